@@ -1,0 +1,49 @@
+# tuft_module(NAME path SOURCES ... [LIBS ...] [TESTS ...] [TEST_LIBS ...])
+# One call per module: a static library tuft_<path with _>, linked against exactly the modules that
+# cmake/layers.txt allows, and one GoogleTest binary out of TESTS.
+# tuft_module(NAME path HEADER_ONLY ...) is not offered on purpose: a module has a source file.
+
+file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/layers.txt _layer_lines REGEX "^[a-z]")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/layers.txt)
+foreach(_line IN LISTS _layer_lines)
+  if(_line MATCHES "^third ")
+    continue()
+  endif()
+  string(REGEX MATCH "^([^:]+):(.*)$" _ "${_line}")
+  set(_module ${CMAKE_MATCH_1})
+  string(STRIP "${CMAKE_MATCH_2}" _deps)
+  string(REGEX REPLACE "[ \t]+" ";" _deps "${_deps}")
+  set(TUFT_DEPS_${_module} "${_deps}")
+endforeach()
+
+function(tuft_target_name module out)
+  string(REPLACE "/" "_" _name "${module}")
+  set(${out} "tuft_${_name}" PARENT_SCOPE)
+endfunction()
+
+function(tuft_link_layers target module)
+  if(NOT DEFINED TUFT_DEPS_${module})
+    message(FATAL_ERROR "module '${module}' is not listed in cmake/layers.txt")
+  endif()
+  foreach(dep IN LISTS TUFT_DEPS_${module})
+    tuft_target_name(${dep} dep_target)
+    target_link_libraries(${target} PUBLIC ${dep_target})
+  endforeach()
+endfunction()
+
+function(tuft_module)
+  cmake_parse_arguments(M "" "NAME" "SOURCES;LIBS;TESTS;TEST_LIBS" ${ARGN})
+  tuft_target_name(${M_NAME} target)
+  add_library(${target} STATIC ${M_SOURCES})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target} PUBLIC tuft_options ${M_LIBS})
+  tuft_link_layers(${target} ${M_NAME})
+  if(M_TESTS AND BUILD_TESTING)
+    add_executable(${target}_test ${M_TESTS})
+    target_link_libraries(${target}_test PRIVATE ${target} ${M_TEST_LIBS} GTest::gmock GTest::gtest_main)
+    set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST
+      PROPERTIES LABELS unit TIMEOUT 120
+      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  endif()
+endfunction()

@@ -1,0 +1,96 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/id.h"
+
+namespace tuft {
+namespace {
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
+
+ private:
+  int fd_;
+};
+
+Error system_error(std::string_view what, const std::filesystem::path& path) {
+  const int code = errno;
+  std::string message = "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(code);
+  return {code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInternal, std::move(message), "io"};
+}
+
+Status write_all(int fd, std::string_view content, const std::filesystem::path& path) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(fd, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return system_error("write", path);
+    content.remove_prefix(static_cast<size_t>(written));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::filesystem::path& path, size_t size_bytes_max) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return system_error("open", path);
+  std::string content;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("read", path);
+    if (got == 0) return content;
+    content.append(buffer, static_cast<size_t>(got));
+    if (content.size() > size_bytes_max) {
+      return Error{ErrorCode::kPayloadTooLarge,
+                   path.string() + " is larger than " + std::to_string(size_bytes_max) + " bytes", "file_too_large"};
+    }
+  }
+}
+
+Status write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  const std::filesystem::path temporary = path.string() + ".tmp-" + random_uuid();
+  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.get() < 0) return system_error("create", temporary);
+  Status written = write_all(file.get(), content, temporary);
+  if (written.ok() && ::fsync(file.get()) != 0) written = system_error("sync", temporary);
+  if (written.ok() && !file.close()) written = system_error("close", temporary);
+  if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) written = system_error("rename", temporary);
+  if (!written.ok()) {
+    ::unlink(temporary.c_str());
+    return written;
+  }
+  return sync_directory(path.parent_path());
+}
+
+Status sync_directory(const std::filesystem::path& path) {
+  FileDescriptor directory(::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0) return system_error("open", path);
+  if (::fsync(directory.get()) != 0) return system_error("sync", path);
+  return {};
+}
+
+std::filesystem::path expand_user(std::string_view path) {
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || (path != "~" && !path.starts_with("~/"))) return path;
+  return std::filesystem::path(home) / std::filesystem::path(path.substr(path.size() > 1 ? 2 : 1));
+}
+
+}  // namespace tuft

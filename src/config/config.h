@@ -1,0 +1,79 @@
+// The configuration of `tuft launch`: TuFT's YAML format, typed. Unknown keys are errors that name the nearest known
+// one; every message names the key, the value's rule and the cure, and never a secret.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "telemetry/telemetry.h"
+
+namespace tuft::config {
+
+enum class WeightsDtype : uint8_t { kAuto, kFloat32, kBfloat16 };  // kAuto: as stored, with f16 held as f32
+
+struct ModelConfig {
+  std::string model_name;             // public name; unique
+  std::filesystem::path model_path;   // a Hugging Face model directory
+  int max_model_len = 0;              // tokens; prompt + output, and a datum's length
+  bool training = true;
+  bool sampling = true;
+  int max_lora_rank = 16;
+  int lora_alpha_ratio = 2;           // alpha = rank * ratio
+  int max_loras = 1;                  // kept for TuFT's files; see docs/configuration.md
+  int train_batch_tokens = 512;       // token budget of one training pass (replaces micro_batch_size)
+  int sample_batch_tokens = 256;      // token budget of one sampling step
+  std::optional<int> default_max_tokens;
+  WeightsDtype weights_dtype = WeightsDtype::kAuto;
+  int threads = 0;                    // 0: one per core of the machine, shared between the models
+};
+
+struct Limits {
+  int64_t request_body_bytes_max = 64LL << 20;  // also the decompressed size
+  int futures_per_user_max = 20'000;            // not yet finished
+  int sessions_per_user_max = 1'000;
+  int runs_per_user_max = 64;
+  int samplers_per_user_max = 1'000;
+  int reorder_window = 4'096;                   // operations of a run that may wait for a missing seq_id
+  int gap_timeout_seconds = 300;                // how long they wait for it
+  int future_retention_seconds = 3'600;         // a finished future can be retrieved this long
+  int64_t future_bytes_max = 1LL << 30;         // over it, the longest-delivered results go first
+  int connections_max = 16'384;
+};
+
+struct ServerConfig {
+  std::string host = "127.0.0.1";
+  uint16_t port = 10610;
+  std::string log_level = "info";
+  std::string log_format = "text";  // or "json"
+  std::filesystem::path home;            // $TUFT_HOME, default ~/.tuft
+  std::filesystem::path checkpoint_dir;
+  std::vector<ModelConfig> supported_models;
+  std::map<std::string, std::string> authorized_users;  // API key -> user. A secret: never print it
+  std::string model_owner = "local-user";
+  telemetry::TelemetryConfig telemetry;
+  Limits limits;
+};
+
+struct Loaded {
+  ServerConfig config;
+  std::vector<std::string> warnings;  // keys accepted without effect, and what replaces them
+};
+
+// What the command line says, over the environment, over the file.
+struct Overrides {
+  std::optional<std::string> host, port, log_level, log_format, config_path, checkpoint_dir;
+};
+
+// Finds and reads the file (--config, $TUFT_CONFIG, $TUFT_HOME/configs/tuft_config.yaml) and applies the overrides.
+Result<Loaded> load_config(const Overrides& overrides);
+
+// The same from text; `origin` stands in front of messages.
+Result<Loaded> parse_config(std::string_view yaml, std::string_view origin);
+
+}  // namespace tuft::config

@@ -1,0 +1,72 @@
+// The control plane behind the HTTP edge: sessions, training runs, samplers, checkpoints and futures of all users.
+//
+// Thread-safe; no call blocks on a worker, a disk or a network: what takes longer becomes a future. Every call names
+// the user and checks that what it touches is theirs: unknown and foreign ids are both kNotFound with the same message,
+// so that nobody learns what exists, except where the protocol wants 403 (a foreign session: kPermissionDenied).
+//
+// Order: operations of one run execute in seq_id order (1, 2, ...), whatever order they arrive in; one that arrives
+// twice gets the first one's RequestId. An operation that fails has used up its number. Operations without seq_id run
+// in order of arrival, after what is queued.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actor/model_actor.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/types.h"
+
+namespace tuft::control {
+
+class ControlPlane {
+ public:
+  // `actors`: one per supported model, in its order; they outlive this. Recreates adapters when an actor comes back.
+  static std::unique_ptr<ControlPlane> create(const config::ServerConfig& config,
+                                              std::vector<actor::ModelActor*> actors, const Clock& clock);
+  virtual ~ControlPlane() = default;
+
+  // kUnauthenticated for a missing key, kPermissionDenied for an unknown one. Constant time in the keys.
+  virtual Result<UserId> authenticate(std::string_view api_key) const = 0;
+
+  virtual std::vector<SupportedModel> supported_models() const = 0;
+  // Every model has a worker that answers.
+  virtual bool ready() const = 0;
+
+  virtual Result<SessionId> create_session(const UserId&, const CreateSession&) = 0;
+  virtual Status heartbeat(const UserId&, const SessionId&) = 0;
+
+  // Submissions. `trace` is the server span of the request: the operation's spans become its children.
+  virtual Result<Submitted> create_model(const UserId&, const CreateModel&, const telemetry::SpanContext& trace) = 0;
+  virtual Result<Submitted> unload_model(const UserId&, const RunId&, const telemetry::SpanContext& trace) = 0;
+  virtual Result<Submitted> forward_backward(const UserId&, tinker_public::ForwardBackwardRequest,
+                                             const telemetry::SpanContext& trace) = 0;
+  virtual Result<Submitted> optim_step(const UserId&, const OptimStep&, const telemetry::SpanContext& trace) = 0;
+  virtual Result<Submitted> save_weights(const UserId&, const SaveWeights&, const telemetry::SpanContext& trace) = 0;
+  virtual Result<Submitted> save_weights_for_sampler(const UserId&, const SaveWeightsForSampler&,
+                                                     const telemetry::SpanContext& trace) = 0;
+  virtual Result<Submitted> load_weights(const UserId&, const LoadWeights&, const telemetry::SpanContext& trace) = 0;
+  virtual Result<Submitted> sample(const UserId&, Sample, const telemetry::SpanContext& trace) = 0;
+
+  virtual Result<SamplerId> create_sampling_session(const UserId&, const CreateSamplingSession&,
+                                                    const telemetry::SpanContext& trace) = 0;
+  virtual Result<ModelInfo> get_info(const UserId&, const RunId&) const = 0;
+  virtual Result<SamplerInfo> get_sampler(const UserId&, const SamplerId&) const = 0;
+
+  // Gives the future's snapshot: at once where it is finished, else when it finishes. `done` is called exactly once,
+  // perhaps before wait_future returns, perhaps on another thread. kNotFound, or kGone once evicted.
+  using WaitId = uint64_t;
+  virtual WaitId wait_future(const UserId&, const RequestId&, std::function<void(Result<FutureSnapshot>)> done) = 0;
+  // Ends a wait early: `done` gets the pending snapshot. Nothing where it was called already.
+  virtual void end_wait(WaitId) = 0;
+
+  // Time-driven work: gap timeouts, eviction. Call it about every 250 ms.
+  virtual void sweep() = 0;
+  // Fails what is pending with kUnavailable and ends every wait. New submissions are refused.
+  virtual void shut_down() = 0;
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,121 @@
+// The Engine port: one base model in memory, many adapters, passes for training and steps for sampling.
+//
+// This is the whole of what a back end must do (engine/native on CPUs, engine/torch on GPUs). What back ends share -
+// packing datums into passes, losses, schedules, sampling policies, checkpoints - lies above it and talks to tokens,
+// log-probabilities and logits only.
+//
+// Confined to the engine thread, all of it. One copy of the base weights serves both kinds of work.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/lora.h"
+#include "engine/model_spec.h"
+
+namespace tuft::engine {
+
+// ---- training
+
+// One sequence of a pass: rows [begin, end) of Pack::tokens, at positions 0, 1, ...
+struct Segment {
+  AdapterId adapter;
+  int begin = 0;
+  int end = 0;
+};
+
+// Asks for log p(token | rows of the segment up to and including `row`).
+struct Target {
+  int row = 0;
+  int32_t token = 0;
+};
+
+// Sequences of any lengths and adapters, one after the other, without padding.
+struct Pack {
+  std::vector<int32_t> tokens;
+  std::vector<Segment> segments;  // cover tokens in order, without gaps
+  std::vector<Target> targets;    // ordered by row; a row may have several or none
+};
+
+// AdamW with decoupled weight decay (Loshchilov and Hutter 2019), as torch.optim.AdamW computes it.
+struct AdamParams {
+  double learning_rate = 1e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-12;
+  double weight_decay = 0.0;
+  double grad_clip_norm = 0.0;  // over all of the adapter's tensors, factor max / (norm + 1e-6); 0: none
+};
+
+struct OptimReport {
+  double grad_norm = 0.0;  // before clipping
+  int64_t step = 0;        // after this one
+  bool applied = true;     // false: the gradient was not finite, nothing but the gradient was changed (zeroed)
+};
+
+// ---- sampling
+
+using SequenceId = uint32_t;
+
+// New tokens of one open sequence: its whole prompt, a piece of it, or the token sampled last.
+struct Feed {
+  SequenceId sequence = 0;
+  std::span<const int32_t> tokens;
+  // Logits wanted for the last `logits` of these tokens (0 .. tokens.size()).
+  int logits = 1;
+};
+
+// Receives the logits of one wanted row: `feed` is the index in the step, `row` counts the feed's tokens from 0,
+// `logits` has vocab_size values, unscaled, borrowed for the call. Called on the engine thread in order of (feed, row).
+using LogitsSink = std::function<void(size_t feed, int row, std::span<const float> logits)>;
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual const ModelSpec& model() const = 0;
+  virtual std::string_view weights_dtype() const = 0;  // "f32", "bf16"
+
+  // Adapters. Ids are chosen by the caller; kAlreadyExists and kNotFound say so.
+  virtual Status create_adapter(const AdapterId& id, const AdapterState& state) = 0;
+  virtual Status remove_adapter(const AdapterId& id) = 0;
+  virtual bool has_adapter(const AdapterId& id) const = 0;
+  virtual size_t adapter_count() const = 0;
+  // A copy of it, with the Adam moments where asked for.
+  virtual Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const = 0;
+  // Replaces its tensors (same spec, else kInvalidArgument), zeroes its gradients, and takes state.adam where it has
+  // one, else starts with fresh moments.
+  virtual Status import_adapter(const AdapterId& id, const AdapterState& state) = 0;
+
+  // A pass. forward() writes one log-probability (natural logarithm, temperature 1, f32) per target. With `keep` it
+  // keeps what backward() needs; backward() then adds, for every target, dloss/dlogprob to the gradients of the
+  // adapters and frees it. The next forward() frees it too. Gradients of an adapter add up until optim_step or
+  // clear_gradients. A segment's results do not depend on what else is in the pack.
+  virtual Status forward(const Pack& pack, bool keep, std::span<float> logprobs) = 0;
+  virtual Status backward(std::span<const float> dloss_dlogprobs) = 0;
+
+  // One AdamW step with the accumulated gradient, which it then zeroes. Without a gradient it is a step with zero.
+  virtual Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) = 0;
+  virtual Status clear_gradients(const AdapterId& id) = 0;
+  // Accumulated gradient in AdapterState order (tests, diagnostics).
+  virtual Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const = 0;
+
+  // Sequences with a KV cache for sampling. `adapter` empty: the base model. kResourceExhausted when the cache is full.
+  virtual Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, int tokens_max) = 0;
+  // A second sequence with the same past, for several samples of one prompt.
+  virtual Result<SequenceId> fork_sequence(SequenceId source, int tokens_max) = 0;
+  virtual void close_sequence(SequenceId sequence) = 0;
+  // Appends tokens to open sequences (each at most once a step) and hands out the logits that are asked for.
+  virtual Status step(std::span<const Feed> feeds, const LogitsSink& sink) = 0;
+  // Bytes of KV cache: used by open sequences, and the limit (0: none).
+  virtual int64_t kv_bytes_used() const = 0;
+  virtual int64_t kv_bytes_limit() const = 0;
+};
+
+}  // namespace tuft::engine

@@ -1,0 +1,71 @@
+// LoRA adapters: W x is replaced by W x + (alpha / rank) B A x at chosen linear layers (Hu et al. 2021).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/id.h"
+#include "base/result.h"
+#include "engine/model_spec.h"
+
+namespace tuft::engine {
+
+using AdapterId = Id<struct AdapterTag>;
+
+// The linear layers that can carry an adapter. kLmHead stands once, the others in each transformer block.
+enum class Site : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown, kLmHead };
+inline constexpr std::array<Site, 7> kBlockSites = {Site::kQ,    Site::kK,  Site::kV,   Site::kO,
+                                                    Site::kGate, Site::kUp, Site::kDown};
+
+// "q_proj" ... "down_proj", "lm_head": the name in checkpoints.
+std::string_view site_name(Site site);
+// in_features and out_features of the layer that carries it.
+struct SiteShape {
+  int in = 0;
+  int out = 0;
+};
+SiteShape site_shape(const ModelSpec& model, Site site);
+
+struct LoraSpec {
+  int rank = 0;
+  float alpha = 0;
+  bool train_attn = true;
+  bool train_mlp = true;
+  bool train_unembed = true;
+  uint64_t seed = 0;
+
+  float scale() const { return alpha / static_cast<float>(rank); }
+  std::vector<Site> sites() const;  // in Site order
+};
+
+// One A and B of one layer, f32, row-major: a is [rank, in], b is [out, rank].
+struct LoraTensor {
+  Site site = Site::kQ;
+  int layer = 0;  // 0 for kLmHead
+  std::vector<float> a;
+  std::vector<float> b;
+};
+
+// Adam moments, in the same order and shape as the tensors they belong to.
+struct AdamState {
+  int64_t step = 0;
+  std::vector<LoraTensor> first;   // m
+  std::vector<LoraTensor> second;  // v
+};
+
+// An adapter outside the engine: what checkpoints hold. Tensors are ordered by layer, then by site, lm_head last.
+struct AdapterState {
+  LoraSpec spec;
+  std::vector<LoraTensor> tensors;
+  bool has_optimizer = false;
+  AdamState adam;
+};
+
+// A fresh adapter as PEFT makes it: A uniform in +-1/sqrt(in) (kaiming with a = sqrt 5), B zero. The same seed, spec
+// and model give the same bits everywhere.
+AdapterState make_adapter(const ModelSpec& model, const LoraSpec& spec);
+
+}  // namespace tuft::engine

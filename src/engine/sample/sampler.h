@@ -1,0 +1,92 @@
+// Sampling from many prompts at once: every step() feeds each running sequence its next token (and pieces of new
+// prompts under a token budget) and draws from the logits.
+//
+// A request's result depends on its prompt, its parameters and its seed only, not on what else is running.
+// Confined to the engine thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace tuft::engine {
+
+struct SamplingParams {
+  std::optional<int> max_tokens;  // absent: until stop or max_model_len
+  std::optional<uint64_t> seed;   // absent: random
+  float temperature = 1.0F;       // 0: the most likely token
+  int top_k = -1;                 // -1 (or 0): off
+  float top_p = 1.0F;
+  std::vector<std::string> stop_strings;
+  std::vector<int32_t> stop_tokens;
+};
+
+struct SampleRequest {
+  std::optional<AdapterId> adapter;  // absent: the base model
+  std::vector<int32_t> prompt;       // >= 1 token
+  int num_samples = 1;
+  SamplingParams params;
+  bool prompt_logprobs = false;
+  int topk_prompt_logprobs = 0;
+};
+
+enum class StopReason : uint8_t { kStop, kLength };
+
+struct SampledSequence {
+  StopReason reason = StopReason::kLength;
+  std::vector<int32_t> tokens;   // with the stop token, or the tokens that made up the stop string
+  std::vector<float> logprobs;   // of the model at temperature 1, before top_k and top_p; one per token
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+struct SampleResult {
+  std::vector<SampledSequence> sequences;
+  std::vector<float> prompt_logprobs;                        // [0] is NaN; empty where not asked for
+  std::vector<std::vector<TokenLogprob>> topk_prompt_logprobs;  // [0] is empty; most likely first
+  double queue_seconds = 0;    // until the first prompt token ran
+  double prefill_seconds = 0;  // from there to the first sampled token
+  double decode_seconds = 0;   // from there to the end
+};
+
+struct SamplerOptions {
+  int batch_tokens = 256;  // of one step; every running sequence gets its token first, prompts get the rest
+  int tokens_max = 0;      // max_model_len: prompt + output
+  int sequences_max = 256; // running at once
+  int queue_max = 4096;    // waiting; over it submit() refuses with kResourceExhausted
+};
+
+// Text of a token sequence so far, for stop strings: bytes of token i, appended by the caller.
+using TokenBytes = std::function<std::string(int32_t token)>;
+
+class Sampler {
+ public:
+  using Done = std::function<void(Result<SampleResult>)>;
+  using RequestNumber = uint64_t;
+
+  virtual ~Sampler() = default;
+  // Checks the request (kInvalidArgument names the field) and queues it. `done` is called once, from step() or cancel().
+  virtual Result<RequestNumber> submit(SampleRequest request, Done done) = 0;
+  virtual void cancel(RequestNumber request) = 0;  // done gets kCancelled; unknown numbers are ignored
+  virtual bool idle() const = 0;
+  // Runs one step of everything that is running. A failing step fails the requests in it and leaves the others.
+  virtual void step() = 0;
+  virtual int running() const = 0;  // sequences
+  virtual int waiting() const = 0;  // requests
+};
+
+// `token_bytes` may be empty: then stop strings are refused. The engine, clock and functions outlive the sampler.
+std::unique_ptr<Sampler> make_sampler(Engine& engine, const SamplerOptions& options, TokenBytes token_bytes,
+                                      const Clock& clock);
+
+}  // namespace tuft::engine

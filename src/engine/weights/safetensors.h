@@ -1,0 +1,56 @@
+// Safetensors files, memory-mapped: https://huggingface.co/docs/safetensors (8-byte length, JSON header, data).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tuft::engine {
+
+enum class Dtype : uint8_t { kFloat32, kBfloat16, kFloat16, kInt64, kInt32 };
+size_t dtype_size(Dtype dtype);
+
+struct TensorView {
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;  // borrowed from the file's mapping
+
+  int64_t elements() const;
+  // All values as f32 (integers refused with kInvalidArgument).
+  Result<std::vector<float>> to_float() const;
+};
+
+// A model's tensors by name: model.safetensors, or the files that model.safetensors.index.json names. The mapping
+// lives as long as this object. Every offset, shape and length is checked at open: a torn or hostile file is
+// kDataLoss with the reason, never a crash. Thread-safe for reading.
+class TensorFiles {
+ public:
+  static Result<std::unique_ptr<TensorFiles>> open_model(const std::filesystem::path& directory);
+  static Result<std::unique_ptr<TensorFiles>> open_file(const std::filesystem::path& file);
+  virtual ~TensorFiles() = default;
+
+  // kNotFound names the tensor and the directory.
+  virtual Result<TensorView> find(const std::string& name) const = 0;
+  virtual bool contains(const std::string& name) const = 0;
+  virtual std::vector<std::string> names() const = 0;  // sorted
+};
+
+struct NamedTensor {
+  std::string name;
+  Dtype dtype = Dtype::kFloat32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;
+};
+
+// Writes one file, not atomically: write into a directory that is renamed afterwards. Syncs it.
+Status write_safetensors(const std::filesystem::path& file, std::span<const NamedTensor> tensors,
+                         const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace tuft::engine
