@@ -85,7 +85,9 @@ def main():
         if options.once:
             return 0
         print("\nserving until Ctrl-C", flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        signal.pause()
+        return 0
+    except KeyboardInterrupt:
         return 0
     finally:
         server.terminate()
@@ -93,5 +95,5 @@ def main():
 
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
