@@ -12,8 +12,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <span>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,7 +26,7 @@ using Labels = std::initializer_list<Label>;
 struct Series;            // one label set of one instrument; lives as long as the process
 struct InstrumentState;
 
-class BoundCounter {  // also of an UpDownCounter: only that one takes negative values
+class BoundCounter {  // also of an UpDownCounter: only that one takes negative values, the other ignores them
  public:
   BoundCounter() = default;
   void add(int64_t value) const;
@@ -57,12 +56,13 @@ struct InstrumentSpec {
   std::vector<double> bounds = {};  // histograms: upper bounds, inclusive
 };
 
+// A name that is registered already gives the instrument that exists, whatever else the spec says.
 class Counter {
  public:
   enum class Direction : uint8_t { kUp, kUpAndDown };
   Counter(InstrumentSpec spec, Direction direction);
   BoundCounter with(Labels labels) const;
-  void add(int64_t value, Labels labels = {}) const { with(labels).add(value); }
+  void add(int64_t value, Labels labels = {}) const;
 
  private:
   InstrumentState* state_;
@@ -72,7 +72,7 @@ class Histogram {
  public:
   explicit Histogram(InstrumentSpec spec);
   BoundHistogram with(Labels labels) const;
-  void record(double value, Labels labels = {}) const { with(labels).record(value); }
+  void record(double value, Labels labels = {}) const;
 
  private:
   InstrumentState* state_;
@@ -86,6 +86,7 @@ class ObservableGauge {
   using Callback = std::function<void(const Observe& observe)>;
   explicit ObservableGauge(InstrumentSpec spec);
   // One callback at a time; an empty one takes it away. When this returns, the previous one is not running any more.
+  // Not to be called from inside a callback.
   void set_callback(Callback callback) const;
 
  private:
@@ -103,6 +104,9 @@ std::vector<double> bounds_bytes();
 std::vector<double> bounds_tokens_per_second();
 std::vector<double> bounds_fraction();
 std::vector<double> bounds_count();
+std::vector<double> bounds_norm();
+std::vector<double> bounds_first_token();
+std::vector<double> bounds_loss();
 
 struct Metrics {
   Metrics();
@@ -120,7 +124,10 @@ struct Metrics {
   Counter training_tokens;
   Histogram training_step_duration;   // phase: queue, forward, backward, optim
   Histogram training_grad_norm;
+  Histogram training_loss;
+  Counter training_optim_steps;
   Counter training_nonfinite;
+  Histogram checkpoint_duration;      // operation: save, load
 
   // tuft.sampling.*
   Counter sampling_sessions_active;
@@ -129,6 +136,8 @@ struct Metrics {
   Histogram sampling_tokens_per_second;
   Histogram sampling_output_tokens;
   Counter sampling_tokens;            // kind: prefill, decode
+  Counter sampling_finished;          // finish_reason: stop, length, error, cancelled
+  Histogram time_to_first_token;      // gen_ai.server.time_to_first_token
 
   // tuft.futures.*
   Counter futures_queue_length;
@@ -163,8 +172,8 @@ struct Metrics {
   ObservableGauge process_memory_used_bytes;
 
   // Telemetry's own health.
-  Counter telemetry_dropped;    // signal: traces, logs
-  Counter telemetry_exported;   // signal; outcome: ok, failed
+  Counter telemetry_dropped;    // signal: traces, logs, log_lines; reason: ring_full, queue_full, shutdown
+  Counter telemetry_exported;   // signal: traces, logs, metrics; outcome: ok, failed
   Counter telemetry_nonfinite;
   Counter telemetry_series_overflowed;
   Counter telemetry_context_malformed;
@@ -172,5 +181,22 @@ struct Metrics {
 
 // The one set of instruments of the process. Built at first use.
 Metrics& get_metrics();
+
+enum class InstrumentKind : uint8_t { kCounter, kUpDownCounter, kHistogram, kGauge };
+
+// "Counter", "UpDownCounter", "Histogram", "ObservableGauge".
+std::string_view instrument_kind_name(InstrumentKind kind);
+
+struct InstrumentInfo {
+  std::string name;
+  InstrumentKind kind = InstrumentKind::kCounter;
+  std::string unit;
+  std::string description;
+  std::string scope;
+  std::vector<double> bounds;
+};
+
+// Every instrument of the process, sorted by name; those of Metrics are always among them.
+std::vector<InstrumentInfo> instrument_catalogue();
 
 }  // namespace tuft::telemetry

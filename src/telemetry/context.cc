@@ -1,0 +1,91 @@
+#include "telemetry/context.h"
+
+#include <optional>
+
+#include "telemetry/metrics.h"
+
+namespace tuft::telemetry {
+namespace {
+
+constinit thread_local SpanContext t_current;
+
+void append_hex(std::string& out, uint64_t value, int digits) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  for (int shift = (digits - 1) * 4; shift >= 0; shift -= 4) out += kHex[(value >> shift) & 15];
+}
+
+// Lower-case digits only, as W3C Trace Context demands.
+std::optional<uint64_t> parse_hex(std::string_view text) {
+  uint64_t value = 0;
+  for (const char c : text) {
+    if (c >= '0' && c <= '9') {
+      value = (value << 4) | static_cast<uint64_t>(c - '0');
+    } else if (c >= 'a' && c <= 'f') {
+      value = (value << 4) | static_cast<uint64_t>(c - 'a' + 10);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return value;
+}
+
+constexpr size_t kVersionZeroLength = 55;
+
+std::optional<SpanContext> parse_traceparent(std::string_view header) {
+  if (header.size() < kVersionZeroLength) return std::nullopt;
+  if (header[2] != '-' || header[35] != '-' || header[52] != '-') return std::nullopt;
+  const auto version = parse_hex(header.substr(0, 2));
+  if (!version || *version == 0xff) return std::nullopt;
+  // Version 00 ends here; a later one may go on, after a dash.
+  if (header.size() > kVersionZeroLength && (*version == 0 || header[kVersionZeroLength] != '-')) return std::nullopt;
+  const auto high = parse_hex(header.substr(3, 16));
+  const auto low = parse_hex(header.substr(19, 16));
+  const auto span = parse_hex(header.substr(36, 16));
+  const auto flags = parse_hex(header.substr(53, 2));
+  if (!high || !low || !span || !flags) return std::nullopt;
+  const SpanContext context{*high, *low, *span, static_cast<uint8_t>(*flags & 1)};
+  if (!context.valid()) return std::nullopt;
+  return context;
+}
+
+}  // namespace
+
+std::string SpanContext::trace_id_hex() const {
+  std::string out;
+  out.reserve(32);
+  append_hex(out, trace_id_high, 16);
+  append_hex(out, trace_id_low, 16);
+  return out;
+}
+
+std::string SpanContext::span_id_hex() const {
+  std::string out;
+  append_hex(out, span_id, 16);
+  return out;
+}
+
+SpanContext current_context() { return t_current; }
+
+ContextScope::ContextScope(const SpanContext& context) : previous_(t_current) { t_current = context; }
+
+ContextScope::~ContextScope() { t_current = previous_; }
+
+std::string to_traceparent(const SpanContext& context) {
+  std::string out = "00-";
+  out.reserve(kVersionZeroLength);
+  append_hex(out, context.trace_id_high, 16);
+  append_hex(out, context.trace_id_low, 16);
+  out += '-';
+  append_hex(out, context.span_id, 16);
+  out += '-';
+  append_hex(out, context.flags, 2);
+  return out;
+}
+
+SpanContext from_traceparent(std::string_view header) {
+  if (const auto context = parse_traceparent(header)) return *context;
+  get_metrics().telemetry_context_malformed.add(1);
+  return {};
+}
+
+}  // namespace tuft::telemetry

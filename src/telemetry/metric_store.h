@@ -1,0 +1,38 @@
+// What the instruments of metrics.h have recorded, for exporters. Internal to telemetry.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "telemetry/metrics.h"
+
+namespace tuft::telemetry::internal {
+
+using LabelStrings = std::vector<std::pair<std::string, std::string>>;  // sorted by key
+
+inline constexpr size_t kSeriesMax = 256;
+inline constexpr std::string_view kOverflowLabel = "otel.metric.overflow";
+
+struct MetricPoint {
+  LabelStrings labels;
+  int64_t value = 0;             // counters
+  double gauge = 0;              // gauges
+  std::vector<uint64_t> counts;  // histograms: bounds + 1
+  uint64_t count = 0;
+  double sum = 0;
+  double min = 0;  // meaningless while count is 0
+  double max = 0;
+};
+
+struct MetricSnapshot {
+  InstrumentInfo info;
+  std::vector<MetricPoint> points;
+};
+
+// Cumulative values since the process began; runs the callbacks of the gauges. Instruments without a point are left
+// out. Thread-safe; a histogram that is being recorded to may show a sum that is one record behind its counts.
+std::vector<MetricSnapshot> collect_metrics();
+
+}  // namespace tuft::telemetry::internal
