@@ -1,0 +1,170 @@
+#include "config/config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <system_error>
+
+#include "base/file.h"
+#include "config/reader.h"
+#include "config/sections.h"
+
+namespace tuft::config {
+namespace {
+
+constexpr size_t kFileSizeMax = 1 << 20;
+
+// A setting from outside the file, with the name that messages use for it.
+struct Outside {
+  std::string value;
+  std::string source;  // "--port", "TUFT_PORT"
+};
+
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+std::optional<Outside> outside(const std::optional<std::string>& flag, const char* flag_name, const char* variable) {
+  if (flag) return Outside{*flag, flag_name};
+  if (auto value = environment(variable)) return Outside{std::move(*value), variable};
+  return std::nullopt;
+}
+
+std::filesystem::path home_directory() {
+  std::error_code ignored;
+  return std::filesystem::absolute(expand_user(environment("TUFT_HOME").value_or("~/.tuft")), ignored)
+      .lexically_normal();
+}
+
+std::filesystem::path directory(std::string_view text) {
+  std::error_code ignored;
+  return std::filesystem::absolute(expand_user(text), ignored).lexically_normal();
+}
+
+std::optional<std::string> canonical_level(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (text == "debug" || text == "info" || text == "warning" || text == "error") return text;
+  // uvicorn's other levels, which TuFT takes.
+  if (text == "trace") return "debug";
+  if (text == "warn") return "warning";
+  if (text == "critical") return "error";
+  return std::nullopt;
+}
+
+constexpr std::string_view kLevelRule = "must be debug, info, warning or error";
+constexpr std::string_view kFormatRule = "must be text or json";
+
+void read_server_keys(MapReader& reader, ServerConfig& config) {
+  reader.text("host", config.host);
+  if (config.host.empty()) reader.error("host", "must be an address such as 127.0.0.1");
+  reader.integer("port", config.port);
+  if (std::string level; reader.text("log_level", level)) {
+    if (const auto known = canonical_level(level)) {
+      config.log_level = *known;
+    } else {
+      reader.error("log_level", kLevelRule);
+    }
+  }
+  if (const auto format = reader.one_of("log_format", {"text", "json"})) config.log_format = *format == 0 ? "text" : "json";
+}
+
+void read_keys_without_effect(MapReader& reader) {
+  reader.take("toy_backend_seed");
+  if (reader.take("worker_venv_path") != nullptr) {
+    reader.warning("worker_venv_path", "has no effect: workers are the program tuft-worker, which stands beside tuft");
+  }
+}
+
+Status apply(ServerConfig& config, const Overrides& overrides) {
+  const auto wrong = [](const Outside& setting, std::string_view rule) {
+    return invalid_argument(setting.source + " " + std::string(rule), "config");
+  };
+  if (const auto host = outside(overrides.host, "--host", "TUFT_HOST")) config.host = host->value;
+  if (const auto port = outside(overrides.port, "--port", "TUFT_PORT")) {
+    const auto number = parse_whole_number(port->value);
+    if (!number || *number < 0 || *number > 65535) return wrong(*port, "must be a port, 0 to 65535");
+    config.port = static_cast<uint16_t>(*number);
+  }
+  if (const auto level = outside(overrides.log_level, "--log-level", "TUFT_LOG_LEVEL")) {
+    const auto known = canonical_level(level->value);
+    if (!known) return wrong(*level, kLevelRule);
+    config.log_level = *known;
+  }
+  if (const auto format = outside(overrides.log_format, "--log-format", "TUFT_LOG_FORMAT")) {
+    if (format->value != "text" && format->value != "json") return wrong(*format, kFormatRule);
+    config.log_format = format->value;
+  }
+  if (const auto path = outside(overrides.checkpoint_dir, "--checkpoint-dir", "TUFT_CHECKPOINT_DIR")) {
+    config.checkpoint_dir = directory(path->value);
+  }
+  return {};
+}
+
+Result<std::filesystem::path> find_file(const Overrides& overrides) {
+  if (const auto named = outside(overrides.config_path, "--config", "TUFT_CONFIG")) return expand_user(named->value);
+  const std::filesystem::path usual = home_directory() / "configs" / "tuft_config.yaml";
+  std::error_code ignored;
+  if (std::filesystem::exists(usual, ignored)) return usual;
+  return not_found("no configuration: there is no " + usual.string() +
+                       ", and neither --config nor TUFT_CONFIG names a file",
+                   "no_config");
+}
+
+Result<std::string> read_config_file(const std::filesystem::path& path) {
+  Result<std::string> text = read_file(path, kFileSizeMax);
+  if (!text.ok()) return Error{text.error().code, "configuration: " + text.error().message, "config"};
+  return text;
+}
+
+}  // namespace
+
+Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
+  TUFT_ASSIGN(Node root, parse_document(yaml, origin));
+  if (!root.is_map()) {
+    return invalid_argument(std::string(origin) + ":" + std::to_string(root.line) +
+                                ": the file must be a mapping with the key supported_models",
+                            "config");
+  }
+  TUFT_TRY(interpolate(root, origin));
+
+  Loaded loaded;
+  ServerConfig& config = loaded.config;
+  Problems problems(origin);
+  MapReader reader(&root, "", problems);
+  // First, so that no later message shows a key.
+  read_authorized_users(reader.take("authorized_users"), config, problems);
+  read_server_keys(reader, config);
+  config.home = home_directory();
+  config.checkpoint_dir = config.home / "checkpoints";
+  if (std::string path; reader.text("checkpoint_dir", path)) config.checkpoint_dir = directory(path);
+  config.supported_models = read_models(reader.take("supported_models"), reader.line(), problems);
+  reader.text("model_owner", config.model_owner);
+  read_keys_without_effect(reader);
+  read_telemetry(reader.take("telemetry"), config.telemetry, problems);
+  read_limits(reader.take("limits"), config.limits, problems);
+  read_persistence(reader.take("persistence"), problems);
+  reader.finish();
+
+  if (problems.failed()) return problems.take_error();
+  loaded.warnings = problems.take_warnings();
+  return loaded;
+}
+
+Result<Loaded> load_config(const Overrides& overrides) {
+  TUFT_ASSIGN(const std::filesystem::path path, find_file(overrides));
+  TUFT_ASSIGN(const std::string text, read_config_file(path));
+  TUFT_ASSIGN(Loaded loaded, parse_config(text, path.string()));
+  TUFT_TRY(apply(loaded.config, overrides));
+  std::error_code failure;
+  std::filesystem::create_directories(loaded.config.checkpoint_dir, failure);
+  if (failure) {
+    return invalid_argument("checkpoint_dir: cannot make " + loaded.config.checkpoint_dir.string() + ": " +
+                                failure.message(),
+                            "config");
+  }
+  return loaded;
+}
+
+}  // namespace tuft::config

@@ -1,0 +1,101 @@
+#include "config/document.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace tuft::config {
+namespace {
+
+constexpr int kNodesMax = 100'000;  // aliases of aliases would otherwise grow without end
+
+Error at(std::string_view origin, int line, std::string_view what) {
+  return invalid_argument(std::string(origin) + ":" + std::to_string(line) + ": " + std::string(what), "config");
+}
+
+bool is_null_word(std::string_view text) {
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
+
+class Converter {
+ public:
+  explicit Converter(std::string_view origin) : origin_(origin) {}
+
+  Result<Node> convert(const YAML::Node& source, int line_if_unknown) {
+    if (++nodes_ > kNodesMax) return at(origin_, line_if_unknown, "the document grows too large when aliases are expanded");
+    Node node;
+    node.line = source.Mark().line >= 0 ? source.Mark().line + 1 : line_if_unknown;
+    switch (source.Type()) {
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null:
+        return node;
+      case YAML::NodeType::Scalar:
+        // yaml-cpp tags plain scalars "?", quoted ones "!".
+        node.quoted = source.Tag() != "?" && !source.Tag().empty();
+        node.text = source.Scalar();
+        node.kind = !node.quoted && is_null_word(node.text) ? Node::Kind::kNull : Node::Kind::kScalar;
+        return node;
+      case YAML::NodeType::Sequence:
+        node.kind = Node::Kind::kList;
+        for (const YAML::Node& item : source) {
+          TUFT_ASSIGN(Node converted, convert(item, node.line));
+          node.items.push_back(std::move(converted));
+        }
+        return node;
+      case YAML::NodeType::Map:
+        return convert_map(source, std::move(node));
+    }
+    return node;
+  }
+
+ private:
+  Result<Node> convert_map(const YAML::Node& source, Node node) {
+    node.kind = Node::Kind::kMap;
+    for (const auto& pair : source) {
+      const int line = pair.first.Mark().line + 1;
+      if (!pair.first.IsScalar()) return at(origin_, line, "a key must be a plain word");
+      Node::Entry entry{.key = pair.first.Scalar(), .line = line, .value = {}};
+      const auto first = std::find_if(node.entries.begin(), node.entries.end(),
+                                      [&](const Node::Entry& other) { return other.key == entry.key; });
+      if (first != node.entries.end()) {
+        return at(origin_, line, "this key stands here twice; the first one is in line " +
+                                     std::to_string(first->line) + ". Take one of them away");
+      }
+      TUFT_ASSIGN(entry.value, convert(pair.second, line));
+      node.entries.push_back(std::move(entry));
+    }
+    return node;
+  }
+
+  std::string_view origin_;
+  int nodes_ = 0;
+};
+
+}  // namespace
+
+const Node* Node::find(std::string_view key) const {
+  for (const Entry& entry : entries) {
+    if (entry.key == key) return &entry.value;
+  }
+  return nullptr;
+}
+
+Node* Node::find(std::string_view key) { return const_cast<Node*>(std::as_const(*this).find(key)); }
+
+Result<Node> parse_document(std::string_view yaml, std::string_view origin) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+    if (documents.empty()) return Node();
+    if (documents.size() > 1) {
+      return at(origin, documents[1].Mark().line + 1, "a second document starts here; a configuration is one document");
+    }
+    return Converter(origin).convert(documents.front(), 1);
+  } catch (const YAML::Exception& error) {
+    return at(origin, error.mark.line + 1, "this is not YAML: " + error.msg);
+  } catch (const std::exception& error) {
+    return at(origin, 1, std::string("this is not YAML: ") + error.what());
+  }
+}
+
+}  // namespace tuft::config

@@ -1,0 +1,28 @@
+// The blocks of the file, each read by a function of its own.
+#pragma once
+
+#include <vector>
+
+#include "config/config.h"
+#include "config/reader.h"
+
+namespace tuft::config {
+
+std::vector<ModelConfig> read_models(const Node* node, int parent_line, Problems& problems);
+void read_authorized_users(const Node* node, ServerConfig& config, Problems& problems);
+void read_telemetry(const Node* node, telemetry::TelemetryConfig& telemetry, Problems& problems);
+void read_limits(const Node* node, Limits& limits, Problems& problems);
+// There is no persistence in this version: only DISABLE is accepted.
+void read_persistence(const Node* node, Problems& problems);
+
+// The keys of a model entry that speak to vLLM, FSDP or Ray. They are checked as TuFT checks them and have no effect;
+// each gives one warning that says what stands in its place.
+struct LegacyContext {
+  size_t models = 1;
+  bool training = true;
+  bool sampling = true;
+  int max_lora_rank = 16;
+};
+void read_legacy_model_keys(MapReader& model, const LegacyContext& context);
+
+}  // namespace tuft::config

@@ -1,0 +1,115 @@
+#include "config/document.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/nearest.h"
+#include "config/tests/model_directory.h"
+
+namespace tuft::config {
+namespace {
+
+using ::testing::HasSubstr;
+
+Node resolved(std::string_view yaml) {
+  Result<Node> node = parse_document(yaml, "f.yaml");
+  EXPECT_TRUE(node.ok()) << (node.ok() ? "" : node.error().message);
+  if (!node.ok()) return {};
+  const Status status = interpolate(*node, "f.yaml");
+  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+  return std::move(*node);
+}
+
+std::string failure(std::string_view yaml) {
+  Result<Node> node = parse_document(yaml, "f.yaml");
+  if (!node.ok()) return node.error().message;
+  const Status status = interpolate(*node, "f.yaml");
+  return status.ok() ? "" : status.error().message;
+}
+
+TEST(Document, KeepsLinesKindsAndQuotedNulls) {
+  const Node root = resolved("a: 1\nb:\n  - x\n  - ~\nc: \"null\"\nd:\n");
+  EXPECT_EQ(root.find("a")->line, 1);
+  EXPECT_EQ(root.find("b")->items[0].line, 3);
+  EXPECT_TRUE(root.find("b")->items[1].is_null());
+  EXPECT_EQ(root.find("c")->text, "null");
+  EXPECT_TRUE(root.find("c")->is_scalar());
+  EXPECT_TRUE(root.find("d")->is_null());
+}
+
+TEST(Document, RefusesADuplicateKeyWithBothLines) {
+  EXPECT_THAT(failure("a: 1\nb:\n  x: 1\n  x: 2\n"), HasSubstr("f.yaml:4: this key stands here twice; the first one is in line 3"));
+}
+
+TEST(Document, SaysWhereTheYamlIsBroken) {
+  EXPECT_THAT(failure("a: [1, 2\nb: 3\n"), HasSubstr("this is not YAML"));
+  EXPECT_THAT(failure("a: 1\n\tb: 2\n"), HasSubstr("f.yaml:2:"));
+  EXPECT_THAT(failure("a: 1\n---\nb: 2\n"), HasSubstr("a second document"));
+  EXPECT_THAT(failure("? [1, 2]\n: 3\n"), HasSubstr("a key must be a plain word"));
+}
+
+TEST(Document, RefusesAliasesThatGrowWithoutEnd) {
+  std::string yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 9; ++i) {
+    const std::string last = "*a" + std::to_string(i - 1);
+    yaml += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + last + ", " + last + ", " + last + ", " +
+            last + ", " + last + ", " + last + ", " + last + ", " + last + ", " + last + ", " + last + "]\n";
+  }
+  EXPECT_THAT(failure(yaml), HasSubstr("too large when aliases are expanded"));
+}
+
+TEST(Interpolation, ReadsEnvironmentDefaultsAndOtherKeys) {
+  const ScopedVariable set("TUFT_TEST_SET", "from-env"), unset("TUFT_TEST_UNSET", nullptr);
+  struct Case { const char* value; const char* expected; };
+  for (const Case& c : {
+           Case{"${oc.env:TUFT_TEST_SET}", "from-env"},
+           Case{"${oc.env:TUFT_TEST_SET,other}", "from-env"},
+           Case{"${oc.env:TUFT_TEST_UNSET,other}", "other"},
+           Case{"'${oc.env:TUFT_TEST_UNSET, \"with, comma\"}'", "with, comma"},
+           Case{"${oc.env:TUFT_TEST_UNSET,${other.key}}", "elsewhere"},
+           Case{"a-${oc.env:TUFT_TEST_SET}-${other.key}", "a-from-env-elsewhere"},
+           Case{"${other.list[1]}", "second"},
+           Case{"${other.list.0}", "first"},
+           Case{"${other.chain}", "elsewhere"},
+           Case{"\\${other.key}", "${other.key}"},
+           Case{"$5 {x}", "$5 {x}"},
+       }) {
+    const Node root = resolved(std::string("v: ") + c.value +
+                               "\nother:\n  key: elsewhere\n  chain: ${other.key}\n  list: [first, second]\n");
+    EXPECT_EQ(root.find("v")->text, c.expected) << c.value;
+  }
+  EXPECT_TRUE(resolved("v: ${oc.env:TUFT_TEST_UNSET,null}\n").find("v")->is_null());
+  EXPECT_TRUE(resolved("v: ${oc.env:TUFT_TEST_SET}\n").find("v")->from_environment);
+}
+
+TEST(Interpolation, SaysWhatCannotBeResolved) {
+  const ScopedVariable unset("TUFT_TEST_UNSET", nullptr);
+  struct Case { const char* yaml; const char* message; };
+  for (const Case& c : {
+           Case{"v: ${oc.env:TUFT_TEST_UNSET}", "f.yaml:1: the environment variable TUFT_TEST_UNSET is not set"},
+           Case{"v: ${oc.env:}", "needs the name"},
+           Case{"v: ${nothing.here}", "refers to a key that is not in this file"},
+           Case{"v: ${w", "is not closed"},
+           Case{"v: ${v}", "refers to itself"},
+           Case{"v: ${w}\nw: ${v}", "refers to itself"},
+           Case{"v: ${w}\nw: {x: 1}", "a single value"},
+           Case{"v: ${oc.decode:1}", "one resolver"},
+           Case{"v: ${.w}", "relative references"},
+           Case{"v: ${l[9]}\nl: [1]", "refers to a key that is not in this file"},
+       }) {
+    EXPECT_THAT(failure(c.yaml), HasSubstr(c.message)) << c.yaml;
+  }
+}
+
+TEST(Nearest, FindsTheTypedWordAmongTheKnown) {
+  const std::vector<std::string_view> known = {"model_name", "model_path", "max_model_len", "max_lora_rank"};
+  EXPECT_EQ(nearest_word("modle_name", known), "model_name");
+  EXPECT_EQ(nearest_word("max_lora_rnk", known), "max_lora_rank");
+  EXPECT_EQ(nearest_word("entirely_different", known), "");
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(edit_distance("ab", "ba"), 1u);
+  EXPECT_EQ(edit_distance("", "abc"), 3u);
+}
+
+}  // namespace
+}  // namespace tuft::config
