@@ -1,0 +1,27 @@
+// The back ends that the parity tests run: each is one way to make an Engine of a model directory.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+
+namespace tuft::parity {
+
+enum class Precision : uint8_t { kFloat32, kAsFile };
+
+struct BackEnd {
+  std::string name;  // letters and '_', for test names
+  // Promises the same bits for a segment whatever shares its pass or step, and for forward() and step().
+  bool bitwise = false;
+  std::function<Result<std::unique_ptr<engine::Engine>>(const std::filesystem::path& model, Precision precision)> make;
+};
+
+// Every back end that this build has.
+std::vector<BackEnd> back_ends();
+
+}  // namespace tuft::parity

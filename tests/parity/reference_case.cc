@@ -1,0 +1,149 @@
+#include "reference_case.h"
+
+#include <fstream>
+#include <stdexcept>
+
+#include <nlohmann/json.hpp>
+
+namespace tuft::parity {
+namespace {
+
+using nlohmann::json;
+
+template <typename T>
+T value_or_throw(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.error().message);
+  return std::move(result).value();
+}
+
+std::string module_name(engine::Site site, int layer) {
+  const std::string name(engine::site_name(site));
+  if (site == engine::Site::kLmHead) return name;
+  const bool mlp = site == engine::Site::kGate || site == engine::Site::kUp || site == engine::Site::kDown;
+  return "model.layers." + std::to_string(layer) + (mlp ? ".mlp." : ".self_attn.") + name;
+}
+
+std::vector<float> floats(const engine::TensorFiles& file, const std::string& name) {
+  return value_or_throw(value_or_throw(file.find(name)).to_float());
+}
+
+engine::LoraTensor read_lora(const engine::TensorFiles& file, const std::string& prefix, engine::Site site, int layer) {
+  const std::string name = prefix + "base_model.model." + module_name(site, layer);
+  return {site, layer, floats(file, name + ".lora_A.weight"), floats(file, name + ".lora_B.weight")};
+}
+
+std::vector<engine::LoraTensor> read_all_lora(const engine::TensorFiles& file, const std::string& prefix, int layers) {
+  std::vector<engine::LoraTensor> tensors;
+  for (int layer = 0; layer < layers; ++layer) {
+    for (const engine::Site site : engine::kBlockSites) tensors.push_back(read_lora(file, prefix, site, layer));
+  }
+  tensors.push_back(read_lora(file, prefix, engine::Site::kLmHead, 0));
+  return tensors;
+}
+
+ReferenceContinuation continuation_from(const json& from) {
+  return {from.at("prompt").get<std::vector<int32_t>>(), from.at("tokens").get<std::vector<int32_t>>(),
+          from.at("logprobs").get<std::vector<double>>()};
+}
+
+ReferenceAdam adam_from(const json& from) {
+  ReferenceAdam adam;
+  adam.params.learning_rate = from.at("learning_rate").get<double>();
+  adam.params.beta1 = from.at("beta1").get<double>();
+  adam.params.beta2 = from.at("beta2").get<double>();
+  adam.params.eps = from.at("eps").get<double>();
+  adam.params.weight_decay = from.at("weight_decay").get<double>();
+  adam.params.grad_clip_norm = from.at("grad_clip_norm").get<double>();
+  adam.losses = from.at("losses").get<std::vector<double>>();
+  adam.grad_norms = from.at("grad_norms").get<std::vector<double>>();
+  return adam;
+}
+
+template <typename T>
+engine::LossTensor one_row(const std::vector<T>& values) {
+  return {{static_cast<int64_t>(values.size())}, values};
+}
+
+engine::Datum soft_datum_from(const json& from) {
+  engine::Datum datum;
+  datum.tokens = from.at("tokens").get<std::vector<int32_t>>();
+  std::vector<int64_t> targets;
+  std::vector<float> weights;
+  for (const auto& row : from.at("targets")) {
+    for (const auto& token : row) targets.push_back(token.get<int64_t>());
+  }
+  for (const auto& row : from.at("weights")) {
+    for (const auto& weight : row) weights.push_back(weight.get<float>());
+  }
+  const auto rows = static_cast<int64_t>(datum.tokens.size());
+  const std::vector<int64_t> shape = {rows, static_cast<int64_t>(targets.size()) / rows};
+  datum.loss_inputs["target_tokens"] = {shape, std::move(targets)};
+  datum.loss_inputs["weights"] = {shape, std::move(weights)};
+  return datum;
+}
+
+}  // namespace
+
+ReferenceCase::ReferenceCase(const std::string& name)
+    : directory_(std::filesystem::path(TUFT_PARITY_DATA) / name),
+      model_(value_or_throw(engine::load_model_spec(model_directory()))),
+      numbers_(value_or_throw(engine::TensorFiles::open_file(directory_ / "reference.safetensors"))) {
+  std::ifstream file(directory_ / "reference.json");
+  const json reference = json::parse(file);
+  adapter_.spec.rank = reference.at("rank").get<int>();
+  adapter_.spec.alpha = reference.at("alpha").get<float>();
+  const auto tensors =
+      value_or_throw(engine::TensorFiles::open_file(adapter_directory() / "adapter_model.safetensors"));
+  adapter_.tensors = read_all_lora(*tensors, "", model_.layers);
+  for (const auto& datum : reference.at("data")) {
+    data_.push_back({datum.at("tokens").get<std::vector<int32_t>>(), datum.at("targets").get<std::vector<int64_t>>(),
+                     datum.at("weights").get<std::vector<float>>(), datum.at("logprobs").get<std::vector<float>>(),
+                     datum.at("advantages").get<std::vector<float>>()});
+  }
+  greedy_ = continuation_from(reference.at("greedy"));
+  greedy_base_ = continuation_from(reference.at("greedy_base"));
+  adam_ = adam_from(reference.at("adam"));
+  soft_ = soft_datum_from(reference.at("soft"));
+  logits_of_ = reference.at("logits_of").get<size_t>();
+  cross_entropy_ = reference.at("cross_entropy").get<double>();
+  cross_entropy_soft_ = reference.at("cross_entropy_soft").get<double>();
+  importance_sampling_ = reference.at("importance_sampling").get<double>();
+}
+
+std::vector<float> ReferenceCase::numbers(const std::string& tensor) const {
+  return floats(*numbers_, tensor);
+}
+
+bool ReferenceCase::has_gradients(const std::string& loss) const {
+  return numbers_->contains("grad." + loss + ".base_model.model.lm_head.lora_A.weight");
+}
+
+std::vector<engine::LoraTensor> ReferenceCase::lora(const std::string& group) const {
+  return read_all_lora(*numbers_, group + ".", model_.layers);
+}
+
+std::vector<engine::Datum> ReferenceCase::request_data(const std::string& loss) const {
+  std::vector<engine::Datum> request;
+  for (const ReferenceDatum& datum : data_) {
+    engine::Datum& made = request.emplace_back();
+    made.tokens = datum.tokens;
+    made.loss_inputs["target_tokens"] = one_row(datum.targets);
+    if (loss == "cross_entropy") {
+      made.loss_inputs["weights"] = one_row(datum.weights);
+    } else {
+      made.loss_inputs["logprobs"] = one_row(datum.logprobs);
+      made.loss_inputs["advantages"] = one_row(datum.advantages);
+    }
+  }
+  return request;
+}
+
+engine::Datum ReferenceCase::soft_datum() const {
+  return soft_;
+}
+
+std::vector<std::string> reference_case_names() {
+  return {"llama_plain", "llama3_rope", "llama_linear_bias", "qwen2_tied", "qwen3_untied", "qwen3_tied_yarn"};
+}
+
+}  // namespace tuft::parity
