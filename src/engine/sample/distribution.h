@@ -1,0 +1,50 @@
+// One row of logits as a probability distribution: log-probabilities at temperature 1 and draws.
+// Confined to one thread; keeps its buffers from row to row.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/sample/sampler.h"
+
+namespace tuft::engine {
+
+class Distribution {
+ public:
+  // Takes a row; it is borrowed until the next load(). False where a value is NaN or no value is finite.
+  bool load(std::span<const float> logits);
+
+  // Natural logarithm of softmax(logits)[token] over the whole vocabulary.
+  float logprob(int32_t token) const;
+
+  // The k most likely tokens, most likely first, ties by the smaller id. k is cut at the vocabulary.
+  std::vector<TokenLogprob> top(int k);
+
+  // Draws with `uniform` in [0, 1): scaled by 1 / temperature, then the top_k most likely (<= 0: all), then the
+  // smallest set of those that holds a share of top_p (1: all). Temperature 0 gives the most likely token.
+  int32_t draw(float temperature, int top_k, float top_p, double uniform);
+
+ private:
+  using Weighted = std::pair<float, int32_t>;
+
+  double fill_weights(float temperature);  // gives the sum of weights_
+  int32_t draw_from_all(double sum, double uniform) const;
+  int32_t draw_from_some(double sum, int top_k, float top_p, double uniform);
+
+  std::span<const float> logits_;
+  float max_ = 0;
+  float log_sum_ = 0;  // log of sum of exp(logit - max)
+  std::vector<float> weights_;  // exp((logit - max) / temperature_)
+  float temperature_ = 1;
+  double sum_ = 0;
+  std::vector<double> block_sums_;
+  std::vector<Weighted> candidates_;
+};
+
+// Uniform in [0, 1), a function of its arguments only, so that a draw does not depend on what was drawn before or
+// beside it.
+double uniform_at(uint64_t seed, uint64_t sample, uint64_t position);
+
+}  // namespace tuft::engine
