@@ -1,0 +1,229 @@
+#include "app/tuft/launch.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actor/supervisor.h"
+#include "api/server.h"
+#include "app/tuft/address_file.h"
+#include "app/tuft/cores.h"
+#include "app/tuft/runtime_directory.h"
+#include "app/tuft/worker_command.h"
+#include "control/control_plane.h"
+#include "telemetry/log.h"
+#include "telemetry/telemetry.h"
+
+namespace tuft::app {
+namespace {
+
+constexpr Nanos kServerGrace = kSecond;
+constexpr Nanos kShutdownBudget = 4500 * kMillisecond;
+constexpr Nanos kTelemetryBudgetMin = 500 * kMillisecond;
+constexpr Nanos kReadyPoll = 100 * kMillisecond;
+
+sigset_t stop_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGINT);
+  ::sigaddset(&set, SIGTERM);
+  return set;
+}
+
+// Before any thread starts, so that all inherit the mask and only this one takes the signals.
+void take_over_signals() {
+  const sigset_t set = stop_signals();
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+bool stop_requested() {
+  const sigset_t set = stop_signals();
+  const timespec now = {};
+  return ::sigtimedwait(&set, nullptr, &now) > 0;
+}
+
+void wait_for_stop() {
+  const sigset_t set = stop_signals();
+  while (::sigwaitinfo(&set, nullptr) < 0) {
+  }
+}
+
+// The last word if a step of the shutdown hangs after all.
+void limit_shutdown() {
+  ::signal(SIGALRM, [](int) { ::_exit(1); });
+  itimerval timer = {};
+  timer.it_value.tv_sec = 4;
+  timer.it_value.tv_usec = 900'000;
+  ::setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+// Every open long poll holds a socket.
+void raise_file_limit() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+class ServerProcess {
+ public:
+  explicit ServerProcess(const config::ServerConfig& config)
+      : config_(config), address_file_(config.home / "tuft_current_server") {}
+
+  ~ServerProcess() { stop(); }
+
+  Status start() {
+    TUFT_ASSIGN(runtime_, RuntimeDirectory::create(config_.home));
+    TUFT_TRY(make_actors());
+    std::vector<actor::ModelActor*> ports;
+    for (const auto& actor : actors_) ports.push_back(actor.get());
+    control_ = control::ControlPlane::create(config_, std::move(ports), system_clock());
+    // Before the weights are read: a port in use shows at once.
+    TUFT_ASSIGN(server_, api::Server::create({.host = config_.host, .port = config_.port, .limits = config_.limits},
+                                             *control_));
+    for (const auto& actor : actors_) TUFT_TRY(actor->start());
+    serving_ = std::thread([this] { serve(); });
+    return {};
+  }
+
+  // False where a stop signal came first.
+  Result<bool> wait_ready() {
+    for (const auto& actor : actors_) {
+      while (true) {
+        if (stop_requested()) return false;
+        const Status ready = actor->wait_ready(kReadyPoll);
+        if (ready.ok()) break;
+        if (ready.error().code != ErrorCode::kDeadlineExceeded) return ready.error();
+      }
+    }
+    return true;
+  }
+
+  void announce() {
+    const std::string address = http_address(config_.host, server_->port());
+    if (const Status written = address_file_.write(address); !written.ok()) {
+      telemetry::log_warning("server.address_file", written.error().message);
+    }
+    std::string models;
+    for (const auto& model : config_.supported_models) models += (models.empty() ? "" : ", ") + model.model_name;
+    telemetry::log_info("server.ready", "tuft " TUFT_VERSION " serving " + models + " on " + address,
+                        {{"server.address", config_.host}, {"server.port", server_->port()}});
+  }
+
+  void stop() {
+    address_file_.remove();
+    stopping_ = true;
+    if (server_ && serving_.joinable()) server_->stop(kServerGrace);
+    if (serving_.joinable()) serving_.join();
+    if (control_) control_->shut_down();
+    std::vector<std::thread> stops;
+    for (const auto& actor : actors_) stops.emplace_back([&actor] { actor->stop(); });
+    for (std::thread& thread : stops) thread.join();
+    server_.reset();
+    control_.reset();
+    actors_.clear();
+    runtime_.reset();
+  }
+
+ private:
+  Status make_actors() {
+    TUFT_ASSIGN(const std::filesystem::path executable, worker_executable());
+    const int threads = threads_per_worker(usable_cores(), static_cast<int>(config_.supported_models.size()));
+    for (const config::ModelConfig& model : config_.supported_models) {
+      // One directory each: the sockets of a worker carry no name of its model.
+      const std::filesystem::path sockets = runtime_->path() / std::to_string(actors_.size());
+      std::error_code failure;
+      std::filesystem::create_directory(sockets, failure);
+      if (failure) return internal_error("cannot make " + sockets.string() + ": " + failure.message());
+      actors_.push_back(actor::make_supervised_actor(worker_spec(config_, model, executable, sockets, threads)));
+    }
+    return {};
+  }
+
+  void serve() {
+    server_->run();
+    if (stopping_) return;
+    telemetry::log_error("server.ended", "the HTTP server ended by itself; stopping");
+    ::kill(::getpid(), SIGTERM);
+  }
+
+  const config::ServerConfig& config_;
+  AddressFile address_file_;
+  std::unique_ptr<RuntimeDirectory> runtime_;
+  std::vector<std::unique_ptr<actor::SupervisedActor>> actors_;
+  std::unique_ptr<control::ControlPlane> control_;
+  std::unique_ptr<api::Server> server_;
+  std::thread serving_;
+  std::atomic<bool> stopping_ = false;
+};
+
+int failed(const Error& error) {
+  telemetry::log_error("server.start_failed", error.message);
+  return 1;
+}
+
+// Telemetry gets what the other steps left of the budget.
+int end(int status, Nanos began) {
+  const Nanos spent = system_clock().monotonic() - began;
+  telemetry::shutdown_telemetry(std::max(kTelemetryBudgetMin, kShutdownBudget - spent));
+  telemetry::flush_logging();
+  return status;
+}
+
+int serve_until_stopped(const config::ServerConfig& config) {
+  ServerProcess process(config);
+  int status = 0;
+  if (const Status started = process.start(); !started.ok()) {
+    status = failed(started.error());
+  } else if (const Result<bool> ready = process.wait_ready(); !ready.ok()) {
+    status = failed(ready.error());
+  } else if (*ready) {
+    process.announce();
+    wait_for_stop();
+  }
+  limit_shutdown();
+  const Nanos began = system_clock().monotonic();
+  telemetry::log_info("server.stopping", "stopping");
+  process.stop();
+  return end(status, began);
+}
+
+telemetry::LogOptions log_options(const config::ServerConfig& config) {
+  telemetry::LogOptions options;
+  if (const auto level = telemetry::parse_severity(config.log_level); level.ok()) options.level = *level;
+  options.format = config.log_format == "json" ? telemetry::LogFormat::kJson : telemetry::LogFormat::kText;
+  return options;
+}
+
+}  // namespace
+
+int launch(const LaunchOptions& options) {
+  const Result<config::Loaded> loaded = config::load_config(options.overrides);
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "tuft launch: %s\n", loaded.error().message.c_str());
+    return loaded.error().reason == "no_config" ? 2 : 1;
+  }
+  const config::ServerConfig& config = loaded->config;
+  take_over_signals();
+  raise_file_limit();
+  telemetry::init_logging(log_options(config));
+  for (const std::string& warning : loaded->warnings) telemetry::log_warning("config.warning", warning);
+  if (options.reload) telemetry::log_warning("launch.reload", "--reload has no effect; start the server again instead");
+  if (const Status status = telemetry::init_telemetry(config.telemetry); !status.ok()) {
+    return end(failed(status.error()), system_clock().monotonic());
+  }
+  if (telemetry::telemetry_enabled()) telemetry::start_resource_metrics();
+  return serve_until_stopped(config);
+}
+
+}  // namespace tuft::app

@@ -1,0 +1,105 @@
+// The command line of tuft.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "app/tuft/launch.h"
+#include "app/tuft/worker_command.h"
+#include "config/config.h"
+
+namespace {
+
+constexpr int kUsageError = 2;
+
+// tuft-worker links the engine and this program does not, so it does the work; its flags are passed through.
+int init_model(int argc, char** argv) {
+  const auto worker = tuft::app::worker_executable();
+  if (!worker.ok()) {
+    std::fprintf(stderr, "tuft init-model: %s\n", worker.error().message.c_str());
+    return 1;
+  }
+  std::vector<char*> arguments(argv + 1, argv + argc);
+  std::string name = worker->string();
+  arguments.insert(arguments.begin(), name.data());
+  arguments.push_back(nullptr);
+  ::execv(name.c_str(), arguments.data());
+  std::fprintf(stderr, "tuft init-model: cannot run %s: %s\n", name.c_str(), std::strerror(errno));
+  return 1;
+}
+
+int clear_persistence(const tuft::config::Overrides& overrides) {
+  const auto loaded = tuft::config::load_config(overrides);
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "tuft clear persistence: %s\n", loaded.error().message.c_str());
+    return 1;
+  }
+  std::puts("Persistence is disabled in this configuration; there is nothing to clear. Checkpoints are kept.");
+  return 0;
+}
+
+// The flags that every command that reads the configuration has.
+void add_config_flag(CLI::App& command, tuft::config::Overrides& overrides) {
+  command.add_option("-c,--config", overrides.config_path,
+                     "configuration file [TUFT_CONFIG; $TUFT_HOME/configs/tuft_config.yaml]");
+}
+
+void add_launch_flags(CLI::App& command, tuft::app::LaunchOptions& options) {
+  add_config_flag(command, options.overrides);
+  command.add_option("--host", options.overrides.host, "address to listen on [TUFT_HOST; 127.0.0.1]");
+  command.add_option("-p,--port", options.overrides.port, "port to listen on, 0 for any free one [TUFT_PORT; 10610]")
+      ->check(CLI::Range(0, 65535));
+  command.add_option("--log-level", options.overrides.log_level, "debug, info, warning, error [TUFT_LOG_LEVEL; info]");
+  command.add_option("--log-format", options.overrides.log_format, "text, json [TUFT_LOG_FORMAT; text]")
+      ->check(CLI::IsMember({"text", "json"}));
+  command.add_option("--checkpoint-dir", options.overrides.checkpoint_dir,
+                     "where checkpoints are kept [TUFT_CHECKPOINT_DIR; $TUFT_HOME/checkpoints]");
+  command.add_flag("--reload", options.reload, "taken for compatibility; has no effect");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Multi-tenant LoRA fine-tuning and sampling server for the Tinker SDK", "tuft");
+  app.set_version_flag("--version", "tuft " TUFT_VERSION);
+  app.require_subcommand(1);
+
+  tuft::app::LaunchOptions options;
+  CLI::App* const launch = app.add_subcommand("launch", "start the server");
+  add_launch_flags(*launch, options);
+
+  app.add_subcommand("init-model", "write a small randomly initialised model directory (--help lists its flags)");
+
+  CLI::App* const clear = app.add_subcommand("clear", "take away what the server keeps");
+  clear->require_subcommand(1);
+  CLI::App* const persistence = clear->add_subcommand("persistence", "the records of sessions and runs");
+  add_config_flag(*persistence, options.overrides);
+  persistence->add_flag("-f,--force", std::string("do not ask"));
+
+  if (argc < 2) {
+    std::cerr << app.help();
+    return kUsageError;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  if (persistence->parsed()) return clear_persistence(options.overrides);
+  return tuft::app::launch(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc >= 2 && std::strcmp(argv[1], "init-model") == 0) return init_model(argc, argv);
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tuft: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,76 @@
+#include "app/tuft/runtime_directory.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace tuft::app {
+namespace {
+
+constexpr std::string_view kPrefix = "tuft.";
+// sockaddr_un holds 107 bytes; the rest is for the name of the socket.
+constexpr size_t kPathMax = 70;
+
+std::vector<std::filesystem::path> candidates(const std::filesystem::path& home) {
+  std::vector<std::filesystem::path> bases;
+  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime == '/') bases.emplace_back(runtime);
+  bases.push_back(home / "run");
+  if (const char* temporary = std::getenv("TMPDIR"); temporary != nullptr && *temporary == '/') bases.emplace_back(temporary);
+  bases.emplace_back("/tmp");
+  return bases;
+}
+
+// "tuft.<pid>.XXXXXX" of a process that is no more.
+bool is_stale(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kPrefix)) return false;
+  pid_t pid = 0;
+  const char* const begin = name.data() + kPrefix.size();
+  const auto [end, status] = std::from_chars(begin, name.data() + name.size(), pid);
+  struct stat info = {};
+  return status == std::errc() && end != name.data() + name.size() && *end == '.' && pid > 0 &&
+         ::kill(pid, 0) != 0 && errno == ESRCH && ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+         info.st_uid == ::geteuid();
+}
+
+void remove_stale(const std::filesystem::path& base) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> stale;
+  for (const auto& entry : std::filesystem::directory_iterator(base, ignored)) {
+    if (is_stale(entry.path())) stale.push_back(entry.path());
+  }
+  for (const auto& path : stale) std::filesystem::remove_all(path, ignored);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::create(const std::filesystem::path& home) {
+  std::string reason;
+  for (const std::filesystem::path& base : candidates(home)) {
+    std::string path = (base / (std::string(kPrefix) + std::to_string(::getpid()) + ".XXXXXX")).string();
+    if (path.size() > kPathMax) continue;
+    std::error_code ignored;
+    std::filesystem::create_directories(base, ignored);
+    remove_stale(base);
+    if (::mkdtemp(path.data()) != nullptr) return std::unique_ptr<RuntimeDirectory>(new RuntimeDirectory(path));
+    reason = base.string() + ": " + std::strerror(errno);
+  }
+  return internal_error("cannot make a directory for the workers' sockets (" + reason +
+                            "); set XDG_RUNTIME_DIR or TMPDIR to a short path that is yours",
+                        "runtime_directory");
+}
+
+RuntimeDirectory::~RuntimeDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace tuft::app

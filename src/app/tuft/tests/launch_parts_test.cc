@@ -1,0 +1,118 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "app/tuft/address_file.h"
+#include "app/tuft/cores.h"
+#include "app/tuft/runtime_directory.h"
+#include "app/tuft/worker_command.h"
+#include "base/file.h"
+
+namespace tuft::app {
+namespace {
+
+std::filesystem::path fresh(const char* name) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / name;
+  std::filesystem::remove_all(path);
+  return path;
+}
+
+TEST(AddressFile, HoldsTheAddressWhileTheServerLives) {
+  const auto path = fresh("address_home") / "tuft_current_server";
+  {
+    AddressFile file(path);
+    ASSERT_TRUE(file.write("http://127.0.0.1:1").ok());
+    EXPECT_EQ(*read_file(path, 100), "http://127.0.0.1:1");
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(AddressFile, LeavesTheFileOfAnotherServerAlone) {
+  const auto path = fresh("address_home") / "tuft_current_server";
+  {
+    AddressFile file(path);
+    ASSERT_TRUE(file.write("http://127.0.0.1:1").ok());
+    std::ofstream(path) << "http://127.0.0.1:2";
+  }
+  EXPECT_EQ(*read_file(path, 100), "http://127.0.0.1:2");
+}
+
+TEST(AddressFile, WritesIpv6InBrackets) {
+  EXPECT_EQ(http_address("::1", 80), "http://[::1]:80");
+  EXPECT_EQ(http_address("localhost", 10610), "http://localhost:10610");
+}
+
+TEST(RuntimeDirectory, IsPrivateShortAndGoneAtTheEnd) {
+  ::unsetenv("XDG_RUNTIME_DIR");
+  const auto home = fresh("a_home_with_a_name_that_is_much_too_long_to_hold_the_path_of_a_unix_socket");
+  std::filesystem::path path;
+  {
+    const auto directory = RuntimeDirectory::create(home);
+    ASSERT_TRUE(directory.ok());
+    path = (*directory)->path();
+    struct stat info = {};
+    ASSERT_EQ(::stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0700u);
+    EXPECT_LE(path.string().size(), 70u);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(RuntimeDirectory, TakesAwayWhatADeadServerLeftAndNothingElse) {
+  const std::filesystem::path base = "/tmp/tuft_rt_" + std::to_string(::getpid());
+  std::filesystem::create_directories(base / "tuft.999999999.abcdef");
+  std::filesystem::create_directories(base / ("tuft." + std::to_string(::getpid()) + ".abcdef"));
+  std::filesystem::create_directories(base / "tuft.other");
+  ::setenv("XDG_RUNTIME_DIR", base.c_str(), 1);
+  { ASSERT_TRUE(RuntimeDirectory::create("/nowhere").ok()); }
+  EXPECT_FALSE(std::filesystem::exists(base / "tuft.999999999.abcdef"));
+  EXPECT_TRUE(std::filesystem::exists(base / ("tuft." + std::to_string(::getpid()) + ".abcdef")));
+  EXPECT_TRUE(std::filesystem::exists(base / "tuft.other"));
+  std::filesystem::remove_all(base);
+}
+
+TEST(Cores, AreSharedEvenlyAndNeverNone) {
+  EXPECT_GE(usable_cores(), 1);
+  EXPECT_EQ(threads_per_worker(8, 2), 4);
+  EXPECT_EQ(threads_per_worker(2, 3), 1);
+}
+
+TEST(WorkerCommand, CarriesTheModelsSettings) {
+  config::ServerConfig config;
+  config.log_level = "debug";
+  config.authorized_users = {{"tml-secret", "alice"}};
+  config::ModelConfig model;
+  model.model_name = "org/m";
+  model.model_path = "/models/m";
+  model.max_model_len = 64;
+  model.weights_dtype = config::WeightsDtype::kBfloat16;
+  const actor::WorkerSpec spec = worker_spec(config, model, "/bin/tuft-worker", "/run/x", 3);
+  EXPECT_EQ(spec.base_model, "org/m");
+  std::string line;
+  for (const std::string& argument : spec.arguments) line += argument + " ";
+  for (const char* part : {"--model-path /models/m ", "--model-name org/m ", "--max-model-len 64 ", "--weights-dtype bf16 ",
+                           "--threads 3 ", "--log-level debug "}) {
+    EXPECT_THAT(line, ::testing::HasSubstr(part));
+  }
+  EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("tml-secret")));
+  model.threads = 1;
+  EXPECT_THAT(worker_spec(config, model, "w", "/run/x", 3).arguments, ::testing::Contains("1"));
+}
+
+TEST(WorkerCommand, WritesTelemetryAsJson) {
+  telemetry::TelemetryConfig telemetry;
+  telemetry.enabled = true;
+  telemetry.service_name = "a \"name\"\n";
+  telemetry.otlp_endpoint = "http://c:4317";
+  telemetry.resource_attributes = {{"k", "v\\"}, {"l", "w"}};
+  EXPECT_EQ(telemetry_json(telemetry),
+            R"({"enabled":true,"service_name":"a \"name\"\u000a","otlp_endpoint":"http://c:4317",)"
+            R"("resource_attributes":{"k":"v\\","l":"w"}})");
+}
+
+}  // namespace
+}  // namespace tuft::app

@@ -1,0 +1,90 @@
+#include "app/tuft/worker_command.h"
+
+#include <system_error>
+
+namespace tuft::app {
+namespace {
+
+void append_json_string(std::string& out, std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  out.push_back('"');
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else if (byte < 0x20) {
+      out.append("\\u00").push_back(kHex[byte >> 4]);
+      out.push_back(kHex[byte & 15]);
+    } else {
+      out.push_back(c);
+    }
+  }
+  out.push_back('"');
+}
+
+std::string_view dtype_name(config::WeightsDtype dtype) {
+  switch (dtype) {
+    case config::WeightsDtype::kAuto: return "auto";
+    case config::WeightsDtype::kFloat32: return "f32";
+    case config::WeightsDtype::kBfloat16: return "bf16";
+  }
+  return "auto";
+}
+
+}  // namespace
+
+Result<std::filesystem::path> worker_executable() {
+  std::error_code failure;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failure);
+  if (failure) return internal_error("cannot find the program's own path: " + failure.message());
+  std::filesystem::path worker = self.parent_path() / "tuft-worker";
+  if (!std::filesystem::is_regular_file(worker, failure)) {
+    return not_found("there is no " + worker.string() + "; tuft-worker must stand beside tuft", "no_worker");
+  }
+  return worker;
+}
+
+actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::ModelConfig& model,
+                              const std::filesystem::path& executable, const std::filesystem::path& socket_directory,
+                              int threads) {
+  actor::WorkerSpec spec;
+  spec.base_model = model.model_name;
+  spec.executable = executable;
+  spec.socket_directory = socket_directory;
+  spec.arguments = {
+      "--model-path", model.model_path.string(),
+      "--model-name", model.model_name,
+      "--max-model-len", std::to_string(model.max_model_len),
+      "--train-batch-tokens", std::to_string(model.train_batch_tokens),
+      "--sample-batch-tokens", std::to_string(model.sample_batch_tokens),
+      "--weights-dtype", std::string(dtype_name(model.weights_dtype)),
+      "--threads", std::to_string(model.threads > 0 ? model.threads : threads),
+      "--max-lora-rank", std::to_string(model.max_lora_rank),
+      "--telemetry", telemetry_json(config.telemetry),
+      "--log-level", config.log_level,
+      "--log-format", config.log_format,
+  };
+  return spec;
+}
+
+std::string telemetry_json(const telemetry::TelemetryConfig& telemetry) {
+  std::string json = telemetry.enabled ? "{\"enabled\":true" : "{\"enabled\":false";
+  json += ",\"service_name\":";
+  append_json_string(json, telemetry.service_name);
+  if (telemetry.otlp_endpoint) {
+    json += ",\"otlp_endpoint\":";
+    append_json_string(json, *telemetry.otlp_endpoint);
+  }
+  json += ",\"resource_attributes\":{";
+  for (bool first = true; const auto& [key, value] : telemetry.resource_attributes) {
+    if (!first) json.push_back(',');
+    first = false;
+    append_json_string(json, key);
+    json.push_back(':');
+    append_json_string(json, value);
+  }
+  return json + "}}";
+}
+
+}  // namespace tuft::app
