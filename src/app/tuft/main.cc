@@ -77,7 +77,8 @@ int run(int argc, char** argv) {
   clear->require_subcommand(1);
   CLI::App* const persistence = clear->add_subcommand("persistence", "the records of sessions and runs");
   add_config_flag(*persistence, options.overrides);
-  persistence->add_flag("-f,--force", std::string("do not ask"));
+  bool force = false;
+  persistence->add_flag("-f,--force", force, "do not ask");
 
   if (argc < 2) {
     std::cerr << app.help();
