@@ -166,6 +166,7 @@ class OneFile {
   }
 
   const std::map<std::string, Entry>& entries() const { return entries_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   explicit OneFile(Mapping mapping) : mapping_(std::move(mapping)) {}
@@ -185,7 +186,10 @@ class OneFile {
     const auto data = bytes.subspan(sizeof header_size + header_size);
     std::vector<Range> ranges;
     for (const auto& [name, json] : header->items()) {
-      if (name == "__metadata__") continue;
+      if (name == "__metadata__") {
+        TUFT_TRY(parse_metadata(file, json));
+        continue;
+      }
       const auto place = entries_.emplace(name, Entry{}).first;
       TUFT_ASSIGN(const Range range, parse_entry(file, place->first, json, data, place->second));
       ranges.push_back(range);
@@ -193,14 +197,25 @@ class OneFile {
     return check_layout(file, std::move(ranges), data.size());
   }
 
+  Status parse_metadata(const std::filesystem::path& file, const Json& json) {
+    if (!json.is_object()) return torn(file, "__metadata__ must be an object");
+    for (const auto& [key, value] : json.items()) {
+      if (!value.is_string()) return torn(file, "__metadata__ must hold strings only");
+      metadata_.emplace(key, value.get<std::string>());
+    }
+    return {};
+  }
+
   Mapping mapping_;
   std::map<std::string, Entry> entries_;
+  std::map<std::string, std::string> metadata_;
 };
 
 class MappedTensors final : public TensorFiles {
  public:
   explicit MappedTensors(std::filesystem::path origin) : origin_(std::move(origin)) {}
 
+  void set_metadata(const std::map<std::string, std::string>& metadata) { metadata_ = metadata; }
   OneFile& add(OneFile file) { return files_.emplace_back(std::move(file)); }
   void name(const std::string& name, const Entry& entry) { entries_.emplace(name, &entry); }
 
@@ -224,9 +239,11 @@ class MappedTensors final : public TensorFiles {
     for (const auto& [name, entry] : entries_) out.push_back(name);
     return out;
   }
+  const std::map<std::string, std::string>& metadata() const override { return metadata_; }
 
  private:
   std::filesystem::path origin_;
+  std::map<std::string, std::string> metadata_;
   std::vector<OneFile> files_;
   std::map<std::string, const Entry*> entries_;  // nodes of the maps in files_: they stay where they are
 };
@@ -323,6 +340,7 @@ Result<std::unique_ptr<TensorFiles>> TensorFiles::open_file(const std::filesyste
   TUFT_ASSIGN(OneFile opened, OneFile::open(file));
   auto out = std::make_unique<MappedTensors>(file);
   const OneFile& kept = out->add(std::move(opened));
+  out->set_metadata(kept.metadata());
   for (const auto& [name, entry] : kept.entries()) out->name(name, entry);
   return std::unique_ptr<TensorFiles>(std::move(out));
 }

@@ -40,6 +40,8 @@ class TensorFiles {
   virtual Result<TensorView> find(const std::string& name) const = 0;
   virtual bool contains(const std::string& name) const = 0;
   virtual std::vector<std::string> names() const = 0;  // sorted
+  // The file's __metadata__; empty for a model of several files.
+  virtual const std::map<std::string, std::string>& metadata() const = 0;
 };
 
 struct NamedTensor {

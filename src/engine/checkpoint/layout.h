@@ -1,0 +1,33 @@
+// Names and shapes inside a checkpoint. Internal to checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/lora.h"
+
+namespace tuft::engine {
+
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
+inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kCompleteFile = "checkpoint_complete";
+inline constexpr const char* kOptimizerFormat = "tuft.adam.v1";
+
+// "base_model.model.model.layers.3.self_attn.q_proj": what PEFT calls the module.
+std::string module_name(Site site, int layer);
+
+std::vector<int64_t> shape_of_a(const ModelSpec& model, const LoraSpec& spec, Site site);
+std::vector<int64_t> shape_of_b(const ModelSpec& model, const LoraSpec& spec, Site site);
+
+// kInvalidArgument unless `tensors` are those of spec and model, in order and of their sizes.
+Status check_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector<LoraTensor>& tensors,
+                     const std::string& what);
+
+// Messages about checkpoints reach clients, who have no business with where the server keeps its files.
+Error without_path(Error error, const std::filesystem::path& path);
+
+}  // namespace tuft::engine

@@ -1,0 +1,204 @@
+#include <charconv>
+#include <set>
+
+#include "base/file.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/checkpoint/layout.h"
+#include "engine/json_fields.h"
+#include "engine/weights/safetensors.h"
+
+namespace tuft::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kConfigBytesMax = 16 << 20;
+constexpr int64_t kRankMax = 1 << 16;
+
+Error foreign(const std::string& what) { return invalid_argument(what, "checkpoint_mismatch"); }
+Error torn(const std::string& what) { return data_loss(what, "checkpoint_torn"); }
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out = "[";
+  for (const int64_t extent : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(extent);
+  return out + "]";
+}
+
+// What PEFT can ask for and we do not compute. Dropout only acts in PEFT's own training.
+Status refuse_unknown_features(const Json& object, JsonFields& config) {
+  const auto refuse = [&](const std::string& what) {
+    return foreign(std::string(kAdapterConfigFile) + ": " + what + " is not computed here");
+  };
+  if (const std::string type = config.text("peft_type", "LORA"); type != "LORA") return refuse("peft_type " + type);
+  if (const std::string bias = config.text("bias", "none"); bias != "none") return refuse("bias '" + bias + "'");
+  for (const char* key : {"use_dora", "use_rslora", "use_qalora", "fan_in_fan_out", "lora_bias"}) {
+    if (config.boolean(key, false)) return refuse(std::string(key) + " = true");
+  }
+  for (const char* key : {"modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform",
+                          "layer_replication", "target_parameters", "trainable_token_indices"}) {
+    if (config.has(key) && !object[key].empty()) return refuse(key);
+  }
+  return config.status();
+}
+
+Status read_adapter_config(const fs::path& directory, LoraSpec& spec) {
+  auto text = read_file(directory / kAdapterConfigFile, kConfigBytesMax);
+  if (!text.ok() && text.error().code == ErrorCode::kNotFound) {
+    return torn(std::string("the checkpoint has no ") + kAdapterConfigFile);
+  }
+  if (!text.ok()) return std::move(text).error();
+  auto object = parse_json_object(*text, kAdapterConfigFile);
+  if (!object.ok()) return torn(object.error().message);
+  JsonFields config(*object, kAdapterConfigFile);
+  TUFT_TRY(refuse_unknown_features(*object, config));
+  spec.rank = static_cast<int>(config.integer("r", std::nullopt, 1, kRankMax));
+  spec.alpha = static_cast<float>(config.number("lora_alpha", std::nullopt, 1e-9, 1e9));
+  return config.status();
+}
+
+std::string a_name(const std::string& prefix, Site site, int layer) {
+  return prefix + module_name(site, layer) + ".lora_A.weight";
+}
+std::string b_name(const std::string& prefix, Site site, int layer) {
+  return prefix + module_name(site, layer) + ".lora_B.weight";
+}
+
+// The layers a checkpoint trains, from its tensors: in the config they may be a pattern.
+Status find_sites(const TensorFiles& files, LoraSpec& spec) {
+  const auto group = [&](std::initializer_list<Site> sites, const char* what, bool& trained) -> Status {
+    std::string present;
+    std::string absent;
+    for (const Site site : sites) {
+      std::string& list = files.contains(a_name("", site, 0)) ? present : absent;
+      list += (list.empty() ? "" : ", ") + std::string(site_name(site));
+    }
+    trained = !present.empty();
+    if (present.empty() || absent.empty()) return {};
+    return foreign("the checkpoint trains " + present + " but not " + absent + "; here " + what +
+                   " layers are trained together or not at all");
+  };
+  TUFT_TRY(group({Site::kQ, Site::kK, Site::kV, Site::kO}, "attention", spec.train_attn));
+  TUFT_TRY(group({Site::kGate, Site::kUp, Site::kDown}, "MLP", spec.train_mlp));
+  TUFT_TRY(group({Site::kLmHead}, "output", spec.train_unembed));
+  if (spec.sites().empty()) {
+    return foreign("the checkpoint holds no LoRA tensor of a layer that this model has, such as " +
+                   a_name("", Site::kQ, 0));
+  }
+  return {};
+}
+
+Result<std::vector<float>> read_tensor(const TensorFiles& files, const std::string& name,
+                                       const std::vector<int64_t>& shape) {
+  auto view = files.find(name);
+  if (!view.ok() && view.error().code == ErrorCode::kNotFound) {
+    return foreign("the checkpoint has no tensor " + name + "; it was made for another model or is incomplete");
+  }
+  if (!view.ok()) return std::move(view).error();
+  if (view->shape != shape) {
+    return foreign("tensor " + name + " has shape " + shape_text(view->shape) + "; this model and the rank in " +
+                   kAdapterConfigFile + " need " + shape_text(shape));
+  }
+  auto values = view->to_float();
+  if (!values.ok()) return foreign("tensor " + name + ": " + values.error().message);
+  return values;
+}
+
+Result<std::vector<LoraTensor>> read_tensors(const TensorFiles& files, const ModelSpec& model, const LoraSpec& spec,
+                                             const std::string& prefix, std::set<std::string>& used) {
+  std::vector<LoraTensor> out;
+  const auto read = [&](Site site, int layer) -> Status {
+    LoraTensor tensor;
+    tensor.site = site;
+    tensor.layer = layer;
+    const std::string a = a_name(prefix, site, layer);
+    const std::string b = b_name(prefix, site, layer);
+    TUFT_ASSIGN(tensor.a, read_tensor(files, a, shape_of_a(model, spec, site)));
+    TUFT_ASSIGN(tensor.b, read_tensor(files, b, shape_of_b(model, spec, site)));
+    used.insert({a, b});
+    out.push_back(std::move(tensor));
+    return {};
+  };
+  for (int layer = 0; layer < model.layers; ++layer) {
+    for (const Site site : spec.sites()) {
+      if (site != Site::kLmHead) TUFT_TRY(read(site, layer));
+    }
+  }
+  if (spec.train_unembed) TUFT_TRY(read(Site::kLmHead, 0));
+  return out;
+}
+
+// PEFT also stores the frozen layer under a trained lm_head: a copy of the base model's, which we have.
+Status refuse_leftovers(const TensorFiles& files, const std::set<std::string>& used) {
+  for (const std::string& name : files.names()) {
+    if (!used.contains(name) && !name.ends_with(".base_layer.weight")) {
+      return foreign("the checkpoint holds " + name + ", which this model has no place for");
+    }
+  }
+  return {};
+}
+
+template <typename Integer>
+bool parse_integer(const TensorFiles& files, const char* key, Integer* out) {
+  const auto found = files.metadata().find(key);
+  if (found == files.metadata().end()) return false;
+  const std::string& text = found->second;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+Result<std::unique_ptr<TensorFiles>> open_tensors(const fs::path& directory, const char* file) {
+  auto files = TensorFiles::open_file(directory / file);
+  if (!files.ok() && files.error().code == ErrorCode::kDataLoss) {
+    return torn(std::string(file) + " of the checkpoint is torn");
+  }
+  return files;
+}
+
+Status read_optimizer(const fs::path& directory, const ModelSpec& model, AdapterState& state) {
+  auto files = open_tensors(directory, kOptimizerFile);
+  if (!files.ok() && files.error().code == ErrorCode::kNotFound) {
+    return not_found("the checkpoint holds no optimizer state; load it without, or load one that save_weights made",
+                     "optimizer_missing");
+  }
+  if (!files.ok()) return std::move(files).error();
+  const auto format = (*files)->metadata().find("format");
+  if (format == (*files)->metadata().end() || format->second != kOptimizerFormat ||
+      !parse_integer(**files, "step", &state.adam.step) || state.adam.step < 0) {
+    return torn(std::string(kOptimizerFile) + " has no valid format and step");
+  }
+  std::set<std::string> used;
+  TUFT_ASSIGN(state.adam.first, read_tensors(**files, model, state.spec, "first.", used));
+  TUFT_ASSIGN(state.adam.second, read_tensors(**files, model, state.spec, "second.", used));
+  TUFT_TRY(refuse_leftovers(**files, used));
+  state.has_optimizer = true;
+  return {};
+}
+
+Result<AdapterState> read_all(const fs::path& directory, const ModelSpec& model, bool with_optimizer) {
+  AdapterState state;
+  TUFT_TRY(read_adapter_config(directory, state.spec));
+  auto files = open_tensors(directory, kAdapterFile);
+  if (!files.ok() && files.error().code == ErrorCode::kNotFound) {
+    return torn(std::string("the checkpoint has no ") + kAdapterFile);
+  }
+  if (!files.ok()) return std::move(files).error();
+  TUFT_TRY(find_sites(**files, state.spec));
+  std::set<std::string> used;
+  TUFT_ASSIGN(state.tensors, read_tensors(**files, model, state.spec, "", used));
+  TUFT_TRY(refuse_leftovers(**files, used));
+  if (!parse_integer(**files, "tuft.seed", &state.spec.seed)) state.spec.seed = 0;
+  if (with_optimizer) TUFT_TRY(read_optimizer(directory, model, state));
+  return state;
+}
+
+}  // namespace
+
+Result<AdapterState> read_checkpoint(const fs::path& directory, const ModelSpec& model, bool with_optimizer) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return not_found("there is no such checkpoint", "checkpoint_missing");
+  auto state = read_all(directory, model, with_optimizer);
+  if (state.ok()) return state;
+  return without_path(std::move(state).error(), directory);
+}
+
+}  // namespace tuft::engine

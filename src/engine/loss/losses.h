@@ -1,0 +1,11 @@
+// The makers that loss.cc registers. Each checks its config's values; its keys are checked already.
+#pragma once
+
+#include "engine/loss/loss.h"
+
+namespace tuft::engine {
+
+Result<std::unique_ptr<Loss>> make_cross_entropy(const LossConfig& config);
+Result<std::unique_ptr<Loss>> make_importance_sampling(const LossConfig& config);
+
+}  // namespace tuft::engine
