@@ -1,0 +1,310 @@
+#include "engine/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/loss/loss.h"
+#include "engine/tests/fake_engine.h"
+
+namespace tuft::engine {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+const AdapterId kAdapter("a");
+
+LossTensor ints(std::vector<int64_t> values, std::vector<int64_t> shape = {}) {
+  if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
+  return {std::move(shape), std::move(values)};
+}
+LossTensor floats(std::vector<float> values, std::vector<int64_t> shape = {}) {
+  if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
+  return {std::move(shape), std::move(values)};
+}
+const std::vector<float>& values(const LossTensor& tensor) { return std::get<std::vector<float>>(tensor.values); }
+
+// Tokens 1, 2, ... with targets 2, 3, ... and no weights.
+Datum counting(int length) {
+  Datum datum;
+  std::vector<int64_t> targets;
+  for (int i = 0; i < length; ++i) {
+    datum.tokens.push_back(i + 1);
+    targets.push_back(i + 2);
+  }
+  datum.loss_inputs["target_tokens"] = ints(std::move(targets));
+  return datum;
+}
+
+class TrainJobTest : public testing::Test {
+ protected:
+  TrainJobTest() { EXPECT_TRUE(engine_.create_adapter(kAdapter, {}).ok()); }
+
+  Result<std::unique_ptr<TrainJob>> make(std::vector<Datum> data, const std::string& loss = "cross_entropy") {
+    return make_train_job(engine_, {kAdapter, std::move(data), loss, config_, backward_}, options_);
+  }
+  Result<TrainOutput> run(std::vector<Datum> data, const std::string& loss = "cross_entropy") {
+    TUFT_ASSIGN(const std::unique_ptr<TrainJob> job, make(std::move(data), loss));
+    while (!job->done()) TUFT_TRY(job->advance());
+    return job->take_output();
+  }
+  void expect_refused(std::vector<Datum> data, const std::string& message, const std::string& loss = "cross_entropy") {
+    const auto job = make(std::move(data), loss);
+    ASSERT_FALSE(job.ok()) << "wanted: " << message;
+    EXPECT_EQ(job.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(job.error().message, HasSubstr(message));
+    EXPECT_TRUE(engine_.packs.empty());
+  }
+  double gradient() { return engine_.gradient_sums.at("a"); }
+
+  FakeEngine engine_;
+  TrainerOptions options_;
+  std::map<std::string, double> config_;
+  bool backward_ = true;
+};
+
+TEST_F(TrainJobTest, CrossEntropyThenWeightedSumAndItsGradient) {
+  Datum datum;
+  datum.tokens = {10, 20, 30};
+  datum.loss_inputs["target_tokens"] = ints({20, 30, 40});
+  datum.loss_inputs["weights"] = floats({0.0F, 1.0F, -0.5F});
+  const auto output = run({datum});
+  ASSERT_TRUE(output.ok()) << output.error().message;
+  const float second = FakeEngine::logprob(20, 1, 30);
+  const float third = FakeEngine::logprob(30, 2, 40);
+  EXPECT_DOUBLE_EQ(output->metrics.at("loss:sum"), -double{second} + 0.5 * double{third});
+  ASSERT_EQ(engine_.dloss.size(), 1U);
+  EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, -1.0F, 0.5F));
+  EXPECT_THAT(output->logprobs[0].shape, ElementsAre(3));
+  EXPECT_THAT(values(output->logprobs[0]), ElementsAre(FakeEngine::logprob(10, 0, 20), second, third));
+  EXPECT_EQ(output->tokens, 3);
+  EXPECT_EQ(output->passes, 1);
+}
+
+TEST_F(TrainJobTest, WeightsAbsentThenOne) {
+  const auto output = run({counting(2)});
+  ASSERT_TRUE(output.ok());
+  EXPECT_THAT(engine_.dloss[0], ElementsAre(-1.0F, -1.0F));
+}
+
+TEST_F(TrainJobTest, WholeNumberWeightsThenTakenAsFloats) {
+  Datum datum = counting(3);
+  datum.loss_inputs["weights"] = ints({0, 1, 2});
+  ASSERT_TRUE(run({datum}).ok());
+  EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, -1.0F, -2.0F));
+}
+
+TEST_F(TrainJobTest, SeveralTargetsARowThenOutputHasTheirShape) {
+  Datum datum;
+  datum.tokens = {5, 6};
+  datum.loss_inputs["target_tokens"] = ints({1, 2, 3, 4, 5, 6}, {2, 3});
+  datum.loss_inputs["weights"] = floats({0.5F, 0.25F, 0, 1, 0, 0}, {2, 3});
+  const auto output = run({counting(1), datum});
+  ASSERT_TRUE(output.ok()) << output.error().message;
+  EXPECT_THAT(output->logprobs[1].shape, ElementsAre(2, 3));
+  EXPECT_EQ(values(output->logprobs[1])[3], FakeEngine::logprob(6, 1, 4));
+  std::vector<int> rows;
+  for (const Target& target : engine_.packs[0].targets) rows.push_back(target.row);
+  EXPECT_THAT(rows, ElementsAre(0, 1, 1, 1, 2, 2, 2));
+  EXPECT_THAT(engine_.dloss[0], ElementsAre(-1.0F, -0.5F, -0.25F, 0.0F, -1.0F, 0.0F, 0.0F));
+}
+
+TEST_F(TrainJobTest, ImportanceSamplingThenRatioTimesAdvantage) {
+  Datum datum;
+  datum.tokens = {10, 20};
+  datum.loss_inputs["target_tokens"] = ints({20, 30});
+  datum.loss_inputs["logprobs"] = floats({-9000.0F, -1.0F});
+  datum.loss_inputs["advantages"] = floats({0.0F, 2.0F});
+  const auto output = run({datum}, "importance_sampling");
+  ASSERT_TRUE(output.ok()) << output.error().message;
+  const double ratio = std::exp(double{FakeEngine::logprob(20, 1, 30)} + 1.0);
+  EXPECT_DOUBLE_EQ(output->metrics.at("loss:sum"), -2.0 * ratio);
+  EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, static_cast<float>(-2.0 * ratio)));
+}
+
+TEST_F(TrainJobTest, LossThatOverflowsThenReportedAndLeftToTheOptimizer) {
+  Datum datum = counting(1);
+  datum.loss_inputs["logprobs"] = floats({-9000.0F});
+  datum.loss_inputs["advantages"] = floats({1.0F});
+  const auto output = run({datum}, "importance_sampling");
+  ASSERT_TRUE(output.ok());
+  EXPECT_TRUE(std::isinf(output->metrics.at("loss:sum")));
+  EXPECT_EQ(values(output->logprobs[0]).size(), 1U);
+}
+
+TEST_F(TrainJobTest, BudgetThenPassesKeepTheOrder) {
+  options_.batch_tokens = 5;
+  const auto output = run({counting(2), counting(3), counting(1), counting(7), counting(1)});
+  ASSERT_TRUE(output.ok());
+  ASSERT_EQ(engine_.packs.size(), 4U);
+  EXPECT_EQ(output->passes, 4);
+  EXPECT_EQ(engine_.packs[0].segments.size(), 2U);
+  EXPECT_EQ(engine_.packs[0].segments[1].begin, 2);
+  EXPECT_EQ(engine_.packs[0].segments[1].end, 5);
+  EXPECT_EQ(engine_.packs[2].tokens.size(), 7U) << "a longer datum makes a pass of its own";
+  ASSERT_EQ(output->logprobs.size(), 5U);
+  for (const size_t i : {0U, 1U, 2U, 3U, 4U}) {
+    EXPECT_EQ(values(output->logprobs[i])[0], FakeEngine::logprob(1, 0, 2));
+  }
+  EXPECT_EQ(values(output->logprobs[3]).size(), 7U);
+  EXPECT_EQ(output->tokens, 14);
+}
+
+TEST_F(TrainJobTest, OtherBudgetThenTheSameBits) {
+  const auto output = run({counting(2), counting(9), counting(4)});
+  options_.batch_tokens = 1;
+  const auto split = run({counting(2), counting(9), counting(4)});
+  ASSERT_TRUE(output.ok() && split.ok());
+  EXPECT_EQ(output->metrics.at("loss:sum"), split->metrics.at("loss:sum"));
+  EXPECT_EQ(values(output->logprobs[1]), values(split->logprobs[1]));
+}
+
+TEST_F(TrainJobTest, ForwardOnlyThenNoGradientIsTouched) {
+  ASSERT_TRUE(run({counting(2)}).ok());
+  const double before = gradient();
+  backward_ = false;
+  engine_.fail_forward = 3;
+  options_.batch_tokens = 2;
+  EXPECT_FALSE(run({counting(2), counting(2)}).ok());
+  EXPECT_EQ(gradient(), before);
+  EXPECT_THAT(engine_.keeps, ElementsAre(true, false, false));
+}
+
+TEST_F(TrainJobTest, SecondPassFailsThenNoPartOfTheGradientStays) {
+  options_.batch_tokens = 2;
+  engine_.fail_forward = 2;
+  const auto output = run({counting(2), counting(2)});
+  ASSERT_FALSE(output.ok());
+  EXPECT_EQ(gradient(), 0.0);
+  EXPECT_THAT(output.error().message, HasSubstr("forward failed"));
+  EXPECT_THAT(output.error().message, HasSubstr("since the last optim_step again"));
+}
+
+TEST_F(TrainJobTest, BackwardFailsThenNoPartOfTheGradientStays) {
+  engine_.fail_backward = 1;
+  const auto output = run({counting(2)});
+  ASSERT_FALSE(output.ok());
+  EXPECT_EQ(gradient(), 0.0);
+}
+
+TEST_F(TrainJobTest, FirstForwardFailsThenEarlierGradientStays) {
+  ASSERT_TRUE(run({counting(2)}).ok());
+  engine_.fail_forward = 2;
+  const auto output = run({counting(2)});
+  ASSERT_FALSE(output.ok());
+  EXPECT_EQ(gradient(), -2.0);
+  EXPECT_THAT(output.error().message, Not(HasSubstr("cleared")));
+}
+
+TEST_F(TrainJobTest, GivenUpHalfWayThenNoPartOfTheGradientStays) {
+  options_.batch_tokens = 2;
+  auto job = make({counting(2), counting(2)});
+  ASSERT_TRUE(job.ok());
+  ASSERT_TRUE((*job)->advance().ok());
+  EXPECT_NE(gradient(), 0.0);
+  job = internal_error("dropped");
+  EXPECT_EQ(gradient(), 0.0);
+}
+
+TEST_F(TrainJobTest, FinishedAndDroppedThenGradientStays) {
+  ASSERT_TRUE(run({counting(2)}).ok());
+  EXPECT_EQ(gradient(), -2.0);
+}
+
+TEST_F(TrainJobTest, UnknownAdapterThenNotFound) {
+  const auto job = make_train_job(engine_, {AdapterId("b"), {counting(1)}, "cross_entropy", {}, true}, options_);
+  ASSERT_FALSE(job.ok());
+  EXPECT_EQ(job.error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(TrainJobTest, UnknownLossThenKnownOnesAreListed) {
+  expect_refused({counting(1)}, "cross_entropy, importance_sampling", "mse");
+  config_["beta"] = 1.0;
+  expect_refused({counting(1)}, "cross_entropy has no key 'beta'");
+}
+
+TEST_F(TrainJobTest, BadTokensThenDatumIsNamed) {
+  expect_refused({}, "data is empty");
+  expect_refused({counting(1), Datum{}}, "data[1]: model_input has no token");
+  Datum outside = counting(3);
+  outside.tokens[1] = 50;
+  expect_refused({outside}, "data[0]: model_input has at position 1 a token outside the vocabulary of 50");
+  outside.tokens[1] = -1;
+  expect_refused({outside}, "data[0]: model_input");
+  options_.tokens_max = 4;
+  expect_refused({counting(4), counting(5)}, "data[1]: model_input has 5 tokens; max_model_len allows 4");
+}
+
+TEST_F(TrainJobTest, BadTargetsThenDatumAndKeyAreNamed) {
+  const std::string key = "data[1].loss_fn_inputs.target_tokens: ";
+  const auto refused = [&](LossTensor targets, const std::string& message) {
+    Datum datum = counting(3);
+    datum.loss_inputs["target_tokens"] = std::move(targets);
+    expect_refused({counting(3), datum}, key + message);
+  };
+  refused(ints({1, 2}), "its shape is [2]; it must be [3] or [3, K]");
+  refused(ints({1, 2, 3, 4}), "its shape is [4]");
+  refused(ints({1, 2, 3}, {3, 0}), "its shape is [3, 0]");
+  refused(ints({1, 2, 3}, {3, 1, 1}), "its shape is [3, 1, 1]");
+  refused(LossTensor{{}, std::vector<int64_t>{1}}, "its shape is []");
+  refused(ints({1, 2, 3}, {3, 2}), "it has 3 values and shape [3, 2]");
+  refused(ints({1, 2, 3}, {3, INT64_MAX}), "it has 3 values");
+  refused(floats({1, 2, 3}), "its dtype is float32");
+  refused(ints({1, 50, 3}), "at element 1 is a token outside the vocabulary of 50");
+  refused(ints({1, 2, -100}), "at element 2 is a token outside");
+  refused(ints({1, 2, int64_t{1} << 32}), "at element 2 is a token outside");
+  Datum none = counting(3);
+  none.loss_inputs.clear();
+  expect_refused({counting(3), none}, key + "it is missing");
+}
+
+TEST_F(TrainJobTest, BadInputsThenDatumAndKeyAreNamed) {
+  const std::string key = "data[0].loss_fn_inputs.weights: ";
+  const auto refused = [&](LossTensor weights, const std::string& message) {
+    Datum datum = counting(2);
+    datum.loss_inputs["weights"] = std::move(weights);
+    expect_refused({datum}, key + message);
+  };
+  refused(floats({1}), "its shape is [1]; it must be that of target_tokens, [2]");
+  refused(floats({1, 1}, {2, 1}), "its shape is [2, 1]");
+  refused(floats({1}, {2}), "it has 1 values and shape [2]");
+  refused(floats({1, NAN}), "element 1 is not finite");
+  refused(floats({-INFINITY, 1}), "element 0 is not finite");
+}
+
+TEST_F(TrainJobTest, ImportanceSamplingInputsMissingThenNamed) {
+  Datum datum = counting(2);
+  expect_refused({datum}, "data[0].loss_fn_inputs.logprobs: it is missing", "importance_sampling");
+  datum.loss_inputs["logprobs"] = floats({0, 0});
+  expect_refused({datum}, "data[0].loss_fn_inputs.advantages: it is missing", "importance_sampling");
+  datum.loss_inputs["target_tokens"] = ints({1, 2}, {2, 1});
+  expect_refused({datum}, "it must be [2], a row", "importance_sampling");
+}
+
+TEST(Loss, NamesThenEachCanBeMade) {
+  for (const std::string_view name : loss_names()) EXPECT_TRUE(make_loss(std::string(name), {}).ok());
+}
+
+// dloss_dlogprob against the slope of the loss itself.
+TEST(Loss, GradientThenMatchesFiniteDifference) {
+  constexpr double kStep = 1e-6;
+  for (const std::string_view name : loss_names()) {
+    const auto loss = make_loss(std::string(name), {});
+    ASSERT_TRUE(loss.ok());
+    for (const double logprob : {-0.01, -1.0, -7.5}) {
+      for (const double advantage : {-1.5, 0.7}) {
+        std::vector<double> inputs((*loss)->inputs().size(), -1.2);
+        inputs.back() = advantage;
+        const double slope = ((*loss)->token(logprob + kStep, inputs).loss -
+                              (*loss)->token(logprob - kStep, inputs).loss) / (2 * kStep);
+        EXPECT_NEAR((*loss)->token(logprob, inputs).dloss_dlogprob, slope, 1e-6 * (1 + std::fabs(slope))) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tuft::engine
