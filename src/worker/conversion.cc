@@ -1,0 +1,335 @@
+#include "worker/conversion.h"
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace tuft::worker {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers travel little-endian and are copied as they are");
+
+template <typename T>
+std::vector<T> read_numbers(const std::string& bytes) {
+  std::vector<T> numbers(bytes.size() / sizeof(T));
+  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(T));
+  return numbers;
+}
+
+template <typename T>
+std::string write_numbers(const std::vector<T>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+
+// Names come from clients: only short plain ones are repeated in a message.
+std::string shown_name(const std::string& name) {
+  bool plain = !name.empty() && name.size() <= 64;
+  for (const char c : name) {
+    plain = plain && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_');
+  }
+  return plain ? "'" + name + "'" : "with an unreadable name";
+}
+
+struct Place {
+  size_t datum = 0;
+  const std::string* key = nullptr;
+
+  Error error(const std::string& what) const {
+    return invalid_argument("datum " + std::to_string(datum) + ", loss input " + shown_name(*key) + ": " + what,
+                            "malformed_tensor");
+  }
+};
+
+size_t item_size(tinker_public::DType dtype) {
+  switch (dtype) {
+    case tinker_public::DTYPE_FLOAT32:
+    case tinker_public::DTYPE_INT32: return 4;
+    case tinker_public::DTYPE_INT64: return 8;
+    case tinker_public::DTYPE_BFLOAT16: return 2;
+    default: return 0;
+  }
+}
+
+std::vector<float> read_bfloat16(const std::string& bytes) {
+  const auto halves = read_numbers<uint16_t>(bytes);
+  std::vector<float> numbers;
+  numbers.reserve(halves.size());
+  for (const uint16_t half : halves) numbers.push_back(std::bit_cast<float>(static_cast<uint32_t>(half) << 16));
+  return numbers;
+}
+
+std::variant<std::vector<float>, std::vector<int64_t>> read_values(const std::string& bytes,
+                                                                   tinker_public::DType dtype) {
+  if (dtype == tinker_public::DTYPE_FLOAT32) return read_numbers<float>(bytes);
+  if (dtype == tinker_public::DTYPE_BFLOAT16) return read_bfloat16(bytes);
+  if (dtype == tinker_public::DTYPE_INT64) return read_numbers<int64_t>(bytes);
+  const auto narrow = read_numbers<int32_t>(bytes);
+  return std::vector<int64_t>(narrow.begin(), narrow.end());
+}
+
+// Cells that the shape asks for, bounded by what is left of kLossCellsMax.
+Result<int64_t> count_cells(const std::vector<int64_t>& shape, int64_t cells_left, const Place& place) {
+  if (shape.size() > 2) return place.error("has " + std::to_string(shape.size()) + " dimensions; 1 or 2 are read");
+  int64_t cells = 1;
+  for (const int64_t size : shape) {
+    if (size < 0) return place.error("has a negative size in its shape");
+    if (size != 0 && cells > std::numeric_limits<int64_t>::max() / size) return place.error("has an absurd shape");
+    cells *= size;
+  }
+  if (cells > cells_left) {
+    return Error{ErrorCode::kPayloadTooLarge,
+                 "the loss inputs have more than " + std::to_string(kLossCellsMax) +
+                     " cells together; send fewer datums in one request",
+                 "too_many_cells"};
+  }
+  return cells;
+}
+
+Result<engine::LossTensor> read_dense(const tinker_public::Tensor& tensor, int64_t cells_left, const Place& place) {
+  const std::string& bytes = tensor.dense();
+  const size_t size = item_size(tensor.dtype());
+  if (bytes.size() % size != 0) {
+    return place.error("has " + std::to_string(bytes.size()) + " bytes, which is no multiple of its item size " +
+                       std::to_string(size));
+  }
+  engine::LossTensor result;
+  result.shape.assign(tensor.shape().begin(), tensor.shape().end());
+  if (result.shape.empty()) result.shape.push_back(static_cast<int64_t>(bytes.size() / size));
+  TUFT_ASSIGN(const int64_t cells, count_cells(result.shape, cells_left, place));
+  if (static_cast<size_t>(cells) * size != bytes.size()) {
+    return place.error("has " + std::to_string(bytes.size() / size) + " values, but its shape asks for " +
+                       std::to_string(cells));
+  }
+  result.values = read_values(bytes, tensor.dtype());
+  return result;
+}
+
+struct Sparse {
+  std::vector<int64_t> crow;
+  std::vector<int64_t> col;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+Status check_sparse(const Sparse& sparse, const Place& place) {
+  if (sparse.crow.size() != static_cast<size_t>(sparse.rows) + 1) {
+    return place.error("has " + std::to_string(sparse.crow.size()) + " crow_indices for " +
+                       std::to_string(sparse.rows) + " rows; one more than rows are needed");
+  }
+  if (sparse.crow.front() != 0) return place.error("has crow_indices that do not start at 0");
+  if (sparse.crow.back() != static_cast<int64_t>(sparse.col.size())) {
+    return place.error("has crow_indices that do not end at the number of values");
+  }
+  for (size_t row = 0; row + 1 < sparse.crow.size(); ++row) {
+    if (sparse.crow[row] > sparse.crow[row + 1]) {
+      return place.error("has crow_indices that go down after row " + std::to_string(row));
+    }
+  }
+  for (const int64_t col : sparse.col) {
+    if (col < 0 || col >= sparse.cols) {
+      return place.error("has a column index outside of its " + std::to_string(sparse.cols) + " columns");
+    }
+  }
+  return {};
+}
+
+template <typename T>
+std::vector<T> scatter(const Sparse& sparse, const std::vector<T>& values) {
+  std::vector<T> dense(static_cast<size_t>(sparse.rows * sparse.cols), T{0});
+  for (int64_t row = 0; row < sparse.rows; ++row) {
+    const auto begin = static_cast<size_t>(sparse.crow[static_cast<size_t>(row)]);
+    const auto end = static_cast<size_t>(sparse.crow[static_cast<size_t>(row) + 1]);
+    for (size_t i = begin; i < end; ++i) dense[static_cast<size_t>(row * sparse.cols + sparse.col[i])] = values[i];
+  }
+  return dense;
+}
+
+Result<engine::LossTensor> read_sparse(const tinker_public::Tensor& tensor, int64_t cells_left, const Place& place) {
+  const tinker_public::SparseCsr& csr = tensor.sparse_csr();
+  if (tensor.shape_size() != 2) return place.error("is sparse_csr, which needs a shape of two dimensions");
+  engine::LossTensor result;
+  result.shape.assign(tensor.shape().begin(), tensor.shape().end());
+  TUFT_TRY(count_cells(result.shape, cells_left, place));
+  const size_t size = item_size(tensor.dtype());
+  if (csr.crow_indices().size() % 8 != 0 || csr.col_indices().size() % 8 != 0) {
+    return place.error("has crow_indices or col_indices that are not whole i64 numbers");
+  }
+  if (csr.values().size() % size != 0 || csr.values().size() / size != csr.col_indices().size() / 8) {
+    return place.error("has " + std::to_string(csr.values().size()) + " bytes of values for " +
+                       std::to_string(csr.col_indices().size() / 8) + " column indices");
+  }
+  // Rows are bounded by the data before anything is compared with them: with no columns the cell count says nothing.
+  if (result.shape[0] >= static_cast<int64_t>(kLossCellsMax)) return place.error("has an absurd shape");
+  const Sparse sparse = {read_numbers<int64_t>(csr.crow_indices()), read_numbers<int64_t>(csr.col_indices()),
+                         result.shape[0], result.shape[1]};
+  TUFT_TRY(check_sparse(sparse, place));
+  const auto values = read_values(csr.values(), tensor.dtype());
+  std::visit([&](const auto& numbers) { result.values = scatter(sparse, numbers); }, values);
+  return result;
+}
+
+Result<engine::LossTensor> read_tensor(const tinker_public::Tensor& tensor, int64_t cells_left, const Place& place) {
+  if (item_size(tensor.dtype()) == 0) return place.error("has no dtype that is read: float32, int64, int32, bfloat16");
+  switch (tensor.encoding_case()) {
+    case tinker_public::Tensor::kDense: return read_dense(tensor, cells_left, place);
+    case tinker_public::Tensor::kSparseCsr: return read_sparse(tensor, cells_left, place);
+    case tinker_public::Tensor::ENCODING_NOT_SET: break;
+  }
+  return place.error("has no data; send dense or sparse_csr");
+}
+
+Status append_chunk(const tinker_public::Chunk& chunk, size_t datum, const std::string& base_model,
+                    std::vector<int32_t>& tokens) {
+  const std::string where = "datum " + std::to_string(datum) + ": ";
+  switch (chunk.chunk_case()) {
+    case tinker_public::Chunk::kEncodedText: {
+      const std::string& bytes = chunk.encoded_text().tokens();
+      if (bytes.size() % 4 != 0) {
+        return invalid_argument(where + "a text chunk has " + std::to_string(bytes.size()) +
+                                    " bytes, which is no whole number of i32 tokens",
+                                "malformed_tokens");
+      }
+      const auto more = read_numbers<int32_t>(bytes);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+      return {};
+    }
+    case tinker_public::Chunk::kImage:
+      return invalid_argument(where + "image input is not supported by model " + base_model, "unsupported_input");
+    case tinker_public::Chunk::kDmel:
+      return invalid_argument(where + "audio (dmel) input is not supported by model " + base_model,
+                              "unsupported_input");
+    case tinker_public::Chunk::CHUNK_NOT_SET: break;
+  }
+  return invalid_argument(where + "a chunk of model_input is empty or of a kind that this server does not know",
+                          "unsupported_input");
+}
+
+}  // namespace
+
+Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwardRequest& request,
+                                              engine::AdapterId adapter, const std::string& base_model) {
+  engine::TrainRequest result;
+  result.adapter = std::move(adapter);
+  result.loss_fn = request.loss_fn();
+  result.loss_config.insert(request.loss_fn_config().begin(), request.loss_fn_config().end());
+  result.backward = !request.forward_only();
+  if (request.data().empty()) return invalid_argument("data is empty; send at least one datum", "no_data");
+  result.data.reserve(static_cast<size_t>(request.data_size()));
+  int64_t cells_left = kLossCellsMax;
+  for (const auto& source : request.data()) {
+    const size_t index = result.data.size();
+    engine::Datum datum;
+    for (const auto& chunk : source.model_input()) TUFT_TRY(append_chunk(chunk, index, base_model, datum.tokens));
+    if (datum.tokens.empty()) {
+      return invalid_argument("datum " + std::to_string(index) + ": model_input has no tokens", "no_tokens");
+    }
+    for (const auto& [key, tensor] : source.loss_fn_inputs()) {
+      TUFT_ASSIGN(auto values, read_tensor(tensor, cells_left, Place{index, &key}));
+      cells_left -= std::visit([](const auto& numbers) { return static_cast<int64_t>(numbers.size()); }, values.values);
+      datum.loss_inputs.emplace(key, std::move(values));
+    }
+    result.data.push_back(std::move(datum));
+  }
+  return result;
+}
+
+tinker_public::ForwardBackwardOutput to_output(const engine::TrainOutput& output) {
+  tinker_public::ForwardBackwardOutput result;
+  result.set_loss_fn_output_type("ArrayRecord");
+  for (size_t begin = 0; begin < output.logprobs.size();) {
+    const std::vector<int64_t> trailing(output.logprobs[begin].shape.begin() + 1, output.logprobs[begin].shape.end());
+    std::vector<int64_t> offsets = {0};
+    std::string data;
+    size_t end = begin;
+    for (; end < output.logprobs.size(); ++end) {
+      const engine::LossTensor& tensor = output.logprobs[end];
+      if (!std::equal(tensor.shape.begin() + 1, tensor.shape.end(), trailing.begin(), trailing.end())) break;
+      data += write_numbers(std::get<std::vector<float>>(tensor.values));
+      offsets.push_back(static_cast<int64_t>(data.size()));
+    }
+    tinker_public::ArrayRecord& record = *result.add_loss_fn_outputs();
+    record.set_type_tag("ArrayRecord");
+    record.set_num_datums(static_cast<int64_t>(end - begin));
+    tinker_public::BatchedTensor& logprobs = (*record.mutable_fields())["logprobs"];
+    logprobs.set_data(std::move(data));
+    logprobs.set_offsets(write_numbers(offsets));
+    logprobs.set_dtype(tinker_public::DTYPE_FLOAT32);
+    logprobs.mutable_trailing_shape()->Assign(trailing.begin(), trailing.end());
+    begin = end;
+  }
+  result.mutable_metrics()->insert(output.metrics.begin(), output.metrics.end());
+  return result;
+}
+
+Result<engine::SampleRequest> to_sample_request(const v1::SampleRequest& request,
+                                                std::optional<engine::AdapterId> sampler) {
+  if (request.prompt_tokens().size() % 4 != 0) {
+    return invalid_argument("prompt has " + std::to_string(request.prompt_tokens().size()) +
+                                " bytes, which is no whole number of i32 tokens",
+                            "malformed_tokens");
+  }
+  engine::SampleRequest result;
+  result.adapter = std::move(sampler);
+  result.prompt = read_numbers<int32_t>(request.prompt_tokens());
+  result.num_samples = request.num_samples();
+  result.prompt_logprobs = request.prompt_logprobs();
+  result.topk_prompt_logprobs = request.topk_prompt_logprobs();
+  const tinker_public::SamplingParams& params = request.params();
+  if (params.has_max_tokens()) result.params.max_tokens = params.max_tokens();
+  if (params.has_seed()) result.params.seed = params.seed();
+  if (params.has_temperature()) result.params.temperature = params.temperature();
+  if (params.has_top_k()) result.params.top_k = params.top_k();
+  if (params.has_top_p()) result.params.top_p = params.top_p();
+  result.params.stop_strings.assign(params.stop_strs().values().begin(), params.stop_strs().values().end());
+  result.params.stop_tokens.assign(params.stop_tokens().values().begin(), params.stop_tokens().values().end());
+  return result;
+}
+
+namespace {
+
+void write_topk(const engine::SampleResult& result, int topk, tinker_public::TopkPromptLogprobs* message) {
+  // A cell without a token; a row that starts with one is read as "none".
+  constexpr int32_t kNoToken = 0;
+  constexpr float kNoLogprob = -99999.0F;
+  const size_t rows = result.topk_prompt_logprobs.size();
+  const auto columns = static_cast<size_t>(topk);
+  std::vector<int32_t> tokens(rows * columns, kNoToken);
+  std::vector<float> logprobs(rows * columns, kNoLogprob);
+  for (size_t row = 0; row < rows; ++row) {
+    const auto& top = result.topk_prompt_logprobs[row];
+    for (size_t i = 0; i < top.size() && i < columns; ++i) {
+      tokens[row * columns + i] = top[i].token;
+      logprobs[row * columns + i] = top[i].logprob;
+    }
+  }
+  message->set_token_ids(write_numbers(tokens));
+  message->set_logprobs(write_numbers(logprobs));
+  message->set_k(static_cast<uint32_t>(topk));
+  message->set_prompt_length(static_cast<uint32_t>(rows));
+}
+
+}  // namespace
+
+void to_sample_response(const engine::SampleResult& result, int64_t prompt_tokens, int topk,
+                        v1::SampleResponse* response) {
+  tinker_public::SampleResponse& message = *response->mutable_response();
+  int64_t output_tokens = 0;
+  for (const engine::SampledSequence& source : result.sequences) {
+    tinker_public::SampledSequence& sequence = *message.add_sequences();
+    sequence.set_stop_reason(source.reason == engine::StopReason::kStop ? tinker_public::STOP_REASON_STOP
+                                                                       : tinker_public::STOP_REASON_LENGTH);
+    sequence.set_tokens(write_numbers(source.tokens));
+    sequence.set_logprobs(write_numbers(source.logprobs));
+    output_tokens += static_cast<int64_t>(source.tokens.size());
+  }
+  if (!result.prompt_logprobs.empty()) message.set_prompt_logprobs(write_numbers(result.prompt_logprobs));
+  if (topk > 0) write_topk(result, topk, message.mutable_topk_prompt_logprobs());
+  response->set_prompt_tokens(prompt_tokens);
+  response->set_output_tokens(output_tokens);
+  response->set_queue_seconds(result.queue_seconds);
+  response->set_prefill_seconds(result.prefill_seconds);
+  response->set_decode_seconds(result.decode_seconds);
+}
+
+}  // namespace tuft::worker

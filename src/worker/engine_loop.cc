@@ -1,0 +1,247 @@
+#include "worker/engine_loop.h"
+
+#include <new>
+#include <utility>
+
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "worker/traced_engine.h"
+
+namespace tuft::worker {
+namespace {
+
+Error stopping_error() { return unavailable("the worker is stopping; try again later", "worker_stopping"); }
+
+// What a step of ours lets through is a lack of memory or an error of ours; both are told to the caller.
+template <typename Action>
+Result<Operation::Progress> without_exceptions(Action&& action) {
+  try {
+    return action();
+  } catch (const std::bad_alloc&) {
+    return Error{ErrorCode::kResourceExhausted, "the worker ran out of memory for this request; send a smaller one",
+                 "out_of_memory"};
+  } catch (const std::exception& exception) {
+    telemetry::log_error("worker.exception", exception.what());
+    return internal_error("the worker failed on this request", "exception");
+  }
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine::TokenBytes token_bytes,
+                       const Clock& clock)
+    : engine_(make_traced_engine(engine, clock)),
+      options_(std::move(options)),
+      clock_(clock),
+      sampler_(engine::make_sampler(*engine_, options_.sampler, std::move(token_bytes), clock)),
+      bench_{*engine_, clock, options_.trainer, options_.limits,
+             [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); }, 0, 0},
+      files_(options_.operations_max) {
+  register_gauges();
+  engine_thread_ = std::thread([this] { run(); });
+  file_thread_ = std::thread([this] { run_files(); });
+}
+
+EngineLoop::~EngineLoop() {
+  stop();
+  telemetry::get_metrics().scheduler_requests.set_callback({});
+  telemetry::get_metrics().lora_adapters.set_callback({});
+}
+
+void EngineLoop::register_gauges() {
+  telemetry::get_metrics().scheduler_requests.set_callback([this](const telemetry::ObservableGauge::Observe& observe) {
+    observe(running_, {{"state", "running"}});
+    observe(waiting_, {{"state", "waiting"}});
+  });
+  telemetry::get_metrics().lora_adapters.set_callback(
+      [this](const telemetry::ObservableGauge::Observe& observe) {
+        observe(training_adapters_, {{"kind", "training"}});
+        observe(samplers_, {{"kind", "sampler"}});
+      });
+}
+
+std::optional<Error> EngineLoop::push(Item& item, bool counted) {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return stopping_error();
+    if (counted && unanswered_ >= options_.operations_max) {
+      return Error{ErrorCode::kResourceExhausted,
+                   "the worker has " + std::to_string(options_.operations_max) + " calls waiting; try again later",
+                   "worker_queue_full"};
+    }
+    if (counted) ++unanswered_;
+    inbox_.push_back(std::move(item));
+  }
+  arrived_.notify_one();
+  return std::nullopt;
+}
+
+std::deque<EngineLoop::Item> EngineLoop::take(bool wait) {
+  MutexLock lock(mutex_);
+  while (wait && inbox_.empty() && !stopping_) arrived_.wait(mutex_);
+  return std::exchange(inbox_, {});
+}
+
+void EngineLoop::finished(int count) {
+  MutexLock lock(mutex_);
+  unanswered_ -= static_cast<size_t>(count);
+}
+
+void EngineLoop::post(std::unique_ptr<Operation> operation) {
+  Item item(std::move(operation));
+  if (const auto refusal = push(item, true)) std::get<0>(item)->fail(*refusal);
+}
+
+void EngineLoop::post_sample(Ticket ticket, engine::SampleRequest request, engine::Sampler::Done done) {
+  Item item(NewSample{ticket, std::move(request), std::move(done)});
+  if (auto refusal = push(item, true)) std::get<NewSample>(item).done(std::move(*refusal));
+}
+
+void EngineLoop::cancel_sample(Ticket ticket) {
+  Item item(CancelSample{ticket});
+  (void)push(item, false);
+}
+
+void EngineLoop::run() {
+  for (;;) {
+    const bool idle = turns_.empty() && sampler_->idle();
+    for (Item& item : take(idle)) accept(std::move(item));
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+    }
+    advance_next_lane();
+    if (!sampler_->idle()) {
+      sampler_->step();
+      ++steps_;
+    }
+    publish_counts();
+  }
+}
+
+void EngineLoop::accept(Item item) {
+  if (auto* operation = std::get_if<std::unique_ptr<Operation>>(&item)) {
+    const std::string name = (*operation)->lane();
+    Lane& lane = lanes_[name];
+    lane.operations.push_back(std::move(*operation));
+    if (lane.operations.size() == 1) turns_.push_back(name);
+  } else if (auto* sample = std::get_if<NewSample>(&item)) {
+    start_sample(std::move(*sample));
+  } else if (const auto* cancel = std::get_if<CancelSample>(&item)) {
+    const auto found = samples_.find(cancel->ticket);
+    if (found != samples_.end()) sampler_->cancel(found->second.number);
+  } else {
+    const std::string& name = std::get<FileDone>(item).lane;
+    lanes_[name].in_file = false;
+    turns_.push_back(name);
+  }
+}
+
+void EngineLoop::start_sample(NewSample sample) {
+  const Ticket ticket = sample.ticket;
+  ActiveSample& active = samples_[ticket];
+  active.adapter = sample.request.adapter;
+  auto number = sampler_->submit(
+      std::move(sample.request), [this, ticket, done = sample.done](Result<engine::SampleResult> result) {
+        const auto node = samples_.extract(ticket);
+        finished(1);
+        if (!node.empty() && node.mapped().instead) result = *node.mapped().instead;
+        done(std::move(result));
+      });
+  if (number.ok()) {
+    active.number = *number;
+    return;
+  }
+  samples_.erase(ticket);
+  finished(1);
+  sample.done(std::move(number).error());
+}
+
+void EngineLoop::cancel_samples_of(const engine::AdapterId& adapter) {
+  std::vector<engine::Sampler::RequestNumber> numbers;
+  for (auto& [ticket, sample] : samples_) {
+    if (sample.adapter != adapter) continue;
+    sample.instead = Error{ErrorCode::kGone, "the sampler was removed while it was sampling", "sampler_removed"};
+    numbers.push_back(sample.number);
+  }
+  for (const auto number : numbers) sampler_->cancel(number);
+}
+
+void EngineLoop::advance_next_lane() {
+  if (turns_.empty()) return;
+  const std::string name = std::move(turns_.front());
+  turns_.pop_front();
+  Lane& lane = lanes_[name];
+  Operation& operation = *lane.operations.front();
+  ++steps_;
+  const auto progress = without_exceptions([&]() -> Result<Operation::Progress> { return operation.advance(bench_); });
+  if (!progress.ok()) operation.fail(progress.error());
+  if (progress.ok() && *progress == Operation::Progress::kMore) {
+    turns_.push_back(name);
+    return;
+  }
+  if (progress.ok() && *progress == Operation::Progress::kFile) {
+    lane.in_file = true;
+    // One entry a lane, and no more lanes than operations_max.
+    TUFT_CHECK(files_.try_push({name, &operation}), "the file queue holds an entry for every operation");
+    return;
+  }
+  lane.operations.pop_front();
+  finished(1);
+  if (lane.operations.empty()) {
+    lanes_.erase(name);
+  } else {
+    turns_.push_back(name);
+  }
+}
+
+void EngineLoop::run_files() {
+  while (auto job = files_.pop()) {
+    if (skip_files_) continue;
+    Operation& operation = *job->second;
+    const auto done = without_exceptions([&]() -> Result<Operation::Progress> {
+      operation.run_file();
+      return Operation::Progress::kDone;
+    });
+    if (!done.ok()) operation.file_failed(done.error());
+    Item item(FileDone{job->first});
+    (void)push(item, false);
+  }
+}
+
+void EngineLoop::publish_counts() {
+  training_adapters_ = bench_.training_adapters;
+  samplers_ = bench_.samplers;
+  running_ = sampler_->running();
+  waiting_ = sampler_->waiting();
+}
+
+void EngineLoop::stop() {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  arrived_.notify_all();
+  skip_files_ = true;
+  files_.close();
+  engine_thread_.join();
+  file_thread_.join();
+  // No thread is left: what they owned is this one's now.
+  for (Item& item : take(false)) {
+    if (auto* operation = std::get_if<std::unique_ptr<Operation>>(&item)) (*operation)->fail(stopping_error());
+    if (auto* sample = std::get_if<NewSample>(&item)) sample->done(stopping_error());
+  }
+  for (auto& [name, lane] : lanes_) {
+    for (auto& operation : lane.operations) operation->fail(stopping_error());
+  }
+  lanes_.clear();
+  std::vector<engine::Sampler::RequestNumber> numbers;
+  for (auto& [ticket, sample] : samples_) {
+    sample.instead = stopping_error();
+    numbers.push_back(sample.number);
+  }
+  for (const auto number : numbers) sampler_->cancel(number);
+}
+
+}  // namespace tuft::worker

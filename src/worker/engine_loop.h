@@ -1,0 +1,121 @@
+// The engine thread: the one place that touches the engine. It takes calls from a bounded inbox and alternates between
+// one piece of one operation (adapters take turns) and one step of the sampler, so that neither training nor sampling
+// starves the other. A second thread reads and writes checkpoint files.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+
+#include "base/bounded_queue.h"
+#include "base/mutex.h"
+#include "engine/sample/sampler.h"
+#include "worker/operation.h"
+
+namespace tuft::worker {
+
+struct EngineLoopOptions {
+  engine::TrainerOptions trainer;
+  engine::SamplerOptions sampler;
+  AdapterLimits limits;
+  size_t operations_max = 4096;  // accepted and not answered; over it calls are refused with kResourceExhausted
+};
+
+// Thread-safe, but for start and stop, which belong to the owner. Replies come on the engine thread (or, while
+// stopping, on the thread that calls stop()).
+class EngineLoop {
+ public:
+  using Ticket = uint64_t;
+
+  // Starts the threads. `engine`, `clock` and what token_bytes uses outlive this.
+  EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine::TokenBytes token_bytes, const Clock& clock);
+  ~EngineLoop();
+
+  // An operation that is refused is answered through fail() before this returns.
+  void post(std::unique_ptr<Operation> operation);
+
+  // A ticket is taken before the request is posted, so that cancel() can never come too early.
+  Ticket next_ticket() { return ++last_ticket_; }
+  void post_sample(Ticket ticket, engine::SampleRequest request, engine::Sampler::Done done);
+  void cancel_sample(Ticket ticket);  // unknown and finished ones are ignored
+
+  // Answers everything with kUnavailable and ends the threads after the piece that is running. Idempotent.
+  void stop();
+
+  const engine::Engine& engine() const { return *engine_; }  // model() and weights_dtype() only
+  const Clock& clock() const { return clock_; }
+  int64_t steps() const { return steps_; }
+
+ private:
+  struct NewSample {
+    Ticket ticket = 0;
+    engine::SampleRequest request;
+    engine::Sampler::Done done;
+  };
+  struct CancelSample {
+    Ticket ticket = 0;
+  };
+  struct FileDone {
+    std::string lane;
+  };
+  using Item = std::variant<std::unique_ptr<Operation>, NewSample, CancelSample, FileDone>;
+
+  struct Lane {
+    std::deque<std::unique_ptr<Operation>> operations;
+    bool in_file = false;  // the first one is with the file thread
+  };
+  struct ActiveSample {
+    engine::Sampler::RequestNumber number = 0;
+    std::optional<engine::AdapterId> adapter;
+    std::optional<Error> instead;  // of kCancelled, where it is not the caller who cancels
+  };
+
+  // Takes the item, or says why not. Counted items have an answer to come.
+  std::optional<Error> push(Item& item, bool counted) TUFT_EXCLUDES(mutex_);
+  std::deque<Item> take(bool wait) TUFT_EXCLUDES(mutex_);
+  void run();
+  void run_files();
+  void accept(Item item);
+  void start_sample(NewSample sample);
+  void advance_next_lane();
+  void cancel_samples_of(const engine::AdapterId& adapter);
+  void finished(int count);
+  void publish_counts();
+  void register_gauges();
+
+  const std::unique_ptr<engine::Engine> engine_;  // traced
+  const EngineLoopOptions options_;
+  const Clock& clock_;
+  std::atomic<Ticket> last_ticket_{0};
+  std::atomic<int64_t> steps_{0};
+  std::atomic<int> training_adapters_{0};
+  std::atomic<int> samplers_{0};
+  std::atomic<int> running_{0};
+  std::atomic<int> waiting_{0};
+
+  Mutex mutex_;
+  CondVar arrived_;
+  std::deque<Item> inbox_ TUFT_GUARDED_BY(mutex_);
+  size_t unanswered_ TUFT_GUARDED_BY(mutex_) = 0;
+  bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
+
+  // The engine thread's own.
+  std::map<std::string, Lane> lanes_;
+  std::deque<std::string> turns_;  // lanes that can go on, in order
+  std::map<Ticket, ActiveSample> samples_;
+  std::unique_ptr<engine::Sampler> sampler_;
+  Bench bench_;
+
+  BoundedQueue<std::pair<std::string, Operation*>> files_;
+  std::atomic<bool> skip_files_{false};
+  std::thread engine_thread_;
+  std::thread file_thread_;
+};
+
+}  // namespace tuft::worker

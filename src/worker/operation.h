@@ -1,0 +1,87 @@
+// What the engine thread runs for one call: an operation is advanced piece by piece, so that long ones share the
+// engine with others.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "engine/trainer.h"
+#include "telemetry/trace.h"
+#include "tuft/worker/v1/model_actor.pb.h"
+
+namespace tuft::worker {
+
+// Who called, and when.
+struct Caller {
+  telemetry::SpanContext trace;
+  Nanos arrived = 0;  // Clock::monotonic()
+};
+
+template <typename Response>
+using Reply = std::function<void(Result<Response>)>;
+
+struct AdapterLimits {
+  int rank_max = 256;
+};
+
+// What operations work with; all of it belongs to the engine thread.
+struct Bench {
+  engine::Engine& engine;
+  const Clock& clock;
+  engine::TrainerOptions trainer;
+  AdapterLimits limits;
+  // Drops the samples that run on a sampler, before it is removed.
+  std::function<void(const engine::AdapterId&)> cancel_samples;
+  int training_adapters = 0;
+  int samplers = 0;
+};
+
+// The engine's ids: samplers have a name space of their own.
+engine::AdapterId training_adapter(const std::string& adapter_id);
+engine::AdapterId sampler_adapter(const std::string& sampler_id);
+
+class Operation {
+ public:
+  enum class Progress : uint8_t {
+    kMore,  // advance again, after others had their turn
+    kFile,  // run_file() on the file thread, then advance again
+    kDone,  // answered
+  };
+
+  virtual ~Operation() = default;
+  // Operations of one lane run one after the other, in order of arrival.
+  virtual const std::string& lane() const = 0;
+  // Engine thread.
+  virtual Progress advance(Bench& bench) = 0;
+  // File thread. Must not touch the engine.
+  virtual void run_file() {}
+  // File thread: run_file() threw. The next advance() answers with it.
+  virtual void file_failed(const Error& error) = 0;
+  // Answers with an error instead; after it the operation is dropped. Engine thread, or none left running.
+  virtual void fail(const Error& error) = 0;
+};
+
+std::unique_ptr<Operation> make_create_adapter(v1::CreateAdapterRequest request, Caller caller,
+                                               Reply<v1::CreateAdapterResponse> reply);
+std::unique_ptr<Operation> make_remove_adapter(v1::RemoveAdapterRequest request, Caller caller,
+                                               Reply<v1::RemoveAdapterResponse> reply);
+// `request` is what to_train_request() made.
+std::unique_ptr<Operation> make_forward_backward(std::string adapter_id, engine::TrainRequest request, Caller caller,
+                                                 Reply<v1::ForwardBackwardResponse> reply);
+std::unique_ptr<Operation> make_optim_step(v1::OptimStepRequest request, Caller caller,
+                                           Reply<v1::OptimStepResponse> reply);
+std::unique_ptr<Operation> make_save_state(v1::SaveStateRequest request, Caller caller,
+                                           Reply<v1::SaveStateResponse> reply);
+std::unique_ptr<Operation> make_load_state(v1::LoadStateRequest request, Caller caller,
+                                           Reply<v1::LoadStateResponse> reply);
+std::unique_ptr<Operation> make_add_sampler(v1::AddSamplerRequest request, Caller caller,
+                                            Reply<v1::AddSamplerResponse> reply);
+std::unique_ptr<Operation> make_remove_sampler(v1::RemoveSamplerRequest request, Caller caller,
+                                               Reply<v1::RemoveSamplerResponse> reply);
+
+}  // namespace tuft::worker

@@ -1,0 +1,15 @@
+// An Engine that measures another one: spans engine.forward and engine.backward under the current one, and the
+// phases of tuft.training.step.duration. Everything else goes straight through.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+
+namespace tuft::worker {
+
+// Both outlive the result.
+std::unique_ptr<engine::Engine> make_traced_engine(engine::Engine& engine, const Clock& clock);
+
+}  // namespace tuft::worker

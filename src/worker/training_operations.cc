@@ -1,0 +1,206 @@
+// Operations on training adapters that need no file.
+#include <cmath>
+
+#include "telemetry/metrics.h"
+#include "worker/conversion.h"
+#include "worker/operation_base.h"
+
+namespace tuft::worker {
+namespace {
+
+using Progress = Operation::Progress;
+
+int64_t count_parameters(const engine::AdapterState& state) {
+  int64_t count = 0;
+  for (const auto& tensor : state.tensors) count += static_cast<int64_t>(tensor.a.size() + tensor.b.size());
+  return count;
+}
+
+Result<engine::LoraSpec> read_spec(const v1::LoraSpec& source, const AdapterLimits& limits) {
+  if (source.rank() < 1 || source.rank() > limits.rank_max) {
+    return invalid_argument("lora rank must be 1 to " + std::to_string(limits.rank_max) + " (max_lora_rank), got " +
+                                std::to_string(source.rank()),
+                            "lora_rank_out_of_range");
+  }
+  if (!std::isfinite(source.alpha()) || source.alpha() <= 0) {
+    return invalid_argument("lora alpha must be over 0 and finite");
+  }
+  if (!source.train_attn() && !source.train_mlp() && !source.train_unembed()) {
+    return invalid_argument("at least one of train_attn, train_mlp and train_unembed must be true");
+  }
+  engine::LoraSpec spec;
+  spec.rank = source.rank();
+  spec.alpha = source.alpha();
+  spec.train_attn = source.train_attn();
+  spec.train_mlp = source.train_mlp();
+  spec.train_unembed = source.train_unembed();
+  spec.seed = source.seed();
+  return spec;
+}
+
+class CreateAdapter final : public ReplyingOperation<v1::CreateAdapterResponse> {
+ public:
+  CreateAdapter(v1::CreateAdapterRequest request, Caller caller, Reply<v1::CreateAdapterResponse> reply)
+      : ReplyingOperation("hf_model.create_adapter", "tuft.lora_id", request.adapter_id(), request.adapter_id(), caller,
+                          std::move(reply)),
+        request_(std::move(request)) {}
+
+ private:
+  Result<Progress> run(Bench& bench, v1::CreateAdapterResponse& response) override {
+    span().set_attributes({{"tuft.lora_rank", request_.spec().rank()}, {"tuft.lora_alpha", request_.spec().alpha()}});
+    TUFT_ASSIGN(const engine::LoraSpec spec, read_spec(request_.spec(), bench.limits));
+    const engine::AdapterState state = engine::make_adapter(bench.engine.model(), spec);
+    TUFT_TRY(bench.engine.create_adapter(training_adapter(id()), state));
+    ++bench.training_adapters;
+    for (const engine::Site site : spec.sites()) response.add_target_modules(std::string(engine::site_name(site)));
+    response.set_parameters(count_parameters(state));
+    return Progress::kDone;
+  }
+
+  const v1::CreateAdapterRequest request_;
+};
+
+class RemoveAdapter final : public ReplyingOperation<v1::RemoveAdapterResponse> {
+ public:
+  RemoveAdapter(const v1::RemoveAdapterRequest& request, Caller caller, Reply<v1::RemoveAdapterResponse> reply)
+      : ReplyingOperation("hf_model.remove_adapter", "tuft.lora_id", request.adapter_id(), request.adapter_id(), caller,
+                          std::move(reply)) {}
+
+ private:
+  Result<Progress> run(Bench& bench, v1::RemoveAdapterResponse&) override {
+    TUFT_TRY(bench.engine.remove_adapter(training_adapter(id())));
+    --bench.training_adapters;
+    return Progress::kDone;
+  }
+};
+
+class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardResponse> {
+ public:
+  ForwardBackward(std::string adapter_id, engine::TrainRequest request, Caller caller,
+                  Reply<v1::ForwardBackwardResponse> reply)
+      : ReplyingOperation(span_name(request.backward), "tuft.lora_id", adapter_id, adapter_id, caller,
+                          std::move(reply)),
+        request_(std::move(request)) {}
+
+ private:
+  // An overload on the flag keeps both names literals.
+  static telemetry::Name span_name(bool backward) {
+    if (backward) return "hf_model.forward_backward";
+    return "hf_model.forward";
+  }
+
+  Result<Progress> run(Bench& bench, v1::ForwardBackwardResponse& response) override {
+    const Nanos begin = bench.clock.monotonic();
+    if (job_ == nullptr) TUFT_TRY(start(bench));
+    if (!job_->done()) TUFT_TRY(job_->advance());
+    computing_ += bench.clock.monotonic() - begin;
+    if (!job_->done()) return Progress::kMore;
+    const engine::TrainOutput output = job_->take_output();
+    span().set_attributes({{"tuft.num_micro_batches", output.passes}, {"tuft.tokens", output.tokens}});
+    if (const auto loss = output.metrics.find("loss:sum"); loss != output.metrics.end()) {
+      span().set_attribute("tuft.loss", loss->second);
+      if (!std::isfinite(loss->second)) telemetry::get_metrics().training_nonfinite.add(1);
+    }
+    telemetry::get_metrics().training_tokens.add(output.tokens);
+    *response.mutable_output() = to_output(output);
+    response.set_tokens(output.tokens);
+    response.set_queue_seconds(queue_seconds());
+    response.set_compute_seconds(to_seconds(computing_));
+    return Progress::kDone;
+  }
+
+  Status start(Bench& bench) {
+    span().set_attributes({{"tuft.backward", request_.backward}, {"tuft.data_count", request_.data.size()}});
+    static const auto queue = telemetry::get_metrics().training_step_duration.with({{"phase", "queue"}});
+    queue.record(queue_seconds());
+    TUFT_ASSIGN(job_, engine::make_train_job(bench.engine, std::move(request_), bench.trainer));
+    return {};
+  }
+
+  engine::TrainRequest request_;
+  std::unique_ptr<engine::TrainJob> job_;
+  Nanos computing_ = 0;
+};
+
+class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {
+ public:
+  OptimStep(v1::OptimStepRequest request, Caller caller, Reply<v1::OptimStepResponse> reply)
+      : ReplyingOperation("hf_model.optim_step", "tuft.lora_id", request.adapter_id(), request.adapter_id(), caller,
+                          std::move(reply)),
+        request_(std::move(request)) {}
+
+ private:
+  Result<Progress> run(Bench& bench, v1::OptimStepResponse& response) override {
+    TUFT_ASSIGN(const engine::AdamParams params, read_params());
+    const Nanos begin = bench.clock.monotonic();
+    TUFT_ASSIGN(const engine::OptimReport report, bench.engine.optim_step(training_adapter(id()), params));
+    record(report, to_seconds(bench.clock.monotonic() - begin));
+    span().set_attributes({{"tuft.learning_rate", params.learning_rate},
+                           {"tuft.grad_norm", report.grad_norm},
+                           {"tuft.step", report.step}});
+    if (!report.applied) span().add_event("optim_step.skipped", {{"tuft.reason", "gradient not finite"}});
+    auto& metrics = *response.mutable_metrics();
+    metrics["grad_norm"] = report.grad_norm;
+    metrics["learning_rate"] = params.learning_rate;
+    metrics["step"] = static_cast<double>(report.step);
+    if (!report.applied) metrics["skipped"] = 1.0;
+    return Progress::kDone;
+  }
+
+  static void record(const engine::OptimReport& report, double seconds) {
+    const auto& metrics = telemetry::get_metrics();
+    static const auto optim = metrics.training_step_duration.with({{"phase", "optim"}});
+    static const auto grad_norm = metrics.training_grad_norm.with({});
+    optim.record(seconds);
+    if (report.applied) {
+      grad_norm.record(report.grad_norm);
+    } else {
+      metrics.training_nonfinite.add(1);
+    }
+  }
+
+  Result<engine::AdamParams> read_params() const {
+    const v1::AdamParams& source = request_.params();
+    const auto need = [](const char* field, double value, bool fits, const char* allowed) -> Status {
+      if (std::isfinite(value) && fits) return {};
+      return invalid_argument(std::string("adam_params.") + field + " must be " + allowed);
+    };
+    TUFT_TRY(need("learning_rate", source.learning_rate(), source.learning_rate() >= 0, "0 or more and finite"));
+    TUFT_TRY(need("beta1", source.beta1(), source.beta1() >= 0 && source.beta1() < 1, "at least 0 and below 1"));
+    TUFT_TRY(need("beta2", source.beta2(), source.beta2() >= 0 && source.beta2() < 1, "at least 0 and below 1"));
+    TUFT_TRY(need("eps", source.eps(), source.eps() >= 0, "0 or more and finite"));
+    TUFT_TRY(need("weight_decay", source.weight_decay(), source.weight_decay() >= 0, "0 or more and finite"));
+    TUFT_TRY(need("grad_clip_norm", source.grad_clip_norm(), source.grad_clip_norm() >= 0, "0 (off) or more and finite"));
+    return engine::AdamParams{source.learning_rate(), source.beta1(),        source.beta2(),
+                              source.eps(),           source.weight_decay(), source.grad_clip_norm()};
+  }
+
+  const v1::OptimStepRequest request_;
+};
+
+}  // namespace
+
+engine::AdapterId training_adapter(const std::string& adapter_id) { return engine::AdapterId("model/" + adapter_id); }
+engine::AdapterId sampler_adapter(const std::string& sampler_id) { return engine::AdapterId("sampler/" + sampler_id); }
+
+std::unique_ptr<Operation> make_create_adapter(v1::CreateAdapterRequest request, Caller caller,
+                                               Reply<v1::CreateAdapterResponse> reply) {
+  return std::make_unique<CreateAdapter>(std::move(request), caller, std::move(reply));
+}
+
+std::unique_ptr<Operation> make_remove_adapter(v1::RemoveAdapterRequest request, Caller caller,
+                                               Reply<v1::RemoveAdapterResponse> reply) {
+  return std::make_unique<RemoveAdapter>(request, caller, std::move(reply));
+}
+
+std::unique_ptr<Operation> make_forward_backward(std::string adapter_id, engine::TrainRequest request, Caller caller,
+                                                 Reply<v1::ForwardBackwardResponse> reply) {
+  return std::make_unique<ForwardBackward>(std::move(adapter_id), std::move(request), caller, std::move(reply));
+}
+
+std::unique_ptr<Operation> make_optim_step(v1::OptimStepRequest request, Caller caller,
+                                           Reply<v1::OptimStepResponse> reply) {
+  return std::make_unique<OptimStep>(std::move(request), caller, std::move(reply));
+}
+
+}  // namespace tuft::worker
