@@ -1,0 +1,78 @@
+"""A random Llama of a few MB for benchmarks, written with nothing but the standard library: speed does not depend on
+what the weights say, only that they are ordinary numbers."""
+import array
+import json
+import math
+import pathlib
+import random
+import struct
+
+SIZES = {
+    # Larger than the caches of small machines, small enough for a minute of training on two cores.
+    "mini": dict(hidden_size=512, intermediate_size=1408, num_hidden_layers=8, num_attention_heads=8,
+                 num_key_value_heads=8, head_dim=64, vocab_size=8192),
+}
+
+
+def shapes(size):
+    hidden, inner = size["hidden_size"], size["intermediate_size"]
+    queries = size["num_attention_heads"] * size["head_dim"]
+    keys = size["num_key_value_heads"] * size["head_dim"]
+    yield "model.embed_tokens.weight", (size["vocab_size"], hidden)
+    for layer in range(size["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        yield prefix + "input_layernorm.weight", (hidden,)
+        yield prefix + "post_attention_layernorm.weight", (hidden,)
+        for name, shape in (("q", (queries, hidden)), ("k", (keys, hidden)), ("v", (keys, hidden)),
+                            ("o", (hidden, queries))):
+            yield f"{prefix}self_attn.{name}_proj.weight", shape
+        for name, shape in (("gate", (inner, hidden)), ("up", (inner, hidden)), ("down", (hidden, inner))):
+            yield f"{prefix}mlp.{name}_proj.weight", shape
+    yield "model.norm.weight", (hidden,)
+
+
+def write_tensors(path, size):
+    # Slices of one pool of normal numbers: drawing every weight by itself would take a minute.
+    source = random.Random(1)
+    pool = [source.gauss(0.0, 1.0) for _ in range(1 << 20)]
+    header, offset, all_shapes = {"__metadata__": {"format": "pt"}}, 0, list(shapes(size))
+    for name, shape in all_shapes:
+        count = math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + 4 * count]}
+        offset += 4 * count
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, shape in all_shapes:
+            count = math.prod(shape)
+            if len(shape) == 1:
+                array.array("f", [1.0] * count).tofile(file)
+                continue
+            scale = 0.02 if "embed" in name else 1.0 / math.sqrt(shape[1])
+            scaled = array.array("f", [scale * value for value in pool])
+            while count > 0:
+                start = source.randrange(len(pool) // 2)
+                piece = scaled[start:start + count]
+                piece.tofile(file)
+                count -= len(piece)
+
+
+def make(directory, name="mini"):
+    directory, size = pathlib.Path(directory), SIZES[name]
+    if (directory / "config.json").exists():
+        return directory
+    directory.mkdir(parents=True, exist_ok=True)
+    write_tensors(directory / "model.safetensors", size)
+    config = dict(size, architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", rms_norm_eps=1e-5,
+                  rope_theta=10000.0, rope_scaling=None, max_position_embeddings=4096, tie_word_embeddings=True,
+                  attention_bias=False, mlp_bias=False, bos_token_id=None, eos_token_id=None, torch_dtype="float32")
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    return directory
+
+
+def counts(name="mini"):
+    """Weights that every token is multiplied with, by place."""
+    size = SIZES[name]
+    linear = sum(math.prod(shape) for tensor, shape in shapes(size) if len(shape) == 2 and "embed" not in tensor)
+    return {"linear": linear, "head": size["vocab_size"] * size["hidden_size"], **size}

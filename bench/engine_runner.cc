@@ -1,0 +1,223 @@
+// tuft_engine_runner --model DIRECTORY [--threads N] [--dtype f32|bf16]
+//
+// Measures the engine for bench/run.py: reads one JSON request a line on stdin, answers one a line on stdout, so that
+// the script can take turns between this program and others (bench/peers) that speak the same. Requests:
+//   {"op":"hello"}   {"op":"peaks"}
+//   {"op":"train","lengths":[128,...],"rank":16,"batch_tokens":512,"steps":1}      forward_backward + optim_step
+//   {"op":"decode","batch":8,"prompt":8,"new_tokens":64,"rank":16}                 rank 0: the base model
+#include <chrono>
+#include <iostream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "engine/native/native_engine.h"
+#include "engine/sample/sampler.h"
+#include "engine/trainer.h"
+#include "machine_peaks.h"
+
+namespace tuft::bench {
+namespace {
+
+using nlohmann::json;
+
+template <typename T>
+T value_or_throw(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.error().message);
+  return std::move(result).value();
+}
+
+void check(const Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.error().message);
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+class Stopwatch {
+ public:
+  json stop() const {
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin_;
+    return {{"seconds", wall.count()}, {"cpu_seconds", cpu_seconds() - cpu_}};
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double cpu_ = cpu_seconds();
+};
+
+// The token stream that bench/peers makes as well.
+class Tokens {
+ public:
+  explicit Tokens(int vocab) : vocab_(static_cast<uint64_t>(vocab)) {}
+  int32_t next() {
+    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<int32_t>((state_ >> 33) % vocab_);
+  }
+  std::vector<int32_t> take(size_t count) {
+    std::vector<int32_t> tokens(count);
+    for (int32_t& token : tokens) token = next();
+    return tokens;
+  }
+
+ private:
+  uint64_t vocab_;
+  uint64_t state_ = 1;
+};
+
+const engine::AdapterId kAdapter("bench");
+
+void fresh_adapter(engine::Engine& engine, int rank) {
+  if (engine.has_adapter(kAdapter)) check(engine.remove_adapter(kAdapter));
+  engine::LoraSpec spec;
+  spec.rank = rank;
+  spec.alpha = 2.0F * static_cast<float>(rank);
+  check(engine.create_adapter(kAdapter, engine::make_adapter(engine.model(), spec)));
+}
+
+engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths) {
+  Tokens stream(vocab);
+  engine::TrainRequest request;
+  request.adapter = kAdapter;
+  request.loss_fn = "cross_entropy";
+  for (const size_t length : lengths) {
+    const std::vector<int32_t> tokens = stream.take(length + 1);
+    engine::Datum& datum = request.data.emplace_back();
+    datum.tokens.assign(tokens.begin(), tokens.end() - 1);
+    const std::vector<int64_t> shape = {static_cast<int64_t>(length)};
+    datum.loss_inputs["target_tokens"] = {shape, std::vector<int64_t>(tokens.begin() + 1, tokens.end())};
+    datum.loss_inputs["weights"] = {shape, std::vector<float>(length, 1.0F)};
+  }
+  return request;
+}
+
+// The loss of the first step tells whether two programs computed the same thing.
+json train(engine::Engine& engine, const json& asked) {
+  fresh_adapter(engine, asked.at("rank").get<int>());
+  const auto request = train_request(engine.model().vocab_size, asked.at("lengths").get<std::vector<size_t>>());
+  engine::TrainerOptions options;
+  options.batch_tokens = asked.at("batch_tokens").get<int>();
+  options.tokens_max = engine.model().max_position;
+  std::optional<double> first_loss;
+  int64_t tokens = 0;
+  const Stopwatch watch;
+  for (int step = 0; step < asked.at("steps").get<int>(); ++step) {
+    const auto job = value_or_throw(engine::make_train_job(engine, request, options));
+    while (!job->done()) check(job->advance());
+    const engine::TrainOutput output = job->take_output();
+    value_or_throw(engine.optim_step(kAdapter, {}));
+    if (!first_loss) first_loss = output.metrics.at("loss:sum");
+    tokens += output.tokens;
+  }
+  json answer = watch.stop();
+  answer["tokens"] = tokens;
+  answer["loss"] = *first_loss;
+  return answer;
+}
+
+// Prompts fit one step; what is timed is every step after the one that gives the first tokens.
+json decode(engine::Engine& engine, const json& asked) {
+  const int batch = asked.at("batch").get<int>();
+  const int prompt = asked.at("prompt").get<int>();
+  const int rank = asked.at("rank").get<int>();
+  engine::SamplerOptions options;
+  options.batch_tokens = std::max(256, batch * prompt);
+  options.tokens_max = engine.model().max_position;
+  if (rank > 0) fresh_adapter(engine, rank);
+  Tokens stream(engine.model().vocab_size);
+  const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
+  int64_t tokens = 0;
+  for (int i = 0; i < batch; ++i) {
+    engine::SampleRequest request;
+    if (rank > 0) request.adapter = kAdapter;
+    request.prompt = stream.take(static_cast<size_t>(prompt));
+    request.params.temperature = 0.0F;
+    request.params.max_tokens = asked.at("new_tokens").get<int>();
+    value_or_throw(sampler->submit(std::move(request), [&tokens](Result<engine::SampleResult> result) {
+      tokens += static_cast<int64_t>(value_or_throw(std::move(result)).sequences.at(0).tokens.size()) - 1;
+    }));
+  }
+  sampler->step();
+  const Stopwatch watch;
+  while (!sampler->idle()) sampler->step();
+  json answer = watch.stop();
+  answer["tokens"] = tokens;
+  return answer;
+}
+
+json hello(const engine::Engine& engine, int threads) {
+  const engine::ModelSpec& model = engine.model();
+  return {{"program", "tuft native"},
+          {"dtype", engine.weights_dtype()},
+          {"threads", threads},
+          {"parameters", model.parameters()}};
+}
+
+json answer(engine::Engine& engine, int threads, const json& asked) {
+  const auto op = asked.at("op").get<std::string>();
+  if (op == "hello") return hello(engine, threads);
+  if (op == "peaks") {
+    return {{"gemm_gflops", gemm_gflops(threads)}, {"read_gigabytes_per_second", read_gigabytes_per_second(threads)}};
+  }
+  if (op == "train") return train(engine, asked);
+  if (op == "decode") return decode(engine, asked);
+  throw std::runtime_error("no such op: " + op);
+}
+
+struct Options {
+  std::string model;
+  int threads = 2;
+  engine::WeightsDtype dtype = engine::WeightsDtype::kFloat32;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    const std::string value = argv[i + 1];
+    if (name == "--model") options.model = value;
+    if (name == "--threads") options.threads = std::stoi(value);
+    if (name == "--dtype" && value == "bf16") options.dtype = engine::WeightsDtype::kBfloat16;
+  }
+  if (options.model.empty()) throw std::runtime_error("--model DIRECTORY is missing");
+  return options;
+}
+
+void serve(const Options& options) {
+  engine::NativeOptions native;
+  native.threads = options.threads;
+  native.weights_dtype = options.dtype;
+  const auto engine = value_or_throw(engine::make_native_engine(options.model, native));
+  for (std::string line; std::getline(std::cin, line);) {
+    json reply;
+    try {
+      reply = answer(*engine, options.threads, json::parse(line));
+    } catch (const std::exception& error) {
+      reply = {{"error", error.what()}};
+    }
+    std::cout << reply.dump() << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace tuft::bench
+
+int main(int argc, char** argv) {
+  try {
+    tuft::bench::serve(tuft::bench::parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::cerr << "tuft_engine_runner: " << error.what() << "\n";
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,130 @@
+"""What every suite needs: the machine, children that answer lines of JSON, samples and their spread."""
+import datetime
+import json
+import math
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+class Skip(Exception):
+    """A suite, or a part of one, cannot run here; the text says why and what would cure it."""
+
+
+def output_of(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def machine():
+    cpu = {key.strip(): value.strip() for key, _, value in
+           (line.partition(":") for line in output_of("lscpu").splitlines())}
+    governor = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": f"{cpu.get('Model name', platform.processor())}, family {cpu.get('CPU family', '?')} "
+               f"model {cpu.get('Model', '?')}",
+        "cores": len(os.sched_getaffinity(0)),
+        "l2": cpu.get("L2 cache", "?"),
+        "l3": cpu.get("L3 cache", "?"),
+        "isa": " ".join(name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
+                        if name in cpu.get("Flags", "").split()),
+        "virtual": cpu.get("Hypervisor vendor", "no"),
+        "memory_gib": round(memory / 2**30, 1),
+        "governor": governor.read_text().strip() if governor.exists() else "not visible",
+        "kernel": platform.release(),
+    }
+
+
+def versions(programs):
+    commit = output_of("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD")
+    changed = output_of("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit + (" with changes" if changed else ""), "python": platform.python_version(),
+            "system": platform.freedesktop_os_release().get("PRETTY_NAME", platform.system()),
+            "compiler": output_of("c++", "--version").splitlines()[0] if output_of("c++", "--version") else "?",
+            "tuft": output_of(str(programs / "tuft"), "--version")}
+
+
+def load_average():
+    return round(os.getloadavg()[0], 2)
+
+
+class Child:
+    """A program that answers one line of JSON with one line of JSON."""
+
+    def __init__(self, command, **environment):
+        self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, env=dict(os.environ, **environment))
+
+    def ask(self, **request):
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise RuntimeError(f"{self.process.args[0]} ended: {self.process.stderr.read()[-2000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(f"{self.process.args[0]}: {answer['error']}")
+        return answer
+
+    def close(self):
+        try:
+            self.process.communicate(timeout=20)
+        except (subprocess.TimeoutExpired, ValueError):
+            self.process.kill()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def interleaved(sources, repetitions, warm_up=1):
+    """Runs every source in turn, round after round: a drift of the machine hits all of them alike. Every other round
+    goes backwards, so that no source always runs behind the same one. Returns the samples by name."""
+    samples = {name: [] for name in sources}
+    for round_number in range(-warm_up, repetitions):
+        names = list(sources) if round_number % 2 == 0 else list(reversed(sources))
+        for name in names:
+            sample = sources[name]()
+            if round_number >= 0:
+                samples[name].append(sample)
+    return samples
+
+
+def spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values), "samples": len(values)}
+
+
+# Two-sided 95 % quantiles of Student's t by degrees of freedom; 1.96 beyond the table.
+STUDENT = [0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+           2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
+
+
+def paired_ratio(numerators, denominators):
+    """Geometric mean of the ratios of the pairs, with its 95 % interval (normal errors of the logarithms)."""
+    logs = [math.log(a / b) for a, b in zip(numerators, denominators)]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return {"ratio": math.exp(mean), "low": None, "high": None, "pairs": len(logs)}
+    quantile = STUDENT[len(logs) - 1] if len(logs) <= len(STUDENT) else 1.96
+    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
+    return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half), "pairs": len(logs)}
+
+
+def rates(samples, what="tokens"):
+    return [sample[what] / sample["seconds"] for sample in samples]
+
+
+def today():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")

@@ -1,0 +1,158 @@
+"""A real `tuft launch` for a benchmark, its CPU time, and wrk against it."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+import measure
+
+KEY = "tml-bench-key"
+WRK_REPORT = """
+done = function(summary, latency)
+  local e = summary.errors
+  io.write(string.format('\\nJSON {"requests":%d,"seconds":%f,"p50_us":%f,"p99_us":%f,"errors":%d}\\n',
+    summary.requests, summary.duration / 1e6, latency:percentile(50), latency:percentile(99),
+    e.connect + e.read + e.write + e.timeout + e.status))
+end
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def base_model(options):
+    """What `tuft init-model` makes, with a tokenizer: the server wants a whole model directory."""
+    directory = options.scratch / "served"
+    if not (directory / "config.json").exists():
+        made = subprocess.run([options.programs / "tuft", "init-model", directory, "--family", "qwen3", "--size", "small"],
+                              capture_output=True, text=True)
+        if made.returncode != 0:
+            raise RuntimeError(f"tuft init-model: {made.stderr.strip()}")
+    return directory
+
+
+class Server:
+    """With otlp_endpoint telemetry is on and exports everything there; without it is off."""
+
+    def __init__(self, options, name, otlp_endpoint=None):
+        if not (options.programs / "tuft").exists():
+            raise measure.Skip("tuft is not built")
+        self.home = options.scratch / f"server-{name}"
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.home.mkdir(parents=True)
+        self.url = f"http://127.0.0.1:{free_port()}"
+        telemetry = ("telemetry:\n  enabled: true\n  otlp_endpoint: " + otlp_endpoint if otlp_endpoint
+                     else "telemetry:\n  enabled: false") + "\n"
+        config = self.home / "config.yaml"
+        config.write_text(f"checkpoint_dir: {self.home / 'checkpoints'}\nsupported_models:\n"
+                          f"  - model_name: bench\n    model_path: {base_model(options)}\n    max_model_len: 2048\n"
+                          f"authorized_users:\n  {KEY}: bench\n" + telemetry)
+        self.log = (self.home / "server.log").open("w")
+        self.process = subprocess.Popen(
+            [options.programs / "tuft", "launch", "--config", config, "--port", self.url.rpartition(":")[2]],
+            env=dict(os.environ, TUFT_HOME=str(self.home)), stdout=self.log, stderr=self.log)
+        self.wait_until_serving()
+
+    def wait_until_serving(self):
+        for _ in range(600):
+            if self.process.poll() is not None:
+                break
+            try:
+                self.get("/api/v1/healthz")
+                return
+            except OSError:
+                time.sleep(0.05)
+        self.close()
+        raise RuntimeError("the server did not start:\n" + (self.home / "server.log").read_text()[-3000:])
+
+    def get(self, path):
+        request = urllib.request.Request(self.url + path, headers={"X-API-Key": KEY})
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return json.load(reply)
+
+    def post(self, path, body):
+        request = urllib.request.Request(self.url + path, data=json.dumps(body).encode(), headers={
+            "X-API-Key": KEY, "Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return json.load(reply)
+
+    def create_session(self):
+        return self.post("/api/v1/create_session", {"tags": [], "user_metadata": None, "sdk_version": "0.25.0",
+                                                    "type": "create_session"})["session_id"]
+
+    def processes(self):
+        """The server and its workers."""
+        parents = {}
+        for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+                parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+            except OSError:
+                continue
+        found, todo = [], [self.process.pid]
+        while todo:
+            found.append(todo.pop())
+            todo += parents.get(found[-1], [])
+        return found
+
+    def cpu_seconds(self):
+        ticks = 0
+        for pid in self.processes():
+            try:
+                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+            except OSError:
+                continue
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def resident_megabytes(self):
+        pages = int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def write_wrk_script(path, method="GET", body=None):
+    lines = [f'wrk.method = "{method}"', f'wrk.headers["X-API-Key"] = "{KEY}"']
+    if body is not None:
+        lines += ['wrk.headers["Content-Type"] = "application/json"', f"wrk.body = [[{json.dumps(body)}]]"]
+    path.write_text("\n".join(lines) + "\n" + WRK_REPORT)
+    return path
+
+
+def wrk(server, path, script, seconds, connections=64):
+    if shutil.which("wrk") is None:
+        raise measure.Skip("wrk is not installed (Debian package wrk; ./dev bench installs it)")
+    before = server.cpu_seconds()
+    run = subprocess.run(["wrk", "-t", "1", "-c", str(connections), "-d", f"{seconds}s", "--latency", "-s", str(script),
+                          server.url + path], capture_output=True, text=True)
+    lines = [line for line in run.stdout.splitlines() if line.startswith("JSON ")]
+    if not lines:
+        raise RuntimeError(f"wrk: {run.stdout[-500:]} {run.stderr[-500:]}")
+    sample = json.loads(lines[0][5:])
+    if sample["errors"]:
+        raise RuntimeError(f"wrk: {sample['errors']} of {sample['requests']} requests to {path} failed")
+    sample["cpu_seconds"] = server.cpu_seconds() - before
+    return sample
