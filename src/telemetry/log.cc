@@ -1,10 +1,111 @@
 #include "telemetry/log.h"
 
-#include <cstdio>
+#include <spdlog/async.h>
+#include <spdlog/async_logger.h>
+#include <spdlog/sinks/base_sink.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "telemetry/context.h"
+#include "telemetry/log_line.h"
+#include "telemetry/metrics.h"
+#include "telemetry/recorder.h"
+#include "telemetry/recording.h"
 
 namespace tuft::telemetry {
+namespace {
+
+constexpr size_t kLinesQueuedMax = 8192;
+constexpr auto kFlushTimeout = std::chrono::seconds(2);
+
+void write_line(std::string_view line) {
+  while (!line.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    if (written < 0 && errno == EINTR) continue;
+    // Nowhere is left to say that stderr is gone.
+    if (written <= 0) return;
+    line.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+// Runs on spdlog's thread only, hence the null mutex.
+class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  uint64_t written() const { return written_.load(std::memory_order_acquire); }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    write_line({message.payload.data(), message.payload.size()});
+    written_.fetch_add(1, std::memory_order_release);
+  }
+  void flush_() override {}
+
+ private:
+  std::atomic<uint64_t> written_{0};
+};
+
+// Leaked: threads log until the process is gone.
+struct AsyncLog {
+  LogOptions options;
+  std::shared_ptr<StderrSink> sink = std::make_shared<StderrSink>();
+  // A full queue drops its oldest line: nobody who logs waits for a slow terminal.
+  std::shared_ptr<spdlog::details::thread_pool> pool =
+      std::make_shared<spdlog::details::thread_pool>(kLinesQueuedMax, 1);
+  std::shared_ptr<spdlog::async_logger> logger = std::make_shared<spdlog::async_logger>(
+      "tuft", sink, pool, spdlog::async_overflow_policy::overrun_oldest);
+  std::atomic<uint64_t> submitted{0};
+  std::atomic<uint64_t> drops_counted{0};
+};
+
+std::atomic<AsyncLog*> g_log{nullptr};
+std::atomic<Severity> g_level{Severity::kInfo};
+
+void count_dropped_lines(AsyncLog& async) {
+  const uint64_t dropped = async.pool->overrun_counter();
+  const uint64_t counted = async.drops_counted.exchange(dropped);
+  if (dropped > counted)
+    get_metrics().telemetry_dropped.add(static_cast<int64_t>(dropped - counted),
+                                        {{"signal", "log_lines"}, {"reason", "queue_full"}});
+}
+
+void write_to_stderr(internal::LogLine line) {
+  thread_local std::string text;
+  text.clear();
+  AsyncLog* async = g_log.load(std::memory_order_acquire);
+  line.process = async != nullptr ? std::string_view(async->options.process) : "tuft";
+  if (async != nullptr && async->options.format == LogFormat::kJson) {
+    internal::append_json(text, line);
+  } else {
+    internal::append_text(text, line);
+  }
+  text += '\n';
+  if (async == nullptr) return write_line(text);
+  async->submitted.fetch_add(1, std::memory_order_relaxed);
+  async->logger->log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
+}
+
+void write_to_ring(const internal::LogLine& line, Name event) {
+  internal::LogHead head{};
+  head.time = line.time;
+  head.context = line.context;
+  head.event = event;
+  head.file = line.where.file_name();
+  head.function = line.where.function_name();
+  head.line = line.where.line();
+  head.severity = line.severity;
+  internal::write_log(head, line.message, line.attributes);
+}
+
+}  // namespace
 
 Result<Severity> parse_severity(std::string_view text) {
   if (text == "debug") return Severity::kDebug;
@@ -14,23 +115,49 @@ Result<Severity> parse_severity(std::string_view text) {
   return invalid_argument("unknown log level '" + std::string(text) + "': use debug, info, warning or error");
 }
 
-void init_logging(const LogOptions&) {}
-void flush_logging() {}
-
-void log(Severity severity, Name event, std::string_view message, Attributes attributes, std::source_location) {
-  if (severity < Severity::kInfo) return;
-  std::string line = "[" + std::string(event.view()) + "] " + std::string(message);
-  for (const Attribute& attribute : attributes) {
-    line += " " + std::string(attribute.key.view()) + "=";
-    switch (attribute.value.kind()) {
-      case AttributeValue::Kind::kBool: line += attribute.value.as_bool() ? "true" : "false"; break;
-      case AttributeValue::Kind::kInt: line += std::to_string(attribute.value.as_int()); break;
-      case AttributeValue::Kind::kDouble: line += std::to_string(attribute.value.as_double()); break;
-      case AttributeValue::Kind::kString: line += attribute.value.as_string(); break;
-    }
+void init_logging(const LogOptions& options) {
+  g_level = options.level;
+  if (g_log.load() != nullptr) return;
+  try {
+    auto async = std::make_unique<AsyncLog>();
+    async->options = options;
+    async->logger->set_level(spdlog::level::trace);
+    g_log.store(async.release(), std::memory_order_release);
+  } catch (const std::exception& problem) {
+    // No thread to be had: lines stay synchronous, which is slower and loses nothing.
+    log_warning("log.synchronous", "the logging thread could not be started", {{"reason", problem.what()}});
   }
-  line += "\n";
-  std::fputs(line.c_str(), stderr);
+}
+
+void flush_logging() {
+  AsyncLog* async = g_log.load(std::memory_order_acquire);
+  if (async == nullptr) return;
+  count_dropped_lines(*async);
+  const uint64_t wanted = async->submitted.load();
+  const auto deadline = std::chrono::steady_clock::now() + kFlushTimeout;
+  // Lines that were pushed out of the full queue never reach the sink.
+  while (async->sink->written() + async->pool->overrun_counter() < wanted &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void log(Severity severity, Name event, std::string_view message, Attributes attributes, std::source_location where) {
+  if (severity < g_level.load(std::memory_order_relaxed)) return;
+  internal::LogLine line{.time = system_clock().wall(),
+                         .severity = severity,
+                         .process = {},
+                         .event = event.view(),
+                         .message = message,
+                         .attributes = attributes,
+                         .context = current_context(),
+                         .where = where};
+  write_to_stderr(line);
+  if (internal::recording()) write_to_ring(line, event);
+}
+
+void internal::count_dropped_log_lines() {
+  if (AsyncLog* async = g_log.load(std::memory_order_acquire)) count_dropped_lines(*async);
 }
 
 }  // namespace tuft::telemetry

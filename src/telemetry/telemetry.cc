@@ -1,19 +1,102 @@
 #include "telemetry/telemetry.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "base/mutex.h"
+#include "telemetry/exporter.h"
+#include "telemetry/log.h"
+#include "telemetry/pipeline.h"
+#include "telemetry/recorder.h"
 #include "telemetry/recording.h"
+#include "telemetry/resource_metrics.h"
+#include "telemetry/settings.h"
 
 namespace tuft::telemetry {
 
 constinit std::atomic<bool> internal::g_recording{false};
 constinit std::atomic<bool> internal::g_metrics_recording{false};
 
-Status init_telemetry(const TelemetryConfig& config) {
-  internal::g_metrics_recording = config.enabled;
+namespace {
+
+using internal::Pipeline;
+
+// The running one. A pipeline that was stopped goes to g_stopped and is never destroyed, see Pipeline.
+std::atomic<Pipeline*> g_pipeline{nullptr};
+// Orders starts and stops; held while a stop waits. Recording never takes it.
+Mutex g_life_cycle;
+
+std::vector<Pipeline*>& stopped_pipelines() TUFT_REQUIRES(g_life_cycle) {
+  static std::vector<Pipeline*>& stopped = *new std::vector<Pipeline*>;
+  return stopped;
+}
+
+void wake_pipeline_up() {
+  if (Pipeline* pipeline = g_pipeline.load(std::memory_order_acquire)) pipeline->wake_up();
+}
+
+// A thread that hangs in an export would run on while exit() destroys the statics of gRPC and protobuf under it. This
+// handler is registered last, so it runs first: it ends the process before any of them is touched.
+void leave_hanging_export(int status, void* pipeline) {
+  if (!static_cast<Pipeline*>(pipeline)->hanging()) return;
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+Status start_pipeline(const internal::Settings& settings) {
+  TUFT_ASSIGN(auto exporter, internal::make_exporter(settings));
+  try {
+    auto* pipeline = new Pipeline(settings, std::move(exporter));
+    pipeline->start();
+    g_pipeline.store(pipeline, std::memory_order_release);
+  } catch (const std::exception& problem) {
+    return internal_error(std::string("the telemetry threads could not be started: ") + problem.what());
+  }
   return {};
 }
+
+}  // namespace
+
+Status init_telemetry(const TelemetryConfig& config) {
+  if (g_pipeline.load() != nullptr) {
+    log_warning("telemetry.already_started", "telemetry runs already; the second configuration is ignored");
+    return {};
+  }
+  TUFT_ASSIGN(const internal::Settings settings, internal::read_settings(config));
+  if (!settings.enabled) return {};
+  MutexLock lock(g_life_cycle);
+  if (g_pipeline.load() != nullptr) return {};
+  TUFT_TRY(start_pipeline(settings));
+  internal::set_ring_wake_up(&wake_pipeline_up);
+  internal::g_metrics_recording = true;
+  internal::g_recording = true;
+  return {};
+}
+
 bool telemetry_enabled() { return internal::recording(); }
-bool flush_telemetry(Nanos) { return true; }
-void shutdown_telemetry(Nanos) {}
-void start_resource_metrics() {}
+
+bool flush_telemetry(Nanos budget) {
+  Pipeline* pipeline = g_pipeline.load(std::memory_order_acquire);
+  return pipeline == nullptr || pipeline->flush(system_clock().monotonic() + budget);
+}
+
+void shutdown_telemetry(Nanos budget) {
+  MutexLock lock(g_life_cycle);
+  Pipeline* pipeline = g_pipeline.load();
+  if (pipeline == nullptr || !internal::g_recording.exchange(false)) return;
+  const Nanos deadline = system_clock().monotonic() + budget;
+  // Half of the budget is for a collector that is merely slow; the rest is for ending an export that hangs.
+  pipeline->flush(deadline - budget / 2);
+  internal::stop_resource_metrics();
+  internal::g_metrics_recording = false;
+  if (!pipeline->stop(deadline)) ::on_exit(&leave_hanging_export, pipeline);
+  stopped_pipelines().push_back(pipeline);
+  g_pipeline.store(nullptr);
+}
 
 }  // namespace tuft::telemetry

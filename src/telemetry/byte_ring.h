@@ -1,0 +1,82 @@
+// A bounded ring of variable-sized records between one writing and one reading thread. Neither ever waits for the
+// other: a full ring refuses. Internal to telemetry.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace tuft::telemetry::internal {
+
+// Stands in front of each record, in rings and in batches.
+struct RecordHeader {
+  uint32_t size = 0;  // with this header; a multiple of 8
+  uint32_t type = 0;
+};
+
+class ByteRing {
+ public:
+  // `capacity` is a power of two. Pages are touched as they are first written.
+  explicit ByteRing(size_t capacity) : capacity_(capacity), bytes_(std::make_unique_for_overwrite<std::byte[]>(capacity)) {}
+
+  // Writer: room for a record of `size` bytes (header included), contiguous; null where the ring is full. Nothing is
+  // visible to the reader before commit(). The caller fills in the header.
+  std::byte* reserve(size_t size) {
+    const size_t needed = round_up(size);
+    size_t position = write_.load(std::memory_order_relaxed);
+    const size_t to_end = capacity_ - (position & (capacity_ - 1));
+    const size_t skipped = needed > to_end ? to_end : 0;
+    if (!has_room(position, needed + skipped)) return nullptr;
+    if (skipped != 0) {
+      *header_at(position) = {static_cast<uint32_t>(skipped), kSkip};
+      position += skipped;
+    }
+    reserved_end_ = position + needed;
+    return &bytes_[position & (capacity_ - 1)];
+  }
+  void commit() { write_.store(reserved_end_, std::memory_order_release); }
+
+  // True when more than half of it waits for the reader.
+  bool half_full() const {
+    return write_.load(std::memory_order_relaxed) - read_.load(std::memory_order_relaxed) > capacity_ / 2;
+  }
+
+  // Reader: calls take(header, bytes of the whole record) for each record written so far, oldest first.
+  template <typename Take>
+  void drain(Take&& take) {
+    const size_t end = write_.load(std::memory_order_acquire);
+    size_t position = read_.load(std::memory_order_relaxed);
+    while (position != end) {
+      const RecordHeader* header = header_at(position);
+      if (header->type != kSkip) take(*header, &bytes_[position & (capacity_ - 1)]);
+      position += header->size;
+      read_.store(position, std::memory_order_release);
+    }
+  }
+
+  static constexpr size_t round_up(size_t size) { return (size + 7) & ~size_t{7}; }
+
+ private:
+  static constexpr uint32_t kSkip = 0xffffffff;
+
+  RecordHeader* header_at(size_t position) {
+    return reinterpret_cast<RecordHeader*>(&bytes_[position & (capacity_ - 1)]);
+  }
+
+  // The reader's position is another thread's cache line: it is looked at only when the last one seen is not enough.
+  bool has_room(size_t position, size_t needed) {
+    if (position + needed - read_seen_ <= capacity_) return true;
+    read_seen_ = read_.load(std::memory_order_acquire);
+    return position + needed - read_seen_ <= capacity_;
+  }
+
+  const size_t capacity_;
+  const std::unique_ptr<std::byte[]> bytes_;
+  alignas(64) std::atomic<size_t> write_{0};
+  size_t reserved_end_ = 0;  // writer's
+  size_t read_seen_ = 0;     // writer's
+  alignas(64) std::atomic<size_t> read_{0};
+};
+
+}  // namespace tuft::telemetry::internal

@@ -1,0 +1,43 @@
+// The text of a log line. Internal to telemetry.
+#pragma once
+
+#include <source_location>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "telemetry/attribute.h"
+#include "telemetry/context.h"
+#include "telemetry/log.h"
+
+namespace tuft::telemetry::internal {
+
+struct LogLine {
+  Nanos time = 0;  // wall
+  Severity severity = Severity::kInfo;
+  std::string_view process;
+  std::string_view event;
+  std::string_view message;
+  Attributes attributes;
+  SpanContext context;
+  std::source_location where;
+};
+
+// "DEBUG", "INFO", "WARNING", "ERROR".
+std::string_view severity_name(Severity severity);
+
+// Appends one line without a line end. Control characters in values are escaped, so that a value can neither end the
+// line nor forge another.
+//   2026-01-02T03:04:05.678Z INFO    tuft [session.created] session created tuft.session_id=abc trace_id=.. span_id=..
+void append_text(std::string& out, const LogLine& line);
+// One JSON object: time, level, process, event, message, the attributes by their keys, trace_id, span_id, code.*.
+void append_json(std::string& out, const LogLine& line);
+
+// Valid UTF-8: what is not becomes U+FFFD.
+std::string to_utf8(std::string_view text);
+bool is_utf8(std::string_view text);
+
+// Brings tuft.telemetry.dropped{signal=log_lines} up to date. In log.cc.
+void count_dropped_log_lines();
+
+}  // namespace tuft::telemetry::internal

@@ -1,0 +1,137 @@
+// Where spans and logs lie between the call that records them and the exporter. Internal to telemetry.
+//
+// A running span is a SpanRecord from a pool. When it ends, the used part of it is copied into the ring of the thread
+// that ends it, and the record goes back to that thread's pool. The telemetry thread drains every ring. A ring belongs
+// to its thread until that ends; the telemetry thread then empties it and keeps it for another thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "base/clock.h"
+#include "telemetry/attribute.h"
+#include "telemetry/byte_ring.h"
+#include "telemetry/context.h"
+#include "telemetry/log.h"
+#include "telemetry/trace.h"
+
+namespace tuft::telemetry {
+namespace internal {
+
+inline constexpr size_t kAttributesMax = 32;
+inline constexpr size_t kEventsMax = 8;
+inline constexpr size_t kEventAttributesMax = 16;
+inline constexpr size_t kArenaBytes = 2048;
+inline constexpr size_t kStringBytesMax = 512;
+inline constexpr size_t kLogMessageBytesMax = 4096;
+inline constexpr size_t kRingBytes = size_t{1} << 20;
+// Spans alive at once; what is over is not recorded and counted.
+inline constexpr size_t kSpanRecordsMax = 16384;
+
+inline constexpr uint32_t kSpanType = 1;
+inline constexpr uint32_t kLogType = 2;
+
+struct StringRef {
+  uint32_t offset;  // in the record's strings
+  uint32_t size;
+};
+
+struct NameRef {
+  const char* data = nullptr;
+  size_t size = 0;
+  NameRef() = default;
+  NameRef(Name name) : data(name.view().data()), size(name.view().size()) {}  // NOLINT(google-explicit-constructor)
+  std::string_view view() const { return {data, size}; }
+};
+
+struct AttributeSlot {
+  NameRef key;
+  union {
+    int64_t as_int;  // bool too
+    double as_double;
+    StringRef as_string;
+  };
+  AttributeValue::Kind kind;
+};
+
+struct EventSlot {
+  NameRef name;
+  Nanos time;  // monotonic
+  uint32_t first_attribute;
+  uint32_t attribute_count;
+};
+
+// In a ring: RecordHeader, SpanHead, attributes, events, event attributes, strings.
+struct SpanHead {
+  SpanContext context;
+  SpanContext link;
+  uint64_t parent_span_id;
+  NameRef name;
+  NameRef scope;
+  Nanos start;  // monotonic
+  Nanos end;
+  StringRef error_message;
+  uint32_t attribute_count;
+  uint32_t event_count;
+  uint32_t event_attribute_count;
+  uint32_t string_bytes;
+  uint32_t dropped_attributes;
+  uint32_t dropped_events;
+  SpanKind kind;
+  bool error;
+};
+
+// In a ring: RecordHeader, LogHead, attributes, strings.
+struct LogHead {
+  Nanos time;  // wall
+  SpanContext context;
+  NameRef event;
+  const char* file;  // as std::source_location gives it: static
+  const char* function;
+  uint32_t line;
+  StringRef message;
+  uint32_t attribute_count;
+  uint32_t string_bytes;
+  Severity severity;
+};
+
+}  // namespace internal
+
+struct SpanRecord {
+  internal::SpanHead head;
+  std::array<internal::AttributeSlot, internal::kAttributesMax> attributes;
+  std::array<internal::EventSlot, internal::kEventsMax> events;
+  std::array<internal::AttributeSlot, internal::kEventAttributesMax> event_attributes;
+  std::array<char, internal::kArenaBytes> strings;
+  SpanRecord* next = nullptr;  // in a pool
+};
+
+namespace internal {
+
+// A record to fill, its counts at zero; null when too many spans are alive.
+SpanRecord* acquire_span_record();
+void release_span_record(SpanRecord* record);
+
+// Copies it into this thread's ring; false, counted, when that is full.
+bool write_span(const SpanRecord& record);
+
+// Strings are cut, attributes over kAttributesMax left out. `head` carries all but counts and strings.
+bool write_log(LogHead head, std::string_view message, Attributes attributes);
+
+// `text` cut to at most `size_max` bytes, between two UTF-8 characters.
+std::string_view cut_utf8(std::string_view text, size_t size_max);
+
+using TakeRecord = std::function<void(const RecordHeader& header, const std::byte* record)>;
+// For the telemetry thread alone: hands over everything written so far and keeps the rings of threads that ended.
+void drain_rings(const TakeRecord& take);
+
+// Called, without a lock, when a ring becomes half full.
+void set_ring_wake_up(void (*wake_up)());
+
+// Spans and logs that did not get into a ring, or out of a queue.
+void count_dropped(uint32_t type, std::string_view reason, int64_t count);
+
+}  // namespace internal
+}  // namespace tuft::telemetry

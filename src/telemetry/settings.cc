@@ -1,0 +1,129 @@
+#include "telemetry/settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+namespace tuft::telemetry::internal {
+namespace {
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view{} : std::string_view(value);
+}
+
+bool is_true(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower == "true" || lower == "1";
+}
+
+std::optional<int64_t> parse_number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+template <typename T>
+void read_positive(const char* name, int64_t unit, T& out) {
+  constexpr int64_t kMax = 1'000'000'000;
+  const auto value = parse_number(environment(name));
+  if (value && *value > 0 && *value <= kMax) out = static_cast<T>(*value * unit);
+}
+
+// A plain number is milliseconds, as the specification says; one with a unit is left to the exporter.
+void read_timeout(const std::string& signal, Nanos& timeout) {
+  std::string_view text = environment(("OTEL_EXPORTER_OTLP_" + signal + "_TIMEOUT").c_str());
+  if (text.empty()) text = environment("OTEL_EXPORTER_OTLP_TIMEOUT");
+  if (text.empty()) return;
+  const auto number = parse_number(text);
+  if (!number) {
+    timeout = 0;
+  } else if (*number > 0) {
+    timeout = std::min<int64_t>(*number, 3'600'000) * kMillisecond;
+  }
+}
+
+bool is_host(std::string_view host) {
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    const std::string_view address = host.substr(1, host.size() - 2);
+    return address.find_first_not_of("0123456789abcdefABCDEF:.%") == std::string_view::npos && !address.empty();
+  }
+  return !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+Error bad_endpoint(std::string_view key, std::string_view value) {
+  return invalid_argument(std::string(key) + " '" + std::string(value) +
+                              "' is no collector's address: write http://host:4317, https://host:4317 or host:4317",
+                          "telemetry_endpoint");
+}
+
+Status parse_endpoint(std::string_view key, std::string_view value, Settings& settings) {
+  std::string_view rest = value;
+  const size_t scheme_end = value.find("://");
+  if (scheme_end == std::string_view::npos) {
+    settings.tls = !is_true(environment("OTEL_EXPORTER_OTLP_INSECURE"));
+  } else {
+    const std::string_view scheme = value.substr(0, scheme_end);
+    if (scheme != "http" && scheme != "https") return bad_endpoint(key, value);
+    settings.tls = scheme == "https";
+    rest.remove_prefix(scheme_end + 3);
+  }
+  // gRPC knows no path; one slash at the end is a habit.
+  const std::string_view authority = rest.substr(0, rest.find('/'));
+  std::string_view host = authority;
+  const size_t colon = authority.rfind(':');
+  if (colon != std::string_view::npos && authority.find(']', colon) == std::string_view::npos) {
+    const auto port = parse_number(authority.substr(colon + 1));
+    if (!port || *port < 1 || *port > 65535) return bad_endpoint(key, value);
+    host = authority.substr(0, colon);
+  }
+  if (!is_host(host)) return bad_endpoint(key, value);
+  settings.endpoint = std::string(settings.tls ? "https://" : "http://") + std::string(authority);
+  if (host.size() == authority.size()) settings.endpoint += ":4317";
+  return {};
+}
+
+Status read_endpoint(const TelemetryConfig& config, Settings& settings) {
+  if (config.otlp_endpoint && !config.otlp_endpoint->empty())
+    return parse_endpoint("telemetry.otlp_endpoint", *config.otlp_endpoint, settings);
+  const std::string_view variable = environment("TUFT_OTLP_ENDPOINT");
+  if (!variable.empty()) return parse_endpoint("TUFT_OTLP_ENDPOINT", variable, settings);
+  return {};
+}
+
+}  // namespace
+
+Result<Settings> read_settings(const TelemetryConfig& config) {
+  Settings settings;
+  settings.enabled = config.enabled && !is_true(environment("OTEL_SDK_DISABLED"));
+  settings.console = environment("TUFT_OTEL_DEBUG") == "1";
+  // The console needs no address: a wrong one may be what somebody is looking for with it.
+  if (!settings.console) TUFT_TRY(read_endpoint(config, settings));
+
+  read_positive("OTEL_BSP_SCHEDULE_DELAY", kMillisecond, settings.traces.interval);
+  read_positive("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 1, settings.traces.batch_max);
+  read_positive("OTEL_BSP_MAX_QUEUE_SIZE", 1, settings.traces.queue_max);
+  read_positive("OTEL_BLRP_SCHEDULE_DELAY", kMillisecond, settings.logs.interval);
+  read_positive("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", 1, settings.logs.batch_max);
+  read_positive("OTEL_BLRP_MAX_QUEUE_SIZE", 1, settings.logs.queue_max);
+  read_positive("OTEL_METRIC_EXPORT_INTERVAL", kMillisecond, settings.metrics.interval);
+  read_timeout("TRACES", settings.traces.export_timeout);
+  read_timeout("LOGS", settings.logs.export_timeout);
+  read_timeout("METRICS", settings.metrics.export_timeout);
+
+  // A name in the configuration wins; OTEL_SERVICE_NAME speaks where nobody chose one.
+  settings.service_name = config.service_name;
+  const std::string_view name = environment("OTEL_SERVICE_NAME");
+  if (config.service_name == TelemetryConfig{}.service_name && !name.empty()) settings.service_name = name;
+  settings.resource_attributes = config.resource_attributes;
+  return settings;
+}
+
+}  // namespace tuft::telemetry::internal

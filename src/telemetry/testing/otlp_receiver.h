@@ -1,0 +1,124 @@
+// An OpenTelemetry collector inside a test: takes OTLP over gRPC on a free port of 127.0.0.1 and keeps what it gets.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace tuft::telemetry::testing {
+
+using ReceivedValue = std::variant<bool, int64_t, double, std::string>;
+using ReceivedAttributes = std::map<std::string, ReceivedValue>;
+
+// The value as text, however it was sent; "" where there is none.
+std::string text_of(const ReceivedAttributes& attributes, const std::string& key);
+
+struct ReceivedEvent {
+  std::string name;
+  uint64_t time = 0;  // ns since 1970
+  ReceivedAttributes attributes;
+};
+
+struct ReceivedLink {
+  std::string trace_id;
+  std::string span_id;
+};
+
+struct ReceivedSpan {
+  std::string trace_id;  // ids in lower-case hex
+  std::string span_id;
+  std::string parent_span_id;  // "" for a root
+  std::string name;
+  std::string scope;
+  int kind = 0;  // as OTLP numbers them: 1 internal, 2 server, 3 client
+  uint64_t start = 0;
+  uint64_t end = 0;
+  ReceivedAttributes attributes;
+  size_t attribute_count = 0;  // on the wire, doubles included
+  uint32_t dropped_attributes = 0;
+  std::vector<ReceivedEvent> events;
+  std::vector<ReceivedLink> links;
+  bool error = false;
+  std::string status_message;
+  ReceivedAttributes resource;
+};
+
+struct ReceivedLog {
+  std::string trace_id;  // "" where there is none
+  std::string span_id;
+  std::string severity;
+  int severity_number = 0;
+  std::string event_name;
+  std::string body;
+  uint64_t time = 0;
+  ReceivedAttributes attributes;
+  ReceivedAttributes resource;
+};
+
+struct ReceivedPoint {
+  ReceivedAttributes labels;
+  double value = 0;  // sums and gauges
+  uint64_t count = 0;
+  double sum = 0;
+  double min = 0;
+  double max = 0;
+  std::vector<double> bounds;
+  std::vector<uint64_t> bucket_counts;
+};
+
+struct ReceivedMetric {
+  std::string name;
+  std::string unit;
+  std::string scope;
+  std::string kind;  // "sum", "gauge", "histogram"
+  bool monotonic = false;
+  bool cumulative = false;
+  std::vector<ReceivedPoint> points;
+  ReceivedAttributes resource;
+
+  const ReceivedPoint* point(const std::map<std::string, std::string>& labels) const;
+};
+
+// Thread-safe.
+class OtlpReceiver {
+ public:
+  enum class Mode : uint8_t {
+    kAnswer,
+    kRefuse,  // UNAVAILABLE
+    kHang,    // takes the call and answers only when the receiver ends
+  };
+
+  explicit OtlpReceiver(Mode mode = Mode::kAnswer);
+  ~OtlpReceiver();
+  OtlpReceiver(const OtlpReceiver&) = delete;
+  OtlpReceiver& operator=(const OtlpReceiver&) = delete;
+
+  std::string endpoint() const;  // "http://127.0.0.1:port"
+  void set_mode(Mode mode);
+
+  std::vector<ReceivedSpan> spans() const;
+  std::vector<ReceivedLog> logs() const;
+  // The newest export of each metric of each resource (service.instance.id).
+  std::vector<ReceivedMetric> metrics() const;
+  std::optional<ReceivedMetric> metric(const std::string& name) const;
+  // Every request as it came, for searching what must not be there.
+  std::string raw_bytes() const;
+  // The newest request's metadata, e.g. headers set by OTEL_EXPORTER_OTLP_HEADERS.
+  std::map<std::string, std::string> headers() const;
+  size_t requests() const;
+
+  // Waits for more data until `done` holds; false after `timeout`.
+  bool wait_until(const std::function<bool()>& done, std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tuft::telemetry::testing
