@@ -55,6 +55,8 @@ class ControlPlane {
                                                     const telemetry::SpanContext& trace) = 0;
   virtual Result<ModelInfo> get_info(const UserId&, const RunId&) const = 0;
   virtual Result<SamplerInfo> get_sampler(const UserId&, const SamplerId&) const = 0;
+  // Of a checkpoint that the user may load: their own or a public one, of this life of the server or a former one.
+  virtual Result<WeightsInfo> weights_info(const UserId&, std::string_view tinker_path) const = 0;
 
   // Gives the future's snapshot: at once where it is finished, else when it finishes. `done` is called exactly once,
   // perhaps before wait_future returns, perhaps on another thread. kNotFound, or kGone once evicted.

@@ -126,6 +126,15 @@ struct SamplerInfo {
   std::optional<std::string> model_path;  // tinker://...
 };
 
+// What a client needs to create a model that a checkpoint fits.
+struct WeightsInfo {
+  std::string base_model;
+  int lora_rank = 0;
+  bool train_unembed = true;
+  bool train_mlp = true;
+  bool train_attn = true;
+};
+
 struct SupportedModel {
   std::string model_name;
   int max_context_length = 0;

@@ -1,0 +1,76 @@
+#include "control/checkpoint.h"
+
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace tuft::control {
+
+std::string to_metadata_json(const Checkpoint& checkpoint) {
+  nlohmann::ordered_json json;
+  json["model_id"] = checkpoint.path.run.str();
+  json["name"] = checkpoint.path.name;
+  json["base_model"] = checkpoint.base_model;
+  json["checkpoint_type"] = checkpoint_type_name(checkpoint.path.kind);
+  json["created_at"] = checkpoint.created_at;
+  json["session_id"] = checkpoint.session.str();
+  json["tinker_path"] = checkpoint.path.str();
+  json["owner_name"] = checkpoint.owner.str();
+  json["size_bytes"] = checkpoint.size_bytes;
+  json["lora_rank"] = checkpoint.lora_rank;
+  json["lora_alpha"] = checkpoint.lora_alpha;
+  json["train_attn"] = checkpoint.train_attn;
+  json["train_mlp"] = checkpoint.train_mlp;
+  json["train_unembed"] = checkpoint.train_unembed;
+  json["target_modules"] = checkpoint.target_modules;
+  json["target_parameters"] = nlohmann::json::array();
+  json["public"] = checkpoint.is_public;
+  json["ephemeral"] = checkpoint.ephemeral;
+  json["future_id"] = checkpoint.future_number;
+  json["seq_id"] = checkpoint.seq_id ? nlohmann::ordered_json(*checkpoint.seq_id) : nlohmann::ordered_json(nullptr);
+  return json.dump(2) + "\n";
+}
+
+Result<Checkpoint> from_metadata_json(std::string_view text) {
+  // The JSON library throws for wrong types and missing keys alike.
+  try {
+    const auto json = nlohmann::json::parse(text);
+    Checkpoint checkpoint;
+    TUFT_ASSIGN(checkpoint.path, parse_checkpoint_path(json.at("tinker_path").get<std::string>()));
+    checkpoint.owner = UserId(json.at("owner_name").get<std::string>());
+    checkpoint.session = SessionId(json.value("session_id", std::string()));
+    checkpoint.base_model = json.at("base_model").get<std::string>();
+    checkpoint.created_at = json.at("created_at").get<std::string>();
+    checkpoint.lora_rank = json.at("lora_rank").get<int>();
+    checkpoint.lora_alpha = json.at("lora_alpha").get<double>();
+    checkpoint.train_attn = json.at("train_attn").get<bool>();
+    checkpoint.train_mlp = json.at("train_mlp").get<bool>();
+    checkpoint.train_unembed = json.at("train_unembed").get<bool>();
+    checkpoint.target_modules = json.at("target_modules").get<std::vector<std::string>>();
+    checkpoint.size_bytes = json.value("size_bytes", int64_t{0});
+    checkpoint.is_public = json.value("public", false);
+    checkpoint.ephemeral = json.value("ephemeral", false);
+    checkpoint.future_number = json.value("future_id", uint64_t{0});
+    if (const auto seq = json.find("seq_id"); seq != json.end() && seq->is_number_integer()) {
+      checkpoint.seq_id = seq->get<int64_t>();
+    }
+    return checkpoint;
+  } catch (const std::exception& error) {
+    return data_loss("metadata.json of a checkpoint cannot be read: " + std::string(error.what()), "bad_metadata");
+  }
+}
+
+std::string iso_time(Nanos wall) {
+  const std::time_t seconds = wall / kSecond;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char date[32];
+  const size_t length = std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
+  char fraction[24];
+  std::snprintf(fraction, sizeof fraction, ".%06lld+00:00", static_cast<long long>(wall % kSecond / kMicrosecond));
+  return std::string(date, length) + fraction;
+}
+
+}  // namespace tuft::control

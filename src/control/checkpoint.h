@@ -1,0 +1,46 @@
+// What is known of a checkpoint, and its metadata.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "control/checkpoint_path.h"
+#include "control/types.h"
+
+namespace tuft::control {
+
+struct Checkpoint {
+  CheckpointPath path;
+  UserId owner;
+  SessionId session;
+  std::string base_model;
+  std::string created_at;  // ISO 8601 with offset
+  int lora_rank = 0;
+  double lora_alpha = 0;
+  bool train_attn = true;
+  bool train_mlp = true;
+  bool train_unembed = true;
+  std::vector<std::string> target_modules;
+  int64_t size_bytes = 0;
+  bool is_public = false;
+  bool ephemeral = false;  // made by an unnamed sampler save; goes with its sampler
+  uint64_t future_number = 0;
+  std::optional<int64_t> seq_id;
+  std::filesystem::path directory;  // not in the file: where it lies
+};
+
+inline constexpr std::string_view kMetadataFile = "metadata.json";
+
+std::string to_metadata_json(const Checkpoint& checkpoint);
+// kDataLoss where it is no metadata of ours.
+Result<Checkpoint> from_metadata_json(std::string_view json);
+
+// "2026-01-31T12:00:00.000000+00:00"
+std::string iso_time(Nanos wall);
+
+}  // namespace tuft::control

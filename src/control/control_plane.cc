@@ -1,0 +1,206 @@
+#include "control/control_plane.h"
+
+#include <utility>
+
+#include "control/api_keys.h"
+#include "control/checkpoint_store.h"
+#include "control/disk_worker.h"
+#include "control/future_store.h"
+#include "control/model_backend.h"
+#include "control/sampling_controller.h"
+#include "control/sessions.h"
+#include "control/training_controller.h"
+#include "telemetry/log.h"
+
+namespace tuft::control {
+namespace {
+
+constexpr size_t kDescriptionBytesMax = 64 << 10;
+constexpr size_t kIdempotencyKeyBytesMax = 256;
+
+// What clients attach to sessions and runs stays in memory, so it is bounded.
+Status check_description(const std::map<std::string, std::string>& metadata, const std::vector<std::string>& tags) {
+  size_t bytes = 0;
+  for (const auto& [key, value] : metadata) bytes += key.size() + value.size();
+  for (const std::string& tag : tags) bytes += tag.size();
+  if (bytes <= kDescriptionBytesMax) return {};
+  return invalid_argument("user_metadata and tags are over " + std::to_string(kDescriptionBytesMax) + " bytes",
+                          "metadata_too_large");
+}
+
+// What the controllers share.
+struct Core {
+  Core(const config::ServerConfig& server, const std::vector<actor::ModelActor*>& actors, const Clock& clock)
+      : config(server),
+        backends(server.supported_models, actors),
+        sessions(server.limits, clock),
+        futures(server.limits, clock),
+        checkpoints(server.checkpoint_dir) {}
+
+  const config::ServerConfig config;
+  const ModelBackends backends;
+  Sessions sessions;
+  FutureStore futures;
+  CheckpointStore checkpoints;
+  DiskWorker disk;
+};
+
+class ControlPlaneImpl final : public ControlPlane {
+ public:
+  ControlPlaneImpl(const config::ServerConfig& config, const std::vector<actor::ModelActor*>& actors,
+                   const Clock& clock)
+      : keys_(config.authorized_users),
+        core_(std::make_shared<Core>(config, actors, clock)),
+        sampling_(std::make_shared<SamplingController>(SamplingController::Parts{
+            core_, core_->config, clock, core_->backends, core_->sessions, core_->futures, core_->checkpoints,
+            core_->disk})),
+        training_(std::make_shared<TrainingController>(
+            TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
+                                      core_->checkpoints, core_->disk, sampling_})) {
+    core_->checkpoints.scan();
+    for (const auto& backend : core_->backends.all()) watch(backend);
+  }
+
+  ~ControlPlaneImpl() override {
+    ControlPlaneImpl::shut_down();
+    core_->disk.stop();
+  }
+
+  Result<UserId> authenticate(std::string_view api_key) const override { return keys_.authenticate(api_key); }
+
+  std::vector<SupportedModel> supported_models() const override {
+    std::vector<SupportedModel> models;
+    for (const auto& backend : core_->backends.all()) {
+      const config::ModelConfig& model = backend->config();
+      models.push_back({model.model_name, model.max_model_len, model.training, model.sampling});
+    }
+    return models;
+  }
+
+  bool ready() const override {
+    for (const auto& backend : core_->backends.all()) {
+      if (!backend->actor().ready()) return false;
+    }
+    return true;
+  }
+
+  Result<SessionId> create_session(const UserId& user, const CreateSession& request) override {
+    TUFT_TRY(check_description(request.user_metadata, request.tags));
+    if (request.idempotency_key.size() > kIdempotencyKeyBytesMax) {
+      return invalid_argument("X-Idempotency-Key is over " + std::to_string(kIdempotencyKeyBytesMax) + " bytes",
+                              "idempotency_key_too_large");
+    }
+    SessionId idle;
+    auto created = core_->sessions.create(user, request, &idle);
+    if (created.ok() || idle.empty()) return created;
+    training_->close_session(idle);
+    sampling_->close_session(idle);
+    core_->sessions.remove(idle);
+    return core_->sessions.create(user, request, &idle);
+  }
+
+  Status heartbeat(const UserId& user, const SessionId& session) override {
+    return core_->sessions.touch(user, session);
+  }
+
+  Result<Submitted> create_model(const UserId& user, const CreateModel& request,
+                                 const telemetry::SpanContext& trace) override {
+    TUFT_TRY(check_description(request.user_metadata, {}));
+    return training_->create_model(user, request, trace);
+  }
+  Result<Submitted> unload_model(const UserId& user, const RunId& run, const telemetry::SpanContext& trace) override {
+    return training_->unload_model(user, run, trace);
+  }
+  Result<Submitted> forward_backward(const UserId& user, tinker_public::ForwardBackwardRequest request,
+                                     const telemetry::SpanContext& trace) override {
+    return training_->forward_backward(user, std::move(request), trace);
+  }
+  Result<Submitted> optim_step(const UserId& user, const OptimStep& request,
+                               const telemetry::SpanContext& trace) override {
+    return training_->optim_step(user, request, trace);
+  }
+  Result<Submitted> save_weights(const UserId& user, const SaveWeights& request,
+                                 const telemetry::SpanContext& trace) override {
+    return training_->save_weights(user, request, trace);
+  }
+  Result<Submitted> save_weights_for_sampler(const UserId& user, const SaveWeightsForSampler& request,
+                                             const telemetry::SpanContext& trace) override {
+    return training_->save_weights_for_sampler(user, request, trace);
+  }
+  Result<Submitted> load_weights(const UserId& user, const LoadWeights& request,
+                                 const telemetry::SpanContext& trace) override {
+    return training_->load_weights(user, request, trace);
+  }
+  Result<Submitted> sample(const UserId& user, Sample request, const telemetry::SpanContext& trace) override {
+    return sampling_->sample(user, request, trace);
+  }
+  Result<SamplerId> create_sampling_session(const UserId& user, const CreateSamplingSession& request,
+                                            const telemetry::SpanContext& trace) override {
+    return sampling_->create_session(user, request, trace);
+  }
+
+  Result<ModelInfo> get_info(const UserId& user, const RunId& run) const override {
+    return training_->get_info(user, run);
+  }
+  Result<SamplerInfo> get_sampler(const UserId& user, const SamplerId& sampler) const override {
+    return sampling_->get_sampler(user, sampler);
+  }
+  Result<WeightsInfo> weights_info(const UserId& user, std::string_view tinker_path) const override {
+    TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, core_->checkpoints.find_visible(user, tinker_path));
+    return WeightsInfo{checkpoint->base_model, checkpoint->lora_rank, checkpoint->train_unembed, checkpoint->train_mlp,
+                       checkpoint->train_attn};
+  }
+
+  WaitId wait_future(const UserId& user, const RequestId& request,
+                     std::function<void(Result<FutureSnapshot>)> done) override {
+    return core_->futures.wait(user, request, std::move(done));
+  }
+  void end_wait(WaitId wait) override { core_->futures.end_wait(wait); }
+
+  void sweep() override {
+    core_->futures.sweep();
+    training_->sweep();
+    sampling_->sweep();
+  }
+
+  void shut_down() override {
+    core_->futures.shut_down();
+    training_->shut_down();
+    sampling_->shut_down();
+  }
+
+ private:
+  void watch(const std::shared_ptr<ModelBackend>& backend) {
+    auto on_ready = [weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_),
+                     weak_sampling = std::weak_ptr(sampling_)](uint64_t generation) {
+      const auto model = weak_backend.lock();
+      const auto training = weak_training.lock();
+      const auto sampling = weak_sampling.lock();
+      if (model == nullptr || training == nullptr || sampling == nullptr) return;
+      telemetry::log_info("worker.ready", "worker of a base model is ready",
+                          {{"tuft.base_model", model->name()}, {"tuft.generation", generation}});
+      model->actor().describe({}, [weak_backend](Result<worker::v1::DescribeResponse> result) {
+        const auto described = weak_backend.lock();
+        if (described != nullptr && result.ok()) described->set_architecture(result->architecture());
+      });
+      training->on_worker_ready(model, generation);
+      sampling->on_worker_ready(model);
+    };
+    backend->actor().on_ready(on_ready);
+    if (backend->actor().ready()) on_ready(backend->actor().generation());
+  }
+
+  const ApiKeys keys_;
+  const std::shared_ptr<Core> core_;
+  const std::shared_ptr<SamplingController> sampling_;
+  const std::shared_ptr<TrainingController> training_;
+};
+
+}  // namespace
+
+std::unique_ptr<ControlPlane> ControlPlane::create(const config::ServerConfig& config,
+                                                   std::vector<actor::ModelActor*> actors, const Clock& clock) {
+  return std::make_unique<ControlPlaneImpl>(config, actors, clock);
+}
+
+}  // namespace tuft::control

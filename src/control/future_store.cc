@@ -1,0 +1,268 @@
+#include "control/future_store.h"
+
+#include <type_traits>
+#include <utility>
+
+#include "telemetry/log.h"
+
+namespace tuft::control {
+namespace {
+
+// What a finished future costs beside its value: the record, its strings, its places in the maps.
+constexpr int64_t kRecordBytes = 768;
+
+int64_t bytes_of(const FutureValue& value) {
+  const auto* protobuf = std::get_if<ProtobufResult>(&value);
+  return protobuf == nullptr ? 0 : static_cast<int64_t>(protobuf->bytes.size());
+}
+
+Error unknown_future() {
+  return not_found("unknown request_id: it was never issued to you, or its result was dropped long ago",
+                   "future_not_found");
+}
+
+Error shutting_down() { return unavailable("the server is shutting down", "shutting_down"); }
+
+const telemetry::Tracer& tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.futures");
+  return instance;
+}
+
+}  // namespace
+
+FutureStore::FutureStore(const config::Limits& limits, const Clock& clock) : limits_(limits), clock_(clock) {
+  telemetry::Metrics& metrics = telemetry::get_metrics();
+  for (size_t i = 0; i < instruments_.size(); ++i) {
+    const std::string_view type = operation_name(static_cast<OperationType>(i));
+    instruments_[i] = {metrics.futures_created.with({{"operation_type", type}}),
+                       metrics.futures_completed.with({{"operation_type", type}, {"status", "ready"}}),
+                       metrics.futures_completed.with({{"operation_type", type}, {"status", "failed"}}),
+                       metrics.futures_wait_time.with({{"operation_type", type}}),
+                       metrics.futures_execution_time.with({{"operation_type", type}})};
+  }
+  queue_length_ = metrics.futures_queue_length.with({{"queue_state", "active"}});
+}
+
+Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationType operation, std::string key,
+                                                  const telemetry::SpanContext& trace,
+                                                  telemetry::Attributes attributes) {
+  auto future = std::make_shared<Future>();
+  future->request = RequestId(random_uuid());
+  future->user = user;
+  future->operation = operation;
+  future->created = clock_.monotonic();
+  future->key_ = std::move(key);
+  {
+    MutexLock lock(mutex_);
+    if (!future->key_.empty()) {
+      if (const auto found = by_key_.find(future->key_); found != by_key_.end()) {
+        if (found->second->operation != operation) {
+          return invalid_argument("this number was used by " + std::string(operation_name(found->second->operation)) +
+                                      " and cannot be used again by " + std::string(operation_name(operation)),
+                                  "repeated_key_mismatch");
+        }
+        return Admission{by_request_.at(found->second->request), false};
+      }
+    }
+    if (shut_down_) return shutting_down();
+    int& pending = pending_by_user_[user];
+    if (pending >= limits_.futures_per_user_max) {
+      return Error{ErrorCode::kResourceExhausted,
+                   "you have " + std::to_string(pending) +
+                       " operations that have not finished, which is the limit; wait for some, or raise "
+                       "limits.futures_per_user_max in the server's configuration",
+                   "futures_per_user_max"};
+    }
+    ++pending;
+    future->number = next_number_++;
+    by_request_.emplace(future->request, future);
+    if (!future->key_.empty()) by_key_.emplace(future->key_, future.get());
+    // Under the lock, so that whoever finds the future by its key finds its span too.
+    future->span_ = tracer().start_span("future_store.execute_operation",
+                                        {.attributes = attributes, .parent = trace});
+    future->span_.set_attributes(
+        {{"tuft.request_id", future->request.str()}, {"tuft.operation_type", operation_name(operation)}});
+    future->context = future->span_.context();
+  }
+  const std::string_view name = operation_name(operation);
+  instruments_[static_cast<size_t>(operation)].created.add(1);
+  queue_length_.add(1);
+  const telemetry::ContextScope scope(future->context);
+  telemetry::log_debug("future.enqueued", "operation accepted",
+                       {{"tuft.request_id", future->request.str()}, {"tuft.operation_type", name}});
+  return Admission{std::move(future), true};
+}
+
+FuturePtr FutureStore::find_by_key(const UserId& user, const std::string& key) const {
+  MutexLock lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end() || found->second->user != user) return nullptr;
+  return by_request_.at(found->second->request);
+}
+
+void FutureStore::mark_started(Future& future) const {
+  Nanos never = 0;
+  const Nanos now = clock_.monotonic();
+  if (!future.started_.compare_exchange_strong(never, now)) return;
+  instruments_[static_cast<size_t>(future.operation)].wait.record(to_seconds(now - future.created));
+}
+
+FutureSnapshot FutureStore::snapshot_locked(const Future& future) {
+  return {future.state_, future.request, future.operation, future.value_,
+          future.error_, future.context, future.created};
+}
+
+void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> result) {
+  future->finished_ = clock_.monotonic();
+  future->bytes_ = kRecordBytes;
+  if (result.ok()) {
+    future->state_ = FutureSnapshot::State::kReady;
+    future->bytes_ += bytes_of(*result);
+    future->value_ = std::make_shared<const FutureValue>(std::move(*result));
+  } else {
+    future->state_ = FutureSnapshot::State::kFailed;
+    future->error_ = std::move(result).error();
+  }
+  bytes_ += future->bytes_;
+  finished_.push_back(future);
+  future->in_finished_ = std::prev(finished_.end());
+  if (const auto pending = pending_by_user_.find(future->user); --pending->second == 0) pending_by_user_.erase(pending);
+  for (const auto& waiter : future->waiters_) waits_.erase(waiter.first);
+  if (!future->waiters_.empty()) mark_delivered_locked(*future);
+}
+
+void FutureStore::mark_delivered_locked(Future& future) {
+  if (future.in_delivered_) return;
+  delivered_.push_back(&future);
+  future.in_delivered_ = std::prev(delivered_.end());
+}
+
+void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result) {
+  Waiters waiters;
+  FutureSnapshot snapshot;
+  telemetry::Span span;
+  {
+    MutexLock lock(mutex_);
+    if (future->state_ != FutureSnapshot::State::kPending) return;
+    finish_locked(future, std::move(result));
+    waiters.swap(future->waiters_);
+    snapshot = snapshot_locked(*future);
+    span = std::move(future->span_);
+    evict_over_budget_locked();
+  }
+  record_end(*future, std::move(span), snapshot.state == FutureSnapshot::State::kFailed ? &snapshot.error : nullptr);
+  for (auto& waiter : waiters) waiter.second(snapshot);
+}
+
+void FutureStore::record_end(Future& future, telemetry::Span span, const Error* error) const {
+  mark_started(future);
+  const Instruments& instruments = instruments_[static_cast<size_t>(future.operation)];
+  const Nanos started = future.started_.load();
+  span.set_attribute("tuft.wait_seconds", to_seconds(started - future.created));
+  if (error != nullptr) span.record_error(*error);
+  span.end();
+  (error == nullptr ? instruments.ready : instruments.failed).add(1);
+  instruments.execution.record(to_seconds(clock_.monotonic() - started));
+  queue_length_.add(-1);
+  const telemetry::ContextScope scope(future.context);
+  if (error == nullptr) {
+    telemetry::log_debug("future.completed", "operation done",
+                         {{"tuft.request_id", future.request.str()},
+                          {"tuft.operation_type", operation_name(future.operation)}});
+    return;
+  }
+  telemetry::log(is_user_error(error->code) ? telemetry::Severity::kWarning : telemetry::Severity::kError,
+                 "future.failed", error->message,
+                 {{"tuft.request_id", future.request.str()},
+                  {"tuft.operation_type", operation_name(future.operation)},
+                  {"error.type", error_code_name(error->code)}});
+}
+
+FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& request, Future::Done done) {
+  Result<FutureSnapshot> answer = unknown_future();
+  {
+    MutexLock lock(mutex_);
+    if (const auto found = by_request_.find(request); found != by_request_.end() && found->second->user == user) {
+      Future& future = *found->second;
+      if (future.state_ == FutureSnapshot::State::kPending) {
+        const WaitId id = next_wait_++;
+        future.waiters_.emplace_back(id, std::move(done));
+        waits_.emplace(id, found->second);
+        return id;
+      }
+      mark_delivered_locked(future);
+      answer = snapshot_locked(future);
+    } else if (const auto gone = gone_.find(request); gone != gone_.end() && gone->second == user) {
+      answer = Error{ErrorCode::kGone,
+                     "the result was dropped: it was older than limits.future_retention_seconds or over "
+                     "limits.future_bytes_max",
+                     "future_gone"};
+    }
+  }
+  done(std::move(answer));
+  return 0;
+}
+
+void FutureStore::end_wait(WaitId wait) {
+  Future::Done done;
+  FutureSnapshot snapshot;
+  {
+    MutexLock lock(mutex_);
+    const auto found = waits_.find(wait);
+    if (found == waits_.end()) return;
+    Future& future = *found->second;
+    for (auto waiter = future.waiters_.begin(); waiter != future.waiters_.end(); ++waiter) {
+      if (waiter->first != wait) continue;
+      done = std::move(waiter->second);
+      future.waiters_.erase(waiter);
+      break;
+    }
+    snapshot = snapshot_locked(future);
+    waits_.erase(found);
+  }
+  done(std::move(snapshot));
+}
+
+void FutureStore::evict_locked(Future& future, std::string_view reason) {
+  if (!future.in_delivered_) telemetry::get_metrics().futures_evicted.add(1, {{"reason", reason}});
+  if (future.in_delivered_) delivered_.erase(*future.in_delivered_);
+  bytes_ -= future.bytes_;
+  if (!future.key_.empty()) by_key_.erase(future.key_);
+  gone_.emplace(future.request, future.user);
+  gone_order_.push_back(future.request);
+  if (gone_order_.size() > kGoneMax) {
+    gone_.erase(gone_order_.front());
+    gone_order_.pop_front();
+  }
+  by_request_.erase(future.request);
+  finished_.erase(future.in_finished_);  // the last reference of the store: `future` may be dead now
+}
+
+void FutureStore::evict_over_budget_locked() {
+  while (bytes_ > limits_.future_bytes_max && !finished_.empty()) {
+    evict_locked(delivered_.empty() ? *finished_.front() : *delivered_.front(), "bytes");
+  }
+}
+
+void FutureStore::sweep() {
+  constexpr int kBatch = 10'000;  // so that nobody waits long for the lock; the rest goes next time
+  const Nanos oldest = clock_.monotonic() - limits_.future_retention_seconds * kSecond;
+  MutexLock lock(mutex_);
+  for (int i = 0; i < kBatch && !finished_.empty() && finished_.front()->finished_ < oldest; ++i) {
+    evict_locked(*finished_.front(), "retention");
+  }
+}
+
+void FutureStore::shut_down() {
+  std::vector<FuturePtr> pending;
+  {
+    MutexLock lock(mutex_);
+    shut_down_ = true;
+    for (const auto& [request, future] : by_request_) {
+      if (future->state_ == FutureSnapshot::State::kPending) pending.push_back(future);
+    }
+  }
+  for (const FuturePtr& future : pending) complete(future, shutting_down());
+}
+
+}  // namespace tuft::control

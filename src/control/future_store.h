@@ -1,0 +1,127 @@
+// The futures of all users: accepted operations, their results, and who waits for them.
+//
+// Thread-safe; callbacks run outside the lock. A finished future stays for limits.future_retention_seconds; over
+// limits.future_bytes_max the longest delivered go first, then the oldest of the rest. Evicted ids are remembered for a
+// while (the newest kGoneMax of them), so that a late poll learns kGone and not kNotFound.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/types.h"
+#include "telemetry/metrics.h"
+#include "telemetry/trace.h"
+
+namespace tuft::control {
+
+class FutureStore;
+
+// One accepted operation. The first group never changes; the rest belongs to the store and its lock.
+class Future {
+ public:
+  RequestId request;
+  UserId user;
+  OperationType operation = OperationType::kForward;
+  uint64_t number = 0;              // counts all futures of this process, from 1
+  telemetry::SpanContext context;   // of its span; the parent of what is done for it
+  Nanos created = 0;
+
+ private:
+  friend class FutureStore;
+  using Done = std::function<void(Result<FutureSnapshot>)>;
+
+  std::string key_;
+  telemetry::Span span_;
+  std::atomic<Nanos> started_{0};
+  FutureSnapshot::State state_ = FutureSnapshot::State::kPending;
+  std::shared_ptr<const FutureValue> value_;
+  Error error_;
+  std::vector<std::pair<uint64_t, Done>> waiters_;
+  Nanos finished_ = 0;
+  int64_t bytes_ = 0;
+  std::list<std::shared_ptr<Future>>::iterator in_finished_;
+  std::optional<std::list<Future*>::iterator> in_delivered_;
+};
+using FuturePtr = std::shared_ptr<Future>;
+
+class FutureStore {
+ public:
+  static constexpr size_t kGoneMax = 65'536;
+
+  FutureStore(const config::Limits& limits, const Clock& clock);
+
+  struct Admission {
+    FuturePtr future;
+    bool is_new = false;
+  };
+  // A new pending future, or the one that was admitted under the same `key` before (an empty key never repeats).
+  // kInvalidArgument when that was another operation, kResourceExhausted over limits.futures_per_user_max,
+  // kUnavailable after shut_down(). `attributes` go onto the span beside the ids of the future.
+  Result<Admission> admit(const UserId& user, OperationType operation, std::string key,
+                          const telemetry::SpanContext& trace, telemetry::Attributes attributes);
+  // The future admitted under `key`, if it is still known.
+  FuturePtr find_by_key(const UserId& user, const std::string& key) const;
+
+  // Its execution begins; the time until now was waiting. Only the first call counts.
+  void mark_started(Future& future) const;
+  // Ends it and tells who waits. Nothing where it has ended before (shut_down()).
+  void complete(const FuturePtr& future, Result<FutureValue> result);
+
+  using WaitId = uint64_t;
+  WaitId wait(const UserId& user, const RequestId& request, Future::Done done);
+  void end_wait(WaitId wait);
+
+  // Evicts what is over its time.
+  void sweep();
+  // Fails what is pending, which also ends every wait, and admits nothing more.
+  void shut_down();
+
+ private:
+  using Waiters = std::vector<std::pair<uint64_t, Future::Done>>;
+
+  static FutureSnapshot snapshot_locked(const Future& future);
+  void finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
+  void mark_delivered_locked(Future& future) TUFT_REQUIRES(mutex_);
+  void evict_locked(Future& future, std::string_view reason) TUFT_REQUIRES(mutex_);
+  void evict_over_budget_locked() TUFT_REQUIRES(mutex_);
+  void record_end(Future& future, telemetry::Span span, const Error* error) const;
+
+  const config::Limits limits_;
+  const Clock& clock_;
+
+  mutable Mutex mutex_;
+  bool shut_down_ TUFT_GUARDED_BY(mutex_) = false;
+  uint64_t next_number_ TUFT_GUARDED_BY(mutex_) = 1;
+  uint64_t next_wait_ TUFT_GUARDED_BY(mutex_) = 1;
+  int64_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;  // of finished futures
+  std::unordered_map<RequestId, FuturePtr> by_request_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Future*> by_key_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, int> pending_by_user_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);
+  std::list<FuturePtr> finished_ TUFT_GUARDED_BY(mutex_);    // oldest first
+  std::list<Future*> delivered_ TUFT_GUARDED_BY(mutex_);     // longest delivered first
+  std::unordered_map<RequestId, UserId> gone_ TUFT_GUARDED_BY(mutex_);
+  std::deque<RequestId> gone_order_ TUFT_GUARDED_BY(mutex_);
+
+  struct Instruments {
+    telemetry::BoundCounter created, ready, failed;
+    telemetry::BoundHistogram wait, execution;
+  };
+  std::array<Instruments, 9> instruments_;  // by OperationType
+  telemetry::BoundCounter queue_length_;
+};
+
+}  // namespace tuft::control

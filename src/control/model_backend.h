@@ -1,0 +1,66 @@
+// One supported model: its configuration, the actor that runs it, and what the actor said of itself.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "actor/model_actor.h"
+#include "base/mutex.h"
+#include "config/config.h"
+
+namespace tuft::control {
+
+// Thread-safe. Operations that find no worker wait this long for it, then fail with kUnavailable "worker_starting".
+inline constexpr Nanos kWorkerWait = 60 * kSecond;
+
+class ModelBackend {
+ public:
+  ModelBackend(config::ModelConfig config, actor::ModelActor& actor) : config_(std::move(config)), actor_(actor) {}
+
+  const config::ModelConfig& config() const { return config_; }
+  const std::string& name() const { return config_.model_name; }
+  actor::ModelActor& actor() const { return actor_; }
+
+  // An adapter that was put into the worker's life `generation` is still there.
+  bool holds(uint64_t generation) const { return actor_.ready() && actor_.generation() == generation; }
+
+  // config.json's architectures[0]; empty before the worker was up for the first time.
+  std::string architecture() const {
+    MutexLock lock(mutex_);
+    return architecture_;
+  }
+  void set_architecture(std::string architecture) {
+    MutexLock lock(mutex_);
+    architecture_ = std::move(architecture);
+  }
+
+ private:
+  const config::ModelConfig config_;
+  actor::ModelActor& actor_;
+  mutable Mutex mutex_;
+  std::string architecture_ TUFT_GUARDED_BY(mutex_);
+};
+
+// The models of the server by name. Built once; then read without a lock.
+class ModelBackends {
+ public:
+  // `actors` in the order of `models`.
+  ModelBackends(const std::vector<config::ModelConfig>& models, const std::vector<actor::ModelActor*>& actors);
+
+  const std::vector<std::shared_ptr<ModelBackend>>& all() const { return backends_; }
+  // kNotFound, naming what there is.
+  Result<std::shared_ptr<ModelBackend>> find(std::string_view name) const;
+
+ private:
+  std::vector<std::shared_ptr<ModelBackend>> backends_;
+};
+
+inline Error worker_starting(std::string_view base_model) {
+  return unavailable("the worker of base model " + std::string(base_model) + " has not become ready within " +
+                         std::to_string(kWorkerWait / kSecond) + " s; try again later",
+                     "worker_starting");
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,83 @@
+// A training run and its operations.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/mutex.h"
+#include "control/checkpoint.h"
+#include "control/future_store.h"
+#include "control/model_backend.h"
+#include "control/operation_log.h"
+#include "control/types.h"
+#include "telemetry/trace.h"
+#include "tuft/worker/v1/model_actor.pb.h"
+
+namespace tuft::control {
+
+// Owned by the log of its run until its turn comes, then by whoever executes it: one thread at a time.
+struct RunOperation {
+  FuturePtr future;
+  OperationType type = OperationType::kForward;
+  std::optional<int64_t> seq_id;
+  Nanos placed = 0;
+  std::optional<Error> refusal;  // known to fail; it does so when its turn comes, so that its number is used up in order
+  std::variant<std::monostate, worker::v1::ForwardBackwardRequest, OptimStep, SaveWeights, SaveWeightsForSampler,
+               LoadWeights>
+      payload;
+  uint64_t generation = 0;       // of the worker's life that it was sent to
+  Nanos started = 0;
+  telemetry::Span span;          // training_controller.*
+  telemetry::Span backend_span;  // training_backend.*
+};
+using OperationPtr = std::shared_ptr<RunOperation>;
+
+// Where a run's adapter comes back from after its worker was restarted.
+struct RestorePoint {
+  std::string path;  // tinker://...
+  std::filesystem::path directory;
+  bool with_optimizer = false;
+  std::optional<int64_t> seq_id;  // of the operation that made or loaded it
+};
+
+struct Run {
+  RunId id;
+  UserId user;
+  SessionId session;
+  std::shared_ptr<ModelBackend> backend;
+  LoraConfig lora;
+  uint64_t seed = 0;
+  double lora_alpha = 0;
+  std::map<std::string, std::string> user_metadata;
+
+  mutable Mutex mutex;
+  OperationLog<RunOperation> log TUFT_GUARDED_BY(mutex);
+  OperationPtr running TUFT_GUARDED_BY(mutex);
+  bool pumping TUFT_GUARDED_BY(mutex) = false;  // one thread at a time hands operations out
+  bool created TUFT_GUARDED_BY(mutex) = false;  // its adapter was made once
+  bool closed TUFT_GUARDED_BY(mutex) = false;
+  std::vector<std::string> target_modules TUFT_GUARDED_BY(mutex);
+
+  // The adapter is in the worker's life adapter_generation, and on its way into restoring_generation.
+  uint64_t adapter_generation TUFT_GUARDED_BY(mutex) = 0;
+  uint64_t restoring_generation TUFT_GUARDED_BY(mutex) = 0;
+  std::optional<Error> broken TUFT_GUARDED_BY(mutex);  // it could not be brought back
+  std::optional<RestorePoint> restore_point TUFT_GUARDED_BY(mutex);
+  bool weights_changed TUFT_GUARDED_BY(mutex) = false;   // since restore_point
+  bool gradient_pending TUFT_GUARDED_BY(mutex) = false;  // no checkpoint holds it
+  bool told_of_loss TUFT_GUARDED_BY(mutex) = false;      // an operation failed because this life of the worker ended
+  std::optional<Error> notice TUFT_GUARDED_BY(mutex);    // the next operation fails with it, once
+
+  int next_training_name TUFT_GUARDED_BY(mutex) = 1;
+  int next_sampler_name TUFT_GUARDED_BY(mutex) = 1;
+  int next_ephemeral_name TUFT_GUARDED_BY(mutex) = 1;
+};
+using RunPtr = std::shared_ptr<Run>;
+
+}  // namespace tuft::control

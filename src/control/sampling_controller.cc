@@ -1,0 +1,277 @@
+#include "control/sampling_controller.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "control/sample_request.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::control {
+namespace {
+
+const telemetry::Tracer& tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.sampling_controller");
+  return instance;
+}
+
+Error unknown_sampler() {
+  return not_found("unknown sampling_session_id: it does not exist or was given up", "sampler_not_found");
+}
+
+// Each save of a checkpoint is another one, even under the same name.
+std::string adapter_key(const ModelBackend& backend, const CheckpointStore::Ptr& checkpoint) {
+  if (checkpoint == nullptr) return "base\n" + backend.name();
+  return checkpoint->path.str() + '\n' + checkpoint->created_at + '\n' + std::to_string(checkpoint->future_number);
+}
+
+}  // namespace
+
+SamplingController::SamplingController(const Parts& parts) : parts_(parts) {}
+
+Result<SamplerId> SamplingController::create_session(const UserId& user, const CreateSamplingSession& request,
+                                                     const telemetry::SpanContext& trace) {
+  TUFT_TRY(parts_.sessions.touch(user, request.session));
+  if (request.seq_id < 0) {
+    return invalid_argument("sampling_session_seq_id must not be negative", "invalid_sampling_session_seq_id");
+  }
+  if (!request.model_path.empty()) {
+    TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, parts_.checkpoints.find_visible(user, request.model_path));
+    return create_on(user, request.session, request.seq_id, checkpoint, trace);
+  }
+  if (request.base_model.empty()) return invalid_argument("give base_model or model_path", "nothing_to_sample_from");
+  TUFT_ASSIGN(const auto backend, parts_.backends.find(request.base_model));
+  return add(user, request.session, request.seq_id, backend, nullptr, trace);
+}
+
+Result<SamplerId> SamplingController::create_on(const UserId& user, const SessionId& session, int64_t seq_id,
+                                                const CheckpointStore::Ptr& checkpoint,
+                                                const telemetry::SpanContext& trace) {
+  TUFT_ASSIGN(const auto backend, parts_.backends.find(checkpoint->base_model));
+  return add(user, session, seq_id, backend, checkpoint, trace);
+}
+
+SamplingController::AdapterPtr SamplingController::adapter_for_locked(const std::shared_ptr<ModelBackend>& backend,
+                                                                      const CheckpointStore::Ptr& checkpoint) {
+  AdapterPtr& adapter = adapters_[adapter_key(*backend, checkpoint)];
+  if (adapter == nullptr) {
+    adapter = std::make_shared<Adapter>();
+    adapter->key = adapter_key(*backend, checkpoint);
+    adapter->backend = backend;
+    adapter->checkpoint = checkpoint;
+    if (checkpoint != nullptr) {
+      adapter->directory = checkpoint->directory;
+      adapter->owns_files = checkpoint->ephemeral;
+    }
+  }
+  return adapter;
+}
+
+Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& session, int64_t seq_id,
+                                          const std::shared_ptr<ModelBackend>& backend,
+                                          const CheckpointStore::Ptr& checkpoint,
+                                          const telemetry::SpanContext& trace) {
+  SamplerId id(session.str() + ":sample:" + std::to_string(seq_id));
+  telemetry::Span span = tracer().start_span("sampling_controller.create_sampling_session",
+                                             {.attributes = {{"tuft.session_id", session.str()},
+                                                             {"tuft.sampling_session_id", id.str()},
+                                                             {"tuft.base_model", backend->name()}},
+                                              .parent = trace});
+  const auto refuse = [&span](Error error) {
+    span.record_error(error);
+    return error;
+  };
+  if (!backend->config().sampling) {
+    return refuse(invalid_argument("base model " + backend->name() + " is configured without the capability sampling",
+                                   "sampling_disabled"));
+  }
+  const int limit = parts_.config.limits.samplers_per_user_max;
+  AdapterPtr adapter;
+  bool must_load = false;
+  for (bool reclaimed = false; adapter == nullptr; reclaimed = true) {
+    {
+      MutexLock lock(mutex_);
+      if (const auto found = samplers_.find(id); found != samplers_.end()) {
+        if (found->second.adapter->key == adapter_key(*backend, checkpoint)) return id;
+        return refuse(invalid_argument("this sampling_session_seq_id was used for another model of this session",
+                                       "repeated_key_mismatch"));
+      }
+      int& count = samplers_by_user_[user];
+      if (count < limit) {
+        ++count;
+        adapter = adapter_for_locked(backend, checkpoint);
+        ++adapter->samplers;
+        adapter->last_used = parts_.clock.monotonic();
+        samplers_.emplace(id, Sampler{user, session, adapter, adapter->last_used});
+        must_load = begin_load_locked(*adapter);
+      }
+    }
+    if (adapter == nullptr && (reclaimed || !make_room(user))) {
+      return refuse(Error{ErrorCode::kResourceExhausted,
+                          "you have " + std::to_string(limit) +
+                              " sampling sessions, which is the limit; those of a session that is silent for ten "
+                              "minutes make room by themselves, or raise limits.samplers_per_user_max in the server's "
+                              "configuration",
+                          "samplers_per_user_max"});
+    }
+  }
+  telemetry::get_metrics().sampling_sessions_active.add(1, {{"base_model", backend->name()}});
+  const telemetry::ContextScope scope(span.context());
+  telemetry::log_info("sampling_session.created", "sampling session created",
+                      {{"tuft.sampling_session_id", id.str()},
+                       {"tuft.session_id", session.str()},
+                       {"tuft.base_model", backend->name()}});
+  if (must_load) load(adapter, span.context());
+  return id;
+}
+
+// At the limit: drops the user's longest unused sampler that nobody can miss - one of a silent session, else one that
+// an unnamed save made and that is idle.
+bool SamplingController::make_room(const UserId& user) {
+  struct Candidate {
+    SamplerId id;
+    SessionId session;
+    Nanos last_used;
+    bool ephemeral;
+  };
+  std::vector<Candidate> candidates;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, sampler] : samplers_) {
+      const Adapter& adapter = *sampler.adapter;
+      if (sampler.user != user || adapter.running > 0 || !adapter.waiting.empty()) continue;
+      const bool ephemeral = adapter.checkpoint != nullptr && adapter.checkpoint->ephemeral;
+      candidates.push_back({id, sampler.session, sampler.last_used, ephemeral});
+    }
+  }
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.last_used < b.last_used; });
+  const Candidate* chosen = nullptr;
+  for (const Candidate& candidate : candidates) {
+    if (parts_.sessions.is_idle(candidate.session)) {
+      chosen = &candidate;
+      break;
+    }
+    if (candidate.ephemeral && chosen == nullptr) chosen = &candidate;
+  }
+  if (chosen == nullptr) return false;
+  remove(chosen->id);
+  return true;
+}
+
+void SamplingController::remove(const SamplerId& id) {
+  AdapterPtr adapter;
+  bool last = false;
+  {
+    MutexLock lock(mutex_);
+    const auto found = samplers_.find(id);
+    if (found == samplers_.end()) return;
+    adapter = found->second.adapter;
+    const auto count = samplers_by_user_.find(found->second.user);
+    if (--count->second == 0) samplers_by_user_.erase(count);
+    samplers_.erase(found);
+    last = --adapter->samplers == 0 && adapter->checkpoint != nullptr;
+    if (last) adapters_.erase(adapter->key);
+  }
+  telemetry::get_metrics().sampling_sessions_active.add(-1, {{"base_model", adapter->backend->name()}});
+  if (last) release(adapter);
+}
+
+// Nobody can find the adapter any more: its place in the worker and its files go.
+void SamplingController::release(const AdapterPtr& adapter) {
+  std::string worker_id;
+  std::filesystem::path files;
+  std::deque<OperationPtr> left;
+  {
+    MutexLock lock(mutex_);
+    if (is_loaded(*adapter)) worker_id = adapter->worker_id;
+    adapter->loaded_generation = 0;
+    if (adapter->owns_files) files = adapter->directory;
+    left.swap(adapter->waiting);
+  }
+  for (const OperationPtr& operation : left) fail(operation, unknown_sampler());
+  if (!worker_id.empty()) unload(adapter, worker_id);
+  if (files.empty()) return;
+  if (adapter->checkpoint->ephemeral) parts_.checkpoints.forget(adapter->checkpoint->path);
+  // What does not fit into the queue is removed at the next start.
+  (void)parts_.disk.post([&checkpoints = parts_.checkpoints, files] { checkpoints.discard(files); });
+}
+
+void SamplingController::close_session(const SessionId& session) {
+  std::vector<SamplerId> ids;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, sampler] : samplers_) {
+      if (sampler.session == session) ids.push_back(id);
+    }
+  }
+  for (const SamplerId& id : ids) remove(id);
+}
+
+bool SamplingController::keep_replaced(const std::filesystem::path& place, const CheckpointStore::Ptr& replacement,
+                                       const std::filesystem::path& moved) {
+  bool kept = false;
+  MutexLock lock(mutex_);
+  for (const auto& [key, adapter] : adapters_) {
+    if (adapter->checkpoint == nullptr || adapter->directory != place) continue;
+    if (key == adapter_key(*adapter->backend, replacement)) continue;
+    adapter->directory = moved;
+    adapter->owns_files = true;
+    kept = true;
+  }
+  return kept;
+}
+
+Result<SamplerInfo> SamplingController::get_sampler(const UserId& user, const SamplerId& id) const {
+  MutexLock lock(mutex_);
+  const auto found = samplers_.find(id);
+  if (found == samplers_.end() || found->second.user != user) return unknown_sampler();
+  const Adapter& adapter = *found->second.adapter;
+  SamplerInfo info{id, adapter.backend->name(), std::nullopt};
+  if (adapter.checkpoint != nullptr) info.model_path = adapter.checkpoint->path.str();
+  return info;
+}
+
+Result<Submitted> SamplingController::sample(const UserId& user, const Sample& request,
+                                             const telemetry::SpanContext& trace) {
+  auto operation = std::make_shared<Operation>();
+  operation->sampler = request.sampler;
+  operation->placed = parts_.clock.monotonic();
+  AdapterPtr adapter;
+  {
+    MutexLock lock(mutex_);
+    const auto found = samplers_.find(request.sampler);
+    if (found == samplers_.end() || found->second.user != user) return unknown_sampler();
+    found->second.last_used = operation->placed;
+    operation->session = found->second.session;
+    adapter = found->second.adapter;
+  }
+  const std::string& base_model = adapter->backend->name();
+  TUFT_ASSIGN(operation->request, make_sample_request(adapter->backend->config(), request));
+  std::string key = request.seq_id ? request.sampler.str() + '#' + std::to_string(*request.seq_id) : std::string();
+  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, OperationType::kSample, std::move(key), trace,
+                                                   {{"tuft.sampling_session_id", request.sampler.str()},
+                                                    {"tuft.session_id", operation->session.str()},
+                                                    {"tuft.base_model", base_model}}));
+  Submitted answer{admission.future->request, std::nullopt};
+  if (!admission.is_new) return answer;
+  operation->future = std::move(admission.future);
+  operation->span = tracer().start_span("sampling_controller.run_sample",
+                                        {.attributes = {{"tuft.sampling_session_id", request.sampler.str()},
+                                                        {"tuft.session_id", operation->session.str()},
+                                                        {"tuft.request_id", operation->future->request.str()},
+                                                        {"tuft.operation_type", "sample"},
+                                                        {"tuft.base_model", base_model},
+                                                        {"tuft.num_samples", request.num_samples}},
+                                         .parent = operation->future->context});
+  dispatch(adapter, operation);
+  return answer;
+}
+
+void SamplingController::fail(const OperationPtr& operation, const Error& error) {
+  operation->span.record_error(error);
+  operation->span.end();
+  parts_.futures.complete(operation->future, error);
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,143 @@
+// Sampling sessions (samplers) and the frozen adapters behind them.
+//
+// A sampler samples from the base model or from one checkpoint, as it was when the sampler was made: when a checkpoint
+// is replaced, its samplers keep the old files. Samplers of one checkpoint share one adapter in the worker. Adapters
+// are loaded in the background, and again when the worker was restarted; over kLoadedAdaptersMax for a base model the
+// longest unused leave the worker and come back when somebody samples from them.
+//
+// Samples have no order among themselves; the seq_id only tells repetitions.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/checkpoint_store.h"
+#include "control/disk_worker.h"
+#include "control/future_store.h"
+#include "control/model_backend.h"
+#include "control/sessions.h"
+#include "control/types.h"
+#include "telemetry/trace.h"
+
+namespace tuft::control {
+
+inline constexpr size_t kLoadedAdaptersMax = 64;
+
+// Thread-safe. Held by a shared_ptr: answers of actors that come after its end are dropped.
+class SamplingController : public std::enable_shared_from_this<SamplingController> {
+ public:
+  struct Parts {
+    std::shared_ptr<void> owner;  // of all that follows: an answer may come when only the controller is left
+    const config::ServerConfig& config;
+    const Clock& clock;
+    const ModelBackends& backends;
+    Sessions& sessions;
+    FutureStore& futures;
+    CheckpointStore& checkpoints;
+    DiskWorker& disk;
+  };
+  explicit SamplingController(const Parts& parts);
+
+  Result<SamplerId> create_session(const UserId& user, const CreateSamplingSession& request,
+                                   const telemetry::SpanContext& trace);
+  // A sampler on a checkpoint that was just saved for it.
+  Result<SamplerId> create_on(const UserId& user, const SessionId& session, int64_t seq_id,
+                              const CheckpointStore::Ptr& checkpoint, const telemetry::SpanContext& trace);
+  Result<SamplerInfo> get_sampler(const UserId& user, const SamplerId& sampler) const;
+  Result<Submitted> sample(const UserId& user, const Sample& request, const telemetry::SpanContext& trace);
+
+  // The checkpoint at `place` was replaced and its old files lie at `moved` now. True: samplers use them, and they are
+  // removed with the last one. False: nobody does, they are the caller's.
+  bool keep_replaced(const std::filesystem::path& place, const CheckpointStore::Ptr& replacement,
+                     const std::filesystem::path& moved);
+
+  void on_worker_ready(const std::shared_ptr<ModelBackend>& backend);
+  void sweep();
+  // Fails what waits. Call after FutureStore::shut_down().
+  void shut_down();
+  void close_session(const SessionId& session);
+
+ private:
+  struct Operation {
+    FuturePtr future;
+    SamplerId sampler;
+    SessionId session;
+    worker::v1::SampleRequest request;
+    Nanos placed = 0;
+    telemetry::Span span;          // sampling_controller.run_sample
+    telemetry::Span backend_span;  // sampling_backend.sample
+  };
+  using OperationPtr = std::shared_ptr<Operation>;
+
+  // What is under the controller's lock: everything but the first three.
+  struct Adapter {
+    std::string key;
+    std::shared_ptr<ModelBackend> backend;
+    CheckpointStore::Ptr checkpoint;  // null: the base model
+
+    std::filesystem::path directory;
+    bool owns_files = false;          // nothing else names the directory
+    std::string worker_id;            // of its place in the worker; a new one for each load
+    uint64_t loaded_generation = 0;   // in which life of the worker it is loaded; 0: in none
+    bool loading = false;
+    std::optional<Error> load_error;
+    uint64_t load_error_generation = 0;
+    int samplers = 0;
+    int running = 0;
+    Nanos last_used = 0;
+    std::deque<OperationPtr> waiting;
+  };
+  using AdapterPtr = std::shared_ptr<Adapter>;
+
+  struct Sampler {
+    UserId user;
+    SessionId session;
+    AdapterPtr adapter;
+    Nanos last_used = 0;
+  };
+
+  // sampling_controller.cc
+  Result<SamplerId> add(const UserId& user, const SessionId& session, int64_t seq_id,
+                        const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint,
+                        const telemetry::SpanContext& trace);
+  AdapterPtr adapter_for_locked(const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint)
+      TUFT_REQUIRES(mutex_);
+  bool make_room(const UserId& user);
+  void remove(const SamplerId& sampler);
+  void release(const AdapterPtr& adapter);
+  void fail(const OperationPtr& operation, const Error& error);
+
+  // sampling_execution.cc
+  static bool is_loaded(const Adapter& adapter);
+  bool begin_load_locked(Adapter& adapter) TUFT_REQUIRES(mutex_);
+  void dispatch(const AdapterPtr& adapter, const OperationPtr& operation);
+  void load(const AdapterPtr& adapter, const telemetry::SpanContext& trace);
+  void on_loaded(const AdapterPtr& adapter, uint64_t generation, const Status& result);
+  void unload(const AdapterPtr& adapter, const std::string& worker_id);
+  std::vector<std::pair<AdapterPtr, std::string>> take_surplus_locked(const Adapter& loaded) TUFT_REQUIRES(mutex_);
+  void start(const AdapterPtr& adapter, const OperationPtr& operation);
+  void on_sampled(const AdapterPtr& adapter, const OperationPtr& operation,
+                  Result<worker::v1::SampleResponse> result);
+  void resume(const AdapterPtr& adapter);
+  std::vector<AdapterPtr> all_adapters() const;
+
+  const Parts parts_;
+  mutable Mutex mutex_;
+  uint64_t next_worker_id_ TUFT_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, int> samplers_by_user_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, AdapterPtr> adapters_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::control

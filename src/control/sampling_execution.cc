@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <utility>
+
+#include "control/sampling_controller.h"
+#include "control/training_controller.h"  // without_path
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::control {
+namespace {
+
+const telemetry::Tracer& backend_tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.sampling_backend");
+  return instance;
+}
+
+void record_sample(const std::string& base_model, const worker::v1::SampleResponse& response, double seconds) {
+  telemetry::Metrics& metrics = telemetry::get_metrics();
+  metrics.sampling_requests.add(1, {{"base_model", base_model}});
+  metrics.sampling_duration.record(seconds, {{"base_model", base_model}});
+  metrics.sampling_tokens.add(response.prompt_tokens(), {{"base_model", base_model}, {"kind", "prefill"}});
+  metrics.sampling_tokens.add(response.output_tokens(), {{"base_model", base_model}, {"kind", "decode"}});
+  if (seconds > 0 && response.output_tokens() > 0) {
+    metrics.sampling_tokens_per_second.record(static_cast<double>(response.output_tokens()) / seconds,
+                                              {{"base_model", base_model}});
+  }
+  for (const auto& sequence : response.response().sequences()) {
+    const size_t tokens = sequence.tokens().size() / sizeof(int32_t);
+    if (tokens > 0) metrics.sampling_output_tokens.record(static_cast<double>(tokens));
+  }
+}
+
+}  // namespace
+
+bool SamplingController::is_loaded(const Adapter& adapter) {
+  if (adapter.checkpoint == nullptr) return adapter.backend->actor().ready();
+  return adapter.loaded_generation > 0 && adapter.backend->holds(adapter.loaded_generation);
+}
+
+// True: the caller now calls load().
+bool SamplingController::begin_load_locked(Adapter& adapter) {
+  if (adapter.checkpoint == nullptr || adapter.loading || is_loaded(adapter)) return false;
+  if (!adapter.backend->actor().ready()) return false;
+  adapter.loading = true;
+  adapter.worker_id = adapter.checkpoint->path.str() + '#' + std::to_string(next_worker_id_++);
+  return true;
+}
+
+void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr& operation) {
+  std::optional<Error> refusal;
+  bool must_load = false;
+  {
+    MutexLock lock(mutex_);
+    if (is_loaded(*adapter)) {
+      ++adapter->running;
+      adapter->last_used = parts_.clock.monotonic();
+      operation->request.set_sampler_id(adapter->worker_id);
+    } else if (adapter->load_error && adapter->backend->holds(adapter->load_error_generation)) {
+      refusal = adapter->load_error;
+    } else {
+      adapter->waiting.push_back(operation);
+      must_load = begin_load_locked(*adapter);
+      if (!must_load) return;
+    }
+  }
+  if (refusal) return fail(operation, *refusal);
+  if (must_load) return load(adapter, operation->span.context());
+  start(adapter, operation);
+}
+
+void SamplingController::load(const AdapterPtr& adapter, const telemetry::SpanContext& trace) {
+  worker::v1::AddSamplerRequest request;
+  {
+    MutexLock lock(mutex_);
+    request.set_sampler_id(adapter->worker_id);
+    request.set_directory(adapter->directory.string());
+  }
+  const uint64_t generation = adapter->backend->actor().generation();
+  auto span = std::make_shared<telemetry::Span>(backend_tracer().start_span(
+      "sampling_backend.add_adapter",
+      {.attributes = {{"tuft.lora_id", request.sampler_id()}, {"tuft.base_model", adapter->backend->name()}},
+       .parent = trace}));
+  adapter->backend->actor().add_sampler(
+      std::move(request), {.trace = span->context()},
+      [weak = weak_from_this(), adapter, generation, span](Result<worker::v1::AddSamplerResponse> result) {
+        Status status;
+        if (!result.ok()) status = std::move(result).error();
+        if (!status.ok()) span->record_error(status.error());
+        span->end();
+        if (const auto self = weak.lock()) self->on_loaded(adapter, generation, status);
+      });
+}
+
+void SamplingController::on_loaded(const AdapterPtr& adapter, uint64_t generation, const Status& result) {
+  std::optional<Error> error;
+  if (!result.ok()) error = without_path(result.error(), parts_.config.checkpoint_dir);
+  std::deque<OperationPtr> waiting;
+  std::vector<std::pair<AdapterPtr, std::string>> surplus;
+  {
+    MutexLock lock(mutex_);
+    adapter->loading = false;
+    adapter->load_error.reset();
+    if (!error) {
+      adapter->loaded_generation = generation;
+      surplus = take_surplus_locked(*adapter);
+    } else if (!is_retryable(error->code)) {
+      adapter->load_error = error;
+      adapter->load_error_generation = generation;
+    }
+    waiting.swap(adapter->waiting);
+  }
+  for (const auto& [other, worker_id] : surplus) unload(other, worker_id);
+  for (const OperationPtr& operation : waiting) {
+    if (error) {
+      fail(operation, *error);
+    } else {
+      dispatch(adapter, operation);
+    }
+  }
+}
+
+// The adapters of the same base model that are over the limit, longest unused first, and idle; marks them as gone.
+std::vector<std::pair<SamplingController::AdapterPtr, std::string>> SamplingController::take_surplus_locked(
+    const Adapter& loaded) {
+  std::vector<AdapterPtr> idle;
+  size_t count = 0;
+  for (const auto& [key, adapter] : adapters_) {
+    if (adapter->backend != loaded.backend || adapter->checkpoint == nullptr || !is_loaded(*adapter)) continue;
+    ++count;
+    if (adapter.get() != &loaded && adapter->running == 0 && !adapter->loading) idle.push_back(adapter);
+  }
+  std::sort(idle.begin(), idle.end(),
+            [](const AdapterPtr& a, const AdapterPtr& b) { return a->last_used < b->last_used; });
+  std::vector<std::pair<AdapterPtr, std::string>> surplus;
+  for (const AdapterPtr& adapter : idle) {
+    if (count - surplus.size() <= kLoadedAdaptersMax) break;
+    adapter->loaded_generation = 0;
+    surplus.emplace_back(adapter, adapter->worker_id);
+  }
+  return surplus;
+}
+
+void SamplingController::unload(const AdapterPtr& adapter, const std::string& worker_id) {
+  auto span = std::make_shared<telemetry::Span>(backend_tracer().start_span(
+      "sampling_backend.remove_adapter",
+      {.attributes = {{"tuft.lora_id", worker_id}, {"tuft.base_model", adapter->backend->name()}}, .parent = {}}));
+  worker::v1::RemoveSamplerRequest request;
+  request.set_sampler_id(worker_id);
+  adapter->backend->actor().remove_sampler(std::move(request), {.trace = span->context()},
+                                           [span](Result<worker::v1::RemoveSamplerResponse> result) {
+                                             if (!result.ok()) span->record_error(result.error());
+                                             span->end();
+                                           });
+}
+
+void SamplingController::start(const AdapterPtr& adapter, const OperationPtr& operation) {
+  parts_.futures.mark_started(*operation->future);
+  operation->backend_span = backend_tracer().start_span(
+      "sampling_backend.sample", {.attributes = {{"tuft.sampling_session_id", operation->sampler.str()},
+                                                 {"tuft.session_id", operation->session.str()},
+                                                 {"tuft.base_model", adapter->backend->name()},
+                                                 {"tuft.num_samples", operation->request.num_samples()},
+                                                 {"tuft.has_lora", adapter->checkpoint != nullptr}},
+                                  .parent = operation->span.context()});
+  adapter->backend->actor().sample(
+      std::move(operation->request), {.trace = operation->backend_span.context()},
+      [weak = weak_from_this(), adapter, operation](Result<worker::v1::SampleResponse> result) {
+        if (!result.ok()) operation->backend_span.record_error(result.error());
+        if (result.ok()) operation->backend_span.set_attribute("tuft.output_tokens", result->output_tokens());
+        operation->backend_span.end();
+        if (const auto self = weak.lock()) self->on_sampled(adapter, operation, std::move(result));
+      });
+}
+
+void SamplingController::on_sampled(const AdapterPtr& adapter, const OperationPtr& operation,
+                                    Result<worker::v1::SampleResponse> result) {
+  {
+    MutexLock lock(mutex_);
+    --adapter->running;
+  }
+  if (!result.ok()) return fail(operation, result.error());
+  record_sample(adapter->backend->name(), *result, to_seconds(parts_.clock.monotonic() - operation->placed));
+  operation->span.end();
+  parts_.futures.complete(operation->future, FutureValue(ProtobufResult{result->response().SerializeAsString()}));
+}
+
+std::vector<SamplingController::AdapterPtr> SamplingController::all_adapters() const {
+  std::vector<AdapterPtr> adapters;
+  MutexLock lock(mutex_);
+  adapters.reserve(adapters_.size());
+  for (const auto& entry : adapters_) adapters.push_back(entry.second);
+  return adapters;
+}
+
+// Sends what waits, or starts the load that it waits for. An adapter that a former life of the worker had is loaded
+// again although nobody waits, so that the next sample need not.
+void SamplingController::resume(const AdapterPtr& adapter) {
+  std::deque<OperationPtr> waiting;
+  bool must_load = false;
+  {
+    MutexLock lock(mutex_);
+    if (is_loaded(*adapter)) {
+      waiting.swap(adapter->waiting);
+    } else if (adapter->loaded_generation > 0 || !adapter->waiting.empty()) {
+      must_load = begin_load_locked(*adapter);
+    }
+  }
+  if (must_load) load(adapter, {});
+  for (const OperationPtr& operation : waiting) dispatch(adapter, operation);
+}
+
+void SamplingController::on_worker_ready(const std::shared_ptr<ModelBackend>& backend) {
+  for (const AdapterPtr& adapter : all_adapters()) {
+    if (adapter->backend == backend) resume(adapter);
+  }
+}
+
+void SamplingController::sweep() {
+  const Nanos oldest = parts_.clock.monotonic() - kWorkerWait;
+  for (const AdapterPtr& adapter : all_adapters()) {
+    std::vector<OperationPtr> unserved;
+    {
+      MutexLock lock(mutex_);
+      while (!adapter->loading && !adapter->backend->actor().ready() && !adapter->waiting.empty() &&
+             adapter->waiting.front()->placed <= oldest) {
+        unserved.push_back(std::move(adapter->waiting.front()));
+        adapter->waiting.pop_front();
+      }
+    }
+    for (const OperationPtr& operation : unserved) fail(operation, worker_starting(adapter->backend->name()));
+    resume(adapter);
+  }
+}
+
+void SamplingController::shut_down() {
+  for (const AdapterPtr& adapter : all_adapters()) {
+    std::deque<OperationPtr> left;
+    {
+      MutexLock lock(mutex_);
+      left.swap(adapter->waiting);
+    }
+    for (const OperationPtr& operation : left) fail(operation, unavailable("the server is shutting down"));
+  }
+}
+
+}  // namespace tuft::control

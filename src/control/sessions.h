@@ -1,0 +1,51 @@
+// Client sessions: who they belong to and when they were last heard of.
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/types.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::control {
+
+// A session that was silent this long may be given up when its user is at a limit; never before.
+inline constexpr Nanos kSessionIdle = 600 * kSecond;
+
+// Thread-safe.
+class Sessions {
+ public:
+  Sessions(const config::Limits& limits, const Clock& clock);
+
+  // The first answer again for a repeated idempotency key of the same user. kResourceExhausted over
+  // limits.sessions_per_user_max; `idle` is then the user's longest silent session, if one was silent for kSessionIdle.
+  Result<SessionId> create(const UserId& user, const CreateSession& request, SessionId* idle);
+  // kNotFound for an unknown session, kPermissionDenied for somebody else's. Being asked for counts as a sign of life.
+  Status touch(const UserId& user, const SessionId& session);
+  bool is_idle(const SessionId& session) const;
+  void remove(const SessionId& session);
+
+ private:
+  struct Session {
+    UserId user;
+    CreateSession request;
+    Nanos seen = 0;
+    std::string idempotency_key;  // with its user in front
+  };
+
+  const config::Limits limits_;
+  const Clock& clock_;
+  mutable Mutex mutex_;
+  std::unordered_map<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, int> count_by_user_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
+  telemetry::BoundCounter active_;
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,170 @@
+#include <utility>
+
+#include "control/training_controller.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::control {
+namespace {
+
+CheckpointKind kind_of(const RunOperation& operation) {
+  return operation.type == OperationType::kSaveWeights ? CheckpointKind::kTraining : CheckpointKind::kSampler;
+}
+
+Error disk_busy() {
+  return {ErrorCode::kResourceExhausted, "too many checkpoints are being saved at once; try again later",
+          "checkpoint_queue"};
+}
+
+}  // namespace
+
+Error without_path(Error error, const std::filesystem::path& root) {
+  const std::string text = root.string();
+  if (text.empty()) return error;
+  for (size_t at = error.message.find(text); at != std::string::npos; at = error.message.find(text, at)) {
+    error.message.replace(at, text.size(), "<checkpoint_dir>");
+  }
+  return error;
+}
+
+// Runs `work` on the disk thread; false, after the operation has failed, where there is no room for it.
+bool TrainingController::on_disk(const RunPtr& run, const OperationPtr& operation,
+                                 std::function<void(TrainingController&)> work) {
+  const bool posted = parts_.disk.post([weak = weak_from_this(), work = std::move(work)] {
+    if (const auto self = weak.lock()) work(*self);
+  });
+  if (!posted) conclude(run, operation, disk_busy());
+  return posted;
+}
+
+void TrainingController::start_save(const RunPtr& run, const OperationPtr& operation) {
+  const CheckpointKind kind = kind_of(*operation);
+  Checkpoint checkpoint;
+  checkpoint.path = {run->id, kind, {}};
+  bool overwrite = true;  // a sampler save replaces; samplers that are open keep what they have
+  if (const auto* save = std::get_if<SaveWeights>(&operation->payload)) {
+    checkpoint.path.name = save->name;
+    overwrite = save->overwrite;
+  } else {
+    const auto& sampler_save = std::get<SaveWeightsForSampler>(operation->payload);
+    checkpoint.path.name = sampler_save.name;
+    checkpoint.ephemeral = sampler_save.name.empty() && sampler_save.sampling_session_seq_id.has_value();
+  }
+  {
+    MutexLock lock(run->mutex);
+    checkpoint.target_modules = run->target_modules;
+    if (checkpoint.path.name.empty()) {
+      int* counter = kind == CheckpointKind::kTraining ? &run->next_training_name
+                     : checkpoint.ephemeral            ? &run->next_ephemeral_name
+                                                       : &run->next_sampler_name;
+      checkpoint.path.name = parts_.checkpoints.free_name(
+          run->id, kind, checkpoint.ephemeral ? "ephemeral-" : "checkpoint-", counter);
+    }
+  }
+  if (!overwrite && parts_.checkpoints.exists(checkpoint.path)) {
+    return conclude(run, operation,
+                    Error{ErrorCode::kAlreadyExists,
+                          "checkpoint " + checkpoint.path.str() +
+                              " already exists; pass overwrite=True to replace it or choose another name",
+                          "checkpoint_exists"});
+  }
+  checkpoint.owner = run->user;
+  checkpoint.session = run->session;
+  checkpoint.base_model = run->backend->name();
+  checkpoint.lora_rank = run->lora.rank;
+  checkpoint.lora_alpha = run->lora_alpha;
+  checkpoint.train_attn = run->lora.train_attn;
+  checkpoint.train_mlp = run->lora.train_mlp;
+  checkpoint.train_unembed = run->lora.train_unembed;
+  checkpoint.future_number = operation->future->number;
+  checkpoint.seq_id = operation->seq_id;
+  on_disk(run, operation, [run, operation, checkpoint = std::move(checkpoint)](TrainingController& self) {
+    self.save_state(run, operation, checkpoint);
+  });
+}
+
+// On the disk thread.
+void TrainingController::save_state(const RunPtr& run, const OperationPtr& operation, Checkpoint checkpoint) {
+  auto prepared = parts_.checkpoints.prepare(run->id, checkpoint.path.kind);
+  if (!prepared.ok()) return conclude(run, operation, std::move(prepared).error());
+  const std::filesystem::path directory = *prepared;
+  const bool with_optimizer = checkpoint.path.kind == CheckpointKind::kTraining;
+  worker::v1::SaveStateRequest request;
+  request.set_adapter_id(run->id.str());
+  request.set_directory(directory.string());
+  request.set_with_optimizer(with_optimizer);
+  request.set_base_model(run->backend->name());
+  operation->backend_span = training_backend_tracer().start_span(
+      "training_backend.save_state", {.attributes = {{"tuft.lora_id", run->id.str()},
+                                                     {"tuft.training_run_id", run->id.str()},
+                                                     {"tuft.session_id", run->session.str()},
+                                                     {"tuft.base_model", run->backend->name()},
+                                                     {"tuft.lora_rank", run->lora.rank},
+                                                     {"tuft.optimizer", with_optimizer}},
+                                      .parent = operation->span.context()});
+  run->backend->actor().save_state(
+      std::move(request), {.trace = operation->backend_span.context()},
+      [weak = weak_from_this(), run, operation, directory, checkpoint = std::move(checkpoint)](
+          Result<worker::v1::SaveStateResponse> result) mutable {
+        if (!result.ok()) operation->backend_span.record_error(result.error());
+        operation->backend_span.end();
+        const auto self = weak.lock();
+        if (self == nullptr) return;
+        if (!result.ok()) {
+          return self->conclude(run, operation,
+                                without_path(std::move(result).error(), self->parts_.config.checkpoint_dir));
+        }
+        checkpoint.size_bytes = result->size_bytes();
+        self->on_disk(run, operation, [run, operation, directory, checkpoint](TrainingController& controller) {
+          controller.on_saved(run, operation, directory, checkpoint);
+        });
+      });
+}
+
+// On the disk thread.
+void TrainingController::on_saved(const RunPtr& run, const OperationPtr& operation,
+                                  const std::filesystem::path& prepared, Checkpoint checkpoint) {
+  checkpoint.created_at = iso_time(parts_.clock.wall());
+  auto published = parts_.checkpoints.publish(prepared, std::move(checkpoint));
+  if (!published.ok()) {
+    parts_.checkpoints.discard(prepared);
+    return conclude(run, operation, std::move(published).error());
+  }
+  if (!published->replaced.empty() &&
+      !parts_.sampling->keep_replaced(published->checkpoint->directory, published->checkpoint, published->replaced)) {
+    parts_.checkpoints.discard(published->replaced);
+  }
+  conclude(run, operation, finish_save(run, *operation, published->checkpoint));
+}
+
+Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const RunOperation& operation,
+                                                    const CheckpointStore::Ptr& saved) {
+  const std::string path = saved->path.str();
+  const std::string_view type = checkpoint_type_name(saved->path.kind);
+  if (saved->path.kind == CheckpointKind::kTraining) {
+    MutexLock lock(run->mutex);
+    run->restore_point = RestorePoint{path, saved->directory, true, operation.seq_id};
+    run->weights_changed = false;
+  }
+  telemetry::Metrics& metrics = telemetry::get_metrics();
+  metrics.training_checkpoints_saved.add(1, {{"checkpoint_type", type}});
+  metrics.training_checkpoint_size_bytes.record(static_cast<double>(saved->size_bytes), {{"checkpoint_type", type}});
+  metrics.checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation.started),
+                                     {{"operation", "save"}});
+  const telemetry::ContextScope scope(operation.span.context());
+  telemetry::log_info("checkpoint.save.completed", "checkpoint saved",
+                      {{"tuft.training_run_id", run->id.str()},
+                       {"tuft.session_id", run->session.str()},
+                       {"tuft.checkpoint", path},
+                       {"tuft.checkpoint_type", type},
+                       {"tuft.size_bytes", saved->size_bytes}});
+  if (saved->path.kind == CheckpointKind::kTraining) return FutureValue(SaveWeightsResult{path});
+  if (!saved->ephemeral) return FutureValue(SaveWeightsForSamplerResult{path, std::nullopt});
+  const auto& request = std::get<SaveWeightsForSampler>(operation.payload);
+  TUFT_ASSIGN(const SamplerId sampler,
+              parts_.sampling->create_on(run->user, run->session, *request.sampling_session_seq_id, saved,
+                                        operation.span.context()));
+  return FutureValue(SaveWeightsForSamplerResult{std::nullopt, sampler});
+}
+
+}  // namespace tuft::control

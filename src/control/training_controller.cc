@@ -1,0 +1,450 @@
+#include "control/training_controller.h"
+
+#include <utility>
+
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::control {
+namespace {
+
+const telemetry::Tracer& tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.training_controller");
+  return instance;
+}
+
+Error unknown_run() { return not_found("unknown model_id: it does not exist or was unloaded", "model_not_found"); }
+
+std::string operation_key(const RunId& run, int64_t seq_id) { return run.str() + '#' + std::to_string(seq_id); }
+
+void start_controller_span(const Run& run, RunOperation& operation) {
+  const telemetry::SpanOptions options{.parent = operation.future->context};
+  switch (operation.type) {
+    case OperationType::kCreateModel:
+      operation.span = tracer().start_span("training_controller.create_model", options);
+      break;
+    case OperationType::kForward:
+      operation.span = tracer().start_span("training_controller.run_forward", options);
+      break;
+    case OperationType::kForwardBackward:
+      operation.span = tracer().start_span("training_controller.run_forward_backward", options);
+      break;
+    case OperationType::kOptimStep:
+      operation.span = tracer().start_span("training_controller.run_optim_step", options);
+      break;
+    case OperationType::kSaveWeights:
+    case OperationType::kSaveWeightsForSampler:
+      operation.span = tracer().start_span("training_controller.save_checkpoint", options);
+      break;
+    case OperationType::kLoadWeights:
+      operation.span = tracer().start_span("training_controller.load_checkpoint", options);
+      break;
+    case OperationType::kUnloadModel:
+    case OperationType::kSample: return;
+  }
+  operation.span.set_attributes({{"tuft.training_run_id", run.id.str()},
+                                 {"tuft.session_id", run.session.str()},
+                                 {"tuft.base_model", run.backend->name()},
+                                 {"tuft.lora_rank", run.lora.rank},
+                                 {"tuft.request_id", operation.future->request.str()},
+                                 {"tuft.operation_type", operation_name(operation.type)}});
+  if (operation.seq_id) operation.span.set_attribute("tuft.seq_id", *operation.seq_id);
+}
+
+void describe_payload(RunOperation& operation) {
+  if (const auto* request = std::get_if<worker::v1::ForwardBackwardRequest>(&operation.payload)) {
+    const std::string& loss = request->request().loss_fn();
+    operation.span.set_attributes({{"tuft.backward", operation.type == OperationType::kForwardBackward},
+                                   {"tuft.data_count", request->request().data_size()},
+                                   {"tuft.loss_fn", std::string_view(loss).substr(0, 32)}});
+  } else if (const auto* step = std::get_if<OptimStep>(&operation.payload)) {
+    operation.span.set_attribute("tuft.learning_rate", step->learning_rate);
+  } else if (operation.type == OperationType::kSaveWeights) {
+    operation.span.set_attribute("tuft.checkpoint_type", checkpoint_type_name(CheckpointKind::kTraining));
+  } else if (operation.type == OperationType::kSaveWeightsForSampler) {
+    operation.span.set_attribute("tuft.checkpoint_type", checkpoint_type_name(CheckpointKind::kSampler));
+  }
+}
+
+bool worker_is_gone(const Error& error) { return error.code == ErrorCode::kUnavailable; }
+
+}  // namespace
+
+TrainingController::TrainingController(const Parts& parts) : parts_(parts) {}
+
+Result<RunPtr> TrainingController::find(const UserId& user, const RunId& run) const {
+  MutexLock lock(mutex_);
+  const auto found = runs_.find(run);
+  if (found == runs_.end() || found->second->user != user) return unknown_run();
+  return found->second;
+}
+
+Result<RunPtr> TrainingController::add_run(const UserId& user, const CreateModel& request,
+                                           const std::shared_ptr<ModelBackend>& backend, bool* added) {
+  auto run = std::make_shared<Run>();
+  run->id = RunId(request.session.str() + ":train:" + std::to_string(request.model_seq_id));
+  run->user = user;
+  run->session = request.session;
+  run->backend = backend;
+  run->lora = request.lora;
+  run->seed = request.lora.seed.value_or(random_u64());
+  run->lora_alpha = static_cast<double>(request.lora.rank) * backend->config().lora_alpha_ratio;
+  run->user_metadata = request.user_metadata;
+  const int limit = parts_.config.limits.runs_per_user_max;
+  for (bool reclaimed = false;; reclaimed = true) {
+    {
+      MutexLock lock(mutex_);
+      if (const auto found = runs_.find(run->id); found != runs_.end()) return found->second;
+      int& count = runs_by_user_[user];
+      if (count < limit) {
+        ++count;
+        runs_.emplace(run->id, run);
+        *added = true;
+        return run;
+      }
+    }
+    if (reclaimed || !unload_idle_run(user)) break;
+  }
+  return Error{ErrorCode::kResourceExhausted,
+               "you have " + std::to_string(limit) +
+                   " training runs, which is the limit; unload some (runs of a session that is silent for ten minutes "
+                   "make room by themselves), or raise limits.runs_per_user_max in the server's configuration",
+               "runs_per_user_max"};
+}
+
+Result<Submitted> TrainingController::create_model(const UserId& user, const CreateModel& request,
+                                                   const telemetry::SpanContext& trace) {
+  TUFT_TRY(parts_.sessions.touch(user, request.session));
+  if (request.model_seq_id < 0) return invalid_argument("model_seq_id must not be negative", "invalid_model_seq_id");
+  const RunId id(request.session.str() + ":train:" + std::to_string(request.model_seq_id));
+  const std::string key = id.str() + "#create";
+  if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return Submitted{known->request, id};
+  TUFT_ASSIGN(const auto backend, parts_.backends.find(request.base_model));
+  const config::ModelConfig& model = backend->config();
+  if (!model.training) {
+    return invalid_argument("base model " + model.model_name + " is configured without the capability training",
+                            "training_disabled");
+  }
+  if (request.lora.rank < 1 || request.lora.rank > model.max_lora_rank) {
+    return invalid_argument("lora rank " + std::to_string(request.lora.rank) + " is not between 1 and " +
+                                std::to_string(model.max_lora_rank) +
+                                ", the max_lora_rank of this base model in the server's configuration",
+                            "invalid_lora_rank");
+  }
+  if (!request.lora.train_attn && !request.lora.train_mlp && !request.lora.train_unembed) {
+    return invalid_argument("at least one of train_attn, train_mlp and train_unembed must be true", "nothing_to_train");
+  }
+  bool added = false;
+  TUFT_ASSIGN(const RunPtr run, add_run(user, request, backend, &added));
+  auto admission = parts_.futures.admit(user, OperationType::kCreateModel, key, trace,
+                                        {{"tuft.model_id", id.str()},
+                                         {"tuft.training_run_id", id.str()},
+                                         {"tuft.session_id", request.session.str()},
+                                         {"tuft.base_model", model.model_name},
+                                         {"tuft.lora_rank", request.lora.rank}});
+  if (!admission.ok()) {
+    if (added) remove_run(run, admission.error());
+    return std::move(admission).error();
+  }
+  if (!admission->is_new) return Submitted{admission->future->request, id};
+  bool exists = false;
+  {
+    MutexLock lock(run->mutex);
+    exists = run->created;
+  }
+  if (exists) {
+    parts_.futures.complete(admission->future, FutureValue(CreateModelResult{id}));
+    return Submitted{admission->future->request, id};
+  }
+  auto operation = std::make_shared<RunOperation>();
+  operation->future = std::move(admission->future);
+  operation->type = OperationType::kCreateModel;
+  start_controller_span(*run, *operation);
+  const RequestId request_id = operation->future->request;
+  enqueue(run, operation);
+  return Submitted{request_id, id};
+}
+
+Result<Submitted> TrainingController::unload_model(const UserId& user, const RunId& run_id,
+                                                   const telemetry::SpanContext& trace) {
+  const std::string key = run_id.str() + "#unload";
+  if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return Submitted{known->request, run_id};
+  TUFT_ASSIGN(const RunPtr run, find(user, run_id));
+  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, OperationType::kUnloadModel, key, trace,
+                                                   {{"tuft.model_id", run_id.str()},
+                                                    {"tuft.training_run_id", run_id.str()},
+                                                    {"tuft.session_id", run->session.str()},
+                                                    {"tuft.base_model", run->backend->name()},
+                                                    {"tuft.lora_rank", run->lora.rank}}));
+  const Submitted answer{admission.future->request, run_id};
+  if (!admission.is_new) return answer;
+  auto operation = std::make_shared<RunOperation>();
+  operation->future = std::move(admission.future);
+  operation->type = OperationType::kUnloadModel;
+  enqueue(run, operation);
+  return answer;
+}
+
+Result<Submitted> TrainingController::submit(const UserId& user, const RunId& run_id, OperationType type,
+                                             std::optional<int64_t> seq_id, Payload payload,
+                                             std::optional<Error> refusal, const telemetry::SpanContext& trace) {
+  TUFT_ASSIGN(const RunPtr run, find(user, run_id));
+  if (seq_id && *seq_id == 0) seq_id.reset();
+  if (seq_id && *seq_id < 0) return invalid_argument("seq_id must be positive; the first is 1", "invalid_seq_id");
+  std::string key = seq_id ? operation_key(run_id, *seq_id) : std::string();
+  bool has_room = false;
+  {
+    MutexLock lock(run->mutex);
+    has_room = run->log.has_room(seq_id, static_cast<size_t>(parts_.config.limits.reorder_window));
+  }
+  if (!has_room && parts_.futures.find_by_key(user, key) == nullptr) {
+    return Error{ErrorCode::kResourceExhausted,
+                 std::to_string(parts_.config.limits.reorder_window) +
+                     " operations of this run wait for a lower seq_id that has not arrived; send that one first, or "
+                     "raise limits.reorder_window in the server's configuration",
+                 "reorder_window"};
+  }
+  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, type, std::move(key), trace,
+                                                   {{"tuft.model_id", run_id.str()},
+                                                    {"tuft.training_run_id", run_id.str()},
+                                                    {"tuft.session_id", run->session.str()},
+                                                    {"tuft.base_model", run->backend->name()},
+                                                    {"tuft.lora_rank", run->lora.rank}}));
+  const Submitted answer{admission.future->request, run_id};
+  if (!admission.is_new) return answer;
+  auto operation = std::make_shared<RunOperation>();
+  operation->future = std::move(admission.future);
+  operation->type = type;
+  operation->seq_id = seq_id;
+  operation->payload = std::move(payload);
+  operation->refusal = std::move(refusal);
+  start_controller_span(*run, *operation);
+  describe_payload(*operation);
+  enqueue(run, operation);
+  return answer;
+}
+
+void TrainingController::enqueue(const RunPtr& run, const OperationPtr& operation) {
+  using Place = OperationLog<RunOperation>::Place;
+  operation->placed = parts_.clock.monotonic();
+  Place place = Place::kPassed;
+  bool closed = false;
+  int64_t next = 0;
+  {
+    MutexLock lock(run->mutex);
+    closed = run->closed;
+    if (!closed) place = run->log.place(operation);
+    next = run->log.next_seq_id();
+  }
+  if (closed) return fail(operation, unknown_run());
+  if (place == Place::kPassed) {
+    return fail(operation, failed_precondition("seq_id " + std::to_string(operation->seq_id.value_or(0)) +
+                                                   " of this run has been used up or given up, and its result is not "
+                                                   "kept any more; the next is " + std::to_string(next),
+                                               "seq_id_passed"));
+  }
+  if (place == Place::kBuffered) {
+    telemetry::get_metrics().sequence_guard_out_of_order.add(1, {{"operation_type", operation_name(operation->type)}});
+    return;
+  }
+  pump(run);
+}
+
+// What can go to the worker now, taken out of the log; null where nothing can.
+OperationPtr TrainingController::take_startable(Run& run) const {
+  MutexLock lock(run.mutex);
+  const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
+  if (front != nullptr) {
+    const bool needs_adapter = front->type != OperationType::kCreateModel;
+    const bool ready = needs_adapter ? run.backend->holds(run.adapter_generation) : run.backend->actor().ready();
+    if (ready || run.closed || run.broken) {
+      run.running = run.log.take();
+      run.running->generation = needs_adapter ? run.adapter_generation : run.backend->actor().generation();
+      return run.running;
+    }
+  }
+  run.pumping = false;
+  return nullptr;
+}
+
+void TrainingController::pump(const RunPtr& run) {
+  {
+    MutexLock lock(run->mutex);
+    // Whoever pumps already looks again before it stops; so an actor that answers at once does not recurse.
+    if (run->pumping) return;
+    run->pumping = true;
+  }
+  while (const OperationPtr operation = take_startable(*run)) start(run, operation);
+}
+
+void TrainingController::conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result) {
+  std::vector<OperationPtr> dropped;
+  {
+    MutexLock lock(run->mutex);
+    if (run->running == operation) run->running = nullptr;
+    if (result.ok()) run->told_of_loss = false;
+    if (!result.ok() && worker_is_gone(result.error()) && operation->generation == run->adapter_generation) {
+      dropped = run->log.drain();
+      run->told_of_loss = true;
+    }
+  }
+  if (!result.ok()) operation->span.record_error(result.error());
+  operation->span.end();
+  parts_.futures.complete(operation->future, std::move(result));
+  const Error lost = unavailable("not executed: the worker of base model " + run->backend->name() +
+                                     " ended while an earlier operation of this run was executed",
+                                 "worker_died");
+  for (const OperationPtr& other : dropped) fail(other, lost);
+  pump(run);
+}
+
+void TrainingController::fail(const OperationPtr& operation, const Error& error) {
+  operation->span.record_error(error);
+  operation->span.end();
+  parts_.futures.complete(operation->future, error);
+}
+
+void TrainingController::remove_run(const RunPtr& run, const Error& why) {
+  std::vector<OperationPtr> left;
+  bool was_created = false;
+  {
+    MutexLock lock(run->mutex);
+    if (run->closed) return;
+    run->closed = true;
+    was_created = run->created;
+    left = run->log.drain();
+  }
+  {
+    MutexLock lock(mutex_);
+    runs_.erase(run->id);
+    if (const auto count = runs_by_user_.find(run->user); --count->second == 0) runs_by_user_.erase(count);
+  }
+  if (was_created) telemetry::get_metrics().training_models_active.add(-1, {{"base_model", run->backend->name()}});
+  for (const OperationPtr& operation : left) fail(operation, why);
+}
+
+std::vector<RunPtr> TrainingController::all_runs() const {
+  std::vector<RunPtr> runs;
+  MutexLock lock(mutex_);
+  runs.reserve(runs_.size());
+  for (const auto& entry : runs_) runs.push_back(entry.second);
+  return runs;
+}
+
+bool TrainingController::unload_idle_run(const UserId& user) {
+  for (const RunPtr& run : all_runs()) {
+    if (run->user != user || !parts_.sessions.is_idle(run->session)) continue;
+    {
+      MutexLock lock(run->mutex);
+      if (run->running != nullptr || !run->log.empty()) continue;
+    }
+    unload_now(run);
+    return true;
+  }
+  return false;
+}
+
+void TrainingController::unload_now(const RunPtr& run) {
+  remove_run(run, unknown_run());
+  auto span = std::make_shared<telemetry::Span>(training_backend_tracer().start_span(
+      "training_backend.remove_adapter",
+      {.attributes = {{"tuft.lora_id", run->id.str()}, {"tuft.session_id", run->session.str()}}, .parent = {}}));
+  worker::v1::RemoveAdapterRequest request;
+  request.set_adapter_id(run->id.str());
+  run->backend->actor().remove_adapter(std::move(request), {.trace = span->context()},
+                                       [span](Result<worker::v1::RemoveAdapterResponse>) { span->end(); });
+  telemetry::log_info("model.unloaded", "model unloaded: its session was silent and its user at a limit",
+                      {{"tuft.training_run_id", run->id.str()}, {"tuft.session_id", run->session.str()}});
+}
+
+void TrainingController::close_session(const SessionId& session) {
+  for (const RunPtr& run : all_runs()) {
+    if (run->session == session) unload_now(run);
+  }
+}
+
+void TrainingController::sweep() {
+  for (const RunPtr& run : all_runs()) sweep_run(run);
+}
+
+void TrainingController::sweep_run(const RunPtr& run) {
+  const Nanos now = parts_.clock.monotonic();
+  std::vector<OperationPtr> given_up;
+  std::vector<OperationPtr> unserved;
+  int64_t missing = 0;
+  {
+    MutexLock lock(run->mutex);
+    if (run->log.empty()) return;
+    if (run->log.has_gap()) {
+      given_up = run->log.give_up_gap(now - parts_.config.limits.gap_timeout_seconds * kSecond, &missing);
+    }
+    while (run->running == nullptr && run->log.front() != nullptr &&
+           run->log.front()->placed <= now - kWorkerWait && !run->backend->holds(run->adapter_generation)) {
+      if (run->log.front()->type == OperationType::kCreateModel && run->backend->actor().ready()) break;
+      unserved.push_back(run->log.take());
+    }
+  }
+  for (const OperationPtr& operation : given_up) {
+    fail(operation, failed_precondition("not executed: seq_id " + std::to_string(missing) +
+                                            " of this run did not arrive within " +
+                                            std::to_string(parts_.config.limits.gap_timeout_seconds) +
+                                            " s (limits.gap_timeout_seconds), and this operation comes after it",
+                                        "seq_id_gap"));
+  }
+  for (const OperationPtr& operation : unserved) {
+    const Error error = worker_starting(run->backend->name());
+    fail(operation, error);
+    if (operation->type == OperationType::kCreateModel) remove_run(run, error);
+  }
+  pump(run);
+}
+
+void TrainingController::shut_down() {
+  for (const RunPtr& run : all_runs()) {
+    std::vector<OperationPtr> left;
+    {
+      MutexLock lock(run->mutex);
+      left = run->log.drain();
+    }
+    for (const OperationPtr& operation : left) fail(operation, unavailable("the server is shutting down"));
+  }
+}
+
+Result<Submitted> TrainingController::save_weights(const UserId& user, const SaveWeights& request,
+                                                   const telemetry::SpanContext& trace) {
+  std::optional<Error> refusal;
+  if (!request.name.empty()) {
+    if (Status checked = check_checkpoint_name(request.name); !checked.ok()) refusal = checked.error();
+  }
+  return submit(user, request.run, OperationType::kSaveWeights, request.seq_id, request, std::move(refusal), trace);
+}
+
+Result<Submitted> TrainingController::save_weights_for_sampler(const UserId& user, const SaveWeightsForSampler& request,
+                                                               const telemetry::SpanContext& trace) {
+  std::optional<Error> refusal;
+  if (!request.name.empty()) {
+    if (Status checked = check_checkpoint_name(request.name); !checked.ok()) refusal = checked.error();
+  } else if (request.sampling_session_seq_id && *request.sampling_session_seq_id < 0) {
+    refusal = invalid_argument("sampling_session_seq_id must not be negative", "invalid_sampling_session_seq_id");
+  }
+  return submit(user, request.run, OperationType::kSaveWeightsForSampler, request.seq_id, request, std::move(refusal),
+                trace);
+}
+
+Result<Submitted> TrainingController::load_weights(const UserId& user, const LoadWeights& request,
+                                                   const telemetry::SpanContext& trace) {
+  return submit(user, request.run, OperationType::kLoadWeights, request.seq_id, request, std::nullopt, trace);
+}
+
+Result<ModelInfo> TrainingController::get_info(const UserId& user, const RunId& run_id) const {
+  TUFT_ASSIGN(const RunPtr run, find(user, run_id));
+  const config::ModelConfig& model = run->backend->config();
+  // "owner/name" is how Hugging Face calls a model, and a client anywhere can load that; any other name only means
+  // something on this machine, where the model's directory holds the tokenizer.
+  const size_t slash = model.model_name.find('/');
+  const bool is_hub_name = slash != model.model_name.npos && slash != 0 && slash == model.model_name.rfind('/');
+  return ModelInfo{run->id, model.model_name, run->backend->architecture(),
+                   is_hub_name ? model.model_name : model.model_path.string(), run->lora.rank};
+}
+
+}  // namespace tuft::control

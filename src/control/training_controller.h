@@ -1,0 +1,131 @@
+// Training runs: takes their operations in, puts them in order and executes them at the actor of the run's base model,
+// one at a time for each run. Runs are independent of each other.
+//
+// Order of locks: none is held while another is taken, except that FutureStore's is innermost. No lock is held over an
+// actor call, a callback or a file.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/checkpoint_store.h"
+#include "control/disk_worker.h"
+#include "control/future_store.h"
+#include "control/model_backend.h"
+#include "control/run.h"
+#include "control/sampling_controller.h"
+#include "control/sessions.h"
+#include "control/types.h"
+
+namespace tuft::control {
+
+// Thread-safe. Held by a shared_ptr: answers of actors that come after its end are dropped.
+class TrainingController : public std::enable_shared_from_this<TrainingController> {
+ public:
+  struct Parts {
+    std::shared_ptr<void> owner;  // of all that follows: an answer may come when only the controller is left
+    const config::ServerConfig& config;
+    const Clock& clock;
+    const ModelBackends& backends;
+    Sessions& sessions;
+    FutureStore& futures;
+    CheckpointStore& checkpoints;
+    DiskWorker& disk;
+    std::shared_ptr<SamplingController> sampling;
+  };
+  explicit TrainingController(const Parts& parts);
+
+  Result<Submitted> create_model(const UserId& user, const CreateModel& request, const telemetry::SpanContext& trace);
+  Result<Submitted> unload_model(const UserId& user, const RunId& run, const telemetry::SpanContext& trace);
+  Result<Submitted> forward_backward(const UserId& user, tinker_public::ForwardBackwardRequest request,
+                                     const telemetry::SpanContext& trace);
+  Result<Submitted> optim_step(const UserId& user, const OptimStep& request, const telemetry::SpanContext& trace);
+  Result<Submitted> save_weights(const UserId& user, const SaveWeights& request, const telemetry::SpanContext& trace);
+  Result<Submitted> save_weights_for_sampler(const UserId& user, const SaveWeightsForSampler& request,
+                                             const telemetry::SpanContext& trace);
+  Result<Submitted> load_weights(const UserId& user, const LoadWeights& request, const telemetry::SpanContext& trace);
+  Result<ModelInfo> get_info(const UserId& user, const RunId& run) const;
+
+  // The worker of `backend` is up in its life `generation`: brings the adapters of its runs back and goes on with them.
+  void on_worker_ready(const std::shared_ptr<ModelBackend>& backend, uint64_t generation);
+  // Gives up gaps and operations that waited too long for a worker.
+  void sweep();
+  // Fails what waits. Call after FutureStore::shut_down().
+  void shut_down();
+  // Unloads what a session that is given up still has.
+  void close_session(const SessionId& session);
+
+ private:
+  using Payload = decltype(RunOperation::payload);
+
+  // training_controller.cc: taking operations in, order, ends
+  Result<RunPtr> find(const UserId& user, const RunId& run) const;
+  Result<RunPtr> add_run(const UserId& user, const CreateModel& request, const std::shared_ptr<ModelBackend>& backend,
+                         bool* added);
+  bool unload_idle_run(const UserId& user);
+  void unload_now(const RunPtr& run);
+  void remove_run(const RunPtr& run, const Error& why);
+  Result<Submitted> submit(const UserId& user, const RunId& run_id, OperationType type, std::optional<int64_t> seq_id,
+                           Payload payload, std::optional<Error> refusal, const telemetry::SpanContext& trace);
+  void enqueue(const RunPtr& run, const OperationPtr& operation);
+  OperationPtr take_startable(Run& run) const;
+  void pump(const RunPtr& run);
+  void conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result);
+  void fail(const OperationPtr& operation, const Error& error);
+  std::vector<RunPtr> all_runs() const;
+  void sweep_run(const RunPtr& run);
+
+  // training_operations.cc: executing them
+  void start(const RunPtr& run, const OperationPtr& operation);
+  std::optional<Error> refusal_of(Run& run, const RunOperation& operation) const;
+  void start_create(const RunPtr& run, const OperationPtr& operation);
+  void start_unload(const RunPtr& run, const OperationPtr& operation);
+  void start_forward_backward(const RunPtr& run, const OperationPtr& operation);
+  void start_optim_step(const RunPtr& run, const OperationPtr& operation);
+  void start_load(const RunPtr& run, const OperationPtr& operation);
+  void on_created(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::CreateAdapterResponse> result);
+  void on_unloaded(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::RemoveAdapterResponse> result);
+  void on_forward_backward(const RunPtr& run, const OperationPtr& operation,
+                           Result<worker::v1::ForwardBackwardResponse> result);
+  void on_optim_step(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::OptimStepResponse> result);
+  void on_loaded(const RunPtr& run, const OperationPtr& operation, const CheckpointStore::Ptr& checkpoint,
+                 Result<worker::v1::LoadStateResponse> result);
+  template <typename Response, typename Handler>
+  actor::Callback<Response> answer_to(const RunPtr& run, const OperationPtr& operation, Handler handler);
+
+  // training_checkpoints.cc: saving
+  void start_save(const RunPtr& run, const OperationPtr& operation);
+  void save_state(const RunPtr& run, const OperationPtr& operation, Checkpoint checkpoint);
+  void on_saved(const RunPtr& run, const OperationPtr& operation, const std::filesystem::path& prepared,
+                Checkpoint checkpoint);
+  Result<FutureValue> finish_save(const RunPtr& run, const RunOperation& operation, const CheckpointStore::Ptr& saved);
+  bool on_disk(const RunPtr& run, const OperationPtr& operation, std::function<void(TrainingController&)> work);
+
+  // training_restore.cc: after a worker came back
+  void restore(const RunPtr& run, uint64_t generation);
+  void restore_weights(const RunPtr& run, uint64_t generation);
+  void finish_restore(const RunPtr& run, uint64_t generation, const std::optional<Error>& load_error);
+  void break_run(const RunPtr& run, uint64_t generation, const Error& error);
+
+  const Parts parts_;
+  mutable Mutex mutex_;
+  std::unordered_map<RunId, RunPtr> runs_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, int> runs_by_user_ TUFT_GUARDED_BY(mutex_);
+};
+
+worker::v1::CreateAdapterRequest adapter_request(const Run& run);
+// Takes the server's checkpoint directory out of a message that a worker wrote.
+Error without_path(Error error, const std::filesystem::path& root);
+
+// Spans training_backend.*.
+const telemetry::Tracer& training_backend_tracer();
+
+}  // namespace tuft::control

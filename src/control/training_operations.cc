@@ -1,0 +1,339 @@
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "control/training_answers.h"
+#include "control/training_controller.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::control {
+namespace {
+
+bool is_at_least_zero(double value) { return std::isfinite(value) && value >= 0; }
+bool is_decay(double value) { return std::isfinite(value) && value >= 0 && value < 1; }
+
+std::optional<Error> refusal_of_step(const OptimStep& step) {
+  const auto refuse = [](const char* what) { return invalid_argument(std::string(what), "invalid_adam_params"); };
+  if (!is_at_least_zero(step.learning_rate)) return refuse("adam_params.learning_rate must be a number >= 0");
+  if (!is_decay(step.beta1)) return refuse("adam_params.beta1 must be at least 0 and less than 1");
+  if (!is_decay(step.beta2)) return refuse("adam_params.beta2 must be at least 0 and less than 1");
+  if (!is_at_least_zero(step.eps)) return refuse("adam_params.eps must be a number >= 0");
+  if (!is_at_least_zero(step.weight_decay)) return refuse("adam_params.weight_decay must be a number >= 0");
+  if (!is_at_least_zero(step.grad_clip_norm)) return refuse("adam_params.grad_clip_norm must be a number >= 0");
+  return std::nullopt;
+}
+
+std::string module_list(const std::vector<std::string>& modules) {
+  std::string list;
+  for (const std::string& module : modules) list += (list.empty() ? "" : ",") + module;
+  return list;
+}
+
+// A checkpoint fits an adapter of the same shape only. Names both values.
+Status check_fits(const Checkpoint& checkpoint, const Run& run, const std::vector<std::string>& run_modules) {
+  const auto differ = [&](const char* what, const std::string& theirs, const std::string& ours) {
+    return invalid_argument("checkpoint " + checkpoint.path.str() + " does not fit this model: its " + what + " is " +
+                                theirs + ", the model's is " + ours,
+                            "checkpoint_mismatch");
+  };
+  if (checkpoint.base_model != run.backend->name()) {
+    return differ("base model", checkpoint.base_model, run.backend->name());
+  }
+  if (checkpoint.lora_rank != run.lora.rank) {
+    return differ("lora rank", std::to_string(checkpoint.lora_rank), std::to_string(run.lora.rank));
+  }
+  if (checkpoint.lora_alpha != run.lora_alpha) {
+    return differ("lora alpha", std::to_string(checkpoint.lora_alpha), std::to_string(run.lora_alpha));
+  }
+  const std::set<std::string> theirs(checkpoint.target_modules.begin(), checkpoint.target_modules.end());
+  const std::set<std::string> ours(run_modules.begin(), run_modules.end());
+  if (theirs != ours) return differ("list of modules", module_list(checkpoint.target_modules), module_list(run_modules));
+  return {};
+}
+
+void record_pass(const Run& run, const RunOperation& operation, const worker::v1::ForwardBackwardResponse& response,
+                 Nanos now) {
+  telemetry::Metrics& metrics = telemetry::get_metrics();
+  const std::string& base_model = run.backend->name();
+  const bool backward = operation.type == OperationType::kForwardBackward;
+  const double seconds = to_seconds(now - operation.future->created);
+  metrics.training_tokens.add(response.tokens(), {{"base_model", base_model}, {"kind", operation_name(operation.type)}});
+  if (seconds > 0 && response.tokens() > 0) {
+    metrics.training_tokens_per_second.record(static_cast<double>(response.tokens()) / seconds,
+                                              {{"base_model", base_model}});
+  }
+  metrics.training_step_duration.record(response.queue_seconds(), {{"base_model", base_model}, {"phase", "queue"}});
+  metrics.training_step_duration.record(response.compute_seconds(),
+                                        {{"base_model", base_model}, {"phase", backward ? "backward" : "forward"}});
+  for (const auto& [name, value] : response.output().metrics()) {
+    if (!std::isfinite(value)) metrics.training_nonfinite.add(1, {{"base_model", base_model}, {"what", "loss"}});
+  }
+}
+
+}  // namespace
+
+const telemetry::Tracer& training_backend_tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.training_backend");
+  return instance;
+}
+
+worker::v1::CreateAdapterRequest adapter_request(const Run& run) {
+  worker::v1::CreateAdapterRequest request;
+  request.set_adapter_id(run.id.str());
+  worker::v1::LoraSpec& spec = *request.mutable_spec();
+  spec.set_rank(run.lora.rank);
+  spec.set_alpha(static_cast<float>(run.lora_alpha));
+  spec.set_train_attn(run.lora.train_attn);
+  spec.set_train_mlp(run.lora.train_mlp);
+  spec.set_train_unembed(run.lora.train_unembed);
+  spec.set_seed(run.seed);
+  return request;
+}
+
+namespace {
+
+// The span around the actor call of an operation; without a controller span (unload_model) the future's is the parent.
+void begin_backend_span(telemetry::Name name, const Run& run, RunOperation& operation) {
+  const telemetry::SpanContext& parent =
+      operation.span.context().valid() ? operation.span.context() : operation.future->context;
+  operation.backend_span = training_backend_tracer().start_span(name, {.attributes = {{"tuft.lora_id", run.id.str()},
+                                                                        {"tuft.training_run_id", run.id.str()},
+                                                                        {"tuft.session_id", run.session.str()},
+                                                                        {"tuft.base_model", run.backend->name()},
+                                                                        {"tuft.lora_rank", run.lora.rank}},
+                                                         .parent = parent});
+}
+
+}  // namespace
+
+std::optional<Error> TrainingController::refusal_of(Run& run, const RunOperation& operation) const {
+  if (operation.refusal) return operation.refusal;
+  if (const auto* step = std::get_if<OptimStep>(&operation.payload)) {
+    if (auto refusal = refusal_of_step(*step)) return refusal;
+  }
+  MutexLock lock(run.mutex);
+  if (run.closed) return not_found("unknown model_id: it was unloaded before this operation's turn", "model_not_found");
+  if (operation.type == OperationType::kUnloadModel) return std::nullopt;
+  if (run.broken) return run.broken;
+  std::optional<Error> notice;
+  // A load replaces what was rolled back, so it needs no warning.
+  std::swap(notice, run.notice);
+  if (operation.type == OperationType::kLoadWeights) return std::nullopt;
+  return notice;
+}
+
+void TrainingController::start(const RunPtr& run, const OperationPtr& operation) {
+  const telemetry::ContextScope scope(operation->future->context);
+  operation->started = parts_.clock.monotonic();
+  parts_.futures.mark_started(*operation->future);
+  if (operation->seq_id) {
+    telemetry::get_metrics().sequence_guard_wait_duration.record(
+        to_seconds(operation->started - operation->placed), {{"operation_type", operation_name(operation->type)}});
+  }
+  if (auto refusal = refusal_of(*run, *operation)) return conclude(run, operation, std::move(*refusal));
+  switch (operation->type) {
+    case OperationType::kCreateModel: return start_create(run, operation);
+    case OperationType::kUnloadModel: return start_unload(run, operation);
+    case OperationType::kForward:
+    case OperationType::kForwardBackward: return start_forward_backward(run, operation);
+    case OperationType::kOptimStep: return start_optim_step(run, operation);
+    case OperationType::kSaveWeights:
+    case OperationType::kSaveWeightsForSampler: return start_save(run, operation);
+    case OperationType::kLoadWeights: return start_load(run, operation);
+    case OperationType::kSample: break;
+  }
+  conclude(run, operation, internal_error("this operation is none of a training run"));
+}
+
+void TrainingController::start_create(const RunPtr& run, const OperationPtr& operation) {
+  begin_backend_span("training_backend.create_adapter", *run, *operation);
+  run->backend->actor().create_adapter(
+      adapter_request(*run), {.trace = operation->backend_span.context()},
+      answer_to<worker::v1::CreateAdapterResponse>(run, operation, &TrainingController::on_created));
+}
+
+void TrainingController::on_created(const RunPtr& run, const OperationPtr& operation,
+                                    Result<worker::v1::CreateAdapterResponse> result) {
+  if (!result.ok()) {
+    // Before the future fails, so that who sees it fail finds the place under the limit free.
+    const Error error = result.error();
+    remove_run(run, Error{error.code, "this model could not be created: " + error.message, error.reason});
+    return conclude(run, operation, error);
+  }
+  {
+    MutexLock lock(run->mutex);
+    run->created = true;
+    run->adapter_generation = operation->generation;
+    run->target_modules.assign(result->target_modules().begin(), result->target_modules().end());
+  }
+  telemetry::get_metrics().training_models_active.add(1, {{"base_model", run->backend->name()}});
+  telemetry::log_info("model.created", "model created",
+                      {{"tuft.training_run_id", run->id.str()},
+                       {"tuft.session_id", run->session.str()},
+                       {"tuft.base_model", run->backend->name()},
+                       {"tuft.lora_rank", run->lora.rank}});
+  conclude(run, operation, FutureValue(CreateModelResult{run->id}));
+}
+
+void TrainingController::start_unload(const RunPtr& run, const OperationPtr& operation) {
+  begin_backend_span("training_backend.remove_adapter", *run, *operation);
+  worker::v1::RemoveAdapterRequest request;
+  request.set_adapter_id(run->id.str());
+  run->backend->actor().remove_adapter(
+      std::move(request), {.trace = operation->backend_span.context()},
+      answer_to<worker::v1::RemoveAdapterResponse>(run, operation, &TrainingController::on_unloaded));
+}
+
+void TrainingController::on_unloaded(const RunPtr& run, const OperationPtr& operation,
+                                     Result<worker::v1::RemoveAdapterResponse> result) {
+  // An adapter that went away with its worker is as good as removed.
+  const bool gone = result.ok() || result.error().code == ErrorCode::kNotFound ||
+                    result.error().code == ErrorCode::kUnavailable;
+  if (!gone) return conclude(run, operation, std::move(result).error());
+  remove_run(run, not_found("unknown model_id: it was unloaded before this operation's turn", "model_not_found"));
+  telemetry::log_info("model.unloaded", "model unloaded",
+                      {{"tuft.training_run_id", run->id.str()}, {"tuft.session_id", run->session.str()}});
+  conclude(run, operation, FutureValue(UnloadModelResult{run->id}));
+}
+
+Result<Submitted> TrainingController::forward_backward(const UserId& user,
+                                                       tinker_public::ForwardBackwardRequest request,
+                                                       const telemetry::SpanContext& trace) {
+  const OperationType type = request.forward_only() ? OperationType::kForward : OperationType::kForwardBackward;
+  const RunId run_id(request.model_id());
+  const int64_t seq_id = request.seq_id();
+  worker::v1::ForwardBackwardRequest work;
+  work.set_adapter_id(run_id.str());
+  *work.mutable_request() = std::move(request);
+  return submit(user, run_id, type, seq_id, std::move(work), std::nullopt, trace);
+}
+
+void TrainingController::start_forward_backward(const RunPtr& run, const OperationPtr& operation) {
+  auto& request = std::get<worker::v1::ForwardBackwardRequest>(operation->payload);
+  const bool backward = operation->type == OperationType::kForwardBackward;
+  if (backward) {
+    begin_backend_span("training_backend.forward_backward", *run, *operation);
+  } else {
+    begin_backend_span("training_backend.forward", *run, *operation);
+  }
+  operation->backend_span.set_attributes(
+      {{"tuft.backward", backward}, {"tuft.data_count", request.request().data_size()}});
+  run->backend->actor().forward_backward(
+      std::move(request), {.trace = operation->backend_span.context()},
+      answer_to<worker::v1::ForwardBackwardResponse>(run, operation, &TrainingController::on_forward_backward));
+}
+
+void TrainingController::on_forward_backward(const RunPtr& run, const OperationPtr& operation,
+                                             Result<worker::v1::ForwardBackwardResponse> result) {
+  if (!result.ok()) return conclude(run, operation, std::move(result).error());
+  operation->span.set_attribute("tuft.tokens", result->tokens());
+  record_pass(*run, *operation, *result, parts_.clock.monotonic());
+  if (operation->type == OperationType::kForwardBackward) {
+    MutexLock lock(run->mutex);
+    run->gradient_pending = true;
+  }
+  conclude(run, operation, FutureValue(ProtobufResult{result->output().SerializeAsString()}));
+}
+
+Result<Submitted> TrainingController::optim_step(const UserId& user, const OptimStep& request,
+                                                 const telemetry::SpanContext& trace) {
+  return submit(user, request.run, OperationType::kOptimStep, request.seq_id, request, std::nullopt, trace);
+}
+
+void TrainingController::start_optim_step(const RunPtr& run, const OperationPtr& operation) {
+  const auto& step = std::get<OptimStep>(operation->payload);
+  worker::v1::OptimStepRequest request;
+  request.set_adapter_id(run->id.str());
+  worker::v1::AdamParams& params = *request.mutable_params();
+  params.set_learning_rate(step.learning_rate);
+  params.set_beta1(step.beta1);
+  params.set_beta2(step.beta2);
+  params.set_eps(step.eps);
+  params.set_weight_decay(step.weight_decay);
+  params.set_grad_clip_norm(step.grad_clip_norm);
+  begin_backend_span("training_backend.optim_step", *run, *operation);
+  run->backend->actor().optim_step(
+      std::move(request), {.trace = operation->backend_span.context()},
+      answer_to<worker::v1::OptimStepResponse>(run, operation, &TrainingController::on_optim_step));
+}
+
+void TrainingController::on_optim_step(const RunPtr& run, const OperationPtr& operation,
+                                       Result<worker::v1::OptimStepResponse> result) {
+  if (!result.ok()) return conclude(run, operation, std::move(result).error());
+  telemetry::Metrics& metrics = telemetry::get_metrics();
+  const std::string& base_model = run->backend->name();
+  metrics.training_step_duration.record(to_seconds(parts_.clock.monotonic() - operation->started),
+                                        {{"base_model", base_model}, {"phase", "optim"}});
+  OptimStepResult value;
+  for (const auto& [name, metric] : result->metrics()) {
+    if (name == "grad_norm") metrics.training_grad_norm.record(metric, {{"base_model", base_model}});
+    if (std::isfinite(metric)) {
+      value.metrics.emplace(name, metric);  // JSON has no NaN
+    } else {
+      metrics.training_nonfinite.add(1, {{"base_model", base_model}, {"what", "grad"}});
+    }
+  }
+  {
+    MutexLock lock(run->mutex);
+    run->weights_changed = true;
+    run->gradient_pending = false;
+  }
+  conclude(run, operation, FutureValue(std::move(value)));
+}
+
+void TrainingController::start_load(const RunPtr& run, const OperationPtr& operation) {
+  const auto& load = std::get<LoadWeights>(operation->payload);
+  auto found = parts_.checkpoints.find_visible(run->user, load.path);
+  if (!found.ok()) return conclude(run, operation, std::move(found).error());
+  const CheckpointStore::Ptr checkpoint = *found;
+  std::vector<std::string> modules;
+  {
+    MutexLock lock(run->mutex);
+    modules = run->target_modules;
+  }
+  if (Status fits = check_fits(*checkpoint, *run, modules); !fits.ok()) return conclude(run, operation, fits.error());
+  if (load.optimizer && checkpoint->path.kind == CheckpointKind::kSampler) {
+    return conclude(run, operation,
+                    invalid_argument("checkpoint " + checkpoint->path.str() +
+                                         " was saved for sampling and has no optimizer state; load one that "
+                                         "save_state made, or load without the optimizer",
+                                     "no_optimizer_state"));
+  }
+  worker::v1::LoadStateRequest request;
+  request.set_adapter_id(run->id.str());
+  request.set_directory(checkpoint->directory.string());
+  request.set_with_optimizer(load.optimizer);
+  begin_backend_span("training_backend.load_state", *run, *operation);
+  operation->backend_span.set_attribute("tuft.optimizer", load.optimizer);
+  run->backend->actor().load_state(
+      std::move(request), {.trace = operation->backend_span.context()},
+      [weak = weak_from_this(), run, operation, checkpoint](Result<worker::v1::LoadStateResponse> result) {
+        if (!result.ok()) operation->backend_span.record_error(result.error());
+        operation->backend_span.end();
+        if (const auto self = weak.lock()) self->on_loaded(run, operation, checkpoint, std::move(result));
+      });
+}
+
+void TrainingController::on_loaded(const RunPtr& run, const OperationPtr& operation,
+                                   const CheckpointStore::Ptr& checkpoint,
+                                   Result<worker::v1::LoadStateResponse> result) {
+  if (!result.ok()) {
+    return conclude(run, operation, without_path(std::move(result).error(), parts_.config.checkpoint_dir));
+  }
+  const std::string path = checkpoint->path.str();
+  {
+    MutexLock lock(run->mutex);
+    const bool optimizer = std::get<LoadWeights>(operation->payload).optimizer;
+    run->restore_point = RestorePoint{path, checkpoint->directory, optimizer, operation->seq_id};
+    run->weights_changed = false;
+    run->gradient_pending = false;
+  }
+  telemetry::get_metrics().checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation->started),
+                                                      {{"operation", "load"}});
+  telemetry::log_info("checkpoint.load.completed", "checkpoint loaded",
+                      {{"tuft.training_run_id", run->id.str()}, {"tuft.checkpoint", path}});
+  conclude(run, operation, FutureValue(LoadWeightsResult{path, run->id}));
+}
+
+}  // namespace tuft::control
