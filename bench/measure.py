@@ -7,6 +7,7 @@ import pathlib
 import platform
 import statistics
 import subprocess
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -59,8 +60,9 @@ class Child:
     """A program that answers one line of JSON with one line of JSON."""
 
     def __init__(self, command, **environment):
+        self.errors = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop it when full
         self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, env=dict(os.environ, **environment))
+                                        stderr=self.errors, text=True, env=dict(os.environ, **environment))
 
     def ask(self, **request):
         try:
@@ -70,7 +72,8 @@ class Child:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise RuntimeError(f"{self.process.args[0]} ended: {self.process.stderr.read()[-2000:]}")
+            self.errors.seek(0)
+            raise RuntimeError(f"{self.process.args[0]} ended: {self.errors.read()[-2000:]}")
         answer = json.loads(line)
         if "error" in answer:
             raise RuntimeError(f"{self.process.args[0]}: {answer['error']}")
@@ -81,6 +84,7 @@ class Child:
             self.process.communicate(timeout=20)
         except (subprocess.TimeoutExpired, ValueError):
             self.process.kill()
+        self.errors.close()
 
     def __enter__(self):
         return self

@@ -9,7 +9,7 @@ TRAIN_CASES = {
     "16 datums of 16 to 256": [16 * (1 + i) for i in range(16)],
 }
 DECODE_BATCHES = [1, 8, 32]
-PROMPT, NEW_TOKENS = 8, 65
+PROMPT, NEW_TOKENS = 8, 33
 
 
 def train_flops(lengths):
