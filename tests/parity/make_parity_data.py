@@ -30,7 +30,7 @@ from safetensors.torch import save_file
 ROOT = pathlib.Path(__file__).resolve().parent / "data"
 RANK, ALPHA = 4, 8
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"]
-LENGTHS = [1, 5, 17, 33, 70]
+LENGTHS = [1, 5, 17, 33, 150]
 LOGITS_OF = 2  # the sequence whose whole logits are kept
 ADAM = {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.01}
 ADAM_STEPS = 10
