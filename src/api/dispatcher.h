@@ -1,0 +1,50 @@
+// From a request's head to its answer, without sockets: route, key, media type and size are judged before the body is
+// read; then the body is decoded and the handler called.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "api/exchange.h"
+#include "api/router.h"
+
+namespace tuft::api {
+
+struct RequestHead {
+  Method method = Method::kOther;
+  std::string_view target;
+  RequestHeaders headers;
+  std::optional<uint64_t> content_length;
+};
+
+struct Admission {
+  Match match;
+  control::UserId user;
+  int64_t body_bytes_max = 0;
+  // Why the request gets no further; its answer and the reason for tuft.http.rejected (empty: not counted there).
+  std::optional<Response> refusal;
+  std::string_view reject_reason;
+};
+
+// Thread-safe. `control` and `limits` outlive it.
+class Dispatcher {
+ public:
+  Dispatcher(control::ControlPlane& control, const config::Limits& limits);
+
+  Admission admit(const RequestHead& head) const;
+  // Calls the route's handler; what it or a library throws becomes kInternal.
+  Result<Answer> handle(Exchange& exchange, const Route& route) const;
+  Result<Response> finish(Exchange& exchange, const AwaitFuture& wait, Result<control::FutureSnapshot> snapshot) const;
+
+  const Router& router() const { return router_; }
+  control::ControlPlane& control() const { return control_; }
+  const config::Limits& limits() const { return limits_; }
+
+ private:
+  control::ControlPlane& control_;
+  const config::Limits& limits_;
+  const Router router_;
+};
+
+}  // namespace tuft::api

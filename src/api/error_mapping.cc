@@ -1,0 +1,50 @@
+#include "api/error_mapping.h"
+
+#include <utility>
+
+#include "api/json_writer.h"
+
+namespace tuft::api {
+
+Error malformed_request(std::string message) {
+  return invalid_argument(std::move(message), std::string(kMalformedRequest));
+}
+
+int http_status(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kInvalidArgument: return error.reason == kMalformedRequest ? 422 : 400;
+    case ErrorCode::kNotFound: return 404;
+    case ErrorCode::kAlreadyExists: return 400;
+    case ErrorCode::kFailedPrecondition: return 400;
+    case ErrorCode::kUnauthenticated: return 401;
+    case ErrorCode::kPermissionDenied: return 403;
+    case ErrorCode::kResourceExhausted: return 429;
+    case ErrorCode::kPayloadTooLarge: return 413;
+    case ErrorCode::kUnsupportedMedia: return 415;
+    case ErrorCode::kDeadlineExceeded: return 504;
+    case ErrorCode::kCancelled: return 400;
+    case ErrorCode::kUnavailable: return 503;
+    case ErrorCode::kGone: return 410;
+    case ErrorCode::kDataLoss: return 500;
+    case ErrorCode::kUnimplemented: return 400;
+    case ErrorCode::kInternal: return 500;
+  }
+  return 500;
+}
+
+Response detail_response(int status, std::string_view detail) {
+  JsonWriter json;
+  json.begin_object().key("detail").string(detail).end_object();
+  return json_response(std::move(json).take(), status);
+}
+
+std::string public_message(const Error& error) {
+  if (error.code == ErrorCode::kInternal || error.code == ErrorCode::kDataLoss) {
+    return "the server failed; its log has the details";
+  }
+  return error.message.empty() ? std::string(error_code_name(error.code)) : error.message;
+}
+
+Response error_response(const Error& error) { return detail_response(http_status(error), public_message(error)); }
+
+}  // namespace tuft::api

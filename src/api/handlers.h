@@ -1,0 +1,42 @@
+// Every handler, by resource. A handler reads its fields, calls the control plane once, and writes the answer.
+#pragma once
+
+#include "api/exchange.h"
+
+namespace tuft::api {
+
+// handlers_service.cc
+Result<Answer> handle_healthz(Exchange& exchange);
+Result<Answer> handle_server_capabilities(Exchange& exchange);
+Result<Answer> handle_client_config(Exchange& exchange);
+Result<Answer> handle_dynamic_config(Exchange& exchange);
+Result<Answer> handle_telemetry(Exchange& exchange);
+
+// handlers_session.cc
+Result<Answer> handle_create_session(Exchange& exchange);
+Result<Answer> handle_session_heartbeat(Exchange& exchange);
+
+// handlers_training.cc
+Result<Answer> handle_create_model(Exchange& exchange);
+Result<Answer> handle_get_info(Exchange& exchange);
+Result<Answer> handle_unload_model(Exchange& exchange);
+Result<Answer> handle_forward(Exchange& exchange);
+Result<Answer> handle_forward_backward(Exchange& exchange);
+Result<Answer> handle_optim_step(Exchange& exchange);
+Result<Answer> handle_save_weights(Exchange& exchange);
+Result<Answer> handle_save_weights_for_sampler(Exchange& exchange);
+Result<Answer> handle_load_weights(Exchange& exchange);
+
+// handlers_sampling.cc
+Result<Answer> handle_create_sampling_session(Exchange& exchange);
+Result<Answer> handle_get_sampler(Exchange& exchange);
+Result<Answer> handle_asample(Exchange& exchange);
+
+// handlers_futures.cc
+Result<Answer> handle_retrieve_future(Exchange& exchange);
+// What a poll is told when its time is over.
+Response try_again_response(const control::RequestId& request);
+// The {"request_id", "model_id"} of a submission; notes the ids for the span.
+Result<Answer> submitted(Exchange& exchange, const control::Submitted& submission);
+
+}  // namespace tuft::api

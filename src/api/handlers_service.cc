@@ -1,0 +1,46 @@
+#include "api/client_telemetry.h"
+#include "api/handlers.h"
+#include "api/json_writer.h"
+
+namespace tuft::api {
+namespace {
+
+// Only flags whose feature exists here: a client believes each of them.
+constexpr std::string_view kClientConfig =
+    R"({"pjwt_auth_enabled":false,"credential_default_source":"api_key","parallel_fwdbwd_chunks":true,)"
+    R"("proto_compress_fwdbwd":false,"proto_write_fwdbwd":false,"fwdbwd_max_chunk_len":1024,)"
+    R"("fwdbwd_max_chunk_bytes_count":5000000,"sample_max_concurrent_requests":2000,"use_pyqwest_transport":true,)"
+    R"("create_model_via_load_weights":false,"sample_no_retries":false})";
+
+}  // namespace
+
+Result<Answer> handle_healthz(Exchange& exchange) {
+  return json_answer(exchange.control.ready() ? R"({"status":"ok","ready":true})"
+                                                : R"({"status":"ok","ready":false})");
+}
+
+Result<Answer> handle_server_capabilities(Exchange& exchange) {
+  JsonWriter json;
+  json.begin_object().key("supported_models").begin_array();
+  for (const control::SupportedModel& model : exchange.control.supported_models()) {
+    json.begin_object().key("model_name").string(model.model_name);
+    json.key("max_context_length").integer(model.max_context_length);
+    json.key("capabilities").begin_array();
+    if (model.training) json.string("training");
+    if (model.sampling) json.string("sampling");
+    json.end_array().end_object();
+  }
+  json.end_array().end_object();
+  return json_answer(std::move(json).take());
+}
+
+Result<Answer> handle_client_config(Exchange&) { return json_answer(std::string(kClientConfig)); }
+
+Result<Answer> handle_dynamic_config(Exchange&) { return json_answer(R"({"refresh_interval_sec":300})"); }
+
+Result<Answer> handle_telemetry(Exchange& exchange) {
+  record_client_events(exchange.body);
+  return json_answer(R"({"status":"accepted"})");
+}
+
+}  // namespace tuft::api

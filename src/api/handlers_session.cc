@@ -1,0 +1,35 @@
+#include "api/handlers.h"
+#include "api/json_reader.h"
+#include "api/json_writer.h"
+
+namespace tuft::api {
+
+Result<Answer> handle_create_session(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const JsonFields fields = body.fields();
+  control::CreateSession request;
+  request.tags = fields.string_list("tags");
+  request.user_metadata = fields.string_map("user_metadata");
+  request.sdk_version = fields.string("sdk_version", "");
+  request.project_id = fields.string("project_id", "");
+  request.idempotency_key = std::string(exchange.headers.idempotency_key);
+  TUFT_TRY(body.status());
+
+  TUFT_ASSIGN(const control::SessionId session, exchange.control.create_session(exchange.user, request));
+  exchange.ids.session = session.str();
+  JsonWriter json;
+  json.begin_object().key("type").string("create_session").key("session_id").string(session.str()).end_object();
+  return json_answer(std::move(json).take());
+}
+
+Result<Answer> handle_session_heartbeat(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const control::SessionId session(body.fields().required_id("session_id"));
+  TUFT_TRY(body.status());
+
+  exchange.ids.session = session.str();
+  TUFT_TRY(exchange.control.heartbeat(exchange.user, session));
+  return json_answer(R"({"type":"session_heartbeat"})");
+}
+
+}  // namespace tuft::api

@@ -1,0 +1,167 @@
+#include <limits>
+
+#include "api/error_mapping.h"
+#include "api/handlers.h"
+#include "api/json_datum.h"
+#include "api/json_reader.h"
+#include "api/json_writer.h"
+#include "api/media.h"
+
+namespace tuft::api {
+namespace {
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+control::RunId read_run(Exchange& exchange, const JsonFields& fields) {
+  exchange.ids.training_run = fields.required_id("model_id");
+  return control::RunId(exchange.ids.training_run);
+}
+
+std::optional<int64_t> read_seq_id(const JsonFields& fields) { return fields.optional_integer("seq_id", 0, kInt64Max); }
+
+std::optional<int64_t> read_ttl(const JsonFields& fields) {
+  return fields.optional_integer("ttl_seconds", 1, kInt64Max / kSecond);
+}
+
+control::LoraConfig read_lora(const JsonFields& fields) {
+  control::LoraConfig lora;
+  lora.rank = static_cast<int>(fields.optional_integer("rank", 1, kInt32Max).value_or(lora.rank));
+  lora.seed = fields.optional_bits("seed");
+  lora.train_unembed = fields.boolean("train_unembed", true);
+  lora.train_mlp = fields.boolean("train_mlp", true);
+  lora.train_attn = fields.boolean("train_attn", true);
+  return lora;
+}
+
+}  // namespace
+
+Result<Answer> handle_create_model(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const JsonFields fields = body.fields();
+  control::CreateModel request;
+  request.session = control::SessionId(fields.required_id("session_id"));
+  request.model_seq_id = fields.required_integer("model_seq_id", 0, kInt64Max);
+  request.base_model = fields.required_string("base_model");
+  request.user_metadata = fields.string_map("user_metadata");
+  if (const auto lora = fields.object("lora_config")) request.lora = read_lora(*lora);
+  TUFT_TRY(body.status());
+
+  exchange.ids.session = request.session.str();
+  TUFT_ASSIGN(const control::Submitted done, exchange.control.create_model(exchange.user, request, exchange.trace));
+  return submitted(exchange, done);
+}
+
+Result<Answer> handle_get_info(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const control::RunId run = read_run(exchange, body.fields());
+  TUFT_TRY(body.status());
+
+  TUFT_ASSIGN(const control::ModelInfo info, exchange.control.get_info(exchange.user, run));
+  JsonWriter json;
+  json.begin_object().key("model_id").string(info.run.str());
+  json.key("model_data").begin_object();
+  json.key("arch").string(info.architecture).key("model_name").string(info.base_model);
+  if (!info.tokenizer_id.empty()) json.key("tokenizer_id").string(info.tokenizer_id);
+  json.end_object();
+  json.key("is_lora").boolean(true).key("lora_rank").integer(info.lora_rank);
+  json.key("model_name").string(info.base_model).end_object();
+  return json_answer(std::move(json).take());
+}
+
+Result<Answer> handle_unload_model(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const control::RunId run = read_run(exchange, body.fields());
+  TUFT_TRY(body.status());
+  TUFT_ASSIGN(const control::Submitted done, exchange.control.unload_model(exchange.user, run, exchange.trace));
+  return submitted(exchange, done);
+}
+
+Result<Answer> handle_forward_backward(Exchange& exchange) {
+  tinker_public::ForwardBackwardRequest request;
+  if (media_type(exchange.headers.content_type) == MediaType::kJson) {
+    TUFT_ASSIGN(request, read_forward_backward(exchange.body, PassField::kForwardBackward));
+  } else if (!request.ParseFromString(exchange.body)) {
+    return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: it is truncated or damaged",
+                            "invalid_protobuf");
+  }
+  std::string().swap(exchange.body);
+  if (!is_id(request.model_id())) return malformed_request("model_id: must be an id");
+  exchange.ids.training_run = request.model_id();
+  TUFT_ASSIGN(const control::Submitted done,
+              exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
+  return submitted(exchange, done);
+}
+
+Result<Answer> handle_forward(Exchange& exchange) {
+  TUFT_ASSIGN(tinker_public::ForwardBackwardRequest request,
+              read_forward_backward(exchange.body, PassField::kForward));
+  request.set_forward_only(true);
+  exchange.ids.training_run = request.model_id();
+  TUFT_ASSIGN(const control::Submitted done,
+              exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
+  return submitted(exchange, done);
+}
+
+Result<Answer> handle_optim_step(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const JsonFields fields = body.fields();
+  control::OptimStep request;
+  request.run = read_run(exchange, fields);
+  request.seq_id = read_seq_id(fields);
+  if (const auto adam = fields.object("adam_params")) {
+    request.learning_rate = adam->number("learning_rate", request.learning_rate);
+    request.beta1 = adam->number("beta1", request.beta1);
+    request.beta2 = adam->number("beta2", request.beta2);
+    request.eps = adam->number("eps", request.eps);
+    request.weight_decay = adam->number("weight_decay", request.weight_decay);
+    request.grad_clip_norm = adam->number("grad_clip_norm", request.grad_clip_norm);
+  }
+  TUFT_TRY(body.status());
+  TUFT_ASSIGN(const control::Submitted done, exchange.control.optim_step(exchange.user, request, exchange.trace));
+  return submitted(exchange, done);
+}
+
+Result<Answer> handle_save_weights(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const JsonFields fields = body.fields();
+  control::SaveWeights request;
+  request.run = read_run(exchange, fields);
+  request.seq_id = read_seq_id(fields);
+  request.name = fields.string("path", "");
+  request.ttl_seconds = read_ttl(fields);
+  request.overwrite = fields.boolean("overwrite", false);
+  TUFT_TRY(body.status());
+  TUFT_ASSIGN(const control::Submitted done, exchange.control.save_weights(exchange.user, request, exchange.trace));
+  return submitted(exchange, done);
+}
+
+Result<Answer> handle_save_weights_for_sampler(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const JsonFields fields = body.fields();
+  control::SaveWeightsForSampler request;
+  request.run = read_run(exchange, fields);
+  request.seq_id = read_seq_id(fields);
+  request.name = fields.string("path", "");
+  request.sampling_session_seq_id = fields.optional_integer("sampling_session_seq_id", 0, kInt64Max);
+  request.ttl_seconds = read_ttl(fields);
+  TUFT_TRY(body.status());
+  TUFT_ASSIGN(const control::Submitted done,
+              exchange.control.save_weights_for_sampler(exchange.user, request, exchange.trace));
+  return submitted(exchange, done);
+}
+
+Result<Answer> handle_load_weights(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const JsonFields fields = body.fields();
+  control::LoadWeights request;
+  request.run = read_run(exchange, fields);
+  request.seq_id = read_seq_id(fields);
+  request.path = fields.required_string("path");
+  request.optimizer = fields.boolean("optimizer", false);
+  TUFT_TRY(body.status());
+  TUFT_ASSIGN(const control::Submitted done, exchange.control.load_weights(exchange.user, request, exchange.trace));
+  return submitted(exchange, done);
+}
+
+}  // namespace tuft::api

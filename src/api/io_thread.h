@@ -1,0 +1,50 @@
+// One I/O thread: an event loop, the connections it serves, and what they share. Everything in it but `io` is confined
+// to the thread that runs `io`; other threads post to `io`.
+#pragma once
+
+#include <utility>  // Boost 1.83's asio uses std::exchange without it
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "api/dispatcher.h"
+#include "api/request_record.h"
+#include "base/clock.h"
+
+namespace tuft::api {
+
+class HttpConnection;
+
+// Time limits of connections; see Server::Options.
+struct ConnectionLimits {
+  Nanos long_poll = 0;
+  Nanos idle_timeout = 0;
+  Nanos read_timeout = 0;
+};
+
+struct IoThread {
+  IoThread(const Dispatcher& shared_dispatcher, const ConnectionLimits& connection_limits, std::atomic<int>& open_count)
+      : dispatcher(shared_dispatcher),
+        limits(connection_limits),
+        instruments(shared_dispatcher.router().size()),
+        connections_open(open_count) {}
+
+  const Dispatcher& dispatcher;
+  const ConnectionLimits limits;
+  HttpInstruments instruments;
+  std::unordered_set<HttpConnection*> connections;
+  std::atomic<int>& connections_open;  // of all threads
+  std::string date;                    // of the Date header; refreshed by the server's tick
+  bool stopping = false;
+  // Shared, because a future that finishes late still holds the way back to its connection. Destroying it ends the
+  // connections that still wait in it, which use the members above.
+  std::shared_ptr<boost::asio::io_context> io = std::make_shared<boost::asio::io_context>(1);
+  boost::asio::steady_timer tick{*io};
+};
+
+}  // namespace tuft::api

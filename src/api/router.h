@@ -1,0 +1,78 @@
+// From method and path to a route. A route is one row in routes.cc and one handler in the file of its resource.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "api/exchange.h"
+#include "telemetry/attribute.h"
+
+namespace tuft::api {
+
+enum class Method : uint8_t { kGet, kPost, kOther };
+std::string_view method_name(Method method);  // "GET", "POST", "_OTHER"
+
+enum class Access : uint8_t { kOpen, kKey };
+enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
+enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf };  // judged by Content-Type before the body is read
+
+struct Route {
+  Method method = Method::kGet;
+  std::string_view pattern;  // literal segments and at most one "{id}", which is one whole segment
+  Handler handler = nullptr;
+  Access access = Access::kKey;
+  Tracing tracing = Tracing::kAlways;
+  Accepts accepts = Accepts::kAnything;
+  int64_t body_bytes_max = 0;  // 0: limits.request_body_bytes_max
+};
+
+// Every route of the server. Static.
+std::span<const Route> routes();
+
+struct RegisteredRoute {
+  Route route;
+  telemetry::Name span_name;  // "POST /api/v1/asample"
+  size_t index;
+};
+
+struct Match {
+  const RegisteredRoute* route = nullptr;  // null: unknown path, or no such method on it
+  std::string parameter;
+  std::string_view allow;  // the methods that the path has, where the method was the problem; static
+};
+
+// Immutable after construction; thread-safe. Works for at most 64 routes.
+class Router {
+ public:
+  explicit Router(std::span<const Route> routes);
+
+  // `target` as in the request line: a query is ignored, the parameter is percent-decoded.
+  Match match(Method method, std::string_view target) const;
+  size_t size() const { return routes_.size(); }
+
+ private:
+  struct Path {
+    std::vector<const RegisteredRoute*> routes;
+    std::string allow;
+  };
+  struct Template {
+    std::string_view prefix, suffix;
+    Path path;
+  };
+
+  static void add(Path& path, const RegisteredRoute& route);
+  static Match choose(const Path& path, Method method, std::string parameter);
+
+  std::vector<RegisteredRoute> routes_;
+  std::unordered_map<std::string_view, Path> literals_;
+  std::vector<Template> templates_;
+};
+
+// False for a broken escape, and for what an id cannot hold: '/', controls and NUL.
+bool percent_decode(std::string_view segment, std::string& out);
+
+}  // namespace tuft::api

@@ -1,0 +1,235 @@
+#include "api/server.h"
+
+#include "api/io_thread.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/http_connection.h"
+#include "telemetry/log.h"
+
+namespace tuft::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr Nanos kSweepInterval = 250 * kMillisecond;
+constexpr Nanos kTickInterval = 500 * kMillisecond;
+constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
+
+std::string overloaded_answer() {
+  const std::string body =
+      R"({"detail":"the server has as many connections as limits.connections_max allows; try later"})";
+  return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\nRetry-After: 1\r\nConnection: close\r\n\r\n" + body;
+}
+
+// "Sun, 06 Nov 1994 08:49:37 GMT", in English whatever the locale.
+std::string http_date() {
+  constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const auto now = static_cast<time_t>(system_clock().wall() / kSecond);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[64];
+  const int size = std::snprintf(text, sizeof(text), "%s, %02d %s %04d %02d:%02d:%02d GMT", kDays[utc.tm_wday],
+                                 utc.tm_mday, kMonths[utc.tm_mon], utc.tm_year + 1900, utc.tm_hour, utc.tm_min,
+                                 utc.tm_sec);
+  return std::string(text, static_cast<size_t>(std::max(size, 0)));
+}
+
+class BeastServer final : public Server {
+ public:
+  BeastServer(const Options& options, control::ControlPlane& control)
+      : options_(options), control_(control), dispatcher_(control, options_.limits) {
+    const ConnectionLimits limits{options_.long_poll, options_.idle_timeout, options_.read_timeout};
+    for (int i = 0; i < std::max(1, options_.io_threads); ++i) {
+      threads_.push_back(std::make_unique<IoThread>(dispatcher_, limits, connections_open_));
+      threads_.back()->date = http_date();
+    }
+    acceptor_.emplace(*threads_.front()->io);
+    accept_retry_.emplace(*threads_.front()->io);
+    sweep_.emplace(*threads_.front()->io);
+  }
+
+  Status listen();
+  uint16_t port() const override { return port_; }
+  void run() override;
+  void stop(Nanos grace) override;
+
+ private:
+  void accept_next();
+  void take(tcp::socket socket, IoThread& thread);
+  void tick(IoThread& thread);
+  void sweep();
+  void wind_down(IoThread& thread, Nanos grace);
+
+  const Options options_;
+  control::ControlPlane& control_;
+  const Dispatcher dispatcher_;
+  std::atomic<int> connections_open_{0};
+  std::vector<std::unique_ptr<IoThread>> threads_;
+  uint16_t port_ = 0;
+
+  // Confined to the first I/O thread.
+  std::optional<tcp::acceptor> acceptor_;
+  std::optional<asio::steady_timer> accept_retry_;
+  std::optional<asio::steady_timer> sweep_;
+  size_t next_thread_ = 0;
+};
+
+Status BeastServer::listen() {
+  const std::string where = options_.host + ":" + std::to_string(options_.port);
+  const auto failure = [&](const error_code& code) {
+    return unavailable("cannot listen on " + where + ": " + code.message() +
+                       "; choose another host or port, or stop what uses it");
+  };
+  error_code code;
+  tcp::resolver resolver(*threads_.front()->io);
+  const auto found = resolver.resolve(options_.host, std::to_string(options_.port), tcp::resolver::passive, code);
+  if (code) return failure(code);
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  if (acceptor_->open(endpoint.protocol(), code); code) return failure(code);
+  acceptor_->set_option(tcp::acceptor::reuse_address(true), code);
+  if (acceptor_->bind(endpoint, code); code) return failure(code);
+  if (acceptor_->listen(4096, code); code) return failure(code);
+  port_ = acceptor_->local_endpoint(code).port();
+  return {};
+}
+
+void BeastServer::accept_next() {
+  if (threads_.front()->stopping) return;
+  IoThread& thread = *threads_[next_thread_];
+  next_thread_ = (next_thread_ + 1) % threads_.size();
+  acceptor_->async_accept(*thread.io, [this, &thread](error_code code, tcp::socket socket) {
+    if (code == asio::error::operation_aborted || threads_.front()->stopping) return;
+    if (!code) {
+      take(std::move(socket), thread);
+      accept_next();
+      return;
+    }
+    // Out of file descriptors, most likely: at once again would spin.
+    accept_retry_->expires_after(kAcceptRetry);
+    accept_retry_->async_wait([this](error_code retry_code) {
+      if (!retry_code) accept_next();
+    });
+  });
+}
+
+void BeastServer::take(tcp::socket socket, IoThread& thread) {
+  error_code code;
+  socket.non_blocking(true, code);
+  if (connections_open_.fetch_add(1, std::memory_order_relaxed) >= options_.limits.connections_max) {
+    connections_open_.fetch_sub(1, std::memory_order_relaxed);
+    HttpInstruments::count_rejected("overloaded");
+    socket.write_some(asio::buffer(overloaded_answer()), code);
+    socket.shutdown(tcp::socket::shutdown_send, code);
+    return;
+  }
+  socket.set_option(tcp::no_delay(true), code);
+  Endpoints endpoints{options_.host, port_, {}};
+  if (const tcp::endpoint peer = socket.remote_endpoint(code); !code) {
+    endpoints.client_address = peer.address().to_string();
+  }
+  asio::post(*thread.io, [&thread, socket = std::move(socket), endpoints = std::move(endpoints)]() mutable {
+    auto connection = std::make_shared<HttpConnection>(thread, std::move(socket), std::move(endpoints));
+    if (thread.stopping) return;
+    asio::co_spawn(*thread.io, HttpConnection::serve(std::move(connection)), asio::detached);
+  });
+}
+
+void BeastServer::tick(IoThread& thread) {
+  thread.date = http_date();
+  const Nanos now = system_clock().monotonic();
+  for (HttpConnection* connection : thread.connections) connection->enforce_deadline(now);
+  const Nanos shortest = std::min({kTickInterval, options_.read_timeout / 4, options_.idle_timeout / 4});
+  thread.tick.expires_after(std::chrono::nanoseconds(std::max(shortest, 10 * kMillisecond)));
+  thread.tick.async_wait([this, &thread](error_code code) {
+    if (!code && !thread.stopping) tick(thread);
+  });
+}
+
+void BeastServer::sweep() {
+  control_.sweep();
+  sweep_->expires_after(std::chrono::nanoseconds(kSweepInterval));
+  sweep_->async_wait([this](error_code code) {
+    if (!code && !threads_.front()->stopping) sweep();
+  });
+}
+
+void BeastServer::run() {
+  asio::post(*threads_.front()->io, [this] {
+    accept_next();
+    if (!threads_.front()->stopping) sweep();
+  });
+  std::vector<std::thread> others;
+  for (const auto& thread : threads_) {
+    asio::post(*thread->io, [this, thread = thread.get()] {
+      if (!thread->stopping) tick(*thread);
+    });
+    if (thread != threads_.front()) others.emplace_back([io = thread->io] { io->run(); });
+  }
+  threads_.front()->io->run();
+  for (std::thread& other : others) other.join();
+}
+
+void BeastServer::stop(Nanos grace) {
+  for (const auto& thread : threads_) {
+    asio::post(*thread->io, [this, thread = thread.get(), grace] { wind_down(*thread, grace); });
+  }
+}
+
+void BeastServer::wind_down(IoThread& thread, Nanos grace) {
+  if (std::exchange(thread.stopping, true)) return;
+  if (&thread == threads_.front().get()) {
+    error_code ignored;
+    acceptor_->close(ignored);
+    accept_retry_->cancel();
+    sweep_->cancel();
+  }
+  for (HttpConnection* connection : thread.connections) connection->wind_down();
+  // The loop ends by itself once its last connection is gone; this timer must not keep it.
+  thread.tick.expires_after(std::chrono::nanoseconds(std::min(grace, kTickInterval / 50)));
+  const Nanos end = system_clock().monotonic() + grace;
+  const auto wait = std::make_shared<std::function<void(error_code)>>();
+  *wait = [&thread, end, wait = std::weak_ptr(wait)](error_code) {
+    if (thread.connections.empty()) return;
+    if (system_clock().monotonic() >= end) {
+      for (HttpConnection* connection : thread.connections) connection->abort();
+    }
+    thread.tick.expires_after(std::chrono::milliseconds(10));
+    thread.tick.async_wait([wait = wait.lock()](error_code code) { (*wait)(code); });
+  };
+  thread.tick.async_wait([wait](error_code code) { (*wait)(code); });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::create(const Options& options, control::ControlPlane& control) {
+  try {
+    auto server = std::make_unique<BeastServer>(options, control);
+    TUFT_TRY(server->listen());
+    return std::unique_ptr<Server>(std::move(server));
+  } catch (const std::exception& exception) {
+    return internal_error(std::string("the HTTP server could not be made: ") + exception.what());
+  }
+}
+
+}  // namespace tuft::api
