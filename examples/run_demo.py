@@ -1,99 +1,126 @@
 #!/usr/bin/env python3
-"""The whole thing in one go, for `./dev demo`: makes a small base model, serves it, runs examples/demo.py against the
-server, and keeps serving until Ctrl-C (or ends at once with --once)."""
+"""What `./dev demo` runs: makes a small base model, serves it, fine-tunes an adapter, and keeps serving until Ctrl-C."""
 import argparse
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-KEY = "tml-demo"
+API_KEY = "tml-demo"
+READY_SECONDS = 120
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="where tuft and tuft-worker are")
+    parser.add_argument("--home", type=pathlib.Path, default=ROOT / ".cache/demo", help="model, checkpoints and log go here")
+    parser.add_argument("--port", type=int, default=int(os.environ.get("TUFT_PORT", "10610")))
+    parser.add_argument("--once", action="store_true", help="end after the fine-tuning; status 1 where it did not learn")
+    return parser.parse_args()
 
 
-def write_config(home, model, otlp_endpoint):
-    config = home / "demo.yaml"
-    telemetry = f"telemetry:\n  enabled: true\n  otlp_endpoint: {otlp_endpoint}\n" if otlp_endpoint else ""
-    config.write_text(
-        f"checkpoint_dir: {home / 'checkpoints'}\n"
-        f"supported_models:\n"
-        f"  - model_name: tuft-demo\n    model_path: {model}\n    max_model_len: 512\n    max_lora_rank: 64\n"
-        f"authorized_users:\n  {KEY}: demo\n" + telemetry)
-    return config
+def make_model(tuft, directory):
+    if (directory / "config.json").exists():
+        return
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    print("Making a small randomly initialised base model")
+    subprocess.run([tuft, "init-model", directory, "--family", "qwen3", "--size", "small", "--seed", "1"], check=True)
 
 
-def wait_until_serving(url, server):
-    for _ in range(600):
-        if server.poll() is not None:
-            sys.exit(f"the server ended with code {server.returncode}; its log is above")
-        try:
-            urllib.request.urlopen(url + "/api/v1/healthz", timeout=1).close()
-            return
-        except OSError:
+def write_config(path, model):
+    # A collector is used where one is named; without one nothing is exported and nothing waits.
+    telemetry = any(os.environ.get(name) for name in ("TUFT_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "TUFT_OTEL_DEBUG"))
+    path.write_text(f"""supported_models:
+  - model_name: demo
+    model_path: {model}
+    max_model_len: 512
+    max_lora_rank: 64
+authorized_users:
+  {API_KEY}: demo
+telemetry:
+  enabled: {str(telemetry).lower()}
+  service_name: tuft-demo
+""")
+    return telemetry
+
+
+class Server:
+    def __init__(self, tuft, home, config, port):
+        self.log_path, self.address = home / "server.log", home / "tuft_current_server"
+        self.address.unlink(missing_ok=True)
+        environment = {**os.environ, "TUFT_HOME": str(home)}
+        with open(self.log_path, "w") as log:
+            self.process = subprocess.Popen([tuft, "launch", "--config", config, "--port", str(port)], env=environment,
+                                            stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def wait_ready(self):
+        end = time.monotonic() + READY_SECONDS
+        while not self.address.exists():
+            if self.process.poll() is not None:
+                sys.exit(f"The server did not start:\n{self.log_path.read_text()}")
+            if time.monotonic() > end:
+                self.stop()
+                sys.exit(f"The server was not ready within {READY_SECONDS} s; see {self.log_path}")
             time.sleep(0.05)
-    sys.exit("the server did not answer within 30 s")
+        return self.address.read_text().strip()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(timeout=10)
+
+
+def look_next(options, url, model, telemetry):
+    home = relative(options.home)
+    print(f"""
+Where to look next
+  the server        {url}  (key {API_KEY}, model demo; curl {url}/api/v1/healthz)
+  its log           {home}/server.log
+  checkpoints       {home}/checkpoints  (PEFT layout)
+  your own loop     examples/sft.py
+                    TINKER_BASE_URL={url} TINKER_API_KEY={API_KEY} .venv/bin/python examples/sft.py demo
+  real models       docs/configuration.md""")
+    if telemetry:
+        print("  traces, metrics   at the collector that the environment names, service tuft-demo")
+    else:
+        print("  traces, metrics   TUFT_OTEL_DEBUG=1 ./dev demo prints them into the log;\n"
+              "                    TUFT_OTLP_ENDPOINT=http://localhost:4317 ./dev demo sends them to a collector")
+
+
+def relative(path):
+    return os.path.relpath(path, ROOT) if path.is_relative_to(ROOT) else path
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bin", type=pathlib.Path, required=True, help="where tuft and tuft-worker are")
-    parser.add_argument("--once", action="store_true", help="end after the demo")
-    parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--home", type=pathlib.Path, default=ROOT / "build" / "demo")
-    parser.add_argument("--otlp-endpoint", default=os.environ.get("TUFT_OTLP_ENDPOINT"),
-                        help="an OpenTelemetry collector, e.g. http://localhost:4317")
-    options = parser.parse_args()
-
+    options = arguments()
+    options.home = options.home.resolve()
     options.home.mkdir(parents=True, exist_ok=True)
-    model = options.home / "model"
-    if not (model / "config.json").exists():
-        subprocess.run([options.bin / "tuft", "init-model", model, "--family", "qwen3", "--size", "small"], check=True)
-    port = options.port or free_port()
-    url = f"http://127.0.0.1:{port}"
-    log = (options.home / "server.log").open("w")
-    environment = dict(os.environ, TUFT_HOME=str(options.home), NO_PROXY="127.0.0.1,localhost")
-    server = subprocess.Popen(
-        [options.bin / "tuft", "launch", "--config", write_config(options.home, model, options.otlp_endpoint),
-         "--port", str(port)], env=environment, stderr=log, stdout=log)
+    tuft, model, config = options.bin / "tuft", options.home / "model", options.home / "tuft.yaml"
+    make_model(tuft, model)
+    telemetry = write_config(config, model)
+    # --once runs in CI, where another server may hold the usual port.
+    server = Server(tuft, options.home, config, 0 if options.once else options.port)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        try:
-            wait_until_serving(url, server)
-        except SystemExit:
-            sys.stderr.write((options.home / "server.log").read_text())
-            raise
-        environment.update(TINKER_BASE_URL=url, TINKER_API_KEY=KEY, HF_HUB_OFFLINE="1", TINKER_TELEMETRY="0")
-        result = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], env=environment).returncode
-        if result != 0:
-            return result
-        print(f"\n  server    {url}   (export TINKER_BASE_URL={url} TINKER_API_KEY={KEY})")
-        print(f"  log       {options.home / 'server.log'}")
-        print(f"  adapters  {options.home / 'checkpoints'}   (PEFT layout)")
-        if options.otlp_endpoint:
-            print(f"  traces    sent to {options.otlp_endpoint}")
-        else:
-            print("  traces    TUFT_OTLP_ENDPOINT=http://localhost:4317 ./dev demo   sends them to your collector")
-        if options.once:
-            return 0
-        print("\nserving until Ctrl-C", flush=True)
-        signal.pause()
-        return 0
+        url = server.wait_ready()
+        print(f"tuft serves the model on {url}")
+        environment = {**os.environ, "TINKER_API_KEY": API_KEY, "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1,localhost"}
+        command = [sys.executable, ROOT / "examples/demo.py", "--url", url, "--model", "demo", "--check"]
+        status = subprocess.run(command, env=environment).returncode
+        look_next(options, url, model, telemetry)
+        if not options.once and status == 0:
+            print("\nThe server keeps serving; Ctrl-C ends it.", flush=True)
+            server.process.wait()
+        return status
     except KeyboardInterrupt:
+        print("\nStopping")
         return 0
     finally:
-        server.terminate()
-        server.wait()
+        server.stop()
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

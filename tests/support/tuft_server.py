@@ -1,0 +1,155 @@
+"""The real `tuft launch` in a directory of its own, for tests and tools."""
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+
+BIN = pathlib.Path(os.environ.get("TUFT_BIN_DIR", pathlib.Path(__file__).resolve().parents[2] / "build/release/bin"))
+ALICE, BOB = "tml-alice", "tml-bob"
+USERS = {ALICE: "alice", "tml-alice-second-key": "alice", BOB: "bob"}
+MODEL = "tiny"
+START_SECONDS = 120
+
+
+def wait_until(condition, seconds, what):
+    """Polls `condition` until it is true; what it gave back is the result."""
+    end = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def tuft(*arguments, env=None, timeout=60):
+    """Runs `tuft ARGUMENTS` to its end."""
+    return subprocess.run([BIN / "tuft", *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                          env={**clean_environment(), **(env or {})})
+
+
+def clean_environment():
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("TUFT_", "OTEL_"))}
+    return {**kept, "NO_PROXY": "127.0.0.1,localhost"}
+
+
+def init_model(directory, *arguments):
+    run = tuft("init-model", directory, *arguments)
+    assert run.returncode == 0, run.stderr
+    return pathlib.Path(directory)
+
+
+def as_yaml(value):
+    return json.dumps(value)  # JSON is YAML
+
+
+def configuration(model_path, **changes):
+    """A valid configuration; a key given as None is left out."""
+    model = {"model_name": MODEL, "model_path": str(model_path), "max_model_len": 256, "max_lora_rank": 32}
+    model.update(changes.pop("model", {}))
+    config = {"supported_models": [model], "authorized_users": USERS, **changes}
+    return {key: value for key, value in config.items() if value is not None}
+
+
+class TuftServer:
+    """Started by start(), stopped by stop(); the log is read all the time so that the pipe never fills."""
+
+    def __init__(self, home, config, env=None, arguments=()):
+        self.home = pathlib.Path(home)
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.config_path = self.home / "tuft.yaml"
+        self.config_path.write_text(config if isinstance(config, str) else as_yaml(config))
+        self.env = {**clean_environment(), "TUFT_HOME": str(self.home), **(env or {})}
+        self.arguments = ["--host", "127.0.0.1", "--port", "0", *arguments]
+        self.process, self.url, self.lines = None, None, []
+
+    def spawn(self):
+        self.process = subprocess.Popen([BIN / "tuft", "launch", "-c", self.config_path, *self.arguments], env=self.env,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        errors="replace", start_new_session=True)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        return self
+
+    def start(self):
+        self.spawn()
+        address = self.home / "tuft_current_server"
+
+        def ready():
+            assert self.process.poll() is None, f"tuft ended with {self.process.returncode}:\n{self.log}"
+            return address.exists() and address.read_text().startswith("http://")
+
+        wait_until(ready, START_SECONDS, "the server is ready")
+        self.url = address.read_text().strip()
+        wait_until(self.healthy, START_SECONDS, "healthz answers")
+        return self
+
+    def healthy(self):
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(self.url + "/api/v1/healthz", timeout=5) as answer:
+                return answer.status == 200
+        return False
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def log(self):
+        return "\n".join(self.lines)
+
+    def error_lines(self):
+        return [line for line in self.lines if " error " in line.lower() or '"level":"error"' in line]
+
+    def worker_pids(self):
+        pid = self.process.pid
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+        found = set()
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found.update(int(child) for child in (task / "children").read_text().split())
+        return sorted(child for child in found if is_worker(child)) if children.exists() or found else []
+
+    def wait_exit(self, seconds=30):
+        status = self.process.wait(timeout=seconds)
+        self.reader.join(timeout=5)
+        return status
+
+    def stop(self, seconds=10):
+        """SIGTERM; the exit status and how long it took."""
+        if self.process is None or self.process.poll() is not None:
+            return (self.process.returncode if self.process else None), 0.0
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.wait_exit(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise AssertionError(f"tuft did not end within {seconds} s of SIGTERM:\n{self.log}") from None
+        return status, time.monotonic() - began
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def is_worker(pid):
+    with contextlib.suppress(OSError):
+        return b"tuft-worker" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+    return False
+
+
+def alive(pid):
+    """Running, not a zombie."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
