@@ -75,20 +75,23 @@ class Tokens {
   uint64_t state_ = 1;
 };
 
-const engine::AdapterId kAdapter("bench");
+const engine::AdapterId& bench_adapter() {
+  static const engine::AdapterId adapter("bench");
+  return adapter;
+}
 
 void fresh_adapter(engine::Engine& engine, int rank) {
-  if (engine.has_adapter(kAdapter)) check(engine.remove_adapter(kAdapter));
+  if (engine.has_adapter(bench_adapter())) check(engine.remove_adapter(bench_adapter()));
   engine::LoraSpec spec;
   spec.rank = rank;
   spec.alpha = 2.0F * static_cast<float>(rank);
-  check(engine.create_adapter(kAdapter, engine::make_adapter(engine.model(), spec)));
+  check(engine.create_adapter(bench_adapter(), engine::make_adapter(engine.model(), spec)));
 }
 
 engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths) {
   Tokens stream(vocab);
   engine::TrainRequest request;
-  request.adapter = kAdapter;
+  request.adapter = bench_adapter();
   request.loss_fn = "cross_entropy";
   for (const size_t length : lengths) {
     const std::vector<int32_t> tokens = stream.take(length + 1);
@@ -115,7 +118,7 @@ json train(engine::Engine& engine, const json& asked) {
     const auto job = value_or_throw(engine::make_train_job(engine, request, options));
     while (!job->done()) check(job->advance());
     const engine::TrainOutput output = job->take_output();
-    value_or_throw(engine.optim_step(kAdapter, {}));
+    value_or_throw(engine.optim_step(bench_adapter(), {}));
     if (!first_loss) first_loss = output.metrics.at("loss:sum");
     tokens += output.tokens;
   }
@@ -139,7 +142,7 @@ json decode(engine::Engine& engine, const json& asked) {
   int64_t tokens = 0;
   for (int i = 0; i < batch; ++i) {
     engine::SampleRequest request;
-    if (rank > 0) request.adapter = kAdapter;
+    if (rank > 0) request.adapter = bench_adapter();
     request.prompt = stream.take(static_cast<size_t>(prompt));
     request.params.temperature = 0.0F;
     request.params.max_tokens = asked.at("new_tokens").get<int>();

@@ -17,7 +17,7 @@ T value_or_throw(Result<T> result) {
 }
 
 std::string module_name(engine::Site site, int layer) {
-  const std::string name(engine::site_name(site));
+  std::string name(engine::site_name(site));
   if (site == engine::Site::kLmHead) return name;
   const bool mlp = site == engine::Site::kGate || site == engine::Site::kUp || site == engine::Site::kDown;
   return "model.layers." + std::to_string(layer) + (mlp ? ".mlp." : ".self_attn.") + name;

@@ -1,8 +1,8 @@
 #include "support.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "base/clock.h"
 
@@ -32,7 +32,7 @@ testing::AssertionResult near_all(std::span<const float> got, std::span<const fl
 testing::AssertionResult same_all(std::span<const float> got, std::span<const float> want) {
   if (got.size() != want.size()) return testing::AssertionFailure() << got.size() << " values, not " << want.size();
   for (size_t i = 0; i < got.size(); ++i) {
-    if (std::memcmp(&got[i], &want[i], sizeof(float)) != 0) {
+    if (std::bit_cast<uint32_t>(got[i]) != std::bit_cast<uint32_t>(want[i])) {
       return testing::AssertionFailure() << "other bits at " << i << ": " << got[i] << ", not " << want[i]
                                          << " (difference " << got[i] - want[i] << ")";
     }
