@@ -1,0 +1,192 @@
+// SupervisedActorImpl's calls: one gRPC call each, answered on gRPC's threads.
+#include <chrono>
+
+#include "actor/status.h"
+#include "actor/supervised_actor.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::actor {
+namespace {
+
+namespace v1 = worker::v1;
+
+// A broken connection and a dead process are seen by different threads. This is how long the news of the one waits for
+// the other.
+constexpr Nanos kDeathNewsWait = 2 * kSecond;
+
+template <typename Request, typename Response, typename Method>
+struct PendingCall {
+  std::string_view name;
+  Method method;
+  Request request;
+  Response response;
+  Callback<Response> callback;
+  grpc::ClientContext context;
+  std::shared_ptr<Connection> connection;
+  Nanos begin = 0;
+
+  void answer(Result<Response> result) {
+    const double seconds = to_seconds(system_clock().monotonic() - begin);
+    const std::string_view status = result.ok() ? "ok" : error_code_name(result.error().code);
+    telemetry::get_metrics().worker_rpc_duration.record(seconds, {{"method", name}, {"status", status}});
+    callback(std::move(result));
+  }
+};
+
+}  // namespace
+
+template <typename Request, typename Response, typename Method>
+void SupervisedActorImpl::invoke(std::string_view name, Method method, Request request, const CallOptions& options,
+                                 Callback<Response> callback) {
+  auto call = std::make_unique<PendingCall<Request, Response, Method>>();
+  call->name = name;
+  call->method = method;
+  call->request = std::move(request);
+  call->callback = std::move(callback);
+  call->begin = system_clock().monotonic();
+  run_call(std::move(call), options);
+}
+
+template <typename Call>
+void SupervisedActorImpl::run_call(std::unique_ptr<Call> call, const CallOptions& options) {
+  std::optional<Error> refusal;
+  bool watched = false;
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kReady) {
+      ++in_flight_;
+      call->connection = connection_;
+    } else {
+      refusal = not_ready_locked();
+      watched = state_ != State::kIdle && state_ != State::kStopped && !stopping_;
+      if (watched) {
+        ++in_flight_;
+        auto settle = [this, shared = std::shared_ptr<Call>(std::move(call))](Error error) {
+          shared->answer(std::move(error));
+          call_done();
+        };
+        unsettled_.push_back({nullptr, *refusal, 0, std::move(settle)});
+        wake();
+      }
+    }
+  }
+  if (refusal) {
+    if (!watched) call->answer(*refusal);  // nobody else is there to tell it
+    return;
+  }
+  call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(options.timeout));
+  telemetry::inject(options.trace, [&](std::string_view key, std::string value) {
+    call->context.AddMetadata(std::string(key), std::move(value));
+  });
+  Call* raw = call.release();
+  (raw->connection->stub->async()->*(raw->method))(
+      &raw->context, &raw->request, &raw->response,
+      [this, raw](grpc::Status status) { finish_call(std::unique_ptr<Call>(raw), status); });
+}
+
+template <typename Call>
+void SupervisedActorImpl::finish_call(std::unique_ptr<Call> call, const grpc::Status& status) {
+  std::optional<Error> error;
+  if (!status.ok()) {
+    error = from_grpc(status, call->context);
+    if (!error) {
+      MutexLock lock(mutex_);
+      if (call->connection->death) {
+        error = call->connection->death;
+      } else {
+        const std::shared_ptr<Connection> connection = call->connection;
+        auto settle = [this, shared = std::shared_ptr<Call>(std::move(call))](Error why) {
+          shared->answer(std::move(why));
+          call_done();
+        };
+        unsettled_.push_back({connection, unavailable("the connection to the worker of base model " + spec_.base_model +
+                                                          " broke; try again",
+                                                      "worker_connection_lost"),
+                              system_clock().monotonic() + kDeathNewsWait, std::move(settle)});
+        wake();  // under the lock: once this call is settled, stop() may take the rest away
+      }
+    }
+  }
+  if (call == nullptr) return;
+  if (error) {
+    call->answer(std::move(*error));
+  } else {
+    call->answer(std::move(call->response));
+  }
+  call_done();
+}
+
+// The last that a call does with this object, which stop() waits for.
+void SupervisedActorImpl::call_done() {
+  MutexLock lock(mutex_);
+  --in_flight_;
+  changed_.notify_all();
+}
+
+using Async = v1::ModelActor::StubInterface::async_interface;
+
+// The overload of a generated method that takes a callback.
+template <typename Request, typename Response>
+using AsyncMethod = void (Async::*)(grpc::ClientContext*, const Request*, Response*,
+                                    std::function<void(grpc::Status)>);
+
+void SupervisedActorImpl::describe(const CallOptions& options, Callback<v1::DescribeResponse> callback) {
+  const AsyncMethod<v1::DescribeRequest, v1::DescribeResponse> method = &Async::Describe;
+  invoke("Describe", method, v1::DescribeRequest(), options, std::move(callback));
+}
+
+void SupervisedActorImpl::create_adapter(v1::CreateAdapterRequest request, const CallOptions& options,
+                                         Callback<v1::CreateAdapterResponse> callback) {
+  const AsyncMethod<v1::CreateAdapterRequest, v1::CreateAdapterResponse> method = &Async::CreateAdapter;
+  invoke("CreateAdapter", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::remove_adapter(v1::RemoveAdapterRequest request, const CallOptions& options,
+                                         Callback<v1::RemoveAdapterResponse> callback) {
+  const AsyncMethod<v1::RemoveAdapterRequest, v1::RemoveAdapterResponse> method = &Async::RemoveAdapter;
+  invoke("RemoveAdapter", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::forward_backward(v1::ForwardBackwardRequest request, const CallOptions& options,
+                                           Callback<v1::ForwardBackwardResponse> callback) {
+  const AsyncMethod<v1::ForwardBackwardRequest, v1::ForwardBackwardResponse> method = &Async::ForwardBackward;
+  invoke("ForwardBackward", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::optim_step(v1::OptimStepRequest request, const CallOptions& options,
+                                     Callback<v1::OptimStepResponse> callback) {
+  const AsyncMethod<v1::OptimStepRequest, v1::OptimStepResponse> method = &Async::OptimStep;
+  invoke("OptimStep", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::save_state(v1::SaveStateRequest request, const CallOptions& options,
+                                     Callback<v1::SaveStateResponse> callback) {
+  const AsyncMethod<v1::SaveStateRequest, v1::SaveStateResponse> method = &Async::SaveState;
+  invoke("SaveState", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::load_state(v1::LoadStateRequest request, const CallOptions& options,
+                                     Callback<v1::LoadStateResponse> callback) {
+  const AsyncMethod<v1::LoadStateRequest, v1::LoadStateResponse> method = &Async::LoadState;
+  invoke("LoadState", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::add_sampler(v1::AddSamplerRequest request, const CallOptions& options,
+                                      Callback<v1::AddSamplerResponse> callback) {
+  const AsyncMethod<v1::AddSamplerRequest, v1::AddSamplerResponse> method = &Async::AddSampler;
+  invoke("AddSampler", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::remove_sampler(v1::RemoveSamplerRequest request, const CallOptions& options,
+                                         Callback<v1::RemoveSamplerResponse> callback) {
+  const AsyncMethod<v1::RemoveSamplerRequest, v1::RemoveSamplerResponse> method = &Async::RemoveSampler;
+  invoke("RemoveSampler", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::sample(v1::SampleRequest request, const CallOptions& options,
+                                 Callback<v1::SampleResponse> callback) {
+  const AsyncMethod<v1::SampleRequest, v1::SampleResponse> method = &Async::Sample;
+  invoke("Sample", method, std::move(request), options, std::move(callback));
+}
+
+}  // namespace tuft::actor

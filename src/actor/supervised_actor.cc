@@ -1,0 +1,339 @@
+#include "actor/supervised_actor.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <limits>
+
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::actor {
+namespace {
+
+constexpr int kMessageBytesMax = 256 << 20;
+constexpr size_t kUnixPathMax = 107;  // sockaddr_un
+constexpr Nanos kSocketPoll = 10 * kMillisecond;
+// A life this long was no early death: the next start is not held back.
+constexpr Nanos kHealthyLife = 30 * kSecond;
+
+Nanos now() { return system_clock().monotonic(); }
+
+// Whether a worker that listens also answers. Shared with the gRPC thread that hears it.
+struct Question {
+  enum class Outcome : uint8_t { kOpen, kAnswered, kFailed };
+  grpc::ClientContext context;
+  worker::v1::DescribeRequest request;
+  worker::v1::DescribeResponse response;
+  std::string failure;  // written before outcome
+  std::atomic<Outcome> outcome{Outcome::kOpen};
+};
+
+}  // namespace
+
+Connection::Connection(const std::string& socket) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(kMessageBytesMax);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // an operation that may have run must not run again by itself
+  stub = worker::v1::ModelActor::NewStub(
+      grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments));
+}
+
+struct SupervisedActorImpl::Life {
+  ChildProcess process;
+  uint64_t generation;
+  std::string socket;
+  Nanos started;
+  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Question> question;
+  bool ready = false;
+};
+
+SupervisedActorImpl::SupervisedActorImpl(WorkerSpec spec) : spec_(std::move(spec)) {}
+
+std::filesystem::path SupervisedActorImpl::socket_path(uint64_t generation) const {
+  return spec_.socket_directory / ("worker-" + std::to_string(generation) + ".sock");
+}
+
+Status SupervisedActorImpl::start() {
+  if (access(spec_.executable.c_str(), X_OK) != 0) {
+    return not_found("there is no program " + spec_.executable.string() + " to start workers with", "no_worker");
+  }
+  const size_t length = socket_path(std::numeric_limits<uint32_t>::max()).native().size();
+  if (length > kUnixPathMax) {
+    return invalid_argument("the socket directory " + spec_.socket_directory.string() +
+                            " is too long for a unix socket; choose one of at most " +
+                            std::to_string(spec_.socket_directory.native().size() - (length - kUnixPathMax)) + " bytes");
+  }
+  MutexLock lock(mutex_);
+  if (state_ != State::kIdle) return failed_precondition("the worker was started before");
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_fd_ < 0) return internal_error("cannot make an eventfd");
+  state_ = State::kStarting;
+  watcher_ = std::thread([this] { watch(); });
+  return {};
+}
+
+void SupervisedActorImpl::stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  if (watcher_.joinable()) {
+    wake();
+    watcher_.join();
+  }
+  MutexLock lock(mutex_);
+  while (in_flight_ > 0) changed_.wait(mutex_);
+  state_ = State::kStopped;
+  changed_.notify_all();
+  if (wake_fd_ >= 0) close(wake_fd_);
+  wake_fd_ = -1;
+}
+
+Status SupervisedActorImpl::wait_ready(Nanos timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout);
+  MutexLock lock(mutex_);
+  while (state_ == State::kStarting && !last_death_) {
+    if (changed_.wait_until(mutex_, deadline) == std::cv_status::timeout && state_ == State::kStarting) {
+      return Error{ErrorCode::kDeadlineExceeded,
+                   "the worker of base model " + spec_.base_model + " was not ready in time", "worker_starting"};
+    }
+  }
+  if (state_ == State::kReady) return {};
+  if (last_death_) return *last_death_;
+  return not_ready_locked();
+}
+
+bool SupervisedActorImpl::ready() const {
+  MutexLock lock(mutex_);
+  return state_ == State::kReady;
+}
+
+uint64_t SupervisedActorImpl::generation() const {
+  MutexLock lock(mutex_);
+  return generation_;
+}
+
+bool SupervisedActorImpl::stopping() const {
+  MutexLock lock(mutex_);
+  return stopping_;
+}
+
+Error SupervisedActorImpl::died(const std::string& how) const {
+  return unavailable("the worker of base model " + spec_.base_model + " " + how + "; it is being started again",
+                     "worker_died");
+}
+
+Error SupervisedActorImpl::not_ready_locked() const {
+  if (stopping_ || state_ == State::kIdle || state_ == State::kStopped) {
+    return unavailable("the worker of base model " + spec_.base_model + " is stopped", "worker_stopped");
+  }
+  if (last_death_) return *last_death_;
+  return unavailable("the worker of base model " + spec_.base_model + " is starting; try again later",
+                     "worker_starting");
+}
+
+void SupervisedActorImpl::wake() const {
+  const uint64_t one = 1;
+  (void)!write(wake_fd_, &one, sizeof(one));
+}
+
+// Waits for a wake, the end of the process or the time; true where the process has ended.
+bool SupervisedActorImpl::wait_for_wake(int ended_fd, Nanos timeout) {
+  pollfd fds[2] = {{wake_fd_, POLLIN, 0}, {ended_fd, POLLIN, 0}};
+  const Nanos milliseconds = std::clamp<Nanos>((timeout + kMillisecond - 1) / kMillisecond, 0, 1000);
+  (void)poll(fds, ended_fd < 0 ? 1 : 2, static_cast<int>(milliseconds));
+  if ((fds[0].revents & POLLIN) != 0) {
+    uint64_t count = 0;
+    (void)!read(wake_fd_, &count, sizeof(count));
+  }
+  return fds[1].revents != 0;
+}
+
+void SupervisedActorImpl::watch() {
+  Nanos delay = spec_.restart_delay;
+  for (uint64_t generation = 1; !stopping(); ++generation) {
+    const Nanos begin = now();
+    {
+      MutexLock lock(mutex_);
+      generation_ = generation;
+      state_ = State::kStarting;
+    }
+    if (generation > 1) {
+      telemetry::get_metrics().worker_restarts.add(1);
+      telemetry::log_info("worker.restarted", "starting the worker again",
+                          {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", generation}});
+    }
+    if (!live(generation)) break;
+    if (now() - begin >= kHealthyLife) delay = spec_.restart_delay;
+    pause(delay);
+    delay = std::min(delay * 2, spec_.restart_delay_max);
+  }
+  settle_calls();
+}
+
+// One life from start to end. False where it ended because stop() was called.
+bool SupervisedActorImpl::live(uint64_t generation) {
+  const std::string socket = socket_path(generation).string();
+  std::vector<std::string> arguments = spec_.arguments;
+  arguments.insert(arguments.end(), {"--socket", socket, "--parent-pid", std::to_string(getpid())});
+  auto process = ChildProcess::start(spec_.executable, arguments);
+  if (!process.ok()) {
+    declare_dead(nullptr, "could not be started (" + process.error().message + ")");
+    return !stopping();
+  }
+  Life life{std::move(process).value(), generation, socket, now(), nullptr, nullptr};
+  telemetry::log_info("worker.started", "worker started",
+                      {{"tuft.base_model", spec_.base_model},
+                       {"tuft.worker.pid", life.process.pid()},
+                       {"tuft.worker.generation", generation}});
+  std::string how = watch_life(life);
+  if (life.question) life.question->context.TryCancel();
+  std::error_code ignored;
+  std::filesystem::remove(socket, ignored);
+  const bool wanted = stopping();
+  declare_dead(life.connection, wanted ? "is stopped" : how);
+  return !wanted;
+}
+
+// Until the process has ended; says how.
+std::string SupervisedActorImpl::watch_life(Life& life) {
+  for (;;) {
+    settle_calls();
+    const bool starting = !life.ready;
+    if (wait_for_wake(life.process.ended_fd(), starting ? kSocketPoll : kSecond)) return life.process.reap();
+    if (stopping()) return end_process(life);
+    std::string failure;
+    if (starting && !start_up(life, failure)) {
+      life.process.signal(SIGKILL);
+      (void)life.process.reap();
+      return failure;
+    }
+  }
+}
+
+// A look at a worker that is starting; false where it will not become ready.
+bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
+  if (now() - life.started > spec_.start_timeout) {
+    failure = "was not ready within " + std::to_string(spec_.start_timeout / kSecond) + " s and was ended";
+    return false;
+  }
+  if (!life.question) {
+    // gRPC would try again only after 100 ms and more: better to knock when there is a door.
+    if (access(life.socket.c_str(), F_OK) == 0) ask_whether_ready(life);
+    return true;
+  }
+  switch (life.question->outcome) {
+    case Question::Outcome::kOpen: return true;
+    case Question::Outcome::kAnswered: become_ready(life); return true;
+    case Question::Outcome::kFailed: break;
+  }
+  failure = "did not answer when it was asked whether it is ready (" + life.question->failure + ")";
+  return false;
+}
+
+void SupervisedActorImpl::ask_whether_ready(Life& life) {
+  life.connection = std::make_shared<Connection>(life.socket);
+  life.question = std::make_shared<Question>();
+  life.question->context.set_wait_for_ready(true);
+  life.question->context.set_deadline(
+      std::chrono::system_clock::now() +
+      std::chrono::nanoseconds(std::max(kSecond, life.started + spec_.start_timeout - now())));
+  {
+    MutexLock lock(mutex_);
+    ++in_flight_;
+  }
+  life.connection->stub->async()->Describe(
+      &life.question->context, &life.question->request, &life.question->response,
+      [this, question = life.question, connection = life.connection](const grpc::Status& status) {
+        question->failure = status.error_message();
+        question->outcome = status.ok() ? Question::Outcome::kAnswered : Question::Outcome::kFailed;
+        wake();
+        call_done();
+      });
+}
+
+void SupervisedActorImpl::become_ready(Life& life) {
+  life.ready = true;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    state_ = State::kReady;
+    connection_ = life.connection;
+    changed_.notify_all();
+  }
+  telemetry::log_info("worker.ready", "worker ready",
+                      {{"tuft.base_model", spec_.base_model},
+                       {"tuft.worker.generation", life.generation},
+                       {"tuft.worker.startup_seconds", to_seconds(now() - life.started)}});
+  if (on_ready_) on_ready_(life.generation);
+}
+
+std::string SupervisedActorImpl::end_process(Life& life) {
+  life.process.signal(SIGTERM);
+  const Nanos deadline = now() + spec_.stop_timeout;
+  bool ended = false;
+  while (!ended && now() < deadline) ended = wait_for_wake(life.process.ended_fd(), deadline - now());
+  if (!ended) life.process.signal(SIGKILL);
+  return life.process.reap();
+}
+
+void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how) {
+  bool wanted = false;
+  {
+    MutexLock lock(mutex_);
+    wanted = stopping_;
+    const Error error = wanted ? not_ready_locked() : died(how);
+    state_ = State::kDead;
+    connection_.reset();
+    last_death_ = error;
+    if (connection) connection->death = error;
+    changed_.notify_all();
+  }
+  if (!wanted) {
+    telemetry::log_error("worker.died", "the worker of base model " + spec_.base_model + " " + how,
+                         {{"tuft.base_model", spec_.base_model}, {"tuft.reason", how}});
+  }
+  settle_calls();
+}
+
+// Between two lives, still telling callers.
+void SupervisedActorImpl::pause(Nanos delay) {
+  const Nanos deadline = now() + delay;
+  while (!stopping() && now() < deadline) {
+    settle_calls();
+    (void)wait_for_wake(-1, deadline - now());
+  }
+}
+
+// Tells the calls whose error is known by now, or will not become known.
+void SupervisedActorImpl::settle_calls() {
+  std::vector<std::pair<std::function<void(Error)>, Error>> settled;
+  {
+    MutexLock lock(mutex_);
+    const Nanos time = now();
+    std::erase_if(unsettled_, [&](Unsettled& call) {
+      const bool known = call.connection != nullptr && call.connection->death.has_value();
+      if (call.connection != nullptr && !known && time < call.give_up) return false;
+      settled.emplace_back(std::move(call.settle), known ? *call.connection->death : call.error);
+      return true;
+    });
+  }
+  for (auto& [settle, error] : settled) settle(std::move(error));
+}
+
+std::unique_ptr<SupervisedActor> make_supervised_actor(WorkerSpec spec) {
+  return std::make_unique<SupervisedActorImpl>(std::move(spec));
+}
+
+}  // namespace tuft::actor

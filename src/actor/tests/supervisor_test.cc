@@ -1,0 +1,225 @@
+#include "actor/supervisor.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+
+#include "base/bounded_queue.h"
+
+namespace tuft::actor {
+namespace {
+
+namespace v1 = worker::v1;
+using SampleResult = Result<v1::SampleResponse>;
+
+constexpr auto kPatience = std::chrono::seconds(20);
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tuft-actor-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override {
+    actor_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  WorkerSpec spec(std::vector<std::string> arguments = {}) {
+    WorkerSpec result;
+    result.base_model = "tiny";
+    result.executable = TUFT_TEST_WORKER;
+    result.arguments = std::move(arguments);
+    result.socket_directory = directory_;
+    result.restart_delay = kMillisecond;
+    result.start_timeout = 20 * kSecond;
+    return result;
+  }
+  void start(WorkerSpec what) {
+    actor_ = make_supervised_actor(std::move(what));
+    actor_->on_ready([this](uint64_t generation) { EXPECT_TRUE(ready_.try_push(std::move(generation))); });
+    const Status started = actor_->start();
+    ASSERT_TRUE(started.ok()) << started.error().message;
+  }
+  void start_ready() {
+    start(spec());
+    const Status ready = actor_->wait_ready(20 * kSecond);
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    EXPECT_EQ(ready_.pop(), 1U);
+  }
+  std::future<SampleResult> sample(const std::string& what, CallOptions options = {}) {
+    auto promise = std::make_shared<std::promise<SampleResult>>();
+    v1::SampleRequest request;
+    request.set_sampler_id(what);
+    actor_->sample(request, options, [promise](SampleResult result) { promise->set_value(std::move(result)); });
+    return promise->get_future();
+  }
+  static SampleResult get(std::future<SampleResult> future) {
+    if (future.wait_for(kPatience) != std::future_status::ready) return internal_error("no answer in time");
+    return future.get();
+  }
+  pid_t pid() {
+    std::promise<int64_t> promise;
+    actor_->describe({}, [&](Result<v1::DescribeResponse> result) { promise.set_value(result.ok() ? result->pid() : 0); });
+    return static_cast<pid_t>(promise.get_future().get());
+  }
+
+  std::filesystem::path directory_;
+  BoundedQueue<uint64_t> ready_{16};
+  std::unique_ptr<SupervisedActor> actor_;
+};
+
+TEST_F(SupervisorTest, AWorkerThatAnswersIsReady) {
+  start_ready();
+  EXPECT_TRUE(actor_->ready());
+  EXPECT_EQ(actor_->generation(), 1U);
+  EXPECT_EQ(actor_->base_model(), "tiny");
+  EXPECT_NE(pid(), 0);
+  EXPECT_NE(pid(), getpid());
+}
+
+TEST_F(SupervisorTest, AKilledWorkerFailsItsCallsAndIsStartedAgain) {
+  start_ready();
+  auto hanging = sample("hang");
+  const pid_t first = pid();
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  const SampleResult result = get(std::move(hanging));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(result.error().reason, "worker_died");
+  EXPECT_NE(result.error().message.find("signal 9"), std::string::npos) << result.error().message;
+  EXPECT_NE(result.error().message.find("tiny"), std::string::npos);
+  EXPECT_EQ(ready_.pop(), 2U);
+  EXPECT_EQ(actor_->generation(), 2U);
+  EXPECT_NE(pid(), first);
+  EXPECT_TRUE(get(sample("")).ok());
+}
+
+TEST_F(SupervisorTest, EachLifeHasItsSocketAndTheOldOneIsTakenAway) {
+  start_ready();
+  EXPECT_FALSE(get(sample("exit")).ok());
+  EXPECT_EQ(ready_.pop(), 2U);
+  size_t sockets = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory_)) ++sockets;
+  EXPECT_EQ(sockets, 1U);
+}
+
+TEST_F(SupervisorTest, TheMessageNamesTheExitCode) {
+  start_ready();
+  const SampleResult result = get(sample("exit"));
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().message.find("code 7"), std::string::npos) << result.error().message;
+}
+
+TEST_F(SupervisorTest, TheWorkersErrorsKeepCodeAndReason) {
+  start_ready();
+  const SampleResult result = get(sample("gone"));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kGone);
+  EXPECT_EQ(result.error().reason, "sampler_removed");
+  EXPECT_EQ(result.error().message, "it was there");
+}
+
+TEST_F(SupervisorTest, ACallEndsAtItsTimeLimit) {
+  start_ready();
+  const SampleResult result = get(sample("hang", {.trace = {}, .timeout = 50 * kMillisecond}));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(SupervisorTest, TheTraceContextTravelsWithTheCall) {
+  start_ready();
+  const telemetry::SpanContext trace{.trace_id_high = 1, .trace_id_low = 2, .span_id = 3, .flags = 1};
+  const SampleResult result = get(sample("trace", {.trace = trace, .timeout = 20 * kSecond}));
+  ASSERT_TRUE(result.ok());
+  ASSERT_EQ(result->response().sequences_size(), 1);
+  EXPECT_EQ(result->response().sequences(0).tokens(), telemetry::to_traceparent(trace));
+  EXPECT_EQ(get(sample("trace"))->response().sequences_size(), 0);
+}
+
+TEST_F(SupervisorTest, MessagesMayBeLarge) {
+  start_ready();
+  const SampleResult result = get(sample("large"));
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result->response().sequences(0).tokens().size(), size_t{16} << 20);
+}
+
+TEST_F(SupervisorTest, TheWorkerInheritsNoDescriptors) {
+  const int leaked = open("/dev/null", O_RDONLY);  // not close-on-exec
+  ASSERT_GE(leaked, 3);
+  start_ready();
+  const SampleResult result = get(sample("descriptors"));
+  close(leaked);
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->output_tokens(), 0);
+}
+
+TEST_F(SupervisorTest, CallsToAWorkerThatIsStartingAreRefused) {
+  start(spec({"--never-ready"}));
+  EXPECT_FALSE(actor_->ready());
+  const SampleResult result = get(sample(""));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(result.error().reason, "worker_starting");
+  const Status ready = actor_->wait_ready(20 * kMillisecond);
+  ASSERT_FALSE(ready.ok());
+  EXPECT_EQ(ready.error().code, ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(SupervisorTest, AWorkerThatEndsAtOnceIsToldWithItsCode) {
+  start(spec({"--exit-at-once"}));
+  const Status ready = actor_->wait_ready(20 * kSecond);
+  ASSERT_FALSE(ready.ok());
+  EXPECT_EQ(ready.error().reason, "worker_died");
+  EXPECT_NE(ready.error().message.find("code 3"), std::string::npos) << ready.error().message;
+}
+
+TEST_F(SupervisorTest, AWorkerThatIsNeverReadyIsEndedAtTheLimit) {
+  WorkerSpec what = spec({"--never-ready"});
+  what.start_timeout = 100 * kMillisecond;
+  start(std::move(what));
+  const Status ready = actor_->wait_ready(20 * kSecond);
+  ASSERT_FALSE(ready.ok());
+  EXPECT_NE(ready.error().message.find("not ready"), std::string::npos) << ready.error().message;
+}
+
+TEST_F(SupervisorTest, StopEndsTheProcessAndFailsWhatRuns) {
+  start_ready();
+  const pid_t process = pid();
+  auto hanging = sample("hang");
+  actor_->stop();
+  EXPECT_EQ(kill(process, 0), -1);
+  const SampleResult result = get(std::move(hanging));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(get(sample("")).error().reason, "worker_stopped");
+  EXPECT_FALSE(actor_->ready());
+}
+
+TEST_F(SupervisorTest, StopKillsAWorkerThatDoesNotListen) {
+  WorkerSpec what = spec({"--ignore-sigterm"});
+  what.stop_timeout = 50 * kMillisecond;
+  start(std::move(what));
+  ASSERT_TRUE(actor_->wait_ready(20 * kSecond).ok());
+  const pid_t process = pid();
+  actor_->stop();
+  EXPECT_EQ(kill(process, 0), -1);
+}
+
+TEST_F(SupervisorTest, AMissingProgramAndALongPathAreRefusedAtStart) {
+  WorkerSpec missing = spec();
+  missing.executable = directory_ / "no-such-program";
+  EXPECT_EQ(make_supervised_actor(missing)->start().error().code, ErrorCode::kNotFound);
+  WorkerSpec deep = spec();
+  deep.socket_directory = directory_ / std::string(120, 'd');
+  EXPECT_EQ(make_supervised_actor(deep)->start().error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tuft::actor

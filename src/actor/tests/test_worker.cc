@@ -1,0 +1,85 @@
+// A worker for the supervisor's tests: a real process that speaks the protocol and misbehaves on request.
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "tuft/worker/v1/model_actor.grpc.pb.h"
+
+namespace {
+
+namespace v1 = tuft::worker::v1;
+
+class Service final : public v1::ModelActor::CallbackService {
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest*,
+                                     v1::DescribeResponse* response) override {
+    response->set_pid(getpid());
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  // sampler_id says what to do.
+  grpc::ServerUnaryReactor* Sample(grpc::CallbackServerContext* context, const v1::SampleRequest* request,
+                                   v1::SampleResponse* response) override {
+    auto* reactor = context->DefaultReactor();
+    const std::string& what = request->sampler_id();
+    if (what == "hang") return reactor;
+    if (what == "kill") raise(SIGKILL);
+    if (what == "exit") _exit(7);
+    if (what == "gone") {
+      context->AddTrailingMetadata("tuft-code", "gone");
+      context->AddTrailingMetadata("tuft-reason", "sampler_removed");
+      reactor->Finish({grpc::StatusCode::NOT_FOUND, "it was there"});
+      return reactor;
+    }
+    if (what == "trace") {
+      const auto found = context->client_metadata().find("traceparent");
+      if (found != context->client_metadata().end()) {
+        response->mutable_response()->add_sequences()->set_tokens(std::string(found->second.data(), found->second.size()));
+      }
+    }
+    if (what == "large") response->mutable_response()->add_sequences()->set_tokens(std::string(16 << 20, 'x'));
+    if (what == "descriptors") {
+      int open = 0;
+      for (int fd = 3; fd < 1024; ++fd) open += fcntl_is_inherited(fd) ? 1 : 0;
+      response->set_output_tokens(open);
+    }
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  // Bit per descriptor that was open before main() opened anything.
+  static bool fcntl_is_inherited(int fd) { return inherited[static_cast<size_t>(fd)]; }
+
+ public:
+  static inline bool inherited[1024] = {};
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (int fd = 3; fd < 1024; ++fd) Service::inherited[fd] = lseek(fd, 0, SEEK_CUR) != -1 || errno == ESPIPE;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  std::string socket;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--exit-at-once") return 3;
+    if (argument == "--ignore-sigterm") signal(SIGTERM, SIG_IGN);
+    if (argument == "--never-ready") {
+      for (;;) pause();
+    }
+    if (argument == "--socket" && i + 1 < argc) socket = argv[i + 1];
+  }
+  Service service;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix:" + socket, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  if (server == nullptr) return 4;
+  for (;;) pause();
+}
