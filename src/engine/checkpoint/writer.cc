@@ -1,15 +1,10 @@
-#include <fcntl.h>
-#include <stdio.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 
 #include "base/file.h"
-#include "base/id.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/layout.h"
 #include "engine/json_fields.h"
+#include "engine/new_directory.h"
 #include "engine/weights/safetensors.h"
 
 namespace tuft::engine {
@@ -83,25 +78,6 @@ int64_t bytes_in(const fs::path& directory) {
   return sum;
 }
 
-Error taken() {
-  return {ErrorCode::kAlreadyExists, "a checkpoint of that name exists already; choose another name",
-          "checkpoint_exists"};
-}
-
-// rename() alone would replace an empty directory of that name.
-Status rename_to_new(const fs::path& from, const fs::path& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return {};
-  int code = errno;
-  if (code == EINVAL || code == ENOSYS) {  // a file system without it
-    std::error_code ignored;
-    if (fs::exists(to, ignored)) return taken();
-    if (::rename(from.c_str(), to.c_str()) == 0) return {};
-    code = errno;
-  }
-  if (code == EEXIST || code == ENOTEMPTY) return taken();
-  return internal_error("cannot rename the finished checkpoint into place: " + std::string(std::strerror(code)), "io");
-}
-
 }  // namespace
 
 Result<int64_t> write_checkpoint(const fs::path& directory, const ModelSpec& model, const AdapterState& state,
@@ -111,22 +87,18 @@ Result<int64_t> write_checkpoint(const fs::path& directory, const ModelSpec& mod
     TUFT_TRY(check_tensors(model, state.spec, state.adam.first, "optimizer (first moment)"));
     TUFT_TRY(check_tensors(model, state.spec, state.adam.second, "optimizer (second moment)"));
   }
-  std::error_code code;
-  if (fs::exists(directory, code)) return taken();
-  const fs::path parent = directory.parent_path();
-  const fs::path temporary = parent / ("." + directory.filename().string() + ".tmp-" + random_uuid());
-  fs::create_directories(temporary, code);
-  if (code) return internal_error("cannot make a directory for the checkpoint: " + code.message(), "io");
-
-  Status written = write_files(temporary, model, state, base_model_name);
-  if (written.ok()) written = sync_directory(temporary);
-  const int64_t bytes = bytes_in(temporary);
-  if (written.ok()) written = rename_to_new(temporary, directory);
-  if (!written.ok()) {
-    fs::remove_all(temporary, code);
-    return without_path(std::move(written).error(), temporary);
-  }
-  if (Status synced = sync_directory(parent); !synced.ok()) return without_path(std::move(synced).error(), parent);
+  const auto fail = [&](Error error) {
+    if (error.code == ErrorCode::kAlreadyExists) {
+      return Error{error.code, "a checkpoint of that name exists already; choose another name", "checkpoint_exists"};
+    }
+    return without_path(std::move(error), directory.parent_path());
+  };
+  auto target = NewDirectory::create(directory);
+  if (!target.ok()) return fail(std::move(target).error());
+  Status written = write_files(target->path(), model, state, base_model_name);
+  const int64_t bytes = bytes_in(target->path());
+  if (written.ok()) written = target->publish();
+  if (!written.ok()) return fail(std::move(written).error());
   return bytes;
 }
 

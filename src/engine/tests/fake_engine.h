@@ -1,84 +1,200 @@
-// An Engine whose log-probabilities are a formula, so that a test knows them, and that records what it was asked.
+// An Engine without a model: logits are a function of an adapter's tensors and the tokens so far. It keeps the rules of the
+// port - who may call what when - and breaks loudly where they are broken.
 #pragma once
 
+#include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/tests/tiny_model.h"
 
-namespace tuft::engine {
+namespace tuft::engine::testing {
 
 class FakeEngine final : public Engine {
  public:
-  // Of `target` after `token` at `position` of its segment.
-  static float logprob(int32_t token, int position, int32_t target) {
-    return -0.5F - 0.01F * static_cast<float>(token) - 0.1F * static_cast<float>(position) -
-           0.001F * static_cast<float>(target);
+  using History = std::vector<int32_t>;
+  // Logits for the token after `history`.
+  using Model = std::function<std::vector<float>(const std::optional<AdapterId>& adapter, const History& history)>;
+
+  explicit FakeEngine(int vocab_size = 16) {
+    spec_.architecture = "FakeForCausalLM";
+    spec_.vocab_size = vocab_size;
+    spec_.hidden_size = 4;
+    spec_.intermediate_size = 8;
+    spec_.layers = 1;
+    spec_.heads = spec_.kv_heads = 1;
+    spec_.head_dim = 4;
+    spec_.max_position = 1024;
+    model_function = [vocab_size](const std::optional<AdapterId>& adapter, const History& history) {
+      size_t state = adapter ? std::hash<std::string>{}(adapter->str()) : 7;
+      for (const int32_t token : history) state = state * 1099511628211ULL + static_cast<size_t>(token) + 1;
+      std::vector<float> logits(static_cast<size_t>(vocab_size));
+      for (auto& logit : logits) {
+        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+        logit = static_cast<float>(state >> 40) * 0x1.0p-24F * 4.0F;
+      }
+      return logits;
+    };
   }
 
-  const ModelSpec& model() const override { return model_; }
+  // What the tests turn.
+  Model model_function;
+  std::function<Status(std::span<const Feed>)> before_step;  // an error fails the step
+  std::function<Status(const Pack&)> before_forward;
+  int sequences_max = 1 << 20;
+  // What the tests look at.
+  std::vector<size_t> step_tokens;   // per step
+  std::vector<size_t> step_feeds;
+  int forks = 0;
+  size_t open_sequences() const { return sequences_.size(); }
+  ModelSpec& spec() { return spec_; }
+  float log_probability(const std::optional<AdapterId>& adapter, const History& history, int32_t token) const {
+    const auto logits = model_function(adapter, history);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(token)]) - std::log(sum));
+  }
+
+  const ModelSpec& model() const override { return spec_; }
   std::string_view weights_dtype() const override { return "f32"; }
 
-  Status create_adapter(const AdapterId& id, const AdapterState& /*state*/) override {
-    gradient_sums[id.str()] = 0;
+  Status create_adapter(const AdapterId& id, const AdapterState& state) override {
+    if (has_adapter(id)) return Error{ErrorCode::kAlreadyExists, "the adapter exists", ""};
+    adapters_[id] = {state, 0.0};
     return {};
   }
   Status remove_adapter(const AdapterId& id) override {
-    gradient_sums.erase(id.str());
+    if (adapters_.erase(id) == 0) return no_adapter();
     return {};
   }
-  bool has_adapter(const AdapterId& id) const override { return gradient_sums.contains(id.str()); }
-  size_t adapter_count() const override { return gradient_sums.size(); }
-  Result<AdapterState> export_adapter(const AdapterId&, bool) const override { return not_used(); }
-  Status import_adapter(const AdapterId&, const AdapterState&) override { return not_used(); }
+  bool has_adapter(const AdapterId& id) const override { return adapters_.count(id) > 0; }
+  size_t adapter_count() const override { return adapters_.size(); }
+  Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override {
+    const auto found = adapters_.find(id);
+    if (found == adapters_.end()) return no_adapter();
+    AdapterState state = found->second.state;
+    state.has_optimizer = with_optimizer;
+    if (!with_optimizer) state.adam = {};
+    return state;
+  }
+  Status import_adapter(const AdapterId& id, const AdapterState& state) override {
+    if (!has_adapter(id)) return no_adapter();
+    adapters_[id] = {state, 0.0};
+    return {};
+  }
 
   Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override {
-    packs.push_back(pack);
-    keeps.push_back(keep);
-    if (static_cast<int>(packs.size()) == fail_forward) return internal_error("forward failed");
-    size_t segment = 0;
-    for (size_t i = 0; i < pack.targets.size(); ++i) {
-      const Target& target = pack.targets[i];
-      while (target.row >= pack.segments[segment].end) ++segment;
-      logprobs[i] = logprob(pack.tokens[static_cast<size_t>(target.row)], target.row - pack.segments[segment].begin,
-                            target.token);
+    TUFT_CHECK(logprobs.size() == pack.targets.size(), "one log-probability per target");
+    if (before_forward) TUFT_TRY(before_forward(pack));
+    kept_.reset();
+    size_t target = 0;
+    for (const Segment& segment : pack.segments) {
+      if (!has_adapter(segment.adapter)) return no_adapter();
+      for (; target < pack.targets.size() && pack.targets[target].row < segment.end; ++target) {
+        const auto begin = pack.tokens.begin() + segment.begin;
+        const History history(begin, pack.tokens.begin() + pack.targets[target].row + 1);
+        logprobs[target] = log_probability(segment.adapter, history, pack.targets[target].token);
+      }
     }
+    if (keep) kept_ = pack;
     return {};
   }
   Status backward(std::span<const float> dloss_dlogprobs) override {
-    dloss.emplace_back(dloss_dlogprobs.begin(), dloss_dlogprobs.end());
-    for (const float value : dloss_dlogprobs) gradient_sums[packs.back().segments[0].adapter.str()] += value;
-    if (static_cast<int>(dloss.size()) == fail_backward) return internal_error("backward failed");
+    TUFT_CHECK(kept_.has_value(), "backward() without forward(keep)");
+    TUFT_CHECK(dloss_dlogprobs.size() == kept_->targets.size(), "one derivative per target");
+    for (size_t i = 0; i < dloss_dlogprobs.size(); ++i) {
+      for (const Segment& segment : kept_->segments) {
+        const int row = kept_->targets[i].row;
+        if (row >= segment.begin && row < segment.end) {
+          adapters_[segment.adapter].gradient += static_cast<double>(dloss_dlogprobs[i]);
+        }
+      }
+    }
+    kept_.reset();
     return {};
   }
 
-  Result<OptimReport> optim_step(const AdapterId&, const AdamParams&) override { return not_used(); }
+  Result<OptimReport> optim_step(const AdapterId& id, const AdamParams&) override {
+    const auto found = adapters_.find(id);
+    if (found == adapters_.end()) return no_adapter();
+    OptimReport report;
+    report.grad_norm = std::abs(std::exchange(found->second.gradient, 0.0));
+    report.step = ++found->second.state.adam.step;
+    return report;
+  }
   Status clear_gradients(const AdapterId& id) override {
-    gradient_sums[id.str()] = 0;
+    if (!has_adapter(id)) return no_adapter();
+    adapters_[id].gradient = 0;
     return {};
   }
-  Result<std::vector<LoraTensor>> gradients(const AdapterId&) const override { return not_used(); }
+  Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const override {
+    const auto found = adapters_.find(id);
+    if (found == adapters_.end()) return no_adapter();
+    return std::vector<LoraTensor>{{Site::kQ, 0, {static_cast<float>(found->second.gradient)}, {}}};
+  }
 
-  Result<SequenceId> open_sequence(const std::optional<AdapterId>&, int) override { return not_used(); }
-  Result<SequenceId> fork_sequence(SequenceId, int) override { return not_used(); }
-  void close_sequence(SequenceId) override {}
-  Status step(std::span<const Feed>, const LogitsSink&) override { return not_used(); }
-  int64_t kv_bytes_used() const override { return 0; }
-  int64_t kv_bytes_limit() const override { return 0; }
-
-  std::vector<Pack> packs;
-  std::vector<bool> keeps;
-  std::vector<std::vector<float>> dloss;
-  std::map<std::string, double> gradient_sums;  // what backward() has added, by adapter
-  int fail_forward = 0;   // which call fails, from 1
-  int fail_backward = 0;
+  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, int tokens_max) override {
+    if (adapter && !has_adapter(*adapter)) return no_adapter();
+    if (sequences_.size() >= static_cast<size_t>(sequences_max)) return cache_full();
+    sequences_[++last_sequence_] = {adapter, {}, tokens_max};
+    return last_sequence_;
+  }
+  Result<SequenceId> fork_sequence(SequenceId source, int tokens_max) override {
+    TUFT_CHECK(sequences_.count(source) == 1, "fork of a sequence that is not open");
+    if (sequences_.size() >= static_cast<size_t>(sequences_max)) return cache_full();
+    ++forks;
+    Sequence copy = sequences_[source];
+    copy.tokens_max = tokens_max;
+    sequences_[++last_sequence_] = std::move(copy);
+    return last_sequence_;
+  }
+  void close_sequence(SequenceId sequence) override {
+    TUFT_CHECK(sequences_.erase(sequence) == 1, "close of a sequence that is not open");
+  }
+  Status step(std::span<const Feed> feeds, const LogitsSink& sink) override {
+    if (before_step) TUFT_TRY(before_step(feeds));
+    size_t tokens = 0;
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      TUFT_CHECK(sequences_.count(feeds[i].sequence) == 1, "step of a sequence that is not open");
+      Sequence& sequence = sequences_[feeds[i].sequence];
+      const int count = static_cast<int>(feeds[i].tokens.size());
+      tokens += feeds[i].tokens.size();
+      for (int row = 0; row < count; ++row) {
+        sequence.history.push_back(feeds[i].tokens[static_cast<size_t>(row)]);
+        if (row >= count - feeds[i].logits) sink(i, row, model_function(sequence.adapter, sequence.history));
+      }
+      TUFT_CHECK(static_cast<int>(sequence.history.size()) <= sequence.tokens_max, "over the sequence's tokens_max");
+    }
+    step_tokens.push_back(tokens);
+    step_feeds.push_back(feeds.size());
+    return {};
+  }
+  int64_t kv_bytes_used() const override { return static_cast<int64_t>(sequences_.size()); }
+  int64_t kv_bytes_limit() const override { return sequences_max; }
 
  private:
-  static Error not_used() { return internal_error("no test calls this"); }
+  struct Adapter {
+    AdapterState state;
+    double gradient = 0;
+  };
+  struct Sequence {
+    std::optional<AdapterId> adapter;
+    History history;
+    int tokens_max = 0;
+  };
 
-  ModelSpec model_ = tiny_model();
+  static Error no_adapter() { return not_found("no such adapter", "adapter_not_loaded"); }
+  static Error cache_full() { return {ErrorCode::kResourceExhausted, "the KV cache is full", "kv_full"}; }
+
+  ModelSpec spec_;
+  std::map<AdapterId, Adapter> adapters_;
+  std::map<SequenceId, Sequence> sequences_;
+  SequenceId last_sequence_ = 0;
+  std::optional<Pack> kept_;
 };
 
-}  // namespace tuft::engine
+}  // namespace tuft::engine::testing

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "engine/loss/loss.h"
-#include "engine/tests/fake_engine.h"
+#include "engine/tests/fake_training_engine.h"
 
 namespace tuft::engine {
 namespace {
@@ -60,7 +60,7 @@ class TrainJobTest : public testing::Test {
   }
   double gradient() { return engine_.gradient_sums.at("a"); }
 
-  FakeEngine engine_;
+  FakeTrainingEngine engine_;
   TrainerOptions options_;
   std::map<std::string, double> config_;
   bool backward_ = true;
@@ -73,13 +73,13 @@ TEST_F(TrainJobTest, CrossEntropyThenWeightedSumAndItsGradient) {
   datum.loss_inputs["weights"] = floats({0.0F, 1.0F, -0.5F});
   const auto output = run({datum});
   ASSERT_TRUE(output.ok()) << output.error().message;
-  const float second = FakeEngine::logprob(20, 1, 30);
-  const float third = FakeEngine::logprob(30, 2, 40);
+  const float second = FakeTrainingEngine::logprob(20, 1, 30);
+  const float third = FakeTrainingEngine::logprob(30, 2, 40);
   EXPECT_DOUBLE_EQ(output->metrics.at("loss:sum"), -double{second} + 0.5 * double{third});
   ASSERT_EQ(engine_.dloss.size(), 1U);
   EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, -1.0F, 0.5F));
   EXPECT_THAT(output->logprobs[0].shape, ElementsAre(3));
-  EXPECT_THAT(values(output->logprobs[0]), ElementsAre(FakeEngine::logprob(10, 0, 20), second, third));
+  EXPECT_THAT(values(output->logprobs[0]), ElementsAre(FakeTrainingEngine::logprob(10, 0, 20), second, third));
   EXPECT_EQ(output->tokens, 3);
   EXPECT_EQ(output->passes, 1);
 }
@@ -105,7 +105,7 @@ TEST_F(TrainJobTest, SeveralTargetsARowThenOutputHasTheirShape) {
   const auto output = run({counting(1), datum});
   ASSERT_TRUE(output.ok()) << output.error().message;
   EXPECT_THAT(output->logprobs[1].shape, ElementsAre(2, 3));
-  EXPECT_EQ(values(output->logprobs[1])[3], FakeEngine::logprob(6, 1, 4));
+  EXPECT_EQ(values(output->logprobs[1])[3], FakeTrainingEngine::logprob(6, 1, 4));
   std::vector<int> rows;
   for (const Target& target : engine_.packs[0].targets) rows.push_back(target.row);
   EXPECT_THAT(rows, ElementsAre(0, 1, 1, 1, 2, 2, 2));
@@ -120,7 +120,7 @@ TEST_F(TrainJobTest, ImportanceSamplingThenRatioTimesAdvantage) {
   datum.loss_inputs["advantages"] = floats({0.0F, 2.0F});
   const auto output = run({datum}, "importance_sampling");
   ASSERT_TRUE(output.ok()) << output.error().message;
-  const double ratio = std::exp(double{FakeEngine::logprob(20, 1, 30)} + 1.0);
+  const double ratio = std::exp(double{FakeTrainingEngine::logprob(20, 1, 30)} + 1.0);
   EXPECT_DOUBLE_EQ(output->metrics.at("loss:sum"), -2.0 * ratio);
   EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, static_cast<float>(-2.0 * ratio)));
 }
@@ -147,7 +147,7 @@ TEST_F(TrainJobTest, BudgetThenPassesKeepTheOrder) {
   EXPECT_EQ(engine_.packs[2].tokens.size(), 7U) << "a longer datum makes a pass of its own";
   ASSERT_EQ(output->logprobs.size(), 5U);
   for (const size_t i : {0U, 1U, 2U, 3U, 4U}) {
-    EXPECT_EQ(values(output->logprobs[i])[0], FakeEngine::logprob(1, 0, 2));
+    EXPECT_EQ(values(output->logprobs[i])[0], FakeTrainingEngine::logprob(1, 0, 2));
   }
   EXPECT_EQ(values(output->logprobs[3]).size(), 7U);
   EXPECT_EQ(output->tokens, 14);

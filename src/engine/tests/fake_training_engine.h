@@ -1,0 +1,84 @@
+// An Engine whose log-probabilities are a formula, so that a test knows them, and that records what it was asked.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/tests/tiny_model.h"
+
+namespace tuft::engine {
+
+class FakeTrainingEngine final : public Engine {
+ public:
+  // Of `target` after `token` at `position` of its segment.
+  static float logprob(int32_t token, int position, int32_t target) {
+    return -0.5F - 0.01F * static_cast<float>(token) - 0.1F * static_cast<float>(position) -
+           0.001F * static_cast<float>(target);
+  }
+
+  const ModelSpec& model() const override { return model_; }
+  std::string_view weights_dtype() const override { return "f32"; }
+
+  Status create_adapter(const AdapterId& id, const AdapterState& /*state*/) override {
+    gradient_sums[id.str()] = 0;
+    return {};
+  }
+  Status remove_adapter(const AdapterId& id) override {
+    gradient_sums.erase(id.str());
+    return {};
+  }
+  bool has_adapter(const AdapterId& id) const override { return gradient_sums.contains(id.str()); }
+  size_t adapter_count() const override { return gradient_sums.size(); }
+  Result<AdapterState> export_adapter(const AdapterId&, bool) const override { return not_used(); }
+  Status import_adapter(const AdapterId&, const AdapterState&) override { return not_used(); }
+
+  Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override {
+    packs.push_back(pack);
+    keeps.push_back(keep);
+    if (static_cast<int>(packs.size()) == fail_forward) return internal_error("forward failed");
+    size_t segment = 0;
+    for (size_t i = 0; i < pack.targets.size(); ++i) {
+      const Target& target = pack.targets[i];
+      while (target.row >= pack.segments[segment].end) ++segment;
+      logprobs[i] = logprob(pack.tokens[static_cast<size_t>(target.row)], target.row - pack.segments[segment].begin,
+                            target.token);
+    }
+    return {};
+  }
+  Status backward(std::span<const float> dloss_dlogprobs) override {
+    dloss.emplace_back(dloss_dlogprobs.begin(), dloss_dlogprobs.end());
+    for (const float value : dloss_dlogprobs) gradient_sums[packs.back().segments[0].adapter.str()] += value;
+    if (static_cast<int>(dloss.size()) == fail_backward) return internal_error("backward failed");
+    return {};
+  }
+
+  Result<OptimReport> optim_step(const AdapterId&, const AdamParams&) override { return not_used(); }
+  Status clear_gradients(const AdapterId& id) override {
+    gradient_sums[id.str()] = 0;
+    return {};
+  }
+  Result<std::vector<LoraTensor>> gradients(const AdapterId&) const override { return not_used(); }
+
+  Result<SequenceId> open_sequence(const std::optional<AdapterId>&, int) override { return not_used(); }
+  Result<SequenceId> fork_sequence(SequenceId, int) override { return not_used(); }
+  void close_sequence(SequenceId) override {}
+  Status step(std::span<const Feed>, const LogitsSink&) override { return not_used(); }
+  int64_t kv_bytes_used() const override { return 0; }
+  int64_t kv_bytes_limit() const override { return 0; }
+
+  std::vector<Pack> packs;
+  std::vector<bool> keeps;
+  std::vector<std::vector<float>> dloss;
+  std::map<std::string, double> gradient_sums;  // what backward() has added, by adapter
+  int fail_forward = 0;   // which call fails, from 1
+  int fail_backward = 0;
+
+ private:
+  static Error not_used() { return internal_error("no test calls this"); }
+
+  ModelSpec model_ = tiny_model();
+};
+
+}  // namespace tuft::engine
