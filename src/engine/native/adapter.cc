@@ -1,0 +1,280 @@
+#include "engine/native/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tuft::engine::native {
+namespace {
+
+size_t size_of(int rows, int columns) { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
+
+// to[c][r] = from[r][c] * factor
+void transpose(const float* from, int rows, int columns, float factor, float* to) {
+  for (int r = 0; r < rows; ++r) {
+    for (int c = 0; c < columns; ++c) {
+      to[static_cast<int64_t>(c) * rows + r] = from[static_cast<int64_t>(r) * columns + c] * factor;
+    }
+  }
+}
+
+size_t slot(Site site, int layer, int layers) {
+  if (site == Site::kLmHead) return static_cast<size_t>(layers) * kBlockSites.size();
+  return static_cast<size_t>(layer) * kBlockSites.size() + static_cast<size_t>(site);
+}
+
+// The adapter's tensors, in AdapterState order, without values.
+std::vector<LoraPair> pairs_of(const ModelSpec& model, const LoraSpec& spec) {
+  std::vector<LoraPair> pairs;
+  const auto add = [&](Site site, int layer) {
+    const SiteShape shape = site_shape(model, site);
+    LoraPair pair;
+    pair.site = site;
+    pair.layer = layer;
+    pair.in = shape.in;
+    pair.out = shape.out;
+    pair.rank = spec.rank;
+    pairs.push_back(std::move(pair));
+  };
+  const std::vector<Site> sites = spec.sites();
+  for (int layer = 0; layer < model.layers; ++layer) {
+    for (const Site site : sites) {
+      if (site != Site::kLmHead) add(site, layer);
+    }
+  }
+  if (spec.train_unembed) add(Site::kLmHead, 0);
+  return pairs;
+}
+
+bool same_tensors(const std::vector<LoraPair>& pairs, const std::vector<LoraTensor>& tensors) {
+  return pairs.size() == tensors.size() &&
+         std::equal(pairs.begin(), pairs.end(), tensors.begin(), [](const LoraPair& pair, const LoraTensor& tensor) {
+           return pair.site == tensor.site && pair.layer == tensor.layer &&
+                  tensor.a.size() == size_of(pair.rank, pair.in) && tensor.b.size() == size_of(pair.out, pair.rank);
+         });
+}
+
+Status check_state(const std::vector<LoraPair>& pairs, const AdapterState& state) {
+  if (!same_tensors(pairs, state.tensors)) {
+    return invalid_argument("the adapter's tensors do not fit the base model and its rank: load it on the model that "
+                            "it was trained on",
+                            "adapter_shape");
+  }
+  if (state.has_optimizer && (!same_tensors(pairs, state.adam.first) || !same_tensors(pairs, state.adam.second))) {
+    return invalid_argument("the optimizer state does not fit the adapter's tensors: load the weights without it",
+                            "optimizer_shape");
+  }
+  return {};
+}
+
+// Values of one kind (weights, gradients or a moment) as checkpoints hold them. An absent one is zero.
+std::vector<LoraTensor> tensors_of(const std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
+  std::vector<LoraTensor> tensors;
+  tensors.reserve(pairs.size());
+  for (const LoraPair& pair : pairs) {
+    LoraTensor tensor{pair.site, pair.layer, std::vector<float>(size_of(pair.rank, pair.in)),
+                      std::vector<float>(size_of(pair.out, pair.rank))};
+    const Floats& a = pair.a.*kind;
+    const Floats& b = pair.b.*kind;
+    if (!a.empty()) std::copy_n(a.data(), tensor.a.size(), tensor.a.begin());
+    if (!b.empty()) transpose(b.data(), pair.rank, pair.out, 1.0F, tensor.b.data());
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+void set_tensors(const std::vector<LoraTensor>& tensors, Floats Parameter::*kind, std::vector<LoraPair>& pairs) {
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    std::copy(tensors[i].a.begin(), tensors[i].a.end(), (pairs[i].a.*kind).data());
+    transpose(tensors[i].b.data(), pairs[i].out, pairs[i].rank, 1.0F, (pairs[i].b.*kind).data());
+  }
+}
+
+void allocate(std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
+  for (LoraPair& pair : pairs) {
+    pair.a.*kind = Floats(size_of(pair.rank, pair.in), true);
+    pair.b.*kind = Floats(size_of(pair.rank, pair.out), true);
+  }
+}
+
+void clear(std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
+  for (LoraPair& pair : pairs) {
+    for (Floats* values : {&(pair.a.*kind), &(pair.b.*kind)}) std::fill(values->span().begin(), values->span().end(), 0.0F);
+  }
+}
+
+double sum_of_squares(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * value;
+  return sum;
+}
+
+struct AdamStep {
+  float decay;  // 1 - learning rate * weight decay
+  float clip;
+  float first_weight;   // 1 - beta1
+  float second_keep;    // beta2
+  float second_weight;  // 1 - beta2
+  float size;             // learning rate / (1 - beta1^t)
+  float root_correction;  // sqrt(1 - beta2^t)
+  float eps;
+};
+
+void adam(const AdamStep& step, Parameter& parameter) {
+  const size_t size = parameter.value.size();
+  float* value = parameter.value.data();
+  float* gradient = parameter.gradient.data();
+  float* first = parameter.first.data();
+  float* second = parameter.second.data();
+  for (size_t i = 0; i < size; ++i) {
+    const float g = gradient[i] * step.clip;
+    first[i] += step.first_weight * (g - first[i]);
+    second[i] = step.second_keep * second[i] + step.second_weight * g * g;
+    const float root = std::sqrt(second[i]) / step.root_correction + step.eps;
+    value[i] = value[i] * step.decay - step.size * first[i] / root;
+    gradient[i] = 0.0F;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const AdapterState& state) {
+  if (state.spec.rank < 1 || !std::isfinite(state.spec.alpha)) {
+    return invalid_argument("a LoRA adapter needs a rank of at least 1 and a finite alpha", "adapter_rank");
+  }
+  auto adapter = std::make_unique<Adapter>();
+  adapter->spec_ = state.spec;
+  adapter->layers_ = model.layers;
+  adapter->pairs_ = pairs_of(model, state.spec);
+  TUFT_TRY(check_state(adapter->pairs_, state));
+  adapter->index_.assign(static_cast<size_t>(model.layers) * kBlockSites.size() + 1, -1);
+  for (size_t i = 0; i < adapter->pairs_.size(); ++i) {
+    LoraPair& pair = adapter->pairs_[i];
+    adapter->index_[slot(pair.site, pair.layer, model.layers)] = static_cast<int>(i);
+    pair.a_scaled = Floats(size_of(pair.rank, pair.in), true);
+    pair.b_scaled = Floats(size_of(pair.rank, pair.out), true);
+  }
+  allocate(adapter->pairs_, &Parameter::value);
+  adapter->assign(state);
+  return adapter;
+}
+
+LoraPair* Adapter::find(Site site, int layer) {
+  const int index = index_[slot(site, layer, layers_)];
+  return index < 0 ? nullptr : &pairs_[static_cast<size_t>(index)];
+}
+
+AdapterState Adapter::state(bool with_optimizer) const {
+  AdapterState state;
+  state.spec = spec_;
+  state.tensors = tensors_of(pairs_, &Parameter::value);
+  state.has_optimizer = with_optimizer;
+  if (with_optimizer) {
+    state.adam.step = step_;
+    state.adam.first = tensors_of(pairs_, &Parameter::first);
+    state.adam.second = tensors_of(pairs_, &Parameter::second);
+  }
+  return state;
+}
+
+std::vector<LoraTensor> Adapter::gradients() const { return tensors_of(pairs_, &Parameter::gradient); }
+
+Status Adapter::matches(const AdapterState& state) const {
+  const LoraSpec& other = state.spec;
+  if (other.rank != spec_.rank || other.train_attn != spec_.train_attn || other.train_mlp != spec_.train_mlp ||
+      other.train_unembed != spec_.train_unembed) {
+    return invalid_argument("the checkpoint is of an adapter with another rank or other layers (rank " +
+                                std::to_string(other.rank) + ", the run has " + std::to_string(spec_.rank) +
+                                "): create the run as the checkpoint was",
+                            "adapter_spec");
+  }
+  return check_state(pairs_, state);
+}
+
+void Adapter::assign(const AdapterState& state) {
+  if (state.has_optimizer && !has_moments_) {
+    allocate(pairs_, &Parameter::first);
+    allocate(pairs_, &Parameter::second);
+    has_moments_ = true;
+  }
+  spec_ = state.spec;
+  set_tensors(state.tensors, &Parameter::value, pairs_);
+  for (LoraPair& pair : pairs_) refresh(pair);
+  clear_gradients();
+  step_ = 0;
+  if (state.has_optimizer) {
+    step_ = state.adam.step;
+    set_tensors(state.adam.first, &Parameter::first, pairs_);
+    set_tensors(state.adam.second, &Parameter::second, pairs_);
+  } else if (has_moments_) {
+    clear(pairs_, &Parameter::first);
+    clear(pairs_, &Parameter::second);
+  }
+}
+
+void Adapter::refresh(LoraPair& pair) const {
+  transpose(pair.a.value.data(), pair.rank, pair.in, spec_.scale(), pair.a_scaled.data());
+  transpose(pair.b.value.data(), pair.rank, pair.out, spec_.scale(), pair.b_scaled.data());
+}
+
+void Adapter::prepare_gradients() {
+  if (has_gradients_) return;
+  allocate(pairs_, &Parameter::gradient);
+  has_gradients_ = true;
+}
+
+void Adapter::clear_gradients() {
+  if (has_gradients_) clear(pairs_, &Parameter::gradient);
+}
+
+double Adapter::gradient_norm() const {
+  double sum = 0;
+  for (const LoraPair& pair : pairs_) {
+    sum += sum_of_squares(pair.a.gradient.span()) + sum_of_squares(pair.b.gradient.span());
+  }
+  return std::sqrt(sum);
+}
+
+OptimReport Adapter::optim_step(const AdamParams& params, ThreadPool& pool) {
+  prepare_gradients();
+  OptimReport report;
+  report.grad_norm = gradient_norm();
+  report.step = step_;
+  if (!std::isfinite(report.grad_norm)) {
+    clear_gradients();
+    report.applied = false;
+    return report;
+  }
+  if (!has_moments_) {
+    allocate(pairs_, &Parameter::first);
+    allocate(pairs_, &Parameter::second);
+    has_moments_ = true;
+  }
+  report.step = ++step_;
+  const auto t = static_cast<double>(step_);
+  AdamStep step{};
+  step.decay = static_cast<float>(1.0 - params.learning_rate * params.weight_decay);
+  step.clip = 1.0F;
+  if (params.grad_clip_norm > 0) {
+    step.clip = static_cast<float>(std::min(1.0, params.grad_clip_norm / (report.grad_norm + 1e-6)));
+  }
+  step.first_weight = static_cast<float>(1.0 - params.beta1);
+  step.second_keep = static_cast<float>(params.beta2);
+  step.second_weight = static_cast<float>(1.0 - params.beta2);
+  step.size = static_cast<float>(params.learning_rate / (1.0 - std::pow(params.beta1, t)));
+  step.root_correction = static_cast<float>(std::sqrt(1.0 - std::pow(params.beta2, t)));
+  step.eps = static_cast<float>(params.eps);
+  const auto update = [&](int index, int) {
+    LoraPair& pair = pairs_[static_cast<size_t>(index)];
+    adam(step, pair.a);
+    adam(step, pair.b);
+    refresh(pair);
+  };
+  pool.run(static_cast<int>(pairs_.size()), update);
+  return report;
+}
+
+}  // namespace tuft::engine::native

@@ -1,0 +1,72 @@
+// A LoRA adapter inside the engine: its matrices in the forms that products read, gradients and Adam moments.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/engine.h"
+#include "engine/lora.h"
+#include "engine/native/buffer.h"
+#include "engine/native/thread_pool.h"
+
+namespace tuft::engine::native {
+
+// A parameter with its gradient and moments, all of one size. Gradient and moments come with the first use.
+struct Parameter {
+  Floats value;
+  Floats gradient;
+  Floats first;
+  Floats second;
+};
+
+// A and B of one linear layer. The scale alpha / rank is inside a_scaled and b_scaled, so that x * a_scaled * b
+// is the whole adapter and dy * b_scaled is the gradient of x A^T.
+struct LoraPair {
+  Site site = Site::kQ;
+  int layer = 0;
+  int in = 0;
+  int out = 0;
+  int rank = 0;
+  Parameter a;      // [rank][in]
+  Parameter b;      // [rank][out]: the transpose of the B of checkpoints
+  Floats a_scaled;  // [in][rank]
+  Floats b_scaled;  // [out][rank]
+};
+
+class Adapter {
+ public:
+  // kInvalidArgument where the tensors are not those that spec and model ask for. Throws std::bad_alloc.
+  static Result<std::unique_ptr<Adapter>> create(const ModelSpec& model, const AdapterState& state);
+
+  const LoraSpec& spec() const { return spec_; }
+  // Null where the adapter does not touch that layer.
+  LoraPair* find(Site site, int layer);
+  bool has_block_sites() const { return spec_.train_attn || spec_.train_mlp; }
+
+  AdapterState state(bool with_optimizer) const;
+  std::vector<LoraTensor> gradients() const;
+  // Takes tensors and, where there are any, moments. The state was checked by matches().
+  void assign(const AdapterState& state);
+  // kInvalidArgument where the state is of another adapter than this one could be.
+  Status matches(const AdapterState& state) const;
+
+  // Makes gradients writable (zero at first). Throws std::bad_alloc.
+  void prepare_gradients();
+  void clear_gradients();
+  OptimReport optim_step(const AdamParams& params, ThreadPool& pool);
+
+ private:
+  void refresh(LoraPair& pair) const;
+  double gradient_norm() const;
+
+  LoraSpec spec_;
+  int layers_ = 0;
+  std::vector<LoraPair> pairs_;  // in AdapterState order
+  std::vector<int> index_;       // of (layer, site) in pairs_, or -1; lm_head last
+  int64_t step_ = 0;
+  bool has_gradients_ = false;
+  bool has_moments_ = false;
+};
+
+}  // namespace tuft::engine::native

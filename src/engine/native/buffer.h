@@ -1,0 +1,48 @@
+// Memory for arithmetic: 64-byte aligned, on huge pages where it is large, and readable for kSlack bytes past its end,
+// because kernels load whole vectors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+namespace tuft::engine::native {
+
+inline constexpr size_t kSlack = 256;
+
+struct FreeMemory {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// Throws std::bad_alloc. The bytes are zero where `zero` is set, else undefined (the slack is always zero).
+std::unique_ptr<void, FreeMemory> allocate_bytes(size_t bytes, bool zero);
+
+template <typename T>
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(size_t size, bool zero = false) : memory_(allocate_bytes(size * sizeof(T), zero)), size_(size) {}
+
+  // Makes room for `size` values. What was in it is lost when it has to grow. Throws std::bad_alloc.
+  T* reserve(size_t size) {
+    if (size > size_) *this = Buffer(size);
+    return data();
+  }
+
+  T* data() { return static_cast<T*>(memory_.get()); }
+  const T* data() const { return static_cast<const T*>(memory_.get()); }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  std::span<T> span() { return {data(), size_}; }
+  std::span<const T> span() const { return {data(), size_}; }
+
+ private:
+  std::unique_ptr<void, FreeMemory> memory_;
+  size_t size_ = 0;
+};
+
+using Floats = Buffer<float>;
+
+}  // namespace tuft::engine::native

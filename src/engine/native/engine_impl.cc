@@ -1,0 +1,167 @@
+#include "engine/native/engine_impl.h"
+
+#include <cmath>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tuft::engine::native {
+namespace {
+
+Error out_of_memory(const char* what) {
+  return {ErrorCode::kResourceExhausted,
+          std::string("not enough memory for ") + what + ": send fewer or shorter sequences at a time", "memory"};
+}
+
+}  // namespace
+
+NativeEngine::NativeEngine(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Weights weights, int64_t kv_bytes_max)
+    : pool_(std::move(pool)),
+      model_(std::move(spec), std::move(weights), *pool_),
+      pass_(model_),
+      cache_(model_.transformer().kv_offset(model_.spec().layers, 0), kv_bytes_max) {}
+
+Result<NativeEngine::AdapterPtr> NativeEngine::find_adapter(const AdapterId& id) const {
+  const auto found = adapters_.find(id);
+  if (found == adapters_.end()) {
+    return not_found("adapter \"" + id.str() + "\" is not loaded: create or load it first", "adapter_not_loaded");
+  }
+  return found->second;
+}
+
+Status NativeEngine::create_adapter(const AdapterId& id, const AdapterState& state) try {
+  if (adapters_.contains(id)) {
+    return Error{ErrorCode::kAlreadyExists, "adapter \"" + id.str() + "\" is already loaded", "adapter_exists"};
+  }
+  TUFT_ASSIGN(auto adapter, Adapter::create(model_.spec(), state));
+  adapters_.emplace(id, std::move(adapter));
+  return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory("another adapter");
+}
+
+Status NativeEngine::remove_adapter(const AdapterId& id) {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  if (pass_.uses(adapter.get())) pass_.drop();
+  adapters_.erase(id);
+  return {};
+}
+
+Result<AdapterState> NativeEngine::export_adapter(const AdapterId& id, bool with_optimizer) const try {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  return adapter->state(with_optimizer);
+} catch (const std::bad_alloc&) {
+  return out_of_memory("a copy of the adapter");
+}
+
+Status NativeEngine::import_adapter(const AdapterId& id, const AdapterState& state) try {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  TUFT_TRY(adapter->matches(state));
+  if (pass_.uses(adapter.get())) pass_.drop();
+  adapter->assign(state);
+  return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory("the optimizer state");
+}
+
+Status NativeEngine::check_tokens(std::span<const int32_t> tokens) const {
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= model_.spec().vocab_size) {
+      return invalid_argument("a token is outside the model's vocabulary of " +
+                                  std::to_string(model_.spec().vocab_size) + ": use the base model's tokenizer",
+                              "token_range");
+    }
+  }
+  return {};
+}
+
+Result<std::vector<NativeEngine::AdapterPtr>> NativeEngine::check_pack(const Pack& pack) const {
+  std::vector<AdapterPtr> adapters;
+  int row = 0;
+  for (const Segment& segment : pack.segments) {
+    if (segment.begin != row || segment.end <= segment.begin) {
+      return invalid_argument("the segments of a pack must cover its tokens in order, without gaps", "pack_segments");
+    }
+    row = segment.end;
+    AdapterPtr adapter;
+    if (!segment.adapter.empty()) {
+      TUFT_ASSIGN(adapter, find_adapter(segment.adapter));
+    }
+    adapters.push_back(std::move(adapter));
+  }
+  if (row != static_cast<int>(pack.tokens.size()) || row == 0) {
+    return invalid_argument("the segments of a pack must cover its tokens, of which there is at least one",
+                            "pack_segments");
+  }
+  TUFT_TRY(check_tokens(pack.tokens));
+  int last = 0;
+  for (const Target& target : pack.targets) {
+    if (target.row < last || target.row >= row) {
+      return invalid_argument("the targets of a pack must be ordered by row and within its rows", "pack_targets");
+    }
+    last = target.row;
+    TUFT_TRY(check_tokens({&target.token, 1}));
+  }
+  return adapters;
+}
+
+Status NativeEngine::forward(const Pack& pack, bool keep, std::span<float> logprobs) try {
+  pass_.drop();
+  TUFT_ASSIGN(const auto adapters, check_pack(pack));
+  if (logprobs.size() != pack.targets.size()) {
+    return invalid_argument("a pass needs room for one log-probability per target", "pack_targets");
+  }
+  pass_.forward(pack, adapters, keep, logprobs);
+  return {};
+} catch (const std::bad_alloc&) {
+  pass_.drop();
+  return out_of_memory("a training pass");
+}
+
+Status NativeEngine::backward(std::span<const float> dloss_dlogprobs) try {
+  if (!pass_.kept()) {
+    return failed_precondition("there is no forward pass to go back through: call forward() with keep first, and do "
+                               "not load or remove its adapters in between",
+                               "no_forward");
+  }
+  if (dloss_dlogprobs.size() != pass_.targets()) {
+    pass_.drop();
+    return invalid_argument("backward() needs one gradient per target of the forward pass", "pack_targets");
+  }
+  pass_.backward(dloss_dlogprobs);
+  return {};
+} catch (const std::bad_alloc&) {
+  pass_.drop();
+  return out_of_memory("the backward pass");
+}
+
+Result<OptimReport> NativeEngine::optim_step(const AdapterId& id, const AdamParams& params) try {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  const bool valid = std::isfinite(params.learning_rate) && std::isfinite(params.weight_decay) && params.eps >= 0 &&
+                     params.beta1 >= 0 && params.beta1 < 1 && params.beta2 >= 0 && params.beta2 < 1;
+  if (!valid) {
+    return invalid_argument("AdamW needs a finite learning rate and weight decay, betas in [0, 1) and eps >= 0",
+                            "adam_params");
+  }
+  if (pass_.uses(adapter.get())) pass_.drop();
+  return adapter->optim_step(params, *pool_);
+} catch (const std::bad_alloc&) {
+  return out_of_memory("the optimizer state");
+}
+
+Status NativeEngine::clear_gradients(const AdapterId& id) {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  adapter->clear_gradients();
+  return {};
+}
+
+Result<std::vector<LoraTensor>> NativeEngine::gradients(const AdapterId& id) const try {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  return adapter->gradients();
+} catch (const std::bad_alloc&) {
+  return out_of_memory("a copy of the gradients");
+}
+
+}  // namespace tuft::engine::native

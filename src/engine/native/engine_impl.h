@@ -1,0 +1,77 @@
+// The Engine port on CPUs. fixed_shape asks for nothing here: every result element is summed in an order that depends
+// on its own row only (ops/tile-inl.h), so results never depend on the company, and a decode step computes the same
+// bits as a pass over the whole sequence.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/native/kv_cache.h"
+#include "engine/native/model.h"
+#include "engine/native/training_pass.h"
+
+namespace tuft::engine::native {
+
+class NativeEngine final : public Engine {
+ public:
+  NativeEngine(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Weights weights, int64_t kv_bytes_max);
+
+  const ModelSpec& model() const override { return model_.spec(); }
+  std::string_view weights_dtype() const override { return model_.weights().bf16 ? "bf16" : "f32"; }
+
+  Status create_adapter(const AdapterId& id, const AdapterState& state) override;
+  Status remove_adapter(const AdapterId& id) override;
+  bool has_adapter(const AdapterId& id) const override { return adapters_.contains(id); }
+  size_t adapter_count() const override { return adapters_.size(); }
+  Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override;
+  Status import_adapter(const AdapterId& id, const AdapterState& state) override;
+
+  Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override;
+  Status backward(std::span<const float> dloss_dlogprobs) override;
+
+  Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) override;
+  Status clear_gradients(const AdapterId& id) override;
+  Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const override;
+
+  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, int tokens_max) override;
+  Result<SequenceId> fork_sequence(SequenceId source, int tokens_max) override;
+  void close_sequence(SequenceId sequence) override { sequences_.erase(sequence); }
+  Status step(std::span<const Feed> feeds, const LogitsSink& sink) override;
+  int64_t kv_bytes_used() const override { return cache_.bytes_used(); }
+  int64_t kv_bytes_limit() const override { return cache_.bytes_max(); }
+
+ private:
+  using AdapterPtr = std::shared_ptr<Adapter>;
+  struct Sequence {
+    AdapterPtr adapter;  // as it was when the sequence was opened; stays until the sequence is closed
+    KvCache::Sequence cache;
+  };
+  // A feed of the step that is running.
+  struct Fed {
+    Sequence* sequence = nullptr;
+    int first_row = 0;  // in the batch
+  };
+
+  Result<AdapterPtr> find_adapter(const AdapterId& id) const;
+  Result<std::vector<AdapterPtr>> check_pack(const Pack& pack) const;
+  Status check_tokens(std::span<const int32_t> tokens) const;
+  Result<std::vector<Fed>> check_feeds(std::span<const Feed> feeds);
+  Batch make_batch(std::span<const Feed> feeds, std::vector<Fed>& fed);
+  void run_step(std::span<const Feed> feeds, std::vector<Fed>& fed, const LogitsSink& sink);
+  void send_logits(std::span<const Feed> feeds, std::span<const Fed> fed, const float* top, const LogitsSink& sink);
+  SequenceId add_sequence(Sequence sequence);
+
+  std::unique_ptr<ThreadPool> pool_;
+  Model model_;
+  TrainingPass pass_;
+  std::unordered_map<AdapterId, AdapterPtr> adapters_;
+  KvCache cache_;  // before the sequences, which give back to it
+  std::map<SequenceId, Sequence> sequences_;
+  SequenceId next_sequence_ = 1;
+  Arena step_;
+};
+
+}  // namespace tuft::engine::native

@@ -1,0 +1,64 @@
+// The only threads that compute. Workers spin for a moment after a job, because the next one is usually microseconds
+// away, and then sleep, so that an idle engine costs nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace tuft::engine::native {
+
+// A borrowed callable void(int task, int thread); lives as long as what it was made from.
+class TaskRef {
+ public:
+  template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, TaskRef>>>
+  TaskRef(F& function)  // NOLINT(google-explicit-constructor)
+      : object_(const_cast<void*>(static_cast<const void*>(&function))),
+        call_([](void* object, int task, int thread) { (*static_cast<F*>(object))(task, thread); }) {}
+  TaskRef() = default;
+
+  void operator()(int task, int thread) const { call_(object_, task, thread); }
+
+ private:
+  void* object_ = nullptr;
+  void (*call_)(void*, int, int) = nullptr;
+};
+
+class ThreadPool {
+ public:
+  // threads counts the caller of run(); 0: one per core that this process may run on.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls function(task, thread) once for every task in [0, tasks) and returns when all are done. `thread` is in
+  // [0, threads()), and no two tasks run with the same one at a time. Tasks must not throw. One caller at a time.
+  void run(int tasks, TaskRef function);
+
+ private:
+  void work(int thread);
+  // Runs tasks of the job in `ticket` until none is left.
+  void drain(uint64_t ticket, int thread);
+  void sleep();
+
+  // generation << 40 | tasks handed out << 20 | tasks. One word, so that a late worker can never take a task of
+  // another job than the one it looked at.
+  std::atomic<uint64_t> ticket_{0};
+  std::atomic<int> done_{0};
+  std::atomic<int> sleepers_{0};
+  TaskRef function_;  // written before ticket_ is published, read by who took a task of it
+
+  std::atomic<bool> stop_{false};
+  Mutex mutex_;  // only for sleeping and waking
+  CondVar wake_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace tuft::engine::native

@@ -1,0 +1,233 @@
+#include "engine/native/training_pass.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/native/for_rows.h"
+#include "engine/native/ops/rows.h"
+
+namespace tuft::engine::native {
+namespace {
+
+// Over this the blocks keep only their input and are computed a second time on the way back.
+constexpr size_t kActivationBytes = size_t{2} << 30;
+
+size_t floats(int rows, int columns) { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
+
+}  // namespace
+
+void TrainingPass::drop() {
+  kept_ = false;
+  adapters_.clear();
+  batch_ = {};
+  keep_.reset();
+  layer_.reset();
+  blocks_.clear();
+  inputs_.clear();
+  logits_ = nullptr;
+}
+
+bool TrainingPass::uses(const Adapter* adapter) const {
+  return std::any_of(adapters_.begin(), adapters_.end(), [&](const auto& held) { return held.get() == adapter; });
+}
+
+void TrainingPass::make_batch(const Pack& pack) {
+  const ModelSpec& spec = model_.spec();
+  const size_t block = static_cast<size_t>(spec.kv_heads) * static_cast<size_t>(kv_head_floats(spec.head_dim));
+  cache_pointers_.clear();
+  std::vector<size_t> first;
+  for (const Segment& segment : pack.segments) {
+    first.push_back(cache_pointers_.size());
+    for (int at = segment.begin; at < segment.end; at += kKvBlock) cache_pointers_.push_back(keep_.take(block));
+  }
+  for (size_t i = 0; i < pack.segments.size(); ++i) {
+    const Segment& segment = pack.segments[i];
+    const std::span<const int32_t> tokens(pack.tokens);
+    batch_.append(adapters_[i].get(),
+                  tokens.subspan(static_cast<size_t>(segment.begin), static_cast<size_t>(segment.end - segment.begin)),
+                  0, cache_pointers_.data() + first[i]);
+  }
+}
+
+void TrainingPass::collect_targets(const std::vector<Target>& targets) {
+  targets_ = targets;
+  rows_.clear();
+  first_.clear();
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (!rows_.empty() && rows_.back() == targets[i].row) continue;
+    rows_.push_back(targets[i].row);
+    first_.push_back(i);
+  }
+  first_.push_back(targets.size());
+  normalizers_.assign(rows_.size(), 0.0F);
+}
+
+void TrainingPass::run_blocks(bool keep) {
+  Transformer& transformer = model_.transformer();
+  const int layers = model_.spec().layers;
+  const int rows = batch_.rows;
+  const size_t width = floats(rows, model_.spec().hidden_size);
+  const size_t bytes = Transformer::activation_floats(model_.spec()) * sizeof(float) * static_cast<size_t>(rows) *
+                       static_cast<size_t>(layers);
+  twice_ = keep && bytes > kActivationBytes;
+  const bool keep_all = keep && !twice_;
+  inputs_.assign(static_cast<size_t>(layers) + 1, keep_.take(width));
+  for (size_t i = 1; i < inputs_.size() && keep; ++i) inputs_[i] = keep_.take(width);
+  for (int i = 0; i < (keep_all ? layers : 1); ++i) blocks_.push_back(transformer.allocate(keep_, rows, keep));
+  transformer.embed(batch_, inputs_.front());
+  for (int layer = 0; layer < layers; ++layer) {
+    const auto index = static_cast<size_t>(layer);
+    BlockActivations& activations = blocks_[keep_all ? index : 0];
+    activations.input = inputs_[index];
+    if (!keep_all) layer_.reset();
+    transformer.forward(batch_, layer, 0, activations, inputs_[index + 1], keep_all ? keep_ : layer_);
+  }
+}
+
+BlockActivations& TrainingPass::recomputed(int layer) {
+  if (!twice_) return blocks_[static_cast<size_t>(layer)];
+  layer_.reset();
+  BlockActivations& activations = blocks_.front();
+  activations.input = inputs_[static_cast<size_t>(layer)];
+  // The output is already known; the place of the top, which is not needed any more, takes it.
+  model_.transformer().forward(batch_, layer, 0, activations, inputs_.back(), layer_);
+  return activations;
+}
+
+void TrainingPass::gather(std::span<const int> indices, float* to) {
+  const int width = model_.spec().hidden_size;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const int row = rows_[static_cast<size_t>(indices[i])];
+    std::copy_n(inputs_.back() + static_cast<ptrdiff_t>(row) * width, width, to + static_cast<ptrdiff_t>(i) * width);
+  }
+}
+
+void TrainingPass::head_forward(bool keep, std::span<float> logprobs) {
+  const int hidden = model_.spec().hidden_size;
+  const int vocab = model_.spec().vocab_size;
+  const int count = static_cast<int>(rows_.size());
+  const int piece = std::min(count, model_.logits_rows_max());
+  logits_ = keep && piece == count && count > 0 ? keep_.take(floats(count, vocab)) : nullptr;
+  for (int begin = 0; begin < count; begin += piece) {
+    const ArenaScope scope(model_.scratch());
+    Arena& scratch = model_.scratch();
+    Model::HeadRows head;
+    head.rows = std::min(piece, count - begin);
+    std::vector<int> indices(static_cast<size_t>(head.rows));
+    std::iota(indices.begin(), indices.end(), begin);
+    const std::span<const int> rows(rows_.data() + begin, static_cast<size_t>(head.rows));
+    const std::vector<Run> runs = runs_of_rows(batch_.runs, rows);
+    head.runs = runs;
+    head.normed = scratch.take(floats(head.rows, hidden));
+    head.logits = logits_ != nullptr ? logits_ : scratch.take(floats(head.rows, vocab));
+    gather(indices, head.normed);
+    model_.transformer().normalize(head.normed, model_.weights().final_norm, head.rows, head.normed, nullptr);
+    layer_.reset();
+    model_.head_forward(head, layer_);
+    for_rows(model_.pool(), head.rows, 4 * vocab, [&](int row) {
+      const auto index = static_cast<size_t>(begin + row);
+      const float* logits = head.logits + static_cast<ptrdiff_t>(row) * vocab;
+      normalizers_[index] = log_sum_exp(logits, vocab);
+      for (size_t t = first_[index]; t < first_[index + 1]; ++t) {
+        logprobs[t] = logits[targets_[t].token] - normalizers_[index];
+      }
+    });
+  }
+}
+
+void TrainingPass::forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
+                           std::span<float> logprobs) {
+  drop();
+  model_.scratch().reset();
+  adapters_ = adapters;
+  make_batch(pack);
+  collect_targets(pack.targets);
+  run_blocks(keep);
+  head_forward(keep, logprobs);
+  if (keep) {
+    kept_ = true;
+  } else {
+    drop();
+  }
+}
+
+void TrainingPass::head_backward_piece(std::span<const float> gradient, std::span<const int> active, float* dx) {
+  Arena& scratch = model_.scratch();
+  const ArenaScope scope(scratch);
+  const int hidden = model_.spec().hidden_size;
+  const int vocab = model_.spec().vocab_size;
+  Model::HeadRows head;
+  head.rows = static_cast<int>(active.size());
+  std::vector<int> rows;
+  for (const int index : active) rows.push_back(rows_[static_cast<size_t>(index)]);
+  const std::vector<Run> runs = runs_of_rows(batch_.runs, rows);
+  head.runs = runs;
+  float* top = scratch.take(floats(head.rows, hidden));
+  float* inverse = scratch.take(static_cast<size_t>(head.rows));
+  head.normed = scratch.take(floats(head.rows, hidden));
+  gather(active, top);
+  model_.transformer().normalize(top, model_.weights().final_norm, head.rows, head.normed, inverse);
+  layer_.reset();
+  if (logits_ != nullptr) {
+    head.logits = logits_;
+    // Active rows move up over those that nobody needs.
+    for (int i = 0; i < head.rows; ++i) {
+      const int from = active[static_cast<size_t>(i)];
+      if (from != i) std::copy_n(logits_ + static_cast<ptrdiff_t>(from) * vocab, vocab, logits_ + static_cast<ptrdiff_t>(i) * vocab);
+    }
+    model_.head_hidden(head, layer_);
+  } else {
+    head.logits = scratch.take(floats(head.rows, vocab));
+    model_.head_forward(head, layer_);
+  }
+  for_rows(model_.pool(), head.rows, 4 * vocab, [&](int row) {
+    const auto index = static_cast<size_t>(active[static_cast<size_t>(row)]);
+    float* logits = head.logits + static_cast<ptrdiff_t>(row) * vocab;
+    float total = 0;
+    for (size_t t = first_[index]; t < first_[index + 1]; ++t) total += gradient[t];
+    softmax_gradient(total, normalizers_[index], vocab, logits);
+    for (size_t t = first_[index]; t < first_[index + 1]; ++t) logits[targets_[t].token] += gradient[t];
+  });
+  float* dnormed = scratch.take(floats(head.rows, hidden));
+  model_.head_backward(head, dnormed);
+  model_.transformer().normalize_backward(top, model_.weights().final_norm, inverse, dnormed, head.rows, false, dnormed);
+  for (int i = 0; i < head.rows; ++i) {
+    std::copy_n(dnormed + static_cast<ptrdiff_t>(i) * hidden, hidden,
+                dx + static_cast<ptrdiff_t>(rows[static_cast<size_t>(i)]) * hidden);
+  }
+}
+
+bool TrainingPass::head_backward(std::span<const float> gradient, float* dx) {
+  std::vector<int> active;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const bool wanted = std::any_of(gradient.begin() + static_cast<ptrdiff_t>(first_[i]),
+                                    gradient.begin() + static_cast<ptrdiff_t>(first_[i + 1]),
+                                    [](float value) { return value != 0.0F; });
+    if (wanted) active.push_back(static_cast<int>(i));
+  }
+  const auto piece = static_cast<size_t>(model_.logits_rows_max());
+  for (size_t begin = 0; begin < active.size(); begin += piece) {
+    head_backward_piece(gradient, std::span(active).subspan(begin, std::min(piece, active.size() - begin)), dx);
+  }
+  return !active.empty();
+}
+
+void TrainingPass::backward(std::span<const float> gradient) {
+  model_.scratch().reset();
+  for (const auto& adapter : adapters_) {
+    if (adapter != nullptr) adapter->prepare_gradients();
+  }
+  const size_t width = floats(batch_.rows, model_.spec().hidden_size);
+  float* dx = keep_.take(width);
+  std::fill_n(dx, width, 0.0F);
+  const bool any = head_backward(gradient, dx);
+  const bool blocks = any && std::any_of(adapters_.begin(), adapters_.end(), [](const auto& adapter) {
+    return adapter != nullptr && adapter->has_block_sites();
+  });
+  for (int layer = model_.spec().layers - 1; layer >= 0 && blocks; --layer) {
+    model_.transformer().backward(batch_, layer, recomputed(layer), layer > 0, dx);
+  }
+  drop();
+}
+
+}  // namespace tuft::engine::native

@@ -1,0 +1,59 @@
+// One forward pass over a pack, and its backward pass.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/native/model.h"
+
+namespace tuft::engine::native {
+
+class TrainingPass {
+ public:
+  explicit TrainingPass(Model& model) : model_(model) {}
+
+  // `adapters` of the pack's segments; everything in the pack was checked. Throws std::bad_alloc.
+  void forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
+               std::span<float> logprobs);
+  // Needs a forward() with `keep`, whose activations it uses up.
+  void backward(std::span<const float> gradient);
+
+  bool kept() const { return kept_; }
+  size_t targets() const { return targets_.size(); }
+  bool uses(const Adapter* adapter) const;
+  void drop();
+
+ private:
+  void make_batch(const Pack& pack);
+  void collect_targets(const std::vector<Target>& targets);
+  void run_blocks(bool keep);
+  BlockActivations& recomputed(int layer);
+  void head_forward(bool keep, std::span<float> logprobs);
+  // False where every gradient is zero.
+  bool head_backward(std::span<const float> gradient, float* dx);
+  void head_backward_piece(std::span<const float> gradient, std::span<const int> active, float* dx);
+  // Copies rows_[index] of the top of the blocks, for each index.
+  void gather(std::span<const int> indices, float* to);
+
+  Model& model_;
+  bool kept_ = false;
+  std::vector<std::shared_ptr<Adapter>> adapters_;
+  Batch batch_;
+  std::vector<const float*> cache_pointers_;
+  Arena keep_;   // until backward()
+  Arena layer_;  // one block's share, where blocks are computed twice
+
+  std::vector<BlockActivations> blocks_;  // of every block, or one where they are computed twice
+  std::vector<float*> inputs_;            // of every block, and the top
+  bool twice_ = false;
+
+  std::vector<Target> targets_;
+  std::vector<int> rows_;           // that have a target
+  std::vector<size_t> first_;       // index of the first target of rows_[i]; one more at the end
+  std::vector<float> normalizers_;  // log-sum-exp of rows_[i]
+  float* logits_ = nullptr;         // of all rows_, where they are kept
+};
+
+}  // namespace tuft::engine::native

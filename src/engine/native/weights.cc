@@ -1,0 +1,207 @@
+#include "engine/native/weights.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tuft::engine::native {
+namespace {
+
+float from_bf16(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
+
+// Rounds to nearest, ties to even; keeps a NaN one.
+uint16_t to_bf16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);
+  return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
+float from_half(uint16_t value) {
+  const uint32_t sign = static_cast<uint32_t>(value & 0x8000U) << 16;
+  const uint32_t exponent = (value >> 10) & 0x1FU;
+  const uint32_t mantissa = value & 0x3FFU;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000U | (mantissa << 13));
+  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  const float tiny = static_cast<float>(mantissa) * 0x1p-24F;
+  return sign != 0 ? -tiny : tiny;
+}
+
+// One stored value as f32. The data of a file need not be aligned.
+class Reader {
+ public:
+  explicit Reader(const TensorView& view) : data_(view.data.data()), dtype_(view.dtype) {}
+
+  float operator[](int64_t index) const {
+    if (dtype_ == Dtype::kFloat32) {
+      float value = 0;
+      std::memcpy(&value, data_ + index * 4, sizeof(value));
+      return value;
+    }
+    uint16_t bits = 0;
+    std::memcpy(&bits, data_ + index * 2, sizeof(bits));
+    return dtype_ == Dtype::kBfloat16 ? from_bf16(bits) : from_half(bits);
+  }
+
+ private:
+  const std::byte* data_;
+  Dtype dtype_;
+};
+
+bool is_float(Dtype dtype) {
+  return dtype == Dtype::kFloat32 || dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat16;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+class Loader {
+ public:
+  Loader(const TensorSource& source, bool bf16, ThreadPool& pool) : source_(source), bf16_(bf16), pool_(pool) {}
+
+  Result<TensorView> find(const std::string& name, const std::vector<int64_t>& shape) const {
+    TUFT_ASSIGN(TensorView view, source_.find(name));
+    if (!is_float(view.dtype)) {
+      return Error{ErrorCode::kUnimplemented, "tensor " + name + " is not f32, bf16 or f16", "weights_dtype"};
+    }
+    const size_t width = view.dtype == Dtype::kFloat32 ? 4 : 2;
+    size_t bytes = width;
+    for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
+    if (view.shape != shape || view.data.size() != bytes) {
+      return data_loss("tensor " + name + " has shape " + shape_text(view.shape) + ", config.json asks for " +
+                           shape_text(shape) + ": the model directory mixes two models",
+                       "weights_shape");
+    }
+    return view;
+  }
+
+  Status vector(const std::string& name, int size, Floats& to) const {
+    TUFT_ASSIGN(const TensorView view, find(name, {size}));
+    const Reader values(view);
+    to = Floats(static_cast<size_t>(size));
+    for (int i = 0; i < size; ++i) to.data()[i] = values[i];
+    return {};
+  }
+
+  Status linear(const std::string& name, int in, int out, bool bias, Linear& to) const {
+    TUFT_ASSIGN(const TensorView view, find(name + ".weight", {out, in}));
+    to.in = in;
+    to.out = out;
+    to.bf16 = bf16_;
+    const size_t panels = static_cast<size_t>((out + kPanel - 1) / kPanel);
+    const size_t size = panels * kPanel * static_cast<size_t>(in);
+    const Reader values(view);
+    if (bf16_) {
+      to.panels16 = Buffer<uint16_t>(size);
+      pack(values, in, out, to.panels16.data(), to_bf16);
+    } else {
+      to.panels = Floats(size);
+      pack(values, in, out, to.panels.data(), [](float value) { return value; });
+    }
+    if (!bias) return {};
+    return vector(name + ".bias", out, to.bias);
+  }
+
+  Status rows(const std::string& name, int count, int width, Floats& to, Buffer<uint16_t>& to16) const {
+    TUFT_ASSIGN(const TensorView view, find(name, {count, width}));
+    const Reader values(view);
+    const size_t size = static_cast<size_t>(count) * static_cast<size_t>(width);
+    if (bf16_) to16 = Buffer<uint16_t>(size);
+    if (!bf16_) to = Floats(size);
+    const auto copy = [&](int row, int) {
+      const int64_t at = static_cast<int64_t>(row) * width;
+      for (int64_t i = at; i < at + width; ++i) {
+        if (bf16_) to16.data()[i] = to_bf16(values[i]);
+        if (!bf16_) to.data()[i] = values[i];
+      }
+    };
+    pool_.run(count, copy);
+    return {};
+  }
+
+ private:
+  template <typename T, typename Convert>
+  void pack(const Reader& values, int in, int out, T* to, const Convert& convert) const {
+    const auto one = [&](int panel, int) {
+      T* dst = to + static_cast<int64_t>(panel) * in * kPanel;
+      const int count = std::min(kPanel, out - panel * kPanel);
+      for (int i = 0; i < kPanel; ++i) {
+        const int64_t row = (static_cast<int64_t>(panel) * kPanel + i) * in;
+        for (int k = 0; k < in; ++k) dst[static_cast<int64_t>(k) * kPanel + i] = i < count ? convert(values[row + k]) : T{};
+      }
+    };
+    pool_.run((out + kPanel - 1) / kPanel, one);
+  }
+
+  const TensorSource& source_;
+  bool bf16_;
+  ThreadPool& pool_;
+};
+
+Status load_block(const ModelSpec& spec, const Loader& loader, int index, BlockWeights& to) {
+  const std::string prefix = "model.layers." + std::to_string(index) + ".";
+  const int hidden = spec.hidden_size;
+  const int q = spec.heads * spec.head_dim;
+  const int kv = spec.kv_heads * spec.head_dim;
+  TUFT_TRY(loader.vector(prefix + "input_layernorm.weight", hidden, to.attention_norm));
+  TUFT_TRY(loader.vector(prefix + "post_attention_layernorm.weight", hidden, to.mlp_norm));
+  if (spec.qk_norm) {
+    TUFT_TRY(loader.vector(prefix + "self_attn.q_norm.weight", spec.head_dim, to.q_norm));
+    TUFT_TRY(loader.vector(prefix + "self_attn.k_norm.weight", spec.head_dim, to.k_norm));
+  }
+  TUFT_TRY(loader.linear(prefix + "self_attn.q_proj", hidden, q, spec.qkv_bias, to.q));
+  TUFT_TRY(loader.linear(prefix + "self_attn.k_proj", hidden, kv, spec.qkv_bias, to.k));
+  TUFT_TRY(loader.linear(prefix + "self_attn.v_proj", hidden, kv, spec.qkv_bias, to.v));
+  TUFT_TRY(loader.linear(prefix + "self_attn.o_proj", q, hidden, spec.o_bias, to.o));
+  TUFT_TRY(loader.linear(prefix + "mlp.gate_proj", hidden, spec.intermediate_size, spec.mlp_bias, to.gate));
+  TUFT_TRY(loader.linear(prefix + "mlp.up_proj", hidden, spec.intermediate_size, spec.mlp_bias, to.up));
+  TUFT_TRY(loader.linear(prefix + "mlp.down_proj", spec.intermediate_size, hidden, spec.mlp_bias, to.down));
+  return {};
+}
+
+}  // namespace
+
+void Linear::copy_row(int row, float* to) const {
+  const int64_t at = static_cast<int64_t>(row / kPanel) * in * kPanel + row % kPanel;
+  for (int64_t k = 0; k < in; ++k) {
+    to[k] = bf16 ? from_bf16(panels16.data()[at + k * kPanel]) : panels.data()[at + k * kPanel];
+  }
+}
+
+void Weights::embed(int32_t token, int hidden, float* to) const {
+  const int64_t at = static_cast<int64_t>(token) * hidden;
+  if (!embedding.empty()) {
+    std::copy_n(embedding.data() + at, hidden, to);
+  } else if (!embedding16.empty()) {
+    for (int i = 0; i < hidden; ++i) to[i] = from_bf16(embedding16.data()[at + i]);
+  } else {
+    head.copy_row(token, to);
+  }
+}
+
+Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, WeightsDtype dtype, ThreadPool& pool) {
+  const std::string embedding = "model.embed_tokens.weight";
+  TUFT_ASSIGN(const TensorView view, source.find(embedding));
+  Weights weights;
+  weights.bf16 = dtype == WeightsDtype::kBfloat16 || (dtype == WeightsDtype::kAuto && view.dtype == Dtype::kBfloat16);
+  const Loader loader(source, weights.bf16, pool);
+  weights.blocks.resize(static_cast<size_t>(spec.layers));
+  for (int i = 0; i < spec.layers; ++i) {
+    TUFT_TRY(load_block(spec, loader, i, weights.blocks[static_cast<size_t>(i)]));
+  }
+  TUFT_TRY(loader.vector("model.norm.weight", spec.hidden_size, weights.final_norm));
+  if (spec.tie_word_embeddings) {
+    TUFT_TRY(loader.linear("model.embed_tokens", spec.hidden_size, spec.vocab_size, false, weights.head));
+  } else {
+    TUFT_TRY(loader.linear("lm_head", spec.hidden_size, spec.vocab_size, false, weights.head));
+    TUFT_TRY(loader.rows(embedding, spec.vocab_size, spec.hidden_size, weights.embedding, weights.embedding16));
+  }
+  return weights;
+}
+
+}  // namespace tuft::engine::native
