@@ -1,0 +1,271 @@
+#include "control/tests/fake_actor.h"
+
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+namespace tuft::control {
+namespace {
+
+Error died() { return unavailable("the worker was ended by signal 9", "worker_died"); }
+
+}  // namespace
+
+template <typename Response>
+void FakeActor::call(const std::string& name, const std::string& detail, actor::Callback<Response> done,
+                     std::function<Result<Response>()> work) {
+  std::optional<Error> failure;
+  {
+    std::lock_guard lock(mutex_);
+    calls_.push_back(detail.empty() ? name : name + " " + detail);
+    if (!ready_) {
+      failure = unavailable("the worker is starting", "worker_starting");
+    } else if (const auto found = failures_.find(name); found != failures_.end()) {
+      failure = found->second;
+      failures_.erase(found);
+    } else if (hold_) {
+      held_.push_back({[this, done, work] {
+                         Result<Response> result = internal_error("unset");
+                         {
+                           std::lock_guard inner(mutex_);
+                           result = work();
+                         }
+                         done(std::move(result));
+                       },
+                       [done](Error error) { done(std::move(error)); }});
+      return;
+    }
+  }
+  if (failure) return done(*failure);
+  Result<Response> result = internal_error("unset");
+  {
+    std::lock_guard lock(mutex_);
+    result = work();
+  }
+  done(std::move(result));
+}
+
+bool FakeActor::answer_next() {
+  Held next;
+  {
+    std::lock_guard lock(mutex_);
+    if (held_.empty()) return false;
+    next = std::move(held_.front());
+    held_.pop_front();
+  }
+  next.answer();
+  return true;
+}
+
+void FakeActor::answer_all() {
+  while (answer_next()) {
+  }
+}
+
+size_t FakeActor::held() const {
+  std::lock_guard lock(mutex_);
+  return held_.size();
+}
+
+void FakeActor::start() {
+  ++generation_;
+  ready_ = true;
+  if (on_ready_) on_ready_(generation_);
+}
+
+void FakeActor::die() {
+  ready_ = false;
+  std::deque<Held> held;
+  {
+    std::lock_guard lock(mutex_);
+    held.swap(held_);
+    adapters_.clear();
+    samplers_.clear();
+  }
+  for (const Held& call : held) call.fail(died());
+}
+
+void FakeActor::fail_next(const std::string& call, Error error) {
+  std::lock_guard lock(mutex_);
+  failures_[call] = std::move(error);
+}
+
+std::vector<std::string> FakeActor::calls() const {
+  std::lock_guard lock(mutex_);
+  return calls_;
+}
+
+std::vector<std::string> FakeActor::calls_of(const std::string& name) const {
+  std::vector<std::string> found;
+  for (const std::string& call : calls()) {
+    if (call == name || call.starts_with(name + " ")) found.push_back(call);
+  }
+  return found;
+}
+
+void FakeActor::clear_calls() {
+  std::lock_guard lock(mutex_);
+  calls_.clear();
+}
+
+int FakeActor::weights_of(const std::string& adapter) const {
+  std::lock_guard lock(mutex_);
+  const auto found = adapters_.find(adapter);
+  return found == adapters_.end() ? -1 : found->second.weights;
+}
+
+size_t FakeActor::adapters() const {
+  std::lock_guard lock(mutex_);
+  return adapters_.size();
+}
+
+size_t FakeActor::samplers() const {
+  std::lock_guard lock(mutex_);
+  return samplers_.size();
+}
+
+worker::v1::CreateAdapterRequest FakeActor::last_create() const {
+  std::lock_guard lock(mutex_);
+  return last_create_;
+}
+
+worker::v1::SampleRequest FakeActor::last_sample() const {
+  std::lock_guard lock(mutex_);
+  return last_sample_;
+}
+
+void FakeActor::describe(const actor::CallOptions&, actor::Callback<worker::v1::DescribeResponse> done) {
+  worker::v1::DescribeResponse response;
+  response.set_architecture("FakeForCausalLM");
+  done(std::move(response));
+}
+
+void FakeActor::create_adapter(worker::v1::CreateAdapterRequest request, const actor::CallOptions&,
+                               actor::Callback<worker::v1::CreateAdapterResponse> done) {
+  using Response = worker::v1::CreateAdapterResponse;
+  call<Response>("create_adapter", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
+    adapters_[request.adapter_id()] = {};
+    last_create_ = request;
+    Response response;
+    if (request.spec().train_attn()) response.add_target_modules("q_proj");
+    if (request.spec().train_mlp()) response.add_target_modules("up_proj");
+    if (request.spec().train_unembed()) response.add_target_modules("lm_head");
+    return response;
+  });
+}
+
+void FakeActor::remove_adapter(worker::v1::RemoveAdapterRequest request, const actor::CallOptions&,
+                               actor::Callback<worker::v1::RemoveAdapterResponse> done) {
+  using Response = worker::v1::RemoveAdapterResponse;
+  call<Response>("remove_adapter", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
+    adapters_.erase(request.adapter_id());
+    return Response();
+  });
+}
+
+void FakeActor::forward_backward(worker::v1::ForwardBackwardRequest request, const actor::CallOptions&,
+                                 actor::Callback<worker::v1::ForwardBackwardResponse> done) {
+  using Response = worker::v1::ForwardBackwardResponse;
+  const std::string detail = request.adapter_id() + " " + request.request().loss_fn();
+  call<Response>("forward_backward", detail, std::move(done), [this, request]() -> Result<Response> {
+    if (!adapters_.contains(request.adapter_id())) return not_found("no such adapter", "adapter_not_loaded");
+    Response response;
+    response.mutable_output()->set_loss_fn_output_type(request.request().loss_fn());
+    response.set_tokens(3);
+    return response;
+  });
+}
+
+void FakeActor::optim_step(worker::v1::OptimStepRequest request, const actor::CallOptions&,
+                           actor::Callback<worker::v1::OptimStepResponse> done) {
+  using Response = worker::v1::OptimStepResponse;
+  call<Response>("optim_step", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
+    const auto found = adapters_.find(request.adapter_id());
+    if (found == adapters_.end()) return not_found("no such adapter", "adapter_not_loaded");
+    ++found->second.weights;
+    Response response;
+    (*response.mutable_metrics())["grad_norm"] = 0.5;
+    (*response.mutable_metrics())["bad"] = std::numeric_limits<double>::quiet_NaN();
+    return response;
+  });
+}
+
+void FakeActor::save_state(worker::v1::SaveStateRequest request, const actor::CallOptions&,
+                           actor::Callback<worker::v1::SaveStateResponse> done) {
+  using Response = worker::v1::SaveStateResponse;
+  call<Response>("save_state", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
+    const auto found = adapters_.find(request.adapter_id());
+    if (found == adapters_.end()) return not_found("no such adapter", "adapter_not_loaded");
+    if (!std::filesystem::create_directory(request.directory())) {
+      return internal_error("cannot create " + request.directory());
+    }
+    std::ofstream(std::filesystem::path(request.directory()) / "weights") << found->second.weights;
+    Response response;
+    response.set_size_bytes(100);
+    return response;
+  });
+}
+
+void FakeActor::load_state(worker::v1::LoadStateRequest request, const actor::CallOptions&,
+                           actor::Callback<worker::v1::LoadStateResponse> done) {
+  using Response = worker::v1::LoadStateResponse;
+  const std::string detail = request.adapter_id() + (request.with_optimizer() ? " +optimizer" : "");
+  call<Response>("load_state", detail, std::move(done), [this, request]() -> Result<Response> {
+    std::ifstream file(std::filesystem::path(request.directory()) / "weights");
+    int weights = 0;
+    if (!(file >> weights)) return data_loss("cannot read " + request.directory() + "/weights");
+    adapters_[request.adapter_id()].weights = weights;
+    return Response();
+  });
+}
+
+void FakeActor::add_sampler(worker::v1::AddSamplerRequest request, const actor::CallOptions&,
+                            actor::Callback<worker::v1::AddSamplerResponse> done) {
+  using Response = worker::v1::AddSamplerResponse;
+  call<Response>("add_sampler", request.sampler_id(), std::move(done), [this, request]() -> Result<Response> {
+    std::ifstream file(std::filesystem::path(request.directory()) / "weights");
+    int weights = 0;
+    if (!(file >> weights)) return data_loss("cannot read " + request.directory() + "/weights");
+    samplers_[request.sampler_id()] = weights;
+    return Response();
+  });
+}
+
+void FakeActor::remove_sampler(worker::v1::RemoveSamplerRequest request, const actor::CallOptions&,
+                               actor::Callback<worker::v1::RemoveSamplerResponse> done) {
+  using Response = worker::v1::RemoveSamplerResponse;
+  call<Response>("remove_sampler", request.sampler_id(), std::move(done), [this, request]() -> Result<Response> {
+    samplers_.erase(request.sampler_id());
+    return Response();
+  });
+}
+
+void FakeActor::sample(worker::v1::SampleRequest request, const actor::CallOptions&,
+                       actor::Callback<worker::v1::SampleResponse> done) {
+  using Response = worker::v1::SampleResponse;
+  call<Response>("sample", request.sampler_id(), std::move(done), [this, request]() -> Result<Response> {
+    int32_t number = -1;  // the base model
+    if (!request.sampler_id().empty()) {
+      const auto found = samplers_.find(request.sampler_id());
+      if (found == samplers_.end()) return not_found("no such sampler", "sampler_not_loaded");
+      number = found->second;
+    }
+    last_sample_ = request;
+    Response response;
+    for (int i = 0; i < request.num_samples(); ++i) {
+      response.mutable_response()->add_sequences()->set_tokens(&number, sizeof number);
+    }
+    response.set_output_tokens(request.num_samples());
+    return response;
+  });
+}
+
+int sampled_number(const std::string& bytes) {
+  tinker_public::SampleResponse response;
+  int32_t number = -2;
+  if (!response.ParseFromString(bytes) || response.sequences_size() == 0) return number;
+  std::memcpy(&number, response.sequences(0).tokens().data(), sizeof number);
+  return number;
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,239 @@
+// Futures, sessions and limits.
+#include "control/tests/plane.h"
+
+namespace tuft::control {
+namespace {
+
+class Futures : public PlaneTest {};
+
+TEST_F(Futures, AWaitEndsWhenTheOperationDoes) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().hold_answers(true);
+  const RequestId request = optim_step(run, alice, 1);
+  int calls = 0;
+  for (int i = 0; i < 3; ++i) {
+    plane().wait_future(alice, request, [&](Result<FutureSnapshot> snapshot) {
+      ASSERT_TRUE(snapshot.ok());
+      EXPECT_EQ(snapshot->state, FutureSnapshot::State::kReady);
+      EXPECT_EQ(snapshot->operation, OperationType::kOptimStep);
+      ++calls;
+    });
+  }
+  EXPECT_EQ(calls, 0);
+  worker().answer_all();
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(Futures, AnEndedWaitGetsThePendingSnapshotOnce) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().hold_answers(true);
+  const RequestId request = optim_step(run, alice, 1);
+  int calls = 0;
+  const auto wait_id = plane().wait_future(alice, request, [&](Result<FutureSnapshot> snapshot) {
+    EXPECT_EQ(snapshot->state, FutureSnapshot::State::kPending);
+    ++calls;
+  });
+  plane().end_wait(wait_id);
+  plane().end_wait(wait_id);
+  EXPECT_EQ(calls, 1);
+  worker().answer_all();
+  EXPECT_EQ(calls, 1);
+  plane().end_wait(12345);
+}
+
+TEST_F(Futures, AResultCanBeFetchedAgainUntilItsTimeIsOver) {
+  boot();
+  const RunId run = create_model(alice);
+  const RequestId request = optim_step(run, alice, 1);
+  value<OptimStepResult>(alice, request);
+  advance(3000 * kSecond);
+  value<OptimStepResult>(alice, request);
+  advance(700 * kSecond);
+  EXPECT_EQ(wait(alice, request).error().code, ErrorCode::kGone);
+  EXPECT_EQ(wait(bob, request).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(wait(alice, RequestId("nothing")).error().code, ErrorCode::kNotFound);
+  // Its number stays used up.
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 1)).reason, "seq_id_passed");
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Futures, OverTheByteLimitTheLongestDeliveredGoFirst) {
+  config().limits.future_bytes_max = 3000;  // room for three without a result of size
+  boot();
+  const RunId run = create_model(alice);
+  const RequestId unread = optim_step(run, alice, 1);
+  const RequestId read = optim_step(run, alice, 2);
+  value<OptimStepResult>(alice, read);
+  const RequestId third = optim_step(run, alice, 3);
+  optim_step(run, alice, 4);
+  EXPECT_EQ(peek(alice, read).error().code, ErrorCode::kGone);
+  EXPECT_TRUE(peek(alice, unread).ok());
+  EXPECT_TRUE(peek(alice, third).ok());
+}
+
+TEST_F(Futures, UnfinishedOnesOfAUserAreLimited) {
+  boot();
+  const RunId run = create_model(alice);
+  const RunId other = create_model(bob);
+  config().limits.futures_per_user_max = 2;
+  boot();
+  const RunId limited = create_model(alice);
+  worker().hold_answers(true);
+  const RequestId first = optim_step(limited, alice, 1);
+  optim_step(limited, alice, 2);
+  const auto refused = try_forward_backward(limited, alice, 3);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_NE(refused.error().message.find("limits.futures_per_user_max"), std::string::npos);
+  EXPECT_EQ(optim_step(limited, alice, 1), first);
+  submit_create(session(bob), bob);
+  worker().answer_next();
+  worker().answer_all();
+  forward_backward(limited, alice, 3);
+}
+
+TEST_F(Futures, ShutDownFailsWhatIsPendingAndRefusesMore) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().hold_answers(true);
+  const RequestId running = optim_step(run, alice, 1);
+  const RequestId queued = optim_step(run, alice, 2);
+  const RequestId buffered = optim_step(run, alice, 5);
+  const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);
+  const RequestId sampling = sample(sampler, alice);
+  int ended = 0;
+  plane().wait_future(alice, running, [&](Result<FutureSnapshot> snapshot) {
+    EXPECT_EQ(snapshot->error.code, ErrorCode::kUnavailable);
+    ++ended;
+  });
+  plane().shut_down();
+  EXPECT_EQ(ended, 1);
+  for (const RequestId& request : {queued, buffered, sampling}) {
+    EXPECT_EQ(failure(alice, request).code, ErrorCode::kUnavailable);
+  }
+  EXPECT_EQ(try_forward_backward(run, alice, 3).error().code, ErrorCode::kUnavailable);
+  worker().answer_all();
+  EXPECT_EQ(failure(alice, running).code, ErrorCode::kUnavailable);
+}
+
+TEST_F(Futures, AnAnswerAfterTheEndOfThePlaneIsDropped) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().hold_answers(true);
+  optim_step(run, alice, 1);
+  sample(*try_sampler(session(alice), alice, 0, model), alice);
+  close();
+  worker().answer_all();
+}
+
+TEST_F(Futures, SessionsAreRepeatableByKeyAndOfOneUser) {
+  boot();
+  CreateSession request;
+  request.idempotency_key = "k";
+  const SessionId first = *plane().create_session(alice, request);
+  EXPECT_EQ(*plane().create_session(alice, request), first);
+  EXPECT_NE(*plane().create_session(bob, request), first);
+  EXPECT_TRUE(plane().heartbeat(alice, first).ok());
+  EXPECT_EQ(plane().heartbeat(bob, first).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(plane().heartbeat(alice, SessionId("x")).error().code, ErrorCode::kNotFound);
+  request.idempotency_key.clear();
+  request.user_metadata["k"] = std::string(70'000, 'x');
+  EXPECT_EQ(plane().create_session(alice, request).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(Futures, AtTheSessionLimitOnlyASilentOneMakesRoom) {
+  config().limits.sessions_per_user_max = 2;
+  boot();
+  const SessionId silent = session(alice);
+  create_model(silent, alice);
+  const SessionId alive = session(alice);
+  const auto refused = plane().create_session(alice, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_NE(refused.error().message.find("limits.sessions_per_user_max"), std::string::npos);
+  session(bob);
+  advance(601 * kSecond);
+  ASSERT_TRUE(plane().heartbeat(alice, alive).ok());
+  session(alice);
+  EXPECT_EQ(plane().heartbeat(alice, silent).error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(plane().heartbeat(alice, alive).ok());
+  EXPECT_EQ(worker().adapters(), 0U);
+}
+
+TEST_F(Futures, AtTheRunLimitOnlyARunOfASilentSessionMakesRoom) {
+  config().limits.runs_per_user_max = 1;
+  boot();
+  const RunId old = create_model(alice);
+  const SessionId s = session(alice);
+  CreateModel request;
+  request.session = s;
+  request.base_model = model;
+  request.lora.rank = 4;
+  const auto refused = plane().create_model(alice, request, no_trace);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("limits.runs_per_user_max"), std::string::npos);
+  create_model(bob);
+  advance(601 * kSecond);
+  value<CreateModelResult>(alice, plane().create_model(alice, request, no_trace)->request);
+  EXPECT_EQ(plane().get_info(alice, old).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(worker().adapters(), 2U);
+}
+
+TEST_F(Futures, NobodySeesWhatIsNotTheirs) {
+  boot();
+  const SessionId s = session(alice);
+  const RunId run = create_model(s, alice);
+  const RequestId request = optim_step(run, alice, 1);
+  const SamplerId sampler = *try_sampler(s, alice, 0, model);
+  const auto path = value<SaveWeightsResult>(alice, save(run, alice, 2, "mine")).path;
+
+  EXPECT_EQ(wait(bob, request).error().code, ErrorCode::kNotFound);
+  value<OptimStepResult>(alice, request);
+  // Foreign and unknown ids read the same.
+  const RunId nothing("nothing");
+  EXPECT_EQ(plane().get_info(bob, run).error().message, plane().get_info(bob, nothing).error().message);
+  EXPECT_EQ(try_forward_backward(run, bob, 1).error().message, try_forward_backward(nothing, bob, 1).error().message);
+  EXPECT_EQ(plane().unload_model(bob, run, no_trace).error().code, ErrorCode::kNotFound);
+  OptimStep step;
+  step.run = run;
+  EXPECT_EQ(plane().optim_step(bob, step, no_trace).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(plane().save_weights(bob, {run, 3, "x", {}, false}, no_trace).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(plane().save_weights_for_sampler(bob, {run, 3, "x", {}, {}}, no_trace).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(plane().load_weights(bob, {run, 3, path, false}, no_trace).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(plane().get_sampler(bob, sampler).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(plane().sample(bob, sample_request(sampler), no_trace).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(plane().weights_info(bob, path).error().code, ErrorCode::kNotFound);
+
+  CreateModel create;
+  create.session = s;
+  create.base_model = model;
+  EXPECT_EQ(plane().create_model(bob, create, no_trace).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(try_sampler(s, bob, 9, model).error().code, ErrorCode::kPermissionDenied);
+  const SessionId bobs = session(bob);
+  EXPECT_EQ(try_sampler(bobs, bob, 0, "", path).error().code, ErrorCode::kNotFound);
+  const RunId bobs_run = create_model(bobs, bob);
+  EXPECT_EQ(failure(bob, load(bobs_run, bob, 1, path)).code, ErrorCode::kNotFound);
+}
+
+TEST_F(Futures, InfoAndModels) {
+  boot();
+  const auto models = plane().supported_models();
+  ASSERT_EQ(models.size(), 1U);
+  EXPECT_EQ(models[0].model_name, model);
+  EXPECT_EQ(models[0].max_context_length, 16);
+  EXPECT_TRUE(plane().ready());
+  worker().set_ready(false);
+  EXPECT_FALSE(plane().ready());
+  worker().set_ready(true);
+  const auto info = plane().get_info(alice, create_model(alice));
+  ASSERT_TRUE(info.ok());
+  EXPECT_EQ(info->architecture, "FakeForCausalLM");
+  EXPECT_EQ(info->tokenizer_id, model);
+  EXPECT_EQ(info->lora_rank, 8);
+  EXPECT_EQ(*plane().authenticate("tml-bob"), bob);
+}
+
+}  // namespace
+}  // namespace tuft::control

@@ -1,0 +1,154 @@
+#include "control/tests/plane.h"
+
+#include <chrono>
+
+#include "base/id.h"
+
+namespace tuft::control {
+
+PlaneTest::PlaneTest() {
+  config_.checkpoint_dir = std::filesystem::temp_directory_path() / ("tuft-control-" + random_uuid());
+  config_.authorized_users = {{"tml-alice", "alice"}, {"tml-bob", "bob"}};
+  config::ModelConfig spec;
+  spec.model_name = model;
+  spec.model_path = "/models/fake";
+  spec.max_model_len = 16;
+  spec.max_lora_rank = 16;
+  config_.supported_models = {spec};
+}
+
+PlaneTest::~PlaneTest() {
+  plane_.reset();
+  std::filesystem::remove_all(config_.checkpoint_dir);
+}
+
+void PlaneTest::boot(bool started) {
+  plane_.reset();
+  actors_.clear();
+  std::vector<actor::ModelActor*> pointers;
+  for (const auto& spec : config_.supported_models) {
+    actors_.push_back(std::make_unique<FakeActor>(spec.model_name));
+    pointers.push_back(actors_.back().get());
+  }
+  std::filesystem::create_directories(config_.checkpoint_dir);
+  plane_ = ControlPlane::create(config_, pointers, clock_);
+  if (!started) return;
+  for (auto& actor : actors_) actor->start();
+}
+
+SessionId PlaneTest::session(const UserId& user) {
+  auto created = plane_->create_session(user, {});
+  EXPECT_TRUE(created.ok());
+  return created.ok() ? *created : SessionId();
+}
+
+RequestId PlaneTest::submit_create(const SessionId& session, const UserId& user, int64_t seq, int rank) {
+  CreateModel request;
+  request.session = session;
+  request.model_seq_id = seq;
+  request.base_model = model;
+  request.lora.rank = rank;
+  request.lora.seed = 7;
+  auto submitted = plane_->create_model(user, request, no_trace);
+  EXPECT_TRUE(submitted.ok()) << submitted.error().message;
+  return submitted.ok() ? submitted->request : RequestId();
+}
+
+RunId PlaneTest::create_model(const SessionId& session, const UserId& user, int64_t seq, int rank) {
+  return value<CreateModelResult>(user, submit_create(session, user, seq, rank)).run;
+}
+
+Result<Submitted> PlaneTest::try_forward_backward(const RunId& run, const UserId& user, int32_t seq,
+                                                  const std::string& loss) {
+  tinker_public::ForwardBackwardRequest request;
+  request.set_model_id(run.str());
+  request.set_seq_id(seq);
+  request.set_loss_fn(loss);
+  return plane_->forward_backward(user, std::move(request), no_trace);
+}
+
+RequestId PlaneTest::forward_backward(const RunId& run, const UserId& user, int32_t seq, const std::string& loss) {
+  auto submitted = try_forward_backward(run, user, seq, loss);
+  EXPECT_TRUE(submitted.ok()) << submitted.error().message;
+  return submitted.ok() ? submitted->request : RequestId();
+}
+
+namespace {
+
+RequestId request_of(const Result<Submitted>& submitted) {
+  EXPECT_TRUE(submitted.ok()) << submitted.error().message;
+  return submitted.ok() ? submitted->request : RequestId();
+}
+
+}  // namespace
+
+RequestId PlaneTest::optim_step(const RunId& run, const UserId& user, int64_t seq) {
+  OptimStep request;
+  request.run = run;
+  request.seq_id = seq;
+  return request_of(plane_->optim_step(user, request, no_trace));
+}
+
+RequestId PlaneTest::save(const RunId& run, const UserId& user, int64_t seq, const std::string& name, bool overwrite) {
+  return request_of(plane_->save_weights(user, {run, seq, name, std::nullopt, overwrite}, no_trace));
+}
+
+RequestId PlaneTest::save_for_sampler(const RunId& run, const UserId& user, int64_t seq, const std::string& name,
+                                      std::optional<int64_t> sampler_seq) {
+  return request_of(plane_->save_weights_for_sampler(user, {run, seq, name, sampler_seq, std::nullopt}, no_trace));
+}
+
+RequestId PlaneTest::load(const RunId& run, const UserId& user, int64_t seq, const std::string& path, bool optimizer) {
+  return request_of(plane_->load_weights(user, {run, seq, path, optimizer}, no_trace));
+}
+
+Result<SamplerId> PlaneTest::try_sampler(const SessionId& session, const UserId& user, int64_t seq,
+                                         const std::string& base_model, const std::string& path) {
+  return plane_->create_sampling_session(user, {session, seq, base_model, path}, no_trace);
+}
+
+Sample PlaneTest::sample_request(const SamplerId& sampler, std::optional<int64_t> seq) {
+  Sample request;
+  request.sampler = sampler;
+  request.seq_id = seq;
+  request.prompt_tokens = {1, 2, 3};
+  request.params.set_max_tokens(4);
+  return request;
+}
+
+RequestId PlaneTest::sample(const SamplerId& sampler, const UserId& user, std::optional<int64_t> seq) {
+  return request_of(plane_->sample(user, sample_request(sampler, seq), no_trace));
+}
+
+Result<FutureSnapshot> PlaneTest::wait(const UserId& user, const RequestId& request) {
+  auto answer = std::make_shared<std::promise<Result<FutureSnapshot>>>();
+  auto future = answer->get_future();
+  plane_->wait_future(user, request, [answer](Result<FutureSnapshot> snapshot) { answer->set_value(snapshot); });
+  if (future.wait_for(std::chrono::seconds(20)) != std::future_status::ready) {
+    return internal_error("the operation did not end within 20 s");
+  }
+  return future.get();
+}
+
+Result<FutureSnapshot> PlaneTest::peek(const UserId& user, const RequestId& request) {
+  auto answer = std::make_shared<std::promise<Result<FutureSnapshot>>>();
+  auto future = answer->get_future();
+  const auto id =
+      plane_->wait_future(user, request, [answer](Result<FutureSnapshot> snapshot) { answer->set_value(snapshot); });
+  plane_->end_wait(id);
+  return future.get();
+}
+
+bool PlaneTest::pending(const UserId& user, const RequestId& request) {
+  const auto snapshot = peek(user, request);
+  return snapshot.ok() && snapshot->state == FutureSnapshot::State::kPending;
+}
+
+Error PlaneTest::failure(const UserId& user, const RequestId& request) {
+  const auto snapshot = wait(user, request);
+  if (!snapshot.ok()) return internal_error("no snapshot: " + snapshot.error().message);
+  if (snapshot->state != FutureSnapshot::State::kFailed) return internal_error("it did not fail");
+  return snapshot->error;
+}
+
+}  // namespace tuft::control

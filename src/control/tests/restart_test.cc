@@ -1,0 +1,181 @@
+// What a worker's death does to runs and samplers.
+#include "control/tests/plane.h"
+
+namespace tuft::control {
+namespace {
+
+class Restart : public PlaneTest {};
+
+TEST_F(Restart, WhatRanAndWhatWaitedFailsAndTheNextOperationRuns) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().hold_answers(true);
+  const RequestId running = forward_backward(run, alice, 1);
+  const RequestId queued = optim_step(run, alice, 2);
+  const RequestId buffered = optim_step(run, alice, 5);
+  worker().die();
+  worker().hold_answers(false);
+  EXPECT_EQ(failure(alice, running).reason, "worker_died");
+  for (const RequestId& request : {queued, buffered}) {
+    const Error error = failure(alice, request);
+    EXPECT_EQ(error.code, ErrorCode::kUnavailable);
+    EXPECT_NE(error.message.find("not executed"), std::string::npos);
+  }
+  const RequestId next = forward_backward(run, alice, 3);
+  EXPECT_TRUE(pending(alice, next));
+  worker().start();
+  value<ProtobufResult>(alice, next);
+  forward_backward(run, alice, 4);
+  // 5 was used up by the failure.
+  value<OptimStepResult>(alice, optim_step(run, alice, 6));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Restart, AdaptersComeBackFromTheNewestCheckpointWithTheOptimizer) {
+  boot();
+  const RunId run = create_model(alice);
+  optim_step(run, alice, 1);
+  optim_step(run, alice, 2);
+  value<SaveWeightsResult>(alice, save(run, alice, 3, "two"));
+  worker().die();
+  worker().clear_calls();
+  worker().start();
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  EXPECT_EQ(worker().calls_of("load_state"), std::vector<std::string>{"load_state " + run.str() + " +optimizer"});
+  EXPECT_EQ(worker().last_create().spec().seed(), 7U);
+  // Nothing was lost, so nothing fails.
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+  EXPECT_EQ(worker().weights_of(run.str()), 3);
+}
+
+TEST_F(Restart, ARollBackNobodyHeardOfFailsTheNextOperationOnce) {
+  boot();
+  const RunId run = create_model(alice);
+  optim_step(run, alice, 1);
+  const auto path = value<SaveWeightsResult>(alice, save(run, alice, 2, "one")).path;
+  optim_step(run, alice, 3);
+  worker().die();
+  worker().start();
+  const Error error = failure(alice, optim_step(run, alice, 4));
+  EXPECT_EQ(error.reason, "weights_rolled_back");
+  EXPECT_FALSE(is_user_error(error.code));
+  EXPECT_NE(error.message.find(path), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("seq_id 2"), std::string::npos) << error.message;
+  value<OptimStepResult>(alice, optim_step(run, alice, 5));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Restart, WithoutACheckpointTheFirstStateIsNamed) {
+  boot();
+  const RunId run = create_model(alice);
+  forward_backward(run, alice, 1);
+  worker().die();
+  const RequestId while_away = optim_step(run, alice, 2);
+  const RequestId after = optim_step(run, alice, 3);
+  worker().start();
+  EXPECT_NE(failure(alice, while_away).message.find("its first state"), std::string::npos);
+  EXPECT_EQ(failure(alice, after).reason, "weights_rolled_back");
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+}
+
+TEST_F(Restart, ALoadNeedsNoWarning) {
+  boot();
+  const RunId run = create_model(alice);
+  optim_step(run, alice, 1);
+  const auto path = value<SaveWeightsResult>(alice, save(run, alice, 2, "one")).path;
+  optim_step(run, alice, 3);
+  worker().die();
+  worker().start();
+  value<LoadWeightsResult>(alice, load(run, alice, 4, path));
+  value<OptimStepResult>(alice, optim_step(run, alice, 5));
+}
+
+TEST_F(Restart, AFreshRunHasLostNothing) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().die();
+  const RequestId step = optim_step(run, alice, 1);
+  worker().start();
+  value<OptimStepResult>(alice, step);
+}
+
+TEST_F(Restart, ACheckpointThatCannotBeReadAgainIsSaid) {
+  boot();
+  const RunId run = create_model(alice);
+  optim_step(run, alice, 1);
+  value<SaveWeightsResult>(alice, save(run, alice, 2, "one"));
+  worker().die();
+  worker().fail_next("load_state", data_loss("torn"));
+  worker().start();
+  EXPECT_NE(failure(alice, optim_step(run, alice, 3)).message.find("could not be read"), std::string::npos);
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Restart, AModelThatDoesNotComeBackFailsItsOperationsUntilTheNextLife) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().die();
+  worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "no memory", "memory"});
+  worker().start();
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 1)).reason, "model_lost");
+  worker().die();
+  worker().start();
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+}
+
+TEST_F(Restart, ADeathWhileComingBackIsTriedAgain) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().die();
+  worker().hold_answers(true);
+  worker().start();
+  worker().die();
+  worker().hold_answers(false);
+  const RequestId step = optim_step(run, alice, 1);
+  worker().start();
+  value<OptimStepResult>(alice, step);
+}
+
+TEST_F(Restart, SamplesThatRanFailAndSamplersComeBack) {
+  boot();
+  const SessionId s = session(alice);
+  const RunId run = create_model(s, alice);
+  optim_step(run, alice, 1);
+  const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 2, "", 0)).sampler;
+  value<ProtobufResult>(alice, sample(sampler, alice));
+  worker().hold_answers(true);
+  const RequestId running = sample(sampler, alice);
+  worker().die();
+  worker().hold_answers(false);
+  const Error error = failure(alice, running);
+  EXPECT_EQ(error.reason, "worker_died");
+  EXPECT_FALSE(is_user_error(error.code));
+  const RequestId waiting = sample(sampler, alice);
+  EXPECT_TRUE(pending(alice, waiting));
+  worker().start();
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, waiting).bytes), 1);
+  EXPECT_EQ(worker().samplers(), 1U);
+}
+
+TEST_F(Restart, WithoutAWorkerOperationsWaitAMinuteAndThenFail) {
+  boot(false);
+  const SessionId s = session(alice);
+  const RequestId create = submit_create(s, alice, 0);
+  const SamplerId sampler = *try_sampler(s, alice, 0, model);
+  const RequestId sampling = sample(sampler, alice);
+  advance(59 * kSecond);
+  EXPECT_TRUE(pending(alice, create));
+  EXPECT_TRUE(pending(alice, sampling));
+  advance(2 * kSecond);
+  EXPECT_EQ(failure(alice, create).reason, "worker_starting");
+  EXPECT_EQ(failure(alice, sampling).reason, "worker_starting");
+  const RequestId later = submit_create(s, alice, 1);
+  const RequestId later_sample = sample(sampler, alice);
+  worker().start();
+  value<CreateModelResult>(alice, later);
+  value<ProtobufResult>(alice, later_sample);
+}
+
+}  // namespace
+}  // namespace tuft::control
