@@ -19,6 +19,7 @@ Result<Answer> handle_session_heartbeat(Exchange& exchange);
 // handlers_training.cc
 Result<Answer> handle_create_model(Exchange& exchange);
 Result<Answer> handle_get_info(Exchange& exchange);
+Result<Answer> handle_weights_info(Exchange& exchange);
 Result<Answer> handle_unload_model(Exchange& exchange);
 Result<Answer> handle_forward(Exchange& exchange);
 Result<Answer> handle_forward_backward(Exchange& exchange);

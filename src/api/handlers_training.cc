@@ -69,6 +69,20 @@ Result<Answer> handle_get_info(Exchange& exchange) {
   return json_answer(std::move(json).take());
 }
 
+Result<Answer> handle_weights_info(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const std::string path = body.fields().required_string("tinker_path");
+  TUFT_TRY(body.status());
+
+  TUFT_ASSIGN(const control::WeightsInfo info, exchange.control.weights_info(exchange.user, path));
+  JsonWriter json;
+  json.begin_object().key("base_model").string(info.base_model);
+  json.key("is_lora").boolean(true).key("lora_rank").integer(info.lora_rank);
+  json.key("train_unembed").boolean(info.train_unembed).key("train_mlp").boolean(info.train_mlp);
+  json.key("train_attn").boolean(info.train_attn).end_object();
+  return json_answer(std::move(json).take());
+}
+
 Result<Answer> handle_unload_model(Exchange& exchange) {
   JsonBody body(exchange.body);
   const control::RunId run = read_run(exchange, body.fields());

@@ -157,7 +157,10 @@ awaitable<void> HttpConnection::serve(std::shared_ptr<HttpConnection> self) {
 awaitable<bool> HttpConnection::serve_one() {
   const Read outcome = co_await read_head();
   if (outcome == Read::kClosed) co_return false;
-  if (outcome != Read::kDone) co_return co_await write_and_close(*refusal_of(outcome));
+  if (outcome != Read::kDone) {
+    const std::optional<Response> refusal = refusal_of(outcome);
+    co_return co_await write_and_close(*refusal);
+  }
 
   const RequestHead head = parse_head();
   Admission admission = thread_.dispatcher.admit(head);
@@ -292,7 +295,11 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome) {
 // What follows an unread request on its connection has no meaning any more.
 awaitable<bool> HttpConnection::write_and_close(const Response& response) {
   expired_ = false;
-  if (co_await write(response, false)) co_await linger();
+  // Not `if (co_await write(...)) co_await linger();`: g++ 12 makes a broken frame of that.
+  const bool written = co_await write(response, false);
+  if (written) {
+    co_await linger();
+  }
   co_return false;
 }
 

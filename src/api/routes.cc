@@ -21,6 +21,7 @@ constexpr Route kRoutes[] = {
     // training
     {.method = Method::kPost, .pattern = "/api/v1/create_model", .handler = handle_create_model},
     {.method = Method::kPost, .pattern = "/api/v1/get_info", .handler = handle_get_info},
+    {.method = Method::kPost, .pattern = "/api/v1/weights_info", .handler = handle_weights_info},
     {.method = Method::kPost, .pattern = "/api/v1/unload_model", .handler = handle_unload_model},
     {.method = Method::kPost, .pattern = "/api/v1/forward", .handler = handle_forward},
     {.method = Method::kPost, .pattern = "/api/v1/forward_backward", .handler = handle_forward_backward,

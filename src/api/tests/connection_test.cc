@@ -1,0 +1,338 @@
+// Connections: keep-alive, limits, long polls, damage, shutdown.
+#include <chrono>
+#include <vector>
+
+#include <zstd.h>
+
+#include "api/tests/test_client.h"
+
+namespace tuft::api {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+const char* const kOptim = R"({"model_id":"m"})";
+const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
+
+class Connections : public ServerTest {
+ protected:
+  std::string poll_text(const std::string& id, Headers headers = {}) {
+    return request_text("POST", "/api/v1/retrieve_future", R"({"request_id":")" + id + R"("})", std::move(headers));
+  }
+  std::string health() { return request_text("GET", "/api/v1/healthz", ""); }
+  void new_future() { ASSERT_EQ(post("optim_step", kOptim).status, 200); }
+};
+
+TEST_F(Connections, KeepAliveServesManyRequestsOnOneConnection) {
+  start();
+  TestClient client(server->port());
+  for (int i = 0; i < 50; ++i) {
+    client.send(request_text("POST", "/api/v1/optim_step", kOptim));
+    EXPECT_EQ(client.read_reply().status, 200);
+  }
+  client.send(request_text("GET", "/api/v1/healthz", "", {{"Connection", "close"}}));
+  EXPECT_EQ(client.read_reply().headers.at("connection"), "close");
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(Connections, PipelinedRequestsAreAnsweredInOrder) {
+  start();
+  new_future();
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
+  TestClient client(server->port());
+  client.send(request_text("POST", "/api/v1/optim_step", kOptim) + poll_text("r1") + health() +
+              request_text("GET", "/nowhere", "") + request_text("POST", "/api/v1/optim_step", "{", {}) + health());
+  const int expected[] = {200, 200, 200, 404, 422, 200};
+  for (const int status : expected) EXPECT_EQ(client.read_reply().status, status);
+}
+
+TEST_F(Connections, PipelinedRequestBehindAnOpenPollWaitsForIt) {
+  start();
+  new_future();
+  TestClient client(server->port());
+  client.send(poll_text("r1") + health());
+  control.await_waits(1);
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
+  EXPECT_EQ(client.read_reply().body, R"({"metrics":{}})");
+  EXPECT_EQ(client.read_reply().body, R"({"status":"ok","ready":true})");
+}
+
+TEST_F(Connections, ChunkedBodiesAreRead) {
+  start();
+  TestClient client(server->port());
+  const Headers chunked = {{"Transfer-Encoding", "chunked"}, {"Content-Length", ""}};
+  client.send(request_text("POST", "/api/v1/optim_step", "", chunked));
+  client.send("5\r\n{\"mod\r\n");
+  client.send("b;x=1\r\nel_id\":\"m\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 200);
+  client.send(request_text("POST", "/api/v1/optim_step", "zz\r\n", chunked));
+  expect_refusal(client.read_reply(), 400, "HTTP");
+}
+
+TEST_F(Connections, ExpectContinueIsAnswered) {
+  start();
+  TestClient client(server->port());
+  const std::string text = request_text("POST", "/api/v1/optim_step", kOptim, {{"Expect", "100-continue"}});
+  client.send(text.substr(0, text.find("\r\n\r\n") + 4));
+  EXPECT_EQ(client.read_reply().status, 100);
+  client.send(kOptim);
+  EXPECT_EQ(client.read_reply().status, 200);
+}
+
+// ---- limits
+
+TEST_F(Connections, DeclaredBodyOverTheLimitIsRefusedUnread) {
+  options.limits.request_body_bytes_max = 1000;
+  start();
+  TestClient client(server->port());
+  Headers headers = kProtobuf;
+  headers["Content-Length"] = "100000000";
+  client.send(request_text("POST", "/api/v1/forward_backward", "", headers));
+  const Reply reply = client.read_reply();
+  expect_refusal(reply, 413, "request_body_bytes_max");
+  EXPECT_EQ(reply.headers.at("connection"), "close");
+  EXPECT_TRUE(client.at_end());
+  // A short one is read to its end, and the connection lives on.
+  TestClient second(server->port());
+  second.send(request_text("POST", "/api/v1/forward_backward", std::string(2000, 'x'), kProtobuf) + health());
+  EXPECT_EQ(second.read_reply().status, 413);
+  EXPECT_EQ(second.read_reply().status, 200);
+}
+
+TEST_F(Connections, ChunkedBodyOverTheLimitIsRefused) {
+  options.limits.request_body_bytes_max = 1000;
+  start();
+  TestClient client(server->port());
+  Headers headers = kProtobuf;
+  headers["Transfer-Encoding"] = "chunked";
+  headers["Content-Length"] = "";
+  client.send(request_text("POST", "/api/v1/forward_backward", "", headers));
+  for (int i = 0; i < 3; ++i) client.send("190\r\n" + std::string(400, 'x') + "\r\n");
+  expect_refusal(client.read_reply(), 413, "request_body_bytes_max");
+}
+
+TEST_F(Connections, ZstdBombIsRefused) {
+  start();
+  std::string bomb;
+  const std::string plain(32 << 20, '\0');
+  std::string frame(ZSTD_compressBound(plain.size()), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), plain.data(), plain.size(), 1));
+  for (int i = 0; i < 100; ++i) bomb += frame;  // several frames: what the first one declares says little
+  Headers headers = kProtobuf;
+  headers["Content-Encoding"] = "zstd";
+  expect_refusal(post("forward_backward", bomb, headers), 413, "decompressed");
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+}
+
+TEST_F(Connections, HeadersHaveALimit) {
+  start();
+  expect_refusal(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(20'000, 'x')}}), 431, "head");
+  expect_refusal(call("GET", "/" + std::string(20'000, 'x')), 431, "head");
+  EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(8'000, 'x')}}).status, 200);
+}
+
+TEST_F(Connections, DamagedHttpIsRefusedAsJson) {
+  start();
+  for (const char* text : {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+                           "\x16\x03\x01\x02 tls \r\n\r\n"}) {
+    TestClient client(server->port());
+    client.send(text);
+    expect_refusal(client.read_reply(), 400, "HTTP");
+    EXPECT_TRUE(client.at_end());
+  }
+}
+
+TEST_F(Connections, SlowRequestTimesOutAndIdleConnectionCloses) {
+  options.read_timeout = 100 * kMillisecond;
+  options.idle_timeout = 200 * kMillisecond;
+  start();
+  TestClient slow_head(server->port());
+  slow_head.send("GET /api/v1/hea");
+  expect_refusal(slow_head.read_reply(), 408, "in time");
+  TestClient slow_body(server->port());
+  const std::string text = request_text("POST", "/api/v1/optim_step", kOptim);
+  slow_body.send(text.substr(0, text.size() - 1));
+  expect_refusal(slow_body.read_reply(), 408, "in time");
+  TestClient idle(server->port());
+  EXPECT_TRUE(idle.at_end());
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+}
+
+TEST_F(Connections, ConnectionsOverTheLimitAreRefused) {
+  options.limits.connections_max = 2;
+  start();
+  TestClient first(server->port());
+  first.send(health());
+  EXPECT_EQ(first.read_reply().status, 200);
+  TestClient second(server->port());
+  second.send(health());
+  EXPECT_EQ(second.read_reply().status, 200);
+  TestClient third(server->port());
+  expect_refusal(third.read_reply(), 503, "connections_max");
+  EXPECT_TRUE(third.at_end());
+  first.close();
+  for (int i = 0; i < 1000; ++i) {
+    TestClient next(server->port());
+    next.send(health());
+    if (next.read_reply().status == 200) return;
+  }
+  FAIL() << "a closed connection did not make room";
+}
+
+// ---- long polls
+
+TEST_F(Connections, PollIsAnsweredWhenTheFutureFinishes) {
+  start();
+  new_future();
+  TestClient client(server->port());
+  client.send(poll_text("r1"));
+  control.await_waits(1);
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200) << "a poll holds nobody up";
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{{{"step", 1}}});
+  const Reply reply = client.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.body, R"({"metrics":{"step":1}})");
+}
+
+TEST_F(Connections, PollThatTakesTooLongIsToldToTryAgain) {
+  options.long_poll = 60 * kMillisecond;
+  start();
+  new_future();
+  TestClient client(server->port());
+  for (int i = 0; i < 3; ++i) {
+    client.send(poll_text("r1"));
+    const Reply reply = client.read_reply();
+    EXPECT_EQ(reply.status, 408);
+    EXPECT_EQ(reply.body, R"({"type":"try_again","request_id":"r1","queue_state":"active"})");
+    EXPECT_EQ(reply.headers.at("content-length"), std::to_string(reply.body.size()));
+  }
+  EXPECT_EQ(control.waits(), 0U);
+}
+
+TEST_F(Connections, ClientThatLeavesEndsItsWait) {
+  start();
+  new_future();
+  {
+    TestClient client(server->port());
+    client.send(poll_text("r1"));
+    control.await_waits(1);
+  }
+  control.await_waits(0);
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
+  TestClient again(server->port());
+  again.send(poll_text("r1"));
+  EXPECT_EQ(again.read_reply().status, 200);
+}
+
+TEST_F(Connections, FuturesThatFinishWhilePollsTimeOutAreNeverLost) {
+  options.long_poll = 2 * kMillisecond;
+  options.io_threads = 2;
+  start();
+  constexpr int kFutures = 200;
+  for (int i = 0; i < kFutures; ++i) new_future();
+  std::thread finisher([&] {
+    for (int i = 1; i <= kFutures; ++i) {
+      control.finish_with("r" + std::to_string(i), control::OperationType::kOptimStep, control::OptimStepResult{});
+    }
+  });
+  TestClient client(server->port());
+  for (int i = 1; i <= kFutures; ++i) {
+    Reply reply;
+    do {
+      client.send(poll_text("r" + std::to_string(i)));
+      reply = client.read_reply();
+    } while (reply.status == 408);
+    EXPECT_EQ(reply.status, 200);
+  }
+  finisher.join();
+}
+
+TEST_F(Connections, UsersPollSideBySide) {
+  start();
+  new_future();
+  ASSERT_EQ(post("optim_step", kOptim, {{"X-API-Key", "tml-bob"}}).status, 200);
+  TestClient alice(server->port());
+  TestClient bob(server->port());
+  alice.send(poll_text("r1"));
+  bob.send(poll_text("r2", {{"X-API-Key", "tml-bob"}}));
+  control.await_waits(2);
+  control.finish_with("r2", control::OperationType::kOptimStep, control::OptimStepResult{{{"bob", 1}}});
+  EXPECT_EQ(bob.read_reply().body, R"({"metrics":{"bob":1}})");
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{{{"alice", 1}}});
+  EXPECT_EQ(alice.read_reply().body, R"({"metrics":{"alice":1}})");
+}
+
+TEST_F(Connections, LargeResultsAreSentWhole) {
+  start();
+  new_future();
+  std::string bytes(20 << 20, '\0');
+  for (size_t i = 0; i < bytes.size(); i += 4096) bytes[i] = static_cast<char>(i >> 12);
+  control.finish_with("r1", control::OperationType::kForward, control::ProtobufResult{bytes});
+  TestClient client(server->port());
+  client.send(poll_text("r1", {{"Accept", "application/x-protobuf"}}) + health());
+  EXPECT_EQ(client.read_reply().body, bytes);
+  EXPECT_EQ(client.read_reply().status, 200);
+}
+
+// ---- shutdown
+
+TEST_F(Connections, StopAnswersOpenPollsAndReturnsSoon) {
+  start();
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 1; i <= 40; ++i) {
+    new_future();
+    clients.push_back(std::make_unique<TestClient>(server->port()));
+    clients.back()->send(poll_text("r" + std::to_string(i)));
+  }
+  TestClient idle(server->port());
+  TestClient half(server->port());
+  half.send("POST /api/v1/optim");
+  control.await_waits(40);
+  const uint16_t port = server->port();
+  const auto begin = steady_clock::now();
+  stop(300 * kMillisecond);
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(3000));
+  for (auto& client : clients) {
+    const Reply reply = client->read_reply();
+    EXPECT_EQ(reply.status, 408);
+    EXPECT_NE(reply.body.find("try_again"), std::string::npos);
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+    EXPECT_TRUE(client->at_end());
+  }
+  EXPECT_TRUE(idle.at_end());
+  EXPECT_EQ(control.waits(), 0U);
+  EXPECT_FALSE(TestClient(port).connected());
+}
+
+TEST_F(Connections, StopBeforeRunReturnsAtOnceAndPortIsFreeAgain) {
+  options.port = 0;
+  Result<std::unique_ptr<Server>> made = Server::create(options, control);
+  ASSERT_TRUE(made.ok());
+  const uint16_t port = (*made)->port();
+  Server::Options same = options;
+  same.port = port;
+  const auto second = Server::create(same, control);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(second.error().message.find("127.0.0.1:" + std::to_string(port)), std::string::npos);
+  (*made)->stop();
+  (*made)->run();
+  made = Server::create(same, control);
+  EXPECT_TRUE(made.ok());
+}
+
+TEST_F(Connections, FutureThatFinishesAfterTheServerIsGoneHarmsNobody) {
+  std::function<void(Result<control::FutureSnapshot>)> late;
+  start();
+  new_future();
+  TestClient client(server->port());
+  client.send(poll_text("r1"));
+  control.await_waits(1);
+  late = control.steal_wait();
+  stop();
+  late(control::FutureSnapshot{});
+}
+
+}  // namespace
+}  // namespace tuft::api
