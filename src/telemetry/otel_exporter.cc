@@ -405,14 +405,9 @@ sdk::resource::Resource make_resource(const Settings& settings) {
   if (::gethostname(host.data(), host.size() - 1) == 0) attributes.SetAttribute("host.name", host.data());
   attributes.SetAttribute("process.pid", static_cast<int64_t>(::getpid()));
   attributes.SetAttribute("service.version", TUFT_VERSION);
-  // Ours are defaults: the environment wins over them, and the configuration over both.
-  sdk::resource::Resource base = sdk::resource::Resource::Create(attributes);
-  const sdk::resource::Resource environment = sdk::resource::Resource::Create({});
-  sdk::resource::ResourceAttributes merged = base.GetAttributes();
-  for (const auto& [key, value] : environment.GetAttributes()) merged[key] = value;
-  merged["service.name"] = to_utf8(settings.service_name);
-  for (const auto& [key, value] : settings.resource_attributes) merged[to_utf8(key)] = to_utf8(value);
-  return sdk::resource::Resource::Create(merged);
+  attributes.SetAttribute("service.name", view(to_utf8(settings.service_name)));
+  for (const auto& [key, value] : settings.resource_attributes) attributes[to_utf8(key)] = to_utf8(value);
+  return sdk::resource::Resource::Create(attributes);
 }
 
 template <typename Options>

@@ -124,10 +124,20 @@ void commit(ThreadRing& thread_ring) {
   }
 }
 
+// Bound once: a flood must not make dropping dearer than recording.
+void count_ring_full(uint32_t type) {
+  const auto bind = [](std::string_view signal) {
+    return get_metrics().telemetry_dropped.with({{"signal", signal}, {"reason", "ring_full"}});
+  };
+  static const BoundCounter spans = bind("traces");
+  static const BoundCounter logs = bind("logs");
+  (type == kSpanType ? spans : logs).add(1);
+}
+
 std::byte* reserve(ThreadRing* ring, uint32_t type, size_t size) {
   std::byte* out = ring == nullptr ? nullptr : ring->ring.reserve(size);
   if (out == nullptr) {
-    count_dropped(type, "ring_full", 1);
+    count_ring_full(type);
     return nullptr;
   }
   const RecordHeader header{static_cast<uint32_t>(ByteRing::round_up(size)), type};

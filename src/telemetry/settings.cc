@@ -48,6 +48,40 @@ void read_timeout(const std::string& signal, Nanos& timeout) {
   }
 }
 
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16).ptr == text.data() + i + 3) {
+      out += static_cast<char>(value);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// "key=value,key=value"; what is malformed is skipped.
+void read_resource_attributes(std::map<std::string, std::string>& attributes) {
+  std::string_view rest = environment("OTEL_RESOURCE_ATTRIBUTES");
+  while (!rest.empty()) {
+    const std::string_view pair = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
+    const size_t equals = pair.find('=');
+    if (equals == std::string_view::npos) continue;
+    const std::string_view key = trimmed(pair.substr(0, equals));
+    if (!key.empty()) attributes[std::string(key)] = percent_decoded(trimmed(pair.substr(equals + 1)));
+  }
+}
+
 bool is_host(std::string_view host) {
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
     const std::string_view address = host.substr(1, host.size() - 2);
@@ -122,7 +156,10 @@ Result<Settings> read_settings(const TelemetryConfig& config) {
   settings.service_name = config.service_name;
   const std::string_view name = environment("OTEL_SERVICE_NAME");
   if (config.service_name == TelemetryConfig{}.service_name && !name.empty()) settings.service_name = name;
-  settings.resource_attributes = config.resource_attributes;
+  read_resource_attributes(settings.resource_attributes);
+  // As an attribute the environment's name is weaker than either.
+  settings.resource_attributes.erase("service.name");
+  for (const auto& [key, value] : config.resource_attributes) settings.resource_attributes[key] = value;
   return settings;
 }
 

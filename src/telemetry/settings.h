@@ -1,7 +1,7 @@
 // What init_telemetry() was asked for, with the environment read in. Internal to telemetry.
 //
-// opentelemetry-cpp 1.19 reads OTEL_EXPORTER_OTLP_* (but takes a bare timeout for seconds) and OTEL_RESOURCE_ATTRIBUTES;
-// the rest of OpenTelemetry's variables that operators rely on are read here.
+// opentelemetry-cpp 1.19 reads OTEL_EXPORTER_OTLP_*, but takes a bare timeout for seconds, and OTEL_RESOURCE_ATTRIBUTES,
+// but does not decode it. These and the other variables of OpenTelemetry that operators rely on are read here.
 #pragma once
 
 #include <map>
@@ -34,6 +34,7 @@ struct Settings {
   SignalSettings logs;
   SignalSettings metrics{.interval = 60 * kSecond};
   std::string service_name;
+  // OTEL_RESOURCE_ATTRIBUTES, percent-decoded, and over it the configuration's.
   std::map<std::string, std::string> resource_attributes;
 };
 

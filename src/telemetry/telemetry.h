@@ -18,9 +18,9 @@ struct TelemetryConfig {
   bool enabled = false;
   std::string service_name = "tuft";
   // Else $TUFT_OTLP_ENDPOINT, else the exporter's own default (OTEL_EXPORTER_OTLP_* and http://localhost:4317).
-  std::optional<std::string> otlp_endpoint;
+  std::optional<std::string> otlp_endpoint = {};
   // Merged over the SDK's defaults, OTEL_RESOURCE_ATTRIBUTES and service.name; they win.
-  std::map<std::string, std::string> resource_attributes;
+  std::map<std::string, std::string> resource_attributes = {};
 };
 
 // Starts recording and the telemetry thread. TUFT_OTEL_DEBUG=1 exports to the console (stdout) instead of OTLP.

@@ -1,0 +1,88 @@
+// The recording path allocates nothing once a thread has warmed up. Counts every operator new of this test binary.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "telemetry/tests/collector_fixture.h"
+#include "telemetry/trace.h"
+
+namespace {
+thread_local size_t t_allocations = 0;
+
+void* counted(size_t size) {
+  ++t_allocations;
+  void* memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+void* counted(size_t size, std::align_val_t alignment) {
+  ++t_allocations;
+  const size_t step = static_cast<size_t>(alignment);
+  void* memory = std::aligned_alloc(step, (size + step - 1) / step * step);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+}  // namespace
+
+void* operator new(size_t size) { return counted(size); }
+void* operator new[](size_t size) { return counted(size); }
+void* operator new(size_t size, std::align_val_t alignment) { return counted(size, alignment); }
+void* operator new[](size_t size, std::align_val_t alignment) { return counted(size, alignment); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace tuft::telemetry {
+namespace {
+
+void record_some(const Tracer& tracer, const std::string& session, int count) {
+  for (int i = 0; i < count; ++i) {
+    Span span = tracer.start_span("hf_model.forward_backward", {.attributes = {{"tuft.session_id", session},
+                                                                               {"tuft.training_run_id", session},
+                                                                               {"tuft.lora_id", session},
+                                                                               {"tuft.backward", true},
+                                                                               {"tuft.data_count", i}}});
+    span.set_attribute("tuft.tokens", 512);
+    span.add_event("micro_batch", {{"index", i}});
+  }
+}
+
+TEST(HotPath, SpansAndBoundMetricsThenNoAllocation) {
+  WithCollector collector;
+  const Tracer tracer = get_tracer("tuft.test");
+  const std::string session = "3f0c8a52-6f4e-4b51-9d0b-0d3f7c1b2a49";
+  const BoundCounter counter = get_metrics().futures_created.with({{"operation_type", "sample"}});
+  const BoundHistogram histogram = get_metrics().futures_wait_time.with({{"operation_type", "sample"}});
+  record_some(tracer, session, 10);
+  const size_t before = t_allocations;
+  record_some(tracer, session, 500);
+  for (int i = 0; i < 500; ++i) {
+    counter.add(1);
+    histogram.record(0.001 * i);
+    get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+  }
+  EXPECT_EQ(t_allocations, before);
+  EXPECT_TRUE(collector.flush());
+}
+
+TEST(HotPath, TelemetryOffThenNoAllocation) {
+  const Tracer tracer = get_tracer("tuft.test");
+  const std::string session = "3f0c8a52-6f4e-4b51-9d0b-0d3f7c1b2a49";
+  get_metrics();
+  const size_t before = t_allocations;
+  record_some(tracer, session, 100);
+  get_metrics().futures_created.add(1, {{"operation_type", "never_seen"}});
+  EXPECT_EQ(t_allocations, before);
+}
+
+}  // namespace
+}  // namespace tuft::telemetry

@@ -1,0 +1,214 @@
+// What a dead, slow or lying collector may cost: counted drops, nothing else.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "telemetry/tests/collector_fixture.h"
+#include "telemetry/trace.h"
+
+namespace tuft::telemetry {
+namespace {
+
+using testing::text_of;
+
+Nanos now() { return system_clock().monotonic(); }
+
+// Time per span while recording `count` of them.
+Nanos record_spans(int count) {
+  const Tracer tracer = get_tracer("tuft.test");
+  const Nanos start = now();
+  for (int i = 0; i < count; ++i) Span span = tracer.start_span("work", {.attributes = {{"i", i}}});
+  return (now() - start) / count;
+}
+
+TEST(LifeCycle, CollectorAbsentThenRecordingAndShutdownAreQuick) {
+  TelemetryConfig config{.enabled = true, .otlp_endpoint = "http://127.0.0.1:1"};
+  ASSERT_TRUE(init_telemetry(config).ok());
+  EXPECT_LT(record_spans(20'000), 100 * kMicrosecond);
+  EXPECT_FALSE(flush_telemetry(10 * kSecond));
+  const Nanos start = now();
+  shutdown_telemetry(5 * kSecond);
+  EXPECT_LT(now() - start, 5 * kSecond + kSecond);
+}
+
+TEST(LifeCycle, CollectorHangsThenShutdownKeepsItsBudget) {
+  testing::OtlpReceiver receiver(testing::OtlpReceiver::Mode::kHang);
+  ASSERT_TRUE(init_telemetry({.enabled = true, .otlp_endpoint = receiver.endpoint()}).ok());
+  EXPECT_LT(record_spans(20'000), 100 * kMicrosecond);
+  get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+  log_info("test.hanging", "the collector hangs");
+  const Nanos start = now();
+  EXPECT_FALSE(flush_telemetry(kSecond / 2));
+  EXPECT_LT(now() - start, 2 * kSecond);
+  EXPECT_LT(record_spans(20'000), 100 * kMicrosecond);
+  const Nanos shutdown_start = now();
+  shutdown_telemetry(kSecond);
+  EXPECT_LT(now() - shutdown_start, 2 * kSecond);
+  EXPECT_FALSE(telemetry_enabled());
+}
+
+// In a process of its own, so that what exit() does to a thread inside gRPC is part of the test.
+TEST(LifeCycleDeathTest, ExitWhileAnExportHangsThenTheExitCodeIsOurs) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        auto* receiver = new testing::OtlpReceiver(testing::OtlpReceiver::Mode::kHang);
+        if (!init_telemetry({.enabled = true, .otlp_endpoint = receiver->endpoint()}).ok()) std::exit(1);
+        record_spans(1000);
+        shutdown_telemetry(100 * kMillisecond);
+        std::exit(7);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
+TEST(LifeCycle, CollectorComesBackThenDataFlowsAgainAndTheLogSaysSo) {
+  WithCollector collector;
+  EXPECT_TRUE(collector.flush());
+  const std::map<std::string, std::string> failed{{"signal", "traces"}, {"outcome", "failed"}};
+  const double failed_before = std::max(0.0, collector.sum("tuft.telemetry.exported", failed));
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kRefuse);
+  record_spans(10);
+  EXPECT_FALSE(collector.flush());
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kAnswer);
+  record_spans(5);
+  EXPECT_TRUE(collector.flush());
+  EXPECT_TRUE(collector.flush());
+  EXPECT_EQ(collector.receiver.spans().size(), 5u);
+  EXPECT_NE(collector.log("telemetry.recovered"), nullptr);
+  EXPECT_EQ(collector.sum("tuft.telemetry.exported", failed) - failed_before, 10);
+  EXPECT_GE(collector.sum("tuft.telemetry.exported", {{"signal", "traces"}, {"outcome", "ok"}}), 5);
+}
+
+TEST(LifeCycle, CollectorRefusesThenOneWarningForAll) {
+  WithCollector collector;
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kRefuse);
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 5; ++i) {
+    record_spans(3);
+    collector.flush();
+  }
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  size_t warnings = 0;
+  for (size_t at = lines.find("telemetry.export_failed"); at != std::string::npos;
+       at = lines.find("telemetry.export_failed", at + 1))
+    ++warnings;
+  EXPECT_EQ(warnings, 1u) << lines;
+  EXPECT_EQ(lines.find("[Error]"), std::string::npos) << "the SDK must not write to stderr itself: " << lines;
+}
+
+TEST(LifeCycle, ShutdownThenTheLastMetricIntervalAndAllSpansArrive) {
+  testing::OtlpReceiver receiver;
+  ASSERT_TRUE(init_telemetry({.enabled = true, .otlp_endpoint = receiver.endpoint()}).ok());
+  record_spans(700);
+  get_metrics().sampling_requests.add(4, {{"base_model", "last"}});
+  shutdown_telemetry(5 * kSecond);
+  shutdown_telemetry(5 * kSecond);
+  EXPECT_EQ(receiver.spans().size(), 700u);
+  const auto metric = receiver.metric("tuft.sampling.requests");
+  ASSERT_TRUE(metric);
+  ASSERT_NE(metric->point({{"base_model", "last"}}), nullptr);
+  EXPECT_EQ(metric->point({{"base_model", "last"}})->value, 4);
+}
+
+TEST(LifeCycle, NoFlushThenSpansArriveByThemselves) {
+  WithCollector collector;
+  record_spans(3);
+  EXPECT_TRUE(collector.receiver.wait_until([&] { return collector.receiver.spans().size() == 3; }));
+}
+
+TEST(LifeCycle, StartedTwiceThenTheFirstStays) {
+  WithCollector collector;
+  testing::OtlpReceiver other;
+  EXPECT_TRUE(init_telemetry({.enabled = true, .otlp_endpoint = other.endpoint()}).ok());
+  record_spans(1);
+  EXPECT_TRUE(collector.flush());
+  EXPECT_EQ(collector.receiver.spans().size(), 1u);
+  EXPECT_EQ(other.requests(), 0u);
+}
+
+TEST(LifeCycle, DisabledThenNothingStarts) {
+  testing::OtlpReceiver receiver;
+  ASSERT_TRUE(init_telemetry({.enabled = false, .otlp_endpoint = receiver.endpoint()}).ok());
+  EXPECT_FALSE(telemetry_enabled());
+  record_spans(10);
+  start_resource_metrics();
+  EXPECT_TRUE(flush_telemetry(kSecond));
+  shutdown_telemetry();
+  EXPECT_EQ(receiver.requests(), 0u);
+}
+
+TEST(LifeCycle, ConsoleModeThenThreeSignalsOnStdout) {
+  ::setenv("TUFT_OTEL_DEBUG", "1", 1);
+  ::testing::internal::CaptureStdout();
+  ASSERT_TRUE(init_telemetry({.enabled = true, .otlp_endpoint = "not even looked at"}).ok());
+  record_spans(1);
+  get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+  log_info("test.console", "to the console");
+  flush_telemetry(5 * kSecond);
+  shutdown_telemetry();
+  ::unsetenv("TUFT_OTEL_DEBUG");
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(out.find("name          : work"), std::string::npos) << out;
+  EXPECT_NE(out.find("tuft.futures.created"), std::string::npos);
+  EXPECT_NE(out.find("to the console"), std::string::npos);
+}
+
+TEST(LifeCycle, HeadersInTheEnvironmentThenSent) {
+  ::setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-team=blue", 1);
+  {
+    WithCollector collector;
+    record_spans(1);
+    EXPECT_TRUE(collector.flush());
+    EXPECT_EQ(collector.receiver.headers()["x-team"], "blue");
+  }
+  ::unsetenv("OTEL_EXPORTER_OTLP_HEADERS");
+}
+
+TEST(LifeCycle, ResourceInTheEnvironmentThenMergedAndConfigurationWins) {
+  ::setenv("OTEL_RESOURCE_ATTRIBUTES", "team=green, region=eu%2Cwest,broken,=x", 1);
+  ::setenv("OTEL_SERVICE_NAME", "from-environment", 1);
+  {
+    WithCollector collector({.resource_attributes = {{"team", "blue"}}});
+    record_spans(1);
+    EXPECT_TRUE(collector.flush());
+    const auto* span = collector.span("work");
+    ASSERT_NE(span, nullptr);
+    EXPECT_EQ(text_of(span->resource, "team"), "blue");
+    EXPECT_EQ(text_of(span->resource, "region"), "eu,west");
+    EXPECT_EQ(text_of(span->resource, "service.name"), "from-environment");
+  }
+  {
+    WithCollector collector({.service_name = "mine"});
+    record_spans(1);
+    EXPECT_TRUE(collector.flush());
+    EXPECT_EQ(text_of(collector.span("work")->resource, "service.name"), "mine");
+  }
+  ::unsetenv("OTEL_RESOURCE_ATTRIBUTES");
+  ::unsetenv("OTEL_SERVICE_NAME");
+}
+
+TEST(LifeCycle, ResourceMetricsThenGaugesOfThisMachine) {
+  WithCollector collector;
+  start_resource_metrics();
+  // The first reading is primed: there is a processor time as soon as one tick has passed.
+  EXPECT_TRUE(collector.receiver.wait_until([&] {
+    collector.flush();
+    return collector.receiver.metric("tuft.resource.cpu.utilization_percent").has_value();
+  }));
+  const double total = collector.sum("tuft.resource.memory.total_bytes");
+  const double used = collector.sum("tuft.resource.memory.used_bytes");
+  EXPECT_GT(total, 0);
+  EXPECT_GT(used, 0);
+  EXPECT_LE(used, total);
+  EXPECT_GT(collector.sum("tuft.resource.process.memory_used_bytes"), 1e6);
+  EXPECT_LE(collector.sum("tuft.resource.cpu.utilization_percent"), 100);
+  EXPECT_EQ(collector.receiver.metric("tuft.resource.memory.used_bytes")->scope, "tuft.resources");
+}
+
+}  // namespace
+}  // namespace tuft::telemetry
