@@ -1,0 +1,130 @@
+#include "app/tuft_worker/options.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+namespace tuft::app {
+namespace {
+
+constexpr int kUsageError = 2;
+
+const std::map<std::string, engine::Family> kFamilies = {
+    {"llama", engine::Family::kLlama}, {"qwen2", engine::Family::kQwen2}, {"qwen3", engine::Family::kQwen3}};
+
+// Presets of the sizes; every single flag wins over them.
+const std::map<std::string, engine::InitModelOptions>& sizes() {
+  static const std::map<std::string, engine::InitModelOptions> all = [] {
+    const auto make = [](int hidden, int intermediate, int layers, int heads, int kv_heads, int head_dim) {
+      engine::InitModelOptions options;
+      options.hidden_size = hidden;
+      options.intermediate_size = intermediate;
+      options.layers = layers;
+      options.heads = heads;
+      options.kv_heads = kv_heads;
+      options.head_dim = head_dim;
+      return options;
+    };
+    return std::map<std::string, engine::InitModelOptions>{{"tiny", make(64, 192, 2, 4, 2, 16)},
+                                                           {"small", make(256, 768, 4, 8, 4, 32)},
+                                                           {"medium", make(512, 1536, 8, 8, 4, 64)},
+                                                           {"large", make(1024, 3072, 16, 16, 8, 64)}};
+  }();
+  return all;
+}
+
+void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
+  app.add_option("--model-path", flags.model_path, "Hugging Face model directory");
+  app.add_option("--model-name", flags.model_name, "name of the base model in messages, logs and telemetry");
+  app.add_option("--socket", flags.socket, "unix socket to listen on");
+  app.add_option("--parent-pid", flags.parent_pid, "process to end with");
+  app.add_option("--max-model-len", flags.max_model_len, "tokens of prompt and output, and of a datum")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--train-batch-tokens", flags.train_batch_tokens, "tokens of one training pass")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--sample-batch-tokens", flags.sample_batch_tokens, "tokens of one sampling step")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--max-lora-rank", flags.max_lora_rank, "largest rank of an adapter")->check(CLI::PositiveNumber);
+  app.add_option("--threads", flags.threads, "compute threads; 0: one per usable core")->check(CLI::NonNegativeNumber);
+  app.add_option("--weights-dtype", flags.weights_dtype, "auto, f32 or bf16");
+  app.add_option("--telemetry", flags.telemetry, "telemetry configuration as JSON");
+  app.add_option("--log-level", flags.log_level, "debug, info, warning or error");
+  app.add_option("--log-format", flags.log_format, "text or json");
+}
+
+struct InitModelText {
+  std::string size = "small";
+  std::string family = "qwen3";
+  std::string dtype = "f32";
+  std::optional<int> hidden, intermediate, layers, heads, kv_heads, head_dim, max_position;
+  std::optional<bool> tied;
+  uint64_t seed = 0;
+};
+
+void add_init_model_flags(CLI::App& app, InitModelFlags& flags, InitModelText& text) {
+  app.add_option("directory", flags.directory, "where the model is written; must not exist")->required();
+  app.add_option("--family", text.family, "llama, qwen2 or qwen3")->check(CLI::IsMember({"llama", "qwen2", "qwen3"}));
+  app.add_option("--size", text.size, "tiny, small, medium or large")
+      ->check(CLI::IsMember({"tiny", "small", "medium", "large"}));
+  app.add_option("--hidden-size", text.hidden)->check(CLI::PositiveNumber);
+  app.add_option("--intermediate-size", text.intermediate)->check(CLI::PositiveNumber);
+  app.add_option("--layers", text.layers)->check(CLI::PositiveNumber);
+  app.add_option("--heads", text.heads)->check(CLI::PositiveNumber);
+  app.add_option("--kv-heads", text.kv_heads)->check(CLI::PositiveNumber);
+  app.add_option("--head-dim", text.head_dim)->check(CLI::PositiveNumber);
+  app.add_option("--max-position", text.max_position, "longest sequence in tokens")->check(CLI::PositiveNumber);
+  app.add_option("--tie-word-embeddings", text.tied, "true or false");
+  app.add_option("--dtype", text.dtype, "f32 or bf16")->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--seed", text.seed, "the same seed gives the same weights");
+}
+
+engine::InitModelOptions init_model_options(const InitModelText& text) {
+  engine::InitModelOptions options = sizes().at(text.size);
+  options.family = kFamilies.at(text.family);
+  options.hidden_size = text.hidden.value_or(options.hidden_size);
+  options.intermediate_size = text.intermediate.value_or(options.intermediate_size);
+  options.layers = text.layers.value_or(options.layers);
+  options.heads = text.heads.value_or(options.heads);
+  options.kv_heads = text.kv_heads.value_or(options.kv_heads);
+  options.head_dim = text.head_dim.value_or(options.head_dim);
+  options.max_position = text.max_position.value_or(options.max_position);
+  options.tie_word_embeddings = text.tied.value_or(options.tie_word_embeddings);
+  options.dtype = text.dtype == "bf16" ? engine::Dtype::kBfloat16 : engine::Dtype::kFloat32;
+  options.seed = text.seed;
+  return options;
+}
+
+}  // namespace
+
+Command parse_command(int argc, const char* const* argv) {
+  Command command;
+  InitModelText text;
+  CLI::App app("tuft-worker: one base model for a tuft server, which starts it");
+  add_worker_flags(app, command.worker);
+  CLI::App* const init_model =
+      app.add_subcommand("init-model", "write a small randomly initialised Hugging Face model directory");
+  add_init_model_flags(*init_model, command.init_model, text);
+  try {
+    app.parse(argc, argv);
+    if (!init_model->parsed()) {
+      for (const char* flag : {"--model-path", "--socket"}) {
+        if (app.count(flag) == 0) throw CLI::RequiredError(flag);
+      }
+    }
+  } catch (const CLI::ParseError& error) {
+    command.exit_code = app.exit(error) == 0 ? 0 : kUsageError;
+    return command;
+  }
+  command.kind = init_model->parsed() ? Command::Kind::kInitModel : Command::Kind::kServe;
+  if (init_model->parsed()) command.init_model.options = init_model_options(text);
+  if (command.worker.model_name.empty()) command.worker.model_name = command.worker.model_path.filename().string();
+  return command;
+}
+
+Result<engine::WeightsDtype> parse_weights_dtype(const std::string& text) {
+  if (text == "auto") return engine::WeightsDtype::kAuto;
+  if (text == "f32") return engine::WeightsDtype::kFloat32;
+  if (text == "bf16") return engine::WeightsDtype::kBfloat16;
+  return invalid_argument("--weights-dtype must be auto, f32 or bf16");
+}
+
+}  // namespace tuft::app

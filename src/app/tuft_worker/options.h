@@ -1,0 +1,46 @@
+// What the flags of tuft-worker say.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/result.h"
+#include "engine/init_model.h"
+#include "engine/native/native_engine.h"
+
+namespace tuft::app {
+
+struct WorkerFlags {
+  std::filesystem::path model_path;
+  std::string model_name;
+  std::filesystem::path socket;
+  int parent_pid = 0;  // ends with this process; 0: with nobody
+  int max_model_len = 0;  // 0: what the model allows
+  int train_batch_tokens = 512;
+  int sample_batch_tokens = 256;
+  int max_lora_rank = 256;
+  int threads = 0;
+  std::string weights_dtype = "auto";
+  std::string telemetry = "{}";
+  std::string log_level = "info";
+  std::string log_format = "text";
+};
+
+struct InitModelFlags {
+  std::filesystem::path directory;
+  engine::InitModelOptions options;
+};
+
+struct Command {
+  enum class Kind : uint8_t { kServe, kInitModel, kExit };
+  Kind kind = Kind::kExit;
+  int exit_code = 0;  // kExit: the message is printed already
+  WorkerFlags worker;
+  InitModelFlags init_model;
+};
+
+Command parse_command(int argc, const char* const* argv);
+
+Result<engine::WeightsDtype> parse_weights_dtype(const std::string& text);
+
+}  // namespace tuft::app

@@ -1,0 +1,125 @@
+#include "app/tuft_worker/serve.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+
+#include "app/tuft_worker/end_signal.h"
+#include "engine/native/native_engine.h"
+#include "telemetry/log.h"
+#include "telemetry/telemetry.h"
+#include "telemetry/trace.h"
+#include "tokenizer/decoder.h"
+#include "worker/engine_loop.h"
+#include "worker/service.h"
+#include "worker/telemetry_flag.h"
+
+namespace tuft::app {
+namespace {
+
+constexpr Nanos kEndGrace = 1500 * kMillisecond;
+constexpr Nanos kCallsGrace = 200 * kMillisecond;
+constexpr Nanos kTelemetryGrace = 800 * kMillisecond;
+
+// The parent may have ended before the kernel was asked to tell us.
+Status tie_to_parent(int parent_pid) {
+  if (parent_pid == 0) return {};
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() == parent_pid) return {};
+  return failed_precondition("the server that started this worker has ended");
+}
+
+Status start_telemetry(const WorkerFlags& flags) {
+  telemetry::LogOptions log;
+  log.process = flags.model_name;
+  TUFT_ASSIGN(log.level, telemetry::parse_severity(flags.log_level));
+  if (flags.log_format != "text" && flags.log_format != "json") {
+    return invalid_argument("--log-format must be text or json");
+  }
+  log.format = flags.log_format == "json" ? telemetry::LogFormat::kJson : telemetry::LogFormat::kText;
+  telemetry::init_logging(log);
+  TUFT_ASSIGN(const telemetry::TelemetryConfig config, worker::parse_telemetry(flags.telemetry, flags.model_name));
+  TUFT_TRY(telemetry::init_telemetry(config));
+  telemetry::start_resource_metrics();
+  return {};
+}
+
+Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
+  auto span = telemetry::get_tracer("tuft.hf_training_model")
+                  .start_span("hf_model.load_weights", {.attributes = {{"tuft.base_model", flags.model_name}}});
+  engine::NativeOptions options;
+  options.threads = flags.threads;
+  TUFT_ASSIGN(options.weights_dtype, parse_weights_dtype(flags.weights_dtype));
+  auto engine = engine::make_native_engine(flags.model_path, options);
+  if (!engine.ok()) {
+    span.record_error(engine.error());
+    return engine;
+  }
+  span.set_attributes({{"tuft.architecture", (*engine)->model().architecture},
+                       {"tuft.parameters", (*engine)->model().parameters()},
+                       {"tuft.weights_dtype", (*engine)->weights_dtype()}});
+  return engine;
+}
+
+Result<int> tokens_max(const WorkerFlags& flags, const engine::ModelSpec& model) {
+  if (flags.max_model_len == 0) return model.max_position;
+  if (flags.max_model_len <= model.max_position) return flags.max_model_len;
+  return invalid_argument("max_model_len of base model " + flags.model_name + " is " +
+                          std::to_string(flags.max_model_len) + ", but the model was made for at most " +
+                          std::to_string(model.max_position) + " tokens (max_position_embeddings); lower it");
+}
+
+// Only stop strings need a tokenizer: without one they are refused and everything else works.
+engine::TokenBytes load_token_bytes(const WorkerFlags& flags) {
+  auto decoder = tokenizer::Decoder::load(flags.model_path);
+  if (!decoder.ok()) {
+    telemetry::log_warning("worker.no_tokenizer", "stop strings will be refused: " + decoder.error().message);
+    return {};
+  }
+  return [shared = std::make_shared<tokenizer::Decoder>(std::move(decoder).value())](int32_t token) {
+    return shared->token_bytes(token);
+  };
+}
+
+Status run_service(const WorkerFlags& flags, EndSignal& end) {
+  const Nanos begin = system_clock().monotonic();
+  TUFT_ASSIGN(const std::unique_ptr<engine::Engine> engine, load_engine(flags));
+  TUFT_ASSIGN(const int length, tokens_max(flags, engine->model()));
+  if (end.come()) return {};
+  worker::EngineLoopOptions options;
+  options.trainer.batch_tokens = flags.train_batch_tokens;
+  options.trainer.tokens_max = length;
+  options.sampler.batch_tokens = flags.sample_batch_tokens;
+  options.sampler.tokens_max = length;
+  options.limits.rank_max = flags.max_lora_rank;
+  worker::EngineLoop loop(*engine, options, load_token_bytes(flags), system_clock());
+  TUFT_ASSIGN(const auto server, worker::start_server(loop, {flags.socket, flags.model_name}));
+  telemetry::log_info("worker.listening", "base model loaded",
+                      {{"tuft.base_model", flags.model_name},
+                       {"tuft.architecture", engine->model().architecture},
+                       {"tuft.parameters", engine->model().parameters()},
+                       {"tuft.weights_dtype", engine->weights_dtype()},
+                       {"tuft.startup_seconds", to_seconds(system_clock().monotonic() - begin)}});
+  end.wait();
+  telemetry::log_info("worker.stopping", "stopping");
+  loop.stop();
+  server->shutdown(kCallsGrace);
+  return {};
+}
+
+}  // namespace
+
+Status serve(const WorkerFlags& flags) {
+  EndSignal end(kEndGrace);
+  TUFT_TRY(tie_to_parent(flags.parent_pid));
+  TUFT_TRY(start_telemetry(flags));
+  const Status status = run_service(flags, end);
+  telemetry::shutdown_telemetry(kTelemetryGrace);
+  telemetry::flush_logging();
+  return status;
+}
+
+}  // namespace tuft::app

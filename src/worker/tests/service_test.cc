@@ -1,0 +1,334 @@
+#include "worker/service.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <future>
+
+#include "engine/lora.h"
+#include "engine/tests/fake_engine.h"
+#include "tuft/worker/v1/model_actor.grpc.pb.h"
+
+namespace tuft::worker {
+namespace {
+
+using engine::testing::FakeEngine;
+
+// A place where the engine thread waits until the test lets it go on.
+class Gate {
+ public:
+  void close() { promise_ = std::promise<void>(), open_ = promise_.get_future().share(), closed_ = true; }
+  void open() { closed_ = false, promise_.set_value(); }
+  // Engine thread.
+  void pass() {
+    if (!closed_) return;
+    arrived_.set_value();
+    arrived_ = {};
+    open_.wait();
+  }
+  std::future<void> arrival() { return arrived_.get_future(); }
+
+ private:
+  std::atomic<bool> closed_{false};
+  std::promise<void> promise_;
+  std::shared_future<void> open_;
+  std::promise<void> arrived_;
+};
+
+std::string tokens(const std::vector<int32_t>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int32_t)};
+}
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tuft-worker-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+    start({});
+  }
+  void TearDown() override {
+    stop();
+    std::filesystem::remove_all(directory_);
+  }
+  void stop() {
+    if (loop_) loop_->stop();
+    if (server_) server_->shutdown(0);
+    server_.reset();
+    loop_.reset();
+  }
+  void start(EngineLoopOptions options) {
+    stop();
+    options.trainer = {.batch_tokens = 4, .tokens_max = 64};
+    options.sampler.batch_tokens = 16;
+    options.sampler.tokens_max = 64;
+    options.limits.rank_max = 8;
+    loop_ = std::make_unique<EngineLoop>(engine_, options, engine::TokenBytes{}, system_clock());
+    auto server = start_server(*loop_, {directory_ / "w.sock", "tiny"});
+    ASSERT_TRUE(server.ok()) << server.error().message;
+    server_ = std::move(server).value();
+    stub_ = v1::ModelActor::NewStub(
+        grpc::CreateChannel("unix:" + (directory_ / "w.sock").string(), grpc::InsecureChannelCredentials()));
+  }
+
+  struct Answer {
+    grpc::Status status;
+    std::string reason;
+  };
+  template <typename Request, typename Response>
+  Answer call(grpc::Status (v1::ModelActor::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+              const Request& request, Response* response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    Answer answer;
+    answer.status = (stub_.get()->*method)(&context, request, response);
+    const auto found = context.GetServerTrailingMetadata().find("tuft-reason");
+    if (found != context.GetServerTrailingMetadata().end()) answer.reason.assign(found->second.data(), found->second.size());
+    return answer;
+  }
+
+  Answer create_adapter(const std::string& id, int rank = 4) {
+    v1::CreateAdapterRequest request;
+    request.set_adapter_id(id);
+    request.mutable_spec()->set_rank(rank);
+    request.mutable_spec()->set_alpha(8);
+    request.mutable_spec()->set_train_attn(true);
+    v1::CreateAdapterResponse response;
+    const Answer answer = call(&v1::ModelActor::Stub::CreateAdapter, request, &response);
+    if (answer.status.ok()) EXPECT_GT(response.parameters(), 0);
+    return answer;
+  }
+  static v1::ForwardBackwardRequest train_request(const std::string& id, int datums) {
+    v1::ForwardBackwardRequest request;
+    request.set_adapter_id(id);
+    request.mutable_request()->set_loss_fn("cross_entropy");
+    for (int i = 0; i < datums; ++i) {
+      auto& datum = *request.mutable_request()->add_data();
+      datum.add_model_input()->mutable_encoded_text()->set_tokens(tokens({1, 2, 3}));
+      auto& target = (*datum.mutable_loss_fn_inputs())["target_tokens"];
+      target.set_dtype(tinker_public::DTYPE_INT32);
+      target.set_dense(tokens({2, 3, 4}));
+    }
+    return request;
+  }
+  Answer optim_step(const std::string& id, v1::OptimStepResponse* response, double learning_rate = 1e-3) {
+    v1::OptimStepRequest request;
+    request.set_adapter_id(id);
+    request.mutable_params()->set_learning_rate(learning_rate);
+    request.mutable_params()->set_beta1(0.9);
+    request.mutable_params()->set_beta2(0.95);
+    return call(&v1::ModelActor::Stub::OptimStep, request, response);
+  }
+  static v1::SampleRequest sample_request(const std::string& sampler, int max_tokens) {
+    v1::SampleRequest request;
+    request.set_sampler_id(sampler);
+    request.set_prompt_tokens(tokens({1, 2, 3}));
+    request.set_num_samples(1);
+    request.mutable_params()->set_max_tokens(max_tokens);
+    request.mutable_params()->set_seed(5);
+    return request;
+  }
+
+  FakeEngine engine_{16};
+  std::filesystem::path directory_;
+  std::unique_ptr<EngineLoop> loop_;
+  std::unique_ptr<WorkerServer> server_;
+  std::unique_ptr<v1::ModelActor::Stub> stub_;
+};
+
+TEST_F(ServiceTest, DescribesTheModel) {
+  v1::DescribeResponse response;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::Describe, v1::DescribeRequest(), &response).status.ok());
+  EXPECT_EQ(response.architecture(), "FakeForCausalLM");
+  EXPECT_EQ(response.vocab_size(), 16);
+  EXPECT_EQ(response.pid(), getpid());
+}
+
+TEST_F(ServiceTest, TrainsSavesLoadsAndSamples) {
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  v1::ForwardBackwardResponse trained;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 3), &trained).status.ok());
+  EXPECT_EQ(trained.tokens(), 9);
+  EXPECT_EQ(trained.output().loss_fn_outputs(0).num_datums(), 3);
+  EXPECT_GT(trained.output().metrics().at("loss:sum"), 0);
+  v1::OptimStepResponse stepped;
+  ASSERT_TRUE(optim_step("a", &stepped).status.ok());
+  EXPECT_NEAR(stepped.metrics().at("grad_norm"), 9.0, 1e-6);  // the fake engine adds up dloss/dlogprob
+  EXPECT_EQ(stepped.metrics().at("step"), 1);
+  EXPECT_EQ(stepped.metrics().at("learning_rate"), 1e-3);
+
+  v1::SaveStateRequest save;
+  save.set_adapter_id("a");
+  save.set_directory((directory_ / "checkpoint").string());
+  save.set_base_model("tiny");
+  v1::SaveStateResponse saved;
+  const Answer answer = call(&v1::ModelActor::Stub::SaveState, save, &saved);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_GT(saved.size_bytes(), 0);
+  EXPECT_EQ(call(&v1::ModelActor::Stub::SaveState, save, &saved).status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+
+  v1::AddSamplerRequest add;
+  add.set_sampler_id("s");
+  add.set_directory(save.directory());
+  v1::AddSamplerResponse added;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::AddSampler, add, &added).status.ok());
+  EXPECT_EQ(call(&v1::ModelActor::Stub::AddSampler, add, &added).status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  v1::SampleResponse first;
+  v1::SampleResponse second;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, sample_request("s", 5), &first).status.ok());
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, sample_request("s", 5), &second).status.ok());
+  EXPECT_EQ(first.output_tokens(), 5);
+  EXPECT_EQ(first.response().sequences(0).tokens(), second.response().sequences(0).tokens());
+
+  v1::LoadStateRequest load;
+  load.set_adapter_id("a");
+  load.set_directory(save.directory());
+  v1::LoadStateResponse loaded;
+  EXPECT_TRUE(call(&v1::ModelActor::Stub::LoadState, load, &loaded).status.ok());
+  load.set_directory((directory_ / "nothing").string());
+  EXPECT_EQ(call(&v1::ModelActor::Stub::LoadState, load, &loaded).status.error_code(), grpc::StatusCode::NOT_FOUND);
+  load.set_directory("relative");
+  EXPECT_EQ(call(&v1::ModelActor::Stub::LoadState, load, &loaded).status.error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ServiceTest, ErrorsNameTheirReason) {
+  EXPECT_EQ(create_adapter("a", 9).reason, "lora_rank_out_of_range");
+  EXPECT_EQ(create_adapter("").status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  v1::ForwardBackwardResponse trained;
+  const Answer missing = call(&v1::ModelActor::Stub::ForwardBackward, train_request("nobody", 1), &trained);
+  EXPECT_EQ(missing.status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(missing.reason, "adapter_not_loaded");
+  v1::SampleResponse sampled;
+  EXPECT_EQ(call(&v1::ModelActor::Stub::Sample, sample_request("nobody", 1), &sampled).reason, "sampler_not_loaded");
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  v1::OptimStepResponse stepped;
+  const Answer optim = optim_step("a", &stepped, std::nan(""));
+  EXPECT_NE(optim.status.error_message().find("adam_params.learning_rate"), std::string::npos);
+}
+
+TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  std::atomic<int> passes{0};
+  std::atomic<int> passes_at_last_step{-1};
+  engine_.before_forward = [&](const engine::Pack&) { return ++passes, Status(); };
+  Gate gate;
+  gate.close();
+  auto arrived = gate.arrival();
+  engine_.before_step = [&](auto) {
+    gate.pass();
+    passes_at_last_step = passes.load();
+    return Status();
+  };
+  auto sampled = std::async(std::launch::async, [&] {
+    v1::SampleResponse response;
+    return call(&v1::ModelActor::Stub::Sample, sample_request("", 5), &response).status.ok();
+  });
+  arrived.wait();
+  // The engine thread waits in the first sampling step; sixty passes are queued behind it.
+  auto trained = std::async(std::launch::async, [&] {
+    v1::ForwardBackwardResponse response;
+    return call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 60), &response).status.ok();
+  });
+  gate.open();
+  EXPECT_TRUE(sampled.get());
+  EXPECT_TRUE(trained.get());
+  EXPECT_EQ(passes, 60);
+  EXPECT_LT(passes_at_last_step, 10);
+}
+
+TEST_F(ServiceTest, ACancelledSampleLeavesTheEngine) {
+  Gate gate;
+  gate.close();
+  auto arrived = gate.arrival();
+  engine_.before_step = [&](auto) { return gate.pass(), Status(); };
+  grpc::ClientContext context;
+  auto sampled = std::async(std::launch::async, [&] {
+    v1::SampleResponse response;
+    return stub_->Sample(&context, sample_request("", 60), &response);
+  });
+  arrived.wait();
+  context.TryCancel();
+  EXPECT_EQ(sampled.get().error_code(), grpc::StatusCode::CANCELLED);
+  gate.open();
+  // The next sample is answered by an engine that has dropped the first: its steps are its own.
+  v1::SampleResponse response;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, sample_request("", 50), &response).status.ok());
+  loop_->stop();
+  EXPECT_EQ(engine_.open_sequences(), 0U);
+}
+
+TEST_F(ServiceTest, RemovingASamplerEndsItsSamples) {
+  const auto state = engine::make_adapter(engine_.model(), {.rank = 2, .alpha = 4});
+  ASSERT_TRUE(engine_.create_adapter(sampler_adapter("s"), state).ok());
+  Gate gate;
+  gate.close();
+  auto arrived = gate.arrival();
+  engine_.before_step = [&](auto) { return gate.pass(), Status(); };
+  auto sampled = std::async(std::launch::async, [&] {
+    v1::SampleResponse response;
+    return call(&v1::ModelActor::Stub::Sample, sample_request("s", 60), &response);
+  });
+  arrived.wait();
+  auto removed = std::async(std::launch::async, [&] {
+    v1::RemoveSamplerRequest request;
+    request.set_sampler_id("s");
+    v1::RemoveSamplerResponse response;
+    return call(&v1::ModelActor::Stub::RemoveSampler, request, &response);
+  });
+  gate.open();
+  EXPECT_TRUE(removed.get().status.ok());
+  const Answer answer = sampled.get();
+  // Either it was cut short, or it had been quicker than the removal.
+  EXPECT_TRUE(answer.status.ok() || answer.reason == "sampler_removed") << answer.status.error_message();
+}
+
+TEST_F(ServiceTest, AFullInboxRefuses) {
+  EngineLoopOptions options;
+  options.operations_max = 1;
+  start(options);
+  Gate gate;
+  gate.close();
+  auto arrived = gate.arrival();
+  engine_.before_step = [&](auto) { return gate.pass(), Status(); };
+  auto sampled = std::async(std::launch::async, [&] {
+    v1::SampleResponse response;
+    return call(&v1::ModelActor::Stub::Sample, sample_request("", 3), &response).status.ok();
+  });
+  arrived.wait();
+  EXPECT_EQ(create_adapter("a").reason, "worker_queue_full");
+  gate.open();
+  EXPECT_TRUE(sampled.get());
+}
+
+TEST_F(ServiceTest, AFailingPassFailsItsRequestAndTheNextWorks) {
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  engine_.before_forward = [](const engine::Pack&) { return Status(internal_error("broken")); };
+  v1::ForwardBackwardResponse response;
+  EXPECT_EQ(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.error_code(),
+            grpc::StatusCode::INTERNAL);
+  engine_.before_forward = {};
+  EXPECT_TRUE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.ok());
+}
+
+TEST_F(ServiceTest, StoppingAnswersWhatRuns) {
+  Gate gate;
+  gate.close();
+  auto arrived = gate.arrival();
+  engine_.before_step = [&](auto) { return gate.pass(), Status(); };
+  auto sampled = std::async(std::launch::async, [&] {
+    v1::SampleResponse response;
+    return call(&v1::ModelActor::Stub::Sample, sample_request("", 60), &response);
+  });
+  arrived.wait();
+  auto stopped = std::async(std::launch::async, [&] { loop_->stop(); });
+  gate.open();
+  stopped.get();
+  const Answer answer = sampled.get();
+  EXPECT_TRUE(answer.status.ok() || answer.reason == "worker_stopping") << answer.status.error_message();
+}
+
+}  // namespace
+}  // namespace tuft::worker
