@@ -102,7 +102,7 @@ void allocate(std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
 
 void clear(std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
   for (LoraPair& pair : pairs) {
-    for (Floats* values : {&(pair.a.*kind), &(pair.b.*kind)}) std::fill(values->span().begin(), values->span().end(), 0.0F);
+    for (Floats* values : {&(pair.a.*kind), &(pair.b.*kind)}) std::fill_n(values->data(), values->size(), 0.0F);
   }
 }
 

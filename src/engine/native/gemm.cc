@@ -6,7 +6,7 @@ namespace tuft::engine::native {
 namespace {
 
 constexpr int kPanelsPerTask = 4;
-constexpr int kRowsOfSum = 512;    // k of a block: a tile of it stays in the first cache, kPanelsPerTask panels in the second
+constexpr int kRowsOfSum = 512;  // k of a block: a tile stays in the first cache, kPanelsPerTask panels in the second
 constexpr int kTasksPerThread = 4;
 // Below these a second thread costs more than it saves.
 constexpr size_t kSerialFloats = 16'384;

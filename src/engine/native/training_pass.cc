@@ -1,6 +1,7 @@
 #include "engine/native/training_pass.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "engine/native/for_rows.h"
@@ -59,7 +60,6 @@ void TrainingPass::collect_targets(const std::vector<Target>& targets) {
     first_.push_back(i);
   }
   first_.push_back(targets.size());
-  normalizers_.assign(rows_.size(), 0.0F);
 }
 
 void TrainingPass::run_blocks(bool keep) {
@@ -124,14 +124,16 @@ void TrainingPass::head_forward(bool keep, std::span<float> logprobs) {
     model_.transformer().normalize(head.normed, model_.weights().final_norm, head.rows, head.normed, nullptr);
     layer_.reset();
     model_.head_forward(head, layer_);
-    for_rows(model_.pool(), head.rows, 4 * vocab, [&](int row) {
-      const auto index = static_cast<size_t>(begin + row);
+    const auto write = [&](int row, int thread) {
+      Distribution& distribution = distributions_[static_cast<size_t>(thread)];
       const float* logits = head.logits + static_cast<ptrdiff_t>(row) * vocab;
-      normalizers_[index] = log_sum_exp(logits, vocab);
+      const bool finite = distribution.load({logits, static_cast<size_t>(vocab)});
+      const auto index = static_cast<size_t>(begin + row);
       for (size_t t = first_[index]; t < first_[index + 1]; ++t) {
-        logprobs[t] = logits[targets_[t].token] - normalizers_[index];
+        logprobs[t] = finite ? distribution.logprob(targets_[t].token) : std::numeric_limits<float>::quiet_NaN();
       }
-    });
+    };
+    model_.pool().run(head.rows, write);
   }
 }
 
@@ -173,7 +175,8 @@ void TrainingPass::head_backward_piece(std::span<const float> gradient, std::spa
     // Active rows move up over those that nobody needs.
     for (int i = 0; i < head.rows; ++i) {
       const int from = active[static_cast<size_t>(i)];
-      if (from != i) std::copy_n(logits_ + static_cast<ptrdiff_t>(from) * vocab, vocab, logits_ + static_cast<ptrdiff_t>(i) * vocab);
+      if (from == i) continue;
+      std::copy_n(logits_ + static_cast<ptrdiff_t>(from) * vocab, vocab, logits_ + static_cast<ptrdiff_t>(i) * vocab);
     }
     model_.head_hidden(head, layer_);
   } else {
@@ -185,12 +188,13 @@ void TrainingPass::head_backward_piece(std::span<const float> gradient, std::spa
     float* logits = head.logits + static_cast<ptrdiff_t>(row) * vocab;
     float total = 0;
     for (size_t t = first_[index]; t < first_[index + 1]; ++t) total += gradient[t];
-    softmax_gradient(total, normalizers_[index], vocab, logits);
+    softmax_gradient(total, log_sum_exp(logits, vocab), vocab, logits);
     for (size_t t = first_[index]; t < first_[index + 1]; ++t) logits[targets_[t].token] += gradient[t];
   });
   float* dnormed = scratch.take(floats(head.rows, hidden));
   model_.head_backward(head, dnormed);
-  model_.transformer().normalize_backward(top, model_.weights().final_norm, inverse, dnormed, head.rows, false, dnormed);
+  model_.transformer().normalize_backward(top, model_.weights().final_norm, inverse, dnormed, head.rows, false,
+                                          dnormed);
   for (int i = 0; i < head.rows; ++i) {
     std::copy_n(dnormed + static_cast<ptrdiff_t>(i) * hidden, hidden,
                 dx + static_cast<ptrdiff_t>(rows[static_cast<size_t>(i)]) * hidden);

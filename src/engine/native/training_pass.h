@@ -7,12 +7,14 @@
 
 #include "engine/engine.h"
 #include "engine/native/model.h"
+#include "engine/sample/distribution.h"
 
 namespace tuft::engine::native {
 
 class TrainingPass {
  public:
-  explicit TrainingPass(Model& model) : model_(model) {}
+  explicit TrainingPass(Model& model)
+      : model_(model), distributions_(static_cast<size_t>(model.pool().threads())) {}
 
   // `adapters` of the pack's segments; everything in the pack was checked. Throws std::bad_alloc.
   void forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
@@ -52,7 +54,8 @@ class TrainingPass {
   std::vector<Target> targets_;
   std::vector<int> rows_;           // that have a target
   std::vector<size_t> first_;       // index of the first target of rows_[i]; one more at the end
-  std::vector<float> normalizers_;  // log-sum-exp of rows_[i]
+  // Of each thread. The sampler's own, so that both give the same bits.
+  std::vector<Distribution> distributions_;
   float* logits_ = nullptr;         // of all rows_, where they are kept
 };
 

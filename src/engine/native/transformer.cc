@@ -78,7 +78,8 @@ void Transformer::forward(const Batch& batch, int layer, int kv_layer, BlockActi
   const int inner = spec_.intermediate_size;
   auto& lora = activations.hidden;
   const auto add_row = [&](const float* x, float* y) {
-    for_rows(gemm_.pool(), rows, hidden, [&](int row) { add_rows(x + offset(row, hidden), hidden, y + offset(row, hidden)); });
+    for_rows(gemm_.pool(), rows, hidden,
+             [&](int row) { add_rows(x + offset(row, hidden), hidden, y + offset(row, hidden)); });
   };
   {
     const ArenaScope scope(scratch_);
@@ -155,7 +156,8 @@ void Transformer::attend_tile(const Batch& batch, const SequenceRows& sequence, 
     args.q[i] = q + at;
     args.length[i] = batch.positions[static_cast<size_t>(row)] + 1;
     args.out[i] = activations.attention + at;
-    if (activations.normalizer != nullptr) args.normalizer[i] = activations.normalizer + offset(row, spec_.heads) + head;
+    if (activations.normalizer == nullptr) continue;
+    args.normalizer[i] = activations.normalizer + offset(row, spec_.heads) + head;
   }
   args.kv.blocks = sequence.blocks;
   args.kv.k_offset = kv_offset(kv_layer, kv_head);

@@ -132,7 +132,7 @@ class Loader {
       const int count = std::min(kPanel, out - panel * kPanel);
       for (int i = 0; i < kPanel; ++i) {
         const int64_t row = (static_cast<int64_t>(panel) * kPanel + i) * in;
-        for (int k = 0; k < in; ++k) dst[static_cast<int64_t>(k) * kPanel + i] = i < count ? convert(values[row + k]) : T{};
+        for (int64_t k = 0; k < in; ++k) dst[k * kPanel + i] = i < count ? convert(values[row + k]) : T{};
       }
     };
     pool_.run((out + kPanel - 1) / kPanel, one);

@@ -38,8 +38,8 @@ HWY_INLINE hn::Vec<F32> load_b(F32 d, const uint16_t* b) {
 // c[i][p * 16 + j] (+)= sum over k of a[k * a_stride + i] * b[p * panel_stride + k * row_stride + j].
 // Starts from `bias` (of the first column), from c, or from zero.
 template <int MR, int NP, typename T>
-HWY_NOINLINE void tile(const TileArgs& args, const float* HWY_RESTRICT a, const T* HWY_RESTRICT b, float* HWY_RESTRICT c,
-                       const float* HWY_RESTRICT bias) {
+HWY_NOINLINE void tile(const TileArgs& args, const float* HWY_RESTRICT a, const T* HWY_RESTRICT b,
+                       float* HWY_RESTRICT c, const float* HWY_RESTRICT bias) {
   constexpr int kWide = NP * kVectors;
   const F32 d;
   hn::Vec<F32> acc[MR][kWide];

@@ -183,7 +183,8 @@ void ReferenceModel::rotate(std::vector<double>& row, int heads, int position, c
       const double low = x[static_cast<size_t>(i)];
       const double high = x[static_cast<size_t>(i + width / 2)];
       row[static_cast<size_t>(head * width + i)] = factor * (low * std::cos(angle) - high * std::sin(angle));
-      row[static_cast<size_t>(head * width + i + width / 2)] = factor * (high * std::cos(angle) + low * std::sin(angle));
+      row[static_cast<size_t>(head * width + i + width / 2)] =
+          factor * (high * std::cos(angle) + low * std::sin(angle));
     }
   }
 }

@@ -1,0 +1,13 @@
+# engine_kernels_bench: the native engine alone, on a model in memory.
+if(TARGET tuft_engine_native)
+  add_executable(engine_kernels_bench ${CMAKE_CURRENT_LIST_DIR}/engine_kernels_bench.cc)
+  target_link_libraries(engine_kernels_bench PRIVATE tuft_engine tuft_engine_native)
+  find_library(TUFT_BLIS NAMES libblis.a PATH_SUFFIXES blis-serial)
+  find_path(TUFT_BLIS_INCLUDE cblas.h PATH_SUFFIXES x86_64-linux-gnu/blis-serial aarch64-linux-gnu/blis-serial)
+  if(TUFT_BLIS AND TUFT_BLIS_INCLUDE)
+    target_link_libraries(engine_kernels_bench PRIVATE ${TUFT_BLIS} m)
+    target_include_directories(engine_kernels_bench SYSTEM PRIVATE ${TUFT_BLIS_INCLUDE})
+    target_compile_definitions(engine_kernels_bench PRIVATE TUFT_HAVE_BLIS)
+  endif()
+  set_target_properties(engine_kernels_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+endif()
