@@ -133,4 +133,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tuft::telemetry
 
-int main(int argc, char** argv) { return tuft::telemetry::run(argc, argv); }
+int main(int argc, char** argv) {
+  return tuft::telemetry::run(argc, argv);
+}

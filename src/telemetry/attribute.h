@@ -38,9 +38,9 @@ class AttributeValue {
   AttributeValue(T value) : kind_(Kind::kInt), int_(static_cast<int64_t>(value)) {}  // NOLINT
   template <std::floating_point T>
   AttributeValue(T value) : kind_(Kind::kDouble), double_(static_cast<double>(value)) {}  // NOLINT
-  AttributeValue(std::string_view value) : kind_(Kind::kString), string_(value) {}      // NOLINT
-  AttributeValue(const std::string& value) : AttributeValue(std::string_view(value)) {}  // NOLINT
-  AttributeValue(const char* value) : AttributeValue(std::string_view(value)) {}         // NOLINT
+  AttributeValue(std::string_view value) : kind_(Kind::kString), string_(value) {}        // NOLINT
+  AttributeValue(const std::string& value) : AttributeValue(std::string_view(value)) {}   // NOLINT
+  AttributeValue(const char* value) : AttributeValue(std::string_view(value)) {}          // NOLINT
 
   Kind kind() const { return kind_; }
   bool as_bool() const { return int_ != 0; }

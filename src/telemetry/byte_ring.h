@@ -18,7 +18,8 @@ struct RecordHeader {
 class ByteRing {
  public:
   // `capacity` is a power of two. Pages are touched as they are first written.
-  explicit ByteRing(size_t capacity) : capacity_(capacity), bytes_(std::make_unique_for_overwrite<std::byte[]>(capacity)) {}
+  explicit ByteRing(size_t capacity)
+      : capacity_(capacity), bytes_(std::make_unique_for_overwrite<std::byte[]>(capacity)) {}
 
   // Writer: room for a record of `size` bytes (header included), contiguous; null where the ring is full. Nothing is
   // visible to the reader before commit(). The caller fills in the header.

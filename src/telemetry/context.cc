@@ -64,11 +64,17 @@ std::string SpanContext::span_id_hex() const {
   return out;
 }
 
-SpanContext current_context() { return t_current; }
+SpanContext current_context() {
+  return t_current;
+}
 
-ContextScope::ContextScope(const SpanContext& context) : previous_(t_current) { t_current = context; }
+ContextScope::ContextScope(const SpanContext& context) : previous_(t_current) {
+  t_current = context;
+}
 
-ContextScope::~ContextScope() { t_current = previous_; }
+ContextScope::~ContextScope() {
+  t_current = previous_;
+}
 
 std::string to_traceparent(const SpanContext& context) {
   std::string out = "00-";

@@ -11,7 +11,9 @@ constexpr std::string_view kResources = "tuft.resources";
 
 }  // namespace
 
-std::vector<double> bounds_http() { return {.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 45}; }
+std::vector<double> bounds_http() {
+  return {.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 45};
+}
 
 std::vector<double> bounds_wait() {
   return {.0001, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800};
@@ -25,7 +27,9 @@ std::vector<double> bounds_step() {
   return {.0005, .001, .002, .004, .006, .008, .01, .015, .02, .03, .05, .08, .12, .2, .5, 1, 2, 5};
 }
 
-std::vector<double> bounds_operation() { return {.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10}; }
+std::vector<double> bounds_operation() {
+  return {.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10};
+}
 
 std::vector<double> bounds_tokens() {
   return {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
@@ -41,17 +45,25 @@ std::vector<double> bounds_tokens_per_second() {
   return {1, 10, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2.5e5, 5e5, 1e6};
 }
 
-std::vector<double> bounds_fraction() { return {.01, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .98, 1}; }
+std::vector<double> bounds_fraction() {
+  return {.01, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .98, 1};
+}
 
-std::vector<double> bounds_count() { return {1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000}; }
+std::vector<double> bounds_count() {
+  return {1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000};
+}
 
-std::vector<double> bounds_norm() { return {.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 1000}; }
+std::vector<double> bounds_norm() {
+  return {.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 1000};
+}
 
 std::vector<double> bounds_first_token() {
   return {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560};
 }
 
-std::vector<double> bounds_loss() { return {.01, .03, .1, .3, .5, 1, 2, 3, 5, 10, 30, 100}; }
+std::vector<double> bounds_loss() {
+  return {.01, .03, .1, .3, .5, 1, 2, 3, 5, 10, 30, 100};
+}
 
 Metrics::Metrics()
     : http_server_request_duration({.name = "http.server.request.duration",
@@ -61,15 +73,13 @@ Metrics::Metrics()
       http_server_active_requests(
           {.name = "http.server.active_requests", .unit = "{request}", .description = "Requests being answered"},
           kUpAndDown),
-      http_rejected({.name = "tuft.http.rejected",
-                     .unit = "{request}",
-                     .description = "Requests refused at the edge, by reason"},
-                    kUp),
+      http_rejected(
+          {.name = "tuft.http.rejected", .unit = "{request}", .description = "Requests refused at the edge, by reason"},
+          kUp),
 
-      training_models_active({.name = "tuft.training.models.active",
-                              .unit = "",
-                              .description = "Adapters that are being trained"},
-                             kUpAndDown),
+      training_models_active(
+          {.name = "tuft.training.models.active", .unit = "", .description = "Adapters that are being trained"},
+          kUpAndDown),
       training_tokens_per_second({.name = "tuft.training.tokens_per_second",
                                   .unit = "tokens/s",
                                   .description = "Input tokens of a forward or forward_backward over its whole time",
@@ -110,8 +120,8 @@ Metrics::Metrics()
       sampling_sessions_active(
           {.name = "tuft.sampling.sessions.active", .unit = "", .description = "Sampling sessions that exist"},
           kUpAndDown),
-      sampling_requests({.name = "tuft.sampling.requests", .unit = "", .description = "Sampling requests that succeeded"},
-                        kUp),
+      sampling_requests(
+          {.name = "tuft.sampling.requests", .unit = "", .description = "Sampling requests that succeeded"}, kUp),
       sampling_duration({.name = "tuft.sampling.duration",
                          .unit = "s",
                          .description = "A sampling request from its start to its last token",

@@ -1,9 +1,5 @@
 #include "telemetry/log.h"
 
-#include <spdlog/async.h>
-#include <spdlog/async_logger.h>
-#include <spdlog/sinks/base_sink.h>
-
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +8,10 @@
 #include <mutex>
 #include <thread>
 #include <unistd.h>
+
+#include <spdlog/async.h>
+#include <spdlog/async_logger.h>
+#include <spdlog/sinks/base_sink.h>
 
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -60,8 +60,8 @@ struct AsyncLog {
   // A full queue drops its oldest line: nobody who logs waits for a slow terminal.
   std::shared_ptr<spdlog::details::thread_pool> pool =
       std::make_shared<spdlog::details::thread_pool>(kLinesQueuedMax, 1);
-  std::shared_ptr<spdlog::async_logger> logger = std::make_shared<spdlog::async_logger>(
-      "tuft", sink, pool, spdlog::async_overflow_policy::overrun_oldest);
+  std::shared_ptr<spdlog::async_logger> logger =
+      std::make_shared<spdlog::async_logger>("tuft", sink, pool, spdlog::async_overflow_policy::overrun_oldest);
   std::atomic<uint64_t> submitted{0};
   std::atomic<uint64_t> drops_counted{0};
 };

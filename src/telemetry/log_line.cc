@@ -48,11 +48,21 @@ void append_escaped(std::string& out, std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
       default:
         if (byte < 0x20 || byte == 0x7f) {
           out += "\\u00";
@@ -85,8 +95,12 @@ bool needs_quotes(std::string_view text) {
 
 void append_value(std::string& out, const AttributeValue& value, bool json) {
   switch (value.kind()) {
-    case AttributeValue::Kind::kBool: out += value.as_bool() ? "true" : "false"; break;
-    case AttributeValue::Kind::kInt: append_number(out, value.as_int()); break;
+    case AttributeValue::Kind::kBool:
+      out += value.as_bool() ? "true" : "false";
+      break;
+    case AttributeValue::Kind::kInt:
+      append_number(out, value.as_int());
+      break;
     case AttributeValue::Kind::kDouble:
       if (json && !std::isfinite(value.as_double())) {
         out += "null";
@@ -132,10 +146,14 @@ size_t utf8_length(std::string_view text) {
 
 std::string_view severity_name(Severity severity) {
   switch (severity) {
-    case Severity::kDebug: return "DEBUG";
-    case Severity::kInfo: return "INFO";
-    case Severity::kWarning: return "WARNING";
-    case Severity::kError: return "ERROR";
+    case Severity::kDebug:
+      return "DEBUG";
+    case Severity::kInfo:
+      return "INFO";
+    case Severity::kWarning:
+      return "WARNING";
+    case Severity::kError:
+      return "ERROR";
   }
   return "INFO";
 }

@@ -68,7 +68,8 @@ InstrumentState* register_instrument(InstrumentSpec spec, InstrumentKind kind) {
   MutexLock lock(all.mutex);
   auto found = all.instruments.find(spec.name);
   if (found == all.instruments.end()) {
-    InstrumentInfo info{std::string(spec.name),  kind, std::string(spec.unit), std::string(spec.description),
+    InstrumentInfo info{std::string(spec.name),  kind,
+                        std::string(spec.unit),  std::string(spec.description),
                         std::string(spec.scope), std::move(spec.bounds)};
     auto* state = new InstrumentState(std::move(info));
     found = all.instruments.emplace(state->info.name, state).first;
@@ -168,19 +169,22 @@ void BoundHistogram::record(double value) const {
 }
 
 Counter::Counter(InstrumentSpec spec, Direction direction)
-    : state_(register_instrument(std::move(spec), direction == Direction::kUp ? InstrumentKind::kCounter
-                                                                              : InstrumentKind::kUpDownCounter)) {}
+    : state_(register_instrument(
+          std::move(spec), direction == Direction::kUp ? InstrumentKind::kCounter : InstrumentKind::kUpDownCounter)) {}
 
-BoundCounter Counter::with(Labels labels) const { return BoundCounter(series_of(*state_, labels)); }
+BoundCounter Counter::with(Labels labels) const {
+  return BoundCounter(series_of(*state_, labels));
+}
 
 void Counter::add(int64_t value, Labels labels) const {
   if (internal::metrics_recording()) with(labels).add(value);
 }
 
-Histogram::Histogram(InstrumentSpec spec)
-    : state_(register_instrument(std::move(spec), InstrumentKind::kHistogram)) {}
+Histogram::Histogram(InstrumentSpec spec) : state_(register_instrument(std::move(spec), InstrumentKind::kHistogram)) {}
 
-BoundHistogram Histogram::with(Labels labels) const { return BoundHistogram(series_of(*state_, labels)); }
+BoundHistogram Histogram::with(Labels labels) const {
+  return BoundHistogram(series_of(*state_, labels));
+}
 
 void Histogram::record(double value, Labels labels) const {
   if (internal::metrics_recording()) with(labels).record(value);
@@ -196,10 +200,14 @@ void ObservableGauge::set_callback(Callback callback) const {
 
 std::string_view instrument_kind_name(InstrumentKind kind) {
   switch (kind) {
-    case InstrumentKind::kCounter: return "Counter";
-    case InstrumentKind::kUpDownCounter: return "UpDownCounter";
-    case InstrumentKind::kHistogram: return "Histogram";
-    case InstrumentKind::kGauge: return "ObservableGauge";
+    case InstrumentKind::kCounter:
+      return "Counter";
+    case InstrumentKind::kUpDownCounter:
+      return "UpDownCounter";
+    case InstrumentKind::kHistogram:
+      return "Histogram";
+    case InstrumentKind::kGauge:
+      return "ObservableGauge";
   }
   return "Counter";
 }

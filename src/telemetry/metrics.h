@@ -1,5 +1,5 @@
-// Metrics. Every instrument of the product stands in Metrics, so that one place shows what is measured; docs/telemetry.md
-// is made from it.
+// Metrics. Every instrument of the product stands in Metrics, so that one place shows what is measured;
+// docs/telemetry.md is made from it.
 //
 //   static const BoundCounter created = get_metrics().futures_created.with({{"operation_type", "sample"}});
 //   created.add(1);                                                            // hot path: no lock, no allocation
@@ -23,7 +23,7 @@ namespace tuft::telemetry {
 using Label = std::pair<std::string_view, std::string_view>;
 using Labels = std::initializer_list<Label>;
 
-struct Series;            // one label set of one instrument; lives as long as the process
+struct Series;  // one label set of one instrument; lives as long as the process
 struct InstrumentState;
 
 class BoundCounter {  // also of an UpDownCounter: only that one takes negative values, the other ignores them
@@ -50,7 +50,7 @@ class BoundHistogram {
 
 struct InstrumentSpec {
   std::string_view name;
-  std::string_view unit;         // UCUM, or {thing}
+  std::string_view unit;  // UCUM, or {thing}
   std::string_view description;
   std::string_view scope = "tuft";  // the meter
   std::vector<double> bounds = {};  // histograms: upper bounds, inclusive
@@ -122,12 +122,12 @@ struct Metrics {
   Counter training_checkpoints_saved;
   Histogram training_checkpoint_size_bytes;
   Counter training_tokens;
-  Histogram training_step_duration;   // phase: queue, forward, backward, optim
+  Histogram training_step_duration;  // phase: queue, forward, backward, optim
   Histogram training_grad_norm;
   Histogram training_loss;
   Counter training_optim_steps;
   Counter training_nonfinite;
-  Histogram checkpoint_duration;      // operation: save, load
+  Histogram checkpoint_duration;  // operation: save, load
 
   // tuft.sampling.*
   Counter sampling_sessions_active;
@@ -135,9 +135,9 @@ struct Metrics {
   Histogram sampling_duration;
   Histogram sampling_tokens_per_second;
   Histogram sampling_output_tokens;
-  Counter sampling_tokens;            // kind: prefill, decode
-  Counter sampling_finished;          // finish_reason: stop, length, error, cancelled
-  Histogram time_to_first_token;      // gen_ai.server.time_to_first_token
+  Counter sampling_tokens;        // kind: prefill, decode
+  Counter sampling_finished;      // finish_reason: stop, length, error, cancelled
+  Histogram time_to_first_token;  // gen_ai.server.time_to_first_token
 
   // tuft.futures.*
   Counter futures_queue_length;
@@ -172,8 +172,8 @@ struct Metrics {
   ObservableGauge process_memory_used_bytes;
 
   // Telemetry's own health.
-  Counter telemetry_dropped;    // signal: traces, logs, log_lines; reason: ring_full, queue_full, shutdown
-  Counter telemetry_exported;   // signal: traces, logs, metrics; outcome: ok, failed
+  Counter telemetry_dropped;   // signal: traces, logs, log_lines; reason: ring_full, queue_full, shutdown
+  Counter telemetry_exported;  // signal: traces, logs, metrics; outcome: ok, failed
   Counter telemetry_nonfinite;
   Counter telemetry_series_overflowed;
   Counter telemetry_context_malformed;

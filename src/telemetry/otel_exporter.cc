@@ -1,4 +1,13 @@
 // The only file that includes the OpenTelemetry SDK: it costs ten seconds to compile.
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <sstream>
+#include <unistd.h>
+
 #include <opentelemetry/exporters/ostream/log_record_exporter_factory.h>
 #include <opentelemetry/exporters/ostream/metric_exporter_factory.h>
 #include <opentelemetry/exporters/ostream/span_exporter_factory.h>
@@ -20,16 +29,6 @@
 #include <opentelemetry/sdk/trace/exporter.h>
 #include <opentelemetry/sdk/trace/recordable.h>
 
-#include <unistd.h>
-
-#include <array>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <exception>
-#include <map>
-#include <sstream>
-
 #include "base/id.h"
 #include "base/mutex.h"
 #include "telemetry/exporter.h"
@@ -44,11 +43,17 @@ namespace sdk = opentelemetry::sdk;
 namespace otlp = opentelemetry::exporter::otlp;
 using Scope = sdk::instrumentationscope::InstrumentationScope;
 
-otel::nostd::string_view view(std::string_view text) { return {text.data(), text.size()}; }
+otel::nostd::string_view view(std::string_view text) {
+  return {text.data(), text.size()};
+}
 
-std::chrono::nanoseconds nanos(Nanos value) { return std::chrono::nanoseconds(value); }
+std::chrono::nanoseconds nanos(Nanos value) {
+  return std::chrono::nanoseconds(value);
+}
 
-otel::common::SystemTimestamp timestamp(Nanos wall) { return otel::common::SystemTimestamp(nanos(wall)); }
+otel::common::SystemTimestamp timestamp(Nanos wall) {
+  return otel::common::SystemTimestamp(nanos(wall));
+}
 
 void put_big_endian(uint64_t value, uint8_t* out) {
   for (int i = 7; i >= 0; --i, value >>= 8) out[i] = static_cast<uint8_t>(value);
@@ -73,21 +78,30 @@ otel::trace::SpanContext span_context(const SpanContext& context) {
 
 otel::trace::SpanKind span_kind(SpanKind kind) {
   switch (kind) {
-    case SpanKind::kInternal: return otel::trace::SpanKind::kInternal;
-    case SpanKind::kServer: return otel::trace::SpanKind::kServer;
-    case SpanKind::kClient: return otel::trace::SpanKind::kClient;
-    case SpanKind::kProducer: return otel::trace::SpanKind::kProducer;
-    case SpanKind::kConsumer: return otel::trace::SpanKind::kConsumer;
+    case SpanKind::kInternal:
+      return otel::trace::SpanKind::kInternal;
+    case SpanKind::kServer:
+      return otel::trace::SpanKind::kServer;
+    case SpanKind::kClient:
+      return otel::trace::SpanKind::kClient;
+    case SpanKind::kProducer:
+      return otel::trace::SpanKind::kProducer;
+    case SpanKind::kConsumer:
+      return otel::trace::SpanKind::kConsumer;
   }
   return otel::trace::SpanKind::kInternal;
 }
 
 otel::logs::Severity log_severity(Severity severity) {
   switch (severity) {
-    case Severity::kDebug: return otel::logs::Severity::kDebug;
-    case Severity::kInfo: return otel::logs::Severity::kInfo;
-    case Severity::kWarning: return otel::logs::Severity::kWarn;
-    case Severity::kError: return otel::logs::Severity::kError;
+    case Severity::kDebug:
+      return otel::logs::Severity::kDebug;
+    case Severity::kInfo:
+      return otel::logs::Severity::kInfo;
+    case Severity::kWarning:
+      return otel::logs::Severity::kWarn;
+    case Severity::kError:
+      return otel::logs::Severity::kError;
   }
   return otel::logs::Severity::kInfo;
 }
@@ -128,10 +142,18 @@ class Text {
 template <typename Put>
 void put_value(const AttributeSlot& slot, Text& text, Put&& put) {
   switch (slot.kind) {
-    case AttributeValue::Kind::kBool: put(view(slot.key.view()), slot.as_int != 0); break;
-    case AttributeValue::Kind::kInt: put(view(slot.key.view()), slot.as_int); break;
-    case AttributeValue::Kind::kDouble: put(view(slot.key.view()), slot.as_double); break;
-    case AttributeValue::Kind::kString: put(view(slot.key.view()), text(slot.as_string)); break;
+    case AttributeValue::Kind::kBool:
+      put(view(slot.key.view()), slot.as_int != 0);
+      break;
+    case AttributeValue::Kind::kInt:
+      put(view(slot.key.view()), slot.as_int);
+      break;
+    case AttributeValue::Kind::kDouble:
+      put(view(slot.key.view()), slot.as_double);
+      break;
+    case AttributeValue::Kind::kString:
+      put(view(slot.key.view()), text(slot.as_string));
+      break;
   }
 }
 
@@ -169,8 +191,8 @@ class Scopes {
   std::map<std::string, otel::nostd::unique_ptr<Scope>, std::less<>> scopes_;
 };
 
-void fill_span(sdk::trace::Recordable& out, const std::byte* record, Nanos offset, const sdk::resource::Resource& resource,
-               Scopes& scopes) {
+void fill_span(sdk::trace::Recordable& out, const std::byte* record, Nanos offset,
+               const sdk::resource::Resource& resource, Scopes& scopes) {
   Reader reader(record);
   const SpanHead& head = *reader.take<SpanHead>(1);
   const AttributeSlot* attributes = reader.take<AttributeSlot>(head.attribute_count);
@@ -242,10 +264,14 @@ void for_each_record(const RecordBatch& batch, Take&& take) {
 
 sdk::metrics::InstrumentType instrument_type(InstrumentKind kind) {
   switch (kind) {
-    case InstrumentKind::kCounter: return sdk::metrics::InstrumentType::kCounter;
-    case InstrumentKind::kUpDownCounter: return sdk::metrics::InstrumentType::kUpDownCounter;
-    case InstrumentKind::kHistogram: return sdk::metrics::InstrumentType::kHistogram;
-    case InstrumentKind::kGauge: return sdk::metrics::InstrumentType::kObservableGauge;
+    case InstrumentKind::kCounter:
+      return sdk::metrics::InstrumentType::kCounter;
+    case InstrumentKind::kUpDownCounter:
+      return sdk::metrics::InstrumentType::kUpDownCounter;
+    case InstrumentKind::kHistogram:
+      return sdk::metrics::InstrumentType::kHistogram;
+    case InstrumentKind::kGauge:
+      return sdk::metrics::InstrumentType::kObservableGauge;
   }
   return sdk::metrics::InstrumentType::kCounter;
 }
@@ -266,7 +292,8 @@ sdk::metrics::PointType make_point(const InstrumentInfo& info, const MetricPoint
       last.sample_ts_ = timestamp(now_wall);
       return last;
     }
-    case InstrumentKind::kHistogram: break;
+    case InstrumentKind::kHistogram:
+      break;
   }
   sdk::metrics::HistogramPointData histogram;
   histogram.boundaries_ = info.bounds;

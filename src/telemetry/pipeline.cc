@@ -1,11 +1,10 @@
 #include "telemetry/pipeline.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <pthread.h>
+#include <signal.h>
 #include <utility>
 
 #include "telemetry/log.h"
@@ -20,9 +19,13 @@ constexpr Nanos kWarningInterval = 30 * kSecond;
 // A wall clock that was set moves the offset; its jitter does not, so that spans of one trace share one offset.
 constexpr Nanos kOffsetTolerance = kMillisecond;
 
-Nanos now() { return system_clock().monotonic(); }
+Nanos now() {
+  return system_clock().monotonic();
+}
 
-Nanos measure_wall_offset() { return system_clock().wall() - system_clock().monotonic(); }
+Nanos measure_wall_offset() {
+  return system_clock().wall() - system_clock().monotonic();
+}
 
 std::chrono::steady_clock::time_point time_point(Nanos monotonic) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(monotonic));
@@ -54,9 +57,12 @@ size_t count_points(const std::vector<MetricSnapshot>& metrics) {
 
 std::string_view signal_name(Signal signal) {
   switch (signal) {
-    case Signal::kTraces: return "traces";
-    case Signal::kLogs: return "logs";
-    case Signal::kMetrics: return "metrics";
+    case Signal::kTraces:
+      return "traces";
+    case Signal::kLogs:
+      return "logs";
+    case Signal::kMetrics:
+      return "metrics";
   }
   return "traces";
 }

@@ -109,7 +109,9 @@ ThreadRing* open_ring() {
   return ring;
 }
 
-ThreadRing* this_ring() { return t_state.ring != nullptr ? t_state.ring : open_ring(); }
+ThreadRing* this_ring() {
+  return t_state.ring != nullptr ? t_state.ring : open_ring();
+}
 
 template <typename T>
 std::byte* put(std::byte* out, const T* items, size_t count) {
@@ -236,9 +238,9 @@ bool write_log(LogHead head, std::string_view message, Attributes attributes) {
   }
   head.string_bytes = string_bytes;
   ThreadRing* ring = this_ring();
-  std::byte* out = reserve(
-      ring, kLogType,
-      sizeof(RecordHeader) + sizeof(LogHead) + head.attribute_count * sizeof(AttributeSlot) + string_bytes);
+  std::byte* out =
+      reserve(ring, kLogType,
+              sizeof(RecordHeader) + sizeof(LogHead) + head.attribute_count * sizeof(AttributeSlot) + string_bytes);
   if (out == nullptr) return false;
   out = put(out, &head, 1);
   out = put(out, slots.data(), head.attribute_count);
@@ -271,7 +273,9 @@ void drain_rings(const TakeRecord& take) {
   if (!ended.empty()) remove_ended(ended);
 }
 
-void set_ring_wake_up(void (*wake_up)()) { g_wake_up.store(wake_up, std::memory_order_release); }
+void set_ring_wake_up(void (*wake_up)()) {
+  g_wake_up.store(wake_up, std::memory_order_release);
+}
 
 void count_dropped(uint32_t type, std::string_view reason, int64_t count) {
   get_metrics().telemetry_dropped.add(count, {{"signal", type == kSpanType ? "traces" : "logs"}, {"reason", reason}});

@@ -1,7 +1,5 @@
 #include "telemetry/resource_metrics.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -9,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "base/clock.h"
@@ -202,8 +201,8 @@ std::optional<CpuTimes> parse_cpu_times(std::string_view proc_stat) {
 
 std::optional<double> cpu_utilization(const CpuTimes& before, const CpuTimes& after) {
   if (after.total <= before.total || after.busy < before.busy) return std::nullopt;
-  return std::min(100.0, 100.0 * static_cast<double>(after.busy - before.busy) /
-                             static_cast<double>(after.total - before.total));
+  return std::min(
+      100.0, 100.0 * static_cast<double>(after.busy - before.busy) / static_cast<double>(after.total - before.total));
 }
 
 std::optional<MemoryUse> read_memory_use(const std::filesystem::path& root) {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "telemetry/log.h"
+
 namespace tuft::telemetry::internal {
 namespace {
 
@@ -67,6 +69,33 @@ std::string percent_decoded(std::string_view text) {
     }
   }
   return out;
+}
+
+// "1" for what is no ratio, as OpenTelemetry asks.
+uint64_t ratio_threshold(std::string_view text) {
+  double ratio = 1;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), ratio);
+  if (problem != std::errc{} || end != text.data() + text.size() || !(ratio >= 0 && ratio < 1)) return UINT64_MAX;
+  return static_cast<uint64_t>(ratio * 0x1p64);
+}
+
+void read_sampler(Settings& settings) {
+  std::string_view name = environment("OTEL_TRACES_SAMPLER");
+  if (name.empty()) return;
+  constexpr std::string_view kParentBased = "parentbased_";
+  const bool parent_based = name.starts_with(kParentBased);
+  if (parent_based) name.remove_prefix(kParentBased.size());
+  if (name == "always_off") {
+    settings.sampling_threshold = 0;
+  } else if (name == "traceidratio") {
+    settings.sampling_threshold = ratio_threshold(environment("OTEL_TRACES_SAMPLER_ARG"));
+  } else if (name != "always_on") {
+    log_warning("telemetry.unknown_sampler",
+                "OTEL_TRACES_SAMPLER is none of [parentbased_]always_on, always_off, traceidratio: every trace is kept",
+                {{"value", name}});
+    return;
+  }
+  settings.sampling_parent_based = parent_based;
 }
 
 // "key=value,key=value"; what is malformed is skipped.
@@ -151,6 +180,8 @@ Result<Settings> read_settings(const TelemetryConfig& config) {
   read_timeout("TRACES", settings.traces.export_timeout);
   read_timeout("LOGS", settings.logs.export_timeout);
   read_timeout("METRICS", settings.metrics.export_timeout);
+
+  read_sampler(settings);
 
   // A name in the configuration wins; OTEL_SERVICE_NAME speaks where nobody chose one.
   settings.service_name = config.service_name;

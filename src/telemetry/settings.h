@@ -1,9 +1,11 @@
 // What init_telemetry() was asked for, with the environment read in. Internal to telemetry.
 //
-// opentelemetry-cpp 1.19 reads OTEL_EXPORTER_OTLP_*, but takes a bare timeout for seconds, and OTEL_RESOURCE_ATTRIBUTES,
-// but does not decode it. These and the other variables of OpenTelemetry that operators rely on are read here.
+// opentelemetry-cpp 1.19 reads OTEL_EXPORTER_OTLP_*, but takes a bare timeout for seconds, and
+// OTEL_RESOURCE_ATTRIBUTES, but does not decode it. These and the other variables of OpenTelemetry that operators rely
+// on are read here.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -33,6 +35,9 @@ struct Settings {
   SignalSettings traces;
   SignalSettings logs;
   SignalSettings metrics{.interval = 60 * kSecond};
+  // OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG, see Sampling in recording.h.
+  uint64_t sampling_threshold = UINT64_MAX;
+  bool sampling_parent_based = true;
   std::string service_name;
   // OTEL_RESOURCE_ATTRIBUTES, percent-decoded, and over it the configuration's.
   std::map<std::string, std::string> resource_attributes;

@@ -1,11 +1,10 @@
 #include "telemetry/telemetry.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <unistd.h>
 #include <vector>
 
 #include "base/mutex.h"
@@ -21,6 +20,7 @@ namespace tuft::telemetry {
 
 constinit std::atomic<bool> internal::g_recording{false};
 constinit std::atomic<bool> internal::g_metrics_recording{false};
+constinit internal::Sampling internal::g_sampling{};
 
 namespace {
 
@@ -73,12 +73,16 @@ Status init_telemetry(const TelemetryConfig& config) {
   if (g_pipeline.load() != nullptr) return {};
   TUFT_TRY(start_pipeline(settings));
   internal::set_ring_wake_up(&wake_pipeline_up);
+  internal::g_sampling.threshold = settings.sampling_threshold;
+  internal::g_sampling.parent_based = settings.sampling_parent_based;
   internal::g_metrics_recording = true;
   internal::g_recording = true;
   return {};
 }
 
-bool telemetry_enabled() { return internal::recording(); }
+bool telemetry_enabled() {
+  return internal::recording();
+}
 
 bool flush_telemetry(Nanos budget) {
   Pipeline* pipeline = g_pipeline.load(std::memory_order_acquire);

@@ -15,11 +15,19 @@ using internal::AttributeSlot;
 using internal::EventSlot;
 using internal::StringRef;
 
-Nanos now() { return system_clock().monotonic(); }
+Nanos now() {
+  return system_clock().monotonic();
+}
 
 uint64_t random_nonzero() {
   const uint64_t value = random_u64();
   return value != 0 ? value : 1;
+}
+
+bool is_sampled(const SpanContext& parent, bool has_parent, uint64_t trace_id_low) {
+  if (has_parent && internal::g_sampling.parent_based.load(std::memory_order_relaxed)) return parent.sampled();
+  const uint64_t threshold = internal::g_sampling.threshold.load(std::memory_order_relaxed);
+  return threshold != 0 && trace_id_low <= threshold;
 }
 
 // False when the record's strings are full.
@@ -42,9 +50,13 @@ bool store_value(SpanRecord& record, AttributeSlot& slot, const AttributeValue& 
       slot.as_string = ref;
       break;
     }
-    case AttributeValue::Kind::kDouble: slot.as_double = value.as_double(); break;
+    case AttributeValue::Kind::kDouble:
+      slot.as_double = value.as_double();
+      break;
     case AttributeValue::Kind::kBool:
-    case AttributeValue::Kind::kInt: slot.as_int = value.as_int(); break;
+    case AttributeValue::Kind::kInt:
+      slot.as_int = value.as_int();
+      break;
   }
   slot.kind = kind;
   return true;
@@ -110,7 +122,9 @@ Span& Span::operator=(Span&& other) noexcept {
   return *this;
 }
 
-Span::~Span() { end(); }
+Span::~Span() {
+  end();
+}
 
 void Span::set_attribute(Name key, AttributeValue value) {
   if (record_ != nullptr) put_attribute(*record_, key, value);
@@ -167,18 +181,22 @@ void Span::end(Nanos at) {
 Span Tracer::start_span(Name name, const SpanOptions& options) const {
   Span span;
   const SpanContext& parent = options.parent;
-  // A span that is not recorded passes its parent's identity on.
+  // With telemetry off, a span passes its parent's identity on.
   span.context_ = parent;
   if (!internal::recording()) return span;
   const bool has_parent = parent.valid();
-  if (has_parent && !parent.sampled()) return span;
+  if (!has_parent) span.context_ = {random_u64(), random_nonzero(), 0, 0};
+  const bool sampled = is_sampled(parent, has_parent, span.context_.trace_id_low);
+  span.context_.span_id = random_nonzero();
+  span.context_.flags = sampled ? 1 : 0;
+  if (!sampled) return span;
   SpanRecord* record = internal::acquire_span_record();
   if (record == nullptr) {
+    // Nobody will see this span: its children hang below its parent instead.
+    if (has_parent) span.context_.span_id = parent.span_id;
     internal::count_dropped(internal::kSpanType, "too_many_spans", 1);
     return span;
   }
-  if (!has_parent) span.context_ = {random_u64(), random_nonzero(), 0, 1};
-  span.context_.span_id = random_nonzero();
   span.record_ = record;
 
   record->head = {};
@@ -193,6 +211,8 @@ Span Tracer::start_span(Name name, const SpanOptions& options) const {
   return span;
 }
 
-Tracer get_tracer(Name scope) { return Tracer(scope); }
+Tracer get_tracer(Name scope) {
+  return Tracer(scope);
+}
 
 }  // namespace tuft::telemetry

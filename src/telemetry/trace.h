@@ -6,7 +6,8 @@
 //   span.set_attribute("tuft.tokens", tokens);
 //   if (!status.ok()) span.record_error(status.error());
 //
-// With telemetry off, and in traces that are not sampled, all of it does nothing.
+// With telemetry off, and in traces that are not sampled (the parent says so, or OTEL_TRACES_SAMPLER for a root), all
+// of it does nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,12 @@
 #include "telemetry/testing/otlp_receiver.h"
 
+#include <condition_variable>
+#include <mutex>
+
+#include <grpcpp/grpcpp.h>
 #include <opentelemetry/proto/collector/logs/v1/logs_service.grpc.pb.h>
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.grpc.pb.h>
 #include <opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h>
-
-#include <grpcpp/grpcpp.h>
-
-#include <condition_variable>
-#include <mutex>
 
 #include "base/check.h"
 
@@ -29,10 +28,14 @@ std::string hex(const std::string& bytes) {
 
 ReceivedValue read_value(const proto::common::v1::AnyValue& value) {
   switch (value.value_case()) {
-    case proto::common::v1::AnyValue::kBoolValue: return value.bool_value();
-    case proto::common::v1::AnyValue::kIntValue: return value.int_value();
-    case proto::common::v1::AnyValue::kDoubleValue: return value.double_value();
-    default: return value.string_value();
+    case proto::common::v1::AnyValue::kBoolValue:
+      return value.bool_value();
+    case proto::common::v1::AnyValue::kIntValue:
+      return value.int_value();
+    case proto::common::v1::AnyValue::kDoubleValue:
+      return value.double_value();
+    default:
+      return value.string_value();
   }
 }
 
@@ -80,7 +83,7 @@ ReceivedPoint read_number(const proto::metrics::v1::NumberDataPoint& point) {
   ReceivedPoint out;
   out.labels = read_attributes(point.attributes());
   out.value = point.value_case() == proto::metrics::v1::NumberDataPoint::kAsInt ? static_cast<double>(point.as_int())
-                                                                               : point.as_double();
+                                                                                : point.as_double();
   return out;
 }
 
@@ -259,7 +262,9 @@ OtlpReceiver::~OtlpReceiver() {
   state_->server->Wait();
 }
 
-std::string OtlpReceiver::endpoint() const { return "http://127.0.0.1:" + std::to_string(state_->port); }
+std::string OtlpReceiver::endpoint() const {
+  return "http://127.0.0.1:" + std::to_string(state_->port);
+}
 
 void OtlpReceiver::set_mode(Mode mode) {
   {
@@ -314,7 +319,8 @@ bool OtlpReceiver::wait_until(const std::function<bool()>& done, std::chrono::mi
     std::unique_lock lock(state_->mutex);
     const size_t seen = state_->requests;
     // Looked at again now and then: `done` may depend on more than what arrives here.
-    state_->changed.wait_until(lock, std::min(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(50)),
+    state_->changed.wait_until(lock,
+                               std::min(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(50)),
                                [&] { return state_->requests != seen; });
     lock.unlock();
     if (std::chrono::steady_clock::now() >= deadline) return done();

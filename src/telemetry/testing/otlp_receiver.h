@@ -114,7 +114,8 @@ class OtlpReceiver {
   size_t requests() const;
 
   // Waits for more data until `done` holds; false after `timeout`.
-  bool wait_until(const std::function<bool()>& done, std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;
+  bool wait_until(const std::function<bool()>& done,
+                  std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;
 
  private:
   struct State;

@@ -1,9 +1,9 @@
 // Telemetry switched on towards a collector in this process, off again at the end of the test.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "base/clock.h"
 #include "telemetry/telemetry.h"

@@ -1,10 +1,10 @@
 #include "telemetry/context.h"
 
-#include <gtest/gtest.h>
-
 #include <map>
 #include <string>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 namespace tuft::telemetry {
 namespace {

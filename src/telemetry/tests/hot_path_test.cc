@@ -1,9 +1,9 @@
 // The recording path allocates nothing once a thread has warmed up. Counts every operator new of this test binary.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <new>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
@@ -28,18 +28,42 @@ void* counted(size_t size, std::align_val_t alignment) {
 }
 }  // namespace
 
-void* operator new(size_t size) { return counted(size); }
-void* operator new[](size_t size) { return counted(size); }
-void* operator new(size_t size, std::align_val_t alignment) { return counted(size, alignment); }
-void* operator new[](size_t size, std::align_val_t alignment) { return counted(size, alignment); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void* operator new(size_t size) {
+  return counted(size);
+}
+void* operator new[](size_t size) {
+  return counted(size);
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  return counted(size, alignment);
+}
+void* operator new[](size_t size, std::align_val_t alignment) {
+  return counted(size, alignment);
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
 
 namespace tuft::telemetry {
 namespace {

@@ -1,10 +1,10 @@
 // What a dead, slow or lying collector may cost: counted drops, nothing else.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
@@ -16,7 +16,9 @@ namespace {
 
 using testing::text_of;
 
-Nanos now() { return system_clock().monotonic(); }
+Nanos now() {
+  return system_clock().monotonic();
+}
 
 // Time per span while recording `count` of them.
 Nanos record_spans(int count) {

@@ -1,14 +1,14 @@
 #include "telemetry/log.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "telemetry/log_line.h"
 #include "telemetry/tests/collector_fixture.h"
@@ -98,9 +98,11 @@ internal::LogLine line_of(std::string_view message, Attributes attributes) {
 
 TEST(LogLine, TextThenKeysAndValuesInOrder) {
   std::string out;
-  internal::append_text(out, line_of("session created", {{"tuft.session_id", "abc"}, {"n", 2}, {"f", 0.5}, {"b", true}}));
-  EXPECT_EQ(out,
-            "2023-11-14T22:13:20.042Z INFO    tuft [session.created] session created tuft.session_id=abc n=2 f=0.5 b=true");
+  internal::append_text(out,
+                        line_of("session created", {{"tuft.session_id", "abc"}, {"n", 2}, {"f", 0.5}, {"b", true}}));
+  EXPECT_EQ(
+      out,
+      "2023-11-14T22:13:20.042Z INFO    tuft [session.created] session created tuft.session_id=abc n=2 f=0.5 b=true");
 }
 
 TEST(LogLine, ValueThatForgesALineThenItIsEscaped) {
@@ -126,7 +128,8 @@ TEST(LogLine, JsonWithContextAndBrokenUtf8ThenValidJson) {
 
 TEST(Utf8, ValidAndBrokenThenToldApart) {
   EXPECT_TRUE(internal::is_utf8("grün 漢 😀"));
-  for (const char* broken : {"\x80", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8", "\xe2\x82"}) {
+  for (const char* broken :
+       {"\x80", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8", "\xe2\x82"}) {
     EXPECT_FALSE(internal::is_utf8(broken));
     EXPECT_TRUE(internal::is_utf8(internal::to_utf8(broken)));
   }

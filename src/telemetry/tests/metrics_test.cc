@@ -1,7 +1,5 @@
 #include "telemetry/metrics.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -10,6 +8,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "telemetry/tests/collector_fixture.h"
 
@@ -189,15 +189,28 @@ TEST(Counter, MadeTwiceThenOneInstrument) {
 TEST(Catalogue, TuftsMetricsThenAllUnderTheirNames) {
   std::set<std::string> names;
   for (const InstrumentInfo& info : instrument_catalogue()) names.insert(info.name);
-  for (const char* name :
-       {"tuft.training.models.active", "tuft.training.tokens_per_second", "tuft.training.checkpoints.saved",
-        "tuft.training.checkpoint.size_bytes", "tuft.sampling.sessions.active", "tuft.sampling.requests",
-        "tuft.sampling.duration", "tuft.sampling.tokens_per_second", "tuft.sampling.output_tokens",
-        "tuft.futures.queue_length", "tuft.futures.created", "tuft.futures.completed", "tuft.futures.wait_time",
-        "tuft.futures.execution_time", "tuft.resource.cpu.utilization_percent", "tuft.resource.memory.used_bytes",
-        "tuft.resource.memory.total_bytes", "tuft.resource.memory.utilization_percent",
-        "tuft.resource.gpu.utilization_percent", "tuft.resource.gpu.memory_used_bytes",
-        "tuft.resource.gpu.memory_total_bytes", "tuft.resource.process.memory_used_bytes"})
+  for (const char* name : {"tuft.training.models.active",
+                           "tuft.training.tokens_per_second",
+                           "tuft.training.checkpoints.saved",
+                           "tuft.training.checkpoint.size_bytes",
+                           "tuft.sampling.sessions.active",
+                           "tuft.sampling.requests",
+                           "tuft.sampling.duration",
+                           "tuft.sampling.tokens_per_second",
+                           "tuft.sampling.output_tokens",
+                           "tuft.futures.queue_length",
+                           "tuft.futures.created",
+                           "tuft.futures.completed",
+                           "tuft.futures.wait_time",
+                           "tuft.futures.execution_time",
+                           "tuft.resource.cpu.utilization_percent",
+                           "tuft.resource.memory.used_bytes",
+                           "tuft.resource.memory.total_bytes",
+                           "tuft.resource.memory.utilization_percent",
+                           "tuft.resource.gpu.utilization_percent",
+                           "tuft.resource.gpu.memory_used_bytes",
+                           "tuft.resource.gpu.memory_total_bytes",
+                           "tuft.resource.process.memory_used_bytes"})
     EXPECT_TRUE(names.contains(name)) << name;
 }
 

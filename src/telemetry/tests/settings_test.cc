@@ -1,9 +1,9 @@
 #include "telemetry/settings.h"
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "telemetry/resource_metrics.h"
 
@@ -19,7 +19,9 @@ class Variable {
   const char* name_;
 };
 
-TelemetryConfig with_endpoint(const char* endpoint) { return {.enabled = true, .otlp_endpoint = endpoint}; }
+TelemetryConfig with_endpoint(const char* endpoint) {
+  return {.enabled = true, .otlp_endpoint = endpoint};
+}
 
 TEST(Endpoint, SchemeThenItDecidesTls) {
   EXPECT_FALSE(read_settings(with_endpoint("http://localhost:4317"))->tls);
@@ -42,10 +44,13 @@ TEST(Endpoint, ConfigurationAndVariableThenConfigurationWins) {
   EXPECT_EQ(read_settings({.enabled = true})->endpoint, "http://from-variable:1");
 }
 
-TEST(Endpoint, NeitherThenTheExportersDefault) { EXPECT_EQ(read_settings({.enabled = true})->endpoint, ""); }
+TEST(Endpoint, NeitherThenTheExportersDefault) {
+  EXPECT_EQ(read_settings({.enabled = true})->endpoint, "");
+}
 
 TEST(Endpoint, NoAddressThenTheErrorNamesTheKey) {
-  for (const char* bad : {"ftp://x:1", "http://", "http://host:notaport", "http://host:0", "http://ho st:1", "://x", "a b"}) {
+  for (const char* bad :
+       {"ftp://x:1", "http://", "http://host:notaport", "http://host:0", "http://ho st:1", "://x", "a b"}) {
     const auto settings = read_settings(with_endpoint(bad));
     ASSERT_FALSE(settings.ok()) << bad;
     EXPECT_NE(settings.error().message.find("telemetry.otlp_endpoint"), std::string::npos);

@@ -1,12 +1,12 @@
 #include "telemetry/trace.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "telemetry/recorder.h"
 #include "telemetry/tests/collector_fixture.h"
@@ -28,8 +28,8 @@ TEST(Span, EverythingSetThenAllOfItArrives) {
     Span parent = tracer.start_span("parent", {.kind = SpanKind::kServer});
     parent_context = parent.context();
     const ContextScope scope(parent.context());
-    Span child = tracer.start_span("child", {.attributes = {{"tuft.session_id", "s-1"}, {"tuft.backward", true}},
-                                             .link = linked});
+    Span child = tracer.start_span(
+        "child", {.attributes = {{"tuft.session_id", "s-1"}, {"tuft.backward", true}}, .link = linked});
     child_context = child.context();
     child.set_attribute("tuft.data_count", 3);
     child.set_attribute("tuft.loss", 0.5);
@@ -123,7 +123,7 @@ TEST(Span, TooManyAttributesThenTheRestIsCounted) {
     Span span = get_tracer("tuft.test").start_span("full");
     for (int i = 0; i < 40; ++i) span.set_attribute(Name::intern("key." + std::to_string(i)), i);
     Span strings = get_tracer("tuft.test").start_span("long");
-    strings.set_attribute("cut", std::string(600, 'a') );
+    strings.set_attribute("cut", std::string(600, 'a'));
     for (int i = 0; i < 5; ++i) strings.set_attribute(Name::intern("long." + std::to_string(i)), std::string(500, 'b'));
   }
   ASSERT_TRUE(collector.flush());
@@ -214,6 +214,34 @@ TEST(Span, MoreThanTheRingHoldsThenDropsAreCounted) {
   for (int i = 0; i < kSpans; ++i) Span span = tracer.start_span("flood", {.attributes = {{"i", i}}});
   const double dropped = dropped_spans(collector) - dropped_before;
   EXPECT_EQ(static_cast<double>(collector.receiver.spans().size()) + dropped, kSpans);
+}
+
+TEST(Sampler, RatioInTheEnvironmentThenAboutThatShareAndWholeTraces) {
+  ::setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio", 1);
+  ::setenv("OTEL_TRACES_SAMPLER_ARG", "0.25", 1);
+  {
+    WithCollector collector;
+    const Tracer tracer = get_tracer("tuft.test");
+    for (int i = 0; i < 400; ++i) {
+      const Span root = tracer.start_span("root");
+      EXPECT_TRUE(root.context().valid());
+      const Span child = tracer.start_span("child", {.parent = root.context()});
+      EXPECT_EQ(child.recording(), root.recording());
+    }
+    ASSERT_TRUE(collector.flush());
+    // 100 of 400 expected; the chance to be outside is below one in a billion.
+    const size_t traces = collector.receiver.spans().size() / 2;
+    EXPECT_GT(traces, 45u);
+    EXPECT_LT(traces, 160u);
+  }
+  ::setenv("OTEL_TRACES_SAMPLER", "always_off", 1);
+  {
+    WithCollector collector;
+    const SpanContext parent = from_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    EXPECT_FALSE(get_tracer("tuft.test").start_span("off", {.parent = parent}).recording());
+  }
+  ::unsetenv("OTEL_TRACES_SAMPLER");
+  ::unsetenv("OTEL_TRACES_SAMPLER_ARG");
 }
 
 TEST(Span, TelemetryOffThenNothingButTheParentsContext) {
