@@ -16,7 +16,7 @@ enum class Precision : uint8_t { kFloat32, kAsFile };
 
 struct BackEnd {
   std::string name;  // letters and '_', for test names
-  // Promises the same bits for a segment whatever shares its pass or step, and for forward() and step().
+  // Gives the same bits for a sequence whatever shares its pass or step, and in whatever pieces it is fed.
   bool bitwise = false;
   std::function<Result<std::unique_ptr<engine::Engine>>(const std::filesystem::path& model, Precision precision)> make;
 };
