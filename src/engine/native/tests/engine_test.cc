@@ -1,0 +1,363 @@
+// The Engine port's promises: tenants do not see each other, steps agree with passes, mistakes are errors.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "engine/native/tests/reference_model.h"
+#include "engine/sample/distribution.h"
+
+namespace tuft::engine::native::test {
+namespace {
+
+std::unique_ptr<Engine> engine_of(const ModelSpec& spec, int threads = 2, int64_t kv_bytes_max = 0,
+                                  WeightsDtype dtype = WeightsDtype::kFloat32) {
+  NativeOptions options;
+  options.threads = threads;
+  options.kv_bytes_max = kv_bytes_max;
+  options.weights_dtype = dtype;
+  return make_engine(spec, MemoryTensors(spec, 7), options).value();
+}
+
+struct Work {
+  AdapterId adapter;
+  std::vector<int32_t> tokens;
+};
+
+Pack pack_of(const std::vector<Work>& works) {
+  Pack pack;
+  for (const Work& work : works) {
+    const int begin = static_cast<int>(pack.tokens.size());
+    pack.tokens.insert(pack.tokens.end(), work.tokens.begin(), work.tokens.end());
+    pack.segments.push_back({work.adapter, begin, static_cast<int>(pack.tokens.size())});
+    for (int i = begin; i + 1 < static_cast<int>(pack.tokens.size()); ++i) {
+      pack.targets.push_back({i, pack.tokens[static_cast<size_t>(i) + 1]});
+    }
+  }
+  return pack;
+}
+
+// Forward and backward of the loss -sum(logprob); returns the log-probabilities.
+std::vector<float> train(Engine& engine, const Pack& pack) {
+  std::vector<float> logprobs(pack.targets.size());
+  EXPECT_TRUE(engine.forward(pack, true, logprobs).ok());
+  EXPECT_TRUE(engine.backward(std::vector<float>(pack.targets.size(), -1.0F)).ok());
+  return logprobs;
+}
+
+void expect_same(const std::vector<LoraTensor>& left, const std::vector<LoraTensor>& right) {
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(left[i].a, right[i].a) << site_name(left[i].site);
+    EXPECT_EQ(left[i].b, right[i].b) << site_name(left[i].site);
+  }
+}
+
+std::vector<Work> three_tenants(Engine& engine, const ModelSpec& spec) {
+  std::vector<Work> works;
+  int seed = 1;
+  for (const char* name : {"a", "b", "a", "c"}) {
+    works.push_back({AdapterId(name), random_tokens(spec, 5 + 13 * seed, static_cast<uint64_t>(seed))});
+    ++seed;
+  }
+  EXPECT_TRUE(engine.create_adapter(AdapterId("a"), random_adapter(spec, 3, 1)).ok());
+  EXPECT_TRUE(engine.create_adapter(AdapterId("b"), random_adapter(spec, 8, 2)).ok());
+  EXPECT_TRUE(engine.create_adapter(AdapterId("c"), random_adapter(spec, 17, 3)).ok());
+  return works;
+}
+
+TEST(NativeEngine, SeveralTenantsInAPackThenSameBitsAsEachAlone) {
+  const ModelSpec spec = tiny_spec(Family::kQwen3, true);
+  const auto together = engine_of(spec);
+  const auto alone = engine_of(spec);
+  const auto works = three_tenants(*together, spec);
+  three_tenants(*alone, spec);
+  const auto packed = train(*together, pack_of(works));
+  std::vector<float> single;
+  for (const Work& work : works) {
+    const auto logprobs = train(*alone, pack_of({work}));
+    single.insert(single.end(), logprobs.begin(), logprobs.end());
+  }
+  EXPECT_EQ(packed, single);
+  for (const char* name : {"a", "b", "c"}) {
+    expect_same(together->gradients(AdapterId(name)).value(), alone->gradients(AdapterId(name)).value());
+  }
+}
+
+TEST(NativeEngine, OneThreadOrTwoThenSameBits) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, false);
+  const auto one = engine_of(spec, 1);
+  const auto two = engine_of(spec, 2);
+  const auto works = three_tenants(*one, spec);
+  three_tenants(*two, spec);
+  EXPECT_EQ(train(*one, pack_of(works)), train(*two, pack_of(works)));
+  expect_same(one->gradients(AdapterId("c")).value(), two->gradients(AdapterId("c")).value());
+}
+
+TEST(NativeEngine, NotANumberInOneTenantThenOthersUntouched) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const auto engine = engine_of(spec);
+  const auto works = three_tenants(*engine, spec);
+  const auto before = train(*engine, pack_of({works[1]}));
+  const auto gradients = engine->gradients(AdapterId("b")).value();
+  ASSERT_TRUE(engine->clear_gradients(AdapterId("b")).ok());
+  AdapterState broken = random_adapter(spec, 3, 1);
+  broken.tensors[2].b[0] = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_TRUE(engine->import_adapter(AdapterId("a"), broken).ok());
+  const auto after = train(*engine, pack_of({works[0], works[1], works[2]}));
+  EXPECT_TRUE(std::isnan(after[0]));
+  const std::vector<float> mine(after.begin() + 17, after.begin() + 17 + static_cast<ptrdiff_t>(before.size()));
+  EXPECT_EQ(mine, before);
+  expect_same(engine->gradients(AdapterId("b")).value(), gradients);
+  const auto report = engine->optim_step(AdapterId("a"), {}).value();
+  EXPECT_FALSE(report.applied);
+  EXPECT_EQ(report.step, 0);
+}
+
+// Log-probabilities of the tokens after the first, from steps that are fed `piece` tokens at a time.
+std::vector<float> stepped(Engine& engine, SequenceId sequence, const std::vector<int32_t>& tokens, size_t piece) {
+  std::vector<float> result;
+  Distribution distribution;
+  for (size_t at = 0; at < tokens.size(); at += piece) {
+    const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
+    const Feed feed{sequence, part, static_cast<int>(part.size())};
+    EXPECT_TRUE(engine.step({&feed, 1}, [&](size_t, int row, std::span<const float> logits) {
+      const size_t next = at + static_cast<size_t>(row) + 1;
+      if (next < tokens.size() && distribution.load(logits)) result.push_back(distribution.logprob(tokens[next]));
+    }).ok());
+  }
+  return result;
+}
+
+void expect_steps_equal_pass(WeightsDtype dtype) {
+  for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3}) {
+    const ModelSpec spec = tiny_spec(family, family != Family::kLlama);
+    const auto engine = engine_of(spec, 2, 0, dtype);
+    const auto works = three_tenants(*engine, spec);
+    const Work& work = works[3];
+    std::vector<float> logprobs(work.tokens.size() - 1);
+    ASSERT_TRUE(engine->forward(pack_of({work}), false, logprobs).ok());
+    for (const size_t piece : {size_t{1}, size_t{7}, work.tokens.size()}) {
+      const auto sequence = engine->open_sequence(work.adapter, 64).value();
+      EXPECT_EQ(stepped(*engine, sequence, work.tokens, piece), logprobs) << "pieces of " << piece;
+      engine->close_sequence(sequence);
+    }
+  }
+}
+
+TEST(NativeEngine, StepsOfAnySizeThenSameBitsAsAPass) { expect_steps_equal_pass(WeightsDtype::kFloat32); }
+
+TEST(NativeEngine, StepsWithBf16WeightsThenSameBitsAsAPass) { expect_steps_equal_pass(WeightsDtype::kBfloat16); }
+
+TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
+  const ModelSpec spec = tiny_spec(Family::kQwen3, true);
+  const auto engine = engine_of(spec);
+  const auto works = three_tenants(*engine, spec);
+  std::vector<std::vector<float>> alone(5);
+  std::vector<std::vector<float>> together(5);
+  std::vector<std::optional<AdapterId>> adapters = {AdapterId("b"), AdapterId("a"), std::nullopt, AdapterId("b"),
+                                                    AdapterId("c")};
+  const auto tokens = random_tokens(spec, 90, 44);
+  const auto run = [&](std::vector<std::vector<float>>& to, const std::vector<size_t>& which) {
+    std::vector<SequenceId> open;
+    for (const size_t i : which) open.push_back(engine->open_sequence(adapters[i], 128).value());
+    for (int round = 0; round < 3; ++round) {
+      std::vector<Feed> feeds;
+      for (size_t n = 0; n < which.size(); ++n) {
+        const size_t length = round == 0 ? 10 + 15 * which[n] : 1;
+        feeds.push_back({open[n], std::span(tokens).subspan(which[n] + static_cast<size_t>(round), length), 1});
+      }
+      size_t expected = 0;
+      ASSERT_TRUE(engine->step(feeds, [&](size_t feed, int row, std::span<const float> logits) {
+        EXPECT_EQ(feed, expected++);
+        EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
+        to[which[feed]].insert(to[which[feed]].end(), logits.begin(), logits.end());
+      }).ok());
+    }
+    for (const SequenceId id : open) engine->close_sequence(id);
+  };
+  run(together, {0, 1, 2, 3, 4});
+  for (size_t i = 0; i < 5; ++i) run(alone, {i});
+  EXPECT_EQ(together, alone);
+}
+
+TEST(NativeEngine, ForkThenBothGoOnAsIfAlone) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const auto engine = engine_of(spec);
+  for (const int shared : {1, 40, 64, 100}) {
+    const auto past = random_tokens(spec, shared, 1);
+    const auto left = engine->open_sequence(std::nullopt, 200).value();
+    stepped(*engine, left, past, 1000);
+    const auto right = engine->fork_sequence(left, 200).value();
+    std::vector<std::vector<int32_t>> futures = {random_tokens(spec, 30, 2), random_tokens(spec, 30, 3)};
+    const auto first = stepped(*engine, left, futures[0], 3);
+    const auto second = stepped(*engine, right, futures[1], 1);
+    for (size_t i = 0; i < 2; ++i) {
+      const auto fresh = engine->open_sequence(std::nullopt, 200).value();
+      stepped(*engine, fresh, past, 1000);
+      EXPECT_EQ(stepped(*engine, fresh, futures[i], 30), i == 0 ? first : second) << shared;
+      engine->close_sequence(fresh);
+    }
+    engine->close_sequence(left);
+    engine->close_sequence(right);
+  }
+  EXPECT_EQ(engine->kv_bytes_used(), 0);
+}
+
+TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const auto engine = engine_of(spec);
+  const AdapterId id("a");
+  ASSERT_TRUE(engine->create_adapter(id, random_adapter(spec, 4, 1)).ok());
+  AdamParams params;
+  params.learning_rate = 1e-2;
+  params.weight_decay = 0.1;
+  params.grad_clip_norm = 0.5;
+  const Pack pack = pack_of({{id, random_tokens(spec, 20, 5)}});
+  std::vector<double> value;
+  std::vector<double> first;
+  std::vector<double> second;
+  const AdapterState start = engine->export_adapter(id, false).value();
+  value.assign(start.tensors[4].b.begin(), start.tensors[4].b.end());
+  first.resize(value.size());
+  second.resize(value.size());
+  for (int t = 1; t <= 10; ++t) {
+    train(*engine, pack);
+    const auto gradients = engine->gradients(id).value();
+    double squares = 0;
+    for (const LoraTensor& tensor : gradients) {
+      for (const float g : tensor.a) squares += static_cast<double>(g) * g;
+      for (const float g : tensor.b) squares += static_cast<double>(g) * g;
+    }
+    const double clip = std::min(1.0, params.grad_clip_norm / (std::sqrt(squares) + 1e-6));
+    const auto report = engine->optim_step(id, params).value();
+    EXPECT_EQ(report.step, t);
+    EXPECT_NEAR(report.grad_norm, std::sqrt(squares), 1e-5 * report.grad_norm);
+    const auto after = engine->export_adapter(id, false).value().tensors[4].b;
+    for (size_t i = 0; i < value.size(); ++i) {
+      const double g = gradients[4].b[i] * clip;
+      first[i] = params.beta1 * first[i] + (1 - params.beta1) * g;
+      second[i] = params.beta2 * second[i] + (1 - params.beta2) * g * g;
+      const double denominator = std::sqrt(second[i]) / std::sqrt(1 - std::pow(params.beta2, t)) + params.eps;
+      value[i] = value[i] * (1 - params.learning_rate * params.weight_decay) -
+                 params.learning_rate / (1 - std::pow(params.beta1, t)) * first[i] / denominator;
+      ASSERT_NEAR(after[i], value[i], 1e-5 * std::abs(value[i]) + 1e-7) << "step " << t;
+    }
+  }
+}
+
+TEST(NativeEngine, ExportAndImportThenTrainingGoesOnWithTheSameBits) {
+  const ModelSpec spec = tiny_spec(Family::kQwen2, false);
+  const auto engine = engine_of(spec);
+  const AdapterId id("a");
+  const AdapterId copy("copy");
+  ASSERT_TRUE(engine->create_adapter(id, random_adapter(spec, 4, 1)).ok());
+  const auto tokens = random_tokens(spec, 20, 5);
+  train(*engine, pack_of({{id, tokens}}));
+  ASSERT_TRUE(engine->optim_step(id, {}).ok());
+  ASSERT_TRUE(engine->create_adapter(copy, engine->export_adapter(id, true).value()).ok());
+  for (const AdapterId& which : {id, copy}) {
+    train(*engine, pack_of({{which, tokens}}));
+    ASSERT_TRUE(engine->optim_step(which, {}).ok());
+  }
+  const auto left = engine->export_adapter(id, true).value();
+  const auto right = engine->export_adapter(copy, true).value();
+  expect_same(left.tensors, right.tensors);
+  expect_same(left.adam.first, right.adam.first);
+  expect_same(left.adam.second, right.adam.second);
+  EXPECT_EQ(right.adam.step, 2);
+}
+
+TEST(NativeEngine, SiteFlagsThenOnlyThoseTensorsAndNoGradientElsewhere) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const auto engine = engine_of(spec);
+  for (int flags = 1; flags < 8; ++flags) {
+    LoraSpec lora;
+    lora.rank = 2;
+    lora.alpha = 4;
+    lora.train_attn = (flags & 1) != 0;
+    lora.train_mlp = (flags & 2) != 0;
+    lora.train_unembed = (flags & 4) != 0;
+    const AdapterId id(std::to_string(flags));
+    ASSERT_TRUE(engine->create_adapter(id, make_adapter(spec, lora)).ok());
+    train(*engine, pack_of({{id, random_tokens(spec, 9, 1)}}));
+    const auto report = engine->optim_step(id, {}).value();
+    EXPECT_TRUE(report.applied);
+    EXPECT_GT(report.grad_norm, 0.0);
+  }
+  EXPECT_EQ(engine->adapter_count(), 7U);
+}
+
+TEST(NativeEngine, MistakesThenErrorsAndTheEngineGoesOn) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const auto engine = engine_of(spec);
+  const auto works = three_tenants(*engine, spec);
+  std::vector<float> logprobs(1);
+  const auto code = [&](const Pack& pack) { return engine->forward(pack, true, logprobs).error().code; };
+  EXPECT_EQ(code({{1, 99}, {{AdapterId("a"), 0, 2}}, {{0, 1}}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({{1, -1}, {{AdapterId("a"), 0, 2}}, {{0, 1}}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({{1, 2}, {{AdapterId("x"), 0, 2}}, {{0, 1}}}), ErrorCode::kNotFound);
+  EXPECT_EQ(code({{1, 2}, {{AdapterId("a"), 0, 1}}, {{0, 1}}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({{1, 2}, {{AdapterId("a"), 0, 2}}, {{2, 1}}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({{1, 2}, {{AdapterId("a"), 0, 2}}, {{0, 53}}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({{1, 2}, {{AdapterId("a"), 0, 2}}, {}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine->backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(engine->create_adapter(AdapterId("a"), random_adapter(spec, 3, 1)).error().code,
+            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(engine->create_adapter(AdapterId("d"), random_adapter(tiny_spec(Family::kQwen3, true), 3, 1)).error().code,
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine->import_adapter(AdapterId("a"), random_adapter(spec, 4, 1)).error().code,
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine->remove_adapter(AdapterId("x")).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine->optim_step(AdapterId("x"), {}).error().code, ErrorCode::kNotFound);
+  const auto sequence = engine->open_sequence(std::nullopt, 4).value();
+  const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
+  const auto step = [&](std::vector<Feed> feeds) {
+    return engine->step(feeds, [](size_t, int, std::span<const float>) {}).error().code;
+  };
+  EXPECT_EQ(step({{sequence, tokens, 1}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(step({{sequence, std::span(tokens).first(2), 3}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(step({{sequence, std::span(tokens).first(1), 1}, {sequence, std::span(tokens).first(1), 1}}),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(step({{sequence + 9, std::span(tokens).first(1), 1}}), ErrorCode::kNotFound);
+  EXPECT_EQ(engine->open_sequence(AdapterId("x"), 4).error().code, ErrorCode::kNotFound);
+  train(*engine, pack_of(works));
+}
+
+TEST(NativeEngine, AdapterRemovedBetweenForwardAndBackwardThenFailedPrecondition) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const auto engine = engine_of(spec);
+  const auto works = three_tenants(*engine, spec);
+  const Pack pack = pack_of(works);
+  std::vector<float> logprobs(pack.targets.size());
+  ASSERT_TRUE(engine->forward(pack, true, logprobs).ok());
+  ASSERT_TRUE(engine->remove_adapter(AdapterId("b")).ok());
+  EXPECT_EQ(engine->backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
+}
+
+TEST(NativeEngine, KvCacheFullThenResourceExhaustedUntilOneCloses) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const int64_t block = int64_t{4} * spec.layers * spec.kv_heads * 2 * 64 * spec.head_dim;
+  const auto engine = engine_of(spec, 2, 3 * block);
+  const auto first = engine->open_sequence(std::nullopt, 65).value();
+  EXPECT_EQ(engine->kv_bytes_used(), 2 * block);
+  EXPECT_EQ(engine->open_sequence(std::nullopt, 65).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(engine->fork_sequence(first, 65).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(engine->open_sequence(std::nullopt, 64).ok());
+  engine->close_sequence(first);
+  EXPECT_TRUE(engine->open_sequence(std::nullopt, 65).ok());
+}
+
+TEST(NativeEngine, TensorMissingOrOfAnotherShapeThenLoadFails) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  MemoryTensors missing(spec, 1);
+  missing.remove("model.layers.1.mlp.up_proj.weight");
+  EXPECT_EQ(make_engine(spec, missing, {}).error().code, ErrorCode::kNotFound);
+  ModelSpec other = spec;
+  other.intermediate_size = 60;
+  EXPECT_EQ(make_engine(other, MemoryTensors(spec, 1), {}).error().code, ErrorCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace tuft::engine::native::test
