@@ -38,9 +38,12 @@ struct FamilyFacts {
 
 FamilyFacts facts_of(Family family) {
   switch (family) {
-    case Family::kLlama: return {"LlamaForCausalLM", "llama", 10000.0};
-    case Family::kQwen2: return {"Qwen2ForCausalLM", "qwen2", 1000000.0};
-    case Family::kQwen3: return {"Qwen3ForCausalLM", "qwen3", 1000000.0};
+    case Family::kLlama:
+      return {"LlamaForCausalLM", "llama", 10000.0};
+    case Family::kQwen2:
+      return {"Qwen2ForCausalLM", "qwen2", 1000000.0};
+    case Family::kQwen3:
+      return {"Qwen3ForCausalLM", "qwen3", 1000000.0};
   }
   return {};
 }
@@ -84,8 +87,8 @@ Result<ModelSpec> check_options(const InitModelOptions& options, const Json& con
     return invalid_argument("init-model: hidden_size must be a multiple of heads for a Llama", "bad_option");
   }
   if (spec.parameters() > kParametersMax) {
-    return invalid_argument("init-model: that is " + std::to_string(spec.parameters()) + " parameters; it makes at most " +
-                                std::to_string(kParametersMax),
+    return invalid_argument("init-model: that is " + std::to_string(spec.parameters()) +
+                                " parameters; it makes at most " + std::to_string(kParametersMax),
                             "bad_option");
   }
   return spec;
@@ -98,7 +101,8 @@ class Random {
   // Near enough to a standard normal: four uniforms. Integers until the end, so that the bits are the same everywhere.
   float normal() {
     const uint64_t bits = next();
-    const int64_t sum = static_cast<int64_t>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
+    const int64_t sum =
+        static_cast<int64_t>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
     constexpr double kScale = 1.7320508075688772 / 65536;  // the variance of the sum is 65536^2 / 3
     return static_cast<float>(static_cast<double>(sum - 2 * 0xFFFF) * kScale);
   }
@@ -223,12 +227,9 @@ Json make_tokenizer() {
 }
 
 Json make_tokenizer_config(const InitModelOptions& options) {
-  return {{"tokenizer_class", "PreTrainedTokenizerFast"},
-          {"eos_token", kSpecialTokens[kTurnEnd - kByteTokens]},
-          {"pad_token", kSpecialTokens[kPad - kByteTokens]},
-          {"model_max_length", options.max_position},
-          {"clean_up_tokenization_spaces", false},
-          {"chat_template", kChatTemplate}};
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"},    {"eos_token", kSpecialTokens[kTurnEnd - kByteTokens]},
+          {"pad_token", kSpecialTokens[kPad - kByteTokens]}, {"model_max_length", options.max_position},
+          {"clean_up_tokenization_spaces", false},           {"chat_template", kChatTemplate}};
 }
 
 Status write_json(const std::filesystem::path& file, const Json& json) {

@@ -6,8 +6,12 @@
 namespace tuft::engine {
 namespace {
 
-std::string number_text(double value) { return Json(value).dump(); }
-std::string number_text(int64_t value) { return std::to_string(value); }
+std::string number_text(double value) {
+  return Json(value).dump();
+}
+std::string number_text(int64_t value) {
+  return std::to_string(value);
+}
 
 bool to_integer(const Json& value, int64_t* out) {
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;
@@ -43,7 +47,9 @@ const Json* JsonFields::find(const char* key) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-bool JsonFields::has(const char* key) const { return find(key) != nullptr; }
+bool JsonFields::has(const char* key) const {
+  return find(key) != nullptr;
+}
 
 void JsonFields::fail(const std::string& what) {
   if (status_.ok()) status_ = invalid_argument(origin_ + ": " + what, "bad_json");

@@ -1,13 +1,13 @@
 // Typed, checked access to the JSON files of a model directory. Internal to engine.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/result.h"
 

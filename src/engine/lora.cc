@@ -38,14 +38,22 @@ LoraTensor make_tensor(const ModelSpec& model, const LoraSpec& spec, Site site, 
 
 std::string_view site_name(Site site) {
   switch (site) {
-    case Site::kQ: return "q_proj";
-    case Site::kK: return "k_proj";
-    case Site::kV: return "v_proj";
-    case Site::kO: return "o_proj";
-    case Site::kGate: return "gate_proj";
-    case Site::kUp: return "up_proj";
-    case Site::kDown: return "down_proj";
-    case Site::kLmHead: return "lm_head";
+    case Site::kQ:
+      return "q_proj";
+    case Site::kK:
+      return "k_proj";
+    case Site::kV:
+      return "v_proj";
+    case Site::kO:
+      return "o_proj";
+    case Site::kGate:
+      return "gate_proj";
+    case Site::kUp:
+      return "up_proj";
+    case Site::kDown:
+      return "down_proj";
+    case Site::kLmHead:
+      return "lm_head";
   }
   return "";
 }
@@ -54,14 +62,20 @@ SiteShape site_shape(const ModelSpec& model, Site site) {
   const int query = model.heads * model.head_dim;
   const int key_value = model.kv_heads * model.head_dim;
   switch (site) {
-    case Site::kQ: return {model.hidden_size, query};
+    case Site::kQ:
+      return {model.hidden_size, query};
     case Site::kK:
-    case Site::kV: return {model.hidden_size, key_value};
-    case Site::kO: return {query, model.hidden_size};
+    case Site::kV:
+      return {model.hidden_size, key_value};
+    case Site::kO:
+      return {query, model.hidden_size};
     case Site::kGate:
-    case Site::kUp: return {model.hidden_size, model.intermediate_size};
-    case Site::kDown: return {model.intermediate_size, model.hidden_size};
-    case Site::kLmHead: return {model.hidden_size, model.vocab_size};
+    case Site::kUp:
+      return {model.hidden_size, model.intermediate_size};
+    case Site::kDown:
+      return {model.intermediate_size, model.hidden_size};
+    case Site::kLmHead:
+      return {model.hidden_size, model.vocab_size};
   }
   return {};
 }

@@ -19,8 +19,8 @@ constexpr int64_t kPositionMax = 1 << 30;
 struct FamilyFacts {
   Family family;
   const char* architecture;
-  int default_kv_heads;      // 0: as many as heads
-  int default_head_dim;      // 0: hidden_size / heads
+  int default_kv_heads;  // 0: as many as heads
+  int default_head_dim;  // 0: hidden_size / heads
   int default_max_position;
 };
 
@@ -46,9 +46,9 @@ Result<const FamilyFacts*> find_family(JsonFields& config) {
   if (architectures.empty()) {
     return invalid_argument(config.origin() + ": architectures is missing; it must hold one of " + known, "bad_json");
   }
-  return unimplemented(config.origin() + ": architecture '" + architectures[0] + "' is not one of those computed here: " +
-                           known,
-                       "unknown_architecture");
+  return unimplemented(
+      config.origin() + ": architecture '" + architectures[0] + "' is not one of those computed here: " + known,
+      "unknown_architecture");
 }
 
 // What would change the numbers and is not computed here.
@@ -109,15 +109,16 @@ Status parse_rope_type(JsonFields& config, JsonFields& rope, int max_position, R
   const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type", "default");
   TUFT_TRY(rope.status());
   if (type == "default") return {};
-  constexpr std::pair<const char*, RopeScaling::Type> kTypes[] = {
-      {"linear", RopeScaling::Type::kLinear}, {"llama3", RopeScaling::Type::kLlama3}, {"yarn", RopeScaling::Type::kYarn}};
+  constexpr std::pair<const char*, RopeScaling::Type> kTypes[] = {{"linear", RopeScaling::Type::kLinear},
+                                                                  {"llama3", RopeScaling::Type::kLlama3},
+                                                                  {"yarn", RopeScaling::Type::kYarn}};
   for (const auto& [name, value] : kTypes) {
     if (type == name) out.type = value;
   }
   if (out.type == RopeScaling::Type::kNone) {
-    return unimplemented(rope.origin() + ": rope type '" + type +
-                             "' is not computed; default, linear, llama3 and yarn are",
-                         "unsupported_model");
+    return unimplemented(
+        rope.origin() + ": rope type '" + type + "' is not computed; default, linear, llama3 and yarn are",
+        "unsupported_model");
   }
   if (out.type != RopeScaling::Type::kLinear) {
     const int64_t fallback = config.integer("original_max_position_embeddings", max_position, 1, kPositionMax);

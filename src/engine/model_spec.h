@@ -44,7 +44,7 @@ struct ModelSpec {
   bool qkv_bias = false;  // Qwen2 always; Llama and Qwen3 where attention_bias says so
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;   // Qwen3
+  bool qk_norm = false;  // Qwen3
   std::vector<int32_t> eos_token_ids;
 
   int64_t parameters() const;

@@ -1,10 +1,9 @@
 #include "engine/new_directory.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <stdio.h>
 #include <utility>
 
 #include "base/file.h"

@@ -152,6 +152,7 @@ Result<std::unique_ptr<TrainJob>> make_train_job(Engine& engine, TrainRequest re
     TUFT_ASSIGN(CheckedDatum checked, check_datum(std::move(datum), data.size(), *loss, limits));
     data.push_back(std::move(checked));
   }
+  TUFT_CHECK(options.batch_tokens > 0, "TrainerOptions::batch_tokens must be positive");
   return std::unique_ptr<TrainJob>(std::make_unique<PackedTrainJob>(
       engine, std::move(request.adapter), std::move(loss), std::move(data), options.batch_tokens, request.backward));
 }

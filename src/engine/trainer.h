@@ -56,7 +56,7 @@ class TrainJob {
  public:
   virtual ~TrainJob() = default;
   virtual bool done() const = 0;
-  virtual Status advance() = 0;         // call while !done()
+  virtual Status advance() = 0;           // call while !done()
   virtual TrainOutput take_output() = 0;  // once, when done
 };
 

@@ -12,7 +12,8 @@ constexpr bool stands_for_itself(unsigned byte) {
 constexpr std::array<char16_t, 256> make_alphabet() {
   std::array<char16_t, 256> out{};
   char16_t next = 0x100;
-  for (unsigned byte = 0; byte < 256; ++byte) out[byte] = stands_for_itself(byte) ? static_cast<char16_t>(byte) : next++;
+  for (unsigned byte = 0; byte < 256; ++byte)
+    out[byte] = stands_for_itself(byte) ? static_cast<char16_t>(byte) : next++;
   return out;
 }
 
@@ -20,7 +21,9 @@ constexpr std::array<char16_t, 256> kAlphabet = make_alphabet();
 
 }  // namespace
 
-char32_t byte_to_character(uint8_t byte) { return kAlphabet[byte]; }
+char32_t byte_to_character(uint8_t byte) {
+  return kAlphabet[byte];
+}
 
 std::optional<uint8_t> character_to_byte(char32_t character) {
   if (character < 0x100) {

@@ -1,8 +1,9 @@
 #include "tokenizer/decoder.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "tokenizer/byte_level.h"
@@ -56,7 +57,8 @@ char32_t next_character(std::string_view text, size_t& at) {
   const auto lead = static_cast<uint8_t>(text[at++]);
   const int more = lead < 0x80 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
   char32_t character = more == 0 ? lead : lead & (0x3F >> more);
-  for (int i = 0; i < more && at < text.size(); ++i) character = character << 6 | (static_cast<uint8_t>(text[at++]) & 0x3F);
+  for (int i = 0; i < more && at < text.size(); ++i)
+    character = character << 6 | (static_cast<uint8_t>(text[at++]) & 0x3F);
   return character;
 }
 

@@ -68,8 +68,8 @@ Status check_target_shape(const LossTensor& tensor, size_t tokens, const Loss& l
                                           ", a row for each token of model_input");
   }
   if (!holds(shape, value_count(tensor))) {
-    return place.error(kTargetTokens, "it has " + std::to_string(value_count(tensor)) + " values and shape " +
-                                          shape_text(shape));
+    return place.error(kTargetTokens,
+                       "it has " + std::to_string(value_count(tensor)) + " values and shape " + shape_text(shape));
   }
   return {};
 }
@@ -96,8 +96,8 @@ Result<std::vector<float>> check_input(LossTensor& tensor, const LossInput& inpu
                                        shape_text(datum.target_shape));
   }
   if (!holds(tensor.shape, value_count(tensor))) {
-    return place.error(input.name, "it has " + std::to_string(value_count(tensor)) + " values and shape " +
-                                       shape_text(tensor.shape));
+    return place.error(
+        input.name, "it has " + std::to_string(value_count(tensor)) + " values and shape " + shape_text(tensor.shape));
   }
   std::vector<float> out;
   if (auto* floats = std::get_if<std::vector<float>>(&tensor.values)) {

@@ -12,9 +12,9 @@ namespace tuft::engine {
 
 struct CheckedDatum {
   std::vector<int32_t> tokens;
-  std::vector<int64_t> target_shape;        // [N] or [N, K]
-  std::vector<int32_t> targets;             // K of each row, row-major
-  std::vector<std::vector<float>> inputs;   // as Loss::inputs(); empty where the fallback holds
+  std::vector<int64_t> target_shape;       // [N] or [N, K]
+  std::vector<int32_t> targets;            // K of each row, row-major
+  std::vector<std::vector<float>> inputs;  // as Loss::inputs(); empty where the fallback holds
 
   int targets_per_row() const { return static_cast<int>(targets.size() / tokens.size()); }
 };

@@ -5,14 +5,17 @@ namespace tuft::engine {
 std::string module_name(Site site, int layer) {
   const std::string name(site_name(site));
   switch (site) {
-    case Site::kLmHead: return "base_model.model." + name;
+    case Site::kLmHead:
+      return "base_model.model." + name;
     case Site::kQ:
     case Site::kK:
     case Site::kV:
-    case Site::kO: return "base_model.model.model.layers." + std::to_string(layer) + ".self_attn." + name;
+    case Site::kO:
+      return "base_model.model.model.layers." + std::to_string(layer) + ".self_attn." + name;
     case Site::kGate:
     case Site::kUp:
-    case Site::kDown: return "base_model.model.model.layers." + std::to_string(layer) + ".mlp." + name;
+    case Site::kDown:
+      return "base_model.model.model.layers." + std::to_string(layer) + ".mlp." + name;
   }
   return name;
 }

@@ -15,8 +15,12 @@ namespace fs = std::filesystem;
 constexpr size_t kConfigBytesMax = 16 << 20;
 constexpr int64_t kRankMax = 1 << 16;
 
-Error foreign(const std::string& what) { return invalid_argument(what, "checkpoint_mismatch"); }
-Error torn(const std::string& what) { return data_loss(what, "checkpoint_torn"); }
+Error foreign(const std::string& what) {
+  return invalid_argument(what, "checkpoint_mismatch");
+}
+Error torn(const std::string& what) {
+  return data_loss(what, "checkpoint_torn");
+}
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string out = "[";

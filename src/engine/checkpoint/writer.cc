@@ -12,7 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::span<const std::byte> bytes_of(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }
+std::span<const std::byte> bytes_of(const std::vector<float>& values) {
+  return std::as_bytes(std::span(values));
+}
 
 void add_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector<LoraTensor>& tensors,
                  const std::string& prefix, std::vector<NamedTensor>& out) {

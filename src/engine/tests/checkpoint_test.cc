@@ -1,9 +1,9 @@
 #include "engine/checkpoint/checkpoint.h"
 
+#include <cstring>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "engine/tests/temp_dir.h"
@@ -53,9 +53,7 @@ size_t entries(const std::filesystem::path& directory) {
 
 class Checkpoint : public testing::Test {
  protected:
-  Result<int64_t> write(const AdapterState& state) {
-    return write_checkpoint(path_, tiny_model(), state, "org/model");
-  }
+  Result<int64_t> write(const AdapterState& state) { return write_checkpoint(path_, tiny_model(), state, "org/model"); }
   Result<AdapterState> read(bool with_optimizer = false) const {
     return read_checkpoint(path_, tiny_model(), with_optimizer);
   }
@@ -126,8 +124,8 @@ TEST_F(Checkpoint, WrittenThenPeftsFilesAndNothingElse) {
   EXPECT_EQ(config["bias"], "none");
   EXPECT_EQ(config["lora_dropout"], 0.0);
   EXPECT_EQ(config["base_model_name_or_path"], "org/model");
-  EXPECT_EQ(config["target_modules"], json({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
-                                            "lm_head"}));
+  EXPECT_EQ(config["target_modules"],
+            json({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"}));
   const auto files = TensorFiles::open_file(path_ / "adapter_model.safetensors");
   ASSERT_TRUE(files.ok());
   EXPECT_TRUE((*files)->contains("base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"));
@@ -210,7 +208,8 @@ TEST_F(Checkpoint, OptimizerOfAnotherFormatThenDataLoss) {
 TEST_F(Checkpoint, OtherRankThenBothShapesAreNamed) {
   ASSERT_TRUE(write(trained_adapter(false)).ok());
   edit_config([](json& config) { config["r"] = 4; });
-  expect_read_fails(ErrorCode::kInvalidArgument, "shape [3, 8]; this model and the rank in adapter_config.json need [4, 8]");
+  expect_read_fails(ErrorCode::kInvalidArgument,
+                    "shape [3, 8]; this model and the rank in adapter_config.json need [4, 8]");
 }
 
 TEST_F(Checkpoint, OtherModelThenMessageSaysHow) {
@@ -235,9 +234,8 @@ TEST_F(Checkpoint, OtherModelThenMessageSaysHow) {
 
 TEST_F(Checkpoint, SomeAttentionLayersOnlyThenInvalidArgument) {
   ASSERT_TRUE(write(trained_adapter(false)).ok());
-  edit_tensors("adapter_model.safetensors", [](const NamedTensor& tensor) {
-    return tensor.name.find("o_proj") == std::string::npos;
-  });
+  edit_tensors("adapter_model.safetensors",
+               [](const NamedTensor& tensor) { return tensor.name.find("o_proj") == std::string::npos; });
   expect_read_fails(ErrorCode::kInvalidArgument, "trains q_proj, k_proj, v_proj but not o_proj");
 }
 
@@ -259,7 +257,8 @@ TEST_F(Checkpoint, FrozenCopyOfTheHeadThenIgnored) {
     tensors.push_back({name, view->dtype, view->shape, view->data});
   }
   const std::vector<float> head(400);
-  tensors.push_back({"base_model.model.lm_head.base_layer.weight", Dtype::kFloat32, {50, 8}, std::as_bytes(std::span(head))});
+  tensors.push_back(
+      {"base_model.model.lm_head.base_layer.weight", Dtype::kFloat32, {50, 8}, std::as_bytes(std::span(head))});
   ASSERT_TRUE(write_safetensors(path_ / "new", tensors).ok());
   std::filesystem::rename(path_ / "new", path_ / "adapter_model.safetensors");
   const auto state = read();
@@ -291,12 +290,16 @@ TEST_F(Checkpoint, HalfWidthTensorsThenWidened) {
 TEST_F(Checkpoint, PeftFeaturesThatAreNotComputedThenNamed) {
   ASSERT_TRUE(write(trained_adapter(false)).ok());
   const std::string original = read_text(path_ / "adapter_config.json");
-  const std::pair<const char*, json> table[] = {
-      {"use_dora", true},           {"use_rslora", true},
-      {"bias", "all"},              {"peft_type", "IA3"},
-      {"modules_to_save", {"norm"}}, {"rank_pattern", {{"q_proj", 8}}},
-      {"alpha_pattern", {{"q_proj", 8}}}, {"layers_to_transform", {0}},
-      {"fan_in_fan_out", true},     {"target_parameters", {"w"}}};
+  const std::pair<const char*, json> table[] = {{"use_dora", true},
+                                                {"use_rslora", true},
+                                                {"bias", "all"},
+                                                {"peft_type", "IA3"},
+                                                {"modules_to_save", {"norm"}},
+                                                {"rank_pattern", {{"q_proj", 8}}},
+                                                {"alpha_pattern", {{"q_proj", 8}}},
+                                                {"layers_to_transform", {0}},
+                                                {"fan_in_fan_out", true},
+                                                {"target_parameters", {"w"}}};
   for (const auto& [key, value] : table) {
     edit_config([key = key, &value = value](json& config) { config[key] = value; });
     expect_read_fails(ErrorCode::kInvalidArgument, key);

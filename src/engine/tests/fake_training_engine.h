@@ -72,7 +72,7 @@ class FakeTrainingEngine final : public Engine {
   std::vector<bool> keeps;
   std::vector<std::vector<float>> dloss;
   std::map<std::string, double> gradient_sums;  // what backward() has added, by adapter
-  int fail_forward = 0;   // which call fails, from 1
+  int fail_forward = 0;                         // which call fails, from 1
   int fail_backward = 0;
 
  private:

@@ -1,9 +1,9 @@
 #include "engine/init_model.h"
 
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "engine/tests/temp_dir.h"
 #include "engine/weights/safetensors.h"
@@ -131,7 +131,12 @@ TEST(InitModel, OptionsThatMakeNoModelThenNamedAndNothingIsLeft) {
   refused([](auto& o) { o.hidden_size = -16; }, "hidden_size");
   refused([](auto& o) { o.hidden_size = 18; }, "multiple of heads");
   refused([](auto& o) { o.dtype = Dtype::kFloat16; }, "dtype");
-  refused([](auto& o) { o.hidden_size = 1 << 19; o.intermediate_size = 1 << 19; }, "parameters");
+  refused(
+      [](auto& o) {
+        o.hidden_size = 1 << 19;
+        o.intermediate_size = 1 << 19;
+      },
+      "parameters");
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
 }
 

@@ -1,10 +1,10 @@
 #include "engine/lora.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "engine/tests/tiny_model.h"
 

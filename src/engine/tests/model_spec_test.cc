@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "engine/tests/temp_dir.h"
@@ -15,14 +14,26 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 json tiny_config(const std::string& architecture) {
-  return {{"architectures", {architecture}}, {"vocab_size", 100},         {"hidden_size", 32},
-          {"intermediate_size", 48},         {"num_hidden_layers", 2},    {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},        {"head_dim", 8},             {"max_position_embeddings", 64},
-          {"rms_norm_eps", 1e-5},            {"rope_theta", 500000.0},    {"hidden_act", "silu"},
-          {"tie_word_embeddings", true},     {"eos_token_id", {7, 9}},    {"torch_dtype", "bfloat16"}};
+  return {{"architectures", {architecture}},
+          {"vocab_size", 100},
+          {"hidden_size", 32},
+          {"intermediate_size", 48},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"max_position_embeddings", 64},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 500000.0},
+          {"hidden_act", "silu"},
+          {"tie_word_embeddings", true},
+          {"eos_token_id", {7, 9}},
+          {"torch_dtype", "bfloat16"}};
 }
 
-Result<ModelSpec> parse(const json& config) { return parse_model_spec(config.dump(), "config.json"); }
+Result<ModelSpec> parse(const json& config) {
+  return parse_model_spec(config.dump(), "config.json");
+}
 
 json with(json config, const std::string& key, const json& value) {
   config[key] = value;
@@ -89,8 +100,11 @@ TEST(ModelSpec, ParametersThenTheyAreCounted) {
 }
 
 TEST(ModelSpec, RopeScalingThenEachFormIsRead) {
-  const json llama3 = {{"rope_type", "llama3"},       {"factor", 8.0},           {"low_freq_factor", 1.0},
-                       {"high_freq_factor", 4.0},     {"original_max_position_embeddings", 32}};
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 32}};
   auto spec = parse(with(tiny_config("LlamaForCausalLM"), "rope_scaling", llama3));
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(spec->rope_scaling.type, RopeScaling::Type::kLlama3);
@@ -105,8 +119,12 @@ TEST(ModelSpec, RopeScalingThenEachFormIsRead) {
 
   json newer = tiny_config("Qwen3ForCausalLM");
   newer.erase("rope_theta");
-  newer["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4.0}, {"truncate", false},
-                              {"original_max_position_embeddings", 16}, {"beta_fast", 16}};
+  newer["rope_parameters"] = {{"rope_type", "yarn"},
+                              {"rope_theta", 1e6},
+                              {"factor", 4.0},
+                              {"truncate", false},
+                              {"original_max_position_embeddings", 16},
+                              {"beta_fast", 16}};
   spec = parse(newer);
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_EQ(spec->rope_scaling.type, RopeScaling::Type::kYarn);
@@ -123,8 +141,8 @@ TEST(ModelSpec, RopeScalingThenEachFormIsRead) {
 }
 
 TEST(ModelSpec, YarnWithoutSomeKeysThenTheyFollowFromOthers) {
-  const json yarn = {{"rope_type", "yarn"}, {"original_max_position_embeddings", 16}, {"mscale", 1.0},
-                     {"mscale_all_dim", 0.5}};
+  const json yarn = {
+      {"rope_type", "yarn"}, {"original_max_position_embeddings", 16}, {"mscale", 1.0}, {"mscale_all_dim", 0.5}};
   const auto spec = parse(with(tiny_config("LlamaForCausalLM"), "rope_scaling", yarn));
   ASSERT_TRUE(spec.ok()) << spec.error().message;
   EXPECT_DOUBLE_EQ(spec->rope_scaling.factor, 4.0);
@@ -160,27 +178,26 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"use_sliding_window", true, kNo, "sliding-window"},
         Refusal{"layer_types", json::array({"full_attention", "sliding_attention"}), kNo, "sliding_attention"},
         Refusal{"quantization_config", {{"quant_method", "gptq"}}, kNo, "quantized"},
-        Refusal{"hidden_act", "gelu", kNo, "gelu"},
-        Refusal{"mlp_bias", true, kNo, "mlp_bias"},
+        Refusal{"hidden_act", "gelu", kNo, "gelu"}, Refusal{"mlp_bias", true, kNo, "mlp_bias"},
         Refusal{"partial_rotary_factor", 0.5, kNo, "partial_rotary_factor"},
-        Refusal{"num_experts", 8, kNo, "num_experts"},
-        Refusal{"torch_dtype", "float8_e4m3fn", kNo, "float8_e4m3fn"},
+        Refusal{"num_experts", 8, kNo, "num_experts"}, Refusal{"torch_dtype", "float8_e4m3fn", kNo, "float8_e4m3fn"},
         Refusal{"dtype", "int8", kNo, "int8"},
         Refusal{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}}, kNo, "longrope"},
         Refusal{"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}, kNo, "dynamic"},
         Refusal{"rope_scaling", {{"type", "linear"}}, kBad, "factor is missing"},
         Refusal{"rope_scaling", 3, kBad, "rope_scaling must be an object"},
         Refusal{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}, kNo, "per layer type"},
-        Refusal{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}, {"low_freq_factor", 4}, {"high_freq_factor", 1}},
-                kBad, "high_freq_factor"},
+        Refusal{"rope_scaling",
+                {{"rope_type", "llama3"}, {"factor", 2}, {"low_freq_factor", 4}, {"high_freq_factor", 1}},
+                kBad,
+                "high_freq_factor"},
         Refusal{"vocab_size", "100", kBad, "vocab_size must be a whole number"},
         Refusal{"vocab_size", 0, kBad, "vocab_size is 0"},
         Refusal{"vocab_size", nullptr, kBad, "vocab_size is missing"},
         Refusal{"hidden_size", 1e18, kBad, "hidden_size must be a whole number"},
         Refusal{"hidden_size", int64_t{1} << 40, kBad, "hidden_size is"},
         Refusal{"num_key_value_heads", 3, kBad, "num_key_value_heads"},
-        Refusal{"head_dim", 7, kBad, "head_dim must be even"},
-        Refusal{"rms_norm_eps", -1.0, kBad, "rms_norm_eps"},
+        Refusal{"head_dim", 7, kBad, "head_dim must be even"}, Refusal{"rms_norm_eps", -1.0, kBad, "rms_norm_eps"},
         Refusal{"tie_word_embeddings", "yes", kBad, "tie_word_embeddings"},
         Refusal{"eos_token_id", 100, kBad, "eos_token_id"},
         Refusal{"eos_token_id", json::array({"</s>"}), kBad, "eos_token_id"}));

@@ -1,10 +1,10 @@
 #include "engine/weights/safetensors.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "engine/tests/temp_dir.h"
 #include "engine/weights/float_convert.h"
@@ -69,7 +69,9 @@ TEST(Safetensors, WrittenThenReadBackBitwise) {
 TEST(Safetensors, UnknownTensorThenNotFoundNamesIt) {
   const TempDir dir;
   const std::vector<float> values = {1};
-  ASSERT_TRUE(write_safetensors(dir / "model.safetensors", std::vector<NamedTensor>{{"w", Dtype::kFloat32, {1}, bytes(values)}}).ok());
+  ASSERT_TRUE(
+      write_safetensors(dir / "model.safetensors", std::vector<NamedTensor>{{"w", Dtype::kFloat32, {1}, bytes(values)}})
+          .ok());
   const auto files = TensorFiles::open_model(dir.path());
   ASSERT_TRUE(files.ok());
   EXPECT_TRUE((*files)->contains("w"));
@@ -82,7 +84,8 @@ TEST(Safetensors, UnknownTensorThenNotFoundNamesIt) {
 TEST(Safetensors, DtypeThatIsNotReadThenOnlyAskingForItFails) {
   const TempDir dir;
   write_text(dir / "x", file_of(R"({"q":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
-                                R"("w":{"dtype":"F32","shape":[],"data_offsets":[3,7]}})", 7));
+                                R"("w":{"dtype":"F32","shape":[],"data_offsets":[3,7]}})",
+                                7));
   const auto files = TensorFiles::open_file(dir / "x");
   ASSERT_TRUE(files.ok()) << files.error().message;
   EXPECT_EQ(floats(**files, "w").size(), 1U);
@@ -112,35 +115,42 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
 
 INSTANTIATE_TEST_SUITE_P(
     Table, SafetensorsHostile,
-    testing::Values(
-        Hostile{"empty", "", "empty"}, Hostile{"short length", "abc", "8-byte length"},
-        Hostile{"huge header", length_prefix(UINT64_MAX) + "{}", "100 MiB"},
-        Hostile{"header beyond the end", length_prefix(100) + "{}", "beyond its end"},
-        Hostile{"no header", length_prefix(0), "begin with '{'"},
-        Hostile{"header is no object", file_of("[1]", 0), "begin with '{'"},
-        Hostile{"bad JSON", file_of("{\"w\":", 0), "JSON"},
-        Hostile{"not UTF-8", file_of("{\"\xff\":1}", 0), "JSON"},
-        Hostile{"deep nesting", file_of("{\"w\":" + std::string(100000, '['), 0), "JSON"},
-        Hostile{"entry is no object", file_of(R"({"w":3})", 0), "must have dtype"},
-        Hostile{"entry without shape", file_of(R"({"w":{"dtype":"F32","data_offsets":[0,0]}})", 0), "must have dtype"},
-        Hostile{"unknown dtype", one("\"F31\"", "[1]", "[0,4]", 4), "dtype is unknown"},
-        Hostile{"dtype is a number", one("3", "[1]", "[0,4]", 4), "dtype is unknown"},
-        Hostile{"negative shape", one("\"F32\"", "[-1]", "[0,4]", 4), "shape"},
-        Hostile{"fractional shape", one("\"F32\"", "[1.5]", "[0,4]", 4), "shape"},
-        Hostile{"shape overflows", one("\"F32\"", "[4611686018427387904,4611686018427387904]", "[0,4]", 4), "too large"},
-        Hostile{"shape is a string", one("\"F32\"", "\"1\"", "[0,4]", 4), "shape must be a list"},
-        Hostile{"one offset", one("\"F32\"", "[1]", "[4]", 4), "data_offsets"},
-        Hostile{"offset beyond the data", one("\"F32\"", "[2]", "[0,8]", 4), "outside"},
-        Hostile{"offsets reversed", one("\"F32\"", "[1]", "[4,0]", 4), "outside"},
-        Hostile{"length against shape", one("\"F32\"", "[2]", "[0,4]", 4), "need 8"},
-        Hostile{"torn at the end", one("\"F32\"", "[2]", "[0,8]", 7), "outside"},
-        Hostile{"something appended", one("\"F32\"", "[1]", "[0,4]", 5), "belong to no tensor"},
-        Hostile{"hole", one("\"F32\"", "[1]", "[4,8]", 8), "hole"},
-        Hostile{"name twice", file_of(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                                      R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "twice"},
-        Hostile{"overlap", file_of(R"({"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-                                   R"("w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})", 6), "overlaps"},
-        Hostile{"metadata of numbers", file_of(R"({"__metadata__":{"step":3}})", 0), "__metadata__"}));
+    testing::Values(Hostile{"empty", "", "empty"}, Hostile{"short length", "abc", "8-byte length"},
+                    Hostile{"huge header", length_prefix(UINT64_MAX) + "{}", "100 MiB"},
+                    Hostile{"header beyond the end", length_prefix(100) + "{}", "beyond its end"},
+                    Hostile{"no header", length_prefix(0), "begin with '{'"},
+                    Hostile{"header is no object", file_of("[1]", 0), "begin with '{'"},
+                    Hostile{"bad JSON", file_of("{\"w\":", 0), "JSON"},
+                    Hostile{"not UTF-8", file_of("{\"\xff\":1}", 0), "JSON"},
+                    Hostile{"deep nesting", file_of("{\"w\":" + std::string(100000, '['), 0), "JSON"},
+                    Hostile{"entry is no object", file_of(R"({"w":3})", 0), "must have dtype"},
+                    Hostile{"entry without shape", file_of(R"({"w":{"dtype":"F32","data_offsets":[0,0]}})", 0),
+                            "must have dtype"},
+                    Hostile{"unknown dtype", one("\"F31\"", "[1]", "[0,4]", 4), "dtype is unknown"},
+                    Hostile{"dtype is a number", one("3", "[1]", "[0,4]", 4), "dtype is unknown"},
+                    Hostile{"negative shape", one("\"F32\"", "[-1]", "[0,4]", 4), "shape"},
+                    Hostile{"fractional shape", one("\"F32\"", "[1.5]", "[0,4]", 4), "shape"},
+                    Hostile{"shape overflows", one("\"F32\"", "[4611686018427387904,4611686018427387904]", "[0,4]", 4),
+                            "too large"},
+                    Hostile{"shape is a string", one("\"F32\"", "\"1\"", "[0,4]", 4), "shape must be a list"},
+                    Hostile{"one offset", one("\"F32\"", "[1]", "[4]", 4), "data_offsets"},
+                    Hostile{"offset beyond the data", one("\"F32\"", "[2]", "[0,8]", 4), "outside"},
+                    Hostile{"offsets reversed", one("\"F32\"", "[1]", "[4,0]", 4), "outside"},
+                    Hostile{"length against shape", one("\"F32\"", "[2]", "[0,4]", 4), "need 8"},
+                    Hostile{"torn at the end", one("\"F32\"", "[2]", "[0,8]", 7), "outside"},
+                    Hostile{"something appended", one("\"F32\"", "[1]", "[0,4]", 5), "belong to no tensor"},
+                    Hostile{"hole", one("\"F32\"", "[1]", "[4,8]", 8), "hole"},
+                    Hostile{"name twice",
+                            file_of(R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                    R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                                    4),
+                            "twice"},
+                    Hostile{"overlap",
+                            file_of(R"({"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                    R"("w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})",
+                                    6),
+                            "overlaps"},
+                    Hostile{"metadata of numbers", file_of(R"({"__metadata__":{"step":3}})", 0), "__metadata__"}));
 
 TEST(Safetensors, DirectoryGivenAsFileThenDataLoss) {
   const TempDir dir;
@@ -156,7 +166,8 @@ class ShardedModel : public testing::Test {
   }
   void write(const std::string& file, const std::string& name, float value) const {
     const std::vector<float> values = {value};
-    ASSERT_TRUE(write_safetensors(dir_ / file, std::vector<NamedTensor>{{name, Dtype::kFloat32, {1}, bytes(values)}}).ok());
+    ASSERT_TRUE(
+        write_safetensors(dir_ / file, std::vector<NamedTensor>{{name, Dtype::kFloat32, {1}, bytes(values)}}).ok());
   }
   Result<std::unique_ptr<TensorFiles>> open(const std::string& index) const {
     write_text(dir_ / "model.safetensors.index.json", index);
@@ -166,7 +177,8 @@ class ShardedModel : public testing::Test {
 };
 
 TEST_F(ShardedModel, IndexThenTensorsComeFromTheirShards) {
-  const auto files = open(R"({"metadata":{"total_size":8},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  const auto files =
+      open(R"({"metadata":{"total_size":8},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
   ASSERT_TRUE(files.ok()) << files.error().message;
   EXPECT_THAT((*files)->names(), ElementsAre("a", "b"));
   EXPECT_THAT(floats(**files, "a"), ElementsAre(1.0F));

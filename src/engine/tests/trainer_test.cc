@@ -1,9 +1,9 @@
 #include "engine/trainer.h"
 
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "engine/loss/loss.h"
 #include "engine/tests/fake_training_engine.h"
@@ -25,7 +25,9 @@ LossTensor floats(std::vector<float> values, std::vector<int64_t> shape = {}) {
   if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
   return {std::move(shape), std::move(values)};
 }
-const std::vector<float>& values(const LossTensor& tensor) { return std::get<std::vector<float>>(tensor.values); }
+const std::vector<float>& values(const LossTensor& tensor) {
+  return std::get<std::vector<float>>(tensor.values);
+}
 
 // Tokens 1, 2, ... with targets 2, 3, ... and no weights.
 Datum counting(int length) {
@@ -298,8 +300,8 @@ TEST(Loss, GradientThenMatchesFiniteDifference) {
       for (const double advantage : {-1.5, 0.7}) {
         std::vector<double> inputs((*loss)->inputs().size(), -1.2);
         inputs.back() = advantage;
-        const double slope = ((*loss)->token(logprob + kStep, inputs).loss -
-                              (*loss)->token(logprob - kStep, inputs).loss) / (2 * kStep);
+        const double slope =
+            ((*loss)->token(logprob + kStep, inputs).loss - (*loss)->token(logprob - kStep, inputs).loss) / (2 * kStep);
         EXPECT_NEAR((*loss)->token(logprob, inputs).dloss_dlogprob, slope, 1e-6 * (1 + std::fabs(slope))) << name;
       }
     }

@@ -7,7 +7,9 @@
 
 namespace tuft::engine {
 
-inline float bfloat16_to_float(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+inline float bfloat16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
 
 // Round to nearest, ties to even; NaN stays NaN.
 inline uint16_t float_to_bfloat16(float value) {

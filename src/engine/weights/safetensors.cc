@@ -1,14 +1,13 @@
 #include "engine/weights/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 #include "base/file.h"
@@ -18,7 +17,8 @@
 namespace tuft::engine {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "safetensors are little-endian; so are the machines we run on");
+static_assert(std::endian::native == std::endian::little,
+              "safetensors are little-endian; so are the machines we run on");
 
 constexpr size_t kHeaderBytesMax = 100 << 20;  // the format's own limit
 constexpr size_t kIndexBytesMax = 100 << 20;
@@ -34,10 +34,10 @@ struct DtypeFacts {
 
 // Those that are not supported may stand in a file as long as nobody asks for them.
 constexpr DtypeFacts kDtypes[] = {
-    {"F32", 4, true, Dtype::kFloat32},   {"BF16", 2, true, Dtype::kBfloat16},  {"F16", 2, true, Dtype::kFloat16},
-    {"I64", 8, true, Dtype::kInt64},     {"I32", 4, true, Dtype::kInt32},      {"F64", 8, false, Dtype::kFloat32},
-    {"U64", 8, false, Dtype::kFloat32},  {"U32", 4, false, Dtype::kFloat32},   {"I16", 2, false, Dtype::kFloat32},
-    {"U16", 2, false, Dtype::kFloat32},  {"I8", 1, false, Dtype::kFloat32},    {"U8", 1, false, Dtype::kFloat32},
+    {"F32", 4, true, Dtype::kFloat32},   {"BF16", 2, true, Dtype::kBfloat16},    {"F16", 2, true, Dtype::kFloat16},
+    {"I64", 8, true, Dtype::kInt64},     {"I32", 4, true, Dtype::kInt32},        {"F64", 8, false, Dtype::kFloat32},
+    {"U64", 8, false, Dtype::kFloat32},  {"U32", 4, false, Dtype::kFloat32},     {"I16", 2, false, Dtype::kFloat32},
+    {"U16", 2, false, Dtype::kFloat32},  {"I8", 1, false, Dtype::kFloat32},      {"U8", 1, false, Dtype::kFloat32},
     {"BOOL", 1, false, Dtype::kFloat32}, {"F8_E4M3", 1, false, Dtype::kFloat32}, {"F8_E5M2", 1, false, Dtype::kFloat32},
 };
 
@@ -291,9 +291,9 @@ Result<std::unique_ptr<TensorFiles>> open_sharded(const std::filesystem::path& d
     }
     const auto found = place->second.find(tensor);
     if (found == place->second.end()) {
-      return data_loss(directory.string() + ": " + kIndexFile + " says that " + shard + " holds '" + tensor +
-                           "'; it does not",
-                       "bad_index");
+      return data_loss(
+          directory.string() + ": " + kIndexFile + " says that " + shard + " holds '" + tensor + "'; it does not",
+          "bad_index");
     }
     out->name(tensor, *found->second);
   }
@@ -305,10 +305,13 @@ Result<std::unique_ptr<TensorFiles>> open_sharded(const std::filesystem::path& d
 size_t dtype_size(Dtype dtype) {
   switch (dtype) {
     case Dtype::kFloat32:
-    case Dtype::kInt32: return 4;
+    case Dtype::kInt32:
+      return 4;
     case Dtype::kBfloat16:
-    case Dtype::kFloat16: return 2;
-    case Dtype::kInt64: return 8;
+    case Dtype::kFloat16:
+      return 2;
+    case Dtype::kInt64:
+      return 8;
   }
   return 0;
 }

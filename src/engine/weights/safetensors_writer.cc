@@ -1,9 +1,8 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "engine/json_fields.h"
 #include "engine/weights/safetensors.h"
@@ -13,11 +12,16 @@ namespace {
 
 const char* dtype_name(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kFloat32: return "F32";
-    case Dtype::kBfloat16: return "BF16";
-    case Dtype::kFloat16: return "F16";
-    case Dtype::kInt64: return "I64";
-    case Dtype::kInt32: return "I32";
+    case Dtype::kFloat32:
+      return "F32";
+    case Dtype::kBfloat16:
+      return "BF16";
+    case Dtype::kFloat16:
+      return "F16";
+    case Dtype::kInt64:
+      return "I64";
+    case Dtype::kInt32:
+      return "I32";
   }
   return "";
 }
@@ -52,7 +56,8 @@ std::string make_header(const std::vector<const NamedTensor*>& order,
   uint64_t at = 0;
   for (const NamedTensor* tensor : order) {
     const uint64_t end = at + tensor->data.size();
-    header[tensor->name] = {{"dtype", dtype_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
+    header[tensor->name] = {
+        {"dtype", dtype_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -1,8 +1,8 @@
 #include "tokenizer/byte_level.h"
 
-#include <gtest/gtest.h>
-
 #include <set>
+
+#include <gtest/gtest.h>
 
 namespace tuft::tokenizer {
 namespace {

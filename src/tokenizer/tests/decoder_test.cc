@@ -1,10 +1,10 @@
 #include "tokenizer/decoder.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "base/id.h"
 
@@ -17,8 +17,10 @@ TEST(Decoder, ByteLevelThenBytesAndAddedTokens) {
   const auto decoder = Decoder::parse(
       R"({"added_tokens":[{"id":5,"content":"<|im_end|>","special":true},{"id":7,"content":"two words"}],
           "decoder":{"type":"ByteLevel"},
-          "model":{"type":"BPE","vocab":{"\u0120hello":0,"\u00e2\u0124":1,"\u00ac":2,"\u010a":3,"caf\u00c3\u00a9":4,"\u65e5":6},
-                   "merges":["a b",["c","d"]]}})", "tokenizer.json");
+          "model":{"type":"BPE",
+                   "vocab":{"\u0120hello":0,"\u00e2\u0124":1,"\u00ac":2,"\u010a":3,"caf\u00c3\u00a9":4,"\u65e5":6},
+                   "merges":["a b",["c","d"]]}})",
+      "tokenizer.json");
   ASSERT_TRUE(decoder.ok()) << decoder.error().message;
   EXPECT_EQ(decoder->token_bytes(0), " hello");
   EXPECT_EQ(decoder->token_bytes(1) + decoder->token_bytes(2), "\u20AC") << "a character in two tokens";
@@ -35,8 +37,10 @@ TEST(Decoder, SentencePieceStyleThenSpacesAndBytes) {
       R"({"added_tokens":[{"id":2,"content":"</s>"}],
           "decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"\u2581"},"content":" "},
             {"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]},
-          "model":{"type":"BPE","vocab":{"\u2581the":0,"<0xE2>":1,"</s>":2,"\u2581\u2581":3,"a\u2581b":4,"<0xZZ>":5,"<0x0a>":6},
-                   "merges":[]}})", "tokenizer.json");
+          "model":{"type":"BPE",
+                   "vocab":{"\u2581the":0,"<0xE2>":1,"</s>":2,"\u2581\u2581":3,"a\u2581b":4,"<0xZZ>":5,"<0x0a>":6},
+                   "merges":[]}})",
+      "tokenizer.json");
   ASSERT_TRUE(decoder.ok()) << decoder.error().message;
   EXPECT_EQ(decoder->token_bytes(0), " the");
   EXPECT_EQ(decoder->token_bytes(1), "\xE2");
@@ -66,11 +70,16 @@ TEST(Decoder, FileThatIsNotReadThenTheReason) {
       {"{}", ErrorCode::kUnimplemented, "decoder"},
       {R"({"decoder":{"type":"WordPiece"},"model":{}})", ErrorCode::kUnimplemented, "WordPiece"},
       {R"({"decoder":{"type":"ByteLevel"}})", ErrorCode::kInvalidArgument, "model is missing"},
-      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"Unigram","vocab":[]}})", ErrorCode::kUnimplemented, "Unigram"},
-      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":[]}})", ErrorCode::kInvalidArgument, "model.vocab"},
-      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":-1}}})", ErrorCode::kInvalidArgument, "id"},
-      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":1e3}}})", ErrorCode::kInvalidArgument, "id"},
-      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":4000000000}}})", ErrorCode::kInvalidArgument, "id"},
+      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"Unigram","vocab":[]}})", ErrorCode::kUnimplemented,
+       "Unigram"},
+      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":[]}})", ErrorCode::kInvalidArgument,
+       "model.vocab"},
+      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":-1}}})", ErrorCode::kInvalidArgument,
+       "id"},
+      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":1e3}}})", ErrorCode::kInvalidArgument,
+       "id"},
+      {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"a":4000000000}}})",
+       ErrorCode::kInvalidArgument, "id"},
       {R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{}},"added_tokens":[{"id":1}]})",
        ErrorCode::kInvalidArgument, "added_tokens"},
       {R"({"decoder":{"type":"Sequence","decoders":3},"model":{}})", ErrorCode::kUnimplemented, "Sequence"},
@@ -88,7 +97,8 @@ TEST(Decoder, DirectoryThenItsFileIsRead) {
   const auto directory = std::filesystem::temp_directory_path() / ("tuft-decoder-test-" + random_uuid());
   std::filesystem::create_directories(directory);
   EXPECT_EQ(Decoder::load(directory).error().code, ErrorCode::kNotFound);
-  std::ofstream(directory / "tokenizer.json") << R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"x":0}}})";
+  std::ofstream(directory / "tokenizer.json")
+      << R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"x":0}}})";
   const auto decoder = Decoder::load(directory);
   ASSERT_TRUE(decoder.ok()) << decoder.error().message;
   EXPECT_EQ(decoder->token_bytes(0), "x");
