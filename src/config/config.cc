@@ -67,7 +67,8 @@ void read_server_keys(MapReader& reader, ServerConfig& config) {
       reader.error("log_level", kLevelRule);
     }
   }
-  if (const auto format = reader.one_of("log_format", {"text", "json"})) config.log_format = *format == 0 ? "text" : "json";
+  if (const auto format = reader.one_of("log_format", {"text", "json"}))
+    config.log_format = *format == 0 ? "text" : "json";
 }
 
 void read_keys_without_effect(MapReader& reader) {
@@ -107,9 +108,9 @@ Result<std::filesystem::path> find_file(const Overrides& overrides) {
   const std::filesystem::path usual = home_directory() / "configs" / "tuft_config.yaml";
   std::error_code ignored;
   if (std::filesystem::exists(usual, ignored)) return usual;
-  return not_found("no configuration: there is no " + usual.string() +
-                       ", and neither --config nor TUFT_CONFIG names a file",
-                   "no_config");
+  return not_found(
+      "no configuration: there is no " + usual.string() + ", and neither --config nor TUFT_CONFIG names a file",
+      "no_config");
 }
 
 Result<std::string> read_config_file(const std::filesystem::path& path) {
@@ -160,9 +161,8 @@ Result<Loaded> load_config(const Overrides& overrides) {
   std::error_code failure;
   std::filesystem::create_directories(loaded.config.checkpoint_dir, failure);
   if (failure) {
-    return invalid_argument("checkpoint_dir: cannot make " + loaded.config.checkpoint_dir.string() + ": " +
-                                failure.message(),
-                            "config");
+    return invalid_argument(
+        "checkpoint_dir: cannot make " + loaded.config.checkpoint_dir.string() + ": " + failure.message(), "config");
   }
   return loaded;
 }

@@ -18,19 +18,19 @@ namespace tuft::config {
 enum class WeightsDtype : uint8_t { kAuto, kFloat32, kBfloat16 };  // kAuto: as stored, with f16 held as f32
 
 struct ModelConfig {
-  std::string model_name;             // public name; unique
-  std::filesystem::path model_path;   // a Hugging Face model directory
-  int max_model_len = 0;              // tokens; prompt + output, and a datum's length
+  std::string model_name;            // public name; unique
+  std::filesystem::path model_path;  // a Hugging Face model directory
+  int max_model_len = 0;             // tokens; prompt + output, and a datum's length
   bool training = true;
   bool sampling = true;
   int max_lora_rank = 16;
-  int lora_alpha_ratio = 2;           // alpha = rank * ratio
-  int max_loras = 1;                  // kept for TuFT's files; see docs/configuration.md
-  int train_batch_tokens = 512;       // token budget of one training pass (replaces micro_batch_size)
-  int sample_batch_tokens = 256;      // token budget of one sampling step
+  int lora_alpha_ratio = 2;       // alpha = rank * ratio
+  int max_loras = 1;              // kept for TuFT's files; see docs/configuration.md
+  int train_batch_tokens = 512;   // token budget of one training pass (replaces micro_batch_size)
+  int sample_batch_tokens = 256;  // token budget of one sampling step
   std::optional<int> default_max_tokens;
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
-  int threads = 0;                    // 0: one per core of the machine, shared between the models
+  int threads = 0;  // 0: one per core of the machine, shared between the models
 };
 
 struct Limits {
@@ -39,10 +39,10 @@ struct Limits {
   int sessions_per_user_max = 1'000;
   int runs_per_user_max = 64;
   int samplers_per_user_max = 1'000;
-  int reorder_window = 4'096;                   // operations of a run that may wait for a missing seq_id
-  int gap_timeout_seconds = 300;                // how long they wait for it
-  int future_retention_seconds = 3'600;         // a finished future can be retrieved this long
-  int64_t future_bytes_max = 1LL << 30;         // over it, the longest-delivered results go first
+  int reorder_window = 4'096;            // operations of a run that may wait for a missing seq_id
+  int gap_timeout_seconds = 300;         // how long they wait for it
+  int future_retention_seconds = 3'600;  // a finished future can be retrieved this long
+  int64_t future_bytes_max = 1LL << 30;  // over it, the longest-delivered results go first
   int connections_max = 16'384;
 };
 
@@ -51,7 +51,7 @@ struct ServerConfig {
   uint16_t port = 10610;
   std::string log_level = "info";
   std::string log_format = "text";  // or "json"
-  std::filesystem::path home;            // $TUFT_HOME, default ~/.tuft
+  std::filesystem::path home;       // $TUFT_HOME, default ~/.tuft
   std::filesystem::path checkpoint_dir;
   std::vector<ModelConfig> supported_models;
   std::map<std::string, std::string> authorized_users;  // API key -> user. A secret: never print it

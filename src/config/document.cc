@@ -1,9 +1,9 @@
 #include "config/document.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <optional>
+
+#include <yaml-cpp/yaml.h>
 
 namespace tuft::config {
 namespace {
@@ -23,7 +23,8 @@ class Converter {
   explicit Converter(std::string_view origin) : origin_(origin) {}
 
   Result<Node> convert(const YAML::Node& source, int line_if_unknown) {
-    if (++nodes_ > kNodesMax) return at(origin_, line_if_unknown, "the document grows too large when aliases are expanded");
+    if (++nodes_ > kNodesMax)
+      return at(origin_, line_if_unknown, "the document grows too large when aliases are expanded");
     Node node;
     node.line = source.Mark().line >= 0 ? source.Mark().line + 1 : line_if_unknown;
     switch (source.Type()) {
@@ -59,8 +60,9 @@ class Converter {
       const auto first = std::find_if(node.entries.begin(), node.entries.end(),
                                       [&](const Node::Entry& other) { return other.key == entry.key; });
       if (first != node.entries.end()) {
-        return at(origin_, line, "this key stands here twice; the first one is in line " +
-                                     std::to_string(first->line) + ". Take one of them away");
+        return at(origin_, line,
+                  "this key stands here twice; the first one is in line " + std::to_string(first->line) +
+                      ". Take one of them away");
       }
       TUFT_ASSIGN(entry.value, convert(pair.second, line));
       node.entries.push_back(std::move(entry));
@@ -81,7 +83,9 @@ const Node* Node::find(std::string_view key) const {
   return nullptr;
 }
 
-Node* Node::find(std::string_view key) { return const_cast<Node*>(std::as_const(*this).find(key)); }
+Node* Node::find(std::string_view key) {
+  return const_cast<Node*>(std::as_const(*this).find(key));
+}
 
 Result<Node> parse_document(std::string_view yaml, std::string_view origin) {
   try {

@@ -17,11 +17,11 @@ struct Node {
 
   Kind kind = Kind::kNull;
   int line = 1;
-  std::string text;    // kScalar, as written, without quotes
-  bool quoted = false;  // "null" in quotes is a word
+  std::string text;               // kScalar, as written, without quotes
+  bool quoted = false;            // "null" in quotes is a word
   bool from_environment = false;  // not to be shown in a message
-  std::vector<Entry> entries;  // kMap, in the file's order
-  std::vector<Node> items;     // kList
+  std::vector<Entry> entries;     // kMap, in the file's order
+  std::vector<Node> items;        // kList
 
   bool is_null() const { return kind == Kind::kNull; }
   bool is_scalar() const { return kind == Kind::kScalar; }

@@ -21,7 +21,8 @@ std::string_view trim(std::string_view text) {
 }
 
 std::string_view unquote(std::string_view text) {
-  const bool in_quotes = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
+  const bool in_quotes =
+      text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
   return in_quotes ? text.substr(1, text.size() - 2) : text;
 }
 
@@ -58,7 +59,8 @@ class Interpolator {
 
  private:
   Error fail(const Node& node, std::string_view what) const {
-    return invalid_argument(std::string(origin_) + ":" + std::to_string(node.line) + ": " + std::string(what), "config");
+    return invalid_argument(std::string(origin_) + ":" + std::to_string(node.line) + ": " + std::string(what),
+                            "config");
   }
 
   Result<Expansion> expand(const Node& node, std::string_view text) {
@@ -114,8 +116,8 @@ class Interpolator {
     if (name.empty()) return fail(node, "${oc.env:...} needs the name of an environment variable");
     if (const char* value = std::getenv(name.c_str())) return Expansion{.text = value, .from_environment = true};
     if (comma == std::string_view::npos) {
-      return fail(node, "the environment variable " + name + " is not set; set it or write ${oc.env:" + name +
-                            ",default}");
+      return fail(node,
+                  "the environment variable " + name + " is not set; set it or write ${oc.env:" + name + ",default}");
     }
     const std::string_view fallback = trim(arguments.substr(comma + 1));
     if (fallback == "null") return Expansion{};
@@ -147,9 +149,8 @@ class Interpolator {
 
   static Node* step(Node& node, std::string_view name) {
     if (node.is_map()) return node.find(name);
-    if (!node.is_list() || name.empty() || name.size() > 6 || !std::all_of(name.begin(), name.end(), [](unsigned char c) {
-          return std::isdigit(c);
-        })) {
+    if (!node.is_list() || name.empty() || name.size() > 6 ||
+        !std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isdigit(c); })) {
       return nullptr;
     }
     const size_t index = std::stoul(std::string(name));
@@ -158,12 +159,14 @@ class Interpolator {
 
   Node& root_;
   std::string_view origin_;
-  std::vector<const Node*> open_;   // being resolved, outermost first
-  std::set<const Node*> done_;      // their text may hold a literal ${
+  std::vector<const Node*> open_;  // being resolved, outermost first
+  std::set<const Node*> done_;     // their text may hold a literal ${
 };
 
 }  // namespace
 
-Status interpolate(Node& root, std::string_view origin) { return Interpolator(root, origin).resolve(root); }
+Status interpolate(Node& root, std::string_view origin) {
+  return Interpolator(root, origin).resolve(root);
+}
 
 }  // namespace tuft::config

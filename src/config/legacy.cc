@@ -12,11 +12,15 @@ struct LegacyKey {
   std::string_view advice;
 };
 
-constexpr std::string_view kThreads = "has no effect: one process serves the model on the cores that `threads` gives it";
+constexpr std::string_view kThreads =
+    "has no effect: one process serves the model on the cores that `threads` gives it";
 constexpr std::string_view kLoraTargets =
-    "has no effect: the client chooses the targets (train_attn, train_mlp, train_unembed of create_lora_training_client)";
-constexpr std::string_view kFsdp = "has no effect: there is one training back end and no ranks; `threads` sets its cores";
-constexpr std::string_view kAdapterSlots = "has no effect: adapters of any rank up to max_lora_rank are made when asked for";
+    "has no effect: the client chooses the targets (train_attn, train_mlp, train_unembed of "
+    "create_lora_training_client)";
+constexpr std::string_view kFsdp =
+    "has no effect: there is one training back end and no ranks; `threads` sets its cores";
+constexpr std::string_view kAdapterSlots =
+    "has no effect: adapters of any rank up to max_lora_rank are made when asked for";
 constexpr std::string_view kEngineDefault =
     "has no effect: Tinker requests carry their own value, and there are no OpenAI endpoints in this version";
 constexpr std::string_view kToolCalls = "has no effect: there are no OpenAI endpoints in this version";
@@ -62,8 +66,10 @@ void check_colocate(MapReader& model, const LegacyContext& context) {
   model.integer("tensor_parallel_size", tensor_parallel, 1);
   model.integer("data_parallel_size", data_parallel, 1);
   if (!colocate) return;
-  if (tensor_parallel != 1) model.error("colocate", "needs tensor_parallel_size 1; take both keys away, they have no effect here");
-  if (data_parallel != 1) model.error("colocate", "needs data_parallel_size 1; take both keys away, they have no effect here");
+  if (tensor_parallel != 1)
+    model.error("colocate", "needs tensor_parallel_size 1; take both keys away, they have no effect here");
+  if (data_parallel != 1)
+    model.error("colocate", "needs data_parallel_size 1; take both keys away, they have no effect here");
   if (!context.training || !context.sampling) model.error("colocate", "needs the capabilities training and sampling");
   if (context.models != 1) model.error("colocate", "is for a single model; take the key away, it has no effect here");
 }

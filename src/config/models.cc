@@ -35,7 +35,8 @@ void check_name(MapReader& reader, const std::string& name) {
   if (name.empty() || name.size() > kModelNameMax || !printable) {
     reader.error("model_name", "must be 1 to 200 printable ASCII characters without spaces");
   } else if (name.find(':') != std::string::npos) {
-    reader.warning("model_name", "the Tinker SDK cuts model names at ':', so its get_tokenizer() will not find this one");
+    reader.warning("model_name",
+                   "the Tinker SDK cuts model names at ':', so its get_tokenizer() will not find this one");
   }
 }
 
@@ -83,10 +84,9 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
                           "has no effect: adapters share a step without a limit of their own; "
                           "limits.runs_per_user_max and limits.samplers_per_user_max bound them");
   }
-  read_legacy_model_keys(reader, {.models = models,
-                                  .training = model.training,
-                                  .sampling = model.sampling,
-                                  .max_lora_rank = model.max_lora_rank});
+  read_legacy_model_keys(
+      reader,
+      {.models = models, .training = model.training, .sampling = model.sampling, .max_lora_rank = model.max_lora_rank});
   reader.finish();
   return model;
 }
@@ -110,9 +110,9 @@ std::vector<ModelConfig> read_models(const Node* node, int parent_line, Problems
       return !other.model_name.empty() && other.model_name == models.back().model_name;
     });
     if (same != models.end() - 1) {
-      problems.error(node->items[i].line, "supported_models[" + std::to_string(i) + "].model_name",
-                     "is the name of supported_models[" + std::to_string(same - models.begin()) +
-                         "] too; names must be unique");
+      problems.error(
+          node->items[i].line, "supported_models[" + std::to_string(i) + "].model_name",
+          "is the name of supported_models[" + std::to_string(same - models.begin()) + "] too; names must be unique");
     }
   }
   return models;

@@ -14,9 +14,8 @@ constexpr size_t kErrorsMax = 20;
 
 // A key that may be shown. Anything else may be a secret that slipped a level.
 bool looks_like_a_setting(std::string_view key) {
-  return !key.empty() && key.size() <= 48 && std::all_of(key.begin(), key.end(), [](unsigned char c) {
-    return std::islower(c) || c == '_';
-  });
+  return !key.empty() && key.size() <= 48 &&
+         std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::islower(c) || c == '_'; });
 }
 
 std::string shown(const Node& node) {
@@ -35,7 +34,9 @@ std::string mask_keys(const std::string& text) {
       continue;
     }
     const size_t start = i;
-    while (i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '-' || text[i] == '_' || text[i] == '.')) ++i;
+    while (i < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '-' || text[i] == '_' || text[i] == '.'))
+      ++i;
     // "tml-" alone is the rule's own text.
     out += i - start > 4 ? "***" : text.substr(start, i - start);
   }
@@ -166,7 +167,8 @@ std::optional<size_t> MapReader::one_of(std::string_view key, const std::vector<
 
 void MapReader::require(std::string_view key, std::string_view what) {
   const Node* node = node_ == nullptr ? nullptr : node_->find(key);
-  if (node == nullptr || node->is_null()) problems_.error(line_of(key), path_of(key), "is missing: " + std::string(what));
+  if (node == nullptr || node->is_null())
+    problems_.error(line_of(key), path_of(key), "is missing: " + std::string(what));
 }
 
 void MapReader::finish() {
@@ -177,7 +179,8 @@ void MapReader::finish() {
     const bool show = !nearest.empty() || looks_like_a_setting(entry.key);
     const std::string where = path_.empty() ? "at the top level" : "in " + path_;
     std::string text = "unknown key " + (show ? "'" + entry.key + "' " : "(not shown, it may be a secret) ") + where;
-    text += nearest.empty() ? "; docs/configuration.md lists the keys" : "; did you mean '" + std::string(nearest) + "'?";
+    text +=
+        nearest.empty() ? "; docs/configuration.md lists the keys" : "; did you mean '" + std::string(nearest) + "'?";
     problems_.error(entry.line, "", text);
   }
 }

@@ -12,7 +12,9 @@ bool is_user_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
 }
 
-bool sdk_accepts(std::string_view key) { return key.starts_with("tml-") || key.starts_with("eyJ"); }
+bool sdk_accepts(std::string_view key) {
+  return key.starts_with("tml-") || key.starts_with("eyJ");
+}
 
 void read_attributes(const Node* node, std::map<std::string, std::string>& attributes, Problems& problems) {
   constexpr std::string_view kPath = "telemetry.resource_attributes";
@@ -60,7 +62,8 @@ void read_authorized_users(const Node* node, ServerConfig& config, Problems& pro
     }
   }
   if (config.authorized_users.empty()) {
-    problems.warning(node == nullptr ? 1 : node->line, kPath, "is empty, so every request will be refused; "
+    problems.warning(node == nullptr ? 1 : node->line, kPath,
+                     "is empty, so every request will be refused; "
                      "add \"tml-<secret>: <user>\" lines");
   }
 }
@@ -95,8 +98,9 @@ void read_persistence(const Node* node, Problems& problems) {
   MapReader reader(node, "persistence", problems);
   const auto mode = reader.one_of("mode", {"DISABLE", "FILE", "REDIS"});
   if (mode && *mode != 0) {
-    reader.error("mode", "FILE and REDIS are not available in this version; write DISABLE. Checkpoints are kept in "
-                         "checkpoint_dir in any case");
+    reader.error("mode",
+                 "FILE and REDIS are not available in this version; write DISABLE. Checkpoints are kept in "
+                 "checkpoint_dir in any case");
   }
   for (const std::string_view key : {"redis_url", "file_path", "namespace", "future_ttl_seconds", "check_fields"}) {
     if (reader.take(key) != nullptr) reader.warning(key, "has no effect while persistence.mode is DISABLE");

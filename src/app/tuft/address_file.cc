@@ -8,7 +8,9 @@
 
 namespace tuft::app {
 
-AddressFile::~AddressFile() { remove(); }
+AddressFile::~AddressFile() {
+  remove();
+}
 
 Status AddressFile::write(const std::string& address) {
   std::error_code ignored;

@@ -1,9 +1,9 @@
 #include "app/tuft/cores.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <sched.h>
 #include <string>
 
 namespace tuft::app {
@@ -16,7 +16,7 @@ int cgroup_cores(int otherwise) {
   double period = 0;
   if (!(file >> quota >> period) || quota == "max" || period <= 0) return otherwise;
   try {
-    return std::max(1, static_cast<int>(std::stod(quota) / period + 0.5));
+    return std::max(1, static_cast<int>(std::lround(std::stod(quota) / period)));
   } catch (const std::exception&) {
     return otherwise;
   }
@@ -31,6 +31,8 @@ int usable_cores() {
   return std::min(by_affinity, cgroup_cores(by_affinity));
 }
 
-int threads_per_worker(int cores, int models) { return std::max(1, cores / std::max(1, models)); }
+int threads_per_worker(int cores, int models) {
+  return std::max(1, cores / std::max(1, models));
+}
 
 }  // namespace tuft::app

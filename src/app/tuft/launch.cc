@@ -1,16 +1,15 @@
 #include "app/tuft/launch.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/time.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <memory>
+#include <signal.h>
 #include <string>
+#include <sys/resource.h>
+#include <sys/time.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "actor/supervisor.h"
@@ -89,14 +88,14 @@ class ServerProcess {
     for (const auto& actor : actors_) ports.push_back(actor.get());
     control_ = control::ControlPlane::create(config_, std::move(ports), system_clock());
     // Before the weights are read: a port in use shows at once.
-    TUFT_ASSIGN(server_, api::Server::create({.host = config_.host, .port = config_.port, .limits = config_.limits},
-                                             *control_));
+    TUFT_ASSIGN(server_,
+                api::Server::create({.host = config_.host, .port = config_.port, .limits = config_.limits}, *control_));
     for (const auto& actor : actors_) TUFT_TRY(actor->start());
-    serving_ = std::thread([this] { serve(); });
     return {};
   }
 
-  // False where a stop signal came first.
+  // False where a stop signal came first. Nothing is answered until it returns, so that a health check that gets an
+  // answer is a readiness check too.
   Result<bool> wait_ready() {
     for (const auto& actor : actors_) {
       while (true) {
@@ -109,7 +108,8 @@ class ServerProcess {
     return true;
   }
 
-  void announce() {
+  void serve() {
+    serving_ = std::thread([this] { run_server(); });
     const std::string address = http_address(config_.host, server_->port());
     if (const Status written = address_file_.write(address); !written.ok()) {
       telemetry::log_warning("server.address_file", written.error().message);
@@ -150,7 +150,7 @@ class ServerProcess {
     return {};
   }
 
-  void serve() {
+  void run_server() {
     server_->run();
     if (stopping_) return;
     telemetry::log_error("server.ended", "the HTTP server ended by itself; stopping");
@@ -188,7 +188,7 @@ int serve_until_stopped(const config::ServerConfig& config) {
   } else if (const Result<bool> ready = process.wait_ready(); !ready.ok()) {
     status = failed(ready.error());
   } else if (*ready) {
-    process.announce();
+    process.serve();
     wait_for_stop();
   }
   limit_shutdown();

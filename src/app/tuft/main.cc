@@ -1,13 +1,13 @@
 // The command line of tuft.
-#include <unistd.h>
-
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <string>
+#include <unistd.h>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "app/tuft/launch.h"
 #include "app/tuft/worker_command.h"

@@ -1,15 +1,14 @@
 #include "app/tuft/runtime_directory.h"
 
-#include <signal.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <signal.h>
 #include <string>
+#include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 #include <vector>
 
 namespace tuft::app {
@@ -21,9 +20,11 @@ constexpr size_t kPathMax = 70;
 
 std::vector<std::filesystem::path> candidates(const std::filesystem::path& home) {
   std::vector<std::filesystem::path> bases;
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime == '/') bases.emplace_back(runtime);
+  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime == '/')
+    bases.emplace_back(runtime);
   bases.push_back(home / "run");
-  if (const char* temporary = std::getenv("TMPDIR"); temporary != nullptr && *temporary == '/') bases.emplace_back(temporary);
+  if (const char* temporary = std::getenv("TMPDIR"); temporary != nullptr && *temporary == '/')
+    bases.emplace_back(temporary);
   bases.emplace_back("/tmp");
   return bases;
 }
@@ -36,9 +37,8 @@ bool is_stale(const std::filesystem::path& path) {
   const char* const begin = name.data() + kPrefix.size();
   const auto [end, status] = std::from_chars(begin, name.data() + name.size(), pid);
   struct stat info = {};
-  return status == std::errc() && end != name.data() + name.size() && *end == '.' && pid > 0 &&
-         ::kill(pid, 0) != 0 && errno == ESRCH && ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
-         info.st_uid == ::geteuid();
+  return status == std::errc() && end != name.data() + name.size() && *end == '.' && pid > 0 && ::kill(pid, 0) != 0 &&
+         errno == ESRCH && ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
 }
 
 void remove_stale(const std::filesystem::path& base) {

@@ -25,9 +25,12 @@ void append_json_string(std::string& out, std::string_view text) {
 
 std::string_view dtype_name(config::WeightsDtype dtype) {
   switch (dtype) {
-    case config::WeightsDtype::kAuto: return "auto";
-    case config::WeightsDtype::kFloat32: return "f32";
-    case config::WeightsDtype::kBfloat16: return "bf16";
+    case config::WeightsDtype::kAuto:
+      return "auto";
+    case config::WeightsDtype::kFloat32:
+      return "f32";
+    case config::WeightsDtype::kBfloat16:
+      return "bf16";
   }
   return "auto";
 }
@@ -53,17 +56,28 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
   spec.executable = executable;
   spec.socket_directory = socket_directory;
   spec.arguments = {
-      "--model-path", model.model_path.string(),
-      "--model-name", model.model_name,
-      "--max-model-len", std::to_string(model.max_model_len),
-      "--train-batch-tokens", std::to_string(model.train_batch_tokens),
-      "--sample-batch-tokens", std::to_string(model.sample_batch_tokens),
-      "--weights-dtype", std::string(dtype_name(model.weights_dtype)),
-      "--threads", std::to_string(model.threads > 0 ? model.threads : threads),
-      "--max-lora-rank", std::to_string(model.max_lora_rank),
-      "--telemetry", telemetry_json(config.telemetry),
-      "--log-level", config.log_level,
-      "--log-format", config.log_format,
+      "--model-path",
+      model.model_path.string(),
+      "--model-name",
+      model.model_name,
+      "--max-model-len",
+      std::to_string(model.max_model_len),
+      "--train-batch-tokens",
+      std::to_string(model.train_batch_tokens),
+      "--sample-batch-tokens",
+      std::to_string(model.sample_batch_tokens),
+      "--weights-dtype",
+      std::string(dtype_name(model.weights_dtype)),
+      "--threads",
+      std::to_string(model.threads > 0 ? model.threads : threads),
+      "--max-lora-rank",
+      std::to_string(model.max_lora_rank),
+      "--telemetry",
+      telemetry_json(config.telemetry),
+      "--log-level",
+      config.log_level,
+      "--log-format",
+      config.log_format,
   };
   return spec;
 }

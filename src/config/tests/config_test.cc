@@ -1,9 +1,9 @@
 #include "config/config.h"
 
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <fstream>
 
 #include "config/tests/model_directory.h"
 
@@ -48,7 +48,8 @@ TEST(Config, TheSmallestFileHasTheDefaults) {
 }
 
 TEST(Config, ReadsEveryKeyOfItsOwn) {
-  const ServerConfig config = parsed(R"(
+  const ServerConfig config =
+      parsed(R"(
 host: 0.0.0.0
 port: "8080"
 log_level: DEBUG
@@ -65,8 +66,13 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   samplers_per_user_max: 4, reorder_window: 5, gap_timeout_seconds: 6, future_retention_seconds: 700,
   future_bytes_max: 8388608, connections_max: 9}
 persistence: {mode: DISABLE}
-)" + one_model("    capabilities: [sampling]\n    max_lora_rank: 8.0\n    lora_alpha_ratio: 1\n    train_batch_tokens: 64\n"
-               "    sample_batch_tokens: 32\n    default_max_tokens: 7\n    weights_dtype: bf16\n    threads: 3\n") + kUsers).config;
+)" +
+             one_model(
+                 "    capabilities: [sampling]\n    max_lora_rank: 8.0\n    lora_alpha_ratio: 1\n    "
+                 "train_batch_tokens: 64\n"
+                 "    sample_batch_tokens: 32\n    default_max_tokens: 7\n    weights_dtype: bf16\n    threads: 3\n") +
+             kUsers)
+          .config;
   EXPECT_EQ(config.host, "0.0.0.0");
   EXPECT_EQ(config.port, 8080);
   EXPECT_EQ(config.log_level, "debug");
@@ -110,65 +116,77 @@ TEST_P(ConfigRule, IsAnErrorThatNamesTheKeyAndTheCure) {
   EXPECT_THAT(errors_of(one_model(rule.model_lines) + rule.root_lines), HasSubstr(rule.message));
 }
 
-INSTANTIATE_TEST_SUITE_P(Model, ConfigRule, ::testing::Values(
-    Rule{"    max_lora_rnk: 8\n", "", "tuft.yaml:5: unknown key 'max_lora_rnk' in supported_models[0]; did you mean 'max_lora_rank'?"},
-    Rule{"    max_lora_rank: 0\n", "", "tuft.yaml:5: supported_models[0].max_lora_rank: must be at least 1, not '0'"},
-    Rule{"    max_lora_rank: many\n", "", "supported_models[0].max_lora_rank: must be a whole number, not 'many'"},
-    Rule{"    max_lora_rank: 1.5\n", "", "must be a whole number, not '1.5'"},
-    Rule{"    max_lora_rank: [8]\n", "", "must be a whole number, not a list"},
-    Rule{"    lora_alpha_ratio: 0\n", "", "lora_alpha_ratio: must be at least 1"},
-    Rule{"    max_loras: 0\n", "", "max_loras: must be at least 1"},
-    Rule{"    train_batch_tokens: 0\n", "", "train_batch_tokens: must be at least 1"},
-    Rule{"    sample_batch_tokens: -1\n", "", "sample_batch_tokens: must be at least 1"},
-    Rule{"    default_max_tokens: 0\n", "", "default_max_tokens: must be at least 1"},
-    Rule{"    threads: -1\n", "", "threads: must be at least 0"},
-    Rule{"    weights_dtype: fp8\n", "", "weights_dtype: must be one of auto, f32, bf16, not 'fp8'"},
-    Rule{"    capabilities: []\n", "", "capabilities: must name at least one of training, sampling"},
-    Rule{"    capabilities: [training, dancing]\n", "", "capabilities: each entry must be training or sampling"},
-    Rule{"    capabilities: training\n", "", "capabilities: must be a list"},
-    Rule{"    colocate: true\n    tensor_parallel_size: 2\n", "", "colocate: needs tensor_parallel_size 1"},
-    Rule{"    colocate: true\n    data_parallel_size: 2\n", "", "colocate: needs data_parallel_size 1"},
-    Rule{"    colocate: true\n    capabilities: [sampling]\n", "", "colocate: needs the capabilities training and sampling"},
-    Rule{"    colocate: maybe\n", "", "colocate: must be true or false, not 'maybe'"},
-    Rule{"    training_backend: ray\n", "", "training_backend: must be one of hf, fsdp"},
-    Rule{"    fsdp_rank_slots: {}\n", "", "fsdp_rank_slots: must map ranks to counts"},
-    Rule{"    fsdp_rank_slots: {0: 1}\n", "", "ranks and counts must be whole numbers >= 1"},
-    Rule{"    fsdp_rank_slots: {8: 0}\n", "", "ranks and counts must be whole numbers >= 1"},
-    Rule{"    training_backend: fsdp\n    fsdp_rank_slots: {8: 2}\n", "", "its highest rank must be max_lora_rank (16)"},
-    Rule{"    training_backend: fsdp\n    fsdp_rank_slots: {16: 2, 32: 1}\n", "", "its highest rank must be max_lora_rank (16)"},
-    Rule{"    fsdp_target_modules: []\n", "", "fsdp_target_modules: must be a list of names"},
-    Rule{"    fsdp_target_modules: [\" \"]\n", "", "fsdp_target_modules: holds a blank name"},
-    Rule{"    fsdp_target_modules: [q_proj, \"q_proj \"]\n", "", "fsdp_target_modules: names a target twice"},
-    Rule{"    fsdp_target_modules: [q_proj, v_proj]\n", "", "need fsdp_qv_only: true"},
-    Rule{"    fsdp_qv_only: true\n", "", "fsdp_qv_only: needs training_backend: fsdp"},
-    Rule{"    training_backend: fsdp\n    fsdp_qv_only: true\n    fsdp_target_modules: [k_proj]\n", "", "fsdp_qv_only: contradicts"},
-    Rule{"    enable_auto_tool_choice: true\n", "", "enable_auto_tool_choice: needs a tool_call_parser"}));
+INSTANTIATE_TEST_SUITE_P(
+    Model, ConfigRule,
+    ::testing::Values(
+        Rule{"    max_lora_rnk: 8\n", "",
+             "tuft.yaml:5: unknown key 'max_lora_rnk' in supported_models[0]; did you mean 'max_lora_rank'?"},
+        Rule{"    max_lora_rank: 0\n", "",
+             "tuft.yaml:5: supported_models[0].max_lora_rank: must be at least 1, not '0'"},
+        Rule{"    max_lora_rank: many\n", "", "supported_models[0].max_lora_rank: must be a whole number, not 'many'"},
+        Rule{"    max_lora_rank: 1.5\n", "", "must be a whole number, not '1.5'"},
+        Rule{"    max_lora_rank: [8]\n", "", "must be a whole number, not a list"},
+        Rule{"    lora_alpha_ratio: 0\n", "", "lora_alpha_ratio: must be at least 1"},
+        Rule{"    max_loras: 0\n", "", "max_loras: must be at least 1"},
+        Rule{"    train_batch_tokens: 0\n", "", "train_batch_tokens: must be at least 1"},
+        Rule{"    sample_batch_tokens: -1\n", "", "sample_batch_tokens: must be at least 1"},
+        Rule{"    default_max_tokens: 0\n", "", "default_max_tokens: must be at least 1"},
+        Rule{"    threads: -1\n", "", "threads: must be at least 0"},
+        Rule{"    weights_dtype: fp8\n", "", "weights_dtype: must be one of auto, f32, bf16, not 'fp8'"},
+        Rule{"    capabilities: []\n", "", "capabilities: must name at least one of training, sampling"},
+        Rule{"    capabilities: [training, dancing]\n", "", "capabilities: each entry must be training or sampling"},
+        Rule{"    capabilities: training\n", "", "capabilities: must be a list"},
+        Rule{"    colocate: true\n    tensor_parallel_size: 2\n", "", "colocate: needs tensor_parallel_size 1"},
+        Rule{"    colocate: true\n    data_parallel_size: 2\n", "", "colocate: needs data_parallel_size 1"},
+        Rule{"    colocate: true\n    capabilities: [sampling]\n", "",
+             "colocate: needs the capabilities training and sampling"},
+        Rule{"    colocate: maybe\n", "", "colocate: must be true or false, not 'maybe'"},
+        Rule{"    training_backend: ray\n", "", "training_backend: must be one of hf, fsdp"},
+        Rule{"    fsdp_rank_slots: {}\n", "", "fsdp_rank_slots: must map ranks to counts"},
+        Rule{"    fsdp_rank_slots: {0: 1}\n", "", "ranks and counts must be whole numbers >= 1"},
+        Rule{"    fsdp_rank_slots: {8: 0}\n", "", "ranks and counts must be whole numbers >= 1"},
+        Rule{"    training_backend: fsdp\n    fsdp_rank_slots: {8: 2}\n", "",
+             "its highest rank must be max_lora_rank (16)"},
+        Rule{"    training_backend: fsdp\n    fsdp_rank_slots: {16: 2, 32: 1}\n", "",
+             "its highest rank must be max_lora_rank (16)"},
+        Rule{"    fsdp_target_modules: []\n", "", "fsdp_target_modules: must be a list of names"},
+        Rule{"    fsdp_target_modules: [\" \"]\n", "", "fsdp_target_modules: holds a blank name"},
+        Rule{"    fsdp_target_modules: [q_proj, \"q_proj \"]\n", "", "fsdp_target_modules: names a target twice"},
+        Rule{"    fsdp_target_modules: [q_proj, v_proj]\n", "", "need fsdp_qv_only: true"},
+        Rule{"    fsdp_qv_only: true\n", "", "fsdp_qv_only: needs training_backend: fsdp"},
+        Rule{"    training_backend: fsdp\n    fsdp_qv_only: true\n    fsdp_target_modules: [k_proj]\n", "",
+             "fsdp_qv_only: contradicts"},
+        Rule{"    enable_auto_tool_choice: true\n", "", "enable_auto_tool_choice: needs a tool_call_parser"}));
 
-INSTANTIATE_TEST_SUITE_P(Root, ConfigRule, ::testing::Values(
-    Rule{"", "telemetri: {enabled: true}\n", "tuft.yaml:5: unknown key 'telemetri' at the top level; did you mean 'telemetry'?"},
-    Rule{"", "telemetry: {enable: true}\n", "unknown key 'enable' in telemetry; did you mean 'enabled'?"},
-    Rule{"", "telemetry: true\n", "telemetry: must be a mapping"},
-    Rule{"", "telemetry: {enabled: perhaps}\n", "telemetry.enabled: must be true or false"},
-    Rule{"", "telemetry: {service_name: \"\"}\n", "telemetry.service_name: must not be empty"},
-    Rule{"", "telemetry: {resource_attributes: [a]}\n", "telemetry.resource_attributes: must be a mapping"},
-    Rule{"", "telemetry: {resource_attributes: {a: [b]}}\n", "telemetry.resource_attributes.a: must be a text"},
-    Rule{"", "limits: {reorder_windw: 1}\n", "did you mean 'reorder_window'?"},
-    Rule{"", "limits: {connections_max: 0}\n", "limits.connections_max: must be at least 1"},
-    Rule{"", "limits: {future_retention_seconds: 5}\n", "limits.future_retention_seconds: must be at least 120"},
-    Rule{"", "persistence: {mode: FILE}\n", "persistence.mode: FILE and REDIS are not available in this version"},
-    Rule{"", "persistence: {mode: REDIS}\n", "persistence.mode: FILE and REDIS are not available in this version"},
-    Rule{"", "persistence: {mode: disable}\n", "persistence.mode: must be one of DISABLE, FILE, REDIS"},
-    Rule{"", "authorized_users: [alice]\n", "authorized_users: must be a mapping of API keys to users"},
-    Rule{"", "authorized_users: {tml-a: [x]}\n", "authorized_users (entry 1): must be the name of a user"},
-    Rule{"", "authorized_users: {\"\": x}\n", "authorized_users (entry 1): has an empty API key"},
-    Rule{"", "authorized_users: {tml-a: \"a\\nb\"}\n", "without control characters"},
-    Rule{"", "port: 70000\n", "port: must be at most 65535"},
-    Rule{"", "port: 1\nport: 2\n", "tuft.yaml:6: this key stands here twice; the first one is in line 5"},
-    Rule{"", "host: \"\"\n", "host: must be an address"},
-    Rule{"", "log_level: loud\n", "log_level: must be debug, info, warning or error"},
-    Rule{"", "log_format: xml\n", "log_format: must be one of text, json"},
-    Rule{"", "model_owner: ${nothing}\n", "tuft.yaml:5: ${...} refers to a key that is not in this file"},
-    Rule{"", "some_setting: 1\n", "unknown key 'some_setting' at the top level; docs/configuration.md lists the keys"}));
+INSTANTIATE_TEST_SUITE_P(
+    Root, ConfigRule,
+    ::testing::Values(
+        Rule{"", "telemetri: {enabled: true}\n",
+             "tuft.yaml:5: unknown key 'telemetri' at the top level; did you mean 'telemetry'?"},
+        Rule{"", "telemetry: {enable: true}\n", "unknown key 'enable' in telemetry; did you mean 'enabled'?"},
+        Rule{"", "telemetry: true\n", "telemetry: must be a mapping"},
+        Rule{"", "telemetry: {enabled: perhaps}\n", "telemetry.enabled: must be true or false"},
+        Rule{"", "telemetry: {service_name: \"\"}\n", "telemetry.service_name: must not be empty"},
+        Rule{"", "telemetry: {resource_attributes: [a]}\n", "telemetry.resource_attributes: must be a mapping"},
+        Rule{"", "telemetry: {resource_attributes: {a: [b]}}\n", "telemetry.resource_attributes.a: must be a text"},
+        Rule{"", "limits: {reorder_windw: 1}\n", "did you mean 'reorder_window'?"},
+        Rule{"", "limits: {connections_max: 0}\n", "limits.connections_max: must be at least 1"},
+        Rule{"", "limits: {future_retention_seconds: 5}\n", "limits.future_retention_seconds: must be at least 120"},
+        Rule{"", "persistence: {mode: FILE}\n", "persistence.mode: FILE and REDIS are not available in this version"},
+        Rule{"", "persistence: {mode: REDIS}\n", "persistence.mode: FILE and REDIS are not available in this version"},
+        Rule{"", "persistence: {mode: disable}\n", "persistence.mode: must be one of DISABLE, FILE, REDIS"},
+        Rule{"", "authorized_users: [alice]\n", "authorized_users: must be a mapping of API keys to users"},
+        Rule{"", "authorized_users: {tml-a: [x]}\n", "authorized_users (entry 1): must be the name of a user"},
+        Rule{"", "authorized_users: {\"\": x}\n", "authorized_users (entry 1): has an empty API key"},
+        Rule{"", "authorized_users: {tml-a: \"a\\nb\"}\n", "without control characters"},
+        Rule{"", "port: 70000\n", "port: must be at most 65535"},
+        Rule{"", "port: 1\nport: 2\n", "tuft.yaml:6: this key stands here twice; the first one is in line 5"},
+        Rule{"", "host: \"\"\n", "host: must be an address"},
+        Rule{"", "log_level: loud\n", "log_level: must be debug, info, warning or error"},
+        Rule{"", "log_format: xml\n", "log_format: must be one of text, json"},
+        Rule{"", "model_owner: ${nothing}\n", "tuft.yaml:5: ${...} refers to a key that is not in this file"},
+        Rule{"", "some_setting: 1\n",
+             "unknown key 'some_setting' at the top level; docs/configuration.md lists the keys"}));
 
 TEST(Config, RefusesAFileWithoutModels) {
   EXPECT_THAT(errors_of(kUsers), HasSubstr("supported_models: must list at least one model"));
@@ -180,7 +198,8 @@ TEST(Config, RefusesAFileWithoutModels) {
 }
 
 TEST(Config, ShowsAllMistakesOfAModelAtOnce) {
-  const std::string errors = errors_of("supported_models:\n  - model_name: \"two words\"\n    model_path: /nowhere/at/all\n");
+  const std::string errors =
+      errors_of("supported_models:\n  - model_name: \"two words\"\n    model_path: /nowhere/at/all\n");
   EXPECT_THAT(errors, HasSubstr("supported_models[0].model_name: must be 1 to 200 printable"));
   EXPECT_THAT(errors, HasSubstr("supported_models[0].model_path: there is no directory /nowhere/at/all"));
   EXPECT_THAT(errors, HasSubstr("supported_models[0].max_model_len: is missing"));
@@ -189,25 +208,27 @@ TEST(Config, ShowsAllMistakesOfAModelAtOnce) {
 TEST(Config, RefusesADirectoryThatIsNoModelAndALengthBelowOne) {
   const auto empty = std::filesystem::path(::testing::TempDir()) / "config_test_empty";
   std::filesystem::create_directories(empty);
-  const std::string entry = "supported_models:\n  - {model_name: m, max_model_len: 0, model_path: " + empty.string() + "}\n";
+  const std::string entry =
+      "supported_models:\n  - {model_name: m, max_model_len: 0, model_path: " + empty.string() + "}\n";
   EXPECT_THAT(errors_of(entry), HasSubstr("supported_models[0].model_path: there is no config.json in"));
   EXPECT_THAT(errors_of(entry), HasSubstr("supported_models[0].max_model_len: must be at least 1"));
 }
 
 TEST(Config, RefusesTwoModelsOfOneNameAndColocateWithSeveral) {
   const std::string second = "  - model_name: m\n    model_path: " + model_directory() + "\n    max_model_len: 1\n";
-  EXPECT_THAT(errors_of(one_model() + second), HasSubstr("supported_models[1].model_name: is the name of supported_models[0] too"));
+  EXPECT_THAT(errors_of(one_model() + second),
+              HasSubstr("supported_models[1].model_name: is the name of supported_models[0] too"));
   EXPECT_THAT(errors_of(one_model("    colocate: true\n") + second), HasSubstr("colocate: is for a single model"));
 }
 
 TEST(Config, AKeyOfAnotherEngineGivesOneWarningThatNamesWhatReplacesIt) {
   const std::string lines = "    tensor_parallel_size: 2\n    micro_batch_size: 4\n    sampling_memory_fraction: 0.5\n";
-  const std::string second = "  - model_name: n\n    model_path: " + model_directory() + "\n    max_model_len: 1\n" + lines;
+  const std::string second =
+      "  - model_name: n\n    model_path: " + model_directory() + "\n    max_model_len: 1\n" + lines;
   const Loaded loaded = parsed(one_model(lines) + second + kUsers + "worker_venv_path: /venv\n");
   EXPECT_THAT(loaded.warnings,
               ::testing::UnorderedElementsAre(HasSubstr("supported_models[0].tensor_parallel_size: has no effect"),
-                                              HasSubstr("set train_batch_tokens"),
-                                              HasSubstr("one copy of the weights"),
+                                              HasSubstr("set train_batch_tokens"), HasSubstr("one copy of the weights"),
                                               HasSubstr("worker_venv_path: has no effect")));
 }
 
@@ -247,14 +268,18 @@ TEST(Config, TakesEveryKeyThatTuftKnows) {
     enable_auto_tool_choice: true
     tool_call_parser: hermes
     reasoning_parser: qwen3
-)") + kUsers + "persistence: {mode: DISABLE, redis_url: r, file_path: f, namespace: n, future_ttl_seconds: 1, check_fields: []}\n"
-      "worker_venv_path: /v\ntoy_backend_seed: 0\nmodel_owner: x\ncheckpoint_dir: /tmp/c\n");
-  EXPECT_EQ(loaded.warnings.size(), 30u /* of another engine */ + 1 /* max_loras */ + 5 /* persistence */ + 1 /* venv */);
+)") + kUsers +
+                               "persistence: {mode: DISABLE, redis_url: r, file_path: f, namespace: n, "
+                               "future_ttl_seconds: 1, check_fields: []}\n"
+                               "worker_venv_path: /v\ntoy_backend_seed: 0\nmodel_owner: x\ncheckpoint_dir: /tmp/c\n");
+  EXPECT_EQ(loaded.warnings.size(),
+            30u /* of another engine */ + 1 /* max_loras */ + 5 /* persistence */ + 1 /* venv */);
 }
 
 TEST(Config, WarnsOfKeysThatTheSdkRefusesAndOfNoUsers) {
   EXPECT_THAT(parsed(one_model() + "authorized_users: {plain-key: bob, eyJtoken: eve}\n").warnings,
-              ElementsAre(HasSubstr("authorized_users (entry 1): the Tinker SDK refuses API keys that do not start with \"tml-\"")));
+              ElementsAre(HasSubstr(
+                  "authorized_users (entry 1): the Tinker SDK refuses API keys that do not start with \"tml-\"")));
   EXPECT_THAT(parsed(one_model()).warnings, ElementsAre(HasSubstr("authorized_users: is empty")));
   const Loaded disabled = parsed(one_model() + "authorized_users: {tml-one: \"\", tml-two: bob}\n");
   EXPECT_THAT(disabled.warnings, ElementsAre(HasSubstr("(entry 1): names no user, so the key is refused")));
@@ -275,7 +300,8 @@ class ConfigFile : public ::testing::Test {
 };
 
 TEST_F(ConfigFile, TheFlagGoesOverTheVariableOverTheFile) {
-  write(one_model() + kUsers + "port: 1\nhost: file\nlog_level: error\ncheckpoint_dir: " + (home_ / "from_file").string() + "\n");
+  write(one_model() + kUsers +
+        "port: 1\nhost: file\nlog_level: error\ncheckpoint_dir: " + (home_ / "from_file").string() + "\n");
   EXPECT_EQ(load_config({}).value().config.port, 1);
   EXPECT_TRUE(std::filesystem::is_directory(home_ / "from_file"));
 

@@ -38,7 +38,8 @@ TEST(Document, KeepsLinesKindsAndQuotedNulls) {
 }
 
 TEST(Document, RefusesADuplicateKeyWithBothLines) {
-  EXPECT_THAT(failure("a: 1\nb:\n  x: 1\n  x: 2\n"), HasSubstr("f.yaml:4: this key stands here twice; the first one is in line 3"));
+  EXPECT_THAT(failure("a: 1\nb:\n  x: 1\n  x: 2\n"),
+              HasSubstr("f.yaml:4: this key stands here twice; the first one is in line 3"));
 }
 
 TEST(Document, SaysWhereTheYamlIsBroken) {
@@ -51,16 +52,19 @@ TEST(Document, SaysWhereTheYamlIsBroken) {
 TEST(Document, RefusesAliasesThatGrowWithoutEnd) {
   std::string yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 9; ++i) {
-    const std::string last = "*a" + std::to_string(i - 1);
-    yaml += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + last + ", " + last + ", " + last + ", " +
-            last + ", " + last + ", " + last + ", " + last + ", " + last + ", " + last + ", " + last + "]\n";
+    yaml.append("a").append(std::to_string(i)).append(": &a").append(std::to_string(i)).append(" [");
+    for (int j = 0; j < 10; ++j) yaml.append(j == 0 ? "*a" : ", *a").append(std::to_string(i - 1));
+    yaml.append("]\n");
   }
   EXPECT_THAT(failure(yaml), HasSubstr("too large when aliases are expanded"));
 }
 
 TEST(Interpolation, ReadsEnvironmentDefaultsAndOtherKeys) {
   const ScopedVariable set("TUFT_TEST_SET", "from-env"), unset("TUFT_TEST_UNSET", nullptr);
-  struct Case { const char* value; const char* expected; };
+  struct Case {
+    const char* value;
+    const char* expected;
+  };
   for (const Case& c : {
            Case{"${oc.env:TUFT_TEST_SET}", "from-env"},
            Case{"${oc.env:TUFT_TEST_SET,other}", "from-env"},
@@ -84,7 +88,10 @@ TEST(Interpolation, ReadsEnvironmentDefaultsAndOtherKeys) {
 
 TEST(Interpolation, SaysWhatCannotBeResolved) {
   const ScopedVariable unset("TUFT_TEST_UNSET", nullptr);
-  struct Case { const char* yaml; const char* message; };
+  struct Case {
+    const char* yaml;
+    const char* message;
+  };
   for (const Case& c : {
            Case{"v: ${oc.env:TUFT_TEST_UNSET}", "f.yaml:1: the environment variable TUFT_TEST_UNSET is not set"},
            Case{"v: ${oc.env:}", "needs the name"},

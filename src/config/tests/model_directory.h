@@ -1,12 +1,12 @@
 // A directory that looks like a model to the configuration.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace tuft::config {
 
@@ -19,10 +19,11 @@ inline std::string model_directory() {
 
 // One valid model entry, then `more` lines of it, indented by four.
 inline std::string one_model(const std::string& more = {}) {
-  return "supported_models:\n  - model_name: m\n    model_path: " + model_directory() + "\n    max_model_len: 128\n" + more;
+  return "supported_models:\n  - model_name: m\n    model_path: " + model_directory() + "\n    max_model_len: 128\n" +
+         more;
 }
 
-inline const char* const kUsers = "authorized_users: {tml-key-of-alice: alice}\n";
+inline constexpr const char* kUsers = "authorized_users: {tml-key-of-alice: alice}\n";
 
 // Sets or unsets an environment variable until the end of the scope.
 class ScopedVariable {

@@ -1,10 +1,10 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include <cstdlib>
+#include <fstream>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "app/tuft/address_file.h"
 #include "app/tuft/cores.h"
@@ -16,7 +16,7 @@ namespace tuft::app {
 namespace {
 
 std::filesystem::path fresh(const char* name) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / name;
+  auto path = std::filesystem::path(::testing::TempDir()) / name;
   std::filesystem::remove_all(path);
   return path;
 }
@@ -94,8 +94,8 @@ TEST(WorkerCommand, CarriesTheModelsSettings) {
   EXPECT_EQ(spec.base_model, "org/m");
   std::string line;
   for (const std::string& argument : spec.arguments) line += argument + " ";
-  for (const char* part : {"--model-path /models/m ", "--model-name org/m ", "--max-model-len 64 ", "--weights-dtype bf16 ",
-                           "--threads 3 ", "--log-level debug "}) {
+  for (const char* part : {"--model-path /models/m ", "--model-name org/m ", "--max-model-len 64 ",
+                           "--weights-dtype bf16 ", "--threads 3 ", "--log-level debug "}) {
     EXPECT_THAT(line, ::testing::HasSubstr(part));
   }
   EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("tml-secret")));
