@@ -129,7 +129,7 @@ Status read_vocabulary(const Json& file, Style style, std::string_view origin, s
   return {};
 }
 
-Status read_added_tokens(const Json& file, std::string_view origin, std::vector<std::string>& bytes) {
+Status read_added_tokens(const Json& file, Style style, std::string_view origin, std::vector<std::string>& bytes) {
   const auto added = file.find("added_tokens");
   if (added == file.end() || added->is_null()) return {};
   if (!added->is_array()) return malformed(origin, "added_tokens must be a list");
@@ -139,7 +139,9 @@ Status read_added_tokens(const Json& file, std::string_view origin, std::vector<
         !token["content"].is_string()) {
       return malformed(origin, "each of added_tokens must have an id and a content");
     }
-    store(bytes, id, token["content"].get<std::string>());
+    const auto content = token["content"].get<std::string>();
+    // Some converters list the byte tokens here as well.
+    store(bytes, id, style == Style::kSentencePiece ? decode_metaspace(content) : content);
   }
   return {};
 }
@@ -158,7 +160,7 @@ Result<Decoder> Decoder::parse(std::string_view tokenizer_json, std::string_view
   }
   Decoder out;
   TUFT_TRY(read_vocabulary(file, *style, origin, out.bytes_));
-  TUFT_TRY(read_added_tokens(file, origin, out.bytes_));
+  TUFT_TRY(read_added_tokens(file, *style, origin, out.bytes_));
   return out;
 }
 

@@ -34,7 +34,7 @@ TEST(Decoder, ByteLevelThenBytesAndAddedTokens) {
 
 TEST(Decoder, SentencePieceStyleThenSpacesAndBytes) {
   const auto decoder = Decoder::parse(
-      R"({"added_tokens":[{"id":2,"content":"</s>"}],
+      R"({"added_tokens":[{"id":2,"content":"</s>"},{"id":7,"content":"<0x41>"}],
           "decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"\u2581"},"content":" "},
             {"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":0}]},
           "model":{"type":"BPE",
@@ -49,6 +49,7 @@ TEST(Decoder, SentencePieceStyleThenSpacesAndBytes) {
   EXPECT_EQ(decoder->token_bytes(4), "a b");
   EXPECT_EQ(decoder->token_bytes(5), "<0xZZ>");
   EXPECT_EQ(decoder->token_bytes(6), "\n");
+  EXPECT_EQ(decoder->token_bytes(7), "A");
 }
 
 TEST(Decoder, IdThatItDoesNotHaveThenEmpty) {
