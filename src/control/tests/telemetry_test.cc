@@ -1,0 +1,162 @@
+// What a collector sees of the control plane.
+#include <set>
+
+#include "control/tests/plane.h"
+#include "telemetry/tests/collector_fixture.h"
+#include "telemetry/trace.h"
+
+namespace tuft::control {
+namespace {
+
+using telemetry::testing::ReceivedSpan;
+using telemetry::testing::text_of;
+
+class Telemetry : public PlaneTest {
+ protected:
+  // Everything a client can do, under one server span.
+  void use_everything() {
+    telemetry::Span server = telemetry::get_tracer("test").start_span("server", {.parent = {}});
+    server_ = server.context();
+    CreateModel create;
+    create.session = session(alice);
+    create.base_model = model;
+    create.lora.rank = 4;
+    const RunId run = value<CreateModelResult>(alice, plane().create_model(alice, create, server_)->request).run;
+    tinker_public::ForwardBackwardRequest pass;
+    pass.set_model_id(run.str());
+    pass.set_loss_fn("cross_entropy");
+    pass.set_seq_id(2);
+    const RequestId second = plane().forward_backward(alice, pass, server_)->request;
+    pass.set_seq_id(1);
+    pass.set_forward_only(true);
+    EXPECT_TRUE(plane().forward_backward(alice, pass, server_).ok());
+    value<ProtobufResult>(alice, second);
+    worker().fail_next("optim_step", internal_error("out of luck"));
+    EXPECT_EQ(failure(alice, plane().optim_step(alice, {run, 3}, server_)->request).message, "out of luck");
+    const auto path =
+        value<SaveWeightsResult>(alice, plane().save_weights(alice, {run, 4, "a", {}, false}, server_)->request).path;
+    value<LoadWeightsResult>(alice, plane().load_weights(alice, {run, 5, path, true}, server_)->request);
+    const auto saved = value<SaveWeightsForSamplerResult>(
+        alice, plane().save_weights_for_sampler(alice, {run, 6, "", 0, {}}, server_)->request);
+    value<ProtobufResult>(alice, plane().sample(alice, sample_request(*saved.sampler), server_)->request);
+    value<UnloadModelResult>(alice, plane().unload_model(alice, run, server_)->request);
+    run_ = run;
+  }
+
+  telemetry::SpanContext server_;
+  RunId run_;
+};
+
+const ReceivedSpan* parent_of(const std::vector<ReceivedSpan>& spans, const ReceivedSpan& child) {
+  for (const ReceivedSpan& span : spans) {
+    if (span.span_id == child.parent_span_id) return &span;
+  }
+  return nullptr;
+}
+
+TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
+  telemetry::WithCollector collector;
+  boot();
+  use_everything();
+  ASSERT_TRUE(collector.flush());
+  const auto spans = collector.receiver.spans();
+  std::set<std::string> names;
+  for (const ReceivedSpan& span : spans) {
+    names.insert(span.name);
+    if (span.name == "server") continue;
+    EXPECT_EQ(span.trace_id, server_.trace_id_hex()) << span.name;
+    const ReceivedSpan* parent = parent_of(spans, span);
+    ASSERT_NE(parent, nullptr) << span.name;
+    if (span.name == "future_store.execute_operation") {
+      EXPECT_EQ(parent->name, "server");
+      EXPECT_FALSE(text_of(span.attributes, "tuft.request_id").empty());
+      EXPECT_FALSE(text_of(span.attributes, "tuft.operation_type").empty());
+    } else if (span.name.starts_with("training_controller.") || span.name == "sampling_controller.run_sample") {
+      EXPECT_EQ(parent->name, "future_store.execute_operation") << span.name;
+    } else if (span.name.starts_with("training_backend.") && span.name != "training_backend.remove_adapter") {
+      EXPECT_EQ(parent->scope, "tuft.training_controller") << span.name;
+      EXPECT_EQ(text_of(span.attributes, "tuft.training_run_id"), run_.str());
+    }
+    EXPECT_FALSE(text_of(span.attributes, "tuft.session_id").empty() &&
+                 !span.name.starts_with("sampling_backend."))
+        << span.name;
+    if (span.scope == "tuft.training_controller") {
+      EXPECT_EQ(text_of(span.attributes, "tuft.training_run_id"), run_.str());
+      EXPECT_EQ(text_of(span.attributes, "tuft.base_model"), model);
+      EXPECT_EQ(text_of(span.attributes, "tuft.lora_rank"), "4");
+    }
+  }
+  EXPECT_EQ(names, (std::set<std::string>{
+                       "server", "future_store.execute_operation", "training_controller.create_model",
+                       "training_controller.run_forward", "training_controller.run_forward_backward",
+                       "training_controller.run_optim_step", "training_controller.save_checkpoint",
+                       "training_controller.load_checkpoint", "sampling_controller.create_sampling_session",
+                       "sampling_controller.run_sample", "training_backend.create_adapter",
+                       "training_backend.remove_adapter", "training_backend.forward",
+                       "training_backend.forward_backward", "training_backend.optim_step",
+                       "training_backend.save_state", "training_backend.load_state", "sampling_backend.sample",
+                       "sampling_backend.add_adapter"}));
+}
+
+TEST_F(Telemetry, AFailureMarksEveryLevel) {
+  telemetry::WithCollector collector;
+  boot();
+  use_everything();
+  ASSERT_TRUE(collector.flush());
+  std::set<std::string> failed;
+  for (const ReceivedSpan& span : collector.receiver.spans()) {
+    if (span.error) failed.insert(span.name);
+  }
+  EXPECT_EQ(failed, (std::set<std::string>{"future_store.execute_operation", "training_controller.run_optim_step",
+                                           "training_backend.optim_step"}));
+}
+
+TEST_F(Telemetry, WhatWasCountedUpIsCountedDown) {
+  telemetry::WithCollector collector;
+  boot();
+  const auto before = [&](const char* name, const std::map<std::string, std::string>& labels) {
+    return std::max(0.0, collector.sum(name, labels));
+  };
+  ASSERT_TRUE(collector.flush());
+  const double created = before("tuft.futures.created", {{"operation_type", "forward"}});
+  const double queued = before("tuft.futures.queue_length", {{"queue_state", "active"}});
+  const double models = before("tuft.training.models.active", {{"base_model", model}});
+  use_everything();
+  worker().hold_answers(true);
+  const RunId run(session(alice).str() + ":train:0");
+  submit_create(SessionId(run.str().substr(0, 36)), alice);
+  ASSERT_TRUE(collector.flush());
+  EXPECT_EQ(collector.sum("tuft.futures.created", {{"operation_type", "forward"}}), created + 1);
+  EXPECT_EQ(collector.sum("tuft.futures.queue_length", {{"queue_state", "active"}}), queued + 1);
+  EXPECT_EQ(collector.sum("tuft.training.models.active", {{"base_model", model}}), models);
+  EXPECT_GE(collector.sum("tuft.sequence_guard.out_of_order", {{"operation_type", "forward_backward"}}), 1);
+  EXPECT_GE(collector.sum("tuft.futures.completed", {{"operation_type", "optim_step"}, {"status", "failed"}}), 1);
+  EXPECT_GE(collector.sum("tuft.training.checkpoints.saved", {{"checkpoint_type", "training"}}), 1);
+  EXPECT_GE(collector.sum("tuft.sampling.requests", {{"base_model", model}}), 1);
+  plane().shut_down();
+  ASSERT_TRUE(collector.flush());
+  EXPECT_EQ(collector.sum("tuft.futures.queue_length", {{"queue_state", "active"}}), queued);
+}
+
+TEST_F(Telemetry, LifeCycleLogsCarryIds) {
+  telemetry::WithCollector collector;
+  boot();
+  use_everything();
+  ASSERT_TRUE(collector.flush());
+  std::set<std::string> events;
+  for (const auto& log : collector.receiver.logs()) {
+    events.insert(log.event_name);
+    if (log.event_name == "checkpoint.save.completed") {
+      EXPECT_EQ(text_of(log.attributes, "tuft.training_run_id"), run_.str());
+      EXPECT_EQ(log.trace_id, server_.trace_id_hex());
+    }
+  }
+  for (const char* event : {"session.created", "model.created", "checkpoint.save.completed",
+                            "checkpoint.load.completed", "sampling_session.created", "model.unloaded",
+                            "future.failed", "worker.ready"}) {
+    EXPECT_TRUE(events.contains(event)) << event;
+  }
+}
+
+}  // namespace
+}  // namespace tuft::control
