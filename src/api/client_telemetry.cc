@@ -37,8 +37,8 @@ constexpr KnownEvent kEvents[] = {
 constexpr KnownEvent kOther = {"", "other", "client.other"};
 
 const KnownEvent& known_event(std::string_view wire) {
-  const auto* found = std::find_if(std::begin(kEvents), std::end(kEvents),
-                                   [&](const KnownEvent& event) { return event.wire == wire; });
+  const auto* found =
+      std::find_if(std::begin(kEvents), std::end(kEvents), [&](const KnownEvent& event) { return event.wire == wire; });
   return found == std::end(kEvents) ? kOther : *found;
 }
 
@@ -57,14 +57,20 @@ std::string class_name(std::string_view text) {
   return good ? std::string(text) : "unknown";
 }
 
-std::string id_or_empty(const std::string& text) { return is_id(text) ? text : std::string(); }
+std::string id_or_empty(const std::string& text) {
+  return is_id(text) ? text : std::string();
+}
 
 std::string_view severity_label(Severity severity) {
   switch (severity) {
-    case Severity::kDebug: return "debug";
-    case Severity::kInfo: return "info";
-    case Severity::kWarning: return "warning";
-    case Severity::kError: return "error";
+    case Severity::kDebug:
+      return "debug";
+    case Severity::kInfo:
+      return "info";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kError:
+      return "error";
   }
   return "info";
 }
@@ -89,10 +95,9 @@ void record(const JsonFields& event, const std::string& session, const std::stri
                     {"exception.type", type}});
     return;
   }
-  telemetry::log(severity, known.log_name, "reported by the client",
-                 {{"tuft.session_id", session},
-                  {"tuft.client.sdk_version", sdk_version},
-                  {"tuft.client.event_index", index}});
+  telemetry::log(
+      severity, known.log_name, "reported by the client",
+      {{"tuft.session_id", session}, {"tuft.client.sdk_version", sdk_version}, {"tuft.client.event_index", index}});
 }
 
 }  // namespace

@@ -12,22 +12,38 @@ Error malformed_request(std::string message) {
 
 int http_status(const Error& error) {
   switch (error.code) {
-    case ErrorCode::kInvalidArgument: return error.reason == kMalformedRequest ? 422 : 400;
-    case ErrorCode::kNotFound: return 404;
-    case ErrorCode::kAlreadyExists: return 400;
-    case ErrorCode::kFailedPrecondition: return 400;
-    case ErrorCode::kUnauthenticated: return 401;
-    case ErrorCode::kPermissionDenied: return 403;
-    case ErrorCode::kResourceExhausted: return 429;
-    case ErrorCode::kPayloadTooLarge: return 413;
-    case ErrorCode::kUnsupportedMedia: return 415;
-    case ErrorCode::kDeadlineExceeded: return 504;
-    case ErrorCode::kCancelled: return 400;
-    case ErrorCode::kUnavailable: return 503;
-    case ErrorCode::kGone: return 410;
-    case ErrorCode::kDataLoss: return 500;
-    case ErrorCode::kUnimplemented: return 400;
-    case ErrorCode::kInternal: return 500;
+    case ErrorCode::kInvalidArgument:
+      return error.reason == kMalformedRequest ? 422 : 400;
+    case ErrorCode::kNotFound:
+      return 404;
+    case ErrorCode::kAlreadyExists:
+      return 400;
+    case ErrorCode::kFailedPrecondition:
+      return 400;
+    case ErrorCode::kUnauthenticated:
+      return 401;
+    case ErrorCode::kPermissionDenied:
+      return 403;
+    case ErrorCode::kResourceExhausted:
+      return 429;
+    case ErrorCode::kPayloadTooLarge:
+      return 413;
+    case ErrorCode::kUnsupportedMedia:
+      return 415;
+    case ErrorCode::kDeadlineExceeded:
+      return 504;
+    case ErrorCode::kCancelled:
+      return 400;
+    case ErrorCode::kUnavailable:
+      return 503;
+    case ErrorCode::kGone:
+      return 410;
+    case ErrorCode::kDataLoss:
+      return 500;
+    case ErrorCode::kUnimplemented:
+      return 400;
+    case ErrorCode::kInternal:
+      return 500;
   }
   return 500;
 }
@@ -45,6 +61,8 @@ std::string public_message(const Error& error) {
   return error.message.empty() ? std::string(error_code_name(error.code)) : error.message;
 }
 
-Response error_response(const Error& error) { return detail_response(http_status(error), public_message(error)); }
+Response error_response(const Error& error) {
+  return detail_response(http_status(error), public_message(error));
+}
 
 }  // namespace tuft::api

@@ -47,7 +47,9 @@ struct AwaitFuture {
 
 using Answer = std::variant<Response, AwaitFuture>;
 
-inline Answer json_answer(std::string body) { return json_response(std::move(body)); }
+inline Answer json_answer(std::string body) {
+  return json_response(std::move(body));
+}
 
 // The headers that somebody reads; empty where absent. Views into the connection's buffers: valid during the exchange.
 struct RequestHeaders {

@@ -26,7 +26,9 @@ class PackedNumbers {
   std::string_view bytes_;
 };
 
-Error damaged(std::string_view what) { return internal_error("the result is damaged: " + std::string(what)); }
+Error damaged(std::string_view what) {
+  return internal_error("the result is damaged: " + std::string(what));
+}
 
 void write_floats(JsonWriter& json, std::string_view bytes) {
   const PackedNumbers<float> values(bytes);
@@ -58,8 +60,12 @@ void write_element(JsonWriter& json, tinker_public::DType dtype, std::string_vie
   uint16_t half = 0;
   float real = 0;
   switch (dtype) {
-    case tinker_public::DTYPE_INT64: json.integer(PackedNumbers<int64_t>(bytes)[0]); break;
-    case tinker_public::DTYPE_INT32: json.integer(PackedNumbers<int32_t>(bytes)[0]); break;
+    case tinker_public::DTYPE_INT64:
+      json.integer(PackedNumbers<int64_t>(bytes)[0]);
+      break;
+    case tinker_public::DTYPE_INT32:
+      json.integer(PackedNumbers<int32_t>(bytes)[0]);
+      break;
     case tinker_public::DTYPE_BFLOAT16: {
       std::memcpy(&half, bytes.data(), sizeof(half));
       const uint32_t bits = static_cast<uint32_t>(half) << 16;
@@ -67,17 +73,22 @@ void write_element(JsonWriter& json, tinker_public::DType dtype, std::string_vie
       json.number(real);
       break;
     }
-    default: json.number(PackedNumbers<float>(bytes)[0]);
+    default:
+      json.number(PackedNumbers<float>(bytes)[0]);
   }
 }
 
 size_t element_bytes(tinker_public::DType dtype) {
   switch (dtype) {
-    case tinker_public::DTYPE_INT64: return 8;
+    case tinker_public::DTYPE_INT64:
+      return 8;
     case tinker_public::DTYPE_FLOAT32:
-    case tinker_public::DTYPE_INT32: return 4;
-    case tinker_public::DTYPE_BFLOAT16: return 2;
-    default: return 0;
+    case tinker_public::DTYPE_INT32:
+      return 4;
+    case tinker_public::DTYPE_BFLOAT16:
+      return 2;
+    default:
+      return 0;
   }
 }
 
@@ -96,8 +107,7 @@ Status write_tensor(JsonWriter& json, const tinker_public::BatchedTensor& field,
   json.begin_object().key("data").begin_array();
   for (size_t i = 0; i < count; ++i) write_element(json, field.dtype(), bytes.substr(i * width, width));
   json.end_array();
-  const bool is_integer =
-      field.dtype() == tinker_public::DTYPE_INT64 || field.dtype() == tinker_public::DTYPE_INT32;
+  const bool is_integer = field.dtype() == tinker_public::DTYPE_INT64 || field.dtype() == tinker_public::DTYPE_INT32;
   json.key("dtype").string(is_integer ? "int64" : "float32");
   int64_t inner = 1;
   for (const int64_t size : field.trailing_shape()) inner *= size;

@@ -21,17 +21,19 @@ Response failure_response(const Error& error) {
 
 Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snapshot) {
   switch (snapshot.state) {
-    case control::FutureSnapshot::State::kPending: return try_again_response(snapshot.request);
+    case control::FutureSnapshot::State::kPending:
+      return try_again_response(snapshot.request);
     case control::FutureSnapshot::State::kFailed:
       exchange.link = snapshot.span;
       exchange.failure = snapshot.error;
       if (snapshot.error.code == ErrorCode::kInternal || snapshot.error.code == ErrorCode::kDataLoss) {
-        telemetry::log_error("future.failed", snapshot.error.message,
-                             {{"tuft.request_id", snapshot.request.str()},
-                              {"error.type", error_code_name(snapshot.error.code)}});
+        telemetry::log_error(
+            "future.failed", snapshot.error.message,
+            {{"tuft.request_id", snapshot.request.str()}, {"error.type", error_code_name(snapshot.error.code)}});
       }
       return failure_response(snapshot.error);
-    case control::FutureSnapshot::State::kReady: break;
+    case control::FutureSnapshot::State::kReady:
+      break;
   }
   exchange.link = snapshot.span;
   if (!snapshot.value) return internal_error("a finished future has no value");

@@ -15,8 +15,7 @@ constexpr std::string_view kClientConfig =
 }  // namespace
 
 Result<Answer> handle_healthz(Exchange& exchange) {
-  return json_answer(exchange.control.ready() ? R"({"status":"ok","ready":true})"
-                                                : R"({"status":"ok","ready":false})");
+  return json_answer(exchange.control.ready() ? R"({"status":"ok","ready":true})" : R"({"status":"ok","ready":false})");
 }
 
 Result<Answer> handle_server_capabilities(Exchange& exchange) {
@@ -34,9 +33,13 @@ Result<Answer> handle_server_capabilities(Exchange& exchange) {
   return json_answer(std::move(json).take());
 }
 
-Result<Answer> handle_client_config(Exchange&) { return json_answer(std::string(kClientConfig)); }
+Result<Answer> handle_client_config(Exchange&) {
+  return json_answer(std::string(kClientConfig));
+}
 
-Result<Answer> handle_dynamic_config(Exchange&) { return json_answer(R"({"refresh_interval_sec":300})"); }
+Result<Answer> handle_dynamic_config(Exchange&) {
+  return json_answer(R"({"refresh_interval_sec":300})");
+}
 
 Result<Answer> handle_telemetry(Exchange& exchange) {
   record_client_events(exchange.body);

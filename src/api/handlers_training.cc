@@ -18,7 +18,9 @@ control::RunId read_run(Exchange& exchange, const JsonFields& fields) {
   return control::RunId(exchange.ids.training_run);
 }
 
-std::optional<int64_t> read_seq_id(const JsonFields& fields) { return fields.optional_integer("seq_id", 0, kInt64Max); }
+std::optional<int64_t> read_seq_id(const JsonFields& fields) {
+  return fields.optional_integer("seq_id", 0, kInt64Max);
+}
 
 std::optional<int64_t> read_ttl(const JsonFields& fields) {
   return fields.optional_integer("ttl_seconds", 1, kInt64Max / kSecond);
@@ -108,8 +110,7 @@ Result<Answer> handle_forward_backward(Exchange& exchange) {
 }
 
 Result<Answer> handle_forward(Exchange& exchange) {
-  TUFT_ASSIGN(tinker_public::ForwardBackwardRequest request,
-              read_forward_backward(exchange.body, PassField::kForward));
+  TUFT_ASSIGN(tinker_public::ForwardBackwardRequest request, read_forward_backward(exchange.body, PassField::kForward));
   request.set_forward_only(true);
   exchange.ids.training_run = request.model_id();
   TUFT_ASSIGN(const control::Submitted done,

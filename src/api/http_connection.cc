@@ -1,21 +1,26 @@
 #include "api/http_connection.h"
 
-#include <boost/asio/dispatch.hpp>
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/http/error.hpp>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <limits>
 
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+
 #include "api/error_mapping.h"
 #include "api/handlers.h"
 #include "base/id.h"
 #include "telemetry/log.h"
+
+// g++ 12 at -O1 takes asio's aligned_alloc for a coroutine frame and asio's matching operator delete for strangers.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
 
 namespace tuft::api {
 namespace {
@@ -37,29 +42,50 @@ constexpr Nanos kWriteTimeout = 60 * kSecond;
 constexpr Nanos kLingerTimeout = 2 * kSecond;
 constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
 
-auto into(error_code& code) { return asio::redirect_error(asio::use_awaitable, code); }
+auto into(error_code& code) {
+  return asio::redirect_error(asio::use_awaitable, code);
+}
 
-std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+std::string_view view(beast::string_view text) {
+  return {text.data(), text.size()};
+}
 
 std::string_view reason_phrase(int status) {
   switch (status) {
-    case 200: return "OK";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 410: return "Gone";
-    case 413: return "Content Too Large";
-    case 415: return "Unsupported Media Type";
-    case 422: return "Unprocessable Content";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 503: return "Service Unavailable";
-    case 504: return "Gateway Timeout";
-    default: return "Unknown";
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 410:
+      return "Gone";
+    case 413:
+      return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
+    case 422:
+      return "Unprocessable Content";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 503:
+      return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
+    default:
+      return "Unknown";
   }
 }
 
@@ -174,18 +200,24 @@ RequestHead HttpConnection::parse_head() const {
   const auto& message = parser_->get();
   RequestHead head;
   const http::verb verb = message.method();
-  head.method = verb == http::verb::get    ? Method::kGet
-                : verb == http::verb::post ? Method::kPost
-                                           : Method::kOther;
+  head.method = verb == http::verb::get ? Method::kGet : verb == http::verb::post ? Method::kPost : Method::kOther;
   head.target = view(message.target());
   if (const auto length = parser_->content_length()) head.content_length = *length;
   for (const auto& field : message) {
     const std::string_view value = view(field.value());
     switch (field.name()) {
-      case http::field::accept: head.headers.accept = value; break;
-      case http::field::content_encoding: head.headers.content_encoding = value; break;
-      case http::field::content_type: head.headers.content_type = value; break;
-      case http::field::user_agent: head.headers.user_agent = value; break;
+      case http::field::accept:
+        head.headers.accept = value;
+        break;
+      case http::field::content_encoding:
+        head.headers.content_encoding = value;
+        break;
+      case http::field::content_type:
+        head.headers.content_type = value;
+        break;
+      case http::field::user_agent:
+        head.headers.user_agent = value;
+        break;
       case http::field::unknown: {
         const beast::string_view name = field.name_string();
         if (beast::iequals(name, "x-api-key")) head.headers.api_key = value;
@@ -194,7 +226,8 @@ RequestHead HttpConnection::parse_head() const {
         if (beast::iequals(name, "traceparent")) head.headers.traceparent = value;
         break;
       }
-      default: break;
+      default:
+        break;
     }
   }
   return head;
@@ -207,7 +240,7 @@ awaitable<HttpConnection::Read> HttpConnection::fill(size_t room_bytes) {
   const size_t size = co_await socket_.async_read_some(buffer_.prepare(room_bytes), into(code));
   buffer_.commit(size);
   if (!code) co_return Read::kDone;
-  co_return expired_ && phase_ == Phase::kReading ? Read::kTimedOut : Read::kClosed;
+  co_return expired_&& phase_ == Phase::kReading ? Read::kTimedOut : Read::kClosed;
 }
 
 awaitable<HttpConnection::Read> HttpConnection::read_head() {
@@ -267,7 +300,8 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome) {
   std::optional<Response> response;
   switch (outcome) {
     case Read::kDone:
-    case Read::kClosed: return std::nullopt;
+    case Read::kClosed:
+      return std::nullopt;
     case Read::kTimedOut:
       response = detail_response(408, "the request did not arrive in time");
       label = "timeout";
@@ -366,8 +400,7 @@ awaitable<std::optional<Result<control::FutureSnapshot>>> HttpConnection::await_
   control::ControlPlane& control = thread_.dispatcher.control();
   const auto poll = std::make_shared<Poll>(*thread_.io);
   poll_ = poll;
-  const control::ControlPlane::WaitId wait =
-      control.wait_future(user, id, Arrival{thread_.io, poll});
+  const control::ControlPlane::WaitId wait = control.wait_future(user, id, Arrival{thread_.io, poll});
   if (!poll->outcome) {
     enter(Phase::kPolling, kForever);
     if (buffer_.size() == 0) buffer_.shrink_to_fit();
@@ -397,8 +430,7 @@ void HttpConnection::watch_for_disconnect(const std::shared_ptr<Poll>& poll) {
   socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this(), poll](error_code code) {
     if (code || self->poll_ != poll) return;
     char byte = 0;
-    const size_t size =
-        self->socket_.receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, code);
+    const size_t size = self->socket_.receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, code);
     if (size > 0 || code == asio::error::would_block) return;
     poll->peer_gone = true;
     poll->timer.cancel();

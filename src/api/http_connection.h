@@ -2,6 +2,9 @@
 // the next is looked at. Confined to its IoThread. It lives until its coroutine ends.
 #pragma once
 
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <boost/asio/awaitable.hpp>
@@ -9,10 +12,6 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-
-#include <memory>
-#include <optional>
-#include <string>
 
 #include "api/exchange.h"
 #include "api/io_thread.h"

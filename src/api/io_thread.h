@@ -2,15 +2,14 @@
 // to the thread that runs `io`; other threads post to `io`.
 #pragma once
 
-#include <utility>  // Boost 1.83's asio uses std::exchange without it
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
-
 #include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <utility>  // Boost 1.83's asio uses std::exchange without it
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "api/dispatcher.h"
 #include "api/request_record.h"

@@ -125,8 +125,7 @@ Result<tinker_public::ForwardBackwardRequest> read_forward_backward(std::string&
   request.set_seq_id(static_cast<int32_t>(fields.optional_integer("seq_id", 0, kInt32Max).value_or(0)));
   request.set_forward_only(fields.boolean("forward_only", false));
   Status status;
-  const auto input =
-      fields.required_object(field == PassField::kForward ? "forward_input" : "forward_backward_input");
+  const auto input = fields.required_object(field == PassField::kForward ? "forward_input" : "forward_backward_input");
   if (input) {
     request.set_loss_fn(input->required_string("loss_fn"));
     for (const auto& [name, value] : input->number_map("loss_fn_config")) {

@@ -96,7 +96,9 @@ JsonBody::JsonBody(std::string& text) {
   if (!parsed_) root_ = element();
 }
 
-JsonFields JsonBody::fields() { return JsonFields(parsed_ ? &root_ : nullptr, "", problems_); }
+JsonFields JsonBody::fields() {
+  return JsonFields(parsed_ ? &root_ : nullptr, "", problems_);
+}
 
 // ---- JsonFields
 

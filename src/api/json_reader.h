@@ -15,11 +15,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <simdjson.h>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <simdjson.h>
 
 #include "base/result.h"
 
@@ -36,7 +35,8 @@ class JsonProblems {
   int count_ = 0;
 };
 
-// The fields of one object. Getters return a neutral value where they note a problem. Lives no longer than its JsonBody.
+// The fields of one object. Getters return a neutral value where they note a problem. Lives no longer than its
+// JsonBody.
 class JsonFields {
  public:
   // `value`: null where there is no such object; then nothing is found and no problem noted. `where`: path of the

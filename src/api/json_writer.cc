@@ -69,9 +69,13 @@ JsonWriter& JsonWriter::number(float value) {
   return *this;
 }
 
-JsonWriter& JsonWriter::boolean(bool value) { return raw(value ? "true" : "false"); }
+JsonWriter& JsonWriter::boolean(bool value) {
+  return raw(value ? "true" : "false");
+}
 
-JsonWriter& JsonWriter::null() { return raw("null"); }
+JsonWriter& JsonWriter::null() {
+  return raw("null");
+}
 
 JsonWriter& JsonWriter::raw(std::string_view json) {
   separate();
@@ -83,11 +87,21 @@ void JsonWriter::append_quoted(std::string_view value) {
   text_.push_back('"');
   for (const char c : value) {
     switch (c) {
-      case '"': text_.append("\\\""); break;
-      case '\\': text_.append("\\\\"); break;
-      case '\n': text_.append("\\n"); break;
-      case '\r': text_.append("\\r"); break;
-      case '\t': text_.append("\\t"); break;
+      case '"':
+        text_.append("\\\"");
+        break;
+      case '\\':
+        text_.append("\\\\");
+        break;
+      case '\n':
+        text_.append("\\n");
+        break;
+      case '\r':
+        text_.append("\\r");
+        break;
+      case '\t':
+        text_.append("\\t");
+        break;
       default:
         if (const auto byte = static_cast<unsigned char>(c); byte < 0x20 || byte == 0x7f) {
           text_.append("\\u00");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <memory>
-
 #include <zstd.h>
 
 namespace tuft::api {
@@ -78,7 +77,9 @@ MediaType media_type(std::string_view content_type) {
   return MediaType::kOther;
 }
 
-bool accepts_protobuf(std::string_view accept) { return accept.find("application/x-protobuf") != accept.npos; }
+bool accepts_protobuf(std::string_view accept) {
+  return accept.find("application/x-protobuf") != accept.npos;
+}
 
 Status check_content_encoding(std::string_view content_encoding) {
   const std::string name = normalized(content_encoding);

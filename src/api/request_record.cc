@@ -14,9 +14,12 @@ const telemetry::Tracer& tracer() {
 
 telemetry::Name unrouted_name(Method method) {
   switch (method) {
-    case Method::kGet: return "GET";
-    case Method::kPost: return "POST";
-    case Method::kOther: return "HTTP";
+    case Method::kGet:
+      return "GET";
+    case Method::kPost:
+      return "POST";
+    case Method::kOther:
+      return "HTTP";
   }
   return "HTTP";
 }
@@ -67,7 +70,9 @@ RequestRecord::RequestRecord(HttpInstruments& instruments, const Endpoints& endp
   }
 }
 
-RequestRecord::~RequestRecord() { instruments_.add_active(head_.method, -1); }
+RequestRecord::~RequestRecord() {
+  instruments_.add_active(head_.method, -1);
+}
 
 telemetry::SpanOptions RequestRecord::span_options(const telemetry::SpanContext& link) const {
   telemetry::SpanOptions options;
@@ -89,8 +94,7 @@ void RequestRecord::finish(const Exchange* exchange, int status, const Error* er
   const Nanos now = system_clock().monotonic();
   instruments_.record_duration(head_.method, route_, status, to_seconds(now - start_));
   if (tracing_ == Tracing::kWhenDelivered && status != 408) {
-    span_ = tracer().start_span(route_->span_name,
-                                span_options(exchange ? exchange->link : telemetry::SpanContext{}));
+    span_ = tracer().start_span(route_->span_name, span_options(exchange ? exchange->link : telemetry::SpanContext{}));
     int64_t iteration = 0;
     const std::string_view text = head_.headers.poll_iteration;
     if (std::from_chars(text.data(), text.data() + text.size(), iteration).ec == std::errc()) {
@@ -100,10 +104,9 @@ void RequestRecord::finish(const Exchange* exchange, int status, const Error* er
   if (error != nullptr && status >= 500) {
     const telemetry::ContextScope scope(span_.context());
     const std::string_view route = route_ ? route_->route.pattern : std::string_view("_unmatched");
-    telemetry::log_error("http.request.failed", error->message,
-                         {{"http.route", route},
-                          {"http.response.status_code", status},
-                          {"error.type", error_code_name(error->code)}});
+    telemetry::log_error(
+        "http.request.failed", error->message,
+        {{"http.route", route}, {"http.response.status_code", status}, {"error.type", error_code_name(error->code)}});
   }
   if (!span_.recording()) return;
   span_.set_attributes({{"http.request.method", method_name(head_.method)},

@@ -18,9 +18,12 @@ int hex_digit(char c) {
 
 std::string_view method_name(Method method) {
   switch (method) {
-    case Method::kGet: return "GET";
-    case Method::kPost: return "POST";
-    case Method::kOther: return "_OTHER";
+    case Method::kGet:
+      return "GET";
+    case Method::kPost:
+      return "POST";
+    case Method::kOther:
+      return "_OTHER";
   }
   return "_OTHER";
 }

@@ -8,13 +8,19 @@ constexpr int64_t kTelemetryBytesMax = 4 << 20;
 
 constexpr Route kRoutes[] = {
     // service
-    {.method = Method::kGet, .pattern = "/api/v1/healthz", .handler = handle_healthz, .access = Access::kOpen,
+    {.method = Method::kGet,
+     .pattern = "/api/v1/healthz",
+     .handler = handle_healthz,
+     .access = Access::kOpen,
      .tracing = Tracing::kNever},
     {.method = Method::kGet, .pattern = "/api/v1/get_server_capabilities", .handler = handle_server_capabilities},
     {.method = Method::kPost, .pattern = "/api/v1/client/config", .handler = handle_client_config},
     {.method = Method::kPost, .pattern = "/api/v1/client/dynamic_config", .handler = handle_dynamic_config},
-    {.method = Method::kPost, .pattern = "/api/v1/telemetry", .handler = handle_telemetry,
-     .tracing = Tracing::kNever, .body_bytes_max = kTelemetryBytesMax},
+    {.method = Method::kPost,
+     .pattern = "/api/v1/telemetry",
+     .handler = handle_telemetry,
+     .tracing = Tracing::kNever,
+     .body_bytes_max = kTelemetryBytesMax},
     // sessions
     {.method = Method::kPost, .pattern = "/api/v1/create_session", .handler = handle_create_session},
     {.method = Method::kPost, .pattern = "/api/v1/session_heartbeat", .handler = handle_session_heartbeat},
@@ -24,25 +30,31 @@ constexpr Route kRoutes[] = {
     {.method = Method::kPost, .pattern = "/api/v1/weights_info", .handler = handle_weights_info},
     {.method = Method::kPost, .pattern = "/api/v1/unload_model", .handler = handle_unload_model},
     {.method = Method::kPost, .pattern = "/api/v1/forward", .handler = handle_forward},
-    {.method = Method::kPost, .pattern = "/api/v1/forward_backward", .handler = handle_forward_backward,
+    {.method = Method::kPost,
+     .pattern = "/api/v1/forward_backward",
+     .handler = handle_forward_backward,
      .accepts = Accepts::kJsonOrProtobuf},
     {.method = Method::kPost, .pattern = "/api/v1/optim_step", .handler = handle_optim_step},
     {.method = Method::kPost, .pattern = "/api/v1/save_weights", .handler = handle_save_weights},
-    {.method = Method::kPost, .pattern = "/api/v1/save_weights_for_sampler",
+    {.method = Method::kPost,
+     .pattern = "/api/v1/save_weights_for_sampler",
      .handler = handle_save_weights_for_sampler},
     {.method = Method::kPost, .pattern = "/api/v1/load_weights", .handler = handle_load_weights},
     // sampling
-    {.method = Method::kPost, .pattern = "/api/v1/create_sampling_session",
-     .handler = handle_create_sampling_session},
+    {.method = Method::kPost, .pattern = "/api/v1/create_sampling_session", .handler = handle_create_sampling_session},
     {.method = Method::kGet, .pattern = "/api/v1/samplers/{sampler_id}", .handler = handle_get_sampler},
     {.method = Method::kPost, .pattern = "/api/v1/asample", .handler = handle_asample},
     // futures
-    {.method = Method::kPost, .pattern = "/api/v1/retrieve_future", .handler = handle_retrieve_future,
+    {.method = Method::kPost,
+     .pattern = "/api/v1/retrieve_future",
+     .handler = handle_retrieve_future,
      .tracing = Tracing::kWhenDelivered},
 };
 
 }  // namespace
 
-std::span<const Route> routes() { return kRoutes; }
+std::span<const Route> routes() {
+  return kRoutes;
+}
 
 }  // namespace tuft::api

@@ -1,12 +1,5 @@
 #include "api/server.h"
 
-#include "api/io_thread.h"
-
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -19,7 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+
 #include "api/http_connection.h"
+#include "api/io_thread.h"
 #include "telemetry/log.h"
 
 namespace tuft::api {
@@ -49,9 +48,9 @@ std::string http_date() {
   std::tm utc{};
   gmtime_r(&now, &utc);
   char text[64];
-  const int size = std::snprintf(text, sizeof(text), "%s, %02d %s %04d %02d:%02d:%02d GMT", kDays[utc.tm_wday],
-                                 utc.tm_mday, kMonths[utc.tm_mon], utc.tm_year + 1900, utc.tm_hour, utc.tm_min,
-                                 utc.tm_sec);
+  const int size =
+      std::snprintf(text, sizeof(text), "%s, %02d %s %04d %02d:%02d:%02d GMT", kDays[utc.tm_wday], utc.tm_mday,
+                    kMonths[utc.tm_mon], utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
   return std::string(text, static_cast<size_t>(std::max(size, 0)));
 }
 

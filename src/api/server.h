@@ -19,9 +19,9 @@ class Server {
     uint16_t port = 10610;  // 0: any free one (tests)
     int io_threads = 2;
     config::Limits limits;
-    Nanos long_poll = 30 * kSecond;     // then 408; must stay below the SDK's 45 s
-    Nanos idle_timeout = 120 * kSecond; // of a keep-alive connection between requests
-    Nanos read_timeout = 30 * kSecond;  // of one request, from its first byte
+    Nanos long_poll = 30 * kSecond;      // then 408; must stay below the SDK's 45 s
+    Nanos idle_timeout = 120 * kSecond;  // of a keep-alive connection between requests
+    Nanos read_timeout = 30 * kSecond;   // of one request, from its first byte
   };
 
   // Binds and listens; kUnavailable with the address and the reason where it cannot. `control` outlives the server.

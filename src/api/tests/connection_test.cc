@@ -1,7 +1,6 @@
 // Connections: keep-alive, limits, long polls, damage, shutdown.
 #include <chrono>
 #include <vector>
-
 #include <zstd.h>
 
 #include "api/tests/test_client.h"
@@ -134,8 +133,8 @@ TEST_F(Connections, HeadersHaveALimit) {
 
 TEST_F(Connections, DamagedHttpIsRefusedAsJson) {
   start();
-  for (const char* text : {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "POST /api/v1/x HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-                           "\x16\x03\x01\x02 tls \r\n\r\n"}) {
+  for (const char* text : {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+                           "POST /api/v1/x HTTP/1.1\r\nContent-Length: x\r\n\r\n", "\x16\x03\x01\x02 tls \r\n\r\n"}) {
     TestClient client(server->port());
     client.send(text);
     expect_refusal(client.read_reply(), 400, "HTTP");

@@ -1,8 +1,8 @@
 #include <cstdint>
 #include <limits>
+#include <zstd.h>
 
 #include <gtest/gtest.h>
-#include <zstd.h>
 
 #include "api/json_reader.h"
 #include "api/json_writer.h"

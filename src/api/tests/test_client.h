@@ -2,20 +2,20 @@
 #pragma once
 
 #include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
-#include <gtest/gtest.h>
 #include <cctype>
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <netinet/in.h>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
+
+#include <gtest/gtest.h>
 
 #include "api/server.h"
 #include "api/tests/fake_control.h"
@@ -23,7 +23,7 @@
 namespace tuft::api {
 
 struct Reply {
-  int status = 0;  // 0: the connection ended first
+  int status = 0;                              // 0: the connection ended first
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
 
@@ -139,9 +139,12 @@ class ServerTest : public testing::Test {
 
   Reply call(const std::string& method, const std::string& target, const std::string& body = "",
              const Headers& headers = {}) {
+    control.synchronize();
     TestClient client(server->port());
     client.send(request_text(method, target, body, headers));
-    return client.read_reply();
+    Reply reply = client.read_reply();
+    control.synchronize();
+    return reply;
   }
   Reply post(const std::string& name, const std::string& body, const Headers& headers = {}) {
     return call("POST", "/api/v1/" + name, body, headers);
