@@ -1,7 +1,11 @@
 // Telemetry switched on towards a collector in this process, off again at the end of the test.
 #pragma once
 
+#include <cstdlib>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -14,39 +18,42 @@ namespace tuft::telemetry {
 class WithCollector {
  public:
   explicit WithCollector(TelemetryConfig config = {}) {
+    // A loaded machine or a sanitizer is no slow collector.
+    ::setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "30000", 1);
     config.enabled = true;
     config.otlp_endpoint = receiver.endpoint();
     const Status status = init_telemetry(config);
     EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
   }
-  ~WithCollector() { shutdown_telemetry(5 * kSecond); }
+  ~WithCollector() {
+    shutdown_telemetry(5 * kSecond);
+    ::unsetenv("OTEL_EXPORTER_OTLP_TIMEOUT");
+  }
+  WithCollector(const WithCollector&) = delete;
+  WithCollector& operator=(const WithCollector&) = delete;
 
   bool flush() { return flush_telemetry(20 * kSecond); }
 
-  const testing::ReceivedSpan* span(const std::string& name) {
-    spans = receiver.spans();
-    for (const auto& span : spans) {
-      if (span.name == name) return &span;
+  std::optional<testing::ReceivedSpan> span(const std::string& name) const {
+    for (auto spans = receiver.spans(); testing::ReceivedSpan & span : spans) {
+      if (span.name == name) return std::move(span);
     }
-    return nullptr;
+    return std::nullopt;
   }
-  const testing::ReceivedLog* log(const std::string& event) {
-    logs = receiver.logs();
-    for (const auto& log : logs) {
-      if (log.event_name == event) return &log;
+  std::optional<testing::ReceivedLog> log(const std::string& event) const {
+    for (auto logs = receiver.logs(); testing::ReceivedLog & log : logs) {
+      if (log.event_name == event) return std::move(log);
     }
-    return nullptr;
+    return std::nullopt;
   }
   // The value of a counter's series; -1 where there is none.
   double sum(const std::string& name, const std::map<std::string, std::string>& labels = {}) {
     const auto metric = receiver.metric(name);
-    const testing::ReceivedPoint* point = metric ? metric->point(labels) : nullptr;
+    const testing::ReceivedPoint* point = metric.has_value() ? metric->point(labels) : nullptr;
     return point == nullptr ? -1 : point->value;
   }
 
   testing::OtlpReceiver receiver;
-  std::vector<testing::ReceivedSpan> spans;
-  std::vector<testing::ReceivedLog> logs;
 };
 
 }  // namespace tuft::telemetry

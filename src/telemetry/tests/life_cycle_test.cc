@@ -81,7 +81,7 @@ TEST(LifeCycle, CollectorComesBackThenDataFlowsAgainAndTheLogSaysSo) {
   EXPECT_TRUE(collector.flush());
   EXPECT_TRUE(collector.flush());
   EXPECT_EQ(collector.receiver.spans().size(), 5u);
-  EXPECT_NE(collector.log("telemetry.recovered"), nullptr);
+  EXPECT_TRUE(collector.log("telemetry.recovered"));
   EXPECT_EQ(collector.sum("tuft.telemetry.exported", failed) - failed_before, 10);
   EXPECT_GE(collector.sum("tuft.telemetry.exported", {{"signal", "traces"}, {"outcome", "ok"}}), 5);
 }
@@ -178,8 +178,8 @@ TEST(LifeCycle, ResourceInTheEnvironmentThenMergedAndConfigurationWins) {
     WithCollector collector({.resource_attributes = {{"team", "blue"}}});
     record_spans(1);
     EXPECT_TRUE(collector.flush());
-    const auto* span = collector.span("work");
-    ASSERT_NE(span, nullptr);
+    const auto span = collector.span("work");
+    ASSERT_TRUE(span);
     EXPECT_EQ(text_of(span->resource, "team"), "blue");
     EXPECT_EQ(text_of(span->resource, "region"), "eu,west");
     EXPECT_EQ(text_of(span->resource, "service.name"), "from-environment");

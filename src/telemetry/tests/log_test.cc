@@ -28,8 +28,8 @@ TEST(Log, InsideASpanThenTheRecordCarriesItsIds) {
   }
   log_info("outside", "no span here");
   ASSERT_TRUE(collector.flush());
-  const auto* log = collector.log("session.created");
-  ASSERT_NE(log, nullptr);
+  const auto log = collector.log("session.created");
+  ASSERT_TRUE(log);
   EXPECT_EQ(log->trace_id, span.context().trace_id_hex());
   EXPECT_EQ(log->span_id, span.context().span_id_hex());
   EXPECT_EQ(log->severity_number, 13);
@@ -42,8 +42,8 @@ TEST(Log, InsideASpanThenTheRecordCarriesItsIds) {
   EXPECT_FALSE(text_of(log->attributes, "code.line.number").empty());
   EXPECT_FALSE(text_of(log->attributes, "code.function.name").empty());
   EXPECT_EQ(text_of(log->resource, "service.name"), "tuft");
-  const auto* outside = collector.log("outside");
-  ASSERT_NE(outside, nullptr);
+  const auto outside = collector.log("outside");
+  ASSERT_TRUE(outside);
   EXPECT_EQ(outside->trace_id, "");
 }
 
@@ -55,8 +55,8 @@ TEST(Log, BelowTheLevelThenNeitherLineNorRecord) {
   flush_logging();
   const std::string lines = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(collector.flush());
-  EXPECT_EQ(collector.log("hidden"), nullptr);
-  EXPECT_NE(collector.log("shown"), nullptr);
+  EXPECT_FALSE(collector.log("hidden"));
+  EXPECT_TRUE(collector.log("shown"));
   EXPECT_EQ(lines.find("hidden"), std::string::npos);
   EXPECT_NE(lines.find("[shown] to be seen"), std::string::npos);
 }

@@ -87,10 +87,12 @@ TEST(Histogram, NotFiniteThenCountedAndTheSeriesIsClean) {
   get_metrics().training_loss.record(std::numeric_limits<double>::infinity(), {{"base_model", "m"}});
   ASSERT_TRUE(collector.flush());
   ASSERT_TRUE(collector.flush());
-  const auto* point = collector.receiver.metric("tuft.training.loss")->point({{"base_model", "m"}});
-  const testing::ReceivedPoint seen = point != nullptr ? *point : testing::ReceivedPoint{};
-  EXPECT_EQ(seen.count, 1u);
-  EXPECT_EQ(seen.sum, 1.0);
+  const auto metric = collector.receiver.metric("tuft.training.loss");
+  ASSERT_TRUE(metric);
+  const auto* point = metric->point({{"base_model", "m"}});
+  ASSERT_NE(point, nullptr);
+  EXPECT_EQ(point->count, 1u);
+  EXPECT_EQ(point->sum, 1.0);
   EXPECT_EQ(collector.sum("tuft.telemetry.nonfinite", {{"instrument", "tuft.training.loss"}}), 2);
 }
 

@@ -37,8 +37,8 @@ TEST(Span, EverythingSetThenAllOfItArrives) {
     child.add_event("first_token", {{"tokens", 1}});
   }
   ASSERT_TRUE(collector.flush());
-  const auto* child = collector.span("child");
-  ASSERT_NE(child, nullptr);
+  const auto child = collector.span("child");
+  ASSERT_TRUE(child);
   EXPECT_EQ(child->trace_id, parent_context.trace_id_hex());
   EXPECT_EQ(child->span_id, child_context.span_id_hex());
   EXPECT_EQ(child->parent_span_id, parent_context.span_id_hex());
@@ -64,8 +64,8 @@ TEST(Span, EverythingSetThenAllOfItArrives) {
   EXPECT_FALSE(text_of(child->resource, "host.name").empty());
   EXPECT_EQ(text_of(child->resource, "process.pid"), std::to_string(::getpid()));
 
-  const auto* parent = collector.span("parent");
-  ASSERT_NE(parent, nullptr);
+  const auto parent = collector.span("parent");
+  ASSERT_TRUE(parent);
   EXPECT_EQ(parent->parent_span_id, "");
   EXPECT_EQ(parent->kind, 2);
   EXPECT_LE(parent->start, child->start);
@@ -80,8 +80,8 @@ TEST(Span, ErrorRecordedTwiceThenOneEventAndStatus) {
     span.record_error(internal_error("another"));
   }
   ASSERT_TRUE(collector.flush());
-  const auto* span = collector.span("failing");
-  ASSERT_NE(span, nullptr);
+  const auto span = collector.span("failing");
+  ASSERT_TRUE(span);
   EXPECT_TRUE(span->error);
   EXPECT_EQ(span->status_message, "no such adapter: create it first");
   EXPECT_EQ(text_of(span->attributes, "error.type"), "not_found");
@@ -110,8 +110,8 @@ TEST(Span, TimesGivenThenDurationIsTheirs) {
   span.end(start + 2 * kSecond);
   span.end(start + 3 * kSecond);
   ASSERT_TRUE(collector.flush());
-  const auto* received = collector.span("retroactive");
-  ASSERT_NE(received, nullptr);
+  const auto received = collector.span("retroactive");
+  ASSERT_TRUE(received);
   EXPECT_EQ(received->end - received->start, static_cast<uint64_t>(2 * kSecond));
   EXPECT_NEAR(static_cast<double>(received->start), static_cast<double>(wall - 5 * kSecond), 1e9);
   EXPECT_EQ(collector.receiver.spans().size(), 1u);
@@ -127,12 +127,12 @@ TEST(Span, TooManyAttributesThenTheRestIsCounted) {
     for (int i = 0; i < 5; ++i) strings.set_attribute(Name::intern("long." + std::to_string(i)), std::string(500, 'b'));
   }
   ASSERT_TRUE(collector.flush());
-  const auto* span = collector.span("full");
-  ASSERT_NE(span, nullptr);
+  const auto span = collector.span("full");
+  ASSERT_TRUE(span);
   EXPECT_EQ(span->attribute_count, 32u);
   EXPECT_EQ(span->dropped_attributes, 8u);
-  const auto* strings = collector.span("long");
-  ASSERT_NE(strings, nullptr);
+  const auto strings = collector.span("long");
+  ASSERT_TRUE(strings);
   EXPECT_EQ(text_of(strings->attributes, "cut").size(), 512u);
   EXPECT_EQ(strings->attribute_count, 4u);
   EXPECT_EQ(strings->dropped_attributes, 2u);
@@ -147,8 +147,8 @@ TEST(Span, BrokenUtf8ThenTheBatchStillArrives) {
     span.set_attribute("straddling", std::string(511, 'x') + "\xc3\xa9");
   }
   ASSERT_TRUE(collector.flush());
-  const auto* span = collector.span("utf8");
-  ASSERT_NE(span, nullptr);
+  const auto span = collector.span("utf8");
+  ASSERT_TRUE(span);
   EXPECT_EQ(text_of(span->attributes, "broken"), "a\xef\xbf\xbd\xef\xbf\xbd");
   EXPECT_EQ(text_of(span->attributes, "straddling"), std::string(511, 'x'));
 }
