@@ -54,7 +54,8 @@ Result<ChildProcess> ChildProcess::start(const std::filesystem::path& executable
   argv.push_back(nullptr);
   const SpawnSettings settings;
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, executable.c_str(), &settings.actions, &settings.attributes, argv.data(), environ);
+  const int error =
+      posix_spawn(&pid, executable.c_str(), &settings.actions, &settings.attributes, argv.data(), environ);
   if (error != 0) return internal_error("cannot start " + executable.string() + ": " + system_message(error));
   const auto pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (pidfd < 0) {

@@ -72,7 +72,8 @@ Status SupervisedActorImpl::start() {
   if (length > kUnixPathMax) {
     return invalid_argument("the socket directory " + spec_.socket_directory.string() +
                             " is too long for a unix socket; choose one of at most " +
-                            std::to_string(spec_.socket_directory.native().size() - (length - kUnixPathMax)) + " bytes");
+                            std::to_string(spec_.socket_directory.native().size() + kUnixPathMax - length) +
+                            " bytes");
   }
   MutexLock lock(mutex_);
   if (state_ != State::kIdle) return failed_precondition("the worker was started before");
@@ -170,7 +171,7 @@ void SupervisedActorImpl::watch() {
       state_ = State::kStarting;
     }
     if (generation > 1) {
-      telemetry::get_metrics().worker_restarts.add(1);
+      telemetry::get_metrics().worker_restarts.add(1, {{"base_model", spec_.base_model}});
       telemetry::log_info("worker.restarted", "starting the worker again",
                           {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", generation}});
     }

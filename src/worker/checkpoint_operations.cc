@@ -1,7 +1,6 @@
 // Operations that read or write checkpoints. Files are read and written on the file thread; what the engine holds is
 // copied out before, or put in after.
 #include "engine/checkpoint/checkpoint.h"
-#include "telemetry/metrics.h"
 #include "worker/operation_base.h"
 
 namespace tuft::worker {
@@ -12,8 +11,8 @@ using Progress = Operation::Progress;
 int64_t state_bytes(const engine::AdapterState& state) {
   const auto of = [](const std::vector<engine::LoraTensor>& tensors) {
     int64_t bytes = 0;
-    for (const auto& tensor : tensors) bytes += static_cast<int64_t>((tensor.a.size() + tensor.b.size()) * sizeof(float));
-    return bytes;
+    for (const auto& tensor : tensors) bytes += static_cast<int64_t>(tensor.a.size() + tensor.b.size());
+    return bytes * static_cast<int64_t>(sizeof(float));
   };
   return of(state.tensors) + of(state.adam.first) + of(state.adam.second);
 }
@@ -58,7 +57,9 @@ class LoadState final : public ReplyingOperation<v1::LoadStateResponse> {
                           std::move(reply)),
         request_(std::move(request)) {}
 
-  void run_file() override { state_ = engine::read_checkpoint(request_.directory(), *model_, request_.with_optimizer()); }
+  void run_file() override {
+    state_ = engine::read_checkpoint(request_.directory(), *model_, request_.with_optimizer());
+  }
 
  private:
   Result<Progress> run(Bench& bench, v1::LoadStateResponse&) override {

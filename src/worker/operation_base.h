@@ -40,7 +40,8 @@ class ReplyingOperation : public Operation {
     if (!started_) {
       started_ = bench.clock.monotonic();
       span_ = engine_tracer().start_span(
-          span_name_, {.attributes = {{id_key_, id_}, {"tuft.queue_seconds", queue_seconds()}}, .parent = caller_.trace});
+          span_name_,
+          {.attributes = {{id_key_, id_}, {"tuft.queue_seconds", queue_seconds()}}, .parent = caller_.trace});
     }
     const telemetry::ContextScope scope(span_.context());
     auto progress = check().ok() ? run(bench, response_) : Result<Progress>(check().error());

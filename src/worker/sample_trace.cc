@@ -17,12 +17,11 @@ void record_stage(telemetry::Name name, const telemetry::SpanContext& parent, Na
 void record_sample(const Caller& caller, const SampleFacts& facts, const Result<engine::SampleResult>& result,
                    const Clock& clock) {
   const Nanos now = clock.monotonic();
-  auto span = engine_tracer().start_span("hf_model.sample", {.attributes = {{"tuft.sampler_id", facts.sampler_id},
-                                                                            {"tuft.has_lora", !facts.sampler_id.empty()},
-                                                                            {"tuft.num_samples", facts.num_samples},
-                                                                            {"tuft.prompt_tokens", facts.prompt_tokens}},
-                                                             .parent = caller.trace,
-                                                             .start = caller.arrived});
+  auto span = engine_tracer().start_span("hf_model.sample", {.parent = caller.trace, .start = caller.arrived});
+  span.set_attributes({{"tuft.sampler_id", facts.sampler_id},
+                       {"tuft.has_lora", !facts.sampler_id.empty()},
+                       {"tuft.num_samples", facts.num_samples},
+                       {"tuft.prompt_tokens", facts.prompt_tokens}});
   if (!result.ok()) {
     span.record_error(result.error());
     span.end(now);

@@ -15,7 +15,6 @@ class TracedEngine final : public engine::Engine {
   TracedEngine(engine::Engine& inner, const Clock& clock) : inner_(inner), clock_(clock) {}
 
   Status forward(const engine::Pack& pack, bool keep, std::span<float> logprobs) override {
-    static const auto duration = telemetry::get_metrics().training_step_duration.with({{"phase", "forward"}});
     static const auto step = telemetry::get_metrics().scheduler_step_duration.with({{"phase", "train"}});
     static const auto batch = telemetry::get_metrics().scheduler_batch_tokens.with({});
     auto span = engine_tracer().start_span("engine.forward", {.attributes = {{"tuft.tokens", pack.tokens.size()},
@@ -23,22 +22,18 @@ class TracedEngine final : public engine::Engine {
                                                                              {"tuft.targets", pack.targets.size()}}});
     const Nanos begin = clock_.monotonic();
     const Status status = inner_.forward(pack, keep, logprobs);
-    const double seconds = to_seconds(clock_.monotonic() - begin);
-    duration.record(seconds);
-    step.record(seconds);
+    step.record(to_seconds(clock_.monotonic() - begin));
     batch.record(static_cast<double>(pack.tokens.size()));
     if (!status.ok()) span.record_error(status.error());
     return status;
   }
   Status backward(std::span<const float> dloss_dlogprobs) override {
-    static const auto duration = telemetry::get_metrics().training_step_duration.with({{"phase", "backward"}});
     static const auto step = telemetry::get_metrics().scheduler_step_duration.with({{"phase", "train"}});
-    auto span = engine_tracer().start_span("engine.backward", {.attributes = {{"tuft.targets", dloss_dlogprobs.size()}}});
+    auto span = engine_tracer().start_span("engine.backward");
+    span.set_attribute("tuft.targets", dloss_dlogprobs.size());
     const Nanos begin = clock_.monotonic();
     const Status status = inner_.backward(dloss_dlogprobs);
-    const double seconds = to_seconds(clock_.monotonic() - begin);
-    duration.record(seconds);
-    step.record(seconds);
+    step.record(to_seconds(clock_.monotonic() - begin));
     if (!status.ok()) span.record_error(status.error());
     return status;
   }

@@ -1,5 +1,6 @@
-// An Engine that measures another one: spans engine.forward and engine.backward under the current one, and the
-// phases of tuft.training.step.duration. Everything else goes straight through.
+// An Engine that measures another one: spans engine.forward and engine.backward under the current one, and training's
+// share of tuft.scheduler.*. Everything else goes straight through. What is counted per request - tokens, losses,
+// norms - the control plane counts.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,6 @@
 // Operations on training adapters that need no file.
 #include <cmath>
 
-#include "telemetry/metrics.h"
 #include "worker/conversion.h"
 #include "worker/operation_base.h"
 
@@ -99,9 +98,7 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
     span().set_attributes({{"tuft.num_micro_batches", output.passes}, {"tuft.tokens", output.tokens}});
     if (const auto loss = output.metrics.find("loss:sum"); loss != output.metrics.end()) {
       span().set_attribute("tuft.loss", loss->second);
-      if (!std::isfinite(loss->second)) telemetry::get_metrics().training_nonfinite.add(1);
     }
-    telemetry::get_metrics().training_tokens.add(output.tokens);
     *response.mutable_output() = to_output(output);
     response.set_tokens(output.tokens);
     response.set_queue_seconds(queue_seconds());
@@ -111,8 +108,6 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
 
   Status start(Bench& bench) {
     span().set_attributes({{"tuft.backward", request_.backward}, {"tuft.data_count", request_.data.size()}});
-    static const auto queue = telemetry::get_metrics().training_step_duration.with({{"phase", "queue"}});
-    queue.record(queue_seconds());
     TUFT_ASSIGN(job_, engine::make_train_job(bench.engine, std::move(request_), bench.trainer));
     return {};
   }
@@ -132,9 +127,7 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {
  private:
   Result<Progress> run(Bench& bench, v1::OptimStepResponse& response) override {
     TUFT_ASSIGN(const engine::AdamParams params, read_params());
-    const Nanos begin = bench.clock.monotonic();
     TUFT_ASSIGN(const engine::OptimReport report, bench.engine.optim_step(training_adapter(id()), params));
-    record(report, to_seconds(bench.clock.monotonic() - begin));
     span().set_attributes({{"tuft.learning_rate", params.learning_rate},
                            {"tuft.grad_norm", report.grad_norm},
                            {"tuft.step", report.step}});
@@ -145,18 +138,6 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {
     metrics["step"] = static_cast<double>(report.step);
     if (!report.applied) metrics["skipped"] = 1.0;
     return Progress::kDone;
-  }
-
-  static void record(const engine::OptimReport& report, double seconds) {
-    const auto& metrics = telemetry::get_metrics();
-    static const auto optim = metrics.training_step_duration.with({{"phase", "optim"}});
-    static const auto grad_norm = metrics.training_grad_norm.with({});
-    optim.record(seconds);
-    if (report.applied) {
-      grad_norm.record(report.grad_norm);
-    } else {
-      metrics.training_nonfinite.add(1);
-    }
   }
 
   Result<engine::AdamParams> read_params() const {
@@ -170,7 +151,7 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {
     TUFT_TRY(need("beta2", source.beta2(), source.beta2() >= 0 && source.beta2() < 1, "at least 0 and below 1"));
     TUFT_TRY(need("eps", source.eps(), source.eps() >= 0, "0 or more and finite"));
     TUFT_TRY(need("weight_decay", source.weight_decay(), source.weight_decay() >= 0, "0 or more and finite"));
-    TUFT_TRY(need("grad_clip_norm", source.grad_clip_norm(), source.grad_clip_norm() >= 0, "0 (off) or more and finite"));
+    TUFT_TRY(need("grad_clip_norm", source.grad_clip_norm(), source.grad_clip_norm() >= 0, "0 (off) or more"));
     return engine::AdamParams{source.learning_rate(), source.beta1(),        source.beta2(),
                               source.eps(),           source.weight_decay(), source.grad_clip_norm()};
   }

@@ -66,7 +66,7 @@ class SupervisorTest : public ::testing::Test {
   }
   pid_t pid() {
     std::promise<int64_t> promise;
-    actor_->describe({}, [&](Result<v1::DescribeResponse> result) { promise.set_value(result.ok() ? result->pid() : 0); });
+    actor_->describe({}, [&](auto result) { promise.set_value(result.ok() ? result->pid() : 0); });
     return static_cast<pid_t>(promise.get_future().get());
   }
 

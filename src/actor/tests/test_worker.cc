@@ -40,24 +40,23 @@ class Service final : public v1::ModelActor::CallbackService {
     if (what == "trace") {
       const auto found = context->client_metadata().find("traceparent");
       if (found != context->client_metadata().end()) {
-        response->mutable_response()->add_sequences()->set_tokens(std::string(found->second.data(), found->second.size()));
+        const std::string header(found->second.data(), found->second.size());
+        response->mutable_response()->add_sequences()->set_tokens(header);
       }
     }
     if (what == "large") response->mutable_response()->add_sequences()->set_tokens(std::string(16 << 20, 'x'));
     if (what == "descriptors") {
       int open = 0;
-      for (int fd = 3; fd < 1024; ++fd) open += fcntl_is_inherited(fd) ? 1 : 0;
+      for (const bool was_open : inherited) open += was_open ? 1 : 0;
       response->set_output_tokens(open);
     }
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
 
-  // Bit per descriptor that was open before main() opened anything.
-  static bool fcntl_is_inherited(int fd) { return inherited[static_cast<size_t>(fd)]; }
 
  public:
-  static inline bool inherited[1024] = {};
+  static inline bool inherited[1024] = {};  // descriptors that were open before main() opened anything
 };
 
 }  // namespace

@@ -107,6 +107,7 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
   telemetry::log_info("worker.stopping", "stopping");
   loop.stop();
   server->shutdown(kCallsGrace);
+  telemetry::shutdown_telemetry(kTelemetryGrace);  // while the gauges' callbacks are there
   return {};
 }
 

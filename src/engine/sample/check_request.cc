@@ -28,7 +28,8 @@ Status check_stops(const SamplingParams& params, bool has_text) {
   for (const std::string& stop : params.stop_strings) {
     if (stop.empty()) return invalid_argument("sampling_params.stop holds an empty string; leave it out");
     if (stop.size() > kStopStringBytesMax) {
-      return out_of_range("sampling_params.stop", "strings of at most " + std::to_string(kStopStringBytesMax) + " bytes",
+      return out_of_range("sampling_params.stop",
+                          "strings of at most " + std::to_string(kStopStringBytesMax) + " bytes",
                           "one of " + std::to_string(stop.size()));
     }
   }

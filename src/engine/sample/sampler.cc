@@ -396,14 +396,10 @@ void BatchSampler::deliver() {
 
 void BatchSampler::record_step(double seconds) const {
   const auto& metrics = telemetry::get_metrics();
-  static const auto prefill = metrics.sampling_tokens.with({{"kind", "prefill"}});
-  static const auto decode = metrics.sampling_tokens.with({{"kind", "decode"}});
   static const auto decode_step = metrics.scheduler_step_duration.with({{"phase", "decode"}});
   static const auto prefill_step = metrics.scheduler_step_duration.with({{"phase", "prefill"}});
   static const auto mixed_step = metrics.scheduler_step_duration.with({{"phase", "mixed"}});
   static const auto batch_tokens = metrics.scheduler_batch_tokens.with({});
-  if (prefill_tokens_ > 0) prefill.add(static_cast<int64_t>(prefill_tokens_));
-  if (decode_tokens_ > 0) decode.add(static_cast<int64_t>(decode_tokens_));
   batch_tokens.record(static_cast<double>(prefill_tokens_ + decode_tokens_));
   const bool both = prefill_tokens_ > 0 && decode_tokens_ > 0;
   (both ? mixed_step : prefill_tokens_ > 0 ? prefill_step : decode_step).record(seconds);

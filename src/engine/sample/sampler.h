@@ -75,7 +75,8 @@ class Sampler {
   using RequestNumber = uint64_t;
 
   virtual ~Sampler() = default;
-  // Checks the request (kInvalidArgument names the field) and queues it. `done` is called once, from step() or cancel().
+  // Checks the request (kInvalidArgument names the field) and queues it. `done` is called once, from step() or
+  // cancel(), and may itself submit and cancel.
   virtual Result<RequestNumber> submit(SampleRequest request, Done done) = 0;
   virtual void cancel(RequestNumber request) = 0;  // done gets kCancelled; unknown numbers are ignored
   virtual bool idle() const = 0;

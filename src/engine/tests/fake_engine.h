@@ -1,4 +1,4 @@
-// An Engine without a model: logits are a function of an adapter's tensors and the tokens so far. It keeps the rules of the
+// An Engine without a model: logits are a function of the adapter's id and the tokens so far. It keeps the rules of the
 // port - who may call what when - and breaks loudly where they are broken.
 #pragma once
 

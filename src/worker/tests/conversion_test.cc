@@ -82,10 +82,12 @@ TEST(TrainRequest, DenseTensorsOfEveryDtypeAreRead) {
   using Ints = std::vector<int64_t>;
   EXPECT_EQ(std::get<Floats>(read(dense(tinker_public::DTYPE_FLOAT32, bytes<float>({1.5F, -2}), {2})).values),
             (Floats{1.5F, -2}));
-  EXPECT_EQ(std::get<Ints>(read(dense(tinker_public::DTYPE_INT64, bytes<int64_t>({1, -2}), {2})).values), (Ints{1, -2}));
-  EXPECT_EQ(std::get<Ints>(read(dense(tinker_public::DTYPE_INT32, bytes<int32_t>({1, -2}), {2})).values), (Ints{1, -2}));
-  EXPECT_EQ(std::get<Floats>(read(dense(tinker_public::DTYPE_BFLOAT16, bytes<uint16_t>({0x3fc0, 0xc000}), {2})).values),
-            (Floats{1.5F, -2}));
+  EXPECT_EQ(std::get<Ints>(read(dense(tinker_public::DTYPE_INT64, bytes<int64_t>({1, -2}), {2})).values),
+            (Ints{1, -2}));
+  EXPECT_EQ(std::get<Ints>(read(dense(tinker_public::DTYPE_INT32, bytes<int32_t>({1, -2}), {2})).values),
+            (Ints{1, -2}));
+  const auto halves = dense(tinker_public::DTYPE_BFLOAT16, bytes<uint16_t>({0x3fc0, 0xc000}), {2});
+  EXPECT_EQ(std::get<Floats>(read(halves).values), (Floats{1.5F, -2}));
 }
 
 TEST(TrainRequest, AnEmptyShapeIsOneDimension) {

@@ -85,7 +85,8 @@ class ServiceTest : public ::testing::Test {
     Answer answer;
     answer.status = (stub_.get()->*method)(&context, request, response);
     const auto found = context.GetServerTrailingMetadata().find("tuft-reason");
-    if (found != context.GetServerTrailingMetadata().end()) answer.reason.assign(found->second.data(), found->second.size());
+    if (found == context.GetServerTrailingMetadata().end()) return answer;
+    answer.reason.assign(found->second.data(), found->second.size());
     return answer;
   }
 

@@ -10,7 +10,9 @@ namespace {
 
 std::vector<float> some_logits(size_t size) {
   std::vector<float> logits(size);
-  for (size_t i = 0; i < size; ++i) logits[i] = static_cast<float>(12.0 * std::sin(0.37 * static_cast<double>(i * i % 1009)));
+  for (size_t i = 0; i < size; ++i) {
+    logits[i] = static_cast<float>(12.0 * std::sin(0.37 * static_cast<double>(i * i % 1009)));
+  }
   return logits;
 }
 
@@ -48,7 +50,9 @@ TEST(Distribution, DrawsFollowTheProbabilities) {
   Distribution distribution;
   ASSERT_TRUE(distribution.load(logits));
   std::vector<int> counts(3);
-  for (uint64_t i = 0; i < 20000; ++i) ++counts[static_cast<size_t>(distribution.draw(1.0F, -1, 1.0F, uniform_at(3, 0, i)))];
+  for (uint64_t i = 0; i < 20000; ++i) {
+    ++counts[static_cast<size_t>(distribution.draw(1.0F, -1, 1.0F, uniform_at(3, 0, i)))];
+  }
   EXPECT_NEAR(counts[0] / 20000.0, 0.1, 0.01);
   EXPECT_NEAR(counts[1] / 20000.0, 0.2, 0.012);
   EXPECT_NEAR(counts[2] / 20000.0, 0.7, 0.013);
