@@ -8,6 +8,7 @@ import platform
 import statistics
 import subprocess
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -52,8 +53,26 @@ def versions(programs):
             "tuft": output_of(str(programs / "tuft"), "--version")}
 
 
-def load_average():
-    return round(os.getloadavg()[0], 2)
+def busy_share(seconds=2.0):
+    """How much of the machine others use, 0 to 1, watched for a moment."""
+    def ticks():
+        fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(fields), fields[3] + fields[4]  # idle and waiting for disks
+
+    total, idle = ticks()
+    time.sleep(seconds)
+    total_after, idle_after = ticks()
+    return round(1.0 - (idle_after - idle) / max(1, total_after - total), 3)
+
+
+def wait_until_idle(minutes, allowed=0.05):
+    """The share that is in use; waits for at most `minutes` until it has been small three times in a row."""
+    deadline, quiet = time.monotonic() + 60 * minutes, 0
+    while True:
+        share = busy_share()
+        quiet = quiet + 1 if share <= allowed else 0
+        if quiet == 3 or time.monotonic() > deadline:
+            return share
 
 
 class Child:

@@ -24,6 +24,8 @@ def parse():
     parser.add_argument("--pairs", type=int, default=10, help="of on and off in the suite telemetry, at least")
     parser.add_argument("--seconds", type=int, default=3, help="of one sample of the API")
     parser.add_argument("--threads", type=int, default=measure.machine()["cores"])
+    parser.add_argument("--wait-idle", type=float, default=0, metavar="MINUTES",
+                        help="wait so long at most for the machine to become idle, before each suite")
     parser.add_argument("--scratch", type=pathlib.Path, default=measure.ROOT / "build" / "bench-scratch")
     options = parser.parse_args()
     for suite in options.suites:
@@ -52,7 +54,7 @@ def cell(value):
 def markdown(suite, result):
     machine, lines = result["machine"], [f"# {suite}, {result['date']}", ""]
     lines += [f"- {key}: {value}" for key, value in {**machine, **result["versions"]}.items()]
-    lines += [f"- load average before and after: {result['load_before']}, {result['load_after']}",
+    lines += [f"- share of the machine in use by others, before and after: {result['busy_before']:.0%}, {result['busy_after']:.0%}",
               f"- repetitions: {result['repetitions']}; numbers are median (min - max)", ""]
     for table in result.get("tables", []):
         lines += [f"## {table['title']}", ""]
@@ -74,14 +76,14 @@ def write(options, suite, result):
 
 
 def run_suite(options, suite):
+    busy = measure.wait_until_idle(options.wait_idle)
     facts = dict(suite=suite, date=measure.today(), machine=measure.machine(),
                  versions=measure.versions(options.programs), repetitions=options.repetitions,
-                 load_before=measure.load_average())
-    if facts["load_before"] > 0.5:
-        print(f"bench: load average {facts['load_before']}: the machine is not idle, do not publish these numbers",
-              file=sys.stderr)
+                 busy_before=busy)
+    if busy > 0.05:
+        print(f"bench: others use {busy:.0%} of the machine: do not publish these numbers", file=sys.stderr)
     result = importlib.import_module(f"suites.{suite}").run(options)
-    write(options, suite, {**facts, "load_after": measure.load_average(), **result})
+    write(options, suite, {**facts, "busy_after": measure.busy_share(), **result})
 
 
 def main():

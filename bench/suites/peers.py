@@ -10,10 +10,14 @@ MICRO_BATCHES = [1, 4, 8, 16]
 PROGRAM = measure.ROOT / "bench" / "peers" / "transformers_peft.py"
 
 
+def named(threads):
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
 def variants(threads):
     """Ways to run the peer. Its OpenMP threads spin while they wait, which helps on idle cores and hurts on shared ones."""
-    found = {f"{threads} threads": (threads, "ACTIVE"), f"{threads} threads, passive wait": (threads, "PASSIVE")}
-    return found if threads == 1 else {**found, "1 thread": (1, "PASSIVE")}
+    found = {named(threads): (threads, "ACTIVE"), named(threads) + ", passive wait": (threads, "PASSIVE")}
+    return found if threads == 1 else {**found, named(1): (1, "PASSIVE")}
 
 
 def start(options, threads, wait):
@@ -59,7 +63,7 @@ def race(options, ours, children, our_request, their_requests):
     (variant, name), sweep = best_of(children, their_requests)
     sources = {"tuft": lambda: ours.ask(**our_request),
                "best": lambda: children[variant].ask(**their_requests[name])}
-    default = f"{options.threads} threads"
+    default = named(options.threads)
     if "micro-batch 1" in their_requests and (variant, name) != (default, "micro-batch 1"):
         sources["one"] = lambda: children[default].ask(**their_requests["micro-batch 1"])
     samples = measure.interleaved(sources, options.repetitions)
@@ -94,7 +98,7 @@ def run(options):
                         dict(title="Decoding (f32, greedy, adapter not merged, KV cache)", columns=columns,
                              rows=decode_rows)],
                 notes=["Versions: " + ", ".join(f"{name} {version}" for name, version in hello["versions"].items()) +
-                       f"; {options.threads} threads for the engine.",
+                       f"; {named(options.threads)} for the engine.",
                        "The peer gets the fastest setting of a sweep and datums sorted by length; its time holds no "
                        "tokenising, generate() or Trainer overhead. The JSON file has the sweep, and the ratio to "
                        "micro-batch 1 with all threads."])
