@@ -16,7 +16,8 @@ SUITES = ["engine", "peers", "api", "telemetry"]
 def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; all of them by default")
-    parser.add_argument("--bin", dest="programs", type=pathlib.Path, required=True, help="where tuft is, e.g. build/release/bin")
+    parser.add_argument("--bin", dest="programs", type=pathlib.Path, required=True,
+                        help="where tuft is, e.g. build/release/bin")
     parser.add_argument("--out", type=pathlib.Path, default=measure.ROOT / "bench" / "results")
     parser.add_argument("--python", help="an interpreter with torch, transformers and peft, for the suite peers")
     parser.add_argument("--sdk-python", help="an interpreter with tinker; .venv/bin/python by default")
@@ -54,7 +55,7 @@ def cell(value):
 def markdown(suite, result):
     machine, lines = result["machine"], [f"# {suite}, {result['date']}", ""]
     lines += [f"- {key}: {value}" for key, value in {**machine, **result["versions"]}.items()]
-    lines += [f"- share of the machine in use by others, before and after: {result['busy_before']:.0%}, {result['busy_after']:.0%}",
+    lines += [f"- in use by others before and after: {result['busy_before']:.0%}, {result['busy_after']:.0%}",
               f"- repetitions: {result['repetitions']}; numbers are median (min - max)", ""]
     for table in result.get("tables", []):
         lines += [f"## {table['title']}", ""]

@@ -32,8 +32,8 @@ def base_model(options):
     """What `tuft init-model` makes, with a tokenizer: the server wants a whole model directory."""
     directory = options.scratch / "served"
     if not (directory / "config.json").exists():
-        made = subprocess.run([options.programs / "tuft", "init-model", directory, "--family", "qwen3", "--size", "small"],
-                              capture_output=True, text=True)
+        command = [options.programs / "tuft", "init-model", directory, "--family", "qwen3", "--size", "small"]
+        made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode != 0:
             raise RuntimeError(f"tuft init-model: {made.stderr.strip()}")
     return directory

@@ -99,6 +99,6 @@ def report(samples, best, peaks):
                  columns=["case", "weights", "tokens/s", "GFLOP/s", "of GEMM peak", "cores"], rows=train_rows),
             dict(title="Decoding with an adapter, through the sampler",
                  columns=["case", "weights", "tokens/s", "GB/s", "of read peak", "cores"], rows=decode_rows)],
-        notes=["The model is a Llama of 29.9 M weights (hidden 512, 8 layers, vocabulary 8192, tied): 120 MB in f32, 60 MB "
-               "in bf16. A cache of 32 MB holds a part of it, so that a share above 100 % of the read peak is possible.",
+        notes=["The model is a Llama of 29.9 M weights (hidden 512, 8 layers, vocabulary 8192, tied): 120 MB in f32, "
+               "60 MB in bf16. A large cache holds a part of it, so that a share above 100 % of the read peak can be.",
                "Flops count useful work: 4 a weight and token (the base is frozen), no recomputation."])

@@ -15,7 +15,7 @@ def named(threads):
 
 
 def variants(threads):
-    """Ways to run the peer. Its OpenMP threads spin while they wait, which helps on idle cores and hurts on shared ones."""
+    """Ways to run the peer. OpenMP threads that spin while they wait help on idle cores and hurt on shared ones."""
     found = {named(threads): (threads, "ACTIVE"), named(threads) + ", passive wait": (threads, "PASSIVE")}
     return found if threads == 1 else {**found, named(1): (1, "PASSIVE")}
 
@@ -78,7 +78,8 @@ def run(options):
         children = {name: stack.enter_context(start(options, *how)) for name, how in variants(options.threads).items()}
         hello = next(iter(children.values())).ask(op="hello")
         for case, lengths in engine.TRAIN_CASES.items():
-            setting, sweep, samples = race(options, ours, children, engine.train_request(lengths), train_requests(lengths))
+            requests = engine.train_request(lengths), train_requests(lengths)
+            setting, sweep, samples = race(options, ours, children, *requests)
             difference = check_same_loss(case, samples)
             entry, row = compare(samples)
             data.append(dict(kind="train", case=case, peer_setting=setting, sweep=sweep, loss_difference=difference,
