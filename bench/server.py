@@ -134,10 +134,13 @@ class Server:
         self.close()
 
 
-def write_wrk_script(path, method="GET", body=None):
+def write_wrk_script(path, method="GET", body=None, delay_ms=0):
+    """delay_ms: every connection pauses so long before each request, which paces the load."""
     lines = [f'wrk.method = "{method}"', f'wrk.headers["X-API-Key"] = "{KEY}"']
     if body is not None:
         lines += ['wrk.headers["Content-Type"] = "application/json"', f"wrk.body = [[{json.dumps(body)}]]"]
+    if delay_ms:
+        lines.append(f"delay = function() return {delay_ms} end")
     path.write_text("\n".join(lines) + "\n" + WRK_REPORT)
     return path
 

@@ -6,6 +6,7 @@ import measure
 import server
 
 LENGTHS = [64] * 8
+PAUSE_MS = 10  # 64 connections: about 6,000 requests a second
 
 
 class Sink:
@@ -38,10 +39,11 @@ def with_cpu(running, take):
 
 
 def load_sources(options, running, client):
-    session = running.create_session()
-    script = server.write_wrk_script(running.home / "heartbeat.lua", "POST",
-                                     {"session_id": session, "type": "session_heartbeat"})
-    sources = {"api": lambda: server.wrk(running, "/api/v1/session_heartbeat", script, options.seconds)}
+    path, body = "/api/v1/session_heartbeat", {"session_id": running.create_session(), "type": "session_heartbeat"}
+    full = server.write_wrk_script(running.home / "full.lua", "POST", body)
+    paced = server.write_wrk_script(running.home / "paced.lua", "POST", body, delay_ms=PAUSE_MS)
+    sources = {"api": lambda: server.wrk(running, path, full, options.seconds),
+               "api, paced": lambda: server.wrk(running, path, paced, options.seconds)}
     if client is not None:
         sources |= {
             "train": lambda: with_cpu(running, lambda: client.ask(op="train", lengths=LENGTHS, steps=4)),
@@ -76,7 +78,7 @@ def run(options):
 def report(samples, received, notes):
     rows, data = [], []
     for load, taken in samples.items():
-        unit = "requests" if load == "api" else "tokens"
+        unit = "requests" if load.startswith("api") else "tokens"
         on, off = measure.rates(taken["on"], unit), measure.rates(taken["off"], unit)
         ratio = measure.paired_ratio(on, off)
         cpu = measure.paired_ratio(*([sample["cpu_seconds"] / sample[unit] for sample in taken[name]]
@@ -84,11 +86,19 @@ def report(samples, received, notes):
         rows.append([load, measure.spread(on), measure.spread(off), ratio, cpu])
         data.append(dict(case=load, unit=unit, on=measure.spread(on), off=measure.spread(off), ratio=ratio,
                          cpu_ratio=cpu, raw=taken))
+    latency = [[f"p{part}", *(measure.spread([sample[f"p{part}_us"] / 1000 for sample in samples["api, paced"][side]])
+                              for side in ("on", "off")),
+                measure.paired_ratio(*([sample[f"p{part}_us"] for sample in samples["api, paced"][side]]
+                                       for side in ("on", "off")))] for part in (50, 99)]
     traffic = ", ".join(f"{method.rpartition('/')[0].rpartition('.')[2]} {counts['requests']} requests "
                         f"{counts['bytes'] / 1e6:.1f} MB" for method, counts in sorted(received.items()))
     return dict(data=dict(measurements=data, received=received),
                 tables=[dict(title="Telemetry on against off, 100 % of traces, whole server",
                              columns=["load", "on, per second", "off, per second", "rate on/off [95 %]",
-                                      "server CPU on/off [95 %]"], rows=rows)],
-                notes=[f"The collector runs on the same cores and received: {traffic or 'nothing'}.",
+                                      "server CPU on/off [95 %]"], rows=rows),
+                        dict(title="Latency of the paced API load, ms",
+                             columns=["", "on", "off", "on/off [95 %]"], rows=latency)],
+                notes=["api is as many requests as the cores can serve: there every microsecond of exporting is taken from "
+                       "requests. api, paced is 64 connections that pause 10 ms before each request.",
+                       f"The collector runs on the same cores and received: {traffic or 'nothing'}.",
                        "train and decode go through the Tinker SDK; its own time is in both sides.", *notes])
