@@ -3,8 +3,9 @@
 #include <cstdio>
 #include <ctime>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 namespace tuft::control {
 

@@ -1,10 +1,9 @@
 #include "control/checkpoint_store.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-
 #include <cerrno>
 #include <cstdio>
+#include <fcntl.h>
+#include <stdio.h>
 #include <system_error>
 #include <utility>
 

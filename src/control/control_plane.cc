@@ -51,9 +51,9 @@ class ControlPlaneImpl final : public ControlPlane {
                    const Clock& clock)
       : keys_(config.authorized_users),
         core_(std::make_shared<Core>(config, actors, clock)),
-        sampling_(std::make_shared<SamplingController>(SamplingController::Parts{
-            core_, core_->config, clock, core_->backends, core_->sessions, core_->futures, core_->checkpoints,
-            core_->disk})),
+        sampling_(std::make_shared<SamplingController>(
+            SamplingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
+                                      core_->checkpoints, core_->disk})),
         training_(std::make_shared<TrainingController>(
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
                                       core_->checkpoints, core_->disk, sampling_})) {

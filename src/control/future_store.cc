@@ -21,7 +21,9 @@ Error unknown_future() {
                    "future_not_found");
 }
 
-Error shutting_down() { return unavailable("the server is shutting down", "shutting_down"); }
+Error shutting_down() {
+  return unavailable("the server is shutting down", "shutting_down");
+}
 
 const telemetry::Tracer& tracer() {
   static const telemetry::Tracer instance = telemetry::get_tracer("tuft.futures");
@@ -78,8 +80,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationT
     by_request_.emplace(future->request, future);
     if (!future->key_.empty()) by_key_.emplace(future->key_, future.get());
     // Under the lock, so that whoever finds the future by its key finds its span too.
-    future->span_ = tracer().start_span("future_store.execute_operation",
-                                        {.attributes = attributes, .parent = trace});
+    future->span_ = tracer().start_span("future_store.execute_operation", {.attributes = attributes, .parent = trace});
     future->span_.set_attributes(
         {{"tuft.request_id", future->request.str()}, {"tuft.operation_type", operation_name(operation)}});
     future->context = future->span_.context();
@@ -166,9 +167,9 @@ void FutureStore::record_end(Future& future, telemetry::Span span, const Error* 
   queue_length_.add(-1);
   const telemetry::ContextScope scope(future.context);
   if (error == nullptr) {
-    telemetry::log_debug("future.completed", "operation done",
-                         {{"tuft.request_id", future.request.str()},
-                          {"tuft.operation_type", operation_name(future.operation)}});
+    telemetry::log_debug(
+        "future.completed", "operation done",
+        {{"tuft.request_id", future.request.str()}, {"tuft.operation_type", operation_name(future.operation)}});
     return;
   }
   telemetry::log(is_user_error(error->code) ? telemetry::Severity::kWarning : telemetry::Severity::kError,

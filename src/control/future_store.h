@@ -35,8 +35,8 @@ class Future {
   RequestId request;
   UserId user;
   OperationType operation = OperationType::kForward;
-  uint64_t number = 0;              // counts all futures of this process, from 1
-  telemetry::SpanContext context;   // of its span; the parent of what is done for it
+  uint64_t number = 0;             // counts all futures of this process, from 1
+  telemetry::SpanContext context;  // of its span; the parent of what is done for it
   Nanos created = 0;
 
  private:
@@ -111,8 +111,8 @@ class FutureStore {
   std::unordered_map<std::string, Future*> by_key_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, int> pending_by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);
-  std::list<FuturePtr> finished_ TUFT_GUARDED_BY(mutex_);    // oldest first
-  std::list<Future*> delivered_ TUFT_GUARDED_BY(mutex_);     // longest delivered first
+  std::list<FuturePtr> finished_ TUFT_GUARDED_BY(mutex_);  // oldest first
+  std::list<Future*> delivered_ TUFT_GUARDED_BY(mutex_);   // longest delivered first
   std::unordered_map<RequestId, UserId> gone_ TUFT_GUARDED_BY(mutex_);
   std::deque<RequestId> gone_order_ TUFT_GUARDED_BY(mutex_);
 

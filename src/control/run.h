@@ -27,11 +27,12 @@ struct RunOperation {
   OperationType type = OperationType::kForward;
   std::optional<int64_t> seq_id;
   Nanos placed = 0;
-  std::optional<Error> refusal;  // known to fail; it does so when its turn comes, so that its number is used up in order
+  std::optional<Error>
+      refusal;  // known to fail; it does so when its turn comes, so that its number is used up in order
   std::variant<std::monostate, worker::v1::ForwardBackwardRequest, OptimStep, SaveWeights, SaveWeightsForSampler,
                LoadWeights>
       payload;
-  uint64_t generation = 0;       // of the worker's life that it was sent to
+  uint64_t generation = 0;  // of the worker's life that it was sent to
   Nanos started = 0;
   telemetry::Span span;          // training_controller.*
   telemetry::Span backend_span;  // training_backend.*

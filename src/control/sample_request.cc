@@ -8,7 +8,9 @@
 namespace tuft::control {
 namespace {
 
-Error refuse(std::string message) { return invalid_argument(std::move(message), "invalid_sample_request"); }
+Error refuse(std::string message) {
+  return invalid_argument(std::move(message), "invalid_sample_request");
+}
 
 Status check_params(const tinker_public::SamplingParams& params) {
   if (params.has_temperature() && !(std::isfinite(params.temperature()) && params.temperature() >= 0)) {
@@ -20,7 +22,8 @@ Status check_params(const tinker_public::SamplingParams& params) {
   if (params.has_top_k() && params.top_k() != -1 && params.top_k() < 1) {
     return refuse("sampling_params.top_k must be -1 (off) or at least 1");
   }
-  if (params.has_max_tokens() && params.max_tokens() < 1) return refuse("sampling_params.max_tokens must be at least 1");
+  if (params.has_max_tokens() && params.max_tokens() < 1)
+    return refuse("sampling_params.max_tokens must be at least 1");
   return {};
 }
 

@@ -69,8 +69,7 @@ SamplingController::AdapterPtr SamplingController::adapter_for_locked(const std:
 
 Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& session, int64_t seq_id,
                                           const std::shared_ptr<ModelBackend>& backend,
-                                          const CheckpointStore::Ptr& checkpoint,
-                                          const telemetry::SpanContext& trace) {
+                                          const CheckpointStore::Ptr& checkpoint, const telemetry::SpanContext& trace) {
   SamplerId id(session.str() + ":sample:" + std::to_string(seq_id));
   telemetry::Span span = tracer().start_span("sampling_controller.create_sampling_session",
                                              {.attributes = {{"tuft.session_id", session.str()},

@@ -87,9 +87,9 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     CheckpointStore::Ptr checkpoint;  // null: the base model
 
     std::filesystem::path directory;
-    bool owns_files = false;          // nothing else names the directory
-    std::string worker_id;            // of its place in the worker; a new one for each load
-    uint64_t loaded_generation = 0;   // in which life of the worker it is loaded; 0: in none
+    bool owns_files = false;         // nothing else names the directory
+    std::string worker_id;           // of its place in the worker; a new one for each load
+    uint64_t loaded_generation = 0;  // in which life of the worker it is loaded; 0: in none
     bool loading = false;
     std::optional<Error> load_error;
     uint64_t load_error_generation = 0;
@@ -127,8 +127,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void unload(const AdapterPtr& adapter, const std::string& worker_id);
   std::vector<std::pair<AdapterPtr, std::string>> take_surplus_locked(const Adapter& loaded) TUFT_REQUIRES(mutex_);
   void start(const AdapterPtr& adapter, const OperationPtr& operation);
-  void on_sampled(const AdapterPtr& adapter, const OperationPtr& operation,
-                  Result<worker::v1::SampleResponse> result);
+  void on_sampled(const AdapterPtr& adapter, const OperationPtr& operation, Result<worker::v1::SampleResponse> result);
   void resume(const AdapterPtr& adapter);
   std::vector<AdapterPtr> all_adapters() const;
 

@@ -57,8 +57,8 @@ void TrainingController::start_save(const RunPtr& run, const OperationPtr& opera
       int* counter = kind == CheckpointKind::kTraining ? &run->next_training_name
                      : checkpoint.ephemeral            ? &run->next_ephemeral_name
                                                        : &run->next_sampler_name;
-      checkpoint.path.name = parts_.checkpoints.free_name(
-          run->id, kind, checkpoint.ephemeral ? "ephemeral-" : "checkpoint-", counter);
+      checkpoint.path.name =
+          parts_.checkpoints.free_name(run->id, kind, checkpoint.ephemeral ? "ephemeral-" : "checkpoint-", counter);
     }
   }
   if (!overwrite && parts_.checkpoints.exists(checkpoint.path)) {
@@ -104,8 +104,8 @@ void TrainingController::save_state(const RunPtr& run, const OperationPtr& opera
                                       .parent = operation->span.context()});
   run->backend->actor().save_state(
       std::move(request), {.trace = operation->backend_span.context()},
-      [weak = weak_from_this(), run, operation, directory, checkpoint = std::move(checkpoint)](
-          Result<worker::v1::SaveStateResponse> result) mutable {
+      [weak = weak_from_this(), run, operation, directory,
+       checkpoint = std::move(checkpoint)](Result<worker::v1::SaveStateResponse> result) mutable {
         if (!result.ok()) operation->backend_span.record_error(result.error());
         operation->backend_span.end();
         const auto self = weak.lock();
@@ -149,8 +149,7 @@ Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const Run
   telemetry::Metrics& metrics = telemetry::get_metrics();
   metrics.training_checkpoints_saved.add(1, {{"checkpoint_type", type}});
   metrics.training_checkpoint_size_bytes.record(static_cast<double>(saved->size_bytes), {{"checkpoint_type", type}});
-  metrics.checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation.started),
-                                     {{"operation", "save"}});
+  metrics.checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation.started), {{"operation", "save"}});
   const telemetry::ContextScope scope(operation.span.context());
   telemetry::log_info("checkpoint.save.completed", "checkpoint saved",
                       {{"tuft.training_run_id", run->id.str()},
@@ -163,7 +162,7 @@ Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const Run
   const auto& request = std::get<SaveWeightsForSampler>(operation.payload);
   TUFT_ASSIGN(const SamplerId sampler,
               parts_.sampling->create_on(run->user, run->session, *request.sampling_session_seq_id, saved,
-                                        operation.span.context()));
+                                         operation.span.context()));
   return FutureValue(SaveWeightsForSamplerResult{std::nullopt, sampler});
 }
 

@@ -13,9 +13,13 @@ const telemetry::Tracer& tracer() {
   return instance;
 }
 
-Error unknown_run() { return not_found("unknown model_id: it does not exist or was unloaded", "model_not_found"); }
+Error unknown_run() {
+  return not_found("unknown model_id: it does not exist or was unloaded", "model_not_found");
+}
 
-std::string operation_key(const RunId& run, int64_t seq_id) { return run.str() + '#' + std::to_string(seq_id); }
+std::string operation_key(const RunId& run, int64_t seq_id) {
+  return run.str() + '#' + std::to_string(seq_id);
+}
 
 void start_controller_span(const Run& run, RunOperation& operation) {
   const telemetry::SpanOptions options{.parent = operation.future->context};
@@ -40,7 +44,8 @@ void start_controller_span(const Run& run, RunOperation& operation) {
       operation.span = tracer().start_span("training_controller.load_checkpoint", options);
       break;
     case OperationType::kUnloadModel:
-    case OperationType::kSample: return;
+    case OperationType::kSample:
+      return;
   }
   operation.span.set_attributes({{"tuft.training_run_id", run.id.str()},
                                  {"tuft.session_id", run.session.str()},
@@ -66,7 +71,9 @@ void describe_payload(RunOperation& operation) {
   }
 }
 
-bool worker_is_gone(const Error& error) { return error.code == ErrorCode::kUnavailable; }
+bool worker_is_gone(const Error& error) {
+  return error.code == ErrorCode::kUnavailable;
+}
 
 }  // namespace
 
@@ -240,7 +247,8 @@ void TrainingController::enqueue(const RunPtr& run, const OperationPtr& operatio
   if (place == Place::kPassed) {
     return fail(operation, failed_precondition("seq_id " + std::to_string(operation->seq_id.value_or(0)) +
                                                    " of this run has been used up or given up, and its result is not "
-                                                   "kept any more; the next is " + std::to_string(next),
+                                                   "kept any more; the next is " +
+                                                   std::to_string(next),
                                                "seq_id_passed"));
   }
   if (place == Place::kBuffered) {
@@ -378,18 +386,18 @@ void TrainingController::sweep_run(const RunPtr& run) {
     if (run->log.has_gap()) {
       given_up = run->log.give_up_gap(now - parts_.config.limits.gap_timeout_seconds * kSecond, &missing);
     }
-    while (run->running == nullptr && run->log.front() != nullptr &&
-           run->log.front()->placed <= now - kWorkerWait && !run->backend->holds(run->adapter_generation)) {
+    while (run->running == nullptr && run->log.front() != nullptr && run->log.front()->placed <= now - kWorkerWait &&
+           !run->backend->holds(run->adapter_generation)) {
       if (run->log.front()->type == OperationType::kCreateModel && run->backend->actor().ready()) break;
       unserved.push_back(run->log.take());
     }
   }
   for (const OperationPtr& operation : given_up) {
-    fail(operation, failed_precondition("not executed: seq_id " + std::to_string(missing) +
-                                            " of this run did not arrive within " +
-                                            std::to_string(parts_.config.limits.gap_timeout_seconds) +
-                                            " s (limits.gap_timeout_seconds), and this operation comes after it",
-                                        "seq_id_gap"));
+    fail(operation,
+         failed_precondition("not executed: seq_id " + std::to_string(missing) + " of this run did not arrive within " +
+                                 std::to_string(parts_.config.limits.gap_timeout_seconds) +
+                                 " s (limits.gap_timeout_seconds), and this operation comes after it",
+                             "seq_id_gap"));
   }
   for (const OperationPtr& operation : unserved) {
     const Error error = worker_starting(run->backend->name());

@@ -10,8 +10,12 @@
 namespace tuft::control {
 namespace {
 
-bool is_at_least_zero(double value) { return std::isfinite(value) && value >= 0; }
-bool is_decay(double value) { return std::isfinite(value) && value >= 0 && value < 1; }
+bool is_at_least_zero(double value) {
+  return std::isfinite(value) && value >= 0;
+}
+bool is_decay(double value) {
+  return std::isfinite(value) && value >= 0 && value < 1;
+}
 
 std::optional<Error> refusal_of_step(const OptimStep& step) {
   const auto refuse = [](const char* what) { return invalid_argument(std::string(what), "invalid_adam_params"); };
@@ -48,7 +52,8 @@ Status check_fits(const Checkpoint& checkpoint, const Run& run, const std::vecto
   }
   const std::set<std::string> theirs(checkpoint.target_modules.begin(), checkpoint.target_modules.end());
   const std::set<std::string> ours(run_modules.begin(), run_modules.end());
-  if (theirs != ours) return differ("list of modules", module_list(checkpoint.target_modules), module_list(run_modules));
+  if (theirs != ours)
+    return differ("list of modules", module_list(checkpoint.target_modules), module_list(run_modules));
   return {};
 }
 
@@ -58,7 +63,8 @@ void record_pass(const Run& run, const RunOperation& operation, const worker::v1
   const std::string& base_model = run.backend->name();
   const bool backward = operation.type == OperationType::kForwardBackward;
   const double seconds = to_seconds(now - operation.future->created);
-  metrics.training_tokens.add(response.tokens(), {{"base_model", base_model}, {"kind", operation_name(operation.type)}});
+  metrics.training_tokens.add(response.tokens(),
+                              {{"base_model", base_model}, {"kind", operation_name(operation.type)}});
   if (seconds > 0 && response.tokens() > 0) {
     metrics.training_tokens_per_second.record(static_cast<double>(response.tokens()) / seconds,
                                               {{"base_model", base_model}});
@@ -97,12 +103,13 @@ namespace {
 void begin_backend_span(telemetry::Name name, const Run& run, RunOperation& operation) {
   const telemetry::SpanContext& parent =
       operation.span.context().valid() ? operation.span.context() : operation.future->context;
-  operation.backend_span = training_backend_tracer().start_span(name, {.attributes = {{"tuft.lora_id", run.id.str()},
-                                                                        {"tuft.training_run_id", run.id.str()},
-                                                                        {"tuft.session_id", run.session.str()},
-                                                                        {"tuft.base_model", run.backend->name()},
-                                                                        {"tuft.lora_rank", run.lora.rank}},
-                                                         .parent = parent});
+  operation.backend_span =
+      training_backend_tracer().start_span(name, {.attributes = {{"tuft.lora_id", run.id.str()},
+                                                                 {"tuft.training_run_id", run.id.str()},
+                                                                 {"tuft.session_id", run.session.str()},
+                                                                 {"tuft.base_model", run.backend->name()},
+                                                                 {"tuft.lora_rank", run.lora.rank}},
+                                                  .parent = parent});
 }
 
 }  // namespace
@@ -128,20 +135,27 @@ void TrainingController::start(const RunPtr& run, const OperationPtr& operation)
   operation->started = parts_.clock.monotonic();
   parts_.futures.mark_started(*operation->future);
   if (operation->seq_id) {
-    telemetry::get_metrics().sequence_guard_wait_duration.record(
-        to_seconds(operation->started - operation->placed), {{"operation_type", operation_name(operation->type)}});
+    telemetry::get_metrics().sequence_guard_wait_duration.record(to_seconds(operation->started - operation->placed),
+                                                                 {{"operation_type", operation_name(operation->type)}});
   }
   if (auto refusal = refusal_of(*run, *operation)) return conclude(run, operation, std::move(*refusal));
   switch (operation->type) {
-    case OperationType::kCreateModel: return start_create(run, operation);
-    case OperationType::kUnloadModel: return start_unload(run, operation);
+    case OperationType::kCreateModel:
+      return start_create(run, operation);
+    case OperationType::kUnloadModel:
+      return start_unload(run, operation);
     case OperationType::kForward:
-    case OperationType::kForwardBackward: return start_forward_backward(run, operation);
-    case OperationType::kOptimStep: return start_optim_step(run, operation);
+    case OperationType::kForwardBackward:
+      return start_forward_backward(run, operation);
+    case OperationType::kOptimStep:
+      return start_optim_step(run, operation);
     case OperationType::kSaveWeights:
-    case OperationType::kSaveWeightsForSampler: return start_save(run, operation);
-    case OperationType::kLoadWeights: return start_load(run, operation);
-    case OperationType::kSample: break;
+    case OperationType::kSaveWeightsForSampler:
+      return start_save(run, operation);
+    case OperationType::kLoadWeights:
+      return start_load(run, operation);
+    case OperationType::kSample:
+      break;
   }
   conclude(run, operation, internal_error("this operation is none of a training run"));
 }
@@ -188,8 +202,8 @@ void TrainingController::start_unload(const RunPtr& run, const OperationPtr& ope
 void TrainingController::on_unloaded(const RunPtr& run, const OperationPtr& operation,
                                      Result<worker::v1::RemoveAdapterResponse> result) {
   // An adapter that went away with its worker is as good as removed.
-  const bool gone = result.ok() || result.error().code == ErrorCode::kNotFound ||
-                    result.error().code == ErrorCode::kUnavailable;
+  const bool gone =
+      result.ok() || result.error().code == ErrorCode::kNotFound || result.error().code == ErrorCode::kUnavailable;
   if (!gone) return conclude(run, operation, std::move(result).error());
   remove_run(run, not_found("unknown model_id: it was unloaded before this operation's turn", "model_not_found"));
   telemetry::log_info("model.unloaded", "model unloaded",

@@ -16,8 +16,8 @@ void TrainingController::restore(const RunPtr& run, uint64_t generation) {
   bool needed = false;
   {
     MutexLock lock(run->mutex);
-    needed = run->created && !run->closed && run->adapter_generation < generation &&
-             run->restoring_generation < generation;
+    needed =
+        run->created && !run->closed && run->adapter_generation < generation && run->restoring_generation < generation;
     if (needed) {
       run->restoring_generation = generation;
       run->broken.reset();

@@ -19,11 +19,11 @@
 
 namespace tuft::control {
 
-using UserId = Id<struct UserTag>;           // whom an API key belongs to; the tenant
-using SessionId = Id<struct SessionTag>;     // one client process
-using RunId = Id<struct RunTag>;             // a training run = model: one adapter being trained. "<session>:train:<n>"
-using SamplerId = Id<struct SamplerTag>;     // a sampling session. "<session>:sample:<n>"
-using RequestId = Id<struct RequestTag>;     // a future = operation
+using UserId = Id<struct UserTag>;        // whom an API key belongs to; the tenant
+using SessionId = Id<struct SessionTag>;  // one client process
+using RunId = Id<struct RunTag>;          // a training run = model: one adapter being trained. "<session>:train:<n>"
+using SamplerId = Id<struct SamplerTag>;  // a sampling session. "<session>:sample:<n>"
+using RequestId = Id<struct RequestTag>;  // a future = operation
 
 enum class OperationType : uint8_t {
   kCreateModel,
@@ -81,7 +81,7 @@ struct SaveWeights {
 struct SaveWeightsForSampler {
   RunId run;
   std::optional<int64_t> seq_id;
-  std::string name;                               // named mode
+  std::string name;                                // named mode
   std::optional<int64_t> sampling_session_seq_id;  // unnamed mode: makes a sampling session
   std::optional<int64_t> ttl_seconds;
 };
@@ -147,14 +147,30 @@ struct Submitted {
   std::optional<RunId> run;
 };
 
-struct CreateModelResult { RunId run; };
-struct UnloadModelResult { RunId run; };
-struct OptimStepResult { std::map<std::string, double> metrics; };
-struct SaveWeightsResult { std::string path; };
-struct SaveWeightsForSamplerResult { std::optional<std::string> path; std::optional<SamplerId> sampler; };
-struct LoadWeightsResult { std::string path; RunId run; };
+struct CreateModelResult {
+  RunId run;
+};
+struct UnloadModelResult {
+  RunId run;
+};
+struct OptimStepResult {
+  std::map<std::string, double> metrics;
+};
+struct SaveWeightsResult {
+  std::string path;
+};
+struct SaveWeightsForSamplerResult {
+  std::optional<std::string> path;
+  std::optional<SamplerId> sampler;
+};
+struct LoadWeightsResult {
+  std::string path;
+  RunId run;
+};
 // Serialized tinker_public.ForwardBackwardOutput (kForward, kForwardBackward) or SampleResponse (kSample).
-struct ProtobufResult { std::string bytes; };
+struct ProtobufResult {
+  std::string bytes;
+};
 using FutureValue = std::variant<CreateModelResult, UnloadModelResult, OptimStepResult, SaveWeightsResult,
                                  SaveWeightsForSamplerResult, LoadWeightsResult, ProtobufResult>;
 

@@ -26,18 +26,34 @@ TEST(CheckpointPath, PartsAreTakenApart) {
 
 TEST(CheckpointPath, MalformedOnesAreRefused) {
   const std::string long_name(129, 'a');
-  for (const std::string& path :
-       {std::string(), std::string("tinker://"), std::string("weights/x"), std::string("/etc/passwd"),
-        std::string("file:///etc/passwd"), std::string("tinker://run"), std::string("tinker://run/weights"),
-        std::string("tinker://run/weights/"), std::string("tinker:///weights/x"), std::string("tinker://../weights/x"),
-        std::string("tinker://./weights/x"), std::string("tinker://run/../x"), std::string("tinker://run/other/x"),
-        std::string("tinker://run/weights/.."), std::string("tinker://run/weights/."),
-        std::string("tinker://run/weights/.hidden"), std::string("tinker://run/weights/a/b"),
-        std::string("tinker://run/weights/../../x"), std::string("tinker://run/weights/a b"),
-        std::string("tinker://run/weights/a%2fb"), std::string("tinker://run/weights/\xc3\xa4"),
-        std::string("tinker://run/weights/a\0b", 24), std::string("tinker://run/weights/a\n"),
-        std::string("tinker://ru n/weights/a"), "tinker://run/weights/" + long_name, "tinker://" + long_name + "/weights/a",
-        std::string("TINKER://run/weights/a"), std::string("tinker://run\\x/weights/a")}) {
+  for (const std::string& path : {std::string(),
+                                  std::string("tinker://"),
+                                  std::string("weights/x"),
+                                  std::string("/etc/passwd"),
+                                  std::string("file:///etc/passwd"),
+                                  std::string("tinker://run"),
+                                  std::string("tinker://run/weights"),
+                                  std::string("tinker://run/weights/"),
+                                  std::string("tinker:///weights/x"),
+                                  std::string("tinker://../weights/x"),
+                                  std::string("tinker://./weights/x"),
+                                  std::string("tinker://run/../x"),
+                                  std::string("tinker://run/other/x"),
+                                  std::string("tinker://run/weights/.."),
+                                  std::string("tinker://run/weights/."),
+                                  std::string("tinker://run/weights/.hidden"),
+                                  std::string("tinker://run/weights/a/b"),
+                                  std::string("tinker://run/weights/../../x"),
+                                  std::string("tinker://run/weights/a b"),
+                                  std::string("tinker://run/weights/a%2fb"),
+                                  std::string("tinker://run/weights/\xc3\xa4"),
+                                  std::string("tinker://run/weights/a\0b", 24),
+                                  std::string("tinker://run/weights/a\n"),
+                                  std::string("tinker://ru n/weights/a"),
+                                  "tinker://run/weights/" + long_name,
+                                  "tinker://" + long_name + "/weights/a",
+                                  std::string("TINKER://run/weights/a"),
+                                  std::string("tinker://run\\x/weights/a")}) {
     const auto parsed = parse_checkpoint_path(path);
     ASSERT_FALSE(parsed.ok()) << path;
     EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument);
@@ -48,15 +64,17 @@ TEST(CheckpointName, TableOfGoodAndBad) {
   EXPECT_TRUE(check_checkpoint_name("a").ok());
   EXPECT_TRUE(check_checkpoint_name("step-10_final.v2").ok());
   EXPECT_TRUE(check_checkpoint_name(std::string(128, 'x')).ok());
-  for (const std::string& name : {std::string(), std::string("."), std::string(".."), std::string("../x"),
-                                 std::string("/abs"), std::string("a/b"), std::string("a\\b"), std::string("a:b"),
-                                 std::string("\xe2\x82\xac"), std::string("a b"), std::string("a\0", 2),
-                                 std::string(129, 'x'), std::string(".tuft-x")}) {
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string("../x"), std::string("/abs"),
+        std::string("a/b"), std::string("a\\b"), std::string("a:b"), std::string("\xe2\x82\xac"), std::string("a b"),
+        std::string("a\0", 2), std::string(129, 'x'), std::string(".tuft-x")}) {
     EXPECT_FALSE(check_checkpoint_name(name).ok()) << name;
   }
 }
 
-TEST(RunFolder, HasNoColonAndNoSeparator) { EXPECT_EQ(run_folder(RunId("ab-12:train:0")), "ab-12_train_0"); }
+TEST(RunFolder, HasNoColonAndNoSeparator) {
+  EXPECT_EQ(run_folder(RunId("ab-12:train:0")), "ab-12_train_0");
+}
 
 TEST(Metadata, RoundTrips) {
   Checkpoint checkpoint;
@@ -79,7 +97,8 @@ TEST(Metadata, RoundTrips) {
 }
 
 TEST(Metadata, TornOrForeignTextIsDataLoss) {
-  for (const std::string text : {"", "{", "[]", "{}", R"({"tinker_path": 3})", R"({"tinker_path": "tinker://../weights/x"})"}) {
+  for (const std::string text :
+       {"", "{", "[]", "{}", R"({"tinker_path": 3})", R"({"tinker_path": "tinker://../weights/x"})"}) {
     EXPECT_FALSE(from_metadata_json(text).ok()) << text;
   }
 }

@@ -29,7 +29,8 @@ TEST_F(Checkpoints, ASaveLiesInItsPlaceWithItsMetadata) {
   boot();
   const RunId run = create_model(alice);
   optim_step(run, alice, 1);
-  EXPECT_EQ(value<SaveWeightsResult>(alice, save(run, alice, 2, "first")).path, "tinker://" + run.str() + "/weights/first");
+  EXPECT_EQ(value<SaveWeightsResult>(alice, save(run, alice, 2, "first")).path,
+            "tinker://" + run.str() + "/weights/first");
   EXPECT_EQ(names_in(folder(run, "weights")), std::set<std::string>{"first"});
   EXPECT_EQ(names_in(folder(run, "weights") / "first"), (std::set<std::string>{"metadata.json", "weights"}));
   std::ifstream file(folder(run, "weights") / "first" / "metadata.json");
@@ -99,8 +100,7 @@ TEST_F(Checkpoints, TheyOutliveTheServer) {
   const RunId run = create_model(alice);
   optim_step(run, alice, 1);
   const auto path = value<SaveWeightsResult>(alice, save(run, alice, 2, "keep")).path;
-  const auto ephemeral =
-      value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 3, "", 0)).sampler;
+  const auto ephemeral = value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 3, "", 0)).sampler;
   ASSERT_TRUE(ephemeral.has_value());
   fs::create_directories(folder(run, "weights") / ".tuft-left");
   fs::create_directories(folder(run, "weights") / "broken");

@@ -7,7 +7,9 @@
 namespace tuft::control {
 namespace {
 
-Error died() { return unavailable("the worker was ended by signal 9", "worker_died"); }
+Error died() {
+  return unavailable("the worker was ended by signal 9", "worker_died");
+}
 
 }  // namespace
 

@@ -169,7 +169,8 @@ TEST_F(Order, WithoutANumberItRunsAfterWhatIsQueued) {
   forward_backward(run, alice, 3, "third");
   worker().answer_all();
   const std::string call = "forward_backward " + run.str() + " ";
-  EXPECT_EQ(worker().calls(), (std::vector<std::string>{call + "first", call + "second", call + "loose", call + "third"}));
+  EXPECT_EQ(worker().calls(),
+            (std::vector<std::string>{call + "first", call + "second", call + "loose", call + "third"}));
   EXPECT_FALSE(try_forward_backward(run, alice, -1).ok());
 }
 

@@ -1,8 +1,6 @@
 // A control plane with fake actors, a fake clock and a checkpoint directory of its own, and short words to use it.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <future>
 #include <map>
@@ -10,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "base/clock.h"
 #include "control/control_plane.h"
@@ -50,8 +50,8 @@ class PlaneTest : public ::testing::Test {
   RequestId save_for_sampler(const RunId& run, const UserId& user, int64_t seq, const std::string& name,
                              std::optional<int64_t> sampler_seq = std::nullopt);
   RequestId load(const RunId& run, const UserId& user, int64_t seq, const std::string& path, bool optimizer = true);
-  Result<SamplerId> try_sampler(const SessionId& session, const UserId& user, int64_t seq, const std::string& base_model,
-                                const std::string& path = "");
+  Result<SamplerId> try_sampler(const SessionId& session, const UserId& user, int64_t seq,
+                                const std::string& base_model, const std::string& path = "");
   Sample sample_request(const SamplerId& sampler, std::optional<int64_t> seq = std::nullopt);
   RequestId sample(const SamplerId& sampler, const UserId& user, std::optional<int64_t> seq = std::nullopt);
 

@@ -77,8 +77,7 @@ TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
       EXPECT_EQ(parent->scope, "tuft.training_controller") << span.name;
       EXPECT_EQ(text_of(span.attributes, "tuft.training_run_id"), run_.str());
     }
-    EXPECT_FALSE(text_of(span.attributes, "tuft.session_id").empty() &&
-                 !span.name.starts_with("sampling_backend."))
+    EXPECT_FALSE(text_of(span.attributes, "tuft.session_id").empty() && !span.name.starts_with("sampling_backend."))
         << span.name;
     if (span.scope == "tuft.training_controller") {
       EXPECT_EQ(text_of(span.attributes, "tuft.training_run_id"), run_.str());
@@ -86,16 +85,16 @@ TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
       EXPECT_EQ(text_of(span.attributes, "tuft.lora_rank"), "4");
     }
   }
-  EXPECT_EQ(names, (std::set<std::string>{
-                       "server", "future_store.execute_operation", "training_controller.create_model",
-                       "training_controller.run_forward", "training_controller.run_forward_backward",
-                       "training_controller.run_optim_step", "training_controller.save_checkpoint",
-                       "training_controller.load_checkpoint", "sampling_controller.create_sampling_session",
-                       "sampling_controller.run_sample", "training_backend.create_adapter",
-                       "training_backend.remove_adapter", "training_backend.forward",
-                       "training_backend.forward_backward", "training_backend.optim_step",
-                       "training_backend.save_state", "training_backend.load_state", "sampling_backend.sample",
-                       "sampling_backend.add_adapter"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"server", "future_store.execute_operation", "training_controller.create_model",
+                                   "training_controller.run_forward", "training_controller.run_forward_backward",
+                                   "training_controller.run_optim_step", "training_controller.save_checkpoint",
+                                   "training_controller.load_checkpoint", "sampling_controller.create_sampling_session",
+                                   "sampling_controller.run_sample", "training_backend.create_adapter",
+                                   "training_backend.remove_adapter", "training_backend.forward",
+                                   "training_backend.forward_backward", "training_backend.optim_step",
+                                   "training_backend.save_state", "training_backend.load_state",
+                                   "sampling_backend.sample", "sampling_backend.add_adapter"}));
 }
 
 TEST_F(Telemetry, AFailureMarksEveryLevel) {
@@ -151,9 +150,9 @@ TEST_F(Telemetry, LifeCycleLogsCarryIds) {
       EXPECT_EQ(log.trace_id, server_.trace_id_hex());
     }
   }
-  for (const char* event : {"session.created", "model.created", "checkpoint.save.completed",
-                            "checkpoint.load.completed", "sampling_session.created", "model.unloaded",
-                            "future.failed", "worker.ready"}) {
+  for (const char* event :
+       {"session.created", "model.created", "checkpoint.save.completed", "checkpoint.load.completed",
+        "sampling_session.created", "model.unloaded", "future.failed", "worker.ready"}) {
     EXPECT_TRUE(events.contains(event)) << event;
   }
 }
