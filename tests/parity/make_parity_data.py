@@ -57,7 +57,8 @@ CASES = {
         dtype=torch.float16),
     "qwen2_tied": dict(
         config=lambda: transformers.Qwen2Config(**{**SIZES, "hidden_size": 48, "num_attention_heads": 3,
-            "num_key_value_heads": 1}, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+            "num_key_value_heads": 1}, tie_word_embeddings=True, rope_parameters=dict(
+            rope_type="default", rope_theta=1000000.0)),
         dtype=torch.float16, old_config=True, drop=["head_dim"]),
     "qwen3_untied": dict(
         config=lambda: transformers.Qwen3Config(**SIZES, tie_word_embeddings=False, rope_parameters=dict(
