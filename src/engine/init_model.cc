@@ -1,5 +1,6 @@
 #include "engine/init_model.h"
 
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <utility>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kParametersMax = 1'000'000'000;
 constexpr double kInitializerRange = 0.02;
+constexpr double kEmbeddingDeviation = 0.1;
 
 constexpr int kByteTokens = 256;
 constexpr const char* kSpecialTokens[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>"};
@@ -122,8 +124,13 @@ class Weights {
  public:
   Weights(Dtype dtype, uint64_t seed) : dtype_(dtype), random_(seed) {}
 
-  void add_random(const std::string& name, std::vector<int64_t> shape) {
-    add(name, std::move(shape), [&] { return random_.normal() * static_cast<float>(kInitializerRange); });
+  void add_random(const std::string& name, std::vector<int64_t> shape, double deviation) {
+    add(name, std::move(shape), [&] { return random_.normal() * static_cast<float>(deviation); });
+  }
+  // [out, in] with a deviation of 1 / sqrt(in), which keeps the variance of what passes through. The usual 0.02 is for
+  // models that are trained whole; an adapter learns little on a frozen base whose layers let almost nothing through.
+  void add_linear(const std::string& name, int64_t out, int64_t in) {
+    add_random(name, {out, in}, 1.0 / std::sqrt(static_cast<double>(in)));
   }
   void add_constant(const std::string& name, int64_t size, float value) {
     add(name, {size}, [&] { return value; });
@@ -160,10 +167,10 @@ void add_block(const ModelSpec& spec, int layer, Weights& out) {
   const int64_t query = int64_t{spec.heads} * spec.head_dim;
   const int64_t key_value = int64_t{spec.kv_heads} * spec.head_dim;
   out.add_constant(prefix + "input_layernorm.weight", hidden, 1.0F);
-  out.add_random(prefix + "self_attn.q_proj.weight", {query, hidden});
-  out.add_random(prefix + "self_attn.k_proj.weight", {key_value, hidden});
-  out.add_random(prefix + "self_attn.v_proj.weight", {key_value, hidden});
-  out.add_random(prefix + "self_attn.o_proj.weight", {hidden, query});
+  out.add_linear(prefix + "self_attn.q_proj.weight", query, hidden);
+  out.add_linear(prefix + "self_attn.k_proj.weight", key_value, hidden);
+  out.add_linear(prefix + "self_attn.v_proj.weight", key_value, hidden);
+  out.add_linear(prefix + "self_attn.o_proj.weight", hidden, query);
   if (spec.qkv_bias) {
     out.add_constant(prefix + "self_attn.q_proj.bias", query, 0.0F);
     out.add_constant(prefix + "self_attn.k_proj.bias", key_value, 0.0F);
@@ -174,17 +181,17 @@ void add_block(const ModelSpec& spec, int layer, Weights& out) {
     out.add_constant(prefix + "self_attn.k_norm.weight", spec.head_dim, 1.0F);
   }
   out.add_constant(prefix + "post_attention_layernorm.weight", hidden, 1.0F);
-  out.add_random(prefix + "mlp.gate_proj.weight", {spec.intermediate_size, hidden});
-  out.add_random(prefix + "mlp.up_proj.weight", {spec.intermediate_size, hidden});
-  out.add_random(prefix + "mlp.down_proj.weight", {hidden, spec.intermediate_size});
+  out.add_linear(prefix + "mlp.gate_proj.weight", spec.intermediate_size, hidden);
+  out.add_linear(prefix + "mlp.up_proj.weight", spec.intermediate_size, hidden);
+  out.add_linear(prefix + "mlp.down_proj.weight", hidden, spec.intermediate_size);
 }
 
 Status write_weights(const std::filesystem::path& file, const ModelSpec& spec, const InitModelOptions& options) {
   Weights weights(options.dtype, options.seed);
-  weights.add_random("model.embed_tokens.weight", {spec.vocab_size, spec.hidden_size});
+  weights.add_random("model.embed_tokens.weight", {spec.vocab_size, spec.hidden_size}, kEmbeddingDeviation);
   for (int layer = 0; layer < spec.layers; ++layer) add_block(spec, layer, weights);
   weights.add_constant("model.norm.weight", spec.hidden_size, 1.0F);
-  if (!spec.tie_word_embeddings) weights.add_random("lm_head.weight", {spec.vocab_size, spec.hidden_size});
+  if (!spec.tie_word_embeddings) weights.add_linear("lm_head.weight", spec.vocab_size, spec.hidden_size);
   return write_safetensors(file, weights.tensors(), {{"format", "pt"}});
 }
 
