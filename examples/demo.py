@@ -26,9 +26,9 @@ def arguments():
     parser.add_argument("--url", default=os.environ.get("TINKER_BASE_URL", "http://localhost:10610"))
     parser.add_argument("--model", required=True, help="a base model of the server")
     parser.add_argument("--data", type=pathlib.Path, default=DATA, help="JSON lines with question and answer")
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rank", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=5e-3)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--check", action="store_true", help="status 1 unless most of the answers were learned")
     return parser.parse_args()
 

@@ -59,7 +59,7 @@ HTTP_CASES = {
     "not UTF-8": ({400, 422}, lambda c, a: c.post("create_session", b'{"tags": ["\xff\xfe"]}')),
     "unknown content type": ({415}, lambda c, a: c.request("POST", "/api/v1/forward_backward", b"x",
                                                           {"Content-Type": "text/plain"})),
-    "protobuf where JSON belongs": ({415}, lambda c, a: c.post_protobuf("optim_step", forward_backward(a["model"], 1))),
+    "protobuf where JSON belongs": ({415, 422}, lambda c, a: c.post_protobuf("optim_step", forward_backward(a["model"], 1))),
     "unknown encoding": ({400, 415}, lambda c, a: c.post_protobuf("forward_backward", forward_backward(a["model"], 1),
                                                                  {"Content-Encoding": "br"})),
     "no zstd at all": ({400}, lambda c, a: c.post_protobuf("forward_backward", b"not a frame", {"Content-Encoding": "zstd"})),
@@ -106,6 +106,9 @@ FUTURE_CASES = {
     "token outside of the vocabulary": lambda c, a: c.sample(a["sampler"], 6, tokens=(1, 10_000_000)),
     "negative token": lambda c, a: c.sample(a["sampler"], 7, tokens=(1, -5)),
     "prompt over the context": lambda c, a: c.sample(a["sampler"], 8, tokens=(1,) * 400),
+    "more of the top than the server gives": lambda c, a: c.post("asample", {
+        "sampling_session_id": a["sampler"], "seq_id": 10, "num_samples": 1, "sampling_params": {"max_tokens": 1},
+        "prompt": {"chunks": [{"type": "encoded_text", "tokens": [1]}]}, "topk_prompt_logprobs": 100_000}),
     "an image": lambda c, a: c.post("asample", {
         "sampling_session_id": a["sampler"], "seq_id": 9, "num_samples": 1, "sampling_params": {"max_tokens": 1},
         "prompt": {"chunks": [{"type": "image", "data": "AAAA", "format": "png"}]}}),
