@@ -5,21 +5,23 @@ TUFT_UPDATE_GOLDEN=1 writes the golden lists anew; read the difference before co
 import os
 import pathlib
 import struct
+from collections import Counter
 
 import pytest
 import tinker
 from tinker import types
 
-from otlp_receiver import OtlpReceiver
+from otlp_receiver import OtlpReceiver, attributes
 from raw_client import RawClient, forward_backward
-from tuft_server import ALICE, MODEL, USERS, TuftServer, configuration
+from tuft_server import ALICE, MODEL, USERS, TuftServer, configuration, wait_until
 
 HERE = pathlib.Path(__file__).parent
 CANARY = "CANARY-prompt-5up3r"
 ANSWER = "CANARY-answer-0k4y"
-# Host-dependent: exported where there is a GPU.
+# Where there is a GPU; where the client has reported by itself, which it does every 10 s.
 OPTIONAL_METRICS = {"tuft.resource.gpu.utilization_percent", "tuft.resource.gpu.memory_used_bytes",
-                    "tuft.resource.gpu.memory_total_bytes"}
+                    "tuft.resource.gpu.memory_total_bytes", "tuft.client.events"}
+OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat"}
 SERVER, INTERNAL, CLIENT = 2, 1, 3
 ERROR = 2
 
@@ -52,6 +54,12 @@ def work(url):
     return trainer.get_info().model_id
 
 
+def exports(receiver):
+    """The process of each metric export."""
+    return [attributes(group.resource.attributes)["process.pid"] for request in receiver.requests("metrics")
+            for group in request.resource_metrics]
+
+
 @pytest.fixture(scope="module")
 def exported(model_dir, tmp_path_factory):
     receiver = OtlpReceiver()
@@ -62,6 +70,10 @@ def exported(model_dir, tmp_path_factory):
     server.start()
     receiver.run = work(server.url)
     receiver.worker_pid, receiver.server_pid = server.worker_pids()[0], server.process.pid
+    # Gauges show only what is there when they are read: two readings of each process after the work.
+    already = Counter(exports(receiver))
+    wait_until(lambda: all(Counter(exports(receiver))[pid] >= already[pid] + 2 for pid in
+                           (receiver.worker_pid, receiver.server_pid)), 30, "two more metric exports of both processes")
     status, seconds = server.stop()
     assert status == 0 and seconds < 5, server.log
     receiver.log = server.log
@@ -165,7 +177,7 @@ def golden(name, found):
 
 
 def test_the_span_names_are_the_golden_ones(exported):
-    golden("golden_spans.txt", {span.name for span in exported.spans()})
+    golden("golden_spans.txt", {span.name for span in exported.spans()} - OPTIONAL_SPANS)
 
 
 def test_the_metric_names_are_the_golden_ones(exported):
