@@ -212,14 +212,14 @@ void measure(engine::WeightsDtype dtype, int threads, double peak, double bandwi
   double forward = 0;
   const double train = train_tokens(*engine, forward);
   const std::string name(engine->weights_dtype());
-  std::printf("%-4s train   %8.0f tokens/s %6.1f GFLOP/s %3.0f %% of GEMM peak   forward only %.0f tokens/s\n", name.c_str(),
-              train, train * flops * 1e-9, 100 * train * flops * 1e-9 / peak, forward);
+  std::printf("%-4s train   %8.0f tokens/s %6.1f GFLOP/s %3.0f %% of GEMM peak   forward only %.0f tokens/s\n",
+              name.c_str(), train, train * flops * 1e-9, 100 * train * flops * 1e-9 / peak, forward);
   const double bytes = (linear * (name == "bf16" ? 2 : 4)) + lora * 4;
   for (const int batch : {1, 8, 32}) {
     const double tokens = decode_tokens(*engine, batch);
     const double gigabytes = tokens / batch * bytes * 1e-9;
-    std::printf("%-4s decode  %8.0f tokens/s at batch %-2d %5.1f GB/s %3.0f %% of read bandwidth\n", name.c_str(), tokens,
-                batch, gigabytes, 100 * gigabytes / bandwidth);
+    std::printf("%-4s decode  %8.0f tokens/s at batch %-2d %5.1f GB/s %3.0f %% of read bandwidth\n", name.c_str(),
+                tokens, batch, gigabytes, 100 * gigabytes / bandwidth);
   }
 }
 

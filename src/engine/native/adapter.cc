@@ -10,7 +10,9 @@
 namespace tuft::engine::native {
 namespace {
 
-size_t size_of(int rows, int columns) { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
+size_t size_of(int rows, int columns) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
 
 // to[c][r] = from[r][c] * factor
 void transpose(const float* from, int rows, int columns, float factor, float* to) {
@@ -59,9 +61,10 @@ bool same_tensors(const std::vector<LoraPair>& pairs, const std::vector<LoraTens
 
 Status check_state(const std::vector<LoraPair>& pairs, const AdapterState& state) {
   if (!same_tensors(pairs, state.tensors)) {
-    return invalid_argument("the adapter's tensors do not fit the base model and its rank: load it on the model that "
-                            "it was trained on",
-                            "adapter_shape");
+    return invalid_argument(
+        "the adapter's tensors do not fit the base model and its rank: load it on the model that "
+        "it was trained on",
+        "adapter_shape");
   }
   if (state.has_optimizer && (!same_tensors(pairs, state.adam.first) || !same_tensors(pairs, state.adam.second))) {
     return invalid_argument("the optimizer state does not fit the adapter's tensors: load the weights without it",
@@ -115,9 +118,9 @@ double sum_of_squares(std::span<const float> values) {
 struct AdamStep {
   float decay;  // 1 - learning rate * weight decay
   float clip;
-  float first_weight;   // 1 - beta1
-  float second_keep;    // beta2
-  float second_weight;  // 1 - beta2
+  float first_weight;     // 1 - beta1
+  float second_keep;      // beta2
+  float second_weight;    // 1 - beta2
   float size;             // learning rate / (1 - beta1^t)
   float root_correction;  // sqrt(1 - beta2^t)
   float eps;
@@ -180,7 +183,9 @@ AdapterState Adapter::state(bool with_optimizer) const {
   return state;
 }
 
-std::vector<LoraTensor> Adapter::gradients() const { return tensors_of(pairs_, &Parameter::gradient); }
+std::vector<LoraTensor> Adapter::gradients() const {
+  return tensors_of(pairs_, &Parameter::gradient);
+}
 
 Status Adapter::matches(const AdapterState& state) const {
   const LoraSpec& other = state.spec;

@@ -33,9 +33,9 @@ inline constexpr int kHeadDimMax = 1024;
 
 struct Batch {
   int rows = 0;
-  std::vector<int32_t> tokens;    // of each row
-  std::vector<int> positions;     // of each row
-  std::vector<Run> runs;          // cover all rows in order
+  std::vector<int32_t> tokens;          // of each row
+  std::vector<int> positions;           // of each row
+  std::vector<Run> runs;                // cover all rows in order
   std::vector<SequenceRows> sequences;  // cover all rows in order
 
   // Appends the rows of a sequence; the run before it grows where the adapter is the same.

@@ -1,9 +1,8 @@
 #include "engine/native/buffer.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 #include <new>
+#include <sys/mman.h>
 
 namespace tuft::engine::native {
 

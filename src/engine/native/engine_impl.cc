@@ -17,11 +17,12 @@ Error out_of_memory(const char* what) {
 
 }  // namespace
 
-NativeEngine::NativeEngine(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Weights weights, int64_t kv_bytes_max)
+NativeEngine::NativeEngine(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Weights weights,
+                           const NativeOptions& options)
     : pool_(std::move(pool)),
       model_(std::move(spec), std::move(weights), *pool_),
-      pass_(model_),
-      cache_(model_.transformer().kv_offset(model_.spec().layers, 0), kv_bytes_max) {}
+      pass_(model_, options.activation_bytes_max),
+      cache_(model_.transformer().kv_offset(model_.spec().layers, 0), options.kv_bytes_max) {}
 
 Result<NativeEngine::AdapterPtr> NativeEngine::find_adapter(const AdapterId& id) const {
   const auto found = adapters_.find(id);
@@ -122,9 +123,10 @@ Status NativeEngine::forward(const Pack& pack, bool keep, std::span<float> logpr
 
 Status NativeEngine::backward(std::span<const float> dloss_dlogprobs) try {
   if (!pass_.kept()) {
-    return failed_precondition("there is no forward pass to go back through: call forward() with keep first, and do "
-                               "not load or remove its adapters in between",
-                               "no_forward");
+    return failed_precondition(
+        "there is no forward pass to go back through: call forward() with keep first, and do "
+        "not load or remove its adapters in between",
+        "no_forward");
   }
   if (dloss_dlogprobs.size() != pass_.targets()) {
     pass_.drop();

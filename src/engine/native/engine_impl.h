@@ -11,13 +11,14 @@
 #include "engine/engine.h"
 #include "engine/native/kv_cache.h"
 #include "engine/native/model.h"
+#include "engine/native/native_engine.h"
 #include "engine/native/training_pass.h"
 
 namespace tuft::engine::native {
 
 class NativeEngine final : public Engine {
  public:
-  NativeEngine(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Weights weights, int64_t kv_bytes_max);
+  NativeEngine(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Weights weights, const NativeOptions& options);
 
   const ModelSpec& model() const override { return model_.spec(); }
   std::string_view weights_dtype() const override { return model_.weights().bf16 ? "bf16" : "f32"; }

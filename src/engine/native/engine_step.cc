@@ -11,7 +11,9 @@
 namespace tuft::engine::native {
 namespace {
 
-size_t floats(int rows, int columns) { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
+size_t floats(int rows, int columns) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
 
 Error no_sequence(SequenceId id) {
   return not_found("sequence " + std::to_string(id) + " is not open", "sequence_not_open");

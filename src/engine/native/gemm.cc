@@ -12,7 +12,9 @@ constexpr int kTasksPerThread = 4;
 constexpr size_t kSerialFloats = 16'384;
 constexpr int64_t kSerialProducts = 32'768;
 
-int panel_count(int columns) { return (columns + kPanel - 1) / kPanel; }
+int panel_count(int columns) {
+  return (columns + kPanel - 1) / kPanel;
+}
 
 bool products_below(std::span<const Sum> sums, int64_t limit) {
   int64_t count = 0;

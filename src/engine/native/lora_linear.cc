@@ -7,9 +7,13 @@ LoraPair* pair_of(const Run& run, const LinearUse& use) {
   return run.adapter == nullptr ? nullptr : run.adapter->find(use.site, use.layer);
 }
 
-Right row_major(const Floats& matrix, int k, int n) { return {Right::Form::kRowMajor, matrix.data(), false, k, n}; }
+Right row_major(const Floats& matrix, int k, int n) {
+  return {Right::Form::kRowMajor, matrix.data(), false, k, n};
+}
 
-size_t floats(int rows, int columns) { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
+size_t floats(int rows, int columns) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
 
 bool any_pair(const Run& run, std::span<const LinearUse> uses) {
   for (const LinearUse& use : uses) {
@@ -49,8 +53,8 @@ void LoraLinear::shrink(const LinearInput& input, std::span<const LinearUse> use
       if (pair == nullptr) continue;
       float* hidden = keep.take(floats(run.rows(), pair->rank));
       (*use.hidden)[r] = hidden;
-      sums.push_back({hidden, pair->rank, pair->rank, nullptr, false,
-                      {{left, row_major(pair->a_scaled, pair->in, pair->rank)}}});
+      sums.push_back(
+          {hidden, pair->rank, pair->rank, nullptr, false, {{left, row_major(pair->a_scaled, pair->in, pair->rank)}}});
     }
   }
   gemm_.multiply(sums);
@@ -100,10 +104,14 @@ void LoraLinear::backward(const LinearInput& input, std::span<const LinearUse> u
       LoraPair* pair = pair_of(run, uses[u]);
       if (pair == nullptr) continue;
       const float* dy = uses[u].y + static_cast<ptrdiff_t>(run.begin) * pair->out;
-      const Left left = run.rows() == input.rows ? whole[u]
-                                                 : gemm_.pack(scratch_, dy, pair->out, 0, run.rows(), pair->out);
+      const Left left =
+          run.rows() == input.rows ? whole[u] : gemm_.pack(scratch_, dy, pair->out, 0, run.rows(), pair->out);
       float* dhidden = scratch_.take(floats(run.rows(), pair->rank));
-      shrinks.push_back({dhidden, pair->rank, pair->rank, nullptr, false,
+      shrinks.push_back({dhidden,
+                         pair->rank,
+                         pair->rank,
+                         nullptr,
+                         false,
                          {{left, row_major(pair->b_scaled, pair->out, pair->rank)}}});
       expands.push_back({&run, pair, dhidden});
       to_a.push_back({dhidden, pair->rank, pair->rank, input.x + static_cast<ptrdiff_t>(run.begin) * input.in, input.in,
@@ -118,8 +126,7 @@ void LoraLinear::backward(const LinearInput& input, std::span<const LinearUse> u
   if (dx == nullptr) return;
   for (const Expand& expand : expands) {
     const LoraPair& pair = *expand.pair;
-    const Left left =
-        gemm_.pack(scratch_, expand.dhidden, pair.rank, expand.run->begin, expand.run->rows(), pair.rank);
+    const Left left = gemm_.pack(scratch_, expand.dhidden, pair.rank, expand.run->begin, expand.run->rows(), pair.rank);
     to_x.products.push_back({left, row_major(pair.a.value, pair.rank, pair.in)});
   }
   gemm_.multiply({&to_x, 1});

@@ -19,7 +19,7 @@ struct LinearUse {
   const Linear* linear = nullptr;
   Site site = Site::kQ;
   int layer = 0;
-  float* y = nullptr;  // [rows][out]; in backward() the gradient of it
+  float* y = nullptr;            // [rows][out]; in backward() the gradient of it
   LoraHidden* hidden = nullptr;  // written by forward(), read by backward()
 };
 

@@ -34,9 +34,10 @@ Status check_spec(const ModelSpec& spec) {
   const bool sizes = spec.vocab_size > 0 && spec.hidden_size > 0 && spec.intermediate_size > 0 && spec.layers > 0 &&
                      spec.heads > 0 && spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0;
   if (!sizes) {
-    return invalid_argument("config.json: sizes must be positive and num_attention_heads a multiple of "
-                            "num_key_value_heads",
-                            "model_config");
+    return invalid_argument(
+        "config.json: sizes must be positive and num_attention_heads a multiple of "
+        "num_key_value_heads",
+        "model_config");
   }
   if (spec.head_dim < 2 || spec.head_dim % 2 != 0 || spec.head_dim > kHeadDimMax) {
     return Error{ErrorCode::kUnimplemented,
@@ -55,8 +56,7 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorS
   TUFT_TRY(check_spec(spec));
   auto pool = std::make_unique<ThreadPool>(options.threads);
   TUFT_ASSIGN(Weights weights, load_weights(spec, source, options.weights_dtype, *pool));
-  return std::unique_ptr<Engine>(
-      std::make_unique<NativeEngine>(std::move(pool), spec, std::move(weights), options.kv_bytes_max));
+  return std::unique_ptr<Engine>(std::make_unique<NativeEngine>(std::move(pool), spec, std::move(weights), options));
 } catch (const std::bad_alloc&) {
   return Error{ErrorCode::kResourceExhausted,
                "not enough memory for the base model's weights: use a smaller model or weights_dtype bf16", "memory"};

@@ -1,4 +1,4 @@
-// The CPU back end: our kernels for decode and LoRA, BLIS for the large products, one thread pool of our own.
+// The CPU back end: packed kernels of our own for training and decoding alike, and one thread pool.
 #pragma once
 
 #include <filesystem>
@@ -11,10 +11,13 @@ namespace tuft::engine {
 enum class WeightsDtype : uint8_t { kAuto, kFloat32, kBfloat16 };
 
 struct NativeOptions {
-  int threads = 0;  // 0: one per core that this process may run on
+  int threads = 0;                                   // 0: one per core that this process may run on
   WeightsDtype weights_dtype = WeightsDtype::kAuto;  // kAuto: bf16 where the file is bf16, else f32
-  int64_t kv_bytes_max = 0;  // 0: no limit
+  int64_t kv_bytes_max = 0;                          // 0: no limit
+  // Of a training pass. Over it blocks keep only their input and are computed a second time on the way back.
+  int64_t activation_bytes_max = int64_t{2} << 30;
   // The same bits whatever else shares the pass or step, and sampled log-probabilities bitwise equal to forward()'s.
+  // This back end always does that.
   bool fixed_shape = false;
 };
 

@@ -12,8 +12,8 @@ double llama3_frequency(double frequency, const RopeScaling& scaling) {
   const double original = scaling.original_max_position;
   if (wavelength < original / scaling.high_freq_factor) return frequency;
   if (wavelength > original / scaling.low_freq_factor) return frequency / scaling.factor;
-  const double smooth = (original / wavelength - scaling.low_freq_factor) /
-                        (scaling.high_freq_factor - scaling.low_freq_factor);
+  const double smooth =
+      (original / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 

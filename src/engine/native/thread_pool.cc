@@ -1,8 +1,7 @@
 #include "engine/native/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <sched.h>
 
 #include "base/check.h"
 
@@ -13,9 +12,15 @@ constexpr uint64_t kCountMask = (uint64_t{1} << 20) - 1;
 constexpr int kSpinsBeforeSleep = 20'000;
 constexpr int kSpinsBeforeYield = 2'000;
 
-int ticket_tasks(uint64_t ticket) { return static_cast<int>(ticket & kCountMask); }
-int ticket_next(uint64_t ticket) { return static_cast<int>((ticket >> 20) & kCountMask); }
-bool has_task(uint64_t ticket) { return ticket_next(ticket) < ticket_tasks(ticket); }
+int ticket_tasks(uint64_t ticket) {
+  return static_cast<int>(ticket & kCountMask);
+}
+int ticket_next(uint64_t ticket) {
+  return static_cast<int>((ticket >> 20) & kCountMask);
+}
+bool has_task(uint64_t ticket) {
+  return ticket_next(ticket) < ticket_tasks(ticket);
+}
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)

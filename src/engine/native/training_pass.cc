@@ -10,10 +10,9 @@
 namespace tuft::engine::native {
 namespace {
 
-// Over this the blocks keep only their input and are computed a second time on the way back.
-constexpr size_t kActivationBytes = size_t{2} << 30;
-
-size_t floats(int rows, int columns) { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
+size_t floats(int rows, int columns) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
 
 }  // namespace
 
@@ -69,7 +68,7 @@ void TrainingPass::run_blocks(bool keep) {
   const size_t width = floats(rows, model_.spec().hidden_size);
   const size_t bytes = Transformer::activation_floats(model_.spec()) * sizeof(float) * static_cast<size_t>(rows) *
                        static_cast<size_t>(layers);
-  twice_ = keep && bytes > kActivationBytes;
+  twice_ = keep && static_cast<int64_t>(bytes) > activation_bytes_max_;
   const bool keep_all = keep && !twice_;
   inputs_.assign(static_cast<size_t>(layers) + 1, keep_.take(width));
   for (size_t i = 1; i < inputs_.size() && keep; ++i) inputs_[i] = keep_.take(width);
@@ -226,8 +225,8 @@ void TrainingPass::backward(std::span<const float> gradient) {
   std::fill_n(dx, width, 0.0F);
   const bool any = head_backward(gradient, dx);
   const bool blocks = any && std::any_of(adapters_.begin(), adapters_.end(), [](const auto& adapter) {
-    return adapter != nullptr && adapter->has_block_sites();
-  });
+                        return adapter != nullptr && adapter->has_block_sites();
+                      });
   for (int layer = model_.spec().layers - 1; layer >= 0 && blocks; --layer) {
     model_.transformer().backward(batch_, layer, recomputed(layer), layer > 0, dx);
   }

@@ -13,8 +13,10 @@ namespace tuft::engine::native {
 
 class TrainingPass {
  public:
-  explicit TrainingPass(Model& model)
-      : model_(model), distributions_(static_cast<size_t>(model.pool().threads())) {}
+  TrainingPass(Model& model, int64_t activation_bytes_max)
+      : model_(model),
+        activation_bytes_max_(activation_bytes_max),
+        distributions_(static_cast<size_t>(model.pool().threads())) {}
 
   // `adapters` of the pack's segments; everything in the pack was checked. Throws std::bad_alloc.
   void forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
@@ -40,6 +42,7 @@ class TrainingPass {
   void gather(std::span<const int> indices, float* to);
 
   Model& model_;
+  int64_t activation_bytes_max_;
   bool kept_ = false;
   std::vector<std::shared_ptr<Adapter>> adapters_;
   Batch batch_;
@@ -52,11 +55,11 @@ class TrainingPass {
   bool twice_ = false;
 
   std::vector<Target> targets_;
-  std::vector<int> rows_;           // that have a target
-  std::vector<size_t> first_;       // index of the first target of rows_[i]; one more at the end
+  std::vector<int> rows_;      // that have a target
+  std::vector<size_t> first_;  // index of the first target of rows_[i]; one more at the end
   // Of each thread. The sampler's own, so that both give the same bits.
   std::vector<Distribution> distributions_;
-  float* logits_ = nullptr;         // of all rows_, where they are kept
+  float* logits_ = nullptr;  // of all rows_, where they are kept
 };
 
 }  // namespace tuft::engine::native

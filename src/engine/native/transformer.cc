@@ -9,8 +9,12 @@
 namespace tuft::engine::native {
 namespace {
 
-size_t floats(int rows, int columns) { return static_cast<size_t>(rows) * static_cast<size_t>(columns); }
-ptrdiff_t offset(int row, int columns) { return static_cast<ptrdiff_t>(row) * columns; }
+size_t floats(int rows, int columns) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(columns);
+}
+ptrdiff_t offset(int row, int columns) {
+  return static_cast<ptrdiff_t>(row) * columns;
+}
 
 }  // namespace
 

@@ -16,14 +16,14 @@ namespace tuft::engine::native {
 
 // What the forward pass of one block leaves behind, row-major.
 struct BlockActivations {
-  float* input = nullptr;      // [rows][hidden]
-  float* q = nullptr;          // [rows][heads * head_dim], before norm and rotation
-  float* k = nullptr;          // [rows][kv_heads * head_dim], the same
+  float* input = nullptr;  // [rows][hidden]
+  float* q = nullptr;      // [rows][heads * head_dim], before norm and rotation
+  float* k = nullptr;      // [rows][kv_heads * head_dim], the same
   float* v = nullptr;
-  float* attention = nullptr;  // [rows][heads * head_dim]
-  float* normalizer = nullptr; // [rows][heads]; null: not wanted
-  float* middle = nullptr;     // [rows][hidden], after attention
-  float* gate = nullptr;       // [rows][intermediate]
+  float* attention = nullptr;   // [rows][heads * head_dim]
+  float* normalizer = nullptr;  // [rows][heads]; null: not wanted
+  float* middle = nullptr;      // [rows][hidden], after attention
+  float* gate = nullptr;        // [rows][intermediate]
   float* up = nullptr;
   std::array<LoraHidden, kBlockSites.size()> hidden;
 };

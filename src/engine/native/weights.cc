@@ -10,7 +10,9 @@
 namespace tuft::engine::native {
 namespace {
 
-float from_bf16(uint16_t value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
+float from_bf16(uint16_t value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
+}
 
 // Rounds to nearest, ties to even; keeps a NaN one.
 uint16_t to_bf16(float value) {

@@ -19,7 +19,9 @@ namespace HWY_NAMESPACE {
 
 constexpr int kGradientRows = 48;  // query rows of a block of the gradient
 
-int round_up(int n) { return (n + kPanel - 1) / kPanel * kPanel; }
+int round_up(int n) {
+  return (n + kPanel - 1) / kPanel * kPanel;
+}
 
 // x = exp(x * scale - base) for the first `length` columns, 0 for the rest of `padded`. Returns the sum.
 float exponentials(float* x, int length, int padded, float scale, float base) {
@@ -239,8 +241,12 @@ size_t attention_scratch(int head_dim, int length_max) {
 size_t attention_gradient_scratch(int head_dim, int length) {
   return HWY_DYNAMIC_DISPATCH(gradient_floats)(head_dim, length);
 }
-void attend(const AttentionTile& tile) { HWY_DYNAMIC_DISPATCH(attend_tile)(tile); }
-void attend_backward(const AttentionGradient& args) { HWY_DYNAMIC_DISPATCH(gradient)(args); }
+void attend(const AttentionTile& tile) {
+  HWY_DYNAMIC_DISPATCH(attend_tile)(tile);
+}
+void attend_backward(const AttentionGradient& args) {
+  HWY_DYNAMIC_DISPATCH(gradient)(args);
+}
 
 }  // namespace tuft::engine::native
 #endif

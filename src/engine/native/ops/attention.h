@@ -20,7 +20,9 @@ struct KvView {
 };
 
 // Floats of one layer and head in a block.
-inline constexpr ptrdiff_t kv_head_floats(int head_dim) { return 2 * static_cast<ptrdiff_t>(kKvBlock) * head_dim; }
+inline constexpr ptrdiff_t kv_head_floats(int head_dim) {
+  return 2 * static_cast<ptrdiff_t>(kKvBlock) * head_dim;
+}
 
 // Writes one position into its block (k_offset and v_offset already added).
 inline void store_kv(const float* key, const float* value, int head_dim, int position, float* k, float* v) {
@@ -60,12 +62,12 @@ struct AttentionGradient {
   ptrdiff_t q_stride = 0;  // of q, out, dout and dq
   const float* k = nullptr;
   const float* v = nullptr;
-  ptrdiff_t kv_stride = 0;           // of k, v, dk and dv
+  ptrdiff_t kv_stride = 0;            // of k, v, dk and dv
   const float* normalizer = nullptr;  // of position t and head h: normalizer[t * normalizer_stride + h]
   ptrdiff_t normalizer_stride = 0;
-  float* dq = nullptr;  // written
-  float* dk = nullptr;  // written
-  float* dv = nullptr;  // written
+  float* dq = nullptr;       // written
+  float* dk = nullptr;       // written
+  float* dv = nullptr;       // written
   float* scratch = nullptr;  // attention_gradient_scratch() floats
 };
 

@@ -15,7 +15,9 @@ HWY_BEFORE_NAMESPACE();
 namespace tuft::engine::native {
 namespace HWY_NAMESPACE {
 
-int tile_rows_limit() { return kTileRows; }
+int tile_rows_limit() {
+  return kTileRows;
+}
 
 template <typename T>
 void multiply_typed(const BlockArgs& args) {
@@ -129,7 +131,9 @@ int tile_rows_max() {
   return rows;
 }
 
-void multiply_block(const BlockArgs& args) { HWY_DYNAMIC_DISPATCH(multiply)(args); }
+void multiply_block(const BlockArgs& args) {
+  HWY_DYNAMIC_DISPATCH(multiply)(args);
+}
 
 void pack_rows(const float* src, ptrdiff_t stride, int rows, int k, int tiles, int tile, float* packed) {
   HWY_DYNAMIC_DISPATCH(pack)(src, stride, rows, k, tiles, tile, packed);

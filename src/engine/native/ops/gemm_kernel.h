@@ -46,7 +46,9 @@ struct BlockArgs {
 };
 
 int tile_rows_max();
-inline int tile_count(int rows) { return (rows + tile_rows_max() - 1) / tile_rows_max(); }
+inline int tile_count(int rows) {
+  return (rows + tile_rows_max() - 1) / tile_rows_max();
+}
 inline int tile_first_row(int tile, int tiles, int rows) {
   return static_cast<int>(static_cast<int64_t>(rows) * tile / tiles);
 }

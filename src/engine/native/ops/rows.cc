@@ -157,7 +157,9 @@ void rms_norm_backward(const float* x, const float* w, float inverse, const floa
   HWY_DYNAMIC_DISPATCH(norm_backward)(x, w, inverse, dy, n, add, dx);
 }
 
-void swiglu(const float* gate, const float* up, int n, float* out) { HWY_DYNAMIC_DISPATCH(gated)(gate, up, n, out); }
+void swiglu(const float* gate, const float* up, int n, float* out) {
+  HWY_DYNAMIC_DISPATCH(gated)(gate, up, n, out);
+}
 
 void swiglu_backward(const float* gate, const float* up, const float* dout, int n, float* dgate, float* dup) {
   HWY_DYNAMIC_DISPATCH(gated_backward)(gate, up, dout, n, dgate, dup);
@@ -167,9 +169,15 @@ void rotate_half(const float* cosines, const float* sines, int n, bool inverse, 
   HWY_DYNAMIC_DISPATCH(rotate)(cosines, sines, n, inverse, x);
 }
 
-void add_rows(const float* x, int n, float* y) { HWY_DYNAMIC_DISPATCH(add)(x, n, y); }
-void scale_row(float factor, int n, float* x) { HWY_DYNAMIC_DISPATCH(scale)(factor, n, x); }
-float log_sum_exp(const float* x, int n) { return HWY_DYNAMIC_DISPATCH(normalizer)(x, n); }
+void add_rows(const float* x, int n, float* y) {
+  HWY_DYNAMIC_DISPATCH(add)(x, n, y);
+}
+void scale_row(float factor, int n, float* x) {
+  HWY_DYNAMIC_DISPATCH(scale)(factor, n, x);
+}
+float log_sum_exp(const float* x, int n) {
+  return HWY_DYNAMIC_DISPATCH(normalizer)(x, n);
+}
 
 void softmax_gradient(float factor, float normalizer, int n, float* x) {
   HWY_DYNAMIC_DISPATCH(probabilities)(factor, normalizer, n, x);

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+
 #include <hwy/highway.h>
 
 #include "engine/native/ops/gemm_kernel.h"
@@ -28,7 +29,9 @@ constexpr int panels_for(int rows) {
   return rows == 1 ? 4 : (rows * kVectors * 2 <= (kLanes == 16 ? 24 : 12) ? 2 : 1);
 }
 
-HWY_INLINE hn::Vec<F32> load_b(F32 d, const float* b) { return hn::LoadU(d, b); }
+HWY_INLINE hn::Vec<F32> load_b(F32 d, const float* b) {
+  return hn::LoadU(d, b);
+}
 HWY_INLINE hn::Vec<F32> load_b(F32 d, const uint16_t* b) {
   const hn::Rebind<uint16_t, F32> d16;
   const hn::RebindToUnsigned<F32> d32;

@@ -1,8 +1,8 @@
 // The Engine port's promises: tenants do not see each other, steps agree with passes, mistakes are errors.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "engine/native/tests/reference_model.h"
 #include "engine/sample/distribution.h"
@@ -94,6 +94,20 @@ TEST(NativeEngine, OneThreadOrTwoThenSameBits) {
   expect_same(one->gradients(AdapterId("c")).value(), two->gradients(AdapterId("c")).value());
 }
 
+TEST(NativeEngine, ActivationsOverTheLimitThenSameBits) {
+  const ModelSpec spec = tiny_spec(Family::kQwen3, false);
+  const auto kept = engine_of(spec);
+  NativeOptions options;
+  options.activation_bytes_max = 1;
+  const auto twice = make_engine(spec, MemoryTensors(spec, 7), options).value();
+  const auto works = three_tenants(*kept, spec);
+  three_tenants(*twice, spec);
+  EXPECT_EQ(train(*kept, pack_of(works)), train(*twice, pack_of(works)));
+  for (const char* name : {"a", "b", "c"}) {
+    expect_same(kept->gradients(AdapterId(name)).value(), twice->gradients(AdapterId(name)).value());
+  }
+}
+
 TEST(NativeEngine, NotANumberInOneTenantThenOthersUntouched) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
   const auto engine = engine_of(spec);
@@ -121,10 +135,14 @@ std::vector<float> stepped(Engine& engine, SequenceId sequence, const std::vecto
   for (size_t at = 0; at < tokens.size(); at += piece) {
     const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
     const Feed feed{sequence, part, static_cast<int>(part.size())};
-    EXPECT_TRUE(engine.step({&feed, 1}, [&](size_t, int row, std::span<const float> logits) {
-      const size_t next = at + static_cast<size_t>(row) + 1;
-      if (next < tokens.size() && distribution.load(logits)) result.push_back(distribution.logprob(tokens[next]));
-    }).ok());
+    EXPECT_TRUE(engine
+                    .step({&feed, 1},
+                          [&](size_t, int row, std::span<const float> logits) {
+                            const size_t next = at + static_cast<size_t>(row) + 1;
+                            if (next < tokens.size() && distribution.load(logits))
+                              result.push_back(distribution.logprob(tokens[next]));
+                          })
+                    .ok());
   }
   return result;
 }
@@ -145,9 +163,13 @@ void expect_steps_equal_pass(WeightsDtype dtype) {
   }
 }
 
-TEST(NativeEngine, StepsOfAnySizeThenSameBitsAsAPass) { expect_steps_equal_pass(WeightsDtype::kFloat32); }
+TEST(NativeEngine, StepsOfAnySizeThenSameBitsAsAPass) {
+  expect_steps_equal_pass(WeightsDtype::kFloat32);
+}
 
-TEST(NativeEngine, StepsWithBf16WeightsThenSameBitsAsAPass) { expect_steps_equal_pass(WeightsDtype::kBfloat16); }
+TEST(NativeEngine, StepsWithBf16WeightsThenSameBitsAsAPass) {
+  expect_steps_equal_pass(WeightsDtype::kBfloat16);
+}
 
 TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
   const ModelSpec spec = tiny_spec(Family::kQwen3, true);
@@ -168,11 +190,14 @@ TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
         feeds.push_back({open[n], std::span(tokens).subspan(which[n] + static_cast<size_t>(round), length), 1});
       }
       size_t expected = 0;
-      ASSERT_TRUE(engine->step(feeds, [&](size_t feed, int row, std::span<const float> logits) {
-        EXPECT_EQ(feed, expected++);
-        EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
-        to[which[feed]].insert(to[which[feed]].end(), logits.begin(), logits.end());
-      }).ok());
+      ASSERT_TRUE(engine
+                      ->step(feeds,
+                             [&](size_t feed, int row, std::span<const float> logits) {
+                               EXPECT_EQ(feed, expected++);
+                               EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
+                               to[which[feed]].insert(to[which[feed]].end(), logits.begin(), logits.end());
+                             })
+                      .ok());
     }
     for (const SequenceId id : open) engine->close_sequence(id);
   };
@@ -303,8 +328,7 @@ TEST(NativeEngine, MistakesThenErrorsAndTheEngineGoesOn) {
   EXPECT_EQ(code({{1, 2}, {{AdapterId("a"), 0, 2}}, {}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(engine->backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(engine->create_adapter(AdapterId("a"), random_adapter(spec, 3, 1)).error().code,
-            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(engine->create_adapter(AdapterId("a"), random_adapter(spec, 3, 1)).error().code, ErrorCode::kAlreadyExists);
   EXPECT_EQ(engine->create_adapter(AdapterId("d"), random_adapter(tiny_spec(Family::kQwen3, true), 3, 1)).error().code,
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(engine->import_adapter(AdapterId("a"), random_adapter(spec, 4, 1)).error().code,

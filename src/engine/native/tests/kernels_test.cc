@@ -1,8 +1,8 @@
 // Every kernel against f64 arithmetic, over sizes around the edges of tiles, panels and blocks.
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "engine/native/gemm.h"
 #include "engine/native/ops/attention.h"
@@ -44,7 +44,7 @@ void truncate_to_bf16(Floats& values) {
 struct Shape {
   int m, k, n;
 };
-constexpr Shape kShapes[] = {{1, 1, 1},   {1, 7, 16},  {2, 16, 15},   {3, 33, 17},  {5, 64, 64},    {6, 40, 31},
+constexpr Shape kShapes[] = {{1, 1, 1},    {1, 7, 16},   {2, 16, 15},   {3, 33, 17},   {5, 64, 64},    {6, 40, 31},
                              {7, 12, 100}, {12, 48, 33}, {13, 600, 20}, {25, 513, 80}, {40, 1100, 130}};
 
 // c = bias + x W^T, in both orientations of W and both types.
@@ -107,7 +107,11 @@ TEST(Gemm, SumOfRunsThenEachRowGetsItsOwn) {
   Floats c(kRows * kColumns, true);
   const Right whole{Right::Form::kRowMajor, first.data(), false, kDepth, kColumns};
   const Right some{Right::Form::kRowMajor, second.data(), false, kDepth, kColumns};
-  const Sum sum{c.data(), kColumns, kColumns, nullptr, false,
+  const Sum sum{c.data(),
+                kColumns,
+                kColumns,
+                nullptr,
+                false,
                 {{gemm.pack(arena, x.data(), kDepth, 0, kRows, kDepth), whole},
                  {gemm.pack(arena, x.data() + 5 * kDepth, kDepth, 5, 14, kDepth), some}}};
   gemm.multiply({&sum, 1});
@@ -138,8 +142,8 @@ TEST(Gemm, AnyNumberOfRowsThenSameBitsOfEachRow) {
   for (const int rows : {1, 2, 6, 7, 13, 24, 50}) {
     arena.reset();
     Floats c(static_cast<size_t>(rows * kColumns));
-    const Sum sum{c.data(), kColumns, kColumns, nullptr, false,
-                  {{gemm.pack(arena, x.data(), kDepth, 0, rows, kDepth), right}}};
+    const Sum sum{c.data(), kColumns, kColumns,
+                  nullptr,  false,    {{gemm.pack(arena, x.data(), kDepth, 0, rows, kDepth), right}}};
     gemm.multiply({&sum, 1});
     if (rows == 1) alone.assign(c.data(), c.data() + kColumns);
     EXPECT_EQ(alone, std::vector<float>(c.data(), c.data() + kColumns)) << rows << " rows";
@@ -261,8 +265,12 @@ struct AttentionCase {
 class AttentionReference {
  public:
   AttentionReference(const AttentionCase& sizes, const Floats& q, const Floats& k, const Floats& v)
-      : n_(static_cast<size_t>(sizes.length)), width_(static_cast<size_t>(sizes.head_dim)),
-        heads_(static_cast<size_t>(sizes.heads)), q_(q), k_(k), v_(v) {}
+      : n_(static_cast<size_t>(sizes.length)),
+        width_(static_cast<size_t>(sizes.head_dim)),
+        heads_(static_cast<size_t>(sizes.heads)),
+        q_(q),
+        k_(k),
+        v_(v) {}
 
   // Sum over all outputs of weight * output.
   double weighted(const Floats& weights) const {
@@ -381,8 +389,16 @@ void check_attention(const AttentionCase& sizes) {
 }
 
 TEST(Attention, EdgeSizesThenReferenceForwardAndBackward) {
-  for (const AttentionCase& sizes : {AttentionCase{1, 2, 1}, {2, 8, 1}, {15, 16, 2}, {16, 10, 3}, {17, 64, 1},
-                                     {48, 16, 1}, {49, 32, 2}, {64, 16, 4}, {65, 20, 1}, {131, 24, 2}}) {
+  for (const AttentionCase& sizes : {AttentionCase{1, 2, 1},
+                                     {2, 8, 1},
+                                     {15, 16, 2},
+                                     {16, 10, 3},
+                                     {17, 64, 1},
+                                     {48, 16, 1},
+                                     {49, 32, 2},
+                                     {64, 16, 4},
+                                     {65, 20, 1},
+                                     {131, 24, 2}}) {
     check_attention(sizes);
   }
 }

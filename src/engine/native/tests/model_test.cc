@@ -1,7 +1,7 @@
 // The engine against the f64 reference model: log-probabilities and the gradients of every adapter matrix.
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "engine/native/tests/reference_model.h"
 

@@ -1,11 +1,11 @@
 #include "engine/native/thread_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <atomic>
 #include <numeric>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace tuft::engine::native {
 namespace {
