@@ -262,8 +262,9 @@ def test_a_corrupt_checkpoint_is_refused_by_name(damage, raw, server):
                               "foreign shapes": foreign(content)}[damage])
     answer = raw.result(raw.post("load_weights", {"model_id": model, "seq_id": 3, "path": path, "optimizer": False,
                                                   "type": "load_weights"}))
-    assert "error" in answer.json, answer
-    assert str(server.home) not in answer.json["error"]
+    message = answer.json["error"]
+    assert any(word in message for word in ("checkpoint", "safetensors", "adapter")), message
+    assert str(server.home) not in message
     files[0].write_bytes(content)
     assert raw.result(raw.train(model, 4), protobuf=True).headers["Content-Type"] == PROTOBUF
     server.expected_errors += ["checkpoint", "safetensors"]
