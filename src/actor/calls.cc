@@ -99,10 +99,11 @@ void SupervisedActorImpl::finish_call(std::unique_ptr<Call> call, const grpc::St
           shared->answer(std::move(why));
           call_done();
         };
-        unsettled_.push_back({connection, unavailable("the connection to the worker of base model " + spec_.base_model +
-                                                          " broke; try again",
-                                                      "worker_connection_lost"),
-                              system_clock().monotonic() + kDeathNewsWait, std::move(settle)});
+        unsettled_.push_back(
+            {connection,
+             unavailable("the connection to the worker of base model " + spec_.base_model + " broke; try again",
+                         "worker_connection_lost"),
+             system_clock().monotonic() + kDeathNewsWait, std::move(settle)});
         wake();  // under the lock: once this call is settled, stop() may take the rest away
       }
     }
@@ -127,8 +128,7 @@ using Async = v1::ModelActor::StubInterface::async_interface;
 
 // The overload of a generated method that takes a callback.
 template <typename Request, typename Response>
-using AsyncMethod = void (Async::*)(grpc::ClientContext*, const Request*, Response*,
-                                    std::function<void(grpc::Status)>);
+using AsyncMethod = void (Async::*)(grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
 
 void SupervisedActorImpl::describe(const CallOptions& options, Callback<v1::DescribeResponse> callback) {
   const AsyncMethod<v1::DescribeRequest, v1::DescribeResponse> method = &Async::Describe;

@@ -21,7 +21,7 @@ template <typename Response>
 using Callback = std::function<void(Result<Response>)>;
 
 struct CallOptions {
-  telemetry::SpanContext trace;        // becomes the parent of the worker's spans
+  telemetry::SpanContext trace;  // becomes the parent of the worker's spans
   Nanos timeout = 600 * kSecond;
 };
 

@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <utility>
 
 extern char** environ;
@@ -73,7 +72,9 @@ ChildProcess::~ChildProcess() {
   if (pidfd_ >= 0) close(pidfd_);
 }
 
-void ChildProcess::signal(int number) const { (void)syscall(SYS_pidfd_send_signal, pidfd_, number, nullptr, 0); }
+void ChildProcess::signal(int number) const {
+  (void)syscall(SYS_pidfd_send_signal, pidfd_, number, nullptr, 0);
+}
 
 std::string ChildProcess::reap() {
   int status = 0;

@@ -1,10 +1,9 @@
 // A child process and the news of its end.
 #pragma once
 
-#include <sys/types.h>
-
 #include <filesystem>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/result.h"

@@ -1,9 +1,9 @@
 // How tuft's errors travel over gRPC, the client's half. The worker's is worker/status.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <optional>
+
+#include <grpcpp/grpcpp.h>
 
 #include "base/error.h"
 

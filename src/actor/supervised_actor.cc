@@ -1,14 +1,13 @@
 #include "actor/supervised_actor.h"
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
@@ -22,7 +21,9 @@ constexpr Nanos kSocketPoll = 10 * kMillisecond;
 // A life this long was no early death: the next start is not held back.
 constexpr Nanos kHealthyLife = 30 * kSecond;
 
-Nanos now() { return system_clock().monotonic(); }
+Nanos now() {
+  return system_clock().monotonic();
+}
 
 // Whether a worker that listens also answers. Shared with the gRPC thread that hears it.
 struct Question {
@@ -72,8 +73,7 @@ Status SupervisedActorImpl::start() {
   if (length > kUnixPathMax) {
     return invalid_argument("the socket directory " + spec_.socket_directory.string() +
                             " is too long for a unix socket; choose one of at most " +
-                            std::to_string(spec_.socket_directory.native().size() + kUnixPathMax - length) +
-                            " bytes");
+                            std::to_string(spec_.socket_directory.native().size() + kUnixPathMax - length) + " bytes");
   }
   MutexLock lock(mutex_);
   if (state_ != State::kIdle) return failed_precondition("the worker was started before");
@@ -235,9 +235,13 @@ bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
     return true;
   }
   switch (life.question->outcome) {
-    case Question::Outcome::kOpen: return true;
-    case Question::Outcome::kAnswered: become_ready(life); return true;
-    case Question::Outcome::kFailed: break;
+    case Question::Outcome::kOpen:
+      return true;
+    case Question::Outcome::kAnswered:
+      become_ready(life);
+      return true;
+    case Question::Outcome::kFailed:
+      break;
   }
   failure = "did not answer when it was asked whether it is ready (" + life.question->failure + ")";
   return false;

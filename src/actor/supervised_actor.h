@@ -1,13 +1,13 @@
 // The implementation behind make_supervised_actor(): a watcher thread that owns the process, and calls that gRPC runs.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+
+#include <grpcpp/grpcpp.h>
 
 #include "actor/process.h"
 #include "actor/supervisor.h"

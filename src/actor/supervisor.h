@@ -14,13 +14,13 @@ namespace tuft::actor {
 
 struct WorkerSpec {
   std::string base_model;
-  std::filesystem::path executable;       // tuft-worker
-  std::vector<std::string> arguments;     // without --socket, which the supervisor adds
-  std::filesystem::path socket_directory; // 0700, ours alone; one socket a life
-  Nanos start_timeout = 600 * kSecond;    // until the weights are in memory
-  Nanos restart_delay = 200 * kMillisecond;      // doubles with each early death ...
-  Nanos restart_delay_max = 30 * kSecond;        // ... up to this
-  Nanos stop_timeout = 2 * kSecond;       // SIGTERM, then SIGKILL
+  std::filesystem::path executable;          // tuft-worker
+  std::vector<std::string> arguments;        // without --socket, which the supervisor adds
+  std::filesystem::path socket_directory;    // 0700, ours alone; one socket a life
+  Nanos start_timeout = 600 * kSecond;       // until the weights are in memory
+  Nanos restart_delay = 200 * kMillisecond;  // doubles with each early death ...
+  Nanos restart_delay_max = 30 * kSecond;    // ... up to this
+  Nanos stop_timeout = 2 * kSecond;          // SIGTERM, then SIGKILL
 };
 
 // The actor behind a supervised process. start() launches it and returns; ready() turns true when it answers.

@@ -55,9 +55,7 @@ Response detail_response(int status, std::string_view detail) {
 }
 
 std::string public_message(const Error& error) {
-  if (error.code == ErrorCode::kInternal || error.code == ErrorCode::kDataLoss) {
-    return "the server failed; its log has the details";
-  }
+  if (error.code == ErrorCode::kInternal) return "the server failed; its log has the details";
   return error.message.empty() ? std::string(error_code_name(error.code)) : error.message;
 }
 

@@ -10,8 +10,8 @@ namespace tuft {
 
 }  // namespace tuft
 
-#define TUFT_CHECK(condition, message)                                          \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]]                                              \
-      ::tuft::check_failed(#condition, __FILE__, __LINE__, (message));          \
+#define TUFT_CHECK(condition, message)                                 \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]]                                     \
+      ::tuft::check_failed(#condition, __FILE__, __LINE__, (message)); \
   } while (0)

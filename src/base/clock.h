@@ -11,7 +11,9 @@ inline constexpr Nanos kMicrosecond = 1'000;
 inline constexpr Nanos kMillisecond = 1'000'000;
 inline constexpr Nanos kSecond = 1'000'000'000;
 
-inline double to_seconds(Nanos nanos) { return static_cast<double>(nanos) * 1e-9; }
+inline double to_seconds(Nanos nanos) {
+  return static_cast<double>(nanos) * 1e-9;
+}
 
 // Thread-safe.
 class Clock {

@@ -4,22 +4,38 @@ namespace tuft {
 
 std::string_view error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid_argument";
-    case ErrorCode::kNotFound: return "not_found";
-    case ErrorCode::kAlreadyExists: return "already_exists";
-    case ErrorCode::kFailedPrecondition: return "failed_precondition";
-    case ErrorCode::kUnauthenticated: return "unauthenticated";
-    case ErrorCode::kPermissionDenied: return "permission_denied";
-    case ErrorCode::kResourceExhausted: return "resource_exhausted";
-    case ErrorCode::kPayloadTooLarge: return "payload_too_large";
-    case ErrorCode::kUnsupportedMedia: return "unsupported_media";
-    case ErrorCode::kDeadlineExceeded: return "deadline_exceeded";
-    case ErrorCode::kCancelled: return "cancelled";
-    case ErrorCode::kUnavailable: return "unavailable";
-    case ErrorCode::kGone: return "gone";
-    case ErrorCode::kDataLoss: return "data_loss";
-    case ErrorCode::kUnimplemented: return "unimplemented";
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kAlreadyExists:
+      return "already_exists";
+    case ErrorCode::kFailedPrecondition:
+      return "failed_precondition";
+    case ErrorCode::kUnauthenticated:
+      return "unauthenticated";
+    case ErrorCode::kPermissionDenied:
+      return "permission_denied";
+    case ErrorCode::kResourceExhausted:
+      return "resource_exhausted";
+    case ErrorCode::kPayloadTooLarge:
+      return "payload_too_large";
+    case ErrorCode::kUnsupportedMedia:
+      return "unsupported_media";
+    case ErrorCode::kDeadlineExceeded:
+      return "deadline_exceeded";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kGone:
+      return "gone";
+    case ErrorCode::kDataLoss:
+      return "data_loss";
+    case ErrorCode::kUnimplemented:
+      return "unimplemented";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "internal";
 }
@@ -41,12 +57,14 @@ bool is_user_error(ErrorCode code) {
     case ErrorCode::kPayloadTooLarge:
     case ErrorCode::kUnsupportedMedia:
     case ErrorCode::kCancelled:
-    case ErrorCode::kUnimplemented: return true;
+    case ErrorCode::kUnimplemented:
+      return true;
     case ErrorCode::kDeadlineExceeded:
     case ErrorCode::kUnavailable:
     case ErrorCode::kGone:
     case ErrorCode::kDataLoss:
-    case ErrorCode::kInternal: return false;
+    case ErrorCode::kInternal:
+      return false;
   }
   return false;
 }

@@ -12,22 +12,22 @@ namespace tuft {
 // A closed set, shaped like the canonical gRPC codes. Two tables map it to the outside, each one exhaustive
 // switch: api/error_mapping (HTTP) and actor/ + worker/ (gRPC).
 enum class ErrorCode : uint8_t {
-  kInvalidArgument,    // the caller sent something wrong; sending it again cannot help
-  kNotFound,           // no such thing, or none that the caller may see
-  kAlreadyExists,      // the name is taken
-  kFailedPrecondition, // the thing is in a state that forbids it
-  kUnauthenticated,    // no key
-  kPermissionDenied,   // a key, but not the right
-  kResourceExhausted,  // a named limit is reached
-  kPayloadTooLarge,    // a body, frame or tensor is over its limit
-  kUnsupportedMedia,   // content type or encoding that nobody here reads
-  kDeadlineExceeded,   // it took longer than allowed
-  kCancelled,          // the caller gave up
-  kUnavailable,        // try again: a worker is starting, a store is away
-  kGone,               // it was there and has been dropped
-  kDataLoss,           // a file or a record is torn or foreign
-  kUnimplemented,      // a well-formed request for something that this server does not do
-  kInternal,           // our fault
+  kInvalidArgument,     // the caller sent something wrong; sending it again cannot help
+  kNotFound,            // no such thing, or none that the caller may see
+  kAlreadyExists,       // the name is taken
+  kFailedPrecondition,  // the thing is in a state that forbids it
+  kUnauthenticated,     // no key
+  kPermissionDenied,    // a key, but not the right
+  kResourceExhausted,   // a named limit is reached
+  kPayloadTooLarge,     // a body, frame or tensor is over its limit
+  kUnsupportedMedia,    // content type or encoding that nobody here reads
+  kDeadlineExceeded,    // it took longer than allowed
+  kCancelled,           // the caller gave up
+  kUnavailable,         // try again: a worker is starting, a store is away
+  kGone,                // it was there and has been dropped
+  kDataLoss,            // a file or a record is torn or foreign
+  kUnimplemented,       // a well-formed request for something that this server does not do
+  kInternal,            // our fault
 };
 
 // Stable lower-case name, e.g. "invalid_argument". Used in metrics and logs.

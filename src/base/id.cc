@@ -1,9 +1,8 @@
 #include "base/id.h"
 
-#include <sys/random.h>
-
 #include <array>
 #include <cstdint>
+#include <sys/random.h>
 
 #include "base/check.h"
 

@@ -65,18 +65,16 @@ using Status = Result<void>;
 }  // namespace tuft
 
 // Returns the error of `expr` from the calling function.
-#define TUFT_TRY(expr)                                               \
-  do {                                                               \
-    if (auto tuft_try_result = (expr); !tuft_try_result.ok())        \
-      return std::move(tuft_try_result).error();                     \
+#define TUFT_TRY(expr)                                                                                   \
+  do {                                                                                                   \
+    if (auto tuft_try_result = (expr); !tuft_try_result.ok()) return std::move(tuft_try_result).error(); \
   } while (0)
 
 #define TUFT_CONCAT_INNER(a, b) a##b
 #define TUFT_CONCAT(a, b) TUFT_CONCAT_INNER(a, b)
 
 // TUFT_ASSIGN(auto x, f()): x is the value of f(), or its error is returned from the calling function.
-#define TUFT_ASSIGN(declaration, expr)                                          \
-  auto TUFT_CONCAT(tuft_assign_, __LINE__) = (expr);                            \
-  if (!TUFT_CONCAT(tuft_assign_, __LINE__).ok())                                \
-    return std::move(TUFT_CONCAT(tuft_assign_, __LINE__)).error();              \
+#define TUFT_ASSIGN(declaration, expr)                                                                          \
+  auto TUFT_CONCAT(tuft_assign_, __LINE__) = (expr);                                                            \
+  if (!TUFT_CONCAT(tuft_assign_, __LINE__).ok()) return std::move(TUFT_CONCAT(tuft_assign_, __LINE__)).error(); \
   declaration = std::move(TUFT_CONCAT(tuft_assign_, __LINE__)).value()

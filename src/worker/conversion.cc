@@ -44,10 +44,14 @@ struct Place {
 size_t item_size(tinker_public::DType dtype) {
   switch (dtype) {
     case tinker_public::DTYPE_FLOAT32:
-    case tinker_public::DTYPE_INT32: return 4;
-    case tinker_public::DTYPE_INT64: return 8;
-    case tinker_public::DTYPE_BFLOAT16: return 2;
-    default: return 0;
+    case tinker_public::DTYPE_INT32:
+      return 4;
+    case tinker_public::DTYPE_INT64:
+      return 8;
+    case tinker_public::DTYPE_BFLOAT16:
+      return 2;
+    default:
+      return 0;
   }
 }
 
@@ -172,9 +176,12 @@ Result<engine::LossTensor> read_sparse(const tinker_public::Tensor& tensor, int6
 Result<engine::LossTensor> read_tensor(const tinker_public::Tensor& tensor, int64_t cells_left, const Place& place) {
   if (item_size(tensor.dtype()) == 0) return place.error("has no dtype that is read: float32, int64, int32, bfloat16");
   switch (tensor.encoding_case()) {
-    case tinker_public::Tensor::kDense: return read_dense(tensor, cells_left, place);
-    case tinker_public::Tensor::kSparseCsr: return read_sparse(tensor, cells_left, place);
-    case tinker_public::Tensor::ENCODING_NOT_SET: break;
+    case tinker_public::Tensor::kDense:
+      return read_dense(tensor, cells_left, place);
+    case tinker_public::Tensor::kSparseCsr:
+      return read_sparse(tensor, cells_left, place);
+    case tinker_public::Tensor::ENCODING_NOT_SET:
+      break;
   }
   return place.error("has no data; send dense or sparse_csr");
 }
@@ -199,7 +206,8 @@ Status append_chunk(const tinker_public::Chunk& chunk, size_t datum, const std::
     case tinker_public::Chunk::kDmel:
       return invalid_argument(where + "audio (dmel) input is not supported by model " + base_model,
                               "unsupported_input");
-    case tinker_public::Chunk::CHUNK_NOT_SET: break;
+    case tinker_public::Chunk::CHUNK_NOT_SET:
+      break;
   }
   return invalid_argument(where + "a chunk of model_input is empty or of a kind that this server does not know",
                           "unsupported_input");
@@ -318,7 +326,7 @@ void to_sample_response(const engine::SampleResult& result, int64_t prompt_token
   for (const engine::SampledSequence& source : result.sequences) {
     tinker_public::SampledSequence& sequence = *message.add_sequences();
     sequence.set_stop_reason(source.reason == engine::StopReason::kStop ? tinker_public::STOP_REASON_STOP
-                                                                       : tinker_public::STOP_REASON_LENGTH);
+                                                                        : tinker_public::STOP_REASON_LENGTH);
     sequence.set_tokens(write_numbers(source.tokens));
     sequence.set_logprobs(write_numbers(source.logprobs));
     output_tokens += static_cast<int64_t>(source.tokens.size());

@@ -10,7 +10,9 @@
 namespace tuft::worker {
 namespace {
 
-Error stopping_error() { return unavailable("the worker is stopping; try again later", "worker_stopping"); }
+Error stopping_error() {
+  return unavailable("the worker is stopping; try again later", "worker_stopping");
+}
 
 // What a step of ours lets through is a lack of memory or an error of ours; both are told to the caller.
 template <typename Action>
@@ -34,8 +36,13 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
       options_(std::move(options)),
       clock_(clock),
       sampler_(engine::make_sampler(*engine_, options_.sampler, std::move(token_bytes), clock)),
-      bench_{*engine_, clock, options_.trainer, options_.limits,
-             [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); }, 0, 0},
+      bench_{*engine_,
+             clock,
+             options_.trainer,
+             options_.limits,
+             [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); },
+             0,
+             0},
       files_(options_.operations_max) {
   register_gauges();
   engine_thread_ = std::thread([this] { run(); });
@@ -53,11 +60,10 @@ void EngineLoop::register_gauges() {
     observe(running_, {{"state", "running"}});
     observe(waiting_, {{"state", "waiting"}});
   });
-  telemetry::get_metrics().lora_adapters.set_callback(
-      [this](const telemetry::ObservableGauge::Observe& observe) {
-        observe(training_adapters_, {{"kind", "training"}});
-        observe(samplers_, {{"kind", "sampler"}});
-      });
+  telemetry::get_metrics().lora_adapters.set_callback([this](const telemetry::ObservableGauge::Observe& observe) {
+    observe(training_adapters_, {{"kind", "training"}});
+    observe(samplers_, {{"kind", "sampler"}});
+  });
 }
 
 std::optional<Error> EngineLoop::push(Item& item, bool counted) {
@@ -141,13 +147,13 @@ void EngineLoop::start_sample(NewSample sample) {
   const Ticket ticket = sample.ticket;
   ActiveSample& active = samples_[ticket];
   active.adapter = sample.request.adapter;
-  auto number = sampler_->submit(
-      std::move(sample.request), [this, ticket, done = sample.done](Result<engine::SampleResult> result) {
-        const auto node = samples_.extract(ticket);
-        finished(1);
-        if (!node.empty() && node.mapped().instead) result = *node.mapped().instead;
-        done(std::move(result));
-      });
+  auto number = sampler_->submit(std::move(sample.request),
+                                 [this, ticket, done = sample.done](Result<engine::SampleResult> result) {
+                                   const auto node = samples_.extract(ticket);
+                                   finished(1);
+                                   if (!node.empty() && node.mapped().instead) result = *node.mapped().instead;
+                                   done(std::move(result));
+                                 });
   if (number.ok()) {
     active.number = *number;
     return;

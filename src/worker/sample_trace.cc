@@ -5,7 +5,9 @@
 namespace tuft::worker {
 namespace {
 
-Nanos nanos(double seconds) { return static_cast<Nanos>(seconds * 1e9); }
+Nanos nanos(double seconds) {
+  return static_cast<Nanos>(seconds * 1e9);
+}
 
 void record_stage(telemetry::Name name, const telemetry::SpanContext& parent, Nanos begin, Nanos end) {
   auto span = engine_tracer().start_span(name, {.parent = parent, .start = begin});

@@ -1,9 +1,9 @@
 #include "worker/service.h"
 
-#include <grpcpp/grpcpp.h>
+#include <chrono>
 #include <unistd.h>
 
-#include <chrono>
+#include <grpcpp/grpcpp.h>
 
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"

@@ -161,8 +161,12 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {
 
 }  // namespace
 
-engine::AdapterId training_adapter(const std::string& adapter_id) { return engine::AdapterId("model/" + adapter_id); }
-engine::AdapterId sampler_adapter(const std::string& sampler_id) { return engine::AdapterId("sampler/" + sampler_id); }
+engine::AdapterId training_adapter(const std::string& adapter_id) {
+  return engine::AdapterId("model/" + adapter_id);
+}
+engine::AdapterId sampler_adapter(const std::string& sampler_id) {
+  return engine::AdapterId("sampler/" + sampler_id);
+}
 
 std::unique_ptr<Operation> make_create_adapter(v1::CreateAdapterRequest request, Caller caller,
                                                Reply<v1::CreateAdapterResponse> reply) {

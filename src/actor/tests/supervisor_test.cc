@@ -1,15 +1,16 @@
 #include "actor/supervisor.h"
 
+#include <cstdlib>
 #include <fcntl.h>
-#include <gtest/gtest.h>
+#include <filesystem>
+#include <future>
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <future>
+#include <gtest/gtest.h>
 
 #include "base/bounded_queue.h"
+#include "base/testing/temp_dir.h"
 
 namespace tuft::actor {
 namespace {
@@ -21,22 +22,14 @@ constexpr auto kPatience = std::chrono::seconds(20);
 
 class SupervisorTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tuft-actor-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override {
-    actor_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  void TearDown() override { actor_.reset(); }
 
   WorkerSpec spec(std::vector<std::string> arguments = {}) {
     WorkerSpec result;
     result.base_model = "tiny";
     result.executable = TUFT_TEST_WORKER;
     result.arguments = std::move(arguments);
-    result.socket_directory = directory_;
+    result.socket_directory = directory_.path();
     result.restart_delay = kMillisecond;
     result.start_timeout = 20 * kSecond;
     return result;
@@ -70,7 +63,7 @@ class SupervisorTest : public ::testing::Test {
     return static_cast<pid_t>(promise.get_future().get());
   }
 
-  std::filesystem::path directory_;
+  TempDir directory_;
   BoundedQueue<uint64_t> ready_{16};
   std::unique_ptr<SupervisedActor> actor_;
 };
@@ -106,7 +99,7 @@ TEST_F(SupervisorTest, EachLifeHasItsSocketAndTheOldOneIsTakenAway) {
   EXPECT_FALSE(get(sample("exit")).ok());
   EXPECT_EQ(ready_.pop(), 2U);
   size_t sockets = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory_)) ++sockets;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory_.path())) ++sockets;
   EXPECT_EQ(sockets, 1U);
 }
 

@@ -1,12 +1,12 @@
 // A worker for the supervisor's tests: a real process that speaks the protocol and misbehaves on request.
-#include <grpcpp/grpcpp.h>
+#include <cstdio>
+#include <cstdlib>
 #include <signal.h>
+#include <string>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <string>
+#include <grpcpp/grpcpp.h>
 
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 
@@ -53,7 +53,6 @@ class Service final : public v1::ModelActor::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
-
 
  public:
   static inline bool inherited[1024] = {};  // descriptors that were open before main() opened anything

@@ -1,10 +1,9 @@
 #include "app/tuft_worker/end_signal.h"
 
+#include <chrono>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
-
-#include <chrono>
 
 namespace tuft::app {
 namespace {

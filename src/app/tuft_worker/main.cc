@@ -20,11 +20,13 @@ int main(int argc, char** argv) {
   try {
     const Command command = tuft::app::parse_command(argc, argv);
     switch (command.kind) {
-      case Command::Kind::kServe: return report("tuft-worker", tuft::app::serve(command.worker));
+      case Command::Kind::kServe:
+        return report("tuft-worker", tuft::app::serve(command.worker));
       case Command::Kind::kInitModel:
         return report("tuft init-model",
                       tuft::engine::init_model(command.init_model.directory, command.init_model.options));
-      case Command::Kind::kExit: return command.exit_code;
+      case Command::Kind::kExit:
+        return command.exit_code;
     }
   } catch (const std::exception& exception) {
     std::fprintf(stderr, "tuft-worker: %s\n", exception.what());

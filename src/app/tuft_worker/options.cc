@@ -1,7 +1,8 @@
 #include "app/tuft_worker/options.h"
 
-#include <CLI/CLI.hpp>
 #include <map>
+
+#include <CLI/CLI.hpp>
 
 namespace tuft::app {
 namespace {

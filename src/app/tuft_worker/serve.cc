@@ -1,11 +1,10 @@
 #include "app/tuft_worker/serve.h"
 
+#include <memory>
+#include <optional>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-#include <memory>
-#include <optional>
 
 #include "app/tuft_worker/end_signal.h"
 #include "engine/native/native_engine.h"

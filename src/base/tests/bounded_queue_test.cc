@@ -1,8 +1,8 @@
 #include "base/bounded_queue.h"
 
-#include <gtest/gtest.h>
-
 #include <thread>
+
+#include <gtest/gtest.h>
 
 namespace tuft {
 namespace {

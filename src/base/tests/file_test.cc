@@ -1,26 +1,27 @@
 #include "base/file.h"
 
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include "base/testing/temp_dir.h"
 
 namespace tuft {
 namespace {
 
 TEST(File, AtomicWriteReplacesTheContentAndLeavesNothingBeside) {
-  const std::filesystem::path directory = std::filesystem::path(::testing::TempDir()) / "file_test";
-  std::filesystem::remove_all(directory);
-  std::filesystem::create_directories(directory);
+  const TempDir directory;
   const auto path = directory / "state.json";
   ASSERT_TRUE(write_file_atomically(path, "one").ok());
   ASSERT_TRUE(write_file_atomically(path, "two").ok());
   EXPECT_EQ(*read_file(path, 100), "two");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
 }
 
 TEST(File, SaysWhatIsMissingAndWhatIsTooLarge) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / "file_test_large";
-  EXPECT_EQ(read_file(path / "nothing", 10).error().code, ErrorCode::kNotFound);
+  const TempDir directory;
+  const auto path = directory / "ten_bytes";
+  EXPECT_EQ(read_file(directory / "nothing", 10).error().code, ErrorCode::kNotFound);
   ASSERT_TRUE(write_file_atomically(path, "0123456789").ok());
   EXPECT_TRUE(read_file(path, 10).ok());
   EXPECT_EQ(read_file(path, 9).error().code, ErrorCode::kPayloadTooLarge);

@@ -206,10 +206,9 @@ TEST(Config, ShowsAllMistakesOfAModelAtOnce) {
 }
 
 TEST(Config, RefusesADirectoryThatIsNoModelAndALengthBelowOne) {
-  const auto empty = std::filesystem::path(::testing::TempDir()) / "config_test_empty";
-  std::filesystem::create_directories(empty);
+  const TempDir empty;
   const std::string entry =
-      "supported_models:\n  - {model_name: m, max_model_len: 0, model_path: " + empty.string() + "}\n";
+      "supported_models:\n  - {model_name: m, max_model_len: 0, model_path: " + empty.path().string() + "}\n";
   EXPECT_THAT(errors_of(entry), HasSubstr("supported_models[0].model_path: there is no config.json in"));
   EXPECT_THAT(errors_of(entry), HasSubstr("supported_models[0].max_model_len: must be at least 1"));
 }
@@ -288,14 +287,11 @@ TEST(Config, WarnsOfKeysThatTheSdkRefusesAndOfNoUsers) {
 
 class ConfigFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::filesystem::remove_all(home_);
-    std::filesystem::create_directories(home_ / "configs");
-  }
+  void SetUp() override { std::filesystem::create_directories(home_ / "configs"); }
   void write(const std::string& yaml) const { std::ofstream(home_ / "configs" / "tuft_config.yaml") << yaml; }
 
-  std::filesystem::path home_ = std::filesystem::path(::testing::TempDir()) / "config_test_home";
-  ScopedVariable variable_{"TUFT_HOME", home_.c_str()};
+  TempDir home_;
+  ScopedVariable variable_{"TUFT_HOME", home_.path().c_str()};
   ScopedVariable config_{"TUFT_CONFIG", nullptr};
 };
 

@@ -2,19 +2,16 @@
 #pragma once
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
-#include <gtest/gtest.h>
+#include "base/testing/temp_dir.h"
 
 namespace tuft::config {
 
 inline std::string model_directory() {
-  const auto directory = std::filesystem::path(::testing::TempDir()) / "config_test_model";
-  std::filesystem::create_directories(directory);
-  std::ofstream(directory / "config.json") << "{}";
-  return directory.string();
+  static const TempDir directory;
+  write_text(directory / "config.json", "{}");
+  return directory.path().string();
 }
 
 // One valid model entry, then `more` lines of it, indented by four.

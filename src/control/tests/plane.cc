@@ -2,12 +2,10 @@
 
 #include <chrono>
 
-#include "base/id.h"
-
 namespace tuft::control {
 
 PlaneTest::PlaneTest() {
-  config_.checkpoint_dir = std::filesystem::temp_directory_path() / ("tuft-control-" + random_uuid());
+  config_.checkpoint_dir = directory_.path();
   config_.authorized_users = {{"tml-alice", "alice"}, {"tml-bob", "bob"}};
   config::ModelConfig spec;
   spec.model_name = model;
@@ -19,7 +17,6 @@ PlaneTest::PlaneTest() {
 
 PlaneTest::~PlaneTest() {
   plane_.reset();
-  std::filesystem::remove_all(config_.checkpoint_dir);
 }
 
 void PlaneTest::boot(bool started) {
@@ -30,7 +27,6 @@ void PlaneTest::boot(bool started) {
     actors_.push_back(std::make_unique<FakeActor>(spec.model_name));
     pointers.push_back(actors_.back().get());
   }
-  std::filesystem::create_directories(config_.checkpoint_dir);
   plane_ = ControlPlane::create(config_, pointers, clock_);
   if (!started) return;
   for (auto& actor : actors_) actor->start();

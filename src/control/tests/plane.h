@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
+#include "base/testing/temp_dir.h"
 #include "control/control_plane.h"
 #include "control/tests/fake_actor.h"
 
@@ -79,6 +80,7 @@ class PlaneTest : public ::testing::Test {
   const telemetry::SpanContext no_trace;
 
  private:
+  TempDir directory_;
   config::ServerConfig config_;
   FakeClock clock_;
   std::vector<std::unique_ptr<FakeActor>> actors_;

@@ -35,7 +35,7 @@ class Distribution {
 
   std::span<const float> logits_;
   float max_ = 0;
-  float log_sum_ = 0;  // log of sum of exp(logit - max)
+  float log_sum_ = 0;           // log of sum of exp(logit - max)
   std::vector<float> weights_;  // exp((logit - max) / temperature_)
   float temperature_ = 1;
   double sum_ = 0;

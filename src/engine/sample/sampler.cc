@@ -103,7 +103,7 @@ class BatchSampler final : public Sampler {
 
   RequestNumber last_number_ = 0;
   std::deque<std::unique_ptr<Request>> waiting_;
-  std::vector<std::unique_ptr<Request>> active_;   // in order of admission
+  std::vector<std::unique_ptr<Request>> active_;  // in order of admission
   std::vector<std::unique_ptr<Running>> running_;
   int prefilling_ = 0;  // active requests whose prompt is not done
   std::vector<Feed> feeds_;
@@ -225,8 +225,8 @@ void BatchSampler::admit() {
   while (!waiting_.empty() && tokens < static_cast<size_t>(options_.batch_tokens) &&
          running() < options_.sequences_max) {
     Request& request = *waiting_.front();
-    auto opened = engine_.open_sequence(request.what.adapter,
-                                        static_cast<int>(request.what.prompt.size()) + request.output_max);
+    auto opened =
+        engine_.open_sequence(request.what.adapter, static_cast<int>(request.what.prompt.size()) + request.output_max);
     if (!opened.ok()) {
       if (opened.error().code == ErrorCode::kResourceExhausted && !active_.empty()) return;
       outbox_.emplace_back(std::move(request.done), opened.error());

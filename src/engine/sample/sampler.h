@@ -41,8 +41,8 @@ enum class StopReason : uint8_t { kStop, kLength };
 
 struct SampledSequence {
   StopReason reason = StopReason::kLength;
-  std::vector<int32_t> tokens;   // with the stop token, or the tokens that made up the stop string
-  std::vector<float> logprobs;   // of the model at temperature 1, before top_k and top_p; one per token
+  std::vector<int32_t> tokens;  // with the stop token, or the tokens that made up the stop string
+  std::vector<float> logprobs;  // of the model at temperature 1, before top_k and top_p; one per token
 };
 
 struct TokenLogprob {
@@ -52,18 +52,18 @@ struct TokenLogprob {
 
 struct SampleResult {
   std::vector<SampledSequence> sequences;
-  std::vector<float> prompt_logprobs;                        // [0] is NaN; empty where not asked for
+  std::vector<float> prompt_logprobs;                           // [0] is NaN; empty where not asked for
   std::vector<std::vector<TokenLogprob>> topk_prompt_logprobs;  // [0] is empty; most likely first
-  double queue_seconds = 0;    // until the first prompt token ran
-  double prefill_seconds = 0;  // from there to the first sampled token
-  double decode_seconds = 0;   // from there to the end
+  double queue_seconds = 0;                                     // until the first prompt token ran
+  double prefill_seconds = 0;                                   // from there to the first sampled token
+  double decode_seconds = 0;                                    // from there to the end
 };
 
 struct SamplerOptions {
-  int batch_tokens = 256;  // of one step; every running sequence gets its token first, prompts get the rest
-  int tokens_max = 0;      // max_model_len: prompt + output
-  int sequences_max = 256; // running at once
-  int queue_max = 4096;    // waiting; over it submit() refuses with kResourceExhausted
+  int batch_tokens = 256;   // of one step; every running sequence gets its token first, prompts get the rest
+  int tokens_max = 0;       // max_model_len: prompt + output
+  int sequences_max = 256;  // running at once
+  int queue_max = 4096;     // waiting; over it submit() refuses with kResourceExhausted
 };
 
 // Text of a token sequence so far, for stop strings: bytes of token i, appended by the caller.

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/tests/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "engine/tests/tiny_model.h"
 #include "engine/weights/float_convert.h"
 #include "engine/weights/safetensors.h"

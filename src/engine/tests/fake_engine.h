@@ -47,7 +47,7 @@ class FakeEngine final : public Engine {
   std::function<Status(const Pack&)> before_forward;
   int sequences_max = 1 << 20;
   // What the tests look at.
-  std::vector<size_t> step_tokens;   // per step
+  std::vector<size_t> step_tokens;  // per step
   std::vector<size_t> step_feeds;
   int forks = 0;
   size_t open_sequences() const { return sequences_.size(); }

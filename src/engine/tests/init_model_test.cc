@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/tests/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "engine/weights/safetensors.h"
 #include "tokenizer/decoder.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/tests/temp_dir.h"
+#include "base/testing/temp_dir.h"
 
 namespace tuft::engine {
 namespace {

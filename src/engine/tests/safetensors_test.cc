@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/tests/temp_dir.h"
+#include "base/testing/temp_dir.h"
 #include "engine/weights/float_convert.h"
 
 namespace tuft::engine {

@@ -1,12 +1,9 @@
 #include "tokenizer/decoder.h"
 
-#include <filesystem>
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/id.h"
+#include "base/testing/temp_dir.h"
 
 namespace tuft::tokenizer {
 namespace {
@@ -95,15 +92,13 @@ TEST(Decoder, FileThatIsNotReadThenTheReason) {
 }
 
 TEST(Decoder, DirectoryThenItsFileIsRead) {
-  const auto directory = std::filesystem::temp_directory_path() / ("tuft-decoder-test-" + random_uuid());
-  std::filesystem::create_directories(directory);
-  EXPECT_EQ(Decoder::load(directory).error().code, ErrorCode::kNotFound);
-  std::ofstream(directory / "tokenizer.json")
-      << R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"x":0}}})";
-  const auto decoder = Decoder::load(directory);
+  const TempDir directory;
+  EXPECT_EQ(Decoder::load(directory.path()).error().code, ErrorCode::kNotFound);
+  write_text(directory / "tokenizer.json",
+             R"({"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{"x":0}}})");
+  const auto decoder = Decoder::load(directory.path());
   ASSERT_TRUE(decoder.ok()) << decoder.error().message;
   EXPECT_EQ(decoder->token_bytes(0), "x");
-  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

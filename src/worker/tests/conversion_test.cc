@@ -1,9 +1,9 @@
 #include "worker/conversion.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
+
+#include <gtest/gtest.h>
 
 namespace tuft::worker {
 namespace {

@@ -1,12 +1,13 @@
 #include "worker/service.h"
 
-#include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <filesystem>
 #include <future>
 
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "base/testing/temp_dir.h"
 #include "engine/lora.h"
 #include "engine/tests/fake_engine.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
@@ -43,16 +44,8 @@ std::string tokens(const std::vector<int32_t>& values) {
 
 class ServiceTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tuft-worker-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-    start({});
-  }
-  void TearDown() override {
-    stop();
-    std::filesystem::remove_all(directory_);
-  }
+  void SetUp() override { start({}); }
+  void TearDown() override { stop(); }
   void stop() {
     if (loop_) loop_->stop();
     if (server_) server_->shutdown(0);
@@ -133,7 +126,7 @@ class ServiceTest : public ::testing::Test {
   }
 
   FakeEngine engine_{16};
-  std::filesystem::path directory_;
+  TempDir directory_;
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<WorkerServer> server_;
   std::unique_ptr<v1::ModelActor::Stub> stub_;

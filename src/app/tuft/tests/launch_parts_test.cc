@@ -11,18 +11,14 @@
 #include "app/tuft/runtime_directory.h"
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
+#include "base/testing/temp_dir.h"
 
 namespace tuft::app {
 namespace {
 
-std::filesystem::path fresh(const char* name) {
-  auto path = std::filesystem::path(::testing::TempDir()) / name;
-  std::filesystem::remove_all(path);
-  return path;
-}
-
 TEST(AddressFile, HoldsTheAddressWhileTheServerLives) {
-  const auto path = fresh("address_home") / "tuft_current_server";
+  const TempDir home;
+  const auto path = home / "tuft_current_server";
   {
     AddressFile file(path);
     ASSERT_TRUE(file.write("http://127.0.0.1:1").ok());
@@ -32,7 +28,8 @@ TEST(AddressFile, HoldsTheAddressWhileTheServerLives) {
 }
 
 TEST(AddressFile, LeavesTheFileOfAnotherServerAlone) {
-  const auto path = fresh("address_home") / "tuft_current_server";
+  const TempDir home;
+  const auto path = home / "tuft_current_server";
   {
     AddressFile file(path);
     ASSERT_TRUE(file.write("http://127.0.0.1:1").ok());
@@ -48,7 +45,8 @@ TEST(AddressFile, WritesIpv6InBrackets) {
 
 TEST(RuntimeDirectory, IsPrivateShortAndGoneAtTheEnd) {
   ::unsetenv("XDG_RUNTIME_DIR");
-  const auto home = fresh("a_home_with_a_name_that_is_much_too_long_to_hold_the_path_of_a_unix_socket");
+  const TempDir parent;
+  const auto home = parent / "a_home_with_a_name_that_is_much_too_long_to_hold_the_path_of_a_unix_socket";
   std::filesystem::path path;
   {
     const auto directory = RuntimeDirectory::create(home);
@@ -63,7 +61,8 @@ TEST(RuntimeDirectory, IsPrivateShortAndGoneAtTheEnd) {
 }
 
 TEST(RuntimeDirectory, TakesAwayWhatADeadServerLeftAndNothingElse) {
-  const std::filesystem::path base = "/tmp/tuft_rt_" + std::to_string(::getpid());
+  const TempDir directory;
+  const std::filesystem::path& base = directory.path();
   std::filesystem::create_directories(base / "tuft.999999999.abcdef");
   std::filesystem::create_directories(base / ("tuft." + std::to_string(::getpid()) + ".abcdef"));
   std::filesystem::create_directories(base / "tuft.other");
@@ -72,7 +71,6 @@ TEST(RuntimeDirectory, TakesAwayWhatADeadServerLeftAndNothingElse) {
   EXPECT_FALSE(std::filesystem::exists(base / "tuft.999999999.abcdef"));
   EXPECT_TRUE(std::filesystem::exists(base / ("tuft." + std::to_string(::getpid()) + ".abcdef")));
   EXPECT_TRUE(std::filesystem::exists(base / "tuft.other"));
-  std::filesystem::remove_all(base);
 }
 
 TEST(Cores, AreSharedEvenlyAndNeverNone) {

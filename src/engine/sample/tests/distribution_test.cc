@@ -1,9 +1,9 @@
 #include "engine/sample/distribution.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace tuft::engine {
 namespace {

@@ -1,8 +1,8 @@
 #include "engine/sample/sampler.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "engine/sample/check_request.h"
 #include "engine/tests/fake_engine.h"
@@ -13,7 +13,9 @@ namespace {
 using testing::FakeEngine;
 using Outcome = std::optional<Result<SampleResult>>;
 
-std::string one_byte(int32_t token) { return std::string(1, static_cast<char>('a' + token)); }
+std::string one_byte(int32_t token) {
+  return std::string(1, static_cast<char>('a' + token));
+}
 
 // The next token is last + 1, for sure.
 std::vector<float> counting(const std::optional<AdapterId>&, const FakeEngine::History& history) {
@@ -300,10 +302,13 @@ TEST_F(SamplerTest, CallbacksMaySubmitAndCancel) {
   Outcome second;
   Outcome third;
   uint64_t third_number = 0;
-  ASSERT_TRUE(sampler->submit(request({1}, 2), [&](Result<SampleResult>) {
-    ASSERT_TRUE(sampler->submit(request({2}, 2), into(second)).ok());
-    sampler->cancel(third_number);
-  }).ok());
+  ASSERT_TRUE(sampler
+                  ->submit(request({1}, 2),
+                           [&](Result<SampleResult>) {
+                             ASSERT_TRUE(sampler->submit(request({2}, 2), into(second)).ok());
+                             sampler->cancel(third_number);
+                           })
+                  .ok());
   third_number = *sampler->submit(request({3}, 20), into(third));
   run(*sampler);
   EXPECT_TRUE(second->ok());

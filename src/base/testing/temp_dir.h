@@ -8,11 +8,11 @@
 
 #include "base/id.h"
 
-namespace tuft::engine {
+namespace tuft {
 
 class TempDir {
  public:
-  TempDir() : path_(std::filesystem::temp_directory_path() / ("tuft-engine-test-" + random_uuid())) {
+  TempDir() : path_(std::filesystem::temp_directory_path() / ("tuft-test-" + random_uuid())) {
     std::filesystem::create_directories(path_);
   }
   ~TempDir() {
@@ -38,4 +38,4 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-}  // namespace tuft::engine
+}  // namespace tuft
