@@ -71,7 +71,7 @@ void SupervisedActorImpl::run_call(std::unique_ptr<Call> call, const CallOptions
     }
   }
   if (refusal) {
-    if (!watched) call->answer(*refusal);  // nobody else is there to tell it
+    if (!watched) call->answer(*refusal);  // NOLINT(bugprone-use-after-move): moved only where watched
     return;
   }
   call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(options.timeout));
@@ -110,7 +110,7 @@ void SupervisedActorImpl::finish_call(std::unique_ptr<Call> call, const grpc::St
   }
   if (call == nullptr) return;
   if (error) {
-    call->answer(std::move(*error));
+    call->answer(std::move(*error));  // NOLINT(bugprone-use-after-move): null where it was moved
   } else {
     call->answer(std::move(call->response));
   }

@@ -386,8 +386,9 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   if (!response.ok() && response.error().code == ErrorCode::kPayloadTooLarge) {
     HttpInstruments::count_rejected("body_too_large");
   }
-  const Response final_response = response.ok() ? std::move(response).value() : error_response(response.error());
-  record.finish(&exchange, final_response.status, response.ok() ? nullptr : &response.error());
+  const Error* error = response.ok() ? nullptr : &response.error();
+  const Response final_response = error != nullptr ? error_response(*error) : std::move(response).value();
+  record.finish(&exchange, final_response.status, error);
   const bool again = keep_alive && !final_response.close && !thread_.stopping;
   co_return co_await write(final_response, again) && again;
 }

@@ -36,7 +36,7 @@ class SupervisorTest : public ::testing::Test {
   }
   void start(WorkerSpec what) {
     actor_ = make_supervised_actor(std::move(what));
-    actor_->on_ready([this](uint64_t generation) { EXPECT_TRUE(ready_.try_push(std::move(generation))); });
+    actor_->on_ready([this](uint64_t generation) { EXPECT_TRUE(ready_.try_push(uint64_t{generation})); });
     const Status started = actor_->start();
     ASSERT_TRUE(started.ok()) << started.error().message;
   }

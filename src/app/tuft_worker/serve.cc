@@ -116,7 +116,7 @@ Status serve(const WorkerFlags& flags) {
   EndSignal end(kEndGrace);
   TUFT_TRY(tie_to_parent(flags.parent_pid));
   TUFT_TRY(start_telemetry(flags));
-  const Status status = run_service(flags, end);
+  Status status = run_service(flags, end);
   telemetry::shutdown_telemetry(kTelemetryGrace);
   telemetry::flush_logging();
   return status;
