@@ -6,7 +6,7 @@ RANK = 16
 TRAIN_CASES = {
     "1 datum of 32": [32],
     "8 datums of 128": [128] * 8,
-    "16 datums of 16 to 256": [16 * (1 + i) for i in range(16)],
+    "16 datums of 8 to 128": [8 * (1 + i) for i in range(16)],
 }
 DECODE_BATCHES = [1, 8, 32]
 PROMPT, NEW_TOKENS = 8, 33
