@@ -199,7 +199,7 @@ class ControlPlaneImpl final : public ControlPlane {
 }  // namespace
 
 std::unique_ptr<ControlPlane> ControlPlane::create(const config::ServerConfig& config,
-                                                   std::vector<actor::ModelActor*> actors, const Clock& clock) {
+                                                   const std::vector<actor::ModelActor*>& actors, const Clock& clock) {
   return std::make_unique<ControlPlaneImpl>(config, actors, clock);
 }
 

@@ -26,7 +26,7 @@ class ControlPlane {
  public:
   // `actors`: one per supported model, in its order; they outlive this. Recreates adapters when an actor comes back.
   static std::unique_ptr<ControlPlane> create(const config::ServerConfig& config,
-                                              std::vector<actor::ModelActor*> actors, const Clock& clock);
+                                              const std::vector<actor::ModelActor*>& actors, const Clock& clock);
   virtual ~ControlPlane() = default;
 
   // kUnauthenticated for a missing key, kPermissionDenied for an unknown one. Constant time in the keys.

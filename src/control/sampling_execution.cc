@@ -147,7 +147,7 @@ void SamplingController::unload(const AdapterPtr& adapter, const std::string& wo
   worker::v1::RemoveSamplerRequest request;
   request.set_sampler_id(worker_id);
   adapter->backend->actor().remove_sampler(std::move(request), {.trace = span->context()},
-                                           [span](Result<worker::v1::RemoveSamplerResponse> result) {
+                                           [span](const Result<worker::v1::RemoveSamplerResponse>& result) {
                                              if (!result.ok()) span->record_error(result.error());
                                              span->end();
                                            });

@@ -360,7 +360,7 @@ void TrainingController::unload_now(const RunPtr& run) {
   worker::v1::RemoveAdapterRequest request;
   request.set_adapter_id(run->id.str());
   run->backend->actor().remove_adapter(std::move(request), {.trace = span->context()},
-                                       [span](Result<worker::v1::RemoveAdapterResponse>) { span->end(); });
+                                       [span](const Result<worker::v1::RemoveAdapterResponse>&) { span->end(); });
   telemetry::log_info("model.unloaded", "model unloaded: its session was silent and its user at a limit",
                       {{"tuft.training_run_id", run->id.str()}, {"tuft.session_id", run->session.str()}});
 }

@@ -171,7 +171,7 @@ void TrainingController::on_created(const RunPtr& run, const OperationPtr& opera
                                     Result<worker::v1::CreateAdapterResponse> result) {
   if (!result.ok()) {
     // Before the future fails, so that who sees it fail finds the place under the limit free.
-    const Error error = result.error();
+    const Error& error = result.error();
     remove_run(run, Error{error.code, "this model could not be created: " + error.message, error.reason});
     return conclude(run, operation, error);
   }

@@ -34,7 +34,7 @@ void TrainingController::restore(const RunPtr& run, uint64_t generation) {
                                           .parent = {}}));
   run->backend->actor().create_adapter(
       adapter_request(*run), {.trace = span->context()},
-      [weak = weak_from_this(), run, generation, span](Result<worker::v1::CreateAdapterResponse> result) {
+      [weak = weak_from_this(), run, generation, span](const Result<worker::v1::CreateAdapterResponse>& result) {
         if (!result.ok()) span->record_error(result.error());
         span->end();
         const auto self = weak.lock();
@@ -64,7 +64,7 @@ void TrainingController::restore_weights(const RunPtr& run, uint64_t generation)
   request.set_with_optimizer(point->with_optimizer);
   run->backend->actor().load_state(
       std::move(request), {.trace = span->context()},
-      [weak = weak_from_this(), run, generation, span](Result<worker::v1::LoadStateResponse> result) {
+      [weak = weak_from_this(), run, generation, span](const Result<worker::v1::LoadStateResponse>& result) {
         if (!result.ok()) span->record_error(result.error());
         span->end();
         const auto self = weak.lock();

@@ -333,10 +333,10 @@ class OtelExporter final : public Exporter {
     std::ostringstream metrics;
   };
 
-  OtelExporter(sdk::resource::Resource resource, std::unique_ptr<Console> console,
+  OtelExporter(const sdk::resource::Resource& resource, std::unique_ptr<Console> console,
                std::unique_ptr<sdk::trace::SpanExporter> spans, std::unique_ptr<sdk::logs::LogRecordExporter> logs,
                std::unique_ptr<sdk::metrics::PushMetricExporter> metrics)
-      : resource_(std::move(resource)),
+      : resource_(resource),
         console_(std::move(console)),
         spans_(std::move(spans)),
         logs_(std::move(logs)),

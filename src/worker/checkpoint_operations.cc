@@ -143,7 +143,7 @@ std::unique_ptr<Operation> make_add_sampler(v1::AddSamplerRequest request, Calle
   return std::make_unique<AddSampler>(std::move(request), caller, std::move(reply));
 }
 
-std::unique_ptr<Operation> make_remove_sampler(v1::RemoveSamplerRequest request, Caller caller,
+std::unique_ptr<Operation> make_remove_sampler(const v1::RemoveSamplerRequest& request, Caller caller,
                                                Reply<v1::RemoveSamplerResponse> reply) {
   return std::make_unique<RemoveSampler>(request, caller, std::move(reply));
 }

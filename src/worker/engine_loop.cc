@@ -33,7 +33,7 @@ Result<Operation::Progress> without_exceptions(Action&& action) {
 EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine::TokenBytes token_bytes,
                        const Clock& clock)
     : engine_(make_traced_engine(engine, clock)),
-      options_(std::move(options)),
+      options_(options),
       clock_(clock),
       sampler_(engine::make_sampler(*engine_, options_.sampler, std::move(token_bytes), clock)),
       bench_{*engine_,

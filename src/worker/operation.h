@@ -68,11 +68,11 @@ class Operation {
 
 std::unique_ptr<Operation> make_create_adapter(v1::CreateAdapterRequest request, Caller caller,
                                                Reply<v1::CreateAdapterResponse> reply);
-std::unique_ptr<Operation> make_remove_adapter(v1::RemoveAdapterRequest request, Caller caller,
+std::unique_ptr<Operation> make_remove_adapter(const v1::RemoveAdapterRequest& request, Caller caller,
                                                Reply<v1::RemoveAdapterResponse> reply);
 // `request` is what to_train_request() made.
-std::unique_ptr<Operation> make_forward_backward(std::string adapter_id, engine::TrainRequest request, Caller caller,
-                                                 Reply<v1::ForwardBackwardResponse> reply);
+std::unique_ptr<Operation> make_forward_backward(const std::string& adapter_id, engine::TrainRequest request,
+                                                 Caller caller, Reply<v1::ForwardBackwardResponse> reply);
 std::unique_ptr<Operation> make_optim_step(v1::OptimStepRequest request, Caller caller,
                                            Reply<v1::OptimStepResponse> reply);
 std::unique_ptr<Operation> make_save_state(v1::SaveStateRequest request, Caller caller,
@@ -81,7 +81,7 @@ std::unique_ptr<Operation> make_load_state(v1::LoadStateRequest request, Caller 
                                            Reply<v1::LoadStateResponse> reply);
 std::unique_ptr<Operation> make_add_sampler(v1::AddSamplerRequest request, Caller caller,
                                             Reply<v1::AddSamplerResponse> reply);
-std::unique_ptr<Operation> make_remove_sampler(v1::RemoveSamplerRequest request, Caller caller,
+std::unique_ptr<Operation> make_remove_sampler(const v1::RemoveSamplerRequest& request, Caller caller,
                                                Reply<v1::RemoveSamplerResponse> reply);
 
 }  // namespace tuft::worker

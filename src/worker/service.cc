@@ -184,7 +184,7 @@ class GrpcServer final : public WorkerServer {
 
 }  // namespace
 
-Result<std::unique_ptr<WorkerServer>> start_server(EngineLoop& loop, ServerOptions options) {
+Result<std::unique_ptr<WorkerServer>> start_server(EngineLoop& loop, const ServerOptions& options) {
   constexpr size_t kUnixPathMax = 107;  // sockaddr_un
   if (options.socket.native().size() > kUnixPathMax) {
     return invalid_argument("the socket path is longer than " + std::to_string(kUnixPathMax) + " bytes");

@@ -25,6 +25,6 @@ class WorkerServer {
 };
 
 // Listens when this returns. `loop` outlives the server.
-Result<std::unique_ptr<WorkerServer>> start_server(EngineLoop& loop, ServerOptions options);
+Result<std::unique_ptr<WorkerServer>> start_server(EngineLoop& loop, const ServerOptions& options);
 
 }  // namespace tuft::worker

@@ -21,7 +21,7 @@ class TracedEngine final : public engine::Engine {
                                                                              {"tuft.segments", pack.segments.size()},
                                                                              {"tuft.targets", pack.targets.size()}}});
     const Nanos begin = clock_.monotonic();
-    const Status status = inner_.forward(pack, keep, logprobs);
+    Status status = inner_.forward(pack, keep, logprobs);
     step.record(to_seconds(clock_.monotonic() - begin));
     batch.record(static_cast<double>(pack.tokens.size()));
     if (!status.ok()) span.record_error(status.error());
@@ -32,7 +32,7 @@ class TracedEngine final : public engine::Engine {
     auto span = engine_tracer().start_span("engine.backward");
     span.set_attribute("tuft.targets", dloss_dlogprobs.size());
     const Nanos begin = clock_.monotonic();
-    const Status status = inner_.backward(dloss_dlogprobs);
+    Status status = inner_.backward(dloss_dlogprobs);
     step.record(to_seconds(clock_.monotonic() - begin));
     if (!status.ok()) span.record_error(status.error());
     return status;

@@ -75,7 +75,7 @@ class RemoveAdapter final : public ReplyingOperation<v1::RemoveAdapterResponse> 
 
 class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardResponse> {
  public:
-  ForwardBackward(std::string adapter_id, engine::TrainRequest request, Caller caller,
+  ForwardBackward(const std::string& adapter_id, engine::TrainRequest request, Caller caller,
                   Reply<v1::ForwardBackwardResponse> reply)
       : ReplyingOperation(span_name(request.backward), "tuft.lora_id", adapter_id, adapter_id, caller,
                           std::move(reply)),
@@ -173,14 +173,14 @@ std::unique_ptr<Operation> make_create_adapter(v1::CreateAdapterRequest request,
   return std::make_unique<CreateAdapter>(std::move(request), caller, std::move(reply));
 }
 
-std::unique_ptr<Operation> make_remove_adapter(v1::RemoveAdapterRequest request, Caller caller,
+std::unique_ptr<Operation> make_remove_adapter(const v1::RemoveAdapterRequest& request, Caller caller,
                                                Reply<v1::RemoveAdapterResponse> reply) {
   return std::make_unique<RemoveAdapter>(request, caller, std::move(reply));
 }
 
-std::unique_ptr<Operation> make_forward_backward(std::string adapter_id, engine::TrainRequest request, Caller caller,
-                                                 Reply<v1::ForwardBackwardResponse> reply) {
-  return std::make_unique<ForwardBackward>(std::move(adapter_id), std::move(request), caller, std::move(reply));
+std::unique_ptr<Operation> make_forward_backward(const std::string& adapter_id, engine::TrainRequest request,
+                                                 Caller caller, Reply<v1::ForwardBackwardResponse> reply) {
+  return std::make_unique<ForwardBackward>(adapter_id, std::move(request), caller, std::move(reply));
 }
 
 std::unique_ptr<Operation> make_optim_step(v1::OptimStepRequest request, Caller caller,

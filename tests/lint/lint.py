@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Format and clang-tidy over every source of ours. A file whose text, headers and rules have not changed since it last
-passed is skipped, so that a second run costs seconds."""
+"""Format and clang-tidy over every source of ours. What passed is remembered by the hash of the file's text, headers and
+rules ($XDG_CACHE_HOME/tuft-lint), so that a second run costs seconds, in another clone too."""
 import argparse
 import concurrent.futures
 import hashlib
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -14,6 +15,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 TIDY_ARGUMENTS = ["--quiet", "--extra-arg=-Wthread-safety", "--extra-arg=-Wno-unknown-warning-option",
                   "--extra-arg=-Wno-unused-command-line-argument"]
+
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tuft-lint"
 
 
 def tracked(*patterns):
@@ -59,8 +63,8 @@ class Fingerprints:
             seen.add(path)
             todo += [found for name in INCLUDE.findall(self.read(path)) if (found := self.resolve(name))]
         digest = hashlib.sha256(rules.encode())
-        for path in sorted(seen):
-            digest.update(self.read(path).encode())
+        for text in sorted(self.read(path) for path in seen):
+            digest.update(text.encode())
         return digest.hexdigest()
 
 
@@ -85,11 +89,11 @@ def main():
     if options.files:
         chosen = {str(pathlib.Path(name).resolve()) for name in options.files}
         sources = [path for path in sources if str(path) in chosen]
-    rules = (ROOT / ".clang-tidy").read_text() + " ".join(TIDY_ARGUMENTS)
+    version = subprocess.run(["clang-tidy-16", "--version"], capture_output=True, text=True, check=True).stdout
+    rules = (ROOT / ".clang-tidy").read_text() + " ".join(TIDY_ARGUMENTS) + version
     fingerprints = Fingerprints(options.build / "proto")
-    passed = options.build / "lint-passed"
-    passed.mkdir(exist_ok=True)
-    stamps = {path: passed / fingerprints.of(path, rules) for path in sources}
+    CACHE.mkdir(parents=True, exist_ok=True)
+    stamps = {path: CACHE / fingerprints.of(path, rules) for path in sources}
     todo = [path for path in sources if not stamps[path].exists()]
     print(f"clang-tidy: {len(todo)} of {len(sources)} files changed", flush=True)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

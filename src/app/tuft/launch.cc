@@ -86,7 +86,7 @@ class ServerProcess {
     TUFT_TRY(make_actors());
     std::vector<actor::ModelActor*> ports;
     for (const auto& actor : actors_) ports.push_back(actor.get());
-    control_ = control::ControlPlane::create(config_, std::move(ports), system_clock());
+    control_ = control::ControlPlane::create(config_, ports, system_clock());
     // Before the weights are read: a port in use shows at once.
     TUFT_ASSIGN(server_,
                 api::Server::create({.host = config_.host, .port = config_.port, .limits = config_.limits}, *control_));

@@ -1,6 +1,7 @@
 #include "control/tests/plane.h"
 
 #include <chrono>
+#include <utility>
 
 namespace tuft::control {
 
@@ -119,7 +120,8 @@ RequestId PlaneTest::sample(const SamplerId& sampler, const UserId& user, std::o
 Result<FutureSnapshot> PlaneTest::wait(const UserId& user, const RequestId& request) {
   auto answer = std::make_shared<std::promise<Result<FutureSnapshot>>>();
   auto future = answer->get_future();
-  plane_->wait_future(user, request, [answer](Result<FutureSnapshot> snapshot) { answer->set_value(snapshot); });
+  plane_->wait_future(user, request,
+                      [answer](Result<FutureSnapshot> snapshot) { answer->set_value(std::move(snapshot)); });
   if (future.wait_for(std::chrono::seconds(20)) != std::future_status::ready) {
     return internal_error("the operation did not end within 20 s");
   }
@@ -129,8 +131,8 @@ Result<FutureSnapshot> PlaneTest::wait(const UserId& user, const RequestId& requ
 Result<FutureSnapshot> PlaneTest::peek(const UserId& user, const RequestId& request) {
   auto answer = std::make_shared<std::promise<Result<FutureSnapshot>>>();
   auto future = answer->get_future();
-  const auto id =
-      plane_->wait_future(user, request, [answer](Result<FutureSnapshot> snapshot) { answer->set_value(snapshot); });
+  const auto id = plane_->wait_future(
+      user, request, [answer](Result<FutureSnapshot> snapshot) { answer->set_value(std::move(snapshot)); });
   plane_->end_wait(id);
   return future.get();
 }

@@ -3,7 +3,7 @@
 namespace tuft::engine {
 
 std::string module_name(Site site, int layer) {
-  const std::string name(site_name(site));
+  std::string name(site_name(site));
   switch (site) {
     case Site::kLmHead:
       return "base_model.model." + name;

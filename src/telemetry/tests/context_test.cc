@@ -77,7 +77,7 @@ TEST(Context, InjectedThenExtracted) {
 
 TEST(Context, InvalidThenNothingIsInjected) {
   int calls = 0;
-  inject(SpanContext{}, [&](std::string_view, std::string) { ++calls; });
+  inject(SpanContext{}, [&](std::string_view, const std::string&) { ++calls; });
   EXPECT_EQ(calls, 0);
 }
 

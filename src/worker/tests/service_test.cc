@@ -90,7 +90,7 @@ class ServiceTest : public ::testing::Test {
     request.mutable_spec()->set_alpha(8);
     request.mutable_spec()->set_train_attn(true);
     v1::CreateAdapterResponse response;
-    const Answer answer = call(&v1::ModelActor::Stub::CreateAdapter, request, &response);
+    Answer answer = call(&v1::ModelActor::Stub::CreateAdapter, request, &response);
     EXPECT_EQ(answer.status.ok(), response.parameters() > 0);
     return answer;
   }

@@ -304,7 +304,7 @@ TEST_F(SamplerTest, CallbacksMaySubmitAndCancel) {
   uint64_t third_number = 0;
   ASSERT_TRUE(sampler
                   ->submit(request({1}, 2),
-                           [&](Result<SampleResult>) {
+                           [&](const Result<SampleResult>&) {
                              ASSERT_TRUE(sampler->submit(request({2}, 2), into(second)).ok());
                              sampler->cancel(third_number);
                            })
