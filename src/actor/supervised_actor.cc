@@ -9,8 +9,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <grpc/grpc.h>
-
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 
@@ -47,8 +45,14 @@ Connection::Connection(const std::string& socket) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // an operation that may have run must not run again by itself
-  stub = worker::v1::ModelActor::NewStub(
-      grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments));
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
+  // The first channel of the process is never given back. With the end of the last one gRPC 1.51 stops the threads that
+  // run callbacks, which aborts now and then when the next channel starts them again, and joins a poller that may sleep
+  // for ten seconds more.
+  static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
+  static_cast<void>(kept);
+  stub = worker::v1::ModelActor::NewStub(channel);
 }
 
 struct SupervisedActorImpl::Life {
@@ -340,10 +344,6 @@ void SupervisedActorImpl::settle_calls() {
 }
 
 std::unique_ptr<SupervisedActor> make_supervised_actor(WorkerSpec spec) {
-  // One reference to the library that is never given back. Otherwise the end of the last channel shuts gRPC down, which
-  // joins a poller that may sleep for ten seconds more.
-  static const bool kept = (grpc_init(), true);
-  static_cast<void>(kept);
   return std::make_unique<SupervisedActorImpl>(std::move(spec));
 }
 
