@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import platform
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -76,18 +77,24 @@ def wait_until_idle(minutes, allowed=0.05):
 
 
 class Child:
-    """A program that answers one line of JSON with one line of JSON."""
+    """A program that answers one line of JSON with one line of JSON. One that `rests` is stopped (SIGSTOP) between two
+    questions: OpenMP threads of an idle PyTorch go on spinning, and would take cores from whoever is measured next."""
 
-    def __init__(self, command, **environment):
+    def __init__(self, command, rests=False, **environment):
+        self.rests = rests
         self.errors = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop it when full
         self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, text=True, env=dict(os.environ, **environment))
 
     def ask(self, **request):
         try:
+            if self.rests:
+                self.process.send_signal(signal.SIGCONT)
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
             line = self.process.stdout.readline()
+            if self.rests:
+                self.process.send_signal(signal.SIGSTOP)
         except BrokenPipeError:
             line = ""
         if not line:
@@ -99,6 +106,8 @@ class Child:
         return answer
 
     def close(self):
+        if self.rests:
+            self.process.send_signal(signal.SIGCONT)
         try:
             self.process.communicate(timeout=20)
         except (subprocess.TimeoutExpired, ValueError):

@@ -22,7 +22,7 @@ def variants(threads):
 
 def start(options, threads, wait):
     return measure.Child([options.python, PROGRAM, "--model", bench_model.make(options.scratch / "mini"),
-                          "--threads", threads], OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY=wait)
+                          "--threads", threads], rests=True, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY=wait)
 
 
 def check(options):
