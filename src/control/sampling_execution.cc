@@ -27,6 +27,14 @@ void record_sample(const std::string& base_model, const worker::v1::SampleRespon
   for (const auto& sequence : response.response().sequences()) {
     const size_t tokens = sequence.tokens().size() / sizeof(int32_t);
     if (tokens > 0) metrics.sampling_output_tokens.record(static_cast<double>(tokens));
+    const bool stopped = sequence.stop_reason() == tinker_public::STOP_REASON_STOP;
+    metrics.sampling_finished.add(1, {{"base_model", base_model}, {"finish_reason", stopped ? "stop" : "length"}});
+  }
+  if (response.output_tokens() > 0) {
+    metrics.time_to_first_token.record(response.queue_seconds() + response.prefill_seconds(),
+                                       {{"gen_ai.operation.name", "text_completion"},
+                                        {"gen_ai.provider.name", "tuft"},
+                                        {"gen_ai.request.model", base_model}});
   }
 }
 

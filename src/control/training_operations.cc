@@ -279,6 +279,7 @@ void TrainingController::on_optim_step(const RunPtr& run, const OperationPtr& op
   const std::string& base_model = run->backend->name();
   metrics.training_step_duration.record(to_seconds(parts_.clock.monotonic() - operation->started),
                                         {{"base_model", base_model}, {"phase", "optim"}});
+  metrics.training_optim_steps.add(1, {{"base_model", base_model}});
   OptimStepResult value;
   for (const auto& [name, metric] : result->metrics()) {
     if (name == "grad_norm") metrics.training_grad_norm.record(metric, {{"base_model", base_model}});
