@@ -18,7 +18,7 @@ inline constexpr std::string_view kOverflowLabel = "otel.metric.overflow";
 struct MetricPoint {
   LabelStrings labels;
   int64_t value = 0;             // counters
-  double gauge = 0;              // gauges
+  double number = 0;             // gauges and observable counters
   std::vector<uint64_t> counts;  // histograms: bounds + 1
   uint64_t count = 0;
   double sum = 0;

@@ -1,299 +1,90 @@
 #include "telemetry/metrics.h"
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <unordered_map>
-
-#include "base/mutex.h"
-#include "telemetry/metric_store.h"
-#include "telemetry/recording.h"
-
 namespace tuft::telemetry {
 
-using internal::kSeriesMax;
-using internal::LabelStrings;
-
-// Aligned so that two hot series never share a cache line.
-struct alignas(64) Series {
-  Series(InstrumentState* owner, LabelStrings label_strings, size_t buckets)
-      : instrument(owner), counts(buckets), labels(std::move(label_strings)) {}
-
-  InstrumentState* const instrument;
-  std::atomic<int64_t> value{0};
-  std::atomic<double> sum{0};
-  std::atomic<double> min{std::numeric_limits<double>::infinity()};
-  std::atomic<double> max{-std::numeric_limits<double>::infinity()};
-  std::vector<std::atomic<uint64_t>> counts;
-  const LabelStrings labels;
-};
-
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-};
-
-struct InstrumentState {
-  explicit InstrumentState(InstrumentInfo instrument_info) : info(std::move(instrument_info)) {}
-
-  const InstrumentInfo info;
-
-  Mutex mutex;
-  std::unordered_map<std::string, std::unique_ptr<Series>, StringHash, std::equal_to<>> series TUFT_GUARDED_BY(mutex);
-
-  // Held while the callback runs: that is what lets set_callback() promise that the old one has ended. No other lock
-  // is ever taken under it by this module.
-  Mutex callback_mutex;
-  ObservableGauge::Callback callback TUFT_GUARDED_BY(callback_mutex);
-};
-
-namespace {
-
-struct Registry {
-  Mutex mutex;
-  std::map<std::string, InstrumentState*, std::less<>> instruments TUFT_GUARDED_BY(mutex);
-};
-
-// Leaked, with everything in it: bound instruments are used until the last thread ends.
-Registry& registry() {
-  static Registry& registry = *new Registry;
-  return registry;
+std::vector<double> bounds_http() {
+  return {.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 45};
 }
 
-InstrumentState* register_instrument(InstrumentSpec spec, InstrumentKind kind) {
-  Registry& all = registry();
-  MutexLock lock(all.mutex);
-  auto found = all.instruments.find(spec.name);
-  if (found == all.instruments.end()) {
-    InstrumentInfo info{std::string(spec.name),  kind,
-                        std::string(spec.unit),  std::string(spec.description),
-                        std::string(spec.scope), std::move(spec.bounds)};
-    auto* state = new InstrumentState(std::move(info));
-    found = all.instruments.emplace(state->info.name, state).first;
-  }
-  return found->second;
+std::vector<double> bounds_wait() {
+  return {.0001, .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800};
 }
 
-// The label set in one canonical order, as a key. Written into `key`, whose memory is reused.
-void make_key(Labels labels, std::string& key) {
-  constexpr size_t kLabelsMax = 16;
-  std::array<const Label*, kLabelsMax> sorted{};
-  size_t count = 0;
-  for (const Label& label : labels) {
-    if (count < kLabelsMax) sorted[count++] = &label;
-  }
-  std::sort(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(count),
-            [](const Label* a, const Label* b) { return a->first < b->first; });
-  key.clear();
-  for (size_t i = 0; i < count; ++i) {
-    key.append(sorted[i]->first);
-    key.push_back('\0');
-    key.append(sorted[i]->second);
-    key.push_back('\0');
-  }
+std::vector<double> bounds_request() {
+  return {.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 30, 60, 120, 240, 480, 960, 1920, 7680};
 }
 
-LabelStrings label_strings(Labels labels) {
-  LabelStrings out;
-  for (const auto& [key, value] : labels) out.emplace_back(key, value);
-  std::sort(out.begin(), out.end());
-  return out;
+std::vector<double> bounds_step() {
+  return {.0005, .001, .002, .004, .006, .008, .01, .015, .02, .03, .05, .08, .12, .2, .5, 1, 2, 5};
 }
 
-size_t bucket_count(const InstrumentState& instrument) {
-  return instrument.info.kind == InstrumentKind::kHistogram ? instrument.info.bounds.size() + 1 : 0;
+std::vector<double> bounds_operation() {
+  return {.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10};
 }
 
-Series* series_of(InstrumentState& instrument, Labels labels) {
-  thread_local std::string key;
-  make_key(labels, key);
-  {
-    MutexLock lock(instrument.mutex);
-    const auto found = instrument.series.find(std::string_view(key));
-    if (found != instrument.series.end()) return found->second.get();
-    if (instrument.series.size() < kSeriesMax) {
-      auto added = std::make_unique<Series>(&instrument, label_strings(labels), bucket_count(instrument));
-      return instrument.series.emplace(key, std::move(added)).first->second.get();
-    }
-  }
-  if (instrument.info.name != "tuft.telemetry.series.overflowed")
-    get_metrics().telemetry_series_overflowed.add(1, {{"instrument", instrument.info.name}});
-  MutexLock lock(instrument.mutex);
-  auto& overflow = instrument.series[std::string(internal::kOverflowLabel)];
-  if (!overflow)
-    overflow = std::make_unique<Series>(&instrument, LabelStrings{{std::string(internal::kOverflowLabel), "true"}},
-                                        bucket_count(instrument));
-  return overflow.get();
+std::vector<double> bounds_tokens() {
+  return {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
 }
 
-void count_nonfinite(const InstrumentState& instrument) {
-  get_metrics().telemetry_nonfinite.add(1, {{"instrument", instrument.info.name}});
+std::vector<double> bounds_bytes() {
+  std::vector<double> bounds;
+  for (double bound = 64.0 * 1024; bound <= 64.0 * 1024 * 1024 * 1024; bound *= 4) bounds.push_back(bound);
+  return bounds;
 }
 
-void add_to(std::atomic<double>& sum, double value) {
-  double seen = sum.load(std::memory_order_relaxed);
-  while (!sum.compare_exchange_weak(seen, seen + value, std::memory_order_relaxed)) {
-  }
+std::vector<double> bounds_tokens_per_second() {
+  return {1, 10, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 2.5e4, 5e4, 1e5, 2.5e5, 5e5, 1e6};
 }
 
-template <typename Better>
-void keep_extreme(std::atomic<double>& extreme, double value, Better better) {
-  double seen = extreme.load(std::memory_order_relaxed);
-  while (better(value, seen) && !extreme.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
+std::vector<double> bounds_fraction() {
+  return {.01, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .98, 1};
 }
 
-}  // namespace
-
-void BoundCounter::add(int64_t value) const {
-  if (series_ == nullptr || !internal::metrics_recording()) return;
-  if (value < 0 && series_->instrument->info.kind == InstrumentKind::kCounter) return;
-  series_->value.fetch_add(value, std::memory_order_relaxed);
+std::vector<double> bounds_count() {
+  return {1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000};
 }
 
-void BoundHistogram::record(double value) const {
-  if (series_ == nullptr || !internal::metrics_recording()) return;
-  if (!std::isfinite(value)) [[unlikely]] {
-    count_nonfinite(*series_->instrument);
-    return;
-  }
-  const auto& bounds = series_->instrument->info.bounds;
-  const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin();
-  series_->counts[static_cast<size_t>(bucket)].fetch_add(1, std::memory_order_relaxed);
-  add_to(series_->sum, value);
-  keep_extreme(series_->min, value, std::less<>{});
-  keep_extreme(series_->max, value, std::greater<>{});
+std::vector<double> bounds_norm() {
+  return {.001, .003, .01, .03, .1, .3, 1, 3, 10, 30, 100, 1000};
 }
 
-Counter::Counter(InstrumentSpec spec, Direction direction)
-    : state_(register_instrument(
-          std::move(spec), direction == Direction::kUp ? InstrumentKind::kCounter : InstrumentKind::kUpDownCounter)) {}
-
-BoundCounter Counter::with(Labels labels) const {
-  return BoundCounter(series_of(*state_, labels));
+std::vector<double> bounds_inter_token() {
+  return {.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
 }
 
-void Counter::add(int64_t value, Labels labels) const {
-  if (internal::metrics_recording()) with(labels).add(value);
+std::vector<double> bounds_gen_ai_request() {
+  return {.01, .02, .04, .08, .16, .32, .64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 327.68, 1310.72};
 }
 
-Histogram::Histogram(InstrumentSpec spec) : state_(register_instrument(std::move(spec), InstrumentKind::kHistogram)) {}
-
-BoundHistogram Histogram::with(Labels labels) const {
-  return BoundHistogram(series_of(*state_, labels));
+std::vector<double> bounds_body_bytes() {
+  std::vector<double> bounds;
+  for (double bound = 64; bound <= 64.0 * 1024 * 1024; bound *= 4) bounds.push_back(bound);
+  return bounds;
 }
 
-void Histogram::record(double value, Labels labels) const {
-  if (internal::metrics_recording()) with(labels).record(value);
+std::vector<double> bounds_ttft_milliseconds() {
+  return {10, 25, 50, 75, 100, 150, 200, 300, 500, 750, 1000, 2000, 5000, 10000};
 }
 
-ObservableGauge::ObservableGauge(InstrumentSpec spec)
-    : state_(register_instrument(std::move(spec), InstrumentKind::kGauge)) {}
-
-void ObservableGauge::set_callback(Callback callback) const {
-  MutexLock lock(state_->callback_mutex);
-  state_->callback = std::move(callback);
+std::vector<double> bounds_latency_milliseconds() {
+  return {50, 100, 250, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000};
 }
 
-std::string_view instrument_kind_name(InstrumentKind kind) {
-  switch (kind) {
-    case InstrumentKind::kCounter:
-      return "Counter";
-    case InstrumentKind::kUpDownCounter:
-      return "UpDownCounter";
-    case InstrumentKind::kHistogram:
-      return "Histogram";
-    case InstrumentKind::kGauge:
-      return "ObservableGauge";
-  }
-  return "Counter";
+std::vector<double> bounds_percent() {
+  return {5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 100};
 }
 
-namespace {
-
-std::vector<InstrumentState*> all_instruments() {
-  get_metrics();
-  Registry& all = registry();
-  MutexLock lock(all.mutex);
-  std::vector<InstrumentState*> out;
-  out.reserve(all.instruments.size());
-  for (const auto& [name, state] : all.instruments) out.push_back(state);
-  return out;
+std::vector<double> bounds_first_token() {
+  return {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560};
 }
 
-internal::MetricPoint read_series(const Series& series) {
-  internal::MetricPoint point;
-  point.labels = series.labels;
-  point.value = series.value.load(std::memory_order_relaxed);
-  point.counts.reserve(series.counts.size());
-  for (const auto& count : series.counts) {
-    point.counts.push_back(count.load(std::memory_order_relaxed));
-    point.count += point.counts.back();
-  }
-  point.sum = series.sum.load(std::memory_order_relaxed);
-  point.min = series.min.load(std::memory_order_relaxed);
-  point.max = series.max.load(std::memory_order_relaxed);
-  return point;
+std::vector<double> bounds_loss() {
+  return {.01, .03, .1, .3, .5, 1, 2, 3, 5, 10, 30, 100};
 }
 
-std::vector<internal::MetricPoint> read_gauge(InstrumentState& instrument) {
-  std::map<LabelStrings, double> observed;
-  int64_t nonfinite = 0;
-  int64_t overflowed = 0;
-  const ObservableGauge::Observe observe = [&](double value, Labels labels) {
-    if (!std::isfinite(value)) {
-      ++nonfinite;
-      return;
-    }
-    LabelStrings key = label_strings(labels);
-    if (observed.size() >= kSeriesMax && !observed.contains(key)) {
-      ++overflowed;
-      return;
-    }
-    observed[std::move(key)] = value;
-  };
-  {
-    MutexLock lock(instrument.callback_mutex);
-    if (instrument.callback) instrument.callback(observe);
-  }
-  const std::string& name = instrument.info.name;
-  if (nonfinite > 0) get_metrics().telemetry_nonfinite.add(nonfinite, {{"instrument", name}});
-  if (overflowed > 0) get_metrics().telemetry_series_overflowed.add(overflowed, {{"instrument", name}});
-  std::vector<internal::MetricPoint> points;
-  for (const auto& [labels, value] : observed) {
-    points.emplace_back();
-    points.back().labels = labels;
-    points.back().gauge = value;
-  }
-  return points;
-}
-
-std::vector<internal::MetricPoint> read_instrument(InstrumentState& instrument) {
-  if (instrument.info.kind == InstrumentKind::kGauge) return read_gauge(instrument);
-  std::vector<internal::MetricPoint> points;
-  MutexLock lock(instrument.mutex);
-  for (const auto& [key, series] : instrument.series) points.push_back(read_series(*series));
-  return points;
-}
-
-}  // namespace
-
-std::vector<InstrumentInfo> instrument_catalogue() {
-  std::vector<InstrumentInfo> out;
-  for (const InstrumentState* instrument : all_instruments()) out.push_back(instrument->info);
-  return out;
-}
-
-std::vector<internal::MetricSnapshot> internal::collect_metrics() {
-  std::vector<MetricSnapshot> out;
-  for (InstrumentState* instrument : all_instruments()) {
-    auto points = read_instrument(*instrument);
-    if (!points.empty()) out.push_back({instrument->info, std::move(points)});
-  }
-  return out;
+Metrics& get_metrics() {
+  static Metrics& metrics = *new Metrics;
+  return metrics;
 }
 
 }  // namespace tuft::telemetry

@@ -271,7 +271,10 @@ sdk::metrics::InstrumentType instrument_type(InstrumentKind kind) {
     case InstrumentKind::kHistogram:
       return sdk::metrics::InstrumentType::kHistogram;
     case InstrumentKind::kGauge:
+    case InstrumentKind::kObservableGauge:
       return sdk::metrics::InstrumentType::kObservableGauge;
+    case InstrumentKind::kObservableCounter:
+      return sdk::metrics::InstrumentType::kObservableCounter;
   }
   return sdk::metrics::InstrumentType::kCounter;
 }
@@ -285,9 +288,16 @@ sdk::metrics::PointType make_point(const InstrumentInfo& info, const MetricPoint
       sum.is_monotonic_ = info.kind == InstrumentKind::kCounter;
       return sum;
     }
-    case InstrumentKind::kGauge: {
+    case InstrumentKind::kObservableCounter: {
+      sdk::metrics::SumPointData sum;
+      sum.value_ = point.number;
+      sum.is_monotonic_ = true;
+      return sum;
+    }
+    case InstrumentKind::kGauge:
+    case InstrumentKind::kObservableGauge: {
       sdk::metrics::LastValuePointData last;
-      last.value_ = point.gauge;
+      last.value_ = point.number;
       last.is_lastvalue_valid_ = true;
       last.sample_ts_ = timestamp(now_wall);
       return last;
@@ -440,9 +450,10 @@ sdk::resource::Resource make_resource(const Settings& settings) {
 template <typename Options>
 Options otlp_options(const Settings& settings, const SignalSettings& signal) {
   Options options;
-  if (!settings.endpoint.empty()) {
-    options.endpoint = settings.endpoint;
-    options.use_ssl_credentials = settings.tls;
+  (void)settings;
+  if (!signal.endpoint.empty()) {
+    options.endpoint = (signal.tls ? "https://" : "http://") + signal.endpoint;
+    options.use_ssl_credentials = signal.tls;
   }
   if (signal.export_timeout > 0)
     options.timeout = std::chrono::duration_cast<std::chrono::system_clock::duration>(nanos(signal.export_timeout));
@@ -475,7 +486,7 @@ Result<std::unique_ptr<Exporter>> make_exporter(const Settings& settings) {
   using sdk::common::internal_log::LogHandler;
   try {
     GlobalLogHandler::SetLogHandler(otel::nostd::shared_ptr<LogHandler>(new SdkLogHandler));
-    return settings.console ? make_console_exporter(settings) : make_otlp_exporter(settings);
+    return settings.traces.protocol == Protocol::kConsole ? make_console_exporter(settings) : make_otlp_exporter(settings);
   } catch (const std::exception& problem) {
     return internal_error(std::string("the OpenTelemetry exporter could not be made: ") + problem.what());
   }

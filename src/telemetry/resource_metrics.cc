@@ -237,7 +237,8 @@ void stop_resource_metrics() {
 
 }  // namespace internal
 
-void start_resource_metrics() {
+void start_resource_metrics(const std::string& disk) {
+  (void)disk;
   if (!internal::metrics_recording()) return;
   // Leaked: callbacks refer to it.
   static internal::Sampler& sampler = *new internal::Sampler;

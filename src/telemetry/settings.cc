@@ -43,11 +43,7 @@ void read_timeout(const std::string& signal, Nanos& timeout) {
   if (text.empty()) text = environment("OTEL_EXPORTER_OTLP_TIMEOUT");
   if (text.empty()) return;
   const auto number = parse_number(text);
-  if (!number) {
-    timeout = 0;
-  } else if (*number > 0) {
-    timeout = std::min<int64_t>(*number, 3'600'000) * kMillisecond;
-  }
+  if (number && *number > 0) timeout = std::min<int64_t>(*number, 3'600'000) * kMillisecond;
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -130,12 +126,13 @@ Error bad_endpoint(std::string_view key, std::string_view value) {
 Status parse_endpoint(std::string_view key, std::string_view value, Settings& settings) {
   std::string_view rest = value;
   const size_t scheme_end = value.find("://");
+  bool tls = false;
   if (scheme_end == std::string_view::npos) {
-    settings.tls = !is_true(environment("OTEL_EXPORTER_OTLP_INSECURE"));
+    tls = !is_true(environment("OTEL_EXPORTER_OTLP_INSECURE"));
   } else {
     const std::string_view scheme = value.substr(0, scheme_end);
     if (scheme != "http" && scheme != "https") return bad_endpoint(key, value);
-    settings.tls = scheme == "https";
+    tls = scheme == "https";
     rest.remove_prefix(scheme_end + 3);
   }
   // gRPC knows no path; one slash at the end is a habit.
@@ -148,8 +145,12 @@ Status parse_endpoint(std::string_view key, std::string_view value, Settings& se
     host = authority.substr(0, colon);
   }
   if (!is_host(host)) return bad_endpoint(key, value);
-  settings.endpoint = std::string(settings.tls ? "https://" : "http://") + std::string(authority);
-  if (host.size() == authority.size()) settings.endpoint += ":4317";
+  std::string endpoint(authority);
+  if (host.size() == authority.size()) endpoint += ":4317";
+  for (SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics}) {
+    signal->tls = tls;
+    signal->endpoint = endpoint;
+  }
   return {};
 }
 
@@ -166,9 +167,11 @@ Status read_endpoint(const TelemetryConfig& config, Settings& settings) {
 Result<Settings> read_settings(const TelemetryConfig& config) {
   Settings settings;
   settings.enabled = config.enabled && !is_true(environment("OTEL_SDK_DISABLED"));
-  settings.console = environment("TUFT_OTEL_DEBUG") == "1";
+  const bool console = environment("TUFT_OTEL_DEBUG") == "1";
   // The console needs no address: a wrong one may be what somebody is looking for with it.
-  if (!settings.console) TUFT_TRY(read_endpoint(config, settings));
+  if (!console) TUFT_TRY(read_endpoint(config, settings));
+  for (SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics})
+    signal->protocol = console ? Protocol::kConsole : Protocol::kGrpc;
 
   read_positive("OTEL_BSP_SCHEDULE_DELAY", kMillisecond, settings.traces.interval);
   read_positive("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 1, settings.traces.batch_max);

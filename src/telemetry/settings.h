@@ -1,8 +1,9 @@
-// What init_telemetry() was asked for, with the environment read in. Internal to telemetry.
+// What init_telemetry() was asked for, with the environment read in and every rule applied. Internal to telemetry.
 //
-// opentelemetry-cpp 1.19 reads OTEL_EXPORTER_OTLP_*, but takes a bare timeout for seconds, and
-// OTEL_RESOURCE_ATTRIBUTES, but does not decode it. These and the other variables of OpenTelemetry that operators rely
-// on are read here.
+// Order: the configuration, TuFT's own variables, OpenTelemetry's for the signal, OpenTelemetry's for all signals, the
+// default. A value that is wrong is an error naming its key or variable, where it came from the configuration or would
+// change where data goes; a number in the environment that makes no sense is replaced by the default with a warning, as
+// OpenTelemetry asks.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +17,48 @@
 namespace tuft::telemetry::internal {
 
 struct SignalSettings {
-  // 0: the exporter's own reading of the environment stands.
-  Nanos export_timeout = 2 * kSecond;
-  // OTEL_BSP_SCHEDULE_DELAY, OTEL_BLRP_SCHEDULE_DELAY (ms); OTEL_METRIC_EXPORT_INTERVAL (ms).
+  Protocol protocol = Protocol::kGrpc;
+  // kGrpc: "host:port". kHttpProtobuf: the whole URL, with the signal's path. kFile: a path. kConsole, kNone: "".
+  std::string endpoint = {};
+  bool tls = false;
+  std::string ca_file = {};  // "": the system's
+  std::string certificate_file = {};
+  std::string key_file = {};
+  std::map<std::string, std::string> headers = {};  // lower-case names; gRPC metadata or HTTP headers
+  Compression compression = Compression::kNone;
+  // Of one attempt.
+  Nanos export_timeout = 10 * kSecond;
+  // Longest wait before a batch leaves; between two collections of metrics.
   Nanos interval = kSecond;
-  // OTEL_BSP_MAX_EXPORT_BATCH_SIZE, OTEL_BLRP_...; at the default a batch stays below gRPC's 4 MiB.
+  // At the default a batch stays below gRPC's 4 MiB.
   size_t batch_max = 512;
-  // OTEL_BSP_MAX_QUEUE_SIZE, OTEL_BLRP_...: records that wait for the exporter.
+  // Records that wait for the exporter.
   size_t queue_max = 32768;
 };
 
 struct Settings {
   bool enabled = false;
-  bool console = false;
-  // "http://host:port" or "https://host:port"; "" where the exporter's own default counts.
-  std::string endpoint;
-  bool tls = false;
   SignalSettings traces;
   SignalSettings logs;
   SignalSettings metrics{.interval = 60 * kSecond};
-  // OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG, see Sampling in recording.h.
+  Temporality temporality = Temporality::kCumulative;
+  Nanos shutdown_budget = 5 * kSecond;
+
+  // See Sampling in recording.h.
   uint64_t sampling_threshold = UINT64_MAX;
   bool sampling_parent_based = true;
+  bool keep_errors = true;
+  Nanos keep_slower_than = 0;  // 0: the time a span takes saves nothing
+
+  bool propagate_trace_context = true;
+  bool propagate_baggage = false;
+
+  bool metrics_endpoint = true;
   std::string service_name;
   // OTEL_RESOURCE_ATTRIBUTES, percent-decoded, and over it the configuration's.
   std::map<std::string, std::string> resource_attributes;
 };
 
-// kInvalidArgument naming the configuration key or the variable that is wrong. Numbers that make no sense are
-// replaced by the default, as OpenTelemetry asks.
 Result<Settings> read_settings(const TelemetryConfig& config);
 
 }  // namespace tuft::telemetry::internal

@@ -90,6 +90,7 @@ bool flush_telemetry(Nanos budget) {
 }
 
 void shutdown_telemetry(Nanos budget) {
+  if (budget == 0) budget = 5 * kSecond;
   MutexLock lock(g_life_cycle);
   Pipeline* pipeline = g_pipeline.load();
   if (pipeline == nullptr || !internal::g_recording.exchange(false)) return;

@@ -42,7 +42,8 @@ TEST(Metrics, DeveloperGuideThenValuesArrive) {
 
 TEST(Counter, LabelOrderDiffersThenOneSeries) {
   WithCollector collector;
-  const Counter counter({.name = "test.order", .unit = "1", .description = ""}, Counter::Direction::kUp);
+  const Counter counter(
+      {.name = "test.order", .unit = "1", .description = "", .labels = {"a", "b", "k", "id", "state", "who", "x"}});
   counter.add(1, {{"a", "1"}, {"b", "2"}});
   counter.add(1, {{"b", "2"}, {"a", "1"}});
   counter.add(-5, {{"a", "1"}, {"b", "2"}});
@@ -98,7 +99,8 @@ TEST(Histogram, NotFiniteThenCountedAndTheSeriesIsClean) {
 
 TEST(Counter, LabelAttackThenBoundedAndNothingIsLost) {
   WithCollector collector;
-  const Counter counter({.name = "test.attack", .unit = "1", .description = ""}, Counter::Direction::kUp);
+  const Counter counter(
+      {.name = "test.attack", .unit = "1", .description = "", .labels = {"a", "b", "k", "id", "state", "who", "x"}});
   constexpr int kSets = 3000;
   for (int i = 0; i < kSets; ++i) counter.add(1, {{"id", std::to_string(i)}});
   ASSERT_TRUE(collector.flush());
@@ -114,7 +116,8 @@ TEST(Counter, LabelAttackThenBoundedAndNothingIsLost) {
 
 TEST(Gauge, CallbackTakenAwayThenItNeverRunsAgain) {
   WithCollector collector;
-  const ObservableGauge gauge({.name = "test.gauge", .unit = "1", .description = ""});
+  const ObservableGauge gauge(
+      {.name = "test.gauge", .unit = "1", .description = "", .labels = {"a", "b", "k", "id", "state", "who", "x"}});
   auto alive = std::make_unique<std::atomic<bool>>(true);
   gauge.set_callback([state = alive.get()](const ObservableGauge::Observe& observe) {
     ASSERT_TRUE(state->load());
@@ -138,7 +141,8 @@ TEST(Gauge, CallbackTakenAwayThenItNeverRunsAgain) {
 
 TEST(Gauge, LabelSetNoLongerObservedThenItDisappears) {
   WithCollector collector;
-  const ObservableGauge gauge({.name = "test.stale", .unit = "1", .description = ""});
+  const ObservableGauge gauge(
+      {.name = "test.stale", .unit = "1", .description = "", .labels = {"a", "b", "k", "id", "state", "who", "x"}});
   gauge.set_callback([](const ObservableGauge::Observe& observe) { observe(1, {{"who", "a"}}); });
   ASSERT_TRUE(collector.flush());
   gauge.set_callback([](const ObservableGauge::Observe& observe) { observe(2, {{"who", "b"}}); });
@@ -151,7 +155,8 @@ TEST(Gauge, LabelSetNoLongerObservedThenItDisappears) {
 
 TEST(Counter, ManyThreadsThenExact) {
   WithCollector collector;
-  const Counter counter({.name = "test.threads", .unit = "1", .description = ""}, Counter::Direction::kUp);
+  const Counter counter(
+      {.name = "test.threads", .unit = "1", .description = "", .labels = {"a", "b", "k", "id", "state", "who", "x"}});
   const Histogram histogram({.name = "test.threads.time", .unit = "s", .description = "", .bounds = bounds_wait()});
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -172,7 +177,8 @@ TEST(Counter, ManyThreadsThenExact) {
 }
 
 TEST(Counter, TelemetryOffThenNothingIsTaken) {
-  const Counter counter({.name = "test.off", .unit = "1", .description = ""}, Counter::Direction::kUp);
+  const Counter counter(
+      {.name = "test.off", .unit = "1", .description = "", .labels = {"a", "b", "k", "id", "state", "who", "x"}});
   const BoundCounter bound = counter.with({{"x", "y"}});
   bound.add(5);
   WithCollector collector;
@@ -182,8 +188,14 @@ TEST(Counter, TelemetryOffThenNothingIsTaken) {
 }
 
 TEST(Counter, MadeTwiceThenOneInstrument) {
-  const Counter first({.name = "test.twice", .unit = "1", .description = "first"}, Counter::Direction::kUp);
-  const Counter second({.name = "test.twice", .unit = "s", .description = "second"}, Counter::Direction::kUp);
+  const Counter first({.name = "test.twice",
+                       .unit = "1",
+                       .description = "first",
+                       .labels = {"a", "b", "k", "id", "state", "who", "x"}});
+  const Counter second({.name = "test.twice",
+                        .unit = "s",
+                        .description = "second",
+                        .labels = {"a", "b", "k", "id", "state", "who", "x"}});
   const auto all = instrument_catalogue();
   EXPECT_EQ(std::count_if(all.begin(), all.end(), [](const auto& info) { return info.name == "test.twice"; }), 1);
 }

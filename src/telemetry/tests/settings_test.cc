@@ -24,28 +24,28 @@ TelemetryConfig with_endpoint(const char* endpoint) {
 }
 
 TEST(Endpoint, SchemeThenItDecidesTls) {
-  EXPECT_FALSE(read_settings(with_endpoint("http://localhost:4317"))->tls);
-  EXPECT_EQ(read_settings(with_endpoint("http://localhost:4317"))->endpoint, "http://localhost:4317");
-  EXPECT_TRUE(read_settings(with_endpoint("https://collector.example:443/"))->tls);
-  EXPECT_EQ(read_settings(with_endpoint("https://collector.example"))->endpoint, "https://collector.example:4317");
-  EXPECT_EQ(read_settings(with_endpoint("http://[::1]:4317"))->endpoint, "http://[::1]:4317");
+  EXPECT_FALSE(read_settings(with_endpoint("http://localhost:4317"))->traces.tls);
+  EXPECT_EQ(read_settings(with_endpoint("http://localhost:4317"))->traces.endpoint, "localhost:4317");
+  EXPECT_TRUE(read_settings(with_endpoint("https://collector.example:443/"))->traces.tls);
+  EXPECT_EQ(read_settings(with_endpoint("https://collector.example"))->traces.endpoint, "collector.example:4317");
+  EXPECT_EQ(read_settings(with_endpoint("http://[::1]:4317"))->traces.endpoint, "[::1]:4317");
 }
 
 TEST(Endpoint, BareHostThenInsecureVariableDecides) {
-  EXPECT_TRUE(read_settings(with_endpoint("localhost:4317"))->tls);
+  EXPECT_TRUE(read_settings(with_endpoint("localhost:4317"))->traces.tls);
   const Variable insecure("OTEL_EXPORTER_OTLP_INSECURE", "true");
-  EXPECT_FALSE(read_settings(with_endpoint("localhost:4317"))->tls);
-  EXPECT_EQ(read_settings(with_endpoint("localhost:4317"))->endpoint, "http://localhost:4317");
+  EXPECT_FALSE(read_settings(with_endpoint("localhost:4317"))->traces.tls);
+  EXPECT_EQ(read_settings(with_endpoint("localhost:4317"))->traces.endpoint, "localhost:4317");
 }
 
 TEST(Endpoint, ConfigurationAndVariableThenConfigurationWins) {
   const Variable variable("TUFT_OTLP_ENDPOINT", "http://from-variable:1");
-  EXPECT_EQ(read_settings(with_endpoint("http://from-config:2"))->endpoint, "http://from-config:2");
-  EXPECT_EQ(read_settings({.enabled = true})->endpoint, "http://from-variable:1");
+  EXPECT_EQ(read_settings(with_endpoint("http://from-config:2"))->traces.endpoint, "from-config:2");
+  EXPECT_EQ(read_settings({.enabled = true})->traces.endpoint, "from-variable:1");
 }
 
 TEST(Endpoint, NeitherThenTheExportersDefault) {
-  EXPECT_EQ(read_settings({.enabled = true})->endpoint, "");
+  EXPECT_EQ(read_settings({.enabled = true})->traces.endpoint, "");
 }
 
 TEST(Endpoint, NoAddressThenTheErrorNamesTheKey) {

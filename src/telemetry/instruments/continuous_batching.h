@@ -1,0 +1,68 @@
+// Transformers' continuous-batching metrics, with its names, units, buckets and no labels, so that its dashboard works.
+// Part of Metrics.
+#pragma once
+
+#include "telemetry/instrument.h"
+
+namespace tuft::telemetry {
+
+inline constexpr std::string_view kTransformersScope = "transformers.generation.continuous_batch_processor";
+
+struct ContinuousBatchingInstruments {
+  Histogram ttft_milliseconds{{.name = "ttft_milliseconds",
+                               .unit = "ms",
+                               .description = "From a request's arrival in the worker to its first token",
+                               .bounds = bounds_ttft_milliseconds(),
+                               .recorded_by = RecordedBy::kWorker,
+                               .scope = kTransformersScope}};
+  Gauge active_requests_count{{.name = "active_requests_count",
+                               .unit = "requests",
+                               .description = "Requests in the current step",
+                               .recorded_by = RecordedBy::kWorker,
+                               .scope = kTransformersScope}};
+  Gauge waiting_requests_count{{.name = "waiting_requests_count",
+                                .unit = "requests",
+                                .description = "Requests that wait for a place in a step",
+                                .recorded_by = RecordedBy::kWorker,
+                                .scope = kTransformersScope}};
+  Histogram request_latency_milliseconds{
+      {.name = "request_latency_milliseconds",
+       .unit = "ms",
+       .description = "From a request's arrival in the worker to its end, failures included",
+       .bounds = bounds_latency_milliseconds(),
+       .recorded_by = RecordedBy::kWorker,
+       .scope = kTransformersScope}};
+  Gauge decode_prefill_ratio{{.name = "decode_prefill_ratio",
+                              .unit = "ratio",
+                              .description = "Decode tokens over prefill tokens of a step; absent without prefill",
+                              .recorded_by = RecordedBy::kWorker,
+                              .scope = kTransformersScope}};
+  Counter prefill_tokens_processed{{.name = "prefill_tokens_processed",
+                                    .unit = "tokens",
+                                    .description = "Prompt tokens computed",
+                                    .recorded_by = RecordedBy::kWorker,
+                                    .scope = kTransformersScope}};
+  Counter decode_tokens_processed{{.name = "decode_tokens_processed",
+                                   .unit = "tokens",
+                                   .description = "Output tokens computed",
+                                   .recorded_by = RecordedBy::kWorker,
+                                   .scope = kTransformersScope}};
+  Histogram batch_fill_percentage{{.name = "batch_fill_percentage",
+                                   .unit = "percent",
+                                   .description = "Tokens of a step over its token budget",
+                                   .bounds = bounds_percent(),
+                                   .recorded_by = RecordedBy::kWorker,
+                                   .scope = kTransformersScope}};
+  Gauge kv_cache_free_memory_bytes{{.name = "kv_cache_free_memory_bytes",
+                                    .unit = "bytes",
+                                    .description = "KV cache that is free",
+                                    .recorded_by = RecordedBy::kWorker,
+                                    .scope = kTransformersScope}};
+  Gauge kv_cache_memory_bytes{{.name = "kv_cache_memory_bytes",
+                               .unit = "bytes",
+                               .description = "KV cache in use",
+                               .recorded_by = RecordedBy::kWorker,
+                               .scope = kTransformersScope}};
+};
+
+}  // namespace tuft::telemetry

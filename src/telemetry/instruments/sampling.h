@@ -1,0 +1,109 @@
+// Sampling requests and sessions. Part of Metrics.
+#pragma once
+
+#include "telemetry/instrument.h"
+
+namespace tuft::telemetry {
+
+struct SamplingInstruments {
+  UpDownCounter sampling_sessions_active{{.name = "tuft.sampling.sessions.active",
+                                          .unit = "",
+                                          .description = "Sampling sessions that exist",
+                                          .labels = {"base_model"}}};
+  Counter sampling_requests{{.name = "tuft.sampling.requests",
+                             .unit = "",
+                             .description = "Sampling requests that ended (ok, failed, cancelled)",
+                             .labels = {"base_model", "status"}}};
+  Histogram sampling_duration{{.name = "tuft.sampling.duration",
+                               .unit = "s",
+                               .description = "A successful sampling request from its acceptance to its last token",
+                               .labels = {"base_model"},
+                               .bounds = bounds_request()}};
+  Histogram sampling_tokens_per_second{{.name = "tuft.sampling.tokens_per_second",
+                                        .unit = "tokens/s",
+                                        .description = "Output tokens of a sampling request over its whole time",
+                                        .labels = {"base_model"},
+                                        .bounds = bounds_tokens_per_second()}};
+  Histogram sampling_output_tokens{{.name = "tuft.sampling.output_tokens",
+                                    .unit = "tokens",
+                                    .description = "Output tokens of a sequence",
+                                    .labels = {"base_model"},
+                                    .bounds = bounds_tokens()}};
+  Histogram sampling_prompt_tokens{{.name = "tuft.sampling.prompt_tokens",
+                                    .unit = "{token}",
+                                    .description = "Prompt tokens of a request",
+                                    .labels = {"base_model"},
+                                    .bounds = bounds_tokens()}};
+  Histogram sampling_max_tokens{{.name = "tuft.sampling.params.max_tokens",
+                                 .unit = "{token}",
+                                 .description = "max_tokens that requests ask for",
+                                 .labels = {"base_model"},
+                                 .bounds = bounds_tokens()}};
+  Histogram sampling_num_samples{{.name = "tuft.sampling.params.num_samples",
+                                  .unit = "{sequence}",
+                                  .description = "num_samples that requests ask for",
+                                  .labels = {"base_model"},
+                                  .bounds = bounds_count()}};
+  Counter sampling_logprobs_requests{{.name = "tuft.sampling.logprobs.requests",
+                                      .unit = "{request}",
+                                      .description = "Requests for log-probabilities of the prompt (prompt, topk)",
+                                      .labels = {"base_model", "kind"}}};
+  Counter sampling_finished{{.name = "tuft.sampling.finished",
+                             .unit = "{sequence}",
+                             .description = "Sequences that ended, by reason (stop, length, error, cancelled)",
+                             .labels = {"base_model", "finish_reason"}}};
+  Counter sampling_tokens{{.name = "tuft.sampling.tokens",
+                           .unit = "{token}",
+                           .description = "Tokens of finished requests, by kind (prefill, decode)",
+                           .labels = {"base_model", "kind"}}};
+  Histogram sampling_prefill_duration{{.name = "tuft.sampling.prefill.duration",
+                                       .unit = "s",
+                                       .description = "From a request's first step to its first token",
+                                       .labels = {"base_model"},
+                                       .bounds = bounds_request()}};
+  Histogram sampling_decode_duration{{.name = "tuft.sampling.decode.duration",
+                                      .unit = "s",
+                                      .description = "From a request's first token to its last",
+                                      .labels = {"base_model"},
+                                      .bounds = bounds_request()}};
+  Histogram sampling_inference_duration{{.name = "tuft.sampling.inference.duration",
+                                         .unit = "s",
+                                         .description = "From a request's first step to its last token",
+                                         .labels = {"base_model"},
+                                         .bounds = bounds_request()}};
+  Histogram sampling_inter_token_latency{{.name = "tuft.sampling.inter_token_latency",
+                                          .unit = "s",
+                                          .description = "Time between two tokens of a sequence",
+                                          .labels = {"base_model"},
+                                          .bounds = bounds_inter_token(),
+                                          .recorded_by = RecordedBy::kWorker}};
+  Counter sampling_nonfinite_logits{{.name = "tuft.sampling.nonfinite_logits",
+                                     .unit = "{sequence}",
+                                     .description = "Sequences that failed because a logit was not finite",
+                                     .labels = {"base_model"},
+                                     .recorded_by = RecordedBy::kWorker}};
+  Histogram time_to_first_token{{.name = "gen_ai.server.time_to_first_token",
+                                 .unit = "s",
+                                 .description = "A sampling request from its start to its first token",
+                                 .labels = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"},
+                                 .bounds = bounds_first_token()}};
+  Histogram time_per_output_token{{.name = "gen_ai.server.time_per_output_token",
+                                   .unit = "s",
+                                   .description = "Time per token after the first, of successful requests",
+                                   .labels = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"},
+                                   .bounds = bounds_inter_token()}};
+  Histogram gen_ai_request_duration{
+      {.name = "gen_ai.server.request.duration",
+       .unit = "s",
+       .description = "A sampling request from its acceptance to its end",
+       .labels = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "error.type"},
+       .bounds = bounds_gen_ai_request()}};
+  Histogram gen_ai_token_usage{
+      {.name = "gen_ai.client.token.usage",
+       .unit = "{token}",
+       .description = "Tokens of a request (input, output)",
+       .labels = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.token.type"},
+       .bounds = bounds_tokens()}};
+};
+
+}  // namespace tuft::telemetry

@@ -1,0 +1,88 @@
+// Training runs, their steps and their checkpoints. Part of Metrics.
+#pragma once
+
+#include "telemetry/instrument.h"
+
+namespace tuft::telemetry {
+
+struct TrainingInstruments {
+  UpDownCounter training_models_active{{.name = "tuft.training.models.active",
+                                        .unit = "",
+                                        .description = "Adapters that are being trained",
+                                        .labels = {"base_model"}}};
+  ObservableGauge training_runs{{.name = "tuft.training.runs",
+                                 .unit = "{run}",
+                                 .description = "Training runs, by state (active, idle, restoring, corrupted)",
+                                 .labels = {"base_model", "state"}}};
+  Histogram training_tokens_per_second{
+      {.name = "tuft.training.tokens_per_second",
+       .unit = "tokens/s",
+       .description = "Input tokens of a forward or forward_backward over its whole time",
+       .labels = {"base_model"},
+       .bounds = bounds_tokens_per_second()}};
+  Counter training_tokens{{.name = "tuft.training.tokens",
+                           .unit = "{token}",
+                           .description = "Tokens that went through training passes (forward, forward_backward)",
+                           .labels = {"base_model", "kind"}}};
+  Counter training_checkpoints_saved{{.name = "tuft.training.checkpoints.saved",
+                                      .unit = "",
+                                      .description = "Checkpoints saved (training, sampler)",
+                                      .labels = {"checkpoint_type"}}};
+  Histogram training_checkpoint_size_bytes{{.name = "tuft.training.checkpoint.size_bytes",
+                                            .unit = "bytes",
+                                            .description = "Size of a saved checkpoint",
+                                            .labels = {"checkpoint_type"},
+                                            .bounds = bounds_bytes()}};
+  Histogram training_step_duration{{.name = "tuft.training.step.duration",
+                                    .unit = "s",
+                                    .description = "Phases of a training step (queue, forward, backward, optim)",
+                                    .labels = {"base_model", "phase"},
+                                    .bounds = bounds_request()}};
+  Histogram training_passes{{.name = "tuft.training.micro_batches",
+                             .unit = "{pass}",
+                             .description = "Passes that one request was split into",
+                             .labels = {"base_model"},
+                             .bounds = bounds_count(),
+                             .recorded_by = RecordedBy::kWorker}};
+  Histogram training_loss{{.name = "tuft.training.loss",
+                           .unit = "1",
+                           .description = "Mean loss of a forward_backward per weighted token",
+                           .labels = {"base_model", "loss_fn"},
+                           .bounds = bounds_loss()}};
+  Histogram training_grad_norm{{.name = "tuft.training.grad_norm",
+                                .unit = "1",
+                                .description = "Norm of the gradient before clipping",
+                                .labels = {"base_model"},
+                                .bounds = bounds_norm()}};
+  Counter training_grad_clipped{{.name = "tuft.training.grad_clipped",
+                                 .unit = "{step}",
+                                 .description = "Optimizer steps whose gradient was clipped",
+                                 .labels = {"base_model"}}};
+  Counter training_optim_steps{{.name = "tuft.training.optim_steps",
+                                .unit = "{step}",
+                                .description = "Optimizer steps taken",
+                                .labels = {"base_model"}}};
+  Counter training_nonfinite{{.name = "tuft.training.nonfinite",
+                              .unit = "{event}",
+                              .description = "Losses, gradients and updates that were not finite",
+                              .labels = {"base_model", "what"}}};
+  ObservableGauge training_last_step_age{{.name = "tuft.training.last_step.age",
+                                          .unit = "s",
+                                          .description = "Time since the newest optimizer step, of any run",
+                                          .labels = {"base_model"}}};
+  Histogram checkpoint_duration{{.name = "tuft.checkpoint.duration",
+                                 .unit = "s",
+                                 .description = "Saving or loading a checkpoint",
+                                 .labels = {"operation"},
+                                 .bounds = bounds_request()}};
+  Counter checkpoint_failures{{.name = "tuft.checkpoint.failures",
+                               .unit = "{operation}",
+                               .description = "Checkpoints that could not be saved, loaded or deleted",
+                               .labels = {"operation", "reason"}}};
+  ObservableGauge checkpoint_disk_usage{{.name = "tuft.checkpoint.disk.usage",
+                                         .unit = "By",
+                                         .description = "Space of the checkpoint directory's file system (used, free)",
+                                         .labels = {"state"}}};
+};
+
+}  // namespace tuft::telemetry
