@@ -14,6 +14,8 @@ namespace v1 = worker::v1;
 // the other.
 constexpr Nanos kDeathNewsWait = 2 * kSecond;
 
+constexpr const char* kIdsMetadata = "tuft-ids-bin";
+
 template <typename Request, typename Response, typename Method>
 struct PendingCall {
   std::string_view name;
@@ -78,6 +80,9 @@ void SupervisedActorImpl::run_call(std::unique_ptr<Call> call, const CallOptions
   telemetry::inject(options.trace, [&](std::string_view key, std::string value) {
     call->context.AddMetadata(std::string(key), std::move(value));
   });
+  if (std::string ids = options.ids.SerializeAsString(); !ids.empty()) {
+    call->context.AddMetadata(kIdsMetadata, std::move(ids));
+  }
   Call* raw = call.release();
   (raw->connection->stub->async()->*(raw->method))(
       &raw->context, &raw->request, &raw->response,
@@ -187,6 +192,18 @@ void SupervisedActorImpl::sample(v1::SampleRequest request, const CallOptions& o
                                  Callback<v1::SampleResponse> callback) {
   const AsyncMethod<v1::SampleRequest, v1::SampleResponse> method = &Async::Sample;
   invoke("Sample", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::collect_metrics(Callback<v1::CollectMetricsResponse> callback) {
+  const AsyncMethod<v1::CollectMetricsRequest, v1::CollectMetricsResponse> method = &Async::CollectMetrics;
+  invoke("CollectMetrics", method, v1::CollectMetricsRequest(), {.trace = {}, .timeout = kCollectTimeout},
+         std::move(callback));
+}
+
+void SupervisedActorImpl::keep_traces(v1::KeepTracesRequest request) {
+  const AsyncMethod<v1::KeepTracesRequest, v1::KeepTracesResponse> method = &Async::KeepTraces;
+  const Callback<v1::KeepTracesResponse> nobody_asks = [](const Result<v1::KeepTracesResponse>&) {};
+  invoke("KeepTraces", method, std::move(request), {.trace = {}, .timeout = kCollectTimeout}, nobody_asks);
 }
 
 }  // namespace tuft::actor

@@ -20,9 +20,12 @@ namespace tuft::actor {
 template <typename Response>
 using Callback = std::function<void(Result<Response>)>;
 
+inline constexpr Nanos kCollectTimeout = kSecond;
+
 struct CallOptions {
   telemetry::SpanContext trace;  // becomes the parent of the worker's spans
   Nanos timeout = 600 * kSecond;
+  worker::v1::CallIds ids = {};  // share keys of the worker's spans and logs; what is not known stays empty
 };
 
 // Thread-safe.
@@ -56,6 +59,11 @@ class ModelActor {
   virtual void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
                               Callback<worker::v1::RemoveSamplerResponse>) = 0;
   virtual void sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) = 0;
+
+  // The worker's metrics for render_metrics(); answered within kCollectTimeout.
+  virtual void collect_metrics(Callback<worker::v1::CollectMetricsResponse>) = 0;
+  // Tells the worker; nobody hears whether it arrived. Does not block.
+  virtual void keep_traces(worker::v1::KeepTracesRequest) = 0;
 };
 
 }  // namespace tuft::actor

@@ -262,6 +262,30 @@ void FakeActor::sample(worker::v1::SampleRequest request, const actor::CallOptio
   });
 }
 
+void FakeActor::collect_metrics(actor::Callback<worker::v1::CollectMetricsResponse> done) {
+  using Response = worker::v1::CollectMetricsResponse;
+  call<Response>("collect_metrics", "", std::move(done), [this]() -> Result<Response> {
+    Response response;
+    response.set_snapshot(metrics_snapshot_);
+    return response;
+  });
+}
+
+void FakeActor::keep_traces(worker::v1::KeepTracesRequest request) {
+  std::lock_guard lock(mutex_);
+  kept_traces_.insert(kept_traces_.end(), request.traces().begin(), request.traces().end());
+}
+
+void FakeActor::set_metrics_snapshot(std::string snapshot) {
+  std::lock_guard lock(mutex_);
+  metrics_snapshot_ = std::move(snapshot);
+}
+
+std::vector<worker::v1::TraceId> FakeActor::kept_traces() const {
+  std::lock_guard lock(mutex_);
+  return kept_traces_;
+}
+
 int sampled_number(const std::string& bytes) {
   tinker_public::SampleResponse response;
   int32_t number = -2;

@@ -67,6 +67,11 @@ class FakeActor final : public actor::ModelActor {
                       actor::Callback<worker::v1::RemoveSamplerResponse>) override;
   void sample(worker::v1::SampleRequest, const actor::CallOptions&,
               actor::Callback<worker::v1::SampleResponse>) override;
+  void collect_metrics(actor::Callback<worker::v1::CollectMetricsResponse>) override;
+  void keep_traces(worker::v1::KeepTracesRequest) override;
+  // What collect_metrics() gives, and what keep_traces() was told.
+  void set_metrics_snapshot(std::string snapshot);
+  std::vector<worker::v1::TraceId> kept_traces() const;
 
  private:
   struct Held {
@@ -95,6 +100,8 @@ class FakeActor final : public actor::ModelActor {
   std::map<std::string, int> samplers_;
   worker::v1::CreateAdapterRequest last_create_;
   worker::v1::SampleRequest last_sample_;
+  std::string metrics_snapshot_;
+  std::vector<worker::v1::TraceId> kept_traces_;
 };
 
 // What a held sample or forward_backward gives, decoded.
