@@ -206,7 +206,7 @@ void fill_span(sdk::trace::Recordable& out, const std::byte* record, Nanos offse
   out.SetIdentity(span_context(head.context),
                   head.parent_span_id != 0 ? span_id(head.parent_span_id) : otel::trace::SpanId());
   out.SetTraceFlags(otel::trace::TraceFlags(head.context.flags));
-  out.SetName(view(head.name.view()));
+  out.SetName(head.dynamic_name.size != 0 ? text(head.dynamic_name) : view(head.name.view()));
   out.SetSpanKind(span_kind(head.kind));
   out.SetStartTime(timestamp(head.start + offset));
   out.SetDuration(nanos(head.end - head.start));

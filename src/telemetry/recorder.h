@@ -69,6 +69,7 @@ struct SpanHead {
   SpanContext link;
   uint64_t parent_span_id;
   NameRef name;
+  StringRef dynamic_name;  // instead of `name` where it is not empty
   NameRef scope;
   Nanos start;  // monotonic
   Nanos end;

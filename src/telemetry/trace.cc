@@ -80,14 +80,14 @@ void put_attribute(SpanRecord& record, Name key, const AttributeValue& value) {
   record.attributes[count++].key = key;
 }
 
-EventSlot* open_event(SpanRecord& record, Name name) {
+EventSlot* open_event(SpanRecord& record, Name name, Nanos at = 0) {
   if (record.head.event_count == internal::kEventsMax) {
     ++record.head.dropped_events;
     return nullptr;
   }
   EventSlot& event = record.events[record.head.event_count++];
   event.name = name;
-  event.time = now();
+  event.time = at != 0 ? at : now();
   event.first_attribute = record.head.event_attribute_count;
   event.attribute_count = 0;
   return &event;
@@ -135,9 +135,9 @@ void Span::set_attributes(Attributes attributes) {
   for (const Attribute& attribute : attributes) put_attribute(*record_, attribute.key, attribute.value);
 }
 
-void Span::add_event(Name name, Attributes attributes) {
+void Span::add_event(Name name, Attributes attributes, Nanos at) {
   if (record_ == nullptr) return;
-  EventSlot* event = open_event(*record_, name);
+  EventSlot* event = open_event(*record_, name, at);
   if (event == nullptr) return;
   for (const Attribute& attribute : attributes) {
     AttributeSlot* slot = open_event_attribute(*record_, *event, attribute.key);
@@ -163,7 +163,15 @@ void Span::record_error(const Error& error) {
 }
 
 void Span::update_name(Name name) {
-  if (record_ != nullptr) record_->head.name = name;
+  if (record_ == nullptr) return;
+  record_->head.name = name;
+  record_->head.dynamic_name = {0, 0};
+}
+
+void Span::set_dynamic_name(std::string_view name) {
+  if (record_ == nullptr) return;
+  StringRef ref;
+  if (store_string(*record_, name, ref)) record_->head.dynamic_name = ref;
 }
 
 void Span::end(Nanos at) {

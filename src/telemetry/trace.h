@@ -52,11 +52,14 @@ class Span {
   // in the span's dropped attributes. Strings are cut at 512 bytes.
   void set_attribute(Name key, AttributeValue value);
   void set_attributes(Attributes attributes);
-  void add_event(Name name, Attributes attributes = {});
+  // Now, or at `at` in Clock::monotonic() terms.
+  void add_event(Name name, Attributes attributes = {}, Nanos at = 0);
   // Status ERROR with the message, error.type = the code's name, and one exception event, however often it is called.
   void record_error(const Error& error);
   // For a name known only after the start (an HTTP route); `name` as in Name.
   void update_name(Name name);
+  // A name with an id in it, which request tracing asks for; everything else keeps names of a closed set. Copied.
+  void set_dynamic_name(std::string_view name);
   // Ends it now, or at `at` in Clock::monotonic() terms. Further calls do nothing.
   void end(Nanos at = 0);
 
