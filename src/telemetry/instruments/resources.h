@@ -161,7 +161,7 @@ struct ResourceInstruments {
                                   .recorded_by = RecordedBy::kBoth,
                                   .scope = kResourceScope}};
   ObservableGauge build_info{{.name = "tuft.build.info",
-                              .unit = "1",
+                              .unit = "{build}",
                               .description = "Always 1; says which version runs",
                               .labels = {"version"},
                               .recorded_by = RecordedBy::kBoth}};

@@ -11,7 +11,7 @@ struct WorkerInstruments {
                            .description = "Model actors, by state (starting, ready, dead)",
                            .labels = {"base_model", "state"}}};
   ObservableGauge worker_up{{.name = "tuft.worker.up",
-                             .unit = "1",
+                             .unit = "{worker}",
                              .description = "1 while the base model's worker answers",
                              .labels = {"base_model"}}};
   ObservableGauge worker_heartbeat_age{{.name = "tuft.worker.heartbeat.age",

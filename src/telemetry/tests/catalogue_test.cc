@@ -1,54 +1,168 @@
-// docs/telemetry.md lists what the code measures. TUFT_UPDATE_GOLDEN=1 writes the list anew.
+// docs/telemetry.md lists what the code measures, tests/telemetry/golden_exposition_names.txt what Prometheus calls it.
+// TUFT_UPDATE_GOLDEN=1 writes both anew.
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
 #include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "telemetry/metrics.h"
+#include "telemetry/prometheus_names.h"
 
 namespace tuft::telemetry {
 namespace {
 
 constexpr const char* kPage = "docs/telemetry.md";
+constexpr const char* kNames = "tests/telemetry/golden_exposition_names.txt";
+constexpr const char* kCure =
+    "run TUFT_UPDATE_GOLDEN=1 build/release/tests/tuft_telemetry_test --gtest_filter='Catalogue.*'";
 const std::string kBegin = "<!-- instruments: begin -->\n";
 const std::string kEnd = "<!-- instruments: end -->";
 
-std::string bounds_text(const std::vector<double>& bounds) {
-  if (bounds.empty()) return "";
-  std::ostringstream out;
-  out << bounds.front() << " .. " << bounds.back() << " (" << bounds.size() << ")";
-  return out.str();
+struct Section {
+  std::string title;
+  std::vector<std::string> prefixes;
+};
+
+// The first that fits takes an instrument.
+const std::vector<Section>& sections() {
+  static const std::vector<Section> all{
+      {"HTTP", {"http.", "tuft.http.", "tuft.auth.", "tuft.client."}},
+      {"Sessions, operations, tenants", {"tuft.sessions.", "tuft.requests.", "tuft.tenant."}},
+      {"Futures", {"tuft.futures.", "tuft.sequence_guard."}},
+      {"Training and checkpoints", {"tuft.training.", "tuft.checkpoint."}},
+      {"Sampling", {"tuft.sampling.", "gen_ai."}},
+      {"Engine", {"tuft.scheduler.", "tuft.kv_cache.", "tuft.lora."}},
+      {"Workers", {"tuft.worker"}},
+      {"Persistence", {"tuft.redis.", "db.", "tuft.store.", "tuft.restore."}},
+      {"Machine and process", {"tuft.resource.", "system.", "process.", "hw.", "tuft.build."}},
+      {"Telemetry's own health", {"tuft.telemetry.", "otel."}},
+      {"Continuous batching, under the names of Transformers", {""}},
+  };
+  return all;
 }
 
-std::string catalogue_table() {
-  std::string out = "| name | instrument | unit | buckets | what |\n|---|---|---|---|---|\n";
+const Section& section_of(const std::string& name) {
+  for (const Section& section : sections()) {
+    for (const std::string& prefix : section.prefixes) {
+      if (name.starts_with(prefix)) return section;
+    }
+  }
+  return sections().back();
+}
+
+std::vector<InstrumentInfo> product_instruments() {
+  std::vector<InstrumentInfo> out;
   for (const InstrumentInfo& info : instrument_catalogue()) {
     // Other tests of this binary register instruments of their own.
-    if (info.name.starts_with("test.")) continue;
-    out += "| `" + info.name + "` | " + std::string(instrument_kind_name(info.kind)) + " | " + info.unit + " | " +
-           bounds_text(info.bounds) + " | " + info.description + " |\n";
+    if (!info.name.starts_with("test.")) out.push_back(info);
   }
   return out;
 }
 
+std::string_view recorded_by_text(RecordedBy by) {
+  switch (by) {
+    case RecordedBy::kServer:
+      return "server";
+    case RecordedBy::kWorker:
+      return "worker";
+    case RecordedBy::kBoth:
+      break;
+  }
+  return "both";
+}
+
+std::string kind_text(const InstrumentInfo& info) {
+  std::ostringstream out;
+  out << instrument_kind_name(info.kind);
+  if (!info.bounds.empty())
+    out << ", " << info.bounds.size() << " bounds " << info.bounds.front() << " .. " << info.bounds.back();
+  return out.str();
+}
+
+std::string labels_text(const InstrumentInfo& info) {
+  std::string out;
+  for (const std::string& label : info.labels) out += (out.empty() ? "`" : " `") + label + "`";
+  return out;
+}
+
+std::string catalogue_tables() {
+  std::map<std::string, std::string> rows;
+  for (const InstrumentInfo& info : product_instruments()) {
+    rows[section_of(info.name).title] += "| `" + info.name + "`<br>`" + internal::prometheus_name(info).series() +
+                                         "` | " + kind_text(info) + " | " + info.unit + " | " + labels_text(info) +
+                                         " | " + std::string(recorded_by_text(info.recorded_by)) + " | " +
+                                         info.description + " |\n";
+  }
+  std::string out;
+  for (const Section& section : sections())
+    out += "\n#### " + section.title + "\n\n| name, and in Prometheus | kind | unit | labels | by | what |\n" +
+           "|---|---|---|---|---|---|\n" + rows[section.title];
+  return out + "\n";
+}
+
+std::string exposition_names() {
+  std::string out;
+  for (const InstrumentInfo& info : product_instruments()) {
+    const internal::PrometheusName name = internal::prometheus_name(info);
+    out += info.name + " " + name.type + " " + name.series();
+    for (const std::string& label : info.labels) out += " " + internal::prometheus_label(label);
+    out += "\n";
+  }
+  return out;
+}
+
+std::string read_file(const char* path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool update_wanted() {
+  return std::getenv("TUFT_UPDATE_GOLDEN") != nullptr;
+}
+
 TEST(Catalogue, PageThenItListsEveryInstrument) {
-  std::ifstream in(kPage);
-  std::string page{std::istreambuf_iterator<char>(in), {}};
+  std::string page = read_file(kPage);
   const size_t begin = page.find(kBegin);
   const size_t end = page.find(kEnd);
   ASSERT_NE(begin, std::string::npos) << kPage << " is missing, or has lost its marks (run in the root of the tree)";
   ASSERT_NE(end, std::string::npos);
   const size_t start = begin + kBegin.size();
-  if (std::getenv("TUFT_UPDATE_GOLDEN") != nullptr) {
-    page.replace(start, end - start, catalogue_table());
+  if (update_wanted()) {
+    page.replace(start, end - start, catalogue_tables());
     std::ofstream(kPage) << page;
     return;
   }
-  EXPECT_EQ(page.substr(start, end - start), catalogue_table())
-      << "run TUFT_UPDATE_GOLDEN=1 build/release/tests/tuft_telemetry_test --gtest_filter='Catalogue.Page*'";
+  EXPECT_EQ(page.substr(start, end - start), catalogue_tables()) << kCure;
+}
+
+TEST(Catalogue, ExpositionThenTheNamesThatDashboardsUse) {
+  if (update_wanted()) {
+    std::ofstream(kNames) << exposition_names();
+    return;
+  }
+  EXPECT_EQ(read_file(kNames), exposition_names()) << kCure;
+}
+
+TEST(Catalogue, TransformersMetricsThenAsItsDashboardAsksForThem) {
+  std::set<std::string> names;
+  for (const InstrumentInfo& info : product_instruments()) names.insert(internal::prometheus_name(info).series());
+  for (const char* name :
+       {"ttft_milliseconds", "active_requests_count", "waiting_requests_count", "request_latency_milliseconds",
+        "decode_prefill_ratio", "prefill_tokens_processed_total", "decode_tokens_processed_total",
+        "batch_fill_percentage_percent", "kv_cache_free_memory_bytes", "kv_cache_memory_bytes"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+TEST(Catalogue, ExpositionThenNoTwoInstrumentsShareAName) {
+  std::set<std::string> names;
+  for (const InstrumentInfo& info : product_instruments())
+    EXPECT_TRUE(names.insert(internal::prometheus_name(info).family).second) << info.name;
 }
 
 }  // namespace

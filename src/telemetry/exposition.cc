@@ -1,0 +1,222 @@
+#include "telemetry/exposition.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "telemetry/log_line.h"
+#include "telemetry/metric_snapshot.h"
+#include "telemetry/metric_store.h"
+#include "telemetry/metrics.h"
+#include "telemetry/prometheus_names.h"
+
+namespace tuft::telemetry {
+namespace {
+
+using internal::LabelStrings;
+using internal::MetricPoint;
+using internal::MetricSnapshot;
+using internal::PrometheusName;
+
+// One metric with the series of every process. A label set is there once: what came first stays.
+struct Family {
+  PrometheusName name;
+  std::string help;
+  InstrumentKind kind = InstrumentKind::kGauge;
+  std::vector<double> bounds;
+  std::map<LabelStrings, MetricPoint> series;
+};
+
+using Families = std::map<std::string, Family>;
+
+void add_metric(Families& families, MetricSnapshot metric, const std::string& worker) {
+  PrometheusName name = internal::prometheus_name(metric.info);
+  const auto [found, added] = families.try_emplace(name.family);
+  Family& family = found->second;
+  if (added) {
+    family = {std::move(name), std::move(metric.info.description), metric.info.kind, std::move(metric.info.bounds), {}};
+  } else if (family.name.type != name.type || family.bounds != metric.info.bounds) {
+    return;
+  }
+  for (MetricPoint& point : metric.points) {
+    LabelStrings labels;
+    for (const auto& [key, value] : point.labels) labels.emplace_back(internal::prometheus_label(key), value);
+    if (!worker.empty()) labels.emplace_back("worker", worker);
+    // Whole counts of one process meet decimal ones of another.
+    if (metric.info.kind == InstrumentKind::kCounter || metric.info.kind == InstrumentKind::kUpDownCounter)
+      point.number = static_cast<double>(point.value);
+    family.series.try_emplace(std::move(labels), std::move(point));
+  }
+}
+
+// Backslash, line end and, in labels and in OpenMetrics' help, the quote.
+void append_escaped(std::string& out, std::string_view text, bool quotes) {
+  for (const char c : internal::to_utf8(text)) {
+    if (c == '\\') {
+      out += "\\\\";
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '"' && quotes) {
+      out += "\\\"";
+    } else {
+      out.push_back(c);
+    }
+  }
+}
+
+// The shortest text that reads back as the same number.
+std::string number_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+// OpenMetrics wants bounds to look like fractions, so that all producers write the same text.
+std::string bound_text(double bound, ExpositionFormat format) {
+  std::string text = number_text(bound);
+  if (format == ExpositionFormat::kOpenMetrics && text.find_first_of(".enN") == std::string::npos) text += ".0";
+  return text;
+}
+
+class Writer {
+ public:
+  explicit Writer(ExpositionFormat format) : format_(format) {}
+
+  void family(const Family& family) {
+    const bool open = format_ == ExpositionFormat::kOpenMetrics;
+    const std::string name = open ? family.name.family : family.name.series();
+    out_ += "# HELP " + name + " ";
+    append_escaped(out_, family.help, open);
+    out_ += "\n# TYPE " + name + " " + family.name.type + "\n";
+    if (open && !family.name.unit.empty()) out_ += "# UNIT " + name + " " + family.name.unit + "\n";
+    for (const auto& [labels, point] : family.series) {
+      if (family.kind == InstrumentKind::kHistogram) {
+        histogram(family, labels, point);
+      } else {
+        sample(family.name.series(), labels, {}, number_text(point.number));
+      }
+    }
+  }
+
+  std::string finish() {
+    if (format_ == ExpositionFormat::kOpenMetrics) out_ += "# EOF\n";
+    return std::move(out_);
+  }
+
+ private:
+  void histogram(const Family& family, const LabelStrings& labels, const MetricPoint& point) {
+    uint64_t below = 0;
+    for (size_t i = 0; i < point.counts.size(); ++i) {
+      below += point.counts[i];
+      const std::string bound = i < family.bounds.size() ? bound_text(family.bounds[i], format_) : "+Inf";
+      sample(family.name.family + "_bucket", labels, bound, std::to_string(below));
+    }
+    sample(family.name.family + "_count", labels, {}, std::to_string(point.count));
+    sample(family.name.family + "_sum", labels, {}, number_text(point.sum));
+  }
+
+  void sample(const std::string& name, const LabelStrings& labels, const std::string& bound, const std::string& value) {
+    out_ += name;
+    if (!labels.empty() || !bound.empty()) {
+      char before = '{';
+      for (const auto& [key, text] : labels) label(std::exchange(before, ','), key, text);
+      if (!bound.empty()) label(before, "le", bound);
+      out_.push_back('}');
+    }
+    out_ += " " + value + "\n";
+  }
+
+  void label(char before, std::string_view key, std::string_view value) {
+    out_.push_back(before);
+    out_.append(key);
+    out_ += "=\"";
+    append_escaped(out_, value, true);
+    out_.push_back('"');
+  }
+
+  const ExpositionFormat format_;
+  std::string out_;
+};
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+// The part of `text` before `separator`, which is taken off it.
+std::string_view next_part(std::string_view& text, char separator) {
+  const size_t end = text.find(separator);
+  const std::string_view part = trim(text.substr(0, end));
+  text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+  return part;
+}
+
+struct MediaRange {
+  std::string_view type;
+  std::string_view version;
+  double weight = 1;
+};
+
+MediaRange parse_media_range(std::string_view text) {
+  MediaRange range{.type = next_part(text, ';'), .version = {}};
+  while (!text.empty()) {
+    std::string_view parameter = next_part(text, ';');
+    const std::string_view key = next_part(parameter, '=');
+    std::string_view value = trim(parameter);
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
+    if (key == "version") range.version = value;
+    if (key != "q") continue;
+    range.weight = 0;
+    std::from_chars(value.data(), value.data() + value.size(), range.weight);
+  }
+  return range;
+}
+
+}  // namespace
+
+ExpositionFormat negotiate_format(std::string_view accept) {
+  double open = 0;
+  double text = 0;
+  while (!accept.empty()) {
+    const MediaRange range = parse_media_range(next_part(accept, ','));
+    if (range.type == "application/openmetrics-text") {
+      const bool known = range.version.empty() || range.version == "1.0.0" || range.version == "0.0.1";
+      if (known) open = std::max(open, range.weight);
+    } else if (range.type == "text/plain" || range.type == "text/*" || range.type == "*/*") {
+      text = std::max(text, range.weight);
+    }
+  }
+  return open > 0 && open >= text ? ExpositionFormat::kOpenMetrics : ExpositionFormat::kPrometheusText;
+}
+
+std::string_view content_type(ExpositionFormat format) {
+  return format == ExpositionFormat::kOpenMetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                                                  : "text/plain; version=0.0.4; charset=utf-8";
+}
+
+std::string metrics_snapshot() {
+  return internal::encode_metrics(internal::collect_metrics());
+}
+
+std::string render_metrics(ExpositionFormat format, const std::vector<WorkerMetrics>& workers) {
+  Families families;
+  for (MetricSnapshot& metric : internal::collect_metrics()) add_metric(families, std::move(metric), "");
+  for (const WorkerMetrics& worker : workers) {
+    auto metrics = internal::decode_metrics(worker.snapshot);
+    if (!metrics.ok()) {
+      get_metrics().telemetry_dropped.add(1, {{"signal", "metrics"}, {"reason", "unreadable_snapshot"}});
+      continue;
+    }
+    for (MetricSnapshot& metric : metrics.value()) add_metric(families, std::move(metric), worker.worker);
+  }
+  Writer writer(format);
+  for (const auto& [name, family] : families) writer.family(family);
+  return writer.finish();
+}
+
+}  // namespace tuft::telemetry
