@@ -100,6 +100,8 @@ Status apply(ServerConfig& config, const Overrides& overrides) {
   if (const auto path = outside(overrides.checkpoint_dir, "--checkpoint-dir", "TUFT_CHECKPOINT_DIR")) {
     config.checkpoint_dir = directory(path->value);
   }
+  if (overrides.trace_enable) enable_tracing(config.telemetry);
+  if (overrides.otlp_traces_endpoint) config.telemetry.traces.endpoint = overrides.otlp_traces_endpoint;
   return {};
 }
 
@@ -143,7 +145,10 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   config.supported_models = read_models(reader.take("supported_models"), reader.line(), problems);
   reader.text("model_owner", config.model_owner);
   read_keys_without_effect(reader);
-  read_telemetry(reader.take("telemetry"), config.telemetry, problems);
+  const bool said = read_telemetry(reader.take("telemetry"), config.telemetry, problems);
+  // FastDeploy's switch, where the file leaves it open.
+  if (!said && parse_boolean(environment("TRACES_ENABLE").value_or("")).value_or(false))
+    enable_tracing(config.telemetry);
   read_limits(reader.take("limits"), config.limits, problems);
   read_persistence(reader.take("persistence"), problems);
   reader.finish();

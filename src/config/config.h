@@ -68,6 +68,8 @@ struct Loaded {
 // What the command line says, over the environment, over the file.
 struct Overrides {
   std::optional<std::string> host, port, log_level, log_format, config_path, checkpoint_dir;
+  bool trace_enable = false;
+  std::optional<std::string> otlp_traces_endpoint;
 };
 
 // Finds and reads the file (--config, $TUFT_CONFIG, $TUFT_HOME/configs/tuft_config.yaml) and applies the overrides.

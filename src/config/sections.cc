@@ -16,22 +16,6 @@ bool sdk_accepts(std::string_view key) {
   return key.starts_with("tml-") || key.starts_with("eyJ");
 }
 
-void read_attributes(const Node* node, std::map<std::string, std::string>& attributes, Problems& problems) {
-  constexpr std::string_view kPath = "telemetry.resource_attributes";
-  if (node == nullptr) return;
-  if (!node->is_map()) return problems.error(node->line, kPath, "must be a mapping of texts to texts");
-  for (const Node::Entry& entry : node->entries) {
-    const std::string path = std::string(kPath) + "." + entry.key;
-    if (entry.key.empty()) {
-      problems.error(entry.line, kPath, "holds an empty name");
-    } else if (entry.value.is_scalar()) {
-      attributes[entry.key] = entry.value.text;
-    } else {
-      problems.error(entry.line, path, "must be a text");
-    }
-  }
-}
-
 }  // namespace
 
 void read_authorized_users(const Node* node, ServerConfig& config, Problems& problems) {
@@ -66,16 +50,6 @@ void read_authorized_users(const Node* node, ServerConfig& config, Problems& pro
                      "is empty, so every request will be refused; "
                      "add \"tml-<secret>: <user>\" lines");
   }
-}
-
-void read_telemetry(const Node* node, telemetry::TelemetryConfig& telemetry, Problems& problems) {
-  MapReader reader(node, "telemetry", problems);
-  reader.boolean("enabled", telemetry.enabled);
-  reader.text("service_name", telemetry.service_name);
-  if (telemetry.service_name.empty()) reader.error("service_name", "must not be empty");
-  if (std::string endpoint; reader.text("otlp_endpoint", endpoint)) telemetry.otlp_endpoint = endpoint;
-  read_attributes(reader.take("resource_attributes"), telemetry.resource_attributes, problems);
-  reader.finish();
 }
 
 void read_limits(const Node* node, Limits& limits, Problems& problems) {

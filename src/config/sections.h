@@ -10,7 +10,10 @@ namespace tuft::config {
 
 std::vector<ModelConfig> read_models(const Node* node, int parent_line, Problems& problems);
 void read_authorized_users(const Node* node, ServerConfig& config, Problems& problems);
-void read_telemetry(const Node* node, telemetry::TelemetryConfig& telemetry, Problems& problems);
+// True where the block says whether telemetry is enabled.
+bool read_telemetry(const Node* node, telemetry::TelemetryConfig& config, Problems& problems);
+// What --trace-enable asks for: traces, and of the other signals what was on already or is asked for by name.
+void enable_tracing(telemetry::TelemetryConfig& config);
 void read_limits(const Node* node, Limits& limits, Problems& problems);
 // There is no persistence in this version: only DISABLE is accepted.
 void read_persistence(const Node* node, Problems& problems);

@@ -59,6 +59,9 @@ void add_launch_flags(CLI::App& command, tuft::app::LaunchOptions& options) {
       ->check(CLI::IsMember({"text", "json"}));
   command.add_option("--checkpoint-dir", options.overrides.checkpoint_dir,
                      "where checkpoints are kept [TUFT_CHECKPOINT_DIR; $TUFT_HOME/checkpoints]");
+  command.add_flag("--trace-enable", options.overrides.trace_enable, "record and export traces [TRACES_ENABLE; off]");
+  command.add_option("--otlp-traces-endpoint", options.overrides.otlp_traces_endpoint,
+                     "collector that traces go to, e.g. http://localhost:4317 [telemetry.traces.endpoint]");
   command.add_flag("--reload", options.reload, "taken for compatibility; has no effect");
 }
 

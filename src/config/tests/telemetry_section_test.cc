@@ -1,0 +1,176 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/config.h"
+#include "config/tests/model_directory.h"
+
+namespace tuft::config {
+namespace {
+
+using telemetry::Compression;
+using telemetry::Protocol;
+using telemetry::TelemetryConfig;
+using telemetry::Temporality;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Result<Loaded> load(const std::string& telemetry) {
+  return parse_config(one_model() + kUsers + "telemetry:\n" + telemetry, "tuft.yaml");
+}
+
+TelemetryConfig read(const std::string& telemetry) {
+  Result<Loaded> loaded = load(telemetry);
+  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
+  return loaded.ok() ? loaded->config.telemetry : TelemetryConfig{};
+}
+
+TEST(TelemetrySection, EveryKeyThenItsValue) {
+  const TelemetryConfig config = read(R"(
+  enabled: true
+  service_name: lab
+  otlp_endpoint: http://collector:4318
+  resource_attributes: {team: blue}
+  protocol: http/protobuf
+  headers: {X-Team: blue, Authorization: "Bearer a=b"}
+  compression: gzip
+  tls: {ca_file: /ca.pem, certificate_file: /c.pem, key_file: /k.pem}
+  file_path: /var/log/otlp.jsonl
+  export_timeout_seconds: 2.5
+  traces: {enabled: true, protocol: grpc, endpoint: "https://traces:4317"}
+  metrics: {enabled: false}
+  logs: {protocol: file, endpoint: /var/log/logs.jsonl}
+  sampler: parentbased_traceidratio
+  sampling_ratio: 0.25
+  keep_errors: false
+  keep_slower_than_seconds: 3
+  metric_interval_seconds: 15
+  temporality: lowmemory
+  batch_delay_seconds: 0.5
+  batch_max: 100
+  queue_max: 1000
+  shutdown_budget_seconds: 2
+  propagate_baggage: true
+  metrics_endpoint: false
+  metrics_token: plainsecret
+  tenant_label: true
+)");
+  EXPECT_TRUE(config.enabled);
+  EXPECT_EQ(config.otlp_endpoint, "http://collector:4318");
+  EXPECT_EQ(config.protocol, Protocol::kHttpProtobuf);
+  EXPECT_EQ(config.headers, (std::map<std::string, std::string>{{"x-team", "blue"}, {"authorization", "Bearer a=b"}}));
+  EXPECT_EQ(config.compression, Compression::kGzip);
+  EXPECT_EQ(config.tls.ca_file, "/ca.pem");
+  EXPECT_EQ(config.tls.certificate_file, "/c.pem");
+  EXPECT_EQ(config.tls.key_file, "/k.pem");
+  EXPECT_EQ(config.file_path, "/var/log/otlp.jsonl");
+  EXPECT_EQ(config.export_timeout, 2500 * kMillisecond);
+  EXPECT_EQ(config.traces.enabled, true);
+  EXPECT_EQ(config.traces.protocol, Protocol::kGrpc);
+  EXPECT_EQ(config.traces.endpoint, "https://traces:4317");
+  EXPECT_EQ(config.metrics.enabled, false);
+  EXPECT_FALSE(config.metrics.protocol);
+  EXPECT_EQ(config.logs.protocol, Protocol::kFile);
+  EXPECT_EQ(config.sampler, "parentbased_traceidratio");
+  EXPECT_EQ(config.sampling_ratio, 0.25);
+  EXPECT_EQ(config.keep_errors, false);
+  EXPECT_EQ(config.keep_slower_than, 3 * kSecond);
+  EXPECT_EQ(config.metric_interval, 15 * kSecond);
+  EXPECT_EQ(config.temporality, Temporality::kLowMemory);
+  EXPECT_EQ(config.batch_delay, 500 * kMillisecond);
+  EXPECT_EQ(config.batch_max, 100);
+  EXPECT_EQ(config.queue_max, 1000);
+  EXPECT_EQ(config.shutdown_budget, 2 * kSecond);
+  EXPECT_EQ(config.propagate_baggage, true);
+  EXPECT_FALSE(config.metrics_endpoint);
+  EXPECT_EQ(config.metrics_token, "plainsecret");
+  EXPECT_TRUE(config.tenant_label);
+}
+
+TEST(TelemetrySection, NothingSaidThenLeftToTheEnvironment) {
+  const TelemetryConfig config = read("  enabled: true\n  otlp_endpoint: \"\"\n");
+  EXPECT_FALSE(config.otlp_endpoint || config.protocol || config.sampler || config.sampling_ratio ||
+               config.metric_interval || config.keep_errors || config.traces.enabled || config.shutdown_budget);
+  EXPECT_TRUE(config.headers.empty());
+  EXPECT_TRUE(config.metrics_endpoint);
+  EXPECT_FALSE(config.tenant_label);
+}
+
+struct Mistake {
+  const char* lines;
+  const char* message;
+};
+
+class TelemetryMistake : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(TelemetryMistake, StopsTheStartAndNamesTheKey) {
+  const Result<Loaded> loaded = load(GetParam().lines);
+  ASSERT_FALSE(loaded.ok()) << GetParam().lines;
+  EXPECT_THAT(loaded.error().message, HasSubstr(GetParam().message));
+  EXPECT_THAT(loaded.error().message, Not(HasSubstr("plainsecret")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, TelemetryMistake,
+    ::testing::Values(
+        Mistake{"  protocl: grpc\n", "did you mean 'protocol'?"},
+        Mistake{"  protocol: http\n", "telemetry.protocol: must be one of grpc, http/protobuf, console, file, none"},
+        Mistake{"  protocol: file\n", "telemetry.file_path: is missing"},
+        Mistake{"  logs: {protocol: file}\n", "telemetry.file_path: is missing"},
+        Mistake{"  traces: {endpont: x}\n", "unknown key 'endpont' in telemetry.traces; did you mean 'endpoint'?"},
+        Mistake{"  metrics: {protocol: prometheus}\n", "telemetry.metrics.protocol: must be one of"},
+        Mistake{"  logs: 3\n", "telemetry.logs: must be a mapping"},
+        Mistake{"  headers: [plainsecret]\n", "telemetry.headers: must be a mapping"},
+        Mistake{"  headers: {\"a b\": plainsecret}\n", "telemetry.headers (entry 1): is no name of an HTTP header"},
+        Mistake{"  headers: {a: \"plainsecret\\r\\nc\"}\n", "telemetry.headers (entry 1): the value must be a text"},
+        Mistake{"  headers: {a: plainsecret}\n  sampler: plainsecret\n", "telemetry.sampler: must be one of"},
+        Mistake{"  compression: zstd\n", "telemetry.compression: must be one of none, gzip"},
+        Mistake{"  tls: {ca: x}\n", "unknown key 'ca' in telemetry.tls"},
+        Mistake{"  tls: {key_file: x}\n", "telemetry.tls.certificate_file: is missing"},
+        Mistake{"  tls: {certificate_file: x}\n", "telemetry.tls.key_file: is missing"},
+        Mistake{"  export_timeout_seconds: 0\n", "telemetry.export_timeout_seconds: must be at least 0.001 s"},
+        Mistake{"  export_timeout_seconds: soon\n", "telemetry.export_timeout_seconds: must be a number"},
+        Mistake{"  metric_interval_seconds: 100000\n", "telemetry.metric_interval_seconds: must be at most a day"},
+        Mistake{"  keep_slower_than_seconds: -1\n", "telemetry.keep_slower_than_seconds: must be a time in seconds"},
+        Mistake{"  sampler: jaeger_remote\n", "telemetry.sampler: must be one of always_on"},
+        Mistake{"  sampling_ratio: 1.5\n", "telemetry.sampling_ratio: must be between 0 and 1"},
+        Mistake{"  temporality: sometimes\n", "telemetry.temporality: must be one of"},
+        Mistake{"  batch_max: 0\n", "telemetry.batch_max: must be at least 1"},
+        Mistake{"  batch_max: 20\n  queue_max: 10\n", "telemetry.batch_max: must not be above queue_max"},
+        Mistake{"  metrics_token: \"plainsecret with blanks\"\n", "telemetry.metrics_token: must be a text"},
+        Mistake{"  keep_errors: often\n", "telemetry.keep_errors: must be true or false"}));
+
+TEST(TelemetrySection, RatioWithoutARatioSamplerThenAWarning) {
+  const Result<Loaded> loaded = load("  sampler: always_on\n  sampling_ratio: 0.5\n");
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_THAT(loaded->warnings, ::testing::ElementsAre(HasSubstr("telemetry.sampling_ratio: has no effect")));
+}
+
+TEST(TraceEnable, VariableAndSilentFileThenTracesAlone) {
+  const ScopedVariable variable("TRACES_ENABLE", "true");
+  const TelemetryConfig silent = read("  service_name: x\n");
+  EXPECT_TRUE(silent.enabled);
+  EXPECT_EQ(silent.traces.enabled, true);
+  EXPECT_EQ(silent.metrics.enabled, false);
+  EXPECT_EQ(silent.logs.enabled, false);
+  EXPECT_FALSE(read("  enabled: false\n").enabled) << "the file is stronger";
+  EXPECT_FALSE(read("  enabled: true\n").metrics.enabled.has_value()) << "the file asked for all signals";
+}
+
+TEST(TraceEnable, FlagsThenStrongerThanTheFile) {
+  const TempDir directory;
+  const ScopedVariable home("TUFT_HOME", directory.path().c_str());
+  const auto path = directory / "tuft.yaml";
+  write_text(path, one_model() + kUsers + "telemetry: {enabled: false, traces: {endpoint: \"http://a:1\"}}\n");
+  Overrides overrides;
+  overrides.config_path = path.string();
+  EXPECT_FALSE(load_config(overrides)->config.telemetry.enabled);
+  overrides.trace_enable = true;
+  overrides.otlp_traces_endpoint = "http://b:2";
+  const TelemetryConfig config = load_config(overrides)->config.telemetry;
+  EXPECT_TRUE(config.enabled);
+  EXPECT_EQ(config.traces.endpoint, "http://b:2");
+  EXPECT_EQ(config.logs.enabled, false);
+}
+
+}  // namespace
+}  // namespace tuft::config
