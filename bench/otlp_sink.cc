@@ -1,11 +1,13 @@
-// tuft_otlp_sink: an OTLP/gRPC endpoint that takes everything and keeps nothing, so that exporting has somewhere live
-// to go while something else is measured. Prints its address in one line; when its stdin closes it prints what came in,
-// as JSON by method, and ends.
-#include <atomic>
+// tuft_otlp_sink [live|slow|hang|refuse|reject]: an OTLP/gRPC endpoint that keeps nothing, so that exporting has
+// somewhere to go while something else is measured. live takes everything; slow does so after a second; hang never
+// answers; refuse is UNAVAILABLE (try again), reject INVALID_ARGUMENT (do not). Prints its address in one line; when
+// its stdin closes it prints what came in, as JSON by method, and ends.
+#include <chrono>
 #include <iostream>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
@@ -41,20 +43,54 @@ class Counts {
   std::map<std::string, Received> methods_;  // guarded by mutex_
 };
 
+enum class Mode { kLive, kSlow, kHang, kRefuse, kReject };
+
+Mode parse_mode(const std::string& text) {
+  static const std::map<std::string, Mode> kModes = {{"live", Mode::kLive},
+                                                     {"slow", Mode::kSlow},
+                                                     {"hang", Mode::kHang},
+                                                     {"refuse", Mode::kRefuse},
+                                                     {"reject", Mode::kReject}};
+  return kModes.at(text);
+}
+
 // One call. An Export...ServiceResponse without fields is zero bytes, whatever the signal.
 class Call final : public grpc::ServerGenericBidiReactor {
  public:
-  Call(Counts& counts, std::string method) : counts_(counts), method_(std::move(method)) { StartRead(&request_); }
+  Call(Counts& counts, Mode mode, std::string method) : counts_(counts), mode_(mode), method_(std::move(method)) {
+    StartRead(&request_);
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no message"));
     counts_.add(method_, static_cast<int64_t>(request_.Length()));
-    StartWriteAndFinish(&response_, {}, grpc::Status::OK);
+    switch (mode_) {
+      case Mode::kLive:
+        return accept();
+      case Mode::kSlow:
+        return std::thread([this] {
+                 std::this_thread::sleep_for(std::chrono::seconds(1));
+                 accept();
+               })
+            .detach();
+      case Mode::kHang:
+        return;
+      case Mode::kRefuse:
+        return Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "refusing"));
+      case Mode::kReject:
+        return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "rejecting"));
+    }
+  }
+  void OnCancel() override {
+    if (mode_ == Mode::kHang) Finish(grpc::Status::CANCELLED);
   }
   void OnDone() override { delete this; }
 
  private:
+  void accept() { StartWriteAndFinish(&response_, {}, grpc::Status::OK); }
+
   Counts& counts_;
+  const Mode mode_;
   std::string method_;
   grpc::ByteBuffer request_;
   grpc::Slice nothing_{""};
@@ -63,18 +99,19 @@ class Call final : public grpc::ServerGenericBidiReactor {
 
 class Service final : public grpc::CallbackGenericService {
  public:
-  explicit Service(Counts& counts) : counts_(counts) {}
+  Service(Counts& counts, Mode mode) : counts_(counts), mode_(mode) {}
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    return new Call(counts_, context->method());
+    return new Call(counts_, mode_, context->method());
   }
 
  private:
   Counts& counts_;
+  const Mode mode_;
 };
 
-int serve() {
+int serve(Mode mode) {
   Counts counts;
-  Service service(counts);
+  Service service(counts, mode);
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -87,7 +124,7 @@ int serve() {
   std::cout << "http://127.0.0.1:" << port << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
   }
-  server->Shutdown();
+  server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   std::cout << counts.report().dump() << std::endl;
   return 0;
 }
@@ -95,9 +132,9 @@ int serve() {
 }  // namespace
 }  // namespace tuft::bench
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    return tuft::bench::serve();
+    return tuft::bench::serve(tuft::bench::parse_mode(argc > 1 ? argv[1] : "live"));
   } catch (const std::exception& error) {
     std::cerr << "tuft_otlp_sink: " << error.what() << "\n";
     return 1;

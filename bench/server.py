@@ -50,7 +50,7 @@ class Server:
         self.home.mkdir(parents=True)
         self.url = f"http://127.0.0.1:{free_port()}"
         telemetry = ("telemetry:\n  enabled: true\n  otlp_endpoint: " + otlp_endpoint if otlp_endpoint
-                     else "telemetry:\n  enabled: false") + "\n"
+                     else "telemetry:\n  enabled: false\n  metrics_endpoint: false") + "\n"
         config = self.home / "config.yaml"
         config.write_text(f"checkpoint_dir: {self.home / 'checkpoints'}\nsupported_models:\n"
                           f"  - model_name: bench\n    model_path: {base_model(options)}\n    max_model_len: 2048\n"
@@ -77,6 +77,10 @@ class Server:
         request = urllib.request.Request(self.url + path, headers={"X-API-Key": KEY})
         with urllib.request.urlopen(request, timeout=10) as reply:
             return json.load(reply)
+
+    def get_text(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=10) as reply:
+            return reply.read().decode()
 
     def post(self, path, body):
         request = urllib.request.Request(self.url + path, data=json.dumps(body).encode(), headers={
