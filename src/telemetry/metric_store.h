@@ -16,10 +16,10 @@ inline constexpr size_t kSeriesMax = 256;
 inline constexpr std::string_view kOverflowLabel = "otel.metric.overflow";
 
 struct MetricPoint {
-  LabelStrings labels;
-  int64_t value = 0;             // counters
-  double number = 0;             // gauges and observable counters
-  std::vector<uint64_t> counts;  // histograms: bounds + 1
+  LabelStrings labels = {};
+  int64_t value = 0;                  // counters
+  double number = 0;                  // gauges and observable counters
+  std::vector<uint64_t> counts = {};  // histograms: bounds + 1
   uint64_t count = 0;
   double sum = 0;
   double min = 0;  // meaningless while count is 0
