@@ -1,0 +1,119 @@
+// The environment of FastDeploy's tracing, as a TelemetryConfig.
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string>
+
+#include "telemetry/log.h"
+#include "telemetry/request_table.h"
+#include "telemetry/request_trace.h"
+#include "telemetry/telemetry.h"
+
+namespace tuft::telemetry {
+namespace {
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : value;
+}
+
+bool is_true(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower == "true" || lower == "1";
+}
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+// "key=value,key=value"; a value goes on to the next comma and may hold '='. The message shows no value: it is a
+// secret.
+Status read_headers(std::string_view text, std::map<std::string, std::string>& headers) {
+  while (!text.empty()) {
+    const std::string_view pair = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), pair.size() + 1));
+    if (trimmed(pair).empty()) continue;
+    const size_t equals = pair.find('=');
+    const std::string_view key = trimmed(pair.substr(0, equals));
+    if (equals == std::string_view::npos || key.empty()) {
+      return invalid_argument("EXPORTER_OTLP_HEADERS has an entry without '=': write key=value,key2=value2",
+                              "telemetry_headers");
+    }
+    headers[std::string(key)] = std::string(trimmed(pair.substr(equals + 1)));
+  }
+  return {};
+}
+
+Result<Protocol> read_protocol() {
+  const std::string_view exporter = environment("TRACES_EXPORTER");
+  if (exporter == "console") return Protocol::kConsole;
+  if (!exporter.empty() && exporter != "otlp") {
+    return invalid_argument("TRACES_EXPORTER is '" + std::string(exporter) + "': write otlp or console",
+                            "telemetry_protocol");
+  }
+  const std::string_view protocol = environment("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL");
+  if (protocol.empty() || protocol == "grpc") return Protocol::kGrpc;
+  if (protocol == "http/protobuf") return Protocol::kHttpProtobuf;
+  return invalid_argument(
+      "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is '" + std::string(protocol) + "': write grpc or http/protobuf",
+      "telemetry_protocol");
+}
+
+Result<std::optional<int64_t>> read_positive(const char* name) {
+  const std::string_view text = environment(name);
+  if (text.empty()) return std::optional<int64_t>();
+  int64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (problem != std::errc{} || end != text.data() + text.size() || value <= 0 || value > 1'000'000'000)
+    return invalid_argument(std::string(name) + " is '" + std::string(text) + "': write a positive number");
+  return std::optional<int64_t>(value);
+}
+
+Result<TelemetryConfig> config_from_environment() {
+  TelemetryConfig config{.enabled = true};
+  // Only what the seeds' tracing exports; a program that wants metrics and logs too calls init_telemetry().
+  config.metrics.enabled = false;
+  config.logs.enabled = false;
+  config.metrics_endpoint = false;
+  if (const std::string_view name = environment("FD_SERVICE_NAME"); !name.empty()) config.service_name = name;
+  if (const std::string_view host = environment("FD_HOST_NAME"); !host.empty())
+    config.resource_attributes["host.name"] = host;
+  TUFT_ASSIGN(config.protocol, read_protocol());
+  if (const std::string_view endpoint = environment("EXPORTER_OTLP_ENDPOINT"); !endpoint.empty())
+    config.otlp_endpoint = endpoint;
+  TUFT_TRY(read_headers(environment("EXPORTER_OTLP_HEADERS"), config.headers));
+  TUFT_ASSIGN(const auto delay, read_positive("FD_OTLP_EXPORTER_SCHEDULE_DELAY_MILLIS"));
+  config.batch_delay = delay.value_or(500) * kMillisecond;
+  TUFT_ASSIGN(config.batch_max, read_positive("FD_OTLP_EXPORTER_MAX_EXPORT_BATCH_SIZE"));
+  return config;
+}
+
+Status start_from_environment() {
+  TUFT_ASSIGN(const TelemetryConfig config, config_from_environment());
+  return init_telemetry(config);
+}
+
+}  // namespace
+
+Status process_tracing_init() {
+  if (telemetry_enabled()) return {};
+  if (!is_true(environment("TRACES_ENABLE"))) {
+    log_info("request_trace.disabled", "request tracing is off; TRACES_ENABLE=true switches it on");
+    return {};
+  }
+  Status status = start_from_environment();
+  if (!status.ok()) {
+    log_error("request_trace.not_started", "request tracing stays off: " + status.error().message);
+  }
+  return status;
+}
+
+void process_tracing_shutdown(Nanos budget) {
+  internal::end_idle(0, "tuft.trace.unfinished");
+  shutdown_telemetry(budget);
+}
+
+}  // namespace tuft::telemetry
