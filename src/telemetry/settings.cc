@@ -1,199 +1,199 @@
 #include "telemetry/settings.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 
-#include "telemetry/log.h"
+#include "telemetry/environment.h"
+#include "telemetry/signal_settings.h"
 
 namespace tuft::telemetry::internal {
 namespace {
 
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view{} : std::string_view(value);
-}
-
-bool is_true(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower == "true" || lower == "1";
-}
-
-std::optional<int64_t> parse_number(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
+// The first of the variables that is set; one that is no positive number leaves the default.
 template <typename T>
-void read_positive(const char* name, int64_t unit, T& out) {
+void read_positive(std::initializer_list<std::string> names, int64_t unit, T& out) {
   constexpr int64_t kMax = 1'000'000'000;
-  const auto value = parse_number(environment(name));
-  if (value && *value > 0 && *value <= kMax) out = static_cast<T>(*value * unit);
-}
-
-// A plain number is milliseconds, as the specification says; one with a unit is left to the exporter.
-void read_timeout(const std::string& signal, Nanos& timeout) {
-  std::string_view text = environment(("OTEL_EXPORTER_OTLP_" + signal + "_TIMEOUT").c_str());
-  if (text.empty()) text = environment("OTEL_EXPORTER_OTLP_TIMEOUT");
-  if (text.empty()) return;
-  const auto number = parse_number(text);
-  if (number && *number > 0) timeout = std::min<int64_t>(*number, 3'600'000) * kMillisecond;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned value = 0;
-    if (text[i] == '%' && i + 2 < text.size() &&
-        std::from_chars(text.data() + i + 1, text.data() + i + 3, value, 16).ptr == text.data() + i + 3) {
-      out += static_cast<char>(value);
-      i += 2;
-    } else {
-      out += text[i];
-    }
+  const Setting setting = first_set(names);
+  if (!setting) return;
+  const auto value = parse_whole(setting.value);
+  if (value && *value > 0 && *value <= kMax) {
+    out = static_cast<T>(*value * unit);
+  } else {
+    warn_ignored(setting.name, "must be a whole number above 0; the default is used");
   }
-  return out;
 }
 
-// "1" for what is no ratio, as OpenTelemetry asks.
-uint64_t ratio_threshold(std::string_view text) {
-  double ratio = 1;
+void read_batches(const TelemetryConfig& config, const std::string& prefix, SignalSettings& out) {
+  read_positive({prefix + "_SCHEDULE_DELAY"}, kMillisecond, out.interval);
+  read_positive({prefix + "_MAX_EXPORT_BATCH_SIZE"}, 1, out.batch_max);
+  read_positive({prefix + "_MAX_QUEUE_SIZE"}, 1, out.queue_max);
+  if (config.batch_delay) out.interval = *config.batch_delay;
+  if (config.batch_max) out.batch_max = static_cast<size_t>(*config.batch_max);
+  if (config.queue_max) out.queue_max = static_cast<size_t>(*config.queue_max);
+  out.batch_max = std::min(out.batch_max, out.queue_max);
+}
+
+void read_temporality(const TelemetryConfig& config, Settings& settings) {
+  const Setting setting = first_set({"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"});
+  const std::string word = lower_case(setting.value);
+  if (config.temporality) {
+    settings.temporality = *config.temporality;
+  } else if (word == "delta") {
+    settings.temporality = Temporality::kDelta;
+  } else if (word == "lowmemory") {
+    settings.temporality = Temporality::kLowMemory;
+  } else if (setting && word != "cumulative") {
+    warn_ignored(setting.name, "must be cumulative, delta or lowmemory; cumulative is used");
+  }
+}
+
+void read_metric_pace(const TelemetryConfig& config, Settings& settings) {
+  // The second name is a common misspelling of the standard's.
+  read_positive({"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRICS_EXPORT_INTERVAL"}, kMillisecond,
+                settings.metrics.interval);
+  if (config.metric_interval) settings.metrics.interval = *config.metric_interval;
+  read_temporality(config, settings);
+}
+
+std::optional<double> parse_ratio(std::string_view text) {
+  double ratio = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), ratio);
-  if (problem != std::errc{} || end != text.data() + text.size() || !(ratio >= 0 && ratio < 1)) return UINT64_MAX;
-  return static_cast<uint64_t>(ratio * 0x1p64);
+  if (problem != std::errc{} || end != text.data() + text.size() || !(ratio >= 0 && ratio <= 1)) return std::nullopt;
+  return ratio;
 }
 
-void read_sampler(Settings& settings) {
-  std::string_view name = environment("OTEL_TRACES_SAMPLER");
-  if (name.empty()) return;
+uint64_t ratio_threshold(double ratio) {
+  return ratio >= 1 ? UINT64_MAX : static_cast<uint64_t>(ratio * 0x1p64);
+}
+
+// All of them where nothing says otherwise, as OpenTelemetry asks.
+double read_ratio(const TelemetryConfig& config) {
+  if (config.sampling_ratio) return *config.sampling_ratio;
+  const Setting setting = first_set({"OTEL_TRACES_SAMPLER_ARG"});
+  if (!setting) return 1;
+  const auto ratio = parse_ratio(setting.value);
+  if (!ratio) warn_ignored(setting.name, "must be a ratio between 0 and 1; every trace is sampled");
+  return ratio.value_or(1);
+}
+
+// False where there is no such sampler.
+bool apply_sampler(std::string_view name, const TelemetryConfig& config, Settings& settings) {
   constexpr std::string_view kParentBased = "parentbased_";
   const bool parent_based = name.starts_with(kParentBased);
   if (parent_based) name.remove_prefix(kParentBased.size());
   if (name == "always_off") {
     settings.sampling_threshold = 0;
+    // Off is meant: nothing is recorded for the sake of errors unless the file says so.
+    settings.keep_errors = false;
   } else if (name == "traceidratio") {
-    settings.sampling_threshold = ratio_threshold(environment("OTEL_TRACES_SAMPLER_ARG"));
+    settings.sampling_threshold = ratio_threshold(read_ratio(config));
   } else if (name != "always_on") {
-    log_warning("telemetry.unknown_sampler",
-                "OTEL_TRACES_SAMPLER is none of [parentbased_]always_on, always_off, traceidratio: every trace is kept",
-                {{"value", name}});
-    return;
+    return false;
   }
   settings.sampling_parent_based = parent_based;
+  return true;
 }
 
-// "key=value,key=value"; what is malformed is skipped.
-void read_resource_attributes(std::map<std::string, std::string>& attributes) {
-  std::string_view rest = environment("OTEL_RESOURCE_ATTRIBUTES");
-  while (!rest.empty()) {
-    const std::string_view pair = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
-    const size_t equals = pair.find('=');
-    if (equals == std::string_view::npos) continue;
-    const std::string_view key = trimmed(pair.substr(0, equals));
-    if (!key.empty()) attributes[std::string(key)] = percent_decoded(trimmed(pair.substr(equals + 1)));
+Status read_sampling(const TelemetryConfig& config, Settings& settings) {
+  constexpr std::string_view kNames = "[parentbased_]always_on, always_off, traceidratio";
+  const Setting variable = first_set({"OTEL_TRACES_SAMPLER"});
+  if (config.sampler) {
+    if (!apply_sampler(*config.sampler, config, settings))
+      return invalid_argument("telemetry.sampler must be one of " + std::string(kNames), "telemetry");
+  } else if (config.sampling_ratio) {
+    apply_sampler("parentbased_traceidratio", config, settings);
+  } else if (variable && !apply_sampler(variable.value, config, settings)) {
+    warn_ignored(variable.name, "is none of " + std::string(kNames) + ": every trace is sampled");
+  }
+  if (config.keep_errors) settings.keep_errors = *config.keep_errors;
+  settings.keep_slower_than = config.keep_slower_than.value_or(0);
+  return {};
+}
+
+void read_propagators(const TelemetryConfig& config, Settings& settings) {
+  if (const Setting setting = first_set({"OTEL_PROPAGATORS"})) {
+    settings.propagate_trace_context = false;
+    for (std::string_view rest = setting.value; !rest.empty();) {
+      const std::string_view item = rest.substr(0, rest.find(','));
+      rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+      const std::string_view name = trimmed(item);
+      if (name == "tracecontext") {
+        settings.propagate_trace_context = true;
+      } else if (name == "baggage") {
+        settings.propagate_baggage = true;
+      } else if (name != "none") {
+        warn_ignored(setting.name, "knows tracecontext, baggage and none; the rest of it is left out");
+      }
+    }
+  }
+  if (config.propagate_baggage) settings.propagate_baggage = *config.propagate_baggage;
+}
+
+// A name in the configuration wins; the default is nobody's choice.
+void read_resource(const TelemetryConfig& config, Settings& settings) {
+  int malformed = 0;
+  settings.resource_attributes = parse_pairs(environment("OTEL_RESOURCE_ATTRIBUTES"), malformed);
+  if (malformed > 0) warn_ignored("OTEL_RESOURCE_ATTRIBUTES", "must be key=value,key=value; what is not is left out");
+  const auto take_name = [&settings]() {
+    auto node = settings.resource_attributes.extract("service.name");
+    return node.empty() ? std::string() : node.mapped();
+  };
+  const std::string weak = take_name();
+  if (const Setting host = first_set({"FD_HOST_NAME"}))
+    settings.resource_attributes.try_emplace("host.name", host.value);
+  for (const auto& [key, value] : config.resource_attributes) settings.resource_attributes[key] = value;
+  settings.service_name = take_name();
+  if (!settings.service_name.empty()) return;
+  settings.service_name = config.service_name;
+  if (config.service_name != TelemetryConfig{}.service_name) return;
+  if (const Setting name = first_set({"OTEL_SERVICE_NAME"})) {
+    settings.service_name = name.value;
+  } else if (!weak.empty()) {
+    settings.service_name = weak;
+  } else if (const Setting fastdeploy = first_set({"FD_SERVICE_NAME"})) {
+    settings.service_name = fastdeploy.value;
   }
 }
 
-bool is_host(std::string_view host) {
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    const std::string_view address = host.substr(1, host.size() - 2);
-    return address.find_first_not_of("0123456789abcdefABCDEF:.%") == std::string_view::npos && !address.empty();
-  }
-  return !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '.' || c == '-' || c == '_';
-  });
-}
-
-Error bad_endpoint(std::string_view key, std::string_view value) {
-  return invalid_argument(std::string(key) + " '" + std::string(value) +
-                              "' is no collector's address: write http://host:4317, https://host:4317 or host:4317",
-                          "telemetry_endpoint");
-}
-
-Status parse_endpoint(std::string_view key, std::string_view value, Settings& settings) {
-  std::string_view rest = value;
-  const size_t scheme_end = value.find("://");
-  bool tls = false;
-  if (scheme_end == std::string_view::npos) {
-    tls = !is_true(environment("OTEL_EXPORTER_OTLP_INSECURE"));
+void read_log_level(Settings& settings) {
+  const Setting setting = first_set({"OTEL_LOG_LEVEL"});
+  if (!setting) return;
+  const std::string word = lower_case(setting.value);
+  if (word == "none" || word == "off" || word == "fatal") {
+    settings.own_log_level = std::nullopt;
+  } else if (const auto level = parse_severity(word); level.ok()) {
+    settings.own_log_level = *level;
+  } else if (word == "trace" || word == "all" || word == "verbose") {
+    settings.own_log_level = Severity::kDebug;
   } else {
-    const std::string_view scheme = value.substr(0, scheme_end);
-    if (scheme != "http" && scheme != "https") return bad_endpoint(key, value);
-    tls = scheme == "https";
-    rest.remove_prefix(scheme_end + 3);
+    warn_ignored(setting.name, "must be debug, info, warn, error or none");
   }
-  // gRPC knows no path; one slash at the end is a habit.
-  const std::string_view authority = rest.substr(0, rest.find('/'));
-  std::string_view host = authority;
-  const size_t colon = authority.rfind(':');
-  if (colon != std::string_view::npos && authority.find(']', colon) == std::string_view::npos) {
-    const auto port = parse_number(authority.substr(colon + 1));
-    if (!port || *port < 1 || *port > 65535) return bad_endpoint(key, value);
-    host = authority.substr(0, colon);
-  }
-  if (!is_host(host)) return bad_endpoint(key, value);
-  std::string endpoint(authority);
-  if (host.size() == authority.size()) endpoint += ":4317";
-  for (SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics}) {
-    signal->tls = tls;
-    signal->endpoint = endpoint;
-  }
-  return {};
-}
-
-Status read_endpoint(const TelemetryConfig& config, Settings& settings) {
-  if (config.otlp_endpoint && !config.otlp_endpoint->empty())
-    return parse_endpoint("telemetry.otlp_endpoint", *config.otlp_endpoint, settings);
-  const std::string_view variable = environment("TUFT_OTLP_ENDPOINT");
-  if (!variable.empty()) return parse_endpoint("TUFT_OTLP_ENDPOINT", variable, settings);
-  return {};
 }
 
 }  // namespace
 
 Result<Settings> read_settings(const TelemetryConfig& config) {
   Settings settings;
+  settings.metrics_endpoint = config.metrics_endpoint;
   settings.enabled = config.enabled && !is_true(environment("OTEL_SDK_DISABLED"));
-  const bool console = environment("TUFT_OTEL_DEBUG") == "1";
-  // The console needs no address: a wrong one may be what somebody is looking for with it.
-  if (!console) TUFT_TRY(read_endpoint(config, settings));
-  for (SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics})
-    signal->protocol = console ? Protocol::kConsole : Protocol::kGrpc;
-
-  read_positive("OTEL_BSP_SCHEDULE_DELAY", kMillisecond, settings.traces.interval);
-  read_positive("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 1, settings.traces.batch_max);
-  read_positive("OTEL_BSP_MAX_QUEUE_SIZE", 1, settings.traces.queue_max);
-  read_positive("OTEL_BLRP_SCHEDULE_DELAY", kMillisecond, settings.logs.interval);
-  read_positive("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", 1, settings.logs.batch_max);
-  read_positive("OTEL_BLRP_MAX_QUEUE_SIZE", 1, settings.logs.queue_max);
-  read_positive("OTEL_METRIC_EXPORT_INTERVAL", kMillisecond, settings.metrics.interval);
-  read_timeout("TRACES", settings.traces.export_timeout);
-  read_timeout("LOGS", settings.logs.export_timeout);
-  read_timeout("METRICS", settings.metrics.export_timeout);
-
-  read_sampler(settings);
-
-  // A name in the configuration wins; OTEL_SERVICE_NAME speaks where nobody chose one.
-  settings.service_name = config.service_name;
-  const std::string_view name = environment("OTEL_SERVICE_NAME");
-  if (config.service_name == TelemetryConfig{}.service_name && !name.empty()) settings.service_name = name;
-  read_resource_attributes(settings.resource_attributes);
-  // As an attribute the environment's name is weaker than either.
-  settings.resource_attributes.erase("service.name");
-  for (const auto& [key, value] : config.resource_attributes) settings.resource_attributes[key] = value;
+  read_resource(config, settings);
+  read_log_level(settings);
+  if (config.shutdown_budget) settings.shutdown_budget = *config.shutdown_budget;
+  if (!settings.enabled) {
+    for (SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics})
+      signal->protocol = Protocol::kNone;
+    return settings;
+  }
+  TUFT_TRY(read_signal(config, {"traces", "TRACES", config.traces}, settings.traces));
+  TUFT_TRY(read_signal(config, {"logs", "LOGS", config.logs}, settings.logs));
+  TUFT_TRY(read_signal(config, {"metrics", "METRICS", config.metrics}, settings.metrics));
+  read_batches(config, "OTEL_BSP", settings.traces);
+  read_batches(config, "OTEL_BLRP", settings.logs);
+  read_metric_pace(config, settings);
+  TUFT_TRY(read_sampling(config, settings));
+  read_propagators(config, settings);
   return settings;
 }
 

@@ -1,17 +1,20 @@
 // What init_telemetry() was asked for, with the environment read in and every rule applied. Internal to telemetry.
 //
-// Order: the configuration, TuFT's own variables, OpenTelemetry's for the signal, OpenTelemetry's for all signals, the
-// default. A value that is wrong is an error naming its key or variable, where it came from the configuration or would
-// change where data goes; a number in the environment that makes no sense is replaced by the default with a warning, as
-// OpenTelemetry asks.
+// Order: the configuration, TuFT's own variables, OpenTelemetry's for the signal, OpenTelemetry's for all signals,
+// FastDeploy's, the default. TUFT_OTEL_DEBUG=1 is stronger than all of them. A value that is wrong is an error naming
+// its key or variable, where it came from the configuration or would change where data goes; another one in the
+// environment that makes no sense is replaced by the default with a warning, as OpenTelemetry asks. With telemetry off
+// the environment is not looked at, but for what the metrics endpoint needs.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "telemetry/log.h"
 #include "telemetry/telemetry.h"
 
 namespace tuft::telemetry::internal {
@@ -53,9 +56,12 @@ struct Settings {
   bool propagate_trace_context = true;
   bool propagate_baggage = false;
 
+  // Below which telemetry's own log lines are left out (OTEL_LOG_LEVEL); nothing: all of them are.
+  std::optional<Severity> own_log_level = Severity::kDebug;
+
   bool metrics_endpoint = true;
   std::string service_name;
-  // OTEL_RESOURCE_ATTRIBUTES, percent-decoded, and over it the configuration's.
+  // OTEL_RESOURCE_ATTRIBUTES, percent-decoded, and over it the configuration's; without service.name.
   std::map<std::string, std::string> resource_attributes;
 };
 

@@ -44,10 +44,6 @@ TEST(Endpoint, ConfigurationAndVariableThenConfigurationWins) {
   EXPECT_EQ(read_settings({.enabled = true})->traces.endpoint, "from-variable:1");
 }
 
-TEST(Endpoint, NeitherThenTheExportersDefault) {
-  EXPECT_EQ(read_settings({.enabled = true})->traces.endpoint, "");
-}
-
 TEST(Endpoint, NoAddressThenTheErrorNamesTheKey) {
   for (const char* bad :
        {"ftp://x:1", "http://", "http://host:notaport", "http://host:0", "http://ho st:1", "://x", "a b"}) {
@@ -57,27 +53,6 @@ TEST(Endpoint, NoAddressThenTheErrorNamesTheKey) {
   }
   const Variable variable("TUFT_OTLP_ENDPOINT", "ftp://x");
   EXPECT_NE(read_settings({.enabled = true}).error().message.find("TUFT_OTLP_ENDPOINT"), std::string::npos);
-}
-
-TEST(Settings, OpenTelemetrysVariablesThenRead) {
-  const Variable delay("OTEL_BSP_SCHEDULE_DELAY", "250");
-  const Variable batch("OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "64");
-  const Variable interval("OTEL_METRIC_EXPORT_INTERVAL", "5000");
-  const Variable timeout("OTEL_EXPORTER_OTLP_TIMEOUT", "10000");
-  const Variable traces_timeout("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "500");
-  const Variable wrong("OTEL_BSP_MAX_QUEUE_SIZE", "-3");
-  const Settings settings = *read_settings({.enabled = true});
-  EXPECT_EQ(settings.traces.interval, 250 * kMillisecond);
-  EXPECT_EQ(settings.logs.batch_max, 64u);
-  EXPECT_EQ(settings.metrics.interval, 5 * kSecond);
-  EXPECT_EQ(settings.logs.export_timeout, 10 * kSecond) << "milliseconds, not seconds";
-  EXPECT_EQ(settings.traces.export_timeout, 500 * kMillisecond);
-  EXPECT_EQ(settings.traces.queue_max, SignalSettings{}.queue_max);
-}
-
-TEST(Settings, SdkDisabledThenOff) {
-  const Variable disabled("OTEL_SDK_DISABLED", "true");
-  EXPECT_FALSE(read_settings({.enabled = true})->enabled);
 }
 
 TEST(CpuTimes, TwoReadingsThenTheBusyShare) {

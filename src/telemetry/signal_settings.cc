@@ -1,0 +1,286 @@
+#include "telemetry/signal_settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <unistd.h>
+
+#include "telemetry/environment.h"
+
+namespace tuft::telemetry::internal {
+namespace {
+
+constexpr int64_t kTimeoutMaxMs = 3'600'000;
+
+std::string variable(const SignalKey& signal, const char* what) {
+  return "OTEL_EXPORTER_OTLP_" + std::string(signal.upper) + "_" + what;
+}
+
+// OTEL_EXPORTER_OTLP_<SIGNAL>_<what>, else OTEL_EXPORTER_OTLP_<what>.
+Setting otlp_variable(const SignalKey& signal, const char* what) {
+  return first_set({variable(signal, what), std::string("OTEL_EXPORTER_OTLP_") + what});
+}
+
+std::string config_key(const SignalKey& signal, std::string_view what) {
+  return "telemetry." + std::string(signal.lower) + "." + std::string(what);
+}
+
+Error wrong(const Setting& setting, std::string_view rule) {
+  return invalid_argument(setting.name + " is '" + setting.value + "': " + std::string(rule), "telemetry");
+}
+
+// "otlp" says nothing about the protocol. Prometheus asks for metrics, which are at /metrics already.
+Result<std::optional<Protocol>> exporter_protocol(const SignalKey& signal, const Setting& exporter) {
+  std::optional<Protocol> chosen;
+  bool otlp = false;
+  for (std::string_view rest = exporter.value; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+    const std::string_view word = trimmed(item);
+    if (word == "otlp") {
+      otlp = true;
+    } else if (word == "console" || word == "logging") {
+      chosen = Protocol::kConsole;
+    } else if (word == "none" || (word == "prometheus" && signal.lower == "metrics")) {
+      if (!chosen) chosen = Protocol::kNone;
+    } else {
+      return wrong(exporter, signal.lower == "metrics" ? "write otlp, console, prometheus or none"
+                                                       : "write otlp, console or none");
+    }
+  }
+  if (otlp) return std::optional<Protocol>();
+  return chosen;
+}
+
+Result<Protocol> otlp_protocol(const Setting& setting) {
+  if (setting.value == "grpc") return Protocol::kGrpc;
+  if (setting.value == "http/protobuf") return Protocol::kHttpProtobuf;
+  return wrong(setting, "write grpc or http/protobuf");
+}
+
+Result<Protocol> read_protocol(const TelemetryConfig& config, const SignalKey& signal) {
+  if (!signal.config.enabled.value_or(true)) return Protocol::kNone;
+  if (environment("TUFT_OTEL_DEBUG") == "1") return Protocol::kConsole;
+  if (signal.config.protocol) return *signal.config.protocol;
+  if (config.protocol) return *config.protocol;
+  // A signal that the file asks for by name is not taken away by the environment.
+  const Setting exporter = first_set({"OTEL_" + std::string(signal.upper) + "_EXPORTER"});
+  if (exporter && !signal.config.enabled) {
+    TUFT_ASSIGN(const std::optional<Protocol> chosen, exporter_protocol(signal, exporter));
+    if (chosen) return *chosen;
+  }
+  if (const Setting setting = otlp_variable(signal, "PROTOCOL")) return otlp_protocol(setting);
+  if (signal.lower == "traces" && !exporter) {
+    if (const Setting fastdeploy = first_set({"TRACES_EXPORTER"})) {
+      TUFT_ASSIGN(const std::optional<Protocol> chosen, exporter_protocol(signal, fastdeploy));
+      if (chosen) return *chosen;
+    }
+  }
+  return Protocol::kGrpc;
+}
+
+// An address and whether it is that of all signals, to which HTTP adds the signal's path.
+struct Address {
+  Setting setting;
+  bool base = true;
+};
+
+Address find_address(const TelemetryConfig& config, const SignalKey& signal) {
+  if (signal.config.endpoint) return {{config_key(signal, "endpoint"), *signal.config.endpoint}, false};
+  if (config.otlp_endpoint && !config.otlp_endpoint->empty())
+    return {{"telemetry.otlp_endpoint", *config.otlp_endpoint}};
+  if (Setting tuft = first_set({"TUFT_OTLP_ENDPOINT"})) return {std::move(tuft)};
+  if (Setting own = first_set({variable(signal, "ENDPOINT")})) return {std::move(own), false};
+  if (Setting all = first_set({"OTEL_EXPORTER_OTLP_ENDPOINT"})) return {std::move(all)};
+  if (signal.lower == "traces") {
+    if (Setting fastdeploy = first_set({"EXPORTER_OTLP_ENDPOINT"})) {
+      const size_t scheme = fastdeploy.value.find("://");
+      const size_t path = fastdeploy.value.find('/', scheme == std::string::npos ? 0 : scheme + 3);
+      const bool base = path == std::string::npos || path + 1 == fastdeploy.value.size();
+      return {std::move(fastdeploy), base};
+    }
+  }
+  return {};
+}
+
+// May carry a password where it is not what it should be.
+Error bad_address(const Setting& setting, std::string_view rule) {
+  const bool show = setting.value.find('@') == std::string::npos;
+  return invalid_argument(
+      setting.name + (show ? " '" + setting.value + "'" : "") + " is no collector's address: " + std::string(rule),
+      "telemetry_endpoint");
+}
+
+bool is_host(std::string_view host) {
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    const std::string_view address = host.substr(1, host.size() - 2);
+    return address.find_first_not_of("0123456789abcdefABCDEF:.%") == std::string_view::npos && !address.empty();
+  }
+  return !host.empty() && std::all_of(host.begin(), host.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+// The parts of "[scheme://]host[:port][/path]"; nothing where it is none.
+struct Parts {
+  std::string_view scheme, authority, path;
+  bool port = false;
+};
+
+std::optional<Parts> split_address(std::string_view value) {
+  Parts parts;
+  const size_t scheme_end = value.find("://");
+  if (scheme_end != std::string_view::npos) {
+    parts.scheme = value.substr(0, scheme_end);
+    if (parts.scheme != "http" && parts.scheme != "https") return std::nullopt;
+    value.remove_prefix(scheme_end + 3);
+  }
+  parts.authority = value.substr(0, value.find('/'));
+  parts.path = value.substr(parts.authority.size());
+  if (parts.path.find_first_of(" \t\"<>\\^`{|}") != std::string_view::npos) return std::nullopt;
+  std::string_view host = parts.authority;
+  const size_t colon = host.rfind(':');
+  if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos) {
+    const auto port = parse_whole(host.substr(colon + 1));
+    if (!port || *port < 1 || *port > 65535) return std::nullopt;
+    parts.port = true;
+    host = host.substr(0, colon);
+  }
+  if (!is_host(host)) return std::nullopt;
+  return parts;
+}
+
+Status read_grpc_endpoint(const Setting& setting, const SignalKey& signal, SignalSettings& out) {
+  const auto parts = split_address(setting.value);
+  if (!parts) return bad_address(setting, "write http://host:4317, https://host:4317 or host:4317");
+  if (parts->path.size() > 1)
+    return bad_address(setting, "gRPC knows no path; leave it out, or set protocol http/protobuf");
+  out.tls = parts->scheme.empty() ? !is_true(otlp_variable(signal, "INSECURE").value) : parts->scheme == "https";
+  out.endpoint = std::string(parts->authority) + (parts->port ? "" : ":4317");
+  return {};
+}
+
+Status read_http_endpoint(const Address& address, const SignalKey& signal, SignalSettings& out) {
+  const auto parts = split_address(address.setting.value);
+  if (!parts || parts->scheme.empty())
+    return bad_address(address.setting, "write http://host:4318 or https://host:4318");
+  out.tls = parts->scheme == "https";
+  out.endpoint = address.setting.value;
+  if (!address.base) return {};
+  while (out.endpoint.ends_with('/')) out.endpoint.pop_back();
+  out.endpoint += "/v1/" + std::string(signal.lower);
+  return {};
+}
+
+Status read_endpoint(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
+  if (out.protocol == Protocol::kFile) {
+    out.endpoint = signal.config.endpoint.value_or(config.file_path.value_or(""));
+    if (out.endpoint.empty()) return invalid_argument("telemetry.file_path is missing: protocol file needs it");
+    return {};
+  }
+  Address address = find_address(config, signal);
+  const bool grpc = out.protocol == Protocol::kGrpc;
+  if (!address.setting) address.setting = {"the default", grpc ? "http://localhost:4317" : "http://localhost:4318"};
+  return grpc ? read_grpc_endpoint(address.setting, signal, out) : read_http_endpoint(address, signal, out);
+}
+
+Status check_readable(const Setting& setting) {
+  if (!setting || ::access(setting.value.c_str(), R_OK) == 0) return {};
+  return invalid_argument(setting.name + ": cannot read " + setting.value + ": " + std::strerror(errno), "telemetry");
+}
+
+Status read_tls(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
+  if (!out.tls) return {};
+  const auto find = [&](const std::optional<std::string>& said, const char* key, const char* what) {
+    return said ? Setting{std::string("telemetry.tls.") + key, *said} : otlp_variable(signal, what);
+  };
+  const Setting ca = find(config.tls.ca_file, "ca_file", "CERTIFICATE");
+  const Setting certificate = find(config.tls.certificate_file, "certificate_file", "CLIENT_CERTIFICATE");
+  const Setting key = find(config.tls.key_file, "key_file", "CLIENT_KEY");
+  for (const Setting* file : {&ca, &certificate, &key}) TUFT_TRY(check_readable(*file));
+  if (static_cast<bool>(certificate) != static_cast<bool>(key))
+    return invalid_argument((certificate ? certificate : key).name + " needs the other of certificate and key",
+                            "telemetry");
+  out.ca_file = ca.value;
+  out.certificate_file = certificate.value;
+  out.key_file = key.value;
+  return {};
+}
+
+bool is_header(std::string_view name, std::string_view value) {
+  const auto printable = [](std::string_view text, unsigned char least) {
+    return std::all_of(text.begin(), text.end(), [least](unsigned char c) { return c >= least && c < 0x7f; });
+  };
+  return !name.empty() && printable(name, 0x21) &&
+         name.find_first_of("()<>@,;:\\\"/[]?={}") == std::string_view::npos && printable(value, 0x20);
+}
+
+void read_headers(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
+  out.headers = config.headers;
+  if (!out.headers.empty()) return;
+  Setting setting = otlp_variable(signal, "HEADERS");
+  if (!setting && signal.lower == "traces") setting = first_set({"EXPORTER_OTLP_HEADERS"});
+  int malformed = 0;
+  for (const auto& [name, value] : parse_pairs(setting.value, malformed)) {
+    if (is_header(name, value)) {
+      out.headers[lower_case(name)] = value;
+    } else {
+      ++malformed;
+    }
+  }
+  if (malformed > 0)
+    warn_ignored(setting.name, std::to_string(malformed) + " of its headers are left out: write name=value,name=value");
+}
+
+void read_compression(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
+  const Setting setting = otlp_variable(signal, "COMPRESSION");
+  if (config.compression) {
+    out.compression = *config.compression;
+  } else if (setting.value == "gzip") {
+    out.compression = Compression::kGzip;
+  } else if (setting && setting.value != "none") {
+    warn_ignored(setting.name, "must be gzip or none; nothing is compressed");
+  }
+}
+
+// The exporter's own limit and the one that its processor or reader sets: the shorter counts.
+void read_timeout(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
+  if (config.export_timeout) {
+    out.export_timeout = *config.export_timeout;
+    return;
+  }
+  const std::string caller = signal.lower == "traces" ? "OTEL_BSP_EXPORT_TIMEOUT"
+                             : signal.lower == "logs" ? "OTEL_BLRP_EXPORT_TIMEOUT"
+                                                      : "OTEL_METRIC_EXPORT_TIMEOUT";
+  std::optional<Nanos> shortest;
+  for (const Setting& setting : {otlp_variable(signal, "TIMEOUT"), first_set({caller})}) {
+    if (!setting) continue;
+    const auto number = parse_whole(setting.value);
+    if (!number || *number < 1) {
+      warn_ignored(setting.name, "must be a time in milliseconds; the default is used");
+      continue;
+    }
+    const Nanos time = std::min(*number, kTimeoutMaxMs) * kMillisecond;
+    shortest = std::min(shortest.value_or(time), time);
+  }
+  if (shortest) out.export_timeout = *shortest;
+}
+
+}  // namespace
+
+Status read_signal(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
+  TUFT_ASSIGN(out.protocol, read_protocol(config, signal));
+  read_timeout(config, signal, out);
+  if (out.protocol == Protocol::kNone || out.protocol == Protocol::kConsole) return {};
+  TUFT_TRY(read_endpoint(config, signal, out));
+  if (out.protocol == Protocol::kFile) return {};
+  TUFT_TRY(read_tls(config, signal, out));
+  read_headers(config, signal, out);
+  read_compression(config, signal, out);
+  return {};
+}
+
+}  // namespace tuft::telemetry::internal
