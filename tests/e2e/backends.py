@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""The real back ends that the observability tests run against: builds them once, starts and stops them.
+
+`python backends.py` builds what is missing. The Collector and Jaeger are built from the Go module proxy; go.mod and
+go.sum beside them pin every byte. Programs are kept in ~/.cache/tuft-e2e by the hash of what they are built from.
+"""
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import urllib.parse
+import urllib.request
+
+from tuft_server import wait_until
+
+HERE = pathlib.Path(__file__).resolve().parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "tuft-e2e"
+PACKAGES = {"collector": ".", "jaeger": "github.com/jaegertracing/jaeger/cmd/all-in-one"}
+BUILD_SECONDS = 3600
+
+
+def program(name):
+    """Path of a back end, built where it is not there yet."""
+    folder = HERE / name
+    sources = sorted(path for path in folder.iterdir() if path.suffix in (".go", ".mod", ".sum"))
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    built = CACHE / f"{name}-{digest}"
+    if not built.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        print(f"building the {name} (some minutes, once)", flush=True)
+        part = built.with_suffix(".part")
+        # The checksums are in go.sum; the checksum database does not answer everywhere the proxy does.
+        environment = {"GOFLAGS": "-p=1 -mod=readonly", "GOPROXY": "https://proxy.golang.org", "GONOSUMDB": "*",
+                       "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", **os.environ}
+        subprocess.run(["nice", "-n", "10", go(), "build", "-trimpath", "-ldflags", "-s -w", "-o", part, PACKAGES[name]],
+                       cwd=folder, env=environment, check=True, timeout=BUILD_SECONDS)
+        part.rename(built)
+    return built
+
+
+def go():
+    found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    assert found, "Go 1.26 or newer is needed to build the back ends: https://go.dev/dl"
+    return found
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def get_json(url, **query):
+    address = url + ("?" + urllib.parse.urlencode(query, doseq=True) if query else "")
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return json.load(answer)
+
+
+def answers(url):
+    with contextlib.suppress(OSError):
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+    return False
+
+
+class BackEnd:
+    """A program that runs until stop(); its output is in a file of its home."""
+
+    def __init__(self, name, home, command, environment=None):
+        self.name, self.home, self.log_path = name, home, home / f"{name}.log"
+        with open(self.log_path, "w") as log:
+            self.process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, cwd=home,
+                                            env={**os.environ, **(environment or {})})
+
+    def wait_ready(self, url):
+        def ready():
+            assert self.process.poll() is None, f"the {self.name} ended:\n{self.log_path.read_text()[-4000:]}"
+            return answers(url)
+        wait_until(ready, 60, f"the {self.name} answers on {url}")
+        return self
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+class Jaeger(BackEnd):
+    """Everything in one process, traces in memory."""
+
+    def __init__(self, home):
+        self.otlp, otlp_http, self.query, query_grpc, admin, collector, collector_grpc = free_ports(7)
+        flags = {"collector.otlp.grpc.host-port": self.otlp, "collector.otlp.http.host-port": otlp_http,
+                 "query.http-server.host-port": self.query, "query.grpc-server.host-port": query_grpc,
+                 "admin.http.host-port": admin, "collector.http-server.host-port": collector,
+                 "collector.grpc-server.host-port": collector_grpc}
+        super().__init__("jaeger", home, [program("jaeger"), *(f"--{flag}=127.0.0.1:{port}" for flag, port in flags.items())],
+                         {"SPAN_STORAGE_TYPE": "memory"})
+        self.wait_ready(f"http://127.0.0.1:{admin}/")
+
+    def traces(self, service, tags):
+        """As the search of its page asks for them."""
+        found = get_json(f"http://127.0.0.1:{self.query}/api/traces", service=service, tags=json.dumps(tags), limit=500,
+                         lookback="1h")
+        assert not found.get("errors"), found["errors"]
+        return found["data"]
+
+    def services(self):
+        return get_json(f"http://127.0.0.1:{self.query}/api/services")["data"] or []
+
+
+class Collector(BackEnd):
+    """With the configuration of deploy/: what comes is forwarded to Jaeger and written to a file."""
+
+    def __init__(self, home, config, jaeger):
+        self.grpc, self.http, health = free_ports(3)
+        super().__init__("collector", home, [program("collector"), "--config", config], {
+            "OTLP_GRPC": f"127.0.0.1:{self.grpc}", "OTLP_HTTP": f"127.0.0.1:{self.http}",
+            "HEALTH": f"127.0.0.1:{health}", "JAEGER": f"127.0.0.1:{jaeger.otlp}", "OUTPUT": str(home)})
+        self.wait_ready(f"http://127.0.0.1:{health}/")
+
+    def written(self, name):
+        """The exports in one of its files, a JSON object each."""
+        path = self.home / name
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # the last line may be half written
+        return [json.loads(line) for line in whole.splitlines() if line]
+
+
+class Prometheus(BackEnd):
+    def __init__(self, home, config):
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        super().__init__("prometheus", home, ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={home}/tsdb",
+                                              f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"])
+        self.wait_ready(self.url + "/-/ready")
+
+    def get(self, path, **query):
+        found = get_json(f"{self.url}/api/v1/{path}", **query)
+        assert found["status"] == "success", found
+        return found["data"]
+
+
+if __name__ == "__main__":
+    for one in PACKAGES:
+        print(program(one))
