@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <signal.h>
 #include <string>
@@ -19,6 +20,7 @@
 #include "app/tuft/runtime_directory.h"
 #include "app/tuft/worker_command.h"
 #include "control/control_plane.h"
+#include "telemetry/config_json.h"
 #include "telemetry/log.h"
 #include "telemetry/telemetry.h"
 
@@ -219,6 +221,9 @@ int launch(const LaunchOptions& options) {
   telemetry::init_logging(log_options(config));
   for (const std::string& warning : loaded->warnings) telemetry::log_warning("config.warning", warning);
   if (options.reload) telemetry::log_warning("launch.reload", "--reload has no effect; start the server again instead");
+  // For the workers, which inherit it: header values are in it, and a command line is for all eyes. No thread runs yet
+  // that reads the environment.
+  ::setenv(telemetry::kTelemetryVariable, telemetry::to_json(config.telemetry).c_str(), 1);
   if (const Status status = telemetry::init_telemetry(config.telemetry); !status.ok()) {
     return end(failed(status.error()), system_clock().monotonic());
   }

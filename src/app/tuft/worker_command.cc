@@ -5,24 +5,6 @@
 namespace tuft::app {
 namespace {
 
-void append_json_string(std::string& out, std::string_view text) {
-  constexpr char kHex[] = "0123456789abcdef";
-  out.push_back('"');
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out.push_back('\\');
-      out.push_back(c);
-    } else if (byte < 0x20) {
-      out.append("\\u00").push_back(kHex[byte >> 4]);
-      out.push_back(kHex[byte & 15]);
-    } else {
-      out.push_back(c);
-    }
-  }
-  out.push_back('"');
-}
-
 std::string_view dtype_name(config::WeightsDtype dtype) {
   switch (dtype) {
     case config::WeightsDtype::kAuto:
@@ -72,33 +54,12 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
       std::to_string(model.threads > 0 ? model.threads : threads),
       "--max-lora-rank",
       std::to_string(model.max_lora_rank),
-      "--telemetry",
-      telemetry_json(config.telemetry),
       "--log-level",
       config.log_level,
       "--log-format",
       config.log_format,
   };
   return spec;
-}
-
-std::string telemetry_json(const telemetry::TelemetryConfig& telemetry) {
-  std::string json = telemetry.enabled ? "{\"enabled\":true" : "{\"enabled\":false";
-  json += ",\"service_name\":";
-  append_json_string(json, telemetry.service_name);
-  if (telemetry.otlp_endpoint) {
-    json += ",\"otlp_endpoint\":";
-    append_json_string(json, *telemetry.otlp_endpoint);
-  }
-  json += ",\"resource_attributes\":{";
-  for (bool first = true; const auto& [key, value] : telemetry.resource_attributes) {
-    if (!first) json.push_back(',');
-    first = false;
-    append_json_string(json, key);
-    json.push_back(':');
-    append_json_string(json, value);
-  }
-  return json + "}}";
 }
 
 }  // namespace tuft::app

@@ -19,7 +19,4 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
                               const std::filesystem::path& executable, const std::filesystem::path& socket_directory,
                               int threads);
 
-// {"enabled":..., "service_name":..., "otlp_endpoint":..., "resource_attributes":{...}}
-std::string telemetry_json(const telemetry::TelemetryConfig& telemetry);
-
 }  // namespace tuft::app

@@ -47,7 +47,6 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
   app.add_option("--max-lora-rank", flags.max_lora_rank, "largest rank of an adapter")->check(CLI::PositiveNumber);
   app.add_option("--threads", flags.threads, "compute threads; 0: one per usable core")->check(CLI::NonNegativeNumber);
   app.add_option("--weights-dtype", flags.weights_dtype, "auto, f32 or bf16");
-  app.add_option("--telemetry", flags.telemetry, "telemetry configuration as JSON");
   app.add_option("--log-level", flags.log_level, "debug, info, warning or error");
   app.add_option("--log-format", flags.log_format, "text or json");
 }

@@ -21,7 +21,6 @@ struct WorkerFlags {
   int max_lora_rank = 256;
   int threads = 0;
   std::string weights_dtype = "auto";
-  std::string telemetry = "{}";
   std::string log_level = "info";
   std::string log_format = "text";
 };

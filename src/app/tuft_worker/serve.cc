@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "app/tuft_worker/end_signal.h"
+#include "app/tuft_worker/worker_telemetry.h"
 #include "engine/native/native_engine.h"
 #include "telemetry/log.h"
 #include "telemetry/telemetry.h"
@@ -14,7 +15,6 @@
 #include "tokenizer/decoder.h"
 #include "worker/engine_loop.h"
 #include "worker/service.h"
-#include "worker/telemetry_flag.h"
 
 namespace tuft::app {
 namespace {
@@ -40,7 +40,7 @@ Status start_telemetry(const WorkerFlags& flags) {
   }
   log.format = flags.log_format == "json" ? telemetry::LogFormat::kJson : telemetry::LogFormat::kText;
   telemetry::init_logging(log);
-  TUFT_ASSIGN(const telemetry::TelemetryConfig config, worker::parse_telemetry(flags.telemetry, flags.model_name));
+  TUFT_ASSIGN(const telemetry::TelemetryConfig config, take_telemetry_config(flags.model_name));
   TUFT_TRY(telemetry::init_telemetry(config));
   telemetry::start_resource_metrics();
   return {};

@@ -83,6 +83,7 @@ TEST(WorkerCommand, CarriesTheModelsSettings) {
   config::ServerConfig config;
   config.log_level = "debug";
   config.authorized_users = {{"tml-secret", "alice"}};
+  config.telemetry.headers = {{"authorization", "tml-secret"}};
   config::ModelConfig model;
   model.model_name = "org/m";
   model.model_path = "/models/m";
@@ -99,17 +100,6 @@ TEST(WorkerCommand, CarriesTheModelsSettings) {
   EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("tml-secret")));
   model.threads = 1;
   EXPECT_THAT(worker_spec(config, model, "w", "/run/x", 3).arguments, ::testing::Contains("1"));
-}
-
-TEST(WorkerCommand, WritesTelemetryAsJson) {
-  telemetry::TelemetryConfig telemetry;
-  telemetry.enabled = true;
-  telemetry.service_name = "a \"name\"\n";
-  telemetry.otlp_endpoint = "http://c:4317";
-  telemetry.resource_attributes = {{"k", "v\\"}, {"l", "w"}};
-  EXPECT_EQ(telemetry_json(telemetry),
-            R"({"enabled":true,"service_name":"a \"name\"\u000a","otlp_endpoint":"http://c:4317",)"
-            R"("resource_attributes":{"k":"v\\","l":"w"}})");
 }
 
 }  // namespace

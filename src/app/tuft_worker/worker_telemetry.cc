@@ -1,0 +1,23 @@
+#include "app/tuft_worker/worker_telemetry.h"
+
+#include <cstdlib>
+
+#include "base/id.h"
+#include "telemetry/config_json.h"
+
+namespace tuft::app {
+
+Result<telemetry::TelemetryConfig> take_telemetry_config(const std::string& base_model) {
+  telemetry::TelemetryConfig config;
+  if (const char* json = std::getenv(telemetry::kTelemetryVariable)) {
+    TUFT_ASSIGN(config, telemetry::telemetry_config_from_json(json));
+    ::unsetenv(telemetry::kTelemetryVariable);
+  }
+  config.resource_attributes["tuft.process"] = "worker";
+  config.resource_attributes["tuft.base_model"] = base_model;
+  // One that the file or OTEL_RESOURCE_ATTRIBUTES gives is the server's.
+  config.resource_attributes["service.instance.id"] = random_uuid();
+  return config;
+}
+
+}  // namespace tuft::app
