@@ -1,7 +1,7 @@
 // The kinds of instruments: counters, histograms, gauges. The product's own stand in metrics.h.
 //
 // Recording is a few atomics where the label set was bound before, and a look-up of the series where it was not. Labels
-// come from closed sets and from the keys that the spec lists (another key aborts); ids belong on spans and logs. At
+// come from closed sets and from the keys that the spec lists (another key is logged); ids belong on spans and logs. At
 // most 256 label sets an instrument; what is over goes into one series labelled otel.metric.overflow=true and is
 // counted. Values that are not finite never enter a series; they are counted in tuft.telemetry.nonfinite. All of it is
 // thread-safe and does nothing while metrics are off.

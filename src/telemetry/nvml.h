@@ -2,24 +2,37 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace tuft::telemetry::internal {
 
+// What a GPU or its driver does not tell is absent.
 struct GpuUse {
-  double utilization_percent = 0;
-  double memory_used = 0;  // bytes
-  double memory_total = 0;
+  std::optional<double> utilization = {};  // 0 .. 1
+  std::optional<double> memory_used = {};  // bytes
+  std::optional<double> memory_total = {};
+  std::optional<double> power_watts = {};
+  std::optional<double> energy_joules = {};  // since the driver was loaded
+  std::optional<double> temperature_celsius = {};
 };
 
-// Confined to one thread at a time.
+struct GpuInfo {
+  std::string name;
+  std::string uuid;  // "GPU-..."
+};
+
+// Thread-safe, as NVML is.
 class Nvml {
  public:
   // Null where the library, the driver or a GPU is absent.
-  static std::unique_ptr<Nvml> open();
+  static std::unique_ptr<Nvml> open(const char* library = "libnvidia-ml.so.1");
   virtual ~Nvml() = default;
-  // One entry a GPU, in NVML's order. A GPU that does not answer reads as zeros.
-  virtual std::vector<GpuUse> read() = 0;
+  // In NVML's order, as read() has them.
+  virtual const std::vector<GpuInfo>& gpus() const = 0;
+  virtual std::vector<GpuUse> read() const = 0;
+  virtual std::string driver_version() const = 0;
 };
 
 }  // namespace tuft::telemetry::internal

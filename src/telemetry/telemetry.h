@@ -91,8 +91,8 @@ bool flush_telemetry(Nanos budget);
 // one, 5 s by default) whatever the collector does. Idempotent.
 void shutdown_telemetry(Nanos budget = 0);
 
-// Feeds the tuft.resource.*, system.*, process.* and hw.* instruments from /proc, cgroups and NVML (loaded at run time;
-// one INFO line where it is absent). `disk`: the directory whose file system is reported, if any.
+// Feeds tuft.resource.*, process.* and hw.* from /proc, cgroups and NVML (loaded at run time; one INFO line where it is
+// absent); with `disk`, a directory, its file system and system.* too: one process a machine should report those.
 void start_resource_metrics(const std::string& disk = {});
 
 }  // namespace tuft::telemetry

@@ -54,7 +54,8 @@ TEST(Counter, LabelOrderDiffersThenOneSeries) {
 
 TEST(Histogram, ValuesOnTheBoundsThenUpperBoundsAreInclusive) {
   WithCollector collector;
-  const Histogram histogram({.name = "test.bounds", .unit = "s", .description = "", .bounds = {1, 2, 5}});
+  const Histogram histogram(
+      {.name = "test.bounds", .unit = "s", .description = "", .labels = {"k"}, .bounds = {1, 2, 5}});
   for (const double value : {0.5, 1.0, 1.5, 2.0, 5.0, 5.1}) histogram.record(value, {{"k", "v"}});
   ASSERT_TRUE(collector.flush());
   const auto metric = collector.receiver.metric("test.bounds");

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "telemetry/resource_metrics.h"
-
 namespace tuft::telemetry::internal {
 namespace {
 
@@ -53,73 +51,6 @@ TEST(Endpoint, NoAddressThenTheErrorNamesTheKey) {
   }
   const Variable variable("TUFT_OTLP_ENDPOINT", "ftp://x");
   EXPECT_NE(read_settings({.enabled = true}).error().message.find("TUFT_OTLP_ENDPOINT"), std::string::npos);
-}
-
-TEST(CpuTimes, TwoReadingsThenTheBusyShare) {
-  const auto before = parse_cpu_times("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n");
-  const auto after = parse_cpu_times("cpu  150 0 150 1050 150 0 0 0 0 0\n");
-  ASSERT_TRUE(before && after);
-  EXPECT_EQ(before->total, 1000u);
-  EXPECT_EQ(before->busy, 200u);
-  EXPECT_DOUBLE_EQ(*cpu_utilization(*before, *after), 20.0);
-  EXPECT_FALSE(cpu_utilization(*before, *before).has_value());
-  EXPECT_FALSE(parse_cpu_times("").has_value());
-}
-
-class FakeRoot {
- public:
-  FakeRoot() {
-    std::string pattern = ::testing::TempDir() + "tuft_root_XXXXXX";
-    path_ = ::mkdtemp(pattern.data());
-    write("proc/meminfo", "MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  400 kB\n");
-  }
-  ~FakeRoot() { std::filesystem::remove_all(path_); }
-  void write(const std::string& name, const std::string& text) {
-    const auto path = path_ / name;
-    std::filesystem::create_directories(path.parent_path());
-    FILE* file = std::fopen(path.c_str(), "w");
-    std::fputs(text.c_str(), file);
-    std::fclose(file);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-TEST(MemoryUse, NoLimitThenTheMachine) {
-  FakeRoot root;
-  root.write("proc/self/cgroup", "0::/\n");
-  root.write("sys/fs/cgroup/memory.max", "max\n");
-  const auto use = read_memory_use(root.path());
-  ASSERT_TRUE(use);
-  EXPECT_EQ(use->total, 1000u * 1024);
-  EXPECT_EQ(use->used, 600u * 1024);
-}
-
-TEST(MemoryUse, LimitOnAParentGroupThenThatGroup) {
-  FakeRoot root;
-  root.write("proc/self/cgroup", "0::/pod/container\n");
-  root.write("sys/fs/cgroup/pod/memory.max", "512000\n");
-  root.write("sys/fs/cgroup/pod/memory.current", "300000\n");
-  root.write("sys/fs/cgroup/pod/memory.stat", "anon 1\ninactive_file 100000\n");
-  root.write("sys/fs/cgroup/pod/container/memory.max", "max\n");
-  root.write("sys/fs/cgroup/pod/container/memory.current", "200000\n");
-  const auto use = read_memory_use(root.path());
-  ASSERT_TRUE(use);
-  EXPECT_EQ(use->total, 512000u);
-  EXPECT_EQ(use->used, 200000u);
-}
-
-TEST(MemoryUse, Version1LimitThenThatGroup) {
-  FakeRoot root;
-  root.write("proc/self/cgroup", "9:cpu:/x\n4:memory:/docker/abc\n");
-  root.write("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "400000\n");
-  root.write("sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "100000\n");
-  const auto use = read_memory_use(root.path());
-  ASSERT_TRUE(use);
-  EXPECT_EQ(use->total, 400000u);
-  EXPECT_EQ(use->used, 100000u);
 }
 
 }  // namespace
