@@ -43,17 +43,20 @@ class ByteRing {
     return write_.load(std::memory_order_relaxed) - read_.load(std::memory_order_relaxed) > capacity_ / 2;
   }
 
-  // Reader: calls take(header, bytes of the whole record) for each record written so far, oldest first.
+  // Reader: calls take(header, bytes of the whole record) for each record written so far, oldest first. Returns how many bytes
+  // they took in the ring.
   template <typename Take>
-  void drain(Take&& take) {
+  size_t drain(Take&& take) {
     const size_t end = write_.load(std::memory_order_acquire);
-    size_t position = read_.load(std::memory_order_relaxed);
+    const size_t begin = read_.load(std::memory_order_relaxed);
+    size_t position = begin;
     while (position != end) {
       const RecordHeader* header = header_at(position);
       if (header->type != kSkip) take(*header, &bytes_[position & (capacity_ - 1)]);
       position += header->size;
       read_.store(position, std::memory_order_release);
     }
+    return end - begin;
   }
 
   static constexpr size_t round_up(size_t size) { return (size + 7) & ~size_t{7}; }

@@ -1,39 +1,50 @@
-// The port to opentelemetry-cpp: everything of its SDK stays behind it. Internal to telemetry.
+// Where encoded telemetry goes: one exporter a signal. Internal to telemetry.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <vector>
+#include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "telemetry/metric_store.h"
 #include "telemetry/settings.h"
 
 namespace tuft::telemetry::internal {
 
-// Records as they left the rings, one after the other.
-struct RecordBatch {
-  std::vector<std::byte> bytes;
-  size_t count = 0;
-  // What turns monotonic time into wall time.
-  Nanos wall_offset = 0;
+enum class Signal : uint8_t { kTraces, kLogs, kMetrics };
+inline constexpr size_t kSignals = 3;
+// "traces", "logs", "metrics".
+std::string_view signal_name(Signal signal);
+
+struct ExportResult {
+  enum class Outcome : uint8_t {
+    kDelivered,
+    kRetry,   // the collector is away or asks to wait: the same bytes may be sent again
+    kRefused  // the same bytes would be refused again
+  };
+  Outcome outcome = Outcome::kDelivered;
+  // Of a delivered request: records that the collector did not take (partial success).
+  int64_t rejected = 0;
+  // What the collector asks to wait before a retry; 0 where it does not say.
+  Nanos retry_after = 0;
+  std::string error_type;  // error.type of the metrics: a gRPC code's name, an HTTP status, "timeout", ...
+  std::string message;     // for people; no header, no credential
 };
 
-// One thread a signal may call it at once: traces, logs and metrics share nothing.
+// Called by one thread, except cancel().
 class Exporter {
  public:
   virtual ~Exporter() = default;
-  // Each returns false when the data did not arrive; then it is lost. Blocks up to the export timeout.
-  virtual bool export_spans(const RecordBatch& batch) = 0;
-  virtual bool export_logs(const RecordBatch& batch) = 0;
-  virtual bool export_metrics(const std::vector<MetricSnapshot>& metrics, Nanos start_wall, Nanos now_wall) = 0;
+  // One attempt at one ExportTraceServiceRequest, ExportLogsServiceRequest or ExportMetricsServiceRequest in protobuf.
+  // Blocks up to the export timeout.
+  virtual ExportResult send(std::string_view request) = 0;
+  // From any thread: makes a running send() return soon and every later one at once, with kRetry.
+  virtual void cancel() = 0;
 };
 
-// OTLP over gRPC, or the console. Routes the SDK's own messages to last_sdk_message().
-Result<std::unique_ptr<Exporter>> make_exporter(const Settings& settings);
-
-// The newest message that the SDK wrote to its internal log, for the line that reports a failed export.
-std::string last_sdk_message();
+// Fails where a file that the settings name cannot be read or written.
+Result<std::unique_ptr<Exporter>> make_exporter(Signal signal, const SignalSettings& settings);
 
 }  // namespace tuft::telemetry::internal

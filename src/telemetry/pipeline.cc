@@ -1,24 +1,23 @@
 #include "telemetry/pipeline.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <utility>
 
-#include "telemetry/log.h"
-#include "telemetry/log_line.h"
 #include "telemetry/metrics.h"
+#include "telemetry/otlp/resource.h"
 
 namespace tuft::telemetry::internal {
 namespace {
 
 constexpr Nanos kDrainInterval = 100 * kMillisecond;
-constexpr Nanos kWarningInterval = 30 * kSecond;
 // A wall clock that was set moves the offset; its jitter does not, so that spans of one trace share one offset.
 constexpr Nanos kOffsetTolerance = kMillisecond;
+// Collectors take 4 MiB over gRPC by default.
+constexpr size_t kBatchBytesMax = size_t{2} << 20;
 
 Nanos now() {
   return system_clock().monotonic();
@@ -26,10 +25,6 @@ Nanos now() {
 
 Nanos measure_wall_offset() {
   return system_clock().wall() - system_clock().monotonic();
-}
-
-std::chrono::steady_clock::time_point time_point(Nanos monotonic) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(monotonic));
 }
 
 // Signals are for the main thread.
@@ -48,100 +43,123 @@ class SignalsBlocked {
   sigset_t previous_{};
 };
 
-// Requests go first where cores are short: what exporting then misses is dropped and counted. On Linux this is the
-// priority of the calling thread alone. A refusal changes nothing but that.
-void yield_to_requests() {
-  ::setpriority(PRIO_PROCESS, 0, 15);
-}
-
-size_t count_points(const std::vector<MetricSnapshot>& metrics) {
-  size_t points = 0;
-  for (const MetricSnapshot& metric : metrics) points += metric.points.size();
-  return points;
-}
-
 }  // namespace
 
-std::string_view signal_name(Signal signal) {
-  switch (signal) {
-    case Signal::kTraces:
-      return "traces";
-    case Signal::kLogs:
-      return "logs";
-    case Signal::kMetrics:
-      return "metrics";
-  }
-  return "traces";
+Pipeline::Pipeline(const Settings& settings, const std::string& resource)
+    : settings_(settings),
+      wall_offset_(measure_wall_offset()),
+      spans_{.lane = nullptr, .encoder = otlp::RecordEncoder(resource)},
+      logs_{.lane = nullptr, .encoder = otlp::RecordEncoder(resource)} {
+  if (settings.keep_errors || settings.keep_slower_than > 0)
+    tail_sampler_.emplace(
+        TailSamplerOptions{.keep_errors = settings.keep_errors, .keep_slower_than = settings.keep_slower_than});
 }
 
-Pipeline::Pipeline(const Settings& settings, std::unique_ptr<Exporter> exporter)
-    : exporter_(std::move(exporter)),
-      start_wall_(system_clock().wall()),
-      wall_offset_(measure_wall_offset()),
-      settings_{settings.traces, settings.logs, settings.metrics} {}
+Pipeline::~Pipeline() = default;
+
+Result<std::unique_ptr<Pipeline>> Pipeline::make(const Settings& settings) {
+  const std::string resource = otlp::encode_resource(settings);
+  std::unique_ptr<Pipeline> pipeline(new Pipeline(settings, resource));
+  LanesShared& shared = pipeline->shared_;
+  if (settings.traces.protocol != Protocol::kNone) {
+    TUFT_ASSIGN(auto exporter, make_exporter(Signal::kTraces, settings.traces));
+    pipeline->spans_.lane = std::make_unique<RecordLane>(Signal::kTraces, settings.traces, std::move(exporter), shared);
+  }
+  if (settings.logs.protocol != Protocol::kNone) {
+    TUFT_ASSIGN(auto exporter, make_exporter(Signal::kLogs, settings.logs));
+    pipeline->logs_.lane = std::make_unique<RecordLane>(Signal::kLogs, settings.logs, std::move(exporter), shared);
+  }
+  if (settings.metrics.protocol != Protocol::kNone) {
+    TUFT_ASSIGN(auto exporter, make_exporter(Signal::kMetrics, settings.metrics));
+    pipeline->metrics_ = std::make_unique<MetricsLane>(
+        settings.metrics, otlp::MetricsEncoder(resource, settings.temporality, system_clock().wall()),
+        std::move(exporter), shared);
+  }
+  return pipeline;
+}
 
 void Pipeline::start() {
   const SignalsBlocked blocked;
-  threads_[0] = std::thread([this] { run_exporting(Signal::kTraces); });
-  threads_[1] = std::thread([this] { run_exporting(Signal::kLogs); });
-  threads_[2] = std::thread([this] { run_metrics(); });
-  threads_[3] = std::thread([this] { run_draining(); });
-  ::pthread_setname_np(threads_[0].native_handle(), "otlp-traces");
-  ::pthread_setname_np(threads_[1].native_handle(), "otlp-logs");
-  ::pthread_setname_np(threads_[2].native_handle(), "otlp-metrics");
-  ::pthread_setname_np(threads_[3].native_handle(), "telemetry");
+  observe_health();
+  for_each_lane([](Lane& started) { started.start(); });
+  draining_ = std::thread([this] { run_draining(); });
+  ::pthread_setname_np(draining_.native_handle(), "telemetry");
+}
+
+Lane* Pipeline::lane(Signal signal) const {
+  switch (signal) {
+    case Signal::kTraces:
+      return spans_.lane.get();
+    case Signal::kLogs:
+      return logs_.lane.get();
+    case Signal::kMetrics:
+      break;
+  }
+  return metrics_.get();
+}
+
+template <typename Take>
+void Pipeline::for_each_lane(Take&& take) const {
+  for (const Signal signal : {Signal::kTraces, Signal::kLogs, Signal::kMetrics}) {
+    if (Lane* const one = lane(signal)) take(*one);
+  }
 }
 
 bool Pipeline::flush(Nanos deadline) {
-  MutexLock lock(mutex_);
-  if (stopping_) return false;
-  const uint64_t id = ++flush_wanted_;
-  uint64_t failures_before = 0;
-  for (const Lane& lane : lanes_) failures_before += lane.failures;
-  drain_wanted_.notify_all();
-  items_ready_.notify_all();
-  while (!flushed_all(id)) {
-    if (progress_.wait_until(mutex_, time_point(deadline)) == std::cv_status::timeout && !flushed_all(id)) return false;
+  uint64_t id = 0;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return false;
+    id = ++flush_wanted_;
+    drain_wanted_.notify_all();
   }
-  uint64_t failures = 0;
-  for (const Lane& lane : lanes_) failures += lane.failures;
-  return failures == failures_before;
+  std::array<uint64_t, kSignals> failures_before{};
+  const auto each = [this](auto&& take) {
+    for (const Signal signal : {Signal::kTraces, Signal::kLogs, Signal::kMetrics}) {
+      if (Lane* const one = lane(signal)) take(static_cast<size_t>(signal), *one);
+    }
+  };
+  each([&](size_t i, Lane& one) { failures_before[i] = one.health().failures(); });
+  if (!shared_.progress.wait(deadline, [&] { return drained_.load() >= id || draining_ended_.load(); })) return false;
+  std::array<uint64_t, kSignals> targets{};
+  each([&](size_t i, Lane& one) { targets[i] = one.flush(); });
+  const auto failed = [&](size_t i, Lane& one) { return one.health().failures() != failures_before[i]; };
+  const bool ended = shared_.progress.wait(deadline, [&] {
+    bool done = true;
+    each([&](size_t i, Lane& one) { done = done && (failed(i, one) || one.finished(targets[i])); });
+    return done;
+  });
+  bool ok = ended;
+  each([&](size_t i, Lane& one) { ok = ok && !failed(i, one); });
+  return ok;
 }
 
-bool Pipeline::flushed_all(uint64_t id) {
-  return std::all_of(lanes_.begin(), lanes_.end(), [id](const Lane& lane) { return lane.flushed >= id; });
+bool Pipeline::all_ended() const {
+  bool ended = draining_ended_.load();
+  for_each_lane([&](const Lane& one) { ended = ended && one.ended(); });
+  return ended;
 }
 
 bool Pipeline::stop(Nanos deadline) {
-  bool all_ended = false;
+  const Nanos begin = now();
+  const Nanos graceful = begin + (deadline - begin) / 4 * 3;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
     drain_wanted_.notify_all();
-    items_ready_.notify_all();
-    const auto ended = [this]() TUFT_REQUIRES(mutex_) {
-      return drained_ && std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.ended; });
-    };
-    while (!ended()) {
-      if (progress_.wait_until(mutex_, time_point(deadline)) == std::cv_status::timeout) break;
-    }
-    all_ended = ended();
   }
-  give_up_.store(true);
-  for (std::thread& thread : threads_) {
-    if (!thread.joinable()) continue;
-    if (all_ended) {
-      thread.join();
-    } else {
-      thread.detach();
-    }
-  }
-  return all_ended;
-}
-
-bool Pipeline::hanging() {
-  MutexLock lock(mutex_);
-  return !drained_ || !std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.ended; });
+  // The last metrics tell how the last spans and logs fared, unless those take too long.
+  shared_.progress.wait(begin + (graceful - begin) / 2, [this] {
+    return draining_ended_.load() && (spans_.lane == nullptr || spans_.lane->ended()) &&
+           (logs_.lane == nullptr || logs_.lane->ended());
+  });
+  if (metrics_ != nullptr) metrics_->finish();
+  const bool delivered = shared_.progress.wait(graceful, [this] { return all_ended(); });
+  if (!delivered) for_each_lane([](Lane& one) { one.cancel(); });
+  if (draining_.joinable()) draining_.join();
+  for_each_lane([](Lane& one) { one.join(); });
+  forget_health();
+  return delivered;
 }
 
 void Pipeline::wake_up() {
@@ -149,7 +167,9 @@ void Pipeline::wake_up() {
 }
 
 void Pipeline::run_draining() {
+  yield_to_requests();
   uint64_t flushed = 0;
+  Nanos cpu_counted = 0;
   for (bool stop = false; !stop;) {
     uint64_t flush = 0;
     {
@@ -165,174 +185,91 @@ void Pipeline::run_draining() {
     wake_up_asked_.store(false, std::memory_order_relaxed);
     drain();
     if (flush != flushed || stop) {
-      close_batch(Signal::kTraces);
-      close_batch(Signal::kLogs);
+      close_batch(spans_);
+      close_batch(logs_);
+      drained_.store(flush);
+      shared_.progress.note();
     }
-    if (flush != flushed) push_flush(flush);
     flushed = flush;
+    count_cpu_time(cpu_counted);
   }
-  MutexLock lock(mutex_);
-  drained_ = true;
-  items_ready_.notify_all();
-  progress_.notify_all();
+  if (spans_.lane != nullptr) spans_.lane->finish();
+  if (logs_.lane != nullptr) logs_.lane->finish();
+  draining_ended_.store(true);
+  shared_.progress.note();
 }
 
 void Pipeline::drain() {
   const Nanos offset = measure_wall_offset();
   if (std::abs(offset - wall_offset_) > kOffsetTolerance) wall_offset_ = offset;
-  drain_rings([this](const RecordHeader& header, const std::byte* record) {
-    add_record(header.type == kSpanType ? Signal::kTraces : Signal::kLogs, header, record);
-  });
-  for (const Signal signal : {Signal::kTraces, Signal::kLogs}) {
-    const Filling& filling = filling_[static_cast<size_t>(signal)];
-    if (filling.batch.count > 0 && now() - filling.since >= settings_[static_cast<size_t>(signal)].interval)
-      close_batch(signal);
-  }
+  const double fill =
+      drain_rings([this](const RecordHeader& header, const std::byte* record) { take_record(header, record); });
+  if (tail_sampler_) tail_sampler_->end_drain(add_span_);
+  if (fill > ring_high_water_.load()) ring_high_water_.store(fill);
+  close_if_due(spans_, settings_.traces.interval);
+  close_if_due(logs_, settings_.logs.interval);
 }
 
-void Pipeline::add_record(Signal signal, const RecordHeader& header, const std::byte* record) {
-  Filling& filling = filling_[static_cast<size_t>(signal)];
-  if (filling.batch.count == 0) filling.since = now();
-  filling.batch.bytes.insert(filling.batch.bytes.end(), record, record + header.size);
-  if (++filling.batch.count >= settings_[static_cast<size_t>(signal)].batch_max) close_batch(signal);
-}
-
-void Pipeline::close_batch(Signal signal) {
-  Filling& filling = filling_[static_cast<size_t>(signal)];
-  const size_t count = filling.batch.count;
-  if (count == 0) return;
-  filling.batch.wall_offset = wall_offset_;
-  bool taken = false;
-  {
-    MutexLock lock(mutex_);
-    Lane& to = lane(signal);
-    // A queue smaller than a batch still takes one.
-    taken = to.queue.empty() || to.queued_records + count <= settings_[static_cast<size_t>(signal)].queue_max;
-    if (taken) {
-      to.queued_records += count;
-      to.queue.push_back({std::move(filling.batch), 0});
-    }
-  }
-  if (taken) {
-    items_ready_.notify_all();
-  } else {
-    count_dropped(signal == Signal::kTraces ? kSpanType : kLogType, "queue_full", static_cast<int64_t>(count));
-  }
-  filling.batch = {};
-}
-
-void Pipeline::push_flush(uint64_t id) {
-  MutexLock lock(mutex_);
-  lane(Signal::kTraces).queue.push_back({{}, id});
-  lane(Signal::kLogs).queue.push_back({{}, id});
-  items_ready_.notify_all();
-}
-
-void Pipeline::run_exporting(Signal signal) {
-  yield_to_requests();
-  for (;;) {
-    Item item;
-    {
-      MutexLock lock(mutex_);
-      Lane& from = lane(signal);
-      while (from.queue.empty() && !drained_) items_ready_.wait(mutex_);
-      if (from.queue.empty()) break;
-      item = std::move(from.queue.front());
-      from.queue.pop_front();
-      from.queued_records -= item.batch.count;
-    }
-    if (item.batch.count > 0) export_batch(signal, item.batch);
-    if (item.flush != 0) {
-      MutexLock lock(mutex_);
-      lane(signal).flushed = std::max(lane(signal).flushed, item.flush);
-      progress_.notify_all();
-    }
-  }
-  note_end(signal);
-}
-
-void Pipeline::export_batch(Signal signal, const RecordBatch& batch) {
-  const uint32_t type = signal == Signal::kTraces ? kSpanType : kLogType;
-  bool skip = give_up_.load();
-  {
-    // At shutdown one failure is enough to know: what remains would only wait for the same collector.
-    MutexLock lock(mutex_);
-    skip = skip || (stopping_ && lane(signal).lost > 0);
-  }
-  if (skip) return count_dropped(type, "shutdown", static_cast<int64_t>(batch.count));
-  const bool ok = signal == Signal::kTraces ? exporter_->export_spans(batch) : exporter_->export_logs(batch);
-  note_result(signal, ok, batch.count);
-}
-
-void Pipeline::run_metrics() {
-  yield_to_requests();
-  const Nanos interval = settings_[static_cast<size_t>(Signal::kMetrics)].interval;
-  Nanos next = now() + interval;
-  uint64_t flushed = 0;
-  for (bool stop = false; !stop;) {
-    uint64_t flush = 0;
-    {
-      MutexLock lock(mutex_);
-      while (!stopping_ && flush_wanted_ == flushed && now() < next) items_ready_.wait_until(mutex_, time_point(next));
-      flush = flush_wanted_;
-      stop = stopping_;
-    }
-    // A stop follows a flush, which has exported the last interval.
-    if (!stop) export_metrics_once();
-    if (now() >= next) next = now() + interval;
-    MutexLock lock(mutex_);
-    lane(Signal::kMetrics).flushed = flushed = flush;
-    progress_.notify_all();
-  }
-  note_end(Signal::kMetrics);
-}
-
-void Pipeline::export_metrics_once() {
-  count_dropped_log_lines();
-  const std::vector<MetricSnapshot> metrics = collect_metrics();
-  if (metrics.empty()) return;
-  const bool ok = exporter_->export_metrics(metrics, start_wall_, system_clock().wall());
-  note_result(Signal::kMetrics, ok, count_points(metrics));
-}
-
-void Pipeline::note_result(Signal signal, bool ok, size_t count) {
-  get_metrics().telemetry_exported.add(static_cast<int64_t>(count),
-                                       {{"signal", signal_name(signal)}, {"outcome", ok ? "ok" : "failed"}});
-  uint64_t recovered = 0;
-  uint64_t suppressed = 0;
-  bool warn = false;
-  {
-    MutexLock lock(mutex_);
-    Lane& of = lane(signal);
-    if (ok) {
-      recovered = std::exchange(of.lost, 0);
+// Records of a signal that is off are left where they are dropped for free: here.
+void Pipeline::take_record(const RecordHeader& header, const std::byte* record) {
+  if (header.type == kLogType) {
+    if (logs_.lane == nullptr) return;
+    logs_.encoder.add_log(record);
+    note_added(logs_, settings_.logs);
+  } else if (spans_.lane != nullptr) {
+    if (tail_sampler_) {
+      tail_sampler_->add(header, record, add_span_);
     } else {
-      ++of.failures;
-      of.lost += count;
-      warn = last_warning_ == 0 || now() - last_warning_ >= kWarningInterval;
-      if (warn) {
-        last_warning_ = now();
-        suppressed = std::exchange(failures_suppressed_, 0);
-      } else {
-        ++failures_suppressed_;
-      }
+      add_span(record);
     }
   }
-  if (recovered > 0)
-    log_info("telemetry.recovered", "the collector takes data again",
-             {{"signal", signal_name(signal)}, {"lost_records", recovered}});
-  if (warn)
-    log_warning("telemetry.export_failed", "the collector did not take the data; requests are not affected",
-                {{"signal", signal_name(signal)},
-                 {"lost_records", count},
-                 {"suppressed", suppressed},
-                 {"detail", last_sdk_message()}});
 }
 
-void Pipeline::note_end(Signal signal) {
-  MutexLock lock(mutex_);
-  lane(signal).ended = true;
-  progress_.notify_all();
+void Pipeline::add_span(const std::byte* record) {
+  spans_.encoder.add_span(record, wall_offset_);
+  note_added(spans_, settings_.traces);
+}
+
+void Pipeline::note_added(Filling& filling, const SignalSettings& settings) {
+  if (filling.encoder.count() == 1) filling.since = now();
+  if (filling.encoder.count() >= settings.batch_max || filling.encoder.bytes() >= kBatchBytesMax) close_batch(filling);
+}
+
+void Pipeline::close_if_due(Filling& filling, Nanos interval) {
+  if (filling.encoder.count() > 0 && now() - filling.since >= interval) close_batch(filling);
+}
+
+void Pipeline::close_batch(Filling& filling) {
+  const size_t count = filling.encoder.count();
+  if (count > 0) filling.lane->push(filling.encoder.take(), count);
+}
+
+void Pipeline::observe_health() {
+  const Metrics& metrics = get_metrics();
+  const auto observe_lane = [](const ObservableGauge& size, const ObservableGauge& capacity, const RecordLane* one) {
+    if (one == nullptr) return;
+    size.set_callback([one](const auto& observe) { observe(static_cast<double>(one->queued()), {}); });
+    capacity.set_callback([one](const auto& observe) { observe(static_cast<double>(one->capacity()), {}); });
+  };
+  observe_lane(metrics.sdk_span_queue_size, metrics.sdk_span_queue_capacity, spans_.lane.get());
+  observe_lane(metrics.sdk_log_queue_size, metrics.sdk_log_queue_capacity, logs_.lane.get());
+  metrics.telemetry_last_success_age.set_callback([this](const auto& observe) {
+    for (const Signal signal : {Signal::kTraces, Signal::kLogs, Signal::kMetrics}) {
+      const Lane* const one = lane(signal);
+      if (one != nullptr) observe(to_seconds(now() - one->health().last_success()), {{"signal", signal_name(signal)}});
+    }
+  });
+  metrics.telemetry_ring_high_water.set_callback(
+      [this](const auto& observe) { observe(ring_high_water_.exchange(0), {}); });
+  metrics.telemetry_thread_cpu.set_callback([](const auto& observe) { observe(to_seconds(telemetry_cpu_time()), {}); });
+}
+
+void Pipeline::forget_health() {
+  const Metrics& metrics = get_metrics();
+  for (const ObservableGauge* gauge :
+       {&metrics.sdk_span_queue_size, &metrics.sdk_span_queue_capacity, &metrics.sdk_log_queue_size,
+        &metrics.sdk_log_queue_capacity, &metrics.telemetry_last_success_age, &metrics.telemetry_ring_high_water})
+    gauge->set_callback({});
 }
 
 }  // namespace tuft::telemetry::internal

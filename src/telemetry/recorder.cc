@@ -256,7 +256,7 @@ std::string_view cut_utf8(std::string_view text, size_t size_max) {
   return text.substr(0, size);
 }
 
-void drain_rings(const TakeRecord& take) {
+double drain_rings(const TakeRecord& take) {
   Shared& all = shared();
   std::vector<ThreadRing*> rings;
   {
@@ -264,13 +264,15 @@ void drain_rings(const TakeRecord& take) {
     rings = all.rings;
   }
   std::vector<ThreadRing*> ended;
+  size_t used_max = 0;
   for (ThreadRing* ring : rings) {
     // Asked before draining: what a thread wrote before it closed its ring is then seen by this drain.
     const bool closed = ring->closed.load(std::memory_order_acquire);
-    ring->ring.drain(take);
+    used_max = std::max(used_max, ring->ring.drain(take));
     if (closed) ended.push_back(ring);
   }
   if (!ended.empty()) remove_ended(ended);
+  return static_cast<double>(used_max) / kRingBytes;
 }
 
 void set_ring_wake_up(void (*wake_up)()) {

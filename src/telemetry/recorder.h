@@ -126,7 +126,8 @@ std::string_view cut_utf8(std::string_view text, size_t size_max);
 
 using TakeRecord = std::function<void(const RecordHeader& header, const std::byte* record)>;
 // For the telemetry thread alone: hands over everything written so far and keeps the rings of threads that ended.
-void drain_rings(const TakeRecord& take);
+// Returns how full the fullest ring was, 0 .. 1.
+double drain_rings(const TakeRecord& take);
 
 // Called, without a lock, when a ring becomes half full.
 void set_ring_wake_up(void (*wake_up)());

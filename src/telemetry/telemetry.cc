@@ -1,14 +1,10 @@
 #include "telemetry/telemetry.h"
 
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <unistd.h>
 #include <vector>
 
 #include "base/mutex.h"
-#include "telemetry/exporter.h"
 #include "telemetry/log.h"
 #include "telemetry/pipeline.h"
 #include "telemetry/recorder.h"
@@ -40,20 +36,11 @@ void wake_pipeline_up() {
   if (Pipeline* pipeline = g_pipeline.load(std::memory_order_acquire)) pipeline->wake_up();
 }
 
-// A thread that hangs in an export would run on while exit() destroys the statics of gRPC and protobuf under it. This
-// handler is registered last, so it runs first: it ends the process before any of them is touched.
-void leave_hanging_export(int status, void* pipeline) {
-  if (!static_cast<Pipeline*>(pipeline)->hanging()) return;
-  std::fflush(nullptr);
-  ::_exit(status);
-}
-
 Status start_pipeline(const internal::Settings& settings) {
-  TUFT_ASSIGN(auto exporter, internal::make_exporter(settings));
   try {
-    auto* pipeline = new Pipeline(settings, std::move(exporter));
+    TUFT_ASSIGN(auto pipeline, Pipeline::make(settings));
     pipeline->start();
-    g_pipeline.store(pipeline, std::memory_order_release);
+    g_pipeline.store(pipeline.release(), std::memory_order_release);
   } catch (const std::exception& problem) {
     return internal_error(std::string("the telemetry threads could not be started: ") + problem.what());
   }
@@ -94,12 +81,9 @@ void shutdown_telemetry(Nanos budget) {
   MutexLock lock(g_life_cycle);
   Pipeline* pipeline = g_pipeline.load();
   if (pipeline == nullptr || !internal::g_recording.exchange(false)) return;
-  const Nanos deadline = system_clock().monotonic() + budget;
-  // Half of the budget is for a collector that is merely slow; the rest is for ending an export that hangs.
-  pipeline->flush(deadline - budget / 2);
+  pipeline->stop(system_clock().monotonic() + budget);
   internal::stop_resource_metrics();
   internal::g_metrics_recording = false;
-  if (!pipeline->stop(deadline)) ::on_exit(&leave_hanging_export, pipeline);
   stopped_pipelines().push_back(pipeline);
   g_pipeline.store(nullptr);
 }

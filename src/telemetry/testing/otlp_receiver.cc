@@ -165,7 +165,8 @@ struct OtlpReceiver::State {
       changed.wait(lock, [this] { return ending || mode != Mode::kHang; });
       return {grpc::StatusCode::UNAVAILABLE, "ending"};
     }
-    if (mode == Mode::kRefuse) return {grpc::StatusCode::UNAVAILABLE, "refused by the test"};
+    if (mode == Mode::kAway) return {grpc::StatusCode::UNAVAILABLE, "away for the test"};
+    if (mode == Mode::kRefuse) return {grpc::StatusCode::INVALID_ARGUMENT, "refused by the test"};
     raw += request.SerializeAsString();
     for (const auto& [key, value] : context.client_metadata())
       headers[std::string(key.data(), key.size())] = std::string(value.data(), value.size());

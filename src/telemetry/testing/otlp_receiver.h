@@ -90,7 +90,8 @@ class OtlpReceiver {
  public:
   enum class Mode : uint8_t {
     kAnswer,
-    kRefuse,  // UNAVAILABLE
+    kAway,    // UNAVAILABLE
+    kRefuse,  // INVALID_ARGUMENT
     kHang,    // takes the call and answers only when the receiver ends
   };
 

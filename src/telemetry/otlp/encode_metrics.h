@@ -1,0 +1,51 @@
+// Metric snapshots as OTLP. Internal to telemetry.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "telemetry/metric_store.h"
+#include "telemetry/telemetry.h"
+
+namespace tuft::telemetry::internal::otlp {
+
+// One ExportMetricsServiceRequest with cumulative values. `resource`: an encoded Resource; may be empty.
+std::string encode_metrics(const std::vector<MetricSnapshot>& metrics, std::string_view resource, Nanos start_wall,
+                           Nanos now_wall);
+
+struct MetricsRequest {
+  std::string bytes;
+  size_t points = 0;
+  std::vector<size_t> metrics;  // their places in the snapshot that was encoded
+};
+
+// Turns cumulative snapshots into what the chosen temporality sends. Deltas are against what was delivered, so that an
+// export that failed loses nothing. For one thread.
+class MetricsEncoder {
+ public:
+  MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall);
+
+  // Requests that stay below what a collector takes by default (4 MiB).
+  std::vector<MetricsRequest> encode(const std::vector<MetricSnapshot>& metrics, Nanos now_wall);
+  // The collector has `request` of the snapshot taken at `now_wall`.
+  void delivered(const MetricsRequest& request, const std::vector<MetricSnapshot>& metrics, Nanos now_wall);
+
+ private:
+  struct Delivered {
+    Nanos wall = 0;
+    std::map<LabelStrings, MetricPoint> points;
+  };
+
+  bool sends_delta(InstrumentKind kind) const;
+
+  const std::string resource_;
+  const Temporality temporality_;
+  const Nanos start_wall_;
+  std::map<std::string, Delivered> delivered_;  // by instrument; only of those sent as deltas
+};
+
+}  // namespace tuft::telemetry::internal::otlp

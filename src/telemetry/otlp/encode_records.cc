@@ -1,0 +1,316 @@
+#include "telemetry/otlp/encode_records.h"
+
+#include <bit>
+#include <cstring>
+
+#include "telemetry/log_line.h"
+
+namespace tuft::telemetry::internal::otlp {
+namespace {
+
+// Field numbers of opentelemetry/proto/trace/v1/trace.proto, logs.proto and common.proto.
+namespace span_field {
+constexpr uint32_t kTraceId = 1;
+constexpr uint32_t kSpanId = 2;
+constexpr uint32_t kParentSpanId = 4;
+constexpr uint32_t kName = 5;
+constexpr uint32_t kKind = 6;
+constexpr uint32_t kStart = 7;
+constexpr uint32_t kEnd = 8;
+constexpr uint32_t kAttributes = 9;
+constexpr uint32_t kDroppedAttributes = 10;
+constexpr uint32_t kEvents = 11;
+constexpr uint32_t kDroppedEvents = 12;
+constexpr uint32_t kLinks = 13;
+constexpr uint32_t kStatus = 15;
+constexpr uint32_t kFlags = 16;
+}  // namespace span_field
+namespace event_field {
+constexpr uint32_t kTime = 1;
+constexpr uint32_t kName = 2;
+constexpr uint32_t kAttributes = 3;
+}  // namespace event_field
+namespace link_field {
+constexpr uint32_t kTraceId = 1;
+constexpr uint32_t kSpanId = 2;
+constexpr uint32_t kFlags = 6;
+}  // namespace link_field
+namespace status_field {
+constexpr uint32_t kMessage = 2;
+constexpr uint32_t kCode = 3;
+}  // namespace status_field
+namespace log_field {
+constexpr uint32_t kTime = 1;
+constexpr uint32_t kSeverityNumber = 2;
+constexpr uint32_t kSeverityText = 3;
+constexpr uint32_t kBody = 5;
+constexpr uint32_t kAttributes = 6;
+constexpr uint32_t kFlags = 8;
+constexpr uint32_t kTraceId = 9;
+constexpr uint32_t kSpanId = 10;
+constexpr uint32_t kObservedTime = 11;
+constexpr uint32_t kEventName = 12;
+}  // namespace log_field
+constexpr uint32_t kStatusError = 2;
+// AnyValue.
+constexpr uint32_t kString = 1;
+constexpr uint32_t kBool = 2;
+constexpr uint32_t kInt = 3;
+constexpr uint32_t kDouble = 4;
+
+// The longest that a tag and a length, or a tag and a number, can be.
+constexpr size_t kFieldBytesMax = 16;
+
+// The parts of a record, read one after the other.
+class RecordReader {
+ public:
+  explicit RecordReader(const std::byte* record) : at_(record + sizeof(RecordHeader)) {}
+
+  template <typename T>
+  const T* take(size_t count) {
+    const T* items = reinterpret_cast<const T*>(at_);
+    at_ += count * sizeof(T);
+    return items;
+  }
+
+ private:
+  const std::byte* at_;
+};
+
+char* put_id(char* out, uint32_t field, uint64_t id) {
+  *out++ = static_cast<char>(tag(field, WireType::kBytes));
+  *out++ = 8;
+  return WireWriter::put_raw(out, __builtin_bswap64(id));
+}
+
+char* put_trace_id(char* out, uint32_t field, const SpanContext& context) {
+  *out++ = static_cast<char>(tag(field, WireType::kBytes));
+  *out++ = 16;
+  out = WireWriter::put_raw(out, __builtin_bswap64(context.trace_id_high));
+  return WireWriter::put_raw(out, __builtin_bswap64(context.trace_id_low));
+}
+
+template <typename T>
+char* put_fixed(char* out, uint32_t field, T value) {
+  out = WireWriter::put_varint(out, tag(field, sizeof(T) == 8 ? WireType::kFixed64 : WireType::kFixed32));
+  return WireWriter::put_raw(out, value);
+}
+
+// A KeyValue whose AnyValue takes `value_bytes`: everything up to the value.
+char* open_attribute(char* out, uint32_t field, std::string_view key, size_t value_bytes) {
+  const size_t key_bytes = 1 + varint_size(key.size()) + key.size();
+  *out++ = static_cast<char>(tag(field, WireType::kBytes));
+  out = WireWriter::put_varint(out, key_bytes + 1 + varint_size(value_bytes) + value_bytes);
+  *out++ = static_cast<char>(tag(1, WireType::kBytes));
+  out = WireWriter::put_varint(out, key.size());
+  out = WireWriter::put_bytes(out, key);
+  *out++ = static_cast<char>(tag(2, WireType::kBytes));
+  return WireWriter::put_varint(out, value_bytes);
+}
+
+void put_text_attribute(WireWriter& writer, uint32_t field, std::string_view raw_key, std::string_view raw_value) {
+  std::string repaired_key;
+  std::string repaired_value;
+  const std::string_view key = clean_utf8(raw_key, repaired_key);
+  const std::string_view value = clean_utf8(raw_value, repaired_value);
+  char* out = writer.room(4 * kFieldBytesMax + key.size() + value.size());
+  out = open_attribute(out, field, key, 1 + varint_size(value.size()) + value.size());
+  *out++ = static_cast<char>(tag(kString, WireType::kBytes));
+  out = WireWriter::put_varint(out, value.size());
+  writer.set_end(WireWriter::put_bytes(out, value));
+}
+
+void put_int_attribute(WireWriter& writer, uint32_t field, std::string_view raw_key, int64_t value) {
+  std::string repaired;
+  const std::string_view key = clean_utf8(raw_key, repaired);
+  const auto bits = static_cast<uint64_t>(value);
+  char* out = writer.room(4 * kFieldBytesMax + key.size());
+  out = open_attribute(out, field, key, 1 + varint_size(bits));
+  *out++ = static_cast<char>(tag(kInt, WireType::kVarint));
+  writer.set_end(WireWriter::put_varint(out, bits));
+}
+
+void put_attribute(WireWriter& writer, uint32_t field, const AttributeSlot& slot, const char* strings) {
+  if (slot.kind == AttributeValue::Kind::kString)
+    return put_text_attribute(writer, field, slot.key.view(), {strings + slot.as_string.offset, slot.as_string.size});
+  if (slot.kind == AttributeValue::Kind::kInt) return put_int_attribute(writer, field, slot.key.view(), slot.as_int);
+  std::string repaired;
+  const std::string_view key = clean_utf8(slot.key.view(), repaired);
+  char* out = writer.room(4 * kFieldBytesMax + key.size());
+  if (slot.kind == AttributeValue::Kind::kBool) {
+    out = open_attribute(out, field, key, 2);
+    *out++ = static_cast<char>(tag(kBool, WireType::kVarint));
+    *out++ = static_cast<char>(slot.as_int != 0);
+  } else {
+    out = open_attribute(out, field, key, 9);
+    *out++ = static_cast<char>(tag(kDouble, WireType::kFixed64));
+    out = WireWriter::put_raw(out, std::bit_cast<uint64_t>(slot.as_double));
+  }
+  writer.set_end(out);
+}
+
+void put_events(WireWriter& writer, const SpanHead& head, const EventSlot* events, const AttributeSlot* attributes,
+                const char* strings, Nanos offset) {
+  for (uint32_t i = 0; i < head.event_count; ++i) {
+    const EventSlot& event = events[i];
+    const size_t start = writer.open(span_field::kEvents);
+    writer.fixed64(event_field::kTime, static_cast<uint64_t>(event.time + offset));
+    writer.text(event_field::kName, event.name.view());
+    for (uint32_t a = 0; a < event.attribute_count; ++a)
+      put_attribute(writer, event_field::kAttributes, attributes[event.first_attribute + a], strings);
+    writer.close(start);
+  }
+}
+
+void put_link(WireWriter& writer, const SpanContext& link) {
+  const size_t start = writer.open(span_field::kLinks);
+  char* out = writer.room(64);
+  out = put_trace_id(out, link_field::kTraceId, link);
+  out = put_id(out, link_field::kSpanId, link.span_id);
+  writer.set_end(put_fixed(out, link_field::kFlags, uint32_t{link.flags}));
+  writer.close(start);
+}
+
+void put_span_head(WireWriter& writer, const SpanHead& head, const char* strings, Nanos offset) {
+  constexpr size_t kHeadBytesMax = 128;
+  std::string_view name = head.name.view();
+  if (head.dynamic_name.size != 0) name = {strings + head.dynamic_name.offset, head.dynamic_name.size};
+  std::string repaired;
+  name = clean_utf8(name, repaired);
+  char* out = writer.room(kHeadBytesMax + name.size());
+  out = put_trace_id(out, span_field::kTraceId, head.context);
+  out = put_id(out, span_field::kSpanId, head.context.span_id);
+  if (head.parent_span_id != 0) out = put_id(out, span_field::kParentSpanId, head.parent_span_id);
+  *out++ = static_cast<char>(tag(span_field::kName, WireType::kBytes));
+  out = WireWriter::put_varint(out, name.size());
+  out = WireWriter::put_bytes(out, name);
+  *out++ = static_cast<char>(tag(span_field::kKind, WireType::kVarint));
+  // OTLP numbers the kinds from 1, in our order.
+  *out++ = static_cast<char>(static_cast<int>(head.kind) + 1);
+  out = put_fixed(out, span_field::kStart, static_cast<uint64_t>(head.start + offset));
+  out = put_fixed(out, span_field::kEnd, static_cast<uint64_t>(head.end + offset));
+  writer.set_end(put_fixed(out, span_field::kFlags, uint32_t{head.context.flags}));
+}
+
+// Severity numbers and names as the logs data model has them.
+uint32_t severity_number(Severity severity) {
+  return 5 + 4 * static_cast<uint32_t>(severity);
+}
+
+std::string_view severity_text(Severity severity) {
+  return severity == Severity::kWarning ? std::string_view("WARN") : severity_name(severity);
+}
+
+}  // namespace
+
+WireWriter& RecordEncoder::scope(std::string_view name) {
+  if (last_scope_ < scopes_.size() && scopes_[last_scope_]->key.data() == name.data()) [[likely]]
+    return scopes_[last_scope_]->records;
+  for (last_scope_ = 0; last_scope_ < scopes_.size(); ++last_scope_) {
+    if (scopes_[last_scope_]->key == name) return scopes_[last_scope_]->records;
+  }
+  scopes_.push_back(std::make_unique<Scope>());
+  scopes_.back()->key = name;
+  scopes_.back()->name = to_utf8(name);
+  return scopes_.back()->records;
+}
+
+void RecordEncoder::add_span(const std::byte* record, Nanos wall_offset) {
+  RecordReader reader(record);
+  const SpanHead& head = *reader.take<SpanHead>(1);
+  const auto* attributes = reader.take<AttributeSlot>(head.attribute_count);
+  const auto* events = reader.take<EventSlot>(head.event_count);
+  const auto* event_attributes = reader.take<AttributeSlot>(head.event_attribute_count);
+  const char* strings = reader.take<char>(head.string_bytes);
+
+  WireWriter& writer = scope(head.scope.view());
+  const size_t before = writer.size();
+  const size_t start = writer.open(2);
+  put_span_head(writer, head, strings, wall_offset);
+  for (uint32_t i = 0; i < head.attribute_count; ++i)
+    put_attribute(writer, span_field::kAttributes, attributes[i], strings);
+  if (head.dropped_attributes != 0) writer.varint(span_field::kDroppedAttributes, head.dropped_attributes);
+  if (head.event_count != 0) put_events(writer, head, events, event_attributes, strings, wall_offset);
+  if (head.dropped_events != 0) writer.varint(span_field::kDroppedEvents, head.dropped_events);
+  if (head.link.valid()) put_link(writer, head.link);
+  if (head.error) {
+    const size_t status = writer.open(span_field::kStatus);
+    if (head.error_message.size != 0)
+      writer.text(status_field::kMessage, {strings + head.error_message.offset, head.error_message.size});
+    writer.varint(status_field::kCode, kStatusError);
+    writer.close(status);
+  }
+  writer.close(start);
+  bytes_ += writer.size() - before;
+  ++count_;
+}
+
+void RecordEncoder::add_log(const std::byte* record) {
+  RecordReader reader(record);
+  const LogHead& head = *reader.take<LogHead>(1);
+  const auto* attributes = reader.take<AttributeSlot>(head.attribute_count);
+  const char* strings = reader.take<char>(head.string_bytes);
+
+  WireWriter& writer = scope("tuft");
+  const size_t before = writer.size();
+  const size_t start = writer.open(2);
+  writer.fixed64(log_field::kTime, static_cast<uint64_t>(head.time));
+  writer.fixed64(log_field::kObservedTime, static_cast<uint64_t>(head.time));
+  writer.varint(log_field::kSeverityNumber, severity_number(head.severity));
+  writer.bytes(log_field::kSeverityText, severity_text(head.severity));
+  const size_t body = writer.open(log_field::kBody);
+  writer.text(kString, {strings + head.message.offset, head.message.size});
+  writer.close(body);
+  // As an attribute too: collectors older than OTLP 1.5 drop the field.
+  put_text_attribute(writer, log_field::kAttributes, "event.name", head.event.view());
+  put_text_attribute(writer, log_field::kAttributes, "code.file.path", head.file);
+  put_int_attribute(writer, log_field::kAttributes, "code.line.number", head.line);
+  put_text_attribute(writer, log_field::kAttributes, "code.function.name", head.function);
+  for (uint32_t i = 0; i < head.attribute_count; ++i)
+    put_attribute(writer, log_field::kAttributes, attributes[i], strings);
+  if (head.context.valid()) {
+    writer.fixed32(log_field::kFlags, head.context.flags);
+    char* out = writer.room(64);
+    out = put_trace_id(out, log_field::kTraceId, head.context);
+    writer.set_end(put_id(out, log_field::kSpanId, head.context.span_id));
+  }
+  writer.text(log_field::kEventName, head.event.view());
+  writer.close(start);
+  bytes_ += writer.size() - before;
+  ++count_;
+}
+
+// ResourceSpans and ResourceLogs, ScopeSpans and ScopeLogs number their fields alike: 1 is the resource or the scope, 2
+// what is below it. All lengths are computed first, so that the records are copied once.
+std::string RecordEncoder::take() {
+  const auto field_size = [](size_t content) { return 1 + varint_size(content) + content; };
+  const auto scope_size = [&](const Scope& scope) {
+    return field_size(field_size(scope.name.size())) + scope.records.size();
+  };
+  size_t resource_size = field_size(resource_.size());
+  for (const auto& scope : scopes_) {
+    if (scope->records.size() != 0) resource_size += field_size(scope_size(*scope));
+  }
+  WireWriter request;
+  const auto open = [&request](uint32_t field, size_t content) {
+    char* out = request.room(kFieldBytesMax);
+    *out++ = static_cast<char>(tag(field, WireType::kBytes));
+    request.set_end(WireWriter::put_varint(out, content));
+  };
+  request.room(field_size(resource_size));
+  open(1, resource_size);
+  request.bytes(1, resource_);
+  for (const auto& scope : scopes_) {
+    if (scope->records.size() == 0) continue;
+    open(2, scope_size(*scope));
+    open(1, field_size(scope->name.size()));
+    request.bytes(1, scope->name);
+    request.raw(scope->records.view());
+    scope->records.clear();
+  }
+  count_ = 0;
+  bytes_ = 0;
+  return std::string(request.view());
+}
+
+}  // namespace tuft::telemetry::internal::otlp

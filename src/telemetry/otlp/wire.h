@@ -1,0 +1,124 @@
+// Protobuf's wire format: a writer for what OTLP sends and a reader for what it answers. Internal to telemetry.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace tuft::telemetry::internal::otlp {
+
+enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+constexpr uint32_t tag(uint32_t field, WireType type) {
+  return field << 3 | static_cast<uint32_t>(type);
+}
+constexpr size_t varint_size(uint64_t value) {
+  return (static_cast<size_t>(std::bit_width(value | 1)) * 9 + 64) / 64;
+}
+
+// Writes fields one after the other into memory that it grows and keeps.
+class WireWriter {
+ public:
+  std::string_view view() const { return {bytes_.get(), size_}; }
+  size_t size() const { return size_; }
+  void clear() { size_ = 0; }
+
+  // Room for `count` more bytes, to be followed by set_end().
+  char* room(size_t count) {
+    if (capacity_ - size_ < count) [[unlikely]]
+      grow(count);
+    return bytes_.get() + size_;
+  }
+  void set_end(const char* end) { size_ = static_cast<size_t>(end - bytes_.get()); }
+
+  static char* put_varint(char* out, uint64_t value) {
+    while (value >= 0x80) {
+      *out++ = static_cast<char>(value | 0x80);
+      value >>= 7;
+    }
+    *out++ = static_cast<char>(value);
+    return out;
+  }
+  template <typename T>
+  static char* put_raw(char* out, T value) {
+    static_assert(std::endian::native == std::endian::little);
+    std::memcpy(out, &value, sizeof value);
+    return out + sizeof value;
+  }
+  static char* put_bytes(char* out, std::string_view bytes) {
+    if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
+    return out + bytes.size();
+  }
+
+  void varint(uint32_t field, uint64_t value) {
+    char* out = room(16);
+    set_end(put_varint(put_varint(out, tag(field, WireType::kVarint)), value));
+  }
+  void fixed64(uint32_t field, uint64_t value) {
+    char* out = room(16);
+    set_end(put_raw(put_varint(out, tag(field, WireType::kFixed64)), value));
+  }
+  void number(uint32_t field, double value) { fixed64(field, std::bit_cast<uint64_t>(value)); }
+  void fixed32(uint32_t field, uint32_t value) {
+    char* out = room(16);
+    set_end(put_raw(put_varint(out, tag(field, WireType::kFixed32)), value));
+  }
+  // Bytes, or a string that is known to be UTF-8.
+  void bytes(uint32_t field, std::string_view value) {
+    char* out = room(16 + value.size());
+    out = put_varint(put_varint(out, tag(field, WireType::kBytes)), value.size());
+    set_end(put_bytes(out, value));
+  }
+  // A string; what is not UTF-8 in it becomes U+FFFD.
+  void text(uint32_t field, std::string_view value);
+  // Without checking, for what is copied from another writer.
+  void raw(std::string_view value) { set_end(put_bytes(room(value.size()), value)); }
+
+  // A nested message: what is written between open() and close() is its content.
+  size_t open(uint32_t field) {
+    char* out = room(16);
+    out = put_varint(out, tag(field, WireType::kBytes));
+    set_end(out + kLengthBytes);
+    return size_;
+  }
+  void close(size_t start);
+
+ private:
+  // Most messages are 128 bytes to 16 KiB long; the content of others is moved.
+  static constexpr size_t kLengthBytes = 2;
+
+  void grow(size_t count);
+
+  std::unique_ptr<char[]> bytes_;
+  size_t size_ = 0;
+  size_t capacity_ = 0;
+};
+
+// UTF-8 either as it is or repaired into `repaired`.
+std::string_view clean_utf8(std::string_view text, std::string& repaired);
+
+// Reads a message field by field. Malformed input ends it.
+class WireReader {
+ public:
+  explicit WireReader(std::string_view message) : rest_(message) {}
+
+  // The next field; false at the end.
+  bool next();
+  uint32_t field() const { return field_; }
+  uint64_t number() const { return number_; }        // of varint and fixed fields
+  std::string_view bytes() const { return bytes_; }  // of bytes, strings and messages
+
+ private:
+  bool read_varint(uint64_t& value);
+  bool read_fixed(size_t size);
+
+  std::string_view rest_;
+  uint32_t field_ = 0;
+  uint64_t number_ = 0;
+  std::string_view bytes_;
+};
+
+}  // namespace tuft::telemetry::internal::otlp
