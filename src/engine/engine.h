@@ -57,6 +57,14 @@ struct OptimReport {
   double grad_norm = 0.0;  // before clipping
   int64_t step = 0;        // after this one
   bool applied = true;     // false: the gradient was not finite, nothing but the gradient was changed (zeroed)
+  bool clipped = false;    // the norm was over grad_clip_norm
+};
+
+// Bytes that adapters hold.
+struct AdapterMemory {
+  int64_t weights = 0;
+  int64_t gradients = 0;  // and moments: from their first use on
+  int64_t optimizer = 0;
 };
 
 // ---- sampling
@@ -75,6 +83,14 @@ struct Feed {
 // `logits` has vocab_size values, unscaled, borrowed for the call. Called on the engine thread in order of (feed, row).
 using LogitsSink = std::function<void(size_t feed, int row, std::span<const float> logits)>;
 
+// The KV cache, in bytes. A sequence reserves what it may grow to when it is opened, and takes blocks as it grows.
+struct KvUsage {
+  int64_t used = 0;      // blocks that open sequences hold; one that several share counts once
+  int64_t reserved = 0;  // what `limit` is compared with
+  int64_t limit = 0;     // 0: none
+  int64_t block = 0;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -87,6 +103,7 @@ class Engine {
   virtual Status remove_adapter(const AdapterId& id) = 0;
   virtual bool has_adapter(const AdapterId& id) const = 0;
   virtual size_t adapter_count() const = 0;
+  virtual AdapterMemory adapter_memory() const = 0;
   // A copy of it, with the Adam moments where asked for.
   virtual Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const = 0;
   // Replaces its tensors (same spec, else kInvalidArgument), zeroes its gradients, and takes state.adam where it has
@@ -113,9 +130,7 @@ class Engine {
   virtual void close_sequence(SequenceId sequence) = 0;
   // Appends tokens to open sequences (each at most once a step) and hands out the logits that are asked for.
   virtual Status step(std::span<const Feed> feeds, const LogitsSink& sink) = 0;
-  // Bytes of KV cache: used by open sequences, and the limit (0: none).
-  virtual int64_t kv_bytes_used() const = 0;
-  virtual int64_t kv_bytes_limit() const = 0;
+  virtual KvUsage kv_usage() const = 0;
 };
 
 }  // namespace tuft::engine

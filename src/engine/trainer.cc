@@ -107,6 +107,7 @@ class PackedTrainJob final : public TrainJob {
       }
       const TokenLoss token = loss_->token(logprobs[i], values);
       loss_sum_ += token.loss;
+      output_.weight_sum += token.weight;
       dloss[i] = static_cast<float>(token.dloss_dlogprob);
     }
     output_.logprobs.push_back({datum.target_shape, std::vector<float>(logprobs.begin(), logprobs.end())});

@@ -37,6 +37,7 @@ struct TrainOutput {
   // logprobs[i] belongs to data[i] and has the shape of its target_tokens.
   std::vector<LossTensor> logprobs;
   std::map<std::string, double> metrics;  // "loss:sum", ... exactly one ':' each
+  double weight_sum = 0;                  // of the losses' weights: loss:sum over it is the mean per weighted token
   int64_t tokens = 0;
   int passes = 0;
 };

@@ -20,8 +20,9 @@ int64_t state_bytes(const engine::AdapterState& state) {
 class SaveState final : public ReplyingOperation<v1::SaveStateResponse> {
  public:
   SaveState(v1::SaveStateRequest request, Caller caller, Reply<v1::SaveStateResponse> reply)
-      : ReplyingOperation("hf_model.save_state", "tuft.lora_id", request.adapter_id(), request.adapter_id(), caller,
-                          std::move(reply)),
+      : ReplyingOperation(
+            {"hf_model.save_state", "checkpoint.write.begin", "checkpoint.write.completed", "checkpoint.write.failed"},
+            training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
         request_(std::move(request)) {}
 
   void run_file() override {
@@ -32,14 +33,14 @@ class SaveState final : public ReplyingOperation<v1::SaveStateResponse> {
  private:
   Result<Progress> run(Bench& bench, v1::SaveStateResponse& response) override {
     if (!written_) {
-      span().set_attribute("tuft.optimizer", request_.with_optimizer());
+      note({{"tuft.optimizer", request_.with_optimizer()}});
       TUFT_TRY(check_directory(request_.directory()));
-      TUFT_ASSIGN(state_, bench.engine.export_adapter(training_adapter(id()), request_.with_optimizer()));
+      TUFT_ASSIGN(state_, bench.engine.export_adapter(adapter(), request_.with_optimizer()));
       model_ = &bench.engine.model();
       return Progress::kFile;
     }
     TUFT_TRY(*written_);
-    span().set_attribute("tuft.size_bytes", **written_);
+    note({{"tuft.size_bytes", **written_}});
     response.set_size_bytes(**written_);
     return Progress::kDone;
   }
@@ -53,8 +54,9 @@ class SaveState final : public ReplyingOperation<v1::SaveStateResponse> {
 class LoadState final : public ReplyingOperation<v1::LoadStateResponse> {
  public:
   LoadState(v1::LoadStateRequest request, Caller caller, Reply<v1::LoadStateResponse> reply)
-      : ReplyingOperation("hf_model.load_state", "tuft.lora_id", request.adapter_id(), request.adapter_id(), caller,
-                          std::move(reply)),
+      : ReplyingOperation(
+            {"hf_model.load_state", "checkpoint.read.begin", "checkpoint.read.completed", "checkpoint.read.failed"},
+            training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
         request_(std::move(request)) {}
 
   void run_file() override {
@@ -64,13 +66,14 @@ class LoadState final : public ReplyingOperation<v1::LoadStateResponse> {
  private:
   Result<Progress> run(Bench& bench, v1::LoadStateResponse&) override {
     if (!state_) {
-      span().set_attribute("tuft.optimizer", request_.with_optimizer());
+      note({{"tuft.optimizer", request_.with_optimizer()}});
       TUFT_TRY(check_directory(request_.directory()));
       model_ = &bench.engine.model();
       return Progress::kFile;
     }
     TUFT_TRY(*state_);
-    TUFT_TRY(bench.engine.import_adapter(training_adapter(id()), **state_));
+    TUFT_TRY(bench.engine.import_adapter(adapter(), **state_));
+    bench.metrics.load_from_disk.record(to_seconds(bench.clock.monotonic() - started()));
     return Progress::kDone;
   }
 
@@ -82,8 +85,9 @@ class LoadState final : public ReplyingOperation<v1::LoadStateResponse> {
 class AddSampler final : public ReplyingOperation<v1::AddSamplerResponse> {
  public:
   AddSampler(v1::AddSamplerRequest request, Caller caller, Reply<v1::AddSamplerResponse> reply)
-      : ReplyingOperation("hf_model.add_adapter", "tuft.sampler_id", "sampler/" + request.sampler_id(),
-                          request.sampler_id(), caller, std::move(reply)),
+      : ReplyingOperation(
+            {"hf_model.add_adapter", "lora.load.begin", "lora.loaded", "lora.load.failed", /*life_cycle=*/true},
+            sampler_subject(request.sampler_id()), std::move(caller), std::move(reply)),
         request_(std::move(request)) {}
 
   void run_file() override { state_ = engine::read_checkpoint(request_.directory(), *model_, false); }
@@ -92,17 +96,19 @@ class AddSampler final : public ReplyingOperation<v1::AddSamplerResponse> {
   Result<Progress> run(Bench& bench, v1::AddSamplerResponse& response) override {
     if (!state_) {
       TUFT_TRY(check_directory(request_.directory()));
-      if (bench.engine.has_adapter(sampler_adapter(id()))) {
+      if (bench.engine.has_adapter(adapter())) {
         return Error{ErrorCode::kAlreadyExists, "the sampler is loaded already", "sampler_exists"};
       }
       model_ = &bench.engine.model();
       return Progress::kFile;
     }
     TUFT_TRY(*state_);
-    TUFT_TRY(bench.engine.create_adapter(sampler_adapter(id()), **state_));
+    TUFT_TRY(bench.engine.create_adapter(adapter(), **state_));
     ++bench.samplers;
+    bench.ranks[adapter()] = (*state_)->spec.rank;
+    bench.metrics.load_from_disk.record(to_seconds(bench.clock.monotonic() - started()));
     response.set_size_bytes(state_bytes(**state_));
-    span().set_attributes({{"tuft.lora_rank", (*state_)->spec.rank}, {"tuft.size_bytes", response.size_bytes()}});
+    note({{"tuft.lora_rank", (*state_)->spec.rank}, {"tuft.size_bytes", response.size_bytes()}});
     return Progress::kDone;
   }
 
@@ -114,14 +120,15 @@ class AddSampler final : public ReplyingOperation<v1::AddSamplerResponse> {
 class RemoveSampler final : public ReplyingOperation<v1::RemoveSamplerResponse> {
  public:
   RemoveSampler(const v1::RemoveSamplerRequest& request, Caller caller, Reply<v1::RemoveSamplerResponse> reply)
-      : ReplyingOperation("hf_model.remove_adapter", "tuft.sampler_id", "sampler/" + request.sampler_id(),
-                          request.sampler_id(), caller, std::move(reply)) {}
+      : ReplyingOperation({"hf_model.remove_adapter", "lora.unload.begin", "lora.unloaded", "lora.unload.failed"},
+                          sampler_subject(request.sampler_id()), std::move(caller), std::move(reply)) {}
 
  private:
   Result<Progress> run(Bench& bench, v1::RemoveSamplerResponse&) override {
-    bench.cancel_samples(sampler_adapter(id()));
-    TUFT_TRY(bench.engine.remove_adapter(sampler_adapter(id())));
+    bench.cancel_samples(adapter());
+    TUFT_TRY(bench.engine.remove_adapter(adapter()));
     --bench.samplers;
+    bench.ranks.erase(adapter());
     return Progress::kDone;
   }
 };
@@ -130,22 +137,22 @@ class RemoveSampler final : public ReplyingOperation<v1::RemoveSamplerResponse> 
 
 std::unique_ptr<Operation> make_save_state(v1::SaveStateRequest request, Caller caller,
                                            Reply<v1::SaveStateResponse> reply) {
-  return std::make_unique<SaveState>(std::move(request), caller, std::move(reply));
+  return std::make_unique<SaveState>(std::move(request), std::move(caller), std::move(reply));
 }
 
 std::unique_ptr<Operation> make_load_state(v1::LoadStateRequest request, Caller caller,
                                            Reply<v1::LoadStateResponse> reply) {
-  return std::make_unique<LoadState>(std::move(request), caller, std::move(reply));
+  return std::make_unique<LoadState>(std::move(request), std::move(caller), std::move(reply));
 }
 
 std::unique_ptr<Operation> make_add_sampler(v1::AddSamplerRequest request, Caller caller,
                                             Reply<v1::AddSamplerResponse> reply) {
-  return std::make_unique<AddSampler>(std::move(request), caller, std::move(reply));
+  return std::make_unique<AddSampler>(std::move(request), std::move(caller), std::move(reply));
 }
 
 std::unique_ptr<Operation> make_remove_sampler(const v1::RemoveSamplerRequest& request, Caller caller,
                                                Reply<v1::RemoveSamplerResponse> reply) {
-  return std::make_unique<RemoveSampler>(request, caller, std::move(reply));
+  return std::make_unique<RemoveSampler>(request, std::move(caller), std::move(reply));
 }
 
 }  // namespace tuft::worker

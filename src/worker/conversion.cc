@@ -335,9 +335,9 @@ void to_sample_response(const engine::SampleResult& result, int64_t prompt_token
   if (topk > 0) write_topk(result, topk, message.mutable_topk_prompt_logprobs());
   response->set_prompt_tokens(prompt_tokens);
   response->set_output_tokens(output_tokens);
-  response->set_queue_seconds(result.queue_seconds);
-  response->set_prefill_seconds(result.prefill_seconds);
-  response->set_decode_seconds(result.decode_seconds);
+  response->set_queue_seconds(result.times.queue_seconds());
+  response->set_prefill_seconds(result.times.prefill_seconds());
+  response->set_decode_seconds(result.times.decode_seconds());
 }
 
 }  // namespace tuft::worker

@@ -5,13 +5,22 @@
 
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
-#include "worker/traced_engine.h"
+#include "telemetry/request_trace.h"
 
 namespace tuft::worker {
 namespace {
 
 Error stopping_error() {
   return unavailable("the worker is stopping; try again later", "worker_stopping");
+}
+
+EngineLoopOptions labelled(EngineLoopOptions options) {
+  options.sampler.base_model = options.base_model;
+  return options;
+}
+
+void count_refusal(const std::string& base_model, const Error& error) {
+  telemetry::get_metrics().scheduler_rejections.add(1, {{"base_model", base_model}, {"reason", error.reason}});
 }
 
 // What a step of ours lets through is a lack of memory or an error of ours; both are told to the caller.
@@ -33,37 +42,30 @@ Result<Operation::Progress> without_exceptions(Action&& action) {
 EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine::TokenBytes token_bytes,
                        const Clock& clock)
     : engine_(make_traced_engine(engine, clock)),
-      options_(options),
+      options_(labelled(std::move(options))),
       clock_(clock),
       sampler_(engine::make_sampler(*engine_, options_.sampler, std::move(token_bytes), clock)),
+      metrics_(options_.base_model),
       bench_{*engine_,
              clock,
+             options_.base_model,
+             metrics_,
              options_.trainer,
              options_.limits,
-             [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); },
-             0,
-             0},
+             [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); }},
+      gauges_(options_.base_model, options_.sampler.memory_bytes, clock, [this] { return accepted(); }),
       files_(options_.operations_max) {
-  register_gauges();
   engine_thread_ = std::thread([this] { run(); });
   file_thread_ = std::thread([this] { run_files(); });
 }
 
 EngineLoop::~EngineLoop() {
   stop();
-  telemetry::get_metrics().scheduler_requests.set_callback({});
-  telemetry::get_metrics().lora_adapters.set_callback({});
 }
 
-void EngineLoop::register_gauges() {
-  telemetry::get_metrics().scheduler_requests.set_callback([this](const telemetry::ObservableGauge::Observe& observe) {
-    observe(running_, {{"state", "running"}});
-    observe(waiting_, {{"state", "waiting"}});
-  });
-  telemetry::get_metrics().lora_adapters.set_callback([this](const telemetry::ObservableGauge::Observe& observe) {
-    observe(training_adapters_, {{"kind", "training"}});
-    observe(samplers_, {{"kind", "sampler"}});
-  });
+size_t EngineLoop::accepted() const {
+  MutexLock lock(mutex_);
+  return unanswered_;
 }
 
 std::optional<Error> EngineLoop::push(Item& item, bool counted) {
@@ -95,12 +97,18 @@ void EngineLoop::finished(int count) {
 
 void EngineLoop::post(std::unique_ptr<Operation> operation) {
   Item item(std::move(operation));
-  if (const auto refusal = push(item, true)) std::get<0>(item)->fail(*refusal);
+  if (const auto refusal = push(item, true)) {
+    count_refusal(options_.base_model, *refusal);
+    std::get<0>(item)->fail(*refusal);
+  }
 }
 
 void EngineLoop::post_sample(Ticket ticket, engine::SampleRequest request, engine::Sampler::Done done) {
   Item item(NewSample{ticket, std::move(request), std::move(done)});
-  if (auto refusal = push(item, true)) std::get<NewSample>(item).done(std::move(*refusal));
+  if (auto refusal = push(item, true)) {
+    count_refusal(options_.base_model, *refusal);
+    std::get<NewSample>(item).done(std::move(*refusal));
+  }
 }
 
 void EngineLoop::cancel_sample(Ticket ticket) {
@@ -108,10 +116,19 @@ void EngineLoop::cancel_sample(Ticket ticket) {
   (void)push(item, false);
 }
 
+int EngineLoop::rank_of(const engine::AdapterId& adapter) const {
+  const auto found = bench_.ranks.find(adapter);
+  return found == bench_.ranks.end() ? 0 : found->second;
+}
+
 void EngineLoop::run() {
+  telemetry::trace_set_thread_info("engine");
   for (;;) {
     const bool idle = turns_.empty() && sampler_->idle();
-    for (Item& item : take(idle)) accept(std::move(item));
+    if (idle) gauges_.work_ended(clock_.monotonic());
+    std::deque<Item> items = take(idle);
+    if (idle) gauges_.work_arrived(clock_.monotonic());
+    for (Item& item : items) accept(std::move(item));
     {
       MutexLock lock(mutex_);
       if (stopping_) return;
@@ -119,9 +136,10 @@ void EngineLoop::run() {
     advance_next_lane();
     if (!sampler_->idle()) {
       sampler_->step();
+      gauges_.progressed(sampler_->last_step_end());
       ++steps_;
     }
-    publish_counts();
+    publish();
   }
 }
 
@@ -180,8 +198,10 @@ void EngineLoop::advance_next_lane() {
   Lane& lane = lanes_[name];
   Operation& operation = *lane.operations.front();
   ++steps_;
+  sampler_->pause();
   const auto progress = without_exceptions([&]() -> Result<Operation::Progress> { return operation.advance(bench_); });
   if (!progress.ok()) operation.fail(progress.error());
+  gauges_.progressed(clock_.monotonic());
   if (progress.ok() && *progress == Operation::Progress::kMore) {
     turns_.push_back(name);
     return;
@@ -194,6 +214,7 @@ void EngineLoop::advance_next_lane() {
   }
   lane.operations.pop_front();
   finished(1);
+  adapter_memory_ = engine_->adapter_memory();
   if (lane.operations.empty()) {
     lanes_.erase(name);
   } else {
@@ -215,11 +236,12 @@ void EngineLoop::run_files() {
   }
 }
 
-void EngineLoop::publish_counts() {
-  training_adapters_ = bench_.training_adapters;
-  samplers_ = bench_.samplers;
-  running_ = sampler_->running();
-  waiting_ = sampler_->waiting();
+void EngineLoop::publish() {
+  gauges_.publish({.running = static_cast<size_t>(sampler_->active()) + lanes_.size(),
+                   .training_adapters = bench_.training_adapters,
+                   .samplers = bench_.samplers,
+                   .kv = engine_->kv_usage(),
+                   .adapters = adapter_memory_});
 }
 
 void EngineLoop::stop() {

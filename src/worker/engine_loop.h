@@ -16,11 +16,13 @@
 #include "base/bounded_queue.h"
 #include "base/mutex.h"
 #include "engine/sample/sampler.h"
+#include "worker/engine_gauges.h"
 #include "worker/operation.h"
 
 namespace tuft::worker {
 
 struct EngineLoopOptions {
+  std::string base_model;  // label of metrics, attribute of spans and logs
   engine::TrainerOptions trainer;
   engine::SamplerOptions sampler;
   AdapterLimits limits;
@@ -44,6 +46,8 @@ class EngineLoop {
   Ticket next_ticket() { return ++last_ticket_; }
   void post_sample(Ticket ticket, engine::SampleRequest request, engine::Sampler::Done done);
   void cancel_sample(Ticket ticket);  // unknown and finished ones are ignored
+  // 0 for none. Where replies come, only.
+  int rank_of(const engine::AdapterId& adapter) const;
 
   // Answers everything with kUnavailable and ends the threads after the piece that is running. Idempotent.
   void stop();
@@ -51,6 +55,7 @@ class EngineLoop {
   const engine::Engine& engine() const { return *engine_; }  // model() and weights_dtype() only
   const Clock& clock() const { return clock_; }
   int64_t steps() const { return steps_; }
+  const std::string& base_model() const { return options_.base_model; }
 
  private:
   struct NewSample {
@@ -86,20 +91,16 @@ class EngineLoop {
   void advance_next_lane();
   void cancel_samples_of(const engine::AdapterId& adapter);
   void finished(int count);
-  void publish_counts();
-  void register_gauges();
+  void publish();
+  size_t accepted() const TUFT_EXCLUDES(mutex_);
 
-  const std::unique_ptr<engine::Engine> engine_;  // traced
+  const std::unique_ptr<TracedEngine> engine_;
   const EngineLoopOptions options_;
   const Clock& clock_;
   std::atomic<Ticket> last_ticket_{0};
   std::atomic<int64_t> steps_{0};
-  std::atomic<int> training_adapters_{0};
-  std::atomic<int> samplers_{0};
-  std::atomic<int> running_{0};
-  std::atomic<int> waiting_{0};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar arrived_;
   std::deque<Item> inbox_ TUFT_GUARDED_BY(mutex_);
   size_t unanswered_ TUFT_GUARDED_BY(mutex_) = 0;
@@ -110,7 +111,11 @@ class EngineLoop {
   std::deque<std::string> turns_;  // lanes that can go on, in order
   std::map<Ticket, ActiveSample> samples_;
   std::unique_ptr<engine::Sampler> sampler_;
+  const OperationMetrics metrics_;
   Bench bench_;
+  engine::AdapterMemory adapter_memory_;
+
+  EngineGauges gauges_;
 
   BoundedQueue<std::pair<std::string, Operation*>> files_;
   std::atomic<bool> skip_files_{false};

@@ -5,20 +5,24 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "engine/trainer.h"
+#include "telemetry/instrument.h"
 #include "telemetry/trace.h"
 #include "tuft/worker/v1/model_actor.pb.h"
+#include "worker/traced_engine.h"
 
 namespace tuft::worker {
 
 // Who called, and when.
 struct Caller {
   telemetry::SpanContext trace;
+  v1::CallIds ids;
   Nanos arrived = 0;  // Clock::monotonic()
 };
 
@@ -29,14 +33,31 @@ struct AdapterLimits {
   int rank_max = 256;
 };
 
+// What operations record. Bound beforehand.
+struct OperationMetrics {
+  explicit OperationMetrics(const std::string& base_model);
+
+  telemetry::BoundHistogram train_queue;
+  telemetry::BoundCounter passes;
+  telemetry::BoundHistogram pass_duration;
+  telemetry::BoundHistogram pass_sequences;
+  telemetry::BoundHistogram pass_tokens;
+  telemetry::BoundHistogram passes_of_request;
+  telemetry::BoundHistogram load_from_disk;
+  telemetry::BoundHistogram load_new;
+};
+
 // What operations work with; all of it belongs to the engine thread.
 struct Bench {
-  engine::Engine& engine;
+  TracedEngine& engine;
   const Clock& clock;
+  const std::string& base_model;
+  const OperationMetrics& metrics;
   engine::TrainerOptions trainer;
   AdapterLimits limits;
   // Drops the samples that run on a sampler, before it is removed.
   std::function<void(const engine::AdapterId&)> cancel_samples;
+  std::unordered_map<engine::AdapterId, int> ranks = {};
   int training_adapters = 0;
   int samplers = 0;
 };

@@ -1,4 +1,4 @@
-// What the operations have in common: a lane, a span from the first piece to the answer, one reply.
+// What the operations have in common: a lane, a span from the first piece to the answer, log events, one reply.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "telemetry/log.h"
 #include "worker/operation.h"
+#include "worker/share_keys.h"
 
 namespace tuft::worker {
 
@@ -22,35 +25,82 @@ inline Status check_directory(const std::string& directory) {
   return invalid_argument("the checkpoint directory must be an absolute path");
 }
 
-template <typename Response>
-class ReplyingOperation : public Operation {
- public:
-  ReplyingOperation(telemetry::Name span_name, telemetry::Name id_key, std::string lane, std::string id, Caller caller,
-                    Reply<Response> reply)
-      : span_name_(span_name),
-        id_key_(id_key),
-        lane_(std::move(lane)),
-        id_(std::move(id)),
-        caller_(caller),
-        reply_(std::move(reply)) {}
+// The names of an operation's span and log events.
+struct OperationNames {
+  telemetry::Name span;
+  telemetry::Name begin;
+  telemetry::Name completed;
+  telemetry::Name failed;
+  bool life_cycle = false;  // `completed` is INFO, else DEBUG
+};
 
-  const std::string& lane() const final { return lane_; }
+// What an operation works on.
+struct Subject {
+  telemetry::Name id_key;
+  std::string id;
+  engine::AdapterId adapter;  // also the lane
+};
+
+inline Subject training_subject(const std::string& adapter_id) {
+  return {"tuft.lora_id", adapter_id, training_adapter(adapter_id)};
+}
+inline Subject sampler_subject(const std::string& sampler_id) {
+  return {"tuft.sampler_id", sampler_id, sampler_adapter(sampler_id)};
+}
+
+// What of an operation does not depend on its reply. The ids are borrowed by its attributes: it must not move.
+class TracedOperation : public Operation {
+ public:
+  TracedOperation(OperationNames names, Subject subject, Caller caller)
+      : names_(names), subject_(std::move(subject)), caller_(std::move(caller)) {}
+
+  const std::string& lane() const final { return subject_.adapter.str(); }
+
+ protected:
+  const std::string& id() const { return subject_.id; }
+  const engine::AdapterId& adapter() const { return subject_.adapter; }
+  telemetry::Span& span() { return span_; }
+  // On the span, and numbers and flags on the log of its end too.
+  void note(telemetry::Attributes attributes);
+  // Share keys, the id and the rank.
+  const std::vector<telemetry::Attribute>& keys() const { return keys_; }
+  double queue_seconds() const { return to_seconds(started_ - caller_.arrived); }
+  Nanos started() const { return started_; }
+
+  void begin(Bench& bench);
+  bool begun() const { return started_ != 0; }
+  void end(const Clock& clock);
+  void end(const Error& error);
+
+ private:
+  std::vector<telemetry::Attribute> log_attributes() const;
+
+  const OperationNames names_;
+  const Subject subject_;
+  const Caller caller_;
+  Nanos started_ = 0;
+  std::vector<telemetry::Attribute> keys_;
+  std::vector<telemetry::Attribute> notes_;
+  telemetry::Span span_;
+};
+
+template <typename Response>
+class ReplyingOperation : public TracedOperation {
+ public:
+  ReplyingOperation(OperationNames names, Subject subject, Caller caller, Reply<Response> reply)
+      : TracedOperation(names, std::move(subject), std::move(caller)), reply_(std::move(reply)) {}
 
   Progress advance(Bench& bench) final {
-    if (!started_) {
-      started_ = bench.clock.monotonic();
-      span_ = engine_tracer().start_span(
-          span_name_,
-          {.attributes = {{id_key_, id_}, {"tuft.queue_seconds", queue_seconds()}}, .parent = caller_.trace});
-    }
-    const telemetry::ContextScope scope(span_.context());
+    if (!begun()) begin(bench);
+    const telemetry::ContextScope scope(span().context());
     auto progress = check().ok() ? run(bench, response_) : Result<Progress>(check().error());
     if (!progress.ok()) {
       fail(progress.error());
       return Progress::kDone;
     }
     if (*progress == Progress::kDone) {
-      span_.end();
+      response_.set_queue_seconds(queue_seconds());
+      end(bench.clock);
       reply_(std::move(response_));
     }
     return *progress;
@@ -59,8 +109,7 @@ class ReplyingOperation : public Operation {
   void file_failed(const Error& error) final { file_error_ = error; }
 
   void fail(const Error& error) final {
-    span_.record_error(error);
-    span_.end();
+    end(error);
     reply_(error);
   }
 
@@ -68,26 +117,15 @@ class ReplyingOperation : public Operation {
   // The next piece; kDone when `response` is complete.
   virtual Result<Progress> run(Bench& bench, Response& response) = 0;
 
-  const std::string& id() const { return id_; }
-  telemetry::Span& span() { return span_; }
-  double queue_seconds() const { return to_seconds(*started_ - caller_.arrived); }
-
  private:
   Status check() const {
     if (file_error_) return *file_error_;
-    if (id_.empty()) return invalid_argument("the request names no adapter or sampler");
+    if (id().empty()) return invalid_argument("the request names no adapter or sampler");
     return {};
   }
 
-  const telemetry::Name span_name_;
-  const telemetry::Name id_key_;
-  const std::string lane_;
-  const std::string id_;
-  const Caller caller_;
   const Reply<Response> reply_;
-  std::optional<Nanos> started_;
   std::optional<Error> file_error_;
-  telemetry::Span span_;
   Response response_;
 };
 

@@ -1,46 +1,150 @@
 #include "worker/sample_trace.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "telemetry/log.h"
+#include "telemetry/request_trace.h"
 #include "worker/operation_base.h"
 
 namespace tuft::worker {
 namespace {
 
-Nanos nanos(double seconds) {
-  return static_cast<Nanos>(seconds * 1e9);
+using telemetry::Attribute;
+using telemetry::Attributes;
+using telemetry::TraceSpanName;
+
+struct Output {
+  int64_t tokens = 0;
+  int stopped = 0;  // sequences
+  int cut = 0;
+};
+
+Output count_output(const engine::SampleResult& result) {
+  Output output;
+  for (const engine::SampledSequence& sequence : result.sequences) {
+    output.tokens += static_cast<int64_t>(sequence.tokens.size());
+    ++(sequence.reason == engine::StopReason::kStop ? output.stopped : output.cut);
+  }
+  return output;
 }
 
-void record_stage(telemetry::Name name, const telemetry::SpanContext& parent, Nanos begin, Nanos end) {
-  auto span = engine_tracer().start_span(name, {.parent = parent, .start = begin});
-  span.end(end);
+std::string_view finish_reasons(const Output& output) {
+  if (output.stopped > 0 && output.cut > 0) return "stop,length";
+  return output.stopped > 0 ? "stop" : "length";
+}
+
+std::vector<Attribute> request_keys(const Caller& caller, const SampleFacts& facts, const std::string& base_model) {
+  std::vector<Attribute> keys = share_keys(caller.ids, base_model);
+  if (!facts.sampler_id.empty()) keys.push_back({"tuft.sampler_id", facts.sampler_id});
+  if (facts.lora_rank > 0) keys.push_back({"tuft.lora_rank", facts.lora_rank});
+  return keys;
+}
+
+void describe_request(const SampleFacts& facts, const std::string& base_model, telemetry::Span& span) {
+  span.set_attributes({{"tuft.has_lora", !facts.sampler_id.empty()},
+                       {"tuft.num_samples", facts.num_samples},
+                       {"tuft.prompt_tokens", facts.prompt_tokens},
+                       {"tuft.prompt_logprobs", facts.prompt_logprobs},
+                       {"tuft.seed_set", facts.seeded},
+                       {"gen_ai.request.model", base_model},
+                       {"gen_ai.request.choice.count", facts.num_samples},
+                       {"gen_ai.request.temperature", facts.temperature},
+                       {"gen_ai.request.top_p", facts.top_p}});
+  if (facts.top_k > 0) span.set_attribute("gen_ai.request.top_k", facts.top_k);
+  if (facts.max_tokens) span.set_attribute("gen_ai.request.max_tokens", *facts.max_tokens);
+}
+
+void describe_result(const SampleFacts& facts, const Output& output, const engine::SampleTimes& times,
+                     telemetry::Span& span) {
+  span.set_attributes({{"tuft.output_tokens", output.tokens},
+                       {"tuft.finish_reasons", finish_reasons(output)},
+                       {"tuft.queue_seconds", times.queue_seconds()},
+                       {"tuft.prefill_seconds", times.prefill_seconds()},
+                       {"tuft.decode_seconds", times.decode_seconds()},
+                       {"gen_ai.usage.input_tokens", facts.prompt_tokens},
+                       {"gen_ai.usage.output_tokens", output.tokens},
+                       {"gen_ai.latency.time_in_queue", times.queue_seconds()},
+                       {"gen_ai.latency.time_in_model_prefill", times.prefill_seconds()},
+                       {"gen_ai.latency.time_in_model_decode", times.decode_seconds()},
+                       {"gen_ai.latency.time_to_first_token", to_seconds(times.first_token - times.arrived)},
+                       {"gen_ai.latency.e2e", to_seconds(times.ended - times.arrived)}});
+  if (output.tokens > 0) {
+    span.add_event("first_token", {{"tuft.prompt_tokens", facts.prompt_tokens}}, times.first_token);
+  }
+}
+
+void report_row(const telemetry::SpanContext& parent, const SampleFacts& facts, const Output& output,
+                const engine::SampleTimes& times, Nanos converted) {
+  const Attribute prompt[] = {{"tuft.prompt_tokens", facts.prompt_tokens}};
+  const Attribute tokens[] = {{"tuft.output_tokens", output.tokens},
+                              {"tuft.num_samples", facts.num_samples},
+                              {"tuft.finish_reasons", finish_reasons(output)}};
+  std::vector<telemetry::TraceStage> stages = {
+      {TraceSpanName::SCHEDULE, times.arrived, times.started, {}},
+      {TraceSpanName::PREFILL, times.started, times.first_token, Attributes(prompt)}};
+  if (output.tokens > 0) stages.push_back({TraceSpanName::DECODE, times.first_token, times.ended, Attributes(tokens)});
+  stages.push_back({TraceSpanName::POSTPROCESS, times.ended, converted, {}});
+  telemetry::report_stages(parent, stages);
+}
+
+void log_result(std::vector<Attribute> attributes, const Output& output, const engine::SampleTimes& times) {
+  attributes.insert(attributes.end(), {{"tuft.output_tokens", output.tokens},
+                                       {"tuft.finish_reasons", finish_reasons(output)},
+                                       {"tuft.queue_seconds", times.queue_seconds()},
+                                       {"tuft.prefill_seconds", times.prefill_seconds()},
+                                       {"tuft.decode_seconds", times.decode_seconds()}});
+  telemetry::log_debug("sampling.completed", "hf_model.sample", Attributes(attributes));
+}
+
+void log_failure(std::vector<Attribute> attributes, const Error& error) {
+  attributes.push_back({"error.type", error_code_name(error.code)});
+  telemetry::log(is_user_error(error.code) ? telemetry::Severity::kWarning : telemetry::Severity::kError,
+                 "sampling.failed", error.message, Attributes(attributes));
 }
 
 }  // namespace
 
-void record_sample(const Caller& caller, const SampleFacts& facts, const Result<engine::SampleResult>& result,
-                   const Clock& clock) {
-  const Nanos now = clock.monotonic();
-  auto span = engine_tracer().start_span("hf_model.sample", {.parent = caller.trace, .start = caller.arrived});
-  span.set_attributes({{"tuft.sampler_id", facts.sampler_id},
-                       {"tuft.has_lora", !facts.sampler_id.empty()},
-                       {"tuft.num_samples", facts.num_samples},
-                       {"tuft.prompt_tokens", facts.prompt_tokens}});
+SampleFacts facts_of(const engine::SampleRequest& request, const std::string& sampler_id) {
+  return {.sampler_id = sampler_id,
+          .lora_rank = 0,
+          .prompt_tokens = static_cast<int64_t>(request.prompt.size()),
+          .num_samples = request.num_samples,
+          .max_tokens = request.params.max_tokens,
+          .temperature = static_cast<double>(request.params.temperature),
+          .top_p = static_cast<double>(request.params.top_p),
+          .top_k = request.params.top_k,
+          .seeded = request.params.seed.has_value(),
+          .prompt_logprobs = request.prompt_logprobs || request.topk_prompt_logprobs > 0};
+}
+
+void log_sample_begin(const Caller& caller, const SampleFacts& facts, const std::string& base_model) {
+  std::vector<Attribute> attributes = request_keys(caller, facts, base_model);
+  attributes.insert(attributes.end(),
+                    {{"tuft.prompt_tokens", facts.prompt_tokens}, {"tuft.num_samples", facts.num_samples}});
+  const telemetry::ContextScope scope(caller.trace);
+  telemetry::log_debug("sampling.begin", "hf_model.sample", Attributes(attributes));
+}
+
+void record_sample(const Caller& caller, const SampleFacts& facts, const std::string& base_model,
+                   const Result<engine::SampleResult>& result, Nanos converted) {
+  std::vector<Attribute> keys = request_keys(caller, facts, base_model);
+  auto span = engine_tracer().start_span(
+      "hf_model.sample", {.attributes = Attributes(keys), .parent = caller.trace, .start = caller.arrived});
+  if (span.recording()) describe_request(facts, base_model, span);
+  const telemetry::ContextScope scope(span.context());
   if (!result.ok()) {
     span.record_error(result.error());
-    span.end(now);
-    return;
+    log_failure(std::move(keys), result.error());
+  } else {
+    const Output output = count_output(*result);
+    if (span.recording()) {
+      describe_result(facts, output, result->times, span);
+      report_row(span.context(), facts, output, result->times, converted);
+    }
+    log_result(std::move(keys), output, result->times);
   }
-  int64_t output_tokens = 0;
-  for (const auto& sequence : result->sequences) output_tokens += static_cast<int64_t>(sequence.tokens.size());
-  span.set_attributes({{"tuft.output_tokens", output_tokens},
-                       {"tuft.queue_seconds", result->queue_seconds},
-                       {"tuft.prefill_seconds", result->prefill_seconds},
-                       {"tuft.decode_seconds", result->decode_seconds}});
-  const Nanos first_token = now - nanos(result->decode_seconds);
-  const Nanos started = first_token - nanos(result->prefill_seconds);
-  record_stage("engine.queue", span.context(), caller.arrived, started);
-  record_stage("engine.prefill", span.context(), started, first_token);
-  record_stage("engine.decode", span.context(), first_token, now);
-  span.end(now);
+  span.end(converted);
 }
 
 }  // namespace tuft::worker

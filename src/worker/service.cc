@@ -5,6 +5,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "telemetry/exposition.h"
+#include "telemetry/tail_sampler.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"
 #include "worker/sample_trace.h"
@@ -61,9 +63,7 @@ class Service final : public v1::ModelActor::CallbackService {
     response->set_weights_dtype(std::string(loop_.engine().weights_dtype()));
     response->set_steps(loop_.steps());
     response->set_pid(getpid());
-    auto* call = new PendingCall(*context);
-    call->finish({});
-    return call;
+    return answer(*context);
   }
 
   grpc::ServerUnaryReactor* CreateAdapter(grpc::CallbackServerContext* context, const v1::CreateAdapterRequest* request,
@@ -95,6 +95,20 @@ class Service final : public v1::ModelActor::CallbackService {
     return post(make_remove_sampler, context, request, response);
   }
 
+  grpc::ServerUnaryReactor* CollectMetrics(grpc::CallbackServerContext* context, const v1::CollectMetricsRequest*,
+                                           v1::CollectMetricsResponse* response) override {
+    response->set_snapshot(telemetry::metrics_snapshot());
+    return answer(*context);
+  }
+  grpc::ServerUnaryReactor* KeepTraces(grpc::CallbackServerContext* context, const v1::KeepTracesRequest* request,
+                                       v1::KeepTracesResponse*) override {
+    std::vector<telemetry::TraceId> traces;
+    traces.reserve(static_cast<size_t>(request->traces_size()));
+    for (const v1::TraceId& trace : request->traces()) traces.push_back({trace.high(), trace.low()});
+    telemetry::keep_traces(std::move(traces));
+    return answer(*context);
+  }
+
   grpc::ServerUnaryReactor* ForwardBackward(grpc::CallbackServerContext* context,
                                             const v1::ForwardBackwardRequest* request,
                                             v1::ForwardBackwardResponse* response) override {
@@ -119,21 +133,30 @@ class Service final : public v1::ModelActor::CallbackService {
       call->finish(std::move(converted).error());
       return call;
     }
-    const SampleFacts facts = {request->sampler_id(), static_cast<int64_t>(converted->prompt.size()),
-                               request->num_samples()};
+    SampleFacts facts = facts_of(*converted, request->sampler_id());
+    const Caller who = caller(*context);
+    converted->arrived = who.arrived;
+    log_sample_begin(who, facts, base_model_);
     const int topk = request->topk_prompt_logprobs();
     const EngineLoop::Ticket ticket = loop_.next_ticket();
     call->on_cancel([this, ticket] { loop_.cancel_sample(ticket); });
     loop_.post_sample(ticket, std::move(converted).value(),
-                      [this, call, response, facts, topk, who = caller(*context)](auto result) {
-                        record_sample(who, facts, result, loop_.clock());
+                      [this, call, response, facts, topk, who](auto result) mutable {
+                        facts.lora_rank = loop_.rank_of(sampler_adapter(facts.sampler_id));
                         if (result.ok()) to_sample_response(*result, facts.prompt_tokens, topk, response);
+                        record_sample(who, facts, base_model_, result, loop_.clock().monotonic());
                         call->finish(result.ok() ? Status() : Status(std::move(result).error()));
                       });
     return call;
   }
 
  private:
+  static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext& context) {
+    auto* call = new PendingCall(context);
+    call->finish({});
+    return call;
+  }
+
   template <typename Make, typename Request, typename Response>
   grpc::ServerUnaryReactor* post(Make make, grpc::CallbackServerContext* context, const Request* request,
                                  Response* response) {
@@ -144,12 +167,18 @@ class Service final : public v1::ModelActor::CallbackService {
 
   Caller caller(const grpc::CallbackServerContext& context) const {
     const auto& metadata = context.client_metadata();
-    const auto trace = telemetry::extract([&](std::string_view key) -> std::string_view {
+    const auto header = [&](std::string_view key) -> std::string_view {
       const auto found = metadata.find(grpc::string_ref(key.data(), key.size()));
       if (found == metadata.end()) return {};
       return {found->second.data(), found->second.size()};
-    });
-    return {trace, loop_.clock().monotonic()};
+    };
+    Caller caller;
+    caller.arrived = loop_.clock().monotonic();
+    caller.trace = telemetry::extract(header);
+    const std::string_view ids = header("tuft-ids-bin");
+    // Ids are for spans and logs only: without them the call goes on all the same.
+    if (!caller.ids.ParseFromArray(ids.data(), static_cast<int>(ids.size()))) caller.ids.Clear();
+    return caller;
   }
 
   EngineLoop& loop_;

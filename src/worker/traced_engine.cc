@@ -1,6 +1,8 @@
 #include "worker/traced_engine.h"
 
-#include "telemetry/metrics.h"
+#include <set>
+#include <utility>
+
 #include "worker/operation_base.h"
 
 namespace tuft::worker {
@@ -10,31 +12,50 @@ using engine::AdapterId;
 using engine::AdapterState;
 using engine::SequenceId;
 
-class TracedEngine final : public engine::Engine {
+int distinct_adapters(const engine::Pack& pack) {
+  std::set<AdapterId> adapters;
+  for (const engine::Segment& segment : pack.segments) adapters.insert(segment.adapter);
+  return static_cast<int>(adapters.size());
+}
+
+class MeasuringEngine final : public TracedEngine {
  public:
-  TracedEngine(engine::Engine& inner, const Clock& clock) : inner_(inner), clock_(clock) {}
+  MeasuringEngine(engine::Engine& inner, const Clock& clock) : inner_(inner), clock_(clock) {}
+
+  const PassTotals& totals() const override { return totals_; }
+  void set_pass_attributes(std::vector<telemetry::Attribute> attributes) override {
+    attributes_ = std::move(attributes);
+  }
 
   Status forward(const engine::Pack& pack, bool keep, std::span<float> logprobs) override {
-    static const auto step = telemetry::get_metrics().scheduler_step_duration.with({{"phase", "train"}});
-    static const auto batch = telemetry::get_metrics().scheduler_batch_tokens.with({});
-    auto span = engine_tracer().start_span("engine.forward", {.attributes = {{"tuft.tokens", pack.tokens.size()},
-                                                                             {"tuft.segments", pack.segments.size()},
-                                                                             {"tuft.targets", pack.targets.size()}}});
     const Nanos begin = clock_.monotonic();
+    auto span = engine_tracer().start_span("engine.forward",
+                                           {.attributes = telemetry::Attributes(attributes_), .start = begin});
+    if (span.recording()) {
+      span.set_attributes({{"tuft.tokens", pack.tokens.size()},
+                           {"tuft.segments", pack.segments.size()},
+                           {"tuft.targets", pack.targets.size()},
+                           {"tuft.adapters", distinct_adapters(pack)}});
+    }
     Status status = inner_.forward(pack, keep, logprobs);
-    step.record(to_seconds(clock_.monotonic() - begin));
-    batch.record(static_cast<double>(pack.tokens.size()));
+    const Nanos end = clock_.monotonic();
+    totals_.forward += end - begin;
+    totals_.tokens += static_cast<int64_t>(pack.tokens.size());
+    totals_.sequences += static_cast<int64_t>(pack.segments.size());
     if (!status.ok()) span.record_error(status.error());
+    span.end(end);
     return status;
   }
   Status backward(std::span<const float> dloss_dlogprobs) override {
-    static const auto step = telemetry::get_metrics().scheduler_step_duration.with({{"phase", "train"}});
-    auto span = engine_tracer().start_span("engine.backward");
-    span.set_attribute("tuft.targets", dloss_dlogprobs.size());
     const Nanos begin = clock_.monotonic();
+    auto span = engine_tracer().start_span("engine.backward",
+                                           {.attributes = telemetry::Attributes(attributes_), .start = begin});
+    span.set_attribute("tuft.targets", dloss_dlogprobs.size());
     Status status = inner_.backward(dloss_dlogprobs);
-    step.record(to_seconds(clock_.monotonic() - begin));
+    const Nanos end = clock_.monotonic();
+    totals_.backward += end - begin;
     if (!status.ok()) span.record_error(status.error());
+    span.end(end);
     return status;
   }
 
@@ -46,6 +67,7 @@ class TracedEngine final : public engine::Engine {
   Status remove_adapter(const AdapterId& id) override { return inner_.remove_adapter(id); }
   bool has_adapter(const AdapterId& id) const override { return inner_.has_adapter(id); }
   size_t adapter_count() const override { return inner_.adapter_count(); }
+  engine::AdapterMemory adapter_memory() const override { return inner_.adapter_memory(); }
   Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override {
     return inner_.export_adapter(id, with_optimizer);
   }
@@ -67,18 +89,19 @@ class TracedEngine final : public engine::Engine {
   Status step(std::span<const engine::Feed> feeds, const engine::LogitsSink& sink) override {
     return inner_.step(feeds, sink);
   }
-  int64_t kv_bytes_used() const override { return inner_.kv_bytes_used(); }
-  int64_t kv_bytes_limit() const override { return inner_.kv_bytes_limit(); }
+  engine::KvUsage kv_usage() const override { return inner_.kv_usage(); }
 
  private:
   engine::Engine& inner_;
   const Clock& clock_;
+  PassTotals totals_;
+  std::vector<telemetry::Attribute> attributes_;
 };
 
 }  // namespace
 
-std::unique_ptr<engine::Engine> make_traced_engine(engine::Engine& engine, const Clock& clock) {
-  return std::make_unique<TracedEngine>(engine, clock);
+std::unique_ptr<TracedEngine> make_traced_engine(engine::Engine& engine, const Clock& clock) {
+  return std::make_unique<MeasuringEngine>(engine, clock);
 }
 
 }  // namespace tuft::worker

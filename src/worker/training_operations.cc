@@ -40,17 +40,20 @@ Result<engine::LoraSpec> read_spec(const v1::LoraSpec& source, const AdapterLimi
 class CreateAdapter final : public ReplyingOperation<v1::CreateAdapterResponse> {
  public:
   CreateAdapter(v1::CreateAdapterRequest request, Caller caller, Reply<v1::CreateAdapterResponse> reply)
-      : ReplyingOperation("hf_model.create_adapter", "tuft.lora_id", request.adapter_id(), request.adapter_id(), caller,
-                          std::move(reply)),
+      : ReplyingOperation(
+            {"hf_model.create_adapter", "lora.load.begin", "lora.loaded", "lora.load.failed", /*life_cycle=*/true},
+            training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
         request_(std::move(request)) {}
 
  private:
   Result<Progress> run(Bench& bench, v1::CreateAdapterResponse& response) override {
-    span().set_attributes({{"tuft.lora_rank", request_.spec().rank()}, {"tuft.lora_alpha", request_.spec().alpha()}});
+    note({{"tuft.lora_rank", request_.spec().rank()}, {"tuft.lora_alpha", request_.spec().alpha()}});
     TUFT_ASSIGN(const engine::LoraSpec spec, read_spec(request_.spec(), bench.limits));
     const engine::AdapterState state = engine::make_adapter(bench.engine.model(), spec);
-    TUFT_TRY(bench.engine.create_adapter(training_adapter(id()), state));
+    TUFT_TRY(bench.engine.create_adapter(adapter(), state));
     ++bench.training_adapters;
+    bench.ranks[adapter()] = spec.rank;
+    bench.metrics.load_new.record(to_seconds(bench.clock.monotonic() - started()));
     for (const engine::Site site : spec.sites()) response.add_target_modules(std::string(engine::site_name(site)));
     response.set_parameters(count_parameters(state));
     return Progress::kDone;
@@ -62,13 +65,14 @@ class CreateAdapter final : public ReplyingOperation<v1::CreateAdapterResponse> 
 class RemoveAdapter final : public ReplyingOperation<v1::RemoveAdapterResponse> {
  public:
   RemoveAdapter(const v1::RemoveAdapterRequest& request, Caller caller, Reply<v1::RemoveAdapterResponse> reply)
-      : ReplyingOperation("hf_model.remove_adapter", "tuft.lora_id", request.adapter_id(), request.adapter_id(), caller,
-                          std::move(reply)) {}
+      : ReplyingOperation({"hf_model.remove_adapter", "lora.unload.begin", "lora.unloaded", "lora.unload.failed"},
+                          training_subject(request.adapter_id()), std::move(caller), std::move(reply)) {}
 
  private:
   Result<Progress> run(Bench& bench, v1::RemoveAdapterResponse&) override {
-    TUFT_TRY(bench.engine.remove_adapter(training_adapter(id())));
+    TUFT_TRY(bench.engine.remove_adapter(adapter()));
     --bench.training_adapters;
+    bench.ranks.erase(adapter());
     return Progress::kDone;
   }
 };
@@ -77,60 +81,95 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
  public:
   ForwardBackward(const std::string& adapter_id, engine::TrainRequest request, Caller caller,
                   Reply<v1::ForwardBackwardResponse> reply)
-      : ReplyingOperation(span_name(request.backward), "tuft.lora_id", adapter_id, adapter_id, caller,
-                          std::move(reply)),
-        request_(std::move(request)) {}
+      : ReplyingOperation(names(request.backward), training_subject(adapter_id), std::move(caller), std::move(reply)),
+        request_(std::move(request)),
+        backward_(request_.backward) {}
 
  private:
-  // An overload on the flag keeps both names literals.
-  static telemetry::Name span_name(bool backward) {
-    if (backward) return "hf_model.forward_backward";
-    return "hf_model.forward";
+  static OperationNames names(bool backward) {
+    if (backward) {
+      return {"hf_model.forward_backward", "forward_backward.begin", "forward_backward.completed",
+              "forward_backward.failed"};
+    }
+    return {"hf_model.forward", "forward.begin", "forward.completed", "forward.failed"};
   }
 
   Result<Progress> run(Bench& bench, v1::ForwardBackwardResponse& response) override {
     const Nanos begin = bench.clock.monotonic();
     if (job_ == nullptr) TUFT_TRY(start(bench));
-    if (!job_->done()) TUFT_TRY(job_->advance());
+    if (!job_->done()) TUFT_TRY(run_pass(bench));
     computing_ += bench.clock.monotonic() - begin;
     if (!job_->done()) return Progress::kMore;
-    const engine::TrainOutput output = job_->take_output();
-    span().set_attributes({{"tuft.num_micro_batches", output.passes}, {"tuft.tokens", output.tokens}});
-    if (const auto loss = output.metrics.find("loss:sum"); loss != output.metrics.end()) {
-      span().set_attribute("tuft.loss", loss->second);
-    }
-    *response.mutable_output() = to_output(output);
-    response.set_tokens(output.tokens);
-    response.set_queue_seconds(queue_seconds());
-    response.set_compute_seconds(to_seconds(computing_));
+    finish(bench, job_->take_output(), response);
     return Progress::kDone;
   }
 
   Status start(Bench& bench) {
-    span().set_attributes({{"tuft.backward", request_.backward}, {"tuft.data_count", request_.data.size()}});
+    bench.metrics.train_queue.record(queue_seconds());
+    note({{"tuft.backward", backward_}, {"tuft.data_count", request_.data.size()}});
     TUFT_ASSIGN(job_, engine::make_train_job(bench.engine, std::move(request_), bench.trainer));
     return {};
   }
 
+  Status run_pass(Bench& bench) {
+    std::vector<telemetry::Attribute> attributes = keys();
+    attributes.insert(attributes.end(), {{"tuft.backward", backward_}, {"tuft.pass", passes_++}});
+    bench.engine.set_pass_attributes(std::move(attributes));
+    const PassTotals before = bench.engine.totals();
+    Status status = job_->advance();
+    bench.engine.set_pass_attributes({});
+    const PassTotals pass = bench.engine.totals() - before;
+    times_.forward += pass.forward;
+    times_.backward += pass.backward;
+    bench.metrics.passes.add(1);
+    bench.metrics.pass_duration.record(to_seconds(pass.forward + pass.backward));
+    bench.metrics.pass_sequences.record(static_cast<double>(pass.sequences));
+    bench.metrics.pass_tokens.record(static_cast<double>(pass.tokens));
+    return status;
+  }
+
+  void finish(Bench& bench, const engine::TrainOutput& output, v1::ForwardBackwardResponse& response) {
+    bench.metrics.passes_of_request.record(output.passes);
+    note({{"tuft.num_micro_batches", output.passes}, {"tuft.tokens", output.tokens}});
+    if (const auto loss = output.metrics.find("loss:sum"); loss != output.metrics.end()) {
+      note({{"tuft.loss", loss->second}});
+    }
+    *response.mutable_output() = to_output(output);
+    response.set_tokens(output.tokens);
+    response.set_compute_seconds(to_seconds(computing_));
+    response.set_weight_sum(output.weight_sum);
+    response.set_forward_seconds(to_seconds(times_.forward));
+    response.set_backward_seconds(to_seconds(times_.backward));
+    response.set_passes(output.passes);
+  }
+
   engine::TrainRequest request_;
+  const bool backward_;
   std::unique_ptr<engine::TrainJob> job_;
+  int passes_ = 0;
+  PassTotals times_;
   Nanos computing_ = 0;
 };
 
 class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {
  public:
   OptimStep(v1::OptimStepRequest request, Caller caller, Reply<v1::OptimStepResponse> reply)
-      : ReplyingOperation("hf_model.optim_step", "tuft.lora_id", request.adapter_id(), request.adapter_id(), caller,
-                          std::move(reply)),
+      : ReplyingOperation({"hf_model.optim_step", "optim_step.begin", "optim_step.completed", "optim_step.failed"},
+                          training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
         request_(std::move(request)) {}
 
  private:
   Result<Progress> run(Bench& bench, v1::OptimStepResponse& response) override {
     TUFT_ASSIGN(const engine::AdamParams params, read_params());
-    TUFT_ASSIGN(const engine::OptimReport report, bench.engine.optim_step(training_adapter(id()), params));
-    span().set_attributes({{"tuft.learning_rate", params.learning_rate},
-                           {"tuft.grad_norm", report.grad_norm},
-                           {"tuft.step", report.step}});
+    const Nanos begin = bench.clock.monotonic();
+    TUFT_ASSIGN(const engine::OptimReport report, bench.engine.optim_step(adapter(), params));
+    response.set_compute_seconds(to_seconds(bench.clock.monotonic() - begin));
+    response.set_clipped(report.clipped);
+    response.set_nonfinite(!report.applied);
+    note({{"tuft.learning_rate", params.learning_rate},
+          {"tuft.grad_norm", report.grad_norm},
+          {"tuft.grad_clipped", report.clipped},
+          {"tuft.step", report.step}});
     if (!report.applied) span().add_event("optim_step.skipped", {{"tuft.reason", "gradient not finite"}});
     auto& metrics = *response.mutable_metrics();
     metrics["grad_norm"] = report.grad_norm;
@@ -170,22 +209,22 @@ engine::AdapterId sampler_adapter(const std::string& sampler_id) {
 
 std::unique_ptr<Operation> make_create_adapter(v1::CreateAdapterRequest request, Caller caller,
                                                Reply<v1::CreateAdapterResponse> reply) {
-  return std::make_unique<CreateAdapter>(std::move(request), caller, std::move(reply));
+  return std::make_unique<CreateAdapter>(std::move(request), std::move(caller), std::move(reply));
 }
 
 std::unique_ptr<Operation> make_remove_adapter(const v1::RemoveAdapterRequest& request, Caller caller,
                                                Reply<v1::RemoveAdapterResponse> reply) {
-  return std::make_unique<RemoveAdapter>(request, caller, std::move(reply));
+  return std::make_unique<RemoveAdapter>(request, std::move(caller), std::move(reply));
 }
 
 std::unique_ptr<Operation> make_forward_backward(const std::string& adapter_id, engine::TrainRequest request,
                                                  Caller caller, Reply<v1::ForwardBackwardResponse> reply) {
-  return std::make_unique<ForwardBackward>(adapter_id, std::move(request), caller, std::move(reply));
+  return std::make_unique<ForwardBackward>(adapter_id, std::move(request), std::move(caller), std::move(reply));
 }
 
 std::unique_ptr<Operation> make_optim_step(v1::OptimStepRequest request, Caller caller,
                                            Reply<v1::OptimStepResponse> reply) {
-  return std::make_unique<OptimStep>(std::move(request), caller, std::move(reply));
+  return std::make_unique<OptimStep>(std::move(request), std::move(caller), std::move(reply));
 }
 
 }  // namespace tuft::worker

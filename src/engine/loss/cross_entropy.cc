@@ -1,4 +1,5 @@
 #include <array>
+#include <cmath>
 
 #include "engine/loss/losses.h"
 
@@ -14,7 +15,7 @@ class CrossEntropy final : public Loss {
     const double weight = inputs[0];
     // A masked token must not poison the sum where its probability is 0.
     if (weight == 0.0) return {};
-    return {-weight * logprob, -weight};
+    return {-weight * logprob, -weight, std::abs(weight)};
   }
 
  private:

@@ -16,7 +16,7 @@ class ImportanceSampling final : public Loss {
     // Prompt tokens come with advantage 0 and a q of no meaning, whose ratio may be infinite.
     if (advantage == 0.0) return {};
     const double term = -std::exp(logprob - sampled_logprob) * advantage;
-    return {term, term};
+    return {term, term, 1.0};
   }
 
  private:

@@ -25,6 +25,7 @@ struct LossInput {
 struct TokenLoss {
   double loss = 0.0;
   double dloss_dlogprob = 0.0;
+  double weight = 0.0;  // how much the token counts when a mean is asked for; 0 or more
 };
 
 class Loss {

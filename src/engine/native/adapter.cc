@@ -159,6 +159,7 @@ Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const A
     adapter->index_[slot(pair.site, pair.layer, model.layers)] = static_cast<int>(i);
     pair.a_scaled = Floats(size_of(pair.rank, pair.in), true);
     pair.b_scaled = Floats(size_of(pair.rank, pair.out), true);
+    adapter->parameters_ += static_cast<int64_t>(pair.a_scaled.size() + pair.b_scaled.size());
   }
   allocate(adapter->pairs_, &Parameter::value);
   adapter->assign(state);
@@ -168,6 +169,11 @@ Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const A
 LoraPair* Adapter::find(Site site, int layer) {
   const int index = index_[slot(site, layer, layers_)];
   return index < 0 ? nullptr : &pairs_[static_cast<size_t>(index)];
+}
+
+AdapterMemory Adapter::memory() const {
+  const int64_t bytes = parameters_ * static_cast<int64_t>(sizeof(float));
+  return {.weights = 2 * bytes, .gradients = has_gradients_ ? bytes : 0, .optimizer = has_moments_ ? 2 * bytes : 0};
 }
 
 AdapterState Adapter::state(bool with_optimizer) const {
@@ -265,6 +271,7 @@ OptimReport Adapter::optim_step(const AdamParams& params, ThreadPool& pool) {
   step.clip = 1.0F;
   if (params.grad_clip_norm > 0) {
     step.clip = static_cast<float>(std::min(1.0, params.grad_clip_norm / (report.grad_norm + 1e-6)));
+    report.clipped = report.grad_norm > params.grad_clip_norm;
   }
   step.first_weight = static_cast<float>(1.0 - params.beta1);
   step.second_keep = static_cast<float>(params.beta2);

@@ -44,6 +44,7 @@ class Adapter {
   LoraPair* find(Site site, int layer);
   bool has_block_sites() const { return spec_.train_attn || spec_.train_mlp; }
 
+  AdapterMemory memory() const;
   AdapterState state(bool with_optimizer) const;
   std::vector<LoraTensor> gradients() const;
   // Takes tensors and, where there are any, moments. The state was checked by matches().
@@ -64,6 +65,7 @@ class Adapter {
   int layers_ = 0;
   std::vector<LoraPair> pairs_;  // in AdapterState order
   std::vector<int> index_;       // of (layer, site) in pairs_, or -1; lm_head last
+  int64_t parameters_ = 0;
   int64_t step_ = 0;
   bool has_gradients_ = false;
   bool has_moments_ = false;

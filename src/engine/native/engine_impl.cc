@@ -50,6 +50,17 @@ Status NativeEngine::remove_adapter(const AdapterId& id) {
   return {};
 }
 
+AdapterMemory NativeEngine::adapter_memory() const {
+  AdapterMemory sum;
+  for (const auto& [id, adapter] : adapters_) {
+    const AdapterMemory one = adapter->memory();
+    sum.weights += one.weights;
+    sum.gradients += one.gradients;
+    sum.optimizer += one.optimizer;
+  }
+  return sum;
+}
+
 Result<AdapterState> NativeEngine::export_adapter(const AdapterId& id, bool with_optimizer) const try {
   TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
   return adapter->state(with_optimizer);

@@ -27,6 +27,7 @@ class NativeEngine final : public Engine {
   Status remove_adapter(const AdapterId& id) override;
   bool has_adapter(const AdapterId& id) const override { return adapters_.contains(id); }
   size_t adapter_count() const override { return adapters_.size(); }
+  AdapterMemory adapter_memory() const override;
   Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override;
   Status import_adapter(const AdapterId& id, const AdapterState& state) override;
 
@@ -41,8 +42,7 @@ class NativeEngine final : public Engine {
   Result<SequenceId> fork_sequence(SequenceId source, int tokens_max) override;
   void close_sequence(SequenceId sequence) override { sequences_.erase(sequence); }
   Status step(std::span<const Feed> feeds, const LogitsSink& sink) override;
-  int64_t kv_bytes_used() const override { return cache_.bytes_used(); }
-  int64_t kv_bytes_limit() const override { return cache_.bytes_max(); }
+  KvUsage kv_usage() const override { return cache_.usage(); }
 
  private:
   using AdapterPtr = std::shared_ptr<Adapter>;

@@ -7,12 +7,25 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/engine.h"
 #include "engine/native/buffer.h"
 #include "engine/native/ops/attention.h"
 
 namespace tuft::engine::native {
 
 class KvCache {
+  struct CountedFloats {
+    explicit CountedFloats(KvCache& owner) : cache(owner), floats(static_cast<size_t>(owner.block_floats_)) {
+      ++cache.blocks_;
+    }
+    ~CountedFloats() { --cache.blocks_; }
+    CountedFloats(const CountedFloats&) = delete;
+    CountedFloats& operator=(const CountedFloats&) = delete;
+
+    KvCache& cache;
+    Floats floats;
+  };
+
  public:
   // bytes_max 0: no limit. block_floats: of one block over all layers and heads.
   KvCache(ptrdiff_t block_floats, int64_t bytes_max) : block_floats_(block_floats), bytes_max_(bytes_max) {}
@@ -37,7 +50,7 @@ class KvCache {
 
    private:
     friend class KvCache;
-    using Block = std::shared_ptr<Floats>;
+    using Block = std::shared_ptr<CountedFloats>;
     void swap(Sequence& other) noexcept;
 
     KvCache* cache_ = nullptr;
@@ -52,13 +65,17 @@ class KvCache {
   Result<Sequence> open(int tokens_max);
   Result<Sequence> fork(const Sequence& source, int tokens_max);
 
-  int64_t bytes_used() const { return bytes_used_; }
-  int64_t bytes_max() const { return bytes_max_; }
+  KvUsage usage() const {
+    return {.used = blocks_ * block_bytes(), .reserved = reserved_, .limit = bytes_max_, .block = block_bytes()};
+  }
 
  private:
+  int64_t block_bytes() const { return block_floats_ * static_cast<int64_t>(sizeof(float)); }
+
   ptrdiff_t block_floats_;
   int64_t bytes_max_;
-  int64_t bytes_used_ = 0;
+  int64_t reserved_ = 0;
+  int64_t blocks_ = 0;
 };
 
 }  // namespace tuft::engine::native

@@ -4,64 +4,27 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/id.h"
 #include "engine/sample/check_request.h"
 #include "engine/sample/distribution.h"
-#include "engine/sample/stop_text.h"
-#include "telemetry/metrics.h"
+#include "engine/sample/request_state.h"
+#include "engine/sample/step_metrics.h"
 
 namespace tuft::engine {
 namespace {
 
-struct Request {
-  uint64_t number = 0;
-  SampleRequest what;
-  Sampler::Done done;
-  uint64_t seed = 0;
-  int output_max = 0;  // tokens of one sample
-  Nanos submitted = 0;
-  Nanos started = 0;
-  Nanos first_token = 0;
-
-  // The prompt's sequence. The last sample goes on in it; the ones before are forks of it.
-  SequenceId stem = 0;
-  bool stem_open = false;
-  size_t prompt_fed = 0;
-  std::vector<float> prompt_logits;  // of the last prompt token, for the first token of each sample
-  int samples_started = 0;
-  int samples_finished = 0;
-  SampleResult result;
-
-  bool prompt_done() const { return prompt_fed == what.prompt.size(); }
-  bool wants_prompt_rows() const { return what.prompt_logprobs || what.topk_prompt_logprobs > 0; }
-  bool finished() const { return samples_finished == what.num_samples; }
-};
-
-struct Running {
-  Request* request = nullptr;
-  int sample = 0;
-  SequenceId sequence = 0;
-  int32_t last = 0;  // sampled, not fed yet
-  StopText stop_text;
-  bool finished = false;
-
-  explicit Running(Request& owner) : request(&owner), stop_text(owner.what.params.stop_strings) {}
-};
-
-// One feed of a step: the last token of a running sequence, or a piece of a prompt.
-struct Slot {
-  Running* running = nullptr;
-  Request* prompt = nullptr;
-  size_t tokens = 1;
-};
-
 class BatchSampler final : public Sampler {
  public:
   BatchSampler(Engine& engine, const SamplerOptions& options, TokenBytes token_bytes, const Clock& clock)
-      : engine_(engine), options_(options), token_bytes_(std::move(token_bytes)), clock_(clock) {
+      : engine_(engine),
+        options_(options),
+        token_bytes_(std::move(token_bytes)),
+        clock_(clock),
+        metrics_(options.base_model, options.batch_tokens, options.memory_bytes) {
     TUFT_CHECK(options.batch_tokens >= 1 && options.tokens_max >= 1 && options.sequences_max >= 1,
                "sampler options must be positive");
   }
@@ -75,9 +38,13 @@ class BatchSampler final : public Sampler {
   bool idle() const override { return waiting_.empty() && active_.empty(); }
   void step() override;
   int running() const override { return static_cast<int>(running_.size()) + prefilling_; }
+  int active() const override { return static_cast<int>(active_.size()); }
   int waiting() const override { return static_cast<int>(waiting_.size()); }
+  Nanos last_step_end() const override { return last_step_end_; }
+  void pause() override { follows_ = false; }
 
  private:
+  Result<RequestNumber> enqueue(SampleRequest request, Done done);
   void start_samples();
   bool start_sample(Request& request);
   void admit();
@@ -93,12 +60,17 @@ class BatchSampler final : public Sampler {
   void drop(const Request& request);
   void close_stem(Request& request);
   void deliver();
-  void record_step(double seconds) const;
+  void fail(Request& request, const Error& error);
+  void report_nonfinite(Request& request);
+  void count_adapters();
+  void record_token_times();
+  void publish() const;
 
   Engine& engine_;
   const SamplerOptions options_;
   const TokenBytes token_bytes_;
   const Clock& clock_;
+  const StepMetrics metrics_;
   Distribution distribution_;
 
   RequestNumber last_number_ = 0;
@@ -108,13 +80,23 @@ class BatchSampler final : public Sampler {
   int prefilling_ = 0;  // active requests whose prompt is not done
   std::vector<Feed> feeds_;
   std::vector<Slot> slots_;
-  size_t decode_tokens_ = 0;
-  size_t prefill_tokens_ = 0;
+  std::unordered_map<AdapterId, AdapterUse> adapters_;
+  StepMetrics::Step step_;
+  uint64_t step_number_ = 0;
+  Nanos now_ = 0;  // begin, then end of the step
+  Nanos last_step_end_ = 0;
+  bool follows_ = false;  // the step before this one has just ended
   std::vector<std::pair<Request*, Error>> failed_;
   std::vector<std::pair<Done, Result<SampleResult>>> outbox_;
 };
 
 Result<Sampler::RequestNumber> BatchSampler::submit(SampleRequest request, Done done) {
+  auto number = enqueue(std::move(request), std::move(done));
+  if (!number.ok()) metrics_.rejected(number.error());
+  return number;
+}
+
+Result<Sampler::RequestNumber> BatchSampler::enqueue(SampleRequest request, Done done) {
   TUFT_TRY(check_request(request, engine_, options_.tokens_max, static_cast<bool>(token_bytes_)));
   if (waiting_.size() >= static_cast<size_t>(options_.queue_max)) {
     return Error{ErrorCode::kResourceExhausted,
@@ -126,7 +108,7 @@ Result<Sampler::RequestNumber> BatchSampler::submit(SampleRequest request, Done 
   entry->output_max = std::min(request.params.max_tokens.value_or(room), room);
   entry->seed = request.params.seed ? *request.params.seed : random_u64();
   entry->number = ++last_number_;
-  entry->submitted = clock_.monotonic();
+  entry->times.arrived = request.arrived != 0 ? request.arrived : clock_.monotonic();
   entry->result.sequences.resize(static_cast<size_t>(request.num_samples));
   if (request.prompt_logprobs) entry->result.prompt_logprobs.assign(1, std::numeric_limits<float>::quiet_NaN());
   if (request.topk_prompt_logprobs > 0) entry->result.topk_prompt_logprobs.resize(1);
@@ -138,34 +120,43 @@ Result<Sampler::RequestNumber> BatchSampler::submit(SampleRequest request, Done 
 
 void BatchSampler::cancel(RequestNumber number) {
   Done done;
+  Nanos arrived = 0;
   const auto is_it = [number](const auto& request) { return request->number == number; };
   if (const auto queued = std::find_if(waiting_.begin(), waiting_.end(), is_it); queued != waiting_.end()) {
     done = std::move((*queued)->done);
+    arrived = (*queued)->times.arrived;
     waiting_.erase(queued);
   } else if (const auto found = std::find_if(active_.begin(), active_.end(), is_it); found != active_.end()) {
     done = std::move((*found)->done);
+    arrived = (*found)->times.arrived;
     drop(**found);
   } else {
     return;
   }
+  metrics_.ended(clock_.monotonic() - arrived);
+  publish();
   done(Error{ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"});
 }
 
 void BatchSampler::step() {
-  const Nanos begin = clock_.monotonic();
+  const Nanos begin = now_ = clock_.monotonic();
+  if (std::exchange(follows_, false)) metrics_.overhead(begin - last_step_end_);
   start_samples();
   admit();
   collect_feeds();
+  metrics_.scheduled(step_, active_.size(), waiting_.size());
   if (!feeds_.empty()) {
     const Status status = engine_.step(
         feeds_, [this](size_t feed, int row, std::span<const float> logits) { take_logits(feed, row, logits); });
+    now_ = last_step_end_ = clock_.monotonic();
+    metrics_.stepped(step_, now_ - begin);
     if (status.ok()) {
       after_step();
     } else {
       fail_step(status.error());
     }
-    record_step(to_seconds(clock_.monotonic() - begin));
     start_samples();
+    follows_ = true;
   }
   deliver();
 }
@@ -193,7 +184,11 @@ bool BatchSampler::start_sample(Request& request) {
   auto running = std::make_unique<Running>(request);
   running->sample = sample;
   running->last = *token;
-  if (request.first_token == 0) request.first_token = clock_.monotonic();
+  running->last_time = now_;
+  if (request.times.first_token == 0) {
+    request.times.first_token = now_;
+    metrics_.first_token(now_ - request.times.arrived);
+  }
   const bool ends = append_token(request, sample, running->stop_text, *token);
   if (!ends && last) {
     running->sequence = request.stem;
@@ -229,13 +224,19 @@ void BatchSampler::admit() {
         engine_.open_sequence(request.what.adapter, static_cast<int>(request.what.prompt.size()) + request.output_max);
     if (!opened.ok()) {
       if (opened.error().code == ErrorCode::kResourceExhausted && !active_.empty()) return;
-      outbox_.emplace_back(std::move(request.done), opened.error());
+      metrics_.rejected(opened.error());
+      fail(request, opened.error());
       waiting_.pop_front();
       continue;
     }
     request.stem = *opened;
     request.stem_open = true;
-    request.started = clock_.monotonic();
+    request.times.started = now_;
+    metrics_.queued(now_ - request.times.arrived);
+    if (request.what.adapter) {
+      request.adapter = &adapters_[*request.what.adapter];
+      ++request.adapter->requests;
+    }
     tokens += request.what.prompt.size();
     ++prefilling_;
     active_.push_back(std::move(waiting_.front()));
@@ -246,14 +247,14 @@ void BatchSampler::admit() {
 void BatchSampler::collect_feeds() {
   feeds_.clear();
   slots_.clear();
-  decode_tokens_ = prefill_tokens_ = 0;
+  step_ = {};
   for (const auto& running : running_) {
     feeds_.push_back({running->sequence, {&running->last, 1}, 1});
     slots_.push_back({running.get(), nullptr, 1});
-    ++decode_tokens_;
+    ++step_.decode_tokens;
   }
   const auto budget = static_cast<size_t>(options_.batch_tokens);
-  size_t left = budget > decode_tokens_ ? budget - decode_tokens_ : 0;
+  size_t left = budget > step_.decode_tokens ? budget - step_.decode_tokens : 0;
   for (const auto& request : active_) {
     if (left == 0) break;
     if (request->prompt_done()) continue;
@@ -263,8 +264,19 @@ void BatchSampler::collect_feeds() {
     const int rows = request->wants_prompt_rows() ? static_cast<int>(count) : (ends ? 1 : 0);
     feeds_.push_back({request->stem, prompt.subspan(request->prompt_fed, count), rows});
     slots_.push_back({nullptr, request.get(), count});
-    prefill_tokens_ += count;
+    step_.prefill_tokens += count;
     left -= count;
+  }
+  step_.sequences = slots_.size();
+  count_adapters();
+}
+
+void BatchSampler::count_adapters() {
+  ++step_number_;
+  for (const Slot& slot : slots_) {
+    AdapterUse* const use = slot.prompt != nullptr ? slot.prompt->adapter : slot.running->request->adapter;
+    if (use == nullptr || std::exchange(use->last_step, step_number_) == step_number_) continue;
+    ++step_.adapters;
   }
 }
 
@@ -284,7 +296,7 @@ void BatchSampler::take_prompt_row(Request& request, size_t position, std::span<
     return;
   }
   if (!distribution_.load(logits)) {
-    mark_failed(request, internal_error("the model gave logits that are not numbers", "nonfinite_logits"));
+    report_nonfinite(request);
     return;
   }
   if (request.what.prompt_logprobs) {
@@ -300,12 +312,13 @@ void BatchSampler::take_token(Running& running, std::span<const float> logits) {
   const auto token = draw(request, running.sample, logits);
   if (!token) return;
   running.last = *token;
+  running.fresh = true;
   running.finished = append_token(request, running.sample, running.stop_text, *token);
 }
 
 std::optional<int32_t> BatchSampler::draw(Request& request, int sample, std::span<const float> logits) {
   if (!distribution_.load(logits)) {
-    mark_failed(request, internal_error("the model gave logits that are not numbers", "nonfinite_logits"));
+    report_nonfinite(request);
     return std::nullopt;
   }
   const SamplingParams& params = request.what.params;
@@ -314,6 +327,13 @@ std::optional<int32_t> BatchSampler::draw(Request& request, int sample, std::spa
   const int32_t token = distribution_.draw(params.temperature, params.top_k, params.top_p, uniform);
   output.logprobs.push_back(distribution_.logprob(token));
   return token;
+}
+
+void BatchSampler::report_nonfinite(Request& request) {
+  const size_t before = failed_.size();
+  mark_failed(request, internal_error("the model gave logits that are not numbers", "nonfinite_logits"));
+  // A prompt has as many rows as tokens, and is one sequence.
+  if (failed_.size() > before || request.prompt_done()) metrics_.nonfinite_logits();
 }
 
 // True when the sample ends with this token.
@@ -336,12 +356,33 @@ void BatchSampler::after_step() {
     slot.prompt->prompt_fed += slot.tokens;
     if (slot.prompt->prompt_done()) --prefilling_;
   }
+  record_token_times();
   std::erase_if(running_, [this](const auto& running) {
     if (!running->finished) return false;
     ++running->request->samples_finished;
     engine_.close_sequence(running->sequence);
     return true;
   });
+}
+
+// Nearly always all of them got their last token in the step before: one record for all.
+void BatchSampler::record_token_times() {
+  Nanos since = 0;
+  size_t tokens = 0;
+  const auto record = [&] {
+    if (tokens > 0) metrics_.tokens_after(now_ - since, tokens);
+  };
+  for (const auto& running : running_) {
+    if (!std::exchange(running->fresh, false)) continue;
+    if (running->last_time != since) {
+      record();
+      since = running->last_time;
+      tokens = 0;
+    }
+    running->last_time = now_;
+    ++tokens;
+  }
+  record();
 }
 
 void BatchSampler::fail_step(const Error& error) {
@@ -368,41 +409,41 @@ void BatchSampler::drop(const Request& request) {
   const auto found =
       std::find_if(active_.begin(), active_.end(), [&](const auto& entry) { return entry.get() == &request; });
   close_stem(**found);
+  if (request.adapter != nullptr && --request.adapter->requests == 0) adapters_.erase(*request.what.adapter);
   active_.erase(found);
+}
+
+void BatchSampler::fail(Request& request, const Error& error) {
+  metrics_.ended(now_ - request.times.arrived);
+  outbox_.emplace_back(std::move(request.done), error);
 }
 
 // Callbacks run last, when everything here is in order again: they may submit and cancel.
 void BatchSampler::deliver() {
-  for (auto& [request, error] : std::exchange(failed_, {})) {
-    outbox_.emplace_back(std::move(request->done), std::move(error));
+  for (const auto& [request, error] : std::exchange(failed_, {})) {
+    fail(*request, error);
     drop(*request);
   }
-  const Nanos now = clock_.monotonic();
   for (size_t i = 0; i < active_.size();) {
     Request& request = *active_[i];
     if (!request.finished()) {
       ++i;
       continue;
     }
-    if (request.first_token == 0) request.first_token = now;
-    request.result.queue_seconds = to_seconds(request.started - request.submitted);
-    request.result.prefill_seconds = to_seconds(request.first_token - request.started);
-    request.result.decode_seconds = to_seconds(now - request.first_token);
+    if (request.times.first_token == 0) request.times.first_token = now_;
+    request.times.ended = now_;
+    request.result.times = request.times;
+    metrics_.ended(now_ - request.times.arrived);
     outbox_.emplace_back(std::move(request.done), std::move(request.result));
     drop(request);
   }
+  publish();
   for (auto& [done, result] : std::exchange(outbox_, {})) done(std::move(result));
 }
 
-void BatchSampler::record_step(double seconds) const {
-  const auto& metrics = telemetry::get_metrics();
-  static const auto decode_step = metrics.scheduler_step_duration.with({{"phase", "decode"}});
-  static const auto prefill_step = metrics.scheduler_step_duration.with({{"phase", "prefill"}});
-  static const auto mixed_step = metrics.scheduler_step_duration.with({{"phase", "mixed"}});
-  static const auto batch_tokens = metrics.scheduler_batch_tokens.with({});
-  batch_tokens.record(static_cast<double>(prefill_tokens_ + decode_tokens_));
-  const bool both = prefill_tokens_ > 0 && decode_tokens_ > 0;
-  (both ? mixed_step : prefill_tokens_ > 0 ? prefill_step : decode_step).record(seconds);
+void BatchSampler::publish() const {
+  metrics_.kv_cache(engine_.kv_usage());
+  if (idle()) metrics_.idle();
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ struct SampleRequest {
   SamplingParams params;
   bool prompt_logprobs = false;
   int topk_prompt_logprobs = 0;
+  Nanos arrived = 0;  // in the worker; 0: at submit()
 };
 
 enum class StopReason : uint8_t { kStop, kLength };
@@ -50,13 +51,23 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
+// Clock::monotonic() terms.
+struct SampleTimes {
+  Nanos arrived = 0;
+  Nanos started = 0;      // the first prompt token ran
+  Nanos first_token = 0;  // the first token was sampled; the end where none was asked for
+  Nanos ended = 0;
+
+  double queue_seconds() const { return to_seconds(started - arrived); }
+  double prefill_seconds() const { return to_seconds(first_token - started); }
+  double decode_seconds() const { return to_seconds(ended - first_token); }
+};
+
 struct SampleResult {
   std::vector<SampledSequence> sequences;
   std::vector<float> prompt_logprobs;                           // [0] is NaN; empty where not asked for
   std::vector<std::vector<TokenLogprob>> topk_prompt_logprobs;  // [0] is empty; most likely first
-  double queue_seconds = 0;                                     // until the first prompt token ran
-  double prefill_seconds = 0;                                   // from there to the first sampled token
-  double decode_seconds = 0;                                    // from there to the end
+  SampleTimes times;
 };
 
 struct SamplerOptions {
@@ -64,6 +75,9 @@ struct SamplerOptions {
   int tokens_max = 0;       // max_model_len: prompt + output
   int sequences_max = 256;  // running at once
   int queue_max = 4096;     // waiting; over it submit() refuses with kResourceExhausted
+  // Of metrics: the label base_model, and what the KV cache can grow to where the engine sets no limit (0: unknown).
+  std::string base_model = {};
+  int64_t memory_bytes = 0;
 };
 
 // Text of a token sequence so far, for stop strings: bytes of token i, appended by the caller.
@@ -83,7 +97,12 @@ class Sampler {
   // Runs one step of everything that is running. A failing step fails the requests in it and leaves the others.
   virtual void step() = 0;
   virtual int running() const = 0;  // sequences
-  virtual int waiting() const = 0;  // requests
+  virtual int active() const = 0;   // requests that have started
+  virtual int waiting() const = 0;  // requests that have not
+  // When the newest step ended; 0 before the first.
+  virtual Nanos last_step_end() const = 0;
+  // The engine does something else now: the time until the next step is not the sampler's own.
+  virtual void pause() = 0;
 };
 
 // `token_bytes` may be empty: then stop strings are refused. The engine, clock and functions outlive the sampler.

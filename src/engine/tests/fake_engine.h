@@ -46,6 +46,7 @@ class FakeEngine final : public Engine {
   std::function<Status(std::span<const Feed>)> before_step;  // an error fails the step
   std::function<Status(const Pack&)> before_forward;
   int sequences_max = 1 << 20;
+  int64_t kv_limit = 1000;
   // What the tests look at.
   std::vector<size_t> step_tokens;  // per step
   std::vector<size_t> step_feeds;
@@ -73,6 +74,10 @@ class FakeEngine final : public Engine {
   }
   bool has_adapter(const AdapterId& id) const override { return adapters_.count(id) > 0; }
   size_t adapter_count() const override { return adapters_.size(); }
+  AdapterMemory adapter_memory() const override {
+    const auto count = static_cast<int64_t>(adapters_.size());
+    return {.weights = 100 * count, .gradients = 10 * count, .optimizer = count};
+  }
   Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override {
     const auto found = adapters_.find(id);
     if (found == adapters_.end()) return no_adapter();
@@ -173,8 +178,14 @@ class FakeEngine final : public Engine {
     step_feeds.push_back(feeds.size());
     return {};
   }
-  int64_t kv_bytes_used() const override { return static_cast<int64_t>(sequences_.size()); }
-  int64_t kv_bytes_limit() const override { return sequences_max; }
+  // Blocks of 10 bytes and 4 positions; a sequence reserves one.
+  KvUsage kv_usage() const override {
+    KvUsage usage{.reserved = 10 * static_cast<int64_t>(sequences_.size()), .limit = kv_limit, .block = 10};
+    for (const auto& [id, sequence] : sequences_) {
+      usage.used += 10 * static_cast<int64_t>((sequence.history.size() + 3) / 4);
+    }
+    return usage;
+  }
 
  private:
   struct Adapter {

@@ -31,6 +31,7 @@ class FakeTrainingEngine final : public Engine {
   }
   bool has_adapter(const AdapterId& id) const override { return gradient_sums.contains(id.str()); }
   size_t adapter_count() const override { return gradient_sums.size(); }
+  AdapterMemory adapter_memory() const override { return {}; }
   Result<AdapterState> export_adapter(const AdapterId&, bool) const override { return not_used(); }
   Status import_adapter(const AdapterId&, const AdapterState&) override { return not_used(); }
 
@@ -65,8 +66,7 @@ class FakeTrainingEngine final : public Engine {
   Result<SequenceId> fork_sequence(SequenceId, int) override { return not_used(); }
   void close_sequence(SequenceId) override {}
   Status step(std::span<const Feed>, const LogitsSink&) override { return not_used(); }
-  int64_t kv_bytes_used() const override { return 0; }
-  int64_t kv_bytes_limit() const override { return 0; }
+  KvUsage kv_usage() const override { return {}; }
 
   std::vector<Pack> packs;
   std::vector<bool> keeps;

@@ -54,6 +54,7 @@ class ServiceTest : public ::testing::Test {
   }
   void start(EngineLoopOptions options) {
     stop();
+    options.base_model = "tiny";
     options.trainer = {.batch_tokens = 4, .tokens_max = 64};
     options.sampler.batch_tokens = 16;
     options.sampler.tokens_max = 64;

@@ -226,7 +226,7 @@ TEST(NativeEngine, ForkThenBothGoOnAsIfAlone) {
     engine->close_sequence(left);
     engine->close_sequence(right);
   }
-  EXPECT_EQ(engine->kv_bytes_used(), 0);
+  EXPECT_EQ(engine->kv_usage().reserved, 0);
 }
 
 TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
@@ -365,7 +365,7 @@ TEST(NativeEngine, KvCacheFullThenResourceExhaustedUntilOneCloses) {
   const int64_t block = int64_t{4} * spec.layers * spec.kv_heads * 2 * 64 * spec.head_dim;
   const auto engine = engine_of(spec, 2, 3 * block);
   const auto first = engine->open_sequence(std::nullopt, 65).value();
-  EXPECT_EQ(engine->kv_bytes_used(), 2 * block);
+  EXPECT_EQ(engine->kv_usage().reserved, 2 * block);
   EXPECT_EQ(engine->open_sequence(std::nullopt, 65).error().code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(engine->fork_sequence(first, 65).error().code, ErrorCode::kResourceExhausted);
   EXPECT_TRUE(engine->open_sequence(std::nullopt, 64).ok());

@@ -322,9 +322,9 @@ TEST_F(SamplerTest, TimesAreSplitAtTheFirstPromptTokenAndTheFirstSampledOne) {
   clock_.advance(5 * kSecond);
   engine_.before_step = [&](auto) { return clock_.advance(kSecond), Status(); };
   run(*sampler);
-  EXPECT_DOUBLE_EQ((*outcome)->queue_seconds, 5.0);
-  EXPECT_DOUBLE_EQ((*outcome)->prefill_seconds, 2.0);
-  EXPECT_DOUBLE_EQ((*outcome)->decode_seconds, 2.0);
+  EXPECT_DOUBLE_EQ((*outcome)->times.queue_seconds(), 5.0);
+  EXPECT_DOUBLE_EQ((*outcome)->times.prefill_seconds(), 2.0);
+  EXPECT_DOUBLE_EQ((*outcome)->times.decode_seconds(), 2.0);
 }
 
 TEST_F(SamplerTest, RefusalsNameTheFieldAndWhatItMayBe) {

@@ -1,0 +1,122 @@
+#include "engine/sample/step_metrics.h"
+
+#include <algorithm>
+
+#include "telemetry/metrics.h"
+
+namespace tuft::engine {
+namespace {
+
+double to_milliseconds(Nanos duration) {
+  return static_cast<double>(duration) * 1e-6;
+}
+
+telemetry::BoundHistogram of_model(const telemetry::Histogram& histogram, const std::string& base_model) {
+  return histogram.with({{"base_model", base_model}});
+}
+
+}  // namespace
+
+StepMetrics::Phase::Phase(const std::string& base_model, std::string_view name)
+    : steps(telemetry::get_metrics().scheduler_steps.with({{"base_model", base_model}, {"phase", name}})),
+      duration(telemetry::get_metrics().scheduler_step_duration.with({{"base_model", base_model}, {"phase", name}})),
+      sequences(telemetry::get_metrics().scheduler_batch_requests.with({{"base_model", base_model}, {"phase", name}})) {
+}
+
+StepMetrics::StepMetrics(const std::string& base_model, int batch_tokens, int64_t memory_bytes)
+    : base_model_(base_model),
+      batch_tokens_(batch_tokens),
+      memory_bytes_(memory_bytes),
+      prefill_(base_model, "prefill"),
+      decode_(base_model, "decode"),
+      mixed_(base_model, "mixed"),
+      batch_tokens_in_step_(of_model(telemetry::get_metrics().scheduler_batch_tokens, base_model)),
+      batch_fill_(of_model(telemetry::get_metrics().scheduler_batch_fill, base_model)),
+      batch_adapters_(of_model(telemetry::get_metrics().scheduler_batch_adapters, base_model)),
+      overhead_(of_model(telemetry::get_metrics().scheduler_step_overhead, base_model)),
+      queue_(telemetry::get_metrics().scheduler_queue_duration.with({{"base_model", base_model}, {"kind", "sample"}})),
+      inter_token_(of_model(telemetry::get_metrics().sampling_inter_token_latency, base_model)),
+      nonfinite_(telemetry::get_metrics().sampling_nonfinite_logits.with({{"base_model", base_model}})),
+      active_requests_(telemetry::get_metrics().active_requests_count.with({})),
+      waiting_requests_(telemetry::get_metrics().waiting_requests_count.with({})),
+      decode_prefill_ratio_(telemetry::get_metrics().decode_prefill_ratio.with({})),
+      kv_memory_(telemetry::get_metrics().kv_cache_memory_bytes.with({})),
+      kv_free_memory_(telemetry::get_metrics().kv_cache_free_memory_bytes.with({})),
+      prefill_tokens_processed_(telemetry::get_metrics().prefill_tokens_processed.with({})),
+      decode_tokens_processed_(telemetry::get_metrics().decode_tokens_processed.with({})),
+      batch_fill_percentage_(telemetry::get_metrics().batch_fill_percentage.with({})),
+      ttft_(telemetry::get_metrics().ttft_milliseconds.with({})),
+      request_latency_(telemetry::get_metrics().request_latency_milliseconds.with({})) {}
+
+const StepMetrics::Phase& StepMetrics::phase_of(const Step& step) const {
+  if (step.prefill_tokens == 0) return decode_;
+  return step.decode_tokens == 0 ? prefill_ : mixed_;
+}
+
+void StepMetrics::scheduled(const Step& step, size_t active, size_t waiting) const {
+  active_requests_.set(static_cast<double>(active));
+  waiting_requests_.set(static_cast<double>(waiting));
+  const auto tokens = static_cast<double>(step.prefill_tokens + step.decode_tokens);
+  if (tokens == 0) return;
+  if (step.prefill_tokens > 0) {
+    decode_prefill_ratio_.set(static_cast<double>(step.decode_tokens) / static_cast<double>(step.prefill_tokens));
+  } else {
+    decode_prefill_ratio_.clear();
+  }
+  prefill_tokens_processed_.add(static_cast<int64_t>(step.prefill_tokens));
+  decode_tokens_processed_.add(static_cast<int64_t>(step.decode_tokens));
+  batch_fill_percentage_.record(100.0 * tokens / batch_tokens_);
+  batch_fill_.record(tokens / batch_tokens_);
+  batch_tokens_in_step_.record(tokens);
+  batch_adapters_.record(static_cast<double>(step.adapters));
+}
+
+void StepMetrics::stepped(const Step& step, Nanos duration) const {
+  const Phase& phase = phase_of(step);
+  phase.steps.add(1);
+  phase.duration.record(to_seconds(duration));
+  phase.sequences.record(static_cast<double>(step.sequences));
+}
+
+void StepMetrics::overhead(Nanos duration) const {
+  overhead_.record(to_seconds(duration));
+}
+
+void StepMetrics::kv_cache(const KvUsage& usage) const {
+  kv_memory_.set(static_cast<double>(usage.used));
+  const int64_t limit = usage.limit > 0 ? usage.limit : memory_bytes_;
+  if (limit > 0) kv_free_memory_.set(static_cast<double>(std::max<int64_t>(0, limit - usage.used)));
+}
+
+void StepMetrics::idle() const {
+  active_requests_.set(0);
+  waiting_requests_.set(0);
+  decode_prefill_ratio_.clear();
+}
+
+void StepMetrics::queued(Nanos duration) const {
+  queue_.record(to_seconds(duration));
+}
+
+void StepMetrics::first_token(Nanos since_arrival) const {
+  ttft_.record(to_milliseconds(since_arrival));
+}
+
+void StepMetrics::ended(Nanos since_arrival) const {
+  request_latency_.record(to_milliseconds(since_arrival));
+}
+
+void StepMetrics::tokens_after(Nanos since_the_ones_before, size_t tokens) const {
+  inter_token_.record(to_seconds(since_the_ones_before), tokens);
+}
+
+void StepMetrics::nonfinite_logits() const {
+  nonfinite_.add(1);
+}
+
+void StepMetrics::rejected(const Error& error) const {
+  const std::string_view reason = error.reason.empty() ? error_code_name(error.code) : std::string_view(error.reason);
+  telemetry::get_metrics().scheduler_rejections.add(1, {{"base_model", base_model_}, {"reason", reason}});
+}
+
+}  // namespace tuft::engine

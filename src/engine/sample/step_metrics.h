@@ -1,0 +1,81 @@
+// What the sampler records: Transformers' continuous-batching metrics and its share of tuft.scheduler.* and
+// tuft.sampling.*. Confined to the engine thread; every series is bound beforehand. Times are Clock::monotonic() terms
+// of one clock; the sampler reads it twice a step, not once a token.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "engine/engine.h"
+#include "telemetry/instrument.h"
+
+namespace tuft::engine {
+
+class StepMetrics {
+ public:
+  // `memory_bytes` stands in where the KV cache has no limit of its own; 0: nothing says how much is free.
+  StepMetrics(const std::string& base_model, int batch_tokens, int64_t memory_bytes);
+
+  struct Step {
+    size_t prefill_tokens = 0;
+    size_t decode_tokens = 0;
+    size_t sequences = 0;
+    size_t adapters = 0;
+  };
+  void scheduled(const Step& step, size_t active, size_t waiting) const;
+  void stepped(const Step& step, Nanos duration) const;
+  void overhead(Nanos duration) const;
+  void kv_cache(const KvUsage& usage) const;
+  // Nothing runs and nothing waits.
+  void idle() const;
+
+  void queued(Nanos duration) const;
+  void first_token(Nanos since_arrival) const;
+  void ended(Nanos since_arrival) const;
+  void tokens_after(Nanos since_the_ones_before, size_t tokens) const;
+  void nonfinite_logits() const;
+  void rejected(const Error& error) const;
+
+ private:
+  // Of the steps of one phase.
+  struct Phase {
+    Phase(const std::string& base_model, std::string_view name);
+    telemetry::BoundCounter steps;
+    telemetry::BoundHistogram duration;
+    telemetry::BoundHistogram sequences;
+  };
+
+  const Phase& phase_of(const Step& step) const;
+
+  const std::string base_model_;
+  const double batch_tokens_;
+  const int64_t memory_bytes_;
+  const Phase prefill_;
+  const Phase decode_;
+  const Phase mixed_;
+
+  const telemetry::BoundHistogram batch_tokens_in_step_;
+  const telemetry::BoundHistogram batch_fill_;
+  const telemetry::BoundHistogram batch_adapters_;
+  const telemetry::BoundHistogram overhead_;
+  const telemetry::BoundHistogram queue_;
+  const telemetry::BoundHistogram inter_token_;
+  const telemetry::BoundCounter nonfinite_;
+
+  const telemetry::BoundGauge active_requests_;
+  const telemetry::BoundGauge waiting_requests_;
+  const telemetry::BoundGauge decode_prefill_ratio_;
+  const telemetry::BoundGauge kv_memory_;
+  const telemetry::BoundGauge kv_free_memory_;
+  const telemetry::BoundCounter prefill_tokens_processed_;
+  const telemetry::BoundCounter decode_tokens_processed_;
+  const telemetry::BoundHistogram batch_fill_percentage_;
+  const telemetry::BoundHistogram ttft_;
+  const telemetry::BoundHistogram request_latency_;
+};
+
+}  // namespace tuft::engine

@@ -1,0 +1,72 @@
+#include "worker/operation_base.h"
+
+#include "telemetry/metrics.h"
+
+namespace tuft::worker {
+
+OperationMetrics::OperationMetrics(const std::string& base_model) {
+  const auto& metrics = telemetry::get_metrics();
+  const telemetry::Label model = {"base_model", base_model};
+  train_queue = metrics.scheduler_queue_duration.with({model, {"kind", "train"}});
+  passes = metrics.scheduler_steps.with({model, {"phase", "train"}});
+  pass_duration = metrics.scheduler_step_duration.with({model, {"phase", "train"}});
+  pass_sequences = metrics.scheduler_batch_requests.with({model, {"phase", "train"}});
+  pass_tokens = metrics.scheduler_batch_tokens.with({model});
+  passes_of_request = metrics.training_passes.with({model});
+  load_from_disk = metrics.lora_load_duration.with({model, {"source", "disk"}});
+  load_new = metrics.lora_load_duration.with({model, {"source", "new"}});
+}
+
+void TracedOperation::begin(Bench& bench) {
+  started_ = bench.clock.monotonic();
+  keys_ = share_keys(caller_.ids, bench.base_model);
+  keys_.push_back({subject_.id_key, subject_.id});
+  if (const auto rank = bench.ranks.find(subject_.adapter); rank != bench.ranks.end()) {
+    keys_.push_back({"tuft.lora_rank", rank->second});
+  }
+  span_ =
+      engine_tracer().start_span(names_.span, {.attributes = telemetry::Attributes(keys_), .parent = caller_.trace});
+  span_.set_attribute("tuft.queue_seconds", queue_seconds());
+  const telemetry::ContextScope scope(span_.context());
+  telemetry::log_debug(names_.begin, names_.span.view(), telemetry::Attributes(keys_));
+}
+
+void TracedOperation::note(telemetry::Attributes attributes) {
+  span_.set_attributes(attributes);
+  for (const telemetry::Attribute& attribute : attributes) {
+    if (attribute.value.kind() != telemetry::AttributeValue::Kind::kString) notes_.push_back(attribute);
+  }
+}
+
+std::vector<telemetry::Attribute> TracedOperation::log_attributes() const {
+  std::vector<telemetry::Attribute> attributes = keys_;
+  attributes.insert(attributes.end(), notes_.begin(), notes_.end());
+  return attributes;
+}
+
+void TracedOperation::end(const Clock& clock) {
+  auto attributes = log_attributes();
+  attributes.push_back({"tuft.seconds", to_seconds(clock.monotonic() - started_)});
+  const telemetry::ContextScope scope(span_.context());
+  telemetry::log(names_.life_cycle ? telemetry::Severity::kInfo : telemetry::Severity::kDebug, names_.completed,
+                 names_.span.view(), telemetry::Attributes(attributes));
+  span_.end();
+}
+
+void TracedOperation::end(const Error& error) {
+  if (!begun()) {
+    keys_ = share_keys(caller_.ids, {});
+    keys_.push_back({subject_.id_key, subject_.id});
+    span_ = engine_tracer().start_span(
+        names_.span, {.attributes = telemetry::Attributes(keys_), .parent = caller_.trace, .start = caller_.arrived});
+  }
+  span_.record_error(error);
+  auto attributes = log_attributes();
+  attributes.push_back({"error.type", error_code_name(error.code)});
+  const telemetry::ContextScope scope(span_.context());
+  telemetry::log(is_user_error(error.code) ? telemetry::Severity::kWarning : telemetry::Severity::kError, names_.failed,
+                 error.message, telemetry::Attributes(attributes));
+  span_.end();
+}
+
+}  // namespace tuft::worker
