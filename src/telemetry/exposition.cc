@@ -1,16 +1,21 @@
 #include "telemetry/exposition.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
 
+#include "base/clock.h"
+#include "base/mutex.h"
 #include "telemetry/log_line.h"
 #include "telemetry/metric_snapshot.h"
 #include "telemetry/metric_store.h"
 #include "telemetry/metrics.h"
+#include "telemetry/otlp/encode_metrics.h"
 #include "telemetry/prometheus_names.h"
+#include "telemetry/target_info.h"
 
 namespace tuft::telemetry {
 namespace {
@@ -102,6 +107,15 @@ class Writer {
     }
   }
 
+  // OpenMetrics calls the family "target" and its kind "info".
+  void target(const LabelStrings& resource) {
+    const bool open = format_ == ExpositionFormat::kOpenMetrics;
+    const std::string name = open ? "target" : "target_info";
+    out_ +=
+        "# HELP " + name + " The process that these metrics are of\n# TYPE " + name + (open ? " info\n" : " gauge\n");
+    sample("target_info", resource, {}, "1");
+  }
+
   std::string finish() {
     if (format_ == ExpositionFormat::kOpenMetrics) out_ += "# EOF\n";
     return std::move(out_);
@@ -142,6 +156,22 @@ class Writer {
   std::string out_;
 };
 
+struct Target {
+  Mutex mutex;
+  LabelStrings resource TUFT_GUARDED_BY(mutex);
+};
+
+Target& target() {
+  static Target& target = *new Target;
+  return target;
+}
+
+LabelStrings target_labels() {
+  Target& of_process = target();
+  MutexLock lock(of_process.mutex);
+  return of_process.resource;
+}
+
 std::string_view trim(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
@@ -179,6 +209,16 @@ MediaRange parse_media_range(std::string_view text) {
 
 }  // namespace
 
+void internal::set_target_info(std::string_view encoded_resource) {
+  const auto attributes = decode_resource(encoded_resource);
+  if (!attributes.ok()) return;
+  LabelStrings labels;
+  for (const auto& [key, value] : *attributes) labels.emplace_back(prometheus_label(key), value);
+  Target& of_process = target();
+  MutexLock lock(of_process.mutex);
+  of_process.resource = std::move(labels);
+}
+
 ExpositionFormat negotiate_format(std::string_view accept) {
   double open = 0;
   double text = 0;
@@ -200,7 +240,7 @@ std::string_view content_type(ExpositionFormat format) {
 }
 
 std::string metrics_snapshot() {
-  return internal::encode_metrics(internal::collect_metrics());
+  return internal::otlp::encode_metrics(internal::collect_metrics(), {}, 0, system_clock().wall());
 }
 
 std::string render_metrics(ExpositionFormat format, const std::vector<WorkerMetrics>& workers) {
@@ -215,6 +255,7 @@ std::string render_metrics(ExpositionFormat format, const std::vector<WorkerMetr
     for (MetricSnapshot& metric : metrics.value()) add_metric(families, std::move(metric), worker.worker);
   }
   Writer writer(format);
+  if (const LabelStrings resource = target_labels(); !resource.empty()) writer.target(resource);
   for (const auto& [name, family] : families) writer.family(family);
   return writer.finish();
 }

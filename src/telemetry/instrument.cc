@@ -361,11 +361,19 @@ std::vector<InstrumentInfo> instrument_catalogue() {
 }
 
 std::vector<internal::MetricSnapshot> internal::collect_metrics() {
+  constexpr std::string_view kSeriesGauge = "tuft.telemetry.series";
   std::vector<MetricSnapshot> out;
+  size_t series = 0;
+  InstrumentState* series_gauge = nullptr;
   for (InstrumentState* instrument : all_instruments()) {
+    if (instrument->info.name == kSeriesGauge) series_gauge = instrument;
     auto points = read_instrument(*instrument);
+    series += points.size();
     if (!points.empty()) out.push_back({instrument->info, std::move(points)});
   }
+  if (!metrics_recording() || series_gauge == nullptr) return out;
+  // It counts itself.
+  out.push_back({series_gauge->info, {{.number = static_cast<double>(series + 1)}}});
   return out;
 }
 

@@ -1,74 +1,15 @@
 #include "telemetry/metric_snapshot.h"
 
 #include <algorithm>
-#include <exception>
-#include <map>
+#include <string>
 
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.pb.h>
-
-#include "telemetry/log_line.h"
 
 namespace tuft::telemetry::internal {
 namespace {
 
 namespace otlp = opentelemetry::proto::metrics::v1;
 using Request = opentelemetry::proto::collector::metrics::v1::ExportMetricsServiceRequest;
-
-constexpr auto kCumulative = otlp::AGGREGATION_TEMPORALITY_CUMULATIVE;
-
-template <typename Point>
-void put_labels(const LabelStrings& labels, Point& out) {
-  for (const auto& [key, value] : labels) {
-    auto& attribute = *out.add_attributes();
-    attribute.set_key(to_utf8(key));
-    attribute.mutable_value()->set_string_value(to_utf8(value));
-  }
-}
-
-void put_number(const MetricSnapshot& metric, const MetricPoint& point, otlp::NumberDataPoint& out) {
-  put_labels(point.labels, out);
-  const bool whole = metric.info.kind == InstrumentKind::kCounter || metric.info.kind == InstrumentKind::kUpDownCounter;
-  if (whole) {
-    out.set_as_int(point.value);
-  } else {
-    out.set_as_double(point.number);
-  }
-}
-
-void put_histogram(const MetricSnapshot& metric, otlp::Histogram& out) {
-  out.set_aggregation_temporality(kCumulative);
-  for (const MetricPoint& point : metric.points) {
-    otlp::HistogramDataPoint& data = *out.add_data_points();
-    put_labels(point.labels, data);
-    data.set_count(point.count);
-    data.set_sum(point.sum);
-    data.mutable_explicit_bounds()->Assign(metric.info.bounds.begin(), metric.info.bounds.end());
-    data.mutable_bucket_counts()->Assign(point.counts.begin(), point.counts.end());
-  }
-}
-
-void put_metric(const MetricSnapshot& metric, otlp::Metric& out) {
-  out.set_name(metric.info.name);
-  out.set_unit(metric.info.unit);
-  out.set_description(metric.info.description);
-  switch (metric.info.kind) {
-    case InstrumentKind::kHistogram:
-      return put_histogram(metric, *out.mutable_histogram());
-    case InstrumentKind::kCounter:
-    case InstrumentKind::kUpDownCounter:
-    case InstrumentKind::kObservableCounter: {
-      otlp::Sum& sum = *out.mutable_sum();
-      sum.set_aggregation_temporality(kCumulative);
-      sum.set_is_monotonic(metric.info.kind != InstrumentKind::kUpDownCounter);
-      for (const MetricPoint& point : metric.points) put_number(metric, point, *sum.add_data_points());
-      return;
-    }
-    case InstrumentKind::kGauge:
-    case InstrumentKind::kObservableGauge:
-      break;
-  }
-  for (const MetricPoint& point : metric.points) put_number(metric, point, *out.mutable_gauge()->add_data_points());
-}
 
 template <typename Point>
 LabelStrings read_labels(const Point& point) {
@@ -148,21 +89,6 @@ MetricSnapshot read_metric(const otlp::Metric& metric, const std::string& scope)
 
 }  // namespace
 
-std::string encode_metrics(const std::vector<MetricSnapshot>& metrics) {
-  Request request;
-  auto& resource = *request.add_resource_metrics();
-  std::map<std::string_view, otlp::ScopeMetrics*> scopes;
-  for (const MetricSnapshot& metric : metrics) {
-    otlp::ScopeMetrics*& scope = scopes[metric.info.scope];
-    if (scope == nullptr) {
-      scope = resource.add_scope_metrics();
-      scope->mutable_scope()->set_name(metric.info.scope);
-    }
-    put_metric(metric, *scope->add_metrics());
-  }
-  return request.SerializeAsString();
-}
-
 Result<std::vector<MetricSnapshot>> decode_metrics(std::string_view bytes) {
   Request request;
   if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
@@ -176,6 +102,19 @@ Result<std::vector<MetricSnapshot>> decode_metrics(std::string_view bytes) {
       }
     }
   }
+  return out;
+}
+
+Result<LabelStrings> decode_resource(std::string_view bytes) {
+  opentelemetry::proto::resource::v1::Resource resource;
+  if (!resource.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return invalid_argument("these bytes are no OTLP resource");
+  LabelStrings out;
+  for (const auto& attribute : resource.attributes()) {
+    const auto& value = attribute.value();
+    out.emplace_back(attribute.key(), value.has_int_value() ? std::to_string(value.int_value()) : value.string_value());
+  }
+  std::sort(out.begin(), out.end());
   return out;
 }
 

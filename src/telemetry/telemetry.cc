@@ -6,11 +6,13 @@
 
 #include "base/mutex.h"
 #include "telemetry/log.h"
+#include "telemetry/otlp/resource.h"
 #include "telemetry/pipeline.h"
 #include "telemetry/recorder.h"
 #include "telemetry/recording.h"
 #include "telemetry/resource_metrics.h"
 #include "telemetry/settings.h"
+#include "telemetry/target_info.h"
 
 namespace tuft::telemetry {
 
@@ -55,6 +57,7 @@ Status init_telemetry(const TelemetryConfig& config) {
     return {};
   }
   TUFT_ASSIGN(const internal::Settings settings, internal::read_settings(config));
+  internal::set_target_info(internal::otlp::encode_resource(settings));
   if (!settings.enabled) return {};
   MutexLock lock(g_life_cycle);
   if (g_pipeline.load() != nullptr) return {};

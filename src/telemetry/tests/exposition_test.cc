@@ -12,8 +12,9 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/temp_dir.h"
-#include "telemetry/metric_snapshot.h"
+#include "telemetry/metric_store.h"
 #include "telemetry/metrics.h"
+#include "telemetry/otlp/encode_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
 
 namespace tuft::telemetry {
@@ -36,9 +37,13 @@ MetricSnapshot gauge(const std::string& name, double value, internal::LabelStrin
   return metric;
 }
 
-// What another process would send.
+std::string encoded(const std::vector<MetricSnapshot>& metrics) {
+  return internal::otlp::encode_metrics(metrics, {}, 0, kSecond);
+}
+
+// As another process would send them.
 std::string rendered(ExpositionFormat format, const std::vector<MetricSnapshot>& metrics) {
-  return render_metrics(format, {{"m", internal::encode_metrics(metrics)}});
+  return render_metrics(format, {{"m", encoded(metrics)}});
 }
 
 // The lines of one family, without those of the rest of the process.
@@ -97,6 +102,18 @@ TEST(Exposition, SpecialValuesThenAsTheFormatSpellsThem) {
     EXPECT_THAT(text, HasSubstr(line));
 }
 
+TEST(Exposition, ResourceThenTargetInfo) {
+  TelemetryConfig config;
+  config.service_name = "tuft-test";
+  config.resource_attributes = {{"team.name", "a\"b"}};
+  WithCollector collector(config);
+  EXPECT_THAT(render_metrics(kText, {}), HasSubstr("# TYPE target_info gauge\ntarget_info{host_name="));
+  const std::string text = render_metrics(kOpen, {});
+  EXPECT_THAT(text, HasSubstr("# TYPE target info\ntarget_info{host_name="));
+  EXPECT_THAT(text, HasSubstr("service_name=\"tuft-test\""));
+  EXPECT_THAT(text, HasSubstr("team_name=\"a\\\"b\""));
+}
+
 TEST(Exposition, WorkersThenOneFamilyWithALabelEach) {
   WithCollector collector;
   const Counter counter({.name = "test.everywhere", .unit = "", .description = "once"});
@@ -124,7 +141,7 @@ TEST(Exposition, WorkerCallsItAnotherKindThenThatOneIsLeftOut) {
 
 TEST(Exposition, SnapshotThatCannotBeReadThenCountedAndTheRestIsThere) {
   WithCollector collector;
-  const std::string good = internal::encode_metrics({gauge("test.good", 1)});
+  const std::string good = encoded({gauge("test.good", 1)});
   render_metrics(kText, {{"bad", "\xff\xff\xff"}});
   const std::string text = render_metrics(kText, {{"good", good}});
   EXPECT_THAT(text, HasSubstr("test_good{worker=\"good\"} 1\n"));
@@ -176,7 +193,7 @@ std::string everything(ExpositionFormat format) {
   }
   metrics.push_back(gauge("test.special", std::nan("")));
   metrics.back().points.push_back({.labels = {{"k", "inf"}}, .number = std::numeric_limits<double>::infinity()});
-  const std::string snapshot = internal::encode_metrics(metrics);
+  const std::string snapshot = encoded(metrics);
   return render_metrics(format, {{"small", snapshot}, {"large", snapshot}});
 }
 

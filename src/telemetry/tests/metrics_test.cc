@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "telemetry/metric_store.h"
 #include "telemetry/tests/collector_fixture.h"
 
 namespace tuft::telemetry {
@@ -113,6 +114,20 @@ TEST(Counter, LabelAttackThenBoundedAndNothingIsLost) {
   EXPECT_EQ(total, kSets);
   EXPECT_EQ(collector.sum("test.attack", {{"otel.metric.overflow", "true"}}), kSets - 256);
   EXPECT_EQ(collector.sum("tuft.telemetry.series.overflowed", {{"instrument", "test.attack"}}), kSets - 256);
+}
+
+TEST(Metrics, SeriesThenTheGaugeCountsThemAndItself) {
+  WithCollector collector;
+  const Counter counter({.name = "test.counted", .unit = "1", .description = "", .labels = {"k"}});
+  const auto before = internal::collect_metrics();
+  counter.add(1, {{"k", "a"}});
+  counter.add(1, {{"k", "b"}});
+  const auto after = internal::collect_metrics();
+  size_t points = 0;
+  for (const auto& metric : after) points += metric.points.size();
+  EXPECT_EQ(after.back().info.name, "tuft.telemetry.series");
+  EXPECT_EQ(after.back().points.at(0).number, static_cast<double>(points));
+  EXPECT_EQ(after.back().points.at(0).number, before.back().points.at(0).number + 2);
 }
 
 TEST(Gauge, CallbackTakenAwayThenItNeverRunsAgain) {
