@@ -1,0 +1,47 @@
+// A store that ends with the process: for tests, with the faults that they ask for.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "store/key_value.h"
+#include "store/threaded_store.h"
+
+namespace tuft::store {
+
+// What memory stores keep. Several, one after the other, may share one: the lives of a server. Thread-safe.
+class MemoryContents {
+ public:
+  struct Value {
+    std::string bytes;
+    std::optional<Nanos> expires;  // monotonic
+  };
+
+  std::map<std::string, std::string> copy() const;
+  void erase(const std::string& key);
+  void put(const std::string& key, std::string value);
+
+  // While false, every operation fails with store_unreachable.
+  void set_reachable(bool reachable) { reachable_ = reachable; }
+  // While true, the store's thread waits before it answers.
+  void hold(bool hold);
+
+ private:
+  friend class MemoryBackend;
+  Status admit();
+
+  mutable Mutex mutex_;
+  CondVar released_;
+  bool held_ TUFT_GUARDED_BY(mutex_) = false;
+  std::map<std::string, Value> values_ TUFT_GUARDED_BY(mutex_);
+  std::atomic<bool> reachable_{true};
+};
+
+std::unique_ptr<KeyValue> make_memory_store(std::shared_ptr<MemoryContents> contents, const QueueLimits& limits = {});
+
+}  // namespace tuft::store

@@ -1,0 +1,27 @@
+// The store in a Redis server. A write is answered when Redis has acknowledged it; how durable that is, its own
+// configuration says (appendonly, appendfsync).
+//
+// A connection that broke is made again, at once for the operation that finds it broken, then with a growing pause of
+// 0.1 s to 5 s; until it is there, operations fail at once with store_unreachable.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "store/key_value.h"
+#include "store/redis/redis_url.h"
+#include "store/threaded_store.h"
+
+namespace tuft::store {
+
+struct RedisTimeouts {
+  Nanos connect = 2 * kSecond;
+  Nanos answer = 5 * kSecond;
+};
+
+// kUnavailable where it cannot be reached or refuses the login.
+Result<std::unique_ptr<KeyValue>> open_redis_store(const RedisUrl& url, const RedisTimeouts& timeouts = {},
+                                                   const QueueLimits& limits = {});
+
+}  // namespace tuft::store
