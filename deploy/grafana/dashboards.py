@@ -1,127 +1,19 @@
 #!/usr/bin/env python3
-"""Writes dashboards/*.json. Change a panel here, run this, commit both; --check says whether they belong together.
-
-In queries, MODEL stands for the label matchers of metrics that carry base_model, SERVER for those of all others, and
-RANGE for the window of a rate.
-"""
+"""Writes dashboards/*.json. Change a panel here, run this, commit both; --check says whether they belong together."""
 import json
 import pathlib
 import sys
 
+from panels import RED, YELLOW, Panel, dashboard, gauge, mean, quantiles, rate, stat
+
 HERE = pathlib.Path(__file__).parent / "dashboards"
-SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-WORDS = {"MODEL": 'base_model=~"$base_model", instance=~"$instance"', "SERVER": 'instance=~"$instance"',
-         "RANGE": "$__rate_interval"}
-FULL, HALF, THIRD, QUARTER = 24, 12, 8, 6
-GREEN, YELLOW, RED = "green", "yellow", "red"
 
+# Panels that stand on more than one dashboard.
 
-def fill(query):
-    for word, text in WORDS.items():
-        query = query.replace(word, text)
-    return query
-
-
-def quantiles(histogram, matchers, by="", legend="", points=(0.5, 0.95, 0.99)):
-    """A line a quantile."""
-    labels = ", ".join(["le", by] if by else ["le"])
-    return [(f"histogram_quantile({point}, sum by ({labels}) (rate({histogram}_bucket{{{matchers}}}[RANGE])))",
-             f"{legend} p{point * 100:g}".strip()) for point in points]
-
-
-def rate(counter, matchers, by):
-    return [(f"sum by ({by}) (rate({counter}{{{matchers}}}[RANGE]))",
-             " ".join(f"{{{{{label.strip()}}}}}" for label in by.split(",")))]
-
-
-def gauge(name, matchers, by, operation="sum"):
-    return [(f"{operation} by ({by}) ({name}{{{matchers}}})",
-             " ".join(f"{{{{{label.strip()}}}}}" for label in by.split(",")))]
-
-
-def mean(histogram, matchers, by):
-    """What a histogram's average was."""
-    return [(f"sum by ({by}) (rate({histogram}_sum{{{matchers}}}[RANGE])) / "
-             f"sum by ({by}) (rate({histogram}_count{{{matchers}}}[RANGE]))", f"{{{{{by}}}}} mean")]
-
-
-class Panel:
-    def __init__(self, title, description, unit, queries, kind="timeseries", width=THIRD, height=8, steps=(), top=None,
-                 stack=False):
-        self.title, self.description, self.unit = title, description, unit
-        self.queries, self.kind, self.width, self.height = queries, kind, width, height
-        self.steps, self.top, self.stack = steps, top, stack
-
-    def json(self, number, x, y):
-        colors = [{"color": GREEN, "value": None}] + [{"color": color, "value": value} for value, color in self.steps]
-        defaults = {"unit": self.unit, "min": 0, "thresholds": {"mode": "absolute", "steps": colors}}
-        if self.top is not None:
-            defaults["max"] = self.top
-        if self.kind == "timeseries":
-            defaults["color"] = {"mode": "palette-classic"}
-            defaults["custom"] = {"fillOpacity": 25 if self.stack else 8, "lineWidth": 1, "showPoints": "auto",
-                                  "spanNulls": False, "stacking": {"mode": "normal" if self.stack else "none"},
-                                  "thresholdsStyle": {"mode": "line" if self.steps else "off"}}
-            options = {"legend": {"displayMode": "table", "placement": "bottom", "showLegend": True,
-                                  "calcs": ["lastNotNull", "max"]},
-                       "tooltip": {"mode": "multi", "sort": "desc"}}
-        else:
-            defaults["color"] = {"mode": "thresholds"}
-            options = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}}
-            options |= {"colorMode": "value", "graphMode": "area", "textMode": "auto"} if self.kind == "stat" else {}
-        targets = [{"refId": chr(ord("A") + i), "datasource": SOURCE, "expr": fill(query), "legendFormat": legend,
-                    "range": True} for i, (query, legend) in enumerate(self.queries)]
-        return {"id": number, "type": self.kind, "title": self.title, "description": self.description,
-                "datasource": SOURCE, "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
-                "fieldConfig": {"defaults": defaults, "overrides": []}, "options": options, "targets": targets}
-
-
-def stat(title, description, unit, query, steps=(), kind="stat", top=None):
-    return Panel(title, description, unit, [(query, "")], kind, 3, 4, steps, top)
-
-
-def variable(name, label, metric):
-    query = f"label_values({metric}, {name})"
-    return {"name": name, "label": label, "type": "query", "datasource": SOURCE, "definition": query,
-            "query": {"query": query, "refId": name}, "refresh": 2, "sort": 1, "multi": True, "includeAll": True,
-            "allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
-
-
-def place(rows):
-    """Panels flow from left to right below the heading of their row."""
-    panels, y = [], 0
-    for heading, row in rows:
-        panels.append({"id": len(panels) + 1, "type": "row", "title": heading, "collapsed": False, "panels": [],
-                       "gridPos": {"x": 0, "y": y, "w": FULL, "h": 1}})
-        y, x, tallest = y + 1, 0, 0
-        for panel in row:
-            if x + panel.width > FULL:
-                y, x, tallest = y + tallest, 0, 0
-            panels.append(panel.json(len(panels) + 1, x, y))
-            x, tallest = x + panel.width, max(tallest, panel.height)
-        y += tallest
-    return panels
-
-
-def dashboard(uid, title, description, rows):
-    return {
-        "uid": uid, "title": title, "description": description, "tags": ["tuft"], "schemaVersion": 39, "version": 1,
-        "editable": True, "graphTooltip": 1, "refresh": "10s", "timezone": "", "time": {"from": "now-30m", "to": "now"},
-        "annotations": {"list": []},
-        "links": [{"type": "dashboards", "tags": ["tuft"], "title": "tuft", "asDropdown": True, "includeVars": True,
-                   "keepTime": True, "icon": "external link", "targetBlank": False, "url": ""}],
-        "templating": {"list": [
-            {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus", "refresh": 1,
-             "current": {}},
-            variable("base_model", "Base model", "tuft_worker_up"),
-            variable("instance", "Server", "tuft_build_info")]},
-        "panels": place(rows)}
-
-
-# What the seeds of dashboards name, and what stands on more than one of them.
 
 TRAINING_THROUGHPUT = Panel(
-    "Training throughput P50 by base model", "Half of the forward and forward_backward operations ran at this rate or "
+    "Training throughput P50 by base model", "Half of the forward and forward_backward operations ran at this rate "
+    "or "
     "faster: input tokens over the whole time of the operation, its wait included.", "suffix: tokens/s",
     quantiles("tuft_training_tokens_per_second", "MODEL", "base_model", "{{base_model}}", points=(0.5,)))
 SAMPLING_QPS = Panel(
@@ -135,27 +27,34 @@ TTFT = Panel(
     quantiles("ttft_milliseconds", "SERVER"))
 GPU = Panel(
     "GPU utilisation", "Busy share of each GPU. Empty where NVML finds none.", "percent",
-    gauge("tuft_resource_gpu_utilization_percent", "SERVER", "instance, gpu_id", "max"), steps=((80, YELLOW), (90, RED)),
+    gauge("tuft_resource_gpu_utilization_percent", "SERVER", "instance, gpu_id", "max"), steps=((80, YELLOW), (90,
+    RED)),
     top=100)
 MEMORY_TREND = Panel(
-    "Memory trend", "Used share of the memory of the machine, or of the container where it has a limit; below it, what "
+    "Memory trend", "Used share of the memory of the machine, or of the container where it has a limit; below it, "
+    "what "
     "24 hours at the pace of the last half hour would lead to.", "percent",
     [('max by (instance) (tuft_resource_memory_utilization_percent{SERVER, worker=""})', "{{instance}}"),
-     ('clamp_min(max by (instance) (predict_linear(tuft_resource_memory_utilization_percent{SERVER, worker=""}[30m], 86400)), 0)',
+     ('clamp_min(max by (instance) (predict_linear(tuft_resource_memory_utilization_percent{SERVER, worker=""}[30m], '
+     '86400)), 0)',
       "{{instance}} in 24 h")],
     steps=((85, YELLOW), (95, RED)))
 FAILED_RATIO = ('(sum(rate(tuft_futures_completed_total{SERVER, status="failed"}[RANGE])) or vector(0)) / '
                 "(sum(rate(tuft_futures_completed_total{SERVER}[RANGE])) > 0)")
 ERROR_RATE = Panel(
-    "Error rate", "Share of operations that failed, by whose fault it was, and of HTTP requests answered 5xx.", "percentunit",
-    [("sum by (error_category) (rate(tuft_futures_completed_total{SERVER, status=\"failed\"}[RANGE])) / ignoring(error_category) "
+    "Error rate", "Share of operations that failed, by whose fault it was, and of HTTP requests answered 5xx.",
+    "percentunit",
+    [("sum by (error_category) (rate(tuft_futures_completed_total{SERVER, status=\"failed\"}[RANGE])) / "
+    "ignoring(error_category) "
       "group_left() sum(rate(tuft_futures_completed_total{SERVER}[RANGE]))", "operations, {{error_category}}"),
-     ('(sum(rate(http_server_request_duration_seconds_count{SERVER, http_response_status_code=~"5.."}[RANGE])) or vector(0)) / '
+     ('(sum(rate(http_server_request_duration_seconds_count{SERVER, http_response_status_code=~"5.."}[RANGE])) or '
+     'vector(0)) / '
       "sum(rate(http_server_request_duration_seconds_count{SERVER}[RANGE]))", "HTTP 5xx")],
     steps=((0.05, YELLOW), (0.10, RED)))
 KV_MEMORY = Panel(
     "KV cache memory", "Memory of the KV cache in use and free.", "bytes",
-    gauge("kv_cache_memory_bytes", "SERVER", "worker") + [("sum by (worker) (kv_cache_free_memory_bytes{SERVER})", "{{worker}} free")])
+    gauge("kv_cache_memory_bytes", "SERVER", "worker") + [("sum by (worker) (kv_cache_free_memory_bytes{SERVER})",
+    "{{worker}} free")])
 LAST_STEP = Panel(
     "Time since the engine's newest step", "0 while there is nothing to do. It grows when the engine hangs.", "s",
     gauge("tuft_scheduler_last_step_age_seconds", "MODEL", "base_model", "max"), steps=((30, YELLOW), (60, RED)))
@@ -168,8 +67,10 @@ OVERVIEW = dashboard("tuft-overview", "tuft / Overview", "Is it well, what does 
         stat("Operations in flight", "Accepted and not yet ended.", "none", "sum(tuft_futures_queue_length{SERVER})"),
         stat("Failed operations", "Share of the operations that ended.", "percentunit", FAILED_RATIO,
              ((0.05, YELLOW), (0.10, RED))),
-        stat("Training tokens", "Tokens through training passes.", "suffix: tok/s", "sum(rate(tuft_training_tokens_total{MODEL}[RANGE]))"),
-        stat("Output tokens", "Tokens that sampling computes.", "suffix: tok/s", "sum(rate(decode_tokens_processed_total{SERVER}[RANGE]))"),
+        stat("Training tokens", "Tokens through training passes.", "suffix: tok/s",
+             "sum(rate(tuft_training_tokens_total{MODEL}[RANGE]))"),
+        stat("Output tokens", "Tokens that sampling computes.", "suffix: tok/s",
+             "sum(rate(decode_tokens_processed_total{SERVER}[RANGE]))"),
         stat("KV cache", "Fullest KV cache of any worker.", "percentunit", "max(tuft_kv_cache_usage_ratio{MODEL})",
              ((0.8, YELLOW), (0.95, RED)), "gauge", 1)]),
     ("Work", [
@@ -185,7 +86,8 @@ OVERVIEW = dashboard("tuft-overview", "tuft / Overview", "Is it well, what does 
         Panel("Operations: waiting", "From acceptance until a worker starts on it, 95th percentile.", "s",
               quantiles("tuft_futures_wait_time_seconds", "SERVER", "operation_type", "{{operation_type}}", (0.95,))),
         Panel("Operations: running", "From a worker's start on it to its end, 95th percentile.", "s",
-              quantiles("tuft_futures_execution_time_seconds", "SERVER", "operation_type", "{{operation_type}}", (0.95,))),
+              quantiles("tuft_futures_execution_time_seconds", "SERVER", "operation_type", "{{operation_type}}",
+              (0.95,))),
         Panel("Sampling requests", "From the request's acceptance by the server to its last token.", "s",
               quantiles("gen_ai_server_request_duration_seconds", 'gen_ai_request_model=~"$base_model", SERVER')),
         Panel("First token", "From the acceptance of a sampling request to its first token.", "s",
@@ -193,22 +95,27 @@ OVERVIEW = dashboard("tuft-overview", "tuft / Overview", "Is it well, what does 
         Panel("HTTP requests by status", "Polls that wait for a result are among them.", "reqps",
               rate("http_server_request_duration_seconds_count", "SERVER", "http_response_status_code")),
         Panel("HTTP latency by route", "95th percentile, without the polls, which wait on purpose.", "s",
-              quantiles("http_server_request_duration_seconds", 'SERVER, http_route!="/api/v1/retrieve_future"', "http_route",
+              quantiles("http_server_request_duration_seconds", 'SERVER, http_route!="/api/v1/retrieve_future"',
+              "http_route",
                         "{{http_route}}", (0.95,)))]),
     ("Machine", [GPU, MEMORY_TREND, LAST_STEP])])
 
 SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: prefill, decode, KV cache, latency.", [
     ("Now", [
         stat("Active requests", "Requests in the current step.", "none", "sum(active_requests_count{SERVER})"),
-        stat("Waiting requests", "Requests that wait for a place in a step.", "none", "sum(waiting_requests_count{SERVER})",
+        stat("Waiting requests", "Requests that wait for a place in a step.", "none",
+             "sum(waiting_requests_count{SERVER})",
              ((16, YELLOW), (64, RED))),
         stat("Decode/prefill ratio", "Decode tokens over prefill tokens of the newest step that had prefill.", "none",
              "max(decode_prefill_ratio{SERVER})"),
         stat("KV cache", "Fullest KV cache of any worker.", "percentunit", "max(tuft_kv_cache_usage_ratio{MODEL})",
              ((0.8, YELLOW), (0.95, RED)), "gauge", 1),
-        stat("Prefill rate", "Prompt tokens computed.", "suffix: tok/s", "sum(rate(prefill_tokens_processed_total{SERVER}[RANGE]))"),
-        stat("Decode rate", "Output tokens computed.", "suffix: tok/s", "sum(rate(decode_tokens_processed_total{SERVER}[RANGE]))"),
-        stat("Sampling QPS", "Sampling requests that ended a second.", "reqps", "sum(rate(tuft_sampling_requests_total{MODEL}[RANGE]))"),
+        stat("Prefill rate", "Prompt tokens computed.", "suffix: tok/s",
+             "sum(rate(prefill_tokens_processed_total{SERVER}[RANGE]))"),
+        stat("Decode rate", "Output tokens computed.", "suffix: tok/s",
+             "sum(rate(decode_tokens_processed_total{SERVER}[RANGE]))"),
+        stat("Sampling QPS", "Sampling requests that ended a second.", "reqps",
+             "sum(rate(tuft_sampling_requests_total{MODEL}[RANGE]))"),
         stat("Failed requests", "Share of the sampling requests that ended.", "percentunit",
              '(sum(rate(tuft_sampling_requests_total{MODEL, status="failed"}[RANGE])) or vector(0)) / '
              "(sum(rate(tuft_sampling_requests_total{MODEL}[RANGE])) > 0)", ((0.05, YELLOW), (0.10, RED)))]),
@@ -220,7 +127,8 @@ SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: p
         Panel("Prefill/decode rate", "Prompt and output tokens computed a second.", "suffix: tok/s",
               [("sum(rate(prefill_tokens_processed_total{SERVER}[RANGE]))", "prefill"),
                ("sum(rate(decode_tokens_processed_total{SERVER}[RANGE]))", "decode")]),
-        Panel("Batch fill", "Tokens of a step over its token budget.", "percent", quantiles("batch_fill_percentage_percent", "SERVER"), top=100),
+        Panel("Batch fill", "Tokens of a step over its token budget.", "percent",
+              quantiles("batch_fill_percentage_percent", "SERVER"), top=100),
         Panel("Decode/prefill ratio over time", "High: sequences are long. Low: prompts take the steps.", "none",
               gauge("decode_prefill_ratio", "SERVER", "worker", "max"))]),
     ("Latency", [
@@ -228,203 +136,274 @@ SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: p
         Panel("Time between tokens", "Of a sequence that is being decoded.", "s",
               quantiles("tuft_sampling_inter_token_latency_seconds", "MODEL")),
         Panel("Time per output token", "After the first, of successful requests.", "s",
-              quantiles("gen_ai_server_time_per_output_token_seconds", 'gen_ai_request_model=~"$base_model", SERVER')),
+              quantiles("gen_ai_server_time_per_output_token_seconds",
+              'gen_ai_request_model=~"$base_model", SERVER')),
         Panel("Queue", "From arrival in the worker to the first step.", "s",
               quantiles("tuft_scheduler_queue_duration_seconds", "MODEL", "kind", "{{kind}}", (0.5, 0.99))),
         Panel("Where the time goes", "Mean seconds of a request in prefill and in decode.", "s",
-              [("sum(rate(tuft_sampling_prefill_duration_seconds_sum{MODEL}[RANGE])) / sum(rate(tuft_sampling_prefill_duration_seconds_count{MODEL}[RANGE]))", "prefill"),
-               ("sum(rate(tuft_sampling_decode_duration_seconds_sum{MODEL}[RANGE])) / sum(rate(tuft_sampling_decode_duration_seconds_count{MODEL}[RANGE]))", "decode")],
+              [("sum(rate(tuft_sampling_prefill_duration_seconds_sum{MODEL}[RANGE])) / "
+              "sum(rate(tuft_sampling_prefill_duration_seconds_count{MODEL}[RANGE]))", "prefill"),
+               ("sum(rate(tuft_sampling_decode_duration_seconds_sum{MODEL}[RANGE])) / "
+               "sum(rate(tuft_sampling_decode_duration_seconds_count{MODEL}[RANGE]))", "decode")],
               stack=True)]),
     ("Engine", [
         Panel("Step duration", "One step, by phase, 95th percentile.", "s",
               quantiles("tuft_scheduler_step_duration_seconds", "MODEL", "phase", "{{phase}}", (0.95,))),
         Panel("Between steps", "Time of the engine thread between two sampling steps that follow each other.", "s",
               quantiles("tuft_scheduler_step_overhead_seconds", "MODEL")),
-        Panel("Steps", "Steps a second, by phase.", "ops", rate("tuft_scheduler_steps_total", "MODEL", "phase"), stack=True),
-        Panel("Sequences in a step", "By phase.", "none", quantiles("tuft_scheduler_batch_requests", "MODEL", "phase", "{{phase}}", (0.5, 0.95))),
-        Panel("Tokens in a step", "Prefill and decode together.", "none", quantiles("tuft_scheduler_batch_tokens", "MODEL")),
+        Panel("Steps", "Steps a second, by phase.", "ops", rate("tuft_scheduler_steps_total", "MODEL", "phase"),
+              stack=True),
+        Panel("Sequences in a step", "By phase.", "none", quantiles("tuft_scheduler_batch_requests", "MODEL", "phase",
+              "{{phase}}", (0.5, 0.95))),
+        Panel("Tokens in a step", "Prefill and decode together.", "none", quantiles("tuft_scheduler_batch_tokens",
+              "MODEL")),
         Panel("KV cache usage", "Share of the limit that is in use.", "percentunit",
               gauge("tuft_kv_cache_usage_ratio", "MODEL", "base_model", "max"), steps=((0.95, RED),), top=1)]),
     ("Requests", [
-        Panel("How sequences end", "stop, length, error, cancelled.", "ops", rate("tuft_sampling_finished_total", "MODEL", "finish_reason"), stack=True),
-        Panel("Output tokens of a sequence", "Its length when it ended.", "none", quantiles("tuft_sampling_output_tokens", "MODEL")),
-        Panel("Prompt tokens of a request", "Its length when it came.", "none", quantiles("tuft_sampling_prompt_tokens", "MODEL")),
+        Panel("How sequences end", "stop, length, error, cancelled.", "ops", rate("tuft_sampling_finished_total",
+              "MODEL", "finish_reason"), stack=True),
+        Panel("Output tokens of a sequence", "Its length when it ended.", "none",
+              quantiles("tuft_sampling_output_tokens", "MODEL")),
+        Panel("Prompt tokens of a request", "Its length when it came.", "none",
+              quantiles("tuft_sampling_prompt_tokens", "MODEL")),
         Panel("Output tokens per second of a request", "Over its whole time, its wait included.", "suffix: tok/s",
               quantiles("tuft_sampling_tokens_per_second", "MODEL", points=(0.05, 0.5, 0.95))),
-        Panel("Samples asked for", "num_samples of the requests.", "none", quantiles("tuft_sampling_params_num_samples", "MODEL", points=(0.5, 0.99))),
+        Panel("Samples asked for", "num_samples of the requests.", "none",
+              quantiles("tuft_sampling_params_num_samples", "MODEL", points=(0.5, 0.99))),
         Panel("Refused by the engine", "By reason, and sequences that failed because a logit was not finite.", "ops",
               rate("tuft_scheduler_admission_rejections_total", "MODEL", "reason") +
-              [("sum by (base_model) (rate(tuft_sampling_nonfinite_logits_total{MODEL}[RANGE]))", "{{base_model}} logits not finite")])])])
+              [("sum by (base_model) (rate(tuft_sampling_nonfinite_logits_total{MODEL}[RANGE]))",
+              "{{base_model}} logits not finite")])])])
 
 TRAINING = dashboard("tuft-training", "tuft / Training", "Runs, steps, loss, gradients, checkpoints.", [
     ("Now", [
         stat("Adapters in training", "Of all users.", "none", "sum(tuft_training_models_active{MODEL})"),
-        stat("Optimizer steps", "Taken a second.", "suffix: steps/s", "sum(rate(tuft_training_optim_steps_total{MODEL}[RANGE]))"),
-        stat("Tokens", "Through training passes.", "suffix: tok/s", "sum(rate(tuft_training_tokens_total{MODEL}[RANGE]))"),
-        stat("Newest optimizer step", "Time since it, of any run.", "s", "min(tuft_training_last_step_age_seconds{MODEL})"),
+        stat("Optimizer steps", "Taken a second.", "suffix: steps/s",
+             "sum(rate(tuft_training_optim_steps_total{MODEL}[RANGE]))"),
+        stat("Tokens", "Through training passes.", "suffix: tok/s",
+             "sum(rate(tuft_training_tokens_total{MODEL}[RANGE]))"),
+        stat("Newest optimizer step", "Time since it, of any run.", "s",
+             "min(tuft_training_last_step_age_seconds{MODEL})"),
         stat("Losses and gradients not finite", "In the last hour.", "none",
              "sum(increase(tuft_training_nonfinite_total{MODEL}[1h])) or vector(0)", ((1, RED),)),
-        stat("Checkpoints", "Saved in the last hour.", "none", "sum(increase(tuft_training_checkpoints_saved_total{SERVER}[1h]))"),
+        stat("Checkpoints", "Saved in the last hour.", "none",
+             "sum(increase(tuft_training_checkpoints_saved_total{SERVER}[1h]))"),
         stat("Checkpoints that failed", "In the last hour.", "none",
              "sum(increase(tuft_checkpoint_failures_total{SERVER}[1h])) or vector(0)", ((1, RED),)),
         stat("Checkpoint disk", "Share in use.", "percentunit",
-             'max(tuft_checkpoint_disk_usage_bytes{SERVER, state="used"} / ignoring(state) sum without (state) (tuft_checkpoint_disk_usage_bytes{SERVER}))',
+             'max(tuft_checkpoint_disk_usage_bytes{SERVER, state="used"} / ignoring(state) sum without (state) '
+             '(tuft_checkpoint_disk_usage_bytes{SERVER}))',
              ((0.85, YELLOW), (0.95, RED)), "gauge", 1)]),
     ("Throughput", [
         TRAINING_THROUGHPUT,
-        Panel("Tokens", "Through training passes, by kind.", "suffix: tok/s", rate("tuft_training_tokens_total", "MODEL", "base_model, kind"), stack=True),
-        Panel("Optimizer steps", "A second.", "suffix: steps/s", rate("tuft_training_optim_steps_total", "MODEL", "base_model")),
+        Panel("Tokens", "Through training passes, by kind.", "suffix: tok/s", rate("tuft_training_tokens_total",
+              "MODEL", "base_model, kind"), stack=True),
+        Panel("Optimizer steps", "A second.", "suffix: steps/s", rate("tuft_training_optim_steps_total", "MODEL",
+              "base_model")),
         Panel("Step by phase", "95th percentile of waiting, forward, backward and optimizer.", "s",
               quantiles("tuft_training_step_duration_seconds", "MODEL", "phase", "{{phase}}", (0.95,))),
-        Panel("Why is it slow", "Seconds a second spent in each phase: what stands out is where the time goes.", "none",
+        Panel("Why is it slow", "Seconds a second spent in each phase: what stands out is where the time goes.",
+              "none",
               rate("tuft_training_step_duration_seconds_sum", "MODEL", "phase"), stack=True),
         Panel("Passes of a request", "More than one: it was split to keep memory bounded.", "none",
               quantiles("tuft_training_micro_batches", "MODEL", points=(0.5, 0.99)))]),
     ("Learning", [
         Panel("Loss", "Mean loss of a forward_backward per weighted token, over all runs.", "none",
-              mean("tuft_training_loss", "MODEL", "loss_fn") + quantiles("tuft_training_loss", "MODEL", points=(0.5, 0.95))),
+              mean("tuft_training_loss", "MODEL", "loss_fn") + quantiles("tuft_training_loss", "MODEL", points=(0.5,
+              0.95))),
         Panel("Gradient norm", "Before clipping.", "none", quantiles("tuft_training_grad_norm", "MODEL")),
         Panel("Clipped", "Share of optimizer steps whose gradient was clipped.", "percentunit",
-              [("(sum by (base_model) (rate(tuft_training_grad_clipped_total{MODEL}[RANGE])) or 0 * sum by (base_model) "
-                "(rate(tuft_training_optim_steps_total{MODEL}[RANGE]))) / sum by (base_model) (rate(tuft_training_optim_steps_total{MODEL}[RANGE]))",
+              [("(sum by (base_model) (rate(tuft_training_grad_clipped_total{MODEL}[RANGE])) or 0 * sum by "
+              "(base_model) "
+                "(rate(tuft_training_optim_steps_total{MODEL}[RANGE]))) / sum by (base_model) "
+                "(rate(tuft_training_optim_steps_total{MODEL}[RANGE]))",
                 "{{base_model}}")], top=1),
         Panel("Runs", "By state.", "none", gauge("tuft_training_runs", "MODEL", "base_model, state"), stack=True),
         Panel("Newest optimizer step", "Time since it, of any run of a base model.", "s",
               gauge("tuft_training_last_step_age_seconds", "MODEL", "base_model", "min")),
-        Panel("Not finite", "Losses, gradients and updates, by what it was.", "ops", rate("tuft_training_nonfinite_total", "MODEL", "what"))]),
+        Panel("Not finite", "Losses, gradients and updates, by what it was.", "ops",
+              rate("tuft_training_nonfinite_total", "MODEL", "what"))]),
     ("Checkpoints", [
         Panel("Saved", "By type.", "ops", rate("tuft_training_checkpoints_saved_total", "SERVER", "checkpoint_type")),
         Panel("Duration", "Of saving and loading, 95th percentile.", "s",
               quantiles("tuft_checkpoint_duration_seconds", "SERVER", "operation", "{{operation}}", (0.95,))),
         Panel("Size", "Of a saved checkpoint, median.", "bytes",
-              quantiles("tuft_training_checkpoint_size_bytes", "SERVER", "checkpoint_type", "{{checkpoint_type}}", (0.5,))),
-        Panel("Failed", "By operation and reason.", "ops", rate("tuft_checkpoint_failures_total", "SERVER", "operation, reason")),
+              quantiles("tuft_training_checkpoint_size_bytes", "SERVER", "checkpoint_type", "{{checkpoint_type}}",
+              (0.5,))),
+        Panel("Failed", "By operation and reason.", "ops", rate("tuft_checkpoint_failures_total", "SERVER",
+              "operation, reason")),
         Panel("Disk", "Of the checkpoint directory's file system.", "bytes",
               gauge("tuft_checkpoint_disk_usage_bytes", "SERVER", "instance, state"), stack=True),
         Panel("Runs brought back", "After restarts of the server, by result.", "none",
               [("sum by (result) (tuft_restore_runs_total{SERVER})", "{{result}}")])])])
 
-TENANTS = dashboard("tuft-adapters-tenants", "tuft / Adapters and tenants", "Who is served, which adapters are in the engine, who waits.", [
+TENANTS = dashboard("tuft-adapters-tenants", "tuft / Adapters and tenants",
+"Who is served, which adapters are in the engine, who waits.", [
     ("Sessions", [
         Panel("Sessions", "Client sessions and sampling sessions.", "none",
               [("sum(tuft_sessions_active{SERVER})", "client sessions"),
                ("sum by (base_model) (tuft_sampling_sessions_active{MODEL})", "sampling sessions, {{base_model}}")]),
-        Panel("Sessions that the server closed", "By reason.", "ops", rate("tuft_sessions_expired_total", "SERVER", "reason")),
-        Panel("Events that clients reported", "By name and severity.", "ops", rate("tuft_client_events_total", "SERVER", "event, severity")),
-        Panel("Requests by user", "Needs telemetry.tenant_label: true.", "ops", rate("tuft_tenant_requests_total", "SERVER", "tenant")),
-        Panel("Tokens by user", "Needs telemetry.tenant_label: true.", "suffix: tok/s", rate("tuft_tenant_tokens_total", "SERVER", "tenant, kind")),
+        Panel("Sessions that the server closed", "By reason.", "ops", rate("tuft_sessions_expired_total", "SERVER",
+              "reason")),
+        Panel("Events that clients reported", "By name and severity.", "ops", rate("tuft_client_events_total",
+              "SERVER", "event, severity")),
+        Panel("Requests by user", "Needs telemetry.tenant_label: true.", "ops", rate("tuft_tenant_requests_total",
+              "SERVER", "tenant")),
+        Panel("Tokens by user", "Needs telemetry.tenant_label: true.", "suffix: tok/s",
+              rate("tuft_tenant_tokens_total", "SERVER", "tenant, kind")),
         Panel("Refused at the edge", "By reason; requests without a valid key apart.", "ops",
               rate("tuft_http_rejected_total", "SERVER", "reason") +
               [("sum by (reason) (rate(tuft_auth_failures_total{SERVER}[RANGE]))", "key {{reason}}")])]),
     ("Adapters", [
-        Panel("Adapters in training", "By base model.", "none", gauge("tuft_training_models_active", "MODEL", "base_model")),
+        Panel("Adapters in training", "By base model.", "none", gauge("tuft_training_models_active", "MODEL",
+              "base_model")),
         Panel("Adapters in the engine", "In training, and saved ones that are sampled.", "none",
               gauge("tuft_lora_adapters", "MODEL", "base_model, kind")),
-        Panel("Memory of adapters", "Weights, optimizer state and gradients.", "bytes", gauge("tuft_lora_memory_bytes", "MODEL", "part"), stack=True),
+        Panel("Memory of adapters", "Weights, optimizer state and gradients.", "bytes",
+              gauge("tuft_lora_memory_bytes", "MODEL", "part"), stack=True),
         Panel("Loading an adapter", "Into the engine, 95th percentile.", "s",
               quantiles("tuft_lora_load_duration_seconds", "MODEL", "source", "{{source}}", (0.95,))),
         Panel("Adapters in one step", "Distinct adapters that one sampling step served.", "none",
               quantiles("tuft_scheduler_batch_adapters", "MODEL", points=(0.5, 0.99)))]),
     ("Operations", [
         Panel("Accepted", "By type.", "ops", rate("tuft_futures_created_total", "SERVER", "operation_type")),
-        Panel("In flight", "Waiting or running, by queue state.", "none", gauge("tuft_futures_queue_length", "SERVER", "queue_state")),
-        Panel("Running", "A worker is busy with them.", "none", gauge("tuft_futures_running", "SERVER", "operation_type"), stack=True),
+        Panel("In flight", "Waiting or running, by queue state.", "none", gauge("tuft_futures_queue_length", "SERVER",
+              "queue_state")),
+        Panel("Running", "A worker is busy with them.", "none", gauge("tuft_futures_running", "SERVER",
+              "operation_type"), stack=True),
         Panel("Waiting for their turn", "An operation of a run waits for those before it; 95th percentile.", "s",
-              quantiles("tuft_sequence_guard_wait_duration_seconds", "SERVER", "operation_type", "{{operation_type}}", (0.95,))),
+              quantiles("tuft_sequence_guard_wait_duration_seconds", "SERVER", "operation_type", "{{operation_type}}",
+              (0.95,))),
         Panel("Came out of order", "Before an operation with a lower seq_id.", "ops",
               rate("tuft_sequence_guard_out_of_order_total", "SERVER", "operation_type"))]),
     ("Results", [
-        Panel("Not fetched yet", "Results that wait for their client.", "none", gauge("tuft_futures_ready_unread", "SERVER", "operation_type"), stack=True),
+        Panel("Not fetched yet", "Results that wait for their client.", "none", gauge("tuft_futures_ready_unread",
+              "SERVER", "operation_type"), stack=True),
         Panel("Until fetched", "From a result being ready to its first delivery.", "s",
               quantiles("tuft_futures_delivery_delay_seconds", "SERVER")),
-        Panel("Polls for a result", "How often clients ask until they get it.", "none", quantiles("tuft_futures_retrieve_polls", "SERVER")),
-        Panel("Asked to try again", "Polls answered without a result, by queue state.", "ops", rate("tuft_futures_try_again_total", "SERVER", "queue_state")),
-        Panel("Memory of results", "Kept until they are fetched or too old.", "bytes", [("sum(tuft_futures_store_bytes{SERVER})", "results")]),
-        Panel("Dropped before they were fetched", "By reason.", "ops", rate("tuft_futures_evicted_total", "SERVER", "reason")),
+        Panel("Polls for a result", "How often clients ask until they get it.", "none",
+              quantiles("tuft_futures_retrieve_polls", "SERVER")),
+        Panel("Asked to try again", "Polls answered without a result, by queue state.", "ops",
+              rate("tuft_futures_try_again_total", "SERVER", "queue_state")),
+        Panel("Memory of results", "Kept until they are fetched or too old.", "bytes",
+              [("sum(tuft_futures_store_bytes{SERVER})", "results")]),
+        Panel("Dropped before they were fetched", "By reason.", "ops", rate("tuft_futures_evicted_total", "SERVER",
+              "reason")),
         Panel("Submission as clients see it", "Round trip that the SDK measured, 95th percentile.", "s",
-              quantiles("tuft_client_roundtrip_duration_seconds", "SERVER", "operation_type", "{{operation_type}}", (0.95,)))])])
+              quantiles("tuft_client_roundtrip_duration_seconds", "SERVER", "operation_type", "{{operation_type}}",
+              (0.95,)))])])
 
 RESOURCES = dashboard("tuft-resources", "tuft / Resources", "Machine, GPUs, processes, workers, store.", [
     ("Machine", [
         Panel("CPU", "Busy share of the machine's processors.", "percent",
-              [('max by (instance) (tuft_resource_cpu_utilization_percent{SERVER, worker=""})', "{{instance}}")], top=100),
+              [('max by (instance) (tuft_resource_cpu_utilization_percent{SERVER, worker=""})', "{{instance}}")],
+              top=100),
         MEMORY_TREND,
         Panel("Memory", "Of the machine, or of the container where it has a limit.", "bytes",
               [('max by (instance) (tuft_resource_memory_used_bytes{SERVER, worker=""})', "{{instance}} used"),
                ('max by (instance) (tuft_resource_memory_total_bytes{SERVER, worker=""})', "{{instance}} total")]),
-        Panel("Disk", "Bytes that block devices read and wrote.", "Bps", rate("system_disk_io_bytes_total", "SERVER", "disk_io_direction")),
-        Panel("Network", "Loopback left out.", "Bps", rate("system_network_io_bytes_total", "SERVER", "network_io_direction")),
+        Panel("Disk", "Bytes that block devices read and wrote.", "Bps", rate("system_disk_io_bytes_total", "SERVER",
+              "disk_io_direction")),
+        Panel("Network", "Loopback left out.", "Bps", rate("system_network_io_bytes_total", "SERVER",
+              "network_io_direction")),
         Panel("File systems", "That the server uses.", "bytes",
-              gauge("system_filesystem_usage_bytes", "SERVER", "system_filesystem_mountpoint, system_filesystem_state", "max"), stack=True)]),
+              gauge("system_filesystem_usage_bytes", "SERVER",
+              "system_filesystem_mountpoint, system_filesystem_state", "max"), stack=True)]),
     ("GPUs", [
         GPU,
         Panel("GPU memory", "Used, and there is.", "bytes",
               gauge("tuft_resource_gpu_memory_used_bytes", "SERVER", "instance, gpu_id", "max") +
-              [("max by (instance, gpu_id) (tuft_resource_gpu_memory_total_bytes{SERVER})", "{{instance}} {{gpu_id}} total")]),
+              [("max by (instance, gpu_id) (tuft_resource_gpu_memory_total_bytes{SERVER})",
+              "{{instance}} {{gpu_id}} total")]),
         Panel("Power and temperature", "Of each GPU.", "none",
               [("max by (instance, hw_id) (hw_power_watts{SERVER})", "{{instance}} {{hw_id}} W"),
                ("max by (instance, hw_id) (hw_temperature_celsius{SERVER})", "{{instance}} {{hw_id}} °C")])]),
     ("Processes", [
         Panel("Processor time", "Cores in use; the process without a worker's name is the server.", "none",
               rate("process_cpu_time_seconds_total", "SERVER", "instance, worker"), stack=True),
-        Panel("Resident memory", "Of each process.", "bytes", gauge("process_memory_usage_bytes", "SERVER", "instance, worker", "max"), stack=True),
+        Panel("Resident memory", "Of each process.", "bytes", gauge("process_memory_usage_bytes", "SERVER",
+              "instance, worker", "max"), stack=True),
         Panel("Threads and descriptors", "Of each process.", "none",
               [("max by (instance, worker) (process_thread_count{SERVER})", "{{instance}} {{worker}} threads"),
-               ("max by (instance, worker) (process_unix_file_descriptor_count{SERVER})", "{{instance}} {{worker}} descriptors")]),
+               ("max by (instance, worker) (process_unix_file_descriptor_count{SERVER})",
+               "{{instance}} {{worker}} descriptors")]),
         Panel("Context switches", "Involuntary ones tell of too few processors.", "ops",
               rate("process_context_switches_total", "SERVER", "worker, process_context_switch_type")),
-        Panel("Page faults", "Major ones read from disk.", "ops", rate("process_paging_faults_total", "SERVER", "worker, system_paging_fault_type")),
-        Panel("Up since", "Of each process; a fall is a restart.", "s", gauge("process_uptime_seconds", "SERVER", "instance, worker", "max"))]),
+        Panel("Page faults", "Major ones read from disk.", "ops", rate("process_paging_faults_total", "SERVER",
+              "worker, system_paging_fault_type")),
+        Panel("Up since", "Of each process; a fall is a restart.", "s", gauge("process_uptime_seconds", "SERVER",
+              "instance, worker", "max"))]),
     ("Workers", [
         Panel("Workers", "By state.", "none", gauge("tuft_workers", "MODEL", "base_model, state"), stack=True),
         Panel("Busy", "Share of the time that the engine thread computed.", "percentunit",
               gauge("tuft_worker_busy_ratio", "MODEL", "base_model", "max"), top=1),
         LAST_STEP,
         Panel("Last answer", "Time since a worker last answered.", "s",
-              gauge("tuft_worker_heartbeat_age_seconds", "MODEL", "base_model", "max"), steps=((15, YELLOW), (30, RED))),
-        Panel("Restarts", "In the last hour.", "none", [("sum by (base_model) (increase(tuft_worker_restarts_total{MODEL}[1h]))", "{{base_model}}")]),
+              gauge("tuft_worker_heartbeat_age_seconds", "MODEL", "base_model", "max"), steps=((15, YELLOW), (30,
+              RED))),
+        Panel("Restarts", "In the last hour.", "none",
+              [("sum by (base_model) (increase(tuft_worker_restarts_total{MODEL}[1h]))", "{{base_model}}")]),
         Panel("Calls to workers", "95th percentile, by method.", "s",
               quantiles("tuft_worker_rpc_duration_seconds", "SERVER", "method", "{{method}}", (0.95,))),
         Panel("Start of a worker", "Mean of each phase.", "s",
-              [("sum by (phase) (tuft_worker_startup_duration_seconds_sum{MODEL}) / sum by (phase) (tuft_worker_startup_duration_seconds_count{MODEL})", "{{phase}}")])]),
+              [("sum by (phase) (tuft_worker_startup_duration_seconds_sum{MODEL}) / sum by (phase) "
+              "(tuft_worker_startup_duration_seconds_count{MODEL})", "{{phase}}")])]),
     ("Persistence", [
         Panel("Store operations", "95th percentile.", "s",
-              quantiles("db_client_operation_duration_seconds", "SERVER", "db_operation_name", "{{db_operation_name}}", (0.95,))),
-        Panel("Redis", "Mean of an operation; empty with another store.", "s", mean("tuft_redis_operation_duration_seconds", "SERVER", "operation")),
+              quantiles("db_client_operation_duration_seconds", "SERVER", "db_operation_name",
+              "{{db_operation_name}}", (0.95,))),
+        Panel("Redis", "Mean of an operation; empty with another store.", "s",
+              mean("tuft_redis_operation_duration_seconds", "SERVER", "operation")),
         Panel("Store errors and slow operations", "Slow: over 100 ms.", "ops",
-              [("sum by (operation, reason) (rate(tuft_store_errors_total{SERVER}[RANGE]))", "{{operation}} {{reason}}"),
+              [("sum by (operation, reason) (rate(tuft_store_errors_total{SERVER}[RANGE]))",
+              "{{operation}} {{reason}}"),
                ("sum by (operation) (rate(tuft_store_slow_ops_total{SERVER}[RANGE]))", "{{operation}} slow")])])])
 
-TELEMETRY = dashboard("tuft-telemetry-health", "tuft / Telemetry health", "Does what is recorded arrive, and what does recording cost.", [
+TELEMETRY = dashboard("tuft-telemetry-health", "tuft / Telemetry health",
+"Does what is recorded arrive, and what does recording cost.", [
     ("Export", [
-        Panel("Exported", "Records given to the exporter, by signal and outcome.", "ops", rate("tuft_telemetry_exported_total", "SERVER", "signal, outcome")),
+        Panel("Exported", "Records given to the exporter, by signal and outcome.", "ops",
+              rate("tuft_telemetry_exported_total", "SERVER", "signal, outcome")),
         Panel("Lost", "Before export, by signal and reason. Anything above 0 needs a look.", "ops",
               rate("tuft_telemetry_dropped_total", "SERVER", "signal, reason"), steps=((0.001, RED),)),
         Panel("Last success", "Time since an export last succeeded, of any process.", "s",
-              gauge("tuft_telemetry_export_last_success_age_seconds", "SERVER", "signal", "max"), steps=((120, YELLOW), (300, RED))),
+              gauge("tuft_telemetry_export_last_success_age_seconds", "SERVER", "signal", "max"), steps=((120,
+              YELLOW), (300, RED))),
         Panel("Duration of an export", "95th percentile of attempts, by signal.", "s",
               quantiles("otel_sdk_exporter_operation_duration_seconds", "SERVER", "signal", "{{signal}}", (0.95,))),
-        Panel("Tried again", "Exports after a failed attempt.", "ops", rate("tuft_telemetry_retries_total", "SERVER", "signal")),
-        Panel("Refused by the collector", "It took the rest (partial success).", "ops", rate("tuft_telemetry_rejected_total", "SERVER", "signal"))]),
+        Panel("Tried again", "Exports after a failed attempt.", "ops", rate("tuft_telemetry_retries_total", "SERVER",
+              "signal")),
+        Panel("Refused by the collector", "It took the rest (partial success).", "ops",
+              rate("tuft_telemetry_rejected_total", "SERVER", "signal"))]),
     ("Queues", [
         Panel("Waiting for the exporter", "Share of the queue's capacity.", "percentunit",
-              [("max by (worker) (otel_sdk_processor_span_queue_size{SERVER} / otel_sdk_processor_span_queue_capacity{SERVER})", "{{worker}} spans"),
-               ("max by (worker) (otel_sdk_processor_log_queue_size{SERVER} / otel_sdk_processor_log_queue_capacity{SERVER})", "{{worker}} logs")], top=1),
+              [("max by (worker) (otel_sdk_processor_span_queue_size{SERVER} / "
+              "otel_sdk_processor_span_queue_capacity{SERVER})", "{{worker}} spans"),
+               ("max by (worker) (otel_sdk_processor_log_queue_size{SERVER} / "
+               "otel_sdk_processor_log_queue_capacity{SERVER})", "{{worker}} logs")], top=1),
         Panel("Fullest ring", "Of any recording thread, since the last collection.", "percentunit",
-              gauge("tuft_telemetry_ring_high_water_ratio", "SERVER", "instance, worker", "max"), steps=((0.8, YELLOW),), top=1),
-        Panel("Spans", "Started, by what sampling said.", "ops", rate("otel_sdk_span_started_total", "SERVER", "otel_span_sampling_result")),
-        Panel("Spans not ended", "It falls to 0 when nothing runs.", "none", gauge("otel_sdk_span_live", "SERVER", "instance, worker")),
-        Panel("Left out by sampling", "By reason; hold_full: the tail sampler's memory was full.", "ops", rate("tuft_telemetry_sampled_out_total", "SERVER", "reason")),
-        Panel("Log records suppressed", "By rate limits, by event.", "ops", rate("tuft_telemetry_log_suppressed_total", "SERVER", "event"))]),
+              gauge("tuft_telemetry_ring_high_water_ratio", "SERVER", "instance, worker", "max"), steps=((0.8,
+              YELLOW),), top=1),
+        Panel("Spans", "Started, by what sampling said.", "ops", rate("otel_sdk_span_started_total", "SERVER",
+              "otel_span_sampling_result")),
+        Panel("Spans not ended", "It falls to 0 when nothing runs.", "none", gauge("otel_sdk_span_live", "SERVER",
+              "instance, worker")),
+        Panel("Left out by sampling", "By reason; hold_full: the tail sampler's memory was full.", "ops",
+              rate("tuft_telemetry_sampled_out_total", "SERVER", "reason")),
+        Panel("Log records suppressed", "By rate limits, by event.", "ops",
+              rate("tuft_telemetry_log_suppressed_total", "SERVER", "event"))]),
     ("Cost and hygiene", [
-        Panel("Processor time of telemetry", "Cores.", "none", rate("tuft_telemetry_thread_cpu_seconds_total", "SERVER", "instance, worker"), stack=True),
+        Panel("Processor time of telemetry", "Cores.", "none", rate("tuft_telemetry_thread_cpu_seconds_total",
+              "SERVER", "instance, worker"), stack=True),
         Panel("Series", "Of all instruments.", "none", gauge("tuft_telemetry_series", "SERVER", "instance, worker")),
-        Panel("Collecting metrics", "95th percentile.", "s", quantiles("otel_sdk_metric_reader_collection_duration_seconds", "SERVER", points=(0.95,))),
+        Panel("Collecting metrics", "95th percentile.", "s",
+              quantiles("otel_sdk_metric_reader_collection_duration_seconds", "SERVER", points=(0.95,))),
         Panel("Scrape", "Seconds and samples of a scrape by Prometheus.", "s",
               [('scrape_duration_seconds{SERVER} and on (instance) tuft_build_info{worker=""}', "{{instance}}")]),
         Panel("Label sets over the limit", "By instrument; their records share one series.", "ops",
               rate("tuft_telemetry_series_overflowed_total", "SERVER", "instrument")),
-        Panel("Values and headers refused", "Not finite, by instrument; trace context that could not be read, by header.", "ops",
+        Panel("Values and headers refused", "Not finite, by instrument; trace context that could not be read, by "
+              "header.", "ops",
               rate("tuft_telemetry_nonfinite_total", "SERVER", "instrument") +
               [("sum by (header) (rate(tuft_telemetry_context_malformed_total{SERVER}[RANGE]))", "{{header}}")])])])
 

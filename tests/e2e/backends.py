@@ -4,6 +4,7 @@
 `python backends.py` builds what is missing. The Collector and Jaeger are built from the Go module proxy; go.mod and
 go.sum beside them pin every byte. Programs are kept in ~/.cache/tuft-e2e by the hash of what they are built from.
 """
+
 import contextlib
 import hashlib
 import json
@@ -34,17 +35,40 @@ def program(name):
         print(f"building the {name} (some minutes, once)", flush=True)
         part = built.with_suffix(".part")
         # The checksums are in go.sum; the checksum database does not answer everywhere the proxy does.
-        environment = {"GOFLAGS": "-p=1 -mod=readonly", "GOPROXY": "https://proxy.golang.org", "GONOSUMDB": "*",
-                       "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", **os.environ}
-        subprocess.run(["nice", "-n", "10", go(), "build", "-trimpath", "-ldflags", "-s -w", "-o", part, PACKAGES[name]],
-                       cwd=folder, env=environment, check=True, timeout=BUILD_SECONDS)
+        environment = {
+            "GOFLAGS": "-p=1 -mod=readonly",
+            "GOPROXY": "https://proxy.golang.org",
+            "GONOSUMDB": "*",
+            "CGO_ENABLED": "0",
+            **os.environ,
+        }
+        subprocess.run(
+            [
+                "nice",
+                "-n",
+                "10",
+                go(),
+                "build",
+                "-trimpath",
+                "-buildvcs=false",
+                "-ldflags",
+                "-s -w",
+                "-o",
+                part,
+                PACKAGES[name],
+            ],
+            cwd=folder,
+            env=environment,
+            check=True,
+            timeout=BUILD_SECONDS,
+        )
         part.rename(built)
     return built
 
 
 def go():
     found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    assert found, "Go 1.26 or newer is needed to build the back ends: https://go.dev/dl"
+    assert found, "building the Collector and Jaeger needs Go 1.25 or newer: https://go.dev/dl"
     return found
 
 
@@ -75,13 +99,19 @@ class BackEnd:
     def __init__(self, name, home, command, environment=None):
         self.name, self.home, self.log_path = name, home, home / f"{name}.log"
         with open(self.log_path, "w") as log:
-            self.process = subprocess.Popen([str(word) for word in command], stdout=log, stderr=subprocess.STDOUT, cwd=home,
-                                            env={**os.environ, **(environment or {})})
+            self.process = subprocess.Popen(
+                [str(word) for word in command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=home,
+                env={**os.environ, **(environment or {})},
+            )
 
     def wait_ready(self, url):
         def ready():
             assert self.process.poll() is None, f"the {self.name} ended:\n{self.log_path.read_text()[-4000:]}"
             return answers(url)
+
         wait_until(ready, 60, f"the {self.name} answers on {url}")
         return self
 
@@ -100,18 +130,32 @@ class Jaeger(BackEnd):
 
     def __init__(self, home):
         self.otlp, otlp_http, self.query, query_grpc, admin, collector, collector_grpc = free_ports(7)
-        flags = {"collector.otlp.grpc.host-port": self.otlp, "collector.otlp.http.host-port": otlp_http,
-                 "query.http-server.host-port": self.query, "query.grpc-server.host-port": query_grpc,
-                 "admin.http.host-port": admin, "collector.http-server.host-port": collector,
-                 "collector.grpc-server.host-port": collector_grpc}
-        super().__init__("jaeger", home, [program("jaeger"), *(f"--{flag}=127.0.0.1:{port}" for flag, port in flags.items())],
-                         {"SPAN_STORAGE_TYPE": "memory"})
+        flags = {
+            "collector.otlp.grpc.host-port": self.otlp,
+            "collector.otlp.http.host-port": otlp_http,
+            "query.http-server.host-port": self.query,
+            "query.grpc-server.host-port": query_grpc,
+            "admin.http.host-port": admin,
+            "collector.http-server.host-port": collector,
+            "collector.grpc-server.host-port": collector_grpc,
+        }
+        super().__init__(
+            "jaeger",
+            home,
+            [program("jaeger"), *(f"--{flag}=127.0.0.1:{port}" for flag, port in flags.items())],
+            {"SPAN_STORAGE_TYPE": "memory"},
+        )
         self.wait_ready(f"http://127.0.0.1:{admin}/")
 
     def traces(self, service, tags):
         """As the search of its page asks for them."""
-        found = get_json(f"http://127.0.0.1:{self.query}/api/traces", service=service, tags=json.dumps(tags), limit=500,
-                         lookback="1h")
+        found = get_json(
+            f"http://127.0.0.1:{self.query}/api/traces",
+            service=service,
+            tags=json.dumps(tags),
+            limit=500,
+            lookback="1h",
+        )
         assert not found.get("errors"), found["errors"]
         return found["data"]
 
@@ -124,9 +168,18 @@ class Collector(BackEnd):
 
     def __init__(self, home, config, jaeger):
         self.grpc, self.http, health = free_ports(3)
-        super().__init__("collector", home, [program("collector"), "--config", config], {
-            "OTLP_GRPC": f"127.0.0.1:{self.grpc}", "OTLP_HTTP": f"127.0.0.1:{self.http}",
-            "HEALTH": f"127.0.0.1:{health}", "JAEGER": f"127.0.0.1:{jaeger.otlp}", "OUTPUT": str(home)})
+        super().__init__(
+            "collector",
+            home,
+            [program("collector"), "--config", config],
+            {
+                "OTLP_GRPC": f"127.0.0.1:{self.grpc}",
+                "OTLP_HTTP": f"127.0.0.1:{self.http}",
+                "HEALTH": f"127.0.0.1:{health}",
+                "JAEGER": f"127.0.0.1:{jaeger.otlp}",
+                "OUTPUT": str(home),
+            },
+        )
         self.wait_ready(f"http://127.0.0.1:{health}/")
 
     def written(self, name):
@@ -140,8 +193,17 @@ class Prometheus(BackEnd):
     def __init__(self, home, config):
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        super().__init__("prometheus", home, ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={home}/tsdb",
-                                              f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"])
+        super().__init__(
+            "prometheus",
+            home,
+            [
+                "prometheus",
+                f"--config.file={config}",
+                f"--storage.tsdb.path={home}/tsdb",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=warn",
+            ],
+        )
         self.wait_ready(self.url + "/-/ready")
 
     def get(self, path, **query):

@@ -1,6 +1,7 @@
+// The OpenTelemetry Collector as tests/e2e starts it. go.sum pins every byte.
 module tuft/tests/e2e/collector
 
-go 1.26
+go 1.25.0
 
 require (
 	github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter v0.148.0
