@@ -1,12 +1,15 @@
 #include "api/dispatcher.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <string>
 #include <utility>
 
 #include "api/error_mapping.h"
 #include "api/media.h"
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
 
 namespace tuft::api {
 namespace {
@@ -24,15 +27,39 @@ Error body_too_large(int64_t body_bytes_max) {
           "request_body"};
 }
 
+bool is_metrics(const Match& match) {
+  return match.route != nullptr && match.route->route.access == Access::kMetrics;
+}
+
+// One line a second at most: somebody who guesses keys shall not fill the log.
+void record_refused_key(const RequestHead& head, const Error& error) {
+  static std::atomic<Nanos> logged{-kSecond};
+  static std::atomic<uint64_t> left_out{0};
+  const bool is_missing = error.code == ErrorCode::kUnauthenticated;
+  telemetry::get_metrics().auth_failures.add(1, {{"reason", is_missing ? "missing" : "unknown"}});
+  const Nanos now = system_clock().monotonic();
+  Nanos last = logged.load(std::memory_order_relaxed);
+  if (now - last < kSecond || !logged.compare_exchange_strong(last, now)) {
+    left_out.fetch_add(1, std::memory_order_relaxed);
+    telemetry::get_metrics().telemetry_log_suppressed.add(1, {{"event", "auth.failed"}});
+    return;
+  }
+  telemetry::log_warning("auth.failed", error.message,
+                         {{"client.address", head.client_address},
+                          {"tuft.error.reason", error.reason},
+                          {"tuft.left_out", left_out.exchange(0)}});
+}
+
 }  // namespace
 
-Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits)
-    : control_(control), limits_(limits), router_(routes()) {}
+Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics)
+    : control_(control), limits_(limits), metrics_(std::move(metrics)), router_(routes()) {}
 
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;
   admission.body_bytes_max = limits_.request_body_bytes_max;
   admission.match = router_.match(head.method, head.target);
+  if (!metrics_.enabled && is_metrics(admission.match)) admission.match = {};
   if (admission.match.route == nullptr) {
     if (admission.match.allow.empty()) {
       return refuse(std::move(admission), detail_response(404, "there is no such endpoint"), "");
@@ -45,8 +72,14 @@ Admission Dispatcher::admit(const RequestHead& head) const {
   const Route& route = admission.match.route->route;
   if (route.access == Access::kKey) {
     Result<control::UserId> user = control_.authenticate(head.headers.api_key);
-    if (!user.ok()) return refuse(std::move(admission), error_response(user.error()), "auth");
+    if (!user.ok()) {
+      record_refused_key(head, user.error());
+      return refuse(std::move(admission), error_response(user.error()), "auth");
+    }
     admission.user = std::move(user).value();
+  } else if (route.access == Access::kMetrics) {
+    const Status allowed = check_metrics_access(metrics_, head.headers, head.client_is_local);
+    if (!allowed.ok()) return refuse(std::move(admission), error_response(allowed.error()), "auth");
   }
   if (const Status status = check_content_encoding(head.headers.content_encoding); !status.ok()) {
     return refuse(std::move(admission), error_response(status.error()), "media");
@@ -71,6 +104,7 @@ Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const 
                                      ? std::min(route.body_bytes_max, limits_.request_body_bytes_max)
                                      : limits_.request_body_bytes_max;
   const telemetry::ContextScope scope(exchange.trace);
+  exchange.handed_at = system_clock().monotonic();
   try {
     TUFT_ASSIGN(exchange.body,
                 decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_bytes_max));

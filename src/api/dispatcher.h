@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "api/exchange.h"
+#include "api/metrics_page.h"
 #include "api/router.h"
 
 namespace tuft::api {
@@ -16,6 +17,9 @@ struct RequestHead {
   std::string_view target;
   RequestHeaders headers;
   std::optional<uint64_t> content_length;
+  std::string_view http_version = "1.1";
+  bool client_is_local = false;
+  std::string_view client_address;  // for the log of refused keys
 };
 
 struct Admission {
@@ -30,7 +34,7 @@ struct Admission {
 // Thread-safe. `control` and `limits` outlive it.
 class Dispatcher {
  public:
-  Dispatcher(control::ControlPlane& control, const config::Limits& limits);
+  Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics);
 
   Admission admit(const RequestHead& head) const;
   // Calls the route's handler; what it or a library throws becomes kInternal.
@@ -44,6 +48,7 @@ class Dispatcher {
  private:
   control::ControlPlane& control_;
   const config::Limits& limits_;
+  const MetricsAccess metrics_;
   const Router router_;
 };
 

@@ -13,6 +13,9 @@ namespace tuft::api {
 // The reason of errors that mean "this body does not have the documented fields": 422 instead of 400.
 inline constexpr std::string_view kMalformedRequest = "malformed_request";
 
+// The reason of bodies that are not the protobuf message of their route.
+inline constexpr std::string_view kInvalidProtobuf = "invalid_protobuf";
+
 Error malformed_request(std::string message);
 
 int http_status(const Error& error);

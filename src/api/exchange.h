@@ -9,18 +9,21 @@
 #include <utility>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "config/config.h"
 #include "control/control_plane.h"
 #include "telemetry/context.h"
+#include "telemetry/exposition.h"
 
 namespace tuft::api {
 
-enum class ContentType : uint8_t { kJson, kProtobuf };
+inline constexpr std::string_view kJsonType = "application/json";
+inline constexpr std::string_view kProtobufType = "application/x-protobuf";
 
 struct Response {
   int status = 200;
-  ContentType content_type = ContentType::kJson;
+  std::string_view content_type = kJsonType;  // static
   std::string body;
   // Where set, the body is this instead: bytes that a finished future owns, sent without a copy.
   std::shared_ptr<const std::string> shared_body;
@@ -45,7 +48,12 @@ struct AwaitFuture {
   Result<Response> (*finish)(Exchange& exchange, const control::FutureSnapshot& snapshot) = nullptr;
 };
 
-using Answer = std::variant<Response, AwaitFuture>;
+// The answer is the metrics of this process and its workers, once the workers have told theirs.
+struct AwaitMetrics {
+  telemetry::ExpositionFormat format = telemetry::ExpositionFormat::kPrometheusText;
+};
+
+using Answer = std::variant<Response, AwaitFuture, AwaitMetrics>;
 
 inline Answer json_answer(std::string body) {
   return json_response(std::move(body));
@@ -55,20 +63,18 @@ inline Answer json_answer(std::string body) {
 struct RequestHeaders {
   std::string_view accept;
   std::string_view api_key;
+  std::string_view authorization;
   std::string_view content_encoding;
   std::string_view content_type;
+  std::string_view forwarded;  // Forwarded, or X-Forwarded-For
   std::string_view idempotency_key;
-  std::string_view poll_iteration;
-  std::string_view traceparent;
   std::string_view user_agent;
-};
-
-// Ids that a handler came across, for the server span.
-struct SpanIds {
-  std::string request;
-  std::string session;
-  std::string training_run;
-  std::string sampling_session;
+  // of polls: how often before, and the seconds that the client saw its submission take
+  std::string_view poll_iteration, submission_seconds;
+  // W3C
+  std::string_view traceparent, tracestate, baggage;
+  // X-Stainless-*: who the SDK says it is
+  std::string_view sdk_language, sdk_version, sdk_os, sdk_arch, sdk_runtime, sdk_runtime_version;
 };
 
 // Confined to the connection's thread.
@@ -82,11 +88,21 @@ struct Exchange {
   control::UserId user = {};        // empty on open routes
   telemetry::SpanContext trace = {};
 
-  // Told by handlers.
-  SpanIds ids = {};
+  // Told by handlers, for telemetry.
+  control::OperationKeys keys = {};   // what the request is about
+  bool describes_client = false;      // its span says which SDK asks
+  Nanos handed_at = 0;                // reading the body begins
+  Nanos read_at = 0;                  // the body is understood
+  Nanos known_at = 0;                 // what to answer is known; writing it begins
   telemetry::SpanContext link = {};   // the span of the operation that a poll delivered
   std::optional<Error> failure = {};  // of the operation that a poll delivered
 };
+
+// Ends the reading of a body, well or not; for tuft.http.deserialize.duration.
+inline Status body_read(Exchange& exchange, Status status) {
+  exchange.read_at = system_clock().monotonic();
+  return status;
+}
 
 using Handler = Result<Answer> (*)(Exchange& exchange);
 

@@ -11,6 +11,7 @@ Result<Answer> handle_server_capabilities(Exchange& exchange);
 Result<Answer> handle_client_config(Exchange& exchange);
 Result<Answer> handle_dynamic_config(Exchange& exchange);
 Result<Answer> handle_telemetry(Exchange& exchange);
+Result<Answer> handle_metrics(Exchange& exchange);
 
 // handlers_session.cc
 Result<Answer> handle_create_session(Exchange& exchange);

@@ -1,3 +1,4 @@
+#include <charconv>
 #include <variant>
 
 #include "api/error_mapping.h"
@@ -6,7 +7,7 @@
 #include "api/json_reader.h"
 #include "api/json_writer.h"
 #include "api/media.h"
-#include "telemetry/log.h"
+#include "telemetry/metrics.h"
 
 namespace tuft::api {
 namespace {
@@ -19,18 +20,28 @@ Response failure_response(const Error& error) {
   return json_response(std::move(json).take());
 }
 
+// The first poll of an operation tells how long the client saw its submission take.
+void record_submission(const Exchange& exchange, control::OperationType operation) {
+  constexpr double kSensibleMax = 3600;
+  double seconds = 0;
+  const std::string_view text = exchange.headers.submission_seconds;
+  if (text.empty() || exchange.headers.poll_iteration != "0") return;
+  if (std::from_chars(text.data(), text.data() + text.size(), seconds).ec != std::errc()) return;
+  if (!(seconds >= 0 && seconds <= kSensibleMax)) return;
+  telemetry::get_metrics().client_roundtrip_duration.record(seconds,
+                                                            {{"operation_type", control::operation_name(operation)}});
+}
+
 Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snapshot) {
+  exchange.known_at = system_clock().monotonic();
+  record_submission(exchange, snapshot.operation);
+  if (snapshot.keys != nullptr) exchange.keys = *snapshot.keys;
   switch (snapshot.state) {
     case control::FutureSnapshot::State::kPending:
       return try_again_response(snapshot.request);
     case control::FutureSnapshot::State::kFailed:
       exchange.link = snapshot.span;
       exchange.failure = snapshot.error;
-      if (snapshot.error.code == ErrorCode::kInternal || snapshot.error.code == ErrorCode::kDataLoss) {
-        telemetry::log_error(
-            "future.failed", snapshot.error.message,
-            {{"tuft.request_id", snapshot.request.str()}, {"error.type", error_code_name(snapshot.error.code)}});
-      }
       return failure_response(snapshot.error);
     case control::FutureSnapshot::State::kReady:
       break;
@@ -40,7 +51,7 @@ Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snap
   const auto* protobuf = std::get_if<control::ProtobufResult>(snapshot.value.get());
   if (protobuf != nullptr && accepts_protobuf(exchange.headers.accept)) {
     Response response;
-    response.content_type = ContentType::kProtobuf;
+    response.content_type = kProtobufType;
     response.shared_body = std::shared_ptr<const std::string>(snapshot.value, &protobuf->bytes);
     return response;
   }
@@ -51,6 +62,9 @@ Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snap
 }  // namespace
 
 Response try_again_response(const control::RequestId& request) {
+  static const telemetry::BoundCounter told =
+      telemetry::get_metrics().futures_try_again.with({{"queue_state", "active"}});
+  told.add(1);
   JsonWriter json;
   json.begin_object().key("type").string("try_again").key("request_id").string(request.str());
   json.key("queue_state").string("active").end_object();
@@ -58,11 +72,13 @@ Response try_again_response(const control::RequestId& request) {
 }
 
 Result<Answer> submitted(Exchange& exchange, const control::Submitted& submission) {
-  exchange.ids.request = submission.request.str();
+  exchange.known_at = system_clock().monotonic();
+  if (submission.keys != nullptr) exchange.keys = *submission.keys;
+  exchange.keys.request = submission.request;
   JsonWriter json;
   json.begin_object().key("request_id").string(submission.request.str()).key("model_id");
   if (submission.run) {
-    exchange.ids.training_run = submission.run->str();
+    exchange.keys.run = *submission.run;
     json.string(submission.run->str());
   } else {
     json.null();
@@ -74,8 +90,8 @@ Result<Answer> submitted(Exchange& exchange, const control::Submitted& submissio
 Result<Answer> handle_retrieve_future(Exchange& exchange) {
   JsonBody body(exchange.body);
   const control::RequestId request(body.fields().required_id("request_id"));
-  TUFT_TRY(body.status());
-  exchange.ids.request = request.str();
+  TUFT_TRY(body_read(exchange, body.status()));
+  exchange.keys.request = request;
   return Answer(AwaitFuture{request, deliver});
 }
 

@@ -60,12 +60,12 @@ Result<Answer> handle_create_sampling_session(Exchange& exchange) {
   request.seq_id = fields.required_integer("sampling_session_seq_id", 0, kInt64Max);
   request.base_model = fields.string("base_model", "");
   request.model_path = fields.string("model_path", "");
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
 
-  exchange.ids.session = request.session.str();
+  exchange.keys.session = request.session;
   TUFT_ASSIGN(const control::SamplerId sampler,
               exchange.control.create_sampling_session(exchange.user, request, exchange.trace));
-  exchange.ids.sampling_session = sampler.str();
+  exchange.keys.sampler = sampler;
   JsonWriter json;
   json.begin_object().key("type").string("create_sampling_session");
   json.key("sampling_session_id").string(sampler.str()).end_object();
@@ -75,8 +75,9 @@ Result<Answer> handle_create_sampling_session(Exchange& exchange) {
 Result<Answer> handle_get_sampler(Exchange& exchange) {
   if (!is_id(exchange.path_parameter)) return not_found("there is no such sampler");
   const control::SamplerId sampler(exchange.path_parameter);
-  exchange.ids.sampling_session = sampler.str();
+  exchange.keys.sampler = sampler;
   TUFT_ASSIGN(const control::SamplerInfo info, exchange.control.get_sampler(exchange.user, sampler));
+  exchange.keys.base_model = info.base_model;
   JsonWriter json;
   json.begin_object().key("sampler_id").string(info.sampler.str()).key("base_model").string(info.base_model);
   json.key("model_path");
@@ -99,13 +100,15 @@ Result<Answer> handle_asample(Exchange& exchange) {
   Status chunks;
   if (const auto prompt = fields.required_object("prompt")) chunks = read_tokens(*prompt, request.prompt_tokens);
   if (const auto params = fields.required_object("sampling_params")) read_sampling_params(*params, request.params);
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
   TUFT_TRY(chunks);
 
-  exchange.ids.sampling_session = request.sampler.str();
+  exchange.keys.sampler = request.sampler;
   TUFT_ASSIGN(const control::Submitted done,
               exchange.control.sample(exchange.user, std::move(request), exchange.trace));
-  exchange.ids.request = done.request.str();
+  exchange.known_at = system_clock().monotonic();
+  if (done.keys != nullptr) exchange.keys = *done.keys;
+  exchange.keys.request = done.request;
   JsonWriter json;
   json.begin_object().key("request_id").string(done.request.str()).key("model_id").null();
   json.key("sample_sequence_ids").begin_array();

@@ -41,6 +41,10 @@ Result<Answer> handle_dynamic_config(Exchange&) {
   return json_answer(R"({"refresh_interval_sec":300})");
 }
 
+Result<Answer> handle_metrics(Exchange& exchange) {
+  return Answer(AwaitMetrics{telemetry::negotiate_format(exchange.headers.accept)});
+}
+
 Result<Answer> handle_telemetry(Exchange& exchange) {
   record_client_events(exchange.body);
   return json_answer(R"({"status":"accepted"})");

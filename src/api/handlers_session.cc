@@ -13,10 +13,11 @@ Result<Answer> handle_create_session(Exchange& exchange) {
   request.sdk_version = fields.string("sdk_version", "");
   request.project_id = fields.string("project_id", "");
   request.idempotency_key = std::string(exchange.headers.idempotency_key);
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
 
   TUFT_ASSIGN(const control::SessionId session, exchange.control.create_session(exchange.user, request));
-  exchange.ids.session = session.str();
+  exchange.keys.session = session;
+  exchange.describes_client = true;
   JsonWriter json;
   json.begin_object().key("type").string("create_session").key("session_id").string(session.str()).end_object();
   return json_answer(std::move(json).take());
@@ -25,9 +26,9 @@ Result<Answer> handle_create_session(Exchange& exchange) {
 Result<Answer> handle_session_heartbeat(Exchange& exchange) {
   JsonBody body(exchange.body);
   const control::SessionId session(body.fields().required_id("session_id"));
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
 
-  exchange.ids.session = session.str();
+  exchange.keys.session = session;
   TUFT_TRY(exchange.control.heartbeat(exchange.user, session));
   return json_answer(R"({"type":"session_heartbeat"})");
 }

@@ -14,8 +14,8 @@ constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 control::RunId read_run(Exchange& exchange, const JsonFields& fields) {
-  exchange.ids.training_run = fields.required_id("model_id");
-  return control::RunId(exchange.ids.training_run);
+  exchange.keys.run = control::RunId(fields.required_id("model_id"));
+  return exchange.keys.run;
 }
 
 std::optional<int64_t> read_seq_id(const JsonFields& fields) {
@@ -47,9 +47,10 @@ Result<Answer> handle_create_model(Exchange& exchange) {
   request.base_model = fields.required_string("base_model");
   request.user_metadata = fields.string_map("user_metadata");
   if (const auto lora = fields.object("lora_config")) request.lora = read_lora(*lora);
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
 
-  exchange.ids.session = request.session.str();
+  exchange.keys.session = request.session;
+  exchange.keys.lora_rank = request.lora.rank;
   TUFT_ASSIGN(const control::Submitted done, exchange.control.create_model(exchange.user, request, exchange.trace));
   return submitted(exchange, done);
 }
@@ -57,9 +58,11 @@ Result<Answer> handle_create_model(Exchange& exchange) {
 Result<Answer> handle_get_info(Exchange& exchange) {
   JsonBody body(exchange.body);
   const control::RunId run = read_run(exchange, body.fields());
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
 
   TUFT_ASSIGN(const control::ModelInfo info, exchange.control.get_info(exchange.user, run));
+  exchange.keys.base_model = info.base_model;
+  exchange.keys.lora_rank = info.lora_rank;
   JsonWriter json;
   json.begin_object().key("model_id").string(info.run.str());
   json.key("model_data").begin_object();
@@ -74,9 +77,11 @@ Result<Answer> handle_get_info(Exchange& exchange) {
 Result<Answer> handle_weights_info(Exchange& exchange) {
   JsonBody body(exchange.body);
   const std::string path = body.fields().required_string("tinker_path");
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
 
   TUFT_ASSIGN(const control::WeightsInfo info, exchange.control.weights_info(exchange.user, path));
+  exchange.keys.base_model = info.base_model;
+  exchange.keys.lora_rank = info.lora_rank;
   JsonWriter json;
   json.begin_object().key("base_model").string(info.base_model);
   json.key("is_lora").boolean(true).key("lora_rank").integer(info.lora_rank);
@@ -88,7 +93,7 @@ Result<Answer> handle_weights_info(Exchange& exchange) {
 Result<Answer> handle_unload_model(Exchange& exchange) {
   JsonBody body(exchange.body);
   const control::RunId run = read_run(exchange, body.fields());
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
   TUFT_ASSIGN(const control::Submitted done, exchange.control.unload_model(exchange.user, run, exchange.trace));
   return submitted(exchange, done);
 }
@@ -99,11 +104,12 @@ Result<Answer> handle_forward_backward(Exchange& exchange) {
     TUFT_ASSIGN(request, read_forward_backward(exchange.body, PassField::kForwardBackward));
   } else if (!request.ParseFromString(exchange.body)) {
     return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: it is truncated or damaged",
-                            "invalid_protobuf");
+                            std::string(kInvalidProtobuf));
   }
   std::string().swap(exchange.body);
   if (!is_id(request.model_id())) return malformed_request("model_id: must be an id");
-  exchange.ids.training_run = request.model_id();
+  TUFT_TRY(body_read(exchange, {}));
+  exchange.keys.run = control::RunId(request.model_id());
   TUFT_ASSIGN(const control::Submitted done,
               exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
   return submitted(exchange, done);
@@ -111,8 +117,9 @@ Result<Answer> handle_forward_backward(Exchange& exchange) {
 
 Result<Answer> handle_forward(Exchange& exchange) {
   TUFT_ASSIGN(tinker_public::ForwardBackwardRequest request, read_forward_backward(exchange.body, PassField::kForward));
+  TUFT_TRY(body_read(exchange, {}));
   request.set_forward_only(true);
-  exchange.ids.training_run = request.model_id();
+  exchange.keys.run = control::RunId(request.model_id());
   TUFT_ASSIGN(const control::Submitted done,
               exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
   return submitted(exchange, done);
@@ -132,7 +139,7 @@ Result<Answer> handle_optim_step(Exchange& exchange) {
     request.weight_decay = adam->number("weight_decay", request.weight_decay);
     request.grad_clip_norm = adam->number("grad_clip_norm", request.grad_clip_norm);
   }
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
   TUFT_ASSIGN(const control::Submitted done, exchange.control.optim_step(exchange.user, request, exchange.trace));
   return submitted(exchange, done);
 }
@@ -146,7 +153,7 @@ Result<Answer> handle_save_weights(Exchange& exchange) {
   request.name = fields.string("path", "");
   request.ttl_seconds = read_ttl(fields);
   request.overwrite = fields.boolean("overwrite", false);
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
   TUFT_ASSIGN(const control::Submitted done, exchange.control.save_weights(exchange.user, request, exchange.trace));
   return submitted(exchange, done);
 }
@@ -160,7 +167,7 @@ Result<Answer> handle_save_weights_for_sampler(Exchange& exchange) {
   request.name = fields.string("path", "");
   request.sampling_session_seq_id = fields.optional_integer("sampling_session_seq_id", 0, kInt64Max);
   request.ttl_seconds = read_ttl(fields);
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
   TUFT_ASSIGN(const control::Submitted done,
               exchange.control.save_weights_for_sampler(exchange.user, request, exchange.trace));
   return submitted(exchange, done);
@@ -174,7 +181,7 @@ Result<Answer> handle_load_weights(Exchange& exchange) {
   request.seq_id = read_seq_id(fields);
   request.path = fields.required_string("path");
   request.optimizer = fields.boolean("optimizer", false);
-  TUFT_TRY(body.status());
+  TUFT_TRY(body_read(exchange, body.status()));
   TUFT_ASSIGN(const control::Submitted done, exchange.control.load_weights(exchange.user, request, exchange.trace));
   return submitted(exchange, done);
 }

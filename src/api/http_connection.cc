@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <limits>
 
@@ -14,6 +13,7 @@
 
 #include "api/error_mapping.h"
 #include "api/handlers.h"
+#include "api/response_head.h"
 #include "base/id.h"
 #include "telemetry/log.h"
 
@@ -39,74 +39,12 @@ constexpr uint64_t kSkippedBytesMax = 64 << 10;
 // Bodies up to here travel in one piece with their head.
 constexpr size_t kJoinedBytesMax = 16 << 10;
 constexpr Nanos kWriteTimeout = 60 * kSecond;
+constexpr Nanos kMetricsTimeout = 1500 * kMillisecond;  // over actor::kCollectTimeout
 constexpr Nanos kLingerTimeout = 2 * kSecond;
 constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
 
 auto into(error_code& code) {
   return asio::redirect_error(asio::use_awaitable, code);
-}
-
-std::string_view view(beast::string_view text) {
-  return {text.data(), text.size()};
-}
-
-std::string_view reason_phrase(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 410:
-      return "Gone";
-    case 413:
-      return "Content Too Large";
-    case 415:
-      return "Unsupported Media Type";
-    case 422:
-      return "Unprocessable Content";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    default:
-      return "Unknown";
-  }
-}
-
-void append_number(std::string& text, size_t value) {
-  char digits[24];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value).ptr;
-  text.append(digits, end);
-}
-
-void append_head(std::string& out, const Response& response, std::string_view date, bool keep_alive) {
-  out.append("HTTP/1.1 ");
-  append_number(out, static_cast<size_t>(response.status));
-  out.append(" ").append(reason_phrase(response.status)).append("\r\nContent-Type: ");
-  out.append(response.content_type == ContentType::kJson ? "application/json" : "application/x-protobuf");
-  out.append("\r\nContent-Length: ");
-  append_number(out, response.bytes().size());
-  out.append("\r\nDate: ").append(date);
-  if (!response.allow.empty()) out.append("\r\nAllow: ").append(response.allow);
-  if (response.status == 503) out.append("\r\nRetry-After: 1");
-  if (!keep_alive) out.append("\r\nConnection: close");
-  out.append("\r\n\r\n");
 }
 
 }  // namespace
@@ -136,14 +74,18 @@ struct HttpConnection::Arrival {
 HttpConnection::HttpConnection(IoThread& thread, asio::ip::tcp::socket socket, Endpoints endpoints)
     : thread_(thread), socket_(std::move(socket)), endpoints_(std::move(endpoints)) {
   thread_.connections.insert(this);
+  thread_.counts.idle.fetch_add(1, std::memory_order_relaxed);
 }
 
 HttpConnection::~HttpConnection() {
   thread_.connections.erase(this);
-  thread_.connections_open.fetch_sub(1, std::memory_order_relaxed);
+  if (phase_ == Phase::kIdle) thread_.counts.idle.fetch_sub(1, std::memory_order_relaxed);
+  thread_.counts.open.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void HttpConnection::enter(Phase phase, Nanos limit) {
+  const int idle = static_cast<int>(phase == Phase::kIdle) - static_cast<int>(phase_ == Phase::kIdle);
+  if (idle != 0) thread_.counts.idle.fetch_add(idle, std::memory_order_relaxed);
   phase_ = phase;
   deadline_ = limit == kForever ? kForever : system_clock().monotonic() + limit;
 }
@@ -188,49 +130,14 @@ awaitable<bool> HttpConnection::serve_one() {
     co_return co_await write_and_close(*refusal);
   }
 
-  const RequestHead head = parse_head();
+  RequestHead head = parse_head(*parser_);
+  head.client_is_local = endpoints_.client_is_local;
+  head.client_address = endpoints_.client_address;
   Admission admission = thread_.dispatcher.admit(head);
   RequestRecord record(thread_.instruments, endpoints_, head, admission.match.route, request_start_);
   const bool again = co_await answer(head, std::move(admission), record);
   parser_.reset();
   co_return again;
-}
-
-RequestHead HttpConnection::parse_head() const {
-  const auto& message = parser_->get();
-  RequestHead head;
-  const http::verb verb = message.method();
-  head.method = verb == http::verb::get ? Method::kGet : verb == http::verb::post ? Method::kPost : Method::kOther;
-  head.target = view(message.target());
-  if (const auto length = parser_->content_length()) head.content_length = *length;
-  for (const auto& field : message) {
-    const std::string_view value = view(field.value());
-    switch (field.name()) {
-      case http::field::accept:
-        head.headers.accept = value;
-        break;
-      case http::field::content_encoding:
-        head.headers.content_encoding = value;
-        break;
-      case http::field::content_type:
-        head.headers.content_type = value;
-        break;
-      case http::field::user_agent:
-        head.headers.user_agent = value;
-        break;
-      case http::field::unknown: {
-        const beast::string_view name = field.name_string();
-        if (beast::iequals(name, "x-api-key")) head.headers.api_key = value;
-        if (beast::iequals(name, "x-idempotency-key")) head.headers.idempotency_key = value;
-        if (beast::iequals(name, "x-tinker-request-iteration")) head.headers.poll_iteration = value;
-        if (beast::iequals(name, "traceparent")) head.headers.traceparent = value;
-        break;
-      }
-      default:
-        break;
-    }
-  }
-  return head;
 }
 
 // ---- reading
@@ -323,14 +230,16 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome) {
       break;
   }
   HttpInstruments::count_rejected(label);
+  if (outcome == Read::kMalformed) HttpInstruments::count_parse_error("http");
+  if (outcome == Read::kHeaderTooLarge) HttpInstruments::count_parse_error("header");
   return response;
 }
 
 // What follows an unread request on its connection has no meaning any more.
-awaitable<bool> HttpConnection::write_and_close(const Response& response) {
+awaitable<bool> HttpConnection::write_and_close(const Response& response, const telemetry::SpanContext& trace) {
   expired_ = false;
   // Not `if (co_await write(...)) co_await linger();`: g++ 12 makes a broken frame of that.
-  const bool written = co_await write(response, false);
+  const bool written = co_await write(response, false, trace);
   if (written) {
     co_await linger();
   }
@@ -341,12 +250,18 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   const bool keep_alive = parser_->get().keep_alive();
   if (admission.refusal) {
     if (!admission.reject_reason.empty()) HttpInstruments::count_rejected(admission.reject_reason);
-    const int status = admission.refusal->status;
     const bool skipped = co_await skip_body();
-    record.finish(nullptr, status, nullptr);
-    if (!skipped) co_return co_await write_and_close(*admission.refusal);
-    const bool again = keep_alive && !thread_.stopping;
-    co_return co_await write(*admission.refusal, again) && again;
+    record.answered(nullptr, *admission.refusal, nullptr);
+    bool again = skipped && keep_alive && !thread_.stopping;
+    // One co_await a statement: g++ 12 makes broken frames of more.
+    if (skipped) {
+      const bool written = co_await write(*admission.refusal, again, record.trace());
+      again = again && written;
+    } else {
+      co_await write_and_close(*admission.refusal, record.trace());
+    }
+    record.finish();
+    co_return again;
   }
   if (!parser_->is_done()) {
     parser_->body_limit(static_cast<uint64_t>(admission.body_bytes_max));
@@ -356,8 +271,10 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
     }
     const std::optional<Response> refusal = refusal_of(co_await read_body());
     if (refusal) {
-      record.finish(nullptr, refusal->status, nullptr);
-      co_return co_await write_and_close(*refusal);
+      record.answered(nullptr, *refusal, nullptr);
+      co_await write_and_close(*refusal, record.trace());
+      record.finish();
+      co_return false;
     }
     if (!parser_->is_done()) co_return false;
   }
@@ -369,28 +286,71 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   exchange.body = std::move(parser_->get().body());
   exchange.user = std::move(admission.user);
   exchange.trace = record.trace();
+  record.set_request_bytes(exchange.body.size());
 
-  Result<Response> response = internal_error("no answer was made");
   Result<Answer> answer = thread_.dispatcher.handle(exchange, admission.match.route->route);
   std::string().swap(exchange.body);
-  if (!answer.ok()) {
-    response = std::move(answer).error();
-  } else if (auto* wait = std::get_if<AwaitFuture>(&*answer)) {
-    auto snapshot = co_await await_future(exchange.user, wait->request);
-    if (poll_ && std::exchange(poll_, nullptr)->peer_gone) co_return false;
-    response = snapshot ? thread_.dispatcher.finish(exchange, *wait, std::move(*snapshot))
-                        : Result<Response>(try_again_response(wait->request));
-  } else {
-    response = std::get<Response>(std::move(*answer));
-  }
+  Result<Response> response = co_await answer_of(exchange, std::move(answer));
+  if (peer_gone_) co_return false;
   if (!response.ok() && response.error().code == ErrorCode::kPayloadTooLarge) {
     HttpInstruments::count_rejected("body_too_large");
   }
   const Error* error = response.ok() ? nullptr : &response.error();
-  const Response final_response = error != nullptr ? error_response(*error) : std::move(response).value();
-  record.finish(&exchange, final_response.status, error);
+  const Response final_response = error != nullptr ? error_response(*error) : *response;
+  record.answered(&exchange, final_response, error);
   const bool again = keep_alive && !final_response.close && !thread_.stopping;
-  co_return co_await write(final_response, again) && again;
+  const bool written = co_await write(final_response, again, record.trace());
+  record.finish();
+  co_return written&& again;
+}
+
+// Waits for what the handler wants to wait for. Where the client went away meanwhile, peer_gone_ tells.
+awaitable<Result<Response>> HttpConnection::answer_of(Exchange& exchange, Result<Answer> answer) {
+  if (!answer.ok()) co_return std::move(answer).error();
+  if (auto* response = std::get_if<Response>(&*answer)) co_return std::move(*response);
+  if (std::holds_alternative<AwaitMetrics>(*answer)) {
+    Result<Response> page = co_await collect_metrics(std::get<AwaitMetrics>(*answer).format);
+    co_return page;
+  }
+  const auto& wait = std::get<AwaitFuture>(*answer);
+  auto snapshot = co_await await_future(exchange.user, wait.request);
+  peer_gone_ = poll_ && std::exchange(poll_, nullptr)->peer_gone;
+  if (!snapshot) co_return try_again_response(wait.request);
+  co_return thread_.dispatcher.finish(exchange, wait, std::move(*snapshot));
+}
+
+// ---- the page of metrics
+
+// Where the workers' metrics, the page and the clock meet. Confined to the connection's thread.
+struct PageWait {
+  explicit PageWait(asio::io_context& io) : timer(io) {}
+
+  asio::steady_timer timer;
+  std::optional<std::string> page;
+};
+
+awaitable<Result<Response>> HttpConnection::collect_metrics(telemetry::ExpositionFormat format) {
+  const auto wait = std::make_shared<PageWait>(*thread_.io);
+  const auto arrive = [io = thread_.io, wait](std::string page) {
+    asio::dispatch(*io, [wait, page = std::move(page)]() mutable {
+      wait->page = std::move(page);
+      wait->timer.cancel();
+    });
+  };
+  wait->timer.expires_after(std::chrono::nanoseconds(kMetricsTimeout));
+  thread_.dispatcher.control().collect_worker_metrics(
+      [arrive, format, page = thread_.metrics_page](std::vector<telemetry::WorkerMetrics> workers) {
+        if (!page->render(format, std::move(workers), arrive)) arrive({});
+      });
+  error_code code;
+  while (!wait->page && !code && !thread_.stopping) {
+    co_await wait->timer.async_wait(into(code));
+  }
+  if (!wait->page || wait->page->empty()) co_return unavailable("the metrics could not be collected in time");
+  Response response;
+  response.content_type = telemetry::content_type(format);
+  response.body = std::move(*wait->page);
+  co_return response;
 }
 
 // ---- the long poll
@@ -440,10 +400,10 @@ void HttpConnection::watch_for_disconnect(const std::shared_ptr<Poll>& poll) {
 
 // ---- writing
 
-awaitable<bool> HttpConnection::write(const Response& response, bool keep_alive) {
+awaitable<bool> HttpConnection::write(const Response& response, bool keep_alive, const telemetry::SpanContext& trace) {
   enter(Phase::kWriting, kWriteTimeout);
   out_.clear();
-  append_head(out_, response, thread_.date, keep_alive);
+  append_head(out_, response, {thread_.date, keep_alive, trace});
   std::string_view body = response.bytes();
   if (parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head) body = {};
   if (body.size() <= kJoinedBytesMax) {

@@ -10,11 +10,10 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 
 #include "api/exchange.h"
 #include "api/io_thread.h"
+#include "api/request_head.h"
 
 namespace tuft::api {
 
@@ -37,7 +36,6 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Phase : uint8_t { kIdle, kReading, kWorking, kPolling, kWriting, kLingering };
   // How reading ended.
   enum class Read : uint8_t { kDone, kClosed, kTimedOut, kMalformed, kHeaderTooLarge, kBodyTooLarge };
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   struct Poll;
   struct Arrival;
 
@@ -49,12 +47,14 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> answer(const RequestHead& head, Admission admission, RequestRecord& record);
   boost::asio::awaitable<std::optional<Result<control::FutureSnapshot>>> await_future(const control::UserId& user,
                                                                                       const control::RequestId& id);
-  boost::asio::awaitable<bool> write(const Response& response, bool keep_alive);
-  boost::asio::awaitable<bool> write_and_close(const Response& response);
+  boost::asio::awaitable<Result<Response>> answer_of(Exchange& exchange, Result<Answer> answer);
+  boost::asio::awaitable<Result<Response>> collect_metrics(telemetry::ExpositionFormat format);
+  boost::asio::awaitable<bool> write(const Response& response, bool keep_alive,
+                                     const telemetry::SpanContext& trace = {});
+  boost::asio::awaitable<bool> write_and_close(const Response& response, const telemetry::SpanContext& trace = {});
   boost::asio::awaitable<void> linger();
 
   static std::optional<Response> refusal_of(Read outcome);
-  RequestHead parse_head() const;
   void watch_for_disconnect(const std::shared_ptr<Poll>& poll);
   void enter(Phase phase, Nanos limit);
 
@@ -62,13 +62,14 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::ip::tcp::socket socket_;
   const Endpoints endpoints_;
   boost::beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
+  std::optional<RequestParser> parser_;
   std::string out_;
   std::shared_ptr<Poll> poll_;
   Phase phase_ = Phase::kIdle;
   Nanos deadline_ = 0;
   Nanos request_start_ = 0;
   bool expired_ = false;
+  bool peer_gone_ = false;  // nobody waits for the answer any more
 };
 
 }  // namespace tuft::api

@@ -12,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "api/dispatcher.h"
+#include "api/metrics_page.h"
 #include "api/request_record.h"
 #include "base/clock.h"
 
@@ -26,19 +27,28 @@ struct ConnectionLimits {
   Nanos read_timeout = 0;
 };
 
+// Connections of all threads.
+struct ConnectionCounts {
+  std::atomic<int> open{0};
+  std::atomic<int> idle{0};  // of them: between two requests
+};
+
 struct IoThread {
-  IoThread(const Dispatcher& shared_dispatcher, const ConnectionLimits& connection_limits, std::atomic<int>& open_count)
+  IoThread(const Dispatcher& shared_dispatcher, const ConnectionLimits& connection_limits,
+           ConnectionCounts& connection_counts, std::shared_ptr<MetricsPage> page)
       : dispatcher(shared_dispatcher),
         limits(connection_limits),
         instruments(shared_dispatcher.router().size()),
-        connections_open(open_count) {}
+        counts(connection_counts),
+        metrics_page(std::move(page)) {}
 
   const Dispatcher& dispatcher;
   const ConnectionLimits limits;
   HttpInstruments instruments;
   std::unordered_set<HttpConnection*> connections;
-  std::atomic<int>& connections_open;  // of all threads
-  std::string date;                    // of the Date header; refreshed by the server's tick
+  ConnectionCounts& counts;
+  const std::shared_ptr<MetricsPage> metrics_page;
+  std::string date;  // of the Date header; refreshed by the server's tick
   bool stopping = false;
   // Shared, because a future that finishes late still holds the way back to its connection. Destroying it ends the
   // connections that still wait in it, which use the members above.

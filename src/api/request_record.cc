@@ -1,7 +1,11 @@
 #include "api/request_record.h"
 
+#include <algorithm>
 #include <charconv>
 
+#include "api/error_mapping.h"
+#include "api/media.h"
+#include "control/operation_keys.h"
 #include "telemetry/log.h"
 
 namespace tuft::api {
@@ -24,37 +28,24 @@ telemetry::Name unrouted_name(Method method) {
   return "HTTP";
 }
 
+// "<session>:train:<n>" and "<session>:sample:<n>" name their session.
+control::OperationKeys with_session(control::OperationKeys keys) {
+  if (!keys.session.empty()) return keys;
+  const std::string& id = keys.run.empty() ? keys.sampler.str() : keys.run.str();
+  if (const size_t end = id.find(':'); end != std::string::npos) keys.session = control::SessionId(id.substr(0, end));
+  return keys;
+}
+
+// What an SDK says of itself is a word or a version; anything else is not worth keeping.
+std::string_view word(std::string_view text) {
+  const bool good = text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
+                      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+                             c == '-' || c == '_' || c == '+' || c == ':' || c == ' ';
+                    });
+  return good ? text : std::string_view();
+}
+
 }  // namespace
-
-void HttpInstruments::add_active(Method method, int64_t by) {
-  const auto index = static_cast<size_t>(method);
-  if (!active_bound_[index]) {
-    active_bound_[index] = true;
-    active_[index] = telemetry::get_metrics().http_server_active_requests.with(
-        {{"http.request.method", method_name(method)}, {"url.scheme", "http"}});
-  }
-  active_[index].add(by);
-}
-
-void HttpInstruments::record_duration(Method method, const RegisteredRoute* route, int status, double seconds) {
-  auto& known = durations_[route == nullptr ? durations_.size() - 1 : route->index];
-  for (const auto& [code, histogram] : known) {
-    if (code == status) return histogram.record(seconds);
-  }
-  const std::string code = std::to_string(status);
-  const std::string_view pattern = route == nullptr ? std::string_view("_unmatched") : route->route.pattern;
-  const telemetry::BoundHistogram histogram = telemetry::get_metrics().http_server_request_duration.with(
-      {{"http.request.method", method_name(route == nullptr ? Method::kOther : method)},
-       {"http.route", pattern},
-       {"http.response.status_code", code},
-       {"url.scheme", "http"}});
-  known.emplace_back(status, histogram);
-  histogram.record(seconds);
-}
-
-void HttpInstruments::count_rejected(std::string_view reason) {
-  telemetry::get_metrics().http_rejected.add(1, {{"reason", reason}});
-}
 
 RequestRecord::RequestRecord(HttpInstruments& instruments, const Endpoints& endpoints, const RequestHead& head,
                              const RegisteredRoute* route, Nanos start)
@@ -64,6 +55,8 @@ RequestRecord::RequestRecord(HttpInstruments& instruments, const Endpoints& endp
       route_(route),
       start_(start),
       tracing_(route == nullptr ? Tracing::kAlways : route->route.tracing) {
+  numbers_.method = head.method;
+  numbers_.route = route;
   instruments_.add_active(head.method, 1);
   if (tracing_ == Tracing::kAlways) {
     span_ = tracer().start_span(route_ ? route_->span_name : unrouted_name(head_.method), span_options({}));
@@ -72,58 +65,126 @@ RequestRecord::RequestRecord(HttpInstruments& instruments, const Endpoints& endp
 
 RequestRecord::~RequestRecord() {
   instruments_.add_active(head_.method, -1);
+  if (!answered_ && span_.recording()) {
+    describe(nullptr, nullptr);
+    span_.set_attribute("error.type", "client_gone");
+  }
 }
 
 telemetry::SpanOptions RequestRecord::span_options(const telemetry::SpanContext& link) const {
   telemetry::SpanOptions options;
-  options.parent = telemetry::extract([&](std::string_view) { return head_.headers.traceparent; });
+  options.parent = telemetry::extract([&](std::string_view key) -> std::string_view {
+    if (key == "traceparent") return head_.headers.traceparent;
+    if (key == "tracestate") return head_.headers.tracestate;
+    return key == "baggage" ? head_.headers.baggage : std::string_view();
+  });
   options.kind = telemetry::SpanKind::kServer;
   options.link = link;
   options.start = start_;
   return options;
 }
 
-void RequestRecord::set_ids(const SpanIds& ids) {
-  if (!ids.request.empty()) span_.set_attribute("tuft.request_id", ids.request);
-  if (!ids.session.empty()) span_.set_attribute("tuft.session_id", ids.session);
-  if (!ids.training_run.empty()) span_.set_attribute("tuft.training_run_id", ids.training_run);
-  if (!ids.sampling_session.empty()) span_.set_attribute("tuft.sampling_session_id", ids.sampling_session);
+// A poll becomes a span when it has something to tell.
+void RequestRecord::describe_poll(const Exchange* exchange) {
+  span_ = tracer().start_span(route_->span_name, span_options(exchange ? exchange->link : telemetry::SpanContext{}));
+  int64_t iteration = 0;
+  const std::string_view text = head_.headers.poll_iteration;
+  if (std::from_chars(text.data(), text.data() + text.size(), iteration).ec == std::errc()) {
+    span_.set_attribute("tuft.poll.iteration", iteration);
+  }
 }
 
-void RequestRecord::finish(const Exchange* exchange, int status, const Error* error) {
-  const Nanos now = system_clock().monotonic();
-  instruments_.record_duration(head_.method, route_, status, to_seconds(now - start_));
-  if (tracing_ == Tracing::kWhenDelivered && status != 408) {
-    span_ = tracer().start_span(route_->span_name, span_options(exchange ? exchange->link : telemetry::SpanContext{}));
-    int64_t iteration = 0;
-    const std::string_view text = head_.headers.poll_iteration;
-    if (std::from_chars(text.data(), text.data() + text.size(), iteration).ec == std::errc()) {
-      span_.set_attribute("tuft.poll.iteration", iteration);
-    }
-  }
-  if (error != nullptr && status >= 500) {
-    const telemetry::ContextScope scope(span_.context());
-    const std::string_view route = route_ ? route_->route.pattern : std::string_view("_unmatched");
-    telemetry::log_error(
-        "http.request.failed", error->message,
-        {{"http.route", route}, {"http.response.status_code", status}, {"error.type", error_code_name(error->code)}});
-  }
-  if (!span_.recording()) return;
+void RequestRecord::describe(const Exchange* exchange, const Error* error) {
   span_.set_attributes({{"http.request.method", method_name(head_.method)},
                         {"url.path", head_.target.substr(0, head_.target.find('?'))},
                         {"url.scheme", "http"},
-                        {"http.response.status_code", status},
                         {"server.address", endpoints_.server_address},
                         {"server.port", endpoints_.server_port},
-                        {"client.address", endpoints_.client_address}});
+                        {"client.address", endpoints_.client_address},
+                        {"client.port", endpoints_.client_port},
+                        {"network.protocol.version", head_.http_version},
+                        {"http.request.body.size", numbers_.request_bytes}});
   if (route_ != nullptr) span_.set_attribute("http.route", route_->route.pattern);
   if (!head_.headers.user_agent.empty()) span_.set_attribute("user_agent.original", head_.headers.user_agent);
+  if (!answered_) return;
+  span_.set_attributes(
+      {{"http.response.status_code", numbers_.status}, {"http.response.body.size", numbers_.response_bytes}});
   if (exchange != nullptr) {
-    set_ids(exchange->ids);
+    const control::OperationKeys keys = with_session(exchange->keys);
+    span_.set_attributes(control::KeyAttributes(keys));
     if (exchange->failure) span_.set_attribute("tuft.future.error", error_code_name(exchange->failure->code));
+    if (exchange->describes_client) describe_client();
   }
-  if (error != nullptr && status >= 500) span_.record_error(*error);
+  if (numbers_.status < 500) return;
+  if (error != nullptr) span_.record_error(*error);
+  char code[16];
+  const auto end = std::to_chars(code, code + sizeof(code), numbers_.status).ptr;
+  span_.set_attribute("error.type", std::string_view(code, static_cast<size_t>(end - code)));
+}
+
+void RequestRecord::describe_client() {
+  const RequestHeaders& headers = head_.headers;
+  const telemetry::Attribute said[] = {{"tuft.client.language", word(headers.sdk_language)},
+                                       {"tuft.client.sdk_version", word(headers.sdk_version)},
+                                       {"tuft.client.os", word(headers.sdk_os)},
+                                       {"tuft.client.arch", word(headers.sdk_arch)},
+                                       {"tuft.client.runtime", word(headers.sdk_runtime)},
+                                       {"tuft.client.runtime_version", word(headers.sdk_runtime_version)}};
+  for (const telemetry::Attribute& attribute : said) {
+    if (!attribute.value.as_string().empty()) span_.set_attribute(attribute.key, attribute.value);
+  }
+}
+
+void RequestRecord::record_coding(const Exchange& exchange, const Response& response) const {
+  if (exchange.read_at > exchange.handed_at) {
+    const bool protobuf = media_type(exchange.headers.content_type) == MediaType::kProtobuf;
+    HttpInstruments::record_deserialize(route_->route, protobuf, to_seconds(exchange.read_at - exchange.handed_at));
+  }
+  if (exchange.known_at != 0) {
+    const bool protobuf = response.content_type == kProtobufType;
+    HttpInstruments::record_serialize(route_->route, protobuf,
+                                      to_seconds(system_clock().monotonic() - exchange.known_at));
+  }
+}
+
+void RequestRecord::answered(const Exchange* exchange, const Response& response, const Error* error) {
+  answered_ = true;
+  numbers_.status = response.status;
+  numbers_.response_bytes = response.bytes().size();
+  if (exchange != nullptr && route_ != nullptr) record_coding(*exchange, response);
+  if (error != nullptr && error->reason == kMalformedRequest) HttpInstruments::count_parse_error("json");
+  if (error != nullptr && error->reason == kInvalidProtobuf) HttpInstruments::count_parse_error("protobuf");
+  if (tracing_ == Tracing::kWhenDelivered && response.status != 408) describe_poll(exchange);
+  if (error != nullptr && response.status >= 500) {
+    const telemetry::ContextScope scope(span_.context());
+    const std::string_view route = route_ ? route_->route.pattern : std::string_view("_unmatched");
+    telemetry::log_error("http.request.failed", error->message,
+                         {{"http.route", route},
+                          {"http.response.status_code", response.status},
+                          {"error.type", error_code_name(error->code)}});
+  }
+  if (span_.recording()) describe(exchange, error);
+}
+
+void RequestRecord::finish() {
+  const Nanos now = system_clock().monotonic();
+  numbers_.seconds = to_seconds(now - start_);
+  instruments_.record(numbers_);
+  log_access();
   span_.end(now);
+}
+
+void RequestRecord::log_access() const {
+  if (tracing_ == Tracing::kNever || (tracing_ == Tracing::kWhenDelivered && numbers_.status == 408)) return;
+  const telemetry::ContextScope scope(span_.context());
+  telemetry::log_debug("http.access", "request answered",
+                       {{"http.request.method", method_name(head_.method)},
+                        {"http.route", route_ ? route_->route.pattern : std::string_view("_unmatched")},
+                        {"http.response.status_code", numbers_.status},
+                        {"http.request.body.size", numbers_.request_bytes},
+                        {"http.response.body.size", numbers_.response_bytes},
+                        {"client.address", endpoints_.client_address},
+                        {"tuft.seconds", numbers_.seconds}});
 }
 
 }  // namespace tuft::api

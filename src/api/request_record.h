@@ -1,45 +1,29 @@
-// What telemetry keeps of one request: the server span and the http.server.* metrics.
+// What telemetry keeps of one request: the server span, the access log and the http.server.* metrics.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "api/dispatcher.h"
 #include "api/exchange.h"
+#include "api/http_metrics.h"
 #include "api/router.h"
-#include "telemetry/metrics.h"
 #include "telemetry/trace.h"
 
 namespace tuft::api {
-
-// Series of http.server.*, found once per route and status. Confined to one I/O thread.
-class HttpInstruments {
- public:
-  explicit HttpInstruments(size_t routes) : durations_(routes + 1) {}
-
-  void add_active(Method method, int64_t by);
-  // `route` null: a request that no route took.
-  void record_duration(Method method, const RegisteredRoute* route, int status, double seconds);
-  // `reason` out of: auth, media, body_too_large, overloaded, shutdown, malformed, header_too_large, timeout.
-  static void count_rejected(std::string_view reason);
-
- private:
-  std::vector<std::vector<std::pair<int, telemetry::BoundHistogram>>> durations_;
-  telemetry::BoundCounter active_[3];
-  bool active_bound_[3] = {};
-};
 
 // The two ends of a connection.
 struct Endpoints {
   std::string server_address;
   uint16_t server_port = 0;
   std::string client_address;
+  uint16_t client_port = 0;
+  bool client_is_local = false;  // a loopback address
 };
 
-// From the head of a request to its answer. Confined to the connection's thread; outlived by what it refers to.
+// From the head of a request to its answer. Confined to the connection's thread; outlived by what it refers to. A
+// request whose client went away before there was an answer ends with the record.
 class RequestRecord {
  public:
   RequestRecord(HttpInstruments& instruments, const Endpoints& endpoints, const RequestHead& head,
@@ -51,12 +35,19 @@ class RequestRecord {
   // Of the server span, for the control plane.
   const telemetry::SpanContext& trace() const { return span_.context(); }
 
-  // Once, when the answer is known. `error`: what a status from 500 on came from; may be null.
-  void finish(const Exchange* exchange, int status, const Error* error);
+  void set_request_bytes(size_t bytes) { numbers_.request_bytes = bytes; }
+  // Once, when the answer is known, before it is written. `error`: what it came from; may be null.
+  void answered(const Exchange* exchange, const Response& response, const Error* error);
+  // Once the answer is written.
+  void finish();
 
  private:
   telemetry::SpanOptions span_options(const telemetry::SpanContext& link) const;
-  void set_ids(const SpanIds& ids);
+  void describe_poll(const Exchange* exchange);
+  void describe(const Exchange* exchange, const Error* error);
+  void describe_client();
+  void record_coding(const Exchange& exchange, const Response& response) const;
+  void log_access() const;
 
   HttpInstruments& instruments_;
   const Endpoints& endpoints_;
@@ -64,6 +55,8 @@ class RequestRecord {
   const RegisteredRoute* route_;
   const Nanos start_;
   Tracing tracing_;
+  RequestNumbers numbers_;
+  bool answered_ = false;
   telemetry::Span span_;
 };
 

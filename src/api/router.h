@@ -16,7 +16,7 @@ namespace tuft::api {
 enum class Method : uint8_t { kGet, kPost, kOther };
 std::string_view method_name(Method method);  // "GET", "POST", "_OTHER"
 
-enum class Access : uint8_t { kOpen, kKey };
+enum class Access : uint8_t { kOpen, kKey, kMetrics };  // kMetrics: see metrics_page.h
 enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
 enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf };  // judged by Content-Type before the body is read
 

@@ -21,6 +21,11 @@ constexpr Route kRoutes[] = {
      .handler = handle_telemetry,
      .tracing = Tracing::kNever,
      .body_bytes_max = kTelemetryBytesMax},
+    {.method = Method::kGet,
+     .pattern = "/metrics",
+     .handler = handle_metrics,
+     .access = Access::kMetrics,
+     .tracing = Tracing::kNever},
     // sessions
     {.method = Method::kPost, .pattern = "/api/v1/create_session", .handler = handle_create_session},
     {.method = Method::kPost, .pattern = "/api/v1/session_heartbeat", .handler = handle_session_heartbeat},

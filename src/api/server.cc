@@ -18,6 +18,7 @@
 #include <boost/asio/post.hpp>
 
 #include "api/http_connection.h"
+#include "api/http_metrics.h"
 #include "api/io_thread.h"
 #include "telemetry/log.h"
 
@@ -54,19 +55,36 @@ std::string http_date() {
   return std::string(text, static_cast<size_t>(std::max(size, 0)));
 }
 
+bool is_loopback(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+  }
+  return address.is_loopback();
+}
+
 class BeastServer final : public Server {
  public:
   BeastServer(const Options& options, control::ControlPlane& control)
-      : options_(options), control_(control), dispatcher_(control, options_.limits) {
+      : options_(options),
+        control_(control),
+        dispatcher_(control, options_.limits, options_.metrics),
+        metrics_page_(std::make_shared<MetricsPage>()) {
+    bind_http_series();
     const ConnectionLimits limits{options_.long_poll, options_.idle_timeout, options_.read_timeout};
     for (int i = 0; i < std::max(1, options_.io_threads); ++i) {
-      threads_.push_back(std::make_unique<IoThread>(dispatcher_, limits, connections_open_));
+      threads_.push_back(std::make_unique<IoThread>(dispatcher_, limits, connections_, metrics_page_));
       threads_.back()->date = http_date();
     }
     acceptor_.emplace(*threads_.front()->io);
     accept_retry_.emplace(*threads_.front()->io);
     sweep_.emplace(*threads_.front()->io);
+    telemetry::get_metrics().http_connections.set_callback([this](const telemetry::Observable::Observe& observe) {
+      const int idle = connections_.idle.load(std::memory_order_relaxed);
+      observe(std::max(0, connections_.open.load(std::memory_order_relaxed) - idle), {{"state", "active"}});
+      observe(idle, {{"state", "idle"}});
+    });
   }
+  ~BeastServer() override { telemetry::get_metrics().http_connections.set_callback({}); }
 
   Status listen();
   uint16_t port() const override { return port_; }
@@ -83,7 +101,9 @@ class BeastServer final : public Server {
   const Options options_;
   control::ControlPlane& control_;
   const Dispatcher dispatcher_;
-  std::atomic<int> connections_open_{0};
+  ConnectionCounts connections_;
+  // May outlive the server: a worker that answers late still holds it.
+  const std::shared_ptr<MetricsPage> metrics_page_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   uint16_t port_ = 0;
 
@@ -135,17 +155,21 @@ void BeastServer::accept_next() {
 void BeastServer::take(tcp::socket socket, IoThread& thread) {
   error_code code;
   socket.non_blocking(true, code);
-  if (connections_open_.fetch_add(1, std::memory_order_relaxed) >= options_.limits.connections_max) {
-    connections_open_.fetch_sub(1, std::memory_order_relaxed);
+  if (connections_.open.fetch_add(1, std::memory_order_relaxed) >= options_.limits.connections_max) {
+    connections_.open.fetch_sub(1, std::memory_order_relaxed);
     HttpInstruments::count_rejected("overloaded");
     socket.write_some(asio::buffer(overloaded_answer()), code);
     socket.shutdown(tcp::socket::shutdown_send, code);
     return;
   }
   socket.set_option(tcp::no_delay(true), code);
-  Endpoints endpoints{options_.host, port_, {}};
+  Endpoints endpoints;
+  endpoints.server_address = options_.host;
+  endpoints.server_port = port_;
   if (const tcp::endpoint peer = socket.remote_endpoint(code); !code) {
     endpoints.client_address = peer.address().to_string();
+    endpoints.client_port = peer.port();
+    endpoints.client_is_local = is_loopback(peer.address());
   }
   asio::post(*thread.io, [&thread, socket = std::move(socket), endpoints = std::move(endpoints)]() mutable {
     auto connection = std::make_shared<HttpConnection>(thread, std::move(socket), std::move(endpoints));

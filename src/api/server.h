@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "api/metrics_page.h"
 #include "base/result.h"
 #include "config/config.h"
 #include "control/control_plane.h"
@@ -19,6 +20,7 @@ class Server {
     uint16_t port = 10610;  // 0: any free one (tests)
     int io_threads = 2;
     config::Limits limits;
+    MetricsAccess metrics = {};
     Nanos long_poll = 30 * kSecond;      // then 408; must stay below the SDK's 45 s
     Nanos idle_timeout = 120 * kSecond;  // of a keep-alive connection between requests
     Nanos read_timeout = 30 * kSecond;   // of one request, from its first byte

@@ -4,7 +4,6 @@
 #include <cstddef>
 
 namespace tuft::control {
-namespace {
 
 // Touches every byte of both, so that an early difference is not quicker than a late one.
 bool equal_in_constant_time(std::string_view key, std::string_view presented) {
@@ -17,6 +16,8 @@ bool equal_in_constant_time(std::string_view key, std::string_view presented) {
   }
   return difference == 0;
 }
+
+namespace {
 
 constexpr size_t kKeyBytesMax = 4096;
 

@@ -12,6 +12,9 @@
 
 namespace tuft::control {
 
+// The time depends on the lengths only. For secrets.
+bool equal_in_constant_time(std::string_view key, std::string_view presented);
+
 // Immutable, so thread-safe. Keys of users with an empty name are left out: they open nothing.
 class ApiKeys {
  public:

@@ -10,7 +10,10 @@
 #include "control/sampling_controller.h"
 #include "control/sessions.h"
 #include "control/training_controller.h"
+#include "control/worker_telemetry.h"
 #include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "telemetry/tail_sampler.h"
 
 namespace tuft::control {
 namespace {
@@ -34,7 +37,7 @@ struct Core {
       : config(server),
         backends(server.supported_models, actors),
         sessions(server.limits, clock),
-        futures(server.limits, clock),
+        futures(server.limits, clock, server.telemetry.tenant_label),
         checkpoints(server.checkpoint_dir) {}
 
   const config::ServerConfig config;
@@ -59,9 +62,13 @@ class ControlPlaneImpl final : public ControlPlane {
                                       core_->checkpoints, core_->disk, sampling_})) {
     core_->checkpoints.scan();
     for (const auto& backend : core_->backends.all()) watch(backend);
+    telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
+      if (const auto shared = core.lock()) keep_traces(shared->backends, traces);
+    });
   }
 
   ~ControlPlaneImpl() override {
+    telemetry::on_traces_kept({});
     ControlPlaneImpl::shut_down();
     core_->disk.stop();
   }
@@ -105,34 +112,43 @@ class ControlPlaneImpl final : public ControlPlane {
 
   Result<Submitted> create_model(const UserId& user, const CreateModel& request,
                                  const telemetry::SpanContext& trace) override {
-    TUFT_TRY(check_description(request.user_metadata, {}));
-    return training_->create_model(user, request, trace);
+    const auto submit = [&]() -> Result<Submitted> {
+      TUFT_TRY(check_description(request.user_metadata, {}));
+      return training_->create_model(user, request, trace);
+    };
+    return counted(OperationType::kCreateModel, submit(), [&] { return request.base_model; });
   }
   Result<Submitted> unload_model(const UserId& user, const RunId& run, const telemetry::SpanContext& trace) override {
-    return training_->unload_model(user, run, trace);
+    return of_run(OperationType::kUnloadModel, user, run, training_->unload_model(user, run, trace));
   }
   Result<Submitted> forward_backward(const UserId& user, tinker_public::ForwardBackwardRequest request,
                                      const telemetry::SpanContext& trace) override {
-    return training_->forward_backward(user, std::move(request), trace);
+    const OperationType type = request.forward_only() ? OperationType::kForward : OperationType::kForwardBackward;
+    const RunId run(request.model_id());
+    return of_run(type, user, run, training_->forward_backward(user, std::move(request), trace));
   }
   Result<Submitted> optim_step(const UserId& user, const OptimStep& request,
                                const telemetry::SpanContext& trace) override {
-    return training_->optim_step(user, request, trace);
+    return of_run(OperationType::kOptimStep, user, request.run, training_->optim_step(user, request, trace));
   }
   Result<Submitted> save_weights(const UserId& user, const SaveWeights& request,
                                  const telemetry::SpanContext& trace) override {
-    return training_->save_weights(user, request, trace);
+    return of_run(OperationType::kSaveWeights, user, request.run, training_->save_weights(user, request, trace));
   }
   Result<Submitted> save_weights_for_sampler(const UserId& user, const SaveWeightsForSampler& request,
                                              const telemetry::SpanContext& trace) override {
-    return training_->save_weights_for_sampler(user, request, trace);
+    return of_run(OperationType::kSaveWeightsForSampler, user, request.run,
+                  training_->save_weights_for_sampler(user, request, trace));
   }
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request,
                                  const telemetry::SpanContext& trace) override {
-    return training_->load_weights(user, request, trace);
+    return of_run(OperationType::kLoadWeights, user, request.run, training_->load_weights(user, request, trace));
   }
   Result<Submitted> sample(const UserId& user, Sample request, const telemetry::SpanContext& trace) override {
-    return sampling_->sample(user, request, trace);
+    return counted(OperationType::kSample, sampling_->sample(user, request, trace), [&] {
+      const auto sampler = sampling_->get_sampler(user, request.sampler);
+      return sampler.ok() ? sampler->base_model : std::string();
+    });
   }
   Result<SamplerId> create_sampling_session(const UserId& user, const CreateSamplingSession& request,
                                             const telemetry::SpanContext& trace) override {
@@ -157,6 +173,10 @@ class ControlPlaneImpl final : public ControlPlane {
   }
   void end_wait(WaitId wait) override { core_->futures.end_wait(wait); }
 
+  void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) override {
+    collect_metrics(core_->backends, std::move(done));
+  }
+
   void sweep() override {
     core_->futures.sweep();
     training_->sweep();
@@ -170,6 +190,25 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
  private:
+  // Counts what was refused; what was accepted is counted when it ends. `base_model` is asked for refusals only.
+  template <typename BaseModel>
+  Result<Submitted> counted(OperationType type, Result<Submitted> submitted, BaseModel base_model) const {
+    if (submitted.ok()) return submitted;
+    const std::string name = base_model();
+    const bool known = !name.empty() && core_->backends.find(name).ok();
+    telemetry::get_metrics().requests_terminal.add(1, {{"operation_type", operation_name(type)},
+                                                       {"base_model", known ? std::string_view(name) : "unknown"},
+                                                       {"status", "rejected"}});
+    return submitted;
+  }
+  Result<Submitted> of_run(OperationType type, const UserId& user, const RunId& run,
+                           Result<Submitted> submitted) const {
+    return counted(type, std::move(submitted), [&] {
+      const auto info = training_->get_info(user, run);
+      return info.ok() ? info->base_model : std::string();
+    });
+  }
+
   void watch(const std::shared_ptr<ModelBackend>& backend) {
     auto on_ready = [weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_),
                      weak_sampling = std::weak_ptr(sampling_)](uint64_t generation) {

@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "config/config.h"
 #include "control/types.h"
+#include "telemetry/exposition.h"
 
 namespace tuft::control {
 
@@ -64,6 +65,10 @@ class ControlPlane {
   virtual WaitId wait_future(const UserId&, const RequestId&, std::function<void(Result<FutureSnapshot>)> done) = 0;
   // Ends a wait early: `done` gets the pending snapshot. Nothing where it was called already.
   virtual void end_wait(WaitId) = 0;
+
+  // The metrics of all workers that answer within a second; the others are left out. `done` is called once, perhaps
+  // before this returns, perhaps on another thread.
+  virtual void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) = 0;
 
   // Time-driven work: gap timeouts, eviction. Call it about every 250 ms.
   virtual void sweep() = 0;

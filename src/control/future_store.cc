@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "control/operation_keys.h"
 #include "telemetry/log.h"
 
 namespace tuft::control {
@@ -32,26 +33,21 @@ const telemetry::Tracer& tracer() {
 
 }  // namespace
 
-FutureStore::FutureStore(const config::Limits& limits, const Clock& clock) : limits_(limits), clock_(clock) {
-  telemetry::Metrics& metrics = telemetry::get_metrics();
-  for (size_t i = 0; i < instruments_.size(); ++i) {
-    const std::string_view type = operation_name(static_cast<OperationType>(i));
-    instruments_[i] = {metrics.futures_created.with({{"operation_type", type}}),
-                       metrics.futures_completed.with({{"operation_type", type}, {"status", "ready"}}),
-                       metrics.futures_completed.with({{"operation_type", type}, {"status", "failed"}}),
-                       metrics.futures_wait_time.with({{"operation_type", type}}),
-                       metrics.futures_execution_time.with({{"operation_type", type}})};
-  }
-  queue_length_ = metrics.futures_queue_length.with({{"queue_state", "active"}});
+FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, bool tenant_label)
+    : limits_(limits), clock_(clock), tenant_label_(tenant_label) {
+  bind_instruments();
+  observe_states();
 }
 
-Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationType operation, std::string key,
-                                                  const telemetry::SpanContext& trace,
-                                                  telemetry::Attributes attributes) {
+Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationKeys keys, std::string key,
+                                                  const telemetry::SpanContext& trace) {
+  const OperationType operation = keys.operation;
   auto future = std::make_shared<Future>();
   future->request = RequestId(random_uuid());
   future->user = user;
   future->operation = operation;
+  future->keys = std::move(keys);
+  future->keys.request = future->request;
   future->created = clock_.monotonic();
   future->key_ = std::move(key);
   {
@@ -80,17 +76,18 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationT
     by_request_.emplace(future->request, future);
     if (!future->key_.empty()) by_key_.emplace(future->key_, future.get());
     // Under the lock, so that whoever finds the future by its key finds its span too.
-    future->span_ = tracer().start_span("future_store.execute_operation", {.attributes = attributes, .parent = trace});
-    future->span_.set_attributes(
-        {{"tuft.request_id", future->request.str()}, {"tuft.operation_type", operation_name(operation)}});
+    future->span_ = tracer().start_span("future_store.execute_operation",
+                                        {.attributes = KeyAttributes(future->keys), .parent = trace});
+    if (!future->keys.run.empty()) future->span_.set_attribute("tuft.model_id", future->keys.run.str());
     future->context = future->span_.context();
+    pending_.push_back(future.get());
+    future->in_pending_ = std::prev(pending_.end());
+    ++counts_[static_cast<size_t>(operation)].queued;
   }
-  const std::string_view name = operation_name(operation);
   instruments_[static_cast<size_t>(operation)].created.add(1);
   queue_length_.add(1);
   const telemetry::ContextScope scope(future->context);
-  telemetry::log_debug("future.enqueued", "operation accepted",
-                       {{"tuft.request_id", future->request.str()}, {"tuft.operation_type", name}});
+  telemetry::log_debug("future.enqueued", "operation accepted", KeyAttributes(future->keys));
   return Admission{std::move(future), true};
 }
 
@@ -101,16 +98,31 @@ FuturePtr FutureStore::find_by_key(const UserId& user, const std::string& key) c
   return by_request_.at(found->second->request);
 }
 
-void FutureStore::mark_started(Future& future) const {
-  Nanos never = 0;
-  const Nanos now = clock_.monotonic();
-  if (!future.started_.compare_exchange_strong(never, now)) return;
-  instruments_[static_cast<size_t>(future.operation)].wait.record(to_seconds(now - future.created));
+void FutureStore::mark_sent(Future& future) {
+  {
+    MutexLock lock(mutex_);
+    if (future.sent_ != 0 || future.state_ != FutureSnapshot::State::kPending) return;
+    future.sent_ = clock_.monotonic();
+    Counts& counts = counts_[static_cast<size_t>(future.operation)];
+    --counts.queued;
+    ++counts.running;
+  }
+  const telemetry::ContextScope scope(future.context);
+  telemetry::log_debug("future.begin", "operation goes to the worker", KeyAttributes(future.keys));
 }
 
-FutureSnapshot FutureStore::snapshot_locked(const Future& future) {
-  return {future.state_, future.request, future.operation, future.value_,
-          future.error_, future.context, future.created};
+void FutureStore::mark_started(Future& future, double queue_seconds) {
+  const Nanos now = clock_.monotonic();
+  MutexLock lock(mutex_);
+  if (future.sent_ == 0 || future.started_ != 0 || future.state_ != FutureSnapshot::State::kPending) return;
+  const Nanos longest = now - future.sent_;
+  const bool sensible = queue_seconds > 0 && queue_seconds < to_seconds(longest);
+  future.started_ = future.sent_ + (sensible ? static_cast<Nanos>(queue_seconds * kSecond) : 0);
+}
+
+FutureSnapshot FutureStore::snapshot_locked(const FuturePtr& future) {
+  return {future->state_, future->request, future->operation, future->value_,
+          future->error_, future->context, future->created,   OperationKeysPtr(future, &future->keys)};
 }
 
 void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> result) {
@@ -124,6 +136,11 @@ void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> res
     future->state_ = FutureSnapshot::State::kFailed;
     future->error_ = std::move(result).error();
   }
+  Counts& counts = counts_[static_cast<size_t>(future->operation)];
+  --(future->sent_ == 0 ? counts.queued : counts.running);
+  ++counts.unread;
+  if (future->started_ == 0) future->started_ = future->sent_;  // it failed there, nobody says when it began
+  pending_.erase(future->in_pending_);
   bytes_ += future->bytes_;
   finished_.push_back(future);
   future->in_finished_ = std::prev(finished_.end());
@@ -134,6 +151,8 @@ void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> res
 
 void FutureStore::mark_delivered_locked(Future& future) {
   if (future.in_delivered_) return;
+  record_delivery_locked(future);
+  --counts_[static_cast<size_t>(future.operation)].unread;
   delivered_.push_back(&future);
   future.in_delivered_ = std::prev(delivered_.end());
 }
@@ -142,41 +161,19 @@ void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result) 
   Waiters waiters;
   FutureSnapshot snapshot;
   telemetry::Span span;
+  std::vector<FuturePtr> unread;
   {
     MutexLock lock(mutex_);
     if (future->state_ != FutureSnapshot::State::kPending) return;
     finish_locked(future, std::move(result));
     waiters.swap(future->waiters_);
-    snapshot = snapshot_locked(*future);
+    snapshot = snapshot_locked(future);
     span = std::move(future->span_);
-    evict_over_budget_locked();
+    evict_over_budget_locked(unread);
   }
+  log_evicted(unread);
   record_end(*future, std::move(span), snapshot.state == FutureSnapshot::State::kFailed ? &snapshot.error : nullptr);
   for (auto& waiter : waiters) waiter.second(snapshot);
-}
-
-void FutureStore::record_end(Future& future, telemetry::Span span, const Error* error) const {
-  mark_started(future);
-  const Instruments& instruments = instruments_[static_cast<size_t>(future.operation)];
-  const Nanos started = future.started_.load();
-  span.set_attribute("tuft.wait_seconds", to_seconds(started - future.created));
-  if (error != nullptr) span.record_error(*error);
-  span.end();
-  (error == nullptr ? instruments.ready : instruments.failed).add(1);
-  instruments.execution.record(to_seconds(clock_.monotonic() - started));
-  queue_length_.add(-1);
-  const telemetry::ContextScope scope(future.context);
-  if (error == nullptr) {
-    telemetry::log_debug(
-        "future.completed", "operation done",
-        {{"tuft.request_id", future.request.str()}, {"tuft.operation_type", operation_name(future.operation)}});
-    return;
-  }
-  telemetry::log(is_user_error(error->code) ? telemetry::Severity::kWarning : telemetry::Severity::kError,
-                 "future.failed", error->message,
-                 {{"tuft.request_id", future.request.str()},
-                  {"tuft.operation_type", operation_name(future.operation)},
-                  {"error.type", error_code_name(error->code)}});
 }
 
 FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& request, Future::Done done) {
@@ -185,6 +182,7 @@ FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& reque
     MutexLock lock(mutex_);
     if (const auto found = by_request_.find(request); found != by_request_.end() && found->second->user == user) {
       Future& future = *found->second;
+      if (!future.in_delivered_) ++future.polls_;
       if (future.state_ == FutureSnapshot::State::kPending) {
         const WaitId id = next_wait_++;
         future.waiters_.emplace_back(id, std::move(done));
@@ -192,7 +190,7 @@ FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& reque
         return id;
       }
       mark_delivered_locked(future);
-      answer = snapshot_locked(future);
+      answer = snapshot_locked(found->second);
     } else if (const auto gone = gone_.find(request); gone != gone_.end() && gone->second == user) {
       answer = Error{ErrorCode::kGone,
                      "the result was dropped: it was older than limits.future_retention_seconds or over "
@@ -218,15 +216,20 @@ void FutureStore::end_wait(WaitId wait) {
       future.waiters_.erase(waiter);
       break;
     }
-    snapshot = snapshot_locked(future);
+    snapshot = snapshot_locked(found->second);
     waits_.erase(found);
   }
   done(std::move(snapshot));
 }
 
-void FutureStore::evict_locked(Future& future, std::string_view reason) {
-  if (!future.in_delivered_) telemetry::get_metrics().futures_evicted.add(1, {{"reason", reason}});
-  if (future.in_delivered_) delivered_.erase(*future.in_delivered_);
+void FutureStore::evict_locked(Future& future, std::string_view reason, std::vector<FuturePtr>& unread) {
+  if (future.in_delivered_) {
+    delivered_.erase(*future.in_delivered_);
+  } else {
+    telemetry::get_metrics().futures_evicted.add(1, {{"reason", reason}});
+    --counts_[static_cast<size_t>(future.operation)].unread;
+    unread.push_back(*future.in_finished_);
+  }
   bytes_ -= future.bytes_;
   if (!future.key_.empty()) by_key_.erase(future.key_);
   gone_.emplace(future.request, future.user);
@@ -239,19 +242,23 @@ void FutureStore::evict_locked(Future& future, std::string_view reason) {
   finished_.erase(future.in_finished_);  // the last reference of the store: `future` may be dead now
 }
 
-void FutureStore::evict_over_budget_locked() {
+void FutureStore::evict_over_budget_locked(std::vector<FuturePtr>& unread) {
   while (bytes_ > limits_.future_bytes_max && !finished_.empty()) {
-    evict_locked(delivered_.empty() ? *finished_.front() : *delivered_.front(), "bytes");
+    evict_locked(delivered_.empty() ? *finished_.front() : *delivered_.front(), "bytes", unread);
   }
 }
 
 void FutureStore::sweep() {
   constexpr int kBatch = 10'000;  // so that nobody waits long for the lock; the rest goes next time
   const Nanos oldest = clock_.monotonic() - limits_.future_retention_seconds * kSecond;
-  MutexLock lock(mutex_);
-  for (int i = 0; i < kBatch && !finished_.empty() && finished_.front()->finished_ < oldest; ++i) {
-    evict_locked(*finished_.front(), "retention");
+  std::vector<FuturePtr> unread;
+  {
+    MutexLock lock(mutex_);
+    for (int i = 0; i < kBatch && !finished_.empty() && finished_.front()->finished_ < oldest; ++i) {
+      evict_locked(*finished_.front(), "retention", unread);
+    }
   }
+  log_evicted(unread);
 }
 
 void FutureStore::shut_down() {

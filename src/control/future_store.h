@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <list>
@@ -35,6 +34,7 @@ class Future {
   RequestId request;
   UserId user;
   OperationType operation = OperationType::kForward;
+  OperationKeys keys;
   uint64_t number = 0;             // counts all futures of this process, from 1
   telemetry::SpanContext context;  // of its span; the parent of what is done for it
   Nanos created = 0;
@@ -45,13 +45,16 @@ class Future {
 
   std::string key_;
   telemetry::Span span_;
-  std::atomic<Nanos> started_{0};
+  Nanos sent_ = 0;     // to a worker; 0: not yet
+  Nanos started_ = 0;  // a worker began; 0: not known
+  int polls_ = 0;
   FutureSnapshot::State state_ = FutureSnapshot::State::kPending;
   std::shared_ptr<const FutureValue> value_;
   Error error_;
   std::vector<std::pair<uint64_t, Done>> waiters_;
   Nanos finished_ = 0;
   int64_t bytes_ = 0;
+  std::list<Future*>::iterator in_pending_;
   std::list<std::shared_ptr<Future>>::iterator in_finished_;
   std::optional<std::list<Future*>::iterator> in_delivered_;
 };
@@ -61,7 +64,9 @@ class FutureStore {
  public:
   static constexpr size_t kGoneMax = 65'536;
 
-  FutureStore(const config::Limits& limits, const Clock& clock);
+  // `tenant_label`: counts operations by user, too (telemetry.tenant_label).
+  FutureStore(const config::Limits& limits, const Clock& clock, bool tenant_label = false);
+  ~FutureStore();
 
   struct Admission {
     FuturePtr future;
@@ -69,14 +74,15 @@ class FutureStore {
   };
   // A new pending future, or the one that was admitted under the same `key` before (an empty key never repeats).
   // kInvalidArgument when that was another operation, kResourceExhausted over limits.futures_per_user_max,
-  // kUnavailable after shut_down(). `attributes` go onto the span beside the ids of the future.
-  Result<Admission> admit(const UserId& user, OperationType operation, std::string key,
-                          const telemetry::SpanContext& trace, telemetry::Attributes attributes);
+  // kUnavailable after shut_down(). `keys` but for the request, which is made here.
+  Result<Admission> admit(const UserId& user, OperationKeys keys, std::string key, const telemetry::SpanContext& trace);
   // The future admitted under `key`, if it is still known.
   FuturePtr find_by_key(const UserId& user, const std::string& key) const;
 
-  // Its execution begins; the time until now was waiting. Only the first call counts.
-  void mark_started(Future& future) const;
+  // A worker gets it now. Only the first call counts.
+  void mark_sent(Future& future);
+  // The worker that has it says how long it kept it waiting before it began.
+  void mark_started(Future& future, double queue_seconds);
   // Ends it and tells who waits. Nothing where it has ended before (shut_down()).
   void complete(const FuturePtr& future, Result<FutureValue> result);
 
@@ -92,15 +98,25 @@ class FutureStore {
  private:
   using Waiters = std::vector<std::pair<uint64_t, Future::Done>>;
 
-  static FutureSnapshot snapshot_locked(const Future& future);
+  static FutureSnapshot snapshot_locked(const FuturePtr& future);
   void finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
   void mark_delivered_locked(Future& future) TUFT_REQUIRES(mutex_);
-  void evict_locked(Future& future, std::string_view reason) TUFT_REQUIRES(mutex_);
-  void evict_over_budget_locked() TUFT_REQUIRES(mutex_);
+  // Adds to `unread` what no client has fetched.
+  void evict_locked(Future& future, std::string_view reason, std::vector<FuturePtr>& unread) TUFT_REQUIRES(mutex_);
+  void evict_over_budget_locked(std::vector<FuturePtr>& unread) TUFT_REQUIRES(mutex_);
+  void bind_instruments();
+  void observe_states();
+
+  // future_records.cc
   void record_end(Future& future, telemetry::Span span, const Error* error) const;
+  void record_times(const Future& future, telemetry::Span& span) const;
+  void record_delivery_locked(const Future& future) TUFT_REQUIRES(mutex_);
+  static void log_end(const Future& future, const Error* error);
+  static void log_evicted(const std::vector<FuturePtr>& unread);
 
   const config::Limits limits_;
   const Clock& clock_;
+  const bool tenant_label_;
 
   mutable Mutex mutex_;
   bool shut_down_ TUFT_GUARDED_BY(mutex_) = false;
@@ -111,16 +127,24 @@ class FutureStore {
   std::unordered_map<std::string, Future*> by_key_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, int> pending_by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);
+  std::list<Future*> pending_ TUFT_GUARDED_BY(mutex_);     // oldest first
   std::list<FuturePtr> finished_ TUFT_GUARDED_BY(mutex_);  // oldest first
   std::list<Future*> delivered_ TUFT_GUARDED_BY(mutex_);   // longest delivered first
   std::unordered_map<RequestId, UserId> gone_ TUFT_GUARDED_BY(mutex_);
   std::deque<RequestId> gone_order_ TUFT_GUARDED_BY(mutex_);
 
-  struct Instruments {
-    telemetry::BoundCounter created, ready, failed;
-    telemetry::BoundHistogram wait, execution;
+  struct Counts {
+    int64_t queued = 0;
+    int64_t running = 0;  // a worker has it
+    int64_t unread = 0;
   };
-  std::array<Instruments, 9> instruments_;  // by OperationType
+  std::array<Counts, kOperationTypes> counts_ TUFT_GUARDED_BY(mutex_);  // by OperationType
+
+  struct Instruments {
+    telemetry::BoundCounter created, ready, failed_user, failed_server;
+    telemetry::BoundHistogram wait, execution, polls, delay;
+  };
+  std::array<Instruments, kOperationTypes> instruments_;  // by OperationType
   telemetry::BoundCounter queue_length_;
 };
 

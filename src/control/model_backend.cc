@@ -9,6 +9,7 @@ ModelBackends::ModelBackends(const std::vector<config::ModelConfig>& models,
   TUFT_CHECK(models.size() == actors.size(), "one actor for each supported model");
   for (size_t i = 0; i < models.size(); ++i) {
     backends_.push_back(std::make_shared<ModelBackend>(models[i], *actors[i]));
+    bind_terminal_series(models[i].model_name);
   }
 }
 

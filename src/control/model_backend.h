@@ -1,6 +1,7 @@
 // One supported model: its configuration, the actor that runs it, and what the actor said of itself.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 #include "actor/model_actor.h"
 #include "base/mutex.h"
 #include "config/config.h"
+#include "control/model_instruments.h"
 
 namespace tuft::control {
 
@@ -17,11 +19,13 @@ inline constexpr Nanos kWorkerWait = 60 * kSecond;
 
 class ModelBackend {
  public:
-  ModelBackend(config::ModelConfig config, actor::ModelActor& actor) : config_(std::move(config)), actor_(actor) {}
+  ModelBackend(config::ModelConfig config, actor::ModelActor& actor)
+      : config_(std::move(config)), actor_(actor), instruments_(config_.model_name) {}
 
   const config::ModelConfig& config() const { return config_; }
   const std::string& name() const { return config_.model_name; }
   actor::ModelActor& actor() const { return actor_; }
+  const ModelInstruments& instruments() const { return instruments_; }
 
   // An adapter that was put into the worker's life `generation` is still there.
   bool holds(uint64_t generation) const { return actor_.ready() && actor_.generation() == generation; }
@@ -31,6 +35,9 @@ class ModelBackend {
     MutexLock lock(mutex_);
     return architecture_;
   }
+  // When the newest optimizer step ended; 0: there was none.
+  Nanos last_step() const { return last_step_.load(std::memory_order_relaxed); }
+  void note_step(Nanos now) { last_step_.store(now, std::memory_order_relaxed); }
   void set_architecture(std::string architecture) {
     MutexLock lock(mutex_);
     architecture_ = std::move(architecture);
@@ -39,6 +46,8 @@ class ModelBackend {
  private:
   const config::ModelConfig config_;
   actor::ModelActor& actor_;
+  const ModelInstruments instruments_;
+  std::atomic<Nanos> last_step_{0};
   mutable Mutex mutex_;
   std::string architecture_ TUFT_GUARDED_BY(mutex_);
 };

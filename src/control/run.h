@@ -34,6 +34,10 @@ struct RunOperation {
       payload;
   uint64_t generation = 0;  // of the worker's life that it was sent to
   Nanos started = 0;
+  std::string loss_fn;                           // of a pass
+  std::shared_ptr<const Checkpoint> checkpoint;  // that a load reads
+  std::unique_ptr<Checkpoint> saved;             // that a save makes, and where the worker writes it
+  std::filesystem::path prepared;
   telemetry::Span span;          // training_controller.*
   telemetry::Span backend_span;  // training_backend.*
 };
@@ -80,5 +84,15 @@ struct Run {
   int next_ephemeral_name TUFT_GUARDED_BY(mutex) = 1;
 };
 using RunPtr = std::shared_ptr<Run>;
+
+// Without a request: of the run itself.
+inline OperationKeys keys_of(const Run& run) {
+  OperationKeys keys;
+  keys.session = run.session;
+  keys.run = run.id;
+  keys.base_model = run.backend->name();
+  keys.lora_rank = run.lora.rank;
+  return keys;
+}
 
 }  // namespace tuft::control

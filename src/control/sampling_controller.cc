@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/operation_keys.h"
 #include "control/sample_request.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
@@ -71,11 +72,13 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
                                           const std::shared_ptr<ModelBackend>& backend,
                                           const CheckpointStore::Ptr& checkpoint, const telemetry::SpanContext& trace) {
   SamplerId id(session.str() + ":sample:" + std::to_string(seq_id));
+  OperationKeys keys;
+  keys.session = session;
+  keys.sampler = id;
+  keys.base_model = backend->name();
+  keys.lora_rank = checkpoint == nullptr ? 0 : checkpoint->lora_rank;
   telemetry::Span span = tracer().start_span("sampling_controller.create_sampling_session",
-                                             {.attributes = {{"tuft.session_id", session.str()},
-                                                             {"tuft.sampling_session_id", id.str()},
-                                                             {"tuft.base_model", backend->name()}},
-                                              .parent = trace});
+                                             {.attributes = KeyAttributes(keys), .parent = trace});
   const auto refuse = [&span](Error error) {
     span.record_error(error);
     return error;
@@ -114,13 +117,11 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
                           "samplers_per_user_max"});
     }
   }
-  telemetry::get_metrics().sampling_sessions_active.add(1, {{"base_model", backend->name()}});
+  backend->instruments().add_sampler(1);
   const telemetry::ContextScope scope(span.context());
   telemetry::log_info("sampling_session.created", "sampling session created",
-                      {{"tuft.sampling_session_id", id.str()},
-                       {"tuft.session_id", session.str()},
-                       {"tuft.base_model", backend->name()}});
-  if (must_load) load(adapter, span.context());
+                      KeyAttributes(keys, {{"tuft.has_lora", checkpoint != nullptr}}));
+  if (must_load) load(adapter, keys, span.context());
   return id;
 }
 
@@ -172,7 +173,7 @@ void SamplingController::remove(const SamplerId& id) {
     last = --adapter->samplers == 0 && adapter->checkpoint != nullptr;
     if (last) adapters_.erase(adapter->key);
   }
-  telemetry::get_metrics().sampling_sessions_active.add(-1, {{"base_model", adapter->backend->name()}});
+  adapter->backend->instruments().add_sampler(-1);
   if (last) release(adapter);
 }
 
@@ -245,29 +246,33 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
     operation->session = found->second.session;
     adapter = found->second.adapter;
   }
-  const std::string& base_model = adapter->backend->name();
+  operation->backend = adapter->backend;
+  operation->num_samples = request.num_samples;
+  OperationKeys keys;
+  keys.operation = OperationType::kSample;
+  keys.session = operation->session;
+  keys.sampler = request.sampler;
+  keys.base_model = adapter->backend->name();
+  keys.lora_rank = adapter->checkpoint == nullptr ? 0 : adapter->checkpoint->lora_rank;
+  keys.seq_id = request.seq_id;
   TUFT_ASSIGN(operation->request, make_sample_request(adapter->backend->config(), request));
   std::string key = request.seq_id ? request.sampler.str() + '#' + std::to_string(*request.seq_id) : std::string();
-  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, OperationType::kSample, std::move(key), trace,
-                                                   {{"tuft.sampling_session_id", request.sampler.str()},
-                                                    {"tuft.session_id", operation->session.str()},
-                                                    {"tuft.base_model", base_model}}));
-  Submitted answer{admission.future->request, std::nullopt};
+  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, std::move(keys), std::move(key), trace));
+  Submitted answer{admission.future->request, std::nullopt,
+                   OperationKeysPtr(admission.future, &admission.future->keys)};
   if (!admission.is_new) return answer;
   operation->future = std::move(admission.future);
-  operation->span = tracer().start_span("sampling_controller.run_sample",
-                                        {.attributes = {{"tuft.sampling_session_id", request.sampler.str()},
-                                                        {"tuft.session_id", operation->session.str()},
-                                                        {"tuft.request_id", operation->future->request.str()},
-                                                        {"tuft.operation_type", "sample"},
-                                                        {"tuft.base_model", base_model},
-                                                        {"tuft.num_samples", request.num_samples}},
-                                         .parent = operation->future->context});
+  operation->span = tracer().start_span(
+      "sampling_controller.run_sample",
+      {.attributes = KeyAttributes(operation->future->keys, {{"tuft.num_samples", request.num_samples}}),
+       .parent = operation->future->context});
+  adapter->backend->instruments().record_sample_request(operation->request);
   dispatch(adapter, operation);
   return answer;
 }
 
 void SamplingController::fail(const OperationPtr& operation, const Error& error) {
+  record_failure(*operation, error);
   operation->span.record_error(error);
   operation->span.end();
   parts_.futures.complete(operation->future, error);

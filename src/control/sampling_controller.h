@@ -74,7 +74,10 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     SamplerId sampler;
     SessionId session;
     worker::v1::SampleRequest request;
+    std::shared_ptr<ModelBackend> backend;
+    int num_samples = 0;
     Nanos placed = 0;
+    Nanos sent = 0;
     telemetry::Span span;          // sampling_controller.run_sample
     telemetry::Span backend_span;  // sampling_backend.sample
   };
@@ -122,7 +125,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   static bool is_loaded(const Adapter& adapter);
   bool begin_load_locked(Adapter& adapter) TUFT_REQUIRES(mutex_);
   void dispatch(const AdapterPtr& adapter, const OperationPtr& operation);
-  void load(const AdapterPtr& adapter, const telemetry::SpanContext& trace);
+  void load(const AdapterPtr& adapter, const OperationKeys& cause, const telemetry::SpanContext& trace);
   void on_loaded(const AdapterPtr& adapter, uint64_t generation, const Status& result);
   void unload(const AdapterPtr& adapter, const std::string& worker_id);
   std::vector<std::pair<AdapterPtr, std::string>> take_surplus_locked(const Adapter& loaded) TUFT_REQUIRES(mutex_);
@@ -131,6 +134,12 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void resume(const AdapterPtr& adapter);
   std::vector<AdapterPtr> all_adapters() const;
 
+  // sampling_records.cc: what telemetry hears
+  void begin_call(const Adapter& adapter, Operation& operation);
+  static void describe_answer(Operation& operation, const worker::v1::SampleResponse& response);
+  void record_sample(const Operation& operation, const worker::v1::SampleResponse& response) const;
+  void record_failure(const Operation& operation, const Error& error) const;
+
   const Parts parts_;
   mutable Mutex mutex_;
   uint64_t next_worker_id_ TUFT_GUARDED_BY(mutex_) = 1;
@@ -138,5 +147,8 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   std::unordered_map<UserId, int> samplers_by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<std::string, AdapterPtr> adapters_ TUFT_GUARDED_BY(mutex_);
 };
+
+// Spans sampling_backend.*.
+const telemetry::Tracer& sampling_backend_tracer();
 
 }  // namespace tuft::control

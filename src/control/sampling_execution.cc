@@ -1,45 +1,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/operation_keys.h"
 #include "control/sampling_controller.h"
 #include "control/training_controller.h"  // without_path
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 
 namespace tuft::control {
-namespace {
-
-const telemetry::Tracer& backend_tracer() {
-  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.sampling_backend");
-  return instance;
-}
-
-void record_sample(const std::string& base_model, const worker::v1::SampleResponse& response, double seconds) {
-  telemetry::Metrics& metrics = telemetry::get_metrics();
-  metrics.sampling_requests.add(1, {{"base_model", base_model}});
-  metrics.sampling_duration.record(seconds, {{"base_model", base_model}});
-  metrics.sampling_tokens.add(response.prompt_tokens(), {{"base_model", base_model}, {"kind", "prefill"}});
-  metrics.sampling_tokens.add(response.output_tokens(), {{"base_model", base_model}, {"kind", "decode"}});
-  if (seconds > 0 && response.output_tokens() > 0) {
-    metrics.sampling_tokens_per_second.record(static_cast<double>(response.output_tokens()) / seconds,
-                                              {{"base_model", base_model}});
-  }
-  for (const auto& sequence : response.response().sequences()) {
-    const size_t tokens = sequence.tokens().size() / sizeof(int32_t);
-    if (tokens > 0) metrics.sampling_output_tokens.record(static_cast<double>(tokens));
-    const bool stopped = sequence.stop_reason() == tinker_public::STOP_REASON_STOP;
-    metrics.sampling_finished.add(1, {{"base_model", base_model}, {"finish_reason", stopped ? "stop" : "length"}});
-  }
-  if (response.output_tokens() > 0) {
-    metrics.time_to_first_token.record(response.queue_seconds() + response.prefill_seconds(),
-                                       {{"gen_ai.operation.name", "text_completion"},
-                                        {"gen_ai.provider.name", "tuft"},
-                                        {"gen_ai.request.model", base_model}});
-  }
-}
-
-}  // namespace
-
 bool SamplingController::is_loaded(const Adapter& adapter) {
   if (adapter.checkpoint == nullptr) return adapter.backend->actor().ready();
   return adapter.loaded_generation > 0 && adapter.backend->holds(adapter.loaded_generation);
@@ -72,11 +40,16 @@ void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr&
     }
   }
   if (refusal) return fail(operation, *refusal);
-  if (must_load) return load(adapter, operation->span.context());
+  if (must_load) return load(adapter, operation->future->keys, operation->span.context());
   start(adapter, operation);
 }
 
-void SamplingController::load(const AdapterPtr& adapter, const telemetry::SpanContext& trace) {
+// `cause`: the sampler or the sample that it is loaded for; empty keys after a worker came back.
+void SamplingController::load(const AdapterPtr& adapter, const OperationKeys& cause,
+                              const telemetry::SpanContext& trace) {
+  OperationKeys keys = cause;
+  keys.base_model = adapter->backend->name();
+  keys.lora_rank = adapter->checkpoint->lora_rank;
   worker::v1::AddSamplerRequest request;
   {
     MutexLock lock(mutex_);
@@ -84,12 +57,11 @@ void SamplingController::load(const AdapterPtr& adapter, const telemetry::SpanCo
     request.set_directory(adapter->directory.string());
   }
   const uint64_t generation = adapter->backend->actor().generation();
-  auto span = std::make_shared<telemetry::Span>(backend_tracer().start_span(
+  auto span = std::make_shared<telemetry::Span>(sampling_backend_tracer().start_span(
       "sampling_backend.add_adapter",
-      {.attributes = {{"tuft.lora_id", request.sampler_id()}, {"tuft.base_model", adapter->backend->name()}},
-       .parent = trace}));
+      {.attributes = KeyAttributes(keys, {{"tuft.lora_id", request.sampler_id()}}), .parent = trace}));
   adapter->backend->actor().add_sampler(
-      std::move(request), {.trace = span->context()},
+      std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
       [weak = weak_from_this(), adapter, generation, span](Result<worker::v1::AddSamplerResponse> result) {
         Status status;
         if (!result.ok()) status = std::move(result).error();
@@ -149,9 +121,12 @@ std::vector<std::pair<SamplingController::AdapterPtr, std::string>> SamplingCont
 }
 
 void SamplingController::unload(const AdapterPtr& adapter, const std::string& worker_id) {
-  auto span = std::make_shared<telemetry::Span>(backend_tracer().start_span(
+  OperationKeys keys;
+  keys.base_model = adapter->backend->name();
+  keys.lora_rank = adapter->checkpoint->lora_rank;
+  auto span = std::make_shared<telemetry::Span>(sampling_backend_tracer().start_span(
       "sampling_backend.remove_adapter",
-      {.attributes = {{"tuft.lora_id", worker_id}, {"tuft.base_model", adapter->backend->name()}}, .parent = {}}));
+      {.attributes = KeyAttributes(keys, {{"tuft.lora_id", worker_id}}), .parent = {}}));
   worker::v1::RemoveSamplerRequest request;
   request.set_sampler_id(worker_id);
   adapter->backend->actor().remove_sampler(std::move(request), {.trace = span->context()},
@@ -162,19 +137,14 @@ void SamplingController::unload(const AdapterPtr& adapter, const std::string& wo
 }
 
 void SamplingController::start(const AdapterPtr& adapter, const OperationPtr& operation) {
-  parts_.futures.mark_started(*operation->future);
-  operation->backend_span = backend_tracer().start_span(
-      "sampling_backend.sample", {.attributes = {{"tuft.sampling_session_id", operation->sampler.str()},
-                                                 {"tuft.session_id", operation->session.str()},
-                                                 {"tuft.base_model", adapter->backend->name()},
-                                                 {"tuft.num_samples", operation->request.num_samples()},
-                                                 {"tuft.has_lora", adapter->checkpoint != nullptr}},
-                                  .parent = operation->span.context()});
+  begin_call(*adapter, *operation);
+  const actor::CallOptions options{.trace = operation->backend_span.context(),
+                                   .ids = call_ids(operation->future->keys)};
   adapter->backend->actor().sample(
-      std::move(operation->request), {.trace = operation->backend_span.context()},
+      std::move(operation->request), options,
       [weak = weak_from_this(), adapter, operation](Result<worker::v1::SampleResponse> result) {
         if (!result.ok()) operation->backend_span.record_error(result.error());
-        if (result.ok()) operation->backend_span.set_attribute("tuft.output_tokens", result->output_tokens());
+        if (result.ok()) describe_answer(*operation, *result);
         operation->backend_span.end();
         if (const auto self = weak.lock()) self->on_sampled(adapter, operation, std::move(result));
       });
@@ -187,7 +157,8 @@ void SamplingController::on_sampled(const AdapterPtr& adapter, const OperationPt
     --adapter->running;
   }
   if (!result.ok()) return fail(operation, result.error());
-  record_sample(adapter->backend->name(), *result, to_seconds(parts_.clock.monotonic() - operation->placed));
+  parts_.futures.mark_started(*operation->future, result->queue_seconds());
+  record_sample(*operation, *result);
   operation->span.end();
   parts_.futures.complete(operation->future, FutureValue(ProtobufResult{result->response().SerializeAsString()}));
 }
@@ -213,7 +184,7 @@ void SamplingController::resume(const AdapterPtr& adapter) {
       must_load = begin_load_locked(*adapter);
     }
   }
-  if (must_load) load(adapter, {});
+  if (must_load) load(adapter, {}, {});
   for (const OperationPtr& operation : waiting) dispatch(adapter, operation);
 }
 

@@ -13,9 +13,15 @@ template <typename Response, typename Handler>
 actor::Callback<Response> TrainingController::answer_to(const RunPtr& run, const OperationPtr& operation,
                                                         Handler handler) {
   return [weak = weak_from_this(), run, operation, handler](Result<Response> result) {
-    if (!result.ok()) operation->backend_span.record_error(result.error());
+    const auto self = weak.lock();
+    if (result.ok()) {
+      operation->backend_span.set_attribute("tuft.queue_seconds", result->queue_seconds());
+      if (self) self->parts_.futures.mark_started(*operation->future, result->queue_seconds());
+    } else {
+      operation->backend_span.record_error(result.error());
+    }
     operation->backend_span.end();
-    if (const auto self = weak.lock()) (self.get()->*handler)(run, operation, std::move(result));
+    if (self) (self.get()->*handler)(run, operation, std::move(result));
   };
 }
 

@@ -1,5 +1,7 @@
 #include <utility>
 
+#include "control/operation_keys.h"
+#include "control/training_answers.h"
 #include "control/training_controller.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
@@ -94,36 +96,29 @@ void TrainingController::save_state(const RunPtr& run, const OperationPtr& opera
   request.set_directory(directory.string());
   request.set_with_optimizer(with_optimizer);
   request.set_base_model(run->backend->name());
-  operation->backend_span = training_backend_tracer().start_span(
-      "training_backend.save_state", {.attributes = {{"tuft.lora_id", run->id.str()},
-                                                     {"tuft.training_run_id", run->id.str()},
-                                                     {"tuft.session_id", run->session.str()},
-                                                     {"tuft.base_model", run->backend->name()},
-                                                     {"tuft.lora_rank", run->lora.rank},
-                                                     {"tuft.optimizer", with_optimizer}},
-                                      .parent = operation->span.context()});
+  const actor::CallOptions options = begin_call("training_backend.save_state", *operation);
+  operation->backend_span.set_attribute("tuft.optimizer", with_optimizer);
+  operation->prepared = directory;
+  operation->saved = std::make_unique<Checkpoint>(std::move(checkpoint));
   run->backend->actor().save_state(
-      std::move(request), {.trace = operation->backend_span.context()},
-      [weak = weak_from_this(), run, operation, directory,
-       checkpoint = std::move(checkpoint)](Result<worker::v1::SaveStateResponse> result) mutable {
-        if (!result.ok()) operation->backend_span.record_error(result.error());
-        operation->backend_span.end();
-        const auto self = weak.lock();
-        if (self == nullptr) return;
-        if (!result.ok()) {
-          return self->conclude(run, operation,
-                                without_path(std::move(result).error(), self->parts_.config.checkpoint_dir));
-        }
-        checkpoint.size_bytes = result->size_bytes();
-        self->on_disk(run, operation, [run, operation, directory, checkpoint](TrainingController& controller) {
-          controller.on_saved(run, operation, directory, checkpoint);
-        });
-      });
+      std::move(request), options,
+      answer_to<worker::v1::SaveStateResponse>(run, operation, &TrainingController::on_state_saved));
+}
+
+void TrainingController::on_state_saved(const RunPtr& run, const OperationPtr& operation,
+                                        Result<worker::v1::SaveStateResponse> result) {
+  if (!result.ok()) {
+    return conclude(run, operation, without_path(std::move(result).error(), parts_.config.checkpoint_dir));
+  }
+  operation->saved->size_bytes = result->size_bytes();
+  operation->span.set_attribute("tuft.size_bytes", result->size_bytes());
+  on_disk(run, operation, [run, operation](TrainingController& self) { self.on_saved(run, operation); });
 }
 
 // On the disk thread.
-void TrainingController::on_saved(const RunPtr& run, const OperationPtr& operation,
-                                  const std::filesystem::path& prepared, Checkpoint checkpoint) {
+void TrainingController::on_saved(const RunPtr& run, const OperationPtr& operation) {
+  const std::filesystem::path prepared = operation->prepared;
+  Checkpoint checkpoint = std::move(*operation->saved);
   checkpoint.created_at = iso_time(parts_.clock.wall());
   auto published = parts_.checkpoints.publish(prepared, std::move(checkpoint));
   if (!published.ok()) {
@@ -152,11 +147,9 @@ Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const Run
   metrics.checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation.started), {{"operation", "save"}});
   const telemetry::ContextScope scope(operation.span.context());
   telemetry::log_info("checkpoint.save.completed", "checkpoint saved",
-                      {{"tuft.training_run_id", run->id.str()},
-                       {"tuft.session_id", run->session.str()},
-                       {"tuft.checkpoint", path},
-                       {"tuft.checkpoint_type", type},
-                       {"tuft.size_bytes", saved->size_bytes}});
+                      KeyAttributes(operation.future->keys, {{"tuft.checkpoint", path},
+                                                             {"tuft.checkpoint_type", type},
+                                                             {"tuft.size_bytes", saved->size_bytes}}));
   if (saved->path.kind == CheckpointKind::kTraining) return FutureValue(SaveWeightsResult{path});
   if (!saved->ephemeral) return FutureValue(SaveWeightsForSamplerResult{path, std::nullopt});
   const auto& request = std::get<SaveWeightsForSampler>(operation.payload);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "control/operation_keys.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 
@@ -21,7 +22,7 @@ std::string operation_key(const RunId& run, int64_t seq_id) {
   return run.str() + '#' + std::to_string(seq_id);
 }
 
-void start_controller_span(const Run& run, RunOperation& operation) {
+void start_controller_span(RunOperation& operation) {
   const telemetry::SpanOptions options{.parent = operation.future->context};
   switch (operation.type) {
     case OperationType::kCreateModel:
@@ -47,21 +48,25 @@ void start_controller_span(const Run& run, RunOperation& operation) {
     case OperationType::kSample:
       return;
   }
-  operation.span.set_attributes({{"tuft.training_run_id", run.id.str()},
-                                 {"tuft.session_id", run.session.str()},
-                                 {"tuft.base_model", run.backend->name()},
-                                 {"tuft.lora_rank", run.lora.rank},
-                                 {"tuft.request_id", operation.future->request.str()},
-                                 {"tuft.operation_type", operation_name(operation.type)}});
-  if (operation.seq_id) operation.span.set_attribute("tuft.seq_id", *operation.seq_id);
+  operation.span.set_attributes(KeyAttributes(operation.future->keys));
+}
+
+OperationKeys keys_of(const Run& run, OperationType type, std::optional<int64_t> seq_id) {
+  OperationKeys keys = keys_of(run);
+  keys.operation = type;
+  keys.seq_id = seq_id;
+  return keys;
+}
+
+Submitted submitted(const FuturePtr& future) {
+  return {future->request, future->keys.run, OperationKeysPtr(future, &future->keys)};
 }
 
 void describe_payload(RunOperation& operation) {
   if (const auto* request = std::get_if<worker::v1::ForwardBackwardRequest>(&operation.payload)) {
     const std::string& loss = request->request().loss_fn();
-    operation.span.set_attributes({{"tuft.backward", operation.type == OperationType::kForwardBackward},
-                                   {"tuft.data_count", request->request().data_size()},
-                                   {"tuft.loss_fn", std::string_view(loss).substr(0, 32)}});
+    operation.span.set_attributes(
+        {{"tuft.data_count", request->request().data_size()}, {"tuft.loss_fn", std::string_view(loss).substr(0, 32)}});
   } else if (const auto* step = std::get_if<OptimStep>(&operation.payload)) {
     operation.span.set_attribute("tuft.learning_rate", step->learning_rate);
   } else if (operation.type == OperationType::kSaveWeights) {
@@ -76,8 +81,6 @@ bool worker_is_gone(const Error& error) {
 }
 
 }  // namespace
-
-TrainingController::TrainingController(const Parts& parts) : parts_(parts) {}
 
 Result<RunPtr> TrainingController::find(const UserId& user, const RunId& run) const {
   MutexLock lock(mutex_);
@@ -125,7 +128,7 @@ Result<Submitted> TrainingController::create_model(const UserId& user, const Cre
   if (request.model_seq_id < 0) return invalid_argument("model_seq_id must not be negative", "invalid_model_seq_id");
   const RunId id(request.session.str() + ":train:" + std::to_string(request.model_seq_id));
   const std::string key = id.str() + "#create";
-  if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return Submitted{known->request, id};
+  if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return submitted(known);
   TUFT_ASSIGN(const auto backend, parts_.backends.find(request.base_model));
   const config::ModelConfig& model = backend->config();
   if (!model.training) {
@@ -143,17 +146,13 @@ Result<Submitted> TrainingController::create_model(const UserId& user, const Cre
   }
   bool added = false;
   TUFT_ASSIGN(const RunPtr run, add_run(user, request, backend, &added));
-  auto admission = parts_.futures.admit(user, OperationType::kCreateModel, key, trace,
-                                        {{"tuft.model_id", id.str()},
-                                         {"tuft.training_run_id", id.str()},
-                                         {"tuft.session_id", request.session.str()},
-                                         {"tuft.base_model", model.model_name},
-                                         {"tuft.lora_rank", request.lora.rank}});
+  auto admission = parts_.futures.admit(user, keys_of(*run, OperationType::kCreateModel, std::nullopt), key, trace);
   if (!admission.ok()) {
     if (added) remove_run(run, admission.error());
     return std::move(admission).error();
   }
-  if (!admission->is_new) return Submitted{admission->future->request, id};
+  const Submitted answer = submitted(admission->future);
+  if (!admission->is_new) return answer;
   bool exists = false;
   {
     MutexLock lock(run->mutex);
@@ -161,29 +160,24 @@ Result<Submitted> TrainingController::create_model(const UserId& user, const Cre
   }
   if (exists) {
     parts_.futures.complete(admission->future, FutureValue(CreateModelResult{id}));
-    return Submitted{admission->future->request, id};
+    return answer;
   }
   auto operation = std::make_shared<RunOperation>();
   operation->future = std::move(admission->future);
   operation->type = OperationType::kCreateModel;
-  start_controller_span(*run, *operation);
-  const RequestId request_id = operation->future->request;
+  start_controller_span(*operation);
   enqueue(run, operation);
-  return Submitted{request_id, id};
+  return answer;
 }
 
 Result<Submitted> TrainingController::unload_model(const UserId& user, const RunId& run_id,
                                                    const telemetry::SpanContext& trace) {
   const std::string key = run_id.str() + "#unload";
-  if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return Submitted{known->request, run_id};
+  if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return submitted(known);
   TUFT_ASSIGN(const RunPtr run, find(user, run_id));
-  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, OperationType::kUnloadModel, key, trace,
-                                                   {{"tuft.model_id", run_id.str()},
-                                                    {"tuft.training_run_id", run_id.str()},
-                                                    {"tuft.session_id", run->session.str()},
-                                                    {"tuft.base_model", run->backend->name()},
-                                                    {"tuft.lora_rank", run->lora.rank}}));
-  const Submitted answer{admission.future->request, run_id};
+  TUFT_ASSIGN(auto admission,
+              parts_.futures.admit(user, keys_of(*run, OperationType::kUnloadModel, std::nullopt), key, trace));
+  const Submitted answer = submitted(admission.future);
   if (!admission.is_new) return answer;
   auto operation = std::make_shared<RunOperation>();
   operation->future = std::move(admission.future);
@@ -211,13 +205,8 @@ Result<Submitted> TrainingController::submit(const UserId& user, const RunId& ru
                      "raise limits.reorder_window in the server's configuration",
                  "reorder_window"};
   }
-  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, type, std::move(key), trace,
-                                                   {{"tuft.model_id", run_id.str()},
-                                                    {"tuft.training_run_id", run_id.str()},
-                                                    {"tuft.session_id", run->session.str()},
-                                                    {"tuft.base_model", run->backend->name()},
-                                                    {"tuft.lora_rank", run->lora.rank}}));
-  const Submitted answer{admission.future->request, run_id};
+  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, keys_of(*run, type, seq_id), std::move(key), trace));
+  const Submitted answer = submitted(admission.future);
   if (!admission.is_new) return answer;
   auto operation = std::make_shared<RunOperation>();
   operation->future = std::move(admission.future);
@@ -225,7 +214,7 @@ Result<Submitted> TrainingController::submit(const UserId& user, const RunId& ru
   operation->seq_id = seq_id;
   operation->payload = std::move(payload);
   operation->refusal = std::move(refusal);
-  start_controller_span(*run, *operation);
+  start_controller_span(*operation);
   describe_payload(*operation);
   enqueue(run, operation);
   return answer;
@@ -296,7 +285,10 @@ void TrainingController::conclude(const RunPtr& run, const OperationPtr& operati
       run->told_of_loss = true;
     }
   }
-  if (!result.ok()) operation->span.record_error(result.error());
+  if (!result.ok()) {
+    operation->span.record_error(result.error());
+    record_checkpoint_failure(*operation, result.error());
+  }
   operation->span.end();
   parts_.futures.complete(operation->future, std::move(result));
   const Error lost = unavailable("not executed: the worker of base model " + run->backend->name() +
@@ -308,6 +300,7 @@ void TrainingController::conclude(const RunPtr& run, const OperationPtr& operati
 
 void TrainingController::fail(const OperationPtr& operation, const Error& error) {
   operation->span.record_error(error);
+  record_checkpoint_failure(*operation, error);
   operation->span.end();
   parts_.futures.complete(operation->future, error);
 }
@@ -327,7 +320,7 @@ void TrainingController::remove_run(const RunPtr& run, const Error& why) {
     runs_.erase(run->id);
     if (const auto count = runs_by_user_.find(run->user); --count->second == 0) runs_by_user_.erase(count);
   }
-  if (was_created) telemetry::get_metrics().training_models_active.add(-1, {{"base_model", run->backend->name()}});
+  if (was_created) run->backend->instruments().add_model(-1);
   for (const OperationPtr& operation : left) fail(operation, why);
 }
 
@@ -354,15 +347,19 @@ bool TrainingController::unload_idle_run(const UserId& user) {
 
 void TrainingController::unload_now(const RunPtr& run) {
   remove_run(run, unknown_run());
+  const OperationKeys keys = keys_of(*run);
   auto span = std::make_shared<telemetry::Span>(training_backend_tracer().start_span(
       "training_backend.remove_adapter",
-      {.attributes = {{"tuft.lora_id", run->id.str()}, {"tuft.session_id", run->session.str()}}, .parent = {}}));
+      {.attributes = KeyAttributes(keys, {{"tuft.lora_id", run->id.str()}}), .parent = {}}));
   worker::v1::RemoveAdapterRequest request;
   request.set_adapter_id(run->id.str());
-  run->backend->actor().remove_adapter(std::move(request), {.trace = span->context()},
-                                       [span](const Result<worker::v1::RemoveAdapterResponse>&) { span->end(); });
+  run->backend->actor().remove_adapter(std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
+                                       [span](const Result<worker::v1::RemoveAdapterResponse>& result) {
+                                         if (!result.ok()) span->record_error(result.error());
+                                         span->end();
+                                       });
   telemetry::log_info("model.unloaded", "model unloaded: its session was silent and its user at a limit",
-                      {{"tuft.training_run_id", run->id.str()}, {"tuft.session_id", run->session.str()}});
+                      KeyAttributes(keys));
 }
 
 void TrainingController::close_session(const SessionId& session) {

@@ -42,6 +42,7 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
     std::shared_ptr<SamplingController> sampling;
   };
   explicit TrainingController(const Parts& parts);
+  ~TrainingController();
 
   Result<Submitted> create_model(const UserId& user, const CreateModel& request, const telemetry::SpanContext& trace);
   Result<Submitted> unload_model(const UserId& user, const RunId& run, const telemetry::SpanContext& trace);
@@ -96,16 +97,24 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void on_forward_backward(const RunPtr& run, const OperationPtr& operation,
                            Result<worker::v1::ForwardBackwardResponse> result);
   void on_optim_step(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::OptimStepResponse> result);
-  void on_loaded(const RunPtr& run, const OperationPtr& operation, const CheckpointStore::Ptr& checkpoint,
-                 Result<worker::v1::LoadStateResponse> result);
+  void on_loaded(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::LoadStateResponse> result);
+  actor::CallOptions begin_call(telemetry::Name name, RunOperation& operation);
   template <typename Response, typename Handler>
   actor::Callback<Response> answer_to(const RunPtr& run, const OperationPtr& operation, Handler handler);
+
+  // training_records.cc: what telemetry hears
+  void observe_runs();
+  std::string_view state_of(const Run& run) const;
+  void record_turn(RunOperation& operation) const;
+  void record_pass(const Run& run, RunOperation& operation, const worker::v1::ForwardBackwardResponse& response) const;
+  void record_optim_step(const Run& run, RunOperation& operation, const worker::v1::OptimStepResponse& response) const;
+  void record_checkpoint_failure(const RunOperation& operation, const Error& error) const;
 
   // training_checkpoints.cc: saving
   void start_save(const RunPtr& run, const OperationPtr& operation);
   void save_state(const RunPtr& run, const OperationPtr& operation, Checkpoint checkpoint);
-  void on_saved(const RunPtr& run, const OperationPtr& operation, const std::filesystem::path& prepared,
-                Checkpoint checkpoint);
+  void on_state_saved(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::SaveStateResponse> result);
+  void on_saved(const RunPtr& run, const OperationPtr& operation);
   Result<FutureValue> finish_save(const RunPtr& run, const RunOperation& operation, const CheckpointStore::Ptr& saved);
   bool on_disk(const RunPtr& run, const OperationPtr& operation, std::function<void(TrainingController&)> work);
 

@@ -2,6 +2,7 @@
 #include <set>
 #include <utility>
 
+#include "control/operation_keys.h"
 #include "control/training_answers.h"
 #include "control/training_controller.h"
 #include "telemetry/log.h"
@@ -57,26 +58,6 @@ Status check_fits(const Checkpoint& checkpoint, const Run& run, const std::vecto
   return {};
 }
 
-void record_pass(const Run& run, const RunOperation& operation, const worker::v1::ForwardBackwardResponse& response,
-                 Nanos now) {
-  telemetry::Metrics& metrics = telemetry::get_metrics();
-  const std::string& base_model = run.backend->name();
-  const bool backward = operation.type == OperationType::kForwardBackward;
-  const double seconds = to_seconds(now - operation.future->created);
-  metrics.training_tokens.add(response.tokens(),
-                              {{"base_model", base_model}, {"kind", operation_name(operation.type)}});
-  if (seconds > 0 && response.tokens() > 0) {
-    metrics.training_tokens_per_second.record(static_cast<double>(response.tokens()) / seconds,
-                                              {{"base_model", base_model}});
-  }
-  metrics.training_step_duration.record(response.queue_seconds(), {{"base_model", base_model}, {"phase", "queue"}});
-  metrics.training_step_duration.record(response.compute_seconds(),
-                                        {{"base_model", base_model}, {"phase", backward ? "backward" : "forward"}});
-  for (const auto& [name, value] : response.output().metrics()) {
-    if (!std::isfinite(value)) metrics.training_nonfinite.add(1, {{"base_model", base_model}, {"what", "loss"}});
-  }
-}
-
 }  // namespace
 
 const telemetry::Tracer& training_backend_tracer() {
@@ -97,22 +78,18 @@ worker::v1::CreateAdapterRequest adapter_request(const Run& run) {
   return request;
 }
 
-namespace {
-
-// The span around the actor call of an operation; without a controller span (unload_model) the future's is the parent.
-void begin_backend_span(telemetry::Name name, const Run& run, RunOperation& operation) {
+// The operation goes to the worker: opens the span around the call. Without a controller span (unload_model) the
+// future's is the parent.
+actor::CallOptions TrainingController::begin_call(telemetry::Name name, RunOperation& operation) {
+  const OperationKeys& keys = operation.future->keys;
   const telemetry::SpanContext& parent =
       operation.span.context().valid() ? operation.span.context() : operation.future->context;
   operation.backend_span =
-      training_backend_tracer().start_span(name, {.attributes = {{"tuft.lora_id", run.id.str()},
-                                                                 {"tuft.training_run_id", run.id.str()},
-                                                                 {"tuft.session_id", run.session.str()},
-                                                                 {"tuft.base_model", run.backend->name()},
-                                                                 {"tuft.lora_rank", run.lora.rank}},
-                                                  .parent = parent});
+      training_backend_tracer().start_span(name, {.attributes = KeyAttributes(keys), .parent = parent});
+  operation.backend_span.set_attribute("tuft.lora_id", keys.run.str());
+  parts_.futures.mark_sent(*operation.future);
+  return {.trace = operation.backend_span.context(), .ids = call_ids(keys)};
 }
-
-}  // namespace
 
 std::optional<Error> TrainingController::refusal_of(Run& run, const RunOperation& operation) const {
   if (operation.refusal) return operation.refusal;
@@ -133,11 +110,7 @@ std::optional<Error> TrainingController::refusal_of(Run& run, const RunOperation
 void TrainingController::start(const RunPtr& run, const OperationPtr& operation) {
   const telemetry::ContextScope scope(operation->future->context);
   operation->started = parts_.clock.monotonic();
-  parts_.futures.mark_started(*operation->future);
-  if (operation->seq_id) {
-    telemetry::get_metrics().sequence_guard_wait_duration.record(to_seconds(operation->started - operation->placed),
-                                                                 {{"operation_type", operation_name(operation->type)}});
-  }
+  record_turn(*operation);
   if (auto refusal = refusal_of(*run, *operation)) return conclude(run, operation, std::move(*refusal));
   switch (operation->type) {
     case OperationType::kCreateModel:
@@ -161,9 +134,9 @@ void TrainingController::start(const RunPtr& run, const OperationPtr& operation)
 }
 
 void TrainingController::start_create(const RunPtr& run, const OperationPtr& operation) {
-  begin_backend_span("training_backend.create_adapter", *run, *operation);
+  const actor::CallOptions options = begin_call("training_backend.create_adapter", *operation);
   run->backend->actor().create_adapter(
-      adapter_request(*run), {.trace = operation->backend_span.context()},
+      adapter_request(*run), options,
       answer_to<worker::v1::CreateAdapterResponse>(run, operation, &TrainingController::on_created));
 }
 
@@ -181,21 +154,18 @@ void TrainingController::on_created(const RunPtr& run, const OperationPtr& opera
     run->adapter_generation = operation->generation;
     run->target_modules.assign(result->target_modules().begin(), result->target_modules().end());
   }
-  telemetry::get_metrics().training_models_active.add(1, {{"base_model", run->backend->name()}});
-  telemetry::log_info("model.created", "model created",
-                      {{"tuft.training_run_id", run->id.str()},
-                       {"tuft.session_id", run->session.str()},
-                       {"tuft.base_model", run->backend->name()},
-                       {"tuft.lora_rank", run->lora.rank}});
+  run->backend->instruments().add_model(1);
+  const telemetry::ContextScope scope(operation->span.context());
+  telemetry::log_info("model.created", "model created", KeyAttributes(operation->future->keys));
   conclude(run, operation, FutureValue(CreateModelResult{run->id}));
 }
 
 void TrainingController::start_unload(const RunPtr& run, const OperationPtr& operation) {
-  begin_backend_span("training_backend.remove_adapter", *run, *operation);
+  const actor::CallOptions options = begin_call("training_backend.remove_adapter", *operation);
   worker::v1::RemoveAdapterRequest request;
   request.set_adapter_id(run->id.str());
   run->backend->actor().remove_adapter(
-      std::move(request), {.trace = operation->backend_span.context()},
+      std::move(request), options,
       answer_to<worker::v1::RemoveAdapterResponse>(run, operation, &TrainingController::on_unloaded));
 }
 
@@ -206,8 +176,8 @@ void TrainingController::on_unloaded(const RunPtr& run, const OperationPtr& oper
       result.ok() || result.error().code == ErrorCode::kNotFound || result.error().code == ErrorCode::kUnavailable;
   if (!gone) return conclude(run, operation, std::move(result).error());
   remove_run(run, not_found("unknown model_id: it was unloaded before this operation's turn", "model_not_found"));
-  telemetry::log_info("model.unloaded", "model unloaded",
-                      {{"tuft.training_run_id", run->id.str()}, {"tuft.session_id", run->session.str()}});
+  const telemetry::ContextScope scope(operation->future->context);
+  telemetry::log_info("model.unloaded", "model unloaded", KeyAttributes(operation->future->keys));
   conclude(run, operation, FutureValue(UnloadModelResult{run->id}));
 }
 
@@ -226,23 +196,19 @@ Result<Submitted> TrainingController::forward_backward(const UserId& user,
 void TrainingController::start_forward_backward(const RunPtr& run, const OperationPtr& operation) {
   auto& request = std::get<worker::v1::ForwardBackwardRequest>(operation->payload);
   const bool backward = operation->type == OperationType::kForwardBackward;
-  if (backward) {
-    begin_backend_span("training_backend.forward_backward", *run, *operation);
-  } else {
-    begin_backend_span("training_backend.forward", *run, *operation);
-  }
-  operation->backend_span.set_attributes(
-      {{"tuft.backward", backward}, {"tuft.data_count", request.request().data_size()}});
+  const actor::CallOptions options = backward ? begin_call("training_backend.forward_backward", *operation)
+                                              : begin_call("training_backend.forward", *operation);
+  operation->loss_fn = request.request().loss_fn();
+  operation->backend_span.set_attribute("tuft.data_count", request.request().data_size());
   run->backend->actor().forward_backward(
-      std::move(request), {.trace = operation->backend_span.context()},
+      std::move(request), options,
       answer_to<worker::v1::ForwardBackwardResponse>(run, operation, &TrainingController::on_forward_backward));
 }
 
 void TrainingController::on_forward_backward(const RunPtr& run, const OperationPtr& operation,
                                              Result<worker::v1::ForwardBackwardResponse> result) {
   if (!result.ok()) return conclude(run, operation, std::move(result).error());
-  operation->span.set_attribute("tuft.tokens", result->tokens());
-  record_pass(*run, *operation, *result, parts_.clock.monotonic());
+  record_pass(*run, *operation, *result);
   if (operation->type == OperationType::kForwardBackward) {
     MutexLock lock(run->mutex);
     run->gradient_pending = true;
@@ -266,28 +232,19 @@ void TrainingController::start_optim_step(const RunPtr& run, const OperationPtr&
   params.set_eps(step.eps);
   params.set_weight_decay(step.weight_decay);
   params.set_grad_clip_norm(step.grad_clip_norm);
-  begin_backend_span("training_backend.optim_step", *run, *operation);
+  const actor::CallOptions options = begin_call("training_backend.optim_step", *operation);
   run->backend->actor().optim_step(
-      std::move(request), {.trace = operation->backend_span.context()},
+      std::move(request), options,
       answer_to<worker::v1::OptimStepResponse>(run, operation, &TrainingController::on_optim_step));
 }
 
 void TrainingController::on_optim_step(const RunPtr& run, const OperationPtr& operation,
                                        Result<worker::v1::OptimStepResponse> result) {
   if (!result.ok()) return conclude(run, operation, std::move(result).error());
-  telemetry::Metrics& metrics = telemetry::get_metrics();
-  const std::string& base_model = run->backend->name();
-  metrics.training_step_duration.record(to_seconds(parts_.clock.monotonic() - operation->started),
-                                        {{"base_model", base_model}, {"phase", "optim"}});
-  metrics.training_optim_steps.add(1, {{"base_model", base_model}});
+  record_optim_step(*run, *operation, *result);
   OptimStepResult value;
   for (const auto& [name, metric] : result->metrics()) {
-    if (name == "grad_norm") metrics.training_grad_norm.record(metric, {{"base_model", base_model}});
-    if (std::isfinite(metric)) {
-      value.metrics.emplace(name, metric);  // JSON has no NaN
-    } else {
-      metrics.training_nonfinite.add(1, {{"base_model", base_model}, {"what", "grad"}});
-    }
+    if (std::isfinite(metric)) value.metrics.emplace(name, metric);  // JSON has no NaN
   }
   {
     MutexLock lock(run->mutex);
@@ -319,35 +276,32 @@ void TrainingController::start_load(const RunPtr& run, const OperationPtr& opera
   request.set_adapter_id(run->id.str());
   request.set_directory(checkpoint->directory.string());
   request.set_with_optimizer(load.optimizer);
-  begin_backend_span("training_backend.load_state", *run, *operation);
+  const actor::CallOptions options = begin_call("training_backend.load_state", *operation);
   operation->backend_span.set_attribute("tuft.optimizer", load.optimizer);
+  operation->checkpoint = checkpoint;
   run->backend->actor().load_state(
-      std::move(request), {.trace = operation->backend_span.context()},
-      [weak = weak_from_this(), run, operation, checkpoint](Result<worker::v1::LoadStateResponse> result) {
-        if (!result.ok()) operation->backend_span.record_error(result.error());
-        operation->backend_span.end();
-        if (const auto self = weak.lock()) self->on_loaded(run, operation, checkpoint, std::move(result));
-      });
+      std::move(request), options,
+      answer_to<worker::v1::LoadStateResponse>(run, operation, &TrainingController::on_loaded));
 }
 
 void TrainingController::on_loaded(const RunPtr& run, const OperationPtr& operation,
-                                   const CheckpointStore::Ptr& checkpoint,
                                    Result<worker::v1::LoadStateResponse> result) {
   if (!result.ok()) {
     return conclude(run, operation, without_path(std::move(result).error(), parts_.config.checkpoint_dir));
   }
-  const std::string path = checkpoint->path.str();
+  const std::string path = operation->checkpoint->path.str();
   {
     MutexLock lock(run->mutex);
     const bool optimizer = std::get<LoadWeights>(operation->payload).optimizer;
-    run->restore_point = RestorePoint{path, checkpoint->directory, optimizer, operation->seq_id};
+    run->restore_point = RestorePoint{path, operation->checkpoint->directory, optimizer, operation->seq_id};
     run->weights_changed = false;
     run->gradient_pending = false;
   }
   telemetry::get_metrics().checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation->started),
                                                       {{"operation", "load"}});
+  const telemetry::ContextScope scope(operation->span.context());
   telemetry::log_info("checkpoint.load.completed", "checkpoint loaded",
-                      {{"tuft.training_run_id", run->id.str()}, {"tuft.checkpoint", path}});
+                      KeyAttributes(operation->future->keys, {{"tuft.checkpoint", path}}));
   conclude(run, operation, FutureValue(LoadWeightsResult{path, run->id}));
 }
 

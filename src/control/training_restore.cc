@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "control/operation_keys.h"
 #include "control/training_controller.h"
 #include "telemetry/log.h"
 
@@ -24,16 +25,12 @@ void TrainingController::restore(const RunPtr& run, uint64_t generation) {
     }
   }
   if (!needed) return pump(run);
+  const OperationKeys keys = keys_of(*run);
   auto span = std::make_shared<telemetry::Span>(training_backend_tracer().start_span(
-      "training_backend.create_adapter", {.attributes = {{"tuft.lora_id", run->id.str()},
-                                                         {"tuft.training_run_id", run->id.str()},
-                                                         {"tuft.session_id", run->session.str()},
-                                                         {"tuft.base_model", run->backend->name()},
-                                                         {"tuft.lora_rank", run->lora.rank},
-                                                         {"tuft.restored", true}},
-                                          .parent = {}}));
+      "training_backend.create_adapter",
+      {.attributes = KeyAttributes(keys, {{"tuft.lora_id", run->id.str()}, {"tuft.restored", true}}), .parent = {}}));
   run->backend->actor().create_adapter(
-      adapter_request(*run), {.trace = span->context()},
+      adapter_request(*run), {.trace = span->context(), .ids = call_ids(keys)},
       [weak = weak_from_this(), run, generation, span](const Result<worker::v1::CreateAdapterResponse>& result) {
         if (!result.ok()) span->record_error(result.error());
         span->end();
@@ -51,19 +48,18 @@ void TrainingController::restore_weights(const RunPtr& run, uint64_t generation)
     point = run->restore_point;
   }
   if (!point) return finish_restore(run, generation, std::nullopt);
+  const OperationKeys keys = keys_of(*run);
   auto span = std::make_shared<telemetry::Span>(training_backend_tracer().start_span(
-      "training_backend.load_state", {.attributes = {{"tuft.lora_id", run->id.str()},
-                                                     {"tuft.training_run_id", run->id.str()},
-                                                     {"tuft.session_id", run->session.str()},
-                                                     {"tuft.optimizer", point->with_optimizer},
-                                                     {"tuft.restored", true}},
-                                      .parent = {}}));
+      "training_backend.load_state",
+      {.attributes = KeyAttributes(
+           keys, {{"tuft.lora_id", run->id.str()}, {"tuft.optimizer", point->with_optimizer}, {"tuft.restored", true}}),
+       .parent = {}}));
   worker::v1::LoadStateRequest request;
   request.set_adapter_id(run->id.str());
   request.set_directory(point->directory.string());
   request.set_with_optimizer(point->with_optimizer);
   run->backend->actor().load_state(
-      std::move(request), {.trace = span->context()},
+      std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
       [weak = weak_from_this(), run, generation, span](const Result<worker::v1::LoadStateResponse>& result) {
         if (!result.ok()) span->record_error(result.error());
         span->end();
@@ -109,9 +105,7 @@ void TrainingController::finish_restore(const RunPtr& run, uint64_t generation,
     run->told_of_loss = false;
   }
   telemetry::log_warning("model.restored", "model brought back after its worker was restarted",
-                         {{"tuft.training_run_id", run->id.str()},
-                          {"tuft.session_id", run->session.str()},
-                          {"tuft.rolled_back", loss.has_value()}});
+                         KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}}));
   for (const OperationPtr& operation : dropped) fail(operation, *loss);
   pump(run);
 }
@@ -126,7 +120,7 @@ void TrainingController::break_run(const RunPtr& run, uint64_t generation, const
     run->broken = data_loss("this model could not be brought back after its worker was restarted: " + error.message,
                             "model_lost");
   }
-  telemetry::log_error("model.corrupted", error.message, {{"tuft.training_run_id", run->id.str()}});
+  telemetry::log_error("model.corrupted", error.message, KeyAttributes(keys_of(*run)));
   pump(run);
 }
 

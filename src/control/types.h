@@ -36,7 +36,21 @@ enum class OperationType : uint8_t {
   kLoadWeights,
   kSample,
 };
+inline constexpr size_t kOperationTypes = 9;
 std::string_view operation_name(OperationType type);  // "create_model", ...
+
+// What an operation is about; what does not concern it is empty. Spans and logs carry it (operation_keys.h).
+struct OperationKeys {
+  RequestId request;  // empty: not a future
+  OperationType operation = OperationType::kForward;
+  SessionId session;
+  RunId run;
+  SamplerId sampler;
+  std::string base_model;
+  int lora_rank = 0;  // 0: no adapter
+  std::optional<int64_t> seq_id;
+};
+using OperationKeysPtr = std::shared_ptr<const OperationKeys>;
 
 // ---- what clients ask for (validated by the controllers, decoded by api)
 
@@ -145,6 +159,7 @@ struct SupportedModel {
 struct Submitted {
   RequestId request;
   std::optional<RunId> run;
+  OperationKeysPtr keys = nullptr;
 };
 
 struct CreateModelResult {
@@ -183,6 +198,7 @@ struct FutureSnapshot {
   Error error;                               // kFailed
   telemetry::SpanContext span;               // of future_store.execute_operation, to link to
   Nanos created_monotonic = 0;
+  OperationKeysPtr keys = nullptr;
 };
 
 }  // namespace tuft::control

@@ -77,6 +77,7 @@ class FakeControl final : public control::ControlPlane {
   control::Sample last_sample;
   tinker_public::ForwardBackwardRequest last_pass;
   Trace last_trace;
+  std::vector<telemetry::WorkerMetrics> worker_metrics;
   Status next_failure;  // of the next call but authenticate
 
   // ---- ControlPlane
@@ -188,6 +189,9 @@ class FakeControl final : public control::ControlPlane {
     Snapshot pending;
     pending.request = control::RequestId(ended.id);
     ended.done(pending);
+  }
+  void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) override {
+    done(worker_metrics);
   }
   void sweep() override {}
   void shut_down() override {}

@@ -90,8 +90,9 @@ class ServerProcess {
     for (const auto& actor : actors_) ports.push_back(actor.get());
     control_ = control::ControlPlane::create(config_, ports, system_clock());
     // Before the weights are read: a port in use shows at once.
-    TUFT_ASSIGN(server_,
-                api::Server::create({.host = config_.host, .port = config_.port, .limits = config_.limits}, *control_));
+    api::Server::Options options{.host = config_.host, .port = config_.port, .limits = config_.limits};
+    options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
+    TUFT_ASSIGN(server_, api::Server::create(options, *control_));
     for (const auto& actor : actors_) TUFT_TRY(actor->start());
     return {};
   }
@@ -195,8 +196,10 @@ int serve_until_stopped(const config::ServerConfig& config) {
   }
   limit_shutdown();
   const Nanos began = system_clock().monotonic();
-  telemetry::log_info("server.stopping", "stopping");
+  telemetry::log_info("server.draining", "stopping: requests in flight may finish");
   process.stop();
+  telemetry::log_info("server.stopped", "stopped",
+                      {{"tuft.seconds", to_seconds(system_clock().monotonic() - began)}});
   return end(status, began);
 }
 
@@ -227,7 +230,13 @@ int launch(const LaunchOptions& options) {
   if (const Status status = telemetry::init_telemetry(config.telemetry); !status.ok()) {
     return end(failed(status.error()), system_clock().monotonic());
   }
-  if (telemetry::telemetry_enabled()) telemetry::start_resource_metrics();
+  if (telemetry::telemetry_enabled() || config.telemetry.metrics_endpoint) {
+    telemetry::start_resource_metrics(config.checkpoint_dir.string());
+  }
+  telemetry::log_info("server.starting", "tuft " TUFT_VERSION " starting",
+                      {{"tuft.models", config.supported_models.size()},
+                       {"tuft.telemetry.enabled", config.telemetry.enabled},
+                       {"tuft.metrics_endpoint", config.telemetry.metrics_endpoint}});
   return serve_until_stopped(config);
 }
 

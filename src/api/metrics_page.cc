@@ -1,0 +1,62 @@
+#include "api/metrics_page.h"
+
+#include <algorithm>
+#include <cctype>
+#include <exception>
+#include <utility>
+
+#include "control/api_keys.h"
+#include "telemetry/log.h"
+
+namespace tuft::api {
+namespace {
+
+std::string_view bearer_token(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() <= kScheme.size()) return {};
+  const bool is_bearer = std::equal(kScheme.begin(), kScheme.end(), authorization.begin(), [](char a, char b) {
+    return a == static_cast<char>(std::tolower(static_cast<unsigned char>(b)));
+  });
+  return is_bearer ? authorization.substr(kScheme.size()) : std::string_view();
+}
+
+}  // namespace
+
+Status check_metrics_access(const MetricsAccess& access, const RequestHeaders& headers, bool client_is_local) {
+  if (!access.token.empty()) {
+    const std::string_view presented = bearer_token(headers.authorization);
+    if (!presented.empty() && control::equal_in_constant_time(access.token, presented)) return {};
+    return Error{ErrorCode::kPermissionDenied,
+                 "the metrics of this server need the header Authorization: Bearer <telemetry.metrics_token>",
+                 "metrics_token"};
+  }
+  if (client_is_local && headers.forwarded.empty()) return {};
+  return Error{ErrorCode::kPermissionDenied,
+               "without telemetry.metrics_token in the server's configuration its metrics are for callers on its own "
+               "machine only; set one and send it as Authorization: Bearer <token>",
+               "metrics_not_local"};
+}
+
+MetricsPage::~MetricsPage() {
+  requests_.close();
+  thread_.join();
+}
+
+bool MetricsPage::render(telemetry::ExpositionFormat format, std::vector<telemetry::WorkerMetrics> workers,
+                         std::function<void(std::string)> done) {
+  return requests_.try_push([format, workers = std::move(workers), done = std::move(done)] {
+    std::string page;
+    try {
+      page = telemetry::render_metrics(format, workers);
+    } catch (const std::exception& exception) {
+      telemetry::log_error("metrics.page_failed", exception.what());
+    }
+    done(std::move(page));
+  });
+}
+
+void MetricsPage::run() {
+  while (auto request = requests_.pop()) (*request)();
+}
+
+}  // namespace tuft::api

@@ -1,0 +1,56 @@
+// The series of one base model, bound when the server starts: hot paths need not look them up, and dashboards see 0 and
+// not a gap. And what an answer of the worker puts into them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "control/types.h"
+#include "telemetry/metrics.h"
+#include "tuft/worker/v1/model_actor.pb.h"
+
+namespace tuft::control {
+
+// Thread-safe.
+class ModelInstruments {
+ public:
+  explicit ModelInstruments(const std::string& base_model);
+
+  // A finished forward or forward_backward, `seconds` after it was accepted.
+  void record_pass(OperationType operation, const std::string& loss_fn,
+                   const worker::v1::ForwardBackwardResponse& response, double seconds) const;
+  void record_optim_step(const worker::v1::OptimStepResponse& response) const;
+
+  // What a sample asks for, once it is accepted.
+  void record_sample_request(const worker::v1::SampleRequest& request) const;
+  // `waited`: seconds from acceptance until it went to the worker; `seconds`: to its end.
+  void record_sample(const worker::v1::SampleResponse& response, double waited, double seconds) const;
+  void record_sample_failure(const Error& error, int num_samples, double seconds) const;
+
+  void add_model(int64_t by) const { models_active_.add(by); }
+  void add_sampler(int64_t by) const { samplers_active_.add(by); }
+
+ private:
+  void record_gen_ai(const worker::v1::SampleResponse& response, double first_token, double seconds) const;
+
+  std::string base_model_;
+  telemetry::BoundCounter models_active_, forward_tokens_, backward_tokens_, optim_steps_, clipped_;
+  telemetry::BoundCounter nonfinite_loss_, nonfinite_grad_;
+  telemetry::BoundHistogram training_rate_, phase_queue_, phase_forward_, phase_backward_, phase_optim_, grad_norm_;
+
+  telemetry::BoundCounter samplers_active_, sampled_, prefill_tokens_, decode_tokens_, prompt_logprobs_, topk_logprobs_;
+  telemetry::BoundCounter ended_stop_, ended_length_;
+  telemetry::BoundHistogram sampling_seconds_, sampling_rate_, output_tokens_, prompt_tokens_, max_tokens_,
+      num_samples_;
+  telemetry::BoundHistogram prefill_seconds_, decode_seconds_, inference_seconds_;
+  telemetry::BoundHistogram first_token_, per_token_, request_seconds_, input_usage_, output_usage_;
+};
+
+// "ok", "cancelled", "timeout" or "failed": how an operation ended, for tuft.requests.terminal and
+// tuft.sampling.requests. `error` null: well.
+std::string_view terminal_status(const Error* error);
+
+// Makes the series of tuft.requests.terminal of a base model.
+void bind_terminal_series(const std::string& base_model);
+
+}  // namespace tuft::control

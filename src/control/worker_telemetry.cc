@@ -1,0 +1,65 @@
+#include "control/worker_telemetry.h"
+
+#include <memory>
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace tuft::control {
+namespace {
+
+// The answers of one collection; the last to let go of it hands them over.
+class Collection {
+ public:
+  using Done = std::function<void(std::vector<telemetry::WorkerMetrics>)>;
+  Collection(size_t workers, Done done) : done_(std::move(done)), answers_(workers) {}
+  ~Collection() {
+    std::vector<telemetry::WorkerMetrics> found;
+    {
+      MutexLock lock(mutex_);
+      for (telemetry::WorkerMetrics& answer : answers_) {
+        if (!answer.snapshot.empty()) found.push_back(std::move(answer));
+      }
+    }
+    done_(std::move(found));
+  }
+  Collection(const Collection&) = delete;
+  Collection& operator=(const Collection&) = delete;
+
+  void put(size_t index, telemetry::WorkerMetrics answer) {
+    MutexLock lock(mutex_);
+    answers_[index] = std::move(answer);
+  }
+
+ private:
+  const Done done_;
+  Mutex mutex_;
+  std::vector<telemetry::WorkerMetrics> answers_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+void collect_metrics(const ModelBackends& backends, std::function<void(std::vector<telemetry::WorkerMetrics>)> done) {
+  const auto collection = std::make_shared<Collection>(backends.all().size(), std::move(done));
+  for (size_t i = 0; i < backends.all().size(); ++i) {
+    const std::shared_ptr<ModelBackend>& backend = backends.all()[i];
+    if (!backend->actor().ready()) continue;
+    backend->actor().collect_metrics([collection, i, backend](Result<worker::v1::CollectMetricsResponse> answer) {
+      if (answer.ok()) collection->put(i, {backend->name(), std::move(*answer->mutable_snapshot())});
+    });
+  }
+}
+
+void keep_traces(const ModelBackends& backends, std::span<const telemetry::TraceId> traces) {
+  worker::v1::KeepTracesRequest request;
+  for (const telemetry::TraceId& trace : traces) {
+    worker::v1::TraceId& kept = *request.add_traces();
+    kept.set_high(trace.high);
+    kept.set_low(trace.low);
+  }
+  for (const auto& backend : backends.all()) {
+    if (backend->actor().ready()) backend->actor().keep_traces(request);
+  }
+}
+
+}  // namespace tuft::control
