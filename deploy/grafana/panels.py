@@ -78,7 +78,7 @@ def stat(title, description, unit, query, steps=(), kind="stat", top=None):
 
 def variable(name, label, metric):
     query = f"label_values({metric}, {name})"
-    return {"name": name, "label": label, "type": "query", "datasource": SOURCE, "definition": query,
+    return {"name": name, "label": label, "type": "query", "datasource": SOURCE,
             "query": {"query": query, "refId": name}, "refresh": 2, "sort": 1, "multi": True, "includeAll": True,
             "allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}}
 
