@@ -29,8 +29,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// "key=value,key=value"; a value goes on to the next comma and may hold '='. The message shows no value: it is a
-// secret.
+// "key=value,key=value"; a value goes on to the next comma and may hold '='. Messages show neither: they may be
+// secrets.
 Status read_headers(std::string_view text, std::map<std::string, std::string>& headers) {
   while (!text.empty()) {
     const std::string_view pair = text.substr(0, text.find(','));
@@ -41,6 +41,12 @@ Status read_headers(std::string_view text, std::map<std::string, std::string>& h
     if (equals == std::string_view::npos || key.empty()) {
       return invalid_argument("EXPORTER_OTLP_HEADERS has an entry without '=': write key=value,key2=value2",
                               "telemetry_headers");
+    }
+    const auto bad = [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '_' && c != '.'; };
+    if (std::any_of(key.begin(), key.end(), bad)) {
+      return invalid_argument(
+          "EXPORTER_OTLP_HEADERS names a header of other characters than letters, digits, -, _ and .",
+          "telemetry_headers");
     }
     headers[std::string(key)] = std::string(trimmed(pair.substr(equals + 1)));
   }

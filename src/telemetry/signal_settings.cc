@@ -218,9 +218,15 @@ bool is_header(std::string_view name, std::string_view value) {
          name.find_first_of("()<>@,;:\\\"/[]?={}") == std::string_view::npos && printable(value, 0x20);
 }
 
-void read_headers(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
-  out.headers = config.headers;
-  if (!out.headers.empty()) return;
+Status read_headers(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
+  for (const auto& [name, value] : config.headers) {
+    if (!is_header(name, value)) {
+      return invalid_argument("telemetry.headers: '" + name + "' or its value has characters that no header has",
+                              "telemetry");
+    }
+    out.headers[lower_case(name)] = value;
+  }
+  if (!out.headers.empty()) return {};
   Setting setting = otlp_variable(signal, "HEADERS");
   if (!setting && signal.lower == "traces") setting = first_set({"EXPORTER_OTLP_HEADERS"});
   int malformed = 0;
@@ -233,6 +239,7 @@ void read_headers(const TelemetryConfig& config, const SignalKey& signal, Signal
   }
   if (malformed > 0)
     warn_ignored(setting.name, std::to_string(malformed) + " of its headers are left out: write name=value,name=value");
+  return {};
 }
 
 void read_compression(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
@@ -278,7 +285,7 @@ Status read_signal(const TelemetryConfig& config, const SignalKey& signal, Signa
   TUFT_TRY(read_endpoint(config, signal, out));
   if (out.protocol == Protocol::kFile) return {};
   TUFT_TRY(read_tls(config, signal, out));
-  read_headers(config, signal, out);
+  TUFT_TRY(read_headers(config, signal, out));
   read_compression(config, signal, out);
   return {};
 }

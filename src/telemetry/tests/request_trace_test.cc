@@ -496,7 +496,7 @@ TEST(RequestTraceEdge, ContextTextThenItReadsBackAndPythonsDoes) {
   const TraceProcContext read = TraceProcContext::from_json(context.to_json());
   EXPECT_EQ(read.root, context.root);
   EXPECT_EQ(read.previous, context.previous);
-  EXPECT_THAT(context.to_json(), HasSubstr("\"trace_id\": 338958331222012082418099330867817086978}"));
+  EXPECT_THAT(context.to_json(), HasSubstr("\"trace_id\": 338953138925153547627220173330831114242}"));
   const TraceProcContext python = TraceProcContext::from_json(
       R"({"root_span": {"traceparent": "00-0000000000000000000000000000002a-0000000000000007-01", "tracestate": "a=b"},)"
       R"( "prev_span": "None"})");
