@@ -1,9 +1,11 @@
 #include "telemetry/resource_metrics.h"
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "base/clock.h"
@@ -40,6 +42,7 @@ class Sampler {
   // Reads the processors once, so that the first sample has something to compare with.
   Sampler() : nvml_(Nvml::open()), cpu_(read_cpu_times(system_clock().monotonic())) {}
 
+  pid_t owner() const { return owner_; }
   const Nvml* nvml() const { return nvml_.get(); }
 
   void set_disk(std::string path) TUFT_EXCLUDES(mutex_) {
@@ -71,6 +74,7 @@ class Sampler {
     return sample;
   }
 
+  const pid_t owner_ = ::getpid();
   const std::unique_ptr<Nvml> nvml_;
   // Held while /proc is read: only collections, which are rare, ever wait for it.
   Mutex mutex_;
@@ -79,10 +83,15 @@ class Sampler {
   std::shared_ptr<const Sample> sample_ TUFT_GUARDED_BY(mutex_);
 };
 
-// Leaked: callbacks refer to it.
+// Leaked: callbacks refer to it. A child of fork() makes its own, for another thread may have held the old one's lock.
 Sampler& sampler() {
-  static Sampler& sampler = *new Sampler;
-  return sampler;
+  static std::atomic<Sampler*> current{nullptr};
+  Sampler* found = current.load(std::memory_order_acquire);
+  if (found != nullptr && found->owner() == ::getpid()) return *found;
+  auto* made = new Sampler;
+  if (current.compare_exchange_strong(found, made)) return *made;
+  delete made;
+  return *found;
 }
 
 // An instrument and what it takes from a sample.
