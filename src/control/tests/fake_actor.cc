@@ -174,6 +174,9 @@ void FakeActor::forward_backward(worker::v1::ForwardBackwardRequest request, con
     Response response;
     response.mutable_output()->set_loss_fn_output_type(request.request().loss_fn());
     response.set_tokens(3);
+    response.set_queue_seconds(queue_seconds_);
+    response.set_weight_sum(weight_sum_);
+    (*response.mutable_output()->mutable_metrics())["loss:sum"] = loss_sum_;
     return response;
   });
 }
@@ -187,6 +190,7 @@ void FakeActor::optim_step(worker::v1::OptimStepRequest request, const actor::Ca
     ++found->second.weights;
     Response response;
     (*response.mutable_metrics())["grad_norm"] = 0.5;
+    response.set_clipped(request.params().grad_clip_norm() > 0 && request.params().grad_clip_norm() < 0.5);
     (*response.mutable_metrics())["bad"] = std::numeric_limits<double>::quiet_NaN();
     return response;
   });
@@ -258,6 +262,7 @@ void FakeActor::sample(worker::v1::SampleRequest request, const actor::CallOptio
       response.mutable_response()->add_sequences()->set_tokens(&number, sizeof number);
     }
     response.set_output_tokens(request.num_samples());
+    response.set_queue_seconds(queue_seconds_);
     return response;
   });
 }

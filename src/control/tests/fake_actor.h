@@ -30,6 +30,12 @@ class FakeActor final : public actor::ModelActor {
   void die();    // not ready; what is held fails, memory is gone
   void set_ready(bool ready) { ready_ = ready; }
 
+  // What each answer says of its wait in the worker, and a pass of its loss.
+  void set_queue_seconds(double seconds) { queue_seconds_ = seconds; }
+  void set_loss(double sum, double weight_sum) {
+    loss_sum_ = sum;
+    weight_sum_ = weight_sum;
+  }
   // The next call whose name is `call` fails.
   void fail_next(const std::string& call, Error error);
 
@@ -90,6 +96,9 @@ class FakeActor final : public actor::ModelActor {
   std::atomic<bool> ready_{false};
   std::atomic<uint64_t> generation_{0};
   std::atomic<bool> hold_{false};
+  std::atomic<double> queue_seconds_{0};
+  std::atomic<double> loss_sum_{0};
+  std::atomic<double> weight_sum_{0};
   std::function<void(uint64_t)> on_ready_;
 
   mutable std::mutex mutex_;  // all below

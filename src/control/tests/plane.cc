@@ -28,9 +28,27 @@ void PlaneTest::boot(bool started) {
     actors_.push_back(std::make_unique<FakeActor>(spec.model_name));
     pointers.push_back(actors_.back().get());
   }
-  plane_ = ControlPlane::create(config_, pointers, clock_);
+  std::unique_ptr<Persistence> persistence;
+  if (contents_ != nullptr) {
+    auto opened = Persistence::open(store::make_memory_store(contents_), config_);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    persistence = std::move(*opened);
+  }
+  plane_ = ControlPlane::create(config_, pointers, clock_, std::move(persistence));
   if (!started) return;
   for (auto& actor : actors_) actor->start();
+}
+
+void PlaneTest::keep_state() {
+  contents_ = std::make_shared<store::MemoryContents>();
+}
+
+// What the dying server still does goes into contents that nobody looks at.
+void PlaneTest::crash() {
+  auto left = std::make_shared<store::MemoryContents>();
+  for (const auto& [key, value] : contents_->copy()) left->put(key, value);
+  contents_ = std::move(left);
+  plane_.reset();
 }
 
 SessionId PlaneTest::session(const UserId& user) {

@@ -15,6 +15,7 @@
 #include "base/testing/temp_dir.h"
 #include "control/control_plane.h"
 #include "control/tests/fake_actor.h"
+#include "store/memory_store.h"
 
 namespace tuft::control {
 
@@ -25,6 +26,11 @@ class PlaneTest : public ::testing::Test {
 
   // Builds the plane from config(); the worker is up unless `started` is false. Again: a new life of the server.
   void boot(bool started = true);
+  // From now on the state is kept in contents(), and boot() brings it back.
+  void keep_state();
+  store::MemoryContents& contents() { return *contents_; }
+  // The server ends as kill -9 ends it: what it has not written is lost.
+  void crash();
   config::ServerConfig& config() { return config_; }
   ControlPlane& plane() { return *plane_; }
   void close() { plane_.reset(); }
@@ -83,6 +89,7 @@ class PlaneTest : public ::testing::Test {
   TempDir directory_;
   config::ServerConfig config_;
   FakeClock clock_;
+  std::shared_ptr<store::MemoryContents> contents_;  // null: no persistence
   std::vector<std::unique_ptr<FakeActor>> actors_;
   std::unique_ptr<ControlPlane> plane_;
 };

@@ -1,4 +1,5 @@
 // What a collector sees of the control plane.
+#include <algorithm>
 #include <set>
 
 #include "control/tests/plane.h"
@@ -77,8 +78,20 @@ TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
       EXPECT_EQ(parent->scope, "tuft.training_controller") << span.name;
       EXPECT_EQ(text_of(span.attributes, "tuft.training_run_id"), run_.str());
     }
-    EXPECT_FALSE(text_of(span.attributes, "tuft.session_id").empty() && !span.name.starts_with("sampling_backend."))
+    EXPECT_FALSE(text_of(span.attributes, "tuft.session_id").empty()) << span.name;
+    EXPECT_EQ(text_of(span.attributes, "tuft.base_model"), model) << span.name;
+    EXPECT_EQ(text_of(span.attributes, "tuft.lora_rank"), "4") << span.name;
+    const bool of_sampler = span.name.starts_with("sampling_");
+    EXPECT_FALSE(text_of(span.attributes, of_sampler ? "tuft.sampling_session_id" : "tuft.training_run_id").empty() &&
+                 text_of(span.attributes, "tuft.operation_type") != "sample")
         << span.name;
+    if (span.name != "sampling_controller.create_sampling_session" && span.name != "sampling_backend.add_adapter") {
+      EXPECT_FALSE(text_of(span.attributes, "tuft.request_id").empty()) << span.name;
+      EXPECT_FALSE(text_of(span.attributes, "tuft.operation_type").empty()) << span.name;
+    }
+    if (span.name.find("forward") != std::string::npos) {
+      EXPECT_EQ(text_of(span.attributes, "tuft.backward"), span.name.ends_with("backward") ? "true" : "false");
+    }
     if (span.scope == "tuft.training_controller") {
       EXPECT_EQ(text_of(span.attributes, "tuft.training_run_id"), run_.str());
       EXPECT_EQ(text_of(span.attributes, "tuft.base_model"), model);
@@ -104,7 +117,12 @@ TEST_F(Telemetry, AFailureMarksEveryLevel) {
   ASSERT_TRUE(collector.flush());
   std::set<std::string> failed;
   for (const ReceivedSpan& span : collector.receiver.spans()) {
-    if (span.error) failed.insert(span.name);
+    if (!span.error) continue;
+    failed.insert(span.name);
+    EXPECT_EQ(std::count_if(span.events.begin(), span.events.end(),
+                            [](const auto& event) { return event.name == "exception"; }),
+              1)
+        << span.name;
   }
   EXPECT_EQ(failed, (std::set<std::string>{"future_store.execute_operation", "training_controller.run_optim_step",
                                            "training_backend.optim_step"}));
@@ -129,9 +147,11 @@ TEST_F(Telemetry, WhatWasCountedUpIsCountedDown) {
   EXPECT_EQ(collector.sum("tuft.futures.queue_length", {{"queue_state", "active"}}), queued + 1);
   EXPECT_EQ(collector.sum("tuft.training.models.active", {{"base_model", model}}), models);
   EXPECT_GE(collector.sum("tuft.sequence_guard.out_of_order", {{"operation_type", "forward_backward"}}), 1);
-  EXPECT_GE(collector.sum("tuft.futures.completed", {{"operation_type", "optim_step"}, {"status", "failed"}}), 1);
+  EXPECT_GE(collector.sum("tuft.futures.completed",
+                          {{"operation_type", "optim_step"}, {"status", "failed"}, {"error_category", "server"}}),
+            1);
   EXPECT_GE(collector.sum("tuft.training.checkpoints.saved", {{"checkpoint_type", "training"}}), 1);
-  EXPECT_GE(collector.sum("tuft.sampling.requests", {{"base_model", model}}), 1);
+  EXPECT_GE(collector.sum("tuft.sampling.requests", {{"base_model", model}, {"status", "ok"}}), 1);
   plane().shut_down();
   ASSERT_TRUE(collector.flush());
   EXPECT_EQ(collector.sum("tuft.futures.queue_length", {{"queue_state", "active"}}), queued);
