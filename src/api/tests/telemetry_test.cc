@@ -1,0 +1,217 @@
+// What telemetry hears of requests, and who may read the metrics.
+#include <algorithm>
+
+#include "api/tests/test_client.h"
+#include "telemetry/tests/collector_fixture.h"
+
+namespace tuft::api {
+namespace {
+
+using telemetry::testing::ReceivedSpan;
+using telemetry::testing::text_of;
+
+class HttpTelemetry : public ServerTest {
+ protected:
+  // A request's span ends after its answer was sent.
+  std::optional<ReceivedSpan> span_of(const std::string& name) {
+    EXPECT_TRUE(collector.receiver.wait_until([&] { return collector.span(name).has_value(); })) << name;
+    return collector.span(name);
+  }
+  size_t count_spans(const std::string& name) {
+    const auto spans = collector.receiver.spans();
+    return static_cast<size_t>(
+        std::count_if(spans.begin(), spans.end(), [&](const auto& span) { return span.name == name; }));
+  }
+  double histogram_count(const std::string& name, const std::map<std::string, std::string>& labels) {
+    EXPECT_TRUE(collector.flush());
+    const auto metric = collector.receiver.metric(name);
+    const auto* point = metric.has_value() ? metric->point(labels) : nullptr;
+    return point == nullptr ? 0 : static_cast<double>(point->count);
+  }
+
+  telemetry::WithCollector collector;
+};
+
+TEST_F(HttpTelemetry, SpanSaysWhatTheConventionsAskFor) {
+  start();
+  const std::string body = R"({"model_id":"s1:train:0"})";
+  const Reply reply =
+      post("optim_step", body,
+           {{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, {"User-Agent", "test/1"}});
+  const auto span = span_of("POST /api/v1/optim_step");
+  ASSERT_TRUE(span.has_value());
+  EXPECT_EQ(span->kind, 2);
+  EXPECT_EQ(span->trace_id, "0af7651916cd43dd8448eb211c80319c");
+  EXPECT_EQ(span->parent_span_id, "b7ad6b7169203331");
+  const std::map<std::string, std::string> expected = {
+      {"http.request.method", "POST"},
+      {"http.route", "/api/v1/optim_step"},
+      {"http.response.status_code", "200"},
+      {"url.path", "/api/v1/optim_step"},
+      {"url.scheme", "http"},
+      {"server.address", "127.0.0.1"},
+      {"server.port", std::to_string(server->port())},
+      {"client.address", "127.0.0.1"},
+      {"user_agent.original", "test/1"},
+      {"network.protocol.version", "1.1"},
+      {"http.request.body.size", std::to_string(body.size())},
+      {"http.response.body.size", std::to_string(reply.body.size())},
+      {"tuft.request_id", "r1"},
+      {"tuft.training_run_id", "s1:train:0"},
+      {"tuft.session_id", "s1"},
+  };
+  for (const auto& [key, value] : expected) EXPECT_EQ(text_of(span->attributes, key), value) << key;
+  EXPECT_FALSE(text_of(span->attributes, "client.port").empty());
+  EXPECT_FALSE(span->error);
+  EXPECT_EQ(reply.headers.at("traceresponse"), "00-" + span->trace_id + "-" + span->span_id + "-01");
+}
+
+TEST_F(HttpTelemetry, ServerFailureIsAnErrorAndARefusalIsNot) {
+  start();
+  control.next_failure = unavailable("a worker is away");
+  EXPECT_EQ(post("optim_step", R"({"model_id":"m"})").status, 503);
+  const auto failed = span_of("POST /api/v1/optim_step");
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_TRUE(failed->error);
+  EXPECT_EQ(text_of(failed->attributes, "error.type"), "503");
+  EXPECT_EQ(post("create_model", "{").status, 422);
+  const auto refused = span_of("POST /api/v1/create_model");
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_FALSE(refused->error);
+  EXPECT_EQ(histogram_count("http.server.request.duration", {{"http.request.method", "POST"},
+                                                             {"http.route", "/api/v1/optim_step"},
+                                                             {"http.response.status_code", "503"},
+                                                             {"url.scheme", "http"},
+                                                             {"error.type", "503"}}),
+            1);
+  EXPECT_GE(collector.sum("tuft.http.parse_errors", {{"reason", "json"}}), 1);
+}
+
+TEST_F(HttpTelemetry, DeliveredPollIsASpanThatLinksToItsOperation) {
+  options.long_poll = 50 * kMillisecond;
+  start();
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  EXPECT_EQ(post("retrieve_future", R"({"request_id":"r1"})").status, 408);
+  control::FutureSnapshot snapshot;
+  snapshot.state = control::FutureSnapshot::State::kReady;
+  snapshot.operation = control::OperationType::kOptimStep;
+  snapshot.value = std::make_shared<const control::FutureValue>(control::OptimStepResult{});
+  snapshot.span = {1, 2, 3, 1};
+  auto keys = std::make_shared<control::OperationKeys>();
+  keys->request = control::RequestId("r1");
+  keys->operation = control::OperationType::kOptimStep;
+  keys->session = control::SessionId("s9");
+  keys->base_model = "base/model";
+  keys->lora_rank = 8;
+  snapshot.keys = keys;
+  control.finish("r1", snapshot);
+  EXPECT_EQ(post("retrieve_future", R"({"request_id":"r1"})", {{"X-Tinker-Request-Iteration", "1"}}).status, 200);
+  const auto span = span_of("POST /api/v1/retrieve_future");
+  ASSERT_TRUE(span.has_value());
+  ASSERT_EQ(span->links.size(), 1U);
+  EXPECT_EQ(span->links[0].trace_id, "00000000000000010000000000000002");
+  EXPECT_EQ(span->links[0].span_id, "0000000000000003");
+  EXPECT_EQ(text_of(span->attributes, "tuft.poll.iteration"), "1");
+  EXPECT_EQ(text_of(span->attributes, "tuft.session_id"), "s9");
+  EXPECT_EQ(text_of(span->attributes, "tuft.operation_type"), "optim_step");
+  EXPECT_EQ(text_of(span->attributes, "tuft.lora_rank"), "8");
+  EXPECT_EQ(count_spans("POST /api/v1/retrieve_future"), 1U);
+  ASSERT_TRUE(collector.flush());
+  EXPECT_GE(collector.sum("tuft.futures.try_again", {{"queue_state", "active"}}), 1);
+}
+
+TEST_F(HttpTelemetry, FirstPollTellsHowLongTheClientTookToSubmit) {
+  start();
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
+  const std::map<std::string, std::string> labels = {{"operation_type", "optim_step"}};
+  const double before = histogram_count("tuft.client.roundtrip.duration", labels);
+  const std::string poll = R"({"request_id":"r1"})";
+  const char* const kSeconds = "X-Tinker-Create-Promise-Roundtrip-Time";
+  post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "0"}, {kSeconds, "0.25"}});
+  post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "1"}, {kSeconds, "0.25"}});
+  for (const char* nonsense : {"nan", "-1", "inf", "1e9", "a"}) {
+    post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "0"}, {kSeconds, nonsense}});
+  }
+  EXPECT_EQ(histogram_count("tuft.client.roundtrip.duration", labels), before + 1);
+}
+
+TEST_F(HttpTelemetry, HealthTelemetryAndMetricsMakeNoSpan) {
+  start();
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+  EXPECT_EQ(call("GET", "/metrics").status, 200);
+  EXPECT_EQ(post("telemetry", "{}").status, 200);
+  EXPECT_EQ(
+      post("create_session", "{}", {{"X-Stainless-Package-Version", "0.25.0"}, {"X-Stainless-OS", "<Linux>"}}).status,
+      200);
+  const auto session = span_of("POST /api/v1/create_session");
+  ASSERT_TRUE(session.has_value());
+  EXPECT_EQ(text_of(session->attributes, "tuft.client.sdk_version"), "0.25.0");
+  EXPECT_EQ(text_of(session->attributes, "tuft.client.os"), "");
+  ASSERT_TRUE(collector.flush());
+  EXPECT_EQ(collector.receiver.spans().size(), 1U);
+}
+
+TEST_F(HttpTelemetry, RefusedKeysAreCountedAndLoggedSeldomWithoutTheKey) {
+  start();
+  for (int i = 0; i < 20; ++i) post("get_info", "{}", {{"X-API-Key", "tml-not-a-key"}});
+  ASSERT_TRUE(collector.flush());
+  EXPECT_GE(collector.sum("tuft.auth.failures", {{"reason", "unknown"}}), 20);
+  const auto logs = collector.receiver.logs();
+  EXPECT_LE(std::count_if(logs.begin(), logs.end(), [](const auto& log) { return log.event_name == "auth.failed"; }),
+            3);
+  EXPECT_EQ(collector.receiver.raw_bytes().find("tml-not-a-key"), std::string::npos);
+}
+
+// ---- GET /metrics
+
+class Metrics : public ServerTest {
+ protected:
+  Reply scrape(Headers headers = {}) { return call("GET", "/metrics", "", std::move(headers)); }
+};
+
+TEST_F(Metrics, WithoutATokenOnlyCallersOnTheMachineMayRead) {
+  start();
+  const Reply reply = scrape({{"X-API-Key", ""}});
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_NE(reply.headers.at("content-type").find("text/plain"), std::string::npos);
+  EXPECT_NE(reply.body.find("http_server_request_duration"), std::string::npos);
+  EXPECT_FALSE(reply.has("traceresponse"));
+  for (const char* header : {"X-Forwarded-For", "Forwarded"}) {
+    expect_refusal(scrape({{header, "for=10.0.0.1"}}), 403, "metrics_token");
+  }
+}
+
+TEST_F(Metrics, TokenOpensThemToAnybodyWhoHasIt) {
+  options.metrics.token = "s3cret";
+  start();
+  EXPECT_EQ(scrape({{"Authorization", "Bearer s3cret"}, {"X-Forwarded-For", "10.0.0.1"}}).status, 200);
+  EXPECT_EQ(scrape({{"Authorization", "bearer s3cret"}}).status, 200);
+  for (const char* wrong : {"", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret0", "Basic s3cret", "s3cret"}) {
+    expect_refusal(scrape({{"Authorization", wrong}}), 403, "Bearer");
+  }
+}
+
+TEST_F(Metrics, SwitchedOffTheyDoNotExist) {
+  options.metrics.enabled = false;
+  start();
+  expect_refusal(scrape(), 404, "endpoint");
+}
+
+TEST_F(Metrics, ScraperChoosesTheFormat) {
+  start();
+  const Reply reply = scrape({{"Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}});
+  EXPECT_NE(reply.headers.at("content-type").find("application/openmetrics-text"), std::string::npos);
+  EXPECT_TRUE(reply.body.ends_with("# EOF\n"));
+}
+
+TEST_F(Metrics, WorkersAreOnThePage) {
+  control.worker_metrics = {{"base/model", telemetry::metrics_snapshot()}, {"other", "not a snapshot"}};
+  start();
+  const Reply reply = scrape();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_NE(reply.body.find(R"(worker="base/model")"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tuft::api
