@@ -21,10 +21,10 @@ SAMPLING_QPS = Panel(
     rate("tuft_sampling_requests_total", "MODEL", "base_model"))
 REQUEST_LATENCY = Panel(
     "Request latency", "A sampling request in the worker, from its arrival to its end, failures included.", "ms",
-    quantiles("request_latency_milliseconds", "SERVER"), steps=((200, YELLOW), (500, RED)))
+    quantiles("request_latency_milliseconds", "WORKER"), steps=((200, YELLOW), (500, RED)))
 TTFT = Panel(
     "TTFT", "From a request's arrival in the worker to its first token.", "ms",
-    quantiles("ttft_milliseconds", "SERVER"))
+    quantiles("ttft_milliseconds", "WORKER"))
 GPU = Panel(
     "GPU utilisation", "Busy share of each GPU. Empty where NVML finds none.", "percent",
     gauge("tuft_resource_gpu_utilization_percent", "SERVER", "instance, gpu_id", "max"), steps=((80, YELLOW), (90,
@@ -53,7 +53,7 @@ ERROR_RATE = Panel(
     steps=((0.05, YELLOW), (0.10, RED)))
 KV_MEMORY = Panel(
     "KV cache memory", "Memory of the KV cache in use and free.", "bytes",
-    gauge("kv_cache_memory_bytes", "SERVER", "worker") + [("sum by (worker) (kv_cache_free_memory_bytes{SERVER})",
+    gauge("kv_cache_memory_bytes", "WORKER", "worker") + [("sum by (worker) (kv_cache_free_memory_bytes{WORKER})",
     "{{worker}} free")])
 LAST_STEP = Panel(
     "Time since the engine's newest step", "0 while there is nothing to do. It grows when the engine hangs.", "s",
@@ -70,7 +70,7 @@ OVERVIEW = dashboard("tuft-overview", "tuft / Overview", "Is it well, what does 
         stat("Training tokens", "Tokens through training passes.", "suffix: tok/s",
              "sum(rate(tuft_training_tokens_total{MODEL}[RANGE]))"),
         stat("Output tokens", "Tokens that sampling computes.", "suffix: tok/s",
-             "sum(rate(decode_tokens_processed_total{SERVER}[RANGE]))"),
+             "sum(rate(decode_tokens_processed_total{WORKER}[RANGE]))"),
         stat("KV cache", "Fullest KV cache of any worker.", "percentunit", "max(tuft_kv_cache_usage_ratio{MODEL})",
              ((0.8, YELLOW), (0.95, RED)), "gauge", 1)]),
     ("Work", [
@@ -102,18 +102,19 @@ OVERVIEW = dashboard("tuft-overview", "tuft / Overview", "Is it well, what does 
 
 SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: prefill, decode, KV cache, latency.", [
     ("Now", [
-        stat("Active requests", "Requests in the current step.", "none", "sum(active_requests_count{SERVER})"),
+        stat("Active requests", "Requests in the current step.", "none", "sum(active_requests_count{WORKER})"),
         stat("Waiting requests", "Requests that wait for a place in a step.", "none",
-             "sum(waiting_requests_count{SERVER})",
+             "sum(waiting_requests_count{WORKER})",
              ((16, YELLOW), (64, RED))),
-        stat("Decode/prefill ratio", "Decode tokens over prefill tokens of the newest step that had prefill.", "none",
-             "max(decode_prefill_ratio{SERVER})"),
+        stat("Decode/prefill ratio", "Decode tokens over prefill tokens.", "none",
+             "sum(rate(decode_tokens_processed_total{WORKER}[RANGE])) / "
+             "sum(rate(prefill_tokens_processed_total{WORKER}[RANGE]))"),
         stat("KV cache", "Fullest KV cache of any worker.", "percentunit", "max(tuft_kv_cache_usage_ratio{MODEL})",
              ((0.8, YELLOW), (0.95, RED)), "gauge", 1),
         stat("Prefill rate", "Prompt tokens computed.", "suffix: tok/s",
-             "sum(rate(prefill_tokens_processed_total{SERVER}[RANGE]))"),
+             "sum(rate(prefill_tokens_processed_total{WORKER}[RANGE]))"),
         stat("Decode rate", "Output tokens computed.", "suffix: tok/s",
-             "sum(rate(decode_tokens_processed_total{SERVER}[RANGE]))"),
+             "sum(rate(decode_tokens_processed_total{WORKER}[RANGE]))"),
         stat("Sampling QPS", "Sampling requests that ended a second.", "reqps",
              "sum(rate(tuft_sampling_requests_total{MODEL}[RANGE]))"),
         stat("Failed requests", "Share of the sampling requests that ended.", "percentunit",
@@ -125,12 +126,15 @@ SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: p
               gauge("tuft_scheduler_requests", "MODEL", "base_model, state")),
         KV_MEMORY,
         Panel("Prefill/decode rate", "Prompt and output tokens computed a second.", "suffix: tok/s",
-              [("sum(rate(prefill_tokens_processed_total{SERVER}[RANGE]))", "prefill"),
-               ("sum(rate(decode_tokens_processed_total{SERVER}[RANGE]))", "decode")]),
+              [("sum(rate(prefill_tokens_processed_total{WORKER}[RANGE]))", "prefill"),
+               ("sum(rate(decode_tokens_processed_total{WORKER}[RANGE]))", "decode")]),
         Panel("Batch fill", "Tokens of a step over its token budget.", "percent",
-              quantiles("batch_fill_percentage_percent", "SERVER"), top=100),
-        Panel("Decode/prefill ratio over time", "High: sequences are long. Low: prompts take the steps.", "none",
-              gauge("decode_prefill_ratio", "SERVER", "worker", "max"))]),
+              quantiles("batch_fill_percentage_percent", "WORKER"), top=100),
+        Panel("Decode/prefill ratio over time", "High: sequences are long. Low: prompts take the steps. The ratio of the "
+              "newest step is there only while that step has prefill.", "none",
+              [("sum by (worker) (rate(decode_tokens_processed_total{WORKER}[RANGE])) / "
+                "sum by (worker) (rate(prefill_tokens_processed_total{WORKER}[RANGE]))", "{{worker}}"),
+               ("max by (worker) (decode_prefill_ratio{WORKER})", "{{worker}} newest step")])]),
     ("Latency", [
         TTFT, REQUEST_LATENCY,
         Panel("Time between tokens", "Of a sequence that is being decoded.", "s",

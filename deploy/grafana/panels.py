@@ -1,11 +1,12 @@
 """How a panel and a dashboard look as Grafana's JSON, and the queries that come back again and again.
 
-In queries, MODEL stands for the label matchers of metrics that carry base_model, SERVER for those of all others, and
-RANGE for the window of a rate.
+In queries, MODEL stands for the label matchers of metrics that carry base_model, WORKER for those that carry only the
+worker's name, which is its base model, SERVER for those of all others, and RANGE for the window of a rate.
 """
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-WORDS = {"MODEL": 'base_model=~"$base_model", instance=~"$instance"', "SERVER": 'instance=~"$instance"',
+WORDS = {"MODEL": 'base_model=~"$base_model", instance=~"$instance"',
+         "WORKER": 'worker=~"$base_model", instance=~"$instance"', "SERVER": 'instance=~"$instance"',
          "RANGE": "$__rate_interval"}
 FULL, HALF, THIRD, QUARTER = 24, 12, 8, 6
 GREEN, YELLOW, RED = "green", "yellow", "red"
