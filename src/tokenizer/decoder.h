@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "base/result.h"
 
 namespace tuft::tokenizer {
@@ -18,6 +20,8 @@ class Decoder {
   // Reads <directory>/tokenizer.json. kNotFound, kInvalidArgument (malformed), kUnimplemented (another kind, named).
   static Result<Decoder> load(const std::filesystem::path& directory);
   static Result<Decoder> parse(std::string_view tokenizer_json, std::string_view origin);
+  // From a file that is parsed already.
+  static Result<Decoder> read(const nlohmann::json& file, std::string_view origin);
 
   // What the token adds in the middle of a text; may be a part of a UTF-8 character. Added tokens are their content.
   // Empty for an id that the tokenizer does not have (models pad their vocabulary).

@@ -1,0 +1,63 @@
+// Byte-pair encoding of one word: from its characters, the adjacent pair with the lowest rank is merged, again and
+// again (Sennrich et al. 2016), as Hugging Face's `model` of type BPE does it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "tokenizer/json.h"
+
+namespace tuft::tokenizer {
+
+// Immutable; thread-safe.
+class Bpe {
+ public:
+  static Result<Bpe> read(const Json& model, std::string_view origin);
+
+  std::optional<int32_t> id(std::string_view token) const;
+  // Appends the word's tokens. Characters that the vocabulary does not have become byte tokens or the unknown token
+  // where the model has them, else they are left out.
+  void encode(std::string_view word, std::vector<int32_t>& out) const;
+  size_t vocabulary_size() const { return ids_.size(); }
+
+ private:
+  struct Merge {
+    int32_t rank;
+    int32_t id;
+  };
+  struct Symbol {
+    int32_t id;
+    int previous;
+    int next;
+    bool dead = false;
+  };
+  struct StringHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+
+  Status read_vocabulary(const Json& model, std::string_view origin);
+  Status read_merges(const Json& model, std::string_view origin);
+  Status add_merge(std::string_view left, std::string_view right, std::string_view origin);
+
+  const Merge* merge_of(int32_t left, int32_t right) const;
+  std::vector<Symbol> symbols_of(std::string_view word) const;
+  void append_unknown(std::string_view character, std::vector<int32_t>& ids, bool& previous_unknown) const;
+  void merge_all(std::vector<Symbol>& symbols) const;
+
+  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
+  std::unordered_map<uint64_t, Merge> merges_;  // by both ids
+  std::optional<int32_t> unknown_;
+  std::string prefix_;  // of characters inside a word
+  std::string suffix_;  // of a word's last character
+  bool fuse_unknown_ = false;
+  bool byte_fallback_ = false;
+  bool ignore_merges_ = false;
+};
+
+}  // namespace tuft::tokenizer

@@ -1,0 +1,80 @@
+#include "tokenizer/tokenizer.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace tuft::tokenizer {
+namespace {
+
+std::string tokenizer_json(const std::string& model, const std::string& more = "") {
+  return R"({"decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"model":)" +
+         model + more + "}";
+}
+
+const std::string kModel = R"({"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"Ġ":3},"merges":[["a","b"]]})";
+
+std::string error_of(const std::string& json) {
+  const auto tokenizer = Tokenizer::parse(json, "here/tokenizer.json");
+  return tokenizer.ok() ? "" : tokenizer.error().message;
+}
+
+TEST(Tokenizer, WordThenLowestRankMergesFirst) {
+  const auto tokenizer = Tokenizer::parse(tokenizer_json(kModel), "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_EQ(*tokenizer->encode("abba ab"), (std::vector<int32_t>{2, 1, 0, 3, 2}));
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{2, 1, 0, 3, 2}), "abba ab");
+}
+
+TEST(Tokenizer, SpecialTokensThenOnlyWhereAsked) {
+  const std::string more = R"(,"added_tokens":[{"id":9,"content":"<s>","special":true}],"post_processor":{"type":
+      "TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
+      "special_tokens":{"<s>":{"id":"<s>","ids":[9],"tokens":["<s>"]}}})";
+  const auto tokenizer = Tokenizer::parse(tokenizer_json(kModel, more), "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_EQ(*tokenizer->encode("ab"), (std::vector<int32_t>{9, 2}));
+  EXPECT_EQ(*tokenizer->encode("ab", {.add_special_tokens = false}), (std::vector<int32_t>{2}));
+  EXPECT_EQ(*tokenizer->encode("a<s>b", {.add_special_tokens = false}), (std::vector<int32_t>{0, 9, 1}));
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{9, 2}), "ab");
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{9, 2}, false), "<s>ab");
+}
+
+TEST(Tokenizer, TextIsNoUtf8ThenInvalidArgument) {
+  const auto tokenizer = Tokenizer::parse(tokenizer_json(kModel), "test");
+  const auto ids = tokenizer->encode("a\xFF");
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(ids.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Tokenizer, TokensCutACharacterThenReplacementCharacter) {
+  const std::string model = R"({"type":"BPE","vocab":{"â":0,"Ĥ":1,"¬":2},"merges":[]})";  // the bytes of the euro sign
+  const auto tokenizer = Tokenizer::parse(tokenizer_json(model), "test");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1, 2}), "\xE2\x82\xAC");
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1}), "\xEF\xBF\xBD");
+}
+
+TEST(Tokenizer, KindThatIsNotReadThenNamed) {
+  EXPECT_EQ(error_of(tokenizer_json(R"({"type":"WordPiece","vocab":{}})")),
+            "here/tokenizer.json: model type 'WordPiece' is not read; BPE is");
+  EXPECT_EQ(error_of(tokenizer_json(kModel, R"(,"normalizer":{"type":"BertNormalizer"})")),
+            "here/tokenizer.json: normalizer 'BertNormalizer' is not read");
+  EXPECT_EQ(error_of(tokenizer_json(kModel, R"(,"post_processor":{"type":"RobertaProcessing"})")),
+            "here/tokenizer.json: post-processor 'RobertaProcessing' is not read");
+}
+
+TEST(Tokenizer, MalformedFileThenNamed) {
+  for (const char* model :
+       {R"({"type":"BPE","vocab":{"a":-1},"merges":[]})", R"({"type":"BPE","vocab":{},"merges":[1]})",
+        R"({"type":"BPE","vocab":{"a":0},"merges":[["a","b"]]})",
+        R"({"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]})", R"({"type":"BPE","vocab":[]})",
+        R"({"type":"BPE","vocab":{"a":0},"merges":[],"unk_token":"?"})", "[]", "null"}) {
+    EXPECT_TRUE(error_of(tokenizer_json(model)).starts_with("here/tokenizer.json: ")) << model;
+  }
+  EXPECT_NE(error_of("{"), "");
+  EXPECT_NE(
+      error_of(tokenizer_json(kModel, R"(,"normalizer":{"type":"Replace","pattern":{"Regex":"("},"content":""})")), "");
+}
+
+}  // namespace
+}  // namespace tuft::tokenizer
