@@ -92,7 +92,9 @@ void SupervisedActorImpl::run_call(std::unique_ptr<Call> call, const CallOptions
 template <typename Call>
 void SupervisedActorImpl::finish_call(std::unique_ptr<Call> call, const grpc::Status& status) {
   std::optional<Error> error;
-  if (!status.ok()) {
+  if (status.ok()) {
+    gauges_.answered(system_clock().monotonic());
+  } else {
     error = from_grpc(status, call->context);
     if (!error) {
       MutexLock lock(mutex_);

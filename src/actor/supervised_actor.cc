@@ -11,6 +11,7 @@
 
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
+#include "telemetry/trace.h"
 
 namespace tuft::actor {
 namespace {
@@ -20,12 +21,19 @@ constexpr size_t kUnixPathMax = 107;  // sockaddr_un
 constexpr Nanos kSocketPoll = 10 * kMillisecond;
 // A life this long was no early death: the next start is not held back.
 constexpr Nanos kHealthyLife = 30 * kSecond;
+// How often a worker that nobody calls is asked, and how long it may take.
+constexpr Nanos kHeartbeat = 5 * kSecond;
+
+telemetry::Tracer tracer() {
+  static const telemetry::Tracer of_actor = telemetry::get_tracer("tuft.actor");
+  return of_actor;
+}
 
 Nanos now() {
   return system_clock().monotonic();
 }
 
-// Whether a worker that listens also answers. Shared with the gRPC thread that hears it.
+// Whether a worker answers. Shared with the gRPC thread that hears it.
 struct Question {
   enum class Outcome : uint8_t { kOpen, kAnswered, kFailed };
   grpc::ClientContext context;
@@ -62,10 +70,12 @@ struct SupervisedActorImpl::Life {
   Nanos started;
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Question> question;
+  telemetry::Span span;  // until it is ready
+  Nanos next_heartbeat = 0;
   bool ready = false;
 };
 
-SupervisedActorImpl::SupervisedActorImpl(WorkerSpec spec) : spec_(std::move(spec)) {}
+SupervisedActorImpl::SupervisedActorImpl(WorkerSpec spec) : spec_(std::move(spec)), gauges_(spec_.base_model) {}
 
 std::filesystem::path SupervisedActorImpl::socket_path(uint64_t generation) const {
   return spec_.socket_directory / ("worker-" + std::to_string(generation) + ".sock");
@@ -86,6 +96,7 @@ Status SupervisedActorImpl::start() {
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_fd_ < 0) return internal_error("cannot make an eventfd");
   state_ = State::kStarting;
+  trace_ = telemetry::current_context();
   watcher_ = std::thread([this] { watch(); });
   return {};
 }
@@ -169,6 +180,7 @@ bool SupervisedActorImpl::wait_for_wake(int ended_fd, Nanos timeout) {
 
 void SupervisedActorImpl::watch() {
   Nanos delay = spec_.restart_delay;
+  const auto restarts = telemetry::get_metrics().worker_restarts.with({{"base_model", spec_.base_model}});
   for (uint64_t generation = 1; !stopping(); ++generation) {
     const Nanos begin = now();
     {
@@ -176,8 +188,9 @@ void SupervisedActorImpl::watch() {
       generation_ = generation;
       state_ = State::kStarting;
     }
+    gauges_.set_state(WorkerState::kStarting);
     if (generation > 1) {
-      telemetry::get_metrics().worker_restarts.add(1, {{"base_model", spec_.base_model}});
+      restarts.add(1);
       telemetry::log_info("worker.restarted", "starting the worker again",
                           {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", generation}});
     }
@@ -192,14 +205,22 @@ void SupervisedActorImpl::watch() {
 // One life from start to end. False where it ended because stop() was called.
 bool SupervisedActorImpl::live(uint64_t generation) {
   const std::string socket = socket_path(generation).string();
+  auto span = tracer().start_span(
+      "worker.start", {.attributes = {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", generation}},
+                       .parent = trace_});
+  const telemetry::ContextScope scope(span.context());
   std::vector<std::string> arguments = spec_.arguments;
   arguments.insert(arguments.end(), {"--socket", socket, "--parent-pid", std::to_string(getpid())});
+  if (span.context().valid()) {
+    arguments.insert(arguments.end(), {"--traceparent", telemetry::to_traceparent(span.context())});
+  }
   auto process = ChildProcess::start(spec_.executable, arguments);
   if (!process.ok()) {
+    span.record_error(process.error());
     declare_dead(nullptr, "could not be started (" + process.error().message + ")");
     return !stopping();
   }
-  Life life{std::move(process).value(), generation, socket, now(), nullptr, nullptr};
+  Life life{std::move(process).value(), generation, socket, now(), nullptr, nullptr, std::move(span)};
   telemetry::log_info("worker.started", "worker started",
                       {{"tuft.base_model", spec_.base_model},
                        {"tuft.worker.pid", life.process.pid()},
@@ -209,6 +230,8 @@ bool SupervisedActorImpl::live(uint64_t generation) {
   std::error_code ignored;
   std::filesystem::remove(socket, ignored);
   const bool wanted = stopping();
+  if (!life.ready && !wanted) life.span.record_error(died(how));
+  life.span.end();
   declare_dead(life.connection, wanted ? "is stopped" : how);
   return !wanted;
 }
@@ -226,6 +249,7 @@ std::string SupervisedActorImpl::watch_life(Life& life) {
       (void)life.process.reap();
       return failure;
     }
+    if (life.ready && now() >= life.next_heartbeat) ask_for_life_sign(life);
   }
 }
 
@@ -276,6 +300,9 @@ void SupervisedActorImpl::ask_whether_ready(Life& life) {
 
 void SupervisedActorImpl::become_ready(Life& life) {
   life.ready = true;
+  life.next_heartbeat = now() + kHeartbeat;
+  life.span.end();
+  gauges_.answered(now());
   {
     MutexLock lock(mutex_);
     if (stopping_) return;
@@ -283,11 +310,34 @@ void SupervisedActorImpl::become_ready(Life& life) {
     connection_ = life.connection;
     changed_.notify_all();
   }
+  gauges_.set_state(WorkerState::kReady);
+  const double seconds = to_seconds(now() - life.started);
+  telemetry::get_metrics().worker_startup_duration.record(seconds,
+                                                          {{"base_model", spec_.base_model}, {"phase", "ready"}});
   telemetry::log_info("worker.ready", "worker ready",
                       {{"tuft.base_model", spec_.base_model},
                        {"tuft.worker.generation", life.generation},
-                       {"tuft.worker.startup_seconds", to_seconds(now() - life.started)}});
+                       {"tuft.worker.startup_seconds", seconds}});
   if (on_ready_) on_ready_(life.generation);
+}
+
+// A call that fails says so itself; only the answer matters here.
+void SupervisedActorImpl::ask_for_life_sign(Life& life) {
+  if (life.question->outcome == Question::Outcome::kOpen) return;
+  life.next_heartbeat = now() + kHeartbeat;
+  life.question = std::make_shared<Question>();
+  life.question->context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(kHeartbeat));
+  {
+    MutexLock lock(mutex_);
+    ++in_flight_;
+  }
+  life.connection->stub->async()->Describe(
+      &life.question->context, &life.question->request, &life.question->response,
+      [this, question = life.question, connection = life.connection](const grpc::Status& status) {
+        if (status.ok()) gauges_.answered(now());
+        question->outcome = status.ok() ? Question::Outcome::kAnswered : Question::Outcome::kFailed;
+        call_done();
+      });
 }
 
 std::string SupervisedActorImpl::end_process(Life& life) {
@@ -311,6 +361,7 @@ void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connec
     if (connection) connection->death = error;
     changed_.notify_all();
   }
+  gauges_.set_state(WorkerState::kDead);
   if (!wanted) {
     telemetry::log_error("worker.died", "the worker of base model " + spec_.base_model + " " + how,
                          {{"tuft.base_model", spec_.base_model}, {"tuft.reason", how}});

@@ -11,6 +11,7 @@
 
 #include "actor/process.h"
 #include "actor/supervisor.h"
+#include "actor/worker_gauges.h"
 #include "base/mutex.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 
@@ -85,6 +86,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   bool start_up(Life& life, std::string& failure);
   void ask_whether_ready(Life& life);
   void become_ready(Life& life);
+  void ask_for_life_sign(Life& life);
   std::string end_process(Life& life);
   void declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how);
   void pause(Nanos delay);
@@ -98,6 +100,8 @@ class SupervisedActorImpl final : public SupervisedActor {
   std::filesystem::path socket_path(uint64_t generation) const;
 
   const WorkerSpec spec_;
+  WorkerGauges gauges_;
+  telemetry::SpanContext trace_;            // of who called start()
   std::function<void(uint64_t)> on_ready_;  // set before start
   int wake_fd_ = -1;
   std::thread watcher_;

@@ -21,8 +21,8 @@ class EngineGauges {
     size_t running = 0;  // requests that have started, training and sampling
     int training_adapters = 0;
     int samplers = 0;
-    engine::KvUsage kv;
-    engine::AdapterMemory adapters;
+    engine::KvUsage kv = {};
+    engine::AdapterMemory adapters = {};
   };
 
   // `memory_bytes` stands in where the KV cache has no limit of its own; 0: no limit is reported. `accepted` gives the

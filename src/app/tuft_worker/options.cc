@@ -37,6 +37,7 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
   app.add_option("--model-path", flags.model_path, "Hugging Face model directory");
   app.add_option("--model-name", flags.model_name, "name of the base model in messages, logs and telemetry");
   app.add_option("--socket", flags.socket, "unix socket to listen on");
+  app.add_option("--traceparent", flags.traceparent, "W3C trace context that the start belongs to");
   app.add_option("--parent-pid", flags.parent_pid, "process to end with");
   app.add_option("--max-model-len", flags.max_model_len, "tokens of prompt and output, and of a datum")
       ->check(CLI::NonNegativeNumber);

@@ -14,8 +14,9 @@ struct WorkerFlags {
   std::filesystem::path model_path;
   std::string model_name;
   std::filesystem::path socket;
-  int parent_pid = 0;     // ends with this process; 0: with nobody
-  int max_model_len = 0;  // 0: what the model allows
+  std::string traceparent;  // of the start; empty: none
+  int parent_pid = 0;       // ends with this process; 0: with nobody
+  int max_model_len = 0;    // 0: what the model allows
   int train_batch_tokens = 512;
   int sample_batch_tokens = 256;
   int max_lora_rank = 256;

@@ -10,6 +10,8 @@
 #include "app/tuft_worker/worker_telemetry.h"
 #include "engine/native/native_engine.h"
 #include "telemetry/log.h"
+#include "telemetry/machine.h"
+#include "telemetry/metrics.h"
 #include "telemetry/telemetry.h"
 #include "telemetry/trace.h"
 #include "tokenizer/decoder.h"
@@ -46,17 +48,30 @@ Status start_telemetry(const WorkerFlags& flags) {
   return {};
 }
 
-Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
-  auto span = telemetry::get_tracer("tuft.hf_training_model")
-                  .start_span("hf_model.load_weights", {.attributes = {{"tuft.base_model", flags.model_name}}});
+Result<std::unique_ptr<engine::Engine>> load_weights(const WorkerFlags& flags, engine::WeightsDtype dtype) {
   engine::NativeOptions options;
   options.threads = flags.threads;
-  TUFT_ASSIGN(options.weights_dtype, parse_weights_dtype(flags.weights_dtype));
-  auto engine = engine::make_native_engine(flags.model_path, options);
+  options.weights_dtype = dtype;
+  return engine::make_native_engine(flags.model_path, options);
+}
+
+Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
+  const Nanos begin = system_clock().monotonic();
+  const telemetry::SpanContext parent =
+      flags.traceparent.empty() ? telemetry::SpanContext{} : telemetry::from_traceparent(flags.traceparent);
+  auto span = telemetry::get_tracer("tuft.hf_training_model")
+                  .start_span("hf_model.load_weights",
+                              {.attributes = {{"tuft.base_model", flags.model_name}}, .parent = parent});
+  const telemetry::ContextScope scope(span.context());
+  auto dtype = parse_weights_dtype(flags.weights_dtype);
+  auto engine = dtype.ok() ? load_weights(flags, *dtype) : Result<std::unique_ptr<engine::Engine>>(dtype.error());
   if (!engine.ok()) {
     span.record_error(engine.error());
+    telemetry::log_error("worker.load_failed", engine.error().message, {{"tuft.base_model", flags.model_name}});
     return engine;
   }
+  telemetry::get_metrics().worker_startup_duration.record(
+      to_seconds(system_clock().monotonic() - begin), {{"base_model", flags.model_name}, {"phase", "load_weights"}});
   span.set_attributes({{"tuft.architecture", (*engine)->model().architecture},
                        {"tuft.parameters", (*engine)->model().parameters()},
                        {"tuft.weights_dtype", (*engine)->weights_dtype()}});
@@ -89,10 +104,14 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
   TUFT_ASSIGN(const int length, tokens_max(flags, engine->model()));
   if (end.come()) return {};
   worker::EngineLoopOptions options;
+  options.base_model = flags.model_name;
   options.trainer.batch_tokens = flags.train_batch_tokens;
   options.trainer.tokens_max = length;
   options.sampler.batch_tokens = flags.sample_batch_tokens;
   options.sampler.tokens_max = length;
+  if (const auto memory = telemetry::internal::read_memory_use()) {
+    options.sampler.memory_bytes = static_cast<int64_t>(memory->total);
+  }
   options.limits.rank_max = flags.max_lora_rank;
   worker::EngineLoop loop(*engine, options, load_token_bytes(flags), system_clock());
   TUFT_ASSIGN(const auto server, worker::start_server(loop, {flags.socket, flags.model_name}));

@@ -57,6 +57,7 @@ class BatchSampler final : public Sampler {
   void after_step();
   void fail_step(const Error& error);
   void mark_failed(Request& request, const Error& error);
+  bool has_failed(const Request& request) const;
   void drop(const Request& request);
   void close_stem(Request& request);
   void deliver();
@@ -164,7 +165,7 @@ void BatchSampler::step() {
 // Samples of prompts that are done, as long as there are places; the others wait for one.
 void BatchSampler::start_samples() {
   for (const auto& request : active_) {
-    if (!request->prompt_done() || request->finished()) continue;
+    if (!request->prompt_done() || request->finished() || has_failed(*request)) continue;
     if (request->output_max == 0) {
       request->samples_started = request->samples_finished = request->what.num_samples;
       continue;
@@ -390,8 +391,11 @@ void BatchSampler::fail_step(const Error& error) {
 }
 
 void BatchSampler::mark_failed(Request& request, const Error& error) {
-  const bool known = std::any_of(failed_.begin(), failed_.end(), [&](const auto& f) { return f.first == &request; });
-  if (!known) failed_.emplace_back(&request, error);
+  if (!has_failed(request)) failed_.emplace_back(&request, error);
+}
+
+bool BatchSampler::has_failed(const Request& request) const {
+  return std::any_of(failed_.begin(), failed_.end(), [&](const auto& failed) { return failed.first == &request; });
 }
 
 void BatchSampler::close_stem(Request& request) {

@@ -1,137 +1,13 @@
 #include "worker/service.h"
 
-#include <cstring>
+#include <cmath>
 #include <filesystem>
-#include <future>
 
-#include <grpcpp/grpcpp.h>
-#include <gtest/gtest.h>
-
-#include "base/testing/temp_dir.h"
 #include "engine/lora.h"
-#include "engine/tests/fake_engine.h"
-#include "tuft/worker/v1/model_actor.grpc.pb.h"
+#include "worker/tests/service_fixture.h"
 
 namespace tuft::worker {
 namespace {
-
-using engine::testing::FakeEngine;
-
-// A place where the engine thread waits until the test lets it go on.
-class Gate {
- public:
-  void close() { promise_ = std::promise<void>(), open_ = promise_.get_future().share(), closed_ = true; }
-  void open() { closed_ = false, promise_.set_value(); }
-  // Engine thread.
-  void pass() {
-    if (!closed_) return;
-    arrived_.set_value();
-    arrived_ = {};
-    open_.wait();
-  }
-  std::future<void> arrival() { return arrived_.get_future(); }
-
- private:
-  std::atomic<bool> closed_{false};
-  std::promise<void> promise_;
-  std::shared_future<void> open_;
-  std::promise<void> arrived_;
-};
-
-std::string tokens(const std::vector<int32_t>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int32_t)};
-}
-
-class ServiceTest : public ::testing::Test {
- protected:
-  void SetUp() override { start({}); }
-  void TearDown() override { stop(); }
-  void stop() {
-    if (loop_) loop_->stop();
-    if (server_) server_->shutdown(0);
-    server_.reset();
-    loop_.reset();
-  }
-  void start(EngineLoopOptions options) {
-    stop();
-    options.base_model = "tiny";
-    options.trainer = {.batch_tokens = 4, .tokens_max = 64};
-    options.sampler.batch_tokens = 16;
-    options.sampler.tokens_max = 64;
-    options.limits.rank_max = 8;
-    loop_ = std::make_unique<EngineLoop>(engine_, options, engine::TokenBytes{}, system_clock());
-    auto server = start_server(*loop_, {directory_ / "w.sock", "tiny"});
-    ASSERT_TRUE(server.ok()) << server.error().message;
-    server_ = std::move(server).value();
-    stub_ = v1::ModelActor::NewStub(
-        grpc::CreateChannel("unix:" + (directory_ / "w.sock").string(), grpc::InsecureChannelCredentials()));
-  }
-
-  struct Answer {
-    grpc::Status status;
-    std::string reason;
-  };
-  template <typename Request, typename Response>
-  Answer call(grpc::Status (v1::ModelActor::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-              const Request& request, Response* response) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
-    Answer answer;
-    answer.status = (stub_.get()->*method)(&context, request, response);
-    const auto found = context.GetServerTrailingMetadata().find("tuft-reason");
-    if (found == context.GetServerTrailingMetadata().end()) return answer;
-    answer.reason.assign(found->second.data(), found->second.size());
-    return answer;
-  }
-
-  Answer create_adapter(const std::string& id, int rank = 4) {
-    v1::CreateAdapterRequest request;
-    request.set_adapter_id(id);
-    request.mutable_spec()->set_rank(rank);
-    request.mutable_spec()->set_alpha(8);
-    request.mutable_spec()->set_train_attn(true);
-    v1::CreateAdapterResponse response;
-    Answer answer = call(&v1::ModelActor::Stub::CreateAdapter, request, &response);
-    EXPECT_EQ(answer.status.ok(), response.parameters() > 0);
-    return answer;
-  }
-  static v1::ForwardBackwardRequest train_request(const std::string& id, int datums) {
-    v1::ForwardBackwardRequest request;
-    request.set_adapter_id(id);
-    request.mutable_request()->set_loss_fn("cross_entropy");
-    for (int i = 0; i < datums; ++i) {
-      auto& datum = *request.mutable_request()->add_data();
-      datum.add_model_input()->mutable_encoded_text()->set_tokens(tokens({1, 2, 3}));
-      auto& target = (*datum.mutable_loss_fn_inputs())["target_tokens"];
-      target.set_dtype(tinker_public::DTYPE_INT32);
-      target.set_dense(tokens({2, 3, 4}));
-    }
-    return request;
-  }
-  Answer optim_step(const std::string& id, v1::OptimStepResponse* response, double learning_rate = 1e-3) {
-    v1::OptimStepRequest request;
-    request.set_adapter_id(id);
-    request.mutable_params()->set_learning_rate(learning_rate);
-    request.mutable_params()->set_beta1(0.9);
-    request.mutable_params()->set_beta2(0.95);
-    return call(&v1::ModelActor::Stub::OptimStep, request, response);
-  }
-  static v1::SampleRequest sample_request(const std::string& sampler, int max_tokens) {
-    v1::SampleRequest request;
-    request.set_sampler_id(sampler);
-    request.set_prompt_tokens(tokens({1, 2, 3}));
-    request.set_num_samples(1);
-    request.mutable_params()->set_max_tokens(max_tokens);
-    request.mutable_params()->set_seed(5);
-    return request;
-  }
-
-  FakeEngine engine_{16};
-  TempDir directory_;
-  std::unique_ptr<EngineLoop> loop_;
-  std::unique_ptr<WorkerServer> server_;
-  std::unique_ptr<v1::ModelActor::Stub> stub_;
-};
 
 TEST_F(ServiceTest, DescribesTheModel) {
   v1::DescribeResponse response;
