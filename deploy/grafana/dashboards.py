@@ -130,8 +130,9 @@ SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: p
                ("sum(rate(decode_tokens_processed_total{WORKER}[RANGE]))", "decode")]),
         Panel("Batch fill", "Tokens of a step over its token budget.", "percent",
               quantiles("batch_fill_percentage_percent", "WORKER"), top=100),
-        Panel("Decode/prefill ratio over time", "High: sequences are long. Low: prompts take the steps. The ratio of the "
-              "newest step is there only while that step has prefill.", "none",
+        Panel("Decode/prefill ratio over time",
+              "High: sequences are long. Low: prompts take the steps. The ratio of the newest step is there only while "
+              "that step has prefill.", "none",
               [("sum by (worker) (rate(decode_tokens_processed_total{WORKER}[RANGE])) / "
                 "sum by (worker) (rate(prefill_tokens_processed_total{WORKER}[RANGE]))", "{{worker}}"),
                ("max by (worker) (decode_prefill_ratio{WORKER})", "{{worker}} newest step")])]),
