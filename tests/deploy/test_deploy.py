@@ -157,6 +157,16 @@ def test_compose_files_pin_their_images_and_mount_what_there_is():
                 assert port.startswith("127.0.0.1:"), f"{path}: {name} would be open to the network"
 
 
+def test_what_is_deployed_is_what_was_tested():
+    for package, image, module in (
+        ("collector", "opentelemetry-collector-contrib", "go.opentelemetry.io/collector/otelcol"),
+        ("jaeger", "jaegertracing/all-in-one", "github.com/jaegertracing/jaeger"),
+    ):
+        pinned = re.search(rf"{re.escape(module)} v(\S+)", (ROOT / f"tests/e2e/{package}/go.mod").read_text()).group(1)
+        for path in DEPLOY.glob("*/compose.yaml"):
+            assert all(version == pinned for version in re.findall(rf"{image}:(\S+)", path.read_text())), path
+
+
 def test_data_sources_refer_to_each_other():
     sources = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/tuft.yaml").read_text())["datasources"]
     uids = {one["uid"] for one in sources}

@@ -17,7 +17,7 @@ import yaml
 import load
 import otlp_json
 import tuft_server
-from backends import BackEnd, Collector, Jaeger, Prometheus, free_ports
+from backends import BackEnd, Collector, Jaeger, Prometheus, free_ports, program
 from tuft_server import TuftServer, configuration, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -328,6 +328,14 @@ def test_metrics_reach_the_collector_from_server_and_worker(world, protocol):
         "tuft.scheduler.step.duration",
         "http.server.request.duration",
     } <= names
+
+
+@pytest.mark.parametrize("config", ["jaeger/collector.yaml", "grafana/collector.yaml"])
+def test_the_collector_takes_the_configurations_of_deploy(config):
+    checked = subprocess.run(
+        [program("collector"), "validate", "--config", DEPLOY / config], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stderr
 
 
 def panels():
