@@ -110,6 +110,10 @@ bool Lane::cancelled() {
 }
 
 Lane::Delivery Lane::attempt(std::string_view request, size_t count) {
+  {
+    MutexLock lock(mutex_);
+    last_try_ = finishing_;
+  }
   const Nanos start = now();
   last_result_ = exporter_->send(request);
   health_.note_attempt(last_result_, now() - start);
@@ -133,7 +137,7 @@ bool Lane::wait_for_retry(Backoff& backoff, Nanos first_attempt) {
   if (until - first_attempt > kGiveUpAfter) return false;
   {
     MutexLock lock(mutex_);
-    if (finishing_) return false;
+    if (last_try_) return false;
     const uint64_t flushes = flush_wanted_;
     while (!finishing_ && (asked != 0 || flush_wanted_ == flushes)) {
       if (changed_.wait_until(mutex_, time_point(until)) == std::cv_status::timeout) break;

@@ -2,8 +2,8 @@
 //
 // A request that the collector could not take is sent again after 1 s, 2 s, 4 s .. 30 s, each with a jitter, or after
 // what the collector asks for, and given up after a minute. Meanwhile a bounded queue takes what comes; what does not
-// fit pushes out the oldest. A flush does not wait for the pause. At shutdown nothing is sent twice: the first failure
-// drops the rest, and cancel() ends a send that hangs.
+// fit pushes out the oldest. A flush does not wait for the pause. At shutdown there is one more try, whose failure
+// drops the rest; cancel() ends a send that hangs.
 #pragma once
 
 #include <atomic>
@@ -86,7 +86,7 @@ class Lane {
   Lane& operator=(const Lane&) = delete;
 
   void start();
-  // What is there is still exported; what fails now is not tried again.
+  // What is there is still sent, once. The thread ends after that.
   void finish();
   // Nothing more is sent: a running send is ended, what waits is dropped.
   void cancel();
@@ -130,6 +130,7 @@ class Lane {
   const Signal signal_;
   std::unique_ptr<Exporter> exporter_;
   ExportResult last_result_;
+  bool last_try_ = false;  // the lane was to finish when the last attempt began
   std::atomic<bool> ended_{false};
   Nanos cpu_counted_ = 0;
   std::thread thread_;

@@ -5,26 +5,8 @@
 #include "telemetry/log_line.h"
 
 namespace tuft::telemetry::internal::otlp {
-namespace {
-
-bool is_ascii(std::string_view text) {
-  const char* at = text.data();
-  size_t left = text.size();
-  uint64_t seen = 0;
-  for (; left >= 8; at += 8, left -= 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, at, 8);
-    seen |= word;
-  }
-  for (; left > 0; ++at, --left) seen |= static_cast<uint64_t>(static_cast<unsigned char>(*at));
-  return (seen & 0x8080808080808080) == 0;
-}
-
-}  // namespace
-
-std::string_view clean_utf8(std::string_view text, std::string& repaired) {
-  if (is_ascii(text) || is_utf8(text)) [[likely]]
-    return text;
+std::string_view repair_utf8(std::string_view text, std::string& repaired) {
+  if (is_utf8(text)) return text;
   repaired = to_utf8(text);
   return repaired;
 }

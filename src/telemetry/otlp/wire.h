@@ -97,8 +97,33 @@ class WireWriter {
   size_t capacity_ = 0;
 };
 
-// UTF-8 either as it is or repaired into `repaired`.
-std::string_view clean_utf8(std::string_view text, std::string& repaired);
+inline bool is_ascii(std::string_view text) {
+  const char* at = text.data();
+  size_t left = text.size();
+  uint64_t seen = 0;
+  for (; left >= 8; at += 8, left -= 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, at, 8);
+    seen |= word;
+  }
+  if (left != 0 && text.size() >= 8) {
+    // The last eight bytes, some of them for the second time.
+    uint64_t word = 0;
+    std::memcpy(&word, at + left - 8, 8);
+    seen |= word;
+    left = 0;
+  }
+  for (; left > 0; ++at, --left) seen |= static_cast<unsigned char>(*at);
+  return (seen & 0x8080808080808080) == 0;
+}
+
+// `text` where it is UTF-8, else what `repaired` then holds.
+std::string_view repair_utf8(std::string_view text, std::string& repaired);
+
+// The same, quick for ASCII.
+inline std::string_view clean_utf8(std::string_view text, std::string& repaired) {
+  return is_ascii(text) ? text : repair_utf8(text, repaired);
+}
 
 // Reads a message field by field. Malformed input ends it.
 class WireReader {

@@ -1,8 +1,11 @@
 #include "telemetry/testing/otlp_receiver.h"
 
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
 
+#include <google/protobuf/any.pb.h>
+#include <google/protobuf/duration.pb.h>
 #include <grpcpp/grpcpp.h>
 #include <opentelemetry/proto/collector/logs/v1/logs_service.grpc.pb.h>
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.grpc.pb.h>
@@ -99,6 +102,31 @@ ReceivedPoint read_histogram(const proto::metrics::v1::HistogramDataPoint& point
   return out;
 }
 
+// A google.rpc.Status that holds a RetryInfo of 50 ms.
+std::string retry_info() {
+  google::protobuf::Duration delay;
+  delay.set_nanos(50'000'000);
+  const std::string delay_bytes = delay.SerializeAsString();
+  google::protobuf::Any any;
+  any.set_type_url("type.googleapis.com/google.rpc.RetryInfo");
+  any.set_value(std::string{'\x0a', static_cast<char>(delay_bytes.size())} + delay_bytes);
+  const std::string any_bytes = any.SerializeAsString();
+  return std::string{'\x08', '\x08', '\x1a', static_cast<char>(any_bytes.size())} + any_bytes;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::shared_ptr<grpc::ServerCredentials> credentials(const TlsFiles* tls) {
+  if (tls == nullptr) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = read_file(tls->ca());
+  options.pem_key_cert_pairs.push_back({read_file(tls->server_key()), read_file(tls->server_certificate())});
+  return grpc::SslServerCredentials(options);
+}
+
 bool is_cumulative(proto::metrics::v1::AggregationTemporality temporality) {
   return temporality == proto::metrics::v1::AGGREGATION_TEMPORALITY_CUMULATIVE;
 }
@@ -155,6 +183,11 @@ struct OtlpReceiver::State {
   std::map<std::string, std::string> headers;
   size_t requests = 0;
 
+  bool partly() const {
+    const std::lock_guard lock(mutex);
+    return mode == Mode::kPartly;
+  }
+
   // Takes the request in, or not, as the mode says.
   template <typename Request, typename Take>
   grpc::Status receive(const grpc::ServerContext& context, const Request& request, Take&& take) {
@@ -167,6 +200,7 @@ struct OtlpReceiver::State {
     }
     if (mode == Mode::kAway) return {grpc::StatusCode::UNAVAILABLE, "away for the test"};
     if (mode == Mode::kRefuse) return {grpc::StatusCode::INVALID_ARGUMENT, "refused by the test"};
+    if (mode == Mode::kBusy) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "busy for the test", retry_info()};
     raw += request.SerializeAsString();
     for (const auto& [key, value] : context.client_metadata())
       headers[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
@@ -178,7 +212,8 @@ struct OtlpReceiver::State {
   struct TraceService final : collector::trace::v1::TraceService::Service {
     explicit TraceService(State& owner) : state(owner) {}
     grpc::Status Export(grpc::ServerContext* context, const collector::trace::v1::ExportTraceServiceRequest* request,
-                        collector::trace::v1::ExportTraceServiceResponse*) override {
+                        collector::trace::v1::ExportTraceServiceResponse* response) override {
+      if (state.partly()) response->mutable_partial_success()->set_rejected_spans(1);
       return state.receive(*context, *request, [&] {
         for (const auto& resource : request->resource_spans()) {
           for (const auto& scope : resource.scope_spans()) {
@@ -197,7 +232,8 @@ struct OtlpReceiver::State {
   struct LogsService final : collector::logs::v1::LogsService::Service {
     explicit LogsService(State& owner) : state(owner) {}
     grpc::Status Export(grpc::ServerContext* context, const collector::logs::v1::ExportLogsServiceRequest* request,
-                        collector::logs::v1::ExportLogsServiceResponse*) override {
+                        collector::logs::v1::ExportLogsServiceResponse* response) override {
+      if (state.partly()) response->mutable_partial_success()->set_rejected_log_records(1);
       return state.receive(*context, *request, [&] {
         for (const auto& resource : request->resource_logs()) {
           for (const auto& scope : resource.scope_logs()) {
@@ -216,7 +252,8 @@ struct OtlpReceiver::State {
     explicit MetricsService(State& owner) : state(owner) {}
     grpc::Status Export(grpc::ServerContext* context,
                         const collector::metrics::v1::ExportMetricsServiceRequest* request,
-                        collector::metrics::v1::ExportMetricsServiceResponse*) override {
+                        collector::metrics::v1::ExportMetricsServiceResponse* response) override {
+      if (state.partly()) response->mutable_partial_success()->set_rejected_data_points(1);
       return state.receive(*context, *request, [&] {
         for (const auto& resource : request->resource_metrics()) {
           const ReceivedAttributes attributes = read_attributes(resource.resource().attributes());
@@ -238,13 +275,15 @@ struct OtlpReceiver::State {
   LogsService logs_service{*this};
   MetricsService metrics_service{*this};
   int port = 0;
+  bool tls = false;
   std::unique_ptr<grpc::Server> server;
 };
 
-OtlpReceiver::OtlpReceiver(Mode mode) : state_(std::make_unique<State>()) {
+OtlpReceiver::OtlpReceiver(Mode mode, const TlsFiles* tls) : state_(std::make_unique<State>()) {
   state_->mode = mode;
+  state_->tls = tls != nullptr;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &state_->port);
+  builder.AddListeningPort("127.0.0.1:0", credentials(tls), &state_->port);
   builder.SetMaxReceiveMessageSize(-1);
   builder.RegisterService(&state_->trace_service);
   builder.RegisterService(&state_->logs_service);
@@ -264,7 +303,7 @@ OtlpReceiver::~OtlpReceiver() {
 }
 
 std::string OtlpReceiver::endpoint() const {
-  return "http://127.0.0.1:" + std::to_string(state_->port);
+  return (state_->tls ? "https://127.0.0.1:" : "http://127.0.0.1:") + std::to_string(state_->port);
 }
 
 void OtlpReceiver::set_mode(Mode mode) {

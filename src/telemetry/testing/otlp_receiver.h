@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "telemetry/testing/tls_files.h"
+
 namespace tuft::telemetry::testing {
 
 using ReceivedValue = std::variant<bool, int64_t, double, std::string>;
@@ -92,15 +94,18 @@ class OtlpReceiver {
     kAnswer,
     kAway,    // UNAVAILABLE
     kRefuse,  // INVALID_ARGUMENT
+    kBusy,    // RESOURCE_EXHAUSTED with a RetryInfo of 50 ms
+    kPartly,  // takes everything and says that it rejected one record
     kHang,    // takes the call and answers only when the receiver ends
   };
 
-  explicit OtlpReceiver(Mode mode = Mode::kAnswer);
+  // With `tls`: clients have to show a certificate of its authority.
+  explicit OtlpReceiver(Mode mode = Mode::kAnswer, const TlsFiles* tls = nullptr);
   ~OtlpReceiver();
   OtlpReceiver(const OtlpReceiver&) = delete;
   OtlpReceiver& operator=(const OtlpReceiver&) = delete;
 
-  std::string endpoint() const;  // "http://127.0.0.1:port"
+  std::string endpoint() const;  // "http://127.0.0.1:port", or https
   void set_mode(Mode mode);
 
   std::vector<ReceivedSpan> spans() const;

@@ -1,13 +1,17 @@
 // What a dead, slow or lying collector may cost: counted drops, nothing else.
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <set>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
+#include "telemetry/testing/http_receiver.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
 
@@ -52,6 +56,112 @@ TEST(LifeCycle, CollectorHangsThenShutdownKeepsItsBudget) {
   shutdown_telemetry(kSecond);
   EXPECT_LT(now() - shutdown_start, 2 * kSecond);
   EXPECT_FALSE(telemetry_enabled());
+}
+
+// Names of the threads of this process.
+std::multiset<std::string> thread_names() {
+  std::multiset<std::string> names;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+    names.insert(name);
+  }
+  return names;
+}
+
+TEST(LifeCycle, CollectorHangsThenNoThreadIsLeftAfterTheShutdown) {
+  testing::OtlpReceiver receiver(testing::OtlpReceiver::Mode::kHang);
+  ASSERT_TRUE(init_telemetry({.enabled = true, .otlp_endpoint = receiver.endpoint()}).ok());
+  record_spans(2000);
+  EXPECT_EQ(thread_names().count("otlp-traces"), 1u);
+  EXPECT_TRUE(receiver.wait_until([&] { return receiver.requests() > 0; }));
+  const Nanos start = now();
+  shutdown_telemetry(kSecond);
+  EXPECT_LT(now() - start, 2 * kSecond);
+  for (const char* name : {"otlp-traces", "otlp-logs", "otlp-metrics", "telemetry"})
+    EXPECT_EQ(thread_names().count(name), 0u) << name;
+}
+
+TEST(LifeCycle, CollectorRejectsAPartThenCountedAndNotSentAgain) {
+  WithCollector collector;
+  EXPECT_TRUE(collector.flush());
+  const double rejected_before = std::max(0.0, collector.sum("tuft.telemetry.rejected", {{"signal", "traces"}}));
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kPartly);
+  record_spans(5);
+  EXPECT_TRUE(collector.flush());
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kAnswer);
+  EXPECT_TRUE(collector.flush());
+  EXPECT_EQ(collector.receiver.spans().size(), 5u);
+  EXPECT_EQ(collector.sum("tuft.telemetry.rejected", {{"signal", "traces"}}) - rejected_before, 1);
+}
+
+TEST(LifeCycle, CollectorAsksToWaitThenDeliveredAfterIt) {
+  WithCollector collector;
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kBusy);
+  record_spans(5);
+  EXPECT_FALSE(collector.flush());
+  collector.receiver.set_mode(testing::OtlpReceiver::Mode::kAnswer);
+  EXPECT_TRUE(collector.receiver.wait_until([&] { return collector.receiver.spans().size() == 5; }));
+}
+
+TEST(LifeCycle, RunningThenItsOwnHealthIsAmongTheMetrics) {
+  WithCollector collector;
+  record_spans(5);
+  log_info("test.health", "for the log lane");
+  EXPECT_TRUE(collector.flush());
+  EXPECT_TRUE(collector.flush());
+  EXPECT_EQ(collector.sum("otel.sdk.processor.span.queue.capacity"), 32768);
+  EXPECT_EQ(collector.sum("otel.sdk.processor.span.queue.size"), 0);
+  EXPECT_GT(collector.sum("otel.sdk.exporter.span.exported"), 0);
+  EXPECT_GT(collector.sum("otel.sdk.exporter.log.exported"), 0);
+  EXPECT_GT(collector.sum("otel.sdk.exporter.metric_data_point.exported"), 0);
+  EXPECT_GE(collector.sum("tuft.telemetry.export.last_success.age", {{"signal", "traces"}}), 0);
+  EXPECT_LT(collector.sum("tuft.telemetry.export.last_success.age", {{"signal", "traces"}}), 60);
+  EXPECT_GE(collector.sum("tuft.telemetry.ring.high_water"), 0);
+  EXPECT_GT(collector.sum("tuft.telemetry.thread.cpu"), 0);
+  const auto collections = collector.receiver.metric("otel.sdk.metric_reader.collection.duration");
+  ASSERT_TRUE(collections);
+  EXPECT_GT(collections->points[0].count, 0u);
+  const auto exports = collector.receiver.metric("otel.sdk.exporter.operation.duration");
+  ASSERT_TRUE(exports && exports->point({{"signal", "traces"}}) != nullptr);
+  EXPECT_GT(exports->point({{"signal", "traces"}})->count, 0u);
+}
+
+TEST(LifeCycle, OverHttpThenThreeSignalsAtTheirPaths) {
+  testing::HttpReceiver receiver;
+  ASSERT_TRUE(init_telemetry({.enabled = true,
+                              .otlp_endpoint = receiver.endpoint(),
+                              .protocol = Protocol::kHttpProtobuf,
+                              .compression = Compression::kGzip})
+                  .ok());
+  record_spans(5);
+  log_info("test.http", "over HTTP");
+  get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+  EXPECT_TRUE(flush_telemetry(20 * kSecond));
+  shutdown_telemetry();
+  std::map<std::string, std::string> bodies;
+  for (const testing::HttpRequest& request : receiver.requests()) bodies[request.path] += testing::gunzip(request.body);
+  EXPECT_NE(bodies["/v1/traces"].find("work"), std::string::npos);
+  EXPECT_NE(bodies["/v1/logs"].find("over HTTP"), std::string::npos);
+  EXPECT_NE(bodies["/v1/metrics"].find("tuft.futures.created"), std::string::npos);
+}
+
+TEST(LifeCycle, SignalsOffThenTheyHaveNoThreadAndSendNothing) {
+  testing::OtlpReceiver receiver;
+  ASSERT_TRUE(init_telemetry({.enabled = true,
+                              .otlp_endpoint = receiver.endpoint(),
+                              .traces = {.enabled = false},
+                              .metrics = {.enabled = false}})
+                  .ok());
+  record_spans(5);
+  log_info("test.logs_only", "alone");
+  EXPECT_EQ(thread_names().count("otlp-traces"), 0u);
+  EXPECT_EQ(thread_names().count("otlp-metrics"), 0u);
+  EXPECT_TRUE(flush_telemetry(20 * kSecond));
+  shutdown_telemetry();
+  EXPECT_TRUE(receiver.spans().empty());
+  EXPECT_TRUE(receiver.metrics().empty());
+  EXPECT_EQ(receiver.logs().size(), 1u);
 }
 
 // In a process of its own, so that what exit() does to a thread inside gRPC is part of the test.

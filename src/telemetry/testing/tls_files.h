@@ -1,0 +1,25 @@
+// A certificate authority of a test, with a server certificate for 127.0.0.1 and localhost and a client certificate.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace tuft::telemetry::testing {
+
+// Made by the openssl program in a directory that goes away with it.
+struct TlsFiles {
+  TlsFiles();
+  ~TlsFiles();
+  TlsFiles(const TlsFiles&) = delete;
+  TlsFiles& operator=(const TlsFiles&) = delete;
+
+  std::string ca() const { return directory / "ca.pem"; }
+  std::string server_certificate() const { return directory / "server.pem"; }
+  std::string server_key() const { return directory / "server.key"; }
+  std::string client_certificate() const { return directory / "client.pem"; }
+  std::string client_key() const { return directory / "client.key"; }
+
+  std::filesystem::path directory;
+};
+
+}  // namespace tuft::telemetry::testing
