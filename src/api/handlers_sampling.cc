@@ -5,6 +5,8 @@
 #include "api/json_datum.h"
 #include "api/json_reader.h"
 #include "api/json_writer.h"
+#include "control/operation_keys.h"
+#include "telemetry/request_trace.h"
 
 namespace tuft::api {
 namespace {
@@ -109,6 +111,9 @@ Result<Answer> handle_asample(Exchange& exchange) {
   exchange.known_at = system_clock().monotonic();
   if (done.keys != nullptr) exchange.keys = *done.keys;
   exchange.keys.request = done.request;
+  const telemetry::TraceStage stages[] = {
+      {telemetry::TraceSpanName::PREPROCESS, exchange.handed_at, exchange.known_at, {}}};
+  telemetry::report_stages(exchange.trace, stages, {}, control::KeyAttributes(exchange.keys));
   JsonWriter json;
   json.begin_object().key("request_id").string(done.request.str()).key("model_id").null();
   json.key("sample_sequence_ids").begin_array();

@@ -21,6 +21,8 @@
 #include "api/http_metrics.h"
 #include "api/io_thread.h"
 #include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "telemetry/request_trace.h"
 
 namespace tuft::api {
 namespace {
@@ -207,8 +209,13 @@ void BeastServer::run() {
     asio::post(*thread->io, [this, thread = thread.get()] {
       if (!thread->stopping) tick(*thread);
     });
-    if (thread != threads_.front()) others.emplace_back([io = thread->io] { io->run(); });
+    if (thread == threads_.front()) continue;
+    others.emplace_back([io = thread->io] {
+      telemetry::trace_set_thread_info("http");
+      io->run();
+    });
   }
+  telemetry::trace_set_thread_info("http");
   threads_.front()->io->run();
   for (std::thread& other : others) other.join();
 }
