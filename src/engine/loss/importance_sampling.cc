@@ -1,26 +1,22 @@
-#include <array>
 #include <cmath>
 
 #include "engine/loss/losses.h"
+#include "engine/loss/policy_gradient.h"
 
 namespace tuft::engine {
 namespace {
 
-// L = - sum exp(log p - q) A, with q the log-probability under the policy that sampled the token.
+// L = - sum r A.
 class ImportanceSampling final : public Loss {
  public:
-  std::span<const LossInput> inputs() const override { return kInputs; }
+  std::span<const LossInput> inputs() const override { return kPolicyInputs; }
   TokenLoss token(double logprob, std::span<const double> inputs) const override {
-    const double sampled_logprob = inputs[0];
-    const double advantage = inputs[1];
+    const PolicyToken token(logprob, inputs);
     // Prompt tokens come with advantage 0 and a q of no meaning, whose ratio may be infinite.
-    if (advantage == 0.0) return {};
-    const double term = -std::exp(logprob - sampled_logprob) * advantage;
+    if (token.advantage == 0.0) return {};
+    const double term = -std::exp(token.logprob - token.sampled_logprob) * token.advantage;
     return {term, term, 1.0};
   }
-
- private:
-  static constexpr std::array<LossInput, 2> kInputs = {{{"logprobs", std::nullopt}, {"advantages", std::nullopt}}};
 };
 
 }  // namespace

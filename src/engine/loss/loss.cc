@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "engine/loss/losses.h"
+#include "engine/loss/policy_gradient.h"
 
 namespace tuft::engine {
 namespace {
@@ -18,6 +19,9 @@ const std::vector<Registered>& registry() {
   static const std::vector<Registered> losses = {
       {"cross_entropy", {}, make_cross_entropy},
       {"importance_sampling", {}, make_importance_sampling},
+      {"ppo", {ClipRange::kLow, ClipRange::kHigh}, make_ppo},
+      {"cispo", {ClipRange::kLow, ClipRange::kHigh}, make_cispo},
+      {"dro", {"beta"}, make_dro},
   };
   return losses;
 }

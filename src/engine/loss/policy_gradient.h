@@ -1,0 +1,35 @@
+// What the losses of policy gradients share. Notation: p the current policy, q the one that sampled the token, r = p /
+// q their ratio, A the advantage. The formulas and defaults are Tinker's.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "engine/loss/loss.h"
+
+namespace tuft::engine {
+
+// `logprobs` of the sampling policy, and `advantages`.
+inline constexpr std::array<LossInput, 2> kPolicyInputs = {{{"logprobs", std::nullopt}, {"advantages", std::nullopt}}};
+
+struct PolicyToken {
+  double logprob;
+  double sampled_logprob;
+  double advantage;
+  PolicyToken(double current, std::span<const double> inputs)
+      : logprob(current), sampled_logprob(inputs[0]), advantage(inputs[1]) {}
+};
+
+// Bounds of r: clip_low_threshold (0.9) and clip_high_threshold (1.1), themselves and not distances from 1.
+struct ClipRange {
+  static constexpr std::string_view kLow = "clip_low_threshold";
+  static constexpr std::string_view kHigh = "clip_high_threshold";
+  double low = 0.9;
+  double high = 1.1;
+
+  // kInvalidArgument where a bound is negative, not finite, or low is over high.
+  static Result<ClipRange> read(const LossConfig& config);
+};
+
+}  // namespace tuft::engine
