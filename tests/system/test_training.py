@@ -180,6 +180,23 @@ def test_importance_sampling_at_ratio_one_and_off_policy(alice):
     np.testing.assert_allclose(logprobs_of(off_policy)[0], new, atol=1e-4)
 
 
+@pytest.mark.parametrize("loss_fn, config, expected", [
+    ("ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2},
+     lambda new, r, a, d: -np.minimum(r * a, np.clip(r, 0.8, 1.2) * a)),
+    ("cispo", None, lambda new, r, a, d: -np.clip(r, 0.9, 1.1) * new * a),
+    ("dro", {"beta": 0.05}, lambda new, r, a, d: 0.5 * 0.05 * d ** 2 - new * a),
+])
+def test_the_other_losses_of_policy_gradients(alice, loss_fn, config, expected):
+    client = alice.create_lora_training_client(base_model=MODEL, rank=4, seed=1)
+    tokens = tokens_of("reward me")
+    new = logprobs_of(client.forward([datum("reward me")], "cross_entropy").result())[0].astype(np.float64)
+    distance = np.linspace(-0.4, 0.4, len(new))
+    advantages = np.where(np.arange(len(new)) % 2 == 0, 1.0, -0.5)
+    data = [rl_datum(tokens, (new - distance).tolist(), advantages.tolist())]
+    output = client.forward_backward(data, loss_fn, loss_fn_config=config).result()
+    assert output.metrics["loss:sum"] == pytest.approx(expected(new, np.exp(distance), advantages, distance).sum(), abs=1e-3)
+
+
 def test_a_reward_loop_with_sampling_in_it_raises_the_reward(alice):
     """Sample, score (is it the letter a?), importance_sampling, step; the policy learns."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=4)
