@@ -39,12 +39,12 @@ void renew_in_child() {
 
 Tables& tables() {
   // Leaked: threads may trace until the process is gone.
-  static const bool kMade = [] {
+  static const bool made = [] {
     g_tables.store(new Tables, std::memory_order_release);
     ::pthread_atfork(nullptr, nullptr, &renew_in_child);
     return true;
   }();
-  (void)kMade;
+  (void)made;
   return *g_tables.load(std::memory_order_acquire);
 }
 

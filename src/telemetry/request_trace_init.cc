@@ -1,7 +1,10 @@
 // The environment of FastDeploy's tracing, as a TelemetryConfig.
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "telemetry/log.h"

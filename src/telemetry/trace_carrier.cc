@@ -2,9 +2,11 @@
 // room.
 #include "telemetry/trace_carrier.h"
 
-#include <array>
+#include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
