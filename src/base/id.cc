@@ -1,7 +1,9 @@
 #include "base/id.h"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <pthread.h>
 #include <sys/random.h>
 
 #include "base/check.h"
@@ -14,10 +16,19 @@ void fill_random(void* out, size_t size) {
   TUFT_CHECK(got == static_cast<ssize_t>(size), "the operating system gave no random bytes");
 }
 
-uint64_t seed() {
-  uint64_t value = 0;
-  fill_random(&value, sizeof value);
-  return value;
+// Changes in a child of fork(), which must not draw the numbers that its parent draws.
+constinit std::atomic<uint32_t> g_process{1};
+
+struct Generator {
+  uint64_t state = 0;
+  uint32_t process = 0;
+};
+
+void start_generator(Generator& generator) {
+  [[maybe_unused]] static const int kWatching =
+      ::pthread_atfork(nullptr, nullptr, [] { g_process.fetch_add(1, std::memory_order_relaxed); });
+  fill_random(&generator.state, sizeof generator.state);
+  generator.process = g_process.load(std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -40,8 +51,10 @@ std::string random_uuid() {
 
 uint64_t random_u64() {
   // SplitMix64 (Steele, Lea, Flood 2014).
-  thread_local uint64_t state = seed();
-  uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
+  thread_local constinit Generator generator;
+  if (generator.process != g_process.load(std::memory_order_relaxed)) [[unlikely]]
+    start_generator(generator);
+  uint64_t z = (generator.state += 0x9e3779b97f4a7c15ULL);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
   return z ^ (z >> 31);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/mutex.h"
+#include "telemetry/per_process.h"
 
 namespace tuft::telemetry {
 namespace {
@@ -15,8 +16,7 @@ struct InternedNames {
 }  // namespace
 
 Name Name::intern(std::string_view text) {
-  // Leaked: names are read by the telemetry threads until the process ends.
-  static InternedNames& interned = *new InternedNames;
+  InternedNames& interned = internal::PerProcess<InternedNames>::get();
   MutexLock lock(interned.mutex);
   auto found = interned.names.find(text);
   if (found == interned.names.end()) found = interned.names.emplace(text).first;

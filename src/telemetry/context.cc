@@ -2,7 +2,9 @@
 
 #include <optional>
 
+#include "telemetry/context_headers.h"
 #include "telemetry/metrics.h"
+#include "telemetry/recording.h"
 
 namespace tuft::telemetry {
 namespace {
@@ -48,6 +50,10 @@ std::optional<SpanContext> parse_traceparent(std::string_view header) {
   return context;
 }
 
+void count_malformed(std::string_view header) {
+  get_metrics().telemetry_context_malformed.add(1, {{"header", header}});
+}
+
 }  // namespace
 
 std::string SpanContext::trace_id_hex() const {
@@ -90,8 +96,42 @@ std::string to_traceparent(const SpanContext& context) {
 
 SpanContext from_traceparent(std::string_view header) {
   if (const auto context = parse_traceparent(header)) return *context;
-  get_metrics().telemetry_context_malformed.add(1);
+  count_malformed("traceparent");
   return {};
+}
+
+std::string tracestate(const SpanContext& context) {
+  return internal::carried_headers(context.carried).tracestate;
+}
+
+std::string baggage(const SpanContext& context) {
+  return internal::carried_headers(context.carried).baggage;
+}
+
+SpanContext from_headers(const ContextHeaders& headers, Peer peer) {
+  const bool ours = peer == Peer::kOwnProcess;
+  SpanContext context;
+  internal::CarriedHeaders carried;
+  if (!headers.traceparent.empty() && (ours || internal::g_propagation.trace_context.load(std::memory_order_relaxed)))
+    context = from_traceparent(headers.traceparent);
+  // What nobody will send on need not be kept.
+  if (!internal::recording()) return context;
+  if (context.valid() && !headers.tracestate.empty()) {
+    if (auto state = internal::parse_tracestate(headers.tracestate)) {
+      carried.tracestate = std::move(*state);
+    } else {
+      count_malformed("tracestate");
+    }
+  }
+  if (!headers.baggage.empty() && internal::g_propagation.baggage.load(std::memory_order_relaxed)) {
+    if (auto bag = internal::parse_baggage(headers.baggage)) {
+      carried.baggage = std::move(*bag);
+    } else {
+      count_malformed("baggage");
+    }
+  }
+  context.carried = internal::carry_headers(std::move(carried));
+  return context;
 }
 
 }  // namespace tuft::telemetry

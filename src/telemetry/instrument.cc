@@ -6,9 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <new>
 #include <unordered_map>
 
 #include "base/mutex.h"
+#include "telemetry/instrument_fork.h"
 #include "telemetry/log.h"
 #include "telemetry/metric_store.h"
 #include "telemetry/metrics.h"
@@ -375,6 +377,36 @@ std::vector<internal::MetricSnapshot> internal::collect_metrics() {
   // It counts itself.
   out.push_back({series_gauge->info, {{.number = static_cast<double>(series + 1)}}});
   return out;
+}
+
+void internal::lock_instruments() TUFT_TSA(no_thread_safety_analysis) {
+  Registry& all = registry();
+  all.mutex.lock();
+  for (const auto& [name, instrument] : all.instruments) instrument->mutex.lock();
+}
+
+void internal::unlock_instruments() TUFT_TSA(no_thread_safety_analysis) {
+  Registry& all = registry();
+  for (const auto& [name, instrument] : all.instruments) instrument->mutex.unlock();
+  all.mutex.unlock();
+}
+
+void internal::reset_instruments_in_child() TUFT_TSA(no_thread_safety_analysis) {
+  for (const auto& [name, instrument] : registry().instruments) {
+    // A callback may have been running or on its way in: neither lock nor function can be trusted, and both are left
+    // behind.
+    new (&instrument->callback_mutex) Mutex;
+    new (&instrument->callback) Observable::Callback;
+    for (const auto& [key, series] : instrument->series) {
+      series->value = 0;
+      series->sum = 0;
+      series->present = false;
+      series->min = std::numeric_limits<double>::infinity();
+      series->max = -std::numeric_limits<double>::infinity();
+      for (auto& count : series->counts) count = 0;
+    }
+  }
+  unlock_instruments();
 }
 
 }  // namespace tuft::telemetry

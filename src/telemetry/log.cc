@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
-#include <mutex>
+#include <pthread.h>
 #include <thread>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "telemetry/context.h"
+#include "telemetry/log_limit.h"
 #include "telemetry/log_line.h"
 #include "telemetry/metrics.h"
 #include "telemetry/recorder.h"
@@ -26,6 +27,7 @@ namespace {
 
 constexpr size_t kLinesQueuedMax = 8192;
 constexpr auto kFlushTimeout = std::chrono::seconds(2);
+constexpr Name kSuppressed = "telemetry.log_suppressed";
 
 void write_line(std::string_view line) {
   while (!line.empty()) {
@@ -55,7 +57,6 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
 
 // Leaked: threads log until the process is gone.
 struct AsyncLog {
-  LogOptions options;
   std::shared_ptr<StderrSink> sink = std::make_shared<StderrSink>();
   // A full queue drops its oldest line: nobody who logs waits for a slow terminal.
   std::shared_ptr<spdlog::details::thread_pool> pool =
@@ -67,7 +68,11 @@ struct AsyncLog {
 };
 
 std::atomic<AsyncLog*> g_log{nullptr};
+std::atomic<const LogOptions*> g_options{nullptr};  // leaked
 std::atomic<Severity> g_level{Severity::kInfo};
+// One above kError: none.
+std::atomic<int> g_own_level{0};
+constinit internal::LogLimit g_limit;
 
 void count_dropped_lines(AsyncLog& async) {
   const uint64_t dropped = async.pool->overrun_counter();
@@ -80,14 +85,15 @@ void count_dropped_lines(AsyncLog& async) {
 void write_to_stderr(internal::LogLine line) {
   thread_local std::string text;
   text.clear();
-  AsyncLog* async = g_log.load(std::memory_order_acquire);
-  line.process = async != nullptr ? std::string_view(async->options.process) : "tuft";
-  if (async != nullptr && async->options.format == LogFormat::kJson) {
+  const LogOptions* options = g_options.load(std::memory_order_acquire);
+  line.process = options != nullptr ? std::string_view(options->process) : "tuft";
+  if (options != nullptr && options->format == LogFormat::kJson) {
     internal::append_json(text, line);
   } else {
     internal::append_text(text, line);
   }
   text += '\n';
+  AsyncLog* async = g_log.load(std::memory_order_acquire);
   if (async == nullptr) return write_line(text);
   async->submitted.fetch_add(1, std::memory_order_relaxed);
   async->logger->log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
@@ -105,6 +111,11 @@ void write_to_ring(const internal::LogLine& line, Name event) {
   internal::write_log(head, line.message, line.attributes);
 }
 
+void write(const internal::LogLine& line, Name event) {
+  write_to_stderr(line);
+  if (internal::logs_recording()) write_to_ring(line, event);
+}
+
 }  // namespace
 
 Result<Severity> parse_severity(std::string_view text) {
@@ -118,9 +129,11 @@ Result<Severity> parse_severity(std::string_view text) {
 void init_logging(const LogOptions& options) {
   g_level = options.level;
   if (g_log.load() != nullptr) return;
+  g_options.store(new LogOptions(options), std::memory_order_release);
+  // The logging thread is the parent's: the child writes its lines itself, until it starts a logging thread too.
+  [[maybe_unused]] static const int kWatching = ::pthread_atfork(nullptr, nullptr, [] { g_log = nullptr; });
   try {
     auto async = std::make_unique<AsyncLog>();
-    async->options = options;
     async->logger->set_level(spdlog::level::trace);
     g_log.store(async.release(), std::memory_order_release);
   } catch (const std::exception& problem) {
@@ -144,16 +157,32 @@ void flush_logging() {
 
 void log(Severity severity, Name event, std::string_view message, Attributes attributes, std::source_location where) {
   if (severity < g_level.load(std::memory_order_relaxed)) return;
-  internal::LogLine line{.time = system_clock().wall(),
-                         .severity = severity,
-                         .process = {},
-                         .event = event.view(),
-                         .message = message,
-                         .attributes = attributes,
-                         .context = current_context(),
-                         .where = where};
-  write_to_stderr(line);
-  if (internal::recording()) write_to_ring(line, event);
+  if (static_cast<int>(severity) < g_own_level.load(std::memory_order_relaxed) &&
+      event.view().starts_with("telemetry."))
+    return;
+  const internal::LogLimit::Verdict verdict = g_limit.ask(event.view().data(), system_clock().monotonic());
+  if (!verdict.pass) return get_metrics().telemetry_log_suppressed.add(1, {{"event", event.view()}});
+  const internal::LogLine line{.time = system_clock().wall(),
+                               .severity = severity,
+                               .process = {},
+                               .event = event.view(),
+                               .message = message,
+                               .attributes = attributes,
+                               .context = current_context(),
+                               .where = where};
+  write(line, event);
+  if (verdict.suppressed == 0) return;
+  const Attribute about[] = {{"tuft.event", event.view()}, {"tuft.count", static_cast<int64_t>(verdict.suppressed)}};
+  internal::LogLine note = line;
+  note.severity = Severity::kWarning;
+  note.event = kSuppressed.view();
+  note.message = "records of this event came too often and were left out";
+  note.attributes = std::span<const Attribute>(about);
+  write(note, kSuppressed);
+}
+
+void internal::set_own_log_level(std::optional<Severity> level) {
+  g_own_level = level ? static_cast<int>(*level) : static_cast<int>(Severity::kError) + 1;
 }
 
 void internal::count_dropped_log_lines() {

@@ -7,6 +7,7 @@
 
 #include "base/mutex.h"
 #include "telemetry/metrics.h"
+#include "telemetry/per_process.h"
 
 namespace tuft::telemetry::internal {
 namespace {
@@ -15,35 +16,62 @@ constexpr size_t kLocalRecordsMax = 64;
 constexpr size_t kTransferRecords = 32;
 constexpr size_t kSpareRingsMax = 8;
 
-struct ThreadRing {
-  ByteRing ring{kRingBytes};
-  std::atomic<bool> closed{false};
-};
-
-struct Shared {
-  Mutex mutex;
-  std::vector<ThreadRing*> rings TUFT_GUARDED_BY(mutex);
-  std::vector<ThreadRing*> spare_rings TUFT_GUARDED_BY(mutex);
-  SpanRecord* records TUFT_GUARDED_BY(mutex) = nullptr;
-  size_t records_made TUFT_GUARDED_BY(mutex) = 0;
-};
-
-// Leaked: threads may record, and the telemetry thread drain, until the process is gone.
-Shared& shared() {
-  static Shared& shared = *new Shared;
-  return shared;
-}
-
-std::atomic<void (*)()> g_wake_up{nullptr};
-
 // Trivially destructible, so that spans which end in the destructors of other thread_locals still find it.
 struct ThreadState {
-  ThreadRing* ring;
+  struct ThreadRing* ring;
   SpanRecord* records;
   size_t record_count;
   bool ended;
 };
 constinit thread_local ThreadState t_state{};
+
+// Of the forks between the first process and this one. Changes only while a child has a single thread.
+uint32_t g_process = 0;
+
+// Written by one thread at a time: no read-modify-write is needed.
+class OwnedCount {
+ public:
+  void add_one() { value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+struct ThreadRing {
+  ByteRing ring{kRingBytes};
+  std::atomic<bool> closed{false};
+  alignas(64) OwnedCount sampled;
+  OwnedCount record_only;
+  OwnedCount ended;
+};
+
+void add_counts(SpanCounts& to, const ThreadRing& ring) {
+  to.sampled += ring.sampled.get();
+  to.record_only += ring.record_only.get();
+  to.ended += ring.ended.get();
+}
+
+struct Shared {
+  // In a child of fork() too: what its only thread holds of the parent's is left behind.
+  Shared() {
+    ++g_process;
+    t_state = {.ring = nullptr, .records = nullptr, .record_count = 0, .ended = t_state.ended};
+  }
+
+  Mutex mutex;
+  std::vector<ThreadRing*> rings TUFT_GUARDED_BY(mutex);
+  std::vector<ThreadRing*> spare_rings TUFT_GUARDED_BY(mutex);
+  SpanRecord* records TUFT_GUARDED_BY(mutex) = nullptr;
+  size_t records_made TUFT_GUARDED_BY(mutex) = 0;
+  SpanCounts counts TUFT_GUARDED_BY(mutex);  // of rings that are gone
+};
+
+Shared& shared() {
+  return PerProcess<Shared>::get();
+}
+
+std::atomic<void (*)()> g_wake_up{nullptr};
 
 SpanRecord* take_shared_records(size_t& taken) {
   Shared& all = shared();
@@ -166,6 +194,7 @@ void remove_ended(const std::vector<ThreadRing*>& ended) {
     if (all.spare_rings.size() < kSpareRingsMax) {
       all.spare_rings.push_back(ring);
     } else {
+      add_counts(all.counts, *ring);
       delete ring;
     }
   }
@@ -173,7 +202,7 @@ void remove_ended(const std::vector<ThreadRing*>& ended) {
 
 }  // namespace
 
-SpanRecord* acquire_span_record() {
+SpanRecord* acquire_span_record(bool sampled) {
   if (t_state.records == nullptr) {
     // A thread that only ends spans of others still has to give its records back.
     if (!t_state.ended) watch_thread_end();
@@ -183,10 +212,25 @@ SpanRecord* acquire_span_record() {
   SpanRecord* record = t_state.records;
   t_state.records = record->next;
   --t_state.record_count;
+  record->process = g_process;
+  // A thread whose end runs already has no place to count in.
+  if (ThreadRing* ring = this_ring()) (sampled ? ring->sampled : ring->record_only).add_one();
   return record;
 }
 
+SpanCounts count_spans() {
+  Shared& all = shared();
+  MutexLock lock(all.mutex);
+  SpanCounts counts = all.counts;
+  for (const ThreadRing* ring : all.rings) add_counts(counts, *ring);
+  for (const ThreadRing* ring : all.spare_rings) add_counts(counts, *ring);
+  return counts;
+}
+
 void release_span_record(SpanRecord* record) {
+  if (record->process == g_process) {
+    if (ThreadRing* ring = this_ring()) ring->ended.add_one();
+  }
   record->next = t_state.records;
   t_state.records = record;
   if (++t_state.record_count > kLocalRecordsMax) {
@@ -199,6 +243,7 @@ void release_span_record(SpanRecord* record) {
 }
 
 bool write_span(const SpanRecord& record) {
+  if (record.process != g_process) return false;
   const SpanHead& head = record.head;
   const size_t size = sizeof(RecordHeader) + sizeof(SpanHead) +
                       (head.attribute_count + head.event_attribute_count) * sizeof(AttributeSlot) +

@@ -107,15 +107,25 @@ struct SpanRecord {
   std::array<internal::AttributeSlot, internal::kEventAttributesMax> event_attributes;
   std::array<char, internal::kArenaBytes> strings;
   SpanRecord* next = nullptr;  // in a pool
+  uint32_t process = 0;        // see write_span()
 };
 
 namespace internal {
 
 // A record to fill, its counts at zero; null when too many spans are alive.
-SpanRecord* acquire_span_record();
+SpanRecord* acquire_span_record(bool sampled);
 void release_span_record(SpanRecord* record);
 
-// Copies it into this thread's ring; false, counted, when that is full.
+struct SpanCounts {
+  uint64_t sampled = 0;
+  uint64_t record_only = 0;
+  uint64_t ended = 0;  // of both
+};
+// Since the process began. Thread-safe; not one moment's, since nobody stops meanwhile.
+SpanCounts count_spans();
+
+// Copies it into this thread's ring; false, counted, when that is full. A span that was alive at a fork() is written by
+// the parent alone.
 bool write_span(const SpanRecord& record);
 
 // Strings are cut, attributes over kAttributesMax left out. `head` carries all but counts and strings.

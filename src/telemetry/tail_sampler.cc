@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "telemetry/metrics.h"
+#include "telemetry/per_process.h"
 #include "telemetry/recorder.h"
 
 namespace tuft::telemetry {
@@ -25,8 +26,7 @@ struct Exchange {
 };
 
 Exchange& exchange() {
-  static Exchange& exchange = *new Exchange;
-  return exchange;
+  return internal::PerProcess<Exchange>::get();
 }
 
 std::vector<TraceId> take_told_traces() {

@@ -2,11 +2,18 @@
 
 #include <atomic>
 #include <exception>
+#include <pthread.h>
 #include <vector>
 
+#include <grpc/grpc.h>
+
 #include "base/mutex.h"
+#include "telemetry/instrument_fork.h"
 #include "telemetry/log.h"
+#include "telemetry/log_line.h"
+#include "telemetry/metrics.h"
 #include "telemetry/otlp/resource.h"
+#include "telemetry/per_process.h"
 #include "telemetry/pipeline.h"
 #include "telemetry/recorder.h"
 #include "telemetry/recording.h"
@@ -17,28 +24,64 @@
 namespace tuft::telemetry {
 
 constinit std::atomic<bool> internal::g_recording{false};
+constinit std::atomic<bool> internal::g_logs_recording{false};
 constinit std::atomic<bool> internal::g_metrics_recording{false};
 constinit internal::Sampling internal::g_sampling{};
+constinit internal::Propagation internal::g_propagation{};
 
 namespace {
 
 using internal::Pipeline;
+using internal::Settings;
 
-// The running one. A pipeline that was stopped goes to g_stopped and is never destroyed, see Pipeline.
+// The running one. Never destroyed, see Pipeline.
 std::atomic<Pipeline*> g_pipeline{nullptr};
-// Orders starts and stops; held while a stop waits. Recording never takes it.
-Mutex g_life_cycle;
+std::atomic<bool> g_started{false};
+// gRPC's own threads and locks do not survive a fork(), and it offers no way to start it anew.
+std::atomic<bool> g_grpc_lost{false};
+std::atomic<bool> g_grpc_at_fork{false};
 
-std::vector<Pipeline*>& stopped_pipelines() TUFT_REQUIRES(g_life_cycle) {
-  static std::vector<Pipeline*>& stopped = *new std::vector<Pipeline*>;
-  return stopped;
+struct LifeCycle {
+  // Orders starts and stops; held while a stop waits. Recording never takes it.
+  Mutex mutex;
+  std::vector<Pipeline*> stopped TUFT_GUARDED_BY(mutex);
+  Nanos shutdown_budget TUFT_GUARDED_BY(mutex) = 0;
+};
+
+LifeCycle& life_cycle() {
+  return internal::PerProcess<LifeCycle>::get();
 }
 
 void wake_pipeline_up() {
   if (Pipeline* pipeline = g_pipeline.load(std::memory_order_acquire)) pipeline->wake_up();
 }
 
-Status start_pipeline(const internal::Settings& settings) {
+void prepare_fork() {
+  g_grpc_at_fork = ::grpc_is_initialized() != 0;
+  internal::lock_instruments();
+}
+
+// The telemetry threads are the parent's. Nothing is recorded until init_telemetry() is called here.
+void forget_in_child() {
+  internal::reset_instruments_in_child();
+  if (g_grpc_at_fork) g_grpc_lost = true;
+  internal::g_recording = false;
+  internal::g_logs_recording = false;
+  internal::g_metrics_recording = false;
+  g_pipeline = nullptr;
+  g_started = false;
+}
+
+void watch_forks() {
+  static const bool kWatched = [] {
+    get_metrics();
+    ::pthread_atfork(&prepare_fork, &internal::unlock_instruments, &forget_in_child);
+    return true;
+  }();
+  (void)kWatched;
+}
+
+Status start_pipeline(const Settings& settings) {
   try {
     TUFT_ASSIGN(auto pipeline, Pipeline::make(settings));
     pipeline->start();
@@ -49,29 +92,82 @@ Status start_pipeline(const internal::Settings& settings) {
   return {};
 }
 
+void observe_spans(bool on) {
+  const Metrics& metrics = get_metrics();
+  if (!on) {
+    metrics.sdk_span_started.set_callback({});
+    metrics.sdk_span_live.set_callback({});
+    return;
+  }
+  metrics.sdk_span_started.set_callback([](const auto& observe) {
+    const internal::SpanCounts counts = internal::count_spans();
+    observe(static_cast<double>(counts.sampled), {{"otel.span.sampling_result", "RECORD_AND_SAMPLE"}});
+    observe(static_cast<double>(counts.record_only), {{"otel.span.sampling_result", "RECORD_ONLY"}});
+  });
+  metrics.sdk_span_live.set_callback([](const auto& observe) {
+    const internal::SpanCounts counts = internal::count_spans();
+    observe(static_cast<double>(counts.sampled + counts.record_only) - static_cast<double>(counts.ended), {});
+  });
+}
+
+void apply(const Settings& settings) {
+  internal::g_sampling.threshold = settings.sampling_threshold;
+  internal::g_sampling.parent_based = settings.sampling_parent_based;
+  internal::g_sampling.record_unsampled = settings.keep_errors || settings.keep_slower_than > 0;
+  internal::g_propagation.trace_context = settings.propagate_trace_context;
+  internal::g_propagation.baggage = settings.propagate_baggage;
+  internal::set_own_log_level(settings.own_log_level);
+}
+
+Status check_fork(const Settings& settings) {
+  if (!g_grpc_lost) return {};
+  for (const internal::SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics}) {
+    if (signal->protocol == Protocol::kGrpc)
+      return failed_precondition(
+          "telemetry over gRPC cannot start in a child of fork() whose parent used gRPC already: set protocol "
+          "http/protobuf, or fork first",
+          "telemetry_fork");
+  }
+  return {};
+}
+
+Status start(const Settings& settings) {
+  TUFT_TRY(check_fork(settings));
+  watch_forks();
+  apply(settings);
+  const bool spans = settings.traces.protocol != Protocol::kNone;
+  const bool logs = settings.logs.protocol != Protocol::kNone;
+  const bool metrics = settings.metrics.protocol != Protocol::kNone;
+  if (spans || logs || metrics) TUFT_TRY(start_pipeline(settings));
+  g_started = true;
+  internal::set_ring_wake_up(&wake_pipeline_up);
+  observe_spans(spans);
+  internal::g_metrics_recording = metrics || settings.metrics_endpoint;
+  internal::g_logs_recording = logs;
+  internal::g_recording = spans;
+  return {};
+}
+
 }  // namespace
 
 Status init_telemetry(const TelemetryConfig& config) {
-  if (g_pipeline.load() != nullptr) {
+  if (g_started.load()) {
     log_warning("telemetry.already_started", "telemetry runs already; the second configuration is ignored");
     return {};
   }
-  TUFT_ASSIGN(const internal::Settings settings, internal::read_settings(config));
+  TUFT_ASSIGN(const Settings settings, internal::read_settings(config));
   internal::set_target_info(internal::otlp::encode_resource(settings));
-  if (!settings.enabled) return {};
-  MutexLock lock(g_life_cycle);
-  if (g_pipeline.load() != nullptr) return {};
-  TUFT_TRY(start_pipeline(settings));
-  internal::set_ring_wake_up(&wake_pipeline_up);
-  internal::g_sampling.threshold = settings.sampling_threshold;
-  internal::g_sampling.parent_based = settings.sampling_parent_based;
-  internal::g_metrics_recording = true;
-  internal::g_recording = true;
+  if (!settings.enabled && !settings.metrics_endpoint) return {};
+  LifeCycle& cycle = life_cycle();
+  MutexLock lock(cycle.mutex);
+  if (g_started.load()) return {};
+  TUFT_TRY(start(settings));
+  cycle.shutdown_budget = settings.shutdown_budget;
   return {};
 }
 
 bool telemetry_enabled() {
-  return internal::recording();
+  return internal::recording() || internal::logs_recording();
 }
 
 bool flush_telemetry(Nanos budget) {
@@ -80,14 +176,18 @@ bool flush_telemetry(Nanos budget) {
 }
 
 void shutdown_telemetry(Nanos budget) {
-  if (budget == 0) budget = 5 * kSecond;
-  MutexLock lock(g_life_cycle);
+  LifeCycle& cycle = life_cycle();
+  MutexLock lock(cycle.mutex);
+  if (!g_started.exchange(false)) return;
+  internal::g_recording = false;
+  internal::g_logs_recording = false;
   Pipeline* pipeline = g_pipeline.load();
-  if (pipeline == nullptr || !internal::g_recording.exchange(false)) return;
-  pipeline->stop(system_clock().monotonic() + budget);
+  if (pipeline != nullptr) pipeline->stop(system_clock().monotonic() + (budget != 0 ? budget : cycle.shutdown_budget));
   internal::stop_resource_metrics();
+  observe_spans(false);
   internal::g_metrics_recording = false;
-  stopped_pipelines().push_back(pipeline);
+  apply(Settings{});
+  if (pipeline != nullptr) cycle.stopped.push_back(pipeline);
   g_pipeline.store(nullptr);
 }
 

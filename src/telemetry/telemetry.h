@@ -78,7 +78,8 @@ struct TelemetryConfig {
 // Starts recording and the telemetry threads. TUFT_OTEL_DEBUG=1 exports to the console (stdout) instead of OTLP.
 // A second call warns and changes nothing.
 // Fails only on a wrong configuration, naming the key or the variable; an absent collector is no error.
-// Call it before threads that record. In a child of fork() nothing is recorded until it is called there.
+// Call it before threads that record. In a child of fork() nothing is recorded until it is called there; protocol grpc
+// is refused there once the parent has used gRPC, which does not survive a fork.
 Status init_telemetry(const TelemetryConfig& config);
 
 // Spans and logs are recorded.

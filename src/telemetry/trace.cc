@@ -193,12 +193,13 @@ Span Tracer::start_span(Name name, const SpanOptions& options) const {
   span.context_ = parent;
   if (!internal::recording()) return span;
   const bool has_parent = parent.valid();
-  if (!has_parent) span.context_ = {random_u64(), random_nonzero(), 0, 0};
+  // Baggage may have come without a trace.
+  if (!has_parent) span.context_ = {random_u64(), random_nonzero(), 0, 0, parent.carried};
   const bool sampled = is_sampled(parent, has_parent, span.context_.trace_id_low);
   span.context_.span_id = random_nonzero();
   span.context_.flags = sampled ? 1 : 0;
-  if (!sampled) return span;
-  SpanRecord* record = internal::acquire_span_record();
+  if (!sampled && !internal::g_sampling.record_unsampled.load(std::memory_order_relaxed)) return span;
+  SpanRecord* record = internal::acquire_span_record(sampled);
   if (record == nullptr) {
     // Nobody will see this span: its children hang below its parent instead.
     if (has_parent) span.context_.span_id = parent.span_id;

@@ -93,7 +93,7 @@ TEST(Span, ErrorRecordedTwiceThenOneEventAndStatus) {
 }
 
 TEST(Span, UnsampledParentThenNotRecordedButPassedOn) {
-  WithCollector collector;
+  WithCollector collector({.keep_errors = false});
   const SpanContext parent = from_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
   const Span span = get_tracer("tuft.test").start_span("unsampled", {.parent = parent});
   EXPECT_FALSE(span.recording());

@@ -1,0 +1,34 @@
+// Shared state and fork(). Internal to telemetry.
+#pragma once
+
+#include <atomic>
+#include <pthread.h>
+
+namespace tuft::telemetry::internal {
+
+// The one object of its type in a process, made at first use and leaked: threads use it until the process is gone. A
+// child of fork() gets a new one, for in the old one the locks that other threads held stay locked for ever.
+template <typename T>
+class PerProcess {
+ public:
+  static T& get() {
+    T* object = object_.load(std::memory_order_acquire);
+    return object != nullptr ? *object : make();
+  }
+
+ private:
+  static T& make() {
+    T* made = new T;
+    T* first = nullptr;
+    if (!object_.compare_exchange_strong(first, made)) {
+      delete made;
+      return *first;
+    }
+    ::pthread_atfork(nullptr, nullptr, [] { object_.store(new T, std::memory_order_release); });
+    return *made;
+  }
+
+  static inline constinit std::atomic<T*> object_{nullptr};
+};
+
+}  // namespace tuft::telemetry::internal
