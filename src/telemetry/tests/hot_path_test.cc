@@ -7,8 +7,10 @@
 
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
+#include "telemetry/request_trace.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
+#include "telemetry/traced.h"
 
 namespace {
 thread_local size_t t_allocations = 0;
@@ -98,12 +100,43 @@ TEST(HotPath, SpansAndBoundMetricsThenNoAllocation) {
   EXPECT_TRUE(collector.flush());
 }
 
+int traced_function(int value) {
+  TUFT_TRACED_FUNCTION({"value", value});
+  return value;
+}
+
+void trace_some(const std::string& rid, int count) {
+  const SpanContext root{1, 2, 3, 1};
+  for (int i = 0; i < count; ++i) {
+    trace_slice_start(TraceSpanName::PREFILL, rid);
+    trace_event("cache_hit", rid, 0, {{"tokens", i}});
+    trace_slice_end(TraceSpanName::PREFILL, rid, {.attributes = {{"tokens", i}}});
+    trace_report_span(TraceSpanName::DECODE, rid, 1, 2);
+    const TraceStage stages[] = {{TraceSpanName::SCHEDULE, 1, 2}, {TraceSpanName::PREFILL, 2, 3}};
+    report_stages(root, stages);
+    traced_function(i);
+  }
+}
+
+TEST(HotPath, StagesOfARequestThenNoAllocation) {
+  WithCollector collector;
+  const std::string rid = "3f0c8a52-6f4e-4b51-9d0b-0d3f7c1b2a49";
+  ASSERT_TRUE(trace_req_start(rid));
+  trace_some(rid, 10);
+  const size_t before = t_allocations;
+  trace_some(rid, 200);
+  EXPECT_EQ(t_allocations, before);
+  trace_req_finish(rid);
+  EXPECT_TRUE(collector.flush());
+}
+
 TEST(HotPath, TelemetryOffThenNoAllocation) {
   const Tracer tracer = get_tracer("tuft.test");
   const std::string session = "3f0c8a52-6f4e-4b51-9d0b-0d3f7c1b2a49";
   get_metrics();
   const size_t before = t_allocations;
   record_some(tracer, session, 100);
+  trace_some(session, 100);
   get_metrics().futures_created.add(1, {{"operation_type", "never_seen"}});
   EXPECT_EQ(t_allocations, before);
 }
