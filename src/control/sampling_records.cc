@@ -3,7 +3,6 @@
 
 #include "control/operation_keys.h"
 #include "control/sampling_controller.h"
-#include "telemetry/log.h"
 #include "telemetry/metrics.h"
 
 namespace tuft::control {
@@ -57,25 +56,11 @@ void SamplingController::record_sample(const Operation& operation, const worker:
     telemetry::get_metrics().tenant_tokens.add(response.prompt_tokens(), {tenant, {"kind", "input"}});
     telemetry::get_metrics().tenant_tokens.add(response.output_tokens(), {tenant, {"kind", "output"}});
   }
-  const telemetry::ContextScope scope(operation.span.context());
-  telemetry::log_debug("sampling.completed", "sample done",
-                       KeyAttributes(operation.future->keys, {{"tuft.num_samples", operation.num_samples},
-                                                              {"tuft.prompt_tokens", response.prompt_tokens()},
-                                                              {"tuft.output_tokens", response.output_tokens()},
-                                                              {"tuft.seconds", seconds},
-                                                              {"tuft.queue_seconds", response.queue_seconds()},
-                                                              {"tuft.prefill_seconds", response.prefill_seconds()},
-                                                              {"tuft.decode_seconds", response.decode_seconds()}}));
 }
 
 void SamplingController::record_failure(const Operation& operation, const Error& error) const {
   const double seconds = to_seconds(parts_.clock.monotonic() - operation.placed);
   operation.backend->instruments().record_sample_failure(error, operation.num_samples, seconds);
-  const telemetry::ContextScope scope(operation.span.context());
-  // future.failed is the one that shouts.
-  telemetry::log_debug(
-      "sampling.failed", error.message,
-      KeyAttributes(operation.future->keys, {{"error.type", error_code_name(error.code)}, {"tuft.seconds", seconds}}));
 }
 
 }  // namespace tuft::control

@@ -102,44 +102,21 @@ void TrainingController::record_pass(const Run& run, RunOperation& operation,
   const auto sum = response.output().metrics().find("loss:sum");
   const bool has_loss =
       sum != response.output().metrics().end() && std::isfinite(sum->second) && response.weight_sum() > 0;
-  const double loss = has_loss ? sum->second / response.weight_sum() : 0;
-  if (has_loss) operation.span.set_attribute("tuft.loss", loss);
-  const telemetry::ContextScope scope(operation.span.context());
-  const bool backward = operation.type == OperationType::kForwardBackward;
-  telemetry::log_debug(backward ? telemetry::Name("forward_backward.completed") : telemetry::Name("forward.completed"),
-                       "pass done",
-                       KeyAttributes(operation.future->keys, {{"tuft.tokens", response.tokens()},
-                                                              {"tuft.loss", loss},
-                                                              {"tuft.loss_fn", operation.loss_fn},
-                                                              {"tuft.seconds", seconds},
-                                                              {"tuft.queue_seconds", response.queue_seconds()},
-                                                              {"tuft.compute_seconds", response.compute_seconds()}}));
+  if (has_loss) operation.span.set_attribute("tuft.loss", sum->second / response.weight_sum());
 }
 
 void TrainingController::record_optim_step(const Run& run, RunOperation& operation,
                                            const worker::v1::OptimStepResponse& response) const {
-  const Nanos now = parts_.clock.monotonic();
   run.backend->instruments().record_optim_step(response);
-  if (!response.nonfinite()) run.backend->note_step(now);
+  if (!response.nonfinite()) run.backend->note_step(parts_.clock.monotonic());
   const auto metric = [&](const char* name) {
     const auto found = response.metrics().find(name);
     return found != response.metrics().end() && std::isfinite(found->second) ? found->second : 0.0;
   };
-  const double norm = metric("grad_norm");
-  const double rate = std::get<OptimStep>(operation.payload).learning_rate;
-  const auto step = static_cast<int64_t>(metric("step"));
-  operation.span.set_attributes({{"tuft.grad_norm", norm},
-                                 {"tuft.step", step},
+  operation.span.set_attributes({{"tuft.grad_norm", metric("grad_norm")},
+                                 {"tuft.step", static_cast<int64_t>(metric("step"))},
                                  {"tuft.grad_clipped", response.clipped()},
                                  {"tuft.queue_ms", response.queue_seconds() * 1e3}});
-  const telemetry::ContextScope scope(operation.span.context());
-  telemetry::log_debug(
-      "optim_step.completed", "optimizer step done",
-      KeyAttributes(operation.future->keys, {{"tuft.grad_norm", norm},
-                                             {"tuft.learning_rate", rate},
-                                             {"tuft.step", step},
-                                             {"tuft.grad_clipped", response.clipped()},
-                                             {"tuft.seconds", to_seconds(now - operation.future->created)}}));
 }
 
 void TrainingController::record_checkpoint_failure(const RunOperation& operation, const Error& error) const {
