@@ -3,70 +3,15 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
-#include <future>
 #include <signal.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include "base/bounded_queue.h"
-#include "base/testing/temp_dir.h"
+#include "actor/tests/supervisor_fixture.h"
 
 namespace tuft::actor {
 namespace {
-
-namespace v1 = worker::v1;
-using SampleResult = Result<v1::SampleResponse>;
-
-constexpr auto kPatience = std::chrono::seconds(20);
-
-class SupervisorTest : public ::testing::Test {
- protected:
-  void TearDown() override { actor_.reset(); }
-
-  WorkerSpec spec(std::vector<std::string> arguments = {}) {
-    WorkerSpec result;
-    result.base_model = "tiny";
-    result.executable = TUFT_TEST_WORKER;
-    result.arguments = std::move(arguments);
-    result.socket_directory = directory_.path();
-    result.restart_delay = kMillisecond;
-    result.start_timeout = 20 * kSecond;
-    return result;
-  }
-  void start(WorkerSpec what) {
-    actor_ = make_supervised_actor(std::move(what));
-    actor_->on_ready([this](uint64_t generation) { EXPECT_TRUE(ready_.try_push(uint64_t{generation})); });
-    const Status started = actor_->start();
-    ASSERT_TRUE(started.ok()) << started.error().message;
-  }
-  void start_ready() {
-    start(spec());
-    const Status ready = actor_->wait_ready(20 * kSecond);
-    ASSERT_TRUE(ready.ok()) << ready.error().message;
-    EXPECT_EQ(ready_.pop(), 1U);
-  }
-  std::future<SampleResult> sample(const std::string& what, CallOptions options = {}) {
-    auto promise = std::make_shared<std::promise<SampleResult>>();
-    v1::SampleRequest request;
-    request.set_sampler_id(what);
-    actor_->sample(request, options, [promise](SampleResult result) { promise->set_value(std::move(result)); });
-    return promise->get_future();
-  }
-  static SampleResult get(std::future<SampleResult> future) {
-    if (future.wait_for(kPatience) != std::future_status::ready) return internal_error("no answer in time");
-    return future.get();
-  }
-  pid_t pid() {
-    std::promise<int64_t> promise;
-    actor_->describe({}, [&](auto result) { promise.set_value(result.ok() ? result->pid() : 0); });
-    return static_cast<pid_t>(promise.get_future().get());
-  }
-
-  TempDir directory_;
-  BoundedQueue<uint64_t> ready_{16};
-  std::unique_ptr<SupervisedActor> actor_;
-};
 
 TEST_F(SupervisorTest, AWorkerThatAnswersIsReady) {
   start_ready();

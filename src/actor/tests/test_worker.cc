@@ -5,6 +5,7 @@
 #include <string>
 #include <sys/prctl.h>
 #include <unistd.h>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 
@@ -44,6 +45,21 @@ class Service final : public v1::ModelActor::CallbackService {
         response->mutable_response()->add_sequences()->set_tokens(header);
       }
     }
+    if (what == "ids") {
+      const auto found = context->client_metadata().find("tuft-ids-bin");
+      v1::CallIds ids;
+      if (found != context->client_metadata().end()) {
+        ids.ParseFromArray(found->second.data(), static_cast<int>(found->second.size()));
+      }
+      response->mutable_response()->add_sequences()->set_tokens(ids.session_id());
+    }
+    if (what == "traceparent flag") response->mutable_response()->add_sequences()->set_tokens(traceparent);
+    if (what == "kept traces") {
+      for (const v1::TraceId& trace : kept_) {
+        response->mutable_response()->add_sequences()->set_tokens(std::to_string(trace.high()) + "/" +
+                                                                  std::to_string(trace.low()));
+      }
+    }
     if (what == "large") response->mutable_response()->add_sequences()->set_tokens(std::string(16 << 20, 'x'));
     if (what == "descriptors") {
       int open = 0;
@@ -54,7 +70,27 @@ class Service final : public v1::ModelActor::CallbackService {
     return reactor;
   }
 
+  grpc::ServerUnaryReactor* CollectMetrics(grpc::CallbackServerContext* context, const v1::CollectMetricsRequest*,
+                                           v1::CollectMetricsResponse* response) override {
+    response->set_snapshot("a snapshot");
+    auto* reactor = context->DefaultReactor();
+    if (!silent) reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* KeepTraces(grpc::CallbackServerContext* context, const v1::KeepTracesRequest* request,
+                                       v1::KeepTracesResponse*) override {
+    kept_.assign(request->traces().begin(), request->traces().end());
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  std::vector<v1::TraceId> kept_;
+
  public:
+  static inline std::string traceparent;
+  static inline bool silent = false;        // CollectMetrics is never answered
   static inline bool inherited[1024] = {};  // descriptors that were open before main() opened anything
 };
 
@@ -71,6 +107,8 @@ int main(int argc, char** argv) {
     if (argument == "--never-ready") {
       for (;;) pause();
     }
+    if (argument == "--silent") Service::silent = true;
+    if (argument == "--traceparent" && i + 1 < argc) Service::traceparent = argv[i + 1];
     if (argument == "--socket" && i + 1 < argc) socket = argv[i + 1];
   }
   Service service;

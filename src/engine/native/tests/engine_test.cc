@@ -258,6 +258,7 @@ TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
     const auto report = engine->optim_step(id, params).value();
     EXPECT_EQ(report.step, t);
     EXPECT_NEAR(report.grad_norm, std::sqrt(squares), 1e-5 * report.grad_norm);
+    EXPECT_EQ(report.clipped, clip < 1.0);
     const auto after = engine->export_adapter(id, false).value().tensors[4].b;
     for (size_t i = 0; i < value.size(); ++i) {
       const double g = gradients[4].b[i] * clip;
@@ -358,6 +359,44 @@ TEST(NativeEngine, AdapterRemovedBetweenForwardAndBackwardThenFailedPrecondition
   ASSERT_TRUE(engine->forward(pack, true, logprobs).ok());
   ASSERT_TRUE(engine->remove_adapter(AdapterId("b")).ok());
   EXPECT_EQ(engine->backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
+}
+
+TEST(NativeEngine, ForkedSequencesThenASharedBlockCountsOnce) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const auto engine = engine_of(spec);
+  const int64_t block = engine->kv_usage().block;
+  EXPECT_EQ(block, int64_t{4} * spec.layers * spec.kv_heads * 2 * 64 * spec.head_dim);
+  const auto left = engine->open_sequence(std::nullopt, 200).value();
+  EXPECT_EQ(engine->kv_usage().used, 0);
+  EXPECT_EQ(engine->kv_usage().reserved, 4 * block);
+  stepped(*engine, left, random_tokens(spec, 65, 1), 1000);
+  EXPECT_EQ(engine->kv_usage().used, 2 * block);
+  const auto right = engine->fork_sequence(left, 200).value();
+  EXPECT_EQ(engine->kv_usage().used, 3 * block) << "the full one is shared, the last one copied";
+  engine->close_sequence(left);
+  EXPECT_EQ(engine->kv_usage().used, 2 * block);
+  engine->close_sequence(right);
+  EXPECT_EQ(engine->kv_usage().used, 0);
+  EXPECT_EQ(engine->kv_usage().reserved, 0);
+}
+
+TEST(NativeEngine, AdapterTrainsThenMemoryOfGradientsAndMoments) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, true);
+  const auto engine = engine_of(spec);
+  const AdapterId id("a");
+  const AdapterState state = random_adapter(spec, 4, 1);
+  int64_t bytes = 0;
+  for (const LoraTensor& tensor : state.tensors) bytes += static_cast<int64_t>(tensor.a.size() + tensor.b.size()) * 4;
+  ASSERT_TRUE(engine->create_adapter(id, state).ok());
+  EXPECT_EQ(engine->adapter_memory().weights, 2 * bytes) << "as they are, and scaled for products";
+  EXPECT_EQ(engine->adapter_memory().gradients, 0);
+  train(*engine, pack_of({{id, random_tokens(spec, 9, 1)}}));
+  EXPECT_EQ(engine->adapter_memory().gradients, bytes);
+  EXPECT_EQ(engine->adapter_memory().optimizer, 0);
+  ASSERT_TRUE(engine->optim_step(id, {}).ok());
+  EXPECT_EQ(engine->adapter_memory().optimizer, 2 * bytes);
+  ASSERT_TRUE(engine->remove_adapter(id).ok());
+  EXPECT_EQ(engine->adapter_memory().weights, 0);
 }
 
 TEST(NativeEngine, KvCacheFullThenResourceExhaustedUntilOneCloses) {

@@ -1,0 +1,130 @@
+// What the supervisor records of its worker, and the calls that are about telemetry.
+#include <signal.h>
+
+#include "actor/tests/supervisor_fixture.h"
+#include "telemetry/testing/recorded_metrics.h"
+#include "telemetry/tests/collector_fixture.h"
+#include "telemetry/trace.h"
+
+namespace tuft::actor {
+namespace {
+
+using telemetry::testing::RecordedMetrics;
+using telemetry::testing::text_of;
+
+class WorkerMetricsTest : public SupervisorTest {
+ protected:
+  static RecordedMetrics::LabelList state(const char* name) { return {{"base_model", "tiny"}, {"state", name}}; }
+
+  const RecordedMetrics::LabelList model_ = {{"base_model", "tiny"}};
+  RecordedMetrics metrics_;
+};
+
+TEST_F(WorkerMetricsTest, AReadyWorkerThenUpWithAHeartbeatAndTheTimeOfItsStart) {
+  start_ready();
+  EXPECT_EQ(metrics_.gauge("tuft.workers", state("ready")), 1);
+  EXPECT_EQ(metrics_.gauge("tuft.workers", state("starting")), 0);
+  EXPECT_EQ(metrics_.gauge("tuft.workers", state("dead")), 0);
+  EXPECT_EQ(metrics_.gauge("tuft.worker.up", model_), 1);
+  ASSERT_TRUE(metrics_.gauge("tuft.worker.heartbeat.age", model_));
+  EXPECT_LT(*metrics_.gauge("tuft.worker.heartbeat.age", model_), 20);
+  EXPECT_EQ(metrics_.count("tuft.worker.startup.duration", {{"base_model", "tiny"}, {"phase", "ready"}}), 1U);
+  EXPECT_EQ(metrics_.counter("tuft.worker.restarts", model_), 0);
+  actor_.reset();
+  EXPECT_FALSE(metrics_.gauge("tuft.worker.up", model_)) << "no supervisor, no series";
+}
+
+TEST_F(WorkerMetricsTest, AWorkerThatNeverAnswersThenStartingAndNotUp) {
+  start(spec({"--never-ready"}));
+  EXPECT_EQ(metrics_.gauge("tuft.workers", state("starting")), 1);
+  EXPECT_EQ(metrics_.gauge("tuft.worker.up", model_), 0);
+  EXPECT_FALSE(metrics_.gauge("tuft.worker.heartbeat.age", model_)) << "it has not answered yet";
+}
+
+TEST_F(WorkerMetricsTest, AKilledWorkerThenARestartIsCounted) {
+  start_ready();
+  ASSERT_EQ(kill(pid(), SIGKILL), 0);
+  EXPECT_EQ(ready_.pop(), 2U);
+  EXPECT_EQ(metrics_.counter("tuft.worker.restarts", model_), 1);
+  EXPECT_EQ(metrics_.count("tuft.worker.startup.duration", {{"base_model", "tiny"}, {"phase", "ready"}}), 2U);
+}
+
+TEST_F(WorkerMetricsTest, CallsThenTheirDurationByMethodAndStatus) {
+  start_ready();
+  EXPECT_TRUE(get(sample("")).ok());
+  EXPECT_FALSE(get(sample("gone")).ok());
+  EXPECT_EQ(metrics_.count("tuft.worker.rpc.duration", {{"method", "Sample"}, {"status", "ok"}}), 1U);
+  EXPECT_EQ(metrics_.count("tuft.worker.rpc.duration", {{"method", "Sample"}, {"status", "gone"}}), 1U);
+}
+
+TEST_F(SupervisorTest, TheIdsTravelWithTheCall) {
+  start_ready();
+  CallOptions options;
+  options.ids.set_session_id("a session");
+  EXPECT_EQ(get(sample("ids", options))->response().sequences(0).tokens(), "a session");
+  EXPECT_EQ(get(sample("ids"))->response().sequences(0).tokens(), "");
+}
+
+TEST_F(SupervisorTest, MetricsAreCollected) {
+  start_ready();
+  std::promise<Result<v1::CollectMetricsResponse>> promise;
+  actor_->collect_metrics([&](auto result) { promise.set_value(std::move(result)); });
+  EXPECT_EQ(promise.get_future().get()->snapshot(), "a snapshot");
+}
+
+TEST_F(SupervisorTest, AWorkerThatDoesNotGiveItsMetricsThenTheDeadline) {
+  start(spec({"--silent"}));
+  ASSERT_TRUE(actor_->wait_ready(20 * kSecond).ok());
+  std::promise<Result<v1::CollectMetricsResponse>> promise;
+  actor_->collect_metrics([&](auto result) { promise.set_value(std::move(result)); });
+  EXPECT_EQ(promise.get_future().get().error().code, ErrorCode::kDeadlineExceeded);
+}
+
+TEST_F(SupervisorTest, TracesToKeepAreTold) {
+  start_ready();
+  v1::KeepTracesRequest request;
+  auto& trace = *request.add_traces();
+  trace.set_high(3);
+  trace.set_low(4);
+  actor_->keep_traces(request);
+  // Calls run side by side: ask until it was heard.
+  SampleResult kept = get(sample("kept traces"));
+  while (kept.ok() && kept->response().sequences().empty()) kept = get(sample("kept traces"));
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(kept->response().sequences(0).tokens(), "3/4");
+}
+
+TEST_F(SupervisorTest, AStartIsASpanThatTheWorkerHangsIn) {
+  telemetry::WithCollector collector;
+  telemetry::SpanContext server;
+  {
+    auto span = telemetry::get_tracer("test").start_span("server.start");
+    server = span.context();
+    const telemetry::ContextScope scope(server);
+    start_ready();
+  }
+  ASSERT_TRUE(collector.flush());
+  const auto span = collector.span("worker.start");
+  ASSERT_TRUE(span);
+  EXPECT_EQ(span->trace_id, server.trace_id_hex());
+  EXPECT_EQ(span->parent_span_id, server.span_id_hex());
+  EXPECT_EQ(text_of(span->attributes, "tuft.base_model"), "tiny");
+  const std::string flag = get(sample("traceparent flag"))->response().sequences(0).tokens();
+  EXPECT_EQ(flag, "00-" + span->trace_id + "-" + span->span_id + "-01");
+  actor_.reset();
+}
+
+TEST_F(SupervisorTest, AStartThatFailsThenItsSpanSaysWhy) {
+  telemetry::WithCollector collector;
+  start(spec({"--exit-at-once"}));
+  EXPECT_FALSE(actor_->wait_ready(20 * kSecond).ok());
+  actor_.reset();
+  ASSERT_TRUE(collector.flush());
+  const auto span = collector.span("worker.start");
+  ASSERT_TRUE(span);
+  EXPECT_TRUE(span->error);
+  EXPECT_NE(span->status_message.find("code 3"), std::string::npos) << span->status_message;
+}
+
+}  // namespace
+}  // namespace tuft::actor
