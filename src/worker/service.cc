@@ -174,7 +174,7 @@ class Service final : public v1::ModelActor::CallbackService {
     };
     Caller caller;
     caller.arrived = loop_.clock().monotonic();
-    caller.trace = telemetry::extract(header);
+    caller.trace = telemetry::extract(header, telemetry::Peer::kOwnProcess);
     const std::string_view ids = header("tuft-ids-bin");
     // Ids are for spans and logs only: without them the call goes on all the same.
     if (!caller.ids.ParseFromArray(ids.data(), static_cast<int>(ids.size()))) caller.ids.Clear();
