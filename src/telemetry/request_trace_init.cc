@@ -102,7 +102,14 @@ Result<TelemetryConfig> config_from_environment() {
 
 Status start_from_environment() {
   TUFT_ASSIGN(const TelemetryConfig config, config_from_environment());
-  return init_telemetry(config);
+  Status status = init_telemetry(config);
+  if (status.ok()) return status;
+  // Whoever set the variable knows no configuration key.
+  Error error = status.error();
+  constexpr std::string_view kKey = "telemetry.otlp_endpoint";
+  if (const size_t at = error.message.find(kKey); at != std::string::npos)
+    error.message.replace(at, kKey.size(), "EXPORTER_OTLP_ENDPOINT");
+  return error;
 }
 
 }  // namespace

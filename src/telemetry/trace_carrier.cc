@@ -99,14 +99,18 @@ bool read_leaves(std::string_view text, Leaf leaf) {
 
 // The scalars of one thread's context.
 struct Parts {
-  SpanContext root;
+  std::string traceparent;
+  std::string tracestate;
+  std::string baggage;
   Uint128 trace_id = 0;
   uint64_t span_id = 0;
   bool bad = false;
 
   void take(std::string_view parent, std::string_view key, const std::string& text) {
-    if (parent == "root_span" && key == "traceparent") {
-      root = from_traceparent(text);
+    if (parent == "root_span") {
+      if (key == "traceparent") traceparent = text;
+      if (key == "tracestate") tracestate = text;
+      if (key == "baggage") baggage = text;
     } else if (parent == "prev_span" && (key == "trace_id" || key == "span_id")) {
       const auto number = parse_decimal(text);
       const bool is_span = key == "span_id";
@@ -121,6 +125,7 @@ struct Parts {
   }
 
   TraceProcContext context() const {
+    const SpanContext root = from_headers({traceparent, tracestate, baggage}, Peer::kOwnProcess);
     if (!root.valid()) return {};
     TraceProcContext context{.root = root, .previous = {}};
     const SpanContext previous{static_cast<uint64_t>(trace_id >> 64), static_cast<uint64_t>(trace_id), span_id,
@@ -129,6 +134,10 @@ struct Parts {
     return context;
   }
 };
+
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 std::string to_base64(std::string_view bytes) {
   std::string out;
@@ -213,7 +222,12 @@ std::map<uint64_t, TraceProcContext> from_remote_carrier(std::string_view base64
 
 std::string TraceProcContext::to_json() const {
   if (!valid()) return {};
-  std::string json = R"({"root_span": {"traceparent": ")" + to_traceparent(root) + R"("}, "prev_span": )";
+  std::string json;
+  inject(root, [&](std::string_view key, const std::string& value) {
+    json += json.empty() ? R"({"root_span": {")" : R"(, ")";
+    json.append(key).append("\": ").append(internal::quoted(value));
+  });
+  json += R"(}, "prev_span": )";
   if (!previous.valid()) return json + R"("None"})";
   const auto trace_id = static_cast<internal::Uint128>(previous.trace_id_high) << 64 | previous.trace_id_low;
   return json + R"({"span_id": )" + internal::decimal(previous.span_id) + R"(, "trace_id": )" +

@@ -161,6 +161,7 @@ TEST(RequestTraceEdge, MalformedContextThenIgnoredAndCounted) {
 }
 
 TEST(RequestTraceEdge, ContextTextThenItReadsBackAndPythonsDoes) {
+  const Traced collector;
   const TraceProcContext context{.root = {0xff00000000000001, 0xfe00000000000002, 0xfd00000000000003, 1},
                                  .previous = {0xff00000000000001, 0xfe00000000000002, 0xfc00000000000004, 1}};
   const TraceProcContext read = TraceProcContext::from_json(context.to_json());
@@ -170,7 +171,12 @@ TEST(RequestTraceEdge, ContextTextThenItReadsBackAndPythonsDoes) {
   const TraceProcContext python = TraceProcContext::from_json(
       R"({"root_span": {"traceparent": "00-0000000000000000000000000000002a-0000000000000007-01", "tracestate": "a=b"},)"
       R"( "prev_span": "None"})");
-  EXPECT_EQ(python.root, (SpanContext{0, 42, 7, 1}));
+  EXPECT_EQ(python.root.trace_id_low, 42U);
+  EXPECT_EQ(python.root.span_id, 7U);
+  EXPECT_TRUE(python.root.sampled());
+  EXPECT_EQ(tracestate(python.root), "a=b");
+  EXPECT_EQ(TraceProcContext::from_json(python.to_json()).root.span_id, 7U);
+  EXPECT_THAT(python.to_json(), HasSubstr(R"("tracestate": "a=b"})"));
   EXPECT_FALSE(python.previous.valid());
   // An unreadable slice costs its link only.
   const TraceProcContext half = TraceProcContext::from_json(
