@@ -3,9 +3,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
+#include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
 
+#include "telemetry/testing/http_receiver.h"
 #include "telemetry/testing/otlp_receiver.h"
 
 namespace tuft::telemetry {
@@ -73,6 +76,24 @@ TEST(RequestTraceExample, TwoProcessesThenOneTraceOfThreeLevels) {
   ASSERT_TRUE(headers.contains("authentication"));
   EXPECT_EQ(headers.at("authentication"), "T=xx") << "a value may hold '='";
   EXPECT_EQ(headers.at("other"), "y");
+}
+
+TEST(RequestTraceExample, HttpProtobufThenBothProcessesPostTheirSpans) {
+  const testing::HttpReceiver receiver;
+  Example example;
+  example.run(receiver.endpoint(), "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf");
+  size_t spans = 0;
+  for (const testing::HttpRequest& request : receiver.requests()) {
+    EXPECT_EQ(request.path, "/v1/traces");
+    EXPECT_EQ(request.headers.at("authentication"), "T=xx");
+    opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest body;
+    ASSERT_TRUE(body.ParseFromString(request.body));
+    for (const auto& resource : body.resource_spans()) {
+      for (const auto& scope : resource.scope_spans()) spans += static_cast<size_t>(scope.spans_size());
+    }
+  }
+  EXPECT_EQ(receiver.requests().size(), 2U) << "one batch a process, traces only";
+  EXPECT_EQ(spans, 9U);
 }
 
 }  // namespace
