@@ -41,14 +41,14 @@ std::error_code exchange(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-void CheckpointStore::scan() {
+void CheckpointStore::scan(const PathSet& kept) {
   std::error_code code;
   for (const auto& entry : fs::directory_iterator(root_, code)) {
-    if (entry.is_directory(code)) scan_run(entry.path());
+    if (entry.is_directory(code)) scan_run(entry.path(), kept);
   }
 }
 
-void CheckpointStore::scan_run(const fs::path& run_directory) {
+void CheckpointStore::scan_run(const fs::path& run_directory, const PathSet& kept) {
   for (const CheckpointKind kind : {CheckpointKind::kTraining, CheckpointKind::kSampler}) {
     std::error_code code;
     std::vector<fs::path> leftovers;
@@ -57,14 +57,14 @@ void CheckpointStore::scan_run(const fs::path& run_directory) {
       if (entry.path().filename().string().starts_with(kWorkPrefix)) {
         leftovers.push_back(entry.path());
       } else {
-        scan_one(entry.path(), kind);
+        scan_one(entry.path(), kind, kept);
       }
     }
     for (const fs::path& path : leftovers) discard(path);
   }
 }
 
-void CheckpointStore::scan_one(const fs::path& directory, CheckpointKind kind) {
+void CheckpointStore::scan_one(const fs::path& directory, CheckpointKind kind, const PathSet& kept) {
   auto text = read_file(directory / kMetadataFile, kMetadataBytesMax);
   auto checkpoint = text.ok() ? from_metadata_json(*text) : Result<Checkpoint>(text.error());
   if (checkpoint.ok() && (checkpoint->path.kind != kind || directory_of(checkpoint->path) != directory)) {
@@ -76,7 +76,7 @@ void CheckpointStore::scan_one(const fs::path& directory, CheckpointKind kind) {
                             {"tuft.run_folder", directory.parent_path().parent_path().filename().string()}});
     return;
   }
-  if (checkpoint->ephemeral) return discard(directory);
+  if (checkpoint->ephemeral && !kept.contains(checkpoint->path.str())) return discard(directory);
   checkpoint->directory = directory;
   std::string key = checkpoint->path.str();
   auto record = std::make_shared<const Checkpoint>(std::move(*checkpoint));
@@ -99,6 +99,22 @@ bool CheckpointStore::exists(const CheckpointPath& path) const {
   const std::string key = path.str();
   MutexLock lock(mutex_);
   return by_path_.contains(key);
+}
+
+CheckpointStore::Ptr CheckpointStore::find(const std::string& path) const {
+  MutexLock lock(mutex_);
+  const auto found = by_path_.find(path);
+  return found == by_path_.end() ? nullptr : found->second;
+}
+
+CheckpointStore::Ptr CheckpointStore::newest_training(const RunId& run) const {
+  Ptr newest;
+  MutexLock lock(mutex_);
+  for (const auto& [path, checkpoint] : by_path_) {
+    if (checkpoint->path.run != run || checkpoint->path.kind != CheckpointKind::kTraining) continue;
+    if (newest == nullptr || checkpoint->future_number > newest->future_number) newest = checkpoint;
+  }
+  return newest;
 }
 
 std::string CheckpointStore::free_name(const RunId& run, CheckpointKind kind, std::string_view prefix,

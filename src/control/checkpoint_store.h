@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/mutex.h"
@@ -28,12 +29,17 @@ class CheckpointStore {
 
   explicit CheckpointStore(std::filesystem::path root) : root_(std::move(root)) {}
 
-  // [disk] Fills the index. A checkpoint that cannot be read is left out with a warning; the rest still counts.
-  void scan();
+  // [disk] Fills the index. A checkpoint that cannot be read is left out with a warning; the rest still counts. Of the
+  // ephemeral ones only those stay whose path (tinker://...) is in `kept`.
+  void scan(const std::unordered_set<std::string>& kept = {});
 
   // What the user may load or sample: their own and public ones. Unknown and foreign are the same kNotFound.
   Result<Ptr> find_visible(const UserId& user, std::string_view path) const;
   bool exists(const CheckpointPath& path) const;
+  // Whoever it belongs to; null: there is none.
+  Ptr find(const std::string& path) const;
+  // The training checkpoint of the run that was saved last; null: it has none.
+  Ptr newest_training(const RunId& run) const;
   // "checkpoint-0001" and so on: `prefix` with the first number from `*counter` on that is free; moves the counter.
   std::string free_name(const RunId& run, CheckpointKind kind, std::string_view prefix, int* counter) const;
 
@@ -56,8 +62,10 @@ class CheckpointStore {
   void forget(const CheckpointPath& path);
 
  private:
-  void scan_run(const std::filesystem::path& run_directory);
-  void scan_one(const std::filesystem::path& directory, CheckpointKind kind);
+  using PathSet = std::unordered_set<std::string>;
+
+  void scan_run(const std::filesystem::path& run_directory, const PathSet& kept);
+  void scan_one(const std::filesystem::path& directory, CheckpointKind kind, const PathSet& kept);
 
   const std::filesystem::path root_;
   mutable Mutex mutex_;

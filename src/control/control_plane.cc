@@ -1,5 +1,6 @@
 #include "control/control_plane.h"
 
+#include <unordered_set>
 #include <utility>
 
 #include "control/api_keys.h"
@@ -7,6 +8,7 @@
 #include "control/disk_worker.h"
 #include "control/future_store.h"
 #include "control/model_backend.h"
+#include "control/restore_plan.h"
 #include "control/sampling_controller.h"
 #include "control/sessions.h"
 #include "control/training_controller.h"
@@ -20,6 +22,8 @@ namespace {
 
 constexpr size_t kDescriptionBytesMax = 64 << 10;
 constexpr size_t kIdempotencyKeyBytesMax = 256;
+// How long the end waits for a store that is slow.
+constexpr Nanos kPersistenceGrace = kSecond;
 
 // What clients attach to sessions and runs stays in memory, so it is bounded.
 Status check_description(const std::map<std::string, std::string>& metadata, const std::vector<std::string>& tags) {
@@ -33,14 +37,17 @@ Status check_description(const std::map<std::string, std::string>& metadata, con
 
 // What the controllers share.
 struct Core {
-  Core(const config::ServerConfig& server, const std::vector<actor::ModelActor*>& actors, const Clock& clock)
+  Core(const config::ServerConfig& server, const std::vector<actor::ModelActor*>& actors, const Clock& clock,
+       std::unique_ptr<Persistence> given)
       : config(server),
+        persistence(given != nullptr ? std::move(given) : std::make_unique<Persistence>()),
         backends(server.supported_models, actors),
-        sessions(server.limits, clock),
-        futures(server.limits, clock, server.telemetry.tenant_label),
+        sessions(server.limits, clock, *persistence),
+        futures(server.limits, clock, *persistence, server.telemetry.tenant_label),
         checkpoints(server.checkpoint_dir) {}
 
   const config::ServerConfig config;
+  const std::unique_ptr<Persistence> persistence;
   const ModelBackends backends;
   Sessions sessions;
   FutureStore futures;
@@ -51,16 +58,16 @@ struct Core {
 class ControlPlaneImpl final : public ControlPlane {
  public:
   ControlPlaneImpl(const config::ServerConfig& config, const std::vector<actor::ModelActor*>& actors,
-                   const Clock& clock)
+                   const Clock& clock, std::unique_ptr<Persistence> persistence)
       : keys_(config.authorized_users),
-        core_(std::make_shared<Core>(config, actors, clock)),
+        core_(std::make_shared<Core>(config, actors, clock, std::move(persistence))),
         sampling_(std::make_shared<SamplingController>(
             SamplingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
-                                      core_->checkpoints, core_->disk})),
+                                      core_->checkpoints, core_->disk, *core_->persistence})),
         training_(std::make_shared<TrainingController>(
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
-                                      core_->checkpoints, core_->disk, sampling_})) {
-    core_->checkpoints.scan();
+                                      core_->checkpoints, core_->disk, *core_->persistence, sampling_})) {
+    restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
     telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
       if (const auto shared = core.lock()) keep_traces(shared->backends, traces);
@@ -71,6 +78,7 @@ class ControlPlaneImpl final : public ControlPlane {
     telemetry::on_traces_kept({});
     ControlPlaneImpl::shut_down();
     core_->disk.stop();
+    core_->persistence->close(kPersistenceGrace);
   }
 
   Result<UserId> authenticate(std::string_view api_key) const override { return keys_.authenticate(api_key); }
@@ -88,7 +96,7 @@ class ControlPlaneImpl final : public ControlPlane {
     for (const auto& backend : core_->backends.all()) {
       if (!backend->actor().ready()) return false;
     }
-    return true;
+    return core_->persistence->available().ok();
   }
 
   Result<SessionId> create_session(const UserId& user, const CreateSession& request) override {
@@ -177,7 +185,10 @@ class ControlPlaneImpl final : public ControlPlane {
     collect_metrics(core_->backends, std::move(done));
   }
 
+  void when_durable(std::function<void(Status)> done) override { core_->persistence->when_durable(std::move(done)); }
+
   void sweep() override {
+    core_->persistence->sweep();
     core_->futures.sweep();
     training_->sweep();
     sampling_->sweep();
@@ -190,6 +201,46 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
  private:
+  // Before any worker is up and any client heard.
+  void restore() {
+    StoredState state = core_->persistence->take_state();
+    std::unordered_set<std::string> kept;
+    for (const SamplerRecord& sampler : state.samplers) {
+      if (sampler.checkpoint) kept.insert(sampler.checkpoint->path);
+    }
+    core_->checkpoints.scan(kept);
+    if (!core_->persistence->enabled()) return;
+    const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
+                                [this](const RunId& run) { return core_->checkpoints.newest_training(run); }};
+    const size_t unreadable = state.unreadable;
+    const RestorePlan plan = plan_restore(std::move(state), index);
+    for (const SessionRecord& session : plan.sessions) core_->sessions.restore(session);
+    for (const RestoredRun& run : plan.runs) training_->restore_run(run);
+    for (const SamplerRecord& sampler : plan.samplers) restore_sampler(sampler, index);
+    core_->futures.restore(plan);
+    telemetry::log_info("persistence.restored", "the state of the server's former life is back",
+                        {{"tuft.sessions", plan.sessions.size()},
+                         {"tuft.runs", plan.runs.size()},
+                         {"tuft.samplers", plan.samplers.size()},
+                         {"tuft.futures", plan.futures.size()},
+                         {"tuft.futures_gone", plan.gone.size()},
+                         {"tuft.unreadable", unreadable}});
+  }
+
+  // One whose checkpoint was replaced or deleted has nothing to sample from any more.
+  void restore_sampler(const SamplerRecord& record, const CheckpointIndex& index) {
+    const auto backend = core_->backends.find(record.base_model);
+    const CheckpointStore::Ptr checkpoint = record.checkpoint ? same_checkpoint(*record.checkpoint, index) : nullptr;
+    if (backend.ok() && (!record.checkpoint || checkpoint != nullptr)) {
+      return sampling_->restore(record, *backend, checkpoint);
+    }
+    core_->persistence->write({core_->persistence->erase(record.id)}, {});
+    telemetry::log_warning("sampling_session.dropped",
+                           backend.ok() ? "a sampling session cannot come back: its checkpoint was replaced or deleted"
+                                        : "a sampling session cannot come back: its base model is not served any more",
+                           {{"tuft.sampling_session_id", record.id.str()}});
+  }
+
   // Counts what was refused; what was accepted is counted when it ends. `base_model` is asked for refusals only.
   template <typename BaseModel>
   Result<Submitted> counted(OperationType type, Result<Submitted> submitted, BaseModel base_model) const {
@@ -238,8 +289,9 @@ class ControlPlaneImpl final : public ControlPlane {
 }  // namespace
 
 std::unique_ptr<ControlPlane> ControlPlane::create(const config::ServerConfig& config,
-                                                   const std::vector<actor::ModelActor*>& actors, const Clock& clock) {
-  return std::make_unique<ControlPlaneImpl>(config, actors, clock);
+                                                   const std::vector<actor::ModelActor*>& actors, const Clock& clock,
+                                                   std::unique_ptr<Persistence> persistence) {
+  return std::make_unique<ControlPlaneImpl>(config, actors, clock, std::move(persistence));
 }
 
 }  // namespace tuft::control

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/persistence.h"
 #include "control/types.h"
 #include "telemetry/exposition.h"
 
@@ -26,15 +27,18 @@ namespace tuft::control {
 class ControlPlane {
  public:
   // `actors`: one per supported model, in its order; they outlive this. Recreates adapters when an actor comes back.
+  // `persistence`: what a former life of the server left, which comes back now, and where this one keeps its state;
+  // null: nothing but checkpoints outlives it.
   static std::unique_ptr<ControlPlane> create(const config::ServerConfig& config,
-                                              const std::vector<actor::ModelActor*>& actors, const Clock& clock);
+                                              const std::vector<actor::ModelActor*>& actors, const Clock& clock,
+                                              std::unique_ptr<Persistence> persistence = nullptr);
   virtual ~ControlPlane() = default;
 
   // kUnauthenticated for a missing key, kPermissionDenied for an unknown one. Constant time in the keys.
   virtual Result<UserId> authenticate(std::string_view api_key) const = 0;
 
   virtual std::vector<SupportedModel> supported_models() const = 0;
-  // Every model has a worker that answers.
+  // Every model has a worker that answers, and the store of the server's state works.
   virtual bool ready() const = 0;
 
   virtual Result<SessionId> create_session(const UserId&, const CreateSession&) = 0;
@@ -65,6 +69,11 @@ class ControlPlane {
   virtual WaitId wait_future(const UserId&, const RequestId&, std::function<void(Result<FutureSnapshot>)> done) = 0;
   // Ends a wait early: `done` gets the pending snapshot. Nothing where it was called already.
   virtual void end_wait(WaitId) = 0;
+
+  // Calls `done` once, when everything that was accepted until now outlives the server, or with kUnavailable where that
+  // will take a while: what is answered to a client is to wait for it. Perhaps before this returns, perhaps on another
+  // thread.
+  virtual void when_durable(std::function<void(Status)> done) { done({}); }
 
   // The metrics of all workers that answer within a second; the others are left out. `done` is called once, perhaps
   // before this returns, perhaps on another thread.

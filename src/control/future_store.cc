@@ -33,8 +33,8 @@ const telemetry::Tracer& tracer() {
 
 }  // namespace
 
-FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, bool tenant_label)
-    : limits_(limits), clock_(clock), tenant_label_(tenant_label) {
+FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, Persistence& persistence, bool tenant_label)
+    : limits_(limits), clock_(clock), persistence_(persistence), tenant_label_(tenant_label) {
   bind_instruments();
   observe_states();
 }
@@ -49,6 +49,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
   future->keys = std::move(keys);
   future->keys.request = future->request;
   future->created = clock_.monotonic();
+  future->created_wall = clock_.wall();
   future->key_ = std::move(key);
   {
     MutexLock lock(mutex_);
@@ -63,6 +64,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
       }
     }
     if (shut_down_) return shutting_down();
+    TUFT_TRY(persistence_.available());
     int& pending = pending_by_user_[user];
     if (pending >= limits_.futures_per_user_max) {
       return Error{ErrorCode::kResourceExhausted,
@@ -86,6 +88,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
   }
   instruments_[static_cast<size_t>(operation)].created.add(1);
   queue_length_.add(1);
+  if (persistence_.enabled()) persistence_.write({persistence_.put(record_of(*future))}, trace);
   const telemetry::ContextScope scope(future->context);
   telemetry::log_debug("future.enqueued", "operation accepted", KeyAttributes(future->keys));
   return Admission{std::move(future), true};
@@ -157,7 +160,39 @@ void FutureStore::mark_delivered_locked(Future& future) {
   future.in_delivered_ = std::prev(delivered_.end());
 }
 
-void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result) {
+FutureRecord FutureStore::record_of(const Future& future) const {
+  FutureRecord record;
+  record.request = future.request;
+  record.user = future.user;
+  record.keys = future.keys;
+  record.key = future.key_;
+  record.number = future.number;
+  record.created_at = iso_time(future.created_wall);
+  return record;
+}
+
+void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also) {
+  bool durable = persistence_.enabled();
+  if (durable) {
+    MutexLock lock(mutex_);
+    durable = !shut_down_;
+  }
+  if (!durable) return finish(future, std::move(result));
+  const auto outcome = std::make_shared<Result<FutureValue>>(std::move(result));
+  FutureRecord record = record_of(*future);
+  if (outcome->ok()) {
+    record.state = FutureSnapshot::State::kReady;
+    record.value = std::shared_ptr<const FutureValue>(outcome, &outcome->value());
+  } else {
+    record.state = FutureSnapshot::State::kFailed;
+    record.error = outcome->error();
+  }
+  also.push_back(persistence_.put(record));
+  persistence_.write(std::move(also), future->context,
+                     [this, future, outcome] { finish(future, std::move(*outcome)); });
+}
+
+void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
   Waiters waiters;
   FutureSnapshot snapshot;
   telemetry::Span span;
@@ -191,11 +226,13 @@ FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& reque
       }
       mark_delivered_locked(future);
       answer = snapshot_locked(found->second);
-    } else if (const auto gone = gone_.find(request); gone != gone_.end() && gone->second == user) {
-      answer = Error{ErrorCode::kGone,
-                     "the result was dropped: it was older than limits.future_retention_seconds or over "
-                     "limits.future_bytes_max",
-                     "future_gone"};
+    } else if (const auto gone = gone_.find(request); gone != gone_.end() && gone->second.user == user) {
+      answer = gone->second.why != nullptr
+                   ? *gone->second.why
+                   : Error{ErrorCode::kGone,
+                           "the result was dropped: it was older than limits.future_retention_seconds or over "
+                           "limits.future_bytes_max",
+                           "future_gone"};
     }
   }
   done(std::move(answer));
@@ -232,20 +269,59 @@ void FutureStore::evict_locked(Future& future, std::string_view reason, std::vec
   }
   bytes_ -= future.bytes_;
   if (!future.key_.empty()) by_key_.erase(future.key_);
-  gone_.emplace(future.request, future.user);
-  gone_order_.push_back(future.request);
-  if (gone_order_.size() > kGoneMax) {
-    gone_.erase(gone_order_.front());
-    gone_order_.pop_front();
-  }
+  forget_locked(future.request, future.user, nullptr);
   by_request_.erase(future.request);
   finished_.erase(future.in_finished_);  // the last reference of the store: `future` may be dead now
+}
+
+void FutureStore::forget_locked(const RequestId& request, const UserId& user, std::shared_ptr<const Error> why) {
+  gone_.emplace(request, Gone{user, std::move(why)});
+  gone_order_.push_back(request);
+  if (gone_order_.size() <= kGoneMax) return;
+  gone_.erase(gone_order_.front());
+  gone_order_.pop_front();
 }
 
 void FutureStore::evict_over_budget_locked(std::vector<FuturePtr>& unread) {
   while (bytes_ > limits_.future_bytes_max && !finished_.empty()) {
     evict_locked(delivered_.empty() ? *finished_.front() : *delivered_.front(), "bytes", unread);
   }
+}
+
+void FutureStore::restore(const RestorePlan& plan) {
+  std::vector<FuturePtr> unread;
+  {
+    MutexLock lock(mutex_);
+    next_number_ = plan.last_future_number + 1;
+    for (const FutureRecord& record : plan.gone) {
+      forget_locked(record.request, record.user, std::make_shared<const Error>(record.error));
+    }
+    for (const FutureRecord& record : plan.futures) restore_locked(record);
+    evict_over_budget_locked(unread);
+  }
+  log_evicted(unread);
+  for (const FutureRecord& record : plan.settled) persistence_.write({persistence_.put(record)}, {});
+}
+
+void FutureStore::restore_locked(const FutureRecord& record) {
+  auto future = std::make_shared<Future>();
+  future->request = record.request;
+  future->user = record.user;
+  future->operation = record.keys.operation;
+  future->keys = record.keys;
+  future->number = record.number;
+  future->created = future->finished_ = clock_.monotonic();
+  future->key_ = record.key;
+  future->state_ = record.state;
+  future->value_ = record.value;
+  future->error_ = record.error;
+  future->bytes_ = kRecordBytes + (record.value == nullptr ? 0 : bytes_of(*record.value));
+  if (!by_request_.emplace(future->request, future).second) return;
+  if (!future->key_.empty() && !by_key_.emplace(future->key_, future.get()).second) future->key_.clear();
+  bytes_ += future->bytes_;
+  ++counts_[static_cast<size_t>(future->operation)].unread;
+  finished_.push_back(future);
+  future->in_finished_ = std::prev(finished_.end());
 }
 
 void FutureStore::sweep() {
@@ -270,7 +346,7 @@ void FutureStore::shut_down() {
       if (future->state_ == FutureSnapshot::State::kPending) pending.push_back(future);
     }
   }
-  for (const FuturePtr& future : pending) complete(future, shutting_down());
+  for (const FuturePtr& future : pending) finish(future, shutting_down());
 }
 
 }  // namespace tuft::control

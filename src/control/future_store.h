@@ -20,6 +20,8 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/persistence.h"
+#include "control/restore_plan.h"
 #include "control/types.h"
 #include "telemetry/metrics.h"
 #include "telemetry/trace.h"
@@ -38,6 +40,7 @@ class Future {
   uint64_t number = 0;             // counts all futures of this process, from 1
   telemetry::SpanContext context;  // of its span; the parent of what is done for it
   Nanos created = 0;
+  Nanos created_wall = 0;
 
  private:
   friend class FutureStore;
@@ -65,7 +68,7 @@ class FutureStore {
   static constexpr size_t kGoneMax = 65'536;
 
   // `tenant_label`: counts operations by user, too (telemetry.tenant_label).
-  FutureStore(const config::Limits& limits, const Clock& clock, bool tenant_label = false);
+  FutureStore(const config::Limits& limits, const Clock& clock, Persistence& persistence, bool tenant_label = false);
   ~FutureStore();
 
   struct Admission {
@@ -74,7 +77,7 @@ class FutureStore {
   };
   // A new pending future, or the one that was admitted under the same `key` before (an empty key never repeats).
   // kInvalidArgument when that was another operation, kResourceExhausted over limits.futures_per_user_max,
-  // kUnavailable after shut_down(). `keys` but for the request, which is made here.
+  // kUnavailable after shut_down() and while the store is away. `keys` but for the request, which is made here.
   Result<Admission> admit(const UserId& user, OperationKeys keys, std::string key, const telemetry::SpanContext& trace);
   // The future admitted under `key`, if it is still known.
   FuturePtr find_by_key(const UserId& user, const std::string& key) const;
@@ -83,8 +86,12 @@ class FutureStore {
   void mark_sent(Future& future);
   // The worker that has it says how long it kept it waiting before it began.
   void mark_started(Future& future, double queue_seconds);
-  // Ends it and tells who waits. Nothing where it has ended before (shut_down()).
-  void complete(const FuturePtr& future, Result<FutureValue> result);
+  // Ends it and tells who waits, once the result is durable; `also` becomes durable with it. Nothing where it has ended
+  // before (shut_down()).
+  void complete(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also = {});
+
+  // At the start: what a former life of the server had, oldest first.
+  void restore(const RestorePlan& plan);
 
   using WaitId = uint64_t;
   WaitId wait(const UserId& user, const RequestId& request, Future::Done done);
@@ -98,6 +105,11 @@ class FutureStore {
  private:
   using Waiters = std::vector<std::pair<uint64_t, Future::Done>>;
 
+  FutureRecord record_of(const Future& future) const;
+  void restore_locked(const FutureRecord& record) TUFT_REQUIRES(mutex_);
+  void finish(const FuturePtr& future, Result<FutureValue> result);
+  void forget_locked(const RequestId& request, const UserId& user, std::shared_ptr<const Error> why)
+      TUFT_REQUIRES(mutex_);
   static FutureSnapshot snapshot_locked(const FuturePtr& future);
   void finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
   void mark_delivered_locked(Future& future) TUFT_REQUIRES(mutex_);
@@ -116,6 +128,7 @@ class FutureStore {
 
   const config::Limits limits_;
   const Clock& clock_;
+  Persistence& persistence_;
   const bool tenant_label_;
 
   mutable Mutex mutex_;
@@ -130,7 +143,11 @@ class FutureStore {
   std::list<Future*> pending_ TUFT_GUARDED_BY(mutex_);     // oldest first
   std::list<FuturePtr> finished_ TUFT_GUARDED_BY(mutex_);  // oldest first
   std::list<Future*> delivered_ TUFT_GUARDED_BY(mutex_);   // longest delivered first
-  std::unordered_map<RequestId, UserId> gone_ TUFT_GUARDED_BY(mutex_);
+  struct Gone {
+    UserId user;
+    std::shared_ptr<const Error> why;  // null: evicted
+  };
+  std::unordered_map<RequestId, Gone> gone_ TUFT_GUARDED_BY(mutex_);
   std::deque<RequestId> gone_order_ TUFT_GUARDED_BY(mutex_);
 
   struct Counts {

@@ -83,6 +83,9 @@ class OperationLog {
     return waiting;
   }
 
+  // The number that comes next; for an empty log.
+  void start_at(int64_t seq_id) { next_ = seq_id; }
+
   bool empty() const { return queued_.empty() && buffered_.empty(); }
   bool has_gap() const { return !buffered_.empty(); }
   int64_t next_seq_id() const { return next_; }

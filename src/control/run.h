@@ -15,6 +15,7 @@
 #include "control/future_store.h"
 #include "control/model_backend.h"
 #include "control/operation_log.h"
+#include "control/records.h"
 #include "control/types.h"
 #include "telemetry/trace.h"
 #include "tuft/worker/v1/model_actor.pb.h"
@@ -43,12 +44,12 @@ struct RunOperation {
 };
 using OperationPtr = std::shared_ptr<RunOperation>;
 
-// Where a run's adapter comes back from after its worker was restarted.
+// Where a run's adapter comes back from after its worker, or the server, was restarted.
 struct RestorePoint {
-  std::string path;  // tinker://...
-  std::filesystem::path directory;
+  std::shared_ptr<const Checkpoint> checkpoint;
   bool with_optimizer = false;
-  std::optional<int64_t> seq_id;  // of the operation that made or loaded it
+  uint64_t number = 0;            // of the operation that made or loaded it
+  std::optional<int64_t> seq_id;  // of the same
 };
 
 struct Run {
@@ -60,6 +61,7 @@ struct Run {
   uint64_t seed = 0;
   double lora_alpha = 0;
   std::map<std::string, std::string> user_metadata;
+  std::string created_at;
 
   mutable Mutex mutex;
   OperationLog<RunOperation> log TUFT_GUARDED_BY(mutex);
@@ -79,11 +81,18 @@ struct Run {
   bool told_of_loss TUFT_GUARDED_BY(mutex) = false;      // an operation failed because this life of the worker ended
   std::optional<Error> notice TUFT_GUARDED_BY(mutex);    // the next operation fails with it, once
 
+  // The server was restarted: until its adapter is back, and until its client has used a number.
+  bool from_store TUFT_GUARDED_BY(mutex) = false;
+  bool numbers_lost TUFT_GUARDED_BY(mutex) = false;
+
   int next_training_name TUFT_GUARDED_BY(mutex) = 1;
   int next_sampler_name TUFT_GUARDED_BY(mutex) = 1;
   int next_ephemeral_name TUFT_GUARDED_BY(mutex) = 1;
 };
 using RunPtr = std::shared_ptr<Run>;
+
+// What the persistent store keeps of it.
+RunRecord record_of_locked(const Run& run, std::string now) TUFT_REQUIRES(run.mutex);
 
 // Without a request: of the run itself.
 inline OperationKeys keys_of(const Run& run) {

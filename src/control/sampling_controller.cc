@@ -33,6 +33,7 @@ SamplingController::SamplingController(const Parts& parts) : parts_(parts) {}
 Result<SamplerId> SamplingController::create_session(const UserId& user, const CreateSamplingSession& request,
                                                      const telemetry::SpanContext& trace) {
   TUFT_TRY(parts_.sessions.touch(user, request.session));
+  TUFT_TRY(parts_.persistence.available());
   if (request.seq_id < 0) {
     return invalid_argument("sampling_session_seq_id must not be negative", "invalid_sampling_session_seq_id");
   }
@@ -119,10 +120,29 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
   }
   backend->instruments().add_sampler(1);
   const telemetry::ContextScope scope(span.context());
+  if (parts_.persistence.enabled()) {
+    SamplerRecord record{id, user, session, backend->name(), seq_id, {}, iso_time(parts_.clock.wall())};
+    if (checkpoint != nullptr) record.checkpoint = CheckpointRef{checkpoint->path.str(), checkpoint->future_number};
+    parts_.persistence.write({parts_.persistence.put(record)}, span.context());
+  }
   telemetry::log_info("sampling_session.created", "sampling session created",
                       KeyAttributes(keys, {{"tuft.has_lora", checkpoint != nullptr}}));
   if (must_load) load(adapter, keys, span.context());
   return id;
+}
+
+void SamplingController::restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
+                                 const CheckpointStore::Ptr& checkpoint) {
+  {
+    MutexLock lock(mutex_);
+    const Nanos now = parts_.clock.monotonic();
+    const AdapterPtr adapter = adapter_for_locked(backend, checkpoint);
+    if (!samplers_.emplace(record.id, Sampler{record.user, record.session, adapter, now}).second) return;
+    ++samplers_by_user_[record.user];
+    ++adapter->samplers;
+    adapter->last_used = now;
+  }
+  backend->instruments().add_sampler(1);
 }
 
 // At the limit: drops the user's longest unused sampler that nobody can miss - one of a silent session, else one that
@@ -174,6 +194,9 @@ void SamplingController::remove(const SamplerId& id) {
     if (last) adapters_.erase(adapter->key);
   }
   adapter->backend->instruments().add_sampler(-1);
+  if (parts_.persistence.enabled()) {
+    parts_.persistence.write({parts_.persistence.erase(id)}, telemetry::current_context());
+  }
   if (last) release(adapter);
 }
 

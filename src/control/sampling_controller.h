@@ -26,6 +26,7 @@
 #include "control/disk_worker.h"
 #include "control/future_store.h"
 #include "control/model_backend.h"
+#include "control/persistence.h"
 #include "control/sessions.h"
 #include "control/types.h"
 #include "telemetry/trace.h"
@@ -46,6 +47,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     FutureStore& futures;
     CheckpointStore& checkpoints;
     DiskWorker& disk;
+    Persistence& persistence;
   };
   explicit SamplingController(const Parts& parts);
 
@@ -62,6 +64,9 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   bool keep_replaced(const std::filesystem::path& place, const CheckpointStore::Ptr& replacement,
                      const std::filesystem::path& moved);
 
+  // At the start: one that a former life of the server had, on the same checkpoint (null: the base model).
+  void restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
+               const CheckpointStore::Ptr& checkpoint);
   void on_worker_ready(const std::shared_ptr<ModelBackend>& backend);
   void sweep();
   // Fails what waits. Call after FutureStore::shut_down().

@@ -4,8 +4,23 @@
 
 namespace tuft::control {
 
-Sessions::Sessions(const config::Limits& limits, const Clock& clock)
-    : limits_(limits), clock_(clock), active_(telemetry::get_metrics().sessions_active.with({})) {}
+Sessions::Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence)
+    : limits_(limits),
+      clock_(clock),
+      persistence_(persistence),
+      active_(telemetry::get_metrics().sessions_active.with({})) {}
+
+void Sessions::restore(const SessionRecord& record) {
+  const CreateSession& request = record.request;
+  const std::string key = request.idempotency_key.empty() ? "" : record.user.str() + '\n' + request.idempotency_key;
+  {
+    MutexLock lock(mutex_);
+    if (!sessions_.emplace(record.id, Session{record.user, request, clock_.monotonic(), key}).second) return;
+    ++count_by_user_[record.user];
+    if (!key.empty()) by_idempotency_key_.emplace(key, record.id);
+  }
+  active_.add(1);
+}
 
 Result<SessionId> Sessions::create(const UserId& user, const CreateSession& request, SessionId* idle) {
   SessionId id(random_uuid());
@@ -14,6 +29,7 @@ Result<SessionId> Sessions::create(const UserId& user, const CreateSession& requ
   {
     MutexLock lock(mutex_);
     if (const auto found = by_idempotency_key_.find(key); found != by_idempotency_key_.end()) return found->second;
+    TUFT_TRY(persistence_.available());
     int& count = count_by_user_[user];
     if (count >= limits_.sessions_per_user_max) {
       Nanos longest = now - kSessionIdle;
@@ -33,6 +49,10 @@ Result<SessionId> Sessions::create(const UserId& user, const CreateSession& requ
     if (!key.empty()) by_idempotency_key_.emplace(key, id);
   }
   active_.add(1);
+  if (persistence_.enabled()) {
+    persistence_.write({persistence_.put(SessionRecord{id, user, request, iso_time(clock_.wall())})},
+                       telemetry::current_context());
+  }
   telemetry::log_info("session.created", "session created",
                       {{"tuft.session_id", id.str()}, {"tuft.sdk_version", request.sdk_version}});
   return id;
@@ -69,6 +89,7 @@ void Sessions::remove(const SessionId& session) {
     sessions_.erase(found);
   }
   active_.add(-1);
+  if (persistence_.enabled()) persistence_.write({persistence_.erase(session)}, telemetry::current_context());
   telemetry::log_info("session.closed", "session closed: its user was at a limit and it was silent",
                       {{"tuft.session_id", session.str()}});
 }

@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/persistence.h"
 #include "control/types.h"
 #include "telemetry/metrics.h"
 
@@ -21,10 +22,14 @@ inline constexpr Nanos kSessionIdle = 600 * kSecond;
 // Thread-safe.
 class Sessions {
  public:
-  Sessions(const config::Limits& limits, const Clock& clock);
+  Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence);
+
+  // At the start: one that a former life of the server had. It counts as heard of just now.
+  void restore(const SessionRecord& record);
 
   // The first answer again for a repeated idempotency key of the same user. kResourceExhausted over
-  // limits.sessions_per_user_max; `idle` is then the user's longest silent session, if one was silent for kSessionIdle.
+  // limits.sessions_per_user_max, kUnavailable while the store is away; `idle` is then the user's longest silent
+  // session, if one was silent for kSessionIdle.
   Result<SessionId> create(const UserId& user, const CreateSession& request, SessionId* idle);
   // kNotFound for an unknown session, kPermissionDenied for somebody else's. Being asked for counts as a sign of life.
   Status touch(const UserId& user, const SessionId& session);
@@ -41,6 +46,7 @@ class Sessions {
 
   const config::Limits limits_;
   const Clock& clock_;
+  Persistence& persistence_;
   mutable Mutex mutex_;
   std::unordered_map<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, int> count_by_user_ TUFT_GUARDED_BY(mutex_);

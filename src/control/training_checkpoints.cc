@@ -138,9 +138,11 @@ Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const Run
   const std::string_view type = checkpoint_type_name(saved->path.kind);
   if (saved->path.kind == CheckpointKind::kTraining) {
     MutexLock lock(run->mutex);
-    run->restore_point = RestorePoint{path, saved->directory, true, operation.seq_id};
+    run->restore_point = RestorePoint{saved, true, operation.future->number, operation.seq_id};
     run->weights_changed = false;
   }
+  if (parts_.persistence.enabled())
+    parts_.persistence.write({parts_.persistence.put(*saved)}, operation.span.context());
   telemetry::Metrics& metrics = telemetry::get_metrics();
   metrics.training_checkpoints_saved.add(1, {{"checkpoint_type", type}});
   metrics.training_checkpoint_size_bytes.record(static_cast<double>(saved->size_bytes), {{"checkpoint_type", type}});

@@ -100,6 +100,7 @@ Result<RunPtr> TrainingController::add_run(const UserId& user, const CreateModel
   run->seed = request.lora.seed.value_or(random_u64());
   run->lora_alpha = static_cast<double>(request.lora.rank) * backend->config().lora_alpha_ratio;
   run->user_metadata = request.user_metadata;
+  run->created_at = iso_time(parts_.clock.wall());
   const int limit = parts_.config.limits.runs_per_user_max;
   for (bool reclaimed = false;; reclaimed = true) {
     {
@@ -229,6 +230,7 @@ void TrainingController::enqueue(const RunPtr& run, const OperationPtr& operatio
   {
     MutexLock lock(run->mutex);
     closed = run->closed;
+    if (!closed) open_numbers_locked(*run, *operation);
     if (!closed) place = run->log.place(operation);
     next = run->log.next_seq_id();
   }
@@ -290,7 +292,7 @@ void TrainingController::conclude(const RunPtr& run, const OperationPtr& operati
     record_checkpoint_failure(*operation, result.error());
   }
   operation->span.end();
-  parts_.futures.complete(operation->future, std::move(result));
+  parts_.futures.complete(operation->future, std::move(result), changes_of(*run));
   const Error lost = unavailable("not executed: the worker of base model " + run->backend->name() +
                                      " ended while an earlier operation of this run was executed",
                                  "worker_died");
@@ -347,6 +349,7 @@ bool TrainingController::unload_idle_run(const UserId& user) {
 
 void TrainingController::unload_now(const RunPtr& run) {
   remove_run(run, unknown_run());
+  parts_.persistence.write(changes_of(*run), telemetry::current_context());
   const OperationKeys keys = keys_of(*run);
   auto span = std::make_shared<telemetry::Span>(training_backend_tracer().start_span(
       "training_backend.remove_adapter",

@@ -20,6 +20,8 @@
 #include "control/disk_worker.h"
 #include "control/future_store.h"
 #include "control/model_backend.h"
+#include "control/persistence.h"
+#include "control/restore_plan.h"
 #include "control/run.h"
 #include "control/sampling_controller.h"
 #include "control/sessions.h"
@@ -39,6 +41,7 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
     FutureStore& futures;
     CheckpointStore& checkpoints;
     DiskWorker& disk;
+    Persistence& persistence;
     std::shared_ptr<SamplingController> sampling;
   };
   explicit TrainingController(const Parts& parts);
@@ -55,6 +58,8 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request, const telemetry::SpanContext& trace);
   Result<ModelInfo> get_info(const UserId& user, const RunId& run) const;
 
+  // At the start: a run that a former life of the server had. Its adapter comes back with its worker.
+  void restore_run(const RestoredRun& restored);
   // The worker of `backend` is up in its life `generation`: brings the adapters of its runs back and goes on with them.
   void on_worker_ready(const std::shared_ptr<ModelBackend>& backend, uint64_t generation);
   // Gives up gaps and operations that waited too long for a worker.
@@ -81,6 +86,8 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void pump(const RunPtr& run);
   void conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result);
   void fail(const OperationPtr& operation, const Error& error);
+  std::vector<store::Change> changes_of(const Run& run) const;
+  void open_numbers_locked(Run& run, const RunOperation& operation) const TUFT_REQUIRES(run.mutex);
   std::vector<RunPtr> all_runs() const;
   void sweep_run(const RunPtr& run);
 

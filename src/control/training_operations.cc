@@ -293,7 +293,7 @@ void TrainingController::on_loaded(const RunPtr& run, const OperationPtr& operat
   {
     MutexLock lock(run->mutex);
     const bool optimizer = std::get<LoadWeights>(operation->payload).optimizer;
-    run->restore_point = RestorePoint{path, operation->checkpoint->directory, optimizer, operation->seq_id};
+    run->restore_point = RestorePoint{operation->checkpoint, optimizer, operation->future->number, operation->seq_id};
     run->weights_changed = false;
     run->gradient_pending = false;
   }

@@ -3,6 +3,7 @@
 #include "control/operation_keys.h"
 #include "control/training_controller.h"
 #include "telemetry/log.h"
+#include "telemetry/metrics.h"
 
 namespace tuft::control {
 
@@ -56,7 +57,7 @@ void TrainingController::restore_weights(const RunPtr& run, uint64_t generation)
        .parent = {}}));
   worker::v1::LoadStateRequest request;
   request.set_adapter_id(run->id.str());
-  request.set_directory(point->directory.string());
+  request.set_directory(point->checkpoint->directory.string());
   request.set_with_optimizer(point->with_optimizer);
   run->backend->actor().load_state(
       std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
@@ -78,21 +79,23 @@ void TrainingController::finish_restore(const RunPtr& run, uint64_t generation,
                                         const std::optional<Error>& load_error) {
   std::vector<OperationPtr> dropped;
   std::optional<Error> loss;
+  bool from_store = false;
   {
     MutexLock lock(run->mutex);
     if (run->restoring_generation != generation) return;
+    const bool was_server = run->from_store;
     std::string to = "its first state: it had no checkpoint";
     if (load_error) {
       to = "its first state: its checkpoint could not be read again";
       run->restore_point.reset();
     } else if (run->restore_point) {
-      to = "checkpoint " + run->restore_point->path;
+      to = "checkpoint " + run->restore_point->checkpoint->path.str();
       if (run->restore_point->seq_id) to += " (seq_id " + std::to_string(*run->restore_point->seq_id) + ")";
     }
     const bool lost = run->weights_changed || run->gradient_pending || load_error.has_value();
     if (lost && (!run->told_of_loss || load_error)) {
-      loss = data_loss("not executed: the worker of base model " + run->backend->name() +
-                           " was restarted and this model went back to " + to +
+      const std::string what = was_server ? "the server" : "the worker of base model " + run->backend->name();
+      loss = data_loss("not executed: " + what + " was restarted and this model went back to " + to +
                            "; what was trained since then must be trained again, or load another checkpoint",
                        "weights_rolled_back");
       dropped = run->log.drain();
@@ -103,23 +106,30 @@ void TrainingController::finish_restore(const RunPtr& run, uint64_t generation,
     run->weights_changed = false;
     run->gradient_pending = false;
     run->told_of_loss = false;
+    from_store = std::exchange(run->from_store, false);
   }
-  telemetry::log_warning("model.restored", "model brought back after its worker was restarted",
+  if (from_store) telemetry::get_metrics().restore_runs.add(1, {{"result", load_error ? "corrupted" : "ok"}});
+  telemetry::log_warning("model.restored",
+                         from_store ? "model brought back after the server was restarted"
+                                    : "model brought back after its worker was restarted",
                          KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}}));
   for (const OperationPtr& operation : dropped) fail(operation, *loss);
   pump(run);
 }
 
 void TrainingController::break_run(const RunPtr& run, uint64_t generation, const Error& error) {
+  bool from_store = false;
   {
     MutexLock lock(run->mutex);
     if (run->restoring_generation != generation) return;
     run->restoring_generation = 0;
     // Gone again: the next life of the worker tries again.
     if (error.code == ErrorCode::kUnavailable) return;
+    from_store = std::exchange(run->from_store, false);
     run->broken = data_loss("this model could not be brought back after its worker was restarted: " + error.message,
                             "model_lost");
   }
+  if (from_store) telemetry::get_metrics().restore_runs.add(1, {{"result", "corrupted"}});
   telemetry::log_error("model.corrupted", error.message, KeyAttributes(keys_of(*run)));
   pump(run);
 }

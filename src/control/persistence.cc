@@ -1,0 +1,307 @@
+#include "control/persistence.h"
+
+#include <chrono>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "control/config_signature.h"
+#include "telemetry/log.h"
+#include "telemetry/trace.h"
+
+namespace tuft::control {
+namespace {
+
+constexpr std::string_view kSeparator = "::";
+constexpr std::string_view kSession = "session";
+constexpr std::string_view kRun = "training_run";
+constexpr std::string_view kSampler = "sampling_session";
+constexpr std::string_view kFuture = "future";
+constexpr std::string_view kSignature = "config_signature";
+constexpr size_t kClearGroup = 1000;
+
+// As TuFT does, so that no part of a key looks like two.
+std::string escaped(std::string_view part) {
+  std::string text(part);
+  for (size_t at = text.find(kSeparator); at != std::string::npos; at = text.find(kSeparator, at)) {
+    text.replace(at, kSeparator.size(), "__SEP__");
+  }
+  return text;
+}
+
+std::string prefix_of(const std::string& name_space) {
+  return escaped(name_space) + std::string(kSeparator);
+}
+
+// The part behind the id; empty for the record of the thing itself.
+bool is_part(std::string_view key, size_t prefix_size) {
+  return key.find(kSeparator, prefix_size) != std::string_view::npos;
+}
+
+Error away(const Error& cause) {
+  return unavailable(
+      "the server cannot keep its state just now, so it takes no new work; try again later (" + cause.message + ")",
+      "store_unavailable");
+}
+
+}  // namespace
+
+Persistence::Persistence() = default;
+
+Persistence::Persistence(std::unique_ptr<store::KeyValue> store, const config::PersistenceConfig& config)
+    : store_(std::move(store)),
+      prefix_(prefix_of(config.name_space)),
+      future_ttl_(config.future_ttl_seconds ? std::optional(*config.future_ttl_seconds * kSecond) : std::nullopt) {}
+
+Persistence::~Persistence() {
+  if (store_ != nullptr) store_->close();
+}
+
+// ---- starting
+
+Result<std::unique_ptr<Persistence>> Persistence::open(std::unique_ptr<store::KeyValue> store,
+                                                       const config::ServerConfig& config) {
+  std::unique_ptr<Persistence> persistence(new Persistence(std::move(store), config.persistence));
+  TUFT_TRY(persistence->load(config));
+  return persistence;
+}
+
+Status Persistence::load(const config::ServerConfig& config) {
+  const std::string signature_key = prefix_ + std::string(kSignature);
+  TUFT_ASSIGN(const std::optional<std::string> stored, store::get_and_wait(*store_, signature_key));
+  if (stored) {
+    TUFT_TRY(check_signature(*stored, config, store_->name()));
+  } else {
+    TUFT_ASSIGN(const std::vector<store::Entry> strays, store::scan_and_wait(*store_, prefix_));
+    if (!strays.empty()) {
+      return failed_precondition(store_->name() + ": namespace \"" + config.persistence.name_space + "\" holds " +
+                                     std::to_string(strays.size()) +
+                                     " records and no config_signature, so another program made them. Choose another "
+                                     "persistence.namespace, or "
+                                     "remove them with `tuft clear persistence`",
+                                 "config_signature");
+    }
+  }
+  TUFT_TRY(load_records());
+  return store::write_and_wait(*store_, {.changes = {{signature_key, make_signature(config)}}});
+}
+
+Status Persistence::load_records() {
+  telemetry::Span span = telemetry::get_tracer("tuft.persistence").start_span("persistence.restore", {.parent = {}});
+  TUFT_TRY(load_kind<SessionRecord>(kSession, session_from_json, state_.sessions, span.context()));
+  TUFT_TRY(load_kind<RunRecord>(kRun, run_from_json, state_.runs, span.context()));
+  TUFT_TRY(load_kind<SamplerRecord>(kSampler, sampler_from_json, state_.samplers, span.context()));
+  TUFT_TRY(load_kind<FutureRecord>(kFuture, future_from_json, state_.futures, span.context()));
+  span.set_attribute("tuft.records",
+                     state_.sessions.size() + state_.runs.size() + state_.samplers.size() + state_.futures.size());
+  return {};
+}
+
+template <typename Record>
+Status Persistence::load_kind(std::string_view kind, Result<Record> (*read)(std::string_view),
+                              std::vector<Record>& records, const telemetry::SpanContext& trace) {
+  const std::string prefix = key(kind, "");
+  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(*store_, prefix, trace));
+  for (const store::Entry& entry : entries) {
+    if (is_part(entry.key, prefix.size())) continue;
+    Result<Record> record = read(entry.value);
+    if (record.ok()) {
+      records.push_back(std::move(*record));
+      continue;
+    }
+    // It stays where it is: somebody may want to look at it.
+    ++state_.unreadable;
+    telemetry::log_error("persistence.record.unreadable", record.error().message,
+                         {{"tuft.store.key", std::string_view(entry.key)}});
+  }
+  return {};
+}
+
+Result<size_t> Persistence::clear(store::KeyValue& store, const std::string& name_space) {
+  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(store, prefix_of(name_space)));
+  store::Write write;
+  for (const store::Entry& entry : entries) {
+    write.changes.push_back({entry.key, std::nullopt});
+    if (write.changes.size() < kClearGroup) continue;
+    TUFT_TRY(store::write_and_wait(store, std::exchange(write, {})));
+  }
+  if (!write.changes.empty()) TUFT_TRY(store::write_and_wait(store, std::move(write)));
+  return entries.size();
+}
+
+// ---- keys
+
+std::string Persistence::key(std::string_view kind, std::string_view id) const {
+  return prefix_ + std::string(kind) + std::string(kSeparator) + escaped(id);
+}
+
+store::Change Persistence::put(const SessionRecord& record) const {
+  return {key(kSession, record.id.str()), to_json(record)};
+}
+store::Change Persistence::put(const RunRecord& record) const {
+  return {key(kRun, record.id.str()), to_json(record)};
+}
+store::Change Persistence::put(const SamplerRecord& record) const {
+  return {key(kSampler, record.id.str()), to_json(record)};
+}
+store::Change Persistence::put(const FutureRecord& record) const {
+  return {key(kFuture, record.request.str()), to_json(record), future_ttl_};
+}
+store::Change Persistence::put(const Checkpoint& checkpoint) const {
+  store::Change change = erase(checkpoint.path);
+  change.value = to_metadata_json(checkpoint);
+  return change;
+}
+store::Change Persistence::erase(const SessionId& id) const {
+  return {key(kSession, id.str()), std::nullopt};
+}
+store::Change Persistence::erase(const RunId& id) const {
+  return {key(kRun, id.str()), std::nullopt};
+}
+store::Change Persistence::erase(const SamplerId& id) const {
+  return {key(kSampler, id.str()), std::nullopt};
+}
+store::Change Persistence::erase(const RequestId& id) const {
+  return {key(kFuture, id.str()), std::nullopt};
+}
+store::Change Persistence::erase(const CheckpointPath& path) const {
+  const std::string_view part = path.kind == CheckpointKind::kTraining ? "::ckpt::" : "::sampler_ckpt::";
+  return {key(kRun, path.run.str()) + std::string(part) + escaped(path.name), std::nullopt};
+}
+
+// ---- writing
+
+void Persistence::write(std::vector<store::Change> changes, const telemetry::SpanContext& trace,
+                        std::function<void()> done) {
+  if (!enabled()) {
+    if (done) done();
+    return;
+  }
+  auto pending = std::make_shared<Pending>();
+  pending->write = {std::move(changes), trace};
+  pending->done = std::move(done);
+  MutexLock lock(mutex_);
+  ++accepted_;
+  pending_.push_back(pending);
+  if (!stalled_) send_locked(pending);
+}
+
+// Under the lock, so that the store gets them in order; it only queues them.
+void Persistence::send_locked(const PendingPtr& pending) {
+  pending->state = Pending::State::kSent;
+  const Status accepted =
+      store_->write(pending->write, [this, pending](const Status& status) { on_written(pending, status); });
+  if (accepted.ok()) {
+    ++sent_;
+  } else {
+    note_failure_locked(pending, accepted.error());
+  }
+}
+
+// What may work later is tried again; what never will is given up, or nothing behind it would ever be durable.
+void Persistence::note_failure_locked(const PendingPtr& pending, const Error& error) {
+  const bool later = error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted;
+  pending->state = later ? Pending::State::kFailed : Pending::State::kWritten;
+  if (later) {
+    if (!stalled_) stalled_ = error;
+    return;
+  }
+  const telemetry::ContextScope scope(pending->write.trace);
+  telemetry::log_error("persistence.write.lost", error.message, {{"error.type", error.reason}});
+}
+
+void Persistence::on_written(const PendingPtr& pending, const Status& status) {
+  std::vector<std::function<void()>> calls;
+  {
+    MutexLock lock(mutex_);
+    --sent_;
+    if (status.ok()) {
+      pending->state = Pending::State::kWritten;
+    } else {
+      note_failure_locked(pending, status.error());
+    }
+    calls = take_finished_locked();
+  }
+  changed_.notify_all();
+  for (const auto& call : calls) call();
+}
+
+// The calls that are due now that something has changed; to be made without the lock.
+std::vector<std::function<void()>> Persistence::take_finished_locked() {
+  std::vector<std::function<void()>> calls;
+  while (!pending_.empty() && pending_.front()->state == Pending::State::kWritten) {
+    if (pending_.front()->done) calls.push_back(std::move(pending_.front()->done));
+    pending_.pop_front();
+    ++durable_;
+  }
+  std::optional<Error> error;
+  if (stalled_) error = away(*stalled_);
+  while (!barriers_.empty() && (error || barriers_.front().after <= durable_)) {
+    const bool reached = barriers_.front().after <= durable_;
+    calls.push_back(
+        [done = std::move(barriers_.front().done), status = reached ? Status() : Status(*error)] { done(status); });
+    barriers_.pop_front();
+  }
+  return calls;
+}
+
+Status Persistence::available() const {
+  if (!enabled()) return {};
+  {
+    MutexLock lock(mutex_);
+    if (stalled_) return away(*stalled_);
+  }
+  const Status health = store_->health();
+  return health.ok() ? health : Status(away(health.error()));
+}
+
+void Persistence::when_durable(std::function<void(Status)> done) {
+  Status status;
+  {
+    MutexLock lock(mutex_);
+    if (stalled_ && !pending_.empty()) {
+      status = away(*stalled_);
+    } else if (!pending_.empty()) {
+      barriers_.push_back({accepted_, std::move(done)});
+      return;
+    }
+  }
+  done(status);
+}
+
+void Persistence::sweep() {
+  if (!enabled() || !store_->health().ok()) return;
+  std::vector<std::function<void()>> calls;
+  {
+    MutexLock lock(mutex_);
+    // Only when all are answered, so that none can overtake one that is sent again.
+    if (!stalled_ || sent_ > 0) return;
+    stalled_.reset();
+    // Those behind the first failure again, too, although some were written: the last word on a key must stay the last.
+    for (size_t i = 0; i < pending_.size() && !stalled_; ++i) send_locked(pending_[i]);
+    calls = take_finished_locked();
+  }
+  for (const auto& call : calls) call();
+}
+
+void Persistence::close(Nanos budget) {
+  if (!enabled()) return;
+  size_t left = 0;
+  {
+    MutexLock lock(mutex_);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(budget);
+    while (!pending_.empty() && !stalled_) {
+      if (changed_.wait_until(mutex_, end) == std::cv_status::timeout) break;
+    }
+    left = pending_.size();
+  }
+  store_->close();
+  if (left > 0) {
+    telemetry::log_error("persistence.incomplete",
+                         "the server ended before all of its state was written; what was not written was not promised "
+                         "to a client either",
+                         {{"tuft.records", left}});
+  }
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,126 @@
+// What of the control plane outlives the server: its records in the persistent store, under TuFT's keys.
+//
+// Records are written behind the calls that change things, in their order, and kept here until the store has them:
+// when the store is away, nothing is lost, and everything is written again, in order, when it is back. Whoever promised
+// something to a client waits with the promise until it is durable.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/checkpoint.h"
+#include "control/records.h"
+#include "store/key_value.h"
+#include "telemetry/context.h"
+
+namespace tuft::control {
+
+// Everything that was found at the start.
+struct StoredState {
+  std::vector<SessionRecord> sessions;
+  std::vector<RunRecord> runs;
+  std::vector<SamplerRecord> samplers;
+  std::vector<FutureRecord> futures;
+  size_t unreadable = 0;  // records that were left out, with an ERROR in the log
+};
+
+// Thread-safe.
+class Persistence {
+ public:
+  // Keeps nothing; every promise is as good as its word.
+  Persistence();
+  // Closes: see there.
+  ~Persistence();
+  Persistence(const Persistence&) = delete;
+  Persistence& operator=(const Persistence&) = delete;
+
+  // Reads what is there, for a start: blocks. Refuses a store that was made with another configuration
+  // (kFailedPrecondition naming the field, both values and the ways out) or by another program.
+  static Result<std::unique_ptr<Persistence>> open(std::unique_ptr<store::KeyValue> store,
+                                                   const config::ServerConfig& config);
+  // Removes everything of the namespace; the number of records.
+  static Result<size_t> clear(store::KeyValue& store, const std::string& name_space);
+
+  bool enabled() const { return store_ != nullptr; }
+  // Once, after open().
+  StoredState take_state() { return std::move(state_); }
+
+  store::Change put(const SessionRecord& record) const;
+  store::Change put(const RunRecord& record) const;
+  store::Change put(const SamplerRecord& record) const;
+  store::Change put(const FutureRecord& record) const;
+  store::Change put(const Checkpoint& checkpoint) const;  // for TuFT's tools; ours is metadata.json
+  store::Change erase(const SessionId& id) const;
+  store::Change erase(const RunId& id) const;
+  store::Change erase(const SamplerId& id) const;
+  store::Change erase(const RequestId& id) const;
+  store::Change erase(const CheckpointPath& path) const;
+
+  // All of it or nothing. `done` is called when it and everything before it is durable, on the store's thread, or at
+  // once where nothing is kept; never where the server ends first.
+  void write(std::vector<store::Change> changes, const telemetry::SpanContext& trace, std::function<void()> done = {});
+
+  // An error where the store is away: nothing new is to be promised. kUnavailable "store_unavailable".
+  Status available() const;
+  // Calls `done` once, when everything written until now is durable, or with available()'s error when it is known that
+  // that will take a while. Perhaps before this returns.
+  void when_durable(std::function<void(Status)> done);
+
+  // Writes again what could not be written. Call it about every 250 ms.
+  void sweep();
+  // Waits for what is not durable yet, `budget` at most, and ends. Not from a `done`.
+  void close(Nanos budget);
+
+ private:
+  // A write that is not known to be durable.
+  struct Pending {
+    enum class State : uint8_t { kWaiting, kSent, kWritten, kFailed };
+    store::Write write;
+    std::function<void()> done;
+    State state = State::kWaiting;
+  };
+  using PendingPtr = std::shared_ptr<Pending>;
+  struct Barrier {
+    uint64_t after = 0;  // of so many writes
+    std::function<void(Status)> done;
+  };
+
+  Persistence(std::unique_ptr<store::KeyValue> store, const config::PersistenceConfig& config);
+  Status load(const config::ServerConfig& config);
+  Status load_records();
+  template <typename Record>
+  Status load_kind(std::string_view kind, Result<Record> (*read)(std::string_view), std::vector<Record>& records,
+                   const telemetry::SpanContext& trace);
+
+  std::string key(std::string_view kind, std::string_view id) const;
+  void send_locked(const PendingPtr& pending) TUFT_REQUIRES(mutex_);
+  void on_written(const PendingPtr& pending, const Status& status);
+  void note_failure_locked(const PendingPtr& pending, const Error& error) TUFT_REQUIRES(mutex_);
+  std::vector<std::function<void()>> take_finished_locked() TUFT_REQUIRES(mutex_);
+
+  std::unique_ptr<store::KeyValue> store_;  // null: nothing is kept
+  const std::string prefix_;
+  const std::optional<Nanos> future_ttl_;
+  StoredState state_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<PendingPtr> pending_ TUFT_GUARDED_BY(mutex_);  // in order
+  size_t sent_ TUFT_GUARDED_BY(mutex_) = 0;                 // of them, not answered
+  uint64_t accepted_ TUFT_GUARDED_BY(mutex_) = 0;
+  uint64_t durable_ TUFT_GUARDED_BY(mutex_) = 0;
+  std::optional<Error> stalled_ TUFT_GUARDED_BY(mutex_);  // a write failed: the rest waits for sweep()
+  std::deque<Barrier> barriers_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::control

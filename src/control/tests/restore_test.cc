@@ -1,0 +1,278 @@
+// A server that ends and starts again: what comes back, what is gone, and what clients are told.
+#include "control/tests/plane.h"
+
+namespace tuft::control {
+namespace {
+
+class Restore : public PlaneTest {
+ protected:
+  Restore() { keep_state(); }
+
+  // What a poll learns where there is no snapshot.
+  Error poll_error(const RequestId& request) {
+    const auto snapshot = wait(alice, request);
+    return snapshot.ok() ? internal_error("there is a snapshot") : snapshot.error();
+  }
+  Status durable() {
+    auto answer = std::make_shared<std::promise<Status>>();
+    auto future = answer->get_future();
+    plane().when_durable([answer](const Status& status) { answer->set_value(status); });
+    return future.get();
+  }
+};
+
+TEST_F(Restore, SessionsRunsSamplersAndResultsComeBack) {
+  boot();
+  const SessionId s = session(alice);
+  const RequestId create = submit_create(s, alice);
+  const RunId run = value<CreateModelResult>(alice, create).run;
+  const RequestId pass = forward_backward(run, alice, 1);
+  const std::string bytes = value<ProtobufResult>(alice, pass).bytes;
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  const RequestId saved = save(run, alice, 3, "one");
+  const std::string path = value<SaveWeightsResult>(alice, saved).path;
+  const SamplerId base = *try_sampler(s, alice, 5, model);
+  const SamplerId frozen = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 4, "", 0)).sampler;
+  const RequestId sampled = sample(frozen, alice, 1);
+  value<ProtobufResult>(alice, sampled);
+  crash();
+  boot();
+  EXPECT_TRUE(plane().heartbeat(alice, s).ok());
+  EXPECT_EQ(value<CreateModelResult>(alice, create).run, run);
+  EXPECT_EQ(value<ProtobufResult>(alice, pass).bytes, bytes);
+  EXPECT_EQ(value<SaveWeightsResult>(alice, saved).path, path);
+  value<ProtobufResult>(alice, sampled);
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+  EXPECT_EQ(worker().calls_of("load_state"), std::vector<std::string>{"load_state " + run.str() + " +optimizer"});
+  EXPECT_EQ(worker().last_create().spec().seed(), 7U);
+  // Nothing was lost: the next number runs, nobody is warned.
+  value<OptimStepResult>(alice, optim_step(run, alice, 5));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, sample(frozen, alice, 2)).bytes), 1);
+  value<ProtobufResult>(alice, sample(base, alice, 1));
+}
+
+TEST_F(Restore, ARepeatedSubmissionGetsTheFirstResult) {
+  boot();
+  const SessionId s = session(alice);
+  const RequestId create = submit_create(s, alice);
+  const RunId run = value<CreateModelResult>(alice, create).run;
+  const RequestId step = optim_step(run, alice, 1);
+  value<OptimStepResult>(alice, step);
+  value<SaveWeightsResult>(alice, save(run, alice, 2, "one"));
+  const SamplerId sampler = *try_sampler(s, alice, 0, model);
+  const RequestId sampled = sample(sampler, alice, 1);
+  value<ProtobufResult>(alice, sampled);
+  crash();
+  boot();
+  EXPECT_EQ(submit_create(s, alice), create);
+  EXPECT_EQ(optim_step(run, alice, 1), step);
+  EXPECT_EQ(sample(sampler, alice, 1), sampled);
+  EXPECT_EQ(*try_sampler(s, alice, 0, model), sampler);
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+  EXPECT_TRUE(worker().calls_of("optim_step").empty());
+}
+
+TEST_F(Restore, WhatCameAfterTheCheckpointIsGoneWithAWordOfWhatToDo) {
+  boot();
+  const RunId run = create_model(alice);
+  optim_step(run, alice, 1);
+  const std::string path = value<SaveWeightsResult>(alice, save(run, alice, 2, "one")).path;
+  const RequestId lost = optim_step(run, alice, 3);
+  value<OptimStepResult>(alice, lost);
+  worker().hold_answers(true);
+  const RequestId pending = forward_backward(run, alice, 4);
+  const RequestId queued = optim_step(run, alice, 5);
+  ASSERT_TRUE(durable().ok());
+  crash();
+  boot();
+  for (const RequestId& request : {lost, pending, queued}) {
+    const Error error = poll_error(request);
+    EXPECT_EQ(error.code, ErrorCode::kGone) << error.message;
+    EXPECT_NE(error.message.find(path), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("seq_id 2"), std::string::npos) << error.message;
+  }
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+// The SDK cannot go back in its numbers: it hears of the loss once, then its operations run.
+TEST_F(Restore, AClientThatLivedOnHearsOfItOnceAndGoesOn) {
+  boot();
+  const RunId run = create_model(alice);
+  value<SaveWeightsResult>(alice, save(run, alice, 1, "one"));
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  crash();
+  boot();
+  const Error error = failure(alice, optim_step(run, alice, 4));
+  EXPECT_EQ(error.reason, "weights_rolled_back");
+  EXPECT_NE(error.message.find("the server was restarted"), std::string::npos) << error.message;
+  value<OptimStepResult>(alice, optim_step(run, alice, 5));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Restore, ALoadIsTheRightAnswerToALoss) {
+  boot();
+  const RunId run = create_model(alice);
+  const auto path = value<SaveWeightsResult>(alice, save(run, alice, 1, "one")).path;
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  crash();
+  boot();
+  value<LoadWeightsResult>(alice, load(run, alice, 3, path));
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+}
+
+TEST_F(Restore, AClientThatGoesBackUsesTheNumbersAgain) {
+  boot();
+  const RunId run = create_model(alice);
+  value<SaveWeightsResult>(alice, save(run, alice, 1, "one"));
+  const RequestId first = optim_step(run, alice, 2);
+  value<OptimStepResult>(alice, first);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  crash();
+  boot();
+  const RequestId again = optim_step(run, alice, 2);
+  EXPECT_NE(again, first);
+  value<OptimStepResult>(alice, again);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Restore, ASecondRestartDoesNotBringBackWhatTheFirstUndid) {
+  boot();
+  const RunId run = create_model(alice);
+  value<SaveWeightsResult>(alice, save(run, alice, 1, "one"));
+  const RequestId undone = optim_step(run, alice, 2);
+  value<OptimStepResult>(alice, undone);
+  crash();
+  boot();
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  value<SaveWeightsResult>(alice, save(run, alice, 4, "two"));
+  crash();
+  boot();
+  EXPECT_EQ(poll_error(undone).code, ErrorCode::kGone);
+  value<OptimStepResult>(alice, optim_step(run, alice, 5));
+  EXPECT_EQ(worker().weights_of(run.str()), 3);
+}
+
+TEST_F(Restore, WithoutACheckpointARunBeginsAgain) {
+  boot();
+  const SessionId s = session(alice);
+  const RequestId create = submit_create(s, alice);
+  const RunId run = value<CreateModelResult>(alice, create).run;
+  const RequestId step = optim_step(run, alice, 1);
+  value<OptimStepResult>(alice, step);
+  crash();
+  boot();
+  EXPECT_EQ(value<CreateModelResult>(alice, create).run, run);
+  EXPECT_NE(poll_error(step).message.find("first state"), std::string::npos);
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 2)).reason, "weights_rolled_back");
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+}
+
+TEST_F(Restore, PendingSamplesAndCreationsAreGoneAndMayComeAgain) {
+  boot();
+  const SessionId s = session(alice);
+  const SamplerId sampler = *try_sampler(s, alice, 0, model);
+  worker().hold_answers(true);
+  const RequestId create = submit_create(s, alice);
+  const RequestId sampling = sample(sampler, alice, 1);
+  ASSERT_TRUE(durable().ok());
+  crash();
+  boot();
+  EXPECT_EQ(poll_error(create).code, ErrorCode::kGone);
+  EXPECT_EQ(poll_error(sampling).code, ErrorCode::kGone);
+  create_model(s, alice);
+  value<ProtobufResult>(alice, sample(sampler, alice, 1));
+}
+
+TEST_F(Restore, WhatWasUnloadedStaysAway) {
+  boot();
+  const RunId run = create_model(alice);
+  value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
+  crash();
+  boot();
+  EXPECT_EQ(plane().get_info(alice, run).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(Restore, ASamplerKeepsItsCheckpointOrGoes) {
+  boot();
+  const SessionId s = session(alice);
+  const RunId run = create_model(s, alice);
+  const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "x")).path;
+  const SamplerId sampler = *try_sampler(s, alice, 0, "", path);
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 3, "x"));
+  crash();
+  boot();
+  // The files that it sampled from went with the old process; the new ones under the name are other weights.
+  EXPECT_EQ(plane().get_sampler(alice, sampler).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(Restore, TenantsStayApart) {
+  boot();
+  const RunId run = create_model(alice);
+  const RequestId step = optim_step(run, alice, 1);
+  value<OptimStepResult>(alice, step);
+  crash();
+  boot();
+  EXPECT_EQ(plane().get_info(bob, run).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(wait(bob, step).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(Restore, NothingIsDeliveredBeforeItIsDurable) {
+  boot();
+  const RunId run = create_model(alice);
+  ASSERT_TRUE(durable().ok());
+  contents().hold(true);
+  const RequestId step = optim_step(run, alice, 1);
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+  EXPECT_TRUE(pending(alice, step));
+  contents().hold(false);
+  value<OptimStepResult>(alice, step);
+}
+
+TEST_F(Restore, AStoreThatIsAwayMeansTryAgainAndNothingIsLost) {
+  boot();
+  const SessionId s = session(alice);
+  const RunId run = create_model(s, alice);
+  contents().set_reachable(false);
+  const RequestId step = optim_step(run, alice, 1);
+  EXPECT_EQ(durable().error().code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(plane().ready());
+  EXPECT_TRUE(pending(alice, step));
+  for (const Error& error : {plane().optim_step(alice, {run, 2}, no_trace).error(),
+                             plane().create_session(alice, {}).error(), try_sampler(s, alice, 0, model).error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kUnavailable);
+    EXPECT_EQ(error.reason, "store_unavailable");
+  }
+  // The submission whose answer was not durable is known when it comes again.
+  EXPECT_EQ(optim_step(run, alice, 1), step);
+  contents().set_reachable(true);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!plane().ready() && std::chrono::steady_clock::now() < end) plane().sweep();
+  value<OptimStepResult>(alice, step);
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  crash();
+  boot();
+  EXPECT_EQ(poll_error(step).code, ErrorCode::kGone);
+}
+
+TEST_F(Restore, AnOrderlyStopKeepsEverythingToo) {
+  boot();
+  const RunId run = create_model(alice);
+  const RequestId step = optim_step(run, alice, 1);
+  value<OptimStepResult>(alice, step);
+  const RequestId saved = save(run, alice, 2, "one");
+  value<SaveWeightsResult>(alice, saved);
+  close();
+  boot();
+  value<OptimStepResult>(alice, step);
+  value<SaveWeightsResult>(alice, saved);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+}  // namespace
+}  // namespace tuft::control
