@@ -25,7 +25,7 @@ struct Generator {
 };
 
 void start_generator(Generator& generator) {
-  [[maybe_unused]] static const int kWatching =
+  [[maybe_unused]] static const int watching =
       ::pthread_atfork(nullptr, nullptr, [] { g_process.fetch_add(1, std::memory_order_relaxed); });
   fill_random(&generator.state, sizeof generator.state);
   generator.process = g_process.load(std::memory_order_relaxed);

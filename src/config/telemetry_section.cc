@@ -138,13 +138,13 @@ void read_export(MapReader& reader, TelemetryConfig& config) {
 }
 
 void read_sampling(MapReader& reader, TelemetryConfig& config) {
-  static const std::vector<std::string_view> kSamplers = {"always_on",
-                                                          "always_off",
-                                                          "traceidratio",
-                                                          "parentbased_always_on",
-                                                          "parentbased_always_off",
-                                                          "parentbased_traceidratio"};
-  if (const auto word = reader.one_of("sampler", kSamplers)) config.sampler = kSamplers[*word];
+  static const std::vector<std::string_view> samplers = {"always_on",
+                                                         "always_off",
+                                                         "traceidratio",
+                                                         "parentbased_always_on",
+                                                         "parentbased_always_off",
+                                                         "parentbased_traceidratio"};
+  if (const auto word = reader.one_of("sampler", samplers)) config.sampler = samplers[*word];
   double ratio = 0;
   if (reader.number("sampling_ratio", ratio)) {
     if (!(ratio >= 0 && ratio <= 1)) {

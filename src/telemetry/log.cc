@@ -131,7 +131,7 @@ void init_logging(const LogOptions& options) {
   if (g_log.load() != nullptr) return;
   g_options.store(new LogOptions(options), std::memory_order_release);
   // The logging thread is the parent's: the child writes its lines itself, until it starts a logging thread too.
-  [[maybe_unused]] static const int kWatching = ::pthread_atfork(nullptr, nullptr, [] { g_log = nullptr; });
+  [[maybe_unused]] static const int watching = ::pthread_atfork(nullptr, nullptr, [] { g_log = nullptr; });
   try {
     auto async = std::make_unique<AsyncLog>();
     async->logger->set_level(spdlog::level::trace);

@@ -12,23 +12,23 @@ template <typename T>
 class PerProcess {
  public:
   static T& get() {
-    T* object = object_.load(std::memory_order_acquire);
-    return object != nullptr ? *object : make();
+    T* made = object.load(std::memory_order_acquire);
+    return made != nullptr ? *made : make();
   }
 
  private:
   static T& make() {
     T* made = new T;
     T* first = nullptr;
-    if (!object_.compare_exchange_strong(first, made)) {
+    if (!object.compare_exchange_strong(first, made)) {
       delete made;
       return *first;
     }
-    ::pthread_atfork(nullptr, nullptr, [] { object_.store(new T, std::memory_order_release); });
+    ::pthread_atfork(nullptr, nullptr, [] { object.store(new T, std::memory_order_release); });
     return *made;
   }
 
-  static inline constinit std::atomic<T*> object_{nullptr};
+  static inline constinit std::atomic<T*> object{nullptr};
 };
 
 }  // namespace tuft::telemetry::internal

@@ -73,12 +73,12 @@ void forget_in_child() {
 }
 
 void watch_forks() {
-  static const bool kWatched = [] {
+  static const bool watched = [] {
     get_metrics();
     ::pthread_atfork(&prepare_fork, &internal::unlock_instruments, &forget_in_child);
     return true;
   }();
-  (void)kWatched;
+  (void)watched;
 }
 
 Status start_pipeline(const Settings& settings) {
