@@ -35,6 +35,9 @@ STAGE = re.compile(r"\bTraceSpanName::([A-Z]+)")
 ATTRIBUTE = re.compile(r'(?:\{|set_attribute\(\s*)"([a-z_]+(?:\.[a-z_0-9]+)+)"\s*,')
 SHARE_KEYS = ["tuft.session_id", "tuft.training_run_id", "tuft.sampling_session_id", "tuft.request_id",
               "tuft.operation_type", "tuft.base_model", "tuft.lora_rank", "tuft.backward", "tuft.seq_id"]
+# Set by the library.
+LIBRARY_KEYS = {"error.type", "rid", "thread_label", "host_id", "pid", "tp_rank", "dp_rank"}
+SHARED = "share keys"
 TODO = "TODO: say what it is"
 
 
@@ -77,10 +80,18 @@ class Found:
     def __init__(self):
         self.files = collections.defaultdict(set)
         self.kinds = collections.defaultdict(set)
+        self.keys = collections.defaultdict(set)
 
-    def add(self, name, file, kinds=()):
+    def add(self, name, file, kinds=(), keys=()):
         self.files[name].add(file)
         self.kinds[name].update(kinds)
+        self.keys[name].update(keys)
+
+
+def keys_in(code):
+    """What a call sets by itself; more may follow later on a span."""
+    keys = set(ATTRIBUTE.findall(code))
+    return keys | {SHARED} if re.search(r"KeyAttributes|share_keys|keys_?\)", code) else keys
 
 
 def scan_spans(name, text, spans):
@@ -89,7 +100,8 @@ def scan_spans(name, text, spans):
         kind = re.search(r"SpanKind::k(\w+)", " ".join(given[1:]))
         for literal in STRING.findall(given[0] if given else ""):
             if literal:
-                spans.add(RENAMED.get(literal, literal), name, [kind.group(1).lower() if kind else "internal"])
+                spans.add(RENAMED.get(literal, literal), name, [kind.group(1).lower() if kind else "internal"],
+                          keys_in("".join(given[1:])))
     for names in OPERATION_NAMES.finditer(text):
         spans.add(names.group(1), name, ["internal"])
     for literal in PASSED_ON.findall(text):
@@ -116,7 +128,7 @@ def scan_events(name, text, events):
                 severities = sorted({w.lower() for w in re.findall(r"Severity::k(\w+)", text[:call.start()])})
         for literal in STRING.findall(event[0] if event else ""):
             if DOTTED.match(literal):
-                events.add(literal, name, severities)
+                events.add(literal, name, severities, keys_in(",".join(given[1:])))
     for names in OPERATION_NAMES.finditer(text):
         events.add(names.group(2), name, ["debug"])
         events.add(names.group(3), name, ["info" if names.group(5) else "debug"])
@@ -166,25 +178,24 @@ def read_rows(page, table):
 
 
 def keys_text(keys):
-    shared = [key for key in SHARE_KEYS if key in keys]
-    rest = sorted(set(keys) - set(SHARE_KEYS))
-    return " ".join((["share keys"] if shared else []) + [f"`{key}`" for key in rest])
+    shared = [SHARED] if keys & {SHARED, *SHARE_KEYS} else []
+    return " ".join(shared + [f"`{key}`" for key in sorted(keys - {SHARED, *SHARE_KEYS})])
 
 
-def files_text(files):
-    return " ".join(sorted(files))
+def keys_of(cell):
+    return set(re.findall(r"`([^`]+)`", cell)) | ({SHARED} if SHARED in cell else set())
 
 
-def make_table(head, found, old, seen, width):
+def make_table(head, found, old, seen, real_keys):
+    """A row a name: what the sources say, what ran, and what stood there before where the sources still know the key."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for name in sorted(found.files):
-        before = old.get(name, [""] * width)
-        what = before[-1] if before[-1] else TODO
-        attributes = keys_text(seen[name]) if name in seen else (before[2] if width == 5 else "")
+        before = old.get(name, [""] * len(head))
         cells = [f"`{name}`"]
-        if width == 5:
-            cells += [", ".join(sorted(found.kinds[name])), attributes]
-        lines.append("| " + " | ".join(cells + [files_text(found.files[name]), what]) + " |")
+        if len(head) == 5:
+            keys = (keys_of(before[2]) | seen[name]) & real_keys | found.keys[name]
+            cells += [", ".join(sorted(found.kinds[name])), keys_text(keys)]
+        lines.append("| " + " | ".join(cells + [" ".join(sorted(found.files[name])), before[-1] or TODO]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -210,12 +221,13 @@ def read_seen(files):
 
 def render(page, seen):
     spans, events, attributes = scan()
-    tables = {"spans": (["span", "kind", "attributes", "recorded in", "what"], spans, 5),
-              "events": (["event", "severity", "attributes", "recorded in", "when"], events, 5),
-              "attributes": (["attribute", "set in", "what"], attributes, 3)}
-    for table, (head, found, width) in tables.items():
+    real_keys = {SHARED, *SHARE_KEYS, *attributes.files, *LIBRARY_KEYS}
+    tables = {"spans": (["span", "kind", "attributes", "recorded in", "what"], spans),
+              "events": (["event", "severity", "attributes", "recorded in", "when"], events),
+              "attributes": (["attribute", "set in", "what"], attributes)}
+    for table, (head, found) in tables.items():
         begin, end = marks(table)
-        body = make_table(head, found, read_rows(page, table), seen, width)
+        body = make_table(head, found, read_rows(page, table), seen, real_keys)
         page = page.split(begin)[0] + begin + body + end + page.split(end, 1)[1]
     return page
 
@@ -233,7 +245,7 @@ def quotes_gone(page):
 
 def problems(page):
     found = quotes_gone(page)
-    fresh = render(page, {})
+    fresh = render(page, read_seen([]))
     for old, new in itertools.zip_longest(page.splitlines(), fresh.splitlines()):
         if old != new:
             found.append(f"the tables are not what the sources say, from this line on: {new}")
