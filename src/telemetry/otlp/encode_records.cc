@@ -1,5 +1,6 @@
 #include "telemetry/otlp/encode_records.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -12,6 +13,7 @@ namespace {
 namespace span_field {
 constexpr uint32_t kTraceId = 1;
 constexpr uint32_t kSpanId = 2;
+constexpr uint32_t kTraceState = 3;
 constexpr uint32_t kParentSpanId = 4;
 constexpr uint32_t kName = 5;
 constexpr uint32_t kKind = 6;
@@ -33,6 +35,7 @@ constexpr uint32_t kAttributes = 3;
 namespace link_field {
 constexpr uint32_t kTraceId = 1;
 constexpr uint32_t kSpanId = 2;
+constexpr uint32_t kTraceState = 3;
 constexpr uint32_t kFlags = 6;
 }  // namespace link_field
 namespace status_field {
@@ -162,12 +165,19 @@ void put_events(WireWriter& writer, const SpanHead& head, const EventSlot* event
   }
 }
 
+void put_trace_state(WireWriter& writer, uint32_t field, const SpanContext& context) {
+  if (context.carried == 0) return;
+  const std::string state = tracestate(context);
+  if (!state.empty()) writer.text(field, state);
+}
+
 void put_link(WireWriter& writer, const SpanContext& link) {
   const size_t start = writer.open(span_field::kLinks);
   char* out = writer.room(64);
   out = put_trace_id(out, link_field::kTraceId, link);
   out = put_id(out, link_field::kSpanId, link.span_id);
   writer.set_end(put_fixed(out, link_field::kFlags, uint32_t{link.flags}));
+  put_trace_state(writer, link_field::kTraceState, link);
   writer.close(start);
 }
 
@@ -190,6 +200,7 @@ void put_span_head(WireWriter& writer, const SpanHead& head, const char* strings
   out = put_fixed(out, span_field::kStart, static_cast<uint64_t>(head.start + offset));
   out = put_fixed(out, span_field::kEnd, static_cast<uint64_t>(head.end + offset));
   writer.set_end(put_fixed(out, span_field::kFlags, uint32_t{head.context.flags}));
+  put_trace_state(writer, span_field::kTraceState, head.context);
 }
 
 // Severity numbers and names as the logs data model has them.
@@ -291,26 +302,28 @@ std::string RecordEncoder::take() {
   for (const auto& scope : scopes_) {
     if (scope->records.size() != 0) resource_size += field_size(scope_size(*scope));
   }
-  WireWriter request;
+  std::string request;
+  request.reserve(field_size(resource_size));
   const auto open = [&request](uint32_t field, size_t content) {
-    char* out = request.room(kFieldBytesMax);
-    *out++ = static_cast<char>(tag(field, WireType::kBytes));
-    request.set_end(WireWriter::put_varint(out, content));
+    std::array<char, kFieldBytesMax> head{};
+    head[0] = static_cast<char>(tag(field, WireType::kBytes));
+    request.append(head.data(), WireWriter::put_varint(head.data() + 1, content));
   };
-  request.room(field_size(resource_size));
   open(1, resource_size);
-  request.bytes(1, resource_);
+  open(1, resource_.size());
+  request += resource_;
   for (const auto& scope : scopes_) {
     if (scope->records.size() == 0) continue;
     open(2, scope_size(*scope));
     open(1, field_size(scope->name.size()));
-    request.bytes(1, scope->name);
-    request.raw(scope->records.view());
+    open(1, scope->name.size());
+    request += scope->name;
+    request += scope->records.view();
     scope->records.clear();
   }
   count_ = 0;
   bytes_ = 0;
-  return std::string(request.view());
+  return request;
 }
 
 }  // namespace tuft::telemetry::internal::otlp

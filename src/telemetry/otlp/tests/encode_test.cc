@@ -114,11 +114,12 @@ TEST(RecordEncoder, RecordsOfSeveralScopesThenGroupedUnderOneResource) {
 
 TEST(RecordEncoder, TracestateFromOutsideThenOnTheSpanAndTheLink) {
   g_propagation.trace_context = true;
-  const SpanContext outside =
-      from_headers({.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", .tracestate = "a=1,b=2"},
-                   Peer::kOutside);
-  const Recorded recorded =
-      record([&] { get_tracer("tuft.one").start_span("a", {.parent = outside, .link = outside}); });
+  const Recorded recorded = record([] {
+    const SpanContext outside = from_headers(
+        {.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", .tracestate = "a=1,b=2"},
+        Peer::kOutside);
+    get_tracer("tuft.one").start_span("a", {.parent = outside, .link = outside});
+  });
   RecordEncoder encoder("");
   encoder.add_span(recorded.spans.at(0).data(), 0);
   collector::trace::v1::ExportTraceServiceRequest request;
