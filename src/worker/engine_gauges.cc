@@ -35,7 +35,10 @@ EngineGauges::EngineGauges(std::string base_model, int64_t memory_bytes, const C
   metrics.kv_cache_blocks.set_callback([this](const Observe& observe) {
     const engine::KvUsage kv = state().kv;
     if (kv.block == 0) return;
-    const auto blocks = [&](int64_t bytes) { return static_cast<double>(std::max<int64_t>(0, bytes) / kv.block); };
+    const auto blocks = [&](int64_t bytes) {
+      const int64_t count = std::max<int64_t>(0, bytes) / kv.block;
+      return static_cast<double>(count);
+    };
     observe(blocks(kv.used), {{"base_model", base_model_}, {"state", "used"}});
     if (kv_limit(kv) == 0) return;
     observe(blocks(kv_limit(kv) - kv.used), {{"base_model", base_model_}, {"state", "free"}});

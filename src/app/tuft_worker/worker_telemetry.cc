@@ -1,6 +1,8 @@
 #include "app/tuft_worker/worker_telemetry.h"
 
 #include <cstdlib>
+#include <cstring>
+#include <utility>
 
 #include "base/id.h"
 #include "telemetry/config_json.h"
@@ -9,9 +11,12 @@ namespace tuft::app {
 
 Result<telemetry::TelemetryConfig> take_telemetry_config(const std::string& base_model) {
   telemetry::TelemetryConfig config;
-  if (const char* json = std::getenv(telemetry::kTelemetryVariable)) {
-    TUFT_ASSIGN(config, telemetry::telemetry_config_from_json(json));
+  if (char* const json = std::getenv(telemetry::kTelemetryVariable)) {
+    auto handed_over = telemetry::telemetry_config_from_json(json);
+    // Where the process began, /proc shows it for as long as it runs.
+    std::memset(json, 0, std::strlen(json));
     ::unsetenv(telemetry::kTelemetryVariable);
+    TUFT_ASSIGN(config, std::move(handed_over));
   }
   config.resource_attributes["tuft.process"] = "worker";
   config.resource_attributes["tuft.base_model"] = base_model;
