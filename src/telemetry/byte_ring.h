@@ -43,8 +43,8 @@ class ByteRing {
     return write_.load(std::memory_order_relaxed) - read_.load(std::memory_order_relaxed) > capacity_ / 2;
   }
 
-  // Reader: calls take(header, bytes of the whole record) for each record written so far, oldest first. Returns how many bytes
-  // they took in the ring.
+  // Reader: calls take(header, bytes of the whole record) for each record written so far, oldest first. Returns how
+  // many bytes they took in the ring.
   template <typename Take>
   size_t drain(Take&& take) {
     const size_t end = write_.load(std::memory_order_acquire);

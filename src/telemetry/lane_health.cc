@@ -94,8 +94,16 @@ void LaneHealth::note_delivered(size_t count, const ExportResult& result) {
   exported_failed_.add(rejected);
   rejected_.add(rejected);
   sdk_exported(signal_).add(rejected, {{"error.type", "rejected"}});
+  uint64_t suppressed = 0;
+  if (!rejections_.allow(system_clock().monotonic(), suppressed)) {
+    get_metrics().telemetry_log_suppressed.add(1, {{"event", "telemetry.rejected"}});
+    return;
+  }
   log_warning("telemetry.rejected", "the collector took only a part of the data",
-              {{"signal", signal_name(signal_)}, {"rejected", rejected}, {"detail", result.message}});
+              {{"signal", signal_name(signal_)},
+               {"rejected", rejected},
+               {"suppressed", suppressed},
+               {"detail", result.message}});
 }
 
 void LaneHealth::note_lost(size_t count, std::string_view reason, const ExportResult& result) {

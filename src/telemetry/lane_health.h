@@ -46,6 +46,7 @@ class LaneHealth {
 
   const Signal signal_;
   WarningLimit& warnings_;
+  WarningLimit rejections_;
   BoundCounter exported_ok_;
   BoundCounter exported_failed_;
   BoundCounter retries_;
