@@ -7,7 +7,8 @@
 namespace tuft::telemetry::internal {
 
 // The one object of its type in a process, made at first use and leaked: threads use it until the process is gone. A
-// child of fork() gets a new one, for in the old one the locks that other threads held stay locked for ever.
+// child of fork() gets a new one, for in the old one the locks that other threads held stay locked for ever; then
+// T::after_fork() is called there, if it exists.
 template <typename T>
 class PerProcess {
  public:
@@ -24,8 +25,13 @@ class PerProcess {
       delete made;
       return *first;
     }
-    ::pthread_atfork(nullptr, nullptr, [] { object.store(new T, std::memory_order_release); });
+    ::pthread_atfork(nullptr, nullptr, &renew);
     return *made;
+  }
+
+  static void renew() {
+    object.store(new T, std::memory_order_release);
+    if constexpr (requires { T::after_fork(); }) T::after_fork();
   }
 
   static inline constinit std::atomic<T*> object{nullptr};

@@ -53,8 +53,8 @@ void add_counts(SpanCounts& to, const ThreadRing& ring) {
 }
 
 struct Shared {
-  // In a child of fork() too: what its only thread holds of the parent's is left behind.
-  Shared() {
+  // What the only thread holds of the parent's is left behind.
+  static void after_fork() {
     ++g_process;
     t_state = {.ring = nullptr, .records = nullptr, .record_count = 0, .ended = t_state.ended};
   }

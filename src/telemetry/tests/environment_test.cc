@@ -1,51 +1,16 @@
 // Which variable and key decides what, and which is the stronger one.
-#include <cstdlib>
+#include <cstdio>
 #include <functional>
 #include <string>
-#include <unistd.h>
-#include <utility>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "telemetry/settings.h"
+#include "telemetry/tests/clean_environment.h"
 
 namespace tuft::telemetry::internal {
 namespace {
 
-// Takes every variable that settings look at away for the time of a test.
-class CleanEnvironment {
- public:
-  explicit CleanEnvironment(const std::vector<std::pair<const char*, const char*>>& variables) {
-    std::vector<std::string> names;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-      const std::string_view text(*entry);
-      const std::string name(text.substr(0, text.find('=')));
-      if (name.starts_with("OTEL_") || name.starts_with("TUFT_OT") || name.starts_with("FD_") ||
-          name.starts_with("EXPORTER_") || name.starts_with("TRACES_")) {
-        saved_.emplace_back(name, text.substr(name.size() + 1));
-      }
-    }
-    for (const auto& [name, value] : saved_) ::unsetenv(name.c_str());
-    for (const auto& [name, value] : variables) {
-      ::setenv(name, value, 1);
-      set_.emplace_back(name);
-    }
-  }
-  ~CleanEnvironment() {
-    for (const std::string& name : set_) ::unsetenv(name.c_str());
-    for (const auto& [name, value] : saved_) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  CleanEnvironment(const CleanEnvironment&) = delete;
-  CleanEnvironment& operator=(const CleanEnvironment&) = delete;
-
- private:
-  std::vector<std::pair<std::string, std::string>> saved_;
-  std::vector<std::string> set_;
-};
-
-using Variables = std::vector<std::pair<const char*, const char*>>;
-using Configure = std::function<void(TelemetryConfig&)>;
 using Read = std::function<std::string(const Settings&)>;
 
 struct Case {
@@ -55,8 +20,6 @@ struct Case {
   Read read;
   std::string expected;
 };
-
-void no_key(TelemetryConfig&) {}
 
 std::string protocol_name(Protocol protocol) {
   constexpr const char* kNames[] = {"grpc", "http", "console", "file", "none"};
@@ -471,58 +434,6 @@ INSTANTIATE_TEST_SUITE_P(
                            },
                            resource,
                            "strong:"}));
-
-struct Mistake {
-  Variables variables;
-  Configure configure;
-  const char* named;
-};
-
-class EnvironmentMistake : public ::testing::TestWithParam<Mistake> {};
-
-TEST_P(EnvironmentMistake, ChangesWhereDataGoesThenStopsTheStart) {
-  const CleanEnvironment environment(GetParam().variables);
-  TelemetryConfig config{.enabled = true};
-  GetParam().configure(config);
-  const auto settings = read_settings(config);
-  ASSERT_FALSE(settings.ok()) << GetParam().named;
-  EXPECT_NE(settings.error().message.find(GetParam().named), std::string::npos) << settings.error().message;
-  EXPECT_EQ(settings.error().message.find("secret"), std::string::npos) << settings.error().message;
-  config.enabled = false;
-  EXPECT_TRUE(read_settings(config).ok()) << "telemetry that is off cannot stop a server";
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, EnvironmentMistake,
-    ::testing::Values(
-        Mistake{{{"OTEL_TRACES_EXPORTER", "zipkin"}}, no_key, "OTEL_TRACES_EXPORTER"},
-        Mistake{{{"OTEL_LOGS_EXPORTER", "prometheus"}}, no_key, "OTEL_LOGS_EXPORTER"},
-        Mistake{{{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"}}, no_key, "OTEL_EXPORTER_OTLP_PROTOCOL"},
-        Mistake{{{"TRACES_EXPORTER", "zipkin"}}, no_key, "TRACES_EXPORTER"},
-        Mistake{{{"OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://x"}}, no_key, "OTEL_EXPORTER_OTLP_ENDPOINT"},
-        Mistake{{{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:secret@x:1"}}, no_key, "OTEL_EXPORTER_OTLP_ENDPOINT"},
-        Mistake{{{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://x:4318/v1/traces"}},
-                no_key,
-                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
-        Mistake{{{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "x:4318"}},
-                no_key,
-                "OTEL_EXPORTER_OTLP_ENDPOINT"},
-        Mistake{{{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://x"}, {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere.pem"}},
-                no_key,
-                "OTEL_EXPORTER_OTLP_CERTIFICATE"},
-        Mistake{{{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://x"}, {"OTEL_EXPORTER_OTLP_CLIENT_KEY", "/proc/self/status"}},
-                no_key,
-                "OTEL_EXPORTER_OTLP_CLIENT_KEY"},
-        Mistake{{},
-                [](TelemetryConfig& config) {
-                  config.otlp_endpoint = "https://x";
-                  config.tls.ca_file = "/nowhere.pem";
-                },
-                "telemetry.tls.ca_file"},
-        Mistake{
-            {}, [](TelemetryConfig& config) { config.logs.endpoint = "nonsense nonsense"; }, "telemetry.logs.endpoint"},
-        Mistake{{}, [](TelemetryConfig& config) { config.sampler = "sometimes"; }, "telemetry.sampler"},
-        Mistake{{}, [](TelemetryConfig& config) { config.protocol = Protocol::kFile; }, "telemetry.file_path"}));
 
 }  // namespace
 }  // namespace tuft::telemetry::internal
