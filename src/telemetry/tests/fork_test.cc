@@ -34,7 +34,7 @@ void record_everything() {
     if (key == "traceparent") return "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     return key == "tracestate" ? "a=1" : "";
   });
-  inject(context, [](std::string_view, std::string) {});
+  inject(context, [](std::string_view, const std::string&) {});
   keep_traces({});
 }
 
