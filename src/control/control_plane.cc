@@ -267,8 +267,6 @@ class ControlPlaneImpl final : public ControlPlane {
       const auto training = weak_training.lock();
       const auto sampling = weak_sampling.lock();
       if (model == nullptr || training == nullptr || sampling == nullptr) return;
-      telemetry::log_info("worker.ready", "worker of a base model is ready",
-                          {{"tuft.base_model", model->name()}, {"tuft.generation", generation}});
       model->actor().describe({}, [weak_backend](Result<worker::v1::DescribeResponse> result) {
         const auto described = weak_backend.lock();
         if (described != nullptr && result.ok()) described->set_architecture(result->architecture());

@@ -20,6 +20,11 @@ void FutureStore::bind_instruments() {
                        metrics.futures_retrieve_polls.with({type}),
                        metrics.futures_delivery_delay.with({type})};
   }
+  for (const OperationType type :
+       {OperationType::kForward, OperationType::kForwardBackward, OperationType::kOptimStep}) {
+    metrics.sequence_guard_out_of_order.with({{"operation_type", operation_name(type)}});
+  }
+  metrics.futures_try_again.with({{"queue_state", "active"}});
   queue_length_ = metrics.futures_queue_length.with({{"queue_state", "active"}});
   for (const std::string_view reason : {"retention", "bytes"}) metrics.futures_evicted.with({{"reason", reason}});
 }

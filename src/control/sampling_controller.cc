@@ -250,8 +250,11 @@ Result<SamplerInfo> SamplingController::get_sampler(const UserId& user, const Sa
   const auto found = samplers_.find(id);
   if (found == samplers_.end() || found->second.user != user) return unknown_sampler();
   const Adapter& adapter = *found->second.adapter;
-  SamplerInfo info{id, adapter.backend->name(), std::nullopt};
-  if (adapter.checkpoint != nullptr) info.model_path = adapter.checkpoint->path.str();
+  SamplerInfo info{id, adapter.backend->name(), std::nullopt, 0};
+  if (adapter.checkpoint != nullptr) {
+    info.model_path = adapter.checkpoint->path.str();
+    info.lora_rank = adapter.checkpoint->lora_rank;
+  }
   return info;
 }
 

@@ -138,6 +138,7 @@ struct SamplerInfo {
   SamplerId sampler;
   std::string base_model;
   std::optional<std::string> model_path;  // tinker://...
+  int lora_rank = 0;                      // 0: the base model itself
 };
 
 // What a client needs to create a model that a checkpoint fits.

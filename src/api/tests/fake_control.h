@@ -150,7 +150,7 @@ class FakeControl final : public control::ControlPlane {
   }
   Result<control::SamplerInfo> get_sampler(const control::UserId&, const control::SamplerId& id) const override {
     if (id.str() != "s:sample:0") return not_found("there is no such sampler");
-    return control::SamplerInfo{id, "base/model", std::nullopt};
+    return control::SamplerInfo{id, "base/model", std::nullopt, 0};
   }
   Result<control::WeightsInfo> weights_info(const control::UserId&, std::string_view path) const override {
     if (path != "tinker://r/weights/a") return not_found("there is no such checkpoint");

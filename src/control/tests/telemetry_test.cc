@@ -157,6 +157,50 @@ TEST_F(Telemetry, WhatWasCountedUpIsCountedDown) {
   EXPECT_EQ(collector.sum("tuft.futures.queue_length", {{"queue_state", "active"}}), queued);
 }
 
+TEST_F(Telemetry, WorkerIsToldOfATraceThatIsKeptAfterAll) {
+  telemetry::TelemetryConfig sampling;
+  sampling.sampling_ratio = 0;
+  sampling.keep_errors = true;
+  telemetry::WithCollector collector(sampling);
+  boot();
+  const RunId run = create_model(alice);
+  worker().fail_next("optim_step", internal_error("out of luck"));
+  telemetry::Span server = telemetry::get_tracer("test").start_span("server", {.parent = {}});
+  failure(alice, plane().optim_step(alice, {run, 1}, server.context())->request);
+  server.end();
+  ASSERT_TRUE(collector.flush());
+  ASSERT_TRUE(collector.receiver.wait_until([&] { return !worker().kept_traces().empty(); }));
+  const auto kept = worker().kept_traces();
+  ASSERT_EQ(kept.size(), 1U);
+  EXPECT_EQ(kept[0].high(), server.context().trace_id_high);
+  EXPECT_EQ(kept[0].low(), server.context().trace_id_low);
+  EXPECT_TRUE(collector.span("training_backend.optim_step").has_value());
+  EXPECT_FALSE(collector.span("training_backend.create_adapter").has_value()) << "nothing failed there";
+}
+
+TEST_F(Telemetry, MetricsOfWorkersThatDoNotAnswerAreLeftOut) {
+  config().supported_models.push_back(config().supported_models[0]);
+  config().supported_models[1].model_name = "org/second";
+  boot();
+  worker(0).set_metrics_snapshot("one");
+  worker(1).set_metrics_snapshot("two");
+  std::vector<telemetry::WorkerMetrics> seen;
+  const auto keep = [&](std::vector<telemetry::WorkerMetrics> workers) { seen = std::move(workers); };
+  plane().collect_worker_metrics(keep);
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_EQ(seen[1].worker, "org/second");
+  EXPECT_EQ(seen[1].snapshot, "two");
+  worker(0).die();
+  worker(1).hold_answers(true);
+  plane().collect_worker_metrics(keep);
+  EXPECT_EQ(seen.size(), 2U) << "the answer is not there yet";
+  worker(1).answer_all();
+  ASSERT_EQ(seen.size(), 1U);
+  worker(1).die();
+  plane().collect_worker_metrics(keep);
+  EXPECT_TRUE(seen.empty());
+}
+
 TEST_F(Telemetry, LifeCycleLogsCarryIds) {
   telemetry::WithCollector collector;
   boot();
@@ -172,7 +216,7 @@ TEST_F(Telemetry, LifeCycleLogsCarryIds) {
   }
   for (const char* event :
        {"session.created", "model.created", "checkpoint.save.completed", "checkpoint.load.completed",
-        "sampling_session.created", "model.unloaded", "future.failed", "worker.ready"}) {
+        "sampling_session.created", "model.unloaded", "future.failed"}) {
     EXPECT_TRUE(events.contains(event)) << event;
   }
 }
