@@ -1,0 +1,123 @@
+"""What the tests let a server do, and what of its export they look at."""
+from collections import Counter
+
+import tinker
+from tinker import types
+
+from otlp_receiver import OtlpReceiver, attributes
+from raw_client import RawClient, forward_backward
+from tuft_server import ALICE, MODEL, TuftServer, configuration, wait_until
+
+CANARY = "CANARY-prompt-5up3r"
+ANSWER = "CANARY-answer-0k4y"
+STRANGER = "tml-stranger"
+SERVER = 2  # kind of a span
+ERROR = 2  # status of a span
+
+
+def train_and_sample(url, key=ALICE, steps=2, rank=8):
+    """Every operation of the SDK once; gives the ids that were used."""
+    client = tinker.ServiceClient(base_url=url, api_key=key, user_metadata={"note": "x"})
+    trainer = client.create_lora_training_client(base_model=MODEL, rank=rank, seed=1)
+    tokens = list((CANARY + ANSWER).encode())
+    datum = types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]),
+                        loss_fn_inputs={"target_tokens": tokens[1:], "weights": [1.0] * (len(tokens) - 1)})
+    for _ in range(steps):
+        passed, stepped = (trainer.forward_backward([datum], "cross_entropy"),
+                           trainer.optim_step(types.AdamParams(learning_rate=1e-3, grad_clip_norm=1e-6)))
+        passed.result(), stepped.result()
+    trainer.forward([datum], "cross_entropy").result()
+    path = trainer.save_state("kept").result().path
+    trainer.load_state_with_optimizer(path).result()
+    named = trainer.save_weights_for_sampler("named").result().path
+    params = types.SamplingParams(max_tokens=4, temperature=1.0)
+    prompt = types.ModelInput.from_ints(list(CANARY.encode()))
+    for sampler in (client.create_sampling_client(model_path=named), trainer.save_weights_and_get_sampling_client(),
+                    client.create_sampling_client(base_model=MODEL)):
+        sampler.sample(prompt, num_samples=2, sampling_params=params).result()
+    return trainer.get_info().model_id
+
+
+def fail(url):
+    """One operation of each kind of failure."""
+    raw = RawClient(url, ALICE)
+    model = raw.model(MODEL)
+    failed = raw.result(raw.train(model, 1, forward_backward(model, 1, loss="no_such_loss")))
+    assert failed.json["category"] == "user"
+    sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
+    assert "error" in raw.result(raw.sample(sampler, 1, tokens=[10 ** 6])).json
+    assert raw.sample(sampler, 2, max_tokens=10 ** 6).status == 400
+    assert "model_id" in raw.result(raw.post("unload_model", {"model_id": model, "type": "unload_model"})).json
+    raw.post("create_session", {}, {"X-API-Key": STRANGER})
+    raw.post("get_info", {"model_id": model}, {"traceparent": "00-nonsense"})
+
+
+def exports(receiver):
+    """The process of each metric export."""
+    return [attributes(group.resource.attributes)["process.pid"] for request in receiver.requests("metrics")
+            for group in request.resource_metrics]
+
+
+def start_exporting(model_dir, home, **telemetry):
+    """A server that exports to a receiver of its own."""
+    receiver = OtlpReceiver()
+    config = configuration(model_dir, telemetry={
+        "enabled": True, "service_name": "tuft-test", "otlp_endpoint": receiver.endpoint,
+        "resource_attributes": {"deployment.environment": "test"}, **telemetry})
+    server = TuftServer(home, config, env={"OTEL_METRIC_EXPORT_INTERVAL": "500", "TUFT_LOG_LEVEL": "debug"})
+    return server.start(), receiver
+
+
+def finish(server, receiver):
+    """Ends the server once both processes have exported twice more: gauges show what is there when they are read."""
+    receiver.worker_pid, receiver.server_pid = server.worker_pids()[0], server.process.pid
+    already = Counter(exports(receiver))
+    wait_until(lambda: all(Counter(exports(receiver))[pid] >= already[pid] + 2 for pid in
+                           (receiver.worker_pid, receiver.server_pid)), 30, "two more metric exports of both processes")
+    status, seconds = server.stop()
+    assert status == 0 and seconds < 5, server.log
+    receiver.log = server.log
+
+
+def spans_below(spans, root):
+    children = {}
+    for span in spans:
+        children.setdefault(span.parent_id, []).append(span)
+    found, todo = [], [root]
+    while todo:
+        span = todo.pop()
+        found.append(span)
+        todo += children.get(span.span_id, [])
+    return found
+
+
+def traces_of(receiver, route):
+    """The root and the spans of each trace that a request to this route began."""
+    spans = receiver.spans()
+    roots = [span for span in spans if span.name == f"POST {route}" and not span.parent_id]
+    assert roots, sorted({span.name for span in spans})
+    return [(root, [span for span in spans if span.trace_id == root.trace_id]) for root in roots]
+
+
+def newest_points(receiver, name):
+    """(labels, point) of each series as its process exported it last."""
+    newest = {}
+    for metric, resource in receiver.metrics():
+        if metric.name == name:
+            for point in getattr(metric, metric.WhichOneof("data")).data_points:
+                labels = {pair.key: pair.value.string_value for pair in point.attributes}
+                newest[resource["process.pid"], tuple(sorted(labels.items()))] = (labels, point)
+    return list(newest.values())
+
+
+def total(receiver, name, **wanted):
+    """A counter's or gauge's sum over the series with these labels; of a histogram the number of its values."""
+    value = 0
+    for labels, point in newest_points(receiver, name):
+        if wanted.items() <= labels.items():
+            value += point.count if hasattr(point, "bucket_counts") else point.as_int or point.as_double
+    return value
+
+
+def histogram_sum(receiver, name, **wanted):
+    return sum(point.sum for labels, point in newest_points(receiver, name) if wanted.items() <= labels.items())
