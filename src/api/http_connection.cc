@@ -39,7 +39,8 @@ constexpr uint64_t kSkippedBytesMax = 64 << 10;
 // Bodies up to here travel in one piece with their head.
 constexpr size_t kJoinedBytesMax = 16 << 10;
 constexpr Nanos kWriteTimeout = 60 * kSecond;
-constexpr Nanos kMetricsTimeout = 1500 * kMillisecond;  // over actor::kCollectTimeout
+constexpr Nanos kMetricsTimeout = 1500 * kMillisecond;          // over actor::kCollectTimeout
+constexpr auto kDurableCheck = std::chrono::milliseconds(250);  // whether the connection was given up meanwhile
 constexpr Nanos kLingerTimeout = 2 * kSecond;
 constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
 
@@ -292,6 +293,10 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   std::string().swap(exchange.body);
   Result<Response> response = co_await answer_of(exchange, std::move(answer));
   if (peer_gone_) co_return false;
+  if (response.ok() && admission.match.route->route.promises) {
+    const Status durable = co_await await_durable();
+    if (!durable.ok()) response = durable.error();
+  }
   if (!response.ok() && response.error().code == ErrorCode::kPayloadTooLarge) {
     HttpInstruments::count_rejected("body_too_large");
   }
@@ -317,6 +322,34 @@ awaitable<Result<Response>> HttpConnection::answer_of(Exchange& exchange, Result
   peer_gone_ = poll_ && std::exchange(poll_, nullptr)->peer_gone;
   if (!snapshot) co_return try_again_response(wait.request);
   co_return thread_.dispatcher.finish(exchange, wait, std::move(*snapshot));
+}
+
+// ---- promises
+
+// Where the store and the connection meet. Confined to the connection's thread.
+struct DurableWait {
+  explicit DurableWait(asio::io_context& io) : timer(io) {}
+
+  asio::steady_timer timer;
+  std::optional<Status> status;
+};
+
+awaitable<Status> HttpConnection::await_durable() {
+  const auto wait = std::make_shared<DurableWait>(*thread_.io);
+  // The store bounds how long it takes, and so does the grace of a server that stops.
+  thread_.dispatcher.control().when_durable([io = thread_.io, wait](const Status& status) {
+    asio::dispatch(*io, [wait, status] {
+      wait->status = status;
+      wait->timer.cancel();
+    });
+  });
+  error_code code;
+  while (!wait->status && !expired_) {
+    wait->timer.expires_after(kDurableCheck);
+    co_await wait->timer.async_wait(into(code));
+  }
+  if (!wait->status) co_return unavailable("the server is shutting down", "shutting_down");
+  co_return *wait->status;
 }
 
 // ---- the page of metrics

@@ -49,6 +49,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
                                                                                       const control::RequestId& id);
   boost::asio::awaitable<Result<Response>> answer_of(Exchange& exchange, Result<Answer> answer);
   boost::asio::awaitable<Result<Response>> collect_metrics(telemetry::ExpositionFormat format);
+  boost::asio::awaitable<Status> await_durable();
   boost::asio::awaitable<bool> write(const Response& response, bool keep_alive,
                                      const telemetry::SpanContext& trace = {});
   boost::asio::awaitable<bool> write_and_close(const Response& response, const telemetry::SpanContext& trace = {});

@@ -28,6 +28,7 @@ struct Route {
   Tracing tracing = Tracing::kAlways;
   Accepts accepts = Accepts::kAnything;
   int64_t body_bytes_max = 0;  // 0: limits.request_body_bytes_max
+  bool promises = false;       // its answer waits until what it says outlives the server
 };
 
 // Every route of the server. Static.

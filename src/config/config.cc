@@ -150,7 +150,9 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   if (!said && parse_boolean(environment("TRACES_ENABLE").value_or("")).value_or(false))
     enable_tracing(config.telemetry);
   read_limits(reader.take("limits"), config.limits, problems);
-  read_persistence(reader.take("persistence"), problems);
+  config.persistence.file_path = config.home / "persistence.db";
+  read_persistence(reader.take("persistence"), config.persistence, problems);
+  config.persistence.file_path = directory(config.persistence.file_path.string());
   reader.finish();
 
   if (problems.failed()) return problems.take_error();

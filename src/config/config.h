@@ -46,6 +46,19 @@ struct Limits {
   int connections_max = 16'384;
 };
 
+enum class PersistenceMode : uint8_t { kDisable, kFile, kRedis };
+
+// What of the server's state outlives it. Checkpoints always do.
+struct PersistenceConfig {
+  PersistenceMode mode = PersistenceMode::kDisable;
+  std::string redis_url = "redis://localhost:6379/0";  // may hold a password: never print it
+  std::filesystem::path file_path;                     // default: <home>/persistence.db
+  std::string name_space = "persistence-tuft-server";  // in front of every key
+  std::optional<int64_t> future_ttl_seconds = 86'400;  // of results in the store; none: they stay
+  // What a start compares with what the state was made with: SUPPORTED_MODELS always, and others by TuFT's names.
+  std::vector<std::string> check_fields = {"SUPPORTED_MODELS"};
+};
+
 struct ServerConfig {
   std::string host = "127.0.0.1";
   uint16_t port = 10610;
@@ -57,6 +70,7 @@ struct ServerConfig {
   std::map<std::string, std::string> authorized_users;  // API key -> user. A secret: never print it
   std::string model_owner = "local-user";
   telemetry::TelemetryConfig telemetry;
+  PersistenceConfig persistence;
   Limits limits;
 };
 

@@ -6,6 +6,8 @@ namespace tuft::config {
 namespace {
 
 constexpr size_t kUserNameMax = 200;
+constexpr size_t kNamespaceBytesMax = 200;
+constexpr int64_t kFutureTtlMax = 10LL * 365 * 24 * 3600;
 
 bool is_user_name(std::string_view name) {
   return name.size() <= kUserNameMax &&
@@ -68,17 +70,53 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.finish();
 }
 
-void read_persistence(const Node* node, Problems& problems) {
+namespace {
+
+// Names as TuFT's ConfigCheckField has them.
+const std::vector<std::string_view> kCheckFields = {"SUPPORTED_MODELS", "CHECKPOINT_DIR",   "MODEL_OWNER",
+                                                    "TOY_BACKEND_SEED", "AUTHORIZED_USERS", "TELEMETRY"};
+
+void read_check_fields(const Node* node, std::vector<std::string>& fields, Problems& problems) {
+  constexpr std::string_view kPath = "persistence.check_fields";
+  if (node == nullptr) return;
+  if (!node->is_list()) return problems.error(node->line, kPath, "must be a list of names such as [SUPPORTED_MODELS]");
+  for (const Node& item : node->items) {
+    if (!item.is_scalar() || std::find(kCheckFields.begin(), kCheckFields.end(), item.text) == kCheckFields.end()) {
+      problems.error(item.line, kPath,
+                     "holds a name that is none of SUPPORTED_MODELS, CHECKPOINT_DIR, MODEL_OWNER, TOY_BACKEND_SEED, "
+                     "AUTHORIZED_USERS, TELEMETRY");
+    } else if (std::find(fields.begin(), fields.end(), item.text) == fields.end()) {
+      fields.push_back(item.text);
+    }
+  }
+}
+
+}  // namespace
+
+void read_persistence(const Node* node, PersistenceConfig& persistence, Problems& problems) {
   MapReader reader(node, "persistence", problems);
-  const auto mode = reader.one_of("mode", {"DISABLE", "FILE", "REDIS"});
-  if (mode && *mode != 0) {
-    reader.error("mode",
-                 "FILE and REDIS are not available in this version; write DISABLE. Checkpoints are kept in "
-                 "checkpoint_dir in any case");
+  // First, so that no message shows it: it may hold a password.
+  if (reader.text("redis_url", persistence.redis_url) && persistence.redis_url.find('@') != std::string::npos) {
+    problems.hide(persistence.redis_url);
   }
-  for (const std::string_view key : {"redis_url", "file_path", "namespace", "future_ttl_seconds", "check_fields"}) {
-    if (reader.take(key) != nullptr) reader.warning(key, "has no effect while persistence.mode is DISABLE");
+  if (const auto mode = reader.one_of("mode", {"DISABLE", "FILE", "REDIS"})) {
+    persistence.mode = static_cast<PersistenceMode>(*mode);
   }
+  if (std::string path; reader.text("file_path", path)) {
+    persistence.file_path = path;
+    if (path.empty()) reader.error("file_path", "must name a file");
+  }
+  reader.text("namespace", persistence.name_space);
+  if (persistence.name_space.empty() || persistence.name_space.size() > kNamespaceBytesMax) {
+    reader.error("namespace", "must be a text of 1 to 200 bytes");
+  }
+  if (int64_t seconds = 0; reader.integer("future_ttl_seconds", seconds, 1, kFutureTtlMax)) {
+    persistence.future_ttl_seconds = seconds;
+  } else if (node != nullptr && node->is_map()) {
+    const Node* const ttl = node->find("future_ttl_seconds");  // here null is a value: they stay for ever
+    if (ttl != nullptr && ttl->is_null()) persistence.future_ttl_seconds.reset();
+  }
+  read_check_fields(reader.take("check_fields"), persistence.check_fields, problems);
   reader.finish();
 }
 

@@ -15,8 +15,7 @@ bool read_telemetry(const Node* node, telemetry::TelemetryConfig& config, Proble
 // What --trace-enable asks for: traces, and of the other signals what was on already or is asked for by name.
 void enable_tracing(telemetry::TelemetryConfig& config);
 void read_limits(const Node* node, Limits& limits, Problems& problems);
-// There is no persistence in this version: only DISABLE is accepted.
-void read_persistence(const Node* node, Problems& problems);
+void read_persistence(const Node* node, PersistenceConfig& persistence, Problems& problems);
 
 // The keys of a model entry that speak to vLLM, FSDP or Ray. They are checked as TuFT checks them and have no effect;
 // each gives one warning that says what stands in its place.

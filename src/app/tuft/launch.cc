@@ -18,6 +18,7 @@
 #include "app/tuft/address_file.h"
 #include "app/tuft/cores.h"
 #include "app/tuft/runtime_directory.h"
+#include "app/tuft/state_store.h"
 #include "app/tuft/worker_command.h"
 #include "control/control_plane.h"
 #include "telemetry/config_json.h"
@@ -84,11 +85,13 @@ class ServerProcess {
   ~ServerProcess() { stop(); }
 
   Status start() {
+    // First: a store that is away, or holds the state of another configuration, stops the start at once.
+    TUFT_ASSIGN(std::unique_ptr<control::Persistence> persistence, open_persistence(config_));
     TUFT_ASSIGN(runtime_, RuntimeDirectory::create(config_.home));
     TUFT_TRY(make_actors());
     std::vector<actor::ModelActor*> ports;
     for (const auto& actor : actors_) ports.push_back(actor.get());
-    control_ = control::ControlPlane::create(config_, ports, system_clock());
+    control_ = control::ControlPlane::create(config_, ports, system_clock(), std::move(persistence));
     // Before the weights are read: a port in use shows at once.
     api::Server::Options options{.host = config_.host, .port = config_.port, .limits = config_.limits};
     options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
@@ -198,8 +201,7 @@ int serve_until_stopped(const config::ServerConfig& config) {
   const Nanos began = system_clock().monotonic();
   telemetry::log_info("server.draining", "stopping: requests in flight may finish");
   process.stop();
-  telemetry::log_info("server.stopped", "stopped",
-                      {{"tuft.seconds", to_seconds(system_clock().monotonic() - began)}});
+  telemetry::log_info("server.stopped", "stopped", {{"tuft.seconds", to_seconds(system_clock().monotonic() - began)}});
   return end(status, began);
 }
 

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "app/tuft/launch.h"
+#include "app/tuft/state_store.h"
 #include "app/tuft/worker_command.h"
 #include "config/config.h"
 
@@ -33,14 +34,13 @@ int init_model(int argc, char** argv) {
   return 1;
 }
 
-int clear_persistence(const tuft::config::Overrides& overrides) {
+int clear_persistence(const tuft::config::Overrides& overrides, bool force) {
   const auto loaded = tuft::config::load_config(overrides);
   if (!loaded.ok()) {
     std::fprintf(stderr, "tuft clear persistence: %s\n", loaded.error().message.c_str());
     return 1;
   }
-  std::puts("Persistence is disabled in this configuration; there is nothing to clear. Checkpoints are kept.");
-  return 0;
+  return tuft::app::clear_persistence(loaded->config, force);
 }
 
 // The flags that every command that reads the configuration has.
@@ -92,7 +92,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
-  if (persistence->parsed()) return clear_persistence(options.overrides);
+  if (persistence->parsed()) return clear_persistence(options.overrides, force);
   return tuft::app::launch(options);
 }
 

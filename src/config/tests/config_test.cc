@@ -172,8 +172,10 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"", "limits: {reorder_windw: 1}\n", "did you mean 'reorder_window'?"},
         Rule{"", "limits: {connections_max: 0}\n", "limits.connections_max: must be at least 1"},
         Rule{"", "limits: {future_retention_seconds: 5}\n", "limits.future_retention_seconds: must be at least 120"},
-        Rule{"", "persistence: {mode: FILE}\n", "persistence.mode: FILE and REDIS are not available in this version"},
-        Rule{"", "persistence: {mode: REDIS}\n", "persistence.mode: FILE and REDIS are not available in this version"},
+        Rule{"", "persistence: {namespace: \"\"}\n", "persistence.namespace: must be a text of 1 to 200 bytes"},
+        Rule{"", "persistence: {future_ttl_seconds: 0}\n", "persistence.future_ttl_seconds: must be at least 1"},
+        Rule{"", "persistence: {check_fields: TELEMETRY}\n", "persistence.check_fields: must be a list of names"},
+        Rule{"", "persistence: {check_fields: [TELEMETRI]}\n", "none of SUPPORTED_MODELS, CHECKPOINT_DIR"},
         Rule{"", "persistence: {mode: disable}\n", "persistence.mode: must be one of DISABLE, FILE, REDIS"},
         Rule{"", "authorized_users: [alice]\n", "authorized_users: must be a mapping of API keys to users"},
         Rule{"", "authorized_users: {tml-a: [x]}\n", "authorized_users (entry 1): must be the name of a user"},
@@ -272,7 +274,31 @@ TEST(Config, TakesEveryKeyThatTuftKnows) {
                                "future_ttl_seconds: 1, check_fields: []}\n"
                                "worker_venv_path: /v\ntoy_backend_seed: 0\nmodel_owner: x\ncheckpoint_dir: /tmp/c\n");
   EXPECT_EQ(loaded.warnings.size(),
-            30u /* of another engine */ + 1 /* max_loras */ + 5 /* persistence */ + 1 /* venv */);
+            30u /* of another engine */ + 1 /* max_loras */ + 1 /* venv */);
+}
+
+TEST(Config, ReadsThePersistenceBlock) {
+  const PersistenceConfig defaults = parsed(one_model() + kUsers).config.persistence;
+  EXPECT_EQ(defaults.mode, PersistenceMode::kDisable);
+  EXPECT_EQ(defaults.redis_url, "redis://localhost:6379/0");
+  EXPECT_EQ(defaults.name_space, "persistence-tuft-server");
+  EXPECT_EQ(defaults.future_ttl_seconds, 86'400);
+  EXPECT_EQ(defaults.file_path.filename(), "persistence.db");
+  EXPECT_TRUE(defaults.file_path.is_absolute());
+  const PersistenceConfig file = parsed(one_model() + kUsers +
+                                        "persistence: {mode: FILE, file_path: ~/x/y.db, namespace: n, "
+                                        "future_ttl_seconds: null, check_fields: [TELEMETRY]}\n")
+                                     .config.persistence;
+  EXPECT_EQ(file.mode, PersistenceMode::kFile);
+  EXPECT_EQ(file.file_path.string().find('~'), std::string::npos);
+  EXPECT_TRUE(file.file_path.string().ends_with("/x/y.db"));
+  EXPECT_EQ(file.name_space, "n");
+  EXPECT_FALSE(file.future_ttl_seconds.has_value());
+  EXPECT_EQ(file.check_fields, (std::vector<std::string>{"SUPPORTED_MODELS", "TELEMETRY"}));
+  const PersistenceConfig redis =
+      parsed(one_model() + kUsers + "persistence: {mode: REDIS, redis_url: redis://h:1/2}\n").config.persistence;
+  EXPECT_EQ(redis.mode, PersistenceMode::kRedis);
+  EXPECT_EQ(redis.redis_url, "redis://h:1/2");
 }
 
 TEST(Config, WarnsOfKeysThatTheSdkRefusesAndOfNoUsers) {

@@ -1,0 +1,209 @@
+"""A server that is killed and started again, in both modes: the SDK goes on with what it had."""
+import os
+import signal
+
+import pytest
+import tinker
+from tinker import types
+
+import redis_server
+from conftest import service_client
+from examples_of_data import datum, prompt
+from raw_client import RawClient, forward_backward
+from redis_server import RedisServer
+from tuft_server import ALICE, BOB, MODEL, TuftServer, alive, as_yaml, configuration, tuft, wait_until
+
+ADAM = types.AdamParams(learning_rate=5e-3)
+TEXT = "the answer is tuft"
+
+
+class Restartable:
+    """One server in several lives, with what it keeps."""
+
+    def __init__(self, mode, model_dir, tmp_path):
+        self.redis = None
+        self.model_dir, self.home = model_dir, tmp_path / "home"
+        self.persistence = {"mode": mode, "namespace": "test"}
+        if mode == "REDIS":
+            self.redis = RedisServer(tmp_path / "redis").start()
+            self.persistence["redis_url"] = self.redis.url
+        self.server = None
+
+    def config(self, **changes):
+        return configuration(self.model_dir, persistence=self.persistence, **changes)
+
+    def start(self):
+        # The same port, so that clients of the former life find it again.
+        port = self.server.url.rsplit(":", 1)[1] if self.server else "0"
+        self.server = TuftServer(self.home, self.config())
+        self.server.arguments = ["--host", "127.0.0.1", "--port", port]
+        return self.server.start()
+
+    def kill(self):
+        workers = self.server.worker_pids()
+        os.kill(self.server.process.pid, signal.SIGKILL)
+        self.server.wait_exit()
+        (self.home / "tuft_current_server").unlink(missing_ok=True)
+        wait_until(lambda: not any(alive(pid) for pid in workers), 20, "the workers end with their server")
+
+    def end(self):
+        if self.server:
+            self.server.stop()
+        if self.redis:
+            self.redis.kill()
+
+
+@pytest.fixture(params=["FILE", "REDIS"])
+def lives(request, model_dir, tmp_path):
+    if request.param == "REDIS" and redis_server.MISSING:
+        pytest.skip(redis_server.MISSING)
+    made = Restartable(request.param, model_dir, tmp_path)
+    yield made
+    made.end()
+
+
+def train(client, steps):
+    for _ in range(steps):
+        client.forward_backward([datum(TEXT)], "cross_entropy").result()
+        client.optim_step(ADAM).result()
+
+
+def loss_of(client):
+    return client.forward([datum(TEXT)], "cross_entropy").result().metrics["loss:sum"]
+
+
+def test_a_killed_server_comes_back_with_its_models_at_the_checkpoint(lives):
+    server = lives.start()
+    client = service_client(server).create_lora_training_client(base_model=MODEL, rank=8, seed=1)
+    train(client, 10)
+    path = client.save_state("ten").result().path
+    at_checkpoint = loss_of(client)
+    lives.kill()
+    server = lives.start()
+    # Nothing was lost, so the same client goes on, with its optimizer.
+    assert loss_of(client) == pytest.approx(at_checkpoint, rel=1e-6)
+    train(client, 5)
+    after = loss_of(client)
+    assert after < at_checkpoint
+
+    # What comes after the checkpoint is lost with the process, and the client is told once.
+    lives.kill()
+    lives.start()
+    with pytest.raises(tinker.TinkerError) as told:
+        loss_of(client)
+    assert path in str(told.value) and "server was restarted" in str(told.value)
+    assert loss_of(client) == pytest.approx(at_checkpoint, rel=1e-6)
+    # Five steps from there give what five steps gave before: the moments of the optimizer came back too.
+    client.load_state_with_optimizer(path).result()
+    train(client, 5)
+    assert loss_of(client) == pytest.approx(after, rel=1e-4)
+
+
+def test_samplers_and_results_outlive_the_server(lives):
+    server = lives.start()
+    client = service_client(server).create_lora_training_client(base_model=MODEL, rank=8, seed=1)
+    train(client, 10)
+    sampler = client.save_weights_and_get_sampling_client()
+    params = types.SamplingParams(max_tokens=8, temperature=0.0)
+    before = sampler.sample(prompt(TEXT[:6]), num_samples=1, sampling_params=params).result().sequences[0].tokens
+    raw = RawClient(server.url, ALICE)
+    model = raw.model(MODEL)
+    done = raw.train(model, 1, forward_backward(model, 1))
+    result = raw.result(done)
+    assert result.status == 200
+    saved = raw.post("save_weights", {"model_id": model, "seq_id": 2, "path": "kept", "type": "save_weights"})
+    assert raw.result(saved).status == 200, raw.result(saved)
+    lives.kill()
+    server = lives.start()
+    again = sampler.sample(prompt(TEXT[:6]), num_samples=1, sampling_params=params).result().sequences[0].tokens
+    assert again == before
+    raw = RawClient(server.url, ALICE)
+    assert raw.result(done).json == result.json
+    # A submission that is repeated finds the first one's result, and is not executed again.
+    assert raw.train(model, 1, forward_backward(model, 1)).json["request_id"] == done.json["request_id"]
+    # Nobody else learns of it.
+    assert RawClient(server.url, BOB).result(done).status == 404
+
+
+def test_what_was_accepted_and_not_finished_is_gone(lives):
+    server = lives.start()
+    raw = RawClient(server.url, ALICE)
+    model = raw.model(MODEL)
+    assert raw.result(raw.post("save_weights", {"model_id": model, "seq_id": 1, "path": "first",
+                                                "type": "save_weights"})).status == 200
+    waiting = raw.train(model, 3, forward_backward(model, 3))  # 2 never comes
+    assert waiting.status == 200
+    lives.kill()
+    server = lives.start()
+    raw = RawClient(server.url, ALICE)
+    answer = raw.result(waiting)
+    assert answer.status == 410, answer
+    assert "/weights/first" in answer.detail and "load" in answer.detail
+    # The numbers go on where the weights are.
+    assert raw.result(raw.train(model, 2, forward_backward(model, 2)), protobuf=True).status == 200
+
+
+def test_clear_forgets_and_another_configuration_is_refused(lives):
+    server = lives.start()
+    RawClient(server.url, ALICE).model(MODEL)
+    server.stop()
+    other = TuftServer(lives.home, lives.config(model={"lora_alpha_ratio": 7}))
+    other.spawn()
+    assert other.wait_exit() == 1
+    assert "lora_alpha_ratio" in other.log and "tuft clear persistence" in other.log
+    config = lives.home / "tuft.yaml"
+    config.write_text(as_yaml(lives.config()))
+    cleared = tuft("clear", "persistence", "-c", config, "--force", env={"TUFT_HOME": str(lives.home)})
+    assert cleared.returncode == 0, cleared.stderr
+    assert "Removed" in cleared.stdout and '"test"' in cleared.stdout
+    again = tuft("clear", "persistence", "-c", config, "--force", env={"TUFT_HOME": str(lives.home)})
+    assert "Removed 0 records" in again.stdout
+    lives.server = None
+    assert RawClient(lives.start().url, ALICE).get("healthz").status == 200
+
+
+@pytest.fixture
+def redis_lives(model_dir, tmp_path):
+    if redis_server.MISSING:
+        pytest.skip(redis_server.MISSING)
+    made = Restartable("REDIS", model_dir, tmp_path)
+    yield made
+    made.end()
+
+
+def test_a_redis_that_is_away_stops_the_start(redis_lives):
+    redis_lives.redis.kill()
+    server = TuftServer(redis_lives.home, redis_lives.config()).spawn()
+    assert server.wait_exit() == 1
+    assert "persistence.redis_url" in server.log and str(redis_lives.redis.socket) in server.log
+
+
+def test_a_redis_that_goes_away_means_try_again_until_it_is_back(redis_lives):
+    server = redis_lives.start()
+    raw = RawClient(server.url, ALICE)
+    model = raw.model(MODEL)
+    redis_lives.redis.kill()
+    wait_until(lambda: not raw.get("healthz").json["ready"], 20, "not ready")
+    refused = raw.post("create_session", {"tags": [], "user_metadata": {}, "sdk_version": "0", "type": "create_session"})
+    assert refused.status == 503, refused
+    assert raw.train(model, 1, forward_backward(model, 1)).status == 503
+    redis_lives.redis.start()
+    wait_until(lambda: raw.get("healthz").json["ready"], 30, "ready again")
+    assert raw.result(raw.train(model, 1, forward_backward(model, 1)), protobuf=True).status == 200
+    redis_lives.kill()
+    raw = RawClient(redis_lives.start().url, ALICE)
+    assert raw.post("get_info", {"model_id": model, "type": "get_info"}).status == 200
+
+
+def test_redis_holds_tufts_keys(redis_lives):
+    server = redis_lives.start()
+    raw = RawClient(server.url, ALICE)
+    model = raw.model(MODEL)
+    assert raw.result(raw.post("save_weights", {"model_id": model, "seq_id": 1, "path": "a",
+                                                "type": "save_weights"})).status == 200
+    keys = redis_lives.redis.keys()
+    assert "test::config_signature" in keys
+    assert f"test::training_run::{model}" in keys
+    assert f"test::training_run::{model}::ckpt::a" in keys
+    assert any(key.startswith("test::session::") for key in keys)
+    assert any(key.startswith("test::future::") for key in keys)
