@@ -156,7 +156,7 @@ def metric_labels():
     """Keys that only metrics carry."""
     text = "".join(path.read_text() for path in ROOT.glob("src/telemetry/instruments/*.h"))
     return {key for block in re.findall(r"\.labels = \{([^}]*)\}", text) for key in STRING.findall(block)} - {
-        "error.type", "gen_ai.request.model", "http.request.method", "http.route", "http.response.status_code",
+        "error.type", "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "http.request.method", "http.route", "http.response.status_code",
         "url.scheme", "db.system.name", "db.operation.name"}
 
 
