@@ -108,7 +108,9 @@ Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const 
   try {
     TUFT_ASSIGN(exchange.body,
                 decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_bytes_max));
-    return route.handler(exchange);
+    Result<Answer> answer = route.handler(exchange);
+    exchange.written_at = system_clock().monotonic();
+    return answer;
   } catch (const std::exception& exception) {
     return internal_error(std::string("a handler threw: ") + exception.what());
   }
@@ -118,7 +120,9 @@ Result<Response> Dispatcher::finish(Exchange& exchange, const AwaitFuture& wait,
                                     Result<control::FutureSnapshot> snapshot) const {
   if (!snapshot.ok()) return std::move(snapshot).error();
   try {
-    return wait.finish(exchange, *snapshot);
+    Result<Response> response = wait.finish(exchange, *snapshot);
+    exchange.written_at = system_clock().monotonic();
+    return response;
   } catch (const std::exception& exception) {
     return internal_error(std::string("a handler threw: ") + exception.what());
   }

@@ -94,6 +94,7 @@ struct Exchange {
   Nanos handed_at = 0;                // reading the body begins
   Nanos read_at = 0;                  // the body is understood
   Nanos known_at = 0;                 // what to answer is known; writing it begins
+  Nanos written_at = 0;               // it is written down
   telemetry::SpanContext link = {};   // the span of the operation that a poll delivered
   std::optional<Error> failure = {};  // of the operation that a poll delivered
 };

@@ -68,6 +68,10 @@ Result<Answer> handle_create_sampling_session(Exchange& exchange) {
   TUFT_ASSIGN(const control::SamplerId sampler,
               exchange.control.create_sampling_session(exchange.user, request, exchange.trace));
   exchange.keys.sampler = sampler;
+  if (const auto info = exchange.control.get_sampler(exchange.user, sampler); info.ok()) {
+    exchange.keys.base_model = info->base_model;
+    exchange.keys.lora_rank = info->lora_rank;
+  }
   JsonWriter json;
   json.begin_object().key("type").string("create_sampling_session");
   json.key("sampling_session_id").string(sampler.str()).end_object();
@@ -80,6 +84,7 @@ Result<Answer> handle_get_sampler(Exchange& exchange) {
   exchange.keys.sampler = sampler;
   TUFT_ASSIGN(const control::SamplerInfo info, exchange.control.get_sampler(exchange.user, sampler));
   exchange.keys.base_model = info.base_model;
+  exchange.keys.lora_rank = info.lora_rank;
   JsonWriter json;
   json.begin_object().key("sampler_id").string(info.sampler.str()).key("base_model").string(info.base_model);
   json.key("model_path");

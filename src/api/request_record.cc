@@ -140,10 +140,9 @@ void RequestRecord::record_coding(const Exchange& exchange, const Response& resp
     const bool protobuf = media_type(exchange.headers.content_type) == MediaType::kProtobuf;
     HttpInstruments::record_deserialize(route_->route, protobuf, to_seconds(exchange.read_at - exchange.handed_at));
   }
-  if (exchange.known_at != 0) {
+  if (exchange.known_at != 0 && exchange.written_at >= exchange.known_at) {
     const bool protobuf = response.content_type == kProtobufType;
-    HttpInstruments::record_serialize(route_->route, protobuf,
-                                      to_seconds(system_clock().monotonic() - exchange.known_at));
+    HttpInstruments::record_serialize(route_->route, protobuf, to_seconds(exchange.written_at - exchange.known_at));
   }
 }
 
