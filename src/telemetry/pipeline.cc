@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <utility>
+#include <vector>
 
 #include "telemetry/metrics.h"
 #include "telemetry/otlp/resource.h"
@@ -106,6 +106,15 @@ void Pipeline::for_each_lane(Take&& take) const {
 }
 
 bool Pipeline::flush(Nanos deadline) {
+  struct Waiting {
+    Lane* lane;
+    uint64_t failures;
+    uint64_t number = 0;
+    bool failed() const { return lane->health().failures() != failures; }
+    bool finished() const { return lane->finished(number); }
+  };
+  std::vector<Waiting> waiting;
+  for_each_lane([&](Lane& one) { waiting.push_back({.lane = &one, .failures = one.health().failures()}); });
   uint64_t id = 0;
   {
     MutexLock lock(mutex_);
@@ -113,25 +122,14 @@ bool Pipeline::flush(Nanos deadline) {
     id = ++flush_wanted_;
     drain_wanted_.notify_all();
   }
-  std::array<uint64_t, kSignals> failures_before{};
-  const auto each = [this](auto&& take) {
-    for (const Signal signal : {Signal::kTraces, Signal::kLogs, Signal::kMetrics}) {
-      if (Lane* const one = lane(signal)) take(static_cast<size_t>(signal), *one);
-    }
-  };
-  each([&](size_t i, Lane& one) { failures_before[i] = one.health().failures(); });
   if (!shared_.progress.wait(deadline, [&] { return drained_.load() >= id || draining_ended_.load(); })) return false;
-  std::array<uint64_t, kSignals> targets{};
-  each([&](size_t i, Lane& one) { targets[i] = one.flush(); });
-  const auto failed = [&](size_t i, Lane& one) { return one.health().failures() != failures_before[i]; };
-  const bool ended = shared_.progress.wait(deadline, [&] {
-    bool done = true;
-    each([&](size_t i, Lane& one) { done = done && (failed(i, one) || one.finished(targets[i])); });
-    return done;
+  for (Waiting& one : waiting) one.number = one.lane->flush();
+  shared_.progress.wait(deadline, [&] {
+    return std::all_of(waiting.begin(), waiting.end(),
+                       [](const Waiting& one) { return one.failed() || one.finished() || one.lane->ended(); });
   });
-  bool ok = ended;
-  each([&](size_t i, Lane& one) { ok = ok && !failed(i, one); });
-  return ok;
+  return std::all_of(waiting.begin(), waiting.end(),
+                     [](const Waiting& one) { return !one.failed() && one.finished(); });
 }
 
 bool Pipeline::all_ended() const {

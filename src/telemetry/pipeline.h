@@ -5,9 +5,7 @@
 // its own), and at shutdown the signals then cost the slowest, not the sum.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
