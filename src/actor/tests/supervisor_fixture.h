@@ -47,7 +47,7 @@ class SupervisorTest : public ::testing::Test {
     ASSERT_TRUE(ready.ok()) << ready.error().message;
     EXPECT_EQ(ready_.pop(), 1U);
   }
-  std::future<SampleResult> sample(const std::string& what, CallOptions options = {}) {
+  std::future<SampleResult> sample(const std::string& what, const CallOptions& options = {}) {
     auto promise = std::make_shared<std::promise<SampleResult>>();
     v1::SampleRequest request;
     request.set_sampler_id(what);

@@ -42,7 +42,7 @@ class StepMetricsTest : public ::testing::Test {
   }
   Sampler::RequestNumber submit(SampleRequest what) {
     const auto number = sampler_->submit(
-        std::move(what), [this](Result<SampleResult> result) { result.ok() ? ++finished_ : ++failed_; });
+        std::move(what), [this](const Result<SampleResult>& result) { result.ok() ? ++finished_ : ++failed_; });
     EXPECT_TRUE(number.ok());
     return number.ok() ? *number : 0;
   }
