@@ -57,7 +57,7 @@ def test_no_configuration_anywhere_names_where_it_was_looked_for(tmp_path):
     ({"modell_owner": "x"}, "did you mean 'model_owner'?"),
     ({"model": {"max_lora_rank": "many"}}, "max_lora_rank: must be a whole number"),
     ({"model": {"model_path": "/nowhere"}}, "there is no directory /nowhere"),
-    ({"persistence": {"mode": "REDIS"}}, "not available in this version"),
+    ({"persistence": {"mode": "REDISS"}}, "must be one of DISABLE, FILE, REDIS"),
     ({"log_level": "loud"}, "log_level: must be"),
 ])
 def test_a_mistake_in_the_configuration_is_said_without_a_traceback_or_a_key(mistake, message, model_dir, tmp_path):
@@ -152,6 +152,17 @@ def test_a_signal_during_the_start_ends_it(model_dir, tmp_path):
     wait_until(lambda: server.worker_pids() or server.process.poll() is not None or server.lines, 20, "it has begun")
     server.process.send_signal(signal.SIGTERM)
     assert server.wait_exit(6) == 0, server.log
+
+
+@pytest.mark.parametrize("persistence, message", [
+    ({"mode": "REDIS", "redis_url": "redis://:hush@127.0.0.1:1/2"}, "persistence.redis_url: Redis at 127.0.0.1:1, database 2"),
+    ({"mode": "REDIS", "redis_url": "rediss://:hush@h"}, "persistence.redis_url: redis_url asks for TLS"),
+    ({"mode": "FILE", "file_path": "/proc/x.db"}, "persistence.file_path: SQLite file /proc/x.db"),
+])
+def test_a_store_that_cannot_be_used_stops_the_start(persistence, message, model_dir, tmp_path):
+    server = TuftServer(tmp_path, configuration(model_dir, persistence=persistence)).spawn()
+    assert server.wait_exit() == 1
+    assert message in server.log and "hush" not in server.log
 
 
 def test_clear_persistence_says_that_there_is_none(model_dir, tmp_path):
