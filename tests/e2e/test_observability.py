@@ -151,7 +151,7 @@ class World:
         (port,) = free_ports(1)
         home = self.folder("prometheus")
         self.prometheus = self.start(Prometheus(home, prometheus_config(home, port)))
-        persistence = None  # TODO {"mode": "REDIS", "redis_url": self.redis_url}
+        persistence = {"mode": "REDIS", "redis_url": self.redis_url}
         server = self.server("grpc", port, persistence=persistence)
         self.wait_scraped()
         load.demo(server.url, DEMO_STEPS)
