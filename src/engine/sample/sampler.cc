@@ -27,6 +27,7 @@ class BatchSampler final : public Sampler {
         metrics_(options.base_model, options.batch_tokens, options.memory_bytes) {
     TUFT_CHECK(options.batch_tokens >= 1 && options.tokens_max >= 1 && options.sequences_max >= 1,
                "sampler options must be positive");
+    publish();  // zeros, not gaps, before the first request
   }
   ~BatchSampler() override {
     for (const auto& running : running_) engine_.close_sequence(running->sequence);

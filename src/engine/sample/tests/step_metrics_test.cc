@@ -61,6 +61,13 @@ class StepMetricsTest : public ::testing::Test {
   int failed_ = 0;
 };
 
+TEST_F(StepMetricsTest, NoRequestYetThenZerosAndNoGaps) {
+  EXPECT_EQ(metrics_.gauge("active_requests_count"), 0);
+  EXPECT_EQ(metrics_.gauge("waiting_requests_count"), 0);
+  EXPECT_EQ(metrics_.gauge("kv_cache_memory_bytes"), 0);
+  EXPECT_EQ(metrics_.gauge("kv_cache_free_memory_bytes"), 1000);
+}
+
 TEST_F(StepMetricsTest, OneRequestThenEveryTokenIsCountedOnce) {
   submit(request(4, 3));
   clock_.advance(5 * kMillisecond);
