@@ -121,6 +121,21 @@ class Child:
         self.close()
 
 
+class HardwareMonitor:
+    """Processors, memory and GPUs while a suite runs, as tuft_hardware_monitor samples them every 100 ms."""
+
+    def __init__(self, programs):
+        program = programs.parent / "bench" / "tuft_hardware_monitor"
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True) if program.exists() else None
+
+    def stop_and_collect(self):
+        if self.process is None:
+            return {"status": "tuft_hardware_monitor is not built"}
+        text, _ = self.process.communicate(timeout=20)
+        return json.loads(text)
+
+
 def interleaved(sources, repetitions, warm_up=1):
     """Runs every source in turn, round after round: a drift of the machine hits all of them alike. Every other round
     goes backwards, so that no source always runs behind the same one. Returns the samples by name."""

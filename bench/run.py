@@ -52,10 +52,18 @@ def cell(value):
     return str(value)
 
 
+def usage(hardware):
+    seen = [f"{name} {hardware[key]['mean']:.0f} % (up to {hardware[key]['max']:.0f} %)"
+            for name, key in (("processors", "cpu_percent"), ("memory", "memory_percent"), ("GPU", "gpu_utilization_percent"))
+            if hardware.get(key)]
+    return ", ".join(seen) or hardware["status"]
+
+
 def markdown(suite, result):
     machine, lines = result["machine"], [f"# {suite}, {result['date']}", ""]
     lines += [f"- {key}: {value}" for key, value in {**machine, **result["versions"]}.items()]
     lines += [f"- in use by others before and after: {result['busy_before']:.0%}, {result['busy_after']:.0%}",
+              f"- while it ran: {usage(result['hardware'])}",
               f"- repetitions: {result['repetitions']}; numbers are median (min - max)", ""]
     for table in result.get("tables", []):
         lines += [f"## {table['title']}", ""]
@@ -83,8 +91,12 @@ def run_suite(options, suite):
                  busy_before=busy)
     if busy > 0.05:
         print(f"bench: others use {busy:.0%} of the machine: do not publish these numbers", file=sys.stderr)
-    result = importlib.import_module(f"suites.{suite}").run(options)
-    write(options, suite, {**facts, "busy_after": measure.busy_share(), **result})
+    monitor = measure.HardwareMonitor(options.programs)
+    try:
+        result = importlib.import_module(f"suites.{suite}").run(options)
+    finally:
+        hardware = monitor.stop_and_collect()
+    write(options, suite, {**facts, "busy_after": measure.busy_share(), "hardware": hardware, **result})
 
 
 def main():
