@@ -63,7 +63,8 @@ Status Sessions::touch(const UserId& user, const SessionId& session) {
   MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) {
-    return not_found("unknown session: create one first; sessions outlive the server only with persistence", "session_not_found");
+    return not_found("unknown session: create one first; sessions outlive the server only with persistence",
+                     "session_not_found");
   }
   if (found->second.user != user) {
     return Error{ErrorCode::kPermissionDenied, "this session belongs to another user", "foreign_session"};

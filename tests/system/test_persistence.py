@@ -1,6 +1,12 @@
 """A server that is killed and started again, in both modes: the SDK goes on with what it had."""
+import contextlib
+import http.client
+import itertools
 import os
+import random
 import signal
+import threading
+import time
 
 import pytest
 import tinker
@@ -9,7 +15,7 @@ from tinker import types
 import redis_server
 from conftest import service_client
 from examples_of_data import datum, prompt
-from raw_client import RawClient, forward_backward
+from raw_client import PROTOBUF, RawClient, forward_backward
 from redis_server import RedisServer
 from tuft_server import ALICE, BOB, MODEL, TuftServer, alive, as_yaml, configuration, tuft, wait_until
 
@@ -207,3 +213,55 @@ def test_redis_holds_tufts_keys(redis_lives):
     assert f"test::training_run::{model}::ckpt::a" in keys
     assert any(key.startswith("test::session::") for key in keys)
     assert any(key.startswith("test::future::") for key in keys)
+
+
+def train_until_killed(url, model, first_seq, delivered):
+    """Steps with a save after every third; notes each result that it was given."""
+    raw = RawClient(url, ALICE, timeout=20)
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        for seq in itertools.count(first_seq):
+            if seq % 3 == 0:
+                submitted = raw.post("save_weights", {"model_id": model, "seq_id": seq, "path": f"at-{seq}",
+                                                      "type": "save_weights"})
+            else:
+                submitted = raw.train(model, seq, forward_backward(model, seq, forward_only=True))
+            assert submitted.status == 200, submitted
+            answer = raw.result(submitted, protobuf=seq % 3 != 0)
+            assert answer.status == 200, answer
+            # The first number after a kill may have been used up by an operation that nobody heard of; that is said.
+            if answer.headers["Content-Type"] == PROTOBUF or "path" in answer.json:
+                delivered[seq] = submitted.json["request_id"]
+            else:
+                assert "used up" in answer.json["error"], answer
+
+
+def test_killed_at_random_moments_under_load_nothing_acknowledged_is_lost_or_done_twice(lives):
+    chance = random.Random(4)
+    server = lives.start()
+    models = [RawClient(server.url, ALICE).model(MODEL) for _ in range(3)]
+    delivered = {model: {} for model in models}
+    for _ in range(4):
+        threads = [threading.Thread(target=train_until_killed,
+                                    args=(server.url, model, max(delivered[model], default=0) + 1, delivered[model]))
+                   for model in models]
+        for thread in threads:
+            thread.start()
+        time.sleep(chance.uniform(0.05, 0.6))
+        lives.kill()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        server = lives.start()
+        raw = RawClient(server.url, ALICE)
+        for model, results in delivered.items():
+            for seq, request in results.items():
+                if seq % 3 == 0:
+                    path = f"tinker://{model}/weights/at-{seq}"
+                    assert raw.post("weights_info", {"tinker_path": path, "type": "weights_info"}).status == 200, path
+                # Nothing of it is in the weights, so each result stands.
+                assert raw.retrieve(request, protobuf=seq % 3 != 0).status == 200, (model, seq)
+                # Sent again, it is the same operation.
+                if seq % 3 != 0:
+                    again = raw.train(model, seq, forward_backward(model, seq, forward_only=True))
+                    assert again.json["request_id"] == request, (model, seq)
+    assert all(delivered.values())

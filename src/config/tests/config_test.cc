@@ -273,8 +273,7 @@ TEST(Config, TakesEveryKeyThatTuftKnows) {
                                "persistence: {mode: DISABLE, redis_url: r, file_path: f, namespace: n, "
                                "future_ttl_seconds: 1, check_fields: []}\n"
                                "worker_venv_path: /v\ntoy_backend_seed: 0\nmodel_owner: x\ncheckpoint_dir: /tmp/c\n");
-  EXPECT_EQ(loaded.warnings.size(),
-            30u /* of another engine */ + 1 /* max_loras */ + 1 /* venv */);
+  EXPECT_EQ(loaded.warnings.size(), 30u /* of another engine */ + 1 /* max_loras */ + 1 /* venv */);
 }
 
 TEST(Config, ReadsThePersistenceBlock) {
