@@ -116,7 +116,7 @@ class Client:
 
 
 def lose_worker(server):
-    """Ends a worker in the middle of its work; the server starts another one and goes on."""
+    """Ends a worker in the middle of its work; the server starts another one and goes on. Gives the sampler that it hit."""
     raw = RawClient(server.url, ALICE)
     sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
     answers = [raw.sample(sampler, i, num_samples=8, max_tokens=200) for i in range(20)]
@@ -133,3 +133,4 @@ def lose_worker(server):
             )
 
     wait_until(samples_again, 60, "the new worker samples")
+    return sampler
