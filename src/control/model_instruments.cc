@@ -6,7 +6,6 @@
 namespace tuft::control {
 namespace {
 
-using telemetry::BoundHistogram;
 using telemetry::Label;
 
 constexpr Label kOperation = {"gen_ai.operation.name", "text_completion"};

@@ -32,7 +32,7 @@ class KeyAttributes {
     if (size_ < kMax) slots_[size_++] = attribute;
   }
   template <size_t... I>
-  static constexpr std::array<telemetry::Attribute, kMax> empty_slots(std::index_sequence<I...>) {
+  static std::array<telemetry::Attribute, kMax> empty_slots(std::index_sequence<I...>) {
     return {((void)I, telemetry::Attribute{"", false})...};
   }
 
