@@ -46,12 +46,12 @@ class Counts {
 enum class Mode { kLive, kSlow, kHang, kRefuse, kReject };
 
 Mode parse_mode(const std::string& text) {
-  static const std::map<std::string, Mode> kModes = {{"live", Mode::kLive},
-                                                     {"slow", Mode::kSlow},
-                                                     {"hang", Mode::kHang},
-                                                     {"refuse", Mode::kRefuse},
-                                                     {"reject", Mode::kReject}};
-  return kModes.at(text);
+  static const std::map<std::string, Mode> modes = {{"live", Mode::kLive},
+                                                    {"slow", Mode::kSlow},
+                                                    {"hang", Mode::kHang},
+                                                    {"refuse", Mode::kRefuse},
+                                                    {"reject", Mode::kReject}};
+  return modes.at(text);
 }
 
 // One call. An Export...ServiceResponse without fields is zero bytes, whatever the signal.

@@ -8,8 +8,9 @@ include(CMakePackageConfigHelpers)
 # base are here because these include them.
 set(_headers
   base/check.h base/clock.h base/error.h base/result.h
-  telemetry/attribute.h telemetry/context.h telemetry/exposition.h telemetry/instrument.h telemetry/log.h
-  telemetry/metrics.h telemetry/request_trace.h telemetry/telemetry.h telemetry/trace.h telemetry/traced.h)
+  telemetry/attribute.h telemetry/context.h telemetry/exposition.h telemetry/hardware_monitor.h
+  telemetry/instrument.h telemetry/log.h telemetry/metrics.h telemetry/request_trace.h telemetry/telemetry.h
+  telemetry/trace.h telemetry/traced.h)
 file(GLOB _instruments CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src
   ${PROJECT_SOURCE_DIR}/src/telemetry/instruments/*.h)
 foreach(_header IN LISTS _headers _instruments)

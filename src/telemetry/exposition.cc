@@ -212,11 +212,16 @@ MediaRange parse_media_range(std::string_view text) {
 void internal::set_target_info(std::string_view encoded_resource) {
   const auto attributes = decode_resource(encoded_resource);
   if (!attributes.ok()) return;
-  LabelStrings labels;
-  for (const auto& [key, value] : *attributes) labels.emplace_back(prometheus_label(key), value);
+  // Two attributes may become one label, and a label that is there twice makes the whole page unreadable. As
+  // OpenTelemetry has it, their values stand behind each other then.
+  std::map<std::string, std::string> labels;
+  for (const auto& [key, value] : *attributes) {
+    const auto [label, added] = labels.try_emplace(prometheus_label(key), value);
+    if (!added) label->second += ";" + value;
+  }
   Target& of_process = target();
   MutexLock lock(of_process.mutex);
-  of_process.resource = std::move(labels);
+  of_process.resource = {labels.begin(), labels.end()};
 }
 
 ExpositionFormat negotiate_format(std::string_view accept) {

@@ -220,9 +220,9 @@ Status HardwareMonitor::start() {
   ::pthread_sigmask(SIG_SETMASK, &previous, nullptr);
   MutexLock lock(state.mutex);
   state.started = problem.empty();
+  if (state.started) return {};
   state.problem = problem;
-  if (!problem.empty()) return internal_error(problem);
-  return {};
+  return internal_error(problem);
 }
 
 size_t HardwareMonitor::sample_count() const {

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "telemetry/instrument_fork.h"
 #include "telemetry/log.h"
+#include "telemetry/log_line.h"
 #include "telemetry/metric_store.h"
 #include "telemetry/metrics.h"
 #include "telemetry/recording.h"
@@ -364,6 +365,7 @@ std::vector<InstrumentInfo> instrument_catalogue() {
 
 std::vector<internal::MetricSnapshot> internal::collect_metrics() {
   constexpr std::string_view kSeriesGauge = "tuft.telemetry.series";
+  count_dropped_log_lines();
   std::vector<MetricSnapshot> out;
   size_t series = 0;
   InstrumentState* series_gauge = nullptr;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/id.h"
-#include "telemetry/log_line.h"
 #include "telemetry/metrics.h"
 
 namespace tuft::telemetry::internal {
@@ -279,7 +278,6 @@ void MetricsLane::deliver() {
 
 // Every attempt collects anew: a later reading has all that an earlier one had.
 Lane::Delivery MetricsLane::collect_and_send(size_t& points) {
-  count_dropped_log_lines();
   const Nanos start = now();
   const std::vector<MetricSnapshot> metrics = collect_metrics();
   get_metrics().sdk_collection_duration.record(to_seconds(now() - start));

@@ -1,5 +1,6 @@
 #include "telemetry/proc_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>

@@ -1,36 +1,22 @@
 // The environment of FastDeploy's tracing, as a TelemetryConfig.
 #include <algorithm>
 #include <cctype>
-#include <charconv>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "telemetry/environment.h"
 #include "telemetry/log.h"
 #include "telemetry/request_table.h"
 #include "telemetry/request_trace.h"
+#include "telemetry/signal_settings.h"
 #include "telemetry/telemetry.h"
 
 namespace tuft::telemetry {
 namespace {
 
-std::string_view environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view() : value;
-}
-
-bool is_true(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower == "true" || lower == "1";
-}
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
+using internal::environment;
+using internal::trimmed;
 
 // "key=value,key=value"; a value goes on to the next comma and may hold '='. Messages show neither: they may be
 // secrets.
@@ -57,28 +43,25 @@ Status read_headers(std::string_view text, std::map<std::string, std::string>& h
 }
 
 Result<Protocol> read_protocol() {
-  const std::string_view exporter = environment("TRACES_EXPORTER");
+  const std::string exporter = environment("TRACES_EXPORTER");
   if (exporter == "console") return Protocol::kConsole;
   if (!exporter.empty() && exporter != "otlp") {
-    return invalid_argument("TRACES_EXPORTER is '" + std::string(exporter) + "': write otlp or console",
-                            "telemetry_protocol");
+    return invalid_argument("TRACES_EXPORTER is '" + exporter + "': write otlp or console", "telemetry_protocol");
   }
-  const std::string_view protocol = environment("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL");
+  const std::string protocol = environment("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL");
   if (protocol.empty() || protocol == "grpc") return Protocol::kGrpc;
   if (protocol == "http/protobuf") return Protocol::kHttpProtobuf;
-  return invalid_argument(
-      "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is '" + std::string(protocol) + "': write grpc or http/protobuf",
-      "telemetry_protocol");
+  return invalid_argument("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is '" + protocol + "': write grpc or http/protobuf",
+                          "telemetry_protocol");
 }
 
 Result<std::optional<int64_t>> read_positive(const char* name) {
-  const std::string_view text = environment(name);
+  const std::string text = environment(name);
   if (text.empty()) return std::optional<int64_t>();
-  int64_t value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc{} || end != text.data() + text.size() || value <= 0 || value > 1'000'000'000)
-    return invalid_argument(std::string(name) + " is '" + std::string(text) + "': write a positive number");
-  return std::optional<int64_t>(value);
+  const std::optional<int64_t> value = internal::parse_whole(text);
+  if (!value || *value <= 0 || *value > 1'000'000'000)
+    return invalid_argument(std::string(name) + " is '" + text + "': write a positive number", "telemetry");
+  return value;
 }
 
 Result<TelemetryConfig> config_from_environment() {
@@ -87,12 +70,13 @@ Result<TelemetryConfig> config_from_environment() {
   config.metrics.enabled = false;
   config.logs.enabled = false;
   config.metrics_endpoint = false;
-  if (const std::string_view name = environment("FD_SERVICE_NAME"); !name.empty()) config.service_name = name;
-  if (const std::string_view host = environment("FD_HOST_NAME"); !host.empty())
+  if (const std::string name = environment("FD_SERVICE_NAME"); !name.empty()) config.service_name = name;
+  if (const std::string host = environment("FD_HOST_NAME"); !host.empty())
     config.resource_attributes["host.name"] = host;
   TUFT_ASSIGN(config.protocol, read_protocol());
-  if (const std::string_view endpoint = environment("EXPORTER_OTLP_ENDPOINT"); !endpoint.empty())
-    config.otlp_endpoint = endpoint;
+  // Python's exporter takes an address as it stands: over HTTP its users write the path, too.
+  if (const std::string endpoint = environment("EXPORTER_OTLP_ENDPOINT"); !endpoint.empty())
+    (internal::has_path(endpoint) ? config.traces.endpoint : config.otlp_endpoint) = endpoint;
   TUFT_TRY(read_headers(environment("EXPORTER_OTLP_HEADERS"), config.headers));
   TUFT_ASSIGN(const auto delay, read_positive("FD_OTLP_EXPORTER_SCHEDULE_DELAY_MILLIS"));
   config.batch_delay = delay.value_or(500) * kMillisecond;
@@ -106,9 +90,10 @@ Status start_from_environment() {
   if (status.ok()) return status;
   // Whoever set the variable knows no configuration key.
   Error error = status.error();
-  constexpr std::string_view kKey = "telemetry.otlp_endpoint";
-  if (const size_t at = error.message.find(kKey); at != std::string::npos)
-    error.message.replace(at, kKey.size(), "EXPORTER_OTLP_ENDPOINT");
+  for (const std::string_view key : {"telemetry.otlp_endpoint", "telemetry.traces.endpoint"}) {
+    if (const size_t at = error.message.find(key); at != std::string::npos)
+      error.message.replace(at, key.size(), "EXPORTER_OTLP_ENDPOINT");
+  }
   return error;
 }
 
@@ -116,7 +101,7 @@ Status start_from_environment() {
 
 Status process_tracing_init() {
   if (telemetry_enabled()) return {};
-  if (!is_true(environment("TRACES_ENABLE"))) {
+  if (!internal::is_true(environment("TRACES_ENABLE"))) {
     log_info("request_trace.disabled", "request tracing is off; TRACES_ENABLE=true switches it on");
     return {};
   }

@@ -34,20 +34,24 @@ struct Sample {
   std::optional<ByteTraffic> network;
   std::optional<DiskSpace> space;
   ProcessUse process;
-  std::vector<GpuUse> gpus;
+  std::shared_ptr<const Nvml> nvml;  // null: no GPU
+  std::vector<GpuUse> gpus;          // in the order of nvml->gpus()
 };
 
 class Sampler {
  public:
   // Reads the processors once, so that the first sample has something to compare with.
-  Sampler() : nvml_(Nvml::open()), cpu_(read_cpu_times(system_clock().monotonic())) {}
+  Sampler() : cpu_(read_cpu_times(system_clock().monotonic())) {}
 
   pid_t owner() const { return owner_; }
-  const Nvml* nvml() const { return nvml_.get(); }
 
-  void set_disk(std::string path) TUFT_EXCLUDES(mutex_) {
+  // False where there is no NVML; it is looked for at each start that has none yet.
+  bool start(std::string disk) TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    disk_ = std::move(path);
+    if (!nvml_) nvml_ = Nvml::open();
+    disk_ = std::move(disk);
+    sample_ = nullptr;
+    return nvml_ != nullptr;
   }
 
   std::shared_ptr<const Sample> get() TUFT_EXCLUDES(mutex_) {
@@ -66,6 +70,7 @@ class Sampler {
     if (cpu) cpu_ = cpu;
     sample.memory = read_memory_use();
     sample.process = read_process_use();
+    sample.nvml = nvml_;
     if (nvml_) sample.gpus = nvml_->read();
     if (disk_.empty()) return sample;
     sample.space = read_disk_space(disk_);
@@ -75,9 +80,9 @@ class Sampler {
   }
 
   const pid_t owner_ = ::getpid();
-  const std::unique_ptr<Nvml> nvml_;
   // Held while /proc is read: only collections, which are rare, ever wait for it.
   Mutex mutex_;
+  std::shared_ptr<const Nvml> nvml_ TUFT_GUARDED_BY(mutex_);
   std::string disk_ TUFT_GUARDED_BY(mutex_);
   std::optional<CpuTimes> cpu_ TUFT_GUARDED_BY(mutex_);
   std::shared_ptr<const Sample> sample_ TUFT_GUARDED_BY(mutex_);
@@ -218,19 +223,19 @@ void observe_gpu_ids(const Sample& sample, const Observe& observe) {
 
 template <std::optional<double> GpuUse::*value>
 void observe_gpus(const Sample& sample, const Observe& observe) {
-  const std::vector<GpuInfo>& gpus = sampler().nvml()->gpus();
   for (size_t i = 0; i < sample.gpus.size(); ++i) {
-    if (sample.gpus[i].*value) observe(*(sample.gpus[i].*value), {{"hw.id", gpus[i].uuid}, {"hw.name", gpus[i].name}});
+    const GpuInfo& gpu = sample.nvml->gpus()[i];
+    if (sample.gpus[i].*value) observe(*(sample.gpus[i].*value), {{"hw.id", gpu.uuid}, {"hw.name", gpu.name}});
   }
 }
 
 // Of instruments that other hardware may use too.
 template <std::optional<double> GpuUse::*value>
 void observe_hardware(const Sample& sample, const Observe& observe) {
-  const std::vector<GpuInfo>& gpus = sampler().nvml()->gpus();
   for (size_t i = 0; i < sample.gpus.size(); ++i) {
+    const GpuInfo& gpu = sample.nvml->gpus()[i];
     if (sample.gpus[i].*value)
-      observe(*(sample.gpus[i].*value), {{"hw.id", gpus[i].uuid}, {"hw.name", gpus[i].name}, {"hw.type", "gpu"}});
+      observe(*(sample.gpus[i].*value), {{"hw.id", gpu.uuid}, {"hw.name", gpu.name}, {"hw.type", "gpu"}});
   }
 }
 
@@ -268,11 +273,11 @@ void stop_resource_metrics() {
 void start_resource_metrics(const std::string& disk) {
   using namespace internal;
   if (!metrics_recording()) return;
-  sampler().set_disk(disk);
+  const bool has_gpus = sampler().start(disk);
   set_callbacks(machine_readings());
   set_callbacks(process_readings());
   if (!disk.empty()) set_callbacks(system_readings());
-  if (sampler().nvml() != nullptr) {
+  if (has_gpus) {
     set_callbacks(gpu_readings());
   } else {
     log_info("telemetry.no_gpu_metrics", "NVML is not available: tuft.resource.gpu.* and hw.* stay away");

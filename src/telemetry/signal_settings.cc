@@ -97,9 +97,7 @@ Address find_address(const TelemetryConfig& config, const SignalKey& signal) {
   if (Setting all = first_set({"OTEL_EXPORTER_OTLP_ENDPOINT"})) return {std::move(all)};
   if (signal.lower == "traces") {
     if (Setting fastdeploy = first_set({"EXPORTER_OTLP_ENDPOINT"})) {
-      const size_t scheme = fastdeploy.value.find("://");
-      const size_t path = fastdeploy.value.find('/', scheme == std::string::npos ? 0 : scheme + 3);
-      const bool base = path == std::string::npos || path + 1 == fastdeploy.value.size();
+      const bool base = !has_path(fastdeploy.value);
       return {std::move(fastdeploy), base};
     }
   }
@@ -210,19 +208,25 @@ Status read_tls(const TelemetryConfig& config, const SignalKey& signal, SignalSe
   return {};
 }
 
-bool is_header(std::string_view name, std::string_view value) {
+// gRPC ends the process over a name or a value that it does not know how to send.
+bool is_header(Protocol protocol, std::string_view name, std::string_view value) {
   const auto printable = [](std::string_view text, unsigned char least) {
     return std::all_of(text.begin(), text.end(), [least](unsigned char c) { return c >= least && c < 0x7f; });
   };
+  const auto in_grpc = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
+  if (protocol == Protocol::kGrpc && !std::all_of(name.begin(), name.end(), in_grpc)) return false;
   return !name.empty() && printable(name, 0x21) &&
          name.find_first_of("()<>@,;:\\\"/[]?={}") == std::string_view::npos && printable(value, 0x20);
 }
 
 Status read_headers(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
   for (const auto& [name, value] : config.headers) {
-    if (!is_header(name, value)) {
-      return invalid_argument("telemetry.headers: '" + name + "' or its value has characters that no header has",
-                              "telemetry");
+    // Not shown: the name may be a credential on the wrong side.
+    if (!is_header(out.protocol, name, value)) {
+      return invalid_argument(
+          "telemetry.headers: a name or a value has characters that no header has; over gRPC, names are made of "
+          "letters, digits, -, _ and .",
+          "telemetry");
     }
     out.headers[lower_case(name)] = value;
   }
@@ -231,7 +235,7 @@ Status read_headers(const TelemetryConfig& config, const SignalKey& signal, Sign
   if (!setting && signal.lower == "traces") setting = first_set({"EXPORTER_OTLP_HEADERS"});
   int malformed = 0;
   for (const auto& [name, value] : parse_pairs(setting.value, malformed)) {
-    if (is_header(name, value)) {
+    if (is_header(out.protocol, name, value)) {
       out.headers[lower_case(name)] = value;
     } else {
       ++malformed;
@@ -277,6 +281,12 @@ void read_timeout(const TelemetryConfig& config, const SignalKey& signal, Signal
 }
 
 }  // namespace
+
+bool has_path(std::string_view address) {
+  const size_t scheme = address.find("://");
+  const size_t path = address.find('/', scheme == std::string_view::npos ? 0 : scheme + 3);
+  return path != std::string_view::npos && path + 1 < address.size();
+}
 
 Status read_signal(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
   TUFT_ASSIGN(out.protocol, read_protocol(config, signal));

@@ -15,6 +15,9 @@ struct SignalKey {
   const SignalConfig& config;
 };
 
+// Whether an address, "[scheme://]host[:port][/path]", has more behind the host than a slash: it is one signal's then.
+bool has_path(std::string_view address);
+
 // Protocol, endpoint, TLS, headers, compression and timeout. `out` comes with its defaults.
 Status read_signal(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out);
 

@@ -156,11 +156,11 @@ Status init_telemetry(const TelemetryConfig& config) {
     return {};
   }
   TUFT_ASSIGN(const Settings settings, internal::read_settings(config));
-  internal::set_target_info(internal::otlp::encode_resource(settings));
-  if (!settings.enabled && !settings.metrics_endpoint) return {};
   LifeCycle& cycle = life_cycle();
   MutexLock lock(cycle.mutex);
   if (g_started.load()) return {};
+  internal::set_target_info(internal::otlp::encode_resource(settings));
+  if (!settings.enabled && !settings.metrics_endpoint) return {};
   TUFT_TRY(start(settings));
   cycle.shutdown_budget = settings.shutdown_budget;
   return {};

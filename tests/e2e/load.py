@@ -116,7 +116,7 @@ class Client:
 
 
 def lose_worker(server):
-    """Ends a worker in the middle of its work; the server starts another one and goes on. Gives the sampler that it hit."""
+    """Ends a worker in the middle of its work; the server starts another and goes on. Gives the sampler that it hit."""
     raw = RawClient(server.url, ALICE)
     sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
     answers = [raw.sample(sampler, i, num_samples=8, max_tokens=200) for i in range(20)]

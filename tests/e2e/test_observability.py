@@ -352,7 +352,7 @@ def panels():
 def test_every_query_of_every_panel_returns_data(world, query):
     query = query.replace("$__rate_interval", "10s").replace("$base_model", ".*").replace("$instance", ".*")
     found = world.did("grpc").prometheus.get(
-        "query_range", query=query, start=world.scraped_from, end=world.scraped_until, step="2s"
+        "query_range", query=query, start=world.scraped_from, end=world.scraped_until, step="500ms"
     )
     values = [float(value) for series in found["result"] for _, value in series["values"]]
     if not any(map(math.isfinite, values)):

@@ -29,11 +29,11 @@ struct FutureInstruments {
                                     .bounds = bounds_request()}};
   ObservableGauge futures_queued{{.name = "tuft.futures.queued",
                                   .unit = "{operation}",
-                                  .description = "Operations that no worker has started on",
+                                  .description = "Operations not yet handed to a worker",
                                   .labels = {"operation_type"}}};
   ObservableGauge futures_running{{.name = "tuft.futures.running",
                                    .unit = "{operation}",
-                                   .description = "Operations that a worker is busy with",
+                                   .description = "Operations that a worker has",
                                    .labels = {"operation_type"}}};
   ObservableGauge futures_ready_unread{{.name = "tuft.futures.ready_unread",
                                         .unit = "{operation}",

@@ -56,6 +56,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "telemetry.tls.ca_file"},
         Mistake{
             {}, [](TelemetryConfig& config) { config.logs.endpoint = "nonsense nonsense"; }, "telemetry.logs.endpoint"},
+        Mistake{{},
+                [](TelemetryConfig& config) {
+                  config.headers = {{"se cret", "x"}};
+                },
+                "telemetry.headers"},
+        Mistake{{},
+                [](TelemetryConfig& config) {
+                  config.headers = {{"secret!", "x"}};
+                },
+                "telemetry.headers"},
         Mistake{{}, [](TelemetryConfig& config) { config.sampler = "sometimes"; }, "telemetry.sampler"},
         Mistake{{}, [](TelemetryConfig& config) { config.protocol = Protocol::kFile; }, "telemetry.file_path"}));
 

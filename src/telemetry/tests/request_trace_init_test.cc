@@ -9,6 +9,7 @@
 
 #include "telemetry/request_trace.h"
 #include "telemetry/telemetry.h"
+#include "telemetry/testing/http_receiver.h"
 #include "telemetry/testing/otlp_receiver.h"
 
 namespace tuft::telemetry {
@@ -63,6 +64,21 @@ TEST(ProcessTracingInit, EnvironmentThenTracesArriveWithItsNamesAndHeaders) {
   EXPECT_EQ(receiver.headers()["authentication"], "Basic dA==");
   EXPECT_EQ(receiver.headers()["tenant"], "a");
   EXPECT_TRUE(receiver.metrics().empty()) << "traces only";
+}
+
+TEST(ProcessTracingInit, HttpAddressWithAPathThenItIsUsedAsItStands) {
+  testing::HttpReceiver receiver;
+  for (const char* path : {"", "/v1/traces"}) {
+    const Environment environment(Variables{{"TRACES_ENABLE", "true"},
+                                            {"EXPORTER_OTLP_ENDPOINT", receiver.endpoint() + path},
+                                            {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"}});
+    ASSERT_TRUE(process_tracing_init().ok());
+    ASSERT_TRUE(trace_req_start("r1"));
+    process_tracing_shutdown(20 * kSecond);
+    ASSERT_FALSE(receiver.requests().empty());
+    EXPECT_EQ(receiver.requests().back().path, "/v1/traces") << path;
+  }
+  EXPECT_EQ(receiver.requests().size(), 2U);
 }
 
 TEST(ProcessTracingInit, NotEnabledThenOff) {
