@@ -73,7 +73,9 @@ class ControlPlane {
   // Calls `done` once, when everything that was accepted until now outlives the server, or with kUnavailable where that
   // will take a while: what is answered to a client is to wait for it. Perhaps before this returns, perhaps on another
   // thread.
-  virtual void when_durable(std::function<void(Status)> done) { done({}); }
+  virtual void when_durable(std::function<void(Status)> done) {  // NOLINT(performance-unnecessary-value-param): kept
+    done({});
+  }
 
   // The metrics of all workers that answer within a second; the others are left out. `done` is called once, perhaps
   // before this returns, perhaps on another thread.
