@@ -58,11 +58,9 @@ void StepMetrics::scheduled(const Step& step, size_t active, size_t waiting) con
   waiting_requests_.set(static_cast<double>(waiting));
   const auto tokens = static_cast<double>(step.prefill_tokens + step.decode_tokens);
   if (tokens == 0) return;
-  if (step.prefill_tokens > 0) {
+  // Kept until the queue is empty: a scrape hardly ever meets the one step in which a prompt runs.
+  if (step.prefill_tokens > 0)
     decode_prefill_ratio_.set(static_cast<double>(step.decode_tokens) / static_cast<double>(step.prefill_tokens));
-  } else {
-    decode_prefill_ratio_.clear();
-  }
   prefill_tokens_processed_.add(static_cast<int64_t>(step.prefill_tokens));
   decode_tokens_processed_.add(static_cast<int64_t>(step.decode_tokens));
   batch_fill_percentage_.record(100.0 * tokens / batch_tokens_);

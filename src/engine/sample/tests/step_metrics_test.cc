@@ -151,7 +151,7 @@ TEST_F(StepMetricsTest, PromptsAndTokensInAStepThenTheirRatio) {
   EXPECT_EQ(metrics_.gauge("decode_prefill_ratio"), 0.25);
   EXPECT_EQ(metrics_.gauge("active_requests_count"), 2);
   sampler_->step();
-  EXPECT_FALSE(metrics_.gauge("decode_prefill_ratio")) << "a step without a prompt has none";
+  EXPECT_EQ(metrics_.gauge("decode_prefill_ratio"), 0.25) << "of the newest step with a prompt";
 }
 
 TEST_F(StepMetricsTest, AnEmptyQueueThenGaugesFall) {
