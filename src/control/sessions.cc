@@ -8,7 +8,8 @@ Sessions::Sessions(const config::Limits& limits, const Clock& clock, Persistence
     : limits_(limits),
       clock_(clock),
       persistence_(persistence),
-      active_(telemetry::get_metrics().sessions_active.with({})) {}
+      active_(telemetry::get_metrics().sessions_active.with({})),
+      expired_(telemetry::get_metrics().sessions_expired.with({{"reason", "silent"}})) {}
 
 void Sessions::restore(const SessionRecord& record) {
   const CreateSession& request = record.request;
@@ -90,6 +91,7 @@ void Sessions::remove(const SessionId& session) {
     sessions_.erase(found);
   }
   active_.add(-1);
+  expired_.add(1);
   if (persistence_.enabled()) persistence_.write({persistence_.erase(session)}, telemetry::current_context());
   telemetry::log_info("session.closed", "session closed: its user was at a limit and it was silent",
                       {{"tuft.session_id", session.str()}});

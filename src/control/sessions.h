@@ -51,7 +51,7 @@ class Sessions {
   std::unordered_map<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, int> count_by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
-  telemetry::BoundCounter active_;
+  telemetry::BoundCounter active_, expired_;
 };
 
 }  // namespace tuft::control

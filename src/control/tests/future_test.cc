@@ -1,5 +1,6 @@
 // Futures, sessions and limits.
 #include "control/tests/plane.h"
+#include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::control {
 namespace {
@@ -144,6 +145,7 @@ TEST_F(Futures, SessionsAreRepeatableByKeyAndOfOneUser) {
 }
 
 TEST_F(Futures, AtTheSessionLimitOnlyASilentOneMakesRoom) {
+  const telemetry::testing::RecordedMetrics metrics;
   config().limits.sessions_per_user_max = 2;
   boot();
   const SessionId silent = session(alice);
@@ -160,6 +162,7 @@ TEST_F(Futures, AtTheSessionLimitOnlyASilentOneMakesRoom) {
   EXPECT_EQ(plane().heartbeat(alice, silent).error().code, ErrorCode::kNotFound);
   EXPECT_TRUE(plane().heartbeat(alice, alive).ok());
   EXPECT_EQ(worker().adapters(), 0U);
+  EXPECT_EQ(metrics.counter("tuft.sessions.expired", {{"reason", "silent"}}), 1);
 }
 
 TEST_F(Futures, AtTheRunLimitOnlyARunOfASilentSessionMakesRoom) {
