@@ -46,7 +46,6 @@ void for_each_field(Config& config, Visit&& visit) {
   visit("shutdown_budget", config.shutdown_budget);
   visit("propagate_baggage", config.propagate_baggage);
   visit("metrics_endpoint", config.metrics_endpoint);
-  visit("metrics_token", config.metrics_token);
   visit("tenant_label", config.tenant_label);
 }
 

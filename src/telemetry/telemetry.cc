@@ -83,9 +83,11 @@ void watch_forks() {
 
 Status start_pipeline(const Settings& settings) {
   try {
-    TUFT_ASSIGN(auto pipeline, Pipeline::make(settings));
+    TUFT_ASSIGN(auto made, Pipeline::make(settings));
+    // Let go before it starts: where a later thread cannot be made, the earlier ones still use it.
+    Pipeline* pipeline = made.release();
     pipeline->start();
-    g_pipeline.store(pipeline.release(), std::memory_order_release);
+    g_pipeline.store(pipeline, std::memory_order_release);
   } catch (const std::exception& problem) {
     return internal_error(std::string("the telemetry threads could not be started: ") + problem.what());
   }

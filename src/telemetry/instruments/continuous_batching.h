@@ -32,11 +32,12 @@ struct ContinuousBatchingInstruments {
        .bounds = bounds_latency_milliseconds(),
        .recorded_by = RecordedBy::kWorker,
        .scope = kTransformersScope}};
-  Gauge decode_prefill_ratio{{.name = "decode_prefill_ratio",
-                              .unit = "ratio",
-                              .description = "Decode tokens over prefill tokens of a step; absent without prefill",
-                              .recorded_by = RecordedBy::kWorker,
-                              .scope = kTransformersScope}};
+  Gauge decode_prefill_ratio{
+      {.name = "decode_prefill_ratio",
+       .unit = "ratio",
+       .description = "Decode tokens over prefill tokens of the newest step with prefill; absent while idle",
+       .recorded_by = RecordedBy::kWorker,
+       .scope = kTransformersScope}};
   Counter prefill_tokens_processed{{.name = "prefill_tokens_processed",
                                     .unit = "tokens",
                                     .description = "Prompt tokens computed",

@@ -91,6 +91,8 @@ class HttpExporter final : public Exporter {
     std::string compressed;
     if (settings_.compression == Compression::kGzip) {
       compressed = gzip(request);
+      if (compressed.empty())
+        return {.outcome = Outcome::kRetry, .error_type = "gzip", .message = "no memory to compress the request"};
       request = compressed;
     }
     response_.clear();
