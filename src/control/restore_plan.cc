@@ -184,8 +184,13 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints) 
     } else if (stored == State::kReady && undone && depends_on_weights(future.keys.operation)) {
       give_up(future, rolled_back(run->to));
     }
-    if (undone) future.key.clear();  // its number is free again
-    if (future.state != stored) plan.settled.push_back(future);
+    // Its number is free again, at the next restart too.
+    const bool frees_number = undone && !is_gone(future) && (future.keys.seq_id || !future.key.empty());
+    if (frees_number) {
+      future.keys.seq_id.reset();
+      future.key.clear();
+    }
+    if (future.state != stored || frees_number) plan.settled.push_back(future);
     (is_gone(future) ? plan.gone : plan.futures).push_back(std::move(future));
   }
   return plan;

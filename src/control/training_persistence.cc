@@ -63,6 +63,8 @@ void TrainingController::open_numbers_locked(Run& run, const RunOperation& opera
 
 void TrainingController::restore_run(const RestoredRun& restored) {
   const RunRecord& record = restored.record;
+  // The futures that it was decided from are settled now, so the next restart must find the decision.
+  parts_.persistence.write({parts_.persistence.put(record)}, {});
   const auto backend = parts_.backends.find(record.base_model);
   if (!backend.ok()) {
     telemetry::get_metrics().restore_runs.add(1, {{"result", "corrupted"}});

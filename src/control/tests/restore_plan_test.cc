@@ -26,7 +26,10 @@ class RestorePlanTest : public ::testing::Test {
     record.number = number_;
     record.keys.operation = type;
     record.keys.run = run_.id;
-    if (type != OperationType::kCreateModel) record.keys.seq_id = ++seq_;
+    if (type != OperationType::kCreateModel) {
+      record.keys.seq_id = ++seq_;
+      record.key = run_.id.str() + '#' + std::to_string(seq_);
+    }
     record.state = state;
     if (state == State::kReady) record.value = std::make_shared<const FutureValue>(CreateModelResult{run_.id});
     futures_.push_back(record);
@@ -68,6 +71,15 @@ class RestorePlanTest : public ::testing::Test {
                                              return found == on_disk_.end() ? nullptr : found->second;
                                            },
                                            [this](const RunId&) { return newest_; }});
+  }
+  // What the store holds after the start that made `plan`.
+  void keep(const RestorePlan& plan) {
+    run_ = plan.runs.at(0).record;
+    for (const FutureRecord& settled : plan.settled) {
+      for (FutureRecord& future : futures_) {
+        if (future.request == settled.request) future = settled;
+      }
+    }
   }
   static bool is_gone(const RestorePlan& plan, const std::string& request) {
     for (const FutureRecord& future : plan.gone) {
@@ -208,6 +220,38 @@ TEST_F(RestorePlanTest, PendingOperationsThatTouchNoWeightsKeepTheNumbering) {
   EXPECT_FALSE(plan.runs[0].lost);
   EXPECT_EQ(plan.runs[0].record.next_seq_id, 3);  // the client has used 2
   EXPECT_EQ(plan.gone.size(), 1U);
+}
+
+TEST_F(RestorePlanTest, NumbersThatARestartFreedStayFreeAtTheNextOne) {
+  add(OperationType::kCreateModel, State::kReady);
+  save("a");                                                  // seq 1
+  train();                                                    // 2, 3
+  add(OperationType::kSaveWeightsForSampler, State::kReady);  // 4
+  add(OperationType::kOptimStep, State::kFailed);             // 5
+  const RestorePlan first = plan();
+  EXPECT_TRUE(first.runs[0].lost);
+  EXPECT_EQ(first.runs[0].record.next_seq_id, 2);
+  keep(first);
+  seq_ = 1;  // the client goes back and uses them again
+  train();
+  save("b");
+  const RestorePlan second = plan();
+  EXPECT_FALSE(second.runs[0].lost);
+  EXPECT_EQ(second.runs[0].record.next_seq_id, 5);
+  std::map<std::string, int> keys;
+  for (const FutureRecord& future : second.futures) ++keys[future.key];
+  for (int seq = 1; seq <= 4; ++seq) EXPECT_EQ(keys["s:train:0#" + std::to_string(seq)], 1) << seq;
+  EXPECT_EQ(keys.count("s:train:0#5"), 0U);
+}
+
+TEST_F(RestorePlanTest, NumbersThatWereUsedUpStayUsedUpAtTheNextRestart) {
+  add(OperationType::kCreateModel, State::kReady);
+  save("a");
+  add(OperationType::kSaveWeightsForSampler, State::kPending);
+  keep(plan());
+  const RestorePlan second = plan();
+  EXPECT_FALSE(second.runs[0].lost);
+  EXPECT_EQ(second.runs[0].record.next_seq_id, 3);
 }
 
 }  // namespace
