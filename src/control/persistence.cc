@@ -180,10 +180,15 @@ void Persistence::write(std::vector<store::Change> changes, const telemetry::Spa
   auto pending = std::make_shared<Pending>();
   pending->write = {std::move(changes), trace};
   pending->done = std::move(done);
-  MutexLock lock(mutex_);
-  ++accepted_;
-  pending_.push_back(pending);
-  if (!stalled_) send_locked(pending);
+  std::vector<std::function<void()>> calls;
+  {
+    MutexLock lock(mutex_);
+    ++accepted_;
+    pending_.push_back(pending);
+    if (!stalled_) send_locked(pending);
+    calls = take_finished_locked();  // the store may have refused it at once
+  }
+  for (const auto& call : calls) call();
 }
 
 // Under the lock, so that the store gets them in order; it only queues them.
@@ -198,16 +203,20 @@ void Persistence::send_locked(const PendingPtr& pending) {
   }
 }
 
-// What may work later is tried again; what never will is given up, or nothing behind it would ever be durable.
+// What may work later is tried again, and a damaged store keeps nothing that was promised; what never will is given up,
+// or nothing behind it would ever be durable.
 void Persistence::note_failure_locked(const PendingPtr& pending, const Error& error) {
-  const bool later = error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted;
-  pending->state = later ? Pending::State::kFailed : Pending::State::kWritten;
-  if (later) {
+  const bool given_up = error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kPayloadTooLarge;
+  pending->state = given_up ? Pending::State::kWritten : Pending::State::kFailed;
+  if (!given_up) {
     if (!stalled_) stalled_ = error;
     return;
   }
-  const telemetry::ContextScope scope(pending->write.trace);
-  telemetry::log_error("persistence.write.lost", error.message, {{"error.type", error.reason}});
+  pending->done = [error, trace = pending->write.trace, done = std::move(pending->done)] {
+    const telemetry::ContextScope scope(trace);
+    telemetry::log_error("persistence.write.lost", error.message, {{"error.type", error.reason}});
+    if (done) done();
+  };
 }
 
 void Persistence::on_written(const PendingPtr& pending, const Status& status) {

@@ -67,7 +67,8 @@ class Persistence {
   store::Change erase(const CheckpointPath& path) const;
 
   // All of it or nothing. `done` is called when it and everything before it is durable, on the store's thread, or at
-  // once where nothing is kept; never where the server ends first.
+  // once where nothing is kept or the store refuses it for good; never where the server ends first. Not under a lock
+  // that a `done` takes.
   void write(std::vector<store::Change> changes, const telemetry::SpanContext& trace, std::function<void()> done = {});
 
   // An error where the store is away: nothing new is to be promised. kUnavailable "store_unavailable".

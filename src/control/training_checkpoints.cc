@@ -141,7 +141,8 @@ Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const Run
     run->restore_point = RestorePoint{saved, true, operation.future->number, operation.seq_id};
     run->weights_changed = false;
   }
-  if (parts_.persistence.enabled())
+  // Not of ephemeral ones: no tool knows them, and each unnamed save would leave a record for ever.
+  if (parts_.persistence.enabled() && !saved->ephemeral)
     parts_.persistence.write({parts_.persistence.put(*saved)}, operation.span.context());
   telemetry::Metrics& metrics = telemetry::get_metrics();
   metrics.training_checkpoints_saved.add(1, {{"checkpoint_type", type}});

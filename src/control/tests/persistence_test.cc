@@ -130,6 +130,16 @@ TEST_F(PersistenceTest, ABarrierWaitsForWhatWasBeforeIt) {
   EXPECT_TRUE(contents_->copy().contains("ns::session::s"));
 }
 
+TEST_F(PersistenceTest, WhatTheStoreWillNeverTakeHoldsNothingUp) {
+  const auto opened = open();
+  Persistence& persistence = **opened;
+  std::atomic<bool> done = false;
+  persistence.write({persistence.put(session(std::string(store::kKeyBytesMax, 'x')))}, {}, [&] { done = true; });
+  EXPECT_TRUE(done);
+  EXPECT_TRUE(durable(persistence).ok());
+  EXPECT_TRUE(persistence.available().ok());
+}
+
 TEST_F(PersistenceTest, AnUnreachableStoreIsNoEmptyState) {
   contents_->set_reachable(false);
   const auto persistence = open();
