@@ -1,5 +1,5 @@
-// TelemetryConfig as JSON, for handing it to a worker process. It holds header values and the metrics token: pass it
-// where only the same user can read it (an environment variable), never in a command line or a log.
+// TelemetryConfig as JSON, for handing it to a worker process, without the metrics token. It holds header values: pass
+// it where only the same user can read it (an environment variable), never in a command line or a log.
 #pragma once
 
 #include <string>
