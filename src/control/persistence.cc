@@ -38,9 +38,10 @@ bool is_part(std::string_view key, size_t prefix_size) {
   return key.find(kSeparator, prefix_size) != std::string_view::npos;
 }
 
+// For clients: where the store is and what it said is for the log.
 Error away(const Error& cause) {
   return unavailable(
-      "the server cannot keep its state just now, so it takes no new work; try again later (" + cause.message + ")",
+      "the server cannot keep its state just now (" + cause.reason + "), so it takes no new work; try again later",
       "store_unavailable");
 }
 
