@@ -46,7 +46,7 @@ class EngineLoop {
   Ticket next_ticket() { return ++last_ticket_; }
   void post_sample(Ticket ticket, engine::SampleRequest request, engine::Sampler::Done done);
   void cancel_sample(Ticket ticket);  // unknown and finished ones are ignored
-  // 0 for none. Where replies come, only.
+  // 0 for none. Engine thread: not in the reply to a call that was refused.
   int rank_of(const engine::AdapterId& adapter) const;
 
   // Answers everything with kUnavailable and ends the threads after the piece that is running. Idempotent.

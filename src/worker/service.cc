@@ -142,8 +142,11 @@ class Service final : public v1::ModelActor::CallbackService {
     call->on_cancel([this, ticket] { loop_.cancel_sample(ticket); });
     loop_.post_sample(ticket, std::move(converted).value(),
                       [this, call, response, facts, topk, who](auto result) mutable {
-                        facts.lora_rank = loop_.rank_of(sampler_adapter(facts.sampler_id));
-                        if (result.ok()) to_sample_response(*result, facts.prompt_tokens, topk, response);
+                        if (result.ok()) {
+                          // A refusal comes on this call's thread, where the ranks are not to be read.
+                          facts.lora_rank = loop_.rank_of(sampler_adapter(facts.sampler_id));
+                          to_sample_response(*result, facts.prompt_tokens, topk, response);
+                        }
                         record_sample(who, facts, base_model_, result, loop_.clock().monotonic());
                         call->finish(result.ok() ? Status() : Status(std::move(result).error()));
                       });
