@@ -43,7 +43,7 @@ function(tuft_module)
     target_link_libraries(${target}_test PRIVATE ${target} ${M_TEST_LIBS} GTest::gmock GTest::gtest_main)
     set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS unit TIMEOUT 120
+      PROPERTIES LABELS unit TIMEOUT 120 ${TUFT_TEST_PROPERTIES}
       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   endif()
 endfunction()
