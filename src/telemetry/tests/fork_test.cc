@@ -58,6 +58,21 @@ class Recorders {
   std::vector<std::thread> threads_;
 };
 
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kAddressSanitizer = true;
+#else
+constexpr bool kAddressSanitizer = false;
+#endif
+// ThreadSanitizer ends a child whose new thread gets the id of one of the parent's, which it still counts as running.
+constexpr bool kChildrenMayStartThreads = !kThreadSanitizer;
+// A thread may have held AddressSanitizer's own allocator, whose lock then stays locked in the child.
+constexpr bool kThreadsMayAllocateAtForks = !kAddressSanitizer;
+
 // The child's exit code; it is killed where it hangs. An exit code is all that a child may say: its output is ours.
 template <typename Child>
 int in_child(Child&& child) {
@@ -72,6 +87,7 @@ int in_child(Child&& child) {
 }
 
 TEST(Fork, ThreadsRecordThenTheChildHangsNowhereAndSaysNothing) {
+  if (!kThreadsMayAllocateAtForks) GTEST_SKIP() << "not under AddressSanitizer";
   WithCollector collector;
   {
     const Recorders recorders;
@@ -146,6 +162,8 @@ class ChildCollector {
 };
 
 TEST(Fork, ChildStartsAnewThenItsOwnTelemetryArrivesWithItsOwnIdentity) {
+  if (!kThreadsMayAllocateAtForks) GTEST_SKIP() << "not under AddressSanitizer";
+  if (!kChildrenMayStartThreads) GTEST_SKIP() << "not under ThreadSanitizer";
   const ChildCollector children;
   WithCollector collector;
   get_metrics().sampling_requests.add(1000, {{"base_model", "fork"}});
@@ -182,6 +200,7 @@ TEST(Fork, ChildOfAGrpcUserAsksForGrpcThenAnErrorThatSaysHowToMendIt) {
 }
 
 TEST(Fork, SpanAliveAtTheForkThenOnlyTheParentWritesIt) {
+  if (!kChildrenMayStartThreads) GTEST_SKIP() << "not under ThreadSanitizer";
   const ChildCollector children;
   WithCollector collector;
   Span span = get_tracer("tuft.fork").start_span("alive");

@@ -169,7 +169,8 @@ TEST(LifeCycleDeathTest, ExitWhileAnExportHangsThenTheExitCodeIsOurs) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
-        auto* receiver = new testing::OtlpReceiver(testing::OtlpReceiver::Mode::kHang);
+        // Never destroyed, and no leak.
+        static auto* receiver = new testing::OtlpReceiver(testing::OtlpReceiver::Mode::kHang);
         if (!init_telemetry({.enabled = true, .otlp_endpoint = receiver->endpoint()}).ok()) std::exit(1);
         record_spans(1000);
         shutdown_telemetry(100 * kMillisecond);
