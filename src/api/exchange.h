@@ -66,7 +66,7 @@ struct RequestHeaders {
   std::string_view authorization;
   std::string_view content_encoding;
   std::string_view content_type;
-  std::string_view forwarded;  // Forwarded, or X-Forwarded-For
+  std::string_view forwarded;  // what a proxy adds: Forwarded, Via, X-Forwarded-*, X-Real-IP
   std::string_view idempotency_key;
   std::string_view user_agent;
   // of polls: how often before, and the seconds that the client saw its submission take

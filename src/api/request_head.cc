@@ -25,6 +25,9 @@ constexpr KnownHeader kHeaders[] = {
     {"tracestate", &RequestHeaders::tracestate},
     {"baggage", &RequestHeaders::baggage},
     {"x-forwarded-for", &RequestHeaders::forwarded},
+    {"x-forwarded-host", &RequestHeaders::forwarded},
+    {"x-forwarded-proto", &RequestHeaders::forwarded},
+    {"x-real-ip", &RequestHeaders::forwarded},
     {"x-idempotency-key", &RequestHeaders::idempotency_key},
     {"x-tinker-request-iteration", &RequestHeaders::poll_iteration},
     {"x-tinker-create-promise-roundtrip-time", &RequestHeaders::submission_seconds},
@@ -71,6 +74,7 @@ RequestHead parse_head(const RequestParser& parser) {
         head.headers.content_type = value;
         break;
       case http::field::forwarded:
+      case http::field::via:
         head.headers.forwarded = value.empty() ? std::string_view("?") : value;
         break;
       case http::field::user_agent:

@@ -40,7 +40,6 @@ MAY_BE_EMPTY = {
     "tuft_http_rejected_total": "needs an overloaded server",
     "tuft_scheduler_admission_rejections_total": "needs a full engine",
     "tuft_sampling_nonfinite_logits_total": "needs a broken model",
-    "tuft_sessions_expired_total": "needs a client that stays silent for long",
     "tuft_store_errors_total": "needs a store that fails",
     "tuft_store_slow_ops_total": "needs a slow store",
     "tuft_telemetry_dropped_total": "needs loss",
