@@ -24,9 +24,11 @@ struct Generator {
   uint32_t process = 0;
 };
 
+// Before main(): at the first use, a fork at that moment would leave the child a static that is for ever being made.
+[[maybe_unused]] const int g_watching =
+    ::pthread_atfork(nullptr, nullptr, [] { g_process.fetch_add(1, std::memory_order_relaxed); });
+
 void start_generator(Generator& generator) {
-  [[maybe_unused]] static const int watching =
-      ::pthread_atfork(nullptr, nullptr, [] { g_process.fetch_add(1, std::memory_order_relaxed); });
   fill_random(&generator.state, sizeof generator.state);
   generator.process = g_process.load(std::memory_order_relaxed);
 }

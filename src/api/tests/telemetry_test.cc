@@ -130,11 +130,11 @@ TEST_F(HttpTelemetry, FirstPollTellsHowLongTheClientTookToSubmit) {
   const std::map<std::string, std::string> labels = {{"operation_type", "optim_step"}};
   const double before = histogram_count("tuft.client.roundtrip.duration", labels);
   const std::string poll = R"({"request_id":"r1"})";
-  const char* const kSeconds = "X-Tinker-Create-Promise-Roundtrip-Time";
-  post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "0"}, {kSeconds, "0.25"}});
-  post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "1"}, {kSeconds, "0.25"}});
+  const char* const seconds_header = "X-Tinker-Create-Promise-Roundtrip-Time";
+  post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "0"}, {seconds_header, "0.25"}});
+  post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "1"}, {seconds_header, "0.25"}});
   for (const char* nonsense : {"nan", "-1", "inf", "1e9", "a"}) {
-    post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "0"}, {kSeconds, nonsense}});
+    post("retrieve_future", poll, {{"X-Tinker-Request-Iteration", "0"}, {seconds_header, nonsense}});
   }
   EXPECT_EQ(histogram_count("tuft.client.roundtrip.duration", labels), before + 1);
 }
@@ -175,7 +175,7 @@ class Metrics : public ServerTest {
     telemetry::get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
   }
   ~Metrics() override { telemetry::shutdown_telemetry(); }
-  Reply scrape(Headers headers = {}) { return call("GET", "/metrics", "", std::move(headers)); }
+  Reply scrape(const Headers& headers = {}) { return call("GET", "/metrics", "", headers); }
 };
 
 TEST_F(Metrics, WithoutATokenOnlyCallersOnTheMachineMayRead) {
