@@ -32,7 +32,7 @@ def measure_mode(options, mode, off):
     try:
         load(running, 2)
         before = running.resident_megabytes()
-        samples = measure.interleaved({"on": lambda: load(running, 5), "off": lambda: load(off, 5)}, 4, warm_up=0)
+        samples = measure.interleaved({"on": lambda: load(running, 3), "off": lambda: load(off, 3)}, 3, warm_up=0)
         after, dropped = running.resident_megabytes(), dropped_spans(running)
         begin = time.monotonic()
         running.close()

@@ -5,7 +5,7 @@ import measure
 
 OPERATIONS = ["span", "counter, bound", "counter", "histogram, bound", "histogram", "log"]
 COUNT = 30_000
-RATE, SECONDS = 10_000, 5
+RATE, SECONDS = 10_000, 3
 
 
 def programs(options):
@@ -84,7 +84,7 @@ def run(options):
 
     sinks = {name: collector.Sink(options) for name in commands}
     children = {name: measure.Child([*command, sinks[name].endpoint]) for name, command in commands.items()}
-    rows, paced = pace_rows(children, sinks, 3)
+    rows, paced = pace_rows(children, sinks, 2)
     for name, child in children.items():
         child.ask(op="close")
         child.close()
