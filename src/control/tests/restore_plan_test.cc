@@ -42,7 +42,7 @@ class RestorePlanTest : public ::testing::Test {
     checkpoint.path = {run_.id, CheckpointKind::kTraining, name};
     checkpoint.future_number = save.number;
     checkpoint.seq_id = save.keys.seq_id;
-    const auto made = std::make_shared<const Checkpoint>(checkpoint);
+    CheckpointStore::Ptr made = std::make_shared<const Checkpoint>(checkpoint);
     on_disk_[checkpoint.path.str()] = made;
     newest_ = made;
     return made;

@@ -25,6 +25,7 @@ struct Candidate {
   std::function<std::string()> why_skipped = [] { return std::string(); };  // empty: it runs
 };
 
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest calls it
 inline void PrintTo(const Candidate& candidate, std::ostream* out) {
   *out << candidate.name;
 }

@@ -18,7 +18,6 @@ namespace tuft::telemetry::internal::otlp {
 namespace {
 
 using Outcome = ExportResult::Outcome;
-using testing::HttpAnswer;
 using testing::HttpReceiver;
 using testing::OtlpReceiver;
 using testing::TlsFiles;
