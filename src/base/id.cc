@@ -25,7 +25,7 @@ struct Generator {
 };
 
 // Before main(): at the first use, a fork at that moment would leave the child a static that is for ever being made.
-[[maybe_unused]] const int g_watching =
+[[maybe_unused]] const int kWatching =
     ::pthread_atfork(nullptr, nullptr, [] { g_process.fetch_add(1, std::memory_order_relaxed); });
 
 void start_generator(Generator& generator) {
