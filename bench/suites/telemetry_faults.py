@@ -30,7 +30,7 @@ def measure_mode(options, mode, off):
     sink = collector.make(options, mode)
     running = server.Server(options, f"fault-{mode}", sink.endpoint)
     try:
-        load(running, 2)
+        warm_up = load(running, 2)
         before = running.resident_megabytes()
         samples = measure.interleaved({"on": lambda: load(running, 3), "off": lambda: load(off, 3)}, 3, warm_up=0)
         after, dropped = running.resident_megabytes(), dropped_spans(running)
@@ -40,7 +40,7 @@ def measure_mode(options, mode, off):
     finally:
         running.close()
         sink.close()
-    requests = sum(sample["requests"] for sample in samples["on"])
+    requests = warm_up["requests"] + sum(sample["requests"] for sample in samples["on"])
     latency = [measure.paired_ratio([sample[f"p{part}_us"] for sample in samples["on"]],
                                     [sample[f"p{part}_us"] for sample in samples["off"]]) for part in (50, 99)]
     row = [mode, *latency, f"{dropped:,.0f} of {requests:,}", f"{before:.0f} -> {after:.0f}", f"{end:.1f}"]
