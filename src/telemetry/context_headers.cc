@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "telemetry/environment.h"
 #include "telemetry/per_process.h"
+#include "telemetry/text.h"
 
 namespace tuft::telemetry::internal {
 namespace {

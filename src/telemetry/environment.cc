@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "telemetry/log.h"
+#include "telemetry/text.h"
 
 namespace tuft::telemetry::internal {
 
@@ -31,13 +32,6 @@ std::optional<int64_t> parse_whole(std::string_view text) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t first = text.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
 std::string lower_case(std::string_view text) {

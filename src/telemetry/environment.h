@@ -27,7 +27,6 @@ Setting first_set(std::initializer_list<std::string> names);
 bool is_true(std::string_view text);
 
 std::optional<int64_t> parse_whole(std::string_view text);
-std::string_view trimmed(std::string_view text);
 std::string lower_case(std::string_view text);
 std::string percent_decoded(std::string_view text);
 

@@ -16,6 +16,7 @@
 #include "telemetry/otlp/encode_metrics.h"
 #include "telemetry/prometheus_names.h"
 #include "telemetry/target_info.h"
+#include "telemetry/text.h"
 
 namespace tuft::telemetry {
 namespace {
@@ -172,16 +173,10 @@ LabelStrings target_labels() {
   return of_process.resource;
 }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
 // The part of `text` before `separator`, which is taken off it.
 std::string_view next_part(std::string_view& text, char separator) {
   const size_t end = text.find(separator);
-  const std::string_view part = trim(text.substr(0, end));
+  const std::string_view part = internal::trimmed(text.substr(0, end));
   text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
   return part;
 }
@@ -197,7 +192,7 @@ MediaRange parse_media_range(std::string_view text) {
   while (!text.empty()) {
     std::string_view parameter = next_part(text, ';');
     const std::string_view key = next_part(parameter, '=');
-    std::string_view value = trim(parameter);
+    std::string_view value = internal::trimmed(parameter);
     if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
     if (key == "version") range.version = value;
     if (key != "q") continue;

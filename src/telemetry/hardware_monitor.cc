@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <csignal>
 #include <exception>
 #include <pthread.h>
 #include <sys/utsname.h>
@@ -12,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mutex.h"
+#include "telemetry/background_thread.h"
 #include "telemetry/machine.h"
 #include "telemetry/nvml.h"
 #include "telemetry/proc_text.h"
@@ -24,10 +23,6 @@ using internal::GpuUse;
 using internal::Nvml;
 
 constexpr size_t kSamplesMax = 36'000;
-
-std::chrono::steady_clock::time_point time_point(Nanos monotonic) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(monotonic));
-}
 
 class Collector {
  public:
@@ -137,7 +132,7 @@ struct HardwareMonitor::State {
   bool wait_for_turn(Nanos& next) TUFT_EXCLUDES(mutex) {
     MutexLock lock(mutex);
     next = std::max(next + interval, system_clock().monotonic());
-    while (!stopping && system_clock().monotonic() < next) wake_up.wait_until(mutex, time_point(next));
+    while (!stopping && system_clock().monotonic() < next) wake_up.wait_until(mutex, internal::time_point(next));
     return !stopping;
   }
 
@@ -205,19 +200,14 @@ Status HardwareMonitor::start() {
     state.samples.clear();
     state.problem.clear();
   }
-  // A library's thread takes no signals.
-  sigset_t all;
-  sigset_t previous;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &previous);
   std::string problem;
   try {
+    const internal::SignalsBlocked blocked;
     state.thread = std::thread([&state] { state.run(); });
     ::pthread_setname_np(state.thread.native_handle(), "hw-monitor");
   } catch (const std::exception& thrown) {
     problem = std::string("the monitor's thread could not be started: ") + thrown.what();
   }
-  ::pthread_sigmask(SIG_SETMASK, &previous, nullptr);
   MutexLock lock(state.mutex);
   state.started = problem.empty();
   if (state.started) return {};

@@ -16,16 +16,13 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "telemetry/background_thread.h"
 #include "telemetry/exporter.h"
 #include "telemetry/lane_health.h"
 #include "telemetry/otlp/encode_metrics.h"
 #include "telemetry/settings.h"
 
 namespace tuft::telemetry::internal {
-
-inline std::chrono::steady_clock::time_point time_point(Nanos monotonic) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(monotonic));
-}
 
 // For what waits until lanes got somewhere. Thread-safe.
 class Progress {

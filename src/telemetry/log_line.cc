@@ -1,14 +1,14 @@
 #include "telemetry/log_line.h"
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <ctime>
 
+#include "base/utf8.h"
+#include "telemetry/text.h"
+
 namespace tuft::telemetry::internal {
 namespace {
-
-constexpr char kHex[] = "0123456789abcdef";
 
 void append_padded(std::string& out, int64_t value, int digits) {
   std::array<char, 24> text{};
@@ -36,16 +36,9 @@ void append_time(std::string& out, Nanos wall) {
   out += 'Z';
 }
 
-template <typename T>
-void append_number(std::string& out, T value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  out.append(text.data(), end);
-}
-
 // The inside of a JSON string; also what text lines use for values.
 void append_escaped(std::string& out, std::string_view text) {
-  for (const char c : text) {
+  for (const char& c : text) {
     const auto byte = static_cast<unsigned char>(c);
     switch (c) {
       case '"':
@@ -66,8 +59,7 @@ void append_escaped(std::string& out, std::string_view text) {
       default:
         if (byte < 0x20 || byte == 0x7f) {
           out += "\\u00";
-          out += kHex[byte >> 4];
-          out += kHex[byte & 15];
+          append_hex(out, {&c, 1});
         } else {
           out += c;
         }
@@ -122,24 +114,6 @@ void append_json_field(std::string& out, std::string_view key, std::string_view 
   append_json_string(out, key);
   out += ':';
   append_json_string(out, value);
-}
-
-// Length of the valid UTF-8 character at the start of `text`; 0 where there is none.
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, and what lies over U+10FFFF.
-  if (first == 0xe0 && byte(1) < 0xa0) return 0;
-  if (first == 0xed && byte(1) > 0x9f) return 0;
-  if (first == 0xf0 && byte(1) < 0x90) return 0;
-  if (first == 0xf4 && byte(1) > 0x8f) return 0;
-  return length;
 }
 
 }  // namespace
@@ -206,15 +180,6 @@ void append_json(std::string& out, const LogLine& line) {
   append_number(out, line.where.line());
   append_json_field(out, "code.function.name", line.where.function_name());
   out += '}';
-}
-
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const size_t length = utf8_length(text);
-    if (length == 0) return false;
-    text.remove_prefix(length);
-  }
-  return true;
 }
 
 std::string to_utf8(std::string_view text) {

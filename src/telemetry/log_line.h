@@ -36,7 +36,6 @@ void append_json(std::string& out, const LogLine& line);
 
 // Valid UTF-8: what is not becomes U+FFFD.
 std::string to_utf8(std::string_view text);
-bool is_utf8(std::string_view text);
 
 // Lines of telemetry itself (events "telemetry.*") below this are left out; nothing: all of them. In log.cc.
 void set_own_log_level(std::optional<Severity> level);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <pthread.h>
-#include <signal.h>
 #include <utility>
 #include <vector>
 
+#include "telemetry/background_thread.h"
 #include "telemetry/metrics.h"
 #include "telemetry/otlp/resource.h"
 
@@ -26,22 +26,6 @@ Nanos now() {
 Nanos measure_wall_offset() {
   return system_clock().wall() - system_clock().monotonic();
 }
-
-// Signals are for the main thread.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &previous_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t previous_{};
-};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include "telemetry/request_trace.h"
 #include "telemetry/signal_settings.h"
 #include "telemetry/telemetry.h"
+#include "telemetry/text.h"
 
 namespace tuft::telemetry {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "telemetry/environment.h"
 #include "telemetry/signal_settings.h"
+#include "telemetry/text.h"
 
 namespace tuft::telemetry::internal {
 namespace {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "telemetry/environment.h"
+#include "telemetry/text.h"
 
 namespace tuft::telemetry::internal {
 namespace {

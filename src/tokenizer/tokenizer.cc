@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "tokenizer/utf8.h"
 
 namespace tuft::tokenizer {
@@ -13,13 +14,12 @@ constexpr size_t kFileBytesMax = 256 << 20;
 std::string replace_invalid(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const size_t length = character_length(text, at);
+    const size_t length = utf8_length(text.substr(at));
     if (length == 0) {
       out += "\xEF\xBF\xBD";
       ++at;
       // One for a character that was cut off, however many of its bytes are there.
-      while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80 && character_length(text, at) == 0)
-        ++at;
+      while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) ++at;
     } else {
       out += text.substr(at, length);
       at += length;

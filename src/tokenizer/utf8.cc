@@ -6,23 +6,6 @@
 
 namespace tuft::tokenizer {
 
-size_t character_length(std::string_view text, size_t at) {
-  if (at >= text.size()) return 0;
-  utf8proc_int32_t character = 0;
-  const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                                       static_cast<utf8proc_ssize_t>(text.size() - at), &character);
-  return length > 0 ? static_cast<size_t>(length) : 0;
-}
-
-bool is_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t length = character_length(text, at);
-    if (length == 0) return false;
-    at += length;
-  }
-  return true;
-}
-
 char32_t next_character(std::string_view text, size_t& at) {
   const auto lead = static_cast<uint8_t>(text[at++]);
   const int more = lead < 0x80 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;

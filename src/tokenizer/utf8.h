@@ -1,4 +1,4 @@
-// UTF-8, character by character.
+// Valid UTF-8, character by character.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,7 @@
 
 namespace tuft::tokenizer {
 
-// Length in bytes of the valid character at `at`; 0 where there is none.
-size_t character_length(std::string_view text, size_t at);
-bool is_utf8(std::string_view text);
-// The character at `at` of valid UTF-8; moves `at` behind it.
+// The character at `at`; moves `at` behind it.
 char32_t next_character(std::string_view text, size_t& at);
 // The start of the character that ends before `end`.
 size_t previous_character(std::string_view text, size_t end);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <ctime>
 
@@ -11,6 +10,7 @@
 #include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
 
 #include "telemetry/otlp/json.h"
+#include "telemetry/text.h"
 
 namespace tuft::telemetry::internal::otlp {
 namespace {
@@ -18,13 +18,7 @@ namespace {
 namespace proto = opentelemetry::proto;
 using Attributes = google::protobuf::RepeatedPtrField<proto::common::v1::KeyValue>;
 
-constexpr char kHex[] = "0123456789abcdef";
-
-template <typename T>
-void append_number(std::string& out, T value) {
-  std::array<char, 32> text{};
-  out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
-}
+constexpr std::string_view kControl = "\\x";
 
 void append_time(std::string& out, uint64_t wall_nanos) {
   const auto seconds = static_cast<std::time_t>(wall_nanos / 1'000'000'000);
@@ -49,29 +43,7 @@ void append_duration(std::string& out, uint64_t nanos) {
 void append_id(std::string& out, std::string_view name, std::string_view id) {
   if (id.empty()) return;
   out += name;
-  for (const char c : id) {
-    out += kHex[static_cast<unsigned char>(c) >> 4];
-    out += kHex[static_cast<unsigned char>(c) & 15];
-  }
-}
-
-// Control characters are escaped: a value can neither end the line nor forge another.
-void append_quoted(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
+  append_hex(out, id);
 }
 
 bool is_plain(std::string_view text) {
@@ -84,7 +56,7 @@ void append_text(std::string& out, std::string_view text) {
   if (is_plain(text)) {
     out += text;
   } else {
-    append_quoted(out, text);
+    append_quoted(out, text, kControl);
   }
 }
 
@@ -127,7 +99,7 @@ void append_span(std::string& out, const proto::trace::v1::Span& span, const std
   append_text(out, scope);
   if (span.status().code() == proto::trace::v1::Status::STATUS_CODE_ERROR) {
     out += " ERROR=";
-    append_quoted(out, span.status().message());
+    append_quoted(out, span.status().message(), kControl);
   }
   append_attributes(out, span.attributes());
   for (const auto& event : span.events()) {
@@ -151,7 +123,7 @@ void append_log(std::string& out, const proto::logs::v1::LogRecord& log) {
   out += ' ';
   append_text(out, log.event_name());
   out += ' ';
-  append_quoted(out, log.body().string_value());
+  append_quoted(out, log.body().string_value(), kControl);
   append_id(out, " trace=", log.trace_id());
   append_id(out, " span=", log.span_id());
   for (const auto& attribute : log.attributes()) {
@@ -177,7 +149,7 @@ void append_point_head(std::string& out, const proto::metrics::v1::Metric& metri
       if (out.back() != '{') out += ',';
       out += attribute.key();
       out += '=';
-      append_quoted(out, attribute.value().string_value());
+      append_quoted(out, attribute.value().string_value(), kControl);
     }
     out += '}';
   }

@@ -1,13 +1,13 @@
 #include "telemetry/otlp/json.h"
 
-#include <array>
-#include <charconv>
 #include <cmath>
 
 #include <google/protobuf/descriptor.h>
 #include <opentelemetry/proto/collector/logs/v1/logs_service.pb.h>
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.pb.h>
 #include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
+
+#include "telemetry/text.h"
 
 namespace tuft::telemetry::internal::otlp {
 namespace {
@@ -17,17 +17,13 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 namespace collector = opentelemetry::proto::collector;
 
+constexpr std::string_view kControl = "\\u00";
+
 template <typename Request>
 std::unique_ptr<Message> parse(std::string_view bytes) {
   auto request = std::make_unique<Request>();
   if (!request->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return nullptr;
   return request;
-}
-
-template <typename T>
-void append_number(std::string& out, T value) {
-  std::array<char, 32> text{};
-  out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr);
 }
 
 template <typename T>
@@ -47,34 +43,10 @@ void append_double(std::string& out, double value) {
   }
 }
 
-constexpr char kHex[] = "0123456789abcdef";
-
-void append_text(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    } else {
-      out += c;
-    }
-  }
-  out += '"';
-}
-
 // The only bytes fields that we send are ids.
-void append_hex(std::string& out, std::string_view bytes) {
+void append_id(std::string& out, std::string_view bytes) {
   out += '"';
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += kHex[byte >> 4];
-    out += kHex[byte & 15];
-  }
+  append_hex(out, bytes);
   out += '"';
 }
 
@@ -104,7 +76,7 @@ void append_value(std::string& out, const Message& message, const FieldDescripto
       return append_number(out, get(&Reflection::GetEnumValue, &Reflection::GetRepeatedEnumValue));
     case FieldDescriptor::CPPTYPE_STRING: {
       const std::string text = get(&Reflection::GetString, &Reflection::GetRepeatedString);
-      return field.type() == FieldDescriptor::TYPE_BYTES ? append_hex(out, text) : append_text(out, text);
+      return field.type() == FieldDescriptor::TYPE_BYTES ? append_id(out, text) : append_quoted(out, text, kControl);
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return append_json(out, index < 0 ? reflection.GetMessage(message, &field)
@@ -132,7 +104,7 @@ void append_json(std::string& out, const Message& message) {
   out += '{';
   for (const FieldDescriptor* field : fields) {
     if (out.back() != '{') out += ',';
-    append_text(out, field->json_name());
+    append_quoted(out, field->json_name(), kControl);
     out += ':';
     if (!field->is_repeated()) {
       append_value(out, message, *field, -1);

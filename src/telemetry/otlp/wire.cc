@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "telemetry/log_line.h"
 
 namespace tuft::telemetry::internal::otlp {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "telemetry/log_line.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
@@ -127,11 +128,11 @@ TEST(LogLine, JsonWithContextAndBrokenUtf8ThenValidJson) {
 }
 
 TEST(Utf8, ValidAndBrokenThenToldApart) {
-  EXPECT_TRUE(internal::is_utf8("grün 漢 😀"));
+  EXPECT_TRUE(is_utf8("grün 漢 😀"));
   for (const char* broken :
        {"\x80", "\xc0\xaf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8", "\xe2\x82"}) {
-    EXPECT_FALSE(internal::is_utf8(broken));
-    EXPECT_TRUE(internal::is_utf8(internal::to_utf8(broken)));
+    EXPECT_FALSE(is_utf8(broken));
+    EXPECT_TRUE(is_utf8(internal::to_utf8(broken)));
   }
 }
 
