@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -21,12 +23,26 @@ namespace tuft::api {
 inline constexpr std::string_view kJsonType = "application/json";
 inline constexpr std::string_view kProtobufType = "application/x-protobuf";
 
+// A body that comes in pieces: a file, or events as they happen. Destroyed when it is sent or the peer is gone.
+class BodyStream {
+ public:
+  virtual ~BodyStream() = default;
+  // Bytes in all, for Content-Length; none: not known, sent chunked.
+  virtual std::optional<int64_t> length() const { return std::nullopt; }
+  // The next piece; empty: the end. An error cuts the connection, so that the peer sees that something is missing. One
+  // call at a time; `done` is called once, on any thread, not after this is destroyed.
+  virtual void next(std::function<void(Result<std::string>)> done) = 0;
+};
+
 struct Response {
   int status = 200;
   std::string_view content_type = kJsonType;  // static
   std::string body;
   // Where set, the body is this instead: bytes that a finished future owns, sent without a copy.
   std::shared_ptr<const std::string> shared_body;
+  std::shared_ptr<BodyStream> stream;  // where set, the body is what it gives
+  // More headers, e.g. Location. Names are static; values hold no control characters.
+  std::vector<std::pair<std::string_view, std::string>> headers;
   std::string_view allow;  // of a 405; static
   bool close = false;      // end the connection after it
 
@@ -53,7 +69,12 @@ struct AwaitMetrics {
   telemetry::ExpositionFormat format = telemetry::ExpositionFormat::kPrometheusText;
 };
 
-using Answer = std::variant<Response, AwaitFuture, AwaitMetrics>;
+// The answer comes later: `start` is called once, on the connection's thread, and calls `done` once, on any thread.
+struct AwaitResponse {
+  std::function<void(std::function<void(Result<Response>)> done)> start;
+};
+
+using Answer = std::variant<Response, AwaitFuture, AwaitMetrics, AwaitResponse>;
 
 inline Answer json_answer(std::string body) {
   return json_response(std::move(body));
@@ -83,9 +104,10 @@ struct Exchange {
   const config::Limits& limits;
 
   RequestHeaders headers = {};
-  std::string path_parameter = {};  // the "{id}" of the route, percent-decoded
-  std::string body = {};            // without its content encoding
-  control::UserId user = {};        // empty on open routes
+  std::vector<std::string> path_parameters = {};  // the "{...}" of the route in order, percent-decoded
+  std::string_view query = {};                    // what follows the '?', as sent
+  std::string body = {};                          // without its content encoding
+  control::UserId user = {};                      // empty on open routes
   telemetry::SpanContext trace = {};
 
   // Told by handlers, for telemetry.

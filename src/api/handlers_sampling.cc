@@ -79,8 +79,8 @@ Result<Answer> handle_create_sampling_session(Exchange& exchange) {
 }
 
 Result<Answer> handle_get_sampler(Exchange& exchange) {
-  if (!is_id(exchange.path_parameter)) return not_found("there is no such sampler");
-  const control::SamplerId sampler(exchange.path_parameter);
+  if (!is_id(exchange.path_parameters[0])) return not_found("there is no such sampler");
+  const control::SamplerId sampler(exchange.path_parameters[0]);
   exchange.keys.sampler = sampler;
   TUFT_ASSIGN(const control::SamplerInfo info, exchange.control.get_sampler(exchange.user, sampler));
   exchange.keys.base_model = info.base_model;

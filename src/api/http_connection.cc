@@ -40,6 +40,7 @@ constexpr uint64_t kSkippedBytesMax = 64 << 10;
 constexpr size_t kJoinedBytesMax = 16 << 10;
 constexpr Nanos kWriteTimeout = 60 * kSecond;
 constexpr Nanos kMetricsTimeout = 1500 * kMillisecond;          // over actor::kCollectTimeout
+constexpr Nanos kAnswerTimeout = 50 * kSecond;                  // under the SDK's 60 s
 constexpr auto kDurableCheck = std::chrono::milliseconds(250);  // whether the connection was given up meanwhile
 constexpr Nanos kLingerTimeout = 2 * kSecond;
 constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
@@ -283,7 +284,10 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   enter(Phase::kWorking, kForever);
   Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits()};
   exchange.headers = head.headers;
-  exchange.path_parameter = std::move(admission.match.parameter);
+  exchange.path_parameters = std::move(admission.match.parameters);
+  if (const size_t mark = head.target.find('?'); mark != std::string_view::npos) {
+    exchange.query = head.target.substr(mark + 1);
+  }
   exchange.body = std::move(parser_->get().body());
   exchange.user = std::move(admission.user);
   exchange.trace = record.trace();
@@ -317,11 +321,40 @@ awaitable<Result<Response>> HttpConnection::answer_of(Exchange& exchange, Result
     Result<Response> page = co_await collect_metrics(std::get<AwaitMetrics>(*answer).format);
     co_return page;
   }
+  if (auto* later = std::get_if<AwaitResponse>(&*answer)) {
+    Result<Response> response = co_await await_response(std::move(*later));
+    co_return response;
+  }
   const auto& wait = std::get<AwaitFuture>(*answer);
   auto snapshot = co_await await_future(exchange.user, wait.request);
   peer_gone_ = poll_ && std::exchange(poll_, nullptr)->peer_gone;
   if (!snapshot) co_return try_again_response(wait.request);
   co_return thread_.dispatcher.finish(exchange, wait, std::move(*snapshot));
+}
+
+// ---- answers that come later
+
+// Where whoever answers and the connection meet. Confined to the connection's thread.
+struct ResponseWait {
+  explicit ResponseWait(asio::io_context& io) : timer(io) {}
+
+  asio::steady_timer timer;
+  std::optional<Result<Response>> response;
+};
+
+awaitable<Result<Response>> HttpConnection::await_response(AwaitResponse later) {
+  const auto wait = std::make_shared<ResponseWait>(*thread_.io);
+  later.start([io = thread_.io, wait](Result<Response> response) {
+    asio::dispatch(*io, [wait, response = std::move(response)]() mutable {
+      wait->response = std::move(response);
+      wait->timer.cancel();
+    });
+  });
+  wait->timer.expires_after(std::chrono::nanoseconds(kAnswerTimeout));
+  error_code code;
+  while (!wait->response && !code && !thread_.stopping) co_await wait->timer.async_wait(into(code));
+  if (!wait->response) co_return unavailable("the answer took too long; try again", "timeout");
+  co_return std::move(*wait->response);
 }
 
 // ---- promises

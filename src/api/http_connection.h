@@ -48,6 +48,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<std::optional<Result<control::FutureSnapshot>>> await_future(const control::UserId& user,
                                                                                       const control::RequestId& id);
   boost::asio::awaitable<Result<Response>> answer_of(Exchange& exchange, Result<Answer> answer);
+  boost::asio::awaitable<Result<Response>> await_response(AwaitResponse later);
   boost::asio::awaitable<Result<Response>> collect_metrics(telemetry::ExpositionFormat format);
   boost::asio::awaitable<Status> await_durable();
   boost::asio::awaitable<bool> write(const Response& response, bool keep_alive,

@@ -16,7 +16,7 @@ std::string_view format_name(bool protobuf) {
 }  // namespace
 
 HttpInstruments::HttpInstruments(size_t routes) : routes_(routes + 1) {
-  for (const Method method : {Method::kGet, Method::kPost, Method::kOther}) {
+  for (const Method method : {Method::kGet, Method::kPost, Method::kPut, Method::kDelete, Method::kOther}) {
     active_[static_cast<size_t>(method)] = telemetry::get_metrics().http_server_active_requests.with(
         {{"http.request.method", method_name(method)}, {"url.scheme", "http"}});
   }

@@ -44,7 +44,7 @@ class HttpInstruments {
   telemetry::BoundHistogram& duration_of(RouteSeries& series, const RequestNumbers& numbers);
 
   std::vector<RouteSeries> routes_;  // by index; the last one is of requests that no route took
-  telemetry::BoundCounter active_[3];
+  telemetry::BoundCounter active_[5];
 };
 
 // Makes the series that are asked for before anything has happened.

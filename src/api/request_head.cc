@@ -48,13 +48,27 @@ void read_other(beast::string_view name, std::string_view value, RequestHeaders&
   headers.*(known->place) = presence_counts && value.empty() ? std::string_view("?") : value;
 }
 
+Method method_of(http::verb verb) {
+  switch (verb) {
+    case http::verb::get:
+      return Method::kGet;
+    case http::verb::post:
+      return Method::kPost;
+    case http::verb::put:
+      return Method::kPut;
+    case http::verb::delete_:
+      return Method::kDelete;
+    default:
+      return Method::kOther;
+  }
+}
+
 }  // namespace
 
 RequestHead parse_head(const RequestParser& parser) {
   const auto& message = parser.get();
   RequestHead head;
-  const http::verb verb = message.method();
-  head.method = verb == http::verb::get ? Method::kGet : verb == http::verb::post ? Method::kPost : Method::kOther;
+  head.method = method_of(message.method());
   head.target = view(message.target());
   head.http_version = message.version() == 10 ? "1.0" : "1.1";
   if (const auto length = parser.content_length()) head.content_length = *length;

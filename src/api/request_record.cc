@@ -22,6 +22,10 @@ telemetry::Name unrouted_name(Method method) {
       return "GET";
     case Method::kPost:
       return "POST";
+    case Method::kPut:
+      return "PUT";
+    case Method::kDelete:
+      return "DELETE";
     case Method::kOther:
       return "HTTP";
   }

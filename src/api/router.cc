@@ -1,5 +1,7 @@
 #include "api/router.h"
 
+#include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
@@ -14,6 +16,18 @@ int hex_digit(char c) {
   return -1;
 }
 
+// "/a/b" -> "a", "b"
+std::vector<std::string_view> split(std::string_view pattern) {
+  std::vector<std::string_view> segments;
+  while (!pattern.empty()) {
+    pattern.remove_prefix(1);
+    const size_t end = std::min(pattern.find('/'), pattern.size());
+    segments.push_back(pattern.substr(0, end));
+    pattern.remove_prefix(end);
+  }
+  return segments;
+}
+
 }  // namespace
 
 std::string_view method_name(Method method) {
@@ -22,6 +36,10 @@ std::string_view method_name(Method method) {
       return "GET";
     case Method::kPost:
       return "POST";
+    case Method::kPut:
+      return "PUT";
+    case Method::kDelete:
+      return "DELETE";
     case Method::kOther:
       return "_OTHER";
   }
@@ -53,34 +71,53 @@ Router::Router(std::span<const Route> all) {
     routes_.push_back({route, telemetry::Name::intern(name), routes_.size()});
   }
   for (const RegisteredRoute& registered : routes_) {
-    const std::string_view pattern = registered.route.pattern;
-    const size_t open = pattern.find('{');
-    if (open == std::string_view::npos) {
-      add(literals_[pattern], registered);
+    Path& path = path_of(registered.route.pattern);
+    path.routes.push_back(&registered);
+    if (!path.allow.empty()) path.allow.append(", ");
+    path.allow.append(method_name(registered.route.method));
+  }
+  // Literal segments are compared before parameters: of two templates that fit, the one with the earlier literal wins.
+  std::stable_sort(templates_.begin(), templates_.end(), [](const Template& a, const Template& b) {
+    return std::ranges::lexicographical_compare(
+        a.segments, b.segments, [](std::string_view x, std::string_view y) { return x.empty() < y.empty(); });
+  });
+}
+
+Router::Path& Router::path_of(std::string_view pattern) {
+  if (pattern.find('{') == std::string_view::npos) return literals_[pattern];
+  std::vector<std::string_view> segments = split(pattern);
+  for (std::string_view& segment : segments) {
+    const bool opens = segment.starts_with('{');
+    TUFT_CHECK(opens == segment.ends_with('}') && (opens || segment.find('{') == std::string_view::npos),
+               "a parameter of a route is one whole segment");
+    if (opens) segment = {};
+  }
+  for (Template& candidate : templates_) {
+    if (candidate.segments == segments) return candidate.path;
+  }
+  return templates_.emplace_back(Template{std::move(segments), {}}).path;
+}
+
+bool Router::matches(const Template& candidate, std::string_view path, std::vector<std::string>& parameters) {
+  parameters.clear();
+  for (size_t i = 0; i < candidate.segments.size(); ++i) {
+    const size_t end = path.find('/');
+    const bool is_last = i + 1 == candidate.segments.size();
+    if ((end == std::string_view::npos) != is_last) return false;
+    const std::string_view segment = path.substr(0, end);
+    if (!is_last) path.remove_prefix(end + 1);
+    if (!candidate.segments[i].empty()) {
+      if (candidate.segments[i] != segment) return false;
       continue;
     }
-    const size_t end = pattern.find('}');
-    TUFT_CHECK(end != std::string_view::npos && pattern.find('{', end) == std::string_view::npos, "route pattern");
-    const std::string_view prefix = pattern.substr(0, open);
-    const std::string_view suffix = pattern.substr(end + 1);
-    Template* same = nullptr;
-    for (Template& candidate : templates_) {
-      if (candidate.prefix == prefix && candidate.suffix == suffix) same = &candidate;
-    }
-    if (same == nullptr) same = &templates_.emplace_back(Template{prefix, suffix, {}});
-    add(same->path, registered);
+    if (segment.empty() || !percent_decode(segment, parameters.emplace_back())) return false;
   }
+  return true;
 }
 
-void Router::add(Path& path, const RegisteredRoute& route) {
-  path.routes.push_back(&route);
-  if (!path.allow.empty()) path.allow.append(", ");
-  path.allow.append(method_name(route.route.method));
-}
-
-Match Router::choose(const Path& path, Method method, std::string parameter) {
+Match Router::choose(const Path& path, Method method, std::vector<std::string> parameters) {
   for (const RegisteredRoute* route : path.routes) {
-    if (route->route.method == method) return {route, std::move(parameter), {}};
+    if (route->route.method == method) return {route, std::move(parameters), {}};
   }
   return {nullptr, {}, path.allow};
 }
@@ -88,13 +125,10 @@ Match Router::choose(const Path& path, Method method, std::string parameter) {
 Match Router::match(Method method, std::string_view target) const {
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
   if (const auto found = literals_.find(path); found != literals_.end()) return choose(found->second, method, {});
+  if (!path.starts_with('/')) return {};
+  std::vector<std::string> parameters;
   for (const Template& candidate : templates_) {
-    const size_t fixed = candidate.prefix.size() + candidate.suffix.size();
-    if (path.size() <= fixed || !path.starts_with(candidate.prefix) || !path.ends_with(candidate.suffix)) continue;
-    const std::string_view segment = path.substr(candidate.prefix.size(), path.size() - fixed);
-    std::string parameter;
-    if (segment.find('/') != std::string_view::npos || !percent_decode(segment, parameter)) continue;
-    return choose(candidate.path, method, std::move(parameter));
+    if (matches(candidate, path.substr(1), parameters)) return choose(candidate.path, method, std::move(parameters));
   }
   return {};
 }

@@ -13,8 +13,8 @@
 
 namespace tuft::api {
 
-enum class Method : uint8_t { kGet, kPost, kOther };
-std::string_view method_name(Method method);  // "GET", "POST", "_OTHER"
+enum class Method : uint8_t { kGet, kPost, kPut, kDelete, kOther };
+std::string_view method_name(Method method);  // "GET", ..., "_OTHER"
 
 enum class Access : uint8_t { kOpen, kKey, kMetrics };  // kMetrics: see metrics_page.h
 enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
@@ -22,7 +22,7 @@ enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf };  // judged by Conte
 
 struct Route {
   Method method = Method::kGet;
-  std::string_view pattern;  // literal segments and at most one "{id}", which is one whole segment
+  std::string_view pattern;  // literal segments and "{name}", which is one whole segment
   Handler handler = nullptr;
   Access access = Access::kKey;
   Tracing tracing = Tracing::kAlways;
@@ -42,16 +42,17 @@ struct RegisteredRoute {
 
 struct Match {
   const RegisteredRoute* route = nullptr;  // null: unknown path, or no such method on it
-  std::string parameter;
-  std::string_view allow;  // the methods that the path has, where the method was the problem; static
+  std::vector<std::string> parameters;     // of the pattern's "{name}", in order
+  std::string_view allow;                  // the methods that the path has, where the method was the problem; static
 };
 
-// Immutable after construction; thread-safe. Works for at most 64 routes.
+// Immutable after construction; thread-safe.
 class Router {
  public:
   explicit Router(std::span<const Route> routes);
 
-  // `target` as in the request line: a query is ignored, the parameter is percent-decoded.
+  // `target` as in the request line: a query is ignored, parameters are percent-decoded. A literal segment
+  // goes before a parameter.
   Match match(Method method, std::string_view target) const;
   size_t size() const { return routes_.size(); }
 
@@ -61,12 +62,13 @@ class Router {
     std::string allow;
   };
   struct Template {
-    std::string_view prefix, suffix;
+    std::vector<std::string_view> segments;  // a parameter is empty
     Path path;
   };
 
-  static void add(Path& path, const RegisteredRoute& route);
-  static Match choose(const Path& path, Method method, std::string parameter);
+  Path& path_of(std::string_view pattern);
+  static bool matches(const Template& candidate, std::string_view path, std::vector<std::string>& parameters);
+  static Match choose(const Path& path, Method method, std::vector<std::string> parameters);
 
   std::vector<RegisteredRoute> routes_;
   std::unordered_map<std::string_view, Path> literals_;

@@ -39,11 +39,26 @@ struct Limits {
   int sessions_per_user_max = 1'000;
   int runs_per_user_max = 64;
   int samplers_per_user_max = 1'000;
+  int samples_in_flight_per_user_max = 8'192;  // accepted and not answered, over all samplers
+  int64_t checkpoint_bytes_per_user_max = 0;   // 0: no limit
+  int session_idle_seconds = 3'600;            // without a sign of life, then a session ends
+  bool save_before_expiry = true;              // a run that ends so is saved as "expired-<time>" first
+  int audit_retention_days = 90;
   int reorder_window = 4'096;            // operations of a run that may wait for a missing seq_id
   int gap_timeout_seconds = 300;         // how long they wait for it
   int future_retention_seconds = 3'600;  // a finished future can be retrieved this long
   int64_t future_bytes_max = 1LL << 30;  // over it, the longest-delivered results go first
   int connections_max = 16'384;
+  int connections_per_address_max = 8'192;  // of one client address
+  int header_bytes_max = 64 << 10;          // request line and headers
+  int request_timeout_seconds = 60;         // to receive one request whole, once it has begun
+  int idle_timeout_seconds = 120;           // between two requests of a connection
+};
+
+// HTTPS. Both files are PEM; empty: plain HTTP.
+struct TlsConfig {
+  std::filesystem::path certificate;  // the chain, the server's own first
+  std::filesystem::path private_key;
 };
 
 enum class PersistenceMode : uint8_t { kDisable, kFile, kRedis };
@@ -67,7 +82,11 @@ struct ServerConfig {
   std::filesystem::path home;       // $TUFT_HOME, default ~/.tuft
   std::filesystem::path checkpoint_dir;
   std::vector<ModelConfig> supported_models;
-  std::map<std::string, std::string> authorized_users;  // API key -> user. A secret: never print it
+  // API key, or its hash as `tuft hash-key` prints it -> user. A secret: never print it.
+  std::map<std::string, std::string> authorized_users;
+  // More of them, in a file that is read again on SIGHUP and when it changes. Empty: none.
+  std::filesystem::path authorized_users_file;
+  TlsConfig tls;
   std::string model_owner = "local-user";
   telemetry::TelemetryConfig telemetry;
   PersistenceConfig persistence;

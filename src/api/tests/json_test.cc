@@ -66,8 +66,8 @@ TEST(JsonReader, DeepAndBrokenDocumentsAreRefused) {
 
 TEST(Router, ParametersAreDecodedAndConfinedToOneSegment) {
   const Router router(routes());
-  EXPECT_EQ(router.match(Method::kGet, "/api/v1/samplers/s:sample:0?x=/y").parameter, "s:sample:0");
-  EXPECT_EQ(router.match(Method::kGet, "/api/v1/samplers/%41%3a").parameter, "A:");
+  EXPECT_EQ(router.match(Method::kGet, "/api/v1/samplers/s:sample:0?x=/y").parameters.at(0), "s:sample:0");
+  EXPECT_EQ(router.match(Method::kGet, "/api/v1/samplers/%41%3a").parameters.at(0), "A:");
   for (const char* path : {"/api/v1/samplers/", "/api/v1/samplers/a/b", "/api/v1/samplers/a%2fb",
                            "/api/v1/samplers/%zz", "/api/v1/samplers/%4", "/api/v1/samplers/%00", "", "*"}) {
     EXPECT_EQ(router.match(Method::kGet, path).route, nullptr) << path;

@@ -1,0 +1,76 @@
+// Sampling without a session: what the OpenAI-compatible endpoints ask for. The answer comes as it is made.
+//
+// Thread-safe. The same adapters, access checks, quotas and metrics as samplers have.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "config/config.h"
+#include "control/types.h"
+#include "telemetry/context.h"
+
+namespace tuft::control {
+
+struct GenerationRequest {
+  std::string model;  // a base model's name, a tinker:// checkpoint, or a sampler's id
+  std::vector<int32_t> prompt_tokens;
+  int num_samples = 1;
+  tinker_public::SamplingParams params;
+  bool prompt_logprobs = false;
+  int topk_logprobs = 0;  // alternatives for each sampled token
+};
+
+// What `model` means to this user.
+struct GenerationModel {
+  std::string base_model;
+  const config::ModelConfig* config = nullptr;  // lives as long as the control plane
+  std::string tinker_path;                      // empty: the base model itself
+};
+
+// New tokens of one of the samples.
+struct GenerationDelta {
+  int sample = 0;
+  std::span<const int32_t> tokens;
+  std::span<const float> logprobs;  // one each
+};
+
+struct GenerationListener {
+  // In order for each sample, on one thread at a time, never after `done`. Do little, never block. May be empty.
+  std::function<void(const GenerationDelta&)> on_tokens;
+  // Once: the whole answer.
+  std::function<void(Result<tinker_public::SampleResponse>)> done;
+};
+
+// A model as /models lists it.
+struct ListedModel {
+  std::string id;
+  UserId owner;        // empty: a base model
+  std::string parent;  // the base model of a checkpoint
+  bool is_public = true;
+  int64_t created = 0;  // unix seconds
+};
+
+class Generation {
+ public:
+  virtual ~Generation() = default;
+
+  // kNotFound for unknown and foreign ones alike.
+  virtual Result<GenerationModel> resolve(const UserId& user, std::string_view model) const = 0;
+  // Base models, and the user's own sampler checkpoints.
+  virtual std::vector<ListedModel> models(const UserId& user) const = 0;
+
+  using Number = uint64_t;
+  virtual Result<Number> start(const UserId& user, GenerationRequest request, const telemetry::SpanContext& trace,
+                               GenerationListener listener) = 0;
+  // Nobody waits any more: `done` gets kCancelled. Unknown numbers are ignored.
+  virtual void cancel(Number number) = 0;
+};
+
+}  // namespace tuft::control
