@@ -73,10 +73,13 @@ Status check_request(const SampleRequest& request, const Engine& engine, int tok
   if (request.num_samples < 1 || request.num_samples > kSamplesMax) {
     return out_of_range("num_samples", "1 to " + std::to_string(kSamplesMax), std::to_string(request.num_samples));
   }
-  const int topk_max = vocab_size < kTopkPromptLogprobsMax ? vocab_size : kTopkPromptLogprobsMax;
+  const int topk_max = vocab_size < kTopkLogprobsMax ? vocab_size : kTopkLogprobsMax;
   if (request.topk_prompt_logprobs < 0 || request.topk_prompt_logprobs > topk_max) {
     return out_of_range("topk_prompt_logprobs", "0 to " + std::to_string(topk_max),
                         std::to_string(request.topk_prompt_logprobs));
+  }
+  if (request.topk_logprobs < 0 || request.topk_logprobs > topk_max) {
+    return out_of_range("topk_logprobs", "0 to " + std::to_string(topk_max), std::to_string(request.topk_logprobs));
   }
   TUFT_TRY(check_params(request.params, has_text));
   if (request.adapter && !engine.has_adapter(*request.adapter)) {

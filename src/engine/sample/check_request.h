@@ -8,7 +8,7 @@
 namespace tuft::engine {
 
 inline constexpr int kSamplesMax = 4096;
-inline constexpr int kTopkPromptLogprobsMax = 1024;
+inline constexpr int kTopkLogprobsMax = 1024;
 inline constexpr size_t kStopStringsMax = 64;
 inline constexpr size_t kStopStringBytesMax = 1024;
 inline constexpr size_t kStopTokensMax = 1024;

@@ -33,6 +33,7 @@ struct Request {
   int samples_started = 0;
   int samples_finished = 0;
   SampleResult result;
+  std::vector<size_t> streamed;  // tokens of each sample that on_tokens has had; empty without on_tokens
 
   bool prompt_done() const { return prompt_fed == what.prompt.size(); }
   bool wants_prompt_rows() const { return what.prompt_logprobs || what.topk_prompt_logprobs > 0; }

@@ -62,6 +62,7 @@ class BatchSampler final : public Sampler {
   void drop(const Request& request);
   void close_stem(Request& request);
   void deliver();
+  void stream_tokens() const;
   void fail(Request& request, const Error& error);
   void report_nonfinite(Request& request);
   void count_adapters();
@@ -114,6 +115,7 @@ Result<Sampler::RequestNumber> BatchSampler::enqueue(SampleRequest request, Done
   entry->result.sequences.resize(static_cast<size_t>(request.num_samples));
   if (request.prompt_logprobs) entry->result.prompt_logprobs.assign(1, std::numeric_limits<float>::quiet_NaN());
   if (request.topk_prompt_logprobs > 0) entry->result.topk_prompt_logprobs.resize(1);
+  if (request.on_tokens) entry->streamed.resize(static_cast<size_t>(request.num_samples));
   entry->what = std::move(request);
   entry->done = std::move(done);
   waiting_.push_back(std::move(entry));
@@ -328,6 +330,7 @@ std::optional<int32_t> BatchSampler::draw(Request& request, int sample, std::spa
   const double uniform = uniform_at(request.seed, static_cast<uint64_t>(sample), output.tokens.size());
   const int32_t token = distribution_.draw(params.temperature, params.top_k, params.top_p, uniform);
   output.logprobs.push_back(distribution_.logprob(token));
+  if (request.what.topk_logprobs > 0) output.topk_logprobs.push_back(distribution_.top(request.what.topk_logprobs));
   return token;
 }
 
@@ -423,12 +426,25 @@ void BatchSampler::fail(Request& request, const Error& error) {
   outbox_.emplace_back(std::move(request.done), error);
 }
 
+void BatchSampler::stream_tokens() const {
+  for (const auto& request : active_) {
+    for (size_t sample = 0; sample < request->streamed.size(); ++sample) {
+      const SampledSequence& output = request->result.sequences[sample];
+      const size_t had = std::exchange(request->streamed[sample], output.tokens.size());
+      if (had == output.tokens.size()) continue;
+      request->what.on_tokens(static_cast<int>(sample), std::span(output.tokens).subspan(had),
+                              std::span(output.logprobs).subspan(had));
+    }
+  }
+}
+
 // Callbacks run last, when everything here is in order again: they may submit and cancel.
 void BatchSampler::deliver() {
   for (const auto& [request, error] : std::exchange(failed_, {})) {
     fail(*request, error);
     drop(*request);
   }
+  stream_tokens();
   for (size_t i = 0; i < active_.size();) {
     Request& request = *active_[i];
     if (!request.finished()) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct SamplingParams {
   std::vector<int32_t> stop_tokens;
 };
 
+// The newest tokens of one sample, with their log-probabilities. Called from step() on the engine thread, in order for
+// each sample, before `done`; must not call the sampler.
+using OnTokens = std::function<void(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs)>;
+
 struct SampleRequest {
   std::optional<AdapterId> adapter;  // absent: the base model
   std::vector<int32_t> prompt;       // >= 1 token
@@ -35,20 +40,24 @@ struct SampleRequest {
   SamplingParams params;
   bool prompt_logprobs = false;
   int topk_prompt_logprobs = 0;
-  Nanos arrived = 0;  // in the worker; 0: at submit()
+  int topk_logprobs = 0;  // alternatives for each sampled token
+  OnTokens on_tokens;     // may be empty
+  Nanos arrived = 0;      // in the worker; 0: at submit()
 };
 
 enum class StopReason : uint8_t { kStop, kLength };
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
 
 struct SampledSequence {
   StopReason reason = StopReason::kLength;
   std::vector<int32_t> tokens;  // with the stop token, or the tokens that made up the stop string
   std::vector<float> logprobs;  // of the model at temperature 1, before top_k and top_p; one per token
-};
-
-struct TokenLogprob {
-  int32_t token = 0;
-  float logprob = 0;
+  // The most likely tokens in the place of each one, most likely first; empty where not asked for.
+  std::vector<std::vector<TokenLogprob>> topk_logprobs;
 };
 
 // Clock::monotonic() terms.

@@ -131,6 +131,50 @@ TEST_F(SamplerTest, PromptLogprobsComeOnePerTokenHoweverThePromptIsCut) {
   }
 }
 
+TEST_F(SamplerTest, SampledTokensComeWithTheirAlternatives) {
+  auto what = request({1, 2}, 6, 7);
+  what.num_samples = 2;
+  what.topk_logprobs = 3;
+  for (const SampledSequence& output : sample(what).sequences) {
+    FakeEngine::History history = {1, 2};
+    ASSERT_EQ(output.topk_logprobs.size(), output.tokens.size());
+    for (size_t i = 0; i < output.tokens.size(); ++i) {
+      const auto& top = output.topk_logprobs[i];
+      ASSERT_EQ(top.size(), 3U);
+      EXPECT_GE(top[0].logprob, output.logprobs[i]);
+      EXPECT_GE(top[1].logprob, top[2].logprob);
+      EXPECT_NEAR(top[0].logprob, engine_.log_probability(std::nullopt, history, top[0].token), 1e-5);
+      history.push_back(output.tokens[i]);
+    }
+  }
+  what.topk_logprobs = 0;
+  EXPECT_TRUE(sample(what).sequences[0].topk_logprobs.empty());
+}
+
+TEST_F(SamplerTest, TokensAreStreamedInOrderBeforeTheAnswer) {
+  const auto sampler = make(/*batch_tokens=*/4, /*sequences_max=*/2);
+  std::vector<SampledSequence> streamed(3);
+  auto what = request({1, 2, 3, 4, 5}, 9, 3);
+  what.num_samples = 3;
+  what.on_tokens = [&](int index, std::span<const int32_t> tokens, std::span<const float> logprobs) {
+    auto& output = streamed[static_cast<size_t>(index)];
+    output.tokens.insert(output.tokens.end(), tokens.begin(), tokens.end());
+    output.logprobs.insert(output.logprobs.end(), logprobs.begin(), logprobs.end());
+  };
+  Outcome outcome;
+  ASSERT_TRUE(sampler->submit(what, into(outcome)).ok());
+  sampler->step();
+  EXPECT_TRUE(streamed[0].tokens.empty());
+  sampler->step();
+  EXPECT_EQ(streamed[0].tokens.size(), 1U) << "a token is handed out in the step that drew it";
+  run(*sampler);
+  ASSERT_TRUE(outcome->ok());
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(streamed[i].tokens, (*outcome)->sequences[i].tokens);
+    EXPECT_EQ(streamed[i].logprobs, (*outcome)->sequences[i].logprobs);
+  }
+}
+
 TEST_F(SamplerTest, EndsAtStopTokensAndAtTheModelsOwn) {
   engine_.model_function = counting;
   auto what = request({1}, 10);
@@ -346,6 +390,7 @@ TEST_F(SamplerTest, RefusalsNameTheFieldAndWhatItMayBe) {
   expect(with([](auto& w) { w.num_samples = 0; }), "num_samples");
   expect(with([](auto& w) { w.num_samples = kSamplesMax + 1; }), "num_samples");
   expect(with([](auto& w) { w.topk_prompt_logprobs = 17; }), "topk_prompt_logprobs");
+  expect(with([](auto& w) { w.topk_logprobs = -1; }), "topk_logprobs");
   expect(with([](auto& w) { w.params.temperature = -0.1F; }), "temperature");
   expect(with([](auto& w) { w.params.temperature = NAN; }), "temperature");
   expect(with([](auto& w) { w.params.top_k = -2; }), "top_k");
