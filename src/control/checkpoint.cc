@@ -29,6 +29,8 @@ std::string to_metadata_json(const Checkpoint& checkpoint) {
   json["target_parameters"] = nlohmann::json::array();
   json["public"] = checkpoint.is_public;
   json["ephemeral"] = checkpoint.ephemeral;
+  json["expires_at"] = checkpoint.expires_at ? nlohmann::ordered_json(iso_time(*checkpoint.expires_at))
+                                             : nlohmann::ordered_json(nullptr);
   json["future_id"] = checkpoint.future_number;
   json["seq_id"] = checkpoint.seq_id ? nlohmann::ordered_json(*checkpoint.seq_id) : nlohmann::ordered_json(nullptr);
   return json.dump(2) + "\n";
@@ -57,6 +59,10 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
     if (const auto seq = json.find("seq_id"); seq != json.end() && seq->is_number_integer()) {
       checkpoint.seq_id = seq->get<int64_t>();
     }
+    if (const auto expiry = json.find("expires_at"); expiry != json.end() && !expiry->is_null()) {
+      checkpoint.expires_at = parse_iso_time(expiry->get<std::string>());
+      if (!checkpoint.expires_at) return data_loss("metadata.json has an expires_at that is no time", "bad_metadata");
+    }
     return checkpoint;
   } catch (const std::exception& error) {
     return data_loss("metadata.json of a checkpoint cannot be read: " + std::string(error.what()), "bad_metadata");
@@ -72,6 +78,21 @@ std::string iso_time(Nanos wall) {
   char fraction[24];
   std::snprintf(fraction, sizeof fraction, ".%06lld+00:00", static_cast<long long>(wall % kSecond / kMicrosecond));
   return std::string(date, length) + fraction;
+}
+
+std::optional<Nanos> parse_iso_time(std::string_view text) {
+  std::tm utc{};
+  int micros = 0;
+  int end = 0;
+  const std::string copy(text);
+  const int read = std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%6d+00:00%n", &utc.tm_year, &utc.tm_mon,
+                               &utc.tm_mday, &utc.tm_hour, &utc.tm_min, &utc.tm_sec, &micros, &end);
+  if (read != 7 || end != static_cast<int>(copy.size())) return std::nullopt;
+  utc.tm_year -= 1900;
+  utc.tm_mon -= 1;
+  const Nanos time = timegm(&utc) * kSecond + micros * kMicrosecond;
+  // What is no date, such as February 30, comes back as another one.
+  return iso_time(time) == text ? std::optional(time) : std::nullopt;
 }
 
 }  // namespace tuft::control

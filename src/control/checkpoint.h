@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "control/checkpoint_path.h"
 #include "control/types.h"
@@ -28,7 +29,8 @@ struct Checkpoint {
   std::vector<std::string> target_modules;
   int64_t size_bytes = 0;
   bool is_public = false;
-  bool ephemeral = false;  // made by an unnamed sampler save; goes with its sampler
+  bool ephemeral = false;           // made by an unnamed sampler save; goes with its sampler
+  std::optional<Nanos> expires_at;  // wall clock; none: it stays
   uint64_t future_number = 0;
   std::optional<int64_t> seq_id;
   std::filesystem::path directory;  // not in the file: where it lies
@@ -40,7 +42,8 @@ std::string to_metadata_json(const Checkpoint& checkpoint);
 // kDataLoss where it is no metadata of ours.
 Result<Checkpoint> from_metadata_json(std::string_view json);
 
-// "2026-01-31T12:00:00.000000+00:00"
+// "2026-01-31T12:00:00.000000+00:00", and back; nothing where it has another form.
 std::string iso_time(Nanos wall);
+std::optional<Nanos> parse_iso_time(std::string_view text);
 
 }  // namespace tuft::control

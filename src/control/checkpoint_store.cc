@@ -1,10 +1,12 @@
 #include "control/checkpoint_store.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
 #include <stdio.h>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "base/file.h"
@@ -37,6 +39,12 @@ std::error_code exchange(const fs::path& from, const fs::path& to) {
   if (!code) fs::rename(from, to, code);
   if (!code) fs::rename(aside, from, code);
   return code;
+}
+
+// Times of one form sort as text.
+bool is_older(const CheckpointStore::Ptr& a, const CheckpointStore::Ptr& b) {
+  return std::tie(a->created_at, a->future_number, a->path.name) <
+         std::tie(b->created_at, b->future_number, b->path.name);
 }
 
 }  // namespace
@@ -115,6 +123,30 @@ CheckpointStore::Ptr CheckpointStore::newest_training(const RunId& run) const {
     if (newest == nullptr || checkpoint->future_number > newest->future_number) newest = checkpoint;
   }
   return newest;
+}
+
+std::vector<CheckpointStore::Ptr> CheckpointStore::run_checkpoints(const RunId& run) const {
+  std::vector<Ptr> found;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [path, checkpoint] : by_path_) {
+      if (checkpoint->path.run == run && !checkpoint->ephemeral) found.push_back(checkpoint);
+    }
+  }
+  std::sort(found.begin(), found.end(), is_older);
+  return found;
+}
+
+std::vector<CheckpointStore::Ptr> CheckpointStore::owner_checkpoints(const UserId& owner) const {
+  std::vector<Ptr> found;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [path, checkpoint] : by_path_) {
+      if (checkpoint->owner == owner && !checkpoint->ephemeral) found.push_back(checkpoint);
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const Ptr& a, const Ptr& b) { return is_older(b, a); });
+  return found;
 }
 
 std::string CheckpointStore::free_name(const RunId& run, CheckpointKind kind, std::string_view prefix,

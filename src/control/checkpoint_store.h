@@ -40,6 +40,9 @@ class CheckpointStore {
   Ptr find(const std::string& path) const;
   // The training checkpoint of the run that was saved last; null: it has none.
   Ptr newest_training(const RunId& run) const;
+  // For lists, without ephemeral ones: of a run, oldest first; of a user, newest first.
+  std::vector<Ptr> run_checkpoints(const RunId& run) const;
+  std::vector<Ptr> owner_checkpoints(const UserId& owner) const;
   // "checkpoint-0001" and so on: `prefix` with the first number from `*counter` on that is free; moves the counter.
   std::string free_name(const RunId& run, CheckpointKind kind, std::string_view prefix, int* counter) const;
 
