@@ -12,6 +12,7 @@
 #include "control/sampling_controller.h"
 #include "control/sessions.h"
 #include "control/training_controller.h"
+#include "control/usage_ledger.h"
 #include "control/worker_telemetry.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
@@ -41,6 +42,7 @@ struct Core {
        std::unique_ptr<Persistence> given)
       : config(server),
         persistence(given != nullptr ? std::move(given) : std::make_unique<Persistence>()),
+        usage(server.limits, clock, *persistence),
         backends(server.supported_models, actors),
         sessions(server.limits, clock, *persistence),
         futures(server.limits, clock, *persistence, server.telemetry.tenant_label),
@@ -48,6 +50,7 @@ struct Core {
 
   const config::ServerConfig config;
   const std::unique_ptr<Persistence> persistence;
+  UsageLedger usage;
   const ModelBackends backends;
   Sessions sessions;
   FutureStore futures;
@@ -78,6 +81,7 @@ class ControlPlaneImpl final : public ControlPlane {
     telemetry::on_traces_kept({});
     ControlPlaneImpl::shut_down();
     core_->disk.stop();
+    core_->usage.flush();
     core_->persistence->close(kPersistenceGrace);
   }
 
@@ -116,6 +120,13 @@ class ControlPlaneImpl final : public ControlPlane {
 
   Status heartbeat(const UserId& user, const SessionId& session) override {
     return core_->sessions.touch(user, session);
+  }
+  Status end_session(const UserId& user, const SessionId& session) override {
+    TUFT_TRY(core_->sessions.touch(user, session));
+    training_->close_session(session);
+    sampling_->close_session(session);
+    core_->sessions.remove(session);
+    return {};
   }
 
   Result<Submitted> create_model(const UserId& user, const CreateModel& request,
@@ -179,6 +190,9 @@ class ControlPlaneImpl final : public ControlPlane {
                      std::function<void(Result<FutureSnapshot>)> done) override {
     return core_->futures.wait(user, request, std::move(done));
   }
+  Status cancel_future(const UserId& user, const RequestId& request) override {
+    return core_->futures.cancel(user, request);
+  }
   void end_wait(WaitId wait) override { core_->futures.end_wait(wait); }
 
   void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) override {
@@ -187,8 +201,11 @@ class ControlPlaneImpl final : public ControlPlane {
 
   void when_durable(std::function<void(Status)> done) override { core_->persistence->when_durable(std::move(done)); }
 
+  Usage& usage() override { return core_->usage; }
+
   void sweep() override {
     core_->persistence->sweep();
+    core_->usage.sweep();
     core_->futures.sweep();
     training_->sweep();
     sampling_->sweep();
@@ -210,6 +227,7 @@ class ControlPlaneImpl final : public ControlPlane {
     }
     core_->checkpoints.scan(kept);
     if (!core_->persistence->enabled()) return;
+    core_->usage.restore(std::move(state.usage), std::move(state.audit));
     const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
                                 [this](const RunId& run) { return core_->checkpoints.newest_training(run); }};
     const size_t unreadable = state.unreadable;

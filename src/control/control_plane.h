@@ -20,6 +20,7 @@
 #include "config/config.h"
 #include "control/persistence.h"
 #include "control/types.h"
+#include "control/usage.h"
 #include "telemetry/exposition.h"
 
 namespace tuft::control {
@@ -43,6 +44,10 @@ class ControlPlane {
 
   virtual Result<SessionId> create_session(const UserId&, const CreateSession&) = 0;
   virtual Status heartbeat(const UserId&, const SessionId&) = 0;
+  // Ends it now, as silence would later: its pending operations are cancelled, its runs saved where they have changed
+  // (limits.save_before_expiry) and taken out of the worker, its samplers dropped. Returns before that is done; once
+  // more is no error. kNotFound, or kPermissionDenied for somebody else's.
+  virtual Status end_session(const UserId&, const SessionId&) = 0;
 
   // Submissions. `trace` is the server span of the request: the operation's spans become its children.
   virtual Result<Submitted> create_model(const UserId&, const CreateModel&, const telemetry::SpanContext& trace) = 0;
@@ -67,8 +72,13 @@ class ControlPlane {
   // perhaps before wait_future returns, perhaps on another thread. kNotFound, or kGone once evicted.
   using WaitId = uint64_t;
   virtual WaitId wait_future(const UserId&, const RequestId&, std::function<void(Result<FutureSnapshot>)> done) = 0;
+  // Nobody wants the result any more: a pending operation fails with kCancelled, at the worker too where it can be
+  // stopped (a sample). What has ended, and training that a worker has begun, stays as it is. kNotFound, or kGone.
+  virtual Status cancel_future(const UserId&, const RequestId&) = 0;
   // Ends a wait early: `done` gets the pending snapshot. Nothing where it was called already.
   virtual void end_wait(WaitId) = 0;
+
+  virtual Usage& usage() = 0;
 
   // Calls `done` once, when everything that was accepted until now outlives the server, or with kUnavailable where that
   // will take a while: what is answered to a client is to wait for it. Perhaps before this returns, perhaps on another

@@ -17,6 +17,8 @@ constexpr std::string_view kSession = "session";
 constexpr std::string_view kRun = "training_run";
 constexpr std::string_view kSampler = "sampling_session";
 constexpr std::string_view kFuture = "future";
+constexpr std::string_view kUsage = "usage";
+constexpr std::string_view kAudit = "audit";
 constexpr std::string_view kSignature = "config_signature";
 constexpr size_t kClearGroup = 1000;
 
@@ -93,8 +95,10 @@ Status Persistence::load_records() {
   TUFT_TRY(load_kind<RunRecord>(kRun, run_from_json, state_.runs, span.context()));
   TUFT_TRY(load_kind<SamplerRecord>(kSampler, sampler_from_json, state_.samplers, span.context()));
   TUFT_TRY(load_kind<FutureRecord>(kFuture, future_from_json, state_.futures, span.context()));
-  span.set_attribute("tuft.records",
-                     state_.sessions.size() + state_.runs.size() + state_.samplers.size() + state_.futures.size());
+  TUFT_TRY(load_kind<UsageRecord>(kUsage, usage_from_json, state_.usage, span.context()));
+  TUFT_TRY(load_kind<AuditRecord>(kAudit, audit_from_json, state_.audit, span.context()));
+  span.set_attribute("tuft.records", state_.sessions.size() + state_.runs.size() + state_.samplers.size() +
+                                         state_.futures.size() + state_.usage.size() + state_.audit.size());
   return {};
 }
 
@@ -152,6 +156,12 @@ store::Change Persistence::put(const Checkpoint& checkpoint) const {
   store::Change change = erase(checkpoint.path);
   change.value = to_metadata_json(checkpoint);
   return change;
+}
+store::Change Persistence::put(const UsageRecord& record, Nanos time_to_live) const {
+  return {key(kUsage, std::to_string(record.number)), to_json(record), time_to_live};
+}
+store::Change Persistence::put(const AuditRecord& record, Nanos time_to_live) const {
+  return {key(kAudit, std::to_string(record.number)), to_json(record), time_to_live};
 }
 store::Change Persistence::erase(const SessionId& id) const {
   return {key(kSession, id.str()), std::nullopt};

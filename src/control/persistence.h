@@ -20,6 +20,7 @@
 #include "config/config.h"
 #include "control/checkpoint.h"
 #include "control/records.h"
+#include "control/usage_records.h"
 #include "store/key_value.h"
 #include "telemetry/context.h"
 
@@ -31,6 +32,8 @@ struct StoredState {
   std::vector<RunRecord> runs;
   std::vector<SamplerRecord> samplers;
   std::vector<FutureRecord> futures;
+  std::vector<UsageRecord> usage;
+  std::vector<AuditRecord> audit;
   size_t unreadable = 0;  // records that were left out, with an ERROR in the log
 };
 
@@ -60,6 +63,9 @@ class Persistence {
   store::Change put(const SamplerRecord& record) const;
   store::Change put(const FutureRecord& record) const;
   store::Change put(const Checkpoint& checkpoint) const;  // for TuFT's tools; ours is metadata.json
+  // These go by themselves.
+  store::Change put(const UsageRecord& record, Nanos time_to_live) const;
+  store::Change put(const AuditRecord& record, Nanos time_to_live) const;
   store::Change erase(const SessionId& id) const;
   store::Change erase(const RunId& id) const;
   store::Change erase(const SamplerId& id) const;

@@ -1,11 +1,10 @@
 // What users used and did: token counts by the hour, an audit of what happened to checkpoints and runs.
 //
-// Thread-safe. Recording costs a map lookup and never blocks; counts are written to the store in the background and
-// come back with the server.
+// Thread-safe. Recording costs a map lookup and never blocks. Counts are written to the store every few seconds and at
+// the end, audit events at once; both come back with the server.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,29 +16,56 @@
 
 namespace tuft::control {
 
-enum class UsageKind : uint8_t { kTraining, kSamplingPrefill, kSamplingPrefillCached, kSamplingOutput, kCheckpoint };
+enum class UsageKind : uint8_t {
+  kTraining,
+  kSamplingPrefill,
+  kSamplingPrefillCached,
+  kSamplingOutput,
+  kCheckpoint,
+  kStorage,
+};
+
+inline constexpr Nanos kHour = 3600 * kSecond;
 
 // One line of the bill: an hour of one session and base model.
 struct UsageEvent {
   Nanos bucket_start = 0;  // wall clock, on the hour
   UserId user;
-  SessionId session;
-  RunId run;  // empty: sampling of a base model
+  SessionId session;  // empty: of none, or summed up over several
+  RunId run;          // empty: sampling of a base model
   std::string base_model;
-  std::string project_id;
+  std::string project_id;  // that the session had when it was last counted
   UsageKind kind = UsageKind::kTraining;
-  int64_t count = 0;  // tokens, or checkpoints
+  int64_t count = 0;  // tokens, checkpoints, or for kStorage byte seconds
 };
+
+enum class AuditAction : uint8_t {
+  kCheckpointSaved,
+  kCheckpointLoaded,
+  kCheckpointDeleted,
+  kCheckpointPublished,
+  kCheckpointUnpublished,
+  kCheckpointTtlSet,
+  kCheckpointExpired,
+  kCheckpointArchived,
+  kRunCreated,
+  kRunUnloaded,
+  kRunExpired,
+  kSessionCreated,
+  kSessionEnded,
+};
+std::string_view audit_action_name(AuditAction action);  // "checkpoint_saved", ...
 
 // Something that is kept for those who ask later.
 struct AuditEvent {
-  Nanos time = 0;     // wall clock
-  std::string event;  // "checkpoint_saved", "checkpoint_loaded", "checkpoint_deleted", "checkpoint_published", ...
-  UserId user;        // who did it
-  UserId owner;       // whose it is
-  std::optional<RunId> run;
-  std::optional<std::string> tinker_path;
-  std::string purpose;  // "training", "sampling", "archive"; may be empty
+  AuditAction action = AuditAction::kCheckpointSaved;
+  UserId user;        // who did it; empty: the server
+  UserId owner = {};  // whose it is; empty: the same user's
+  std::optional<SessionId> session = {};
+  std::optional<RunId> run = {};
+  std::optional<std::string> tinker_path = {};
+  std::string purpose = {};  // "training", "sampling", "archive", ...; may be empty
+  Nanos time = 0;            // wall clock; 0: now
 };
 
 class Usage {
@@ -47,6 +73,7 @@ class Usage {
   virtual ~Usage() = default;
 
   // Who used how much: from controllers, when an operation has succeeded. `keys` names session, run, base model.
+  // Nothing where `count` is not positive.
   virtual void add(const UserId& user, const OperationKeys& keys, UsageKind kind, int64_t count) = 0;
   virtual void audit(AuditEvent event) = 0;
 

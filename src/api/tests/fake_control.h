@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "control/control_plane.h"
+#include "control/usage_ledger.h"
 
 namespace tuft::api {
 
@@ -79,6 +80,8 @@ class FakeControl final : public control::ControlPlane {
   Trace last_trace;
   std::vector<telemetry::WorkerMetrics> worker_metrics;
   Status next_failure;  // of the next call but authenticate
+  control::Persistence keeps_nothing;
+  control::UsageLedger usage_ledger{config::Limits(), system_clock(), keeps_nothing};
 
   // ---- ControlPlane
 
@@ -99,6 +102,14 @@ class FakeControl final : public control::ControlPlane {
     TUFT_TRY(note(user, "heartbeat", [] {}));
     if (id.str() != "s-" + user.str()) return Error{ErrorCode::kPermissionDenied, "this session is not yours", ""};
     return {};
+  }
+  Status end_session(const control::UserId& user, const control::SessionId& id) override {
+    TUFT_TRY(note(user, "end_session " + id.str(), [] {}));
+    if (id.str() != "s-" + user.str()) return not_found("there is no such session");
+    return {};
+  }
+  Status cancel_future(const control::UserId& user, const control::RequestId& id) override {
+    return note(user, "cancel_future " + id.str(), [] {});
   }
   Result<control::Submitted> create_model(const control::UserId& user, const control::CreateModel& r,
                                           const Trace& trace) override {
@@ -193,6 +204,7 @@ class FakeControl final : public control::ControlPlane {
   void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) override {
     done(worker_metrics);
   }
+  control::Usage& usage() override { return usage_ledger; }
   void sweep() override {}
   void shut_down() override {}
 
@@ -207,7 +219,7 @@ class FakeControl final : public control::ControlPlane {
   };
 
   template <typename Keep>
-  Status note(const control::UserId& user, const char* call, Keep keep) TUFT_EXCLUDES(mutex_) {
+  Status note(const control::UserId& user, const std::string& call, Keep keep) TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (!next_failure.ok()) return std::exchange(next_failure, Status());
     calls.push_back(user.str() + " " + call);

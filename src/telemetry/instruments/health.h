@@ -92,6 +92,14 @@ struct HealthInstruments {
        .description = "Spans that sampling kept back after they were recorded (ratio, hold_full)",
        .labels = {"reason"},
        .recorded_by = RecordedBy::kBoth}};
+  ObservableGauge telemetry_archive_bytes{{.name = "tuft.telemetry.archive.bytes",
+                                           .unit = "By",
+                                           .description = "Finished spans kept for the export of a session's trace",
+                                           .recorded_by = RecordedBy::kBoth}};
+  Counter telemetry_archive_evicted{{.name = "tuft.telemetry.archive.evicted",
+                                     .unit = "{span}",
+                                     .description = "Spans that made room in the archive for newer ones",
+                                     .recorded_by = RecordedBy::kBoth}};
   ObservableGauge telemetry_ring_high_water{
       {.name = "tuft.telemetry.ring.high_water",
        .unit = "1",

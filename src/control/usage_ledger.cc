@@ -1,0 +1,225 @@
+#include "control/usage_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "telemetry/log.h"
+
+namespace tuft::control {
+namespace {
+
+constexpr Nanos kDay = 24 * kHour;
+constexpr Nanos kCleanInterval = 60 * kSecond;
+// The longest window that can be asked for, so that an answer never has a hole that nobody sees.
+constexpr int kDaysMin = 15;
+
+Nanos hour_of(Nanos wall) {
+  return wall - wall % kHour;
+}
+
+bool is_of_checkpoint(AuditAction action) {
+  return action <= AuditAction::kCheckpointArchived;
+}
+
+}  // namespace
+
+UsageLedger::UsageLedger(const config::Limits& limits, const Clock& clock, Persistence& persistence)
+    : kept_for_(std::max(limits.audit_retention_days, kDaysMin) * kDay),
+      clock_(clock),
+      persistence_(persistence),
+      written_(clock.monotonic()),
+      cleaned_(clock.monotonic()) {}
+
+void UsageLedger::restore(std::vector<UsageRecord> usage, std::vector<AuditRecord> audit) {
+  std::sort(audit.begin(), audit.end(), [](const AuditRecord& a, const AuditRecord& b) {
+    return std::pair(a.event.time, a.number) < std::pair(b.event.time, b.number);
+  });
+  {
+    MutexLock lock(mutex_);
+    for (const UsageRecord& record : usage) {
+      const UsageEvent& event = record.event;
+      LineKey key{event.user, event.session, event.run, event.base_model, event.kind};
+      hours_[event.bucket_start][std::move(key)] = {record.number, event.count, event.project_id, false};
+      ++lines_by_user_[event.user];
+      next_line_ = std::max(next_line_, record.number + 1);
+    }
+    for (AuditRecord& record : audit) {
+      next_audit_ = std::max(next_audit_, record.number + 1);
+      keep_locked(std::make_shared<const AuditRecord>(std::move(record)));
+    }
+  }
+  forget_old();
+}
+
+// A line more than the user may have goes where it is summed up; `key` then names that one.
+UsageLedger::Line& UsageLedger::line_locked(Nanos hour, LineKey& key) {
+  Hour& lines = hours_[hour];
+  auto found = lines.find(key);
+  if (found != lines.end()) return found->second;
+  size_t& count = lines_by_user_[std::get<UserId>(key)];
+  if (count >= kLinesPerUserMax) {
+    std::get<SessionId>(key) = {};
+    std::get<RunId>(key) = {};
+    found = lines.find(key);
+    if (found != lines.end()) return found->second;
+  }
+  ++count;
+  Line& line = lines[key];
+  line.number = next_line_++;
+  return line;
+}
+
+void UsageLedger::add(const UserId& user, const OperationKeys& keys, UsageKind kind, int64_t count) {
+  if (count <= 0) return;
+  const Nanos hour = hour_of(clock_.wall());
+  LineKey key{user, keys.session, keys.run, keys.base_model, kind};
+  MutexLock lock(mutex_);
+  Line& line = line_locked(hour, key);
+  line.count += count;
+  if (!std::exchange(line.changed, true)) changed_.emplace_back(hour, std::move(key));
+}
+
+void UsageLedger::keep_locked(const AuditPtr& record) {
+  const auto push = [](std::deque<AuditPtr>& events, const AuditPtr& event) {
+    events.push_back(event);
+    if (events.size() > kAuditPerUserMax) events.pop_front();
+  };
+  const AuditEvent& event = record->event;
+  if (!event.user.empty()) push(audit_[event.user].own, record);
+  if (event.owner != event.user) push(audit_[event.owner].by_others, record);
+}
+
+void UsageLedger::audit(AuditEvent event) {
+  if (event.time == 0) event.time = clock_.wall();
+  if (event.owner.empty()) event.owner = event.user;
+  telemetry::get_metrics().audit_events.add(1, {{"event", audit_action_name(event.action)}});
+  AuditRecord record{.number = 0, .event = std::move(event)};
+  AuditPtr kept;
+  {
+    MutexLock lock(mutex_);
+    record.number = next_audit_++;
+    kept = std::make_shared<const AuditRecord>(std::move(record));
+    keep_locked(kept);
+  }
+  if (persistence_.enabled()) persistence_.write({persistence_.put(*kept, kept_for_)}, {});
+}
+
+UsageEvent UsageLedger::event_of(Nanos hour, const LineKey& key, const Line& line) {
+  const auto& [user, session, run, base_model, kind] = key;
+  return {hour, user, session, run, base_model, line.project, kind, line.count};
+}
+
+std::vector<UsageEvent> UsageLedger::events(const UserId& user, Nanos from, Nanos until) const {
+  std::vector<UsageEvent> events;
+  {
+    MutexLock lock(mutex_);
+    for (auto hour = hours_.lower_bound(from); hour != hours_.end() && hour->first < until; ++hour) {
+      // The smallest key of the user.
+      auto line = hour->second.lower_bound(LineKey{user, SessionId(), RunId(), "", UsageKind::kTraining});
+      for (; line != hour->second.end() && std::get<UserId>(line->first) == user; ++line) {
+        events.push_back(event_of(hour->first, line->first, line->second));
+      }
+    }
+  }
+  if (!project_of_) return events;
+  std::map<SessionId, std::string> projects;
+  for (UsageEvent& event : events) {
+    if (event.session.empty()) continue;
+    const auto [known, is_new] = projects.try_emplace(event.session);
+    if (is_new) known->second = project_of_(event.session);
+    if (!known->second.empty()) event.project_id = known->second;
+  }
+  return events;
+}
+
+std::vector<AuditEvent> UsageLedger::audit_events(const UserId& user, Nanos from, Nanos until,
+                                                  bool checkpoints_only) const {
+  std::vector<AuditPtr> found;
+  const auto gather = [&](const std::deque<AuditPtr>& events) {
+    for (const AuditPtr& record : events) {
+      const AuditEvent& event = record->event;
+      if (event.time < from || event.time >= until) continue;
+      if (!checkpoints_only || is_of_checkpoint(event.action)) found.push_back(record);
+    }
+  };
+  {
+    MutexLock lock(mutex_);
+    const auto heard = audit_.find(user);
+    if (heard == audit_.end()) return {};
+    gather(heard->second.own);
+    gather(heard->second.by_others);
+  }
+  std::sort(found.begin(), found.end(), [](const AuditPtr& a, const AuditPtr& b) {
+    return std::pair(a->event.time, a->number) < std::pair(b->event.time, b->number);
+  });
+  std::vector<AuditEvent> events;
+  events.reserve(found.size());
+  for (const AuditPtr& record : found) events.push_back(record->event);
+  return events;
+}
+
+void UsageLedger::sweep() {
+  const Nanos now = clock_.monotonic();
+  // What a store that is away would only queue is better summed up here.
+  if (now - written_ >= kWriteInterval && persistence_.available().ok()) {
+    written_ = now;
+    flush();
+  }
+  if (now - cleaned_ < kCleanInterval) return;
+  cleaned_ = now;
+  forget_old();
+}
+
+void UsageLedger::flush() {
+  std::vector<std::pair<Nanos, LineKey>> changed;
+  {
+    MutexLock lock(mutex_);
+    changed.swap(changed_);
+  }
+  if (changed.empty()) return;
+  std::map<SessionId, std::string> projects;
+  for (const auto& entry : changed) projects.try_emplace(std::get<SessionId>(entry.second));
+  if (project_of_) {
+    for (auto& [session, project] : projects) project = project_of_(session);
+  }
+  std::vector<store::Change> changes;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [hour, key] : changed) {
+      const auto lines = hours_.find(hour);
+      if (lines == hours_.end()) continue;
+      const auto found = lines->second.find(key);
+      if (found == lines->second.end()) continue;
+      Line& line = found->second;
+      line.changed = false;
+      if (const std::string& project = projects[std::get<SessionId>(key)]; !project.empty()) line.project = project;
+      if (persistence_.enabled()) {
+        changes.push_back(persistence_.put(UsageRecord{line.number, event_of(hour, key, line)}, kept_for_));
+      }
+    }
+  }
+  if (!changes.empty()) persistence_.write(std::move(changes), {});
+}
+
+// The store forgets by itself.
+void UsageLedger::forget_old() {
+  const Nanos oldest = clock_.wall() - kept_for_;
+  MutexLock lock(mutex_);
+  while (!hours_.empty() && hours_.begin()->first < oldest - kHour) {
+    for (const auto& [key, line] : hours_.begin()->second) {
+      const auto count = lines_by_user_.find(std::get<UserId>(key));
+      if (--count->second == 0) lines_by_user_.erase(count);
+    }
+    hours_.erase(hours_.begin());
+  }
+  const auto trim = [oldest](std::deque<AuditPtr>& events) {
+    while (!events.empty() && events.front()->event.time < oldest) events.pop_front();
+  };
+  for (auto heard = audit_.begin(); heard != audit_.end();) {
+    trim(heard->second.own);
+    trim(heard->second.by_others);
+    heard = heard->second.own.empty() && heard->second.by_others.empty() ? audit_.erase(heard) : std::next(heard);
+  }
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,91 @@
+// Usage, in memory and in the persistent store.
+//
+// Bounded by time (limits.audit_retention_days) and for each user by count: what is over it is summed up without
+// session and run (token counts), or pushes out the oldest (audit events). Token counts that were added after the last
+// write, kWriteInterval ago at most, are lost when the server is killed; nothing is ever counted twice.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "config/config.h"
+#include "control/persistence.h"
+#include "control/usage.h"
+#include "control/usage_records.h"
+#include "telemetry/metrics.h"
+
+namespace tuft::control {
+
+class UsageLedger final : public Usage {
+ public:
+  static constexpr Nanos kWriteInterval = 5 * kSecond;
+  static constexpr size_t kLinesPerUserMax = 50'000;
+  static constexpr size_t kAuditPerUserMax = 50'000;  // of what the user did, and of what others did
+
+  UsageLedger(const config::Limits& limits, const Clock& clock, Persistence& persistence);
+
+  // At the start: what a former life of the server counted.
+  void restore(std::vector<UsageRecord> usage, std::vector<AuditRecord> audit);
+  // Whose project a session belongs to just now; empty where that is not known. Called without a lock. Set it before
+  // the first add().
+  void set_project_of(std::function<std::string(const SessionId&)> project_of) { project_of_ = std::move(project_of); }
+
+  void add(const UserId& user, const OperationKeys& keys, UsageKind kind, int64_t count) override;
+  void audit(AuditEvent event) override;
+  std::vector<UsageEvent> events(const UserId& user, Nanos from, Nanos until) const override;
+  std::vector<AuditEvent> audit_events(const UserId& user, Nanos from, Nanos until,
+                                       bool checkpoints_only) const override;
+
+  // Writes what is due and forgets what is too old. Call it about every 250 ms; one caller of this and flush() at a
+  // time, so that of each line the newest count is written last.
+  void sweep();
+  // Writes what was counted since.
+  void flush();
+
+ private:
+  using LineKey = std::tuple<UserId, SessionId, RunId, std::string, UsageKind>;
+  struct Line {
+    uint64_t number = 0;
+    int64_t count = 0;
+    std::string project;
+    bool changed = false;
+  };
+  using Hour = std::map<LineKey, Line>;
+  using AuditPtr = std::shared_ptr<const AuditRecord>;
+  struct Heard {
+    std::deque<AuditPtr> own, by_others;  // oldest first
+  };
+
+  Line& line_locked(Nanos hour, LineKey& key) TUFT_REQUIRES(mutex_);
+  void keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
+  void forget_old();
+  static UsageEvent event_of(Nanos hour, const LineKey& key, const Line& line);
+
+  const Nanos kept_for_;
+  const Clock& clock_;
+  Persistence& persistence_;
+  std::function<std::string(const SessionId&)> project_of_;
+
+  mutable Mutex mutex_;
+  std::map<Nanos, Hour> hours_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, size_t> lines_by_user_ TUFT_GUARDED_BY(mutex_);
+  std::vector<std::pair<Nanos, LineKey>> changed_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, Heard> audit_ TUFT_GUARDED_BY(mutex_);
+  uint64_t next_line_ TUFT_GUARDED_BY(mutex_) = 1;
+  uint64_t next_audit_ TUFT_GUARDED_BY(mutex_) = 1;
+
+  // Of whoever sweeps; monotonic.
+  Nanos written_;
+  Nanos cleaned_;
+};
+
+}  // namespace tuft::control
