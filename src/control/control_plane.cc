@@ -66,10 +66,10 @@ class ControlPlaneImpl final : public ControlPlane {
         core_(std::make_shared<Core>(config, actors, clock, std::move(persistence))),
         sampling_(std::make_shared<SamplingController>(
             SamplingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
-                                      core_->checkpoints, core_->disk, *core_->persistence})),
+                                      core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
         training_(std::make_shared<TrainingController>(
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
-                                      core_->checkpoints, core_->disk, *core_->persistence, sampling_})) {
+                                      core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})) {
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
     telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {

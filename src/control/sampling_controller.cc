@@ -127,6 +127,15 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
   }
   telemetry::log_info("sampling_session.created", "sampling session created",
                       KeyAttributes(keys, {{"tuft.has_lora", checkpoint != nullptr}}));
+  if (checkpoint != nullptr && !checkpoint->ephemeral) {
+    parts_.usage.audit({.action = AuditAction::kCheckpointLoaded,
+                        .user = user,
+                        .owner = checkpoint->owner,
+                        .session = session,
+                        .run = checkpoint->path.run,
+                        .tinker_path = checkpoint->path.str(),
+                        .purpose = "sampling"});
+  }
   if (must_load) load(adapter, keys, span.context());
   return id;
 }

@@ -29,6 +29,7 @@
 #include "control/persistence.h"
 #include "control/sessions.h"
 #include "control/types.h"
+#include "control/usage.h"
 #include "telemetry/trace.h"
 
 namespace tuft::control {

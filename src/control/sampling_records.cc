@@ -51,6 +51,12 @@ void SamplingController::record_sample(const Operation& operation, const worker:
   const double waited = to_seconds(operation.sent - operation.placed);
   const double seconds = to_seconds(parts_.clock.monotonic() - operation.placed);
   operation.backend->instruments().record_sample(response, waited, seconds);
+  const OperationKeys& keys = operation.future->keys;
+  const UserId& user = operation.future->user;
+  const int64_t cached = response.response().prompt_cache_hit_tokens();
+  parts_.usage.add(user, keys, UsageKind::kSamplingPrefill, response.prompt_tokens() - cached);
+  parts_.usage.add(user, keys, UsageKind::kSamplingPrefillCached, cached);
+  parts_.usage.add(user, keys, UsageKind::kSamplingOutput, response.output_tokens());
   if (parts_.config.telemetry.tenant_label) {
     const telemetry::Label tenant = {"tenant", operation.future->user.str()};
     telemetry::get_metrics().tenant_tokens.add(response.prompt_tokens(), {tenant, {"kind", "input"}});

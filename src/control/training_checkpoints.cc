@@ -144,6 +144,15 @@ Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const Run
   // Not of ephemeral ones: no tool knows them, and each unnamed save would leave a record for ever.
   if (parts_.persistence.enabled() && !saved->ephemeral)
     parts_.persistence.write({parts_.persistence.put(*saved)}, operation.span.context());
+  parts_.usage.add(run->user, operation.future->keys, UsageKind::kCheckpoint, 1);
+  if (!saved->ephemeral) {
+    parts_.usage.audit({.action = AuditAction::kCheckpointSaved,
+                        .user = run->user,
+                        .session = run->session,
+                        .run = run->id,
+                        .tinker_path = path,
+                        .purpose = std::string(type)});
+  }
   telemetry::Metrics& metrics = telemetry::get_metrics();
   metrics.training_checkpoints_saved.add(1, {{"checkpoint_type", type}});
   metrics.training_checkpoint_size_bytes.record(static_cast<double>(saved->size_bytes), {{"checkpoint_type", type}});

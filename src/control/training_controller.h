@@ -26,6 +26,7 @@
 #include "control/sampling_controller.h"
 #include "control/sessions.h"
 #include "control/types.h"
+#include "control/usage.h"
 
 namespace tuft::control {
 

@@ -157,6 +157,8 @@ void TrainingController::on_created(const RunPtr& run, const OperationPtr& opera
   run->backend->instruments().add_model(1);
   const telemetry::ContextScope scope(operation->span.context());
   telemetry::log_info("model.created", "model created", KeyAttributes(operation->future->keys));
+  parts_.usage.audit(
+      {.action = AuditAction::kRunCreated, .user = run->user, .session = run->session, .run = run->id});
   conclude(run, operation, FutureValue(CreateModelResult{run->id}));
 }
 
@@ -178,6 +180,8 @@ void TrainingController::on_unloaded(const RunPtr& run, const OperationPtr& oper
   remove_run(run, not_found("unknown model_id: it was unloaded before this operation's turn", "model_not_found"));
   const telemetry::ContextScope scope(operation->future->context);
   telemetry::log_info("model.unloaded", "model unloaded", KeyAttributes(operation->future->keys));
+  parts_.usage.audit(
+      {.action = AuditAction::kRunUnloaded, .user = run->user, .session = run->session, .run = run->id});
   conclude(run, operation, FutureValue(UnloadModelResult{run->id}));
 }
 
@@ -302,6 +306,13 @@ void TrainingController::on_loaded(const RunPtr& run, const OperationPtr& operat
   const telemetry::ContextScope scope(operation->span.context());
   telemetry::log_info("checkpoint.load.completed", "checkpoint loaded",
                       KeyAttributes(operation->future->keys, {{"tuft.checkpoint", path}}));
+  parts_.usage.audit({.action = AuditAction::kCheckpointLoaded,
+                      .user = run->user,
+                      .owner = operation->checkpoint->owner,
+                      .session = run->session,
+                      .run = operation->checkpoint->path.run,
+                      .tinker_path = path,
+                      .purpose = "training"});
   conclude(run, operation, FutureValue(LoadWeightsResult{path, run->id}));
 }
 

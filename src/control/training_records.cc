@@ -93,6 +93,7 @@ void TrainingController::record_pass(const Run& run, RunOperation& operation,
                                      const worker::v1::ForwardBackwardResponse& response) const {
   const double seconds = to_seconds(parts_.clock.monotonic() - operation.future->created);
   run.backend->instruments().record_pass(operation.type, operation.loss_fn, response, seconds);
+  parts_.usage.add(run.user, operation.future->keys, UsageKind::kTraining, response.tokens());
   if (parts_.config.telemetry.tenant_label) {
     telemetry::get_metrics().tenant_tokens.add(response.tokens(), {{"tenant", run.user.str()}, {"kind", "train"}});
   }
