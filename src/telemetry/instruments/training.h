@@ -79,6 +79,14 @@ struct TrainingInstruments {
                                .unit = "{operation}",
                                .description = "Checkpoints that could not be saved, loaded or deleted",
                                .labels = {"operation", "reason"}}};
+  Counter checkpoint_removed{{.name = "tuft.checkpoint.removed",
+                              .unit = "{checkpoint}",
+                              .description = "Checkpoints that went, by reason (deleted, expired, replaced)",
+                              .labels = {"checkpoint_type", "reason"}}};
+  ObservableGauge checkpoint_stored{{.name = "tuft.checkpoint.stored",
+                                     .unit = "By",
+                                     .description = "Size of all checkpoints, with files that were deleted and are "
+                                                    "still in use"}};
   ObservableGauge checkpoint_disk_usage{{.name = "tuft.checkpoint.disk.usage",
                                          .unit = "By",
                                          .description = "Space of the checkpoint directory's file system (used, free)",
