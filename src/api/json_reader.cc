@@ -32,15 +32,15 @@ std::optional<int64_t> as_integer(element value) {
   return std::nullopt;
 }
 
-std::string range_rule(int64_t min, int64_t max) {
+}  // namespace
+
+std::string integer_rule(int64_t min, int64_t max) {
   constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
   constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
   if (min == kLowest && max == kHighest) return "must be an integer";
   if (max == kHighest) return "must be an integer of at least " + std::to_string(min);
   return "must be an integer from " + std::to_string(min) + " to " + std::to_string(max);
 }
-
-}  // namespace
 
 bool is_id(std::string_view text) {
   return !text.empty() && text.size() <= 256 && std::all_of(text.begin(), text.end(), [](char c) {
@@ -152,7 +152,7 @@ std::optional<int64_t> JsonFields::optional_integer(std::string_view key, int64_
   if (!found) return std::nullopt;
   const std::optional<int64_t> integer = as_integer(*found);
   if (integer && *integer >= min && *integer <= max) return integer;
-  problem(key, range_rule(min, max));
+  problem(key, integer_rule(min, max));
   return std::nullopt;
 }
 

@@ -98,6 +98,9 @@ class JsonBody {
   JsonProblems problems_;
 };
 
+// "must be an integer from 1 to 9"
+std::string integer_rule(int64_t min, int64_t max);
+
 // True for 1 to 256 of [A-Za-z0-9._:-].
 bool is_id(std::string_view text);
 

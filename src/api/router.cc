@@ -4,17 +4,11 @@
 #include <ranges>
 #include <utility>
 
+#include "api/query.h"
 #include "base/check.h"
 
 namespace tuft::api {
 namespace {
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 // "/a/b" -> "a", "b"
 std::vector<std::string_view> split(std::string_view pattern) {
@@ -26,6 +20,13 @@ std::vector<std::string_view> split(std::string_view pattern) {
     pattern.remove_prefix(end);
   }
   return segments;
+}
+
+// An id holds neither '/' nor control characters.
+bool decode_parameter(std::string_view segment, std::string& out) {
+  return !segment.empty() && percent_decode(segment, out) && std::ranges::none_of(out, [](char c) {
+    return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
 }
 
 }  // namespace
@@ -44,24 +45,6 @@ std::string_view method_name(Method method) {
       return "_OTHER";
   }
   return "_OTHER";
-}
-
-bool percent_decode(std::string_view segment, std::string& out) {
-  out.clear();
-  for (size_t i = 0; i < segment.size(); ++i) {
-    char c = segment[i];
-    if (c == '%') {
-      if (i + 2 >= segment.size()) return false;
-      const int high = hex_digit(segment[i + 1]);
-      const int low = hex_digit(segment[i + 2]);
-      if (high < 0 || low < 0) return false;
-      c = static_cast<char>(high * 16 + low);
-      i += 2;
-    }
-    if (c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
-    out.push_back(c);
-  }
-  return true;
 }
 
 Router::Router(std::span<const Route> all) {
@@ -110,7 +93,7 @@ bool Router::matches(const Template& candidate, std::string_view path, std::vect
       if (candidate.segments[i] != segment) return false;
       continue;
     }
-    if (segment.empty() || !percent_decode(segment, parameters.emplace_back())) return false;
+    if (!decode_parameter(segment, parameters.emplace_back())) return false;
   }
   return true;
 }

@@ -51,8 +51,8 @@ class Router {
  public:
   explicit Router(std::span<const Route> routes);
 
-  // `target` as in the request line: a query is ignored, parameters are percent-decoded. A literal segment
-  // goes before a parameter.
+  // `target` as in the request line: a query is ignored, parameters are percent-decoded; what no id can hold ('/',
+  // control characters) matches no parameter. A literal segment goes before a parameter.
   Match match(Method method, std::string_view target) const;
   size_t size() const { return routes_.size(); }
 
@@ -74,8 +74,5 @@ class Router {
   std::unordered_map<std::string_view, Path> literals_;
   std::vector<Template> templates_;
 };
-
-// False for a broken escape, and for what an id cannot hold: '/', controls and NUL.
-bool percent_decode(std::string_view segment, std::string& out);
 
 }  // namespace tuft::api

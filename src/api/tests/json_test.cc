@@ -7,7 +7,6 @@
 #include "api/json_reader.h"
 #include "api/json_writer.h"
 #include "api/media.h"
-#include "api/router.h"
 
 namespace tuft::api {
 namespace {
@@ -61,16 +60,6 @@ TEST(JsonReader, DeepAndBrokenDocumentsAreRefused) {
                            std::string("{\"a\":\"\\ud800\"}"), std::string("{\"a\":Infinity}"), std::string("nul")}) {
     JsonBody body(text);
     EXPECT_FALSE(body.status().ok()) << text.substr(0, 20);
-  }
-}
-
-TEST(Router, ParametersAreDecodedAndConfinedToOneSegment) {
-  const Router router(routes());
-  EXPECT_EQ(router.match(Method::kGet, "/api/v1/samplers/s:sample:0?x=/y").parameters.at(0), "s:sample:0");
-  EXPECT_EQ(router.match(Method::kGet, "/api/v1/samplers/%41%3a").parameters.at(0), "A:");
-  for (const char* path : {"/api/v1/samplers/", "/api/v1/samplers/a/b", "/api/v1/samplers/a%2fb",
-                           "/api/v1/samplers/%zz", "/api/v1/samplers/%4", "/api/v1/samplers/%00", "", "*"}) {
-    EXPECT_EQ(router.match(Method::kGet, path).route, nullptr) << path;
   }
 }
 
