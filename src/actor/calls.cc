@@ -16,16 +16,18 @@ constexpr Nanos kDeathNewsWait = 2 * kSecond;
 
 constexpr const char* kIdsMetadata = "tuft-ids-bin";
 
-template <typename Request, typename Response, typename Method>
-struct PendingCall {
+using Ended = std::function<void(const grpc::Status&)>;
+
+template <typename Request, typename Response>
+struct CallState {
   std::string_view name;
-  Method method;
   Request request;
   Response response;
   Callback<Response> callback;
-  grpc::ClientContext context;
+  std::shared_ptr<grpc::ClientContext> context =
+      std::make_shared<grpc::ClientContext>();  // cancels may outlive the call
   std::shared_ptr<Connection> connection;
-  Nanos begin = 0;
+  Nanos begin = system_clock().monotonic();
 
   void answer(Result<Response> result) {
     const double seconds = to_seconds(system_clock().monotonic() - begin);
@@ -33,6 +35,52 @@ struct PendingCall {
     telemetry::get_metrics().worker_rpc_duration.record(seconds, {{"method", name}, {"status", status}});
     callback(std::move(result));
   }
+};
+
+template <typename Request, typename Response, typename Method>
+struct PendingCall : CallState<Request, Response> {
+  Method method;
+
+  void start(Ended ended) {
+    (this->connection->stub->async()->*method)(
+        this->context.get(), &this->request, &this->response,
+        [ended = std::move(ended)](const grpc::Status& status) { ended(status); });
+  }
+};
+
+// Lives until gRPC says that it is over.
+struct StreamCall final : CallState<v1::SampleRequest, v1::SampleResponse>, grpc::ClientReadReactor<v1::SampleDelta> {
+  ModelActor::OnTokens on_tokens;
+
+  void start(Ended ended) {
+    ended_ = std::move(ended);
+    connection->stub->async()->StreamSample(context.get(), &request, this);
+    StartRead(&delta_);
+    StartCall();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    if (delta_.has_answer()) {
+      has_answer_ = true;
+      response = std::move(*delta_.mutable_answer());
+    } else {
+      on_tokens(delta_);
+    }
+    StartRead(&delta_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const bool cut = status.ok() && !has_answer_;
+    // Ends this object.
+    const Ended ended = std::move(ended_);
+    ended(cut ? grpc::Status(grpc::StatusCode::INTERNAL, "the worker ended a sample without an answer") : status);
+  }
+
+ private:
+  v1::SampleDelta delta_;
+  bool has_answer_ = false;
+  Ended ended_;
 };
 
 }  // namespace
@@ -45,7 +93,6 @@ void SupervisedActorImpl::invoke(std::string_view name, Method method, Request r
   call->method = method;
   call->request = std::move(request);
   call->callback = std::move(callback);
-  call->begin = system_clock().monotonic();
   run_call(std::move(call), options);
 }
 
@@ -76,17 +123,15 @@ void SupervisedActorImpl::run_call(std::unique_ptr<Call> call, const CallOptions
     if (!watched) call->answer(*refusal);  // NOLINT(bugprone-use-after-move): moved only where watched
     return;
   }
-  call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(options.timeout));
+  call->context->set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(options.timeout));
   telemetry::inject(options.trace, [&](std::string_view key, std::string value) {
-    call->context.AddMetadata(std::string(key), std::move(value));
+    call->context->AddMetadata(std::string(key), std::move(value));
   });
   if (std::string ids = options.ids.SerializeAsString(); !ids.empty()) {
-    call->context.AddMetadata(kIdsMetadata, std::move(ids));
+    call->context->AddMetadata(kIdsMetadata, std::move(ids));
   }
   Call* raw = call.release();
-  (raw->connection->stub->async()->*(raw->method))(
-      &raw->context, &raw->request, &raw->response,
-      [this, raw](grpc::Status status) { finish_call(std::unique_ptr<Call>(raw), status); });
+  raw->start([this, raw](const grpc::Status& status) { finish_call(std::unique_ptr<Call>(raw), status); });
 }
 
 template <typename Call>
@@ -95,7 +140,7 @@ void SupervisedActorImpl::finish_call(std::unique_ptr<Call> call, const grpc::St
   if (status.ok()) {
     gauges_.answered(system_clock().monotonic());
   } else {
-    error = from_grpc(status, call->context);
+    error = from_grpc(status, *call->context);
     if (!error) {
       MutexLock lock(mutex_);
       if (call->connection->death) {
@@ -194,6 +239,20 @@ void SupervisedActorImpl::sample(v1::SampleRequest request, const CallOptions& o
                                  Callback<v1::SampleResponse> callback) {
   const AsyncMethod<v1::SampleRequest, v1::SampleResponse> method = &Async::Sample;
   invoke("Sample", method, std::move(request), options, std::move(callback));
+}
+
+Cancel SupervisedActorImpl::stream_sample(v1::SampleRequest request, const CallOptions& options, OnTokens on_tokens,
+                                          Callback<v1::SampleResponse> callback) {
+  auto call = std::make_unique<StreamCall>();
+  call->name = "StreamSample";
+  call->request = std::move(request);
+  call->on_tokens = std::move(on_tokens);
+  call->callback = std::move(callback);
+  Cancel cancel = [context = std::weak_ptr(call->context)] {
+    if (const auto running = context.lock()) running->TryCancel();
+  };
+  run_call(std::move(call), options);
+  return cancel;
 }
 
 void SupervisedActorImpl::collect_metrics(Callback<v1::CollectMetricsResponse> callback) {

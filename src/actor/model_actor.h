@@ -20,6 +20,10 @@ namespace tuft::actor {
 template <typename Response>
 using Callback = std::function<void(Result<Response>)>;
 
+// Ends the call that gave it, which then fails with kCancelled unless it has ended before. Thread-safe; may outlive the
+// call and the actor. Not to be called with a lock that the call's callbacks take.
+using Cancel = std::function<void()>;
+
 inline constexpr Nanos kCollectTimeout = kSecond;
 
 struct CallOptions {
@@ -59,6 +63,10 @@ class ModelActor {
   virtual void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
                               Callback<worker::v1::RemoveSamplerResponse>) = 0;
   virtual void sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) = 0;
+  // `on_tokens` gets what is new, in order, before the callback gets the whole answer; one call at a time.
+  using OnTokens = std::function<void(const worker::v1::SampleDelta&)>;
+  virtual Cancel stream_sample(worker::v1::SampleRequest, const CallOptions&, OnTokens on_tokens,
+                               Callback<worker::v1::SampleResponse>) = 0;
 
   // The worker's metrics for render_metrics(); answered within kCollectTimeout.
   virtual void collect_metrics(Callback<worker::v1::CollectMetricsResponse>) = 0;

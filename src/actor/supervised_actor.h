@@ -55,6 +55,8 @@ class SupervisedActorImpl final : public SupervisedActor {
   void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
                       Callback<worker::v1::RemoveSamplerResponse>) override;
   void sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) override;
+  Cancel stream_sample(worker::v1::SampleRequest, const CallOptions&, OnTokens on_tokens,
+                       Callback<worker::v1::SampleResponse>) override;
   void collect_metrics(Callback<worker::v1::CollectMetricsResponse>) override;
   void keep_traces(worker::v1::KeepTracesRequest) override;
 

@@ -7,6 +7,7 @@
 #include "control/checkpoint_store.h"
 #include "control/disk_worker.h"
 #include "control/future_store.h"
+#include "control/generation_impl.h"
 #include "control/model_backend.h"
 #include "control/restore_plan.h"
 #include "control/sampling_controller.h"
@@ -69,7 +70,8 @@ class ControlPlaneImpl final : public ControlPlane {
                                       core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
         training_(std::make_shared<TrainingController>(
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
-                                      core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})) {
+                                      core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})),
+        generation_(core_->backends, core_->checkpoints, sampling_, clock) {
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
     telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
@@ -202,6 +204,7 @@ class ControlPlaneImpl final : public ControlPlane {
   void when_durable(std::function<void(Status)> done) override { core_->persistence->when_durable(std::move(done)); }
 
   Usage& usage() override { return core_->usage; }
+  Generation& generation() override { return generation_; }
 
   void sweep() override {
     core_->persistence->sweep();
@@ -300,6 +303,7 @@ class ControlPlaneImpl final : public ControlPlane {
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<SamplingController> sampling_;
   const std::shared_ptr<TrainingController> training_;
+  GenerationImpl generation_;
 };
 
 }  // namespace

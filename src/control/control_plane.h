@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/generation.h"
 #include "control/persistence.h"
 #include "control/types.h"
 #include "control/usage.h"
@@ -79,6 +80,7 @@ class ControlPlane {
   virtual void end_wait(WaitId) = 0;
 
   virtual Usage& usage() = 0;
+  virtual Generation& generation() = 0;
 
   // Calls `done` once, when everything that was accepted until now outlives the server, or with kUnavailable where that
   // will take a while: what is answered to a client is to wait for it. Perhaps before this returns, perhaps on another

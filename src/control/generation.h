@@ -24,7 +24,9 @@ struct GenerationRequest {
   int num_samples = 1;
   tinker_public::SamplingParams params;
   bool prompt_logprobs = false;
-  int topk_logprobs = 0;  // alternatives for each sampled token
+  int topk_prompt_logprobs = 0;
+  int topk_logprobs = 0;   // alternatives for each sampled token
+  RequestId request = {};  // by which its spans and logs are found
 };
 
 // What `model` means to this user.
@@ -39,18 +41,22 @@ struct GenerationDelta {
   int sample = 0;
   std::span<const int32_t> tokens;
   std::span<const float> logprobs;  // one each
+  // Their alternatives, row by row, most likely first.
+  int topk = 0;
+  std::span<const int32_t> topk_tokens;  // tokens * topk
+  std::span<const float> topk_logprobs;
 };
 
 struct GenerationListener {
   // In order for each sample, on one thread at a time, never after `done`. Do little, never block. May be empty.
   std::function<void(const GenerationDelta&)> on_tokens;
-  // Once: the whole answer.
+  // Once: the whole answer. Perhaps before start() returns.
   std::function<void(Result<tinker_public::SampleResponse>)> done;
 };
 
 // A model as /models lists it.
 struct ListedModel {
-  std::string id;
+  std::string id;      // what requests name it by
   UserId owner;        // empty: a base model
   std::string parent;  // the base model of a checkpoint
   bool is_public = true;

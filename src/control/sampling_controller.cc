@@ -11,11 +11,6 @@
 namespace tuft::control {
 namespace {
 
-const telemetry::Tracer& tracer() {
-  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.sampling_controller");
-  return instance;
-}
-
 Error unknown_sampler() {
   return not_found("unknown sampling_session_id: it does not exist or was given up", "sampler_not_found");
 }
@@ -27,6 +22,11 @@ std::string adapter_key(const ModelBackend& backend, const CheckpointStore::Ptr&
 }
 
 }  // namespace
+
+const telemetry::Tracer& sampling_controller_tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.sampling_controller");
+  return instance;
+}
 
 SamplingController::SamplingController(const Parts& parts) : parts_(parts) {}
 
@@ -78,8 +78,8 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
   keys.sampler = id;
   keys.base_model = backend->name();
   keys.lora_rank = checkpoint == nullptr ? 0 : checkpoint->lora_rank;
-  telemetry::Span span = tracer().start_span("sampling_controller.create_sampling_session",
-                                             {.attributes = KeyAttributes(keys), .parent = trace});
+  telemetry::Span span = sampling_controller_tracer().start_span("sampling_controller.create_sampling_session",
+                                                                 {.attributes = KeyAttributes(keys), .parent = trace});
   const auto refuse = [&span](Error error) {
     span.record_error(error);
     return error;
@@ -103,7 +103,7 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
       if (count < limit) {
         ++count;
         adapter = adapter_for_locked(backend, checkpoint);
-        ++adapter->samplers;
+        ++adapter->users;
         adapter->last_used = parts_.clock.monotonic();
         samplers_.emplace(id, Sampler{user, session, adapter, adapter->last_used});
         must_load = begin_load_locked(*adapter);
@@ -148,7 +148,7 @@ void SamplingController::restore(const SamplerRecord& record, const std::shared_
     const AdapterPtr adapter = adapter_for_locked(backend, checkpoint);
     if (!samplers_.emplace(record.id, Sampler{record.user, record.session, adapter, now}).second) return;
     ++samplers_by_user_[record.user];
-    ++adapter->samplers;
+    ++adapter->users;
     adapter->last_used = now;
   }
   backend->instruments().add_sampler(1);
@@ -199,7 +199,7 @@ void SamplingController::remove(const SamplerId& id) {
     const auto count = samplers_by_user_.find(found->second.user);
     if (--count->second == 0) samplers_by_user_.erase(count);
     samplers_.erase(found);
-    last = --adapter->samplers == 0 && adapter->checkpoint != nullptr;
+    last = --adapter->users == 0 && adapter->checkpoint != nullptr;
     if (last) adapters_.erase(adapter->key);
   }
   adapter->backend->instruments().add_sampler(-1);
@@ -270,22 +270,23 @@ Result<SamplerInfo> SamplingController::get_sampler(const UserId& user, const Sa
 Result<Submitted> SamplingController::sample(const UserId& user, const Sample& request,
                                              const telemetry::SpanContext& trace) {
   auto operation = std::make_shared<Operation>();
-  operation->sampler = request.sampler;
+  operation->user = user;
   operation->placed = parts_.clock.monotonic();
   AdapterPtr adapter;
+  SessionId session;
   {
     MutexLock lock(mutex_);
     const auto found = samplers_.find(request.sampler);
     if (found == samplers_.end() || found->second.user != user) return unknown_sampler();
     found->second.last_used = operation->placed;
-    operation->session = found->second.session;
+    session = found->second.session;
     adapter = found->second.adapter;
   }
   operation->backend = adapter->backend;
   operation->num_samples = request.num_samples;
   OperationKeys keys;
   keys.operation = OperationType::kSample;
-  keys.session = operation->session;
+  keys.session = session;
   keys.sampler = request.sampler;
   keys.base_model = adapter->backend->name();
   keys.lora_rank = adapter->checkpoint == nullptr ? 0 : adapter->checkpoint->lora_rank;
@@ -297,9 +298,10 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
                    OperationKeysPtr(admission.future, &admission.future->keys)};
   if (!admission.is_new) return answer;
   operation->future = std::move(admission.future);
-  operation->span = tracer().start_span(
+  operation->keys = answer.keys;
+  operation->span = sampling_controller_tracer().start_span(
       "sampling_controller.run_sample",
-      {.attributes = KeyAttributes(operation->future->keys, {{"tuft.num_samples", request.num_samples}}),
+      {.attributes = KeyAttributes(*operation->keys, {{"tuft.num_samples", request.num_samples}}),
        .parent = operation->future->context});
   adapter->backend->instruments().record_sample_request(operation->request);
   dispatch(adapter, operation);
@@ -310,7 +312,13 @@ void SamplingController::fail(const OperationPtr& operation, const Error& error)
   record_failure(*operation, error);
   operation->span.record_error(error);
   operation->span.end();
-  parts_.futures.complete(operation->future, error);
+  complete(operation, error);
+}
+
+void SamplingController::complete(const OperationPtr& operation, Result<worker::v1::SampleResponse> result) {
+  if (operation->stream != nullptr) return end_stream(*operation, std::move(result));
+  if (!result.ok()) return parts_.futures.complete(operation->future, std::move(result).error());
+  parts_.futures.complete(operation->future, FutureValue(ProtobufResult{result->response().SerializeAsString()}));
 }
 
 }  // namespace tuft::control

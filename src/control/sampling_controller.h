@@ -6,6 +6,9 @@
 // longest unused leave the worker and come back when somebody samples from them.
 //
 // Samples have no order among themselves; the seq_id only tells repetitions.
+//
+// A stream is a sample without a sampler and without a future: its tokens go to a listener as they are drawn. The
+// adapter of one that no sampler uses stays loaded for kUnusedAdapterKept, for the next stream.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +28,7 @@
 #include "control/checkpoint_store.h"
 #include "control/disk_worker.h"
 #include "control/future_store.h"
+#include "control/generation.h"
 #include "control/model_backend.h"
 #include "control/persistence.h"
 #include "control/sessions.h"
@@ -35,6 +39,7 @@
 namespace tuft::control {
 
 inline constexpr size_t kLoadedAdaptersMax = 64;
+inline constexpr Nanos kUnusedAdapterKept = 300 * kSecond;
 
 // Thread-safe. Held by a shared_ptr: answers of actors that come after its end are dropped.
 class SamplingController : public std::enable_shared_from_this<SamplingController> {
@@ -49,6 +54,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     CheckpointStore& checkpoints;
     DiskWorker& disk;
     Persistence& persistence;
+    Usage& usage;
   };
   explicit SamplingController(const Parts& parts);
 
@@ -59,6 +65,17 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
                               const CheckpointStore::Ptr& checkpoint, const telemetry::SpanContext& trace);
   Result<SamplerInfo> get_sampler(const UserId& user, const SamplerId& sampler) const;
   Result<Submitted> sample(const UserId& user, const Sample& request, const telemetry::SpanContext& trace);
+
+  // What a stream samples from: a sampler of the user, else a checkpoint, else the base model.
+  struct StreamSource {
+    std::shared_ptr<ModelBackend> backend;
+    CheckpointStore::Ptr checkpoint = nullptr;
+    SamplerId sampler = {};
+  };
+  // See Generation::start() and cancel(). `request.model` is resolved already.
+  Result<Generation::Number> start_stream(const UserId& user, const StreamSource& source, GenerationRequest request,
+                                          const telemetry::SpanContext& trace, GenerationListener listener);
+  void cancel_stream(Generation::Number number);
 
   // The checkpoint at `place` was replaced and its old files lie at `moved` now. True: samplers use them, and they are
   // removed with the last one. False: nobody does, they are the caller's.
@@ -75,10 +92,23 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void close_session(const SessionId& session);
 
  private:
+  struct Adapter;
+  using AdapterPtr = std::shared_ptr<Adapter>;
+
+  // Of a sample that has no future.
+  struct Stream {
+    Generation::Number number = 0;
+    GenerationListener listener;
+    AdapterPtr adapter;
+    bool cancelled = false;  // this and the next: under the controller's lock
+    actor::Cancel cancel_call;
+  };
+
   struct Operation {
-    FuturePtr future;
-    SamplerId sampler;
-    SessionId session;
+    FuturePtr future;                // null: a stream
+    std::unique_ptr<Stream> stream;  // null: a future
+    UserId user;
+    OperationKeysPtr keys;
     worker::v1::SampleRequest request;
     std::shared_ptr<ModelBackend> backend;
     int num_samples = 0;
@@ -102,12 +132,11 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     bool loading = false;
     std::optional<Error> load_error;
     uint64_t load_error_generation = 0;
-    int samplers = 0;
+    int users = 0;  // samplers and streams
     int running = 0;
     Nanos last_used = 0;
     std::deque<OperationPtr> waiting;
   };
-  using AdapterPtr = std::shared_ptr<Adapter>;
 
   struct Sampler {
     UserId user;
@@ -126,6 +155,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void remove(const SamplerId& sampler);
   void release(const AdapterPtr& adapter);
   void fail(const OperationPtr& operation, const Error& error);
+  void complete(const OperationPtr& operation, Result<worker::v1::SampleResponse> result);
 
   // sampling_execution.cc
   static bool is_loaded(const Adapter& adapter);
@@ -140,6 +170,13 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void resume(const AdapterPtr& adapter);
   std::vector<AdapterPtr> all_adapters() const;
 
+  // sampling_streams.cc
+  actor::ModelActor::OnTokens token_relay(const OperationPtr& operation);
+  void hold_cancel(const OperationPtr& operation, actor::Cancel cancel);
+  void end_stream(Operation& operation, Result<worker::v1::SampleResponse> result);
+  void cancel_streams();
+  void drop_unused_adapters();
+
   // sampling_records.cc: what telemetry hears
   void begin_call(const Adapter& adapter, Operation& operation);
   static void describe_answer(Operation& operation, const worker::v1::SampleResponse& response);
@@ -148,12 +185,17 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
 
   const Parts parts_;
   mutable Mutex mutex_;
+  bool shut_down_ TUFT_GUARDED_BY(mutex_) = false;
   uint64_t next_worker_id_ TUFT_GUARDED_BY(mutex_) = 1;
+  Generation::Number last_stream_ TUFT_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<Generation::Number, OperationPtr> streams_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, int> samplers_by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<std::string, AdapterPtr> adapters_ TUFT_GUARDED_BY(mutex_);
 };
 
+// Spans sampling_controller.*.
+const telemetry::Tracer& sampling_controller_tracer();
 // Spans sampling_backend.*.
 const telemetry::Tracer& sampling_backend_tracer();
 

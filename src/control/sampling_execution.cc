@@ -27,7 +27,9 @@ void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr&
   bool must_load = false;
   {
     MutexLock lock(mutex_);
-    if (is_loaded(*adapter)) {
+    if (operation->stream != nullptr && operation->stream->cancelled) {
+      refusal = Error{ErrorCode::kCancelled, "the request was cancelled", "cancelled"};
+    } else if (is_loaded(*adapter)) {
       ++adapter->running;
       adapter->last_used = parts_.clock.monotonic();
       operation->request.set_sampler_id(adapter->worker_id);
@@ -40,7 +42,7 @@ void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr&
     }
   }
   if (refusal) return fail(operation, *refusal);
-  if (must_load) return load(adapter, operation->future->keys, operation->span.context());
+  if (must_load) return load(adapter, *operation->keys, operation->span.context());
   start(adapter, operation);
 }
 
@@ -138,16 +140,17 @@ void SamplingController::unload(const AdapterPtr& adapter, const std::string& wo
 
 void SamplingController::start(const AdapterPtr& adapter, const OperationPtr& operation) {
   begin_call(*adapter, *operation);
-  const actor::CallOptions options{.trace = operation->backend_span.context(),
-                                   .ids = call_ids(operation->future->keys)};
-  adapter->backend->actor().sample(
-      std::move(operation->request), options,
-      [weak = weak_from_this(), adapter, operation](Result<worker::v1::SampleResponse> result) {
-        if (!result.ok()) operation->backend_span.record_error(result.error());
-        if (result.ok()) describe_answer(*operation, *result);
-        operation->backend_span.end();
-        if (const auto self = weak.lock()) self->on_sampled(adapter, operation, std::move(result));
-      });
+  const actor::CallOptions options{.trace = operation->backend_span.context(), .ids = call_ids(*operation->keys)};
+  auto done = [weak = weak_from_this(), adapter, operation](Result<worker::v1::SampleResponse> result) {
+    if (!result.ok()) operation->backend_span.record_error(result.error());
+    if (result.ok()) describe_answer(*operation, *result);
+    operation->backend_span.end();
+    if (const auto self = weak.lock()) return self->on_sampled(adapter, operation, std::move(result));
+    if (operation->stream != nullptr) operation->stream->listener.done(unavailable("the server is shutting down"));
+  };
+  actor::ModelActor& actor = adapter->backend->actor();
+  if (operation->stream == nullptr) return actor.sample(std::move(operation->request), options, std::move(done));
+  hold_cancel(operation, actor.stream_sample(std::move(operation->request), options, token_relay(operation), done));
 }
 
 void SamplingController::on_sampled(const AdapterPtr& adapter, const OperationPtr& operation,
@@ -155,12 +158,13 @@ void SamplingController::on_sampled(const AdapterPtr& adapter, const OperationPt
   {
     MutexLock lock(mutex_);
     --adapter->running;
+    adapter->last_used = parts_.clock.monotonic();
   }
   if (!result.ok()) return fail(operation, result.error());
-  parts_.futures.mark_started(*operation->future, result->queue_seconds());
+  if (operation->future != nullptr) parts_.futures.mark_started(*operation->future, result->queue_seconds());
   record_sample(*operation, *result);
   operation->span.end();
-  parts_.futures.complete(operation->future, FutureValue(ProtobufResult{result->response().SerializeAsString()}));
+  complete(operation, std::move(result));
 }
 
 std::vector<SamplingController::AdapterPtr> SamplingController::all_adapters() const {
@@ -209,9 +213,15 @@ void SamplingController::sweep() {
     for (const OperationPtr& operation : unserved) fail(operation, worker_starting(adapter->backend->name()));
     resume(adapter);
   }
+  drop_unused_adapters();
 }
 
 void SamplingController::shut_down() {
+  {
+    MutexLock lock(mutex_);
+    shut_down_ = true;
+  }
+  cancel_streams();
   for (const AdapterPtr& adapter : all_adapters()) {
     std::deque<OperationPtr> left;
     {

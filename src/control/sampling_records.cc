@@ -14,7 +14,7 @@ const telemetry::Tracer& sampling_backend_tracer() {
 
 // The operation goes to the worker: opens the span around the call.
 void SamplingController::begin_call(const Adapter& adapter, Operation& operation) {
-  const OperationKeys& keys = operation.future->keys;
+  const OperationKeys& keys = *operation.keys;
   const tinker_public::SamplingParams& params = operation.request.params();
   telemetry::Span& span = operation.backend_span;
   span = sampling_backend_tracer().start_span("sampling_backend.sample",
@@ -30,7 +30,7 @@ void SamplingController::begin_call(const Adapter& adapter, Operation& operation
   if (params.has_top_p()) span.set_attribute("gen_ai.request.top_p", params.top_p());
   if (params.has_top_k()) span.set_attribute("gen_ai.request.top_k", params.top_k());
   operation.sent = parts_.clock.monotonic();
-  parts_.futures.mark_sent(*operation.future);
+  if (operation.future != nullptr) parts_.futures.mark_sent(*operation.future);
 }
 
 void SamplingController::describe_answer(Operation& operation, const worker::v1::SampleResponse& response) {
@@ -51,14 +51,14 @@ void SamplingController::record_sample(const Operation& operation, const worker:
   const double waited = to_seconds(operation.sent - operation.placed);
   const double seconds = to_seconds(parts_.clock.monotonic() - operation.placed);
   operation.backend->instruments().record_sample(response, waited, seconds);
-  const OperationKeys& keys = operation.future->keys;
-  const UserId& user = operation.future->user;
+  const OperationKeys& keys = *operation.keys;
+  const UserId& user = operation.user;
   const int64_t cached = response.response().prompt_cache_hit_tokens();
   parts_.usage.add(user, keys, UsageKind::kSamplingPrefill, response.prompt_tokens() - cached);
   parts_.usage.add(user, keys, UsageKind::kSamplingPrefillCached, cached);
   parts_.usage.add(user, keys, UsageKind::kSamplingOutput, response.output_tokens());
   if (parts_.config.telemetry.tenant_label) {
-    const telemetry::Label tenant = {"tenant", operation.future->user.str()};
+    const telemetry::Label tenant = {"tenant", operation.user.str()};
     telemetry::get_metrics().tenant_tokens.add(response.prompt_tokens(), {tenant, {"kind", "input"}});
     telemetry::get_metrics().tenant_tokens.add(response.output_tokens(), {tenant, {"kind", "output"}});
   }

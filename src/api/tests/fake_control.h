@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/tests/fake_generation.h"
 #include "base/mutex.h"
 #include "control/control_plane.h"
 #include "control/usage_ledger.h"
@@ -80,6 +81,7 @@ class FakeControl final : public control::ControlPlane {
   Trace last_trace;
   std::vector<telemetry::WorkerMetrics> worker_metrics;
   Status next_failure;  // of the next call but authenticate
+  FakeGeneration fake_generation;
   control::Persistence keeps_nothing;
   control::UsageLedger usage_ledger{config::Limits(), system_clock(), keeps_nothing};
 
@@ -205,6 +207,7 @@ class FakeControl final : public control::ControlPlane {
     done(worker_metrics);
   }
   control::Usage& usage() override { return usage_ledger; }
+  control::Generation& generation() override { return fake_generation; }
   void sweep() override {}
   void shut_down() override {}
 

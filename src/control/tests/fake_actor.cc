@@ -1,5 +1,6 @@
 #include "control/tests/fake_actor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -14,11 +15,13 @@ Error died() {
 }  // namespace
 
 template <typename Response>
-void FakeActor::call(const std::string& name, const std::string& detail, actor::Callback<Response> done,
-                     std::function<Result<Response>()> work) {
+uint64_t FakeActor::call(const std::string& name, const std::string& detail, actor::Callback<Response> done,
+                         std::function<Result<Response>()> work) {
   std::optional<Error> failure;
+  uint64_t number = 0;
   {
     std::lock_guard lock(mutex_);
+    number = ++last_call_;
     calls_.push_back(detail.empty() ? name : name + " " + detail);
     if (!ready_) {
       failure = unavailable("the worker is starting", "worker_starting");
@@ -34,17 +37,34 @@ void FakeActor::call(const std::string& name, const std::string& detail, actor::
                          }
                          done(std::move(result));
                        },
-                       [done](Error error) { done(std::move(error)); }});
-      return;
+                       [done](Error error) { done(std::move(error)); }, number});
+      return number;
     }
   }
-  if (failure) return done(*failure);
+  if (failure) {
+    done(*failure);
+    return number;
+  }
   Result<Response> result = internal_error("unset");
   {
     std::lock_guard lock(mutex_);
     result = work();
   }
   done(std::move(result));
+  return number;
+}
+
+void FakeActor::cancel(uint64_t number) {
+  Held cancelled;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(held_.begin(), held_.end(), [&](const Held& held) { return held.number == number; });
+    if (found == held_.end()) return;
+    cancelled = std::move(*found);
+    held_.erase(found);
+  }
+  cancelled.fail(Error{ErrorCode::kCancelled, "the call was cancelled", "cancelled"});
 }
 
 bool FakeActor::answer_next() {
@@ -246,25 +266,50 @@ void FakeActor::remove_sampler(worker::v1::RemoveSamplerRequest request, const a
   });
 }
 
+Result<worker::v1::SampleResponse> FakeActor::sample_locked(const worker::v1::SampleRequest& request) {
+  int32_t number = -1;  // the base model
+  if (!request.sampler_id().empty()) {
+    const auto found = samplers_.find(request.sampler_id());
+    if (found == samplers_.end()) return not_found("no such sampler", "sampler_not_loaded");
+    number = found->second;
+  }
+  last_sample_ = request;
+  worker::v1::SampleResponse response;
+  for (int i = 0; i < request.num_samples(); ++i) {
+    response.mutable_response()->add_sequences()->set_tokens(&number, sizeof number);
+  }
+  response.set_output_tokens(request.num_samples());
+  response.set_queue_seconds(queue_seconds_);
+  return response;
+}
+
 void FakeActor::sample(worker::v1::SampleRequest request, const actor::CallOptions&,
                        actor::Callback<worker::v1::SampleResponse> done) {
+  call<worker::v1::SampleResponse>("sample", request.sampler_id(), std::move(done),
+                                   [this, request] { return sample_locked(request); });
+}
+
+actor::Cancel FakeActor::stream_sample(worker::v1::SampleRequest request, const actor::CallOptions&, OnTokens on_tokens,
+                                       actor::Callback<worker::v1::SampleResponse> done) {
   using Response = worker::v1::SampleResponse;
-  call<Response>("sample", request.sampler_id(), std::move(done), [this, request]() -> Result<Response> {
-    int32_t number = -1;  // the base model
-    if (!request.sampler_id().empty()) {
-      const auto found = samplers_.find(request.sampler_id());
-      if (found == samplers_.end()) return not_found("no such sampler", "sampler_not_loaded");
-      number = found->second;
+  auto stream = [on_tokens = std::move(on_tokens), done = std::move(done)](Result<Response> result) {
+    if (result.ok()) {
+      worker::v1::SampleDelta delta;
+      int index = 0;
+      for (const auto& sequence : result->response().sequences()) {
+        worker::v1::SampleTokens& tokens = *delta.add_new_tokens();
+        tokens.set_sample(index++);
+        tokens.set_tokens(sequence.tokens());
+        tokens.set_logprobs(std::string(sequence.tokens().size(), '\0'));
+      }
+      on_tokens(delta);
     }
-    last_sample_ = request;
-    Response response;
-    for (int i = 0; i < request.num_samples(); ++i) {
-      response.mutable_response()->add_sequences()->set_tokens(&number, sizeof number);
-    }
-    response.set_output_tokens(request.num_samples());
-    response.set_queue_seconds(queue_seconds_);
-    return response;
-  });
+    done(std::move(result));
+  };
+  const std::string detail = request.sampler_id();
+  const uint64_t number = call<Response>("stream_sample", detail, std::move(stream),
+                                         [this, request = std::move(request)] { return sample_locked(request); });
+  return [this, number] { cancel(number); };
 }
 
 void FakeActor::collect_metrics(actor::Callback<worker::v1::CollectMetricsResponse> done) {

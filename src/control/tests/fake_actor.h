@@ -73,6 +73,9 @@ class FakeActor final : public actor::ModelActor {
                       actor::Callback<worker::v1::RemoveSamplerResponse>) override;
   void sample(worker::v1::SampleRequest, const actor::CallOptions&,
               actor::Callback<worker::v1::SampleResponse>) override;
+  // All tokens of the answer in one delta before it.
+  actor::Cancel stream_sample(worker::v1::SampleRequest, const actor::CallOptions&, OnTokens on_tokens,
+                              actor::Callback<worker::v1::SampleResponse>) override;
   void collect_metrics(actor::Callback<worker::v1::CollectMetricsResponse>) override;
   void keep_traces(worker::v1::KeepTracesRequest) override;
   // What collect_metrics() gives, and what keep_traces() was told.
@@ -83,14 +86,19 @@ class FakeActor final : public actor::ModelActor {
   struct Held {
     std::function<void()> answer;
     std::function<void(Error)> fail;
+    uint64_t number = 0;
   };
   struct Adapter {
     int weights = 0;
   };
 
+  void cancel(uint64_t number);
+  Result<worker::v1::SampleResponse> sample_locked(const worker::v1::SampleRequest& request);
+
+  // Gives the number of the call.
   template <typename Response>
-  void call(const std::string& name, const std::string& detail, actor::Callback<Response> done,
-            std::function<Result<Response>()> work);
+  uint64_t call(const std::string& name, const std::string& detail, actor::Callback<Response> done,
+                std::function<Result<Response>()> work);
 
   const std::string base_model_;
   std::atomic<bool> ready_{false};
@@ -105,6 +113,7 @@ class FakeActor final : public actor::ModelActor {
   std::vector<std::string> calls_;
   std::map<std::string, Error> failures_;
   std::deque<Held> held_;
+  uint64_t last_call_ = 0;
   std::map<std::string, Adapter> adapters_;
   std::map<std::string, int> samplers_;
   worker::v1::CreateAdapterRequest last_create_;

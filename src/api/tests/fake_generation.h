@@ -1,0 +1,124 @@
+// Generation that a test answers by hand: every start() is kept until the test gives it tokens and an end. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "control/generation.h"
+
+namespace tuft::api {
+
+class FakeGeneration final : public control::Generation {
+ public:
+  struct Started {
+    control::UserId user;
+    control::GenerationRequest request;
+    control::GenerationListener listener;
+    bool cancelled = false;
+    bool ended = false;
+  };
+
+  // ---- for tests
+
+  // Of "base/model" and "tinker://run/sampler_weights/a", which is alice's.
+  config::ModelConfig model_config;
+  std::vector<control::ListedModel> listed;
+  Error refusal;  // of start(), where its message is set
+
+  // Blocks until start() was called so often.
+  void await_started(size_t count) TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    while (started_.size() < count) changed_.wait(mutex_);
+  }
+  void await_cancelled(size_t index) TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    while (started_.size() <= index || !started_[index].cancelled) changed_.wait(mutex_);
+  }
+  size_t count() TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return started_.size();
+  }
+  Started started(size_t index) TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return started_[index];
+  }
+  // One token each with the log-probability -0.5.
+  void give(size_t index, int sample, const std::vector<int32_t>& tokens) {
+    const Started target = started(index);
+    const std::vector<float> logprobs(tokens.size(), -0.5F);
+    std::vector<int32_t> topk_tokens;
+    std::vector<float> topk_logprobs;
+    const int topk = target.request.topk_logprobs;
+    for (const int32_t token : tokens) {
+      for (int column = 0; column < topk; ++column) {
+        topk_tokens.push_back(token + column);
+        topk_logprobs.push_back(-0.5F - static_cast<float>(column));
+      }
+    }
+    target.listener.on_tokens({sample, tokens, logprobs, topk, topk_tokens, topk_logprobs});
+  }
+  // `stopped`: of each sample.
+  void finish(size_t index, const std::vector<bool>& stopped) {
+    tinker_public::SampleResponse response;
+    for (const bool stop : stopped) {
+      response.add_sequences()->set_stop_reason(stop ? tinker_public::STOP_REASON_STOP
+                                                     : tinker_public::STOP_REASON_LENGTH);
+    }
+    finish(index, std::move(response));
+  }
+  void finish(size_t index, Result<tinker_public::SampleResponse> result) {
+    if (end(index)) started(index).listener.done(std::move(result));
+  }
+
+  // ---- Generation
+
+  Result<control::GenerationModel> resolve(const control::UserId& user, std::string_view model) const override {
+    if (model == "base/model") return control::GenerationModel{"base/model", &model_config, {}};
+    if (model == kCheckpoint && user.str() == "alice") {
+      return control::GenerationModel{"base/model", &model_config, std::string(model)};
+    }
+    return not_found("this model does not exist or is not yours", "model_not_found");
+  }
+  std::vector<control::ListedModel> models(const control::UserId& user) const override {
+    std::vector<control::ListedModel> mine;
+    for (const control::ListedModel& model : listed) {
+      if (model.owner.empty() || model.owner == user) mine.push_back(model);
+    }
+    return mine;
+  }
+  Result<Number> start(const control::UserId& user, control::GenerationRequest request, const telemetry::SpanContext&,
+                       control::GenerationListener listener) override TUFT_EXCLUDES(mutex_) {
+    if (!refusal.message.empty()) return refusal;
+    MutexLock lock(mutex_);
+    started_.push_back({user, std::move(request), std::move(listener)});
+    changed_.notify_all();
+    return started_.size();
+  }
+  void cancel(Number number) override TUFT_EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      started_[number - 1].cancelled = true;
+      changed_.notify_all();
+    }
+    finish(number - 1, Error{ErrorCode::kCancelled, "the request was cancelled", "cancelled"});
+  }
+
+  static constexpr std::string_view kCheckpoint = "tinker://run/sampler_weights/a";
+
+ private:
+  bool end(size_t index) TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return !std::exchange(started_[index].ended, true);
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Started> started_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::api

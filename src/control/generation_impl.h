@@ -1,0 +1,41 @@
+// Generation on the adapters that samplers use.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "control/checkpoint_store.h"
+#include "control/generation.h"
+#include "control/model_backend.h"
+#include "control/sampling_controller.h"
+
+namespace tuft::control {
+
+class GenerationImpl final : public Generation {
+ public:
+  // What is passed as a reference outlives this.
+  GenerationImpl(const ModelBackends& backends, const CheckpointStore& checkpoints,
+                 std::shared_ptr<SamplingController> sampling, const Clock& clock)
+      : backends_(backends),
+        checkpoints_(checkpoints),
+        sampling_(std::move(sampling)),
+        started_(clock.wall() / kSecond) {}
+
+  Result<GenerationModel> resolve(const UserId& user, std::string_view model) const override;
+  std::vector<ListedModel> models(const UserId& user) const override;
+  Result<Number> start(const UserId& user, GenerationRequest request, const telemetry::SpanContext& trace,
+                       GenerationListener listener) override;
+  void cancel(Number number) override { sampling_->cancel_stream(number); }
+
+ private:
+  using Source = SamplingController::StreamSource;
+  Result<Source> find(const UserId& user, std::string_view model) const;
+
+  const ModelBackends& backends_;
+  const CheckpointStore& checkpoints_;
+  const std::shared_ptr<SamplingController> sampling_;
+  const int64_t started_;  // unix seconds
+};
+
+}  // namespace tuft::control
