@@ -59,12 +59,14 @@ class KeyValue {
   // Every entry whose key begins with `prefix`, sorted by key.
   virtual Status scan(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) = 0;
 
-  // How the last operation, or the probe that runs every second while there is none, ended.
+  // How the last operation, or the probe that runs every second while there is none, ended; but after a write that
+  // was refused only a write that succeeds is good news: what refuses to write may still answer everything else.
   virtual Status health() const = 0;
   // For people: "SQLite file /x/y.db", "Redis at host:6379". Without credentials.
   virtual const std::string& name() const = 0;
-  // Answers what is queued and takes nothing more. Not from a `done`.
-  virtual void close() = 0;
+  // Takes nothing more and answers what is queued; what is not answered after `budget` fails with kUnavailable
+  // "store_closed". Takes little longer than `budget` where the store hangs. Not from a `done`.
+  virtual void close(Nanos budget) = 0;
 };
 
 // The same calls, waiting for the answer: for the start of a program and for tools.

@@ -29,13 +29,22 @@ void MemoryContents::hold(bool hold) {
   released_.notify_all();
 }
 
-Status MemoryContents::admit() {
+Status MemoryContents::admit(const std::atomic<bool>& interrupted) {
   {
     MutexLock lock(mutex_);
-    while (held_) released_.wait(mutex_);
+    while (held_ && !interrupted) released_.wait(mutex_);
   }
+  if (interrupted) return unavailable("the store in memory was closed", "store_closed");
   if (reachable_) return {};
   return unavailable("the store in memory was made unreachable", "store_unreachable");
+}
+
+void MemoryContents::interrupt(std::atomic<bool>& interrupted) {
+  {
+    MutexLock lock(mutex_);
+    interrupted = true;
+  }
+  released_.notify_all();
 }
 
 class MemoryBackend final : public Backend {
@@ -43,7 +52,10 @@ class MemoryBackend final : public Backend {
   explicit MemoryBackend(std::shared_ptr<MemoryContents> contents) : contents_(std::move(contents)) {}
 
   std::vector<Status> write(std::span<const Write> writes) override {
-    if (const Status admitted = contents_->admit(); !admitted.ok()) return std::vector<Status>(writes.size(), admitted);
+    if (const Status admitted = contents_->admit(interrupted_); !admitted.ok()) return std::vector<Status>(writes.size(), admitted);
+    if (!contents_->writable_) {
+      return std::vector<Status>(writes.size(), unavailable("the store in memory was made read-only", "store_readonly"));
+    }
     const Nanos now = system_clock().monotonic();
     MutexLock lock(contents_->mutex_);
     for (const Write& write : writes) {
@@ -61,7 +73,7 @@ class MemoryBackend final : public Backend {
   }
 
   Result<std::optional<std::string>> get(const std::string& key) override {
-    TUFT_TRY(contents_->admit());
+    TUFT_TRY(contents_->admit(interrupted_));
     MutexLock lock(contents_->mutex_);
     const auto found = contents_->values_.find(key);
     if (found == contents_->values_.end() || is_expired(found->second)) return std::optional<std::string>();
@@ -69,7 +81,7 @@ class MemoryBackend final : public Backend {
   }
 
   Result<std::vector<Entry>> scan(const std::string& prefix) override {
-    TUFT_TRY(contents_->admit());
+    TUFT_TRY(contents_->admit(interrupted_));
     std::vector<Entry> entries;
     MutexLock lock(contents_->mutex_);
     for (auto at = contents_->values_.lower_bound(prefix);
@@ -79,7 +91,8 @@ class MemoryBackend final : public Backend {
     return entries;
   }
 
-  Status probe() override { return contents_->admit(); }
+  Status probe() override { return contents_->admit(interrupted_); }
+  void interrupt() override { contents_->interrupt(interrupted_); }
 
  private:
   static bool is_expired(const MemoryContents::Value& value) {
@@ -87,6 +100,7 @@ class MemoryBackend final : public Backend {
   }
 
   const std::shared_ptr<MemoryContents> contents_;
+  std::atomic<bool> interrupted_{false};
 };
 
 std::unique_ptr<KeyValue> make_memory_store(std::shared_ptr<MemoryContents> contents, const QueueLimits& limits) {

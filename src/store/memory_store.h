@@ -28,18 +28,22 @@ class MemoryContents {
 
   // While false, every operation fails with store_unreachable.
   void set_reachable(bool reachable) { reachable_ = reachable; }
+  // While false, writes fail with store_readonly; everything else goes on.
+  void set_writable(bool writable) { writable_ = writable; }
   // While true, the store's thread waits before it answers.
   void hold(bool hold);
 
  private:
   friend class MemoryBackend;
-  Status admit();
+  Status admit(const std::atomic<bool>& interrupted);
+  void interrupt(std::atomic<bool>& interrupted);
 
   mutable Mutex mutex_;
   CondVar released_;
   bool held_ TUFT_GUARDED_BY(mutex_) = false;
   std::map<std::string, Value> values_ TUFT_GUARDED_BY(mutex_);
   std::atomic<bool> reachable_{true};
+  std::atomic<bool> writable_{true};
 };
 
 std::unique_ptr<KeyValue> make_memory_store(std::shared_ptr<MemoryContents> contents, const QueueLimits& limits = {});

@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kGroupWritesMax = 512;
 constexpr size_t kGroupBytesMax = size_t{16} << 20;
 constexpr auto kProbeInterval = std::chrono::seconds(1);
+constexpr Nanos kCloseBudget = 5 * kSecond;
 
 struct WriteRequest {
   Write write;
@@ -64,12 +65,17 @@ Operation operation_of(const Change& change) {
   return change.value ? Operation::kSet : Operation::kDelete;
 }
 
+// It was heard and not done; any answer at all says nothing against that.
+bool is_refusal(const Status& status) {
+  return !status.ok() && status.error().reason != "store_unreachable" && status.error().reason != "store_timeout";
+}
+
 class ThreadedStore final : public KeyValue {
  public:
   ThreadedStore(std::unique_ptr<Backend> backend, StoreIdentity identity, const QueueLimits& limits)
       : limits_(limits), backend_(std::move(backend)), telemetry_(std::move(identity)), thread_([this] { run(); }) {}
 
-  ~ThreadedStore() override { ThreadedStore::close(); }
+  ~ThreadedStore() override { ThreadedStore::close(kCloseBudget); }
 
   Status write(Write write, WriteDone done) override {
     TUFT_TRY(check_write(write));
@@ -93,12 +99,17 @@ class ThreadedStore final : public KeyValue {
 
   const std::string& name() const override { return telemetry_.identity().name; }
 
-  void close() override {
+  void close(Nanos budget) override {
+    bool hangs = false;
     {
       MutexLock lock(mutex_);
       closed_ = true;
+      wake_up_.notify_all();
+      const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(budget);
+      while (!ended_ && !hangs) hangs = ended_changed_.wait_until(mutex_, end) == std::cv_status::timeout && !ended_;
+      interrupted_ = hangs;
     }
-    wake_up_.notify_all();
+    if (hangs) backend_->interrupt();
     if (thread_.joinable()) thread_.join();
   }
 
@@ -150,8 +161,10 @@ class ThreadedStore final : public KeyValue {
     ::sigaddset(&pipe, SIGPIPE);
     ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
     while (std::optional<std::vector<Request>> group = take_group()) {
-      if (group->empty()) {
-        note_health(backend_->probe());
+      if (is_interrupted()) {
+        give_up(*group);
+      } else if (group->empty()) {
+        note_health(backend_->probe(), Operation::kGet);
       } else if (is_write(group->front())) {
         serve_writes(*group);
       } else if (auto* get = std::get_if<GetRequest>(&group->front().what)) {
@@ -161,6 +174,19 @@ class ThreadedStore final : public KeyValue {
         serve_read(scan, Operation::kScan, group->front().began, backend_->scan(scan.prefix));
       }
     }
+    MutexLock lock(mutex_);
+    ended_ = true;
+    ended_changed_.notify_all();
+  }
+
+  bool is_interrupted() const TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return interrupted_;
+  }
+
+  void give_up(std::vector<Request>& group) {
+    const Error error = unavailable(name() + " was closed before it answered", "store_closed");
+    for (Request& request : group) std::visit([&](auto& what) { what.done(error); }, request.what);
   }
 
   template <typename ReadRequest, typename Value>
@@ -169,7 +195,7 @@ class ThreadedStore final : public KeyValue {
     const Status status = result.ok() ? Status() : Status(result.error());
     telemetry_.record(operation, request.trace, began, ended, status);
     telemetry_.warn_if_slow(operation, request.trace, began, ended);
-    note_health(status);
+    note_health(status, operation);
     request.done(std::move(result));
   }
 
@@ -179,7 +205,7 @@ class ThreadedStore final : public KeyValue {
     for (Request& request : group) writes.push_back(std::move(std::get<WriteRequest>(request.what).write));
     const std::vector<Status> results = backend_->write(writes);
     const Nanos ended = system_clock().monotonic();
-    note_health(results.back());
+    note_health(results.back(), Operation::kSet);
     for (size_t i = 0; i < group.size(); ++i) {
       const Write& write = writes[i];
       for (const Change& change : write.changes) {
@@ -192,10 +218,13 @@ class ThreadedStore final : public KeyValue {
     }
   }
 
-  void note_health(const Status& status) TUFT_EXCLUDES(mutex_) {
+  void note_health(const Status& status, Operation operation) TUFT_EXCLUDES(mutex_) {
     bool changed = false;
     {
       MutexLock lock(mutex_);
+      const bool is_write = operation == Operation::kSet;
+      if (is_write) write_refused_ = is_refusal(status);
+      if (status.ok() && write_refused_) return;
       changed = health_.ok() != status.ok();
       health_ = status;
     }
@@ -219,6 +248,10 @@ class ThreadedStore final : public KeyValue {
   size_t queued_bytes_ TUFT_GUARDED_BY(mutex_) = 0;
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;
   Status health_ TUFT_GUARDED_BY(mutex_);
+  bool write_refused_ TUFT_GUARDED_BY(mutex_) = false;  // the last one
+  bool interrupted_ TUFT_GUARDED_BY(mutex_) = false;
+  CondVar ended_changed_;
+  bool ended_ TUFT_GUARDED_BY(mutex_) = false;  // the thread answers nothing more
 
   std::thread thread_;  // last: it uses all of the above
 };

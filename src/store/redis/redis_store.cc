@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <string_view>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <utility>
 
 #include <hiredis/hiredis.h>
+
+#include "base/mutex.h"
 
 namespace tuft::store {
 namespace {
@@ -99,6 +102,13 @@ class RedisBackend final : public Backend {
     return pong.ok() ? Status() : Status(pong.error());
   }
 
+  // Whoever waits on the socket hears its end.
+  void interrupt() override TUFT_EXCLUDES(socket_mutex_) {
+    MutexLock lock(socket_mutex_);
+    interrupted_ = true;
+    if (socket_ >= 0) ::shutdown(socket_, SHUT_RDWR);
+  }
+
  private:
   // ---- the connection
 
@@ -107,7 +117,7 @@ class RedisBackend final : public Backend {
     if (system_clock().monotonic() < next_try_) return last_failure_;
     Status made = make_connection();
     if (!made.ok()) {
-      connection_.reset();
+      drop_connection();
       pause_ = pause_ == 0 ? kPauseMin : std::min(pause_ * 2, kPauseMax);
       next_try_ = system_clock().monotonic() + pause_;
       last_failure_ = made.error();
@@ -123,6 +133,7 @@ class RedisBackend final : public Backend {
                                           : redisConnectUnixWithTimeout(url_.socket.c_str(), connect_timeout));
     if (connection_ == nullptr) return unavailable(url_.name() + ": out of memory", "store_unreachable");
     if (connection_->err != 0) return broken();
+    if (!publish_socket()) return unavailable(url_.name() + " is closed", "store_closed");
     if (redisSetTimeout(connection_.get(), to_timeval(timeouts_.answer)) != REDIS_OK) return broken();
     if (!url_.password.empty()) {
       Command login{"AUTH"};
@@ -134,16 +145,32 @@ class RedisBackend final : public Backend {
     return exchange({"PING"});
   }
 
+  // So that interrupt() finds it; false: it came first.
+  bool publish_socket() TUFT_EXCLUDES(socket_mutex_) {
+    MutexLock lock(socket_mutex_);
+    if (interrupted_) return false;
+    socket_ = connection_->fd;
+    return true;
+  }
+
+  void drop_connection() TUFT_EXCLUDES(socket_mutex_) {
+    {
+      MutexLock lock(socket_mutex_);
+      socket_ = -1;
+    }
+    connection_.reset();
+  }
+
   // The error of the connection, which is given up.
   Error broken() {
     const bool timed_out = connection_->err == REDIS_ERR_IO && (errno == EAGAIN || errno == ETIMEDOUT);
     const std::string cause = timed_out ? "no answer in time" : std::string(connection_->errstr);
-    connection_.reset();
+    drop_connection();
     return unavailable(url_.name() + ": " + cause, timed_out ? "store_timeout" : "store_unreachable");
   }
 
   Error unexpected() {
-    connection_.reset();
+    drop_connection();
     return unavailable(url_.name() + " gave an answer that was not understood", "store_io");
   }
 
@@ -265,6 +292,10 @@ class RedisBackend final : public Backend {
   Nanos pause_ = 0;
   Nanos next_try_ = 0;
   Error last_failure_;
+
+  Mutex socket_mutex_;
+  int socket_ TUFT_GUARDED_BY(socket_mutex_) = -1;  // of connection_
+  bool interrupted_ TUFT_GUARDED_BY(socket_mutex_) = false;
 };
 
 }  // namespace

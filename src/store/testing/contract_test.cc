@@ -178,7 +178,7 @@ TEST_P(StoreContract, WhatIsQueuedAtTheEndIsAnsweredAndNothingIsTakenAfterIt) {
   for (int i = 0; i < 500; ++i) {
     ASSERT_TRUE(store().write({.changes = {{"k" + std::to_string(i), "v"}}}, [&](const Status&) { ++answered; }).ok());
   }
-  store().close();
+  store().close(5 * kSecond);
   EXPECT_EQ(answered, 500);
   EXPECT_EQ(put("late", "1").error().reason, "store_closed");
   reopen();

@@ -40,7 +40,7 @@ TEST(StoreQueue, AFullQueueRefusesAndTakesAgainWhenThereIsRoom) {
   contents->hold(false);
   while (answered < accepted) std::this_thread::yield();
   EXPECT_TRUE(write().ok());
-  store->close();
+  store->close(kSecond);
   EXPECT_EQ(answered, accepted + 1);
 }
 
@@ -68,6 +68,34 @@ TEST(StoreHealth, FollowsTheOperations) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (!store->health().ok() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_TRUE(store->health().ok());
+}
+
+TEST(StoreHealth, AfterARefusedWriteOnlyAWriteIsGoodNews) {
+  const auto contents = std::make_shared<MemoryContents>();
+  const auto store = make_memory_store(contents);
+  contents->set_writable(false);
+  EXPECT_EQ(write_and_wait(*store, {.changes = {{"k", "v"}}}).error().reason, "store_readonly");
+  EXPECT_TRUE(get_and_wait(*store, "k").ok());
+  EXPECT_EQ(store->health().error().reason, "store_readonly");
+  contents->set_writable(true);
+  EXPECT_TRUE(get_and_wait(*store, "k").ok());
+  EXPECT_EQ(store->health().error().reason, "store_readonly");
+  EXPECT_TRUE(write_and_wait(*store, {.changes = {{"k", "v"}}}).ok());
+  EXPECT_TRUE(store->health().ok());
+}
+
+TEST(StoreClose, EndsWithinItsBudgetAlthoughTheStoreHangs) {
+  const auto contents = std::make_shared<MemoryContents>();
+  const auto store = make_memory_store(contents);
+  contents->hold(true);
+  std::vector<Status> answers;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(
+        store->write({.changes = {{"k", "v"}}}, [&](const Status& status) { answers.push_back(status); }).ok());
+  }
+  store->close(20 * kMillisecond);
+  ASSERT_EQ(answers.size(), 3U);
+  for (const Status& answer : answers) EXPECT_EQ(answer.error().reason, "store_closed");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "store/redis/redis_store.h"
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -142,6 +143,28 @@ TEST_F(RedisStore, AReplicaIsNoPlaceToWrite) {
   const Status refused = write_and_wait(**store, {.changes = {{"a", "1"}, {"b", "1"}}});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  // It answers all the same, which is no reason to call it healthy.
+  EXPECT_TRUE(get_and_wait(**store, "a").ok());
+  EXPECT_EQ((*store)->health().error().reason, "store_readonly");
+}
+
+TEST_F(RedisStore, ClosesInTimeAlthoughTheServerHangs) {
+  RedisServer server;
+  const auto store = open_redis_store(url_of(server), {.connect = 60 * kSecond, .answer = 60 * kSecond});
+  ASSERT_TRUE(put(**store, "before", "1").ok());
+  server.pause(true);
+  std::atomic<int> failed = 0;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE((*store)
+                    ->write({.changes = {{"during", "1"}}}, [&](const Status& status) { failed += !status.ok(); })
+                    .ok());
+  }
+  const auto began = std::chrono::steady_clock::now();
+  (*store)->close(kSecond / 10);
+  const auto took = std::chrono::steady_clock::now() - began;
+  server.pause(false);
+  EXPECT_LT(took, std::chrono::seconds(10));
+  EXPECT_EQ(failed, 3);
 }
 
 }  // namespace
