@@ -283,6 +283,7 @@ Result<engine::SampleRequest> to_sample_request(const v1::SampleRequest& request
   result.num_samples = request.num_samples();
   result.prompt_logprobs = request.prompt_logprobs();
   result.topk_prompt_logprobs = request.topk_prompt_logprobs();
+  result.topk_logprobs = request.topk_logprobs();
   const tinker_public::SamplingParams& params = request.params();
   if (params.has_max_tokens()) result.params.max_tokens = params.max_tokens();
   if (params.has_seed()) result.params.seed = params.seed();
@@ -318,6 +319,22 @@ void write_topk(const engine::SampleResult& result, int topk, tinker_public::Top
 }
 
 }  // namespace
+
+void append_tokens(std::span<const int32_t> tokens, std::span<const float> logprobs,
+                   std::span<const std::vector<engine::TokenLogprob>> topk, v1::SampleTokens* message) {
+  const auto append = [](std::string* bytes, const auto* data, size_t count) {
+    bytes->append(reinterpret_cast<const char*>(data), count * sizeof(*data));
+  };
+  append(message->mutable_tokens(), tokens.data(), tokens.size());
+  append(message->mutable_logprobs(), logprobs.data(), logprobs.size());
+  for (const auto& row : topk) {
+    message->set_topk(static_cast<int32_t>(row.size()));
+    for (const engine::TokenLogprob& cell : row) {
+      append(message->mutable_topk_tokens(), &cell.token, 1);
+      append(message->mutable_topk_logprobs(), &cell.logprob, 1);
+    }
+  }
+}
 
 void to_sample_response(const engine::SampleResult& result, int64_t prompt_tokens, int topk,
                         v1::SampleResponse* response) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
@@ -28,6 +30,10 @@ tinker_public::ForwardBackwardOutput to_output(const engine::TrainOutput& output
 // `sampler` empty: the base model.
 Result<engine::SampleRequest> to_sample_request(const v1::SampleRequest& request,
                                                 std::optional<engine::AdapterId> sampler);
+
+// Adds new tokens of a sample to what was not sent yet.
+void append_tokens(std::span<const int32_t> tokens, std::span<const float> logprobs,
+                   std::span<const std::vector<engine::TokenLogprob>> topk, v1::SampleTokens* message);
 
 void to_sample_response(const engine::SampleResult& result, int64_t prompt_tokens, int topk,
                         v1::SampleResponse* response);

@@ -9,6 +9,7 @@
 #include "telemetry/tail_sampler.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"
+#include "worker/sample_stream.h"
 #include "worker/sample_trace.h"
 #include "worker/status.h"
 
@@ -126,34 +127,51 @@ class Service final : public v1::ModelActor::CallbackService {
   grpc::ServerUnaryReactor* Sample(grpc::CallbackServerContext* context, const v1::SampleRequest* request,
                                    v1::SampleResponse* response) override {
     auto* call = new PendingCall(*context);
-    std::optional<engine::AdapterId> sampler;
-    if (!request->sampler_id().empty()) sampler = sampler_adapter(request->sampler_id());
-    auto converted = to_sample_request(*request, std::move(sampler));
-    if (!converted.ok()) {
-      call->finish(std::move(converted).error());
-      return call;
-    }
-    SampleFacts facts = facts_of(*converted, request->sampler_id());
-    const Caller who = caller(*context);
-    converted->arrived = who.arrived;
-    log_sample_begin(who, facts, base_model_);
-    const int topk = request->topk_prompt_logprobs();
     const EngineLoop::Ticket ticket = loop_.next_ticket();
     call->on_cancel([this, ticket] { loop_.cancel_sample(ticket); });
-    loop_.post_sample(ticket, std::move(converted).value(),
-                      [this, call, response, facts, topk, who](auto result) mutable {
-                        if (result.ok()) {
-                          // A refusal comes on this call's thread, where the ranks are not to be read.
-                          facts.lora_rank = loop_.rank_of(sampler_adapter(facts.sampler_id));
-                          to_sample_response(*result, facts.prompt_tokens, topk, response);
-                        }
-                        record_sample(who, facts, base_model_, result, loop_.clock().monotonic());
-                        call->finish(result.ok() ? Status() : Status(std::move(result).error()));
-                      });
+    run_sample(*context, *request, ticket, {}, reply_into(call, response));
     return call;
   }
 
+  grpc::ServerWriteReactor<v1::SampleDelta>* StreamSample(grpc::CallbackServerContext* context,
+                                                          const v1::SampleRequest* request) override {
+    auto* stream = new SampleStream(*context);
+    const EngineLoop::Ticket ticket = loop_.next_ticket();
+    stream->on_cancel([this, ticket] { loop_.cancel_sample(ticket); });
+    run_sample(
+        *context, *request, ticket,
+        [stream](int sample, auto tokens, auto logprobs, auto topk) { stream->add(sample, tokens, logprobs, topk); },
+        [stream](Result<v1::SampleResponse> result) { stream->end(std::move(result)); });
+    return stream;
+  }
+
  private:
+  void run_sample(const grpc::CallbackServerContext& context, const v1::SampleRequest& request,
+                  EngineLoop::Ticket ticket, engine::OnTokens on_tokens, Reply<v1::SampleResponse> reply) {
+    std::optional<engine::AdapterId> sampler;
+    if (!request.sampler_id().empty()) sampler = sampler_adapter(request.sampler_id());
+    auto converted = to_sample_request(request, std::move(sampler));
+    if (!converted.ok()) return reply(std::move(converted).error());
+    SampleFacts facts = facts_of(*converted, request.sampler_id());
+    const Caller who = caller(context);
+    converted->arrived = who.arrived;
+    converted->on_tokens = std::move(on_tokens);
+    log_sample_begin(who, facts, base_model_);
+    const int topk = request.topk_prompt_logprobs();
+    loop_.post_sample(ticket, std::move(converted).value(),
+                      [this, reply = std::move(reply), facts, topk, who](auto result) mutable {
+                        Result<v1::SampleResponse> response = v1::SampleResponse();
+                        if (result.ok()) {
+                          // A refusal comes on this call's thread, where the ranks are not to be read.
+                          facts.lora_rank = loop_.rank_of(sampler_adapter(facts.sampler_id));
+                          to_sample_response(*result, facts.prompt_tokens, topk, &*response);
+                        }
+                        record_sample(who, facts, base_model_, result, loop_.clock().monotonic());
+                        if (!result.ok()) response = std::move(result).error();
+                        reply(std::move(response));
+                      });
+  }
+
   static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext& context) {
     auto* call = new PendingCall(context);
     call->finish({});

@@ -79,11 +79,12 @@ class MeasuringEngine final : public TracedEngine {
   }
   Status clear_gradients(const AdapterId& id) override { return inner_.clear_gradients(id); }
   Result<std::vector<engine::LoraTensor>> gradients(const AdapterId& id) const override { return inner_.gradients(id); }
-  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, int tokens_max) override {
-    return inner_.open_sequence(adapter, tokens_max);
+  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) override {
+    return inner_.open_sequence(adapter, scope);
   }
-  Result<SequenceId> fork_sequence(SequenceId source, int tokens_max) override {
-    return inner_.fork_sequence(source, tokens_max);
+  Result<SequenceId> fork_sequence(SequenceId source) override { return inner_.fork_sequence(source); }
+  int adopt_prefix(SequenceId sequence, std::span<const int32_t> tokens) override {
+    return inner_.adopt_prefix(sequence, tokens);
   }
   void close_sequence(SequenceId sequence) override { inner_.close_sequence(sequence); }
   Status step(std::span<const engine::Feed> feeds, const engine::LogitsSink& sink) override {

@@ -1,8 +1,11 @@
 // Sampling from many prompts at once: every step() feeds each running sequence its next token (and pieces of new
 // prompts under a token budget) and draws from the logits.
 //
-// A request's result depends on its prompt, its parameters and its seed only, not on what else is running.
-// Confined to the engine thread.
+// The KV cache is shared. A prompt takes over what an earlier one of the same adapter and scope left in it. When it is
+// full the youngest sequences give their blocks back and are fed again later; the oldest one always goes on.
+//
+// A request's result depends on its prompt, its parameters and its seed only: not on what else is running, what was in
+// the cache, or whether it had to give its blocks back. Confined to the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "telemetry/context.h"
 
 namespace tuft::engine {
 
@@ -29,28 +33,32 @@ struct SamplingParams {
   std::vector<int32_t> stop_tokens;
 };
 
-// The newest tokens of one sample, with their log-probabilities. Called from step() on the engine thread, in order for
-// each sample, before `done`; must not call the sampler.
-using OnTokens = std::function<void(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs)>;
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;
+};
+
+// The newest tokens of one sample, with their log-probabilities and, where topk_logprobs asks for them, their
+// alternatives (else `topk` is empty). Called from step() on the engine thread, in order for each sample, before
+// `done`; must not call the sampler.
+using OnTokens = std::function<void(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs,
+                                    std::span<const std::vector<TokenLogprob>> topk)>;
 
 struct SampleRequest {
   std::optional<AdapterId> adapter;  // absent: the base model
+  std::string scope;                 // a tenant: prefixes are taken over within one scope only
   std::vector<int32_t> prompt;       // >= 1 token
   int num_samples = 1;
   SamplingParams params;
   bool prompt_logprobs = false;
   int topk_prompt_logprobs = 0;
-  int topk_logprobs = 0;  // alternatives for each sampled token
-  OnTokens on_tokens;     // may be empty
-  Nanos arrived = 0;      // in the worker; 0: at submit()
+  int topk_logprobs = 0;              // alternatives for each sampled token
+  OnTokens on_tokens;                 // may be empty
+  Nanos arrived = 0;                  // in the worker; 0: at submit()
+  telemetry::SpanContext trace = {};  // of log records about it
 };
 
 enum class StopReason : uint8_t { kStop, kLength };
-
-struct TokenLogprob {
-  int32_t token = 0;
-  float logprob = 0;
-};
 
 struct SampledSequence {
   StopReason reason = StopReason::kLength;
@@ -72,10 +80,21 @@ struct SampleTimes {
   double decode_seconds() const { return to_seconds(ended - first_token); }
 };
 
+// One of a request's sequences gave its blocks back, and had them again.
+struct Interruption {
+  Nanos preempted = 0;
+  Nanos resumed = 0;
+  int tokens = 0;  // that it had
+};
+inline constexpr size_t kInterruptionsMax = 8;
+
 struct SampleResult {
   std::vector<SampledSequence> sequences;
   std::vector<float> prompt_logprobs;                           // [0] is NaN; empty where not asked for
   std::vector<std::vector<TokenLogprob>> topk_prompt_logprobs;  // [0] is empty; most likely first
+  int cached_tokens = 0;                                        // of the prompt: taken over, not computed
+  int preemptions = 0;
+  std::vector<Interruption> interruptions;  // the first kInterruptionsMax of them
   SampleTimes times;
 };
 
@@ -105,7 +124,7 @@ class Sampler {
   virtual bool idle() const = 0;
   // Runs one step of everything that is running. A failing step fails the requests in it and leaves the others.
   virtual void step() = 0;
-  virtual int running() const = 0;  // sequences
+  virtual int running() const = 0;  // sequences that have a place, also while they wait for blocks
   virtual int active() const = 0;   // requests that have started
   virtual int waiting() const = 0;  // requests that have not
   // When the newest step ended; 0 before the first.

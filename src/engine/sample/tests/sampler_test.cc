@@ -156,8 +156,11 @@ TEST_F(SamplerTest, TokensAreStreamedInOrderBeforeTheAnswer) {
   std::vector<SampledSequence> streamed(3);
   auto what = request({1, 2, 3, 4, 5}, 9, 3);
   what.num_samples = 3;
-  what.on_tokens = [&](int index, std::span<const int32_t> tokens, std::span<const float> logprobs) {
+  what.topk_logprobs = 2;
+  what.on_tokens = [&](int index, std::span<const int32_t> tokens, std::span<const float> logprobs,
+                       std::span<const std::vector<TokenLogprob>> topk) {
     auto& output = streamed[static_cast<size_t>(index)];
+    for (const auto& row : topk) output.topk_logprobs.push_back(row);
     output.tokens.insert(output.tokens.end(), tokens.begin(), tokens.end());
     output.logprobs.insert(output.logprobs.end(), logprobs.begin(), logprobs.end());
   };
@@ -172,6 +175,8 @@ TEST_F(SamplerTest, TokensAreStreamedInOrderBeforeTheAnswer) {
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(streamed[i].tokens, (*outcome)->sequences[i].tokens);
     EXPECT_EQ(streamed[i].logprobs, (*outcome)->sequences[i].logprobs);
+    ASSERT_EQ(streamed[i].topk_logprobs.size(), streamed[i].tokens.size());
+    EXPECT_EQ(streamed[i].topk_logprobs.back()[1].token, (*outcome)->sequences[i].topk_logprobs.back()[1].token);
   }
 }
 
