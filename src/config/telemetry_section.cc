@@ -18,6 +18,7 @@ using telemetry::TlsConfig;
 constexpr double kDurationMax = 24 * 3600;
 constexpr int64_t kBatchMax = 65'536;
 constexpr int64_t kQueueMax = 10'000'000;
+constexpr int64_t kTraceArchiveMax = int64_t{4} << 30;
 
 void read_attributes(const Node* node, std::map<std::string, std::string>& attributes, Problems& problems) {
   constexpr std::string_view kPath = "telemetry.resource_attributes";
@@ -168,6 +169,7 @@ void read_pace(MapReader& reader, TelemetryConfig& config) {
   read_optional(reader, "queue_max", config.queue_max, kQueueMax);
   if (config.batch_max && config.queue_max && *config.batch_max > *config.queue_max)
     reader.error("batch_max", "must not be above queue_max: a batch is taken from the queue");
+  reader.integer("trace_archive_bytes", config.trace_archive_bytes, 0, kTraceArchiveMax);
   read_duration(reader, "shutdown_budget_seconds", config.shutdown_budget);
 }
 

@@ -43,6 +43,7 @@ void for_each_field(Config& config, Visit&& visit) {
   visit("batch_delay", config.batch_delay);
   visit("batch_max", config.batch_max);
   visit("queue_max", config.queue_max);
+  visit("trace_archive_bytes", config.trace_archive_bytes);
   visit("shutdown_budget", config.shutdown_budget);
   visit("propagate_baggage", config.propagate_baggage);
   visit("metrics_endpoint", config.metrics_endpoint);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <pthread.h>
 #include <utility>
 #include <vector>
@@ -48,6 +49,9 @@ Result<std::unique_ptr<Pipeline>> Pipeline::make(const Settings& settings) {
   if (settings.traces.protocol != Protocol::kNone) {
     TUFT_ASSIGN(auto exporter, make_exporter(Signal::kTraces, settings.traces));
     pipeline->spans_.lane = std::make_unique<RecordLane>(Signal::kTraces, settings.traces, std::move(exporter), shared);
+    if (settings.trace_archive_bytes > 0) {
+      pipeline->archive_ = std::make_unique<SpanArchive>(settings.trace_archive_bytes, resource);
+    }
   }
   if (settings.logs.protocol != Protocol::kNone) {
     TUFT_ASSIGN(auto exporter, make_exporter(Signal::kLogs, settings.logs));
@@ -99,14 +103,7 @@ bool Pipeline::flush(Nanos deadline) {
   };
   std::vector<Waiting> waiting;
   for_each_lane([&](Lane& one) { waiting.push_back({.lane = &one, .failures = one.health().failures()}); });
-  uint64_t id = 0;
-  {
-    MutexLock lock(mutex_);
-    if (stopping_) return false;
-    id = ++flush_wanted_;
-    drain_wanted_.notify_all();
-  }
-  if (!shared_.progress.wait(deadline, [&] { return drained_.load() >= id || draining_ended_.load(); })) return false;
+  if (!drain_now(deadline)) return false;
   for (Waiting& one : waiting) one.number = one.lane->flush();
   shared_.progress.wait(deadline, [&] {
     return std::all_of(waiting.begin(), waiting.end(),
@@ -114,6 +111,17 @@ bool Pipeline::flush(Nanos deadline) {
   });
   return std::all_of(waiting.begin(), waiting.end(),
                      [](const Waiting& one) { return !one.failed() && one.finished(); });
+}
+
+bool Pipeline::drain_now(Nanos deadline) {
+  uint64_t id = 0;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return false;
+    id = ++flush_wanted_;
+    drain_wanted_.notify_all();
+  }
+  return shared_.progress.wait(deadline, [&] { return drained_.load() >= id || draining_ended_.load(); });
 }
 
 bool Pipeline::all_ended() const {
@@ -208,7 +216,12 @@ void Pipeline::take_record(const RecordHeader& header, const std::byte* record) 
 }
 
 void Pipeline::add_span(const std::byte* record) {
-  spans_.encoder.add_span(record, wall_offset_);
+  const std::string_view span = spans_.encoder.add_span(record, wall_offset_);
+  if (archive_ != nullptr) {
+    SpanHead head;
+    std::memcpy(&head, record + sizeof(RecordHeader), sizeof(head));
+    archive_->add({head.context.trace_id_high, head.context.trace_id_low}, session_of(record), head.scope.view(), span);
+  }
   note_added(spans_, settings_.traces);
 }
 
@@ -241,6 +254,10 @@ void Pipeline::observe_health() {
       if (one != nullptr) observe(to_seconds(now() - one->health().last_success()), {{"signal", signal_name(signal)}});
     }
   });
+  if (archive_ != nullptr) {
+    metrics.telemetry_archive_bytes.set_callback(
+        [this](const auto& observe) { observe(static_cast<double>(archive_->bytes()), {}); });
+  }
   metrics.telemetry_ring_high_water.set_callback(
       [this](const auto& observe) { observe(ring_high_water_.exchange(0), {}); });
   metrics.telemetry_thread_cpu.set_callback([](const auto& observe) { observe(to_seconds(telemetry_cpu_time()), {}); });
@@ -250,7 +267,8 @@ void Pipeline::forget_health() {
   const Metrics& metrics = get_metrics();
   for (const ObservableGauge* gauge :
        {&metrics.sdk_span_queue_size, &metrics.sdk_span_queue_capacity, &metrics.sdk_log_queue_size,
-        &metrics.sdk_log_queue_capacity, &metrics.telemetry_last_success_age, &metrics.telemetry_ring_high_water})
+        &metrics.sdk_log_queue_capacity, &metrics.telemetry_last_success_age, &metrics.telemetry_ring_high_water,
+        &metrics.telemetry_archive_bytes})
     gauge->set_callback({});
 }
 

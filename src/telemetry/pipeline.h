@@ -18,6 +18,7 @@
 #include "telemetry/otlp/encode_records.h"
 #include "telemetry/recorder.h"
 #include "telemetry/settings.h"
+#include "telemetry/span_archive.h"
 #include "telemetry/tail_sampler.h"
 
 namespace tuft::telemetry::internal {
@@ -36,6 +37,11 @@ class Pipeline {
   // Drains and exports what is there, the last metric interval included, and ends the threads. What still hangs after
   // three quarters of the time is cancelled; false where something was not delivered by then.
   bool stop(Nanos deadline);
+
+  // Waits until the telemetry thread has taken everything that was recorded until now.
+  bool drain_now(Nanos deadline);
+  // Null where spans are not kept.
+  const SpanArchive* archive() const { return archive_.get(); }
 
   // The rings ask to be drained early.
   void wake_up();
@@ -71,6 +77,7 @@ class Pipeline {
   Filling logs_;
   std::unique_ptr<MetricsLane> metrics_;
   std::optional<TailSampler> tail_sampler_;  // of the draining thread
+  std::unique_ptr<SpanArchive> archive_;
   const TailSampler::Export add_span_ = [this](const RecordHeader&, const std::byte* record) { add_span(record); };
   LanesShared shared_;
 

@@ -110,6 +110,7 @@ Status read_sampling(const TelemetryConfig& config, Settings& settings) {
   }
   if (config.keep_errors) settings.keep_errors = *config.keep_errors;
   settings.keep_slower_than = config.keep_slower_than.value_or(0);
+  settings.trace_archive_bytes = static_cast<size_t>(config.trace_archive_bytes);
   return {};
 }
 

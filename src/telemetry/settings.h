@@ -52,6 +52,7 @@ struct Settings {
   bool sampling_parent_based = true;
   bool keep_errors = true;
   Nanos keep_slower_than = 0;  // 0: the time a span takes saves nothing
+  size_t trace_archive_bytes = 0;
 
   bool propagate_trace_context = true;
   bool propagate_baggage = false;

@@ -177,6 +177,25 @@ bool flush_telemetry(Nanos budget) {
   return pipeline == nullptr || pipeline->flush(system_clock().monotonic() + budget);
 }
 
+bool archives_spans() {
+  const Pipeline* pipeline = g_pipeline.load(std::memory_order_acquire);
+  return pipeline != nullptr && pipeline->archive() != nullptr;
+}
+
+std::vector<TraceId> archived_traces(std::string_view session_id, size_t traces_max) {
+  Pipeline* const pipeline = g_pipeline.load(std::memory_order_acquire);
+  if (pipeline == nullptr || pipeline->archive() == nullptr) return {};
+  pipeline->drain_now(system_clock().monotonic() + kSecond);
+  return pipeline->archive()->traces_of(session_id, traces_max);
+}
+
+std::string archived_spans(std::span<const TraceId> traces, size_t bytes_max) {
+  Pipeline* const pipeline = g_pipeline.load(std::memory_order_acquire);
+  if (pipeline == nullptr || pipeline->archive() == nullptr) return {};
+  pipeline->drain_now(system_clock().monotonic() + kSecond);
+  return pipeline->archive()->spans_of(traces, bytes_max);
+}
+
 void shutdown_telemetry(Nanos budget) {
   LifeCycle& cycle = life_cycle();
   MutexLock lock(cycle.mutex);

@@ -65,6 +65,8 @@ struct TelemetryConfig {
   std::optional<Nanos> batch_delay = {};  // of traces and logs
   std::optional<int64_t> batch_max = {};  // records
   std::optional<int64_t> queue_max = {};  // records
+  // Of finished spans that stay in memory, in each process, for the export of a session's trace; 0: none do.
+  int64_t trace_archive_bytes = 16 << 20;
   std::optional<Nanos> shutdown_budget = {};
   std::optional<bool> propagate_baggage = {};
 

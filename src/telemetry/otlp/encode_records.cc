@@ -226,7 +226,7 @@ WireWriter& RecordEncoder::scope(std::string_view name) {
   return scopes_.back()->records;
 }
 
-void RecordEncoder::add_span(const std::byte* record, Nanos wall_offset) {
+std::string_view RecordEncoder::add_span(const std::byte* record, Nanos wall_offset) {
   RecordReader reader(record);
   const SpanHead& head = *reader.take<SpanHead>(1);
   const auto* attributes = reader.take<AttributeSlot>(head.attribute_count);
@@ -254,6 +254,7 @@ void RecordEncoder::add_span(const std::byte* record, Nanos wall_offset) {
   writer.close(start);
   bytes_ += writer.size() - before;
   ++count_;
+  return writer.view().substr(before);
 }
 
 void RecordEncoder::add_log(const std::byte* record) {

@@ -20,8 +20,9 @@ class RecordEncoder {
   // `resource`: an encoded Resource, see resource.h. The same object gathers spans or logs, not both.
   explicit RecordEncoder(std::string resource) : resource_(std::move(resource)) {}
 
-  // `record` as it lies in a ring, with its header. `wall_offset` turns monotonic time into wall time.
-  void add_span(const std::byte* record, Nanos wall_offset);
+  // `record` as it lies in a ring, with its header. `wall_offset` turns monotonic time into wall time. Returns what it
+  // became, tag and length included, until the next call.
+  std::string_view add_span(const std::byte* record, Nanos wall_offset);
   void add_log(const std::byte* record);
 
   size_t count() const { return count_; }
