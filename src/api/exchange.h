@@ -109,6 +109,7 @@ struct Exchange {
   std::string body = {};                          // without its content encoding
   control::UserId user = {};                      // empty on open routes
   telemetry::SpanContext trace = {};
+  std::string_view scheme = "http";  // static
 
   // Told by handlers, for telemetry.
   control::OperationKeys keys = {};   // what the request is about

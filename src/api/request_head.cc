@@ -25,8 +25,8 @@ constexpr KnownHeader kHeaders[] = {
     {"tracestate", &RequestHeaders::tracestate},
     {"baggage", &RequestHeaders::baggage},
     {"x-forwarded-for", &RequestHeaders::forwarded},
-    {"x-forwarded-host", &RequestHeaders::forwarded},
-    {"x-forwarded-proto", &RequestHeaders::forwarded},
+    {"x-forwarded-host", &RequestHeaders::forwarded_host},
+    {"x-forwarded-proto", &RequestHeaders::forwarded_proto},
     {"x-real-ip", &RequestHeaders::forwarded},
     {"x-idempotency-key", &RequestHeaders::idempotency_key},
     {"x-tinker-request-iteration", &RequestHeaders::poll_iteration},
@@ -44,8 +44,11 @@ void read_other(beast::string_view name, std::string_view value, RequestHeaders&
     return header.name.size() == name.size() && beast::iequals(name, beast::string_view(header.name));
   });
   if (known == std::end(kHeaders)) return;
-  const bool presence_counts = known->place == &RequestHeaders::forwarded;
-  headers.*(known->place) = presence_counts && value.empty() ? std::string_view("?") : value;
+  headers.*(known->place) = value;
+  const bool presence_counts = known->place == &RequestHeaders::forwarded ||
+                               known->place == &RequestHeaders::forwarded_host ||
+                               known->place == &RequestHeaders::forwarded_proto;
+  if (presence_counts) headers.forwarded = value.empty() ? std::string_view("?") : value;
 }
 
 Method method_of(http::verb verb) {
@@ -90,6 +93,9 @@ RequestHead parse_head(const RequestParser& parser) {
       case http::field::forwarded:
       case http::field::via:
         head.headers.forwarded = value.empty() ? std::string_view("?") : value;
+        break;
+      case http::field::host:
+        head.headers.host = value;
         break;
       case http::field::user_agent:
         head.headers.user_agent = value;
