@@ -1,7 +1,8 @@
 // What a user has on the server, for reading: sessions, training runs, samplers, checkpoints.
 //
-// Thread-safe; reads memory only. A user sees what is theirs; `Scope::kAccessible` adds single things that others made
-// public. Unknown and foreign ids are the same kNotFound.
+// Thread-safe; reads memory only, and never waits for the store: what it changes is durable with when_durable(). A user
+// sees what is theirs; `Scope::kAccessible` adds single things that others made public. Unknown and foreign ids are the
+// same kNotFound.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +56,10 @@ class Catalog {
   virtual Status set_project(const UserId& user, const SessionId& session, const std::string& project) = 0;
 
   // The longest untouched last. `project` empty: of all. Runs stay listed as long as they have checkpoints, also when
-  // they were unloaded.
+  // they were unloaded; their project is the one that their session has, or had when the newest of them was saved.
   virtual Page<TrainingRunView> training_runs(const UserId& user, const PageRequest& page,
                                               const std::string& project) const = 0;
+  // kAccessible: of somebody else's run what its public checkpoints tell, without user_metadata.
   virtual Result<TrainingRunView> training_run(const UserId& user, const RunId& run, Scope scope) const = 0;
 
   // Of one run, oldest first; of all runs of the user, newest first. Ephemeral ones are left out.

@@ -17,6 +17,8 @@ std::string to_metadata_json(const Checkpoint& checkpoint) {
   json["checkpoint_type"] = checkpoint_type_name(checkpoint.path.kind);
   json["created_at"] = checkpoint.created_at;
   json["session_id"] = checkpoint.session.str();
+  json["project_id"] = checkpoint.project_id;
+  json["user_metadata"] = checkpoint.user_metadata;
   json["tinker_path"] = checkpoint.path.str();
   json["owner_name"] = checkpoint.owner.str();
   json["size_bytes"] = checkpoint.size_bytes;
@@ -33,7 +35,8 @@ std::string to_metadata_json(const Checkpoint& checkpoint) {
                                              : nlohmann::ordered_json(nullptr);
   json["future_id"] = checkpoint.future_number;
   json["seq_id"] = checkpoint.seq_id ? nlohmann::ordered_json(*checkpoint.seq_id) : nlohmann::ordered_json(nullptr);
-  return json.dump(2) + "\n";
+  // What clients attach need not be UTF-8, and a save must not fail for that.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 Result<Checkpoint> from_metadata_json(std::string_view text) {
@@ -44,6 +47,8 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
     TUFT_ASSIGN(checkpoint.path, parse_checkpoint_path(json.at("tinker_path").get<std::string>()));
     checkpoint.owner = UserId(json.at("owner_name").get<std::string>());
     checkpoint.session = SessionId(json.value("session_id", std::string()));
+    checkpoint.project_id = json.value("project_id", std::string());
+    checkpoint.user_metadata = json.value("user_metadata", checkpoint.user_metadata);
     checkpoint.base_model = json.at("base_model").get<std::string>();
     checkpoint.created_at = json.at("created_at").get<std::string>();
     checkpoint.lora_rank = json.at("lora_rank").get<int>();

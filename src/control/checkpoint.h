@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +21,9 @@ struct Checkpoint {
   UserId owner;
   SessionId session;
   std::string base_model;
-  std::string created_at;  // ISO 8601 with offset
+  std::string created_at;                            // ISO 8601 with offset
+  std::string project_id;                            // of its session, when it was saved
+  std::map<std::string, std::string> user_metadata;  // of its run
   int lora_rank = 0;
   double lora_alpha = 0;
   bool train_attn = true;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "control/api_keys.h"
+#include "control/catalog_impl.h"
 #include "control/checkpoint_store.h"
 #include "control/disk_worker.h"
 #include "control/future_store.h"
@@ -71,6 +72,7 @@ class ControlPlaneImpl final : public ControlPlane {
         training_(std::make_shared<TrainingController>(
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
                                       core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})),
+        catalog_(core_->sessions, *training_, *sampling_, core_->checkpoints),
         generation_(core_->backends, core_->checkpoints, sampling_, clock) {
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
@@ -203,6 +205,7 @@ class ControlPlaneImpl final : public ControlPlane {
 
   void when_durable(std::function<void(Status)> done) override { core_->persistence->when_durable(std::move(done)); }
 
+  Catalog& catalog() override { return catalog_; }
   Usage& usage() override { return core_->usage; }
   Generation& generation() override { return generation_; }
 
@@ -303,6 +306,7 @@ class ControlPlaneImpl final : public ControlPlane {
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<SamplingController> sampling_;
   const std::shared_ptr<TrainingController> training_;
+  CatalogImpl catalog_;
   GenerationImpl generation_;
 };
 

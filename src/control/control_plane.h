@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/catalog.h"
 #include "control/generation.h"
 #include "control/persistence.h"
 #include "control/types.h"
@@ -79,6 +80,7 @@ class ControlPlane {
   // Ends a wait early: `done` gets the pending snapshot. Nothing where it was called already.
   virtual void end_wait(WaitId) = 0;
 
+  virtual Catalog& catalog() = 0;
   virtual Usage& usage() = 0;
   virtual Generation& generation() = 0;
 

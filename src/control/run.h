@@ -68,6 +68,7 @@ struct Run {
   OperationPtr running TUFT_GUARDED_BY(mutex);
   bool pumping TUFT_GUARDED_BY(mutex) = false;  // one thread at a time hands operations out
   bool created TUFT_GUARDED_BY(mutex) = false;  // its adapter was made once
+  Nanos last_request TUFT_GUARDED_BY(mutex) = 0;  // wall clock
   bool closed TUFT_GUARDED_BY(mutex) = false;
   std::vector<std::string> target_modules TUFT_GUARDED_BY(mutex);
 
@@ -90,6 +91,18 @@ struct Run {
   int next_ephemeral_name TUFT_GUARDED_BY(mutex) = 1;
 };
 using RunPtr = std::shared_ptr<Run>;
+
+// What lists show of it.
+struct RunSummary {
+  RunId id;
+  SessionId session;
+  std::string base_model;
+  int lora_rank = 0;
+  std::map<std::string, std::string> user_metadata;
+  Nanos last_request = 0;  // wall clock
+  bool broken = false;
+};
+RunSummary summary_of(const Run& run);
 
 // What the persistent store keeps of it.
 RunRecord record_of_locked(const Run& run, std::string now) TUFT_REQUIRES(run.mutex);

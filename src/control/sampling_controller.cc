@@ -267,6 +267,15 @@ Result<SamplerInfo> SamplingController::get_sampler(const UserId& user, const Sa
   return info;
 }
 
+std::vector<SamplerId> SamplingController::samplers_of(const UserId& user, const SessionId& session) const {
+  std::vector<SamplerId> ids;
+  MutexLock lock(mutex_);
+  for (const auto& [id, sampler] : samplers_) {
+    if (sampler.user == user && sampler.session == session) ids.push_back(id);
+  }
+  return ids;
+}
+
 Result<Submitted> SamplingController::sample(const UserId& user, const Sample& request,
                                              const telemetry::SpanContext& trace) {
   auto operation = std::make_shared<Operation>();

@@ -64,6 +64,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   Result<SamplerId> create_on(const UserId& user, const SessionId& session, int64_t seq_id,
                               const CheckpointStore::Ptr& checkpoint, const telemetry::SpanContext& trace);
   Result<SamplerInfo> get_sampler(const UserId& user, const SamplerId& sampler) const;
+  std::vector<SamplerId> samplers_of(const UserId& user, const SessionId& session) const;
   Result<Submitted> sample(const UserId& user, const Sample& request, const telemetry::SpanContext& trace);
 
   // What a stream samples from: a sampler of the user, else a checkpoint, else the base model.

@@ -1,5 +1,10 @@
 #include "control/sessions.h"
 
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "control/checkpoint.h"
 #include "telemetry/log.h"
 
 namespace tuft::control {
@@ -16,7 +21,8 @@ void Sessions::restore(const SessionRecord& record) {
   const std::string key = request.idempotency_key.empty() ? "" : record.user.str() + '\n' + request.idempotency_key;
   {
     MutexLock lock(mutex_);
-    if (!sessions_.emplace(record.id, Session{record.user, request, clock_.monotonic(), key}).second) return;
+    const Session session{record.user, request, record.created_at, clock_.monotonic(), key};
+    if (!sessions_.emplace(record.id, session).second) return;
     ++count_by_user_[record.user];
     if (!key.empty()) by_idempotency_key_.emplace(key, record.id);
   }
@@ -27,6 +33,7 @@ Result<SessionId> Sessions::create(const UserId& user, const CreateSession& requ
   SessionId id(random_uuid());
   const std::string key = request.idempotency_key.empty() ? "" : user.str() + '\n' + request.idempotency_key;
   const Nanos now = clock_.monotonic();
+  const std::string created_at = iso_time(clock_.wall());
   {
     MutexLock lock(mutex_);
     if (const auto found = by_idempotency_key_.find(key); found != by_idempotency_key_.end()) return found->second;
@@ -46,13 +53,12 @@ Result<SessionId> Sessions::create(const UserId& user, const CreateSession& requ
                    "sessions_per_user_max"};
     }
     ++count;
-    sessions_.emplace(id, Session{user, request, now, key});
+    sessions_.emplace(id, Session{user, request, created_at, now, key});
     if (!key.empty()) by_idempotency_key_.emplace(key, id);
   }
   active_.add(1);
   if (persistence_.enabled()) {
-    persistence_.write({persistence_.put(SessionRecord{id, user, request, iso_time(clock_.wall())})},
-                       telemetry::current_context());
+    persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at})}, telemetry::current_context());
   }
   telemetry::log_info("session.created", "session created",
                       {{"tuft.session_id", id.str()}, {"tuft.sdk_version", request.sdk_version}});
@@ -79,6 +85,51 @@ bool Sessions::is_idle(const SessionId& session) const {
   MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   return found == sessions_.end() || found->second.seen <= now - kSessionIdle;
+}
+
+std::vector<SessionId> Sessions::of_user(const UserId& user) const {
+  std::vector<std::pair<std::string, SessionId>> found;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, session] : sessions_) {
+      if (session.user == user) found.emplace_back(session.created_at, id);
+    }
+  }
+  std::sort(found.begin(), found.end(), std::greater<>());
+  std::vector<SessionId> ids;
+  ids.reserve(found.size());
+  for (auto& [created_at, id] : found) ids.push_back(std::move(id));
+  return ids;
+}
+
+bool Sessions::belongs_to(const UserId& user, const SessionId& session) const {
+  MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  return found != sessions_.end() && found->second.user == user;
+}
+
+std::optional<std::string> Sessions::project_of(const SessionId& session) const {
+  MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return std::nullopt;
+  return found->second.request.project_id;
+}
+
+Status Sessions::set_project(const UserId& user, const SessionId& id, const std::string& project) {
+  TUFT_TRY(persistence_.available());
+  MutexLock lock(mutex_);
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end() || found->second.user != user) {
+    return not_found("unknown session: it does not exist or has ended", "session_not_found");
+  }
+  Session& session = found->second;
+  session.request.project_id = project;
+  // Under the lock, so that the store sees changes in their order, and none of a session that was removed.
+  if (persistence_.enabled()) {
+    persistence_.write({persistence_.put(SessionRecord{id, user, session.request, session.created_at})},
+                       telemetry::current_context());
+  }
+  return {};
 }
 
 void Sessions::remove(const SessionId& session) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,12 +35,22 @@ class Sessions {
   // kNotFound for an unknown session, kPermissionDenied for somebody else's. Being asked for counts as a sign of life.
   Status touch(const UserId& user, const SessionId& session);
   bool is_idle(const SessionId& session) const;
+
+  // For lists; no sign of life. Newest first.
+  std::vector<SessionId> of_user(const UserId& user) const;
+  bool belongs_to(const UserId& user, const SessionId& session) const;
+  // Nothing for a session that is not there.
+  std::optional<std::string> project_of(const SessionId& session) const;
+  // kNotFound for unknown and foreign sessions alike, kUnavailable while the store is away.
+  Status set_project(const UserId& user, const SessionId& session, const std::string& project);
+
   void remove(const SessionId& session);
 
  private:
   struct Session {
     UserId user;
     CreateSession request;
+    std::string created_at;
     Nanos seen = 0;
     std::string idempotency_key;  // with its user in front
   };

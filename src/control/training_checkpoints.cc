@@ -73,6 +73,8 @@ void TrainingController::start_save(const RunPtr& run, const OperationPtr& opera
   checkpoint.owner = run->user;
   checkpoint.session = run->session;
   checkpoint.base_model = run->backend->name();
+  checkpoint.user_metadata = run->user_metadata;
+  checkpoint.project_id = parts_.sessions.project_of(run->session).value_or("");
   checkpoint.lora_rank = run->lora.rank;
   checkpoint.lora_alpha = run->lora_alpha;
   checkpoint.train_attn = run->lora.train_attn;

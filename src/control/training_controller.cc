@@ -230,6 +230,7 @@ void TrainingController::enqueue(const RunPtr& run, const OperationPtr& operatio
   {
     MutexLock lock(run->mutex);
     closed = run->closed;
+    run->last_request = parts_.clock.wall();
     if (!closed) open_numbers_locked(*run, *operation);
     if (!closed) place = run->log.place(operation);
     next = run->log.next_seq_id();
@@ -324,6 +325,14 @@ void TrainingController::remove_run(const RunPtr& run, const Error& why) {
   }
   if (was_created) run->backend->instruments().add_model(-1);
   for (const OperationPtr& operation : left) fail(operation, why);
+}
+
+std::vector<RunSummary> TrainingController::runs_of(const UserId& user) const {
+  std::vector<RunSummary> summaries;
+  for (const RunPtr& run : all_runs()) {
+    if (run->user == user) summaries.push_back(summary_of(*run));
+  }
+  return summaries;
 }
 
 std::vector<RunPtr> TrainingController::all_runs() const {

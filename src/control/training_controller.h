@@ -58,6 +58,7 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
                                              const telemetry::SpanContext& trace);
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request, const telemetry::SpanContext& trace);
   Result<ModelInfo> get_info(const UserId& user, const RunId& run) const;
+  std::vector<RunSummary> runs_of(const UserId& user) const;
 
   // At the start: a run that a former life of the server had. Its adapter comes back with its worker.
   void restore_run(const RestoredRun& restored);

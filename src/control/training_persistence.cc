@@ -8,6 +8,14 @@
 
 namespace tuft::control {
 
+RunSummary summary_of(const Run& run) {
+  RunSummary summary{run.id, run.session, run.backend->name(), run.lora.rank, run.user_metadata};
+  MutexLock lock(run.mutex);
+  summary.last_request = run.last_request;
+  summary.broken = run.broken.has_value();
+  return summary;
+}
+
 RunRecord record_of_locked(const Run& run, std::string now) {
   RunRecord record;
   record.id = run.id;
@@ -85,6 +93,7 @@ void TrainingController::restore_run(const RestoredRun& restored) {
   {
     MutexLock lock(run->mutex);
     run->created = true;
+    run->last_request = parse_iso_time(record.last_request_at).value_or(0);
     run->target_modules = record.target_modules;
     run->log.start_at(record.next_seq_id);
     run->next_training_name = record.next_training_name;

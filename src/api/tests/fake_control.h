@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/tests/fake_generation.h"
+#include "api/tests/fake_catalog.h"
 #include "base/mutex.h"
 #include "control/control_plane.h"
 #include "control/usage_ledger.h"
@@ -80,6 +81,7 @@ class FakeControl final : public control::ControlPlane {
   tinker_public::ForwardBackwardRequest last_pass;
   Trace last_trace;
   std::vector<telemetry::WorkerMetrics> worker_metrics;
+  FakeCatalog fake_catalog;
   Status next_failure;  // of the next call but authenticate
   FakeGeneration fake_generation;
   control::Persistence keeps_nothing;
@@ -206,6 +208,7 @@ class FakeControl final : public control::ControlPlane {
   void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) override {
     done(worker_metrics);
   }
+  control::Catalog& catalog() override { return fake_catalog; }
   control::Usage& usage() override { return usage_ledger; }
   control::Generation& generation() override { return fake_generation; }
   void sweep() override {}

@@ -1,0 +1,104 @@
+// What alice has: a session with a run, a sampler and two checkpoints. Bob has nothing; one of alice's checkpoints is
+// public, so he may see her run.
+#pragma once
+
+#include <string>
+
+#include "base/mutex.h"
+#include "control/catalog.h"
+
+namespace tuft::api {
+
+class FakeCatalog final : public control::Catalog {
+ public:
+  using UserId = control::UserId;
+
+  std::string project() const TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return project_;
+  }
+
+  control::Page<control::SessionId> sessions(const UserId& user, const control::PageRequest& page) const override {
+    control::Page<control::SessionId> answer{{}, page.offset, page.limit, 0};
+    if (user.str() != "alice") return answer;
+    answer.total = 3;
+    for (int64_t i = page.offset; i < std::min<int64_t>(3, page.offset + page.limit); ++i) {
+      answer.items.emplace_back("s" + std::to_string(3 - i));
+    }
+    return answer;
+  }
+  Result<control::SessionView> session(const UserId& user, const control::SessionId& id) const override {
+    if (user.str() != "alice" || id.str() != "s1") return not_found("there is no such session");
+    return control::SessionView{{control::RunId("s1:train:0")}, {control::SamplerId("s1:sample:0")}};
+  }
+  Status set_project(const UserId& user, const control::SessionId& id, const std::string& project) override
+      TUFT_EXCLUDES(mutex_) {
+    if (user.str() != "alice" || id.str() != "s1") return not_found("there is no such session");
+    MutexLock lock(mutex_);
+    project_ = project;
+    return {};
+  }
+
+  control::Page<control::TrainingRunView> training_runs(const UserId& user, const control::PageRequest& page,
+                                                        const std::string& project) const override {
+    control::Page<control::TrainingRunView> answer{{}, page.offset, page.limit, 0};
+    if (user.str() != "alice" || (!project.empty() && project != "p 1")) return answer;
+    answer.total = 1;
+    if (page.offset == 0) answer.items.push_back(run_view());
+    return answer;
+  }
+  Result<control::TrainingRunView> training_run(const UserId& user, const control::RunId& run,
+                                                control::Scope scope) const override {
+    const bool visible = user.str() == "alice" || scope == control::Scope::kAccessible;
+    if (!visible || run.str() != "s1:train:0") return not_found("there is no such training run");
+    return run_view();
+  }
+  Result<control::Page<control::CheckpointView>> checkpoints_of(const UserId& user, const control::RunId& run,
+                                                                const control::PageRequest& page) const override {
+    if (run.str() != "s1:train:0" || user.str() != "alice") return not_found("there is no such training run");
+    return checkpoints(user, page);
+  }
+  control::Page<control::CheckpointView> checkpoints(const UserId& user,
+                                                     const control::PageRequest& page) const override {
+    if (user.str() != "alice") return {{}, page.offset, page.limit, 0};
+    return {{training(), sampler()}, page.offset, page.limit, 2};
+  }
+
+ private:
+  static control::CheckpointView training() {
+    return {"weights/0001",
+            true,
+            "2026-01-31T12:00:00.000000+00:00",
+            "tinker://s1:train:0/weights/0001",
+            123,
+            false,
+            "2026-02-01T12:00:00.000000+00:00"};
+  }
+  static control::CheckpointView sampler() {
+    return {"sampler_weights/a",
+            false,
+            "2026-01-31T13:00:00.000000+00:00",
+            "tinker://s1:train:0/sampler_weights/a",
+            45,
+            true,
+            std::nullopt};
+  }
+  static control::TrainingRunView run_view() {
+    control::TrainingRunView view{control::RunId("s1:train:0"),
+                                  "base/model",
+                                  UserId("alice"),
+                                  8,
+                                  "2026-01-31T14:00:00.000000+00:00",
+                                  false,
+                                  training(),
+                                  std::nullopt,
+                                  {}};
+    view.user_metadata = {{"k", "v"}};
+    return view;
+  }
+
+  mutable Mutex mutex_;
+  std::string project_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::api
