@@ -184,7 +184,7 @@ double decode_tokens(engine::Engine& engine, int batch) {
   std::vector<engine::Feed> feeds;
   const std::vector<int32_t> token = {17};
   for (int i = 0; i < batch; ++i) {
-    open.push_back(engine.open_sequence(engine::AdapterId("bench"), 256).value());
+    open.push_back(engine.open_sequence(engine::AdapterId("bench"), 0).value());
     feeds.push_back({open.back(), token, 1});
   }
   const auto step = [&] {

@@ -83,12 +83,14 @@ struct Feed {
 // `logits` has vocab_size values, unscaled, borrowed for the call. Called on the engine thread in order of (feed, row).
 using LogitsSink = std::function<void(size_t feed, int row, std::span<const float> logits)>;
 
-// The KV cache, in bytes. A sequence reserves what it may grow to when it is opened, and takes blocks as it grows.
+// The KV cache, in bytes. Sequences take blocks as they grow.
 struct KvUsage {
-  int64_t used = 0;      // blocks that open sequences hold; one that several share counts once
-  int64_t reserved = 0;  // what `limit` is compared with
-  int64_t limit = 0;     // 0: none
-  int64_t block = 0;
+  int64_t used = 0;     // blocks that open sequences hold; one that several share counts once
+  int64_t cached = 0;   // blocks that none holds, but a later prompt may begin with: given up where others need them
+  int64_t limit = 0;    // of both; 0: none
+  int64_t block = 0;    // one block
+  int positions = 0;    // tokens of a block
+  int64_t evicted = 0;  // blocks: cached ones that were given up, since the start
 };
 
 class Engine {
@@ -123,12 +125,18 @@ class Engine {
   // Accumulated gradient in AdapterState order (tests, diagnostics).
   virtual Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const = 0;
 
-  // Sequences with a KV cache for sampling. `adapter` empty: the base model. kResourceExhausted when the cache is full.
-  virtual Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, int tokens_max) = 0;
-  // A second sequence with the same past, for several samples of one prompt.
-  virtual Result<SequenceId> fork_sequence(SequenceId source, int tokens_max) = 0;
+  // Sequences with a KV cache for sampling. `adapter` empty: the base model. What a sequence computed may be taken over
+  // by others of the same scope and the same version of the adapter, and by nobody else.
+  virtual Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) = 0;
+  // A second sequence with the same past, for several samples of one prompt. kResourceExhausted where it needs a block
+  // and there is none.
+  virtual Result<SequenceId> fork_sequence(SequenceId source) = 0;
   virtual void close_sequence(SequenceId sequence) = 0;
+  // Takes over what is in the cache of the next `tokens`: whole blocks, and fewer tokens than these. Gives how many
+  // need not be fed. Logits afterwards are the same bits as without.
+  virtual int adopt_prefix(SequenceId sequence, std::span<const int32_t> tokens) = 0;
   // Appends tokens to open sequences (each at most once a step) and hands out the logits that are asked for.
+  // kResourceExhausted, and nothing changed, where they need more blocks than there are.
   virtual Status step(std::span<const Feed> feeds, const LogitsSink& sink) = 0;
   virtual KvUsage kv_usage() const = 0;
 };

@@ -40,12 +40,14 @@ EngineGauges::EngineGauges(std::string base_model, int64_t memory_bytes, const C
       return static_cast<double>(count);
     };
     observe(blocks(kv.used), {{"base_model", base_model_}, {"state", "used"}});
+    observe(blocks(kv.cached), {{"base_model", base_model_}, {"state", "cached"}});
     if (kv_limit(kv) == 0) return;
-    observe(blocks(kv_limit(kv) - kv.used), {{"base_model", base_model_}, {"state", "free"}});
+    observe(blocks(kv_limit(kv) - kv.used - kv.cached), {{"base_model", base_model_}, {"state", "free"}});
   });
   metrics.kv_cache_memory.set_callback([this](const Observe& observe) {
     const engine::KvUsage kv = state().kv;
     observe(static_cast<double>(kv.used), {{"base_model", base_model_}, {"state", "used"}});
+    observe(static_cast<double>(kv.cached), {{"base_model", base_model_}, {"state", "cached"}});
     if (kv_limit(kv) == 0) return;
     observe(static_cast<double>(kv_limit(kv)), {{"base_model", base_model_}, {"state", "limit"}});
   });

@@ -33,7 +33,7 @@ void train_two_steps(engine::Engine& engine, const engine::AdapterId& adapter, c
 
 std::vector<float> logits_of(engine::Engine& engine, const engine::AdapterId& adapter,
                              const std::vector<int32_t>& tokens) {
-  const auto sequence = value_or_throw(engine.open_sequence(adapter, static_cast<int>(tokens.size())));
+  const auto sequence = value_or_throw(engine.open_sequence(adapter, 0));
   std::vector<float> logits;
   const engine::Feed feed{sequence, tokens, static_cast<int>(tokens.size())};
   check(engine.step({&feed, 1}, [&](size_t, int, std::span<const float> row) {

@@ -43,6 +43,9 @@ class Adapter {
   // Null where the adapter does not touch that layer.
   LoraPair* find(Site site, int layer);
   bool has_block_sites() const { return spec_.train_attn || spec_.train_mlp; }
+  // Another one each time the matrices change; what was computed with one is not mixed with another.
+  uint64_t version() const { return version_; }
+  void set_version(uint64_t version) { version_ = version; }
 
   AdapterMemory memory() const;
   AdapterState state(bool with_optimizer) const;
@@ -67,6 +70,7 @@ class Adapter {
   std::vector<int> index_;       // of (layer, site) in pairs_, or -1; lm_head last
   int64_t parameters_ = 0;
   int64_t step_ = 0;
+  uint64_t version_ = 0;
   bool has_gradients_ = false;
   bool has_moments_ = false;
 };

@@ -37,6 +37,7 @@ Status NativeEngine::create_adapter(const AdapterId& id, const AdapterState& sta
     return Error{ErrorCode::kAlreadyExists, "adapter \"" + id.str() + "\" is already loaded", "adapter_exists"};
   }
   TUFT_ASSIGN(auto adapter, Adapter::create(model_.spec(), state));
+  adapter->set_version(++last_version_);
   adapters_.emplace(id, std::move(adapter));
   return {};
 } catch (const std::bad_alloc&) {
@@ -46,8 +47,14 @@ Status NativeEngine::create_adapter(const AdapterId& id, const AdapterState& sta
 Status NativeEngine::remove_adapter(const AdapterId& id) {
   TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
   if (pass_.uses(adapter.get())) pass_.drop();
+  cache_.forget(adapter->version());
   adapters_.erase(id);
   return {};
+}
+
+void NativeEngine::renew(Adapter& adapter) {
+  cache_.forget(adapter.version());
+  adapter.set_version(++last_version_);
 }
 
 AdapterMemory NativeEngine::adapter_memory() const {
@@ -72,6 +79,7 @@ Status NativeEngine::import_adapter(const AdapterId& id, const AdapterState& sta
   TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
   TUFT_TRY(adapter->matches(state));
   if (pass_.uses(adapter.get())) pass_.drop();
+  renew(*adapter);
   adapter->assign(state);
   return {};
 } catch (const std::bad_alloc&) {
@@ -159,6 +167,7 @@ Result<OptimReport> NativeEngine::optim_step(const AdapterId& id, const AdamPara
                             "adam_params");
   }
   if (pass_.uses(adapter.get())) pass_.drop();
+  renew(*adapter);
   return adapter->optim_step(params, *pool_);
 } catch (const std::bad_alloc&) {
   return out_of_memory("the optimizer state");

@@ -38,9 +38,10 @@ class NativeEngine final : public Engine {
   Status clear_gradients(const AdapterId& id) override;
   Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const override;
 
-  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, int tokens_max) override;
-  Result<SequenceId> fork_sequence(SequenceId source, int tokens_max) override;
+  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) override;
+  Result<SequenceId> fork_sequence(SequenceId source) override;
   void close_sequence(SequenceId sequence) override { sequences_.erase(sequence); }
+  int adopt_prefix(SequenceId sequence, std::span<const int32_t> tokens) override;
   Status step(std::span<const Feed> feeds, const LogitsSink& sink) override;
   KvUsage kv_usage() const override { return cache_.usage(); }
 
@@ -59,7 +60,10 @@ class NativeEngine final : public Engine {
   Result<AdapterPtr> find_adapter(const AdapterId& id) const;
   Result<std::vector<AdapterPtr>> check_pack(const Pack& pack) const;
   Status check_tokens(std::span<const int32_t> tokens) const;
+  // The next open_sequence() of the adapter shares nothing with what was computed until now.
+  void renew(Adapter& adapter);
   Result<std::vector<Fed>> check_feeds(std::span<const Feed> feeds);
+  Status make_room(std::span<const Feed> feeds, std::span<const Fed> fed);
   Batch make_batch(std::span<const Feed> feeds, std::vector<Fed>& fed);
   void run_step(std::span<const Feed> feeds, std::vector<Fed>& fed, const LogitsSink& sink);
   void send_logits(std::span<const Feed> feeds, std::span<const Fed> fed, const float* top, const LogitsSink& sink);
@@ -69,6 +73,7 @@ class NativeEngine final : public Engine {
   Model model_;
   TrainingPass pass_;
   std::unordered_map<AdapterId, AdapterPtr> adapters_;
+  uint64_t last_version_ = 0;
   KvCache cache_;  // before the sequences, which give back to it
   std::map<SequenceId, Sequence> sequences_;
   SequenceId next_sequence_ = 1;

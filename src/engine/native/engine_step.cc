@@ -28,24 +28,27 @@ SequenceId NativeEngine::add_sequence(Sequence sequence) {
   return id;
 }
 
-Result<SequenceId> NativeEngine::open_sequence(const std::optional<AdapterId>& adapter, int tokens_max) {
-  Sequence sequence;
+Result<SequenceId> NativeEngine::open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) {
+  AdapterPtr found;
   if (adapter) {
-    TUFT_ASSIGN(sequence.adapter, find_adapter(*adapter));
+    TUFT_ASSIGN(found, find_adapter(*adapter));
   }
-  TUFT_ASSIGN(sequence.cache, cache_.open(tokens_max));
-  return add_sequence(std::move(sequence));
+  const uint64_t version = found == nullptr ? 0 : found->version();
+  return add_sequence({std::move(found), KvCache::Sequence(cache_, BlockPool::Owner{version, scope})});
 }
 
-Result<SequenceId> NativeEngine::fork_sequence(SequenceId source, int tokens_max) try {
+Result<SequenceId> NativeEngine::fork_sequence(SequenceId source) try {
   const auto found = sequences_.find(source);
   if (found == sequences_.end()) return no_sequence(source);
-  Sequence sequence;
-  sequence.adapter = found->second.adapter;
-  TUFT_ASSIGN(sequence.cache, cache_.fork(found->second.cache, tokens_max));
-  return add_sequence(std::move(sequence));
+  TUFT_ASSIGN(KvCache::Sequence cache, found->second.cache.fork());
+  return add_sequence({found->second.adapter, std::move(cache)});
 } catch (const std::bad_alloc&) {
   return Error{ErrorCode::kResourceExhausted, "not enough memory for another sequence", "memory"};
+}
+
+int NativeEngine::adopt_prefix(SequenceId sequence, std::span<const int32_t> tokens) {
+  const auto found = sequences_.find(sequence);
+  return found == sequences_.end() ? 0 : found->second.cache.adopt(tokens);
 }
 
 Result<std::vector<NativeEngine::Fed>> NativeEngine::check_feeds(std::span<const Feed> feeds) {
@@ -61,16 +64,22 @@ Result<std::vector<NativeEngine::Fed>> NativeEngine::check_feeds(std::span<const
     if (count == 0 || feed.logits < 0 || feed.logits > count) {
       return invalid_argument("a feed needs at least one token, and at most as many logits as tokens", "feed_size");
     }
-    const KvCache::Sequence& cache = found->second.cache;
-    if (count > cache.tokens_max() - cache.length()) {
-      return invalid_argument("a sequence that was opened for " + std::to_string(cache.tokens_max()) +
-                                  " tokens is fed more: open it for as many as it may become",
-                              "sequence_full");
-    }
     TUFT_TRY(check_tokens(feed.tokens));
     fed.push_back({&found->second, 0});
   }
   return fed;
+}
+
+Status NativeEngine::make_room(std::span<const Feed> feeds, std::span<const Fed> fed) {
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (fed[i].sequence->cache.extend(static_cast<int>(feeds[i].tokens.size()))) continue;
+    const KvUsage usage = cache_.usage();
+    return Error{ErrorCode::kResourceExhausted,
+                 "the KV cache is full: its limit is " + std::to_string(usage.limit) +
+                     " bytes, and open sequences hold " + std::to_string(usage.used),
+                 "kv_cache_full"};
+  }
+  return {};
 }
 
 Batch NativeEngine::make_batch(std::span<const Feed> feeds, std::vector<Fed>& fed) {
@@ -85,8 +94,7 @@ Batch NativeEngine::make_batch(std::span<const Feed> feeds, std::vector<Fed>& fe
     const Feed& feed = feeds[index];
     KvCache::Sequence& cache = fed[index].sequence->cache;
     fed[index].first_row = batch.rows;
-    const float* const* blocks = cache.extend(static_cast<int>(feed.tokens.size()));
-    batch.append(fed[index].sequence->adapter.get(), feed.tokens, cache.length(), blocks);
+    batch.append(fed[index].sequence->adapter.get(), feed.tokens, cache.length(), cache.blocks());
   }
   return batch;
 }
@@ -146,12 +154,13 @@ void NativeEngine::run_step(std::span<const Feed> feeds, std::vector<Fed>& fed, 
     const ArenaScope scope(step_);
     transformer.forward(batch, layer, layer, activations, x, step_);
   }
-  for (size_t i = 0; i < feeds.size(); ++i) fed[i].sequence->cache.commit(static_cast<int>(feeds[i].tokens.size()));
+  for (size_t i = 0; i < feeds.size(); ++i) fed[i].sequence->cache.commit(feeds[i].tokens);
   send_logits(feeds, fed, x, sink);
 }
 
 Status NativeEngine::step(std::span<const Feed> feeds, const LogitsSink& sink) try {
   TUFT_ASSIGN(auto fed, check_feeds(feeds));
+  TUFT_TRY(make_room(feeds, fed));
   if (!feeds.empty()) run_step(feeds, fed, sink);
   return {};
 } catch (const std::bad_alloc&) {

@@ -1,81 +1,69 @@
-// Keys and values of open sequences, in blocks of kKvBlock positions that hold all layers and heads. A full block is
-// never written again, so forks share it; the last one is copied. Confined to the engine thread.
+// Keys and values of open sequences: the memory behind the blocks of a BlockPool, of kKvBlock positions that hold all
+// layers and heads. Confined to the engine thread.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
 #include "engine/native/buffer.h"
 #include "engine/native/ops/attention.h"
+#include "engine/sample/block_pool.h"
 
 namespace tuft::engine::native {
 
 class KvCache {
-  struct CountedFloats {
-    explicit CountedFloats(KvCache& owner) : cache(owner), floats(static_cast<size_t>(owner.block_floats_)) {
-      ++cache.blocks_;
-    }
-    ~CountedFloats() { --cache.blocks_; }
-    CountedFloats(const CountedFloats&) = delete;
-    CountedFloats& operator=(const CountedFloats&) = delete;
-
-    KvCache& cache;
-    Floats floats;
-  };
-
  public:
-  // bytes_max 0: no limit. block_floats: of one block over all layers and heads.
-  KvCache(ptrdiff_t block_floats, int64_t bytes_max) : block_floats_(block_floats), bytes_max_(bytes_max) {}
+  // bytes_max 0: no limit, and nothing is kept that no sequence holds; else there is at least one block.
+  // block_floats: of one block over all layers and heads.
+  KvCache(ptrdiff_t block_floats, int64_t bytes_max);
 
-  // The cache of one sequence. What it may grow to is reserved when it is opened, so that no step fails for memory
-  // that another sequence took.
+  // The cache of one sequence: nothing at first. Gives its blocks back when it goes.
   class Sequence {
    public:
-    Sequence() = default;
+    Sequence(KvCache& cache, BlockPool::Owner owner) : cache_(&cache) { held_.owner = owner; }
+    ~Sequence() {
+      if (cache_ != nullptr) cache_->pool_.close(held_);
+    }
     Sequence(Sequence&& other) noexcept { swap(other); }
     Sequence& operator=(Sequence&& other) noexcept {
       swap(other);
       return *this;
     }
-    ~Sequence();
 
-    int length() const { return length_; }
-    int tokens_max() const { return tokens_max_; }
-    // Makes room for `count` more positions, which are within tokens_max(). Throws std::bad_alloc.
-    const float* const* extend(int count);
-    void commit(int count) { length_ += count; }
+    int length() const { return held_.length; }
+    // Of length() positions and those of the last extend(); valid until the next change.
+    const float* const* blocks() const { return pointers_.data(); }
+    int adopt(std::span<const int32_t> tokens);
+    // Room for `count` more positions; false where there are too few blocks. Throws std::bad_alloc.
+    bool extend(int count);
+    // They are written, and hold these tokens.
+    void commit(std::span<const int32_t> tokens);
+    // Throws std::bad_alloc.
+    Result<Sequence> fork() const;
 
    private:
-    friend class KvCache;
-    using Block = std::shared_ptr<CountedFloats>;
+    Sequence(KvCache& cache, BlockPool::Sequence held) : cache_(&cache), held_(std::move(held)) { point(); }
     void swap(Sequence& other) noexcept;
+    void point();
 
     KvCache* cache_ = nullptr;
-    int64_t reserved_ = 0;
-    int tokens_max_ = 0;
-    int length_ = 0;
-    std::vector<Block> blocks_;
+    BlockPool::Sequence held_;
     std::vector<const float*> pointers_;
   };
 
-  // kResourceExhausted when the limit does not allow tokens_max more.
-  Result<Sequence> open(int tokens_max);
-  Result<Sequence> fork(const Sequence& source, int tokens_max);
-
-  KvUsage usage() const {
-    return {.used = blocks_ * block_bytes(), .reserved = reserved_, .limit = bytes_max_, .block = block_bytes()};
-  }
+  void forget(uint64_t version) { pool_.forget(version); }
+  KvUsage usage() const;
 
  private:
   int64_t block_bytes() const { return block_floats_ * static_cast<int64_t>(sizeof(float)); }
+  void allocate();
 
-  ptrdiff_t block_floats_;
-  int64_t bytes_max_;
-  int64_t reserved_ = 0;
-  int64_t blocks_ = 0;
+  const ptrdiff_t block_floats_;
+  BlockPool pool_;
+  std::vector<Floats> memory_;  // by BlockId; empty where none was needed yet
 };
 
 }  // namespace tuft::engine::native

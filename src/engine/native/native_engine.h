@@ -13,7 +13,8 @@ enum class WeightsDtype : uint8_t { kAuto, kFloat32, kBfloat16 };
 struct NativeOptions {
   int threads = 0;                                   // 0: one per core that this process may run on
   WeightsDtype weights_dtype = WeightsDtype::kAuto;  // kAuto: bf16 where the file is bf16, else f32
-  int64_t kv_bytes_max = 0;                          // 0: no limit
+  // The KV cache. 0: no limit, and then nothing of a sequence that was closed is kept for later prompts.
+  int64_t kv_bytes_max = 0;
   // Of a training pass. Over it blocks keep only their input and are computed a second time on the way back.
   int64_t activation_bytes_max = int64_t{2} << 30;
   // The same bits whatever else shares the pass or step, and sampled log-probabilities bitwise equal to forward()'s.

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/sample/sampler.h"
@@ -16,48 +18,70 @@ struct AdapterUse {
   uint64_t last_step = 0;  // that it was counted in
 };
 
+struct Request;
+
+// One sample from its first token to its last.
+struct Running {
+  Request* request = nullptr;
+  int sample = 0;
+  std::optional<SequenceId> sequence;  // none while preempted
+  // Prompt and output, while not all of them but the newest are in the cache (again).
+  std::vector<int32_t> replay;
+  size_t replay_fed = 0;
+  int32_t last = 0;     // sampled, not fed yet
+  int32_t next = 0;     // sampled in the step that feeds `last`
+  Nanos last_time = 0;  // when `last` was sampled
+  Nanos preempted = 0;  // when, while there is no sequence
+  StopText stop_text;
+  bool fresh = false;  // `last` came in this step
+  bool finished = false;
+
+  inline explicit Running(Request& owner);
+};
+
 struct Request {
   uint64_t number = 0;
   SampleRequest what;
   Sampler::Done done;
+  uint64_t scope = 0;
   uint64_t seed = 0;
   int output_max = 0;  // tokens of one sample
   SampleTimes times;
   AdapterUse* adapter = nullptr;  // while active, unless it samples from the base model
 
   // The prompt's sequence. The last sample goes on in it; the ones before are forks of it.
-  SequenceId stem = 0;
-  bool stem_open = false;
+  std::optional<SequenceId> stem;
   size_t prompt_fed = 0;
-  std::vector<float> prompt_logits;  // of the last prompt token, for the first token of each sample
+  bool prompt_was_done = false;                   // once, whatever became of the stem since
+  std::vector<float> prompt_logits;               // of the last prompt token, for the first token of each sample
+  std::vector<std::unique_ptr<Running>> running;  // in order of their samples
   int samples_started = 0;
   int samples_finished = 0;
   SampleResult result;
+  std::optional<Error> failure;  // it is answered with, after the step
   std::vector<size_t> streamed;  // tokens of each sample that on_tokens has had; empty without on_tokens
 
-  bool prompt_done() const { return prompt_fed == what.prompt.size(); }
   bool wants_prompt_rows() const { return what.prompt_logprobs || what.topk_prompt_logprobs > 0; }
   bool finished() const { return samples_finished == what.num_samples; }
+  // Of the prompt, from the first on: those that need not run for what they say about the token after them.
+  size_t prompt_rows_known() const {
+    if (!wants_prompt_rows()) return what.prompt.size();
+    return what.prompt_logprobs ? result.prompt_logprobs.size() : result.topk_prompt_logprobs.size();
+  }
+  void fail(Error error) {
+    if (!failure) failure = std::move(error);
+  }
 };
 
-struct Running {
-  Request* request = nullptr;
-  int sample = 0;
-  SequenceId sequence = 0;
-  int32_t last = 0;     // sampled, not fed yet
-  Nanos last_time = 0;  // when
-  StopText stop_text;
-  bool fresh = false;  // `last` came in this step
-  bool finished = false;
+Running::Running(Request& owner) : request(&owner), stop_text(owner.what.params.stop_strings) {}
 
-  explicit Running(Request& owner) : request(&owner), stop_text(owner.what.params.stop_strings) {}
-};
-
-// One feed of a step: the last token of a running sequence, or a piece of a prompt.
+// One feed of a step: tokens of a running sequence, or a piece of a prompt.
 struct Slot {
   Running* running = nullptr;
   Request* prompt = nullptr;
   size_t tokens = 1;
+
+  Request& request() const { return running != nullptr ? *running->request : *prompt; }
 };
 
 }  // namespace tuft::engine

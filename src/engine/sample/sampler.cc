@@ -254,7 +254,7 @@ void BatchSampler::take_token(Running& running, std::span<const float> logits) {
   Request& request = *running.request;
   const auto token = draw(request, running.sample, logits);
   if (!token) return;
-  running.last = *token;
+  running.next = *token;
   running.fresh = true;
   running.finished = append_token(request, running.sample, running.stop_text, *token);
 }

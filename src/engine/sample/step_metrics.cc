@@ -1,8 +1,11 @@
 #include "engine/sample/step_metrics.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "telemetry/log.h"
 #include "telemetry/metrics.h"
+#include "telemetry/trace.h"
 
 namespace tuft::engine {
 namespace {
@@ -37,6 +40,11 @@ StepMetrics::StepMetrics(const std::string& base_model, int batch_tokens, int64_
       queue_(telemetry::get_metrics().scheduler_queue_duration.with({{"base_model", base_model}, {"kind", "sample"}})),
       inter_token_(of_model(telemetry::get_metrics().sampling_inter_token_latency, base_model)),
       nonfinite_(telemetry::get_metrics().sampling_nonfinite_logits.with({{"base_model", base_model}})),
+      preemptions_(telemetry::get_metrics().scheduler_preemptions.with({{"base_model", base_model}})),
+      recomputed_(telemetry::get_metrics().scheduler_recomputed_tokens.with({{"base_model", base_model}})),
+      prefix_queries_(telemetry::get_metrics().prefix_cache_queries.with({{"base_model", base_model}})),
+      prefix_hits_(telemetry::get_metrics().prefix_cache_hits.with({{"base_model", base_model}})),
+      evictions_(telemetry::get_metrics().kv_cache_evictions.with({{"base_model", base_model}})),
       active_requests_(telemetry::get_metrics().active_requests_count.with({})),
       waiting_requests_(telemetry::get_metrics().waiting_requests_count.with({})),
       decode_prefill_ratio_(telemetry::get_metrics().decode_prefill_ratio.with({})),
@@ -82,6 +90,7 @@ void StepMetrics::overhead(Nanos duration) const {
 
 void StepMetrics::kv_cache(const KvUsage& usage) const {
   kv_memory_.set(static_cast<double>(usage.used));
+  if (usage.evicted > evicted_) evictions_.add(usage.evicted - std::exchange(evicted_, usage.evicted));
   const int64_t limit = usage.limit > 0 ? usage.limit : memory_bytes_;
   if (limit > 0) kv_free_memory_.set(static_cast<double>(std::max<int64_t>(0, limit - usage.used)));
 }
@@ -90,6 +99,22 @@ void StepMetrics::idle() const {
   active_requests_.set(0);
   waiting_requests_.set(0);
   decode_prefill_ratio_.clear();
+}
+
+void StepMetrics::prefix(size_t tokens, size_t cached) const {
+  prefix_queries_.add(static_cast<int64_t>(tokens));
+  if (cached > 0) prefix_hits_.add(static_cast<int64_t>(cached));
+}
+
+void StepMetrics::preempted(const telemetry::SpanContext& trace, size_t tokens) const {
+  preemptions_.add(1);
+  const telemetry::ContextScope scope(trace);
+  telemetry::log_debug("scheduler.preempted", "the KV cache is full: a sequence gave its blocks back",
+                       {{"tuft.base_model", base_model_}, {"tuft.tokens", tokens}});
+}
+
+void StepMetrics::recomputed(size_t tokens) const {
+  if (tokens > 0) recomputed_.add(static_cast<int64_t>(tokens));
 }
 
 void StepMetrics::queued(Nanos duration) const {

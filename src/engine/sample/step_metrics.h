@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "engine/engine.h"
+#include "telemetry/context.h"
 #include "telemetry/instrument.h"
 
 namespace tuft::engine {
@@ -33,6 +34,13 @@ class StepMetrics {
   // Nothing runs and nothing waits.
   void idle() const;
 
+  // Tokens of a prompt, once, when it is done: all, and those that were taken over.
+  void prefix(size_t tokens, size_t cached) const;
+  // A sequence of so many tokens gave its blocks back.
+  void preempted(const telemetry::SpanContext& trace, size_t tokens) const;
+  // It has them again, and computes so many tokens a second time.
+  void recomputed(size_t tokens) const;
+
   void queued(Nanos duration) const;
   void first_token(Nanos since_arrival) const;
   void ended(Nanos since_arrival) const;
@@ -52,6 +60,7 @@ class StepMetrics {
   const Phase& phase_of(const Step& step) const;
 
   const std::string base_model_;
+  mutable int64_t evicted_ = 0;  // recorded so far
   const double batch_tokens_;
   const int64_t memory_bytes_;
   const Phase prefill_;
@@ -65,6 +74,11 @@ class StepMetrics {
   const telemetry::BoundHistogram queue_;
   const telemetry::BoundHistogram inter_token_;
   const telemetry::BoundCounter nonfinite_;
+  const telemetry::BoundCounter preemptions_;
+  const telemetry::BoundCounter recomputed_;
+  const telemetry::BoundCounter prefix_queries_;
+  const telemetry::BoundCounter prefix_hits_;
+  const telemetry::BoundCounter evictions_;
 
   const telemetry::BoundGauge active_requests_;
   const telemetry::BoundGauge waiting_requests_;

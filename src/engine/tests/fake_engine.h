@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/sample/block_pool.h"
 
 namespace tuft::engine::testing {
 
@@ -20,7 +21,8 @@ class FakeEngine final : public Engine {
   // Logits for the token after `history`.
   using Model = std::function<std::vector<float>(const std::optional<AdapterId>& adapter, const History& history)>;
 
-  explicit FakeEngine(int vocab_size = 16) {
+  // The KV cache has blocks of 10 bytes and 4 positions.
+  explicit FakeEngine(int vocab_size = 16, int64_t kv_blocks = 100) : pool_(4, kv_blocks) {
     spec_.architecture = "FakeForCausalLM";
     spec_.vocab_size = vocab_size;
     spec_.hidden_size = 4;
@@ -45,12 +47,12 @@ class FakeEngine final : public Engine {
   Model model_function;
   std::function<Status(std::span<const Feed>)> before_step;  // an error fails the step
   std::function<Status(const Pack&)> before_forward;
-  int sequences_max = 1 << 20;
-  int64_t kv_limit = 1000;
   // What the tests look at.
   std::vector<size_t> step_tokens;  // per step
   std::vector<size_t> step_feeds;
   int forks = 0;
+  size_t fed = 0;      // tokens
+  size_t adopted = 0;  // tokens that were in the cache
   size_t open_sequences() const { return sequences_.size(); }
   ModelSpec& spec() { return spec_; }
   float log_probability(const std::optional<AdapterId>& adapter, const History& history, int32_t token) const {
@@ -65,11 +67,13 @@ class FakeEngine final : public Engine {
 
   Status create_adapter(const AdapterId& id, const AdapterState& state) override {
     if (has_adapter(id)) return Error{ErrorCode::kAlreadyExists, "the adapter exists", ""};
-    adapters_[id] = {state, 0.0};
+    adapters_[id] = {state, 0.0, ++last_version_};
     return {};
   }
   Status remove_adapter(const AdapterId& id) override {
-    if (adapters_.erase(id) == 0) return no_adapter();
+    if (!has_adapter(id)) return no_adapter();
+    pool_.forget(adapters_[id].version);
+    adapters_.erase(id);
     return {};
   }
   bool has_adapter(const AdapterId& id) const override { return adapters_.count(id) > 0; }
@@ -88,7 +92,8 @@ class FakeEngine final : public Engine {
   }
   Status import_adapter(const AdapterId& id, const AdapterState& state) override {
     if (!has_adapter(id)) return no_adapter();
-    adapters_[id] = {state, 0.0};
+    pool_.forget(adapters_[id].version);
+    adapters_[id] = {state, 0.0, ++last_version_};
     return {};
   }
 
@@ -142,29 +147,44 @@ class FakeEngine final : public Engine {
     return std::vector<LoraTensor>{{Site::kQ, 0, {static_cast<float>(found->second.gradient)}, {}}};
   }
 
-  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, int tokens_max) override {
+  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) override {
     if (adapter && !has_adapter(*adapter)) return no_adapter();
-    if (sequences_.size() >= static_cast<size_t>(sequences_max)) return cache_full();
-    sequences_[++last_sequence_] = {adapter, {}, tokens_max};
+    Sequence& sequence = sequences_[++last_sequence_];
+    sequence.adapter = adapter;
+    sequence.held.owner = {adapter ? adapters_[*adapter].version : 0, scope};
     return last_sequence_;
   }
-  Result<SequenceId> fork_sequence(SequenceId source, int tokens_max) override {
+  Result<SequenceId> fork_sequence(SequenceId source) override {
     TUFT_CHECK(sequences_.count(source) == 1, "fork of a sequence that is not open");
-    if (sequences_.size() >= static_cast<size_t>(sequences_max)) return cache_full();
-    ++forks;
     Sequence copy = sequences_[source];
-    copy.tokens_max = tokens_max;
+    auto fork = pool_.fork(copy.held);
+    if (!fork) return cache_full();
+    ++forks;
+    copy.held = std::move(fork->sequence);
     sequences_[++last_sequence_] = std::move(copy);
     return last_sequence_;
   }
   void close_sequence(SequenceId sequence) override {
-    TUFT_CHECK(sequences_.erase(sequence) == 1, "close of a sequence that is not open");
+    TUFT_CHECK(sequences_.count(sequence) == 1, "close of a sequence that is not open");
+    pool_.close(sequences_[sequence].held);
+    sequences_.erase(sequence);
+  }
+  int adopt_prefix(SequenceId sequence, std::span<const int32_t> tokens) override {
+    TUFT_CHECK(sequences_.count(sequence) == 1, "adoption by a sequence that is not open");
+    Sequence& into = sequences_[sequence];
+    const int count = pool_.adopt(into.held, tokens);
+    into.history.insert(into.history.end(), tokens.begin(), tokens.begin() + count);
+    adopted += static_cast<size_t>(count);
+    return count;
   }
   Status step(std::span<const Feed> feeds, const LogitsSink& sink) override {
     if (before_step) TUFT_TRY(before_step(feeds));
+    for (const Feed& feed : feeds) {
+      TUFT_CHECK(sequences_.count(feed.sequence) == 1, "step of a sequence that is not open");
+      if (!pool_.extend(sequences_[feed.sequence].held, static_cast<int>(feed.tokens.size()))) return cache_full();
+    }
     size_t tokens = 0;
     for (size_t i = 0; i < feeds.size(); ++i) {
-      TUFT_CHECK(sequences_.count(feeds[i].sequence) == 1, "step of a sequence that is not open");
       Sequence& sequence = sequences_[feeds[i].sequence];
       const int count = static_cast<int>(feeds[i].tokens.size());
       tokens += feeds[i].tokens.size();
@@ -172,39 +192,43 @@ class FakeEngine final : public Engine {
         sequence.history.push_back(feeds[i].tokens[static_cast<size_t>(row)]);
         if (row >= count - feeds[i].logits) sink(i, row, model_function(sequence.adapter, sequence.history));
       }
-      TUFT_CHECK(static_cast<int>(sequence.history.size()) <= sequence.tokens_max, "over the sequence's tokens_max");
     }
+    for (const Feed& feed : feeds) pool_.commit(sequences_[feed.sequence].held, feed.tokens);
     step_tokens.push_back(tokens);
     step_feeds.push_back(feeds.size());
+    fed += tokens;
     return {};
   }
-  // Blocks of 10 bytes and 4 positions; a sequence reserves one.
   KvUsage kv_usage() const override {
-    KvUsage usage{.reserved = 10 * static_cast<int64_t>(sequences_.size()), .limit = kv_limit, .block = 10};
-    for (const auto& [id, sequence] : sequences_) {
-      usage.used += 10 * static_cast<int64_t>((sequence.history.size() + 3) / 4);
-    }
-    return usage;
+    return {.used = 10 * pool_.used(),
+            .cached = 10 * pool_.cached(),
+            .limit = 10 * pool_.limit(),
+            .block = 10,
+            .positions = pool_.positions(),
+            .evicted = pool_.evicted()};
   }
 
  private:
   struct Adapter {
     AdapterState state;
     double gradient = 0;
+    uint64_t version = 0;
   };
   struct Sequence {
     std::optional<AdapterId> adapter;
     History history;
-    int tokens_max = 0;
+    BlockPool::Sequence held;
   };
 
   static Error no_adapter() { return not_found("no such adapter", "adapter_not_loaded"); }
-  static Error cache_full() { return {ErrorCode::kResourceExhausted, "the KV cache is full", "kv_full"}; }
+  static Error cache_full() { return {ErrorCode::kResourceExhausted, "the KV cache is full", "kv_cache_full"}; }
 
   ModelSpec spec_;
   std::map<AdapterId, Adapter> adapters_;
   std::map<SequenceId, Sequence> sequences_;
   SequenceId last_sequence_ = 0;
+  uint64_t last_version_ = 0;
+  BlockPool pool_;
   std::optional<Pack> kept_;
 };
 

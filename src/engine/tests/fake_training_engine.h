@@ -62,8 +62,9 @@ class FakeTrainingEngine final : public Engine {
   }
   Result<std::vector<LoraTensor>> gradients(const AdapterId&) const override { return not_used(); }
 
-  Result<SequenceId> open_sequence(const std::optional<AdapterId>&, int) override { return not_used(); }
-  Result<SequenceId> fork_sequence(SequenceId, int) override { return not_used(); }
+  Result<SequenceId> open_sequence(const std::optional<AdapterId>&, uint64_t) override { return not_used(); }
+  Result<SequenceId> fork_sequence(SequenceId) override { return not_used(); }
+  int adopt_prefix(SequenceId, std::span<const int32_t>) override { return 0; }
   void close_sequence(SequenceId) override {}
   Status step(std::span<const Feed>, const LogitsSink&) override { return not_used(); }
   KvUsage kv_usage() const override { return {}; }

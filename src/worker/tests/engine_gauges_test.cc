@@ -27,7 +27,7 @@ TEST_F(EngineGaugesTest, WhatIsPublishedThenObserved) {
   gauges_.publish({.running = 3,
                    .training_adapters = 2,
                    .samplers = 4,
-                   .kv = {.used = 30, .reserved = 60, .limit = 120, .block = 10},
+                   .kv = {.used = 30, .cached = 20, .limit = 120, .block = 10},
                    .adapters = {.weights = 1, .gradients = 2, .optimizer = 3}});
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.requests", with("state", "running")), 3);
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.requests", with("state", "waiting")), 4);
@@ -35,7 +35,8 @@ TEST_F(EngineGaugesTest, WhatIsPublishedThenObserved) {
   EXPECT_EQ(metrics_.gauge("tuft.lora.adapters", with("kind", "sampler")), 4);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.usage", model_), 0.25);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.blocks", with("state", "used")), 3);
-  EXPECT_EQ(metrics_.gauge("tuft.kv_cache.blocks", with("state", "free")), 9);
+  EXPECT_EQ(metrics_.gauge("tuft.kv_cache.blocks", with("state", "free")), 7);
+  EXPECT_EQ(metrics_.gauge("tuft.kv_cache.blocks", with("state", "cached")), 2);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.memory", with("state", "used")), 30);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.memory", with("state", "limit")), 120);
   EXPECT_EQ(metrics_.gauge("tuft.lora.memory", with("part", "weights")), 1);

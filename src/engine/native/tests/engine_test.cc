@@ -156,7 +156,7 @@ void expect_steps_equal_pass(WeightsDtype dtype) {
     std::vector<float> logprobs(work.tokens.size() - 1);
     ASSERT_TRUE(engine->forward(pack_of({work}), false, logprobs).ok());
     for (const size_t piece : {size_t{1}, size_t{7}, work.tokens.size()}) {
-      const auto sequence = engine->open_sequence(work.adapter, 64).value();
+      const auto sequence = engine->open_sequence(work.adapter, 0).value();
       EXPECT_EQ(stepped(*engine, sequence, work.tokens, piece), logprobs) << "pieces of " << piece;
       engine->close_sequence(sequence);
     }
@@ -182,7 +182,7 @@ TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
   const auto tokens = random_tokens(spec, 90, 44);
   const auto run = [&](std::vector<std::vector<float>>& to, const std::vector<size_t>& which) {
     std::vector<SequenceId> open;
-    for (const size_t i : which) open.push_back(engine->open_sequence(adapters[i], 128).value());
+    for (const size_t i : which) open.push_back(engine->open_sequence(adapters[i], 0).value());
     for (int round = 0; round < 3; ++round) {
       std::vector<Feed> feeds;
       for (size_t n = 0; n < which.size(); ++n) {
@@ -204,29 +204,6 @@ TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
   run(together, {0, 1, 2, 3, 4});
   for (size_t i = 0; i < 5; ++i) run(alone, {i});
   EXPECT_EQ(together, alone);
-}
-
-TEST(NativeEngine, ForkThenBothGoOnAsIfAlone) {
-  const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
-  for (const int shared : {1, 40, 64, 100}) {
-    const auto past = random_tokens(spec, shared, 1);
-    const auto left = engine->open_sequence(std::nullopt, 200).value();
-    stepped(*engine, left, past, 1000);
-    const auto right = engine->fork_sequence(left, 200).value();
-    std::vector<std::vector<int32_t>> futures = {random_tokens(spec, 30, 2), random_tokens(spec, 30, 3)};
-    const auto first = stepped(*engine, left, futures[0], 3);
-    const auto second = stepped(*engine, right, futures[1], 1);
-    for (size_t i = 0; i < 2; ++i) {
-      const auto fresh = engine->open_sequence(std::nullopt, 200).value();
-      stepped(*engine, fresh, past, 1000);
-      EXPECT_EQ(stepped(*engine, fresh, futures[i], 30), i == 0 ? first : second) << shared;
-      engine->close_sequence(fresh);
-    }
-    engine->close_sequence(left);
-    engine->close_sequence(right);
-  }
-  EXPECT_EQ(engine->kv_usage().reserved, 0);
 }
 
 TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
@@ -336,17 +313,16 @@ TEST(NativeEngine, MistakesThenErrorsAndTheEngineGoesOn) {
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(engine->remove_adapter(AdapterId("x")).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(engine->optim_step(AdapterId("x"), {}).error().code, ErrorCode::kNotFound);
-  const auto sequence = engine->open_sequence(std::nullopt, 4).value();
+  const auto sequence = engine->open_sequence(std::nullopt, 0).value();
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
   const auto step = [&](std::vector<Feed> feeds) {
     return engine->step(feeds, [](size_t, int, std::span<const float>) {}).error().code;
   };
-  EXPECT_EQ(step({{sequence, tokens, 1}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(step({{sequence, std::span(tokens).first(2), 3}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(step({{sequence, std::span(tokens).first(1), 1}, {sequence, std::span(tokens).first(1), 1}}),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(step({{sequence + 9, std::span(tokens).first(1), 1}}), ErrorCode::kNotFound);
-  EXPECT_EQ(engine->open_sequence(AdapterId("x"), 4).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine->open_sequence(AdapterId("x"), 0).error().code, ErrorCode::kNotFound);
   train(*engine, pack_of(works));
 }
 
@@ -359,25 +335,6 @@ TEST(NativeEngine, AdapterRemovedBetweenForwardAndBackwardThenFailedPrecondition
   ASSERT_TRUE(engine->forward(pack, true, logprobs).ok());
   ASSERT_TRUE(engine->remove_adapter(AdapterId("b")).ok());
   EXPECT_EQ(engine->backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
-}
-
-TEST(NativeEngine, ForkedSequencesThenASharedBlockCountsOnce) {
-  const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
-  const int64_t block = engine->kv_usage().block;
-  EXPECT_EQ(block, int64_t{4} * spec.layers * spec.kv_heads * 2 * 64 * spec.head_dim);
-  const auto left = engine->open_sequence(std::nullopt, 200).value();
-  EXPECT_EQ(engine->kv_usage().used, 0);
-  EXPECT_EQ(engine->kv_usage().reserved, 4 * block);
-  stepped(*engine, left, random_tokens(spec, 65, 1), 1000);
-  EXPECT_EQ(engine->kv_usage().used, 2 * block);
-  const auto right = engine->fork_sequence(left, 200).value();
-  EXPECT_EQ(engine->kv_usage().used, 3 * block) << "the full one is shared, the last one copied";
-  engine->close_sequence(left);
-  EXPECT_EQ(engine->kv_usage().used, 2 * block);
-  engine->close_sequence(right);
-  EXPECT_EQ(engine->kv_usage().used, 0);
-  EXPECT_EQ(engine->kv_usage().reserved, 0);
 }
 
 TEST(NativeEngine, AdapterTrainsThenMemoryOfGradientsAndMoments) {
@@ -397,19 +354,6 @@ TEST(NativeEngine, AdapterTrainsThenMemoryOfGradientsAndMoments) {
   EXPECT_EQ(engine->adapter_memory().optimizer, 2 * bytes);
   ASSERT_TRUE(engine->remove_adapter(id).ok());
   EXPECT_EQ(engine->adapter_memory().weights, 0);
-}
-
-TEST(NativeEngine, KvCacheFullThenResourceExhaustedUntilOneCloses) {
-  const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const int64_t block = int64_t{4} * spec.layers * spec.kv_heads * 2 * 64 * spec.head_dim;
-  const auto engine = engine_of(spec, 2, 3 * block);
-  const auto first = engine->open_sequence(std::nullopt, 65).value();
-  EXPECT_EQ(engine->kv_usage().reserved, 2 * block);
-  EXPECT_EQ(engine->open_sequence(std::nullopt, 65).error().code, ErrorCode::kResourceExhausted);
-  EXPECT_EQ(engine->fork_sequence(first, 65).error().code, ErrorCode::kResourceExhausted);
-  EXPECT_TRUE(engine->open_sequence(std::nullopt, 64).ok());
-  engine->close_sequence(first);
-  EXPECT_TRUE(engine->open_sequence(std::nullopt, 65).ok());
 }
 
 TEST(NativeEngine, TensorMissingOrOfAnotherShapeThenLoadFails) {

@@ -246,9 +246,6 @@ TEST_F(SamplerTest, MoreSamplesThanPlacesRunOneAfterTheOther) {
     ASSERT_TRUE(outcome->ok());
     for (size_t i = 0; i < 7; ++i) EXPECT_EQ((*outcome)->sequences[i].tokens, wide.sequences[i].tokens);
   }
-  engine_.sequences_max = 2;  // the cache is smaller than what the options allow
-  const SampleResult narrow = sample(what);
-  for (size_t i = 0; i < 7; ++i) EXPECT_EQ(narrow.sequences[i].tokens, wide.sequences[i].tokens);
 }
 
 TEST_F(SamplerTest, RunningSequencesGoOnWhileALongPromptIsRead) {
@@ -328,22 +325,6 @@ TEST_F(SamplerTest, LogitsThatAreNotNumbersFailTheRequestOnly) {
   run(*sampler);
   EXPECT_EQ(bad->error().reason, "nonfinite_logits");
   EXPECT_TRUE(good->ok());
-}
-
-TEST_F(SamplerTest, AFullCacheMakesPromptsWaitUnlessNothingRuns) {
-  engine_.sequences_max = 1;
-  const auto sampler = make();
-  Outcome first;
-  Outcome second;
-  ASSERT_TRUE(sampler->submit(request({1}, 3), into(first)).ok());
-  ASSERT_TRUE(sampler->submit(request({2}, 3), into(second)).ok());
-  run(*sampler);
-  EXPECT_TRUE(first->ok() && second->ok());
-  engine_.sequences_max = 0;
-  Outcome third;
-  ASSERT_TRUE(sampler->submit(request({2}, 3), into(third)).ok());
-  run(*sampler);
-  EXPECT_EQ(third->error().code, ErrorCode::kResourceExhausted);
 }
 
 TEST_F(SamplerTest, CallbacksMaySubmitAndCancel) {

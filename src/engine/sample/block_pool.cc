@@ -1,0 +1,169 @@
+#include "engine/sample/block_pool.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tuft::engine {
+namespace {
+
+// Only spreads the index: what is found is compared token by token.
+uint64_t spread(const BlockPool::Owner& owner, uint64_t before, std::span<const int32_t> tokens) {
+  uint64_t hash = owner.version * 0x9e3779b97f4a7c15ULL + owner.scope;
+  hash = (hash ^ before) * 0xbf58476d1ce4e5b9ULL;
+  for (const int32_t token : tokens) {
+    hash = (hash ^ static_cast<uint32_t>(token)) * 0x94d049bb133111ebULL;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+}  // namespace
+
+int BlockPool::adopt(Sequence& sequence, std::span<const int32_t> tokens) {
+  if (static_cast<int64_t>(sequence.blocks.size()) * positions_ != sequence.length) return 0;
+  const auto size = static_cast<size_t>(positions_);
+  size_t adopted = 0;
+  while (tokens.size() - adopted > size) {
+    const BlockId id = find(sequence.owner, sequence.content, tokens.subspan(adopted, size));
+    if (id < 0) break;
+    hold(id);
+    sequence.blocks.push_back(id);
+    sequence.content = at(id).content;
+    adopted += size;
+  }
+  sequence.length += static_cast<int>(adopted);
+  return static_cast<int>(adopted);
+}
+
+bool BlockPool::extend(Sequence& sequence, int count) {
+  const auto wanted = static_cast<size_t>((sequence.length + count + positions_ - 1) / positions_);
+  if (wanted <= sequence.blocks.size()) return true;
+  if (!has(static_cast<int64_t>(wanted - sequence.blocks.size()))) return false;
+  sequence.blocks.reserve(wanted);
+  while (sequence.blocks.size() < wanted) sequence.blocks.push_back(take());
+  return true;
+}
+
+void BlockPool::commit(Sequence& sequence, std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens) {
+    sequence.tail.push_back(token);
+    ++sequence.length;
+    if (sequence.tail.size() == static_cast<size_t>(positions_)) seal(sequence);
+  }
+}
+
+void BlockPool::seal(Sequence& sequence) {
+  BlockId& slot = sequence.blocks[static_cast<size_t>(sequence.length / positions_ - 1)];
+  if (const BlockId same = find(sequence.owner, sequence.content, sequence.tail); same >= 0) {
+    hold(same);
+    release(slot);
+    slot = same;
+  } else {
+    Block& block = at(slot);
+    block.content = ++last_content_;
+    block.owner = sequence.owner;
+    block.before = sequence.content;
+    block.tokens = sequence.tail;
+    index_.emplace(spread(block.owner, block.before, block.tokens), slot);
+  }
+  sequence.content = at(slot).content;
+  sequence.tail.clear();
+}
+
+std::optional<BlockPool::Fork> BlockPool::fork(const Sequence& source) {
+  const auto full = static_cast<size_t>(source.length / positions_);
+  const bool partial = source.length % positions_ != 0;
+  if (partial && !has(1)) return std::nullopt;
+  Fork fork{source, std::nullopt};
+  fork.sequence.blocks.resize(full);
+  for (const BlockId id : fork.sequence.blocks) hold(id);
+  if (partial) {
+    fork.copy.emplace(source.blocks[full], take());
+    fork.sequence.blocks.push_back(fork.copy->second);
+  }
+  return fork;
+}
+
+// The end first, so that a beginning never goes before what follows it.
+void BlockPool::close(Sequence& sequence) {
+  for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) release(sequence.blocks.back());
+  sequence = {};
+}
+
+void BlockPool::forget(uint64_t version) {
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    Block& block = blocks_[i];
+    if (block.content == 0 || block.owner.version != version) continue;
+    const auto id = static_cast<BlockId>(i);
+    if (block.holders == 0) {
+      unused_.erase(block.unused);
+      free_.push_back(id);
+    }
+    unindex(id);
+  }
+}
+
+BlockId BlockPool::take() {
+  BlockId id = static_cast<BlockId>(blocks_.size());
+  if (!free_.empty()) {
+    id = free_.back();
+    free_.pop_back();
+  } else if (blocks_max_ == 0 || size() < blocks_max_) {
+    blocks_.emplace_back();
+  } else {
+    TUFT_CHECK(!unused_.empty(), "a block is taken where there is none");
+    id = unused_.front();
+    unused_.pop_front();
+    unindex(id);
+    ++evicted_;
+  }
+  at(id).holders = 1;
+  ++used_;
+  return id;
+}
+
+void BlockPool::hold(BlockId id) {
+  Block& block = at(id);
+  if (block.holders++ > 0) return;
+  unused_.erase(block.unused);
+  ++used_;
+}
+
+void BlockPool::release(BlockId id) {
+  Block& block = at(id);
+  if (--block.holders > 0) return;
+  --used_;
+  if (block.content != 0 && blocks_max_ > 0) {
+    block.unused = unused_.insert(unused_.end(), id);
+    return;
+  }
+  if (block.content != 0) unindex(id);
+  free_.push_back(id);
+}
+
+BlockId BlockPool::find(const Owner& owner, uint64_t before, std::span<const int32_t> tokens) {
+  const auto [begin, end] = index_.equal_range(spread(owner, before, tokens));
+  for (auto entry = begin; entry != end; ++entry) {
+    const Block& block = at(entry->second);
+    if (block.before == before && block.owner == owner &&
+        std::equal(tokens.begin(), tokens.end(), block.tokens.begin(), block.tokens.end())) {
+      return entry->second;
+    }
+  }
+  return -1;
+}
+
+void BlockPool::unindex(BlockId id) {
+  Block& block = at(id);
+  const auto [begin, end] = index_.equal_range(spread(block.owner, block.before, block.tokens));
+  for (auto entry = begin; entry != end; ++entry) {
+    if (entry->second != id) continue;
+    index_.erase(entry);
+    break;
+  }
+  block.content = 0;
+  block.tokens.clear();
+}
+
+}  // namespace tuft::engine
