@@ -261,6 +261,13 @@ void SupervisedActorImpl::collect_metrics(Callback<v1::CollectMetricsResponse> c
          std::move(callback));
 }
 
+void SupervisedActorImpl::collect_traces(v1::CollectTracesRequest request,
+                                         Callback<v1::CollectTracesResponse> callback) {
+  const AsyncMethod<v1::CollectTracesRequest, v1::CollectTracesResponse> method = &Async::CollectTraces;
+  invoke("CollectTraces", method, std::move(request), {.trace = {}, .timeout = kCollectTracesTimeout},
+         std::move(callback));
+}
+
 void SupervisedActorImpl::keep_traces(v1::KeepTracesRequest request) {
   const AsyncMethod<v1::KeepTracesRequest, v1::KeepTracesResponse> method = &Async::KeepTraces;
   const Callback<v1::KeepTracesResponse> nobody_asks = [](const Result<v1::KeepTracesResponse>&) {};

@@ -25,6 +25,7 @@ using Callback = std::function<void(Result<Response>)>;
 using Cancel = std::function<void()>;
 
 inline constexpr Nanos kCollectTimeout = kSecond;
+inline constexpr Nanos kCollectTracesTimeout = 5 * kSecond;
 
 struct CallOptions {
   telemetry::SpanContext trace;  // becomes the parent of the worker's spans
@@ -72,6 +73,8 @@ class ModelActor {
   virtual void collect_metrics(Callback<worker::v1::CollectMetricsResponse>) = 0;
   // Tells the worker; nobody hears whether it arrived. Does not block.
   virtual void keep_traces(worker::v1::KeepTracesRequest) = 0;
+  // The worker's spans of these traces; answered within kCollectTracesTimeout.
+  virtual void collect_traces(worker::v1::CollectTracesRequest, Callback<worker::v1::CollectTracesResponse>) = 0;
 };
 
 }  // namespace tuft::actor

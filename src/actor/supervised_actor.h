@@ -59,6 +59,7 @@ class SupervisedActorImpl final : public SupervisedActor {
                        Callback<worker::v1::SampleResponse>) override;
   void collect_metrics(Callback<worker::v1::CollectMetricsResponse>) override;
   void keep_traces(worker::v1::KeepTracesRequest) override;
+  void collect_traces(worker::v1::CollectTracesRequest, Callback<worker::v1::CollectTracesResponse>) override;
 
  private:
   enum class State : uint8_t { kIdle, kStarting, kReady, kDead, kStopped };

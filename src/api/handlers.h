@@ -34,6 +34,12 @@ Result<Answer> handle_create_sampling_session(Exchange& exchange);
 Result<Answer> handle_get_sampler(Exchange& exchange);
 Result<Answer> handle_asample(Exchange& exchange);
 
+// handlers_usage.cc
+Result<Answer> handle_audit(Exchange& exchange);
+Result<Answer> handle_billing_usage(Exchange& exchange);
+Result<Answer> handle_trace_export(Exchange& exchange);
+Result<Answer> handle_trace_file(Exchange& exchange);
+
 // handlers_futures.cc
 Result<Answer> handle_retrieve_future(Exchange& exchange);
 // What a poll is told when its time is over.

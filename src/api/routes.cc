@@ -54,6 +54,14 @@ constexpr Route kRoutes[] = {
      .promises = true},
     {.method = Method::kGet, .pattern = "/api/v1/samplers/{sampler_id}", .handler = handle_get_sampler},
     {.method = Method::kPost, .pattern = "/api/v1/asample", .handler = handle_asample, .promises = true},
+    // usage
+    {.method = Method::kGet, .pattern = "/api/v1/audit", .handler = handle_audit},
+    {.method = Method::kGet, .pattern = "/api/v1/billing/usage/events", .handler = handle_billing_usage},
+    {.method = Method::kGet, .pattern = "/api/v1/sessions/{session_id}/trace_export", .handler = handle_trace_export},
+    {.method = Method::kGet,
+     .pattern = "/api/v1/trace_exports",
+     .handler = handle_trace_file,
+     .access = Access::kOpen},
     // futures
     {.method = Method::kPost,
      .pattern = "/api/v1/retrieve_future",

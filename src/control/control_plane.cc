@@ -13,6 +13,7 @@
 #include "control/restore_plan.h"
 #include "control/sampling_controller.h"
 #include "control/sessions.h"
+#include "control/trace_exports.h"
 #include "control/training_controller.h"
 #include "control/usage_ledger.h"
 #include "control/worker_telemetry.h"
@@ -46,7 +47,7 @@ struct Core {
         persistence(given != nullptr ? std::move(given) : std::make_unique<Persistence>()),
         usage(server.limits, clock, *persistence),
         backends(server.supported_models, actors),
-        sessions(server.limits, clock, *persistence),
+        sessions(server.limits, clock, *persistence, usage),
         futures(server.limits, clock, *persistence, server.telemetry.tenant_label),
         checkpoints(server.checkpoint_dir) {}
 
@@ -74,6 +75,15 @@ class ControlPlaneImpl final : public ControlPlane {
                                       core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})),
         catalog_(core_->sessions, *training_, *sampling_, core_->checkpoints),
         generation_(core_->backends, core_->checkpoints, sampling_, clock) {
+    core_->usage.set_describe_session([&sessions = core_->sessions](const SessionId& id) {
+      auto project = sessions.project_of(id);
+      if (!project) return std::optional<UsageLedger::SessionFacts>();
+      return std::optional(UsageLedger::SessionFacts{std::move(*project), sessions.metadata_of(id)});
+    });
+    trace_exports_ = std::make_shared<TraceExports>(TraceExports::Parts{
+        clock, core_->backends, [&core = *core_](const UserId& user, const SessionId& session) {
+          return core.sessions.belongs_to(user, session) || core.usage.had_session(user, session);
+        }});
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
     telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
@@ -85,6 +95,7 @@ class ControlPlaneImpl final : public ControlPlane {
     telemetry::on_traces_kept({});
     ControlPlaneImpl::shut_down();
     core_->disk.stop();
+    trace_exports_->stop();
     core_->usage.flush();
     core_->persistence->close(kPersistenceGrace);
   }
@@ -207,6 +218,7 @@ class ControlPlaneImpl final : public ControlPlane {
 
   Catalog& catalog() override { return catalog_; }
   Usage& usage() override { return core_->usage; }
+  TraceExports& trace_exports() override { return *trace_exports_; }
   Generation& generation() override { return generation_; }
 
   void sweep() override {
@@ -306,6 +318,7 @@ class ControlPlaneImpl final : public ControlPlane {
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<SamplingController> sampling_;
   const std::shared_ptr<TrainingController> training_;
+  std::shared_ptr<TraceExports> trace_exports_;
   CatalogImpl catalog_;
   GenerationImpl generation_;
 };

@@ -27,6 +27,8 @@
 
 namespace tuft::control {
 
+class TraceExports;
+
 class ControlPlane {
  public:
   // `actors`: one per supported model, in its order; they outlive this. Recreates adapters when an actor comes back.
@@ -82,6 +84,7 @@ class ControlPlane {
 
   virtual Catalog& catalog() = 0;
   virtual Usage& usage() = 0;
+  virtual TraceExports& trace_exports() = 0;
   virtual Generation& generation() = 0;
 
   // Calls `done` once, when everything that was accepted until now outlives the server, or with kUnavailable where that

@@ -9,10 +9,11 @@
 
 namespace tuft::control {
 
-Sessions::Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence)
+Sessions::Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence, Usage& usage)
     : limits_(limits),
       clock_(clock),
       persistence_(persistence),
+      usage_(usage),
       active_(telemetry::get_metrics().sessions_active.with({})),
       expired_(telemetry::get_metrics().sessions_expired.with({{"reason", "silent"}})) {}
 
@@ -60,6 +61,7 @@ Result<SessionId> Sessions::create(const UserId& user, const CreateSession& requ
   if (persistence_.enabled()) {
     persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at})}, telemetry::current_context());
   }
+  usage_.audit({.action = AuditAction::kSessionCreated, .user = user, .session = id});
   telemetry::log_info("session.created", "session created",
                       {{"tuft.session_id", id.str()}, {"tuft.sdk_version", request.sdk_version}});
   return id;
@@ -106,6 +108,12 @@ bool Sessions::belongs_to(const UserId& user, const SessionId& session) const {
   MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   return found != sessions_.end() && found->second.user == user;
+}
+
+std::map<std::string, std::string> Sessions::metadata_of(const SessionId& session) const {
+  MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  return found == sessions_.end() ? std::map<std::string, std::string>() : found->second.request.user_metadata;
 }
 
 std::optional<std::string> Sessions::project_of(const SessionId& session) const {

@@ -13,6 +13,7 @@
 #include "config/config.h"
 #include "control/persistence.h"
 #include "control/types.h"
+#include "control/usage.h"
 #include "telemetry/metrics.h"
 
 namespace tuft::control {
@@ -23,7 +24,7 @@ inline constexpr Nanos kSessionIdle = 600 * kSecond;
 // Thread-safe.
 class Sessions {
  public:
-  Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence);
+  Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence, Usage& usage);
 
   // At the start: one that a former life of the server had. It counts as heard of just now.
   void restore(const SessionRecord& record);
@@ -41,6 +42,7 @@ class Sessions {
   bool belongs_to(const UserId& user, const SessionId& session) const;
   // Nothing for a session that is not there.
   std::optional<std::string> project_of(const SessionId& session) const;
+  std::map<std::string, std::string> metadata_of(const SessionId& session) const;
   // kNotFound for unknown and foreign sessions alike, kUnavailable while the store is away.
   Status set_project(const UserId& user, const SessionId& session, const std::string& project);
 
@@ -58,6 +60,7 @@ class Sessions {
   const config::Limits limits_;
   const Clock& clock_;
   Persistence& persistence_;
+  Usage& usage_;
   mutable Mutex mutex_;
   std::unordered_map<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, int> count_by_user_ TUFT_GUARDED_BY(mutex_);

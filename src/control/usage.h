@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -82,6 +83,8 @@ class Usage {
   // What the user did, and what others did with what is theirs; oldest first. `checkpoints_only`: of checkpoints.
   virtual std::vector<AuditEvent> audit_events(const UserId& user, Nanos from, Nanos until,
                                                bool checkpoints_only) const = 0;
+  // What the session's client attached to it; empty where it ended.
+  virtual std::map<std::string, std::string> session_metadata(const SessionId& session) const = 0;
 };
 
 }  // namespace tuft::control

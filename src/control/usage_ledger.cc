@@ -121,12 +121,11 @@ std::vector<UsageEvent> UsageLedger::events(const UserId& user, Nanos from, Nano
       }
     }
   }
-  if (!project_of_) return events;
   std::map<SessionId, std::string> projects;
   for (UsageEvent& event : events) {
     if (event.session.empty()) continue;
     const auto [known, is_new] = projects.try_emplace(event.session);
-    if (is_new) known->second = project_of_(event.session);
+    if (is_new) known->second = project_of(event.session);
     if (!known->second.empty()) event.project_id = known->second;
   }
   return events;
@@ -158,6 +157,27 @@ std::vector<AuditEvent> UsageLedger::audit_events(const UserId& user, Nanos from
   return events;
 }
 
+std::string UsageLedger::project_of(const SessionId& session) const {
+  if (session.empty() || !describe_session_) return {};
+  auto facts = describe_session_(session);
+  return facts ? std::move(facts->project) : std::string();
+}
+
+std::map<std::string, std::string> UsageLedger::session_metadata(const SessionId& session) const {
+  if (!describe_session_) return {};
+  auto facts = describe_session_(session);
+  return facts ? std::move(facts->user_metadata) : std::map<std::string, std::string>();
+}
+
+bool UsageLedger::had_session(const UserId& user, const SessionId& session) const {
+  MutexLock lock(mutex_);
+  const auto heard = audit_.find(user);
+  if (heard == audit_.end()) return false;
+  return std::any_of(heard->second.own.begin(), heard->second.own.end(), [&](const AuditPtr& record) {
+    return record->event.action == AuditAction::kSessionCreated && record->event.session == session;
+  });
+}
+
 void UsageLedger::sweep() {
   const Nanos now = clock_.monotonic();
   // What a store that is away would only queue is better summed up here.
@@ -179,9 +199,7 @@ void UsageLedger::flush() {
   if (changed.empty()) return;
   std::map<SessionId, std::string> projects;
   for (const auto& entry : changed) projects.try_emplace(std::get<SessionId>(entry.second));
-  if (project_of_) {
-    for (auto& [session, project] : projects) project = project_of_(session);
-  }
+  for (auto& [session, project] : projects) project = project_of(session);
   std::vector<store::Change> changes;
   {
     MutexLock lock(mutex_);

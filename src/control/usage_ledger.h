@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -35,15 +36,23 @@ class UsageLedger final : public Usage {
 
   // At the start: what a former life of the server counted.
   void restore(std::vector<UsageRecord> usage, std::vector<AuditRecord> audit);
-  // Whose project a session belongs to just now; empty where that is not known. Called without a lock. Set it before
-  // the first add().
-  void set_project_of(std::function<std::string(const SessionId&)> project_of) { project_of_ = std::move(project_of); }
+  // What a session is just now; nothing where it ended. Called without a lock. Set it before the first add().
+  struct SessionFacts {
+    std::string project;
+    std::map<std::string, std::string> user_metadata;
+  };
+  using DescribeSession = std::function<std::optional<SessionFacts>(const SessionId&)>;
+  void set_describe_session(DescribeSession describe) { describe_session_ = std::move(describe); }
 
   void add(const UserId& user, const OperationKeys& keys, UsageKind kind, int64_t count) override;
   void audit(AuditEvent event) override;
   std::vector<UsageEvent> events(const UserId& user, Nanos from, Nanos until) const override;
   std::vector<AuditEvent> audit_events(const UserId& user, Nanos from, Nanos until,
                                        bool checkpoints_only) const override;
+  std::map<std::string, std::string> session_metadata(const SessionId& session) const override;
+
+  // Whether the user created this session, as far as the audit remembers.
+  bool had_session(const UserId& user, const SessionId& session) const;
 
   // Writes what is due and forgets what is too old. Call it about every 250 ms; one caller of this and flush() at a
   // time, so that of each line the newest count is written last.
@@ -68,12 +77,13 @@ class UsageLedger final : public Usage {
   Line& line_locked(Nanos hour, LineKey& key) TUFT_REQUIRES(mutex_);
   void keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
   void forget_old();
+  std::string project_of(const SessionId& session) const;
   static UsageEvent event_of(Nanos hour, const LineKey& key, const Line& line);
 
   const Nanos kept_for_;
   const Clock& clock_;
   Persistence& persistence_;
-  std::function<std::string(const SessionId&)> project_of_;
+  DescribeSession describe_session_;
 
   mutable Mutex mutex_;
   std::map<Nanos, Hour> hours_ TUFT_GUARDED_BY(mutex_);

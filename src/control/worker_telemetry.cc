@@ -1,6 +1,7 @@
 #include "control/worker_telemetry.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/mutex.h"
@@ -8,17 +9,25 @@
 namespace tuft::control {
 namespace {
 
-// The answers of one collection; the last to let go of it hands them over.
+bool is_empty(const telemetry::WorkerMetrics& answer) {
+  return answer.snapshot.empty();
+}
+bool is_empty(const std::string& answer) {
+  return answer.empty();
+}
+
+// The answers of one collection; the last to let go of it hands them over, without what nobody filled in.
+template <typename Answer>
 class Collection {
  public:
-  using Done = std::function<void(std::vector<telemetry::WorkerMetrics>)>;
+  using Done = std::function<void(std::vector<Answer>)>;
   Collection(size_t workers, Done done) : done_(std::move(done)), answers_(workers) {}
   ~Collection() {
-    std::vector<telemetry::WorkerMetrics> found;
+    std::vector<Answer> found;
     {
       MutexLock lock(mutex_);
-      for (telemetry::WorkerMetrics& answer : answers_) {
-        if (!answer.snapshot.empty()) found.push_back(std::move(answer));
+      for (Answer& answer : answers_) {
+        if (!is_empty(answer)) found.push_back(std::move(answer));
       }
     }
     done_(std::move(found));
@@ -26,7 +35,7 @@ class Collection {
   Collection(const Collection&) = delete;
   Collection& operator=(const Collection&) = delete;
 
-  void put(size_t index, telemetry::WorkerMetrics answer) {
+  void put(size_t index, Answer answer) {
     MutexLock lock(mutex_);
     answers_[index] = std::move(answer);
   }
@@ -34,18 +43,38 @@ class Collection {
  private:
   const Done done_;
   Mutex mutex_;
-  std::vector<telemetry::WorkerMetrics> answers_ TUFT_GUARDED_BY(mutex_);
+  std::vector<Answer> answers_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
 void collect_metrics(const ModelBackends& backends, std::function<void(std::vector<telemetry::WorkerMetrics>)> done) {
-  const auto collection = std::make_shared<Collection>(backends.all().size(), std::move(done));
+  const auto collection =
+      std::make_shared<Collection<telemetry::WorkerMetrics>>(backends.all().size(), std::move(done));
   for (size_t i = 0; i < backends.all().size(); ++i) {
     const std::shared_ptr<ModelBackend>& backend = backends.all()[i];
     if (!backend->actor().ready()) continue;
     backend->actor().collect_metrics([collection, i, backend](Result<worker::v1::CollectMetricsResponse> answer) {
       if (answer.ok()) collection->put(i, {backend->name(), std::move(*answer->mutable_snapshot())});
+    });
+  }
+}
+
+void collect_traces(const ModelBackends& backends, std::span<const telemetry::TraceId> traces, size_t bytes_max,
+                    std::function<void(std::vector<std::string>)> done) {
+  worker::v1::CollectTracesRequest request;
+  for (const telemetry::TraceId& trace : traces) {
+    worker::v1::TraceId& wanted = *request.add_traces();
+    wanted.set_high(trace.high);
+    wanted.set_low(trace.low);
+  }
+  request.set_bytes_max(static_cast<int64_t>(bytes_max));
+  const auto collection = std::make_shared<Collection<std::string>>(backends.all().size(), std::move(done));
+  for (size_t i = 0; i < backends.all().size(); ++i) {
+    const std::shared_ptr<ModelBackend>& backend = backends.all()[i];
+    if (!backend->actor().ready()) continue;
+    backend->actor().collect_traces(request, [collection, i](Result<worker::v1::CollectTracesResponse> answer) {
+      if (answer.ok()) collection->put(i, std::move(*answer->mutable_spans()));
     });
   }
 }

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "telemetry/exposition.h"
+#include "telemetry/span_archive.h"
 #include "telemetry/tail_sampler.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"
@@ -107,6 +108,15 @@ class Service final : public v1::ModelActor::CallbackService {
     traces.reserve(static_cast<size_t>(request->traces_size()));
     for (const v1::TraceId& trace : request->traces()) traces.push_back({trace.high(), trace.low()});
     telemetry::keep_traces(std::move(traces));
+    return answer(*context);
+  }
+
+  grpc::ServerUnaryReactor* CollectTraces(grpc::CallbackServerContext* context, const v1::CollectTracesRequest* request,
+                                          v1::CollectTracesResponse* response) override {
+    std::vector<telemetry::TraceId> traces;
+    traces.reserve(static_cast<size_t>(request->traces_size()));
+    for (const v1::TraceId& trace : request->traces()) traces.push_back({trace.high(), trace.low()});
+    response->set_spans(telemetry::archived_spans(traces, static_cast<size_t>(request->bytes_max())));
     return answer(*context);
   }
 

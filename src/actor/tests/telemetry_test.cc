@@ -80,6 +80,16 @@ TEST_F(SupervisorTest, AWorkerThatDoesNotGiveItsMetricsThenTheDeadline) {
   EXPECT_EQ(promise.get_future().get().error().code, ErrorCode::kDeadlineExceeded);
 }
 
+TEST_F(SupervisorTest, TheSpansOfTracesAreCollected) {
+  start_ready();
+  v1::CollectTracesRequest request;
+  request.add_traces()->set_high(3);
+  request.set_bytes_max(1000);
+  std::promise<Result<v1::CollectTracesResponse>> promise;
+  actor_->collect_traces(request, [&](auto result) { promise.set_value(std::move(result)); });
+  EXPECT_EQ(promise.get_future().get()->spans(), "3/1000");
+}
+
 TEST_F(SupervisorTest, TracesToKeepAreTold) {
   start_ready();
   v1::KeepTracesRequest request;

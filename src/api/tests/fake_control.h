@@ -11,6 +11,7 @@
 #include "api/tests/fake_catalog.h"
 #include "base/mutex.h"
 #include "control/control_plane.h"
+#include "control/trace_exports.h"
 #include "control/usage_ledger.h"
 
 namespace tuft::api {
@@ -210,6 +211,7 @@ class FakeControl final : public control::ControlPlane {
   }
   control::Catalog& catalog() override { return fake_catalog; }
   control::Usage& usage() override { return usage_ledger; }
+  control::TraceExports& trace_exports() override { return *trace_exports_; }
   control::Generation& generation() override { return fake_generation; }
   void sweep() override {}
   void shut_down() override {}
@@ -240,6 +242,11 @@ class FakeControl final : public control::ControlPlane {
     return control::Submitted{control::RequestId(id), std::move(run)};
   }
 
+  const control::ModelBackends no_backends_{{}, {}};
+  const std::shared_ptr<control::TraceExports> trace_exports_ =
+      std::make_shared<control::TraceExports>(control::TraceExports::Parts{
+          system_clock(), no_backends_,
+          [](const control::UserId& user, const control::SessionId& id) { return id.str() == "s-" + user.str(); }});
   Mutex mutex_;
   CondVar changed_;
   std::map<std::string, Future> futures_ TUFT_GUARDED_BY(mutex_);

@@ -321,6 +321,12 @@ void FakeActor::collect_metrics(actor::Callback<worker::v1::CollectMetricsRespon
   });
 }
 
+void FakeActor::collect_traces(worker::v1::CollectTracesRequest,
+                               actor::Callback<worker::v1::CollectTracesResponse> done) {
+  using Response = worker::v1::CollectTracesResponse;
+  call<Response>("collect_traces", "", std::move(done), []() -> Result<Response> { return Response(); });
+}
+
 void FakeActor::keep_traces(worker::v1::KeepTracesRequest request) {
   std::lock_guard lock(mutex_);
   kept_traces_.insert(kept_traces_.end(), request.traces().begin(), request.traces().end());
