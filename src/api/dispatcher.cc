@@ -52,8 +52,9 @@ void record_refused_key(const RequestHead& head, const Error& error) {
 
 }  // namespace
 
-Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics)
-    : control_(control), limits_(limits), metrics_(std::move(metrics)), router_(routes()) {}
+Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
+                       std::span<const Route> routes)
+    : control_(control), limits_(limits), metrics_(std::move(metrics)), router_(routes) {}
 
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "api/exchange.h"
@@ -34,7 +35,8 @@ struct Admission {
 // Thread-safe. `control` and `limits` outlive it.
 class Dispatcher {
  public:
-  Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics);
+  Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
+             std::span<const Route> routes);
 
   Admission admit(const RequestHead& head) const;
   // Calls the route's handler; what it or a library throws becomes kInternal.

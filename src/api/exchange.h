@@ -16,9 +16,10 @@
 #include "config/config.h"
 #include "control/control_plane.h"
 #include "telemetry/context.h"
-#include "telemetry/exposition.h"
 
 namespace tuft::api {
+
+class MetricsPage;
 
 inline constexpr std::string_view kJsonType = "application/json";
 inline constexpr std::string_view kProtobufType = "application/x-protobuf";
@@ -41,7 +42,7 @@ struct Response {
   // Where set, the body is this instead: bytes that a finished future owns, sent without a copy.
   std::shared_ptr<const std::string> shared_body;
   std::shared_ptr<BodyStream> stream;  // where set, the body is what it gives
-  // More headers, e.g. Location. Names are static; values hold no control characters.
+  // More headers, e.g. Location. Names are static; a value with a control character turns the answer into a 500.
   std::vector<std::pair<std::string_view, std::string>> headers;
   std::string_view allow;  // of a 405; static
   bool close = false;      // end the connection after it
@@ -64,17 +65,15 @@ struct AwaitFuture {
   Result<Response> (*finish)(Exchange& exchange, const control::FutureSnapshot& snapshot) = nullptr;
 };
 
-// The answer is the metrics of this process and its workers, once the workers have told theirs.
-struct AwaitMetrics {
-  telemetry::ExpositionFormat format = telemetry::ExpositionFormat::kPrometheusText;
-};
-
-// The answer comes later: `start` is called once, on the connection's thread, and calls `done` once, on any thread.
+// The answer comes later: `start` is called once, on the connection's thread, and calls `done` once, on any thread;
+// what comes too late is dropped. `start` and what it holds are destroyed on the connection's thread once nobody waits
+// any more - answered, out of time, or the client has gone -, so that it can hold what ends the work.
 struct AwaitResponse {
   std::function<void(std::function<void(Result<Response>)> done)> start;
+  Nanos limit = 50 * kSecond;  // then 503; under the SDK's 60 s
 };
 
-using Answer = std::variant<Response, AwaitFuture, AwaitMetrics, AwaitResponse>;
+using Answer = std::variant<Response, AwaitFuture, AwaitResponse>;
 
 inline Answer json_answer(std::string body) {
   return json_response(std::move(body));
@@ -88,6 +87,8 @@ struct RequestHeaders {
   std::string_view content_encoding;
   std::string_view content_type;
   std::string_view forwarded;  // what a proxy adds: Forwarded, Via, X-Forwarded-*, X-Real-IP
+  std::string_view forwarded_host, forwarded_proto;
+  std::string_view host;
   std::string_view idempotency_key;
   std::string_view user_agent;
   // of polls: how often before, and the seconds that the client saw its submission take
@@ -102,6 +103,7 @@ struct RequestHeaders {
 struct Exchange {
   control::ControlPlane& control;
   const config::Limits& limits;
+  std::shared_ptr<MetricsPage> metrics_page = {};
 
   RequestHeaders headers = {};
   std::vector<std::string> path_parameters = {};  // the "{...}" of the route in order, percent-decoded

@@ -1,16 +1,20 @@
 #include "api/client_telemetry.h"
 #include "api/handlers.h"
 #include "api/json_writer.h"
+#include "api/metrics_page.h"
+#include "telemetry/exposition.h"
 
 namespace tuft::api {
 namespace {
+
+constexpr Nanos kMetricsTimeout = 1500 * kMillisecond;  // over actor::kCollectTimeout
 
 // Only flags whose feature exists here: a client believes each of them.
 constexpr std::string_view kClientConfig =
     R"({"pjwt_auth_enabled":false,"credential_default_source":"api_key","parallel_fwdbwd_chunks":true,)"
     R"("proto_compress_fwdbwd":false,"proto_write_fwdbwd":false,"fwdbwd_max_chunk_len":1024,)"
     R"("fwdbwd_max_chunk_bytes_count":5000000,"sample_max_concurrent_requests":2000,"use_pyqwest_transport":true,)"
-    R"("create_model_via_load_weights":false,"sample_no_retries":false})";
+    R"("create_model_via_load_weights":true,"sample_no_retries":false})";
 
 }  // namespace
 
@@ -42,7 +46,23 @@ Result<Answer> handle_dynamic_config(Exchange&) {
 }
 
 Result<Answer> handle_metrics(Exchange& exchange) {
-  return Answer(AwaitMetrics{telemetry::negotiate_format(exchange.headers.accept)});
+  const telemetry::ExpositionFormat format = telemetry::negotiate_format(exchange.headers.accept);
+  AwaitResponse later;
+  later.limit = kMetricsTimeout;
+  later.start = [&control = exchange.control, page = exchange.metrics_page,
+                 format](std::function<void(Result<Response>)> done) {
+    control.collect_worker_metrics([page, format, done](std::vector<telemetry::WorkerMetrics> workers) {
+      const bool taken = page->render(format, std::move(workers), [format, done](std::string text) {
+        if (text.empty()) return done(unavailable("the metrics could not be written"));
+        Response response;
+        response.content_type = telemetry::content_type(format);
+        response.body = std::move(text);
+        done(std::move(response));
+      });
+      if (!taken) done(unavailable("too many scrapers wait for the metrics; try again"));
+    });
+  };
+  return Answer(std::move(later));
 }
 
 Result<Answer> handle_telemetry(Exchange& exchange) {

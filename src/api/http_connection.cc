@@ -1,23 +1,18 @@
 #include "api/http_connection.h"
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <limits>
+#include <charconv>
+#include <utility>
 
-#include <boost/asio/dispatch.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/error.hpp>
 
 #include "api/error_mapping.h"
 #include "api/handlers.h"
-#include "api/response_head.h"
 #include "base/id.h"
 #include "telemetry/log.h"
 
-// g++ 12 at -O1 takes asio's aligned_alloc for a coroutine frame and asio's matching operator delete for strangers.
+// g++ 12 at -O1 takes asio's aligned_alloc for a coroutine frame and asio's matching operator delete for strangers. It
+// also makes broken frames of several co_await in one statement, so there is one a statement.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif
@@ -30,97 +25,43 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using asio::awaitable;
 using boost::system::error_code;
+using Phase = ClientSocket::Phase;
+using Fill = ClientSocket::Fill;
+using WaitEnd = ClientSocket::WaitEnd;
 
-constexpr uint32_t kHeaderBytesMax = 16 << 10;
 constexpr size_t kHeadRoomBytes = 4 << 10;
 constexpr size_t kBodyRoomBytes = 64 << 10;
 // The body of a refused request is read to its end if it is this short, so that the connection can go on.
 constexpr uint64_t kSkippedBytesMax = 64 << 10;
 // Bodies up to here travel in one piece with their head.
 constexpr size_t kJoinedBytesMax = 16 << 10;
-constexpr Nanos kWriteTimeout = 60 * kSecond;
-constexpr Nanos kMetricsTimeout = 1500 * kMillisecond;          // over actor::kCollectTimeout
-constexpr Nanos kAnswerTimeout = 50 * kSecond;                  // under the SDK's 60 s
-constexpr auto kDurableCheck = std::chrono::milliseconds(250);  // whether the connection was given up meanwhile
-constexpr Nanos kLingerTimeout = 2 * kSecond;
-constexpr Nanos kForever = std::numeric_limits<Nanos>::max();
 
-auto into(error_code& code) {
-  return asio::redirect_error(asio::use_awaitable, code);
+std::string chunk_head(size_t size) {
+  char text[24];
+  const auto end = std::to_chars(text, text + sizeof(text), size, 16).ptr;
+  return std::string(text, end).append("\r\n");
 }
 
 }  // namespace
 
-// Where the three ends of a long poll meet: the future, the clock, the client. Confined to the connection's thread.
-struct HttpConnection::Poll {
-  explicit Poll(asio::io_context& io) : timer(io) {}
-
-  asio::steady_timer timer;
-  std::optional<Result<control::FutureSnapshot>> outcome;
-  bool peer_gone = false;
-};
-
-// Brings a finished future to its connection's thread. `io` comes first, so that it goes last.
-struct HttpConnection::Arrival {
-  std::shared_ptr<asio::io_context> io;
-  std::shared_ptr<Poll> poll;
-
-  void operator()(Result<control::FutureSnapshot> snapshot) const {
-    asio::dispatch(*io, [target = poll, snapshot = std::move(snapshot)]() mutable {
-      if (!target->outcome) target->outcome.emplace(std::move(snapshot));
-      target->timer.cancel();
-    });
-  }
-};
-
-HttpConnection::HttpConnection(IoThread& thread, asio::ip::tcp::socket socket, Endpoints endpoints)
-    : thread_(thread), socket_(std::move(socket)), endpoints_(std::move(endpoints)) {
+HttpConnection::HttpConnection(IoThread& thread, Transport::Socket socket, TlsContext* tls, Endpoints endpoints)
+    : thread_(thread), socket_(thread, std::move(socket), tls), endpoints_(std::move(endpoints)) {
   thread_.connections.insert(this);
-  thread_.counts.idle.fetch_add(1, std::memory_order_relaxed);
 }
 
 HttpConnection::~HttpConnection() {
   thread_.connections.erase(this);
-  if (phase_ == Phase::kIdle) thread_.counts.idle.fetch_sub(1, std::memory_order_relaxed);
-  thread_.counts.open.fetch_sub(1, std::memory_order_relaxed);
-}
-
-void HttpConnection::enter(Phase phase, Nanos limit) {
-  const int idle = static_cast<int>(phase == Phase::kIdle) - static_cast<int>(phase_ == Phase::kIdle);
-  if (idle != 0) thread_.counts.idle.fetch_add(idle, std::memory_order_relaxed);
-  phase_ = phase;
-  deadline_ = limit == kForever ? kForever : system_clock().monotonic() + limit;
-}
-
-void HttpConnection::enforce_deadline(Nanos now) {
-  if (now < deadline_) return;
-  deadline_ = kForever;
-  expired_ = true;
-  error_code ignored;
-  socket_.cancel(ignored);
-}
-
-void HttpConnection::wind_down() {
-  if (poll_) poll_->timer.cancel();
-  if (phase_ == Phase::kIdle) abort();
-}
-
-void HttpConnection::abort() {
-  expired_ = true;
-  if (poll_) poll_->timer.cancel();
-  error_code ignored;
-  socket_.cancel(ignored);
+  thread_.counts.leave(endpoints_.client_group);
 }
 
 awaitable<void> HttpConnection::serve(std::shared_ptr<HttpConnection> self) {
   try {
-    while (co_await self->serve_one()) {
-    }
+    bool again = co_await self->socket_.handshake();
+    while (again) again = co_await self->serve_one();
+    co_await self->socket_.close();
   } catch (const std::exception& exception) {
     telemetry::log_error("http.connection.failed", exception.what());
   }
-  error_code ignored;
-  self->socket_.close(ignored);
 }
 
 // True if the connection can take another request.
@@ -144,33 +85,27 @@ awaitable<bool> HttpConnection::serve_one() {
 
 // ---- reading
 
-awaitable<HttpConnection::Read> HttpConnection::fill(size_t room_bytes) {
-  error_code code;
-  const size_t size = co_await socket_.async_read_some(buffer_.prepare(room_bytes), into(code));
-  buffer_.commit(size);
-  if (!code) co_return Read::kDone;
-  co_return expired_&& phase_ == Phase::kReading ? Read::kTimedOut : Read::kClosed;
-}
-
 awaitable<HttpConnection::Read> HttpConnection::read_head() {
   if (thread_.stopping) co_return Read::kClosed;
   parser_.emplace();
-  parser_->header_limit(kHeaderBytesMax);
+  parser_->header_limit(static_cast<uint32_t>(thread_.limits.header_bytes_max));
   parser_->body_limit(boost::none);  // judged once the route is known
-  enter(Phase::kIdle, thread_.limits.idle_timeout);
+  socket_.enter(Phase::kIdle, thread_.limits.idle_timeout_seconds * kSecond);
+  beast::flat_buffer& buffer = socket_.buffer();
   while (true) {
-    if (buffer_.size() > 0) {
-      if (phase_ == Phase::kIdle) {
+    if (buffer.size() > 0) {
+      if (socket_.phase() == Phase::kIdle) {
         request_start_ = system_clock().monotonic();
-        enter(Phase::kReading, thread_.limits.read_timeout);
+        socket_.enter(Phase::kReading, thread_.limits.request_timeout_seconds * kSecond);
       }
       error_code code;
-      buffer_.consume(parser_->put(buffer_.data(), code));
+      buffer.consume(parser_->put(buffer.data(), code));
       if (code == http::error::header_limit) co_return Read::kHeaderTooLarge;
       if (code && code != http::error::need_more) co_return Read::kMalformed;
       if (parser_->is_header_done()) co_return Read::kDone;
     }
-    if (const Read outcome = co_await fill(kHeadRoomBytes); outcome != Read::kDone) co_return outcome;
+    const Fill outcome = co_await socket_.fill(kHeadRoomBytes);
+    if (outcome != Fill::kDone) co_return outcome == Fill::kTimedOut ? Read::kTimedOut : Read::kClosed;
   }
 }
 
@@ -178,16 +113,17 @@ awaitable<HttpConnection::Read> HttpConnection::read_body() {
   parser_->eager(true);
   const auto length = parser_->content_length();
   const bool is_small = length && *length <= kHeadRoomBytes;
+  beast::flat_buffer& buffer = socket_.buffer();
   while (!parser_->is_done()) {
-    if (buffer_.size() > 0) {
+    if (buffer.size() > 0) {
       error_code code;
-      buffer_.consume(parser_->put(buffer_.data(), code));
+      buffer.consume(parser_->put(buffer.data(), code));
       if (code == http::error::body_limit) co_return Read::kBodyTooLarge;
       if (code && code != http::error::need_more) co_return Read::kMalformed;
       if (parser_->is_done()) break;
     }
-    const Read outcome = co_await fill(is_small ? kHeadRoomBytes : kBodyRoomBytes);
-    if (outcome != Read::kDone) co_return outcome;
+    const Fill outcome = co_await socket_.fill(is_small ? kHeadRoomBytes : kBodyRoomBytes);
+    if (outcome != Fill::kDone) co_return outcome == Fill::kTimedOut ? Read::kTimedOut : Read::kClosed;
   }
   co_return Read::kDone;
 }
@@ -198,13 +134,14 @@ awaitable<bool> HttpConnection::skip_body() {
   const auto remaining = parser_->content_length_remaining();
   const bool waits_for_us = parser_->get().count(http::field::expect) > 0;
   if (!remaining || *remaining > kSkippedBytesMax || waits_for_us) co_return false;
-  co_return co_await read_body() == Read::kDone;
+  const Read outcome = co_await read_body();
+  co_return outcome == Read::kDone;
 }
 
 // ---- answering
 
 // The answer to a request whose head or body could not be read; nothing where nobody waits for one.
-std::optional<Response> HttpConnection::refusal_of(Read outcome) {
+std::optional<Response> HttpConnection::refusal_of(Read outcome) const {
   std::string_view label;
   std::optional<Response> response;
   switch (outcome) {
@@ -212,7 +149,9 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome) {
     case Read::kClosed:
       return std::nullopt;
     case Read::kTimedOut:
-      response = detail_response(408, "the request did not arrive in time");
+      response = detail_response(408, "the request did not arrive within " +
+                                          std::to_string(thread_.limits.request_timeout_seconds) +
+                                          " s (limits.request_timeout_seconds)");
       label = "timeout";
       break;
     case Read::kMalformed:
@@ -221,7 +160,8 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome) {
       break;
     case Read::kHeaderTooLarge:
       response =
-          detail_response(431, "the request's head is larger than " + std::to_string(kHeaderBytesMax) + " bytes");
+          detail_response(431, "the request's head is larger than " + std::to_string(thread_.limits.header_bytes_max) +
+                                   " bytes (limits.header_bytes_max)");
       label = "header_too_large";
       break;
     case Read::kBodyTooLarge:
@@ -237,52 +177,53 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome) {
   return response;
 }
 
-// What follows an unread request on its connection has no meaning any more.
-awaitable<bool> HttpConnection::write_and_close(const Response& response, const telemetry::SpanContext& trace) {
-  expired_ = false;
-  // Not `if (co_await write(...)) co_await linger();`: g++ 12 makes a broken frame of that.
-  const bool written = co_await write(response, false, trace);
-  if (written) {
-    co_await linger();
+awaitable<bool> HttpConnection::refuse(const Admission& admission, RequestRecord& record) {
+  const bool keep_alive = parser_->get().keep_alive();
+  if (!admission.reject_reason.empty()) HttpInstruments::count_rejected(admission.reject_reason);
+  const bool skipped = co_await skip_body();
+  record.answered(nullptr, *admission.refusal, nullptr);
+  bool again = skipped && keep_alive && !thread_.stopping;
+  if (skipped) {
+    const bool written = co_await write(*admission.refusal, again, record.trace());
+    again = again && written;
+  } else {
+    co_await write_and_close(*admission.refusal, record.trace());
   }
-  co_return false;
+  record.finish();
+  co_return again;
+}
+
+// True if the request is there whole; else it was answered where somebody still listens.
+awaitable<bool> HttpConnection::receive_body(const Admission& admission, RequestRecord& record) {
+  if (parser_->is_done()) co_return true;
+  parser_->body_limit(static_cast<uint64_t>(admission.body_bytes_max));
+  if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    const Phase phase = socket_.phase();
+    co_await socket_.write("HTTP/1.1 100 Continue\r\n\r\n", {});
+    if (socket_.phase() != phase) socket_.enter(phase, thread_.limits.request_timeout_seconds * kSecond);
+  }
+  const Read outcome = co_await read_body();
+  const std::optional<Response> refusal = refusal_of(outcome);
+  if (refusal) {
+    record.answered(nullptr, *refusal, nullptr);
+    co_await write_and_close(*refusal, record.trace());
+    record.finish();
+  }
+  co_return outcome == Read::kDone;
 }
 
 awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admission, RequestRecord& record) {
-  const bool keep_alive = parser_->get().keep_alive();
   if (admission.refusal) {
-    if (!admission.reject_reason.empty()) HttpInstruments::count_rejected(admission.reject_reason);
-    const bool skipped = co_await skip_body();
-    record.answered(nullptr, *admission.refusal, nullptr);
-    bool again = skipped && keep_alive && !thread_.stopping;
-    // One co_await a statement: g++ 12 makes broken frames of more.
-    if (skipped) {
-      const bool written = co_await write(*admission.refusal, again, record.trace());
-      again = again && written;
-    } else {
-      co_await write_and_close(*admission.refusal, record.trace());
-    }
-    record.finish();
+    const bool again = co_await refuse(admission, record);
     co_return again;
   }
-  if (!parser_->is_done()) {
-    parser_->body_limit(static_cast<uint64_t>(admission.body_bytes_max));
-    if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
-      error_code code;
-      co_await asio::async_write(socket_, asio::buffer(std::string_view("HTTP/1.1 100 Continue\r\n\r\n")), into(code));
-    }
-    const std::optional<Response> refusal = refusal_of(co_await read_body());
-    if (refusal) {
-      record.answered(nullptr, *refusal, nullptr);
-      co_await write_and_close(*refusal, record.trace());
-      record.finish();
-      co_return false;
-    }
-    if (!parser_->is_done()) co_return false;
-  }
+  const bool received = co_await receive_body(admission, record);
+  if (!received) co_return false;
 
-  enter(Phase::kWorking, kForever);
-  Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits()};
+  socket_.enter(Phase::kWorking, kForever);
+  const bool keep_alive = parser_->get().keep_alive();
+  const Route& route = admission.match.route->route;
+  Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits(), thread_.metrics_page};
   exchange.headers = head.headers;
   exchange.path_parameters = std::move(admission.match.parameters);
   if (const size_t mark = head.target.find('?'); mark != std::string_view::npos) {
@@ -290,214 +231,165 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   }
   exchange.body = std::move(parser_->get().body());
   exchange.user = std::move(admission.user);
+  exchange.scheme = endpoints_.scheme;
   exchange.trace = record.trace();
   record.set_request_bytes(exchange.body.size());
 
-  Result<Answer> answer = thread_.dispatcher.handle(exchange, admission.match.route->route);
+  Result<Answer> answer = thread_.dispatcher.handle(exchange, route);
   std::string().swap(exchange.body);
-  Result<Response> response = co_await answer_of(exchange, std::move(answer));
-  if (peer_gone_) co_return false;
-  if (response.ok() && admission.match.route->route.promises) {
+  LateResponse response = co_await answer_of(exchange, std::move(answer));
+  if (!response) co_return false;
+  if (response->ok() && route.promises) {
     const Status durable = co_await await_durable();
     if (!durable.ok()) response = durable.error();
   }
-  if (!response.ok() && response.error().code == ErrorCode::kPayloadTooLarge) {
-    HttpInstruments::count_rejected("body_too_large");
+  if (response->ok() && !headers_are_valid(**response)) {
+    response = internal_error("an answer had a header with a control character", "response_header");
   }
-  const Error* error = response.ok() ? nullptr : &response.error();
-  const Response final_response = error != nullptr ? error_response(*error) : *response;
-  record.answered(&exchange, final_response, error);
+  const Error* error = response->ok() ? nullptr : &response->error();
+  if (error != nullptr && error->code == ErrorCode::kPayloadTooLarge) HttpInstruments::count_rejected("body_too_large");
+  Response final_response = error != nullptr ? error_response(*error) : std::move(**response);
   const bool again = keep_alive && !final_response.close && !thread_.stopping;
-  const bool written = co_await write(final_response, again, record.trace());
+  record.answered(&exchange, final_response, error);
+  bool written = false;
+  if (final_response.stream) {
+    written = co_await write_stream(std::move(final_response), again, record);
+  } else {
+    written = co_await write(final_response, again, record.trace());
+  }
   record.finish();
   co_return written&& again;
 }
 
-// Waits for what the handler wants to wait for. Where the client went away meanwhile, peer_gone_ tells.
-awaitable<Result<Response>> HttpConnection::answer_of(Exchange& exchange, Result<Answer> answer) {
+awaitable<HttpConnection::LateResponse> HttpConnection::answer_of(Exchange& exchange, Result<Answer> answer) {
   if (!answer.ok()) co_return std::move(answer).error();
   if (auto* response = std::get_if<Response>(&*answer)) co_return std::move(*response);
-  if (std::holds_alternative<AwaitMetrics>(*answer)) {
-    Result<Response> page = co_await collect_metrics(std::get<AwaitMetrics>(*answer).format);
-    co_return page;
-  }
+  LateResponse late;
   if (auto* later = std::get_if<AwaitResponse>(&*answer)) {
-    Result<Response> response = co_await await_response(std::move(*later));
-    co_return response;
+    late = co_await await_response(std::move(*later));
+  } else {
+    late = co_await await_future(exchange, std::get<AwaitFuture>(*answer));
   }
-  const auto& wait = std::get<AwaitFuture>(*answer);
-  auto snapshot = co_await await_future(exchange.user, wait.request);
-  peer_gone_ = poll_ && std::exchange(poll_, nullptr)->peer_gone;
-  if (!snapshot) co_return try_again_response(wait.request);
-  co_return thread_.dispatcher.finish(exchange, wait, std::move(*snapshot));
+  co_return late;
 }
 
-// ---- answers that come later
-
-// Where whoever answers and the connection meet. Confined to the connection's thread.
-struct ResponseWait {
-  explicit ResponseWait(asio::io_context& io) : timer(io) {}
-
-  asio::steady_timer timer;
-  std::optional<Result<Response>> response;
-};
-
-awaitable<Result<Response>> HttpConnection::await_response(AwaitResponse later) {
-  const auto wait = std::make_shared<ResponseWait>(*thread_.io);
-  later.start([io = thread_.io, wait](Result<Response> response) {
-    asio::dispatch(*io, [wait, response = std::move(response)]() mutable {
-      wait->response = std::move(response);
-      wait->timer.cancel();
-    });
-  });
-  wait->timer.expires_after(std::chrono::nanoseconds(kAnswerTimeout));
-  error_code code;
-  while (!wait->response && !code && !thread_.stopping) co_await wait->timer.async_wait(into(code));
-  if (!wait->response) co_return unavailable("the answer took too long; try again", "timeout");
-  co_return std::move(*wait->response);
+awaitable<HttpConnection::LateResponse> HttpConnection::await_response(AwaitResponse later) {
+  using Wait = WaitFor<Result<Response>>;
+  const auto wait = std::make_shared<Wait>(*thread_.io);
+  later.start(Arrival<Result<Response>>{thread_.io, wait});
+  ClientSocket::WaitLimits limits;
+  limits.time = later.limit;
+  const WaitEnd end = co_await socket_.wait(wait, limits);
+  if (end == WaitEnd::kTimedOut) co_return unavailable("the answer took too long; try again", "timeout");
+  if (end != WaitEnd::kArrived) co_return std::nullopt;
+  co_return std::move(*wait->value);
 }
 
-// ---- promises
-
-// Where the store and the connection meet. Confined to the connection's thread.
-struct DurableWait {
-  explicit DurableWait(asio::io_context& io) : timer(io) {}
-
-  asio::steady_timer timer;
-  std::optional<Status> status;
-};
-
-awaitable<Status> HttpConnection::await_durable() {
-  const auto wait = std::make_shared<DurableWait>(*thread_.io);
-  // The store bounds how long it takes, and so does the grace of a server that stops.
-  thread_.dispatcher.control().when_durable([io = thread_.io, wait](const Status& status) {
-    asio::dispatch(*io, [wait, status] {
-      wait->status = status;
-      wait->timer.cancel();
-    });
-  });
-  error_code code;
-  while (!wait->status && !expired_) {
-    wait->timer.expires_after(kDurableCheck);
-    co_await wait->timer.async_wait(into(code));
-  }
-  if (!wait->status) co_return unavailable("the server is shutting down", "shutting_down");
-  co_return *wait->status;
-}
-
-// ---- the page of metrics
-
-// Where the workers' metrics, the page and the clock meet. Confined to the connection's thread.
-struct PageWait {
-  explicit PageWait(asio::io_context& io) : timer(io) {}
-
-  asio::steady_timer timer;
-  std::optional<std::string> page;
-};
-
-awaitable<Result<Response>> HttpConnection::collect_metrics(telemetry::ExpositionFormat format) {
-  const auto wait = std::make_shared<PageWait>(*thread_.io);
-  const auto arrive = [io = thread_.io, wait](std::string page) {
-    asio::dispatch(*io, [wait, page = std::move(page)]() mutable {
-      wait->page = std::move(page);
-      wait->timer.cancel();
-    });
-  };
-  wait->timer.expires_after(std::chrono::nanoseconds(kMetricsTimeout));
-  thread_.dispatcher.control().collect_worker_metrics(
-      [arrive, format, page = thread_.metrics_page](std::vector<telemetry::WorkerMetrics> workers) {
-        if (!page->render(format, std::move(workers), arrive)) arrive({});
-      });
-  error_code code;
-  while (!wait->page && !code && !thread_.stopping) {
-    co_await wait->timer.async_wait(into(code));
-  }
-  if (!wait->page || wait->page->empty()) co_return unavailable("the metrics could not be collected in time");
-  Response response;
-  response.content_type = telemetry::content_type(format);
-  response.body = std::move(*wait->page);
-  co_return response;
-}
-
-// ---- the long poll
-
-// Nothing where the future was not finished in time; then poll_ tells whether anybody still listens.
-awaitable<std::optional<Result<control::FutureSnapshot>>> HttpConnection::await_future(const control::UserId& user,
-                                                                                       const control::RequestId& id) {
+// The long poll: 408 where the future was not finished in time or the server stops.
+awaitable<HttpConnection::LateResponse> HttpConnection::await_future(Exchange& exchange, const AwaitFuture& future) {
+  using Snapshot = Result<control::FutureSnapshot>;
   control::ControlPlane& control = thread_.dispatcher.control();
-  const auto poll = std::make_shared<Poll>(*thread_.io);
-  poll_ = poll;
-  const control::ControlPlane::WaitId wait = control.wait_future(user, id, Arrival{thread_.io, poll});
-  if (!poll->outcome) {
-    enter(Phase::kPolling, kForever);
-    if (buffer_.size() == 0) buffer_.shrink_to_fit();
-    // Polls that were opened together shall not all come back together.
-    const Nanos limit = thread_.limits.long_poll;
-    const Nanos jitter = limit / 20 > 0 ? static_cast<Nanos>(random_u64() % static_cast<uint64_t>(limit / 20)) : 0;
-    poll->timer.expires_after(std::chrono::nanoseconds(limit - jitter));
-    watch_for_disconnect(poll);
-    error_code code;
-    while (!poll->outcome && !poll->peer_gone && !thread_.stopping && !expired_) {
-      co_await poll->timer.async_wait(into(code));
-      if (!code) break;
-    }
-    error_code ignored;
-    socket_.cancel(ignored);
-    if (!poll->outcome) {
-      control.end_wait(wait);
-      if (expired_) poll->peer_gone = true;
-      poll->outcome.reset();
-    }
+  const auto wait = std::make_shared<WaitFor<Snapshot>>(*thread_.io);
+  const auto number = control.wait_future(exchange.user, future.request, Arrival<Snapshot>{thread_.io, wait});
+  // Polls that were opened together shall not all come back together.
+  const Nanos most = thread_.long_poll;
+  const Nanos jitter = most / 20 > 0 ? static_cast<Nanos>(random_u64() % static_cast<uint64_t>(most / 20)) : 0;
+  ClientSocket::WaitLimits limits;
+  limits.time = most - jitter;
+  limits.ends_at_stop = true;
+  const WaitEnd end = co_await socket_.wait(wait, limits);
+  if (end == WaitEnd::kArrived) {
+    co_return thread_.dispatcher.finish(exchange, future, std::move(*wait->value));
   }
-  co_return std::move(poll->outcome);
+  control.end_wait(number);
+  if (end == WaitEnd::kPeerGone) co_return std::nullopt;
+  co_return try_again_response(future.request);
 }
 
-// A client that has sent more, pipelined requests, is still there; from then on nobody looks.
-void HttpConnection::watch_for_disconnect(const std::shared_ptr<Poll>& poll) {
-  socket_.async_wait(asio::ip::tcp::socket::wait_read, [self = shared_from_this(), poll](error_code code) {
-    if (code || self->poll_ != poll) return;
-    char byte = 0;
-    const size_t size = self->socket_.receive(asio::buffer(&byte, 1), asio::ip::tcp::socket::message_peek, code);
-    if (size > 0 || code == asio::error::would_block) return;
-    poll->peer_gone = true;
-    poll->timer.cancel();
-  });
+// The store bounds how long it takes, and so does the grace of a server that stops.
+awaitable<Status> HttpConnection::await_durable() {
+  const auto wait = std::make_shared<WaitFor<Status>>(*thread_.io);
+  thread_.dispatcher.control().when_durable(Arrival<Status>{thread_.io, wait});
+  ClientSocket::WaitLimits limits;
+  limits.watches_peer = false;
+  const WaitEnd end = co_await socket_.wait(wait, limits);
+  if (end != WaitEnd::kArrived) co_return unavailable("the server is shutting down", "shutting_down");
+  co_return std::move(*wait->value);
 }
 
 // ---- writing
 
 awaitable<bool> HttpConnection::write(const Response& response, bool keep_alive, const telemetry::SpanContext& trace) {
-  enter(Phase::kWriting, kWriteTimeout);
-  out_.clear();
-  append_head(out_, response, {thread_.date, keep_alive, trace});
   std::string_view body = response.bytes();
+  ResponseHead head{thread_.date, keep_alive, trace};
+  head.length = static_cast<int64_t>(body.size());
+  out_.clear();
+  append_head(out_, response, head);
   if (parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head) body = {};
   if (body.size() <= kJoinedBytesMax) {
     out_.append(body);
     body = {};
   }
-  // Most answers fit into the socket's buffer: then there is nothing to wait for.
-  std::array<asio::const_buffer, 2> pieces{asio::buffer(out_), asio::buffer(body)};
-  error_code code;
-  size_t sent = socket_.write_some(pieces, code);
-  if (code && code != asio::error::would_block) co_return false;
-  if (sent == out_.size() + body.size()) co_return true;
-  const size_t of_head = std::min(sent, out_.size());
-  pieces = {pieces[0] + of_head, pieces[1] + (sent - of_head)};
-  co_await asio::async_write(socket_, pieces, into(code));
+  const bool written = co_await socket_.write(out_, body);
   if (out_.capacity() > kBodyRoomBytes) std::string().swap(out_);
-  co_return !code;
+  co_return written;
 }
 
-// Closing while the client still sends would reset the connection, and the client might never see the answer.
-awaitable<void> HttpConnection::linger() {
-  error_code code;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, code);
-  if (code) co_return;
-  enter(Phase::kLingering, kLingerTimeout);
-  buffer_.consume(buffer_.size());
-  while (!code && !expired_) {
-    co_await socket_.async_read_some(buffer_.prepare(kBodyRoomBytes), into(code));
+// What follows an unread request on its connection has no meaning any more.
+awaitable<bool> HttpConnection::write_and_close(const Response& response, const telemetry::SpanContext& trace) {
+  socket_.forget_timeout();
+  const bool written = co_await write(response, false, trace);
+  if (written) co_await socket_.linger();
+  co_return false;
+}
+
+// `response` goes first: its stream ends with it, whatever happens.
+awaitable<bool> HttpConnection::write_stream(Response response, bool keep_alive, RequestRecord& record) {
+  const std::optional<int64_t> length = response.stream->length();
+  const bool is_old = parser_->get().version() < 11;
+  ResponseHead head{thread_.date, keep_alive, record.trace()};
+  head.framing = length ? Framing::kLength : is_old ? Framing::kUntilClose : Framing::kChunked;
+  head.length = length.value_or(0);
+  if (head.framing == Framing::kUntilClose) head.keep_alive = false;
+  out_.clear();
+  append_head(out_, response, head);
+  bool written = co_await socket_.write(out_, {});
+  if (written) written = co_await write_pieces(*response.stream, head, record);
+  if (!written) record.cut("client_gone");
+  co_return written&& head.keep_alive;
+}
+
+// The next piece is asked for when the one before is written. True if the body went out whole.
+awaitable<bool> HttpConnection::write_pieces(BodyStream& stream, const ResponseHead& head, RequestRecord& record) {
+  int64_t sent = 0;
+  while (true) {
+    const auto wait = std::make_shared<WaitFor<Result<std::string>>>(*thread_.io);
+    stream.next(Arrival<Result<std::string>>{thread_.io, wait});
+    const WaitEnd end = co_await socket_.wait(wait, ClientSocket::WaitLimits{});
+    if (end != WaitEnd::kArrived) co_return false;
+    Result<std::string>& piece = *wait->value;
+    const bool is_last = piece.ok() && piece->empty();
+    sent += piece.ok() ? static_cast<int64_t>(piece->size()) : 0;
+    const bool is_wrong = head.framing == Framing::kLength && (is_last ? sent != head.length : sent > head.length);
+    if (!piece.ok() || is_wrong) {
+      record.cut("stream_failed");
+      telemetry::log_error("http.stream.failed",
+                           piece.ok() ? "a body was not as long as it said" : piece.error().message);
+      co_return false;
+    }
+    record.set_response_bytes(static_cast<size_t>(sent));
+    const bool is_chunked = head.framing == Framing::kChunked;
+    if (is_last) {
+      if (!is_chunked) co_return true;
+      co_return co_await socket_.write("0\r\n\r\n", {});
+    }
+    out_.clear();
+    if (is_chunked) {
+      out_ = chunk_head(piece->size());
+      piece->append("\r\n");
+    }
+    const bool written = co_await socket_.write(out_, *piece);
+    if (!written) co_return false;
   }
 }
 

@@ -8,70 +8,63 @@
 #include <utility>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 
+#include "api/client_socket.h"
 #include "api/exchange.h"
 #include "api/io_thread.h"
 #include "api/request_head.h"
+#include "api/response_head.h"
 
 namespace tuft::api {
 
-class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+class HttpConnection {
  public:
-  HttpConnection(IoThread& thread, boost::asio::ip::tcp::socket socket, Endpoints endpoints);
+  // `tls` may be null.
+  HttpConnection(IoThread& thread, Transport::Socket socket, TlsContext* tls, Endpoints endpoints);
   ~HttpConnection();
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
 
   // Runs to the connection's end.
   static boost::asio::awaitable<void> serve(std::shared_ptr<HttpConnection> self);
 
   // Ends what has taken too long. Called by the thread's tick.
-  void enforce_deadline(Nanos now);
+  void enforce_deadline(Nanos now) { socket_.enforce_deadline(now); }
   // The server stops: an idle connection closes, an open poll is answered, anything else finishes.
-  void wind_down();
+  void wind_down() { socket_.wind_down(); }
   // The grace is over.
-  void abort();
+  void abort() { socket_.abort(); }
 
  private:
-  enum class Phase : uint8_t { kIdle, kReading, kWorking, kPolling, kWriting, kLingering };
   // How reading ended.
   enum class Read : uint8_t { kDone, kClosed, kTimedOut, kMalformed, kHeaderTooLarge, kBodyTooLarge };
-  struct Poll;
-  struct Arrival;
+  // Nothing where nobody waits for the answer any more.
+  using LateResponse = std::optional<Result<Response>>;
 
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<Read> read_head();
   boost::asio::awaitable<Read> read_body();
-  boost::asio::awaitable<Read> fill(size_t room_bytes);
   boost::asio::awaitable<bool> skip_body();
+  std::optional<Response> refusal_of(Read outcome) const;
+  boost::asio::awaitable<bool> refuse(const Admission& admission, RequestRecord& record);
+  boost::asio::awaitable<bool> receive_body(const Admission& admission, RequestRecord& record);
   boost::asio::awaitable<bool> answer(const RequestHead& head, Admission admission, RequestRecord& record);
-  boost::asio::awaitable<std::optional<Result<control::FutureSnapshot>>> await_future(const control::UserId& user,
-                                                                                      const control::RequestId& id);
-  boost::asio::awaitable<Result<Response>> answer_of(Exchange& exchange, Result<Answer> answer);
-  boost::asio::awaitable<Result<Response>> await_response(AwaitResponse later);
-  boost::asio::awaitable<Result<Response>> collect_metrics(telemetry::ExpositionFormat format);
+  boost::asio::awaitable<LateResponse> answer_of(Exchange& exchange, Result<Answer> answer);
+  boost::asio::awaitable<LateResponse> await_future(Exchange& exchange, const AwaitFuture& wait);
+  boost::asio::awaitable<LateResponse> await_response(AwaitResponse later);
   boost::asio::awaitable<Status> await_durable();
   boost::asio::awaitable<bool> write(const Response& response, bool keep_alive,
                                      const telemetry::SpanContext& trace = {});
   boost::asio::awaitable<bool> write_and_close(const Response& response, const telemetry::SpanContext& trace = {});
-  boost::asio::awaitable<void> linger();
-
-  static std::optional<Response> refusal_of(Read outcome);
-  void watch_for_disconnect(const std::shared_ptr<Poll>& poll);
-  void enter(Phase phase, Nanos limit);
+  boost::asio::awaitable<bool> write_stream(Response response, bool keep_alive, RequestRecord& record);
+  boost::asio::awaitable<bool> write_pieces(BodyStream& stream, const ResponseHead& head, RequestRecord& record);
 
   IoThread& thread_;
-  boost::asio::ip::tcp::socket socket_;
+  ClientSocket socket_;
   const Endpoints endpoints_;
-  boost::beast::flat_buffer buffer_;
   std::optional<RequestParser> parser_;
   std::string out_;
-  std::shared_ptr<Poll> poll_;
-  Phase phase_ = Phase::kIdle;
-  Nanos deadline_ = 0;
   Nanos request_start_ = 0;
-  bool expired_ = false;
-  bool peer_gone_ = false;  // nobody waits for the answer any more
 };
 
 }  // namespace tuft::api

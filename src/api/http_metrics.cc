@@ -15,10 +15,10 @@ std::string_view format_name(bool protobuf) {
 
 }  // namespace
 
-HttpInstruments::HttpInstruments(size_t routes) : routes_(routes + 1) {
+HttpInstruments::HttpInstruments(size_t routes, std::string_view scheme) : scheme_(scheme), routes_(routes + 1) {
   for (const Method method : {Method::kGet, Method::kPost, Method::kPut, Method::kDelete, Method::kOther}) {
     active_[static_cast<size_t>(method)] = telemetry::get_metrics().http_server_active_requests.with(
-        {{"http.request.method", method_name(method)}, {"url.scheme", "http"}});
+        {{"http.request.method", method_name(method)}, {"url.scheme", scheme_}});
   }
 }
 
@@ -31,7 +31,7 @@ telemetry::BoundHistogram& HttpInstruments::duration_of(RouteSeries& series, con
                                    method_name(numbers.route == nullptr ? Method::kOther : numbers.method)};
   const telemetry::Label route = {"http.route", pattern_of(numbers.route)};
   const telemetry::Label status = {"http.response.status_code", code};
-  const telemetry::Label scheme = {"url.scheme", "http"};
+  const telemetry::Label scheme = {"url.scheme", scheme_};
   const telemetry::Histogram& all = telemetry::get_metrics().http_server_request_duration;
   series.durations.emplace_back(numbers.status, numbers.status >= 500
                                                     ? all.with({method, route, status, scheme, {"error.type", code}})
@@ -71,8 +71,8 @@ void HttpInstruments::record_serialize(const Route& route, bool protobuf, double
 
 void bind_http_series() {
   const telemetry::Metrics& metrics = telemetry::get_metrics();
-  for (const std::string_view reason :
-       {"auth", "media", "body_too_large", "overloaded", "malformed", "header_too_large", "timeout"}) {
+  for (const std::string_view reason : {"auth", "media", "body_too_large", "overloaded", "address_overloaded",
+                                        "malformed", "header_too_large", "timeout", "tls_handshake"}) {
     metrics.http_rejected.with({{"reason", reason}});
   }
   for (const std::string_view reason : {"http", "header", "json", "protobuf"}) {

@@ -25,11 +25,13 @@ struct RequestNumbers {
 // Series of http.server.*, found once per route and status. Confined to one I/O thread.
 class HttpInstruments {
  public:
-  explicit HttpInstruments(size_t routes);
+  // `scheme`: http or https.
+  HttpInstruments(size_t routes, std::string_view scheme);
 
   void add_active(Method method, int64_t by) { active_[static_cast<size_t>(method)].add(by); }
   void record(const RequestNumbers& numbers);
-  // `reason` out of: auth, media, body_too_large, overloaded, shutdown, malformed, header_too_large, timeout.
+  // `reason` out of: auth, media, body_too_large, overloaded, address_overloaded, malformed, header_too_large, timeout,
+  // tls_handshake.
   static void count_rejected(std::string_view reason);
   // `reason` out of: http, header, json, protobuf.
   static void count_parse_error(std::string_view reason);
@@ -43,6 +45,7 @@ class HttpInstruments {
   };
   telemetry::BoundHistogram& duration_of(RouteSeries& series, const RequestNumbers& numbers);
 
+  const std::string_view scheme_;
   std::vector<RouteSeries> routes_;  // by index; the last one is of requests that no route took
   telemetry::BoundCounter active_[5];
 };

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>  // Boost 1.83's asio uses std::exchange without it
 
@@ -15,35 +18,46 @@
 #include "api/metrics_page.h"
 #include "api/request_record.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace tuft::api {
 
 class HttpConnection;
 
-// Time limits of connections; see Server::Options.
-struct ConnectionLimits {
-  Nanos long_poll = 0;
-  Nanos idle_timeout = 0;
-  Nanos read_timeout = 0;
-};
+// Connections of all threads. Thread-safe.
+class ConnectionCounts {
+ public:
+  enum class Entry : uint8_t { kTaken, kTooMany, kTooManyOfAddress };
 
-// Connections of all threads.
-struct ConnectionCounts {
-  std::atomic<int> open{0};
+  explicit ConnectionCounts(const config::Limits& limits) : limits_(limits) {}
+
+  // Takes a connection from there (see Endpoints::client_group); one that was taken must leave().
+  Entry enter(uint64_t address_group) TUFT_EXCLUDES(mutex_);
+  void leave(uint64_t address_group) TUFT_EXCLUDES(mutex_);
+
+  int open() const { return open_.load(std::memory_order_relaxed); }
   std::atomic<int> idle{0};  // of them: between two requests
+
+ private:
+  const config::Limits& limits_;
+  std::atomic<int> open_{0};
+  Mutex mutex_;
+  std::unordered_map<uint64_t, int> of_address_ TUFT_GUARDED_BY(mutex_);
 };
 
 struct IoThread {
-  IoThread(const Dispatcher& shared_dispatcher, const ConnectionLimits& connection_limits,
-           ConnectionCounts& connection_counts, std::shared_ptr<MetricsPage> page)
+  IoThread(const Dispatcher& shared_dispatcher, Nanos longest_poll, ConnectionCounts& connection_counts,
+           std::shared_ptr<MetricsPage> page, std::string_view scheme)
       : dispatcher(shared_dispatcher),
-        limits(connection_limits),
-        instruments(shared_dispatcher.router().size()),
+        limits(shared_dispatcher.limits()),
+        long_poll(longest_poll),
+        instruments(shared_dispatcher.router().size(), scheme),
         counts(connection_counts),
         metrics_page(std::move(page)) {}
 
   const Dispatcher& dispatcher;
-  const ConnectionLimits limits;
+  const config::Limits& limits;
+  const Nanos long_poll;
   HttpInstruments instruments;
   std::unordered_set<HttpConnection*> connections;
   ConnectionCounts& counts;

@@ -101,7 +101,7 @@ void RequestRecord::describe_poll(const Exchange* exchange) {
 void RequestRecord::describe(const Exchange* exchange, const Error* error) {
   span_.set_attributes({{"http.request.method", method_name(head_.method)},
                         {"url.path", head_.target.substr(0, head_.target.find('?'))},
-                        {"url.scheme", "http"},
+                        {"url.scheme", endpoints_.scheme},
                         {"server.address", endpoints_.server_address},
                         {"server.port", endpoints_.server_port},
                         {"client.address", endpoints_.client_address},
@@ -111,8 +111,8 @@ void RequestRecord::describe(const Exchange* exchange, const Error* error) {
   if (route_ != nullptr) span_.set_attribute("http.route", route_->route.pattern);
   if (!head_.headers.user_agent.empty()) span_.set_attribute("user_agent.original", head_.headers.user_agent);
   if (!answered_) return;
-  span_.set_attributes(
-      {{"http.response.status_code", numbers_.status}, {"http.response.body.size", numbers_.response_bytes}});
+  span_.set_attribute("http.response.status_code", numbers_.status);
+  if (!streams_) span_.set_attribute("http.response.body.size", numbers_.response_bytes);
   if (exchange != nullptr) {
     const control::OperationKeys keys = with_session(exchange->keys);
     span_.set_attributes(control::KeyAttributes(keys));
@@ -154,6 +154,7 @@ void RequestRecord::answered(const Exchange* exchange, const Response& response,
   answered_ = true;
   numbers_.status = response.status;
   numbers_.response_bytes = response.bytes().size();
+  streams_ = response.stream != nullptr;
   if (exchange != nullptr && route_ != nullptr) record_coding(*exchange, response);
   if (error != nullptr && error->reason == kMalformedRequest) HttpInstruments::count_parse_error("json");
   if (error != nullptr && error->reason == kInvalidProtobuf) HttpInstruments::count_parse_error("protobuf");
@@ -173,6 +174,10 @@ void RequestRecord::finish() {
   const Nanos now = system_clock().monotonic();
   numbers_.seconds = to_seconds(now - start_);
   instruments_.record(numbers_);
+  if (streams_ && span_.recording()) {
+    span_.set_attribute("http.response.body.size", numbers_.response_bytes);
+    if (!cut_.empty()) span_.set_attribute("error.type", cut_);
+  }
   log_access();
   span_.end(now);
 }

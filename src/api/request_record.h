@@ -20,6 +20,8 @@ struct Endpoints {
   std::string client_address;
   uint16_t client_port = 0;
   bool client_is_local = false;  // a loopback address
+  uint64_t client_group = 0;     // the IPv4 address, or the IPv6 network of 64 bits: who has one has them all
+  std::string_view scheme = "http";
 };
 
 // From the head of a request to its answer. Confined to the connection's thread; outlived by what it refers to. A
@@ -36,6 +38,10 @@ class RequestRecord {
   const telemetry::SpanContext& trace() const { return span_.context(); }
 
   void set_request_bytes(size_t bytes) { numbers_.request_bytes = bytes; }
+  // Of a body that is sent as it comes: so far.
+  void set_response_bytes(size_t bytes) { numbers_.response_bytes = bytes; }
+  // It did not go out whole. `reason` is static.
+  void cut(std::string_view reason) { cut_ = cut_.empty() ? reason : cut_; }
   // Once, when the answer is known, before it is written. `error`: what it came from; may be null.
   void answered(const Exchange* exchange, const Response& response, const Error* error);
   // Once the answer is written.
@@ -57,6 +63,8 @@ class RequestRecord {
   Tracing tracing_;
   RequestNumbers numbers_;
   bool answered_ = false;
+  bool streams_ = false;
+  std::string_view cut_;
   telemetry::Span span_;
 };
 

@@ -20,6 +20,8 @@
 #include "api/http_connection.h"
 #include "api/http_metrics.h"
 #include "api/io_thread.h"
+#include "api/tls.h"
+#include "base/mutex.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 #include "telemetry/request_trace.h"
@@ -35,9 +37,11 @@ constexpr Nanos kSweepInterval = 250 * kMillisecond;
 constexpr Nanos kTickInterval = 500 * kMillisecond;
 constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
 
-std::string overloaded_answer() {
+std::string overloaded_answer(ConnectionCounts::Entry entry) {
   const std::string body =
-      R"({"detail":"the server has as many connections as limits.connections_max allows; try later"})";
+      entry == ConnectionCounts::Entry::kTooMany
+          ? R"({"detail":"the server has as many connections as limits.connections_max allows; try later"})"
+          : R"({"detail":"your address has as many connections as limits.connections_per_address_max allows; try later"})";
   return "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\nRetry-After: 1\r\nConnection: close\r\n\r\n" + body;
 }
@@ -64,17 +68,27 @@ bool is_loopback(const asio::ip::address& address) {
   return address.is_loopback();
 }
 
+uint64_t group_of(const asio::ip::address& address) {
+  if (address.is_v4()) return address.to_v4().to_uint();
+  const asio::ip::address_v6 v6 = address.to_v6();
+  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_uint();
+  uint64_t network = 0;
+  for (size_t i = 0; i < 8; ++i) network = network << 8 | v6.to_bytes()[i];
+  return network;
+}
+
 class BeastServer final : public Server {
  public:
   BeastServer(const Options& options, control::ControlPlane& control)
       : options_(options),
         control_(control),
-        dispatcher_(control, options_.limits, options_.metrics),
+        dispatcher_(control, options_.limits, options_.metrics, options_.routes),
+        connections_(options_.limits),
         metrics_page_(std::make_shared<MetricsPage>()) {
     bind_http_series();
-    const ConnectionLimits limits{options_.long_poll, options_.idle_timeout, options_.read_timeout};
     for (int i = 0; i < std::max(1, options_.io_threads); ++i) {
-      threads_.push_back(std::make_unique<IoThread>(dispatcher_, limits, connections_, metrics_page_));
+      threads_.push_back(
+          std::make_unique<IoThread>(dispatcher_, options_.long_poll, connections_, metrics_page_, scheme()));
       threads_.back()->date = http_date();
     }
     acceptor_.emplace(*threads_.front()->io);
@@ -82,7 +96,7 @@ class BeastServer final : public Server {
     sweep_.emplace(*threads_.front()->io);
     telemetry::get_metrics().http_connections.set_callback([this](const telemetry::Observable::Observe& observe) {
       const int idle = connections_.idle.load(std::memory_order_relaxed);
-      observe(std::max(0, connections_.open.load(std::memory_order_relaxed) - idle), {{"state", "active"}});
+      observe(std::max(0, connections_.open() - idle), {{"state", "active"}});
       observe(idle, {{"state", "idle"}});
     });
   }
@@ -92,10 +106,13 @@ class BeastServer final : public Server {
   uint16_t port() const override { return port_; }
   void run() override;
   void stop(Nanos grace) override;
+  Status reload_tls() override TUFT_EXCLUDES(tls_mutex_);
 
  private:
+  std::string_view scheme() const { return options_.tls.certificate.empty() ? "http" : "https"; }
   void accept_next();
   void take(tcp::socket socket, IoThread& thread);
+  void turn_away(tcp::socket& socket, ConnectionCounts::Entry entry) const;
   void tick(IoThread& thread);
   void sweep();
   void wind_down(IoThread& thread, Nanos grace);
@@ -108,6 +125,8 @@ class BeastServer final : public Server {
   const std::shared_ptr<MetricsPage> metrics_page_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   uint16_t port_ = 0;
+  Mutex tls_mutex_;
+  std::shared_ptr<TlsContext> tls_ TUFT_GUARDED_BY(tls_mutex_);  // null: plain HTTP
 
   // Confined to the first I/O thread.
   std::optional<tcp::acceptor> acceptor_;
@@ -154,27 +173,46 @@ void BeastServer::accept_next() {
   });
 }
 
+Status BeastServer::reload_tls() {
+  if (options_.tls.certificate.empty()) return {};
+  TUFT_ASSIGN(std::shared_ptr<TlsContext> fresh, make_tls_context(options_.tls));
+  MutexLock lock(tls_mutex_);
+  tls_.swap(fresh);
+  return {};
+}
+
+// Of TLS there is nothing to say it in: the handshake would cost what is short.
+void BeastServer::turn_away(tcp::socket& socket, ConnectionCounts::Entry entry) const {
+  const bool is_full = entry == ConnectionCounts::Entry::kTooMany;
+  HttpInstruments::count_rejected(is_full ? "overloaded" : "address_overloaded");
+  error_code ignored;
+  if (options_.tls.certificate.empty()) socket.write_some(asio::buffer(overloaded_answer(entry)), ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
 void BeastServer::take(tcp::socket socket, IoThread& thread) {
   error_code code;
   socket.non_blocking(true, code);
-  if (connections_.open.fetch_add(1, std::memory_order_relaxed) >= options_.limits.connections_max) {
-    connections_.open.fetch_sub(1, std::memory_order_relaxed);
-    HttpInstruments::count_rejected("overloaded");
-    socket.write_some(asio::buffer(overloaded_answer()), code);
-    socket.shutdown(tcp::socket::shutdown_send, code);
-    return;
-  }
-  socket.set_option(tcp::no_delay(true), code);
   Endpoints endpoints;
+  endpoints.scheme = scheme();
   endpoints.server_address = options_.host;
   endpoints.server_port = port_;
   if (const tcp::endpoint peer = socket.remote_endpoint(code); !code) {
     endpoints.client_address = peer.address().to_string();
     endpoints.client_port = peer.port();
     endpoints.client_is_local = is_loopback(peer.address());
+    endpoints.client_group = group_of(peer.address());
   }
-  asio::post(*thread.io, [&thread, socket = std::move(socket), endpoints = std::move(endpoints)]() mutable {
-    auto connection = std::make_shared<HttpConnection>(thread, std::move(socket), std::move(endpoints));
+  const ConnectionCounts::Entry entry = connections_.enter(endpoints.client_group);
+  if (entry != ConnectionCounts::Entry::kTaken) return turn_away(socket, entry);
+  socket.set_option(tcp::no_delay(true), code);
+  std::shared_ptr<TlsContext> tls;
+  {
+    MutexLock lock(tls_mutex_);
+    tls = tls_;
+  }
+  asio::post(*thread.io, [&thread, socket = std::move(socket), tls, endpoints = std::move(endpoints)]() mutable {
+    auto connection = std::make_shared<HttpConnection>(thread, std::move(socket), tls.get(), std::move(endpoints));
     if (thread.stopping) return;
     asio::co_spawn(*thread.io, HttpConnection::serve(std::move(connection)), asio::detached);
   });
@@ -184,8 +222,7 @@ void BeastServer::tick(IoThread& thread) {
   thread.date = http_date();
   const Nanos now = system_clock().monotonic();
   for (HttpConnection* connection : thread.connections) connection->enforce_deadline(now);
-  const Nanos shortest = std::min({kTickInterval, options_.read_timeout / 4, options_.idle_timeout / 4});
-  thread.tick.expires_after(std::chrono::nanoseconds(std::max(shortest, 10 * kMillisecond)));
+  thread.tick.expires_after(std::chrono::nanoseconds(kTickInterval));
   thread.tick.async_wait([this, &thread](error_code code) {
     if (!code && !thread.stopping) tick(thread);
   });
@@ -255,6 +292,7 @@ void BeastServer::wind_down(IoThread& thread, Nanos grace) {
 Result<std::unique_ptr<Server>> Server::create(const Options& options, control::ControlPlane& control) {
   try {
     auto server = std::make_unique<BeastServer>(options, control);
+    TUFT_TRY(server->reload_tls());
     TUFT_TRY(server->listen());
     return std::unique_ptr<Server>(std::move(server));
   } catch (const std::exception& exception) {

@@ -125,9 +125,11 @@ TEST_F(Connections, ZstdBombIsRefused) {
 }
 
 TEST_F(Connections, HeadersHaveALimit) {
+  options.limits.header_bytes_max = 10'000;
   start();
-  expect_refusal(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(20'000, 'x')}}), 431, "head");
-  expect_refusal(call("GET", "/" + std::string(20'000, 'x')), 431, "head");
+  const std::string limit = "limits.header_bytes_max";
+  expect_refusal(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(20'000, 'x')}}), 431, limit);
+  expect_refusal(call("GET", "/" + std::string(20'000, 'x')), 431, limit);
   EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(8'000, 'x')}}).status, 200);
 }
 
@@ -143,16 +145,16 @@ TEST_F(Connections, DamagedHttpIsRefusedAsJson) {
 }
 
 TEST_F(Connections, SlowRequestTimesOutAndIdleConnectionCloses) {
-  options.read_timeout = 100 * kMillisecond;
-  options.idle_timeout = 200 * kMillisecond;
+  options.limits.request_timeout_seconds = 1;
+  options.limits.idle_timeout_seconds = 1;
   start();
   TestClient slow_head(server->port());
   slow_head.send("GET /api/v1/hea");
-  expect_refusal(slow_head.read_reply(), 408, "in time");
+  expect_refusal(slow_head.read_reply(), 408, "limits.request_timeout_seconds");
   TestClient slow_body(server->port());
   const std::string text = request_text("POST", "/api/v1/optim_step", kOptim);
   slow_body.send(text.substr(0, text.size() - 1));
-  expect_refusal(slow_body.read_reply(), 408, "in time");
+  expect_refusal(slow_body.read_reply(), 408, "limits.request_timeout_seconds");
   TestClient idle(server->port());
   EXPECT_TRUE(idle.at_end());
   EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);

@@ -87,6 +87,17 @@ class TestClient {
     return reply;
   }
 
+  // Everything up to the end of `mark`; what there was where the server closed first.
+  std::string read_until(std::string_view mark) {
+    size_t found = 0;
+    while ((found = input_.find(mark)) == std::string::npos) {
+      if (!receive()) return std::exchange(input_, {});
+    }
+    std::string text = input_.substr(0, found + mark.size());
+    input_.erase(0, text.size());
+    return text;
+  }
+
   // True when the server has closed and nothing is left to read.
   bool at_end() { return input_.empty() && !receive(); }
 
