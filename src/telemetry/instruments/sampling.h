@@ -82,6 +82,16 @@ struct SamplingInstruments {
                                      .description = "Sequences that failed because a logit was not finite",
                                      .labels = {"base_model"},
                                      .recorded_by = RecordedBy::kWorker}};
+  Counter openai_requests{{.name = "tuft.openai.requests",
+                           .unit = "{request}",
+                           .description = "Requests of the OpenAI-compatible API that ended (ok, failed, cancelled) or "
+                                          "were refused (rejected)",
+                           .labels = {"endpoint", "base_model", "status"}}};
+  Histogram openai_prepare_duration{{.name = "tuft.openai.prepare.duration",
+                                     .unit = "s",
+                                     .description = "From a request's arrival until its prompt is tokens",
+                                     .labels = {"endpoint"},
+                                     .bounds = bounds_request()}};
   Histogram time_to_first_token{{.name = "gen_ai.server.time_to_first_token",
                                  .unit = "s",
                                  .description = "A sampling request from its start to its first token",

@@ -1,0 +1,358 @@
+#include "openai/completion.h"
+
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "openai/errors.h"
+
+namespace tuft::openai {
+namespace {
+
+// Destroyed when the client is gone or has everything.
+class CompletionEvents final : public EventStream {
+ public:
+  explicit CompletionEvents(std::shared_ptr<Completion> completion) : completion_(std::move(completion)) {}
+  ~CompletionEvents() override { completion_->cancel(); }
+  void next(std::function<void(Result<std::string>)> done) override { completion_->next(std::move(done)); }
+
+ private:
+  const std::shared_ptr<Completion> completion_;
+};
+
+template <typename Number>
+std::vector<Number> read_numbers(const std::string& bytes) {
+  std::vector<Number> numbers(bytes.size() / sizeof(Number));
+  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(Number));
+  return numbers;
+}
+
+AnswerHead head_of(const Completion::Parts& parts) {
+  const Request& request = parts.request;
+  AnswerHead head;
+  head.endpoint = request.endpoint;
+  head.id = (request.endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-") + parts.id.str();
+  head.model = request.model;
+  head.created = parts.created;
+  head.logprobs = request.logprobs;
+  head.top_logprobs = request.top_logprobs;
+  head.usage_in_chunks = request.include_usage;
+  return head;
+}
+
+}  // namespace
+
+Reply error_reply(const Error& error, std::string_view param) {
+  return {http_status(error), error_body(error, param), nullptr};
+}
+
+Completion::Completion(Parts parts, CompletionRecord record, ReplyDone reply)
+    : parts_(std::move(parts)), head_(head_of(parts_)), record_(std::move(record)), reply_(std::move(reply)) {
+  const size_t prompts = parts_.prompts.size();
+  prompts_left_ = prompts;
+  scores_.resize(prompts);
+  for (const auto& prompt : parts_.prompts) usage_.prompt += static_cast<int64_t>(prompt.size());
+  for (size_t i = 0; i < prompts * static_cast<size_t>(parts_.request.choices); ++i) {
+    choices_.push_back(std::make_unique<Choice>(
+        Choice{TextStream(*parts_.text, parts_.request.stops, parts_.request.logprobs), false, false}));
+  }
+}
+
+// ---- the generations
+
+void Completion::start() {
+  for (size_t prompt = 0; prompt < parts_.prompts.size(); ++prompt) {
+    if (!start_prompt(prompt)) return;
+  }
+}
+
+bool Completion::start_prompt(size_t prompt) {
+  telemetry::SpanContext trace;
+  {
+    MutexLock lock(mutex_);
+    if (ended_ || cancelled_) return false;
+    trace = record_.context();
+  }
+  control::GenerationListener listener;
+  listener.on_tokens = [self = shared_from_this(), prompt](const control::GenerationDelta& delta) {
+    self->on_tokens(prompt, delta);
+  };
+  listener.done = [self = shared_from_this(), prompt](Result<tinker_public::SampleResponse> result) {
+    self->on_done(prompt, std::move(result));
+  };
+  const auto number = parts_.generation.start(parts_.user, generation_request(prompt), trace, std::move(listener));
+  if (!number.ok()) {
+    fail(number.error());
+    return false;
+  }
+  {
+    MutexLock lock(mutex_);
+    running_.push_back(*number);
+    if (!ended_ && !cancelled_) return true;
+    if (!cancelled_ && !failure_) return true;  // it has all been done already
+  }
+  parts_.generation.cancel(*number);
+  return false;
+}
+
+control::GenerationRequest Completion::generation_request(size_t prompt) const {
+  const Request& request = parts_.request;
+  control::GenerationRequest generation;
+  generation.model = request.model;
+  generation.prompt_tokens = parts_.prompts[prompt];
+  generation.num_samples = request.choices;
+  generation.params = request.params;
+  generation.prompt_logprobs = request.echo && request.logprobs;
+  generation.topk_prompt_logprobs = generation.prompt_logprobs ? request.top_logprobs : 0;
+  generation.topk_logprobs = request.top_logprobs;
+  generation.request = parts_.id;
+  return generation;
+}
+
+Completion::Choice* Completion::choice_locked(size_t prompt, int sample) {
+  if (sample < 0 || sample >= parts_.request.choices) return nullptr;
+  return choices_[prompt * static_cast<size_t>(parts_.request.choices) + static_cast<size_t>(sample)].get();
+}
+
+void Completion::on_tokens(size_t prompt, const control::GenerationDelta& delta) {
+  {
+    MutexLock lock(mutex_);
+    Choice* choice = choice_locked(prompt, delta.sample);
+    if (ended_ || cancelled_ || choice == nullptr || parts_.request.scores_only) return;
+    record_.first_tokens();
+    usage_.completion += static_cast<int64_t>(delta.tokens.size());
+    const auto topk = static_cast<size_t>(delta.topk);
+    std::vector<TokenChoice> top(topk);
+    for (size_t i = 0; i < delta.tokens.size(); ++i) {
+      for (size_t column = 0; column < topk; ++column) {
+        top[column] = {delta.topk_tokens[i * topk + column], delta.topk_logprobs[i * topk + column]};
+      }
+      choice->text.add({delta.tokens[i], delta.logprobs[i]}, top);
+    }
+  }
+  if (!parts_.request.stream) return;
+  give_stream();
+  wake_reader();
+}
+
+void Completion::on_done(size_t prompt, Result<tinker_public::SampleResponse> result) {
+  if (!result.ok()) return fail(result.error());
+  bool last = false;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return;
+    finish_prompt_locked(prompt, *result);
+    last = --prompts_left_ == 0;
+    ended_ = last;
+  }
+  if (last) return complete();
+  if (parts_.request.stream) wake_reader();
+}
+
+void Completion::finish_prompt_locked(size_t prompt, const tinker_public::SampleResponse& response) {
+  usage_.cached += response.prompt_cache_hit_tokens();
+  for (int sample = 0; sample < response.sequences_size(); ++sample) {
+    Choice* choice = choice_locked(prompt, sample);
+    if (choice == nullptr) break;
+    choice->text.finish(!parts_.request.scores_only &&
+                        response.sequences(sample).stop_reason() == tinker_public::STOP_REASON_STOP);
+    if (choice->text.finish_reason() == "stop") ++stopped_;
+  }
+  if (!response.has_prompt_logprobs()) return;
+  Scores& scores = scores_[prompt];
+  scores.logprobs = read_numbers<float>(response.prompt_logprobs());
+  const tinker_public::TopkPromptLogprobs& topk = response.topk_prompt_logprobs();
+  const auto tokens = read_numbers<int32_t>(topk.token_ids());
+  const auto logprobs = read_numbers<float>(topk.logprobs());
+  const size_t columns = topk.k();
+  if (columns == 0 || tokens.size() != logprobs.size()) return;
+  scores.top.resize(tokens.size() / columns);
+  for (size_t i = 0; i < scores.top.size() * columns; ++i) {
+    scores.top[i / columns].push_back({tokens[i], logprobs[i]});
+  }
+}
+
+// Everything is there.
+void Completion::complete() {
+  TokenUsage usage;
+  int64_t stopped = 0;
+  int64_t choices = 0;
+  {
+    MutexLock lock(mutex_);
+    usage = usage_;
+    stopped = stopped_;
+    choices = static_cast<int64_t>(choices_.size());
+  }
+  record_.completed(usage, stopped, choices - stopped);
+  if (parts_.request.stream) {
+    give_stream();
+    return wake_reader();
+  }
+  std::function<void()> give = [self = shared_from_this()] { self->give_answer(); };
+  if (!parts_.work->try_push(std::move(give))) give_answer();
+}
+
+// The first error counts, also a cancelled request's.
+void Completion::fail(const Error& error) {
+  ReplyDone reply;
+  std::vector<control::Generation::Number> others;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return;
+    ended_ = true;
+    failure_ = error;
+    reply = std::exchange(reply_, {});
+    others = running_;
+  }
+  record_.failed(error);
+  for (const auto number : others) parts_.generation.cancel(number);
+  if (reply) return reply(error_reply(error));
+  wake_reader();
+}
+
+void Completion::cancel() {
+  std::vector<control::Generation::Number> numbers;
+  ReplyDone unused_reply;
+  std::function<void(Result<std::string>)> unused_reader;
+  {
+    MutexLock lock(mutex_);
+    unused_reader = std::exchange(reader_, {});
+    unused_reply = std::exchange(reply_, {});
+    if (ended_ || cancelled_) return;
+    cancelled_ = true;
+    numbers = running_;
+  }
+  if (numbers.empty()) return fail(Error{ErrorCode::kCancelled, "the client went away", "cancelled"});
+  for (const auto number : numbers) parts_.generation.cancel(number);
+}
+
+void Completion::abandon() {
+  {
+    MutexLock lock(mutex_);
+    if (!reply_) return;
+  }
+  cancel();
+}
+
+// ---- the answer in one piece
+
+void Completion::give_answer() {
+  ReplyDone reply;
+  std::vector<WholeChoice> choices;
+  TokenUsage usage;
+  {
+    MutexLock lock(mutex_);
+    reply = std::exchange(reply_, {});
+    if (!reply) return;
+    for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice_locked(i));
+    usage = usage_;
+  }
+  reply({200, whole_answer(head_, *parts_.text, choices, usage), nullptr});
+}
+
+WholeChoice Completion::whole_choice_locked(size_t index) {
+  Choice& choice = *choices_[index];
+  WholeChoice whole;
+  whole.piece = choice.text.take();
+  whole.finish_reason = choice.text.finish_reason();
+  if (parts_.request.echo) prepend_prompt_locked(index / static_cast<size_t>(parts_.request.choices), whole);
+  return whole;
+}
+
+std::string Completion::prompt_text(size_t prompt) const {
+  const std::string* text = std::get_if<std::string>(&parts_.request.prompts[prompt]);
+  return text != nullptr ? *text : parts_.text->decode(parts_.prompts[prompt]);
+}
+
+void Completion::prepend_prompt_locked(size_t prompt, WholeChoice& choice) {
+  const std::string text = prompt_text(prompt);
+  choice.piece.text.insert(0, text);
+  if (!parts_.request.logprobs) return;
+  const int64_t characters = count_characters(text);
+  for (ShownToken& token : choice.piece.tokens) token.offset += characters;
+  const Scores& scores = scores_[prompt];
+  const std::vector<int32_t>& tokens = parts_.prompts[prompt];
+  std::vector<ShownToken> shown;
+  int64_t offset = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool scored = i < scores.logprobs.size() && !std::isnan(scores.logprobs[i]);
+    ShownToken token{{tokens[i], scored ? scores.logprobs[i] : 0}, {}, offset};
+    if (scored && i < scores.top.size()) token.top = scores.top[i];
+    shown.push_back(std::move(token));
+    choice.unscored.push_back(!scored);
+    offset += count_characters(parts_.text->visible_bytes(tokens[i]));
+  }
+  choice.piece.tokens.insert(choice.piece.tokens.begin(), std::make_move_iterator(shown.begin()),
+                             std::make_move_iterator(shown.end()));
+}
+
+// ---- the answer as events
+
+void Completion::give_stream() {
+  ReplyDone reply;
+  {
+    MutexLock lock(mutex_);
+    reply = std::exchange(reply_, {});
+  }
+  if (reply) reply({200, {}, std::make_shared<CompletionEvents>(shared_from_this())});
+}
+
+void Completion::next(std::function<void(Result<std::string>)> done) {
+  {
+    MutexLock lock(mutex_);
+    reader_ = std::move(done);
+  }
+  wake_reader();
+}
+
+void Completion::wake_reader() {
+  std::function<void(Result<std::string>)> reader;
+  std::string events;
+  {
+    MutexLock lock(mutex_);
+    if (!reader_) return;
+    const bool was_ended = events_ended_;
+    events = take_events_locked();
+    if (events.empty() && !was_ended) return;
+    reader = std::exchange(reader_, {});
+  }
+  reader(std::move(events));
+}
+
+std::string Completion::take_events_locked() {
+  if (events_ended_) return {};
+  std::string events;
+  if (failure_) {
+    events_ended_ = true;
+    return error_event(*failure_).append(kDoneEvent);
+  }
+  for (size_t i = 0; i < choices_.size(); ++i) events += choice_events_locked(i);
+  if (prompts_left_ > 0) return events;
+  events_ended_ = true;
+  if (head_.usage_in_chunks) events += usage_event(head_, usage_);
+  return events.append(kDoneEvent);
+}
+
+std::string Completion::choice_events_locked(size_t index) {
+  Choice& choice = *choices_[index];
+  const TextStream::Piece piece = choice.text.take();
+  const auto number = static_cast<int>(index);
+  std::string events;
+  if (!choice.began && (!piece.empty() || choice.text.finished())) {
+    choice.began = true;
+    if (head_.endpoint == Endpoint::kChat) events += role_event(head_, number);
+    if (parts_.request.echo) {
+      const size_t prompt = index / static_cast<size_t>(parts_.request.choices);
+      events += piece_event(head_, *parts_.text, number, {prompt_text(prompt), {}});
+    }
+  }
+  if (!piece.empty()) events += piece_event(head_, *parts_.text, number, piece);
+  if (choice.text.finished() && !choice.closed) {
+    choice.closed = true;
+    events += finish_event(head_, number, choice.text.finish_reason());
+  }
+  return events;
+}
+
+}  // namespace tuft::openai

@@ -1,0 +1,106 @@
+#include "openai/fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tuft::openai {
+namespace {
+
+// Copying and writing a JSON value costs stack by its depth.
+int depth_of(std::string_view text) {
+  int depth = 0;
+  int deepest = 0;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_string) {
+      if (c == '\\') ++at;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+std::string between(const std::string& what, const std::string& min, const std::string& max) {
+  return "must be " + what + " between " + min + " and " + max;
+}
+
+std::string short_number(double value) {
+  return Json(value).dump();
+}
+
+}  // namespace
+
+const Json* Fields::find(std::string_view name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::optional<int64_t> Fields::integer(std::string_view name, int64_t min, int64_t max) const {
+  const Json* field = find(name);
+  if (field == nullptr) return std::nullopt;
+  const bool over = field->is_number_unsigned() &&
+                    field->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (!field->is_number_integer() || over || field->get<int64_t>() < min || field->get<int64_t>() > max) {
+    wrong(name, between("an integer", std::to_string(min), std::to_string(max)));
+    return std::nullopt;
+  }
+  return field->get<int64_t>();
+}
+
+std::optional<double> Fields::number(std::string_view name, double min, double max) const {
+  const Json* field = find(name);
+  if (field == nullptr) return std::nullopt;
+  const double value = field->is_number() ? field->get<double>() : std::numeric_limits<double>::quiet_NaN();
+  if (!(value >= min && value <= max)) {
+    wrong(name, between("a number", short_number(min), short_number(max)));
+    return std::nullopt;
+  }
+  return value;
+}
+
+bool Fields::boolean(std::string_view name, bool absent) const {
+  const Json* field = find(name);
+  if (field == nullptr) return absent;
+  if (!field->is_boolean()) {
+    wrong(name, "must be true or false");
+    return absent;
+  }
+  return field->get<bool>();
+}
+
+std::optional<std::string> Fields::string(std::string_view name) const {
+  const Json* field = find(name);
+  if (field == nullptr) return std::nullopt;
+  if (!field->is_string()) {
+    wrong(name, "must be a string");
+    return std::nullopt;
+  }
+  return field->get<std::string>();
+}
+
+void Fields::refuse(std::string_view name, const Json& harmless) const {
+  const Json* field = find(name);
+  if (field == nullptr || *field == harmless) return;
+  wrong(name, "is not supported by this server; leave it out");
+}
+
+Result<Json> parse_object(std::string_view text, int depth_max) {
+  if (depth_of(text) > depth_max) {
+    return invalid_argument("the body has more than " + std::to_string(depth_max) + " levels of lists and objects",
+                            "invalid_json");
+  }
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return invalid_argument("the body is not valid JSON", "invalid_json");
+  if (!json.is_object()) return invalid_argument("the body must be a JSON object", "invalid_json");
+  return json;
+}
+
+}  // namespace tuft::openai

@@ -1,0 +1,56 @@
+// The fields of a JSON object, checked as they are read. The first problem is kept, with the name of its field; what is
+// read after it is a default. A field that is null counts as left out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "base/result.h"
+
+namespace tuft::openai {
+
+using Json = nlohmann::ordered_json;
+
+struct Problem {
+  Status status;
+  std::string param;
+
+  void note(std::string field, const std::string& rule) {
+    if (!status.ok()) return;
+    status = invalid_argument(field + " " + rule, "invalid_value");
+    param = std::move(field);
+  }
+};
+
+class Fields {
+ public:
+  // Both outlive this. `prefix` stands in front of names: "stream_options.".
+  Fields(const Json& object, Problem& problem, std::string prefix = {})
+      : object_(object), problem_(problem), prefix_(std::move(prefix)) {}
+
+  // Null where it is left out.
+  const Json* find(std::string_view name) const;
+  void wrong(std::string_view name, const std::string& rule) const { problem_.note(prefix_ + std::string(name), rule); }
+
+  std::optional<int64_t> integer(std::string_view name, int64_t min, int64_t max) const;
+  std::optional<double> number(std::string_view name, double min, double max) const;
+  bool boolean(std::string_view name, bool absent) const;
+  std::optional<std::string> string(std::string_view name) const;
+
+  // "is not supported", unless the field is left out, or has the value that changes nothing.
+  void refuse(std::string_view name, const Json& harmless = nullptr) const;
+
+ private:
+  const Json& object_;
+  Problem& problem_;
+  const std::string prefix_;
+};
+
+// An object with at most `depth_max` containers in each other.
+Result<Json> parse_object(std::string_view text, int depth_max);
+
+}  // namespace tuft::openai

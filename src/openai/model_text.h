@@ -1,0 +1,74 @@
+// What a base model's directory says about text: its tokenizer, its chat template, the tokens that end an answer.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "chat/chat_template.h"
+#include "config/config.h"
+#include "openai/request.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tuft::openai {
+
+// Immutable; thread-safe.
+class ModelText {
+ public:
+  // kFailedPrecondition where the directory has no tokenizer that is read here; the message names no path.
+  static Result<std::shared_ptr<const ModelText>> load(const config::ModelConfig& model);
+
+  // A prompt of completions: what the tokenizer puts around every text (such as a beginning-of-text token) comes with
+  // it.
+  Result<std::vector<int32_t>> encode_prompt(std::string_view text) const;
+  // A conversation through the chat template. kFailedPrecondition where the model has none.
+  Result<std::vector<int32_t>> encode_chat(const Request& request, Nanos now) const;
+
+  // What the token adds to an answer's text; nothing for special tokens and those that end an answer. May be a part of
+  // a UTF-8 character.
+  std::string visible_bytes(int32_t token) const;
+  std::string bytes(int32_t token) const { return tokenizer_->decoder().token_bytes(token); }
+  std::string decode(const std::vector<int32_t>& tokens) const { return tokenizer_->decode(tokens); }
+
+ private:
+  ModelText() = default;
+
+  Status read_templates(const config::ModelConfig& model);
+  Status fits(std::string_view text) const;
+  Result<const chat::ChatTemplate*> template_for(const Request& request) const;
+
+  std::string base_model_;
+  int64_t tokens_max_ = 0;
+  std::optional<tokenizer::Tokenizer> tokenizer_;
+  size_t token_bytes_max_ = 0;
+  std::unordered_set<int32_t> ends_;
+  std::optional<chat::ChatTemplate> template_;
+  std::optional<chat::ChatTemplate> tools_template_;
+  std::optional<Error> template_error_;  // why there is none
+  std::map<std::string, std::string, std::less<>> special_tokens_;
+};
+
+// Loads each model when it is first asked for. Thread-safe; get() reads files, so not from an I/O thread.
+class ModelTexts {
+ public:
+  Result<std::shared_ptr<const ModelText>> get(const config::ModelConfig& model);
+
+ private:
+  struct Entry {
+    Mutex mutex;  // held while it is loaded: who comes meanwhile waits for it
+    std::optional<Result<std::shared_ptr<const ModelText>>> loaded TUFT_GUARDED_BY(mutex);
+  };
+
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Entry>, std::less<>> entries_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::openai

@@ -1,0 +1,162 @@
+#include "openai/service.h"
+
+#include <exception>
+#include <utility>
+
+#include "base/id.h"
+#include "base/mutex.h"
+#include "openai/completion_record.h"
+#include "openai/errors.h"
+#include "telemetry/log.h"
+
+namespace tuft::openai {
+
+// Where a request that was given up and the thread that prepares it meet.
+class Service::Pending {
+ public:
+  ~Pending() {
+    if (completion_ != nullptr) completion_->abandon();
+  }
+  // Before the completion starts, by the one thread that prepares it, which holds this.
+  void set(std::shared_ptr<Completion> completion) { completion_ = std::move(completion); }
+
+ private:
+  std::shared_ptr<Completion> completion_;
+};
+
+struct Service::Task {
+  Endpoint endpoint = Endpoint::kCompletions;
+  control::UserId user;
+  std::string body;
+  telemetry::SpanContext trace;
+  ReplyDone reply;
+  Nanos arrived = 0;
+};
+
+namespace {
+
+void refuse(const ReplyDone& reply, Endpoint endpoint, std::string_view base_model, const Error& error,
+            std::string_view param = {}) {
+  record_refusal(endpoint, base_model, error);
+  reply(error_reply(error, param));
+}
+
+Error too_many() {
+  return {ErrorCode::kResourceExhausted, "the server has too many requests to prepare; try again in a moment",
+          "openai_queue_full"};
+}
+
+}  // namespace
+
+Service::Service(control::Generation& generation, const Clock& clock, const Options& options)
+    : generation_(generation),
+      clock_(clock),
+      options_(options),
+      work_(std::make_shared<WorkQueue>(options.requests_max)) {
+  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+Service::~Service() {
+  stopping_ = true;
+  work_->close();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Service::run() {
+  while (auto work = work_->pop()) (*work)();
+}
+
+Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& user, std::string body,
+                                      const telemetry::SpanContext& trace, ReplyDone reply) {
+  auto pending = std::make_shared<Pending>();
+  const auto bytes = static_cast<int64_t>(body.size());
+  auto task =
+      std::make_shared<Task>(Task{endpoint, user, std::move(body), trace, std::move(reply), clock_.monotonic()});
+  std::function<void()> work = [this, task, bytes, weak = std::weak_ptr(pending)] {
+    waiting_bytes_ -= bytes;
+    const PendingPtr wanted = weak.lock();
+    if (wanted == nullptr) return;
+    if (stopping_) return task->reply(error_reply(unavailable("the server is shutting down", "shutting_down")));
+    const telemetry::ContextScope scope(task->trace);
+    try {
+      prepare(*task, wanted);
+    } catch (const std::exception& exception) {
+      telemetry::log_error("openai.exception", exception.what());
+      if (task->reply) refuse(task->reply, task->endpoint, {}, internal_error("a request could not be prepared"));
+    }
+  };
+  const bool room = waiting_bytes_.fetch_add(bytes) + bytes <= options_.bytes_max || bytes > options_.bytes_max;
+  if (!room || !work_->try_push(std::move(work))) {
+    waiting_bytes_ -= bytes;
+    refuse(task->reply, endpoint, {}, too_many());
+  }
+  return pending;
+}
+
+Result<std::vector<std::vector<int32_t>>> Service::encode(const Request& request, const ModelText& text) const {
+  std::vector<std::vector<int32_t>> prompts;
+  if (request.endpoint == Endpoint::kChat) {
+    TUFT_ASSIGN(prompts.emplace_back(), text.encode_chat(request, clock_.wall()));
+    return prompts;
+  }
+  for (const Prompt& prompt : request.prompts) {
+    if (const std::string* string = std::get_if<std::string>(&prompt)) {
+      TUFT_ASSIGN(prompts.emplace_back(), text.encode_prompt(*string));
+    } else {
+      prompts.push_back(std::get<std::vector<int32_t>>(prompt));
+    }
+  }
+  return prompts;
+}
+
+void Service::prepare(Task& task, const PendingPtr& pending) {
+  Problem problem;
+  Request request = read_request(task.endpoint, task.body, problem);
+  std::string().swap(task.body);
+  const auto refused = [&](std::string_view base_model, const Error& error, std::string_view param) {
+    refuse(std::exchange(task.reply, {}), task.endpoint, base_model, error, param);
+  };
+  if (!problem.status.ok()) return refused({}, problem.status.error(), problem.param);
+  const auto model = generation_.resolve(task.user, request.model);
+  if (!model.ok()) return refused({}, model.error(), "model");
+  const auto text = texts_.get(*model->config);
+  if (!text.ok()) return refused(model->base_model, text.error(), "model");
+  auto prompts = encode(request, **text);
+  if (!prompts.ok()) {
+    const std::string_view param = task.endpoint == Endpoint::kChat ? "messages" : "prompt";
+    return refused(model->base_model, prompts.error(), prompts.error().reason == "tools_unsupported" ? "tools" : param);
+  }
+  record_preparation(task.endpoint, to_seconds(clock_.monotonic() - task.arrived));
+
+  Completion::Parts parts{generation_, work_, task.user, control::RequestId(random_uuid()), clock_.wall() / kSecond};
+  CompletionRecord record(request, *model, task.user, parts.id, task.trace, task.arrived);
+  int64_t tokens = 0;
+  for (const auto& prompt : *prompts) tokens += static_cast<int64_t>(prompt.size());
+  record.prepared(tokens);
+  parts.request = std::move(request);
+  parts.text = *text;
+  parts.prompts = std::move(*prompts);
+  auto completion = std::make_shared<Completion>(std::move(parts), std::move(record), std::exchange(task.reply, {}));
+  pending->set(completion);
+  completion->start();
+}
+
+Reply Service::list_models(const control::UserId& user) const {
+  return {200, model_list(generation_.models(user)), nullptr};
+}
+
+Reply Service::get_model(const control::UserId& user, std::string_view id) const {
+  for (const control::ListedModel& model : generation_.models(user)) {
+    if (model.id == id) return {200, model_card(model), nullptr};
+  }
+  const auto found = generation_.resolve(user, id);
+  if (!found.ok()) return error_reply(found.error(), "model");
+  // Not in the list, but one that can be asked: a sampling session, a public checkpoint.
+  control::ListedModel model;
+  model.id = std::string(id);
+  model.parent = found->base_model;
+  model.is_public = false;
+  return {200, model_card(model), nullptr};
+}
+
+}  // namespace tuft::openai

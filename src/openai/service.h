@@ -1,0 +1,69 @@
+// The OpenAI-compatible API behind its routes. Bodies are read, templates rendered and texts cut into tokens on threads
+// of its own: an I/O thread never does it, and what waits for them is bounded.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "control/generation.h"
+#include "openai/completion.h"
+#include "openai/model_text.h"
+#include "openai/request.h"
+#include "telemetry/context.h"
+
+namespace tuft::openai {
+
+inline constexpr int64_t kBodyBytesMax = 16 << 20;
+
+struct ServiceOptions {
+  int threads = 2;
+  size_t requests_max = 64;                // waiting for a thread; over it: 429
+  int64_t bytes_max = int64_t{128} << 20;  // of their bodies
+};
+
+// Thread-safe. `generation` and `clock` outlive it.
+class Service {
+ public:
+  using Options = ServiceOptions;
+
+  Service(control::Generation& generation, const Clock& clock, const Options& options = {});
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  // Whoever drops it before the reply gives the request up.
+  class Pending;
+  using PendingPtr = std::shared_ptr<Pending>;
+
+  // `reply` is called once, perhaps before this returns, perhaps on another thread; perhaps not where it is given up.
+  PendingPtr complete(Endpoint endpoint, const control::UserId& user, std::string body,
+                      const telemetry::SpanContext& trace, ReplyDone reply);
+
+  Reply list_models(const control::UserId& user) const;
+  Reply get_model(const control::UserId& user, std::string_view id) const;
+
+ private:
+  struct Task;
+
+  void run();
+  void prepare(Task& task, const PendingPtr& pending);
+  Result<std::vector<std::vector<int32_t>>> encode(const Request& request, const ModelText& text) const;
+
+  control::Generation& generation_;
+  const Clock& clock_;
+  const Options options_;
+  ModelTexts texts_;
+  const std::shared_ptr<WorkQueue> work_;
+  std::atomic<int64_t> waiting_bytes_{0};
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tuft::openai
