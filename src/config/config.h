@@ -31,6 +31,8 @@ struct ModelConfig {
   std::optional<int> default_max_tokens;
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
   int threads = 0;  // 0: one per core of the machine, shared between the models
+  int64_t kv_cache_bytes = 0;  // 0: half of the memory that is free once the weights are loaded, shared like threads
+  int training_share = 50;     // percent of the engine's time, while there is sampling to do as well
 };
 
 struct Limits {

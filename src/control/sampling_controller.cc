@@ -301,6 +301,7 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   keys.lora_rank = adapter->checkpoint == nullptr ? 0 : adapter->checkpoint->lora_rank;
   keys.seq_id = request.seq_id;
   TUFT_ASSIGN(operation->request, make_sample_request(adapter->backend->config(), request));
+  operation->request.set_cache_scope(user.str());
   std::string key = request.seq_id ? request.sampler.str() + '#' + std::to_string(*request.seq_id) : std::string();
   TUFT_ASSIGN(auto admission, parts_.futures.admit(user, std::move(keys), std::move(key), trace));
   Submitted answer{admission.future->request, std::nullopt,

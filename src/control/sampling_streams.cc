@@ -70,6 +70,7 @@ Result<Generation::Number> SamplingController::start_stream(const UserId& user, 
   const int topk_logprobs = request.topk_logprobs;
   TUFT_ASSIGN(operation->request, make_sample_request(source.backend->config(), as_sample(std::move(request))));
   operation->request.set_topk_logprobs(topk_logprobs);
+  operation->request.set_cache_scope(user.str());
   AdapterPtr adapter;
   {
     MutexLock lock(mutex_);

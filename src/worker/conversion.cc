@@ -279,6 +279,7 @@ Result<engine::SampleRequest> to_sample_request(const v1::SampleRequest& request
   }
   engine::SampleRequest result;
   result.adapter = std::move(sampler);
+  result.scope = request.cache_scope();
   result.prompt = read_numbers<int32_t>(request.prompt_tokens());
   result.num_samples = request.num_samples();
   result.prompt_logprobs = request.prompt_logprobs();
@@ -350,6 +351,8 @@ void to_sample_response(const engine::SampleResult& result, int64_t prompt_token
   }
   if (!result.prompt_logprobs.empty()) message.set_prompt_logprobs(write_numbers(result.prompt_logprobs));
   if (topk > 0) write_topk(result, topk, message.mutable_topk_prompt_logprobs());
+  message.set_prompt_cache_hit_tokens(result.cached_tokens);
+  response->set_preemptions(result.preemptions);
   response->set_prompt_tokens(prompt_tokens);
   response->set_output_tokens(output_tokens);
   response->set_queue_seconds(result.times.queue_seconds());

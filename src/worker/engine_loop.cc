@@ -45,6 +45,7 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
       options_(labelled(std::move(options))),
       clock_(clock),
       sampler_(engine::make_sampler(*engine_, options_.sampler, std::move(token_bytes), clock)),
+      share_(options_.training_share, options_.share_debt_max),
       metrics_(options_.base_model),
       bench_{*engine_,
              clock,
@@ -133,14 +134,23 @@ void EngineLoop::run() {
       MutexLock lock(mutex_);
       if (stopping_) return;
     }
-    advance_next_lane();
-    if (!sampler_->idle()) {
-      sampler_->step();
-      gauges_.progressed(sampler_->last_step_end());
-      ++steps_;
-    }
+    run_piece();
     publish();
   }
+}
+
+void EngineLoop::run_piece() {
+  if (turns_.empty() && sampler_->idle()) return;
+  const TimeShare::Turn turn = share_.next(!turns_.empty(), !sampler_->idle());
+  const Nanos begin = clock_.monotonic();
+  if (turn == TimeShare::Turn::kTraining) {
+    advance_next_lane();
+  } else {
+    sampler_->step();
+    gauges_.progressed(sampler_->last_step_end());
+    ++steps_;
+  }
+  share_.spent(turn, clock_.monotonic() - begin);
 }
 
 void EngineLoop::accept(Item item) {
@@ -192,7 +202,6 @@ void EngineLoop::cancel_samples_of(const engine::AdapterId& adapter) {
 }
 
 void EngineLoop::advance_next_lane() {
-  if (turns_.empty()) return;
   const std::string name = std::move(turns_.front());
   turns_.pop_front();
   Lane& lane = lanes_[name];

@@ -1,6 +1,6 @@
-// The engine thread: the one place that touches the engine. It takes calls from a bounded inbox and alternates between
-// one piece of one operation (adapters take turns) and one step of the sampler, so that neither training nor sampling
-// starves the other. A second thread reads and writes checkpoint files.
+// The engine thread: the one place that touches the engine. It takes calls from a bounded inbox and runs pieces of
+// operations (adapters take turns) and steps of the sampler under a split of its time, so that neither training nor
+// sampling starves the other. A second thread reads and writes checkpoint files.
 #pragma once
 
 #include <atomic>
@@ -18,6 +18,7 @@
 #include "engine/sample/sampler.h"
 #include "worker/engine_gauges.h"
 #include "worker/operation.h"
+#include "worker/time_share.h"
 
 namespace tuft::worker {
 
@@ -26,7 +27,9 @@ struct EngineLoopOptions {
   engine::TrainerOptions trainer;
   engine::SamplerOptions sampler;
   AdapterLimits limits;
-  size_t operations_max = 4096;  // accepted and not answered; over it calls are refused with kResourceExhausted
+  double training_share = 0.5;     // of the engine's time, while there is sampling to do as well
+  Nanos share_debt_max = kSecond;  // what one of them may owe the other
+  size_t operations_max = 4096;    // accepted and not answered; over it calls are refused with kResourceExhausted
 };
 
 // Thread-safe, but for start and stop, which belong to the owner. Replies come on the engine thread (or, while
@@ -94,6 +97,8 @@ class EngineLoop {
   void publish();
   size_t accepted() const TUFT_EXCLUDES(mutex_);
 
+  void run_piece();
+
   const std::unique_ptr<TracedEngine> engine_;
   const EngineLoopOptions options_;
   const Clock& clock_;
@@ -111,6 +116,7 @@ class EngineLoop {
   std::deque<std::string> turns_;  // lanes that can go on, in order
   std::map<Ticket, ActiveSample> samples_;
   std::unique_ptr<engine::Sampler> sampler_;
+  TimeShare share_;
   const OperationMetrics metrics_;
   Bench bench_;
   engine::AdapterMemory adapter_memory_;

@@ -55,30 +55,49 @@ void describe_request(const SampleFacts& facts, const std::string& base_model, t
   if (facts.max_tokens) span.set_attribute("gen_ai.request.max_tokens", *facts.max_tokens);
 }
 
-void describe_result(const SampleFacts& facts, const Output& output, const engine::SampleTimes& times,
+void add_events(const SampleFacts& facts, const Output& output, const engine::SampleResult& result,
+                telemetry::Span& span) {
+  if (result.cached_tokens > 0) {
+    span.add_event("cache_hit", {{"tuft.cached_tokens", result.cached_tokens}}, result.times.started);
+  }
+  if (output.tokens > 0) {
+    span.add_event("first_token", {{"tuft.prompt_tokens", facts.prompt_tokens}}, result.times.first_token);
+  }
+  for (const engine::Interruption& interruption : result.interruptions) {
+    span.add_event("preempted", {{"tuft.tokens", interruption.tokens}}, interruption.preempted);
+    span.add_event("resumed", {{"tuft.tokens", interruption.tokens}}, interruption.resumed);
+  }
+}
+
+void describe_result(const SampleFacts& facts, const Output& output, const engine::SampleResult& result,
                      telemetry::Span& span) {
+  const engine::SampleTimes& times = result.times;
   span.set_attributes({{"tuft.output_tokens", output.tokens},
                        {"tuft.finish_reasons", finish_reasons(output)},
+                       {"tuft.cached_tokens", result.cached_tokens},
+                       {"tuft.preemptions", result.preemptions},
                        {"tuft.queue_seconds", times.queue_seconds()},
                        {"tuft.prefill_seconds", times.prefill_seconds()},
                        {"tuft.decode_seconds", times.decode_seconds()},
                        {"gen_ai.usage.input_tokens", facts.prompt_tokens},
+                       {"gen_ai.usage.cache_read.input_tokens", result.cached_tokens},
                        {"gen_ai.usage.output_tokens", output.tokens},
                        {"gen_ai.latency.time_in_queue", times.queue_seconds()},
                        {"gen_ai.latency.time_in_model_prefill", times.prefill_seconds()},
                        {"gen_ai.latency.time_in_model_decode", times.decode_seconds()},
                        {"gen_ai.latency.time_to_first_token", to_seconds(times.first_token - times.arrived)},
                        {"gen_ai.latency.e2e", to_seconds(times.ended - times.arrived)}});
-  if (output.tokens > 0) {
-    span.add_event("first_token", {{"tuft.prompt_tokens", facts.prompt_tokens}}, times.first_token);
-  }
+  add_events(facts, output, result, span);
 }
 
 void report_row(const telemetry::SpanContext& parent, const SampleFacts& facts, const Output& output,
-                const engine::SampleTimes& times, Nanos converted) {
-  const Attribute prompt[] = {{"tuft.prompt_tokens", facts.prompt_tokens}};
+                const engine::SampleResult& result, Nanos converted) {
+  const engine::SampleTimes& times = result.times;
+  const Attribute prompt[] = {{"tuft.prompt_tokens", facts.prompt_tokens},
+                              {"tuft.cached_tokens", result.cached_tokens}};
   const Attribute tokens[] = {{"tuft.output_tokens", output.tokens},
                               {"tuft.num_samples", facts.num_samples},
+                              {"tuft.preemptions", result.preemptions},
                               {"tuft.finish_reasons", finish_reasons(output)}};
   std::vector<telemetry::TraceStage> stages = {
       {TraceSpanName::SCHEDULE, times.arrived, times.started, {}},
@@ -88,9 +107,12 @@ void report_row(const telemetry::SpanContext& parent, const SampleFacts& facts, 
   telemetry::report_stages(parent, stages);
 }
 
-void log_result(std::vector<Attribute> attributes, const Output& output, const engine::SampleTimes& times) {
+void log_result(std::vector<Attribute> attributes, const Output& output, const engine::SampleResult& result) {
+  const engine::SampleTimes& times = result.times;
   attributes.insert(attributes.end(), {{"tuft.output_tokens", output.tokens},
                                        {"tuft.finish_reasons", finish_reasons(output)},
+                                       {"tuft.cached_tokens", result.cached_tokens},
+                                       {"tuft.preemptions", result.preemptions},
                                        {"tuft.queue_seconds", times.queue_seconds()},
                                        {"tuft.prefill_seconds", times.prefill_seconds()},
                                        {"tuft.decode_seconds", times.decode_seconds()}});
@@ -139,10 +161,10 @@ void record_sample(const Caller& caller, const SampleFacts& facts, const std::st
   } else {
     const Output output = count_output(*result);
     if (span.recording()) {
-      describe_result(facts, output, result->times, span);
-      report_row(span.context(), facts, output, result->times, converted);
+      describe_result(facts, output, *result, span);
+      report_row(span.context(), facts, output, *result, converted);
     }
-    log_result(std::move(keys), output, result->times);
+    log_result(std::move(keys), output, *result);
   }
   span.end(converted);
 }

@@ -165,6 +165,7 @@ class Service final : public v1::ModelActor::CallbackService {
     SampleFacts facts = facts_of(*converted, request.sampler_id());
     const Caller who = caller(context);
     converted->arrived = who.arrived;
+    converted->trace = who.trace;
     converted->on_tokens = std::move(on_tokens);
     log_sample_begin(who, facts, base_model_);
     const int topk = request.topk_prompt_logprobs();

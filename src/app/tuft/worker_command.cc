@@ -1,5 +1,6 @@
 #include "app/tuft/worker_command.h"
 
+#include <algorithm>
 #include <system_error>
 
 namespace tuft::app {
@@ -52,6 +53,12 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
       std::string(dtype_name(model.weights_dtype)),
       "--threads",
       std::to_string(model.threads > 0 ? model.threads : threads),
+      "--kv-cache-bytes",
+      std::to_string(model.kv_cache_bytes),
+      "--memory-share",
+      std::to_string(1.0 / static_cast<double>(std::max<size_t>(1, config.supported_models.size()))),
+      "--training-share",
+      std::to_string(model.training_share),
       "--max-lora-rank",
       std::to_string(model.max_lora_rank),
       "--log-level",

@@ -47,6 +47,14 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
       ->check(CLI::PositiveNumber);
   app.add_option("--max-lora-rank", flags.max_lora_rank, "largest rank of an adapter")->check(CLI::PositiveNumber);
   app.add_option("--threads", flags.threads, "compute threads; 0: one per usable core")->check(CLI::NonNegativeNumber);
+  app.add_option("--kv-cache-bytes", flags.kv_cache_bytes,
+                 "limit of the KV cache; 0: half of the memory that is free once the weights are loaded")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--memory-share", flags.memory_share, "share of the free memory that is this worker's")
+      ->check(CLI::Range(0.001, 1.0));
+  app.add_option("--training-share", flags.training_share,
+                 "percent of the engine's time for training while there is sampling to do as well")
+      ->check(CLI::Range(1, 99));
   app.add_option("--weights-dtype", flags.weights_dtype, "auto, f32 or bf16");
   app.add_option("--log-level", flags.log_level, "debug, info, warning or error");
   app.add_option("--log-format", flags.log_format, "text or json");

@@ -21,6 +21,9 @@ struct WorkerFlags {
   int sample_batch_tokens = 256;
   int max_lora_rank = 256;
   int threads = 0;
+  int64_t kv_cache_bytes = 0;  // 0: half of the free memory that is this worker's
+  double memory_share = 1.0;   // of the machine
+  int training_share = 50;     // percent
   std::string weights_dtype = "auto";
   std::string log_level = "info";
   std::string log_format = "text";

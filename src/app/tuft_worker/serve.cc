@@ -1,5 +1,6 @@
 #include "app/tuft_worker/serve.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <signal.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "app/tuft_worker/end_signal.h"
+#include "app/tuft_worker/memory_plan.h"
 #include "app/tuft_worker/worker_telemetry.h"
 #include "engine/native/native_engine.h"
 #include "telemetry/log.h"
@@ -48,10 +50,46 @@ Status start_telemetry(const WorkerFlags& flags) {
   return {};
 }
 
+// What the native engine keeps: a key and a value of f32 for each layer and head.
+int64_t kv_bytes_per_token(const engine::ModelSpec& model) {
+  return int64_t{2} * static_cast<int64_t>(sizeof(float)) * model.layers * model.kv_heads * model.head_dim;
+}
+
+Result<int64_t> plan_memory(const WorkerFlags& flags, const engine::ModelSpec& model) {
+  KvCacheNeed need;
+  need.asked = flags.kv_cache_bytes;
+  need.share = flags.memory_share;
+  need.bytes_per_token = kv_bytes_per_token(model);
+  need.tokens_max = flags.max_model_len > 0 ? flags.max_model_len : model.max_position;
+  if (const auto memory = telemetry::internal::read_memory_use()) {
+    need.free = static_cast<int64_t>(memory->total - std::min(memory->used, memory->total));
+  }
+  auto bytes = plan_kv_cache(need);
+  if (!bytes.ok()) {
+    return invalid_argument("base model " + flags.model_name + ": " + bytes.error().message, bytes.error().reason);
+  }
+  const int64_t tokens = *bytes / need.bytes_per_token;
+  telemetry::log_info("worker.memory_plan", "the KV cache's limit",
+                      {{"tuft.base_model", flags.model_name},
+                       {"tuft.kv_cache_bytes", *bytes},
+                       {"tuft.kv_cache_tokens", tokens},
+                       {"tuft.kv_bytes_per_token", need.bytes_per_token},
+                       {"tuft.free_bytes", need.free},
+                       {"tuft.memory_share", need.share}});
+  if (*bytes > 0 && tokens < need.tokens_max) {
+    telemetry::log_warning("worker.small_kv_cache",
+                           "the KV cache holds fewer tokens than max_model_len: longer samples will be refused; raise "
+                           "kv_cache_bytes, or lower max_model_len",
+                           {{"tuft.base_model", flags.model_name}, {"tuft.kv_cache_tokens", tokens}});
+  }
+  return bytes;
+}
+
 Result<std::unique_ptr<engine::Engine>> load_weights(const WorkerFlags& flags, engine::WeightsDtype dtype) {
   engine::NativeOptions options;
   options.threads = flags.threads;
   options.weights_dtype = dtype;
+  options.plan_kv = [&flags](const engine::ModelSpec& model) { return plan_memory(flags, model); };
   return engine::make_native_engine(flags.model_path, options);
 }
 
@@ -113,6 +151,7 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
     options.sampler.memory_bytes = static_cast<int64_t>(memory->total);
   }
   options.limits.rank_max = flags.max_lora_rank;
+  options.training_share = flags.training_share / 100.0;
   worker::EngineLoop loop(*engine, options, load_token_bytes(flags), system_clock());
   TUFT_ASSIGN(const auto server, worker::start_server(loop, {flags.socket, flags.model_name}));
   telemetry::log_info("worker.listening", "base model loaded",

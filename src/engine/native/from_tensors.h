@@ -9,6 +9,6 @@
 namespace tuft::engine::native {
 
 Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorSource& source,
-                                            const NativeOptions& options);
+                                            NativeOptions options);
 
 }  // namespace tuft::engine::native

@@ -49,13 +49,16 @@ Status check_spec(const ModelSpec& spec) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorSource& source,
-                                            const NativeOptions& options) try {
+                                            NativeOptions options) try {
   if (!cpu_is_supported()) {
     return Error{ErrorCode::kUnimplemented, "this CPU has no AVX2 with FMA, which the native engine needs", "cpu"};
   }
   TUFT_TRY(check_spec(spec));
   auto pool = std::make_unique<ThreadPool>(options.threads);
   TUFT_ASSIGN(Weights weights, load_weights(spec, source, options.weights_dtype, *pool));
+  if (options.plan_kv) {
+    TUFT_ASSIGN(options.kv_bytes_max, options.plan_kv(spec));
+  }
   return std::unique_ptr<Engine>(std::make_unique<NativeEngine>(std::move(pool), spec, std::move(weights), options));
 } catch (const std::bad_alloc&) {
   return Error{ErrorCode::kResourceExhausted,

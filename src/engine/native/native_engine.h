@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "engine/engine.h"
@@ -15,6 +16,8 @@ struct NativeOptions {
   WeightsDtype weights_dtype = WeightsDtype::kAuto;  // kAuto: bf16 where the file is bf16, else f32
   // The KV cache. 0: no limit, and then nothing of a sequence that was closed is kept for later prompts.
   int64_t kv_bytes_max = 0;
+  // Where set, what kv_bytes_max shall be: asked once the weights are in memory.
+  std::function<Result<int64_t>(const ModelSpec& model)> plan_kv;
   // Of a training pass. Over it blocks keep only their input and are computed a second time on the way back.
   int64_t activation_bytes_max = int64_t{2} << 30;
   // The same bits whatever else shares the pass or step, and sampled log-probabilities bitwise equal to forward()'s.

@@ -113,7 +113,8 @@ Result<int> BatchSampler::output_max(const SampleRequest& request) const {
   const int wanted = std::min(request.params.max_tokens.value_or(room), room);
   const int fits = schedule_.tokens_max();  // the newest token is never fed
   if (wanted <= 0 ? prompt <= fits : prompt <= fits - wanted + 1) return wanted;
-  if (!request.params.max_tokens && prompt <= fits) return fits - prompt + 1;
+  // Who asks for as many as there are places gets as many.
+  if (wanted == room && prompt <= fits) return fits - prompt + 1;
   const KvUsage usage = engine_.kv_usage();
   return invalid_argument("the prompt has " + std::to_string(prompt) + " tokens, and max_tokens allows " +
                               std::to_string(wanted) + " more, but the base model's KV cache holds " +

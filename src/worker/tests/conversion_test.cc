@@ -198,6 +198,7 @@ TEST(SampleMessages, ParametersAreReadAndAbsentOnesKeepTheirDefaults) {
   params.set_seed(4);
   params.set_temperature(0);
   params.mutable_stop_strs()->add_values("x");
+  request.set_cache_scope("somebody");
   const auto full = to_sample_request(request, engine::AdapterId("s"));
   ASSERT_TRUE(full.ok());
   EXPECT_EQ(*full->params.max_tokens, 3);
@@ -205,13 +206,17 @@ TEST(SampleMessages, ParametersAreReadAndAbsentOnesKeepTheirDefaults) {
   EXPECT_EQ(full->params.temperature, 0.0F);
   EXPECT_EQ(full->params.stop_strings, (std::vector<std::string>{"x"}));
   EXPECT_EQ(full->adapter, engine::AdapterId("s"));
+  EXPECT_EQ(plain->scope, "");
+  EXPECT_EQ(full->scope, "somebody");
   request.set_prompt_tokens("abc");
   EXPECT_EQ(to_sample_request(request, std::nullopt).error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST(SampleMessages, CellsWithoutATokenHoldTheSentinel) {
   engine::SampleResult result;
-  result.sequences = {{engine::StopReason::kStop, {7, 8}, {-1.0F, -2.0F}}};
+  result.sequences = {{engine::StopReason::kStop, {7, 8}, {-1.0F, -2.0F}, {}}};
+  result.cached_tokens = 64;
+  result.preemptions = 2;
   result.prompt_logprobs = {NAN, -3.0F};
   result.topk_prompt_logprobs = {{}, {{4, -0.5F}}};
   v1::SampleResponse response;
@@ -226,6 +231,8 @@ TEST(SampleMessages, CellsWithoutATokenHoldTheSentinel) {
   EXPECT_EQ(numbers<float>(message.topk_prompt_logprobs().logprobs()),
             (std::vector<float>{-99999, -99999, -0.5F, -99999}));
   EXPECT_EQ(response.output_tokens(), 2);
+  EXPECT_EQ(message.prompt_cache_hit_tokens(), 64);
+  EXPECT_EQ(response.preemptions(), 2);
   result.prompt_logprobs.clear();
   v1::SampleResponse bare;
   to_sample_response(result, 2, 0, &bare);

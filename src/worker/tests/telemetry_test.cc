@@ -163,6 +163,47 @@ TEST_F(WorkerTelemetryTest, ASampleShowsItsStagesInTheRowOfTheEngineThread) {
   EXPECT_NE(row->name.find("engine"), std::string::npos) << row->name;
 }
 
+TEST_F(WorkerTelemetryTest, APromptThatWasCachedThenItsAnswerAndSpanSaySo) {
+  auto request = sample_request("", 2);
+  request.set_prompt_tokens(tokens({1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  request.set_cache_scope("somebody");
+  v1::SampleResponse response;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, request, &response).status.ok());
+  EXPECT_EQ(response.response().prompt_cache_hit_tokens(), 0);
+  request.set_cache_scope("somebody else");
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, request, &response).status.ok());
+  EXPECT_EQ(response.response().prompt_cache_hit_tokens(), 0);
+  request.set_cache_scope("somebody");
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, request, &response).status.ok());
+  EXPECT_EQ(response.response().prompt_cache_hit_tokens(), 8);
+  ASSERT_TRUE(collector_.flush());
+  const auto spans = spans_of("hf_model.sample");
+  ASSERT_EQ(spans.size(), 3U);
+  EXPECT_EQ(text_of(spans[0].attributes, "tuft.cached_tokens"), "0");
+  EXPECT_EQ(text_of(spans[2].attributes, "tuft.cached_tokens"), "8");
+  ASSERT_EQ(spans[2].events.size(), 2U);
+  EXPECT_EQ(spans[2].events[0].name, "cache_hit");
+}
+
+TEST_F(WorkerTelemetryTest, ASampleWhoseBlocksWereTakenThenItsSpanSaysWhen) {
+  const v1::SampleResponse response = sample(60, 10);  // 10 x 16 blocks, and there are 100
+  EXPECT_GT(response.preemptions(), 0);
+  ASSERT_TRUE(collector_.flush());
+  const ReceivedSpan whole = span("hf_model.sample");
+  EXPECT_EQ(text_of(whole.attributes, "tuft.preemptions"), std::to_string(response.preemptions()));
+  int resumed = 0;
+  uint64_t preempted_at = 0;
+  for (const auto& event : whole.events) {
+    if (event.name == "preempted") preempted_at = event.time;
+    if (event.name != "resumed") continue;
+    ++resumed;
+    EXPECT_GE(event.time, preempted_at);
+  }
+  EXPECT_GT(resumed, 0);
+  ASSERT_TRUE(collector_.receiver.wait_until([&] { return collector_.log("scheduler.preempted").has_value(); }));
+  EXPECT_EQ(collector_.log("scheduler.preempted")->trace_id, kTrace.trace_id_hex());
+}
+
 TEST_F(WorkerTelemetryTest, AnOperationThatFailsThenItsSpanAndLogSayWhy) {
   ASSERT_TRUE(create_adapter("a").status.ok());
   engine_.before_forward = [](const engine::Pack&) { return Status(internal_error("broken")); };

@@ -93,8 +93,9 @@ TEST(WorkerCommand, CarriesTheModelsSettings) {
   EXPECT_EQ(spec.base_model, "org/m");
   std::string line;
   for (const std::string& argument : spec.arguments) line += argument + " ";
-  for (const char* part : {"--model-path /models/m ", "--model-name org/m ", "--max-model-len 64 ",
-                           "--weights-dtype bf16 ", "--threads 3 ", "--log-level debug "}) {
+  for (const char* part :
+       {"--model-path /models/m ", "--model-name org/m ", "--max-model-len 64 ", "--weights-dtype bf16 ",
+        "--threads 3 ", "--kv-cache-bytes 0 ", "--training-share 50 ", "--log-level debug "}) {
     EXPECT_THAT(line, ::testing::HasSubstr(part));
   }
   EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("tml-secret")));
