@@ -18,6 +18,12 @@ constexpr const char* kIdsMetadata = "tuft-ids-bin";
 
 using Ended = std::function<void(const grpc::Status&)>;
 
+Cancel cancel_of(const std::shared_ptr<grpc::ClientContext>& context) {
+  return [weak = std::weak_ptr(context)] {
+    if (const auto running = weak.lock()) running->TryCancel();
+  };
+}
+
 template <typename Request, typename Response>
 struct CallState {
   std::string_view name;
@@ -86,14 +92,16 @@ struct StreamCall final : CallState<v1::SampleRequest, v1::SampleResponse>, grpc
 }  // namespace
 
 template <typename Request, typename Response, typename Method>
-void SupervisedActorImpl::invoke(std::string_view name, Method method, Request request, const CallOptions& options,
-                                 Callback<Response> callback) {
+Cancel SupervisedActorImpl::invoke(std::string_view name, Method method, Request request, const CallOptions& options,
+                                   Callback<Response> callback) {
   auto call = std::make_unique<PendingCall<Request, Response, Method>>();
   call->name = name;
   call->method = method;
   call->request = std::move(request);
   call->callback = std::move(callback);
+  Cancel cancel = cancel_of(call->context);
   run_call(std::move(call), options);
+  return cancel;
 }
 
 template <typename Call>
@@ -235,10 +243,10 @@ void SupervisedActorImpl::remove_sampler(v1::RemoveSamplerRequest request, const
   invoke("RemoveSampler", method, std::move(request), options, std::move(callback));
 }
 
-void SupervisedActorImpl::sample(v1::SampleRequest request, const CallOptions& options,
-                                 Callback<v1::SampleResponse> callback) {
+Cancel SupervisedActorImpl::sample(v1::SampleRequest request, const CallOptions& options,
+                                   Callback<v1::SampleResponse> callback) {
   const AsyncMethod<v1::SampleRequest, v1::SampleResponse> method = &Async::Sample;
-  invoke("Sample", method, std::move(request), options, std::move(callback));
+  return invoke("Sample", method, std::move(request), options, std::move(callback));
 }
 
 Cancel SupervisedActorImpl::stream_sample(v1::SampleRequest request, const CallOptions& options, OnTokens on_tokens,
@@ -248,9 +256,7 @@ Cancel SupervisedActorImpl::stream_sample(v1::SampleRequest request, const CallO
   call->request = std::move(request);
   call->on_tokens = std::move(on_tokens);
   call->callback = std::move(callback);
-  Cancel cancel = [context = std::weak_ptr(call->context)] {
-    if (const auto running = context.lock()) running->TryCancel();
-  };
+  Cancel cancel = cancel_of(call->context);
   run_call(std::move(call), options);
   return cancel;
 }

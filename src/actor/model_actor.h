@@ -63,7 +63,7 @@ class ModelActor {
                            Callback<worker::v1::AddSamplerResponse>) = 0;
   virtual void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
                               Callback<worker::v1::RemoveSamplerResponse>) = 0;
-  virtual void sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) = 0;
+  virtual Cancel sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) = 0;
   // `on_tokens` gets what is new, in order, before the callback gets the whole answer; one call at a time.
   using OnTokens = std::function<void(const worker::v1::SampleDelta&)>;
   virtual Cancel stream_sample(worker::v1::SampleRequest, const CallOptions&, OnTokens on_tokens,

@@ -54,7 +54,7 @@ class SupervisedActorImpl final : public SupervisedActor {
                    Callback<worker::v1::AddSamplerResponse>) override;
   void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
                       Callback<worker::v1::RemoveSamplerResponse>) override;
-  void sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) override;
+  Cancel sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) override;
   Cancel stream_sample(worker::v1::SampleRequest, const CallOptions&, OnTokens on_tokens,
                        Callback<worker::v1::SampleResponse>) override;
   void collect_metrics(Callback<worker::v1::CollectMetricsResponse>) override;
@@ -79,8 +79,8 @@ class SupervisedActorImpl final : public SupervisedActor {
   template <typename Call>
   void finish_call(std::unique_ptr<Call> call, const grpc::Status& status);
   template <typename Request, typename Response, typename Method>
-  void invoke(std::string_view name, Method method, Request request, const CallOptions& options,
-              Callback<Response> callback);
+  Cancel invoke(std::string_view name, Method method, Request request, const CallOptions& options,
+                Callback<Response> callback);
   void call_done();
 
   void watch();

@@ -6,10 +6,12 @@
 #include "control/api_keys.h"
 #include "control/catalog_impl.h"
 #include "control/checkpoint_store.h"
+#include "control/disk_checkpoint_actions.h"
 #include "control/disk_worker.h"
 #include "control/future_store.h"
 #include "control/generation_impl.h"
 #include "control/model_backend.h"
+#include "control/queue_state.h"
 #include "control/restore_plan.h"
 #include "control/sampling_controller.h"
 #include "control/sessions.h"
@@ -61,6 +63,20 @@ struct Core {
   DiskWorker disk;
 };
 
+// True: nothing is left of it.
+bool close_session(Core& core, TrainingController& training, SamplingController& sampling, const UserId& user,
+                   const SessionId& session, SessionEnd why) {
+  core.futures.cancel_session(
+      session, Error{ErrorCode::kCancelled, "cancelled: " + core.sessions.ending_of(user, session), "session_ended"});
+  sampling.close_session(session);
+  if (!training.close_session(session, why)) return false;
+  core.usage.audit({.action = AuditAction::kSessionEnded,
+                    .user = why == SessionEnd::kFinished ? user : UserId(),
+                    .owner = user,
+                    .session = session});
+  return true;
+}
+
 class ControlPlaneImpl final : public ControlPlane {
  public:
   ControlPlaneImpl(const config::ServerConfig& config, const std::vector<actor::ModelActor*>& actors,
@@ -73,6 +89,8 @@ class ControlPlaneImpl final : public ControlPlane {
         training_(std::make_shared<TrainingController>(
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
                                       core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})),
+        checkpoint_actions_(std::make_shared<DiskCheckpointActions>(DiskCheckpointActions::Parts{
+            core_, clock, core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
         catalog_(core_->sessions, *training_, *sampling_, core_->checkpoints),
         generation_(core_->backends, core_->checkpoints, sampling_, clock) {
     core_->usage.set_describe_session([&sessions = core_->sessions](const SessionId& id) {
@@ -84,6 +102,15 @@ class ControlPlaneImpl final : public ControlPlane {
         clock, core_->backends, [&core = *core_](const UserId& user, const SessionId& session) {
           return core.sessions.belongs_to(user, session) || core.usage.had_session(user, session);
         }});
+    core_->sessions.on_end([core = std::weak_ptr(core_), weak_training = std::weak_ptr(training_),
+                            weak_sampling = std::weak_ptr(sampling_)](const UserId& user, const SessionId& session,
+                                                                      SessionEnd why) {
+      const auto shared = core.lock();
+      const auto training = weak_training.lock();
+      const auto sampling = weak_sampling.lock();
+      return shared != nullptr && training != nullptr && sampling != nullptr &&
+             close_session(*shared, *training, *sampling, user, session, why);
+    });
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
     telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
@@ -101,6 +128,7 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
   Result<UserId> authenticate(std::string_view api_key) const override { return keys_.authenticate(api_key); }
+  void replace_api_keys(const std::map<std::string, std::string>& user_by_key) override { keys_.replace(user_by_key); }
 
   std::vector<SupportedModel> supported_models() const override {
     std::vector<SupportedModel> models;
@@ -124,24 +152,14 @@ class ControlPlaneImpl final : public ControlPlane {
       return invalid_argument("X-Idempotency-Key is over " + std::to_string(kIdempotencyKeyBytesMax) + " bytes",
                               "idempotency_key_too_large");
     }
-    SessionId idle;
-    auto created = core_->sessions.create(user, request, &idle);
-    if (created.ok() || idle.empty()) return created;
-    training_->close_session(idle);
-    sampling_->close_session(idle);
-    core_->sessions.remove(idle);
-    return core_->sessions.create(user, request, &idle);
+    return core_->sessions.create(user, request);
   }
 
   Status heartbeat(const UserId& user, const SessionId& session) override {
     return core_->sessions.touch(user, session);
   }
   Status end_session(const UserId& user, const SessionId& session) override {
-    TUFT_TRY(core_->sessions.touch(user, session));
-    training_->close_session(session);
-    sampling_->close_session(session);
-    core_->sessions.remove(session);
-    return {};
+    return core_->sessions.end(user, session);
   }
 
   Result<Submitted> create_model(const UserId& user, const CreateModel& request,
@@ -203,7 +221,14 @@ class ControlPlaneImpl final : public ControlPlane {
 
   WaitId wait_future(const UserId& user, const RequestId& request,
                      std::function<void(Result<FutureSnapshot>)> done) override {
-    return core_->futures.wait(user, request, std::move(done));
+    SessionId session;
+    auto explained = [core = core_, user, done = std::move(done)](Result<FutureSnapshot> snapshot) {
+      if (snapshot.ok()) explain_queue(*snapshot, user, core->backends, core->futures);
+      done(std::move(snapshot));
+    };
+    const WaitId wait = core_->futures.wait(user, request, std::move(explained), &session);
+    if (!session.empty()) core_->sessions.note_alive(session);
+    return wait;
   }
   Status cancel_future(const UserId& user, const RequestId& request) override {
     return core_->futures.cancel(user, request);
@@ -217,6 +242,7 @@ class ControlPlaneImpl final : public ControlPlane {
   void when_durable(std::function<void(Status)> done) override { core_->persistence->when_durable(std::move(done)); }
 
   Catalog& catalog() override { return catalog_; }
+  CheckpointActions& checkpoint_actions() override { return *checkpoint_actions_; }
   Usage& usage() override { return core_->usage; }
   TraceExports& trace_exports() override { return *trace_exports_; }
   Generation& generation() override { return generation_; }
@@ -227,12 +253,17 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->futures.sweep();
     training_->sweep();
     sampling_->sweep();
+    checkpoint_actions_->sweep();
   }
 
   void shut_down() override {
     core_->futures.shut_down();
     training_->shut_down();
     sampling_->shut_down();
+    for (const auto& backend : core_->backends.all()) {
+      backend->training_queue().close();
+      backend->sampling_queue().close();
+    }
   }
 
  private:
@@ -243,7 +274,8 @@ class ControlPlaneImpl final : public ControlPlane {
     for (const SamplerRecord& sampler : state.samplers) {
       if (sampler.checkpoint) kept.insert(sampler.checkpoint->path);
     }
-    core_->checkpoints.scan(kept);
+    // A record that cannot be read may be that of the sampler that an ephemeral checkpoint belongs to.
+    core_->checkpoints.scan(state.unreadable > 0 ? nullptr : &kept);
     if (!core_->persistence->enabled()) return;
     core_->usage.restore(std::move(state.usage), std::move(state.audit));
     const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
@@ -314,11 +346,12 @@ class ControlPlaneImpl final : public ControlPlane {
     if (backend->actor().ready()) on_ready(backend->actor().generation());
   }
 
-  const ApiKeys keys_;
+  ApiKeys keys_;
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<SamplingController> sampling_;
   const std::shared_ptr<TrainingController> training_;
   std::shared_ptr<TraceExports> trace_exports_;
+  const std::shared_ptr<DiskCheckpointActions> checkpoint_actions_;
   CatalogImpl catalog_;
   GenerationImpl generation_;
 };

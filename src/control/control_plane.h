@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "base/result.h"
 #include "config/config.h"
 #include "control/catalog.h"
+#include "control/checkpoint_actions.h"
 #include "control/generation.h"
 #include "control/persistence.h"
 #include "control/types.h"
@@ -39,8 +41,10 @@ class ControlPlane {
                                               std::unique_ptr<Persistence> persistence = nullptr);
   virtual ~ControlPlane() = default;
 
-  // kUnauthenticated for a missing key, kPermissionDenied for an unknown one. Constant time in the keys.
+  // kUnauthenticated for a missing key, kPermissionDenied for an unknown one; see ApiKeys.
   virtual Result<UserId> authenticate(std::string_view api_key) const = 0;
+  // From now on these are the keys, and no others.
+  virtual void replace_api_keys(const std::map<std::string, std::string>& user_by_key) = 0;
 
   virtual std::vector<SupportedModel> supported_models() const = 0;
   // Every model has a worker that answers, and the store of the server's state works.
@@ -83,6 +87,7 @@ class ControlPlane {
   virtual void end_wait(WaitId) = 0;
 
   virtual Catalog& catalog() = 0;
+  virtual CheckpointActions& checkpoint_actions() = 0;
   virtual Usage& usage() = 0;
   virtual TraceExports& trace_exports() = 0;
   virtual Generation& generation() = 0;

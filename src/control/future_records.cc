@@ -24,7 +24,9 @@ void FutureStore::bind_instruments() {
        {OperationType::kForward, OperationType::kForwardBackward, OperationType::kOptimStep}) {
     metrics.sequence_guard_out_of_order.with({{"operation_type", operation_name(type)}});
   }
-  metrics.futures_try_again.with({{"queue_state", "active"}});
+  for (size_t i = 0; i < kQueueStates; ++i) {
+    metrics.futures_try_again.with({{"queue_state", queue_state_name(static_cast<QueueState>(i))}});
+  }
   queue_length_ = metrics.futures_queue_length.with({{"queue_state", "active"}});
   for (const std::string_view reason : {"retention", "bytes"}) metrics.futures_evicted.with({{"reason", reason}});
 }
@@ -62,11 +64,8 @@ void FutureStore::observe_states() {
     Nanos running = now;
     {
       MutexLock lock(mutex_);
-      for (const Future* future : pending_) {  // oldest first: the first of each kind is what counts
-        Nanos& oldest = future->sent_ == 0 ? queued : running;
-        if (oldest == now) oldest = future->created;
-        if (queued != now && running != now) break;
-      }
+      if (!waiting_.empty()) queued = waiting_.front()->created;
+      if (!running_.empty()) running = running_.front()->created;
     }
     observe(to_seconds(now - queued), {{"state", "queued"}});
     observe(to_seconds(now - running), {{"state", "running"}});
@@ -93,9 +92,10 @@ void FutureStore::record_times(const Future& future, telemetry::Span& span) cons
   if (future.started_ == 0) return;
   const Instruments& instruments = instruments_[static_cast<size_t>(future.operation)];
   const double waited = to_seconds(future.started_ - future.created);
-  const double executed = to_seconds(future.finished_ - future.started_);
+  const double executed = to_seconds(future.decided_ - future.started_);
   instruments.wait.record(waited);
   instruments.execution.record(executed);
+  if (tenant_label_) telemetry::get_metrics().tenant_queue_wait.record(waited, {{"tenant", future.user.str()}});
   span.set_attributes({{"tuft.wait_seconds", waited}, {"tuft.execution_seconds", executed}});
 }
 

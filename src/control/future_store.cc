@@ -12,14 +12,12 @@ namespace {
 // What a finished future costs beside its value: the record, its strings, its places in the maps.
 constexpr int64_t kRecordBytes = 768;
 
+// A larger result cannot be kept in the store: as base64, with the record around it.
+constexpr int64_t kStoredResultBytesMax = static_cast<int64_t>((store::kValueBytesMax - (size_t{1} << 20)) / 4 * 3);
+
 int64_t bytes_of(const FutureValue& value) {
   const auto* protobuf = std::get_if<ProtobufResult>(&value);
   return protobuf == nullptr ? 0 : static_cast<int64_t>(protobuf->bytes.size());
-}
-
-Error unknown_future() {
-  return not_found("unknown request_id: it was never issued to you, or its result was dropped long ago",
-                   "future_not_found");
 }
 
 Error shutting_down() {
@@ -40,7 +38,7 @@ FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, Persi
 }
 
 Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationKeys keys, std::string key,
-                                                  const telemetry::SpanContext& trace) {
+                                                  const telemetry::SpanContext& trace, bool beyond_limits) {
   const OperationType operation = keys.operation;
   auto future = std::make_shared<Future>();
   future->request = RequestId(random_uuid());
@@ -51,6 +49,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
   future->created = clock_.monotonic();
   future->created_wall = clock_.wall();
   future->key_ = std::move(key);
+  future->is_servers_ = beyond_limits;
   {
     MutexLock lock(mutex_);
     if (!future->key_.empty()) {
@@ -65,15 +64,8 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     }
     if (shut_down_) return shutting_down();
     TUFT_TRY(persistence_.available());
-    int& pending = pending_by_user_[user];
-    if (pending >= limits_.futures_per_user_max) {
-      return Error{ErrorCode::kResourceExhausted,
-                   "you have " + std::to_string(pending) +
-                       " operations that have not finished, which is the limit; wait for some, or raise "
-                       "limits.futures_per_user_max in the server's configuration",
-                   "futures_per_user_max"};
-    }
-    ++pending;
+    if (!beyond_limits) TUFT_TRY(check_limits_locked(user, operation));
+    add_load_locked(user, operation, 1);
     future->number = next_number_++;
     by_request_.emplace(future->request, future);
     if (!future->key_.empty()) by_key_.emplace(future->key_, future.get());
@@ -82,13 +74,14 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
                                         {.attributes = KeyAttributes(future->keys), .parent = trace});
     if (!future->keys.run.empty()) future->span_.set_attribute("tuft.model_id", future->keys.run.str());
     future->context = future->span_.context();
-    pending_.push_back(future.get());
-    future->in_pending_ = std::prev(pending_.end());
+    waiting_.push_back(future.get());
+    future->in_pending_ = std::prev(waiting_.end());
     ++counts_[static_cast<size_t>(operation)].queued;
+    // Under the lock, so that a repetition that finds it waits for this write, too.
+    if (persistence_.enabled()) persistence_.write({persistence_.put(record_of(*future))}, trace);
   }
   instruments_[static_cast<size_t>(operation)].created.add(1);
   queue_length_.add(1);
-  if (persistence_.enabled()) persistence_.write({persistence_.put(record_of(*future))}, trace);
   const telemetry::ContextScope scope(future->context);
   telemetry::log_debug("future.enqueued", "operation accepted", KeyAttributes(future->keys));
   return Admission{std::move(future), true};
@@ -106,6 +99,7 @@ void FutureStore::mark_sent(Future& future) {
     MutexLock lock(mutex_);
     if (future.sent_ != 0 || future.state_ != FutureSnapshot::State::kPending) return;
     future.sent_ = clock_.monotonic();
+    running_.splice(running_.end(), waiting_, future.in_pending_);
     Counts& counts = counts_[static_cast<size_t>(future.operation)];
     --counts.queued;
     ++counts.running;
@@ -124,12 +118,23 @@ void FutureStore::mark_started(Future& future, double queue_seconds) {
 }
 
 FutureSnapshot FutureStore::snapshot_locked(const FuturePtr& future) {
-  return {future->state_, future->request, future->operation, future->value_,
-          future->error_, future->context, future->created,   OperationKeysPtr(future, &future->keys)};
+  FutureSnapshot snapshot;
+  snapshot.state = future->state_;
+  snapshot.request = future->request;
+  snapshot.operation = future->operation;
+  snapshot.value = future->value_;
+  snapshot.error = future->error_;
+  snapshot.span = future->context;
+  snapshot.created_monotonic = future->created;
+  snapshot.keys = OperationKeysPtr(future, &future->keys);
+  snapshot.at_worker = future->sent_ != 0;
+  return snapshot;
 }
 
 void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> result) {
   future->finished_ = clock_.monotonic();
+  if (future->decided_ == 0) future->decided_ = future->finished_;
+  future->stop_ = nullptr;
   future->bytes_ = kRecordBytes;
   if (result.ok()) {
     future->state_ = FutureSnapshot::State::kReady;
@@ -143,11 +148,11 @@ void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> res
   --(future->sent_ == 0 ? counts.queued : counts.running);
   ++counts.unread;
   if (future->started_ == 0) future->started_ = future->sent_;  // it failed there, nobody says when it began
-  pending_.erase(future->in_pending_);
+  (future->sent_ == 0 ? waiting_ : running_).erase(future->in_pending_);
   bytes_ += future->bytes_;
   finished_.push_back(future);
   future->in_finished_ = std::prev(finished_.end());
-  if (const auto pending = pending_by_user_.find(future->user); --pending->second == 0) pending_by_user_.erase(pending);
+  add_load_locked(future->user, future->operation, -1);
   for (const auto& waiter : future->waiters_) waits_.erase(waiter.first);
   if (!future->waiters_.empty()) mark_delivered_locked(*future);
 }
@@ -171,7 +176,29 @@ FutureRecord FutureStore::record_of(const Future& future) const {
   return record;
 }
 
+bool FutureStore::has_ended(const Future& future) const {
+  MutexLock lock(mutex_);
+  return future.decided_ != 0;
+}
+
+bool FutureStore::claim(Future& future) {
+  MutexLock lock(mutex_);
+  future.claimed_ = future.decided_ == 0;
+  return future.claimed_;
+}
+
 void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also) {
+  bool first = false;
+  {
+    MutexLock lock(mutex_);
+    first = future->decided_ == 0;
+    if (first) future->decided_ = clock_.monotonic();
+  }
+  if (first) return settle(future, std::move(result), std::move(also));
+  if (!also.empty() && persistence_.enabled()) persistence_.write(std::move(also), future->context);
+}
+
+void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also) {
   bool durable = persistence_.enabled();
   if (durable) {
     MutexLock lock(mutex_);
@@ -180,12 +207,18 @@ void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result, 
   if (!durable) return finish(future, std::move(result));
   const auto outcome = std::make_shared<Result<FutureValue>>(std::move(result));
   FutureRecord record = record_of(*future);
-  if (outcome->ok()) {
+  record.state = FutureSnapshot::State::kFailed;
+  if (!outcome->ok()) {
+    record.error = outcome->error();
+  } else if (bytes_of(outcome->value()) > kStoredResultBytesMax) {
+    // This life of the server has it; the next one says why it has not.
+    record.error = Error{ErrorCode::kGone,
+                         "the server was restarted, and this result was too large to be kept over that (over " +
+                             std::to_string(kStoredResultBytesMax) + " bytes)",
+                         "result_too_large"};
+  } else {
     record.state = FutureSnapshot::State::kReady;
     record.value = std::shared_ptr<const FutureValue>(outcome, &outcome->value());
-  } else {
-    record.state = FutureSnapshot::State::kFailed;
-    record.error = outcome->error();
   }
   also.push_back(persistence_.put(record));
   persistence_.write(std::move(also), future->context,
@@ -211,28 +244,26 @@ void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
   for (auto& waiter : waiters) waiter.second(snapshot);
 }
 
-FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& request, Future::Done done) {
-  Result<FutureSnapshot> answer = unknown_future();
+FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& request, Future::Done done,
+                                      SessionId* session) {
+  Result<FutureSnapshot> answer = FutureSnapshot();
   {
     MutexLock lock(mutex_);
-    if (const auto found = by_request_.find(request); found != by_request_.end() && found->second->user == user) {
-      Future& future = *found->second;
+    const Result<FuturePtr> found = find_locked(user, request);
+    if (found.ok()) {
+      Future& future = **found;
+      if (session != nullptr) *session = future.keys.session;
       if (!future.in_delivered_) ++future.polls_;
       if (future.state_ == FutureSnapshot::State::kPending) {
         const WaitId id = next_wait_++;
         future.waiters_.emplace_back(id, std::move(done));
-        waits_.emplace(id, found->second);
+        waits_.emplace(id, *found);
         return id;
       }
       mark_delivered_locked(future);
-      answer = snapshot_locked(found->second);
-    } else if (const auto gone = gone_.find(request); gone != gone_.end() && gone->second.user == user) {
-      answer = gone->second.why != nullptr
-                   ? *gone->second.why
-                   : Error{ErrorCode::kGone,
-                           "the result was dropped: it was older than limits.future_retention_seconds or over "
-                           "limits.future_bytes_max",
-                           "future_gone"};
+      answer = snapshot_locked(*found);
+    } else {
+      answer = found.error();
     }
   }
   done(std::move(answer));

@@ -1,6 +1,9 @@
 // The futures of all users: accepted operations, their results, and who waits for them.
 //
-// Thread-safe; callbacks run outside the lock. A finished future stays for limits.future_retention_seconds; over
+// An operation ends once: the first outcome stays, whatever comes later (a cancel, then the worker's answer). What is
+// persistent is decided in that order, too, and told to nobody before it is durable.
+//
+// Thread-safe; callbacks run outside the lock. The lock may be held while Persistence takes its own. A finished future stays for limits.future_retention_seconds; over
 // limits.future_bytes_max the longest delivered go first, then the oldest of the rest. Evicted ids are remembered for a
 // while (the newest kGoneMax of them), so that a late poll learns kGone and not kNotFound.
 #pragma once
@@ -50,6 +53,10 @@ class Future {
   telemetry::Span span_;
   Nanos sent_ = 0;     // to a worker; 0: not yet
   Nanos started_ = 0;  // a worker began; 0: not known
+  Nanos decided_ = 0;  // its outcome is known, though perhaps not durable; 0: not yet
+  bool claimed_ = false;
+  bool is_servers_ = false;  // no client asked for it
+  std::function<void()> stop_;
   int polls_ = 0;
   FutureSnapshot::State state_ = FutureSnapshot::State::kPending;
   std::shared_ptr<const FutureValue> value_;
@@ -57,7 +64,7 @@ class Future {
   std::vector<std::pair<uint64_t, Done>> waiters_;
   Nanos finished_ = 0;
   int64_t bytes_ = 0;
-  std::list<Future*>::iterator in_pending_;
+  std::list<Future*>::iterator in_pending_;  // in waiting_, then in running_
   std::list<std::shared_ptr<Future>>::iterator in_finished_;
   std::optional<std::list<Future*>::iterator> in_delivered_;
 };
@@ -76,9 +83,11 @@ class FutureStore {
     bool is_new = false;
   };
   // A new pending future, or the one that was admitted under the same `key` before (an empty key never repeats).
-  // kInvalidArgument when that was another operation, kResourceExhausted over limits.futures_per_user_max,
-  // kUnavailable after shut_down() and while the store is away. `keys` but for the request, which is made here.
-  Result<Admission> admit(const UserId& user, OperationKeys keys, std::string key, const telemetry::SpanContext& trace);
+  // kInvalidArgument when that was another operation, kResourceExhausted over limits.futures_per_user_max and
+  // limits.samples_in_flight_per_user_max, kUnavailable after shut_down() and while the store is away. `keys` but for
+  // the request, which is made here. `beyond_limits`: for what the server does itself.
+  Result<Admission> admit(const UserId& user, OperationKeys keys, std::string key, const telemetry::SpanContext& trace,
+                          bool beyond_limits = false);
   // The future admitted under `key`, if it is still known.
   FuturePtr find_by_key(const UserId& user, const std::string& key) const;
 
@@ -86,15 +95,35 @@ class FutureStore {
   void mark_sent(Future& future);
   // The worker that has it says how long it kept it waiting before it began.
   void mark_started(Future& future, double queue_seconds);
-  // Ends it and tells who waits, once the result is durable; `also` becomes durable with it. Nothing where it has ended
-  // before (shut_down()).
+  // Ends it and tells who waits, once the result is durable; `also` becomes durable with it, in any case. Nothing but
+  // that where it has ended before (cancel(), shut_down()). With persistence nobody is called back inside this, so that
+  // the caller may hold a lock that orders `also`.
   void complete(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also = {});
+
+  // Its outcome is decided, so that doing it is no use.
+  bool has_ended(const Future& future) const;
+  // Its turn has come: from now on training is not cancelled any more. False: it has ended.
+  bool claim(Future& future);
+  // What cancel() calls to stop a worker that has it; at once where it has ended already.
+  void on_cancel(Future& future, std::function<void()> stop);
+  // A pending operation fails with kCancelled, unless it is training that a worker has begun. Nothing where it has
+  // ended. kNotFound, or kGone once evicted.
+  Status cancel(const UserId& user, const RequestId& request);
+  // The same for all of a session; `why` is what they fail with.
+  void cancel_session(const SessionId& session, const Error& why);
+
+  // A sample without a future; each that was taken must be given back.
+  Status take_sample(const UserId& user);
+  void give_back_sample(const UserId& user);
+  // Which limit the user is at, in words; nothing: at none.
+  std::optional<std::string> limit_reached(const UserId& user) const;
 
   // At the start: what a former life of the server had, oldest first.
   void restore(const RestorePlan& plan);
 
+  // The session it belongs to goes to `session`; nothing where there is no such future.
   using WaitId = uint64_t;
-  WaitId wait(const UserId& user, const RequestId& request, Future::Done done);
+  WaitId wait(const UserId& user, const RequestId& request, Future::Done done, SessionId* session = nullptr);
   void end_wait(WaitId wait);
 
   // Evicts what is over its time.
@@ -106,6 +135,15 @@ class FutureStore {
   using Waiters = std::vector<std::pair<uint64_t, Future::Done>>;
 
   FutureRecord record_of(const Future& future) const;
+  Status check_limits_locked(const UserId& user, OperationType operation) const TUFT_REQUIRES(mutex_);
+  void add_load_locked(const UserId& user, OperationType operation, int by) TUFT_REQUIRES(mutex_);
+  bool is_at_sample_limit_locked(const UserId& user) const TUFT_REQUIRES(mutex_);
+  Error over_sample_limit_locked(const UserId& user) const TUFT_REQUIRES(mutex_);
+  Result<FuturePtr> find_locked(const UserId& user, const RequestId& request) const TUFT_REQUIRES(mutex_);
+  static bool can_cancel_locked(const Future& future);
+  void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
+  // What follows once it is decided.
+  void settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also);
   void restore_locked(const FutureRecord& record) TUFT_REQUIRES(mutex_);
   void finish(const FuturePtr& future, Result<FutureValue> result);
   void forget_locked(const RequestId& request, const UserId& user, std::shared_ptr<const Error> why)
@@ -138,9 +176,14 @@ class FutureStore {
   int64_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;  // of finished futures
   std::unordered_map<RequestId, FuturePtr> by_request_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Future*> by_key_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<UserId, int> pending_by_user_ TUFT_GUARDED_BY(mutex_);
+  struct Load {
+    int pending = 0;
+    int samples = 0;  // futures and others
+  };
+  std::unordered_map<UserId, Load> load_by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);
-  std::list<Future*> pending_ TUFT_GUARDED_BY(mutex_);     // oldest first
+  std::list<Future*> waiting_ TUFT_GUARDED_BY(mutex_);     // for a worker, oldest first
+  std::list<Future*> running_ TUFT_GUARDED_BY(mutex_);     // longest at a worker first
   std::list<FuturePtr> finished_ TUFT_GUARDED_BY(mutex_);  // oldest first
   std::list<Future*> delivered_ TUFT_GUARDED_BY(mutex_);   // longest delivered first
   struct Gone {

@@ -10,12 +10,18 @@
 #include "actor/model_actor.h"
 #include "base/mutex.h"
 #include "config/config.h"
+#include "control/dispatch_queue.h"
 #include "control/model_instruments.h"
 
 namespace tuft::control {
 
 // Thread-safe. Operations that find no worker wait this long for it, then fail with kUnavailable "worker_starting".
 inline constexpr Nanos kWorkerWait = 60 * kSecond;
+
+// What may be at the worker at once. Of training operations, one for each run: enough that the engine never waits for
+// the next. Of samples, sequences: as many as its sampler runs at once, and some that step in.
+inline constexpr int64_t kTrainingSlots = 16;
+inline constexpr int64_t kSamplingSlots = 320;
 
 class ModelBackend {
  public:
@@ -26,6 +32,8 @@ class ModelBackend {
   const std::string& name() const { return config_.model_name; }
   actor::ModelActor& actor() const { return actor_; }
   const ModelInstruments& instruments() const { return instruments_; }
+  DispatchQueue& training_queue() { return training_queue_; }
+  DispatchQueue& sampling_queue() { return sampling_queue_; }
 
   // An adapter that was put into the worker's life `generation` is still there.
   bool holds(uint64_t generation) const { return actor_.ready() && actor_.generation() == generation; }
@@ -47,6 +55,8 @@ class ModelBackend {
   const config::ModelConfig config_;
   actor::ModelActor& actor_;
   const ModelInstruments instruments_;
+  DispatchQueue training_queue_{kTrainingSlots};
+  DispatchQueue sampling_queue_{kSamplingSlots};
   std::atomic<Nanos> last_step_{0};
   mutable Mutex mutex_;
   std::string architecture_ TUFT_GUARDED_BY(mutex_);
@@ -55,8 +65,11 @@ class ModelBackend {
 // The models of the server by name. Built once; then read without a lock.
 class ModelBackends {
  public:
-  // `actors` in the order of `models`.
+  // `actors` in the order of `models`. Observes the queues.
   ModelBackends(const std::vector<config::ModelConfig>& models, const std::vector<actor::ModelActor*>& actors);
+  ~ModelBackends();
+  ModelBackends(const ModelBackends&) = delete;
+  ModelBackends& operator=(const ModelBackends&) = delete;
 
   const std::vector<std::shared_ptr<ModelBackend>>& all() const { return backends_; }
   // kNotFound, naming what there is.

@@ -1,5 +1,6 @@
 #include "control/persistence.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -21,6 +22,8 @@ constexpr std::string_view kUsage = "usage";
 constexpr std::string_view kAudit = "audit";
 constexpr std::string_view kSignature = "config_signature";
 constexpr size_t kClearGroup = 1000;
+constexpr int kSweepsBetweenProbes = 3;
+constexpr Nanos kCloseBudget = 5 * kSecond;
 
 // As TuFT does, so that no part of a key looks like two.
 std::string escaped(std::string_view part) {
@@ -40,6 +43,12 @@ bool is_part(std::string_view key, size_t prefix_size) {
   return key.find(kSeparator, prefix_size) != std::string_view::npos;
 }
 
+size_t bytes_of(const store::Write& write) {
+  size_t bytes = 0;
+  for (const store::Change& change : write.changes) bytes += change.key.size() + (change.value ? change.value->size() : 0);
+  return bytes;
+}
+
 // For clients: where the store is and what it said is for the log.
 Error away(const Error& cause) {
   return unavailable(
@@ -57,7 +66,7 @@ Persistence::Persistence(std::unique_ptr<store::KeyValue> store, const config::P
       future_ttl_(config.future_ttl_seconds ? std::optional(*config.future_ttl_seconds * kSecond) : std::nullopt) {}
 
 Persistence::~Persistence() {
-  if (store_ != nullptr) store_->close();
+  if (store_ != nullptr) store_->close(kCloseBudget);
 }
 
 // ---- starting
@@ -191,15 +200,12 @@ void Persistence::write(std::vector<store::Change> changes, const telemetry::Spa
   auto pending = std::make_shared<Pending>();
   pending->write = {std::move(changes), trace};
   pending->done = std::move(done);
-  std::vector<std::function<void()>> calls;
-  {
-    MutexLock lock(mutex_);
-    ++accepted_;
-    pending_.push_back(pending);
-    if (!stalled_) send_locked(pending);
-    calls = take_finished_locked();  // the store may have refused it at once
-  }
-  for (const auto& call : calls) call();
+  pending->bytes = bytes_of(pending->write);
+  MutexLock lock(mutex_);
+  ++accepted_;
+  bytes_ += pending->bytes;
+  pending_.push_back(pending);
+  if (!stalled_) send_locked(pending);
 }
 
 // Under the lock, so that the store gets them in order; it only queues them.
@@ -240,6 +246,7 @@ void Persistence::on_written(const PendingPtr& pending, const Status& status) {
     } else {
       note_failure_locked(pending, status.error());
     }
+    if (pending == probe_ && pending->state == Pending::State::kWritten) go_on_locked();
     calls = take_finished_locked();
   }
   changed_.notify_all();
@@ -251,6 +258,7 @@ std::vector<std::function<void()>> Persistence::take_finished_locked() {
   std::vector<std::function<void()>> calls;
   while (!pending_.empty() && pending_.front()->state == Pending::State::kWritten) {
     if (pending_.front()->done) calls.push_back(std::move(pending_.front()->done));
+    bytes_ -= pending_.front()->bytes;
     pending_.pop_front();
     ++durable_;
   }
@@ -270,6 +278,7 @@ Status Persistence::available() const {
   {
     MutexLock lock(mutex_);
     if (stalled_) return away(*stalled_);
+    if (bytes_ > kPendingBytesMax) return away(unavailable("it is too slow for what is to be kept", "store_behind"));
   }
   const Status health = store_->health();
   return health.ok() ? health : Status(away(health.error()));
@@ -290,32 +299,51 @@ void Persistence::when_durable(std::function<void(Status)> done) {
 }
 
 void Persistence::sweep() {
-  if (!enabled() || !store_->health().ok()) return;
+  if (!enabled()) return;
   std::vector<std::function<void()>> calls;
   {
     MutexLock lock(mutex_);
-    // Only when all are answered, so that none can overtake one that is sent again.
-    if (!stalled_ || sent_ > 0) return;
-    stalled_.reset();
-    // Those behind the first failure again, too, although some were written: the last word on a key must stay the last.
-    for (size_t i = 0; i < pending_.size() && !stalled_; ++i) send_locked(pending_[i]);
-    calls = take_finished_locked();
+    if (stalled_) probe_locked();
+    calls = take_finished_locked();  // and what the store refused at once
   }
   for (const auto& call : calls) call();
+}
+
+// One write alone tells whether the store takes writes again: reading may work while it does not. Only when all are
+// answered, so that none can overtake one that is sent again; and all of them again, although some behind the failure
+// were written: the last word on a key must stay the last.
+void Persistence::probe_locked() {
+  if (sent_ > 0) return;
+  if (pending_.empty()) return go_on_locked();
+  if (sweeps_until_probe_-- > 0) return;
+  sweeps_until_probe_ = kSweepsBetweenProbes;
+  for (const PendingPtr& pending : pending_) pending->state = Pending::State::kWaiting;
+  probe_ = pending_.front();
+  send_locked(probe_);
+  if (probe_->state == Pending::State::kWritten) go_on_locked();  // it was given up
+}
+
+void Persistence::go_on_locked() {
+  stalled_.reset();
+  probe_.reset();
+  sweeps_until_probe_ = 0;
+  for (size_t i = 0; i < pending_.size() && !stalled_; ++i) {
+    if (pending_[i]->state == Pending::State::kWaiting) send_locked(pending_[i]);
+  }
 }
 
 void Persistence::close(Nanos budget) {
   if (!enabled()) return;
   size_t left = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(budget);
   {
     MutexLock lock(mutex_);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(budget);
     while (!pending_.empty() && !stalled_) {
       if (changed_.wait_until(mutex_, end) == std::cv_status::timeout) break;
     }
     left = pending_.size();
   }
-  store_->close();
+  store_->close(std::max<Nanos>(0, (end - std::chrono::steady_clock::now()).count()));
   if (left > 0) {
     telemetry::log_error("persistence.incomplete",
                          "the server ended before all of its state was written; what was not written was not promised "

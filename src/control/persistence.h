@@ -40,6 +40,9 @@ struct StoredState {
 // Thread-safe.
 class Persistence {
  public:
+  // Of writes that are not durable yet; over it nothing new is promised.
+  static constexpr size_t kPendingBytesMax = size_t{256} << 20;
+
   // Keeps nothing; every promise is as good as its word.
   Persistence();
   // Closes: see there.
@@ -72,18 +75,21 @@ class Persistence {
   store::Change erase(const RequestId& id) const;
   store::Change erase(const CheckpointPath& path) const;
 
-  // All of it or nothing. `done` is called when it and everything before it is durable, on the store's thread, or at
-  // once where nothing is kept or the store refuses it for good; never where the server ends first. Not under a lock
-  // that a `done` takes.
+  // All of it or nothing. `done` is called when it and everything before it is durable, or given up because the store
+  // refuses it for good: on the store's thread or in sweep(), never inside this call unless nothing is kept at all, and
+  // never where the server ends first. So a lock may be held that a `done` takes: what must become durable in an order
+  // is written under the lock that gives the order.
   void write(std::vector<store::Change> changes, const telemetry::SpanContext& trace, std::function<void()> done = {});
 
-  // An error where the store is away: nothing new is to be promised. kUnavailable "store_unavailable".
+  // An error where the store is away, or too much waits for it: nothing new is to be promised. kUnavailable
+  // "store_unavailable".
   Status available() const;
   // Calls `done` once, when everything written until now is durable, or with available()'s error when it is known that
   // that will take a while. Perhaps before this returns.
   void when_durable(std::function<void(Status)> done);
 
-  // Writes again what could not be written. Call it about every 250 ms.
+  // Writes again what could not be written: the oldest of it about every second, and the rest once that went through.
+  // Call it about every 250 ms.
   void sweep();
   // Waits for what is not durable yet, `budget` at most, and ends. Not from a `done`.
   void close(Nanos budget);
@@ -95,6 +101,7 @@ class Persistence {
     store::Write write;
     std::function<void()> done;
     State state = State::kWaiting;
+    size_t bytes = 0;
   };
   using PendingPtr = std::shared_ptr<Pending>;
   struct Barrier {
@@ -114,6 +121,8 @@ class Persistence {
   void on_written(const PendingPtr& pending, const Status& status);
   void note_failure_locked(const PendingPtr& pending, const Error& error) TUFT_REQUIRES(mutex_);
   std::vector<std::function<void()>> take_finished_locked() TUFT_REQUIRES(mutex_);
+  void probe_locked() TUFT_REQUIRES(mutex_);
+  void go_on_locked() TUFT_REQUIRES(mutex_);
 
   std::unique_ptr<store::KeyValue> store_;  // null: nothing is kept
   const std::string prefix_;
@@ -124,9 +133,12 @@ class Persistence {
   CondVar changed_;
   std::deque<PendingPtr> pending_ TUFT_GUARDED_BY(mutex_);  // in order
   size_t sent_ TUFT_GUARDED_BY(mutex_) = 0;                 // of them, not answered
+  size_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;                // of them
   uint64_t accepted_ TUFT_GUARDED_BY(mutex_) = 0;
   uint64_t durable_ TUFT_GUARDED_BY(mutex_) = 0;
   std::optional<Error> stalled_ TUFT_GUARDED_BY(mutex_);  // a write failed: the rest waits for sweep()
+  PendingPtr probe_ TUFT_GUARDED_BY(mutex_);              // that tells whether the store takes writes again
+  int sweeps_until_probe_ TUFT_GUARDED_BY(mutex_) = 0;
   std::deque<Barrier> barriers_ TUFT_GUARDED_BY(mutex_);
 };
 

@@ -16,6 +16,7 @@
 #include "control/model_backend.h"
 #include "control/operation_log.h"
 #include "control/records.h"
+#include "control/sessions.h"
 #include "control/types.h"
 #include "telemetry/trace.h"
 #include "tuft/worker/v1/model_actor.pb.h"
@@ -33,7 +34,11 @@ struct RunOperation {
   std::variant<std::monostate, worker::v1::ForwardBackwardRequest, OptimStep, SaveWeights, SaveWeightsForSampler,
                LoadWeights>
       payload;
-  uint64_t generation = 0;  // of the worker's life that it was sent to
+  bool creates_run = false;  // create_model, and a load_weights that makes its model
+  int64_t cost = 64;         // estimated tokens (dispatch_queue.h)
+  bool ends_run = false;     // because its session ends
+  bool has_slot = false;     // of the base model's training queue
+  uint64_t generation = 0;   // of the worker's life that it was sent to
   Nanos started = 0;
   std::string loss_fn;                           // of a pass
   std::shared_ptr<const Checkpoint> checkpoint;  // that a load reads
@@ -52,6 +57,14 @@ struct RestorePoint {
   std::optional<int64_t> seq_id;  // of the same
 };
 
+// A run whose session ends: it is saved where it has changed, taken out of the worker, and gone.
+struct RunEnding {
+  SessionEnd why = SessionEnd::kSilent;
+  bool saves = true;     // still to be tried
+  int tries = 0;         // that failed
+  Nanos not_before = 0;  // the next
+};
+
 struct Run {
   RunId id;
   UserId user;
@@ -63,13 +76,16 @@ struct Run {
   std::map<std::string, std::string> user_metadata;
   std::string created_at;
 
+  // Held while a record of it is made and given to the store, so that the newest is the last. Taken before `mutex`.
+  mutable Mutex record_mutex;
   mutable Mutex mutex;
   OperationLog<RunOperation> log TUFT_GUARDED_BY(mutex);
   OperationPtr running TUFT_GUARDED_BY(mutex);
-  bool pumping TUFT_GUARDED_BY(mutex) = false;  // one thread at a time hands operations out
+  bool queued TUFT_GUARDED_BY(mutex) = false;  // waits for its user's turn at the worker
   bool created TUFT_GUARDED_BY(mutex) = false;  // its adapter was made once
   Nanos last_request TUFT_GUARDED_BY(mutex) = 0;  // wall clock
   bool closed TUFT_GUARDED_BY(mutex) = false;
+  std::optional<RunEnding> ending TUFT_GUARDED_BY(mutex);
   std::vector<std::string> target_modules TUFT_GUARDED_BY(mutex);
 
   // The adapter is in the worker's life adapter_generation, and on its way into restoring_generation.
@@ -85,6 +101,10 @@ struct Run {
   // The server was restarted: until its adapter is back, and until its client has used a number.
   bool from_store TUFT_GUARDED_BY(mutex) = false;
   bool numbers_lost TUFT_GUARDED_BY(mutex) = false;
+
+  // Of its newest saves: what the next ones will take. 0: not known.
+  int64_t training_bytes TUFT_GUARDED_BY(mutex) = 0;
+  int64_t sampler_bytes TUFT_GUARDED_BY(mutex) = 0;
 
   int next_training_name TUFT_GUARDED_BY(mutex) = 1;
   int next_sampler_name TUFT_GUARDED_BY(mutex) = 1;

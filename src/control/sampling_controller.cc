@@ -4,16 +4,13 @@
 #include <utility>
 
 #include "control/operation_keys.h"
+#include "control/quota.h"
 #include "control/sample_request.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 
 namespace tuft::control {
 namespace {
-
-Error unknown_sampler() {
-  return not_found("unknown sampling_session_id: it does not exist or was given up", "sampler_not_found");
-}
 
 // Each save of a checkpoint is another one, even under the same name.
 std::string adapter_key(const ModelBackend& backend, const CheckpointStore::Ptr& checkpoint) {
@@ -61,10 +58,6 @@ SamplingController::AdapterPtr SamplingController::adapter_for_locked(const std:
     adapter->key = adapter_key(*backend, checkpoint);
     adapter->backend = backend;
     adapter->checkpoint = checkpoint;
-    if (checkpoint != nullptr) {
-      adapter->directory = checkpoint->directory;
-      adapter->owns_files = checkpoint->ephemeral;
-    }
   }
   return adapter;
 }
@@ -107,24 +100,24 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
         adapter->last_used = parts_.clock.monotonic();
         samplers_.emplace(id, Sampler{user, session, adapter, adapter->last_used});
         must_load = begin_load_locked(*adapter);
+        // Under the lock, so that a repetition that finds it waits for this write, too.
+        if (parts_.persistence.enabled()) {
+          SamplerRecord record{id, user, session, backend->name(), seq_id, {}, iso_time(parts_.clock.wall())};
+          if (checkpoint != nullptr) {
+            record.checkpoint = CheckpointRef{checkpoint->path.str(), checkpoint->future_number};
+          }
+          parts_.persistence.write({parts_.persistence.put(record)}, span.context());
+        }
       }
     }
     if (adapter == nullptr && (reclaimed || !make_room(user))) {
-      return refuse(Error{ErrorCode::kResourceExhausted,
-                          "you have " + std::to_string(limit) +
-                              " sampling sessions, which is the limit; those of a session that is silent for ten "
-                              "minutes make room by themselves, or raise limits.samplers_per_user_max in the server's "
-                              "configuration",
-                          "samplers_per_user_max"});
+      return refuse(over_quota(Quota::kSamplers, "you have " + std::to_string(limit) + " sampling sessions",
+                               "end some clients (those of a session that was silent for ten minutes make room by "
+                               "themselves)"));
     }
   }
   backend->instruments().add_sampler(1);
   const telemetry::ContextScope scope(span.context());
-  if (parts_.persistence.enabled()) {
-    SamplerRecord record{id, user, session, backend->name(), seq_id, {}, iso_time(parts_.clock.wall())};
-    if (checkpoint != nullptr) record.checkpoint = CheckpointRef{checkpoint->path.str(), checkpoint->future_number};
-    parts_.persistence.write({parts_.persistence.put(record)}, span.context());
-  }
   telemetry::log_info("sampling_session.created", "sampling session created",
                       KeyAttributes(keys, {{"tuft.has_lora", checkpoint != nullptr}}));
   if (checkpoint != nullptr && !checkpoint->ephemeral) {
@@ -137,6 +130,11 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
                         .purpose = "sampling"});
   }
   if (must_load) load(adapter, keys, span.context());
+  // The session may have begun to end before it saw the sampler.
+  if (!parts_.sessions.belongs_to(user, session)) {
+    remove(id);
+    return refuse(unknown_sampler(user, id));
+  }
   return id;
 }
 
@@ -154,8 +152,8 @@ void SamplingController::restore(const SamplerRecord& record, const std::shared_
   backend->instruments().add_sampler(1);
 }
 
-// At the limit: drops the user's longest unused sampler that nobody can miss - one of a silent session, else one that
-// an unnamed save made and that is idle.
+// At the limit: ends the user's longest unused session that is silent and has samplers, else drops the longest unused
+// sampler that an unnamed save made and that is idle.
 bool SamplingController::make_room(const UserId& user) {
   struct Candidate {
     SamplerId id;
@@ -175,17 +173,15 @@ bool SamplingController::make_room(const UserId& user) {
   }
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.last_used < b.last_used; });
-  const Candidate* chosen = nullptr;
   for (const Candidate& candidate : candidates) {
-    if (parts_.sessions.is_idle(candidate.session)) {
-      chosen = &candidate;
-      break;
-    }
-    if (candidate.ephemeral && chosen == nullptr) chosen = &candidate;
+    if (parts_.sessions.end_idle(candidate.session)) return true;
   }
-  if (chosen == nullptr) return false;
-  remove(chosen->id);
-  return true;
+  for (const Candidate& candidate : candidates) {
+    if (!candidate.ephemeral) continue;
+    remove(candidate.id);
+    return true;
+  }
+  return false;
 }
 
 void SamplingController::remove(const SamplerId& id) {
@@ -201,32 +197,29 @@ void SamplingController::remove(const SamplerId& id) {
     samplers_.erase(found);
     last = --adapter->users == 0 && adapter->checkpoint != nullptr;
     if (last) adapters_.erase(adapter->key);
+    if (parts_.persistence.enabled()) {
+      parts_.persistence.write({parts_.persistence.erase(id)}, telemetry::current_context());
+    }
   }
   adapter->backend->instruments().add_sampler(-1);
-  if (parts_.persistence.enabled()) {
-    parts_.persistence.write({parts_.persistence.erase(id)}, telemetry::current_context());
-  }
   if (last) release(adapter);
 }
 
 // Nobody can find the adapter any more: its place in the worker and its files go.
 void SamplingController::release(const AdapterPtr& adapter) {
   std::string worker_id;
-  std::filesystem::path files;
   std::deque<OperationPtr> left;
   {
     MutexLock lock(mutex_);
     if (is_loaded(*adapter)) worker_id = adapter->worker_id;
     adapter->loaded_generation = 0;
-    if (adapter->owns_files) files = adapter->directory;
     left.swap(adapter->waiting);
   }
-  for (const OperationPtr& operation : left) fail(operation, unknown_sampler());
+  for (const OperationPtr& operation : left) {
+    fail(operation, Error{ErrorCode::kCancelled, "not executed: its sampling session was given up", "sampler_gone"});
+  }
   if (!worker_id.empty()) unload(adapter, worker_id);
-  if (files.empty()) return;
   if (adapter->checkpoint->ephemeral) parts_.checkpoints.forget(adapter->checkpoint->path);
-  // What does not fit into the queue is removed at the next start.
-  (void)parts_.disk.post([&checkpoints = parts_.checkpoints, files] { checkpoints.discard(files); });
 }
 
 void SamplingController::close_session(const SessionId& session) {
@@ -240,24 +233,19 @@ void SamplingController::close_session(const SessionId& session) {
   for (const SamplerId& id : ids) remove(id);
 }
 
-bool SamplingController::keep_replaced(const std::filesystem::path& place, const CheckpointStore::Ptr& replacement,
-                                       const std::filesystem::path& moved) {
-  bool kept = false;
-  MutexLock lock(mutex_);
-  for (const auto& [key, adapter] : adapters_) {
-    if (adapter->checkpoint == nullptr || adapter->directory != place) continue;
-    if (key == adapter_key(*adapter->backend, replacement)) continue;
-    adapter->directory = moved;
-    adapter->owns_files = true;
-    kept = true;
+Error SamplingController::unknown_sampler(const UserId& user, const SamplerId& sampler) const {
+  const SessionId session(sampler.str().substr(0, sampler.str().find(":sample:")));
+  const std::string ending = parts_.sessions.ending_of(user, session);
+  if (ending.empty()) {
+    return not_found("unknown sampling_session_id: it does not exist or was given up", "sampler_not_found");
   }
-  return kept;
+  return not_found("this sampling session is not there any more; " + ending, "session_ended");
 }
 
 Result<SamplerInfo> SamplingController::get_sampler(const UserId& user, const SamplerId& id) const {
   MutexLock lock(mutex_);
   const auto found = samplers_.find(id);
-  if (found == samplers_.end() || found->second.user != user) return unknown_sampler();
+  if (found == samplers_.end() || found->second.user != user) return unknown_sampler(user, id);
   const Adapter& adapter = *found->second.adapter;
   SamplerInfo info{id, adapter.backend->name(), std::nullopt, 0};
   if (adapter.checkpoint != nullptr) {
@@ -286,11 +274,12 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   {
     MutexLock lock(mutex_);
     const auto found = samplers_.find(request.sampler);
-    if (found == samplers_.end() || found->second.user != user) return unknown_sampler();
+    if (found == samplers_.end() || found->second.user != user) return unknown_sampler(user, request.sampler);
     found->second.last_used = operation->placed;
     session = found->second.session;
     adapter = found->second.adapter;
   }
+  parts_.sessions.note_alive(session);
   operation->backend = adapter->backend;
   operation->num_samples = request.num_samples;
   OperationKeys keys;

@@ -1,7 +1,7 @@
 // Sampling sessions (samplers) and the frozen adapters behind them.
 //
 // A sampler samples from the base model or from one checkpoint, as it was when the sampler was made: when a checkpoint
-// is replaced, its samplers keep the old files. Samplers of one checkpoint share one adapter in the worker. Adapters
+// is replaced or deleted, its samplers keep the old files. Samplers of one checkpoint share one adapter in the worker. Adapters
 // are loaded in the background, and again when the worker was restarted; over kLoadedAdaptersMax for a base model the
 // longest unused leave the worker and come back when somebody samples from them.
 //
@@ -13,7 +13,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -78,11 +77,6 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
                                           const telemetry::SpanContext& trace, GenerationListener listener);
   void cancel_stream(Generation::Number number);
 
-  // The checkpoint at `place` was replaced and its old files lie at `moved` now. True: samplers use them, and they are
-  // removed with the last one. False: nobody does, they are the caller's.
-  bool keep_replaced(const std::filesystem::path& place, const CheckpointStore::Ptr& replacement,
-                     const std::filesystem::path& moved);
-
   // At the start: one that a former life of the server had, on the same checkpoint (null: the base model).
   void restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
                const CheckpointStore::Ptr& checkpoint);
@@ -126,15 +120,13 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     std::shared_ptr<ModelBackend> backend;
     CheckpointStore::Ptr checkpoint;  // null: the base model
 
-    std::filesystem::path directory;
-    bool owns_files = false;         // nothing else names the directory
     std::string worker_id;           // of its place in the worker; a new one for each load
     uint64_t loaded_generation = 0;  // in which life of the worker it is loaded; 0: in none
     bool loading = false;
     std::optional<Error> load_error;
     uint64_t load_error_generation = 0;
-    int users = 0;  // samplers and streams
-    int running = 0;
+    int users = 0;    // samplers and streams
+    int running = 0;  // on the way to the worker, or there
     Nanos last_used = 0;
     std::deque<OperationPtr> waiting;
   };
@@ -153,6 +145,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   AdapterPtr adapter_for_locked(const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint)
       TUFT_REQUIRES(mutex_);
   bool make_room(const UserId& user);
+  Error unknown_sampler(const UserId& user, const SamplerId& sampler) const;
   void remove(const SamplerId& sampler);
   void release(const AdapterPtr& adapter);
   void fail(const OperationPtr& operation, const Error& error);
@@ -166,12 +159,15 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void on_loaded(const AdapterPtr& adapter, uint64_t generation, const Status& result);
   void unload(const AdapterPtr& adapter, const std::string& worker_id);
   std::vector<std::pair<AdapterPtr, std::string>> take_surplus_locked(const Adapter& loaded) TUFT_REQUIRES(mutex_);
+  void enqueue(const AdapterPtr& adapter, const OperationPtr& operation);
+  bool start_turn(const AdapterPtr& adapter, const OperationPtr& operation);
   void start(const AdapterPtr& adapter, const OperationPtr& operation);
   void on_sampled(const AdapterPtr& adapter, const OperationPtr& operation, Result<worker::v1::SampleResponse> result);
   void resume(const AdapterPtr& adapter);
   std::vector<AdapterPtr> all_adapters() const;
 
   // sampling_streams.cc
+  Status add_stream(const StreamSource& source, const OperationPtr& operation, OperationKeys& keys);
   actor::ModelActor::OnTokens token_relay(const OperationPtr& operation);
   void hold_cancel(const OperationPtr& operation, actor::Cancel cancel);
   void end_stream(Operation& operation, Result<worker::v1::SampleResponse> result);

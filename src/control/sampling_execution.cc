@@ -8,6 +8,14 @@
 #include "telemetry/metrics.h"
 
 namespace tuft::control {
+namespace {
+
+Error cancelled() {
+  return {ErrorCode::kCancelled, "the request was cancelled", "cancelled"};
+}
+
+}  // namespace
+
 bool SamplingController::is_loaded(const Adapter& adapter) {
   if (adapter.checkpoint == nullptr) return adapter.backend->actor().ready();
   return adapter.loaded_generation > 0 && adapter.backend->holds(adapter.loaded_generation);
@@ -28,11 +36,10 @@ void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr&
   {
     MutexLock lock(mutex_);
     if (operation->stream != nullptr && operation->stream->cancelled) {
-      refusal = Error{ErrorCode::kCancelled, "the request was cancelled", "cancelled"};
+      refusal = cancelled();
     } else if (is_loaded(*adapter)) {
       ++adapter->running;
       adapter->last_used = parts_.clock.monotonic();
-      operation->request.set_sampler_id(adapter->worker_id);
     } else if (adapter->load_error && adapter->backend->holds(adapter->load_error_generation)) {
       refusal = adapter->load_error;
     } else {
@@ -43,7 +50,42 @@ void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr&
   }
   if (refusal) return fail(operation, *refusal);
   if (must_load) return load(adapter, *operation->keys, operation->span.context());
+  enqueue(adapter, operation);
+}
+
+// What the user pays for the turn: the tokens of the prompt, and those that may come.
+void SamplingController::enqueue(const AdapterPtr& adapter, const OperationPtr& operation) {
+  const worker::v1::SampleRequest& request = operation->request;
+  const auto prompt = static_cast<int64_t>(request.prompt_tokens().size() / sizeof(int32_t));
+  const int64_t room = std::max<int64_t>(adapter->backend->config().max_model_len - prompt, 1);
+  const int64_t output = request.params().has_max_tokens() ? std::min<int64_t>(request.params().max_tokens(), room) : room;
+  adapter->backend->sampling_queue().submit({.user = operation->user,
+                                             .cost = prompt + operation->num_samples * output,
+                                             .slots = operation->num_samples,
+                                             .start = [weak = weak_from_this(), adapter, operation] {
+                                               const auto self = weak.lock();
+                                               return self != nullptr && self->start_turn(adapter, operation);
+                                             }});
+}
+
+// False: it needs no slot. Much may have happened while it waited for its turn.
+bool SamplingController::start_turn(const AdapterPtr& adapter, const OperationPtr& operation) {
+  std::optional<Error> refusal;
+  bool again = false;
+  if (operation->future != nullptr && parts_.futures.has_ended(*operation->future)) refusal = cancelled();
+  {
+    MutexLock lock(mutex_);
+    if (shut_down_) refusal = unavailable("the server is shutting down", "shutting_down");
+    if (operation->stream != nullptr && operation->stream->cancelled) refusal = cancelled();
+    again = !refusal && !is_loaded(*adapter);
+    if (refusal || again) --adapter->running;
+    if (!refusal && !again) operation->request.set_sampler_id(adapter->worker_id);
+  }
+  if (refusal) fail(operation, *refusal);
+  if (again) dispatch(adapter, operation);
+  if (refusal || again) return false;
   start(adapter, operation);
+  return true;
 }
 
 // `cause`: the sampler or the sample that it is loaded for; empty keys after a worker came back.
@@ -56,7 +98,7 @@ void SamplingController::load(const AdapterPtr& adapter, const OperationKeys& ca
   {
     MutexLock lock(mutex_);
     request.set_sampler_id(adapter->worker_id);
-    request.set_directory(adapter->directory.string());
+    request.set_directory(adapter->checkpoint->files->directory().string());
   }
   const uint64_t generation = adapter->backend->actor().generation();
   auto span = std::make_shared<telemetry::Span>(sampling_backend_tracer().start_span(
@@ -149,7 +191,10 @@ void SamplingController::start(const AdapterPtr& adapter, const OperationPtr& op
     if (operation->stream != nullptr) operation->stream->listener.done(unavailable("the server is shutting down"));
   };
   actor::ModelActor& actor = adapter->backend->actor();
-  if (operation->stream == nullptr) return actor.sample(std::move(operation->request), options, std::move(done));
+  if (operation->stream == nullptr) {
+    return parts_.futures.on_cancel(*operation->future,
+                                    actor.sample(std::move(operation->request), options, std::move(done)));
+  }
   hold_cancel(operation, actor.stream_sample(std::move(operation->request), options, token_relay(operation), done));
 }
 
@@ -160,11 +205,15 @@ void SamplingController::on_sampled(const AdapterPtr& adapter, const OperationPt
     --adapter->running;
     adapter->last_used = parts_.clock.monotonic();
   }
-  if (!result.ok()) return fail(operation, result.error());
-  if (operation->future != nullptr) parts_.futures.mark_started(*operation->future, result->queue_seconds());
-  record_sample(*operation, *result);
-  operation->span.end();
-  complete(operation, std::move(result));
+  if (result.ok()) {
+    if (operation->future != nullptr) parts_.futures.mark_started(*operation->future, result->queue_seconds());
+    record_sample(*operation, *result);
+    operation->span.end();
+    complete(operation, std::move(result));
+  } else {
+    fail(operation, result.error());
+  }
+  adapter->backend->sampling_queue().release(operation->num_samples);
 }
 
 std::vector<SamplingController::AdapterPtr> SamplingController::all_adapters() const {

@@ -71,27 +71,13 @@ Result<Generation::Number> SamplingController::start_stream(const UserId& user, 
   TUFT_ASSIGN(operation->request, make_sample_request(source.backend->config(), as_sample(std::move(request))));
   operation->request.set_topk_logprobs(topk_logprobs);
   operation->request.set_cache_scope(user.str());
-  AdapterPtr adapter;
-  {
-    MutexLock lock(mutex_);
-    if (shut_down_) return unavailable("the server is shutting down", "shutting_down");
-    if (source.sampler.empty()) {
-      adapter = adapter_for_locked(source.backend, source.checkpoint);
-    } else {
-      const auto found = samplers_.find(source.sampler);
-      if (found == samplers_.end() || found->second.user != user) {
-        return not_found("this sampling session does not exist or was given up", "sampler_not_found");
-      }
-      found->second.last_used = operation->placed;
-      keys->session = found->second.session;
-      adapter = found->second.adapter;
-    }
-    ++adapter->users;
-    adapter->last_used = operation->placed;
-    operation->stream->adapter = adapter;
-    operation->stream->number = ++last_stream_;
-    streams_.emplace(operation->stream->number, operation);
+  TUFT_TRY(parts_.futures.take_sample(user));
+  const auto started = add_stream(source, operation, *keys);
+  if (!started.ok()) {
+    parts_.futures.give_back_sample(user);
+    return started.error();
   }
+  const AdapterPtr& adapter = operation->stream->adapter;
   keys->lora_rank = adapter->checkpoint == nullptr ? 0 : adapter->checkpoint->lora_rank;
   operation->keys = std::move(keys);
   operation->span = sampling_controller_tracer().start_span(
@@ -101,6 +87,30 @@ Result<Generation::Number> SamplingController::start_stream(const UserId& user, 
   const Generation::Number number = operation->stream->number;
   dispatch(adapter, operation);
   return number;
+}
+
+// Notes it, with what it samples from, in `keys` too.
+Status SamplingController::add_stream(const StreamSource& source, const OperationPtr& operation, OperationKeys& keys) {
+  AdapterPtr adapter;
+  MutexLock lock(mutex_);
+  if (shut_down_) return unavailable("the server is shutting down", "shutting_down");
+  if (source.sampler.empty()) {
+    adapter = adapter_for_locked(source.backend, source.checkpoint);
+  } else {
+    const auto found = samplers_.find(source.sampler);
+    if (found == samplers_.end() || found->second.user != operation->user) {
+      return not_found("this sampling session does not exist or was given up", "sampler_not_found");
+    }
+    found->second.last_used = operation->placed;
+    keys.session = found->second.session;
+    adapter = found->second.adapter;
+  }
+  ++adapter->users;
+  adapter->last_used = operation->placed;
+  operation->stream->adapter = adapter;
+  operation->stream->number = ++last_stream_;
+  streams_.emplace(operation->stream->number, operation);
+  return {};
 }
 
 actor::ModelActor::OnTokens SamplingController::token_relay(const OperationPtr& operation) {
@@ -160,6 +170,7 @@ void SamplingController::end_stream(Operation& operation, Result<worker::v1::Sam
     --stream.adapter->users;
     unused = std::move(stream.cancel_call);
   }
+  parts_.futures.give_back_sample(operation.user);
   const Error* error = result.ok() ? nullptr : &result.error();
   telemetry::get_metrics().requests_terminal.add(1, {{"operation_type", operation_name(OperationType::kSample)},
                                                      {"base_model", operation.keys->base_model},

@@ -5,17 +5,33 @@
 #include <utility>
 
 #include "control/checkpoint.h"
+#include "control/quota.h"
 #include "telemetry/log.h"
 
 namespace tuft::control {
+
+std::string_view session_end_name(SessionEnd why) {
+  switch (why) {
+    case SessionEnd::kSilent:
+      return "silent";
+    case SessionEnd::kLimit:
+      return "limit";
+    case SessionEnd::kFinished:
+      return "finished";
+  }
+  return "silent";
+}
 
 Sessions::Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence, Usage& usage)
     : limits_(limits),
       clock_(clock),
       persistence_(persistence),
       usage_(usage),
-      active_(telemetry::get_metrics().sessions_active.with({})),
-      expired_(telemetry::get_metrics().sessions_expired.with({{"reason", "silent"}})) {}
+      active_(telemetry::get_metrics().sessions_active.with({})) {
+  for (const SessionEnd why : {SessionEnd::kSilent, SessionEnd::kLimit, SessionEnd::kFinished}) {
+    telemetry::get_metrics().sessions_expired.with({{"reason", session_end_name(why)}});
+  }
+}
 
 void Sessions::restore(const SessionRecord& record) {
   const CreateSession& request = record.request;
@@ -30,9 +46,16 @@ void Sessions::restore(const SessionRecord& record) {
   active_.add(1);
 }
 
-Result<SessionId> Sessions::create(const UserId& user, const CreateSession& request, SessionId* idle) {
-  SessionId id(random_uuid());
+Result<SessionId> Sessions::create(const UserId& user, const CreateSession& request) {
   const std::string key = request.idempotency_key.empty() ? "" : user.str() + '\n' + request.idempotency_key;
+  auto created = add(user, request, key);
+  if (created.ok() || created.error().code != ErrorCode::kResourceExhausted) return created;
+  if (!end_idle(longest_idle(user))) return created;
+  return add(user, request, key);
+}
+
+Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request, const std::string& key) {
+  SessionId id(random_uuid());
   const Nanos now = clock_.monotonic();
   const std::string created_at = iso_time(clock_.wall());
   {
@@ -41,26 +64,18 @@ Result<SessionId> Sessions::create(const UserId& user, const CreateSession& requ
     TUFT_TRY(persistence_.available());
     int& count = count_by_user_[user];
     if (count >= limits_.sessions_per_user_max) {
-      Nanos longest = now - kSessionIdle;
-      for (const auto& [other, session] : sessions_) {
-        if (session.user != user || session.seen > longest) continue;
-        longest = session.seen;
-        *idle = other;
-      }
-      return Error{ErrorCode::kResourceExhausted,
-                   "you have " + std::to_string(count) +
-                       " sessions, which is the limit; end some clients (a session counts until it was silent for ten "
-                       "minutes), or raise limits.sessions_per_user_max in the server's configuration",
-                   "sessions_per_user_max"};
+      return over_quota(Quota::kSessions, "you have " + std::to_string(count) + " sessions",
+                        "end some clients (a session that was silent for ten minutes makes room)");
     }
     ++count;
     sessions_.emplace(id, Session{user, request, created_at, now, key});
     if (!key.empty()) by_idempotency_key_.emplace(key, id);
+    // Under the lock, so that a repetition that finds it waits for this write, too.
+    if (persistence_.enabled()) {
+      persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at})}, telemetry::current_context());
+    }
   }
   active_.add(1);
-  if (persistence_.enabled()) {
-    persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at})}, telemetry::current_context());
-  }
   usage_.audit({.action = AuditAction::kSessionCreated, .user = user, .session = id});
   telemetry::log_info("session.created", "session created",
                       {{"tuft.session_id", id.str()}, {"tuft.sdk_version", request.sdk_version}});
@@ -71,9 +86,8 @@ Status Sessions::touch(const UserId& user, const SessionId& session) {
   const Nanos now = clock_.monotonic();
   MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  if (found == sessions_.end()) {
-    return not_found("unknown session: create one first; sessions outlive the server only with persistence",
-                     "session_not_found");
+  if (found == sessions_.end() || (found->second.ending && found->second.user == user)) {
+    return unknown_locked(user, session);
   }
   if (found->second.user != user) {
     return Error{ErrorCode::kPermissionDenied, "this session belongs to another user", "foreign_session"};
@@ -86,7 +100,18 @@ bool Sessions::is_idle(const SessionId& session) const {
   const Nanos now = clock_.monotonic();
   MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  return found == sessions_.end() || found->second.seen <= now - kSessionIdle;
+  return found == sessions_.end() || found->second.ending || found->second.seen <= now - idle_after();
+}
+
+void Sessions::note_alive(const SessionId& session) {
+  const Nanos now = clock_.monotonic();
+  MutexLock lock(mutex_);
+  if (const auto found = sessions_.find(session); found != sessions_.end()) found->second.seen = now;
+}
+
+bool Sessions::exists(const SessionId& session) const {
+  MutexLock lock(mutex_);
+  return sessions_.contains(session);
 }
 
 std::vector<SessionId> Sessions::of_user(const UserId& user) const {
@@ -94,7 +119,7 @@ std::vector<SessionId> Sessions::of_user(const UserId& user) const {
   {
     MutexLock lock(mutex_);
     for (const auto& [id, session] : sessions_) {
-      if (session.user == user) found.emplace_back(session.created_at, id);
+      if (session.user == user && !session.ending) found.emplace_back(session.created_at, id);
     }
   }
   std::sort(found.begin(), found.end(), std::greater<>());
@@ -107,7 +132,7 @@ std::vector<SessionId> Sessions::of_user(const UserId& user) const {
 bool Sessions::belongs_to(const UserId& user, const SessionId& session) const {
   MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  return found != sessions_.end() && found->second.user == user;
+  return found != sessions_.end() && found->second.user == user && !found->second.ending;
 }
 
 std::map<std::string, std::string> Sessions::metadata_of(const SessionId& session) const {
@@ -127,7 +152,7 @@ Status Sessions::set_project(const UserId& user, const SessionId& id, const std:
   TUFT_TRY(persistence_.available());
   MutexLock lock(mutex_);
   const auto found = sessions_.find(id);
-  if (found == sessions_.end() || found->second.user != user) {
+  if (found == sessions_.end() || found->second.user != user || found->second.ending) {
     return not_found("unknown session: it does not exist or has ended", "session_not_found");
   }
   Session& session = found->second;
@@ -138,22 +163,6 @@ Status Sessions::set_project(const UserId& user, const SessionId& id, const std:
                        telemetry::current_context());
   }
   return {};
-}
-
-void Sessions::remove(const SessionId& session) {
-  {
-    MutexLock lock(mutex_);
-    const auto found = sessions_.find(session);
-    if (found == sessions_.end()) return;
-    if (const auto count = count_by_user_.find(found->second.user); --count->second == 0) count_by_user_.erase(count);
-    if (!found->second.idempotency_key.empty()) by_idempotency_key_.erase(found->second.idempotency_key);
-    sessions_.erase(found);
-  }
-  active_.add(-1);
-  expired_.add(1);
-  if (persistence_.enabled()) persistence_.write({persistence_.erase(session)}, telemetry::current_context());
-  telemetry::log_info("session.closed", "session closed: its user was at a limit and it was silent",
-                      {{"tuft.session_id", session.str()}});
 }
 
 }  // namespace tuft::control

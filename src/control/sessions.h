@@ -1,6 +1,12 @@
-// Client sessions: who they belong to and when they were last heard of.
+// Client sessions: who they belong to, when they were last heard of, and how they end.
+//
+// There is one way to end: end() and its like mark the session, after which its id is unknown to clients, and whoever
+// listens (on_end) closes what belongs to it. That may take a while - runs are saved - and is asked for again by
+// sweep() until nothing is left; only then the session's record goes, so that a restart in between ends it again.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,8 +24,12 @@
 
 namespace tuft::control {
 
-// A session that was silent this long may be given up when its user is at a limit; never before.
+// A session that was silent this long is idle: it is ended when its user is at a limit. Without need it is ended after
+// limits.session_idle_seconds, and then it is never called idle later than that.
 inline constexpr Nanos kSessionIdle = 600 * kSecond;
+
+enum class SessionEnd : uint8_t { kSilent, kLimit, kFinished };
+std::string_view session_end_name(SessionEnd why);  // "silent", "limit", "finished": label of tuft.sessions.expired
 
 // Thread-safe.
 class Sessions {
@@ -29,13 +39,29 @@ class Sessions {
   // At the start: one that a former life of the server had. It counts as heard of just now.
   void restore(const SessionRecord& record);
 
-  // The first answer again for a repeated idempotency key of the same user. kResourceExhausted over
-  // limits.sessions_per_user_max, kUnavailable while the store is away; `idle` is then the user's longest silent
-  // session, if one was silent for kSessionIdle.
-  Result<SessionId> create(const UserId& user, const CreateSession& request, SessionId* idle);
-  // kNotFound for an unknown session, kPermissionDenied for somebody else's. Being asked for counts as a sign of life.
+  // Closes what belongs to a session that ends. True: nothing of it is left. It is called without a lock.
+  using Close = std::function<bool(const UserId&, const SessionId&, SessionEnd)>;
+  // Once, before clients are heard.
+  void on_end(Close close) { close_ = std::move(close); }
+
+  // The first answer again for a repeated idempotency key of the same user. At limits.sessions_per_user_max the user's
+  // longest idle session ends. kResourceExhausted where there is none, kUnavailable while the store is away.
+  Result<SessionId> create(const UserId& user, const CreateSession& request);
+  // kNotFound for an unknown session and one that has ended (with the reason), kPermissionDenied for somebody else's.
+  // Being asked for counts as a sign of life.
   Status touch(const UserId& user, const SessionId& session);
+  // A sign of life from whoever has shown that it is theirs.
+  void note_alive(const SessionId& session);
   bool is_idle(const SessionId& session) const;
+
+  // By its user. Once more is no error.
+  Status end(const UserId& user, const SessionId& session);
+  // Because its user is at a limit; false: it is not idle.
+  bool end_idle(const SessionId& session);
+  // Ends those that are silent for too long, and goes on with those that end.
+  void sweep();
+  // Why a session of the user is not there, in words; empty: not known.
+  std::string ending_of(const UserId& user, const SessionId& session) const;
 
   // For lists; no sign of life. Newest first.
   std::vector<SessionId> of_user(const UserId& user) const;
@@ -46,7 +72,7 @@ class Sessions {
   // kNotFound for unknown and foreign sessions alike, kUnavailable while the store is away.
   Status set_project(const UserId& user, const SessionId& session, const std::string& project);
 
-  void remove(const SessionId& session);
+  bool exists(const SessionId& session) const;
 
  private:
   struct Session {
@@ -55,17 +81,37 @@ class Sessions {
     std::string created_at;
     Nanos seen = 0;
     std::string idempotency_key;  // with its user in front
+    std::optional<SessionEnd> ending = std::nullopt;
   };
+  struct Ended {
+    UserId user;
+    std::string why;
+  };
+
+  Result<SessionId> add(const UserId& user, const CreateSession& request, const std::string& key);
+  SessionId longest_idle(const UserId& user) const;
+  // False: it does not exist, or ends already.
+  bool begin_end(const SessionId& session, SessionEnd why);
+  void go_on_ending(const SessionId& session);
+  std::string sentence_of(SessionEnd why) const;
+  Error unknown_locked(const UserId& user, const SessionId& session) const TUFT_REQUIRES(mutex_);
+  void remove(const SessionId& session);
+  Nanos idle_after() const;
 
   const config::Limits limits_;
   const Clock& clock_;
   Persistence& persistence_;
   Usage& usage_;
+  Close close_;
   mutable Mutex mutex_;
   std::unordered_map<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<UserId, int> count_by_user_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, int> count_by_user_ TUFT_GUARDED_BY(mutex_);  // without those that end
   std::unordered_map<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
-  telemetry::BoundCounter active_, expired_;
+  // The newest of those that ended.
+  std::unordered_map<SessionId, Ended> ended_ TUFT_GUARDED_BY(mutex_);
+  std::deque<SessionId> ended_order_ TUFT_GUARDED_BY(mutex_);
+  Nanos next_look_ TUFT_GUARDED_BY(mutex_) = 0;
+  telemetry::BoundCounter active_;
 };
 
 }  // namespace tuft::control

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "control/operation_keys.h"
+#include "control/quota.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 
@@ -12,10 +13,6 @@ namespace {
 const telemetry::Tracer& tracer() {
   static const telemetry::Tracer instance = telemetry::get_tracer("tuft.training_controller");
   return instance;
-}
-
-Error unknown_run() {
-  return not_found("unknown model_id: it does not exist or was unloaded", "model_not_found");
 }
 
 std::string operation_key(const RunId& run, int64_t seq_id) {
@@ -58,10 +55,6 @@ OperationKeys keys_of(const Run& run, OperationType type, std::optional<int64_t>
   return keys;
 }
 
-Submitted submitted(const FuturePtr& future) {
-  return {future->request, future->keys.run, OperationKeysPtr(future, &future->keys)};
-}
-
 void describe_payload(RunOperation& operation) {
   if (const auto* request = std::get_if<worker::v1::ForwardBackwardRequest>(&operation.payload)) {
     const std::string& loss = request->request().loss_fn();
@@ -76,29 +69,68 @@ void describe_payload(RunOperation& operation) {
   }
 }
 
+// Of a datum: its id, and what the loss wants to know of it.
+constexpr size_t kBytesOfToken = 12;
+
 bool worker_is_gone(const Error& error) {
   return error.code == ErrorCode::kUnavailable;
 }
 
 }  // namespace
 
+RunId run_id_of(const SessionId& session, int64_t model_seq_id) {
+  return RunId(session.str() + ":train:" + std::to_string(model_seq_id));
+}
+
+std::string creation_key(const RunId& run) {
+  return run.str() + "#create";
+}
+
+Submitted submitted(const FuturePtr& future) {
+  return {future->request, future->keys.run, OperationKeysPtr(future, &future->keys)};
+}
+
+Status check_model(const CreateModel& request, const config::ModelConfig& model) {
+  if (!model.training) {
+    return invalid_argument("base model " + model.model_name + " is configured without the capability training",
+                            "training_disabled");
+  }
+  if (request.lora.rank < 1 || request.lora.rank > model.max_lora_rank) {
+    return invalid_argument("lora rank " + std::to_string(request.lora.rank) + " is not between 1 and " +
+                                std::to_string(model.max_lora_rank) +
+                                ", the max_lora_rank of this base model in the server's configuration",
+                            "invalid_lora_rank");
+  }
+  if (!request.lora.train_attn && !request.lora.train_mlp && !request.lora.train_unembed) {
+    return invalid_argument("at least one of train_attn, train_mlp and train_unembed must be true", "nothing_to_train");
+  }
+  return {};
+}
+
 Result<RunPtr> TrainingController::find(const UserId& user, const RunId& run) const {
-  MutexLock lock(mutex_);
-  const auto found = runs_.find(run);
-  if (found == runs_.end() || found->second->user != user) return unknown_run();
-  return found->second;
+  RunPtr found;
+  {
+    MutexLock lock(mutex_);
+    const auto entry = runs_.find(run);
+    if (entry != runs_.end() && entry->second->user == user) found = entry->second;
+  }
+  if (found == nullptr) return unknown_run(user, run);
+  MutexLock lock(found->mutex);
+  if (found->ending) return unknown_run(user, run);
+  return found;
 }
 
 Result<RunPtr> TrainingController::add_run(const UserId& user, const CreateModel& request,
-                                           const std::shared_ptr<ModelBackend>& backend, bool* added) {
+                                           const std::shared_ptr<ModelBackend>& backend, double lora_alpha,
+                                           bool* added) {
   auto run = std::make_shared<Run>();
-  run->id = RunId(request.session.str() + ":train:" + std::to_string(request.model_seq_id));
+  run->id = run_id_of(request.session, request.model_seq_id);
   run->user = user;
   run->session = request.session;
   run->backend = backend;
   run->lora = request.lora;
   run->seed = request.lora.seed.value_or(random_u64());
-  run->lora_alpha = static_cast<double>(request.lora.rank) * backend->config().lora_alpha_ratio;
+  run->lora_alpha = lora_alpha;
   run->user_metadata = request.user_metadata;
   run->created_at = iso_time(parts_.clock.wall());
   const int limit = parts_.config.limits.runs_per_user_max;
@@ -114,40 +146,40 @@ Result<RunPtr> TrainingController::add_run(const UserId& user, const CreateModel
         return run;
       }
     }
-    if (reclaimed || !unload_idle_run(user)) break;
+    if (reclaimed || !end_idle_run(user)) break;
   }
-  return Error{ErrorCode::kResourceExhausted,
-               "you have " + std::to_string(limit) +
-                   " training runs, which is the limit; unload some (runs of a session that is silent for ten minutes "
-                   "make room by themselves), or raise limits.runs_per_user_max in the server's configuration",
-               "runs_per_user_max"};
+  return over_quota(Quota::kRuns, "you have " + std::to_string(limit) + " training runs",
+                    "unload some (those of a session that was silent for ten minutes make room by themselves)");
 }
 
 Result<Submitted> TrainingController::create_model(const UserId& user, const CreateModel& request,
                                                    const telemetry::SpanContext& trace) {
   TUFT_TRY(parts_.sessions.touch(user, request.session));
   if (request.model_seq_id < 0) return invalid_argument("model_seq_id must not be negative", "invalid_model_seq_id");
-  const RunId id(request.session.str() + ":train:" + std::to_string(request.model_seq_id));
-  const std::string key = id.str() + "#create";
+  const std::string key = creation_key(run_id_of(request.session, request.model_seq_id));
   if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return submitted(known);
   TUFT_ASSIGN(const auto backend, parts_.backends.find(request.base_model));
-  const config::ModelConfig& model = backend->config();
-  if (!model.training) {
-    return invalid_argument("base model " + model.model_name + " is configured without the capability training",
-                            "training_disabled");
-  }
-  if (request.lora.rank < 1 || request.lora.rank > model.max_lora_rank) {
-    return invalid_argument("lora rank " + std::to_string(request.lora.rank) + " is not between 1 and " +
-                                std::to_string(model.max_lora_rank) +
-                                ", the max_lora_rank of this base model in the server's configuration",
-                            "invalid_lora_rank");
-  }
-  if (!request.lora.train_attn && !request.lora.train_mlp && !request.lora.train_unembed) {
-    return invalid_argument("at least one of train_attn, train_mlp and train_unembed must be true", "nothing_to_train");
-  }
+  TUFT_TRY(check_model(request, backend->config()));
+  auto operation = std::make_shared<RunOperation>();
+  operation->type = OperationType::kCreateModel;
+  const double lora_alpha = static_cast<double>(request.lora.rank) * backend->config().lora_alpha_ratio;
+  return admit_creation(user, request, backend, lora_alpha, operation, trace);
+}
+
+// `operation` makes the run.
+Result<Submitted> TrainingController::admit_creation(const UserId& user, const CreateModel& request,
+                                                     const std::shared_ptr<ModelBackend>& backend, double lora_alpha,
+                                                     const OperationPtr& operation,
+                                                     const telemetry::SpanContext& trace) {
   bool added = false;
-  TUFT_ASSIGN(const RunPtr run, add_run(user, request, backend, &added));
-  auto admission = parts_.futures.admit(user, keys_of(*run, OperationType::kCreateModel, std::nullopt), key, trace);
+  TUFT_ASSIGN(const RunPtr run, add_run(user, request, backend, lora_alpha, &added));
+  // The session may have begun to end before it saw the run.
+  if (const Status alive = parts_.sessions.touch(user, request.session); !alive.ok()) {
+    if (added) remove_run(run, alive.error());
+    return alive.error();
+  }
+  auto admission =
+      parts_.futures.admit(user, keys_of(*run, operation->type, std::nullopt), creation_key(run->id), trace);
   if (!admission.ok()) {
     if (added) remove_run(run, admission.error());
     return std::move(admission).error();
@@ -160,12 +192,13 @@ Result<Submitted> TrainingController::create_model(const UserId& user, const Cre
     exists = run->created;
   }
   if (exists) {
-    parts_.futures.complete(admission->future, FutureValue(CreateModelResult{id}));
+    FutureValue known = CreateModelResult{run->id};
+    if (operation->checkpoint != nullptr) known = LoadWeightsResult{operation->checkpoint->path.str(), run->id};
+    parts_.futures.complete(admission->future, std::move(known));
     return answer;
   }
-  auto operation = std::make_shared<RunOperation>();
   operation->future = std::move(admission->future);
-  operation->type = OperationType::kCreateModel;
+  operation->creates_run = true;
   start_controller_span(*operation);
   enqueue(run, operation);
   return answer;
@@ -191,6 +224,7 @@ Result<Submitted> TrainingController::submit(const UserId& user, const RunId& ru
                                              std::optional<int64_t> seq_id, Payload payload,
                                              std::optional<Error> refusal, const telemetry::SpanContext& trace) {
   TUFT_ASSIGN(const RunPtr run, find(user, run_id));
+  parts_.sessions.note_alive(run->session);
   if (seq_id && *seq_id == 0) seq_id.reset();
   if (seq_id && *seq_id < 0) return invalid_argument("seq_id must be positive; the first is 1", "invalid_seq_id");
   std::string key = seq_id ? operation_key(run_id, *seq_id) : std::string();
@@ -215,6 +249,9 @@ Result<Submitted> TrainingController::submit(const UserId& user, const RunId& ru
   operation->seq_id = seq_id;
   operation->payload = std::move(payload);
   operation->refusal = std::move(refusal);
+  if (const auto* pass = std::get_if<worker::v1::ForwardBackwardRequest>(&operation->payload)) {
+    operation->cost += static_cast<int64_t>(pass->ByteSizeLong() / kBytesOfToken);
+  }
   start_controller_span(*operation);
   describe_payload(*operation);
   enqueue(run, operation);
@@ -229,13 +266,13 @@ void TrainingController::enqueue(const RunPtr& run, const OperationPtr& operatio
   int64_t next = 0;
   {
     MutexLock lock(run->mutex);
-    closed = run->closed;
+    closed = run->closed || (run->ending && !operation->ends_run);
     run->last_request = parts_.clock.wall();
     if (!closed) open_numbers_locked(*run, *operation);
     if (!closed) place = run->log.place(operation);
     next = run->log.next_seq_id();
   }
-  if (closed) return fail(operation, unknown_run());
+  if (closed) return fail(operation, unknown_run(run->user, run->id));
   if (place == Place::kPassed) {
     return fail(operation, failed_precondition("seq_id " + std::to_string(operation->seq_id.value_or(0)) +
                                                    " of this run has been used up or given up, and its result is not "
@@ -250,55 +287,78 @@ void TrainingController::enqueue(const RunPtr& run, const OperationPtr& operatio
   pump(run);
 }
 
-// What can go to the worker now, taken out of the log; null where nothing can.
-OperationPtr TrainingController::take_startable(Run& run) const {
-  MutexLock lock(run.mutex);
+bool TrainingController::can_start_locked(const Run& run) {
   const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
-  if (front != nullptr) {
-    const bool needs_adapter = front->type != OperationType::kCreateModel;
-    const bool ready = needs_adapter ? run.backend->holds(run.adapter_generation) : run.backend->actor().ready();
-    if (ready || run.closed || run.broken) {
-      run.running = run.log.take();
-      run.running->generation = needs_adapter ? run.adapter_generation : run.backend->actor().generation();
-      return run.running;
-    }
-  }
-  run.pumping = false;
-  return nullptr;
+  if (front == nullptr) return false;
+  const bool ready =
+      front->creates_run ? run.backend->actor().ready() : run.backend->holds(run.adapter_generation);
+  return ready || run.closed || run.broken;
 }
 
+// Where something of the run could go to the worker, lines the run up for it.
 void TrainingController::pump(const RunPtr& run) {
+  int64_t cost = 0;
   {
     MutexLock lock(run->mutex);
-    // Whoever pumps already looks again before it stops; so an actor that answers at once does not recurse.
-    if (run->pumping) return;
-    run->pumping = true;
+    if (run->queued || !can_start_locked(*run)) return;
+    run->queued = true;
+    cost = run->log.front()->cost;
   }
-  while (const OperationPtr operation = take_startable(*run)) start(run, operation);
+  run->backend->training_queue().submit({.user = run->user, .cost = cost, .start = [weak = weak_from_this(), run] {
+                                           const auto self = weak.lock();
+                                           return self != nullptr && self->start_turn(run);
+                                         }});
+}
+
+// False: there is nothing to start any more, or not now.
+bool TrainingController::start_turn(const RunPtr& run) {
+  OperationPtr operation;
+  {
+    MutexLock lock(run->mutex);
+    run->queued = false;
+    if (!can_start_locked(*run)) return false;
+    operation = run->running = run->log.take();
+    operation->has_slot = true;
+    operation->generation = operation->creates_run ? run->backend->actor().generation() : run->adapter_generation;
+  }
+  start(run, operation);
+  return true;
 }
 
 void TrainingController::conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result) {
   std::vector<OperationPtr> dropped;
   {
     MutexLock lock(run->mutex);
-    if (run->running == operation) run->running = nullptr;
     if (result.ok()) run->told_of_loss = false;
     if (!result.ok() && worker_is_gone(result.error()) && operation->generation == run->adapter_generation) {
       dropped = run->log.drain();
       run->told_of_loss = true;
     }
+    note_ending(*run, *operation, result);
   }
   if (!result.ok()) {
     operation->span.record_error(result.error());
     record_checkpoint_failure(*operation, result.error());
   }
   operation->span.end();
-  parts_.futures.complete(operation->future, std::move(result), changes_of(*run));
+  if (parts_.persistence.enabled()) {
+    const MutexLock order(run->record_mutex);
+    parts_.futures.complete(operation->future, std::move(result), changes_of(*run));
+  } else {
+    parts_.futures.complete(operation->future, std::move(result));
+  }
+  {
+    // Only now, so that the next operation's result is written after this one's.
+    MutexLock lock(run->mutex);
+    if (run->running == operation) run->running = nullptr;
+  }
   const Error lost = unavailable("not executed: the worker of base model " + run->backend->name() +
                                      " ended while an earlier operation of this run was executed",
                                  "worker_died");
   for (const OperationPtr& other : dropped) fail(other, lost);
+  if (operation->has_slot) run->backend->training_queue().release(1);
   pump(run);
+  go_on_ending(run);
 }
 
 void TrainingController::fail(const OperationPtr& operation, const Error& error) {
@@ -311,20 +371,26 @@ void TrainingController::fail(const OperationPtr& operation, const Error& error)
 void TrainingController::remove_run(const RunPtr& run, const Error& why) {
   std::vector<OperationPtr> left;
   bool was_created = false;
+  bool was_counted = false;
   {
     MutexLock lock(run->mutex);
     if (run->closed) return;
     run->closed = true;
     was_created = run->created;
+    was_counted = !run->ending;
     left = run->log.drain();
   }
   {
     MutexLock lock(mutex_);
     runs_.erase(run->id);
-    if (const auto count = runs_by_user_.find(run->user); --count->second == 0) runs_by_user_.erase(count);
+    if (was_counted) uncount_locked(run->user);
   }
   if (was_created) run->backend->instruments().add_model(-1);
   for (const OperationPtr& operation : left) fail(operation, why);
+}
+
+void TrainingController::uncount_locked(const UserId& user) {
+  if (const auto count = runs_by_user_.find(user); --count->second == 0) runs_by_user_.erase(count);
 }
 
 std::vector<RunSummary> TrainingController::runs_of(const UserId& user) const {
@@ -343,43 +409,6 @@ std::vector<RunPtr> TrainingController::all_runs() const {
   return runs;
 }
 
-bool TrainingController::unload_idle_run(const UserId& user) {
-  for (const RunPtr& run : all_runs()) {
-    if (run->user != user || !parts_.sessions.is_idle(run->session)) continue;
-    {
-      MutexLock lock(run->mutex);
-      if (run->running != nullptr || !run->log.empty()) continue;
-    }
-    unload_now(run);
-    return true;
-  }
-  return false;
-}
-
-void TrainingController::unload_now(const RunPtr& run) {
-  remove_run(run, unknown_run());
-  parts_.persistence.write(changes_of(*run), telemetry::current_context());
-  const OperationKeys keys = keys_of(*run);
-  auto span = std::make_shared<telemetry::Span>(training_backend_tracer().start_span(
-      "training_backend.remove_adapter",
-      {.attributes = KeyAttributes(keys, {{"tuft.lora_id", run->id.str()}}), .parent = {}}));
-  worker::v1::RemoveAdapterRequest request;
-  request.set_adapter_id(run->id.str());
-  run->backend->actor().remove_adapter(std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
-                                       [span](const Result<worker::v1::RemoveAdapterResponse>& result) {
-                                         if (!result.ok()) span->record_error(result.error());
-                                         span->end();
-                                       });
-  telemetry::log_info("model.unloaded", "model unloaded: its session was silent and its user at a limit",
-                      KeyAttributes(keys));
-}
-
-void TrainingController::close_session(const SessionId& session) {
-  for (const RunPtr& run : all_runs()) {
-    if (run->session == session) unload_now(run);
-  }
-}
-
 void TrainingController::sweep() {
   for (const RunPtr& run : all_runs()) sweep_run(run);
 }
@@ -391,13 +420,14 @@ void TrainingController::sweep_run(const RunPtr& run) {
   int64_t missing = 0;
   {
     MutexLock lock(run->mutex);
-    if (run->log.empty()) return;
+    const bool idle = run->log.empty() && !run->ending;
+    if (idle) return;
     if (run->log.has_gap()) {
       given_up = run->log.give_up_gap(now - parts_.config.limits.gap_timeout_seconds * kSecond, &missing);
     }
     while (run->running == nullptr && run->log.front() != nullptr && run->log.front()->placed <= now - kWorkerWait &&
            !run->backend->holds(run->adapter_generation)) {
-      if (run->log.front()->type == OperationType::kCreateModel && run->backend->actor().ready()) break;
+      if (run->log.front()->creates_run && run->backend->actor().ready()) break;
       unserved.push_back(run->log.take());
     }
   }
@@ -411,9 +441,10 @@ void TrainingController::sweep_run(const RunPtr& run) {
   for (const OperationPtr& operation : unserved) {
     const Error error = worker_starting(run->backend->name());
     fail(operation, error);
-    if (operation->type == OperationType::kCreateModel) remove_run(run, error);
+    if (operation->creates_run) remove_run(run, error);
   }
   pump(run);
+  go_on_ending(run);
 }
 
 void TrainingController::shut_down() {
@@ -446,11 +477,6 @@ Result<Submitted> TrainingController::save_weights_for_sampler(const UserId& use
   }
   return submit(user, request.run, OperationType::kSaveWeightsForSampler, request.seq_id, request, std::move(refusal),
                 trace);
-}
-
-Result<Submitted> TrainingController::load_weights(const UserId& user, const LoadWeights& request,
-                                                   const telemetry::SpanContext& trace) {
-  return submit(user, request.run, OperationType::kLoadWeights, request.seq_id, request, std::nullopt, trace);
 }
 
 Result<ModelInfo> TrainingController::get_info(const UserId& user, const RunId& run_id) const {

@@ -43,6 +43,7 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
     CheckpointStore& checkpoints;
     DiskWorker& disk;
     Persistence& persistence;
+    Usage& usage;
     std::shared_ptr<SamplingController> sampling;
   };
   explicit TrainingController(const Parts& parts);
@@ -68,30 +69,44 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void sweep();
   // Fails what waits. Call after FutureStore::shut_down().
   void shut_down();
-  // Unloads what a session that is given up still has.
-  void close_session(const SessionId& session);
+  // The session ends: cancels what its runs have not begun, and goes on with each as RunEnding says. True: it has no
+  // runs any more. Call it again until then.
+  bool close_session(const SessionId& session, SessionEnd why);
 
  private:
   using Payload = decltype(RunOperation::payload);
 
   // training_controller.cc: taking operations in, order, ends
   Result<RunPtr> find(const UserId& user, const RunId& run) const;
+  Result<Submitted> admit_creation(const UserId& user, const CreateModel& request,
+                                   const std::shared_ptr<ModelBackend>& backend, double lora_alpha,
+                                   const OperationPtr& operation, const telemetry::SpanContext& trace);
   Result<RunPtr> add_run(const UserId& user, const CreateModel& request, const std::shared_ptr<ModelBackend>& backend,
-                         bool* added);
-  bool unload_idle_run(const UserId& user);
-  void unload_now(const RunPtr& run);
+                         double lora_alpha, bool* added);
   void remove_run(const RunPtr& run, const Error& why);
+  void uncount_locked(const UserId& user) TUFT_REQUIRES(mutex_);
   Result<Submitted> submit(const UserId& user, const RunId& run_id, OperationType type, std::optional<int64_t> seq_id,
                            Payload payload, std::optional<Error> refusal, const telemetry::SpanContext& trace);
   void enqueue(const RunPtr& run, const OperationPtr& operation);
-  OperationPtr take_startable(Run& run) const;
+  static bool can_start_locked(const Run& run) TUFT_REQUIRES(run.mutex);
   void pump(const RunPtr& run);
+  bool start_turn(const RunPtr& run);
   void conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result);
   void fail(const OperationPtr& operation, const Error& error);
   std::vector<store::Change> changes_of(const Run& run) const;
   void open_numbers_locked(Run& run, const RunOperation& operation) const TUFT_REQUIRES(run.mutex);
   std::vector<RunPtr> all_runs() const;
   void sweep_run(const RunPtr& run);
+
+  // training_endings.cc: runs of sessions that end
+  bool end_idle_run(const UserId& user);
+  void begin_ending(const RunPtr& run, SessionEnd why);
+  void go_on_ending(const RunPtr& run);
+  bool submit_ending(const RunPtr& run, OperationType type, Payload payload);
+  void note_ending(Run& run, const RunOperation& operation, const Result<FutureValue>& result);
+  void remove_adapter(const RunPtr& run);
+  void drop_run(const RunPtr& run);
+  Error unknown_run(const UserId& user, const RunId& run) const;
 
   // training_operations.cc: executing them
   void start(const RunPtr& run, const OperationPtr& operation);
@@ -100,13 +115,11 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void start_unload(const RunPtr& run, const OperationPtr& operation);
   void start_forward_backward(const RunPtr& run, const OperationPtr& operation);
   void start_optim_step(const RunPtr& run, const OperationPtr& operation);
-  void start_load(const RunPtr& run, const OperationPtr& operation);
   void on_created(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::CreateAdapterResponse> result);
   void on_unloaded(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::RemoveAdapterResponse> result);
   void on_forward_backward(const RunPtr& run, const OperationPtr& operation,
                            Result<worker::v1::ForwardBackwardResponse> result);
   void on_optim_step(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::OptimStepResponse> result);
-  void on_loaded(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::LoadStateResponse> result);
   actor::CallOptions begin_call(telemetry::Name name, RunOperation& operation);
   template <typename Response, typename Handler>
   actor::Callback<Response> answer_to(const RunPtr& run, const OperationPtr& operation, Handler handler);
@@ -121,11 +134,20 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
 
   // training_checkpoints.cc: saving
   void start_save(const RunPtr& run, const OperationPtr& operation);
+  std::optional<Error> over_space(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const;
   void save_state(const RunPtr& run, const OperationPtr& operation, Checkpoint checkpoint);
   void on_state_saved(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::SaveStateResponse> result);
   void on_saved(const RunPtr& run, const OperationPtr& operation);
   Result<FutureValue> finish_save(const RunPtr& run, const RunOperation& operation, const CheckpointStore::Ptr& saved);
   bool on_disk(const RunPtr& run, const OperationPtr& operation, std::function<void(TrainingController&)> work);
+
+  // training_loads.cc: loading, also into a model that is made for it
+  Result<Submitted> create_from_checkpoint(const UserId& user, const LoadWeights& request,
+                                           const telemetry::SpanContext& trace);
+  Result<CheckpointStore::Ptr> find_loadable(const UserId& user, const LoadWeights& load) const;
+  void start_load(const RunPtr& run, const OperationPtr& operation);
+  void on_loaded(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::LoadStateResponse> result);
+  void fail_load(const RunPtr& run, const OperationPtr& operation, Error error);
 
   // training_restore.cc: after a worker came back
   void restore(const RunPtr& run, uint64_t generation);
@@ -138,6 +160,13 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   std::unordered_map<RunId, RunPtr> runs_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, int> runs_by_user_ TUFT_GUARDED_BY(mutex_);
 };
+
+// "<session>:train:<n>", and under what its creation is found again.
+RunId run_id_of(const SessionId& session, int64_t model_seq_id);
+std::string creation_key(const RunId& run);
+// Whether the base model can be trained so.
+Status check_model(const CreateModel& request, const config::ModelConfig& model);
+Submitted submitted(const FuturePtr& future);
 
 worker::v1::CreateAdapterRequest adapter_request(const Run& run);
 // Takes the server's checkpoint directory out of a message that a worker wrote.

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "control/operation_keys.h"
@@ -27,35 +26,6 @@ std::optional<Error> refusal_of_step(const OptimStep& step) {
   if (!is_at_least_zero(step.weight_decay)) return refuse("adam_params.weight_decay must be a number >= 0");
   if (!is_at_least_zero(step.grad_clip_norm)) return refuse("adam_params.grad_clip_norm must be a number >= 0");
   return std::nullopt;
-}
-
-std::string module_list(const std::vector<std::string>& modules) {
-  std::string list;
-  for (const std::string& module : modules) list += (list.empty() ? "" : ",") + module;
-  return list;
-}
-
-// A checkpoint fits an adapter of the same shape only. Names both values.
-Status check_fits(const Checkpoint& checkpoint, const Run& run, const std::vector<std::string>& run_modules) {
-  const auto differ = [&](const char* what, const std::string& theirs, const std::string& ours) {
-    return invalid_argument("checkpoint " + checkpoint.path.str() + " does not fit this model: its " + what + " is " +
-                                theirs + ", the model's is " + ours,
-                            "checkpoint_mismatch");
-  };
-  if (checkpoint.base_model != run.backend->name()) {
-    return differ("base model", checkpoint.base_model, run.backend->name());
-  }
-  if (checkpoint.lora_rank != run.lora.rank) {
-    return differ("lora rank", std::to_string(checkpoint.lora_rank), std::to_string(run.lora.rank));
-  }
-  if (checkpoint.lora_alpha != run.lora_alpha) {
-    return differ("lora alpha", std::to_string(checkpoint.lora_alpha), std::to_string(run.lora_alpha));
-  }
-  const std::set<std::string> theirs(checkpoint.target_modules.begin(), checkpoint.target_modules.end());
-  const std::set<std::string> ours(run_modules.begin(), run_modules.end());
-  if (theirs != ours)
-    return differ("list of modules", module_list(checkpoint.target_modules), module_list(run_modules));
-  return {};
 }
 
 }  // namespace
@@ -111,6 +81,9 @@ void TrainingController::start(const RunPtr& run, const OperationPtr& operation)
   const telemetry::ContextScope scope(operation->future->context);
   operation->started = parts_.clock.monotonic();
   record_turn(*operation);
+  if (!parts_.futures.claim(*operation->future)) {
+    return conclude(run, operation, Error{ErrorCode::kCancelled, "cancelled before its turn", "cancelled"});
+  }
   if (auto refusal = refusal_of(*run, *operation)) return conclude(run, operation, std::move(*refusal));
   switch (operation->type) {
     case OperationType::kCreateModel:
@@ -126,7 +99,7 @@ void TrainingController::start(const RunPtr& run, const OperationPtr& operation)
     case OperationType::kSaveWeightsForSampler:
       return start_save(run, operation);
     case OperationType::kLoadWeights:
-      return start_load(run, operation);
+      return operation->creates_run ? start_create(run, operation) : start_load(run, operation);
     case OperationType::kSample:
       break;
   }
@@ -159,6 +132,7 @@ void TrainingController::on_created(const RunPtr& run, const OperationPtr& opera
   telemetry::log_info("model.created", "model created", KeyAttributes(operation->future->keys));
   parts_.usage.audit(
       {.action = AuditAction::kRunCreated, .user = run->user, .session = run->session, .run = run->id});
+  if (operation->type == OperationType::kLoadWeights) return start_load(run, operation);
   conclude(run, operation, FutureValue(CreateModelResult{run->id}));
 }
 
@@ -181,7 +155,10 @@ void TrainingController::on_unloaded(const RunPtr& run, const OperationPtr& oper
   const telemetry::ContextScope scope(operation->future->context);
   telemetry::log_info("model.unloaded", "model unloaded", KeyAttributes(operation->future->keys));
   parts_.usage.audit(
-      {.action = AuditAction::kRunUnloaded, .user = run->user, .session = run->session, .run = run->id});
+      {.action = operation->ends_run ? AuditAction::kRunExpired : AuditAction::kRunUnloaded,
+       .user = operation->ends_run ? UserId() : run->user,
+       .owner = run->user,
+       .session = run->session, .run = run->id});
   conclude(run, operation, FutureValue(UnloadModelResult{run->id}));
 }
 
@@ -256,64 +233,6 @@ void TrainingController::on_optim_step(const RunPtr& run, const OperationPtr& op
     run->gradient_pending = false;
   }
   conclude(run, operation, FutureValue(std::move(value)));
-}
-
-void TrainingController::start_load(const RunPtr& run, const OperationPtr& operation) {
-  const auto& load = std::get<LoadWeights>(operation->payload);
-  auto found = parts_.checkpoints.find_visible(run->user, load.path);
-  if (!found.ok()) return conclude(run, operation, std::move(found).error());
-  const CheckpointStore::Ptr checkpoint = *found;
-  std::vector<std::string> modules;
-  {
-    MutexLock lock(run->mutex);
-    modules = run->target_modules;
-  }
-  if (Status fits = check_fits(*checkpoint, *run, modules); !fits.ok()) return conclude(run, operation, fits.error());
-  if (load.optimizer && checkpoint->path.kind == CheckpointKind::kSampler) {
-    return conclude(run, operation,
-                    invalid_argument("checkpoint " + checkpoint->path.str() +
-                                         " was saved for sampling and has no optimizer state; load one that "
-                                         "save_state made, or load without the optimizer",
-                                     "no_optimizer_state"));
-  }
-  worker::v1::LoadStateRequest request;
-  request.set_adapter_id(run->id.str());
-  request.set_directory(checkpoint->directory.string());
-  request.set_with_optimizer(load.optimizer);
-  const actor::CallOptions options = begin_call("training_backend.load_state", *operation);
-  operation->backend_span.set_attribute("tuft.optimizer", load.optimizer);
-  operation->checkpoint = checkpoint;
-  run->backend->actor().load_state(
-      std::move(request), options,
-      answer_to<worker::v1::LoadStateResponse>(run, operation, &TrainingController::on_loaded));
-}
-
-void TrainingController::on_loaded(const RunPtr& run, const OperationPtr& operation,
-                                   Result<worker::v1::LoadStateResponse> result) {
-  if (!result.ok()) {
-    return conclude(run, operation, without_path(std::move(result).error(), parts_.config.checkpoint_dir));
-  }
-  const std::string path = operation->checkpoint->path.str();
-  {
-    MutexLock lock(run->mutex);
-    const bool optimizer = std::get<LoadWeights>(operation->payload).optimizer;
-    run->restore_point = RestorePoint{operation->checkpoint, optimizer, operation->future->number, operation->seq_id};
-    run->weights_changed = false;
-    run->gradient_pending = false;
-  }
-  telemetry::get_metrics().checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation->started),
-                                                      {{"operation", "load"}});
-  const telemetry::ContextScope scope(operation->span.context());
-  telemetry::log_info("checkpoint.load.completed", "checkpoint loaded",
-                      KeyAttributes(operation->future->keys, {{"tuft.checkpoint", path}}));
-  parts_.usage.audit({.action = AuditAction::kCheckpointLoaded,
-                      .user = run->user,
-                      .owner = operation->checkpoint->owner,
-                      .session = run->session,
-                      .run = operation->checkpoint->path.run,
-                      .tinker_path = path,
-                      .purpose = "training"});
-  conclude(run, operation, FutureValue(LoadWeightsResult{path, run->id}));
 }
 
 }  // namespace tuft::control

@@ -113,6 +113,8 @@ void TrainingController::restore_run(const RestoredRun& restored) {
     ++runs_by_user_[run->user];
   }
   run->backend->instruments().add_model(1);
+  // The server ended while the session did.
+  if (!parts_.sessions.exists(run->session)) begin_ending(run, SessionEnd::kSilent);
 }
 
 }  // namespace tuft::control

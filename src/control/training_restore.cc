@@ -19,7 +19,7 @@ void TrainingController::restore(const RunPtr& run, uint64_t generation) {
   {
     MutexLock lock(run->mutex);
     needed =
-        run->created && !run->closed && run->adapter_generation < generation && run->restoring_generation < generation;
+        run->created && !run->closed && !run->ending && run->adapter_generation < generation && run->restoring_generation < generation;
     if (needed) {
       run->restoring_generation = generation;
       run->broken.reset();
@@ -57,11 +57,12 @@ void TrainingController::restore_weights(const RunPtr& run, uint64_t generation)
        .parent = {}}));
   worker::v1::LoadStateRequest request;
   request.set_adapter_id(run->id.str());
-  request.set_directory(point->checkpoint->directory.string());
+  request.set_directory(point->checkpoint->files->directory().string());
   request.set_with_optimizer(point->with_optimizer);
   run->backend->actor().load_state(
       std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
-      [weak = weak_from_this(), run, generation, span](const Result<worker::v1::LoadStateResponse>& result) {
+      [weak = weak_from_this(), run, generation, span,
+       checkpoint = point->checkpoint](const Result<worker::v1::LoadStateResponse>& result) {
         if (!result.ok()) span->record_error(result.error());
         span->end();
         const auto self = weak.lock();

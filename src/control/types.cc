@@ -26,4 +26,16 @@ std::string_view operation_name(OperationType type) {
   return "unknown";
 }
 
+std::string_view queue_state_name(QueueState state) {
+  switch (state) {
+    case QueueState::kActive:
+      return "active";
+    case QueueState::kPausedCapacity:
+      return "paused_capacity";
+    case QueueState::kPausedRateLimit:
+      return "paused_rate_limit";
+  }
+  return "active";
+}
+
 }  // namespace tuft::control

@@ -100,11 +100,21 @@ struct SaveWeightsForSampler {
   std::optional<int64_t> ttl_seconds;
 };
 
+// A model that is made by loading a checkpoint, with the checkpoint's own LoRA configuration.
+struct NewModel {
+  SessionId session;
+  int64_t model_seq_id = 0;
+  std::string base_model;  // may be empty; else the checkpoint's
+  std::map<std::string, std::string> user_metadata;
+};
+
 struct LoadWeights {
   RunId run;
   std::optional<int64_t> seq_id;
   std::string path;  // tinker://...
   bool optimizer = false;
+  std::optional<NewModel> create = std::nullopt;  // instead of run and seq_id
+  UserId token_user = {};  // whose API key came as weights_access_token: what they may load can be loaded, too
 };
 
 struct CreateSamplingSession {
@@ -190,6 +200,15 @@ struct ProtobufResult {
 using FutureValue = std::variant<CreateModelResult, UnloadModelResult, OptimStepResult, SaveWeightsResult,
                                  SaveWeightsForSamplerResult, LoadWeightsResult, ProtobufResult>;
 
+// Why a pending operation is not done yet, as the SDK shows it to people.
+enum class QueueState : uint8_t {
+  kActive,           // it takes its time
+  kPausedCapacity,   // the worker is away, or others' operations fill it
+  kPausedRateLimit,  // its user is at a limit
+};
+inline constexpr size_t kQueueStates = 3;
+std::string_view queue_state_name(QueueState state);  // "active", "paused_capacity", "paused_rate_limit"
+
 struct FutureSnapshot {
   enum class State : uint8_t { kPending, kReady, kFailed };
   State state = State::kPending;
@@ -200,6 +219,10 @@ struct FutureSnapshot {
   telemetry::SpanContext span;               // of future_store.execute_operation, to link to
   Nanos created_monotonic = 0;
   OperationKeysPtr keys = nullptr;
+  // kPending
+  bool at_worker = false;
+  QueueState queue_state = QueueState::kActive;
+  std::string queue_reason = {};  // in words; empty: kActive
 };
 
 }  // namespace tuft::control

@@ -164,7 +164,7 @@ class ThreadedStore final : public KeyValue {
       if (is_interrupted()) {
         give_up(*group);
       } else if (group->empty()) {
-        note_health(backend_->probe(), Operation::kGet);
+        note_health(backend_->probe(), backend_->probe_writes() ? Operation::kSet : Operation::kGet);
       } else if (is_write(group->front())) {
         serve_writes(*group);
       } else if (auto* get = std::get_if<GetRequest>(&group->front().what)) {

@@ -24,6 +24,8 @@ class Backend {
   virtual Result<std::vector<Entry>> scan(const std::string& prefix) = 0;
   // Called about every second while nothing is asked for.
   virtual Status probe() = 0;
+  // probe() writes where a write failed before, so that its success says that writes work.
+  virtual bool probe_writes() const { return false; }
   // On another thread, perhaps while a call blocks: that one and all later ones are to fail soon.
   virtual void interrupt() {}
 };

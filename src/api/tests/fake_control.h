@@ -9,6 +9,7 @@
 
 #include "api/tests/fake_generation.h"
 #include "api/tests/fake_catalog.h"
+#include "api/tests/fake_checkpoint_actions.h"
 #include "base/mutex.h"
 #include "control/control_plane.h"
 #include "control/trace_exports.h"
@@ -83,6 +84,7 @@ class FakeControl final : public control::ControlPlane {
   Trace last_trace;
   std::vector<telemetry::WorkerMetrics> worker_metrics;
   FakeCatalog fake_catalog;
+  FakeCheckpointActions fake_checkpoint_actions;
   Status next_failure;  // of the next call but authenticate
   FakeGeneration fake_generation;
   control::Persistence keeps_nothing;
@@ -96,6 +98,7 @@ class FakeControl final : public control::ControlPlane {
     if (key == "tml-bob") return control::UserId("bob");
     return Error{ErrorCode::kPermissionDenied, "this API key is not known", ""};
   }
+  void replace_api_keys(const std::map<std::string, std::string>&) override {}
   std::vector<control::SupportedModel> supported_models() const override { return {{"base/model", 2048, true, true}}; }
   bool ready() const override { return true; }
 
@@ -210,6 +213,7 @@ class FakeControl final : public control::ControlPlane {
     done(worker_metrics);
   }
   control::Catalog& catalog() override { return fake_catalog; }
+  control::CheckpointActions& checkpoint_actions() override { return fake_checkpoint_actions; }
   control::Usage& usage() override { return usage_ledger; }
   control::TraceExports& trace_exports() override { return *trace_exports_; }
   control::Generation& generation() override { return fake_generation; }

@@ -283,10 +283,11 @@ Result<worker::v1::SampleResponse> FakeActor::sample_locked(const worker::v1::Sa
   return response;
 }
 
-void FakeActor::sample(worker::v1::SampleRequest request, const actor::CallOptions&,
-                       actor::Callback<worker::v1::SampleResponse> done) {
-  call<worker::v1::SampleResponse>("sample", request.sampler_id(), std::move(done),
-                                   [this, request] { return sample_locked(request); });
+actor::Cancel FakeActor::sample(worker::v1::SampleRequest request, const actor::CallOptions&,
+                                actor::Callback<worker::v1::SampleResponse> done) {
+  const uint64_t number = call<worker::v1::SampleResponse>("sample", request.sampler_id(), std::move(done),
+                                                           [this, request] { return sample_locked(request); });
+  return [this, number] { cancel(number); };
 }
 
 actor::Cancel FakeActor::stream_sample(worker::v1::SampleRequest request, const actor::CallOptions&, OnTokens on_tokens,

@@ -71,8 +71,8 @@ class FakeActor final : public actor::ModelActor {
                    actor::Callback<worker::v1::AddSamplerResponse>) override;
   void remove_sampler(worker::v1::RemoveSamplerRequest, const actor::CallOptions&,
                       actor::Callback<worker::v1::RemoveSamplerResponse>) override;
-  void sample(worker::v1::SampleRequest, const actor::CallOptions&,
-              actor::Callback<worker::v1::SampleResponse>) override;
+  actor::Cancel sample(worker::v1::SampleRequest, const actor::CallOptions&,
+                       actor::Callback<worker::v1::SampleResponse>) override;
   // All tokens of the answer in one delta before it.
   actor::Cancel stream_sample(worker::v1::SampleRequest, const actor::CallOptions&, OnTokens on_tokens,
                               actor::Callback<worker::v1::SampleResponse>) override;

@@ -162,7 +162,7 @@ TEST_F(Futures, AtTheSessionLimitOnlyASilentOneMakesRoom) {
   EXPECT_EQ(plane().heartbeat(alice, silent).error().code, ErrorCode::kNotFound);
   EXPECT_TRUE(plane().heartbeat(alice, alive).ok());
   EXPECT_EQ(worker().adapters(), 0U);
-  EXPECT_EQ(metrics.counter("tuft.sessions.expired", {{"reason", "silent"}}), 1);
+  EXPECT_EQ(metrics.counter("tuft.sessions.expired", {{"reason", "limit"}}), 1);
 }
 
 TEST_F(Futures, AtTheRunLimitOnlyARunOfASilentSessionMakesRoom) {

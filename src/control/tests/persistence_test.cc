@@ -2,6 +2,7 @@
 #include "control/persistence.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -117,6 +118,59 @@ TEST_F(PersistenceTest, AnOutageLosesNothingAndKeepsTheOrder) {
   EXPECT_EQ(session_from_json(contents_->copy().at("ns::session::s"))->request.project_id, "last");
 }
 
+// As a Redis does that is a replica, or full: it answers everything else.
+TEST_F(PersistenceTest, AStoreThatOnlyReadsIsAwayUntilAWriteWentThrough) {
+  const auto opened = open();
+  Persistence& persistence = **opened;
+  contents_->set_writable(false);
+  std::atomic<int> done = 0;
+  SessionRecord record = session("s");
+  for (int i = 0; i < 3; ++i) {
+    record.request.project_id = std::to_string(i);
+    persistence.write({persistence.put(record)}, {}, [&] { ++done; });
+  }
+  await([&] { return !persistence.available().ok(); });
+  for (int i = 0; i < 100; ++i) {
+    persistence.sweep();
+    ASSERT_FALSE(persistence.available().ok());
+  }
+  EXPECT_EQ(done, 0);
+  contents_->set_writable(true);
+  await([&] {
+    persistence.sweep();
+    return done == 3 && persistence.available().ok();
+  });
+  EXPECT_EQ(session_from_json(contents_->copy().at("ns::session::s"))->request.project_id, "2");
+}
+
+TEST_F(PersistenceTest, ASlowStoreIsPromisedNoMoreThanItCanCatchUpWith) {
+  const auto opened = open();
+  Persistence& persistence = **opened;
+  contents_->hold(true);
+  SessionRecord record = session("s");
+  record.request.project_id = std::string(Persistence::kPendingBytesMax / 4, 'x');
+  std::atomic<int> done = 0;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(persistence.available().ok());
+    persistence.write({persistence.put(record)}, {}, [&] { ++done; });
+  }
+  EXPECT_EQ(persistence.available().error().reason, "store_unavailable");
+  contents_->hold(false);
+  await([&] { return done == 4; });
+  EXPECT_TRUE(persistence.available().ok());
+}
+
+TEST_F(PersistenceTest, TheEndDoesNotWaitForAStoreThatHangs) {
+  const auto opened = open();
+  Persistence& persistence = **opened;
+  contents_->hold(true);
+  persistence.write({persistence.put(session("s"))}, {});
+  const auto began = std::chrono::steady_clock::now();
+  persistence.close(20 * kMillisecond);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  contents_->hold(false);
+}
+
 TEST_F(PersistenceTest, ABarrierWaitsForWhatWasBeforeIt) {
   const auto opened = open();
   Persistence& persistence = **opened;
@@ -135,6 +189,7 @@ TEST_F(PersistenceTest, WhatTheStoreWillNeverTakeHoldsNothingUp) {
   Persistence& persistence = **opened;
   std::atomic<bool> done = false;
   persistence.write({persistence.put(session(std::string(store::kKeyBytesMax, 'x')))}, {}, [&] { done = true; });
+  persistence.sweep();
   EXPECT_TRUE(done);
   EXPECT_TRUE(durable(persistence).ok());
   EXPECT_TRUE(persistence.available().ok());

@@ -114,6 +114,7 @@ class SqliteBackend final : public Backend {
     failed_ = !committed.ok();
     return committed;
   }
+  bool probe_writes() const override { return true; }
 
  private:
   Status prepare(Statement& statement, std::string_view sql) {

@@ -41,7 +41,7 @@ struct FutureInstruments {
                                         .labels = {"operation_type"}}};
   ObservableGauge futures_oldest_age{{.name = "tuft.futures.oldest_age",
                                       .unit = "s",
-                                      .description = "Age of the oldest operation that is queued or running",
+                                      .description = "Age of the operation that is queued, or running, longest",
                                       .labels = {"state"}}};
   ObservableGauge futures_store_bytes{
       {.name = "tuft.futures.store.bytes", .unit = "By", .description = "Memory that kept results take"}};
@@ -63,6 +63,27 @@ struct FutureInstruments {
                            .unit = "{future}",
                            .description = "Results dropped before a client fetched them, by reason",
                            .labels = {"reason"}}};
+  ObservableGauge dispatch_waiting{{.name = "tuft.dispatch.waiting",
+                                    .unit = "{operation}",
+                                    .description = "Operations that could run and wait for their user's turn at the "
+                                                   "worker, by kind (training, sampling)",
+                                    .labels = {"base_model", "kind"}}};
+  ObservableGauge dispatch_in_flight{{.name = "tuft.dispatch.in_flight",
+                                      .unit = "{slot}",
+                                      .description = "Places at the worker that are taken: operations of training "
+                                                     "runs, sequences of samples",
+                                      .labels = {"base_model", "kind"}}};
+  Histogram tenant_queue_wait{{.name = "tuft.tenant.queue_wait",
+                               .unit = "s",
+                               .description = "An operation from its acceptance until a worker starts on it, by "
+                                              "configured user; only with telemetry.tenant_label",
+                               .labels = {"tenant"},
+                               .bounds = bounds_wait()}};
+  Counter quota_refusals{{.name = "tuft.quota.refusals",
+                          .unit = "{request}",
+                          .description = "Requests refused because their user was at a limit (sessions, runs, samplers, "
+                                         "futures, samples_in_flight, checkpoint_bytes)",
+                          .labels = {"limit"}}};
   Counter sequence_guard_out_of_order{{.name = "tuft.sequence_guard.out_of_order",
                                        .unit = "{operation}",
                                        .description = "Operations that arrived before one with a lower seq_id",

@@ -1,0 +1,151 @@
+// How sessions end.
+#include <algorithm>
+#include <utility>
+
+#include "control/sessions.h"
+#include "telemetry/log.h"
+
+namespace tuft::control {
+namespace {
+
+constexpr size_t kEndedMax = 16'384;
+constexpr Nanos kLookInterval = kSecond;
+
+}  // namespace
+
+Nanos Sessions::idle_after() const {
+  return std::min(kSessionIdle, limits_.session_idle_seconds * kSecond);
+}
+
+SessionId Sessions::longest_idle(const UserId& user) const {
+  SessionId found;
+  Nanos longest = clock_.monotonic() - idle_after();
+  MutexLock lock(mutex_);
+  for (const auto& [id, session] : sessions_) {
+    if (session.user != user || session.ending || session.seen > longest) continue;
+    longest = session.seen;
+    found = id;
+  }
+  return found;
+}
+
+std::string Sessions::sentence_of(SessionEnd why) const {
+  switch (why) {
+    case SessionEnd::kSilent:
+      return "its session ended: nothing was heard of it for " + std::to_string(limits_.session_idle_seconds) +
+             " s (limits.session_idle_seconds)";
+    case SessionEnd::kLimit:
+      return "its session ended: it was silent for " + std::to_string(idle_after() / kSecond) +
+             " s, and its user was at a limit";
+    case SessionEnd::kFinished:
+      return "its session ended: its client finished it";
+  }
+  return {};
+}
+
+// To others nothing is said of how it ended.
+Error Sessions::unknown_locked(const UserId& user, const SessionId& session) const {
+  const auto ended = ended_.find(session);
+  if (ended != ended_.end() && ended->second.user == user) {
+    return not_found("this session is over; " + ended->second.why + ". Create a new one", "session_ended");
+  }
+  return not_found("unknown session: create one first; sessions outlive the server only with persistence",
+                   "session_not_found");
+}
+
+std::string Sessions::ending_of(const UserId& user, const SessionId& session) const {
+  MutexLock lock(mutex_);
+  const auto ended = ended_.find(session);
+  return ended == ended_.end() || ended->second.user != user ? std::string() : ended->second.why;
+}
+
+Status Sessions::end(const UserId& user, const SessionId& session) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) {
+      const auto ended = ended_.find(session);
+      if (ended != ended_.end() && ended->second.user == user) return {};
+      return unknown_locked(user, session);
+    }
+    if (found->second.user != user) {
+      return Error{ErrorCode::kPermissionDenied, "this session belongs to another user", "foreign_session"};
+    }
+  }
+  if (begin_end(session, SessionEnd::kFinished)) go_on_ending(session);
+  return {};
+}
+
+bool Sessions::end_idle(const SessionId& session) {
+  if (session.empty() || !is_idle(session) || !begin_end(session, SessionEnd::kLimit)) return false;
+  go_on_ending(session);
+  return true;
+}
+
+bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end() || found->second.ending) return false;
+    Session& session = found->second;
+    session.ending = why;
+    if (const auto count = count_by_user_.find(session.user); --count->second == 0) count_by_user_.erase(count);
+    if (!session.idempotency_key.empty()) by_idempotency_key_.erase(session.idempotency_key);
+    ended_.insert_or_assign(id, Ended{session.user, sentence_of(why)});
+    ended_order_.push_back(id);
+    if (ended_order_.size() > kEndedMax) {
+      ended_.erase(ended_order_.front());
+      ended_order_.pop_front();
+    }
+  }
+  active_.add(-1);
+  telemetry::get_metrics().sessions_expired.add(1, {{"reason", session_end_name(why)}});
+  telemetry::log_info("session.expired", "session over",
+                      {{"tuft.session_id", id.str()}, {"tuft.reason", session_end_name(why)}});
+  return true;
+}
+
+void Sessions::go_on_ending(const SessionId& id) {
+  UserId user;
+  SessionEnd why = SessionEnd::kSilent;
+  {
+    MutexLock lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end() || !found->second.ending) return;
+    user = found->second.user;
+    why = *found->second.ending;
+  }
+  if (!close_ || close_(user, id, why)) remove(id);
+}
+
+void Sessions::remove(const SessionId& session) {
+  MutexLock lock(mutex_);
+  if (sessions_.erase(session) == 0) return;
+  if (persistence_.enabled()) persistence_.write({persistence_.erase(session)}, telemetry::current_context());
+}
+
+void Sessions::sweep() {
+  const Nanos now = clock_.monotonic();
+  const Nanos oldest = now - limits_.session_idle_seconds * kSecond;
+  std::vector<SessionId> silent;
+  std::vector<SessionId> ending;
+  {
+    MutexLock lock(mutex_);
+    if (now < next_look_) return;
+    next_look_ = now + kLookInterval;
+    for (const auto& [id, session] : sessions_) {
+      if (session.ending) {
+        ending.push_back(id);
+      } else if (session.seen <= oldest) {
+        silent.push_back(id);
+      }
+    }
+  }
+  for (const SessionId& id : ending) go_on_ending(id);
+  if (silent.empty() || !persistence_.available().ok()) return;  // what they leave could not be kept
+  for (const SessionId& id : silent) {
+    if (begin_end(id, SessionEnd::kSilent)) go_on_ending(id);
+  }
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,145 @@
+#include "control/fair_queue.h"
+
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "control/dispatch_queue.h"
+
+namespace tuft::control {
+namespace {
+
+const UserId kAlice{"alice"};
+const UserId kBob{"bob"};
+const UserId kCarol{"carol"};
+
+std::string drain(FairQueue<std::string>& queue, size_t count) {
+  std::string order;
+  for (size_t i = 0; i < count && !queue.empty(); ++i) order += queue.pop();
+  return order;
+}
+
+TEST(FairQueue, AUsersItemsKeepTheirOrder) {
+  FairQueue<std::string> queue(10);
+  for (const char* item : {"1", "2", "3", "4"}) queue.push(kAlice, 3, item);
+  EXPECT_EQ(queue.size(), 4U);
+  EXPECT_EQ(drain(queue, 9), "1234");
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(FairQueue, ANewcomerWaitsForOneTurnNotForTheQueue) {
+  FairQueue<std::string> queue(10);
+  for (int i = 0; i < 5000; ++i) queue.push(kAlice, 10, "a");
+  EXPECT_EQ(drain(queue, 3), "aaa");
+  queue.push(kBob, 10, "b");
+  EXPECT_NE(drain(queue, 2).find('b'), std::string::npos);
+}
+
+TEST(FairQueue, UsersShareByCostNotByCount) {
+  FairQueue<std::string> queue(10);
+  for (int i = 0; i < 100; ++i) queue.push(kAlice, 30, "a");
+  for (int i = 0; i < 1000; ++i) queue.push(kBob, 3, "b");
+  std::map<char, int> count;
+  for (const char c : drain(queue, 220)) ++count[c];
+  EXPECT_NEAR(count['b'], 10 * count['a'], 20);
+}
+
+TEST(FairQueue, WhatIsDearerThanATurnComesAfterEnoughOfThem) {
+  FairQueue<std::string> queue(10);
+  queue.push(kAlice, 1'000'000'000'000, "A");
+  for (int i = 0; i < 3; ++i) queue.push(kBob, 10, "b");
+  EXPECT_EQ(drain(queue, 9), "bbbA");
+  queue.push(kAlice, 1'000'000'000'000, "A");
+  EXPECT_EQ(drain(queue, 9), "A");
+}
+
+TEST(FairQueue, WhoWasAwaySavesNothing) {
+  FairQueue<std::string> queue(10);
+  queue.push(kAlice, 1, "a");
+  EXPECT_EQ(drain(queue, 1), "a");
+  for (int i = 0; i < 20; ++i) {
+    queue.push(kAlice, 5, "a");
+    queue.push(kBob, 5, "b");
+    queue.push(kCarol, 5, "c");
+  }
+  EXPECT_EQ(drain(queue, 12), "aabbccaabbcc");
+}
+
+class Dispatch : public ::testing::Test {
+ protected:
+  void submit(DispatchQueue& queue, const UserId& user, const std::string& name, int64_t slots = 1) {
+    queue.submit({.user = user, .cost = 1000, .slots = slots, .start = [this, name] {
+                    started += name;
+                    return true;
+                  }});
+  }
+  std::string started;
+};
+
+TEST_F(Dispatch, OnlySoMuchIsAtTheWorkerAtOnce) {
+  DispatchQueue queue(4);
+  for (int i = 0; i < 10; ++i) submit(queue, kAlice, "a");
+  EXPECT_EQ(started, "aaaa");
+  submit(queue, kBob, "b");
+  EXPECT_EQ(queue.load().waiting, 7U);
+  EXPECT_EQ(queue.load().in_flight, 4);
+  for (int i = 0; i < 3; ++i) queue.release(1);
+  EXPECT_NE(started.find('b'), std::string::npos) << started;
+}
+
+TEST_F(Dispatch, OneThatIsLargerThanEverythingGoesAlone) {
+  DispatchQueue queue(4);
+  submit(queue, kAlice, "a");
+  submit(queue, kAlice, "B", 100);
+  EXPECT_EQ(started, "a");
+  queue.release(1);
+  EXPECT_EQ(started, "aB");
+  submit(queue, kBob, "c");
+  EXPECT_EQ(started, "aB");
+  queue.release(100);
+  EXPECT_EQ(started, "aBc");
+  EXPECT_EQ(queue.load().in_flight, 1);
+}
+
+TEST_F(Dispatch, WhatHasNothingToSendFreesItsPlace) {
+  DispatchQueue queue(1);
+  submit(queue, kAlice, "a");
+  queue.submit({.user = kAlice, .start = [] { return false; }});
+  submit(queue, kAlice, "b");
+  queue.release(1);
+  EXPECT_EQ(started, "ab");
+  EXPECT_EQ(queue.load().in_flight, 1);
+}
+
+// Else a hundred thousand answers would be as many frames of the stack.
+TEST_F(Dispatch, AnswersThatComeAtOnceDoNotNest) {
+  DispatchQueue queue(1);
+  int depth = 0;
+  int deepest = 0;
+  int left = 100'000;
+  std::function<void()> next = [&] {
+    queue.submit({.user = kAlice, .start = [&] {
+                    deepest = std::max(deepest, ++depth);
+                    if (--left > 0) next();
+                    queue.release(1);
+                    --depth;
+                    return true;
+                  }});
+  };
+  next();
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(deepest, 1);
+  EXPECT_EQ(queue.load().in_flight, 0);
+}
+
+TEST_F(Dispatch, ClosingStartsWhatWaits) {
+  DispatchQueue queue(1);
+  for (int i = 0; i < 3; ++i) submit(queue, kAlice, "a");
+  EXPECT_EQ(started, "a");
+  queue.close();
+  EXPECT_EQ(started, "aaa");
+}
+
+}  // namespace
+}  // namespace tuft::control

@@ -1,0 +1,248 @@
+// Limits of a user, the order between users, cancelled operations, and what polls are told meanwhile.
+#include <atomic>
+
+#include "control/model_backend.h"
+#include "control/quota.h"
+#include "control/tests/plane.h"
+#include "telemetry/testing/recorded_metrics.h"
+
+namespace tuft::control {
+namespace {
+
+class Tenants : public PlaneTest {
+ protected:
+  SamplerId sampler_of(const UserId& user) { return *try_sampler(session(user), user, 0, model); }
+  Error refusal_of_sample(const SamplerId& sampler, const UserId& user) {
+    auto submitted = plane().sample(user, sample_request(sampler), no_trace);
+    return submitted.ok() ? internal_error("it was accepted") : submitted.error();
+  }
+  // How many answers the worker gives until the future is there.
+  int answers_until(const UserId& user, const RequestId& request) {
+    int answers = 0;
+    while (pending(user, request) && worker().answer_next()) ++answers;
+    return answers;
+  }
+};
+
+TEST_F(Tenants, SamplesInFlightAreLimitedForEachUser) {
+  config().limits.samples_in_flight_per_user_max = 3;
+  boot();
+  const telemetry::testing::RecordedMetrics metrics;
+  const SamplerId sampler = sampler_of(alice);
+  const SamplerId other = sampler_of(alice);
+  const SamplerId bobs = sampler_of(bob);
+  worker().hold_answers(true);
+  const RequestId first = sample(sampler, alice, 1);
+  sample(sampler, alice, 2);
+  sample(other, alice, 3);
+  const Error error = refusal_of_sample(other, alice);
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(error.reason, "samples_in_flight_per_user_max");
+  EXPECT_NE(error.message.find("limits.samples_in_flight_per_user_max"), std::string::npos) << error.message;
+  EXPECT_EQ(metrics.counter("tuft.quota.refusals", {{"limit", "samples_in_flight"}}), 1);
+  // A repeated one is none more.
+  EXPECT_EQ(sample(sampler, alice, 1), first);
+  sample(bobs, bob);
+  worker().answer_next();
+  sample(sampler, alice, 4);
+}
+
+TEST_F(Tenants, EachQuotaNamesItselfAndItsKey) {
+  config().limits.sessions_per_user_max = 1;
+  config().limits.runs_per_user_max = 0;
+  config().limits.samplers_per_user_max = 0;
+  boot();
+  const telemetry::testing::RecordedMetrics metrics;
+  const SessionId s = session(alice);
+  EXPECT_EQ(plane().create_session(alice, {}).error().reason, "sessions_per_user_max");
+  CreateModel request;
+  request.session = s;
+  request.base_model = model;
+  request.lora.rank = 8;
+  EXPECT_EQ(plane().create_model(alice, request, no_trace).error().reason, "runs_per_user_max");
+  EXPECT_EQ(try_sampler(s, alice, 0, model).error().reason, "samplers_per_user_max");
+  for (const char* limit : {"sessions", "runs", "samplers"}) {
+    EXPECT_EQ(metrics.counter("tuft.quota.refusals", {{"limit", limit}}), 1) << limit;
+  }
+  for (size_t i = 0; i < kQuotas; ++i) {
+    const Error error = over_quota(static_cast<Quota>(i), "you have many", "have fewer");
+    EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+    EXPECT_NE(error.message.find(quota_limit(static_cast<Quota>(i))), std::string::npos) << error.message;
+  }
+}
+
+TEST_F(Tenants, OneUsersQueueOfSamplesDelaysAnothersByNoMoreThanWhatIsInFlight) {
+  boot();
+  const SamplerId alices = sampler_of(alice);
+  const SamplerId bobs = sampler_of(bob);
+  worker().hold_answers(true);
+  RequestId last;
+  for (int i = 1; i <= 5000; ++i) last = sample(alices, alice, i);
+  const auto in_flight = static_cast<int>(worker().held());
+  EXPECT_LE(in_flight, kSamplingSlots);
+  const RequestId bobs_one = sample(bobs, bob);
+  // What is in flight, a turn of alice, and his own.
+  EXPECT_LE(answers_until(bob, bobs_one), in_flight + 64);
+  EXPECT_TRUE(pending(alice, last));
+  worker().answer_all();
+  value<ProtobufResult>(alice, last);
+}
+
+TEST_F(Tenants, ASampleCountsAsManyTimesAsItHasSequences) {
+  boot();
+  const SamplerId sampler = sampler_of(alice);
+  worker().hold_answers(true);
+  for (int i = 0; i < 20; ++i) {
+    Sample request = sample_request(sampler);
+    request.num_samples = 100;
+    ASSERT_TRUE(plane().sample(alice, request, no_trace).ok());
+  }
+  EXPECT_EQ(worker().held(), static_cast<size_t>(kSamplingSlots / 100));
+  worker().answer_all();
+  EXPECT_EQ(worker().calls_of("sample").size(), 20U);
+}
+
+TEST_F(Tenants, OneUsersRunsDoNotKeepAnothersFromTheWorker) {
+  config().limits.runs_per_user_max = 100;
+  boot();
+  const SessionId s = session(alice);
+  std::vector<RunId> runs;
+  for (int i = 0; i < 60; ++i) runs.push_back(create_model(s, alice, i));
+  const RunId bobs = create_model(bob);
+  worker().clear_calls();
+  worker().hold_answers(true);
+  for (int step = 1; step <= 5; ++step) {
+    for (const RunId& run : runs) optim_step(run, alice, step);
+  }
+  EXPECT_EQ(worker().held(), static_cast<size_t>(kTrainingSlots));
+  const RequestId bobs_step = optim_step(bobs, bob, 1);
+  EXPECT_LE(answers_until(bob, bobs_step), 3 * kTrainingSlots);
+  worker().answer_all();
+  EXPECT_EQ(worker().calls_of("optim_step").size(), 301U);
+  for (const RunId& run : runs) EXPECT_EQ(worker().weights_of(run.str()), 5);
+}
+
+TEST_F(Tenants, ARunIsNotOvertakenByItself) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().clear_calls();
+  worker().hold_answers(true);
+  for (int i = 1; i <= 100; ++i) forward_backward(run, alice, i, "n" + std::to_string(i));
+  EXPECT_EQ(worker().held(), 1U);
+  worker().answer_all();
+  const auto calls = worker().calls_of("forward_backward");
+  ASSERT_EQ(calls.size(), 100U);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i], "forward_backward " + run.str() + " n" + std::to_string(i + 1));
+  }
+}
+
+TEST_F(Tenants, ACancelledSampleStopsWhereverItIs) {
+  boot();
+  const SamplerId sampler = sampler_of(alice);
+  worker().hold_answers(true);
+  const RequestId at_worker = sample(sampler, alice);
+  ASSERT_EQ(worker().held(), 1U);
+  EXPECT_EQ(plane().cancel_future(bob, at_worker).error().code, ErrorCode::kNotFound);
+  ASSERT_TRUE(plane().cancel_future(alice, at_worker).ok());
+  EXPECT_EQ(worker().held(), 0U);
+  EXPECT_EQ(failure(alice, at_worker).code, ErrorCode::kCancelled);
+  EXPECT_TRUE(plane().cancel_future(alice, at_worker).ok());
+
+  for (int i = 0; i < kSamplingSlots; ++i) sample(sampler, alice);
+  const RequestId waiting = sample(sampler, alice);
+  ASSERT_TRUE(plane().cancel_future(alice, waiting).ok());
+  EXPECT_EQ(failure(alice, waiting).code, ErrorCode::kCancelled);
+  worker().answer_all();
+  EXPECT_EQ(worker().calls_of("sample").size(), 1U + kSamplingSlots);
+}
+
+TEST_F(Tenants, CancelledTrainingIsSkippedAndUsesUpItsNumber) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().clear_calls();
+  worker().hold_answers(true);
+  const RequestId first = optim_step(run, alice, 1);
+  const RequestId second = optim_step(run, alice, 2);
+  const RequestId third = optim_step(run, alice, 3);
+  ASSERT_TRUE(plane().cancel_future(alice, first).ok());
+  ASSERT_TRUE(plane().cancel_future(alice, second).ok());
+  EXPECT_EQ(failure(alice, second).code, ErrorCode::kCancelled);
+  worker().answer_all();
+  // The worker had begun with the first.
+  value<OptimStepResult>(alice, first);
+  value<OptimStepResult>(alice, third);
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Tenants, ACancelIsTheLastWordAfterARestartToo) {
+  keep_state();
+  boot();
+  const SamplerId sampler = sampler_of(alice);
+  worker().hold_answers(true);
+  const RequestId request = sample(sampler, alice, 1);
+  ASSERT_TRUE(plane().cancel_future(alice, request).ok());
+  EXPECT_EQ(failure(alice, request).code, ErrorCode::kCancelled);
+  worker().answer_all();
+  close();
+  boot();
+  EXPECT_EQ(failure(alice, request).code, ErrorCode::kCancelled);
+}
+
+TEST_F(Tenants, PollsAreToldWhyTheyWait) {
+  config().limits.samples_in_flight_per_user_max = 2 * kSamplingSlots;
+  boot();
+  const SamplerId sampler = sampler_of(alice);
+  const SamplerId bobs = sampler_of(bob);
+  worker().hold_answers(true);
+  const RequestId at_worker = sample(sampler, alice);
+  EXPECT_EQ(peek(alice, at_worker)->queue_state, QueueState::kActive);
+  for (int i = 1; i < kSamplingSlots; ++i) sample(sampler, alice);
+  const RequestId waiting = sample(bobs, bob);
+  EXPECT_EQ(peek(alice, at_worker)->queue_state, QueueState::kActive);
+  EXPECT_EQ(peek(bob, waiting)->queue_state, QueueState::kPausedCapacity);
+  EXPECT_NE(peek(bob, waiting)->queue_reason.find(model), std::string::npos);
+  RequestId last;
+  for (int i = 0; i < kSamplingSlots; ++i) last = sample(sampler, alice);
+  EXPECT_EQ(peek(alice, last)->queue_state, QueueState::kPausedRateLimit);
+  EXPECT_NE(peek(alice, last)->queue_reason.find("limits.samples_in_flight_per_user_max"), std::string::npos);
+  worker().die();
+  const RequestId later = sample(bobs, bob);
+  EXPECT_EQ(peek(bob, later)->queue_state, QueueState::kPausedCapacity);
+  EXPECT_NE(peek(bob, later)->queue_reason.find("starting"), std::string::npos);
+}
+
+TEST_F(Tenants, TenThousandPollsAreAnsweredOnceEach) {
+  boot();
+  const RunId run = create_model(alice);
+  worker().hold_answers(true);
+  const RequestId request = optim_step(run, alice, 1);
+  std::atomic<int> answered = 0;
+  std::vector<ControlPlane::WaitId> waits;
+  for (int i = 0; i < 10'000; ++i) {
+    waits.push_back(plane().wait_future(alice, request, [&](const Result<FutureSnapshot>&) { ++answered; }));
+  }
+  for (size_t i = 0; i < waits.size(); i += 2) plane().end_wait(waits[i]);
+  EXPECT_EQ(answered, 5000);
+  worker().answer_all();
+  EXPECT_EQ(answered, 10'000);
+}
+
+// Else a crash just then would lose what the repetition was told.
+TEST_F(Tenants, ARepetitionIsDurableNoSoonerThanTheFirst) {
+  keep_state();
+  boot();
+  const RunId run = create_model(alice);
+  std::atomic<int> durable = 0;
+  contents().hold(true);
+  const RequestId first = optim_step(run, alice, 1);
+  EXPECT_EQ(optim_step(run, alice, 1), first);
+  plane().when_durable([&](const Status& status) { durable += status.ok(); });
+  EXPECT_EQ(durable, 0);
+  contents().hold(false);
+  value<OptimStepResult>(alice, first);
+  EXPECT_EQ(durable, 1);
+}
+
+}  // namespace
+}  // namespace tuft::control

@@ -1,0 +1,127 @@
+"""How sessions end, and limits between users, with the real SDK."""
+import time
+
+import pytest
+import tinker
+from tinker import types
+
+from conftest import service_client
+from examples_of_data import datum, logprobs_of
+from raw_client import RawClient
+from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration, wait_until
+
+IDLE = 12  # the SDK sends a heartbeat every 10 s
+ADAM = types.AdamParams(learning_rate=5e-3)
+
+
+@pytest.fixture(scope="module")
+def server(model_dir, tmp_path_factory):
+    limits = {"session_idle_seconds": IDLE, "samples_in_flight_per_user_max": 8}
+    running = TuftServer(tmp_path_factory.mktemp("home"),
+                         configuration(model_dir, limits=limits, persistence={"mode": "FILE"}))
+    running.start()
+    yield running
+    status, _ = running.stop()
+    assert status == 0, running.log
+    assert not running.error_lines(), "\n".join(running.error_lines())
+
+
+def trained(client, text, steps=2):
+    training = client.create_lora_training_client(base_model=MODEL, rank=4, seed=3)
+    for _ in range(steps):
+        training.forward_backward([datum(text)], "cross_entropy")
+        training.optim_step(ADAM).result()
+    return training, logprobs_of(training.forward([datum(text)], "cross_entropy").result())[0]
+
+
+def message_of(answer):
+    body = answer.json
+    return body.get("detail") or body.get("error")
+
+
+def test_a_silent_session_is_saved_and_its_weights_come_back(server):
+    """Raw: the SDK would not be silent."""
+    raw = RawClient(server.url, ALICE)
+    session = raw.session()
+    model = raw.model(MODEL, session)
+    assert raw.result(raw.train(model, 1), protobuf=True).status == 200
+    assert "metrics" in raw.result(raw.optim(model, 2)).json
+    info = {"model_id": model, "type": "get_info"}
+
+    def over():
+        answer = raw.post("get_info", info)
+        return answer if answer.status == 404 and "/weights/expired-" in message_of(answer) else None
+
+    answer = wait_until(over, IDLE + 30, "the session ends")
+    text = message_of(answer)
+    assert "session_idle_seconds" in text, text
+    assert raw.post("session_heartbeat", {"session_id": session, "type": "session_heartbeat"}).status == 404
+    path = next(word for word in text.replace(": make", " ").split() if word.startswith("tinker://"))
+    client = service_client(server, ALICE)
+    loaded = client.create_training_client_from_state_with_optimizer(path)
+    loaded.forward_backward([datum("goes on")], "cross_entropy").result()
+
+
+def test_an_idle_sdk_client_stays_alive(server):
+    client = service_client(server, ALICE)
+    training, before = trained(client, "the client does nothing for a while")
+    time.sleep(IDLE + 8)  # the heartbeat is the SDK's own clock
+    after = logprobs_of(training.forward([datum("the client does nothing for a while")], "cross_entropy").result())[0]
+    assert list(after) == pytest.approx(list(before), abs=1e-5)
+
+
+def test_finishing_a_session_frees_it_at_once(server):
+    raw = RawClient(server.url, ALICE)
+    session = raw.session()
+    model = raw.model(MODEL, session)
+    assert raw.post(f"sessions/{session}/finish", {}).status in (200, 204)
+    assert raw.post("get_info", {"model_id": model, "type": "get_info"}).status == 404
+    assert raw.post(f"sessions/{session}/finish", {}).status in (200, 204)
+    assert RawClient(server.url, BOB).post(f"sessions/{session}/finish", {}).status in (403, 404)
+
+
+def test_too_many_samples_are_429_and_the_sdk_waits(server):
+    raw = RawClient(server.url, ALICE)
+    sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
+    answers = [raw.sample(sampler, number, max_tokens=200) for number in range(1, 30)]
+    assert {answer.status for answer in answers} <= {200, 202, 429}, answers
+    refused = [answer for answer in answers if answer.status == 429]
+    assert refused and "limits.samples_in_flight_per_user_max" in refused[0].detail
+    for answer in answers:
+        if answer.status != 429:
+            raw.result(answer, protobuf=True)
+
+    sampling = service_client(server, BOB).create_sampling_client(base_model=MODEL)
+    prompt = types.ModelInput.from_ints([1, 2, 3])
+    params = types.SamplingParams(max_tokens=30)
+    futures = [sampling.sample(prompt, num_samples=1, sampling_params=params) for _ in range(24)]
+    assert len([future.result() for future in futures]) == 24
+
+
+def test_a_cancelled_future_fails_with_its_reason(server):
+    raw = RawClient(server.url, ALICE)
+    sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
+    submitted = raw.sample(sampler, 1, max_tokens=240, num_samples=8)
+    request = submitted.json["request_id"]
+    assert RawClient(server.url, BOB).post("cancel_future", {"request_id": request}).status == 404
+    assert raw.post("cancel_future", {"request_id": request}).status == 200
+    answer = raw.result(submitted)
+    assert "error" not in answer.json or answer.json["category"] == "user"
+
+
+def test_a_user_with_a_queue_does_not_hold_up_another(model_dir, tmp_path):
+    running = TuftServer(tmp_path, configuration(model_dir)).start()
+    try:
+        alice = service_client(running, ALICE).create_sampling_client(base_model=MODEL)
+        bob = service_client(running, BOB).create_sampling_client(base_model=MODEL)
+        prompt = types.ModelInput.from_ints([1, 2, 3])
+        bob.sample(prompt, num_samples=1, sampling_params=types.SamplingParams(max_tokens=4)).result()
+        queue = [alice.sample(prompt, num_samples=1, sampling_params=types.SamplingParams(max_tokens=60))
+                 for _ in range(2000)]
+        wait_until(lambda: any(future.done() for future in queue), 120, "alice's first sample")
+        bob.sample(prompt, num_samples=1, sampling_params=types.SamplingParams(max_tokens=4)).result()
+        open_ones = sum(not future.done() for future in queue)
+        assert open_ones > 500, f"only {open_ones} of alice's samples were still open"
+    finally:
+        running.process.kill()
+        running.process.wait()
