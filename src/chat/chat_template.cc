@@ -1,25 +1,83 @@
 #include "chat/chat_template.h"
 
+#include <string>
 #include <utility>
 
-namespace tuft::chat {
+#include "chat/ast.h"
+#include "chat/budget.h"
+#include "chat/json_text.h"
+#include "chat/parser.h"
+#include "chat/renderer.h"
 
-namespace ast {
-struct Template {};
-}  // namespace ast
+namespace tuft::chat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Newer and older templates read a model's reasoning under different names; as transformers, a message has them all.
+void spread_reasoning(Json& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto found = message.find(name);
+    if (found == message.end() || found->is_null()) continue;
+    const Json reasoning = *found;
+    if (!message.contains("thinking")) message["thinking"] = reasoning;
+    message["reasoning_content"] = reasoning;
+    return;
+  }
+}
+
+Result<Json> checked_messages(const Json& messages) {
+  if (!messages.is_array()) return invalid_argument("messages must be a list of objects with \"role\" and \"content\"");
+  Json out = messages;
+  for (Json& message : out) {
+    if (!message.is_object()) return invalid_argument("every message must be an object with \"role\" and \"content\"");
+    spread_reasoning(message);
+  }
+  return out;
+}
+
+Status define_names(Renderer& renderer, Budget& budget, const Json& messages, const RenderOptions& options) {
+  if (!options.variables.is_null() && !options.variables.is_object()) {
+    return invalid_argument("the variables of a chat template must be an object");
+  }
+  for (const auto& [name, token] : options.special_tokens) {
+    TUFT_ASSIGN(Value value, value_of_json(budget, token));
+    renderer.define(name, std::move(value));
+  }
+  TUFT_ASSIGN(const Json list, checked_messages(messages));
+  const std::pair<std::string_view, const Json*> given[] = {
+      {"messages", &list}, {"tools", &options.tools}, {"documents", &options.documents}};
+  for (const auto& [name, json] : given) {
+    TUFT_ASSIGN(Value value, value_of_json(budget, *json));
+    renderer.define(name, std::move(value));
+  }
+  renderer.define("add_generation_prompt", Value(options.add_generation_prompt));
+  if (options.variables.is_null()) return {};
+  for (const auto& entry : options.variables.get_ref<const Json::object_t&>()) {
+    TUFT_ASSIGN(Value value, value_of_json(budget, entry.second));
+    renderer.define(entry.first, std::move(value));
+  }
+  return {};
+}
+
+}  // namespace
 
 ChatTemplate::ChatTemplate(std::shared_ptr<const ast::Template> root) : root_(std::move(root)) {}
 
-Result<ChatTemplate> ChatTemplate::parse(std::string_view) {
-  return Error{ErrorCode::kUnimplemented, "chat templates are not read yet", {}};
+Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
+  TUFT_ASSIGN(auto root, parse_template(source));
+  return ChatTemplate(std::move(root));
 }
 
-Result<std::string> ChatTemplate::render(const nlohmann::ordered_json&, const RenderOptions&) const {
-  return Error{ErrorCode::kUnimplemented, "chat templates are not rendered yet", {}};
+Result<std::string> ChatTemplate::render(const Json& messages, const RenderOptions& options) const {
+  Budget budget(options.limits);
+  Renderer renderer(budget, options.now);
+  TUFT_TRY(define_names(renderer, budget, messages, options));
+  return renderer.run(*root_);
 }
 
-bool ChatTemplate::uses(std::string_view) const {
-  return root_ == nullptr;
+bool ChatTemplate::uses(std::string_view variable) const {
+  return root_->names.contains(variable);
 }
 
 }  // namespace tuft::chat

@@ -9,9 +9,9 @@
 //                attributes of namespaces and blocks; macro, call, filter, with, generation, print
 //   expressions  literals of every kind, implicit concatenation, + - * / // % ** ~, comparisons and their chains, in,
 //                not in, is, and/or/not, inline if, subscripts, slices with steps, calls with keyword arguments
-//   filters      abs batch capitalize count d default dictsort first float groupby indent int items join last
-//                length list lower map max min reject rejectattr replace reverse round safe select selectattr slice
-//                sort string sum title tojson trim unique upper wordcount
+//   filters      abs batch capitalize count d default dictsort first float indent int items join last
+//                length list lower map max min reject rejectattr replace reverse round safe select selectattr sort
+//                string sum title tojson trim unique upper
 //   tests        boolean callable defined divisibleby even false float in integer iterable lower mapping none
 //                number odd sameas sequence string true undefined upper, and comparisons by their names and signs
 //   functions    dict namespace raise_exception range strftime_now

@@ -1,0 +1,539 @@
+#!/usr/bin/env python3
+"""Writes tests/parity/data/chat: templates (our own, chat_templates.py), conversations, and what transformers and Jinja
+make of them, with some thousand expressions, statements and white space cases made at random. Run with an interpreter
+that has `transformers` and `jinja2`; their versions are written into the files. A case is one line:
+{"template": source or name, "chat": name, "options": ..., "text": rendered or null for an error, "raised": text}."""
+import datetime
+import json
+import pathlib
+import random
+import re
+
+import jinja2
+import jinja2.nodes
+import transformers
+from transformers.utils import chat_template_utils
+
+from chat_templates import TEMPLATES
+
+OUT = pathlib.Path(__file__).resolve().parent / "data" / "chat"
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+class FixedTime(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return datetime.datetime(2025, 1, 1, 0, 4, 5, 123456)
+
+
+chat_template_utils.datetime = FixedTime
+
+
+def no_constant(*_):
+    raise jinja2.nodes.Impossible()
+
+
+# Jinja computes a slice of constants by other rules than any other slice: nothing to imitate.
+jinja2.nodes.Slice.as_const = no_constant
+
+VARIABLES = {
+    "n": 5, "neg": -3, "zero": 0, "f": 2.5, "big": 1e20, "s": "Hello World", "u": "Straße ΣΑΣ ñ 日本 ǆ ﬁ 😀", "e": "",
+    "sp": "  a b  c\t\n", "lst": [3, 1, 2], "strs": ["b", "A", "c", "B"], "mixed": [1, "a", None, True, 2.5],
+    "nested": [{"role": "user", "n": 1, "tags": ["x"]}, {"role": "tool", "n": 3}, {"role": "user", "n": 2, "ok": True}],
+    "d": {"b": 1, "a": [1, 2], "items": "key", "n": None, "é\n": 'q"\'\\'}, "t": True, "fl": False, "no": None,
+    "json": '{"x": 1}', "lines": "one\ntwo\r\n\n three\u2028four", "rep": "abcabcab", "num": " 42 ", "fnum": "3.75",
+}
+
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "description": "Says how the weather is in a \"place\".",
+        "parameters": {"type": "object", "properties": {
+            "place": {"type": "string", "description": "Where, e.g. Zürich"},
+            "unit": {"type": "string", "enum": ["c", "f"], "default": "c"},
+            "days": {"type": "array", "items": {"type": "integer"}, "nullable": True},
+            "exact": {"type": ["boolean", "null"], "default": False},
+            "area": {"oneOf": [{"type": "object", "properties": {"lat": {"type": "number"}, "lon": {"type": "number"}},
+                                "required": ["lat"]}, {"type": "string", "description": "a name", "default": "x"}]},
+            "rows": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}}}},
+            "required": ["place"]}, "return": {"type": "string"}}},
+    {"type": "function", "function": {"name": "now", "description": "", "parameters": {"type": "object", "properties": {}}}}]
+DOCUMENTS = [{"title": "One", "text": "The first text.\n"}, {"title": "Zwei", "text": "Der zweite Text: <ä>&'\"."}]
+
+
+def call(name, arguments, identity="abcdef123"):
+    return {"type": "function", "id": identity, "function": {"name": name, "arguments": arguments}}
+
+
+def conversations():
+    ask = lambda text: {"role": "user", "content": text}
+    say = lambda text, **more: {"role": "assistant", "content": text, **more}
+    system = {"role": "system", "content": " Answer shortly.\n"}
+    chats = {
+        "empty": [],
+        "one": [ask("Hi!")],
+        "system": [system, ask("Hi!")],
+        "turns": [system, ask("Hi!"), say("Hello."), ask("  How are you?\n")],
+        "answered": [ask("Hi!"), say("Hello.\n"), ask("And?"), say(" Well. ")],
+        "wrong_order": [ask("Hi!"), ask("Hello?")],
+        "unknown_role": [ask("Hi!"), {"role": "narrator", "content": "Meanwhile"}],
+        "thoughts": [ask("2+2?"), say("<think>\nsum\n</think>\n\n4"), ask("3+3?"), say("<think>\nagain\n</think>\n\n6")],
+        "reasoning": [ask("2+2?"), say("4", reasoning_content="\nsum\n"), ask("3+3?"), say("6", thinking="again")],
+        "no_think": [{"role": "system", "content": "Be brief. /no_think"}, ask("Hi"), say("\n\nHo")],
+        "call": [system, ask("Weather?"), say(None, tool_calls=[call("get_weather", {"place": "Zürich", "unit": "c"})]),
+                 {"role": "tool", "content": "{\"temp\": 3.0}", "tool_call_id": "abcdef123", "name": "get_weather"}],
+        "called": [ask("Weather?"), say("", tool_calls=[call("get_weather", {"place": "Oslo"})]),
+                   {"role": "tool", "content": "cold", "tool_call_id": "abcdef123"}, say("It is cold."), ask("Thanks")],
+        "two_calls": [ask("Both?"), say("", tool_calls=[call("get_weather", {"place": "A"}), call("now", {}, "987654321")]),
+                      {"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}],
+        "text_call": [ask("Go"), say("Sure", tool_calls=[call("now", "{\"a\": 1}", "short")]), {"role": "tool", "content": "x"}],
+        "thinking_call": [ask("Go"), say("", thinking="maybe", tool_calls=[call("now", {"deep": {"a": [1, None, 2.50, True]}})]),
+                          {"role": "tool", "content": {"rows": [1, 2]}}, say("done")],
+        "parts": [ask([{"type": "text", "text": " Look: "}, {"type": "image"}, {"type": "text", "text": "what?"}]),
+                  say([{"type": "text", "text": "A cat."}])],
+        "system_parts": [{"role": "system", "content": [{"type": "text", "text": "Kind."}]}, ask([{"type": "text", "text": "Hm"}])],
+        "none": [ask(None)],
+        "missing": [{"role": "user"}],
+        "number": [ask(42)],
+        "marks": [ask("<|stop|>{{ 7 }}{% if %}</think>\\n'\"<tool>"), say("{# no #}")],
+        "strange": [ask("\u00a0\u2003 wide \u3000\x1c\x85"), say("\x00\x1b\ufeff\u200b"), ask("a\r\nb\rc\u2028d")],
+    }
+    scripts = ["Съешь же ещё этих булок", "नमस्ते दुनिया", "مرحبا بالعالم", "日本語の文章です。", "한국어 문장", "ภาษาไทย", "😀👩‍👩‍👧‍👦🇩🇪",
+               "Ὀδυσσεύς ΟΔΥΣΣΕΥΣ", "שלום עולם", "İstanbul ıI ﬀ ß"]
+    for i, text in enumerate(scripts):
+        chats[f"script{i}"] = [ask(text), say(text[::-1].strip()), ask(f" {text}\n")]
+    return chats
+
+
+CHATS = conversations()
+OPTIONS = {"vars": {"variables": VARIABLES}}
+
+
+def render(source, chat, options):
+    """(text, raised): a text of None is an error."""
+    kwargs = {**TOKENS, **options.get("variables", {})}
+    try:
+        texts, _ = chat_template_utils.render_jinja_template(
+            conversations=[chat], chat_template=source, tools=options.get("tools"), documents=options.get("documents"),
+            add_generation_prompt=options.get("add_generation_prompt", False), **kwargs)
+        return texts[0], None
+    except jinja2.exceptions.TemplateError as error:
+        return None, str(error.message) if type(error) is jinja2.exceptions.TemplateError else None
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RuntimeError, SyntaxError):
+        return None, None
+
+
+def portable(text):
+    """Not what depends on addresses, and not integers beyond 64 bits."""
+    if text is None:
+        return True
+    if " at 0x" in text or re.search(r"(?<![.\d])\d{19,}(?![.\de])", text):
+        return False
+    return not any(0xD800 <= ord(c) < 0xE000 for c in text)
+
+
+class Writer:
+    """`errors`: the share of cases without a text that is kept."""
+
+    def __init__(self, name, errors=1.0):
+        self.name, self.lines, self.seen, self.errors, self.random = name, [], set(), errors, random.Random(5)
+
+    def add(self, template, chat=None, options=None):
+        shown = options if options is not None else {}
+        key = json.dumps([template, chat, shown])
+        # Formatting with % and printing generators are refused, even where nobody sees the result.
+        if key in self.seen or re.search(r"['\"]\)* % |set ns.v = [^%]*items %", template):
+            return
+        self.seen.add(key)
+        resolved = OPTIONS[shown] if isinstance(shown, str) else shown
+        text, raised = render(TEMPLATES.get(template, template), CHATS[chat] if chat else [], resolved)
+        if not portable(text) or (text is None and raised is None and self.random.random() > self.errors):
+            return
+        case = {"template": template}
+        if chat:
+            case["chat"] = chat
+        if shown:
+            case["options"] = shown
+        case["text"] = text
+        if raised is not None:
+            case["raised"] = raised
+        self.lines.append(json.dumps(case, ensure_ascii=False, separators=(",", ":")))
+
+    def write(self):
+        made_with = f"transformers {transformers.__version__}, jinja2 {jinja2.__version__}"
+        header = json.dumps({"made_with": made_with, "cases": len(self.lines)})
+        text = "\n".join([header] + self.lines) + "\n"
+        (OUT / f"{self.name}.jsonl").write_text(text, encoding="utf-8", newline="")
+        errors = sum('"text":null' in line for line in self.lines)
+        print(self.name, len(self.lines), "cases,", errors, "errors,", len(text.encode()), "bytes")
+
+
+class Expressions:
+    """Random expressions over VARIABLES."""
+    NAMES = list(VARIABLES) + ["missing", "d.a", "d['items']", "nested[0]", "nested[0].tags", "missing_too"]
+    LITERALS = ["0", "1", "-2", "7", "1.5", "2.0", "1e3", "''", "'a'", "\"b'c\"", "'x\\ty\\n'", "'é' 'à'", "true", "false", "none",
+                "[]", "[1, 'a']", "{}", "{'k': 1, 2: 'v'}", "(1, 2)", "(1,)", "()", "0x1F", "1_000", "'\\u00e9\\x41\\101\\q'"]
+    BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
+    FILTERS = ["abs", "capitalize", "count", "d('x')", "default('x', true)", "default", "dictsort", "dictsort(by='value')",
+               "dictsort(reverse=true)", "first", "float", "float(1.0)", "indent", "indent(2, true)", "indent('> ', blank=true)",
+               "int", "int(7)", "int(base=16)", "items|list", "join", "join(', ')", "join('|', attribute='n')", "last", "length",
+               "list", "lower", "map('upper')|list", "map(attribute='n')|list", "map(attribute='ok', default='-')|join",
+               "map('default', 'z')|list", "max", "min", "max(attribute='n')", "reject('string')|list", "reject|list",
+               "rejectattr('n', 'gt', 1)|list", "rejectattr('ok')|list", "replace('a', 'ZZ')", "replace('', '-')", "replace('b', '', 1)",
+               "reverse|list", "reverse", "round", "round(1)", "round(1, 'floor')", "round(method='ceil')", "select('number')|list",
+               "select|list", "select('in', [1, 'a'])|list", "selectattr('role', 'equalto', 'user')|list",
+               "selectattr('n', '>', 1)|map(attribute='n')|list", "selectattr('tags', 'defined')|first", "sort", "sort(reverse=true)",
+               "sort(case_sensitive=true)", "sort(attribute='n')", "sort(attribute='role,n')", "string", "sum", "sum('n')",
+               "sum(start=10)", "title", "tojson", "tojson(indent=2)", "tojson(ensure_ascii=true)", "tojson(sort_keys=true)",
+               "tojson(separators=(',', ':'))", "tojson(indent=0)", "trim", "trim('a ')", "unique|list",
+               "unique(case_sensitive=true)|join", "unique(attribute='role')|list", "upper", "batch(2)|list", "batch(2, 'f')|list",
+               "first|default('none')", "list|length", "string|length", "items", "map('length')|sum", "join|length", "select|first"]
+    TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "sequence", "iterable",
+             "callable", "true", "false", "odd", "even", "divisibleby 3", "eq 5", "equalto('a')", "ne none", "lt 3", "ge 2", "gt(1)",
+             "le 2.5", "in [1, 'a', none]", "sameas true", "sameas none", "lower", "upper", "not defined", "not none", "not string"]
+    METHODS = ["strip()", "lstrip()", "rstrip('cd ')", "strip('H')", "split()", "split(' ')", "split('b', 1)", "rsplit('b', 1)",
+               "rsplit(none, 1)", "split(maxsplit=1)", "splitlines()", "splitlines(true)", "startswith('He')", "startswith(('x', 'H'))",
+               "endswith('d')", "replace('l', 'L')", "replace('l', 'L', 1)", "upper()", "lower()", "title()", "capitalize()", "find('o')",
+               "find('o', 5)", "rfind('o')", "index('o')", "count('l')", "join(['x', 'y'])", "join(strs)", "items()", "keys()", "values()",
+               "get('a')", "get('zz')", "get('zz', 7)", "isdigit()", "isalpha()", "isspace()", "isupper()", "islower()", "isalnum()",
+               "zfill(8)", "ljust(14, '.')", "rjust(14)", "center(15, '*')", "partition(' ')", "rpartition('b')", "removeprefix('He')",
+               "removesuffix('ld')", "count(1)", "index(1)", "copy()", "append(1)", "items()|list", "keys()|list", "values()|list",
+               "startswith('e', 1)", "endswith('o', 0, 5)", "find('')", "count('')", "rindex('zz')", "pop()", "get('a')[0]"]
+    SUFFIXES = ["[0]", "[-1]", "[99]", "['a']", ".a", ".n", ".role", "[1:]", "[:2]", "[::-1]", "[::2]", "[-2:]", "[1:-1]", "[5:1:-2]",
+                "[:]", "['items']", ".items", "[none]", "[1.0]", "[true]", ".zz", "[0][0]", "[-100:100]", "['zz']", "[::0]", "['a':]"]
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def atom(self):
+        return self.random.choice(self.NAMES if self.random.random() < 0.7 else self.LITERALS)
+
+    def make(self, depth=2):
+        pick = self.random.choice
+        if depth == 0:
+            return self.atom()
+        kind = self.random.randrange(12)
+        inner = self.make(depth - 1)
+        if kind < 3:
+            return f"({inner}) | {pick(self.FILTERS)}" if depth > 1 else f"{inner}|{pick(self.FILTERS)}"
+        if kind < 5:
+            return f"({inner}) {pick(self.BINARY)} {self.make(depth - 1)}"
+        if kind == 5:
+            return f"({inner}) is {pick(self.TESTS)}"
+        if kind == 6:
+            return f"({inner}).{pick(self.METHODS)}"
+        if kind == 7:
+            return f"({inner}){pick(self.SUFFIXES)}"
+        if kind == 8:
+            return f"{self.make(depth - 1)} if {inner} else {self.make(depth - 1)}"
+        if kind == 9:
+            return f"[{inner}, {self.make(depth - 1)}]"
+        if kind == 10:
+            return f"{pick(['not', '-', '+'])} ({inner})"
+        return pick([f"{{'k': {inner}}}", f"({inner}, )", f"{self.atom()} < {inner} <= {self.atom()}", f"{inner} if {self.atom()}",
+                     f"{self.atom()} ~ {inner} ~ {self.atom()}", f"dict(a={inner})", f"range({inner})|list", f"2 ** {inner}"])
+
+
+def expressions():
+    out = Writer("expressions", errors=0.4)
+    e = Expressions(1)
+    # Everything on everything, once.
+    for name in e.NAMES:
+        for filter_ in e.FILTERS:
+            if e.random.random() < 0.35:
+                out.add(f"{{{{ {name}|{filter_} }}}}", options="vars")
+        for test in e.TESTS:
+            if e.random.random() < 0.3:
+                out.add(f"{{{{ {name} is {test} }}}}", options="vars")
+        for method in e.METHODS:
+            if e.random.random() < 0.3:
+                out.add(f"{{{{ {name}.{method} }}}}", options="vars")
+        for suffix in e.SUFFIXES:
+            if e.random.random() < 0.4:
+                out.add(f"{{{{ {name}{suffix} }}}}", options="vars")
+    for left in e.LITERALS:
+        for right in e.LITERALS:
+            if e.random.random() < 0.6:
+                out.add(f"{{{{ {left} {e.random.choice(e.BINARY)} {right} }}}}", options="vars")
+    for literal in e.LITERALS:
+        out.add(f"{{{{ {literal} }}}}|{{{{ [{literal}] }}}}|{{{{ {literal} | tojson }}}}")
+    for number in ["0.1", "1e16", "1e-5", "0.0001", "123456789.125", "1e22", "5e-324", "1.7976931348623157e308", "100.0", "1e15", "2.675",
+                   "1/3", "-0.0", "1e308*10", "7//2", "-7//2", "-7%3", "7%-3", "7.5//2", "-7.5%2", "2**10", "2**-1", "2**0.5", "10**15",
+                   "9223372036854775807", "0b101", "0o17", "1_0.5_0", "5/0", "5//0", "5%0", "1.0//0", "0.5|round", "1.5|round", "2.5|round",
+                   "2.675|round(2)", "(0.1+0.2)|round(3)", "true+true", "-true", "7|round", "1e20|int", "'1e3'|int", "'0x1f'|int(base=16)",
+                   "' -1_0 '|int", "'inf'|float", "'nan'|float", "3 == 3.0", "1 == true", "'a' < 'B'", "[1] < [1, 2]", "(1, 2) < (1, 3)"]:
+        out.add(f"{{{{ {number} }}}}")
+    while len(out.lines) < 3300:
+        out.add("{{ " + e.make(e.random.choice([2, 2, 3])) + " }}", options="vars")
+    out.write()
+
+
+def whitespace():
+    out = Writer("whitespace")
+    source = random.Random(2)
+    spaces = ["", "", " ", "\n", "\n\n", "  ", "\t", " \n ", "\r\n", "\u00a0", "\n    "]
+    words = ["a", "b", "x y", "", "é", "{", "}", "%", "#"]
+    openings, closings = ["", "", "-", "+"], ["", "", "-", "+"]
+
+    def tag(kind, inside):
+        left, right = source.choice(openings), source.choice(closings)
+        if kind == "{{":
+            return "{{" + left.replace("+", "") + inside + right.replace("+", "") + "}}"
+        close = {"{%": "%}", "{#": "#}"}[kind]
+        return kind + left + inside + right + close
+
+    def text():
+        return source.choice(spaces) + source.choice(words) + source.choice(spaces)
+
+    def part(depth):
+        kind = source.randrange(8)
+        if kind == 0:
+            return tag("{{", source.choice([" 1 ", "'v'", " '' ", "\n2\n"]))
+        if kind == 1:
+            return tag("{#", source.choice([" note ", "", " {{ no }} ", "\n"]))
+        if kind == 2 and depth:
+            return tag("{%", " if 1 ") + body(depth - 1) + tag("{%", " endif ")
+        if kind == 3 and depth:
+            return tag("{%", " for i in [1, 2] ") + body(depth - 1) + tag("{%", "endfor")
+        if kind == 4:
+            return tag("{%", " set q = 3 ")
+        if kind == 5:
+            return "{% raw" + source.choice(["", " "]) + source.choice(["%}", "-%}"]) + text() + "{{ r }}" + text() + tag("{%", " endraw ")
+        if kind == 6 and depth:
+            return tag("{%", " if 0 ") + body(depth - 1) + tag("{%", " else ") + body(depth - 1) + tag("{%", "endif ")
+        return text()
+
+    def body(depth):
+        return "".join(text() + part(depth) for _ in range(source.randrange(1, 4))) + text()
+
+    while len(out.lines) < 500:
+        out.add(body(1) + source.choice(["", "\n", "\n\n", "\r\n"]))
+    out.write()
+
+
+STATEMENTS = """{% for a in lst %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}{{ a }};{% endfor %}
+{% for a in missing %}x{% else %}none{% endfor %}
+{% for a in [] %}x{% else %}none{% endfor %}{{ a }}
+{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}
+{% for k in d %}{{ k }};{% endfor %}
+{% for k, v in d|dictsort %}{{ k }}={{ v }};{% endfor %}
+{% for k, v in d|items %}{{ loop.last }}{{ k }}{% endfor %}
+{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}
+{% for (a, b) in [[1, 2]] %}{{ a }}{{ b }}{% endfor %}
+{% for a, b in [[1, 2, 3]] %}{{ a }}{% endfor %}
+{% for a in 5 %}{% endfor %}
+{% for a in none %}{% endfor %}
+{% for c in 'añ日' %}[{{ c }}]{% endfor %}
+{% for a in lst if a > 1 %}{{ loop.index }}/{{ loop.length }}:{{ a }}{{ loop.previtem }}{{ loop.nextitem }};{% else %}no{% endfor %}
+{% for a in lst if a > 9 %}{{ a }}{% else %}no{% endfor %}
+{% set ns = namespace(stop=false) %}{% for a in [1, 2, 3, 4] if not ns.stop %}{{ a }}{% if a == 2 %}{% set ns.stop = true %}{% endif %}{% endfor %}
+{% set ns = namespace(stop=false) %}{% for a in [1, 2, 3, 4] if not ns.stop %}{{ loop.last }}{{ a }}{% if a == 2 %}{% set ns.stop = true %}{% endif %}{% endfor %}
+{% for a in lst %}{% for b in lst %}{% if b == a %}{% continue %}{% endif %}{% if b == 2 %}{% break %}{% endif %}{{ a }}{{ b }} {% endfor %}{{ loop.index }};{% endfor %}
+{% set x = 1 %}{% for a in lst %}{% set x = x + a %}{{ x }},{% endfor %}{{ x }}
+{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}
+{% set x, y = 1, 2 %}{{ x }}{{ y }}{% set x, y = y, x %}{{ x }}{{ y }}
+{% set x = 1, 2 %}{{ x }}
+{% set ns = namespace(a=1, b='x') %}{% set ns.a = ns.a + 1 %}{{ ns.a }}{{ ns.b }}{{ ns.c }}{{ ns['a'] }}{{ ns }}
+{% set ns = namespace({'a': 1}) %}{% for i in [1, 2] %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}
+{% set ns = namespace() %}{% set ns._a = 1 %}
+{% set q = {} %}{% set q.a = 1 %}
+{% set missing_ns.a = 1 %}
+{% set b %}text {{ n }}{% endset %}[{{ b }}]{{ b is string }}{{ b|length }}
+{% set b | upper | trim %}  text {% set inner = 1 %}{% endset %}[{{ b }}]{{ inner }}
+{% macro m(a, b='B', c=a) %}<{{ a }}{{ b }}{{ c }}>{% endmacro %}{{ m(1) }}{{ m(1, 2) }}{{ m(a=3, c=4) }}{{ m() }}
+{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}
+{% macro m(a) %}{{ a }}{% endmacro %}{{ m(z=2) }}
+{% macro m(a) %}{{ varargs }}{{ kwargs }}{{ a }}{% endmacro %}{{ m(1, 2, 3, z=4) }}
+{% macro m() %}[{{ caller() }}]{% endmacro %}{% call m() %}in {{ n }}{% endcall %}
+{% macro m() %}[{{ caller(1, 2) }}]{% endmacro %}{% call(a, b=3) m() %}{{ a }}{{ b }}{% endcall %}
+{% macro m() %}[]{% endmacro %}{% call m() %}x{% endcall %}
+{% macro m() %}{{ caller is defined }}{{ caller }}{% endmacro %}{{ m() }}
+{% macro f(k) %}{{ k }}{% if k > 0 %}{{ f(k - 1) }}{% endif %}{% endmacro %}{{ f(4) }}
+{% macro m() %}{{ later }}{% endmacro %}{% set later = 5 %}{{ m() }}{% set later = 6 %}{{ m() }}
+{% macro m() %}{% set n = 9 %}{{ n }}{% endmacro %}{{ m() }}{{ n }}
+{% macro m() %} {{ 1 }} {% endmacro %}{{ m()|length }}{{ m().strip() }}{{ m }}
+{% for i in [1, 2] %}{% macro m() %}{{ i }}{{ loop.index }}{% endmacro %}{{ m() }}{% endfor %}
+{% if missing %}a{% elif n == 5 %}b{% else %}c{% endif %}
+{% if e %}a{% elif zero %}b{% elif no %}c{% else %}d{% endif %}
+{% if n == 5: %}a{% endif %}
+{% filter upper %}abc{{ s }}{% endfilter %}
+{% filter replace('a', 'b')|trim %}  aaa {% endfilter %}
+{% with a = 1, b = n %}{{ a }}{{ b }}{% set a = 2 %}{{ a }}{% endwith %}{{ a }}
+{% with %}{% set zz = 1 %}{{ zz }}{% endwith %}{{ zz }}
+{% print n, s %}
+{% generation %}x{% set g = 1 %}{{ g }}{% endgeneration %}{{ g }}
+{% generation %}{% break %}{% endgeneration %}
+{% for i in lst %}{% generation %}{{ loop.index }}{% endgeneration %}{% endfor %}
+{{ raise_exception('no') }}
+{{ raise_exception('a' ~ n ~ missing) }}
+{{ raise_exception(n) }}
+{{ raise_exception() }}
+{{ strftime_now('%Y-%m-%d %H:%M:%S %A %B %b %a %d %j %p %I %y %% %e %f %-d %Z|') }}
+{{ range(5)|list }}{{ range(1, 5, 2)|list }}{{ range(5, 0, -2)|list }}{{ range(3) }}{{ range(9)[2:5] }}{{ range(9)[-1] }}{{ 3 in range(5) }}
+{{ range(100001)|length }}
+{{ range() }}
+{{ range('a') }}
+{{ dict(a=1, b=2) }}{{ dict({'x': 1}, y=2) }}{{ dict([('a', 1)]) }}
+{{ namespace(a=1).a }}
+{{ d.items }}
+{{ missing.a }}
+{{ missing['a'] }}
+{{ missing() }}
+{{ missing + 1 }}
+{{ 1 + missing }}
+{{ missing ~ 'x' }}{{ missing == missing_too }}{{ missing == none }}{{ 'a' in missing }}{{ missing|length }}{{ missing|list }}
+{{ n() }}
+{{ s.nothing }}|{{ s.nothing is defined }}|{{ d.nothing is defined }}
+{{ d.nothing.more }}
+{{ none.x }}|{{ n.x }}
+{{ x if false }}|{{ (x if false) is defined }}
+{{ [missing] }}{{ {'a': missing} }}
+{{ 'a' 'b' "c" }}
+{{ "it's" ~ 'say "hi"' }}{{ ["it's", 'say "hi"', "both ' and \\""] }}
+{{ {'a': 1, 'a': 2, 1: 'x', 1.0: 'y', true: 'z', none: 0} }}
+{{ {[1]: 2} }}
+{{ d[[1]] }}
+{{ {'a': 1} == {'a': 1.0} }}{{ [1, [2]] == [1, [2]] }}{{ (1,) == [1] }}{{ {'a': 1, 'b': 2} == {'b': 2, 'a': 1} }}
+{{ 1 < 2 < 3 }}{{ 1 < 2 > 3 }}{{ 3 > 2 == 2 }}{{ not 1 == 2 }}{{ not not n }}
+{{ n is odd and n is not even }}{{ n is divisibleby(5) }}{{ n is divisibleby 2 or true }}
+{{ 1 if n is defined else 2 }}{{ 'x' if s is string and s }}
+{{ nested|map(attribute='tags.0')|list }}
+{{ nested|selectattr('role', 'in', ['user'])|list|length }}
+{{ nested|selectattr('n')|map(attribute='n')|sum }}
+{{ nested|map('tojson')|join('\\n') }}
+{{ nested|selectattr('role', 'equalto', 'user')|length }}
+{% set g = nested|selectattr('n') %}{{ g|list|length }}{{ g|list|length }}{{ 'yes' if g }}
+{% set g = lst|map('string') %}{{ g|first }}{{ g|join }}
+{{ (lst|select('gt', 1))|last }}
+{{ (lst|reverse)|list }}{{ 'abc'|reverse }}{{ (d|reverse)|list }}
+{{ loop }}
+{% for a in lst %}{{ loop.cycle('x', 'y') }}{{ loop.changed(a > 1) }}{{ loop.depth }}{{ loop.depth0 }}{{ loop.zz }}{% endfor %}
+{% for a in [1, 1, 2] %}{{ loop.changed(a) }}{% endfor %}
+{% for a in lst %}{% set outer = loop %}{% for b in lst %}{{ outer.index }}{{ loop.index }} {% endfor %}{% endfor %}
+{{ s|upper|lower|title|capitalize }}{{ 'hello-world (foo) [bar] {baz} <qux>'|title }}{{ 'they\\'re o\\'clock'.title() }}
+{{ u|upper }}|{{ u|lower }}|{{ u|title }}|{{ u.title() }}|{{ u|capitalize }}|{{ u|length }}|{{ u[::-1] }}
+{{ lines.splitlines() }}{{ lines.splitlines(true) }}{{ lines|indent }}
+{{ 'a,b,,c'.split(',') }}{{ ''.split(',') }}{{ ''.split() }}{{ 'a'.split('') }}
+{{ '%s' % 1 if false else 'ok' }}
+{{ messages }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ bos_token }}{{ pad_token }}
+{{ true }}{{ True }}{{ none }}{{ None }}{{ false }}
+{{ lst.append(4) }}
+{{ lst.append }}|{{ d.pop is defined }}
+{{ s.upper }}
+{{ d.keys() }}{{ d.values() }}{{ d.items() }}{{ d.keys()|list }}{{ d.items()|first }}{{ 'a' in d.keys() }}{{ d.values()|length }}
+{{ d.keys()[0] }}
+{{ d|tojson(indent=2, sort_keys=true) }}
+{{ mixed|tojson }}{{ {'a': {}, 'b': [], 'c': {'d': [1]}}|tojson(indent=1) }}{{ {1: 2, none: 3, true: 4, 1.5: 5}|tojson }}
+{{ missing|tojson }}
+{{ range(3)|tojson }}
+{{ {(1, 2): 3}|tojson }}
+{{ [1.0, 1e100, -0.0, 1e-7]|tojson }}{{ '\\x7f\\u2028<>&'|tojson }}
+{{ '<b>'|safe }}{{ ('<b>'|safe)|length }}
+{# comment {{ x }} #}a{#- -#} b
+{%- for i in lst -%} {{ i }} {%- endfor -%}
+{% unknown_tag %}
+{% for i in lst %}
+{% endif %}
+{{ n | nofilter }}
+{{ n is notest }}
+{{ a b }}
+{{ }}
+{{ (1 }}
+{{ 1) }}
+{% set 1 = 2 %}
+{% set true = 2 %}
+{% macro m(a, a) %}{% endmacro %}
+{% macro m(a=1, b) %}{% endmacro %}
+{% break %}
+{% if x %}{% else %}{% else %}{% endif %}
+{{ 'unclosed }}
+{{ f(a=1, 2) }}
+{{ x is defined is none }}
+{{ -2 ** 2 }}{{ 2 ** 3 ** 2 }}{{ -n|abs }}{{ (-n)|abs }}{{ -1.5|round }}
+{{ 1 ~ 2 + 3 }}{{ 1 + 2 ~ 3 }}{{ 'a' ~ 1 * 2 }}
+{{ not n in lst }}{{ n not in lst }}{{ 'a' in s }}{{ '' in s }}{{ 1 in s }}
+{{ lst[0:1] + [9] }}{{ lst * 2 }}{{ 2 * 'ab' }}{{ 'ab' * -1 }}{{ [1] + (2,) }}""".split("\n")
+
+
+def statements():
+    out = Writer("statements")
+    for source in STATEMENTS:
+        out.add(source, options="vars")
+        out.add(source.replace("%}{{", "%}\n{{").replace("%}{%", "%}\n  {%"), options="vars")
+    source = random.Random(3)
+    e = Expressions(4)
+
+    def block(depth):
+        pick = source.choice
+        kind = source.randrange(10)
+        inner = block(depth - 1) if depth else "{{ " + e.atom() + " }}"
+        if kind == 0:
+            return f"{{% for x in {e.atom()} %}}{inner}{{{{ {pick(['x', 'loop.index', 'loop.last', 'loop.previtem'])} }}}}{{% endfor %}}"
+        if kind == 1:
+            return f"{{% for x in {e.atom()} if x %}}{inner}{{% else %}}-{{% endfor %}}"
+        if kind == 2:
+            return f"{{% if {e.make(1)} %}}{inner}{{% elif {e.atom()} %}}E{{% else %}}L{{% endif %}}"
+        if kind == 3:
+            return f"{{% set {pick('xyz')} = {e.make(1)} %}}{inner}{{{{ {pick('xyz')} }}}}"
+        if kind == 4:
+            return f"{{% set ns = namespace(v={e.atom()}) %}}{inner}{{% set ns.v = {e.make(1)} %}}{{{{ ns.v }}}}"
+        if kind == 5:
+            return f"{{% macro m(x, y={e.atom()}) %}}{inner}{{{{ x }}}}{{{{ y }}}}{{% endmacro %}}{{{{ m({e.atom()}) }}}}"
+        if kind == 6:
+            return f"{{% set {pick('xyz')} %}}{inner}{{% endset %}}{{{{ {pick('xyz')}|upper }}}}"
+        if kind == 7:
+            return f"{{% filter {pick(['upper', 'trim', 'length', 'title', 'indent'])} %}}{inner}{{% endfilter %}}"
+        if kind == 8:
+            return f"{{% for k, v in {pick(['d.items()', 'd|dictsort', 'd|items', 'nested', 'lst'])} %}}{{{{ k }}}}{{% endfor %}}{inner}"
+        return inner + block(depth - 1) if depth else inner
+
+    while len(out.lines) < 900:
+        out.add(block(source.choice([1, 2, 3])), options="vars")
+    out.write()
+
+
+def families():
+    out = Writer("families")
+    for name in TEMPLATES:
+        for number, chat in enumerate(CHATS):
+            if chat.startswith("script") and (number + len(name)) % 4:
+                continue
+            settings = [{}, {"add_generation_prompt": True}]
+            if chat.startswith("script"):
+                settings = settings[1:]
+            elif chat in ("one", "system", "turns", "call", "called", "two_calls", "text_call", "thinking_call", "parts"):
+                settings.append({"add_generation_prompt": True, "tools": "TOOLS"})
+            if name in ("qwen3", "marked"):
+                settings.append({"add_generation_prompt": True, "variables": {"enable_thinking": False}})
+            if name == "granite":
+                settings.append({"documents": "DOCUMENTS", "tools": "TOOLS", "add_generation_prompt": True,
+                                 "variables": {"controls": {"citations": True}}})
+            if name == "llama31":
+                settings.append({"variables": {"builtin_tools": ["search", "code_interpreter", "now"], "date_string": "today"}})
+                settings.append({"tools": "TOOLS", "variables": {"tools_in_user_message": False}})
+            if name == "harmony":
+                settings.append({"variables": {"reasoning_effort": "high", "model_identity": "I."}, "tools": "TOOLS"})
+            for setting in settings:
+                resolved = {**setting}
+                if "tools" in setting:
+                    resolved["tools"] = TOOLS
+                if "documents" in setting:
+                    resolved["documents"] = DOCUMENTS
+                known = next((key for key, value in OPTIONS.items() if value == resolved), f"o{len(OPTIONS)}")
+                OPTIONS[known] = resolved
+                out.add(name, chat, known)
+    out.write()
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    expressions()
+    whitespace()
+    statements()
+    families()
+    shared = {"templates": TEMPLATES, "chats": CHATS, "options": OPTIONS}
+    text = json.dumps(shared, ensure_ascii=False, indent=0) + "\n"
+    (OUT / "shared.json").write_text(text, encoding="utf-8", newline="")
+    print("shared", len(text.encode()), "bytes")
+
+
+if __name__ == "__main__":
+    main()
