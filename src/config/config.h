@@ -45,7 +45,7 @@ struct Limits {
   int64_t checkpoint_bytes_per_user_max = 0;   // 0: no limit
   int session_idle_seconds = 3'600;            // without a sign of life, then a session ends
   bool save_before_expiry = true;              // a run that ends so is saved as "expired-<time>" first
-  int audit_retention_days = 90;
+  int audit_retention_days = 90;  // of audit events and token counts
   int reorder_window = 4'096;            // operations of a run that may wait for a missing seq_id
   int gap_timeout_seconds = 300;         // how long they wait for it
   int future_retention_seconds = 3'600;  // a finished future can be retrieved this long
