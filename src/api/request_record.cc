@@ -49,6 +49,17 @@ std::string_view word(std::string_view text) {
   return good ? text : std::string_view();
 }
 
+// What a client may write as it likes, as telemetry keeps it: of bounded length, '?' for what is no printable ASCII.
+constexpr size_t kFreeTextMax = 256;
+
+std::string printable(std::string_view text) {
+  std::string kept(text.substr(0, kFreeTextMax));
+  for (char& c : kept) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return kept;
+}
+
 }  // namespace
 
 RequestRecord::RequestRecord(HttpInstruments& instruments, const Endpoints& endpoints, const RequestHead& head,
@@ -99,8 +110,9 @@ void RequestRecord::describe_poll(const Exchange* exchange) {
 }
 
 void RequestRecord::describe(const Exchange* exchange, const Error* error) {
+  const std::string path = printable(head_.target.substr(0, head_.target.find('?')));
   span_.set_attributes({{"http.request.method", method_name(head_.method)},
-                        {"url.path", head_.target.substr(0, head_.target.find('?'))},
+                        {"url.path", path},
                         {"url.scheme", endpoints_.scheme},
                         {"server.address", endpoints_.server_address},
                         {"server.port", endpoints_.server_port},
@@ -109,7 +121,8 @@ void RequestRecord::describe(const Exchange* exchange, const Error* error) {
                         {"network.protocol.version", head_.http_version},
                         {"http.request.body.size", numbers_.request_bytes}});
   if (route_ != nullptr) span_.set_attribute("http.route", route_->route.pattern);
-  if (!head_.headers.user_agent.empty()) span_.set_attribute("user_agent.original", head_.headers.user_agent);
+  if (!head_.headers.user_agent.empty())
+    span_.set_attribute("user_agent.original", printable(head_.headers.user_agent));
   if (!answered_) return;
   span_.set_attribute("http.response.status_code", numbers_.status);
   if (!streams_) span_.set_attribute("http.response.body.size", numbers_.response_bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <sys/stat.h>
 #include <system_error>
 
 #include "base/file.h"
@@ -137,7 +138,8 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   Problems problems(origin);
   MapReader reader(&root, "", problems);
   // First, so that no later message shows a key.
-  read_authorized_users(reader.take("authorized_users"), config, problems);
+  const Node* const users = reader.take("authorized_users");
+  config.authorized_users = read_users(users, "authorized_users", problems);
   read_server_keys(reader, config);
   config.home = home_directory();
   config.checkpoint_dir = config.home / "checkpoints";
@@ -149,6 +151,17 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   // FastDeploy's switch, where the file leaves it open.
   if (!said && parse_boolean(environment("TRACES_ENABLE").value_or("")).value_or(false))
     enable_tracing(config.telemetry);
+  if (std::string path; reader.text("authorized_users_file", path) && !path.empty()) {
+    config.authorized_users_file = directory(path);
+  }
+  if (config.authorized_users.empty() && config.authorized_users_file.empty()) {
+    problems.warning(users == nullptr ? 1 : users->line, "authorized_users",
+                     "is empty, so every request will be refused; add \"tml-<secret>: <user>\" lines");
+  }
+  read_tls(reader.take("tls"), config.tls, problems);
+  for (std::filesystem::path* path : {&config.tls.certificate, &config.tls.private_key}) {
+    if (!path->empty()) *path = directory(path->string());
+  }
   read_limits(reader.take("limits"), config.limits, problems);
   config.persistence.file_path = config.home / "persistence.db";
   read_persistence(reader.take("persistence"), config.persistence, problems);
@@ -158,6 +171,23 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   if (problems.failed()) return problems.take_error();
   loaded.warnings = problems.take_warnings();
   return loaded;
+}
+
+Result<UsersFile> read_users_file(const std::filesystem::path& path) {
+  constexpr std::string_view kKey = "authorized_users_file";
+  const Result<std::string> text = read_file(path, kFileSizeMax);
+  if (!text.ok()) return invalid_argument(std::string(kKey) + ": " + text.error().message, "config");
+  TUFT_ASSIGN(const Node root, parse_document(*text, path.string()));
+  Problems problems(path.string());
+  UsersFile file;
+  file.users = read_users(&root, kKey, problems);
+  struct stat info = {};
+  if (::stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    problems.warning(1, kKey, "can be read by others; take their rights away with chmod 600");
+  }
+  if (problems.failed()) return problems.take_error();
+  file.warnings = problems.take_warnings();
+  return file;
 }
 
 Result<Loaded> load_config(const Overrides& overrides) {

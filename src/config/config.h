@@ -30,7 +30,7 @@ struct ModelConfig {
   int sample_batch_tokens = 256;  // token budget of one sampling step
   std::optional<int> default_max_tokens;
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
-  int threads = 0;  // 0: one per core of the machine, shared between the models
+  int threads = 0;             // 0: one per core of the machine, shared between the models
   int64_t kv_cache_bytes = 0;  // 0: half of the memory that is free once the weights are loaded, shared like threads
   int training_share = 50;     // percent of the engine's time, while there is sampling to do as well
 };
@@ -84,7 +84,7 @@ struct ServerConfig {
   std::filesystem::path home;       // $TUFT_HOME, default ~/.tuft
   std::filesystem::path checkpoint_dir;
   std::vector<ModelConfig> supported_models;
-  // API key, or its hash as `tuft hash-key` prints it -> user. A secret: never print it.
+  // API key, or its hash as `tuft hash-key` prints it (see control/api_keys.h) -> user. A secret: never print it.
   std::map<std::string, std::string> authorized_users;
   // More of them, in a file that is read again on SIGHUP and when it changes. Empty: none.
   std::filesystem::path authorized_users_file;
@@ -106,6 +106,16 @@ struct Overrides {
   bool trace_enable = false;
   std::optional<std::string> otlp_traces_endpoint;
 };
+
+// The users of authorized_users_file: a YAML mapping as authorized_users is. Reads the disk.
+struct UsersFile {
+  std::map<std::string, std::string> users;
+  std::vector<std::string> warnings;
+};
+Result<UsersFile> read_users_file(const std::filesystem::path& path);
+
+// "sha256:<salt in hex>:<SHA-256 in hex>"; see control/api_keys.h.
+bool is_key_hash(std::string_view key);
 
 // Finds and reads the file (--config, $TUFT_CONFIG, $TUFT_HOME/configs/tuft_config.yaml) and applies the overrides.
 Result<Loaded> load_config(const Overrides& overrides);

@@ -7,6 +7,8 @@ namespace {
 
 constexpr size_t kUserNameMax = 200;
 constexpr size_t kNamespaceBytesMax = 200;
+constexpr size_t kSaltHexMax = 128;
+constexpr size_t kHashHex = 64;
 constexpr int64_t kFutureTtlMax = 10LL * 365 * 24 * 3600;
 
 bool is_user_name(std::string_view name) {
@@ -18,40 +20,61 @@ bool sdk_accepts(std::string_view key) {
   return key.starts_with("tml-") || key.starts_with("eyJ");
 }
 
+bool is_hex(std::string_view text) {
+  return !text.empty() && text.size() % 2 == 0 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+constexpr std::string_view kHashPrefix = "sha256:";
+
+void check_key(const Node::Entry& entry, const std::string& path, Problems& problems) {
+  if (entry.key.starts_with(kHashPrefix)) {
+    if (!is_key_hash(entry.key)) {
+      problems.error(entry.line, path,
+                     "is not a hash as `tuft hash-key` prints it (sha256:<salt>:<hash>, lower-case hex)");
+    }
+  } else if (!sdk_accepts(entry.key)) {
+    problems.warning(entry.line, path, "the Tinker SDK refuses API keys that do not start with \"tml-\"");
+  }
+}
+
 }  // namespace
 
-void read_authorized_users(const Node* node, ServerConfig& config, Problems& problems) {
-  constexpr std::string_view kPath = "authorized_users";
-  if (node != nullptr && !node->is_map()) {
-    return problems.error(node->line, kPath, "must be a mapping of API keys to users (\"tml-...: alice\" lines)");
+bool is_key_hash(std::string_view key) {
+  if (!key.starts_with(kHashPrefix)) return false;
+  key.remove_prefix(kHashPrefix.size());
+  const size_t colon = key.find(':');
+  if (colon == std::string_view::npos) return false;
+  const std::string_view salt = key.substr(0, colon), hash = key.substr(colon + 1);
+  return is_hex(salt) && salt.size() <= kSaltHexMax && is_hex(hash) && hash.size() == kHashHex;
+}
+
+std::map<std::string, std::string> read_users(const Node* node, std::string_view path, Problems& problems) {
+  std::map<std::string, std::string> users;
+  if (node == nullptr || node->is_null()) return users;
+  if (!node->is_map()) {
+    problems.error(node->line, path, "must be a mapping of API keys to users (\"tml-...: alice\" lines)");
+    return users;
   }
-  if (node != nullptr) {
-    // First all of them, so that no message about one entry shows another.
-    for (const Node::Entry& entry : node->entries) problems.hide(entry.key);
-    for (size_t i = 0; i < node->entries.size(); ++i) {
-      const Node::Entry& entry = node->entries[i];
-      const std::string path = std::string(kPath) + " (entry " + std::to_string(i + 1) + ")";
-      if (entry.key.empty()) {
-        problems.error(entry.line, path, "has an empty API key");
-      } else if (entry.value.is_map() || entry.value.is_list()) {
-        problems.error(entry.line, path, "must be the name of a user");
-      } else if (entry.value.text.empty()) {
-        problems.warning(entry.line, path, "names no user, so the key is refused");
-      } else if (!is_user_name(entry.value.text)) {
-        problems.error(entry.line, path, "the user must be a text of at most 200 bytes without control characters");
-      } else {
-        if (!sdk_accepts(entry.key)) {
-          problems.warning(entry.line, path, "the Tinker SDK refuses API keys that do not start with \"tml-\"");
-        }
-        config.authorized_users[entry.key] = entry.value.text;
-      }
+  // First all of them, so that no message about one entry shows another.
+  for (const Node::Entry& entry : node->entries) problems.hide(entry.key);
+  for (size_t i = 0; i < node->entries.size(); ++i) {
+    const Node::Entry& entry = node->entries[i];
+    const std::string place = std::string(path) + " (entry " + std::to_string(i + 1) + ")";
+    if (entry.key.empty()) {
+      problems.error(entry.line, place, "has an empty API key");
+    } else if (entry.value.is_map() || entry.value.is_list()) {
+      problems.error(entry.line, place, "must be the name of a user");
+    } else if (entry.value.text.empty()) {
+      problems.warning(entry.line, place, "names no user, so the key is refused");
+    } else if (!is_user_name(entry.value.text)) {
+      problems.error(entry.line, place, "the user must be a text of at most 200 bytes without control characters");
+    } else {
+      check_key(entry, place, problems);
+      users[entry.key] = entry.value.text;
     }
   }
-  if (config.authorized_users.empty()) {
-    problems.warning(node == nullptr ? 1 : node->line, kPath,
-                     "is empty, so every request will be refused; "
-                     "add \"tml-<secret>: <user>\" lines");
-  }
+  return users;
 }
 
 void read_limits(const Node* node, Limits& limits, Problems& problems) {
@@ -61,12 +84,43 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("sessions_per_user_max", limits.sessions_per_user_max, 1);
   reader.integer("runs_per_user_max", limits.runs_per_user_max, 1);
   reader.integer("samplers_per_user_max", limits.samplers_per_user_max, 1);
+  reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
+  reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
+  reader.integer("audit_retention_days", limits.audit_retention_days, 1);
+  // The SDK gives a sign of life every 10 s.
+  reader.integer("session_idle_seconds", limits.session_idle_seconds, 10);
+  reader.boolean("save_before_expiry", limits.save_before_expiry);
   reader.integer("reorder_window", limits.reorder_window, 1);
   reader.integer("gap_timeout_seconds", limits.gap_timeout_seconds, 1);
   // The SDK polls again after up to 30 s of back-off and a 45 s timeout; less would lose results.
   reader.integer("future_retention_seconds", limits.future_retention_seconds, 120);
   reader.integer("future_bytes_max", limits.future_bytes_max, 1 << 20);
+  reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
+  reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
+  // The SDK gives a sign of life every 10 s and may miss some.
+  reader.integer("session_idle_seconds", limits.session_idle_seconds, 60);
+  reader.boolean("save_before_expiry", limits.save_before_expiry);
+  reader.integer("audit_retention_days", limits.audit_retention_days, 1, 3650);
   reader.integer("connections_max", limits.connections_max, 1);
+  reader.integer("connections_per_address_max", limits.connections_per_address_max, 1);
+  // What the SDK sends takes about 1 KiB; no header is longer than 64 KiB.
+  reader.integer("header_bytes_max", limits.header_bytes_max, 4096, 64 << 10);
+  reader.integer("request_timeout_seconds", limits.request_timeout_seconds, 1, 3600);
+  reader.integer("idle_timeout_seconds", limits.idle_timeout_seconds, 1, 3600);
+  reader.finish();
+}
+
+void read_tls(const Node* node, TlsConfig& tls, Problems& problems) {
+  MapReader reader(node, "tls", problems);
+  std::string certificate, private_key;
+  reader.text("certificate", certificate);
+  reader.text("private_key", private_key);
+  if (certificate.empty() != private_key.empty()) {
+    reader.error(certificate.empty() ? "certificate" : "private_key",
+                 "is missing: HTTPS needs tls.certificate and tls.private_key; give both files, or none for HTTP");
+  }
+  tls.certificate = certificate;
+  tls.private_key = private_key;
   reader.finish();
 }
 

@@ -9,7 +9,9 @@
 namespace tuft::config {
 
 std::vector<ModelConfig> read_models(const Node* node, int parent_line, Problems& problems);
-void read_authorized_users(const Node* node, ServerConfig& config, Problems& problems);
+// `path` stands in front of messages; a missing node is an empty map.
+std::map<std::string, std::string> read_users(const Node* node, std::string_view path, Problems& problems);
+void read_tls(const Node* node, TlsConfig& tls, Problems& problems);
 // True where the block says whether telemetry is enabled.
 bool read_telemetry(const Node* node, telemetry::TelemetryConfig& config, Problems& problems);
 // What --trace-enable asks for: traces, and of the other signals what was on already or is asked for by name.

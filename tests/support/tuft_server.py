@@ -83,7 +83,7 @@ class TuftServer:
 
         def ready():
             assert self.process.poll() is None, f"tuft ended with {self.process.returncode}:\n{self.log}"
-            return address.exists() and address.read_text().startswith("http://")
+            return address.exists() and address.read_text().startswith("http")
 
         wait_until(ready, START_SECONDS, "the server is ready")
         self.url = address.read_text().strip()

@@ -28,9 +28,9 @@ void AddressFile::remove() {
   if (current.ok() && *current == address) std::filesystem::remove(path_, ignored);
 }
 
-std::string http_address(const std::string& host, uint16_t port) {
+std::string http_address(const std::string& host, uint16_t port, bool is_tls) {
   const bool ipv6 = host.find(':') != std::string::npos;
-  return "http://" + (ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return (is_tls ? "https://" : "http://") + (ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 }  // namespace tuft::app

@@ -25,6 +25,6 @@ class AddressFile {
 };
 
 // "http://127.0.0.1:10610", "http://[::1]:10610".
-std::string http_address(const std::string& host, uint16_t port);
+std::string http_address(const std::string& host, uint16_t port, bool is_tls = false);
 
 }  // namespace tuft::app

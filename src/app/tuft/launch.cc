@@ -17,6 +17,7 @@
 #include "api/server.h"
 #include "app/tuft/address_file.h"
 #include "app/tuft/cores.h"
+#include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
 #include "app/tuft/state_store.h"
 #include "app/tuft/worker_command.h"
@@ -43,7 +44,8 @@ sigset_t stop_signals() {
 
 // Before any thread starts, so that all inherit the mask and only this one takes the signals.
 void take_over_signals() {
-  const sigset_t set = stop_signals();
+  sigset_t set = stop_signals();
+  ::sigaddset(&set, SIGHUP);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
 }
@@ -54,10 +56,12 @@ bool stop_requested() {
   return ::sigtimedwait(&set, nullptr, &now) > 0;
 }
 
-void wait_for_stop() {
-  const sigset_t set = stop_signals();
-  while (::sigwaitinfo(&set, nullptr) < 0) {
-  }
+// The signal that came; nothing where none did for a while.
+int next_signal() {
+  sigset_t set = stop_signals();
+  ::sigaddset(&set, SIGHUP);
+  const timespec a_while = {1, 0};
+  return ::sigtimedwait(&set, nullptr, &a_while);
 }
 
 // The last word if a step of the shutdown hangs after all.
@@ -69,18 +73,30 @@ void limit_shutdown() {
   ::setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
-// Every open long poll holds a socket.
-void raise_file_limit() {
+// Every open long poll holds a socket. Returns how many files may be open.
+uint64_t raise_file_limit() {
   rlimit limit = {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+void warn_of_few_files(uint64_t files_max, const config::Limits& limits) {
+  constexpr uint64_t kOwnFiles = 256;  // of the server itself: logs, stores, workers
+  const auto connections = static_cast<uint64_t>(limits.connections_max);
+  if (files_max >= connections + kOwnFiles) return;
+  telemetry::log_warning("server.few_files",
+                         "this process may open " + std::to_string(files_max) +
+                             " files, fewer than limits.connections_max (" + std::to_string(connections) +
+                             ") and its own need; raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower the key",
+                         {{"tuft.open_files_max", files_max}});
 }
 
 class ServerProcess {
  public:
   explicit ServerProcess(const config::ServerConfig& config)
-      : config_(config), address_file_(config.home / "tuft_current_server") {}
+      : config_(config), address_file_(config.home / "tuft_current_server"), key_file_(config) {}
 
   ~ServerProcess() { stop(); }
 
@@ -92,8 +108,11 @@ class ServerProcess {
     std::vector<actor::ModelActor*> ports;
     for (const auto& actor : actors_) ports.push_back(actor.get());
     control_ = control::ControlPlane::create(config_, ports, system_clock(), std::move(persistence));
+    TUFT_ASSIGN(const auto users, key_file_.read());
+    control_->replace_api_keys(users);
     // Before the weights are read: a port in use shows at once.
-    api::Server::Options options{.host = config_.host, .port = config_.port, .limits = config_.limits};
+    api::Server::Options options{
+        .host = config_.host, .port = config_.port, .limits = config_.limits, .tls = config_.tls};
     options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
     TUFT_ASSIGN(server_, api::Server::create(options, *control_));
     for (const auto& actor : actors_) TUFT_TRY(actor->start());
@@ -116,7 +135,7 @@ class ServerProcess {
 
   void serve() {
     serving_ = std::thread([this] { run_server(); });
-    const std::string address = http_address(config_.host, server_->port());
+    const std::string address = http_address(config_.host, server_->port(), !config_.tls.certificate.empty());
     if (const Status written = address_file_.write(address); !written.ok()) {
       telemetry::log_warning("server.address_file", written.error().message);
     }
@@ -124,6 +143,20 @@ class ServerProcess {
     for (const auto& model : config_.supported_models) models += (models.empty() ? "" : ", ") + model.model_name;
     telemetry::log_info("server.ready", "tuft " TUFT_VERSION " serving " + models + " on " + address,
                         {{"server.address", config_.host}, {"server.port", server_->port()}});
+  }
+
+  // What can change while the server runs; a part that is broken stays as it was.
+  void reload() {
+    reload_keys();
+    if (config_.tls.certificate.empty()) return;
+    if (const Status status = server_->reload_tls(); !status.ok()) {
+      telemetry::log_error("tls.reload_failed", status.error().message + "; the former certificate stays");
+    } else {
+      telemetry::log_info("tls.reloaded", "new connections get the certificate as it is now");
+    }
+  }
+  void reload_changed_keys() {
+    if (key_file_.has_changed()) reload_keys();
   }
 
   void stop() {
@@ -156,6 +189,18 @@ class ServerProcess {
     return {};
   }
 
+  void reload_keys() {
+    if (config_.authorized_users_file.empty()) return;
+    const auto users = key_file_.read();
+    if (!users.ok()) {
+      telemetry::log_error("keys.reload_failed", users.error().message + "; the former keys stay");
+      return;
+    }
+    control_->replace_api_keys(*users);
+    telemetry::log_info("keys.reloaded", "the API keys are those of authorized_users_file now",
+                        {{"tuft.keys", users->size()}});
+  }
+
   void run_server() {
     server_->run();
     if (stopping_) return;
@@ -165,6 +210,7 @@ class ServerProcess {
 
   const config::ServerConfig& config_;
   AddressFile address_file_;
+  KeyFile key_file_;
   std::unique_ptr<RuntimeDirectory> runtime_;
   std::vector<std::unique_ptr<actor::SupervisedActor>> actors_;
   std::unique_ptr<control::ControlPlane> control_;
@@ -186,6 +232,16 @@ int end(int status, Nanos began) {
   return status;
 }
 
+// Until one of them says stop.
+void serve_signals(ServerProcess& process) {
+  while (true) {
+    const int signal = next_signal();
+    if (signal == SIGINT || signal == SIGTERM) return;
+    if (signal == SIGHUP) process.reload();
+    process.reload_changed_keys();
+  }
+}
+
 int serve_until_stopped(const config::ServerConfig& config) {
   ServerProcess process(config);
   int status = 0;
@@ -195,7 +251,7 @@ int serve_until_stopped(const config::ServerConfig& config) {
     status = failed(ready.error());
   } else if (*ready) {
     process.serve();
-    wait_for_stop();
+    serve_signals(process);
   }
   limit_shutdown();
   const Nanos began = system_clock().monotonic();
@@ -222,7 +278,7 @@ int launch(const LaunchOptions& options) {
   }
   const config::ServerConfig& config = loaded->config;
   take_over_signals();
-  raise_file_limit();
+  const uint64_t files_max = raise_file_limit();
   telemetry::init_logging(log_options(config));
   for (const std::string& warning : loaded->warnings) telemetry::log_warning("config.warning", warning);
   if (options.reload) telemetry::log_warning("launch.reload", "--reload has no effect; start the server again instead");
@@ -238,7 +294,9 @@ int launch(const LaunchOptions& options) {
   telemetry::log_info("server.starting", "tuft " TUFT_VERSION " starting",
                       {{"tuft.models", config.supported_models.size()},
                        {"tuft.telemetry.enabled", config.telemetry.enabled},
-                       {"tuft.metrics_endpoint", config.telemetry.metrics_endpoint}});
+                       {"tuft.metrics_endpoint", config.telemetry.metrics_endpoint},
+                       {"tuft.open_files_max", files_max}});
+  warn_of_few_files(files_max, config.limits);
   return serve_until_stopped(config);
 }
 

@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/tuft/hash_key.h"
 #include "app/tuft/launch.h"
 #include "app/tuft/state_store.h"
 #include "app/tuft/worker_command.h"
@@ -83,6 +84,11 @@ int run(int argc, char** argv) {
   bool force = false;
   persistence->add_flag("-f,--force", force, "do not ask");
 
+  CLI::App* const hash = app.add_subcommand(
+      "hash-key", "read an API key from the standard input and print its hash, for authorized_users");
+  bool is_new = false;
+  hash->add_flag("--new", is_new, "make a random key and print both");
+
   if (argc < 2) {
     std::cerr << app.help();
     return kUsageError;
@@ -92,6 +98,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
+  if (hash->parsed()) return tuft::app::hash_key(is_new, std::cin, std::cout, std::cerr);
   if (persistence->parsed()) return clear_persistence(options.overrides, force);
   return tuft::app::launch(options);
 }

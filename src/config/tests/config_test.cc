@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/file.h"
+#include "base/testing/temp_dir.h"
 #include "config/tests/model_directory.h"
 
 namespace tuft::config {
@@ -49,7 +51,8 @@ TEST(Config, TheSmallestFileHasTheDefaults) {
 
 TEST(Config, ReadsEveryKeyOfItsOwn) {
   const ServerConfig config =
-      parsed(R"(
+      parsed(
+          R"(
 host: 0.0.0.0
 port: "8080"
 log_level: DEBUG
@@ -64,15 +67,18 @@ telemetry:
   resource_attributes: {deployment.environment: test, shard: 3}
 limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_per_user_max: 2, runs_per_user_max: 3,
   samplers_per_user_max: 4, reorder_window: 5, gap_timeout_seconds: 6, future_retention_seconds: 700,
-  future_bytes_max: 8388608, connections_max: 9}
+  future_bytes_max: 8388608, connections_max: 9, samples_in_flight_per_user_max: 10, session_idle_seconds: 61,
+  save_before_expiry: no, audit_retention_days: 12, connections_per_address_max: 13, header_bytes_max: 5000,
+  request_timeout_seconds: 14, idle_timeout_seconds: 15, checkpoint_bytes_per_user_max: 16}
+tls: {certificate: /etc/tuft/server.pem, private_key: /etc/tuft/server.key}
+authorized_users_file: /etc/tuft/users.yaml
 persistence: {mode: DISABLE}
 )" +
-             one_model(
-                 "    capabilities: [sampling]\n    max_lora_rank: 8.0\n    lora_alpha_ratio: 1\n    "
-                 "train_batch_tokens: 64\n"
-                 "    sample_batch_tokens: 32\n    default_max_tokens: 7\n    weights_dtype: bf16\n    threads: 3\n"
-                 "    kv_cache_bytes: 8589934592\n    training_share: 30\n") +
-             kUsers)
+          one_model("    capabilities: [sampling]\n    max_lora_rank: 8.0\n    lora_alpha_ratio: 1\n    "
+                    "train_batch_tokens: 64\n"
+                    "    sample_batch_tokens: 32\n    default_max_tokens: 7\n    weights_dtype: bf16\n    threads: 3\n"
+                    "    kv_cache_bytes: 8589934592\n    training_share: 30\n") +
+          kUsers)
           .config;
   EXPECT_EQ(config.host, "0.0.0.0");
   EXPECT_EQ(config.port, 8080);
@@ -92,6 +98,15 @@ persistence: {mode: DISABLE}
                                 limits.samplers_per_user_max, limits.reorder_window, limits.gap_timeout_seconds,
                                 limits.connections_max}),
               ElementsAre(1, 2, 3, 4, 5, 6, 9));
+  EXPECT_THAT((std::vector<int>{limits.samples_in_flight_per_user_max, limits.session_idle_seconds,
+                                limits.audit_retention_days, limits.connections_per_address_max,
+                                limits.header_bytes_max, limits.request_timeout_seconds, limits.idle_timeout_seconds}),
+              ElementsAre(10, 61, 12, 13, 5000, 14, 15));
+  EXPECT_FALSE(limits.save_before_expiry);
+  EXPECT_EQ(limits.checkpoint_bytes_per_user_max, 16);
+  EXPECT_EQ(config.tls.certificate, "/etc/tuft/server.pem");
+  EXPECT_EQ(config.tls.private_key, "/etc/tuft/server.key");
+  EXPECT_EQ(config.authorized_users_file, "/etc/tuft/users.yaml");
   const ModelConfig& model = config.supported_models[0];
   EXPECT_FALSE(model.training);
   EXPECT_TRUE(model.sampling);
@@ -177,6 +192,11 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"", "limits: {reorder_windw: 1}\n", "did you mean 'reorder_window'?"},
         Rule{"", "limits: {connections_max: 0}\n", "limits.connections_max: must be at least 1"},
         Rule{"", "limits: {future_retention_seconds: 5}\n", "limits.future_retention_seconds: must be at least 120"},
+        Rule{"", "limits: {header_bytes_max: 70000}\n", "limits.header_bytes_max: must be at most 65536"},
+        Rule{"", "limits: {session_idle_seconds: 5}\n", "limits.session_idle_seconds: must be at least 60"},
+        Rule{"", "tls: {certificate: a.pem}\n", "tls.private_key: is missing: HTTPS needs tls.certificate and"},
+        Rule{"", "tls: {private_key: a.pem}\n", "tls.certificate: is missing"},
+        Rule{"", "authorized_users: {\"sha256:00:11\": a}\n", "(entry 1): is not a hash as `tuft hash-key` prints it"},
         Rule{"", "persistence: {namespace: \"\"}\n", "persistence.namespace: must be a text of 1 to 200 bytes"},
         Rule{"", "persistence: {future_ttl_seconds: 0}\n", "persistence.future_ttl_seconds: must be at least 1"},
         Rule{"", "persistence: {check_fields: TELEMETRY}\n", "persistence.check_fields: must be a list of names"},
@@ -303,6 +323,28 @@ TEST(Config, ReadsThePersistenceBlock) {
       parsed(one_model() + kUsers + "persistence: {mode: REDIS, redis_url: redis://h:1/2}\n").config.persistence;
   EXPECT_EQ(redis.mode, PersistenceMode::kRedis);
   EXPECT_EQ(redis.redis_url, "redis://h:1/2");
+}
+
+TEST(Config, UsersCanStandInAFileOfTheirOwn) {
+  const TempDir directory;
+  const auto path = directory / "users.yaml";
+  const std::string hash = "sha256:00ff:" + std::string(64, 'a');
+  ASSERT_TRUE(write_file_atomically(path, hash + ": alice\ntml-two: bob\n").ok());
+  std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+  const Result<UsersFile> file = read_users_file(path);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file->users, (std::map<std::string, std::string>{{hash, "alice"}, {"tml-two", "bob"}}));
+  EXPECT_THAT(file->warnings, ElementsAre());
+  std::filesystem::permissions(path, std::filesystem::perms::group_read, std::filesystem::perm_options::add);
+  EXPECT_THAT(read_users_file(path)->warnings, ElementsAre(HasSubstr("can be read by others")));
+  std::filesystem::permissions(path, std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+  for (const char* broken : {"tml-s3cret: [x]\n", "- tml-s3cret\n", "tml-s3cret: a\ntml-s3cret: b\n", "{"}) {
+    ASSERT_TRUE(write_file_atomically(path, broken).ok());
+    const Result<UsersFile> refused = read_users_file(path);
+    ASSERT_FALSE(refused.ok()) << broken;
+    EXPECT_THAT(refused.error().message, ::testing::Not(HasSubstr("s3cret")));
+  }
+  EXPECT_THAT(read_users_file(directory / "nowhere").error().message, HasSubstr("authorized_users_file: "));
 }
 
 TEST(Config, WarnsOfKeysThatTheSdkRefusesAndOfNoUsers) {

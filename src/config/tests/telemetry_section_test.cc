@@ -49,6 +49,7 @@ TEST(TelemetrySection, EveryKeyThenItsValue) {
   batch_max: 100
   queue_max: 1000
   shutdown_budget_seconds: 2
+  trace_archive_bytes: 0
   propagate_baggage: true
   metrics_endpoint: false
   metrics_token: plainsecret
@@ -80,6 +81,7 @@ TEST(TelemetrySection, EveryKeyThenItsValue) {
   EXPECT_EQ(config.batch_max, 100);
   EXPECT_EQ(config.queue_max, 1000);
   EXPECT_EQ(config.shutdown_budget, 2 * kSecond);
+  EXPECT_EQ(config.trace_archive_bytes, 0);
   EXPECT_EQ(config.propagate_baggage, true);
   EXPECT_FALSE(config.metrics_endpoint);
   EXPECT_EQ(config.metrics_token, "plainsecret");
