@@ -110,6 +110,8 @@ Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const 
     TUFT_ASSIGN(exchange.body,
                 decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_bytes_max));
     Result<Answer> answer = route.handler(exchange);
+    // Of a refused request the ids are what the client claims; they may be somebody else's.
+    if (!answer.ok()) exchange.keys = {};
     exchange.written_at = system_clock().monotonic();
     return answer;
   } catch (const std::exception& exception) {

@@ -13,9 +13,32 @@ Result<Answer> handle_dynamic_config(Exchange& exchange);
 Result<Answer> handle_telemetry(Exchange& exchange);
 Result<Answer> handle_metrics(Exchange& exchange);
 
+// openapi.cc
+Result<Answer> handle_openapi(Exchange& exchange);
+Result<Answer> handle_docs(Exchange& exchange);
+
 // handlers_session.cc
 Result<Answer> handle_create_session(Exchange& exchange);
 Result<Answer> handle_session_heartbeat(Exchange& exchange);
+Result<Answer> handle_auth_token(Exchange& exchange);
+
+// handlers_rest.cc
+Result<Answer> handle_list_sessions(Exchange& exchange);
+Result<Answer> handle_get_session(Exchange& exchange);
+Result<Answer> handle_set_project(Exchange& exchange);
+Result<Answer> handle_finish_session(Exchange& exchange);
+Result<Answer> handle_list_training_runs(Exchange& exchange);
+Result<Answer> handle_get_training_run(Exchange& exchange);
+Result<Answer> handle_list_run_checkpoints(Exchange& exchange);
+Result<Answer> handle_list_checkpoints(Exchange& exchange);
+
+// handlers_rest_checkpoints.cc
+Result<Answer> handle_delete_checkpoint(Exchange& exchange);
+Result<Answer> handle_publish_checkpoint(Exchange& exchange);
+Result<Answer> handle_unpublish_checkpoint(Exchange& exchange);
+Result<Answer> handle_set_checkpoint_ttl(Exchange& exchange);
+Result<Answer> handle_checkpoint_archive(Exchange& exchange);
+Result<Answer> handle_download_archive(Exchange& exchange);
 
 // handlers_training.cc
 Result<Answer> handle_create_model(Exchange& exchange);
@@ -42,6 +65,7 @@ Result<Answer> handle_trace_file(Exchange& exchange);
 
 // handlers_futures.cc
 Result<Answer> handle_retrieve_future(Exchange& exchange);
+Result<Answer> handle_cancel_future(Exchange& exchange);
 // What a poll is told when its time is over.
 Response try_again_response(const control::RequestId& request);
 // The {"request_id", "model_id"} of a submission; notes the ids for the span.

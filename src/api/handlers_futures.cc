@@ -36,6 +36,7 @@ Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snap
   exchange.known_at = system_clock().monotonic();
   record_submission(exchange, snapshot.operation);
   if (snapshot.keys != nullptr) exchange.keys = *snapshot.keys;
+  exchange.keys.request = snapshot.request;
   switch (snapshot.state) {
     case control::FutureSnapshot::State::kPending:
       return try_again_response(snapshot.request);
@@ -91,8 +92,16 @@ Result<Answer> handle_retrieve_future(Exchange& exchange) {
   JsonBody body(exchange.body);
   const control::RequestId request(body.fields().required_id("request_id"));
   TUFT_TRY(body_read(exchange, body.status()));
-  exchange.keys.request = request;
   return Answer(AwaitFuture{request, deliver});
+}
+
+Result<Answer> handle_cancel_future(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const control::RequestId request(body.fields().required_id("request_id"));
+  TUFT_TRY(body_read(exchange, body.status()));
+  TUFT_TRY(exchange.control.cancel_future(exchange.user, request));
+  exchange.keys.request = request;
+  return json_answer("{}");
 }
 
 }  // namespace tuft::api

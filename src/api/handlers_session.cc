@@ -33,4 +33,11 @@ Result<Answer> handle_session_heartbeat(Exchange& exchange) {
   return json_answer(R"({"type":"session_heartbeat"})");
 }
 
+// Keys are credentials by themselves here, so that taking one away ends what it opens at once; a token would live on.
+Result<Answer> handle_auth_token(Exchange&) {
+  return invalid_argument(
+      "this server gives out no tokens (pjwt_auth_enabled is false): send the API key itself as X-API-Key",
+      "no_tokens");
+}
+
 }  // namespace tuft::api

@@ -122,6 +122,10 @@ std::optional<element> JsonFields::value(std::string_view key) const {
   return found;
 }
 
+bool JsonFields::mentions(std::string_view key) const {
+  return valid_ && object_.at_key(key).error() == simdjson::SUCCESS;
+}
+
 std::string JsonFields::string(std::string_view key, std::string_view fallback) const {
   const std::optional<element> found = value(key);
   if (!found) return std::string(fallback);

@@ -44,6 +44,8 @@ class JsonFields {
   JsonFields(const simdjson::dom::element* value, std::string where, JsonProblems& problems);
 
   bool has(std::string_view key) const { return value(key).has_value(); }
+  // True for null, too.
+  bool mentions(std::string_view key) const;
 
   std::string string(std::string_view key, std::string_view fallback) const;
   std::string required_string(std::string_view key) const;

@@ -24,6 +24,8 @@ class QueryFields {
   // `query` as sent: "limit=20&offset=0", '+' and "%20" for a blank.
   explicit QueryFields(std::string_view query);
 
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+
   // What follows are getters; they return `fallback` where the key is absent or a problem is noted.
   int64_t integer(std::string_view key, int64_t fallback, int64_t min, int64_t max);
   // Text of 1 to `bytes_max` bytes without control characters; nothing for an absent or empty one.

@@ -55,11 +55,18 @@ OperationKeys keys_of(const Run& run, OperationType type, std::optional<int64_t>
   return keys;
 }
 
+// A name that a client made up is nothing to record.
+std::string_view known_loss(std::string_view name) {
+  for (const std::string_view known : {"cross_entropy", "importance_sampling", "ppo", "cispo", "dro"}) {
+    if (name == known) return known;
+  }
+  return "unknown";
+}
+
 void describe_payload(RunOperation& operation) {
   if (const auto* request = std::get_if<worker::v1::ForwardBackwardRequest>(&operation.payload)) {
-    const std::string& loss = request->request().loss_fn();
-    operation.span.set_attributes(
-        {{"tuft.data_count", request->request().data_size()}, {"tuft.loss_fn", std::string_view(loss).substr(0, 32)}});
+    operation.span.set_attributes({{"tuft.data_count", request->request().data_size()},
+                                   {"tuft.loss_fn", known_loss(request->request().loss_fn())}});
   } else if (const auto* step = std::get_if<OptimStep>(&operation.payload)) {
     operation.span.set_attribute("tuft.learning_rate", step->learning_rate);
   } else if (operation.type == OperationType::kSaveWeights) {

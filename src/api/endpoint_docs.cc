@@ -1,0 +1,133 @@
+// What each endpoint takes and gives, in the language of openapi.h.
+#include "api/handlers.h"
+#include "api/openapi.h"
+
+namespace tuft::api {
+namespace {
+
+constexpr std::string_view kPageQuery = "limit?: int, offset?: int";
+
+constexpr ComponentDoc kComponents[] = {
+    {"Error", "{detail: string}"},
+    {"Future", "{request_id: id, model_id: id?}"},
+    {"Cursor", "{offset: int, limit: int, total_count: int}"},
+    {"Checkpoint",
+     "{checkpoint_id: string, checkpoint_type: \"training\"|\"sampler\", time: time, tinker_path: string, "
+     "size_bytes: int, public: bool, expires_at: time?}"},
+    {"TrainingRun",
+     "{training_run_id: id, base_model: string, model_owner: string, is_lora: bool, lora_rank: int, "
+     "corrupted: bool, last_request_time: time, last_checkpoint: @Checkpoint?, "
+     "last_sampler_checkpoint: @Checkpoint?, user_metadata: map?}"},
+    {"LoraConfig", "{rank?: int, seed?: int, train_unembed?: bool, train_mlp?: bool, train_attn?: bool}"},
+    {"ModelInput", "{chunks: [{type?: \"encoded_text\", tokens: [int]}]}"},
+    {"Tensor", "{data: [number], dtype: \"int64\"|\"float32\", shape?: [int]}"},
+    {"Pass", "{data: [{model_input: @ModelInput, loss_fn_inputs: any}], loss_fn: string, loss_fn_config?: any}"},
+    {"AdamParams",
+     "{learning_rate?: number, beta1?: number, beta2?: number, eps?: number, weight_decay?: number, "
+     "grad_clip_norm?: number}"},
+    {"SamplingParams", "{max_tokens?: int, seed?: int, stop?: any, temperature?: number, top_k?: int, top_p?: number}"},
+};
+
+constexpr EndpointDoc kDocs[] = {
+    // service
+    {handle_healthz, "Is the server up, and are its models ready", "", "", "{status: \"ok\", ready: bool}"},
+    {handle_server_capabilities, "Base models that can be trained and sampled", "", "",
+     "{supported_models: [{model_name: string, max_context_length: int, capabilities: [\"training\"|\"sampling\"]}]}"},
+    {handle_client_config, "How clients shall behave, asked once", "", "{sdk_version?: string}", "any"},
+    {handle_dynamic_config, "How clients shall behave, asked again and again", "", "{sdk_version?: string}",
+     "{refresh_interval_sec: int}"},
+    {handle_auth_token, "Always refused: the API key itself is the credential", "", "{}", "any"},
+    {handle_telemetry, "Events of the SDK; they become log records", "",
+     "{events: [any], platform?: string, sdk_version?: string, session_id?: string}", "{status: \"accepted\"}"},
+    {handle_metrics, "Metrics of the server and its workers", "", "", "text/plain"},
+    {handle_openapi, "This document", "", "", "any"},
+    {handle_docs, "This document as a page", "", "", "text/html"},
+    // sessions
+    {handle_create_session, "Begins a session of a client", "",
+     "{tags?: [string], user_metadata?: map, sdk_version?: string, project_id?: string}",
+     "{type: \"create_session\", session_id: id}"},
+    {handle_session_heartbeat, "Keeps a session alive", "", "{session_id: id}", "{type: \"session_heartbeat\"}"},
+    {handle_list_sessions, "Your sessions, newest first; those that ended are left out",
+     "limit?: int, offset?: int, access_scope?: \"owned\"|\"accessible\"", "", "{sessions: [id], cursor: @Cursor}"},
+    {handle_get_session, "Runs and samplers of a session", "access_scope?: \"owned\"|\"accessible\"", "",
+     "{training_run_ids: [id], sampler_ids: [id]}"},
+    {handle_set_project, "Moves a session to a project", "", "{project_id: string}", ""},
+    {handle_finish_session, "Ends a session: its runs leave the worker, their checkpoints stay", "", "", "{}"},
+    // training runs and checkpoints
+    {handle_list_training_runs, "Your training runs, the last used first",
+     "limit?: int, offset?: int, access_scope?: \"owned\"|\"accessible\", project_id?: string", "",
+     "{training_runs: [@TrainingRun], cursor: @Cursor}"},
+    {handle_get_training_run, "One training run; with accessible, also of somebody who published a checkpoint of it",
+     "access_scope?: \"owned\"|\"accessible\"", "", "@TrainingRun"},
+    {handle_list_run_checkpoints, "Checkpoints of a run, oldest first; all of them unless a page is asked for",
+     kPageQuery, "", "{checkpoints: [@Checkpoint], cursor: @Cursor?}"},
+    {handle_list_checkpoints, "Your checkpoints, newest first", kPageQuery, "",
+     "{checkpoints: [@Checkpoint], cursor: @Cursor?}"},
+    {handle_delete_checkpoint, "Deletes a checkpoint; samplers that use it keep it", "", "", ""},
+    {handle_publish_checkpoint, "Lets everybody load and sample a checkpoint", "", "", ""},
+    {handle_unpublish_checkpoint, "Takes that back", "", "", ""},
+    {handle_set_checkpoint_ttl, "Lets a checkpoint expire so many seconds from now; null: never", "",
+     "{ttl_seconds: int?}", ""},
+    {handle_checkpoint_archive, "Where a checkpoint can be downloaded for a while, without a key", "", "",
+     "{url: string, expires: time}"},
+    {handle_download_archive, "The checkpoint as a tar, in PEFT's layout", "ticket: string", "", "application/x-tar"},
+    // training
+    {handle_create_model, "Begins a training run", "",
+     "{session_id: id, model_seq_id: int, base_model: string, user_metadata?: map, lora_config?: @LoraConfig}",
+     "@Future"},
+    {handle_get_info, "What a training run trains", "", "{model_id: id}",
+     "{model_id: id, model_data: {arch: string, model_name: string, tokenizer_id?: string}, is_lora: bool, lora_rank: "
+     "int, model_name: string}"},
+    {handle_weights_info, "What a model must be like that a checkpoint fits", "", "{tinker_path: string}",
+     "{base_model: string, is_lora: bool, lora_rank: int, train_unembed: bool, train_mlp: bool, train_attn: bool}"},
+    {handle_unload_model, "Takes a training run out of the worker", "", "{model_id: id}", "@Future"},
+    {handle_forward, "A pass without gradients, as JSON", "", "{model_id: id, seq_id?: int, forward_input: @Pass}",
+     "@Future"},
+    {handle_forward_backward, "A pass with gradients: tinker_public.ForwardBackwardRequest, or its JSON", "",
+     kProtobufBody, "@Future"},
+    {handle_optim_step, "A step of the optimizer", "", "{model_id: id, seq_id?: int, adam_params?: @AdamParams}",
+     "@Future"},
+    {handle_save_weights, "Saves weights and optimizer", "",
+     "{model_id: id, seq_id?: int, path?: string, ttl_seconds?: int, overwrite?: bool}", "@Future"},
+    {handle_save_weights_for_sampler, "Saves weights to sample from, named or as a sampling session", "",
+     "{model_id: id, seq_id?: int, path?: string, sampling_session_seq_id?: int, ttl_seconds?: int}", "@Future"},
+    {handle_load_weights, "Loads a checkpoint into a model, or makes the model from it", "",
+     "{path: string, optimizer?: bool, model_id?: id, seq_id?: int, session_id?: id, model_seq_id?: int, base_model?: "
+     "string, user_metadata?: map}",
+     "@Future"},
+    // sampling
+    {handle_create_sampling_session, "Begins to sample from a base model or a checkpoint", "",
+     "{session_id: id, sampling_session_seq_id: int, base_model?: string, model_path?: string}",
+     "{type: \"create_sampling_session\", sampling_session_id: id}"},
+    {handle_get_sampler, "What a sampling session samples from", "", "",
+     "{sampler_id: id, base_model: string, model_path: string?}"},
+    {handle_asample, "Samples", "",
+     "{sampling_session_id: id, seq_id?: int, num_samples?: int, prompt: @ModelInput, sampling_params: "
+     "@SamplingParams, prompt_logprobs?: bool, topk_prompt_logprobs?: int}",
+     "{request_id: id, model_id: id?, sample_sequence_ids: [string]}"},
+    // futures
+    {handle_retrieve_future, "The result of an operation; 408 where it takes longer than a poll", "",
+     "{request_id: id, allow_metadata_only?: bool}", "any"},
+    {handle_cancel_future, "Nobody wants the result any more", "", "{request_id: id}", "{}"},
+    // usage
+    {handle_audit, "What happened to your checkpoints and runs, of a day",
+     "event_type?: \"all\"|\"checkpoints\", day?: string", "",
+     "{entries: [{timestamp: time, event: string, model_id: id?, tinker_path: string?, purpose: string?}]}"},
+    {handle_billing_usage, "Tokens and checkpoints, by the hour", "starting_on: time, ending_before: time", "",
+     "{data: [any], sessions: any}"},
+    {handle_trace_export, "The trace of a session as a file", "", "",
+     "{status: \"pending\"|\"ready\"|\"failed\", url?: string, error?: string}"},
+    {handle_trace_file, "That file", "ticket?: string", "", "application/octet-stream"},
+};
+
+}  // namespace
+
+std::span<const EndpointDoc> endpoint_docs() {
+  return kDocs;
+}
+
+std::span<const ComponentDoc> component_docs() {
+  return kComponents;
+}
+
+}  // namespace tuft::api
