@@ -36,6 +36,15 @@ control::LoraConfig read_lora(const JsonFields& fields) {
   return lora;
 }
 
+control::NewModel read_new_model(const JsonFields& fields) {
+  control::NewModel model;
+  model.session = control::SessionId(fields.required_id("session_id"));
+  model.model_seq_id = fields.required_integer("model_seq_id", 0, kInt64Max);
+  model.base_model = fields.string("base_model", "");
+  model.user_metadata = fields.string_map("user_metadata");
+  return model;
+}
+
 }  // namespace
 
 Result<Answer> handle_create_model(Exchange& exchange) {
@@ -177,11 +186,20 @@ Result<Answer> handle_load_weights(Exchange& exchange) {
   JsonBody body(exchange.body);
   const JsonFields fields = body.fields();
   control::LoadWeights request;
-  request.run = read_run(exchange, fields);
-  request.seq_id = read_seq_id(fields);
+  if (fields.has("session_id") && !fields.has("model_id")) {
+    request.create = read_new_model(fields);
+  } else {
+    request.run = read_run(exchange, fields);
+    request.seq_id = read_seq_id(fields);
+  }
   request.path = fields.required_string("path");
   request.optimizer = fields.boolean("optimizer", false);
+  const std::string token = fields.string("weights_access_token", "");
   TUFT_TRY(body_read(exchange, body.status()));
+  if (request.create) exchange.keys.session = request.create->session;
+  // One that is not known opens nothing; whether the checkpoint can be loaded without it turns out later.
+  if (const auto other = exchange.control.authenticate(token); !token.empty() && other.ok())
+    request.token_user = *other;
   TUFT_ASSIGN(const control::Submitted done, exchange.control.load_weights(exchange.user, request, exchange.trace));
   return submitted(exchange, done);
 }

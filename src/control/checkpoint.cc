@@ -11,6 +11,7 @@ namespace tuft::control {
 
 std::string to_metadata_json(const Checkpoint& checkpoint) {
   nlohmann::ordered_json json;
+  json["format_version"] = kMetadataVersion;
   json["model_id"] = checkpoint.path.run.str();
   json["name"] = checkpoint.path.name;
   json["base_model"] = checkpoint.base_model;
@@ -43,6 +44,11 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
   // The JSON library throws for wrong types and missing keys alike.
   try {
     const auto json = nlohmann::json::parse(text);
+    if (const int version = json.value("format_version", kMetadataVersion); version != kMetadataVersion) {
+      return data_loss("metadata.json has format_version " + std::to_string(version) + "; this server reads " +
+                           std::to_string(kMetadataVersion),
+                       "bad_metadata");
+    }
     Checkpoint checkpoint;
     TUFT_ASSIGN(checkpoint.path, parse_checkpoint_path(json.at("tinker_path").get<std::string>()));
     checkpoint.owner = UserId(json.at("owner_name").get<std::string>());
@@ -98,6 +104,11 @@ std::optional<Nanos> parse_iso_time(std::string_view text) {
   const Nanos time = timegm(&utc) * kSecond + micros * kMicrosecond;
   // What is no date, such as February 30, comes back as another one.
   return iso_time(time) == text ? std::optional(time) : std::nullopt;
+}
+
+Nanos expiry_after(Nanos wall, int64_t seconds) {
+  constexpr Nanos kLatest = 9'000'000'000 * kSecond;  // in 2255; later ones do not fit into Nanos
+  return seconds >= (kLatest - wall) / kSecond ? kLatest : wall + seconds * kSecond;
 }
 
 }  // namespace tuft::control

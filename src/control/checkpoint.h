@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "control/checkpoint_files.h"
 #include "control/checkpoint_path.h"
 #include "control/types.h"
 
@@ -36,17 +37,20 @@ struct Checkpoint {
   std::optional<Nanos> expires_at;  // wall clock; none: it stays
   uint64_t future_number = 0;
   std::optional<int64_t> seq_id;
-  std::filesystem::path directory;  // not in the file: where it lies
+  std::shared_ptr<const CheckpointFiles> files;  // not in the file; null while it is being made
 };
 
 inline constexpr std::string_view kMetadataFile = "metadata.json";
+inline constexpr int kMetadataVersion = 1;
 
 std::string to_metadata_json(const Checkpoint& checkpoint);
-// kDataLoss where it is no metadata of ours.
+// kDataLoss where it is no metadata of ours, or of a later version.
 Result<Checkpoint> from_metadata_json(std::string_view json);
 
 // "2026-01-31T12:00:00.000000+00:00", and back; nothing where it has another form.
 std::string iso_time(Nanos wall);
 std::optional<Nanos> parse_iso_time(std::string_view text);
+// `seconds` > 0 from `wall` on; the end of time at the latest.
+Nanos expiry_after(Nanos wall, int64_t seconds);
 
 }  // namespace tuft::control

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <utility>
 
 #include "control/operation_keys.h"
+#include "control/quota.h"
 #include "control/training_answers.h"
 #include "control/training_controller.h"
 #include "telemetry/log.h"
@@ -11,6 +13,11 @@ namespace {
 
 CheckpointKind kind_of(const RunOperation& operation) {
   return operation.type == OperationType::kSaveWeights ? CheckpointKind::kTraining : CheckpointKind::kSampler;
+}
+
+std::optional<int64_t> ttl_of(const RunOperation& operation) {
+  if (const auto* save = std::get_if<SaveWeights>(&operation.payload)) return save->ttl_seconds;
+  return std::get<SaveWeightsForSampler>(operation.payload).ttl_seconds;
 }
 
 Error disk_busy() {
@@ -87,8 +94,30 @@ void TrainingController::start_save(const RunPtr& run, const OperationPtr& opera
   });
 }
 
+// Whether `bytes` more are over the user's limit; what it replaces does not count.
+std::optional<Error> TrainingController::over_space(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const {
+  const int64_t limit = parts_.config.limits.checkpoint_bytes_per_user_max;
+  if (limit <= 0) return std::nullopt;
+  const CheckpointStore::Ptr replaced = parts_.checkpoints.find(checkpoint.path.str());
+  const int64_t used = parts_.checkpoints.used_by(run.user) - (replaced == nullptr ? 0 : replaced->size_bytes);
+  if (used + bytes <= limit) return std::nullopt;
+  return over_quota(Quota::kCheckpointBytes,
+                    "your checkpoints take " + std::to_string(used) + " bytes, this one takes " +
+                        std::to_string(bytes) + " more, and " + std::to_string(limit) + " are allowed",
+                    "delete some (deleted ones count while samplers use them)");
+}
+
 // On the disk thread.
 void TrainingController::save_state(const RunPtr& run, const OperationPtr& operation, Checkpoint checkpoint) {
+  parts_.checkpoints.clean_up();
+  int64_t expected = 0;
+  {
+    MutexLock lock(run->mutex);
+    expected = checkpoint.path.kind == CheckpointKind::kTraining ? run->training_bytes : run->sampler_bytes;
+  }
+  if (auto over = over_space(*run, checkpoint, std::max<int64_t>(expected, 1))) {
+    return conclude(run, operation, std::move(*over));
+  }
   auto prepared = parts_.checkpoints.prepare(run->id, checkpoint.path.kind);
   if (!prepared.ok()) return conclude(run, operation, std::move(prepared).error());
   const std::filesystem::path directory = *prepared;
@@ -110,6 +139,10 @@ void TrainingController::save_state(const RunPtr& run, const OperationPtr& opera
 void TrainingController::on_state_saved(const RunPtr& run, const OperationPtr& operation,
                                         Result<worker::v1::SaveStateResponse> result) {
   if (!result.ok()) {
+    // What does not fit into the queue is removed at the next start.
+    (void)parts_.disk.post([weak = weak_from_this(), prepared = operation->prepared] {
+      if (const auto self = weak.lock()) self->parts_.checkpoints.abandon(prepared);
+    });
     return conclude(run, operation, without_path(std::move(result).error(), parts_.config.checkpoint_dir));
   }
   operation->saved->size_bytes = result->size_bytes();
@@ -122,16 +155,29 @@ void TrainingController::on_saved(const RunPtr& run, const OperationPtr& operati
   const std::filesystem::path prepared = operation->prepared;
   Checkpoint checkpoint = std::move(*operation->saved);
   checkpoint.created_at = iso_time(parts_.clock.wall());
+  if (const auto ttl = ttl_of(*operation); ttl && !checkpoint.ephemeral) {
+    checkpoint.expires_at = expiry_after(parts_.clock.wall(), *ttl);
+  }
+  {
+    MutexLock lock(run->mutex);
+    (checkpoint.path.kind == CheckpointKind::kTraining ? run->training_bytes : run->sampler_bytes) =
+        checkpoint.size_bytes;
+  }
+  if (auto over = over_space(*run, checkpoint, checkpoint.size_bytes)) {
+    parts_.checkpoints.abandon(prepared);
+    return conclude(run, operation, std::move(*over));
+  }
+  const bool replaces = parts_.checkpoints.exists(checkpoint.path);
   auto published = parts_.checkpoints.publish(prepared, std::move(checkpoint));
   if (!published.ok()) {
-    parts_.checkpoints.discard(prepared);
+    parts_.checkpoints.abandon(prepared);
     return conclude(run, operation, std::move(published).error());
   }
-  if (!published->replaced.empty() &&
-      !parts_.sampling->keep_replaced(published->checkpoint->directory, published->checkpoint, published->replaced)) {
-    parts_.checkpoints.discard(published->replaced);
+  if (replaces) {
+    telemetry::get_metrics().checkpoint_removed.add(
+        1, {{"checkpoint_type", checkpoint_type_name((*published)->path.kind)}, {"reason", "replaced"}});
   }
-  conclude(run, operation, finish_save(run, *operation, published->checkpoint));
+  conclude(run, operation, finish_save(run, *operation, *published));
 }
 
 Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const RunOperation& operation,
@@ -167,10 +213,13 @@ Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const Run
   if (saved->path.kind == CheckpointKind::kTraining) return FutureValue(SaveWeightsResult{path});
   if (!saved->ephemeral) return FutureValue(SaveWeightsForSamplerResult{path, std::nullopt});
   const auto& request = std::get<SaveWeightsForSampler>(operation.payload);
-  TUFT_ASSIGN(const SamplerId sampler,
-              parts_.sampling->create_on(run->user, run->session, *request.sampling_session_seq_id, saved,
-                                         operation.span.context()));
-  return FutureValue(SaveWeightsForSamplerResult{std::nullopt, sampler});
+  auto sampler = parts_.sampling->create_on(run->user, run->session, *request.sampling_session_seq_id, saved,
+                                            operation.span.context());
+  if (!sampler.ok()) {
+    parts_.checkpoints.forget(saved->path);
+    return std::move(sampler).error();
+  }
+  return FutureValue(SaveWeightsForSamplerResult{std::nullopt, *sampler});
 }
 
 }  // namespace tuft::control

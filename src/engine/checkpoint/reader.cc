@@ -178,8 +178,20 @@ Status read_optimizer(const fs::path& directory, const ModelSpec& model, Adapter
   return {};
 }
 
+// A link could lead to any file of the server, or change while it is read.
+Status refuse_links(const fs::path& directory) {
+  for (const char* file : {kAdapterConfigFile, kAdapterFile, kOptimizerFile}) {
+    std::error_code ignored;
+    if (fs::is_symlink(directory / file, ignored)) {
+      return foreign(std::string(file) + " is a link; a checkpoint holds its files itself");
+    }
+  }
+  return {};
+}
+
 Result<AdapterState> read_all(const fs::path& directory, const ModelSpec& model, bool with_optimizer) {
   AdapterState state;
+  TUFT_TRY(refuse_links(directory));
   TUFT_TRY(read_adapter_config(directory, state.spec));
   auto files = open_tensors(directory, kAdapterFile);
   if (!files.ok() && files.error().code == ErrorCode::kNotFound) {

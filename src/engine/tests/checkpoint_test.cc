@@ -183,6 +183,18 @@ TEST_F(Checkpoint, MissingPartsThenEachIsNamed) {
   expect_read_fails(ErrorCode::kDataLoss, "adapter_config.json");
 }
 
+TEST_F(Checkpoint, LinkInsteadOfAFileThenItIsRefused) {
+  ASSERT_TRUE(write(trained_adapter(true)).ok());
+  for (const char* file : {"adapter_model.safetensors", "adapter_config.json", "optimizer.safetensors"}) {
+    std::filesystem::rename(path_ / file, dir_ / "elsewhere");
+    std::filesystem::create_symlink(dir_ / "elsewhere", path_ / file);
+    expect_read_fails(ErrorCode::kInvalidArgument, std::string(file) + " is a link", true);
+    std::filesystem::remove(path_ / file);
+    std::filesystem::rename(dir_ / "elsewhere", path_ / file);
+  }
+  EXPECT_TRUE(read(true).ok());
+}
+
 TEST_F(Checkpoint, TornAtAnyByteThenDataLoss) {
   ASSERT_TRUE(write(trained_adapter(true)).ok());
   const std::string whole = read_text(path_ / "adapter_model.safetensors");
