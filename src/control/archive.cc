@@ -18,8 +18,10 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 constexpr int64_t kOctalMax = 077777777777;  // what the size of a ustar header can say
-constexpr std::array<const char*, 3> kMembers = {"adapter_config.json", "adapter_model.safetensors",
-                                                 "checkpoint_complete"};
+constexpr const char* kConfigFile = "adapter_config.json";
+constexpr const char* kTensorsFile = "adapter_model.safetensors";
+constexpr const char* kCompleteFile = "checkpoint_complete";
+constexpr std::array<const char*, 3> kMembers = {kConfigFile, kTensorsFile, kCompleteFile};
 
 int64_t padding_of(int64_t size) {
   return (kBlock - size % kBlock) % kBlock;
