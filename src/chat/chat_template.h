@@ -41,7 +41,7 @@ namespace tuft::chat {
 struct RenderLimits {
   size_t output_bytes = size_t{16} << 20;
   size_t memory_bytes = size_t{512} << 20;  // of all values made, those already dropped too
-  int64_t steps = 20'000'000;               // expressions, statements and items looked at
+  int64_t steps = 5'000'000;                // expressions, statements and items looked at
   int depth = 400;                          // of expressions, statements and macros in each other
 };
 
