@@ -79,6 +79,10 @@ void count(std::string_view event, Severity severity) {
   telemetry::get_metrics().client_events.add(1, {{"event", event}, {"severity", severity_label(severity)}});
 }
 
+void count_dropped(std::string_view reason, int64_t events) {
+  telemetry::get_metrics().client_events_dropped.add(events, {{"reason", reason}});
+}
+
 void record(const JsonFields& event, const std::string& session, const std::string& sdk_version) {
   const std::string kind = event.string("event", "");
   const bool generic = kind == "GENERIC_EVENT";
@@ -102,17 +106,44 @@ void record(const JsonFields& event, const std::string& session, const std::stri
 
 }  // namespace
 
-void record_client_events(std::string& text) {
-  JsonBody body(text);
+ClientEventBudget::Minute& ClientEventBudget::minute_locked(const control::UserId& user, Nanos now) {
+  Minute& minute = minutes_[user];
+  if (minute.begin == 0 || now - minute.begin >= 60 * kSecond) minute = {.begin = now};
+  return minute;
+}
+
+bool ClientEventBudget::take_bytes(const control::UserId& user, size_t bytes, Nanos now) {
+  MutexLock lock(mutex_);
+  Minute& minute = minute_locked(user, now);
+  if (bytes > kBytesPerMinute - std::min(minute.bytes, kBytesPerMinute)) return false;
+  minute.bytes += bytes;
+  return true;
+}
+
+bool ClientEventBudget::take_event(const control::UserId& user, Nanos now) {
+  MutexLock lock(mutex_);
+  return ++minute_locked(user, now).events <= kEventsPerMinute;
+}
+
+void record_client_events(Exchange& exchange, ClientEventBudget& budget) {
+  const Nanos now = system_clock().monotonic();
+  if (!budget.take_bytes(exchange.user, exchange.body.size(), now)) return count_dropped("bytes", 1);
+  JsonBody body(exchange.body);
   const JsonFields fields = body.fields();
-  const std::string session = id_or_empty(fields.string("session_id", ""));
+  std::string session = id_or_empty(fields.string("session_id", ""));
+  if (!exchange.control.catalog().session(exchange.user, control::SessionId(session)).ok()) session.clear();
   const std::string sdk_version = id_or_empty(fields.string("sdk_version", ""));
   int seen = 0;
+  int dropped = 0;
   fields.for_each_object("events", false, [&](const JsonFields& event) {
-    if (++seen <= kEventsMax) record(event, session, sdk_version);
+    if (++seen > kEventsMax || !budget.take_event(exchange.user, now)) {
+      ++dropped;
+    } else {
+      record(event, session, sdk_version);
+    }
   });
   if (!body.status().ok()) count("malformed", Severity::kWarning);
-  if (seen > kEventsMax) count("over_limit", Severity::kWarning);
+  if (dropped > 0) count_dropped("count", dropped);
 }
 
 }  // namespace tuft::api

@@ -117,7 +117,7 @@ constexpr EndpointDoc kDocs[] = {
      "{data: [any], sessions: any}"},
     {handle_trace_export, "The trace of a session as a file", "", "",
      "{status: \"pending\"|\"ready\"|\"failed\", url?: string, error?: string}"},
-    {handle_trace_file, "That file", "ticket?: string", "", "application/octet-stream"},
+    {handle_trace_file, "That file", "token: string", "", "application/octet-stream"},
 };
 
 }  // namespace

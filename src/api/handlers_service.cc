@@ -12,7 +12,7 @@ constexpr Nanos kMetricsTimeout = 1500 * kMillisecond;  // over actor::kCollectT
 // Only flags whose feature exists here: a client believes each of them.
 constexpr std::string_view kClientConfig =
     R"({"pjwt_auth_enabled":false,"credential_default_source":"api_key","parallel_fwdbwd_chunks":true,)"
-    R"("proto_compress_fwdbwd":false,"proto_write_fwdbwd":false,"fwdbwd_max_chunk_len":1024,)"
+    R"("proto_compress_fwdbwd":true,"proto_write_fwdbwd":false,"fwdbwd_max_chunk_len":1024,)"
     R"("fwdbwd_max_chunk_bytes_count":5000000,"sample_max_concurrent_requests":2000,"use_pyqwest_transport":true,)"
     R"("create_model_via_load_weights":true,"sample_no_retries":false})";
 
@@ -66,7 +66,8 @@ Result<Answer> handle_metrics(Exchange& exchange) {
 }
 
 Result<Answer> handle_telemetry(Exchange& exchange) {
-  record_client_events(exchange.body);
+  static ClientEventBudget budget;  // of the process: its limits are of a user, whatever connection reports
+  record_client_events(exchange, budget);
   return json_answer(R"({"status":"accepted"})");
 }
 

@@ -98,6 +98,7 @@ class ControlPlaneImpl final : public ControlPlane {
       if (!project) return std::optional<UsageLedger::SessionFacts>();
       return std::optional(UsageLedger::SessionFacts{std::move(*project), sessions.metadata_of(id)});
     });
+    core_->usage.set_stored_bytes([&checkpoints = core_->checkpoints] { return checkpoints.used_by_user(); });
     trace_exports_ = std::make_shared<TraceExports>(TraceExports::Parts{
         clock, core_->backends, [&core = *core_](const UserId& user, const SessionId& session) {
           return core.sessions.belongs_to(user, session) || core.usage.had_session(user, session);

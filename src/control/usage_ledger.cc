@@ -9,7 +9,7 @@ namespace tuft::control {
 namespace {
 
 constexpr Nanos kDay = 24 * kHour;
-constexpr Nanos kCleanInterval = 60 * kSecond;
+constexpr Nanos kMinute = 60 * kSecond;
 // The longest window that can be asked for, so that an answer never has a hole that nobody sees.
 constexpr int kDaysMin = 15;
 
@@ -28,7 +28,7 @@ UsageLedger::UsageLedger(const config::Limits& limits, const Clock& clock, Persi
       clock_(clock),
       persistence_(persistence),
       written_(clock.monotonic()),
-      cleaned_(clock.monotonic()) {}
+      minute_(clock.monotonic()) {}
 
 void UsageLedger::restore(std::vector<UsageRecord> usage, std::vector<AuditRecord> audit) {
   std::sort(audit.begin(), audit.end(), [](const AuditRecord& a, const AuditRecord& b) {
@@ -185,8 +185,9 @@ void UsageLedger::sweep() {
     written_ = now;
     flush();
   }
-  if (now - cleaned_ < kCleanInterval) return;
-  cleaned_ = now;
+  if (now - minute_ < kMinute) return;
+  count_storage(now - minute_);
+  minute_ = now;
   forget_old();
 }
 
@@ -217,6 +218,11 @@ void UsageLedger::flush() {
     }
   }
   if (!changes.empty()) persistence_.write(std::move(changes), {});
+}
+
+void UsageLedger::count_storage(Nanos since) {
+  if (!stored_bytes_) return;
+  for (const auto& [user, bytes] : stored_bytes_()) add(user, {}, UsageKind::kStorage, bytes * (since / kSecond));
 }
 
 // The store forgets by itself.

@@ -44,6 +44,11 @@ class UsageLedger final : public Usage {
   using DescribeSession = std::function<std::optional<SessionFacts>(const SessionId&)>;
   void set_describe_session(DescribeSession describe) { describe_session_ = std::move(describe); }
 
+  // The bytes that users' checkpoints take just now: what storage is counted from, while the server runs. Called
+  // without a lock.
+  using StoredBytes = std::function<std::unordered_map<UserId, int64_t>()>;
+  void set_stored_bytes(StoredBytes stored) { stored_bytes_ = std::move(stored); }
+
   void add(const UserId& user, const OperationKeys& keys, UsageKind kind, int64_t count) override;
   void audit(AuditEvent event) override;
   std::vector<UsageEvent> events(const UserId& user, Nanos from, Nanos until) const override;
@@ -77,6 +82,7 @@ class UsageLedger final : public Usage {
   Line& line_locked(Nanos hour, LineKey& key) TUFT_REQUIRES(mutex_);
   void keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
   void forget_old();
+  void count_storage(Nanos since);
   std::string project_of(const SessionId& session) const;
   static UsageEvent event_of(Nanos hour, const LineKey& key, const Line& line);
 
@@ -84,6 +90,7 @@ class UsageLedger final : public Usage {
   const Clock& clock_;
   Persistence& persistence_;
   DescribeSession describe_session_;
+  StoredBytes stored_bytes_;
 
   mutable Mutex mutex_;
   std::map<Nanos, Hour> hours_ TUFT_GUARDED_BY(mutex_);
@@ -95,7 +102,7 @@ class UsageLedger final : public Usage {
 
   // Of whoever sweeps; monotonic.
   Nanos written_;
-  Nanos cleaned_;
+  Nanos minute_;  // when storage was counted last, and old things forgotten
 };
 
 }  // namespace tuft::control
