@@ -172,7 +172,7 @@ TEST_F(Streams, TheNextPieceIsAskedForWhenTheOneBeforeIsTaken) {
   TestClient client(server->port());
   client.send(get("/stream"));
   // More than the sockets hold: the client does not read, so nothing more is asked for.
-  script_.give(std::string(64 << 20, 'x'));
+  script_.give(std::string(16 << 20, 'x'));
   script_.await_asked(1);
   EXPECT_EQ(call("GET", "/nowhere").status, 404);
   EXPECT_EQ(script_.asked(), 1);
@@ -197,7 +197,7 @@ TEST_F(Streams, AClientThatLeavesEndsAStreamThatIsWritten) {
   {
     TestClient client(server->port());
     client.send(get("/stream"));
-    script_.give(std::string(64 << 20, 'x'));
+    script_.give(std::string(16 << 20, 'x'));
     client.read_until("xxx");
   }
   script_.await_end();

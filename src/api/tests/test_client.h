@@ -1,6 +1,7 @@
 // A blocking HTTP client made of one socket, and a server to talk to.
 #pragma once
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cctype>
 #include <cstdlib>
@@ -89,8 +90,9 @@ class TestClient {
 
   // Everything up to the end of `mark`; what there was where the server closed first.
   std::string read_until(std::string_view mark) {
-    size_t found = 0;
-    while ((found = input_.find(mark)) == std::string::npos) {
+    size_t found = 0, seen = 0;
+    while ((found = input_.find(mark, seen)) == std::string::npos) {
+      seen = input_.size() - std::min(input_.size(), mark.size());
       if (!receive()) return std::exchange(input_, {});
     }
     std::string text = input_.substr(0, found + mark.size());

@@ -1,0 +1,10 @@
+// forward_backward in protobuf, up to what the engine gets.
+#include "target.h"
+#include "worker/conversion.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tinker_public::ForwardBackwardRequest request;
+  if (!request.ParseFromArray(data, static_cast<int>(size))) return 0;
+  (void)tuft::worker::to_train_request(request, {}, "base/model");
+  return 0;
+}
