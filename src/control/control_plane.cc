@@ -195,7 +195,11 @@ class ControlPlaneImpl final : public ControlPlane {
   }
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request,
                                  const telemetry::SpanContext& trace) override {
-    return of_run(OperationType::kLoadWeights, user, request.run, training_->load_weights(user, request, trace));
+    const auto submit = [&]() -> Result<Submitted> {
+      if (request.create) TUFT_TRY(check_description(request.create->user_metadata, {}));
+      return training_->load_weights(user, request, trace);
+    };
+    return of_run(OperationType::kLoadWeights, user, request.run, submit());
   }
   Result<Submitted> sample(const UserId& user, Sample request, const telemetry::SpanContext& trace) override {
     return counted(OperationType::kSample, sampling_->sample(user, request, trace), [&] {
@@ -252,6 +256,7 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->persistence->sweep();
     core_->usage.sweep();
     core_->futures.sweep();
+    core_->sessions.sweep();
     training_->sweep();
     sampling_->sweep();
     checkpoint_actions_->sweep();

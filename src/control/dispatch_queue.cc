@@ -7,8 +7,8 @@
 namespace tuft::control {
 namespace {
 
-// In tokens. Small, so that turns are short; several small operations go in one.
-constexpr int64_t kQuantum = 1024;
+// In tokens: that of a few small samples, so that a newcomer's turn comes soon.
+constexpr int64_t kQuantum = 64;
 
 // Queues that this thread serves: an answer that comes inside start() must not make it serve the same one again, or
 // the stack would grow with every answer.

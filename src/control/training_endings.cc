@@ -86,7 +86,7 @@ void TrainingController::go_on_ending(const RunPtr& run) {
   Step step = Step::kDrop;
   {
     MutexLock lock(run->mutex);
-    if (!run->ending || run->closed || run->running != nullptr || !run->log.empty()) return;
+    if (!run->ending || run->closed || run->running != nullptr || run->log.front() != nullptr) return;
     RunEnding& ending = *run->ending;
     if (run->restoring_generation > 0 || parts_.clock.monotonic() < ending.not_before) return;
     const bool gives_up = ending.tries >= kTriesMax;
