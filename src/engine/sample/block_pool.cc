@@ -66,6 +66,7 @@ void BlockPool::seal(Sequence& sequence) {
     block.before = sequence.content;
     block.tokens = sequence.tail;
     index_.emplace(spread(block.owner, block.before, block.tokens), slot);
+    ++found_[block.owner.version];
   }
   sequence.content = at(slot).content;
   sequence.tail.clear();
@@ -92,6 +93,7 @@ void BlockPool::close(Sequence& sequence) {
 }
 
 void BlockPool::forget(uint64_t version) {
+  if (!found_.contains(version)) return;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     Block& block = blocks_[i];
     if (block.content == 0 || block.owner.version != version) continue;
@@ -162,6 +164,7 @@ void BlockPool::unindex(BlockId id) {
     index_.erase(entry);
     break;
   }
+  if (const auto found = found_.find(block.owner.version); --found->second == 0) found_.erase(found);
   block.content = 0;
   block.tokens.clear();
 }

@@ -93,6 +93,7 @@ class BlockPool {
   std::vector<BlockId> free_;
   std::list<BlockId> unused_;  // cached ones, longest unused first
   std::unordered_multimap<uint64_t, BlockId> index_;
+  std::unordered_map<uint64_t, int64_t> found_;  // blocks in the index, by version
   uint64_t last_content_ = 0;
   int64_t used_ = 0;
   int64_t evicted_ = 0;

@@ -77,6 +77,7 @@ bool Schedule::preempt_younger(const Slot& who) {
 
 void Schedule::preempt(Running& running) {
   Request& request = *running.request;
+  gave_way_ = true;
   engine_.close_sequence(*running.sequence);
   running.sequence.reset();
   running.preempted = now_;
@@ -93,6 +94,7 @@ void Schedule::preempt(Running& running) {
 // A prompt that is done stays so: what comes after it needs its last logits only, and blocks again when it starts.
 void Schedule::release_stem(Request& request) {
   const bool ran = request.prompt_fed > 0 && !request.prompt_was_done;
+  gave_way_ = true;
   close_stem(request);
   if (!ran) return;
   ++request.result.preemptions;
@@ -112,7 +114,7 @@ void Schedule::plan(Nanos now) {
   slots_.clear();
   step_ = {};
   promised_ = 0;
-  stalled_ = false;
+  stalled_ = gave_way_ = false;
   ++step_number_;
   size_t decoding = 0;
   for (const auto& request : active_) {
@@ -126,7 +128,8 @@ void Schedule::plan(Nanos now) {
     for (const auto& running : request->running) plan_running(*running);
     if (!request->prompt_was_done) plan_prompt(*request);
   }
-  if (feeds_.empty() && stalled_) {
+  // It cannot be: what fits alone was checked, and the oldest takes from all others.
+  if (feeds_.empty() && stalled_ && !gave_way_) {
     active_.front()->fail({ErrorCode::kResourceExhausted,
                            "the KV cache has no room for the oldest request; ask for fewer tokens", "kv_cache_full"});
   }

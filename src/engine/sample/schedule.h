@@ -83,6 +83,7 @@ class Schedule {
   StepMetrics::Step step_;
   size_t tokens_left_ = 0;  // of the budget, beside the running sequences
   int64_t promised_ = 0;    // blocks that the feeds so far will take
+  bool gave_way_ = false;   // somebody gave blocks back
   bool stalled_ = false;    // something waits for blocks: nothing younger starts, or starts again
   uint64_t step_number_ = 0;
   Nanos now_ = 0;
