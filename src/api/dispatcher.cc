@@ -27,6 +27,18 @@ Error body_too_large(int64_t body_bytes_max) {
           "request_body"};
 }
 
+// The key of "Bearer KEY", the scheme in any case; empty where it is something else.
+std::string_view bearer_key(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() <= kScheme.size()) return {};
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    const char c = authorization[i];
+    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c) != kScheme[i]) return {};
+  }
+  authorization.remove_prefix(std::min(authorization.find_first_not_of(' ', kScheme.size()), authorization.size()));
+  return authorization;
+}
+
 bool is_metrics(const Match& match) {
   return match.route != nullptr && match.route->route.access == Access::kMetrics;
 }
@@ -53,8 +65,8 @@ void record_refused_key(const RequestHead& head, const Error& error) {
 }  // namespace
 
 Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
-                       std::span<const Route> routes)
-    : control_(control), limits_(limits), metrics_(std::move(metrics)), router_(routes) {}
+                       std::span<const Route> routes, openai::Service& openai)
+    : control_(control), limits_(limits), openai_(openai), metrics_(std::move(metrics)), router_(routes) {}
 
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;
@@ -71,11 +83,13 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     return refuse(std::move(admission), std::move(response), "");
   }
   const Route& route = admission.match.route->route;
-  if (route.access == Access::kKey) {
-    Result<control::UserId> user = control_.authenticate(head.headers.api_key);
+  if (route.access == Access::kKey || route.access == Access::kBearer) {
+    const std::string_view bearer = bearer_key(head.headers.authorization);
+    const bool has_bearer = route.access == Access::kBearer && !bearer.empty();
+    Result<control::UserId> user = control_.authenticate(has_bearer ? bearer : head.headers.api_key);
     if (!user.ok()) {
       record_refused_key(head, user.error());
-      return refuse(std::move(admission), error_response(user.error()), "auth");
+      return refuse(std::move(admission), error_response(user.error(), route.errors), "auth");
     }
     admission.user = std::move(user).value();
   } else if (route.access == Access::kMetrics) {
@@ -83,7 +97,7 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     if (!allowed.ok()) return refuse(std::move(admission), error_response(allowed.error()), "auth");
   }
   if (const Status status = check_content_encoding(head.headers.content_encoding); !status.ok()) {
-    return refuse(std::move(admission), error_response(status.error()), "media");
+    return refuse(std::move(admission), error_response(status.error(), route.errors), "media");
   }
   if (route.accepts == Accepts::kJsonOrProtobuf) {
     const MediaType type = media_type(head.headers.content_type);
@@ -95,7 +109,7 @@ Admission Dispatcher::admit(const RequestHead& head) const {
   if (route.body_bytes_max > 0) admission.body_bytes_max = std::min(admission.body_bytes_max, route.body_bytes_max);
   if (head.content_length && *head.content_length > static_cast<uint64_t>(admission.body_bytes_max)) {
     const Error error = body_too_large(admission.body_bytes_max);
-    return refuse(std::move(admission), error_response(error), "body_too_large");
+    return refuse(std::move(admission), error_response(error, route.errors), "body_too_large");
   }
   return admission;
 }

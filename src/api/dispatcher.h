@@ -32,11 +32,11 @@ struct Admission {
   std::string_view reject_reason;
 };
 
-// Thread-safe. `control` and `limits` outlive it.
+// Thread-safe. What is passed as a reference outlives it.
 class Dispatcher {
  public:
   Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
-             std::span<const Route> routes);
+             std::span<const Route> routes, openai::Service& openai);
 
   Admission admit(const RequestHead& head) const;
   // Calls the route's handler; what it or a library throws becomes kInternal.
@@ -46,10 +46,12 @@ class Dispatcher {
   const Router& router() const { return router_; }
   control::ControlPlane& control() const { return control_; }
   const config::Limits& limits() const { return limits_; }
+  openai::Service& openai() const { return openai_; }
 
  private:
   control::ControlPlane& control_;
   const config::Limits& limits_;
+  openai::Service& openai_;
   const MetricsAccess metrics_;
   const Router router_;
 };

@@ -101,6 +101,8 @@ constexpr EndpointDoc kDocs[] = {
      "{type: \"create_sampling_session\", sampling_session_id: id}"},
     {handle_get_sampler, "What a sampling session samples from", "", "",
      "{sampler_id: id, base_model: string, model_path: string?}"},
+    {handle_join_sampling_session, "A number for one more client of a sampling session", "",
+     "{sampling_session_id: id}", "{client_counter: int}"},
     {handle_asample, "Samples", "",
      "{sampling_session_id: id, seq_id?: int, num_samples?: int, prompt: @ModelInput, sampling_params: "
      "@SamplingParams, prompt_logprobs?: bool, topk_prompt_logprobs?: int}",
@@ -118,6 +120,11 @@ constexpr EndpointDoc kDocs[] = {
     {handle_trace_export, "The trace of a session as a file", "", "",
      "{status: \"pending\"|\"ready\"|\"failed\", url?: string, error?: string}"},
     {handle_trace_file, "That file", "token: string", "", "application/octet-stream"},
+    // OpenAI
+    {handle_oai_completions, "As OpenAI's completions", "", "any", "any"},
+    {handle_oai_chat_completions, "As OpenAI's chat completions", "", "any", "any"},
+    {handle_oai_models, "As OpenAI's list of models", "", "", "any"},
+    {handle_oai_model, "As OpenAI's model", "", "", "any"},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/json_writer.h"
+#include "openai/errors.h"
 
 namespace tuft::api {
 
@@ -59,7 +60,8 @@ std::string public_message(const Error& error) {
   return error.message.empty() ? std::string(error_code_name(error.code)) : error.message;
 }
 
-Response error_response(const Error& error) {
+Response error_response(const Error& error, ErrorShape shape) {
+  if (shape == ErrorShape::kOpenAi) return json_response(openai::error_body(error), openai::http_status(error));
   return detail_response(http_status(error), public_message(error));
 }
 

@@ -23,7 +23,7 @@ int http_status(const Error& error);
 Response detail_response(int status, std::string_view detail);
 
 // Of internal errors the client learns only that there was one; the message goes to the log.
-Response error_response(const Error& error);
+Response error_response(const Error& error, ErrorShape shape = ErrorShape::kDetail);
 
 // The message that a client may see.
 std::string public_message(const Error& error);

@@ -17,11 +17,18 @@
 #include "control/control_plane.h"
 #include "telemetry/context.h"
 
+namespace tuft::openai {
+class Service;
+}
+
 namespace tuft::api {
 
 class MetricsPage;
 
 inline constexpr std::string_view kJsonType = "application/json";
+// How a route tells errors: {"detail": "..."}, or as OpenAI's clients read them.
+enum class ErrorShape : uint8_t { kDetail, kOpenAi };
+
 inline constexpr std::string_view kProtobufType = "application/x-protobuf";
 
 // A body that comes in pieces: a file, or events as they happen. Destroyed when it is sent or the peer is gone.
@@ -104,6 +111,7 @@ struct Exchange {
   control::ControlPlane& control;
   const config::Limits& limits;
   std::shared_ptr<MetricsPage> metrics_page = {};
+  openai::Service* openai = nullptr;
 
   RequestHeaders headers = {};
   std::vector<std::string> path_parameters = {};  // the "{...}" of the route in order, percent-decoded

@@ -55,6 +55,7 @@ Result<Answer> handle_load_weights(Exchange& exchange);
 // handlers_sampling.cc
 Result<Answer> handle_create_sampling_session(Exchange& exchange);
 Result<Answer> handle_get_sampler(Exchange& exchange);
+Result<Answer> handle_join_sampling_session(Exchange& exchange);
 Result<Answer> handle_asample(Exchange& exchange);
 
 // handlers_usage.cc
@@ -67,8 +68,15 @@ Result<Answer> handle_trace_file(Exchange& exchange);
 Result<Answer> handle_retrieve_future(Exchange& exchange);
 Result<Answer> handle_cancel_future(Exchange& exchange);
 // What a poll is told when its time is over.
+Response try_again_response(const control::FutureSnapshot& snapshot);
 Response try_again_response(const control::RequestId& request);
 // The {"request_id", "model_id"} of a submission; notes the ids for the span.
 Result<Answer> submitted(Exchange& exchange, const control::Submitted& submission);
+
+// handlers_openai.cc
+Result<Answer> handle_oai_completions(Exchange& exchange);
+Result<Answer> handle_oai_chat_completions(Exchange& exchange);
+Result<Answer> handle_oai_models(Exchange& exchange);
+Result<Answer> handle_oai_model(Exchange& exchange);
 
 }  // namespace tuft::api

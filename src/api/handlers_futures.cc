@@ -39,7 +39,7 @@ Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snap
   exchange.keys.request = snapshot.request;
   switch (snapshot.state) {
     case control::FutureSnapshot::State::kPending:
-      return try_again_response(snapshot.request);
+      return try_again_response(snapshot);
     case control::FutureSnapshot::State::kFailed:
       exchange.link = snapshot.span;
       exchange.failure = snapshot.error;
@@ -62,14 +62,21 @@ Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snap
 
 }  // namespace
 
-Response try_again_response(const control::RequestId& request) {
-  static const telemetry::BoundCounter told =
-      telemetry::get_metrics().futures_try_again.with({{"queue_state", "active"}});
-  told.add(1);
+Response try_again_response(const control::FutureSnapshot& snapshot) {
+  const std::string_view state = control::queue_state_name(snapshot.queue_state);
+  telemetry::get_metrics().futures_try_again.add(1, {{"queue_state", state}});
   JsonWriter json;
-  json.begin_object().key("type").string("try_again").key("request_id").string(request.str());
-  json.key("queue_state").string("active").end_object();
+  json.begin_object().key("type").string("try_again").key("request_id").string(snapshot.request.str());
+  json.key("queue_state").string(state);
+  if (!snapshot.queue_reason.empty()) json.key("queue_state_reason").string(snapshot.queue_reason);
+  json.end_object();
   return json_response(std::move(json).take(), 408);
+}
+
+Response try_again_response(const control::RequestId& request) {
+  control::FutureSnapshot snapshot;
+  snapshot.request = request;
+  return try_again_response(snapshot);
 }
 
 Result<Answer> submitted(Exchange& exchange, const control::Submitted& submission) {

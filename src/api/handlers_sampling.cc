@@ -5,6 +5,7 @@
 #include "api/json_datum.h"
 #include "api/json_reader.h"
 #include "api/json_writer.h"
+#include "base/id.h"
 #include "control/operation_keys.h"
 #include "telemetry/request_trace.h"
 
@@ -81,8 +82,8 @@ Result<Answer> handle_create_sampling_session(Exchange& exchange) {
 Result<Answer> handle_get_sampler(Exchange& exchange) {
   if (!is_id(exchange.path_parameters[0])) return not_found("there is no such sampler");
   const control::SamplerId sampler(exchange.path_parameters[0]);
-  exchange.keys.sampler = sampler;
   TUFT_ASSIGN(const control::SamplerInfo info, exchange.control.get_sampler(exchange.user, sampler));
+  exchange.keys.sampler = sampler;
   exchange.keys.base_model = info.base_model;
   exchange.keys.lora_rank = info.lora_rank;
   JsonWriter json;
@@ -90,6 +91,20 @@ Result<Answer> handle_get_sampler(Exchange& exchange) {
   json.key("model_path");
   info.model_path ? json.string(*info.model_path) : json.null();
   json.end_object();
+  return json_answer(std::move(json).take());
+}
+
+// Clients of one sampler number their samples from client_counter * 10^9 on. Drawn by lot, so that no restart gives one
+// out again: of a hundred clients two draw the same once in a million times.
+Result<Answer> handle_join_sampling_session(Exchange& exchange) {
+  JsonBody body(exchange.body);
+  const control::SamplerId sampler(body.fields().required_id("sampling_session_id"));
+  TUFT_TRY(body_read(exchange, body.status()));
+  TUFT_ASSIGN(const control::SamplerInfo info, exchange.control.get_sampler(exchange.user, sampler));
+  exchange.keys.sampler = info.sampler;
+  exchange.keys.base_model = info.base_model;
+  JsonWriter json;
+  json.begin_object().key("client_counter").integer(1 + static_cast<int64_t>(random_u64() >> 32)).end_object();
   return json_answer(std::move(json).take());
 }
 

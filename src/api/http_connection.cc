@@ -223,7 +223,8 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   socket_.enter(Phase::kWorking, kForever);
   const bool keep_alive = parser_->get().keep_alive();
   const Route& route = admission.match.route->route;
-  Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits(), thread_.metrics_page};
+  Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits(), thread_.metrics_page,
+                    &thread_.dispatcher.openai()};
   exchange.headers = head.headers;
   exchange.path_parameters = std::move(admission.match.parameters);
   if (const size_t mark = head.target.find('?'); mark != std::string_view::npos) {
@@ -248,7 +249,7 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   }
   const Error* error = response->ok() ? nullptr : &response->error();
   if (error != nullptr && error->code == ErrorCode::kPayloadTooLarge) HttpInstruments::count_rejected("body_too_large");
-  Response final_response = error != nullptr ? error_response(*error) : std::move(**response);
+  Response final_response = error != nullptr ? error_response(*error, route.errors) : std::move(**response);
   const bool again = keep_alive && !final_response.close && !thread_.stopping;
   record.answered(&exchange, final_response, error);
   bool written = false;

@@ -22,10 +22,10 @@ std::vector<std::string_view> split(std::string_view pattern) {
   return segments;
 }
 
-// An id holds neither '/' nor control characters.
-bool decode_parameter(std::string_view segment, std::string& out) {
-  return !segment.empty() && percent_decode(segment, out) && std::ranges::none_of(out, [](char c) {
-    return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+// An id holds neither '/' nor control characters, the rest of a path only no control characters.
+bool decode_parameter(std::string_view segment, bool is_rest, std::string& out) {
+  return !segment.empty() && percent_decode(segment, out) && std::ranges::none_of(out, [is_rest](char c) {
+    return (c == '/' && !is_rest) || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
   });
 }
 
@@ -69,6 +69,7 @@ Router::Router(std::span<const Route> all) {
 Router::Path& Router::path_of(std::string_view pattern) {
   if (pattern.find('{') == std::string_view::npos) return literals_[pattern];
   std::vector<std::string_view> segments = split(pattern);
+  const bool takes_rest = pattern.ends_with("...}");
   for (std::string_view& segment : segments) {
     const bool opens = segment.starts_with('{');
     TUFT_CHECK(opens == segment.ends_with('}') && (opens || segment.find('{') == std::string_view::npos),
@@ -76,16 +77,17 @@ Router::Path& Router::path_of(std::string_view pattern) {
     if (opens) segment = {};
   }
   for (Template& candidate : templates_) {
-    if (candidate.segments == segments) return candidate.path;
+    if (candidate.segments == segments && candidate.takes_rest == takes_rest) return candidate.path;
   }
-  return templates_.emplace_back(Template{std::move(segments), {}}).path;
+  return templates_.emplace_back(Template{std::move(segments), takes_rest, {}}).path;
 }
 
 bool Router::matches(const Template& candidate, std::string_view path, std::vector<std::string>& parameters) {
   parameters.clear();
   for (size_t i = 0; i < candidate.segments.size(); ++i) {
-    const size_t end = path.find('/');
     const bool is_last = i + 1 == candidate.segments.size();
+    const bool is_rest = is_last && candidate.takes_rest;
+    const size_t end = is_rest ? std::string_view::npos : path.find('/');
     if ((end == std::string_view::npos) != is_last) return false;
     const std::string_view segment = path.substr(0, end);
     if (!is_last) path.remove_prefix(end + 1);
@@ -93,7 +95,7 @@ bool Router::matches(const Template& candidate, std::string_view path, std::vect
       if (candidate.segments[i] != segment) return false;
       continue;
     }
-    if (!decode_parameter(segment, parameters.emplace_back())) return false;
+    if (!decode_parameter(segment, is_rest, parameters.emplace_back())) return false;
   }
   return true;
 }

@@ -16,19 +16,22 @@ namespace tuft::api {
 enum class Method : uint8_t { kGet, kPost, kPut, kDelete, kOther };
 std::string_view method_name(Method method);  // "GET", ..., "_OTHER"
 
-enum class Access : uint8_t { kOpen, kKey, kMetrics };  // kMetrics: see metrics_page.h
+// kBearer: "Authorization: Bearer KEY", or where there is none the key as in kKey. kMetrics: see metrics_page.h
+enum class Access : uint8_t { kOpen, kKey, kBearer, kMetrics };
 enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
 enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf };  // judged by Content-Type before the body is read
 
 struct Route {
   Method method = Method::kGet;
-  std::string_view pattern;  // literal segments and "{name}", which is one whole segment
+  // Literal segments and "{name}", which is one whole segment; as the last one "{name...}" is all that is left.
+  std::string_view pattern;
   Handler handler = nullptr;
   Access access = Access::kKey;
   Tracing tracing = Tracing::kAlways;
   Accepts accepts = Accepts::kAnything;
   int64_t body_bytes_max = 0;  // 0: limits.request_body_bytes_max
   bool promises = false;       // its answer waits until what it says outlives the server
+  ErrorShape errors = ErrorShape::kDetail;
 };
 
 // Every route of the server. Static.
@@ -52,7 +55,7 @@ class Router {
   explicit Router(std::span<const Route> routes);
 
   // `target` as in the request line: a query is ignored, parameters are percent-decoded; what no id can hold ('/',
-  // control characters) matches no parameter. A literal segment goes before a parameter.
+  // control characters) matches no parameter, but "{name...}" may hold '/'. A literal segment goes before a parameter.
   Match match(Method method, std::string_view target) const;
   size_t size() const { return routes_.size(); }
 
@@ -63,6 +66,7 @@ class Router {
   };
   struct Template {
     std::vector<std::string_view> segments;  // a parameter is empty
+    bool takes_rest = false;                 // the last one is "{name...}"
     Path path;
   };
 

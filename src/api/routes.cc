@@ -1,5 +1,6 @@
 #include "api/handlers.h"
 #include "api/router.h"
+#include "openai/service.h"
 
 namespace tuft::api {
 namespace {
@@ -96,21 +97,42 @@ constexpr Route kRoutes[] = {
      .handler = handle_create_sampling_session,
      .promises = true},
     {.method = Method::kGet, .pattern = "/api/v1/samplers/{sampler_id}", .handler = handle_get_sampler},
+    {.method = Method::kPost, .pattern = "/api/v1/join_sampling_session", .handler = handle_join_sampling_session},
     {.method = Method::kPost, .pattern = "/api/v1/asample", .handler = handle_asample, .promises = true},
     // usage
     {.method = Method::kGet, .pattern = "/api/v1/audit", .handler = handle_audit},
     {.method = Method::kGet, .pattern = "/api/v1/billing/usage/events", .handler = handle_billing_usage},
     {.method = Method::kGet, .pattern = "/api/v1/sessions/{session_id}/trace_export", .handler = handle_trace_export},
-    {.method = Method::kGet,
-     .pattern = "/api/v1/trace_exports",
-     .handler = handle_trace_file,
-     .access = Access::kOpen},
+    {.method = Method::kGet, .pattern = "/api/v1/trace_exports", .handler = handle_trace_file, .access = Access::kOpen},
     // futures
     {.method = Method::kPost,
      .pattern = "/api/v1/retrieve_future",
      .handler = handle_retrieve_future,
      .tracing = Tracing::kWhenDelivered},
     {.method = Method::kPost, .pattern = "/api/v1/cancel_future", .handler = handle_cancel_future, .promises = true},
+    // what OpenAI's clients call
+    {.method = Method::kPost,
+     .pattern = "/oai/api/v1/completions",
+     .handler = handle_oai_completions,
+     .access = Access::kBearer,
+     .body_bytes_max = openai::kBodyBytesMax,
+     .errors = ErrorShape::kOpenAi},
+    {.method = Method::kPost,
+     .pattern = "/oai/api/v1/chat/completions",
+     .handler = handle_oai_chat_completions,
+     .access = Access::kBearer,
+     .body_bytes_max = openai::kBodyBytesMax,
+     .errors = ErrorShape::kOpenAi},
+    {.method = Method::kGet,
+     .pattern = "/oai/api/v1/models",
+     .handler = handle_oai_models,
+     .access = Access::kBearer,
+     .errors = ErrorShape::kOpenAi},
+    {.method = Method::kGet,
+     .pattern = "/oai/api/v1/models/{model...}",
+     .handler = handle_oai_model,
+     .access = Access::kBearer,
+     .errors = ErrorShape::kOpenAi},
 };
 
 }  // namespace

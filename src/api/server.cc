@@ -22,6 +22,7 @@
 #include "api/io_thread.h"
 #include "api/tls.h"
 #include "base/mutex.h"
+#include "openai/service.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
 #include "telemetry/request_trace.h"
@@ -82,7 +83,8 @@ class BeastServer final : public Server {
   BeastServer(const Options& options, control::ControlPlane& control)
       : options_(options),
         control_(control),
-        dispatcher_(control, options_.limits, options_.metrics, options_.routes),
+        openai_(control.generation(), system_clock()),
+        dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_),
         connections_(options_.limits),
         metrics_page_(std::make_shared<MetricsPage>()) {
     bind_http_series();
@@ -119,6 +121,7 @@ class BeastServer final : public Server {
 
   const Options options_;
   control::ControlPlane& control_;
+  openai::Service openai_;
   const Dispatcher dispatcher_;
   ConnectionCounts connections_;
   // May outlive the server: a worker that answers late still holds it.

@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "api/tests/fake_generation.h"
 #include "api/tests/fake_catalog.h"
 #include "api/tests/fake_checkpoint_actions.h"
 #include "base/mutex.h"
 #include "control/control_plane.h"
 #include "control/trace_exports.h"
 #include "control/usage_ledger.h"
+#include "openai/tests/fake_generation.h"
 
 namespace tuft::api {
 
@@ -86,7 +86,7 @@ class FakeControl final : public control::ControlPlane {
   FakeCatalog fake_catalog;
   FakeCheckpointActions fake_checkpoint_actions;
   Status next_failure;  // of the next call but authenticate
-  FakeGeneration fake_generation;
+  openai::FakeGeneration fake_generation;
   control::Persistence keeps_nothing;
   control::UsageLedger usage_ledger{config::Limits(), system_clock(), keeps_nothing};
 

@@ -13,6 +13,7 @@ constexpr Route kRoutes[] = {
     {.method = Method::kPost, .pattern = "/runs/{run}/parts/{kind}/{name}/publish"},
     {.method = Method::kGet, .pattern = "/runs/{run}/parts/all/{name}"},
     {.method = Method::kPut, .pattern = "/runs/{run}/parts/{kind}/{name}"},
+    {.method = Method::kGet, .pattern = "/models/{model...}"},
 };
 
 class Routed : public testing::Test {
@@ -41,6 +42,15 @@ TEST_F(Routed, SeveralParametersComeInOrder) {
   EXPECT_EQ(pattern(Method::kPut, "/runs/a/parts/b/c"), "/runs/{run}/parts/{kind}/{name}");
   EXPECT_EQ(match.parameters, (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(match.route->span_name.view(), "PUT /runs/{run}/parts/{kind}/{name}");
+}
+
+TEST_F(Routed, RestOfAPathIsOneParameterEncodedOrNot) {
+  for (const char* path : {"/models/tinker%3A%2F%2Frun%2Fweights%2Fa", "/models/tinker://run/weights/a?x=/y"}) {
+    EXPECT_EQ(pattern(Method::kGet, path), "/models/{model...}") << path;
+    EXPECT_EQ(match.parameters, (std::vector<std::string>{"tinker://run/weights/a"})) << path;
+  }
+  EXPECT_EQ(pattern(Method::kGet, "/models/"), "");
+  EXPECT_EQ(pattern(Method::kGet, "/models/a%0A"), "");
 }
 
 TEST_F(Routed, WrongMethodTellsThoseOfThePath) {

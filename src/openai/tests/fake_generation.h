@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,7 +10,7 @@
 #include "base/mutex.h"
 #include "control/generation.h"
 
-namespace tuft::api {
+namespace tuft::openai {
 
 class FakeGeneration final : public control::Generation {
  public:
@@ -121,4 +120,4 @@ class FakeGeneration final : public control::Generation {
   std::vector<Started> started_ TUFT_GUARDED_BY(mutex_);
 };
 
-}  // namespace tuft::api
+}  // namespace tuft::openai

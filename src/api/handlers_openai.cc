@@ -1,0 +1,62 @@
+#include <utility>
+
+#include "api/handlers.h"
+#include "openai/service.h"
+
+namespace tuft::api {
+namespace {
+
+constexpr std::string_view kEventStreamType = "text/event-stream; charset=utf-8";
+// As long as a sample may run in a worker, and a little for what is around it.
+constexpr Nanos kAnswerLimit = 620 * kSecond;
+
+class EventBody final : public BodyStream {
+ public:
+  explicit EventBody(std::shared_ptr<openai::EventStream> events) : events_(std::move(events)) {}
+  void next(std::function<void(Result<std::string>)> done) override { events_->next(std::move(done)); }
+
+ private:
+  const std::shared_ptr<openai::EventStream> events_;
+};
+
+Response to_response(openai::Reply reply) {
+  Response response = json_response(std::move(reply.body), reply.status);
+  if (reply.events == nullptr) return response;
+  response.content_type = kEventStreamType;
+  response.headers.emplace_back("Cache-Control", "no-cache");
+  response.stream = std::make_shared<EventBody>(std::move(reply.events));
+  return response;
+}
+
+Result<Answer> complete(Exchange& exchange, openai::Endpoint endpoint) {
+  AwaitResponse later;
+  later.limit = kAnswerLimit;
+  // What is pending goes with `start`, and with it the request that nobody waits for.
+  later.start = [service = exchange.openai, endpoint, user = exchange.user, body = std::move(exchange.body),
+                 trace = exchange.trace,
+                 pending = openai::Service::PendingPtr()](std::function<void(Result<Response>)> done) mutable {
+    pending = service->complete(endpoint, user, std::move(body), trace,
+                                [done = std::move(done)](openai::Reply reply) { done(to_response(std::move(reply))); });
+  };
+  return Answer(std::move(later));
+}
+
+}  // namespace
+
+Result<Answer> handle_oai_completions(Exchange& exchange) {
+  return complete(exchange, openai::Endpoint::kCompletions);
+}
+
+Result<Answer> handle_oai_chat_completions(Exchange& exchange) {
+  return complete(exchange, openai::Endpoint::kChat);
+}
+
+Result<Answer> handle_oai_models(Exchange& exchange) {
+  return Answer(to_response(exchange.openai->list_models(exchange.user)));
+}
+
+Result<Answer> handle_oai_model(Exchange& exchange) {
+  return Answer(to_response(exchange.openai->get_model(exchange.user, exchange.path_parameters[0])));
+}
+
+}  // namespace tuft::api

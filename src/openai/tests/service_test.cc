@@ -1,0 +1,277 @@
+#include "openai/service.h"
+
+#include <future>
+
+#include <gtest/gtest.h>
+
+#include "openai/tests/byte_model.h"
+#include "openai/tests/fake_generation.h"
+
+namespace tuft::openai {
+namespace {
+
+const control::UserId kAlice("alice");
+const control::UserId kBob("bob");
+
+// One request and its reply.
+class Call {
+ public:
+  Call(Service& service, Endpoint endpoint, const Json& body, const control::UserId& user = kAlice)
+      : reply_(promise_->get_future()) {
+    pending_ = service.complete(endpoint, user, body.dump(), {},
+                                [promise = promise_](Reply reply) { promise->set_value(std::move(reply)); });
+  }
+  Reply reply() { return reply_.get(); }
+  Json answer() {
+    const Reply got = reply();
+    EXPECT_EQ(got.status, 200) << got.body;
+    return Json::parse(got.body);
+  }
+  void give_up() { pending_.reset(); }
+
+ private:
+  std::shared_ptr<std::promise<Reply>> promise_ = std::make_shared<std::promise<Reply>>();
+  std::future<Reply> reply_;
+  Service::PendingPtr pending_;
+};
+
+std::string next(EventStream& events) {
+  auto promise = std::make_shared<std::promise<Result<std::string>>>();
+  events.next([promise](Result<std::string> piece) { promise->set_value(std::move(piece)); });
+  const auto piece = promise->get_future().get();
+  EXPECT_TRUE(piece.ok());
+  return *piece;
+}
+
+// The data of all events to the end, the last of which is [DONE].
+std::vector<Json> read_events(EventStream& events) {
+  std::string text;
+  for (std::string piece = next(events); !piece.empty(); piece = next(events)) text += piece;
+  std::vector<Json> out;
+  const std::string done(kDoneEvent);
+  EXPECT_TRUE(text.ends_with(done));
+  text.resize(text.size() - done.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find("\n\n", at);
+    EXPECT_EQ(text.substr(at, 6), "data: ");
+    out.push_back(Json::parse(text.substr(at + 6, end - at - 6)));
+    at = end + 2;
+  }
+  return out;
+}
+
+class ServiceTest : public testing::Test {
+ protected:
+  ServiceTest() { generation.model_config = model.config(); }
+
+  static Json completion(const Json& more = Json::object()) {
+    Json body = {{"model", "base/model"}, {"prompt", "hi"}};
+    body.update(more);
+    return body;
+  }
+  static Json chat(const Json& more = Json::object()) {
+    Json body = {{"model", "base/model"}, {"messages", {{{"role", "user"}, {"content", "hi"}}}}};
+    body.update(more);
+    return body;
+  }
+  static std::vector<int32_t> tokens(std::string_view text) {
+    std::vector<int32_t> out;
+    for (const char c : text) out.push_back(static_cast<uint8_t>(c));
+    return out;
+  }
+
+  ByteModel model;
+  FakeGeneration generation;
+  Service service{generation, system_clock(), {.threads = 1}};
+};
+
+TEST_F(ServiceTest, CompletionHasTextUsageAndReason) {
+  Call call(service, Endpoint::kCompletions, completion({{"n", 2}, {"seed", 5}, {"max_tokens", 3}}));
+  generation.await_started(1);
+  const control::GenerationRequest request = generation.started(0).request;
+  EXPECT_EQ(request.prompt_tokens, tokens("hi"));
+  EXPECT_EQ(request.num_samples, 2);
+  EXPECT_EQ(request.params.seed(), 5U);
+  EXPECT_EQ(request.params.max_tokens(), 3);
+  generation.give(0, 1, tokens("xy"));
+  generation.give(0, 0, tokens("abc"));
+  generation.give(0, 1, {ByteModel::kTurnEnd});
+  generation.finish(0, {false, true});
+  const Json answer = call.answer();
+  EXPECT_EQ(answer["object"], "text_completion");
+  EXPECT_EQ(answer["model"], "base/model");
+  EXPECT_EQ(answer["choices"][0]["text"], "abc");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["choices"][1]["text"], "xy");
+  EXPECT_EQ(answer["choices"][1]["finish_reason"], "stop");
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 2);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 6);
+  EXPECT_EQ(answer["usage"]["total_tokens"], 8);
+}
+
+TEST_F(ServiceTest, ConversationGoesThroughTheTemplateWithItsSpecialTokens) {
+  Call call(service, Endpoint::kChat, chat({{"max_completion_tokens", 4}}));
+  generation.await_started(1);
+  std::vector<int32_t> expected = {257};
+  for (const int32_t token : tokens("user:hi")) expected.push_back(token);
+  expected.insert(expected.end(), {258, 257});
+  for (const int32_t token : tokens("assistant:")) expected.push_back(token);
+  EXPECT_EQ(generation.started(0).request.prompt_tokens, expected);
+  generation.give(0, 0, tokens("yes"));
+  generation.finish(0, {true});
+  const Json answer = call.answer();
+  EXPECT_EQ(answer["object"], "chat.completion");
+  EXPECT_EQ(answer["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "yes");
+}
+
+TEST_F(ServiceTest, StreamedTextIsTheWholeText) {
+  Call call(service, Endpoint::kChat,
+            chat({{"stream", true}, {"n", 2}, {"stop", "END"}, {"stream_options", {{"include_usage", true}}}}));
+  generation.await_started(1);
+  generation.give(0, 0, tokens("one "));
+  const Reply reply = call.reply();
+  ASSERT_NE(reply.events, nullptr);
+  generation.give(0, 1, tokens("\xE2\x82"));
+  generation.give(0, 0, tokens("twoEN"));
+  EXPECT_NE(next(*reply.events).find("one two"), std::string::npos);
+  generation.give(0, 1, tokens("\xAC"));
+  generation.give(0, 0, tokens("D"));
+  generation.finish(0, {true, false});
+  std::string second;
+  std::string reason[2];
+  Json usage;
+  for (const Json& event : read_events(*reply.events)) {
+    EXPECT_EQ(event["object"], "chat.completion.chunk");
+    if (event["choices"].empty()) {
+      usage = event["usage"];
+      continue;
+    }
+    const Json& choice = event["choices"][0];
+    const auto index = choice["index"].get<size_t>();
+    if (index == 1) second += choice["delta"].value("content", "");
+    if (index == 0) EXPECT_EQ(choice["delta"].value("content", ""), "");
+    if (!choice["finish_reason"].is_null()) reason[index] = choice["finish_reason"];
+  }
+  EXPECT_EQ(second, "\xE2\x82\xAC");
+  EXPECT_EQ(reason[0], "stop");
+  EXPECT_EQ(reason[1], "length");
+  EXPECT_EQ(usage["completion_tokens"], 13);
+}
+
+TEST_F(ServiceTest, EveryPromptIsAGenerationAndChoicesAreInOrder) {
+  Call call(service, Endpoint::kCompletions, completion({{"prompt", {"a", "b"}}, {"echo", true}}));
+  generation.await_started(2);
+  generation.give(1, 0, tokens("2"));
+  generation.finish(1, {false});
+  generation.give(0, 0, tokens("1"));
+  generation.finish(0, {false});
+  const Json answer = call.answer();
+  EXPECT_EQ(answer["choices"][0]["text"], "a1");
+  EXPECT_EQ(answer["choices"][1]["text"], "b2");
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], 2);
+}
+
+TEST_F(ServiceTest, LogprobsNameTokensAndAlternatives) {
+  Call whole(service, Endpoint::kCompletions, completion({{"logprobs", 2}}));
+  generation.await_started(1);
+  EXPECT_EQ(generation.started(0).request.topk_logprobs, 2);
+  generation.give(0, 0, tokens("ab"));
+  generation.finish(0, {false});
+  const Json logprobs = whole.answer()["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json({"a", "b"}));
+  EXPECT_EQ(logprobs["token_logprobs"], Json({-0.5, -0.5}));
+  EXPECT_EQ(logprobs["text_offset"], Json({0, 1}));
+  EXPECT_EQ(logprobs["top_logprobs"][0]["b"], -1.5);
+
+  Call talk(service, Endpoint::kChat, chat({{"logprobs", true}, {"top_logprobs", 1}}));
+  generation.await_started(2);
+  generation.give(1, 0, tokens("a"));
+  generation.finish(1, {false});
+  const Json content = talk.answer()["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 1U);
+  EXPECT_EQ(content[0]["bytes"], Json::array({97}));
+  EXPECT_EQ(content[0]["top_logprobs"][0]["token"], "a");
+}
+
+TEST_F(ServiceTest, RefusalsHaveOpenAisShape) {
+  Call field(service, Endpoint::kCompletions, completion({{"suffix", "x"}}));
+  const Reply reply = field.reply();
+  EXPECT_EQ(reply.status, 400);
+  const Json error = Json::parse(reply.body)["error"];
+  EXPECT_EQ(error["param"], "suffix");
+  EXPECT_EQ(error["type"], "invalid_request_error");
+
+  Call unknown(service, Endpoint::kChat, chat({{"model", "nobody"}}));
+  const Reply no_model = unknown.reply();
+  EXPECT_EQ(no_model.status, 404);
+  EXPECT_EQ(Json::parse(no_model.body)["error"]["code"], "model_not_found");
+
+  Call foreign(service, Endpoint::kChat, chat({{"model", FakeGeneration::kCheckpoint}}), kBob);
+  EXPECT_EQ(foreign.reply().body, no_model.body);
+
+  Call tools(service, Endpoint::kChat, chat({{"tools", {{{"type", "function"}}}}}));
+  EXPECT_EQ(Json::parse(tools.reply().body)["error"]["param"], "tools");
+  EXPECT_EQ(generation.count(), 0U);
+}
+
+TEST_F(ServiceTest, ModelWithoutATemplateSaysSo) {
+  const ByteModel bare("");
+  generation.model_config = bare.config();
+  Call call(service, Endpoint::kChat, chat());
+  const Reply reply = call.reply();
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(Json::parse(reply.body)["error"]["code"], "no_chat_template");
+}
+
+TEST_F(ServiceTest, WorkersRefusalIsAStatusEvenWhereEventsWereAskedFor) {
+  Call call(service, Endpoint::kChat, chat({{"stream", true}}));
+  generation.await_started(1);
+  generation.finish(0, Error{ErrorCode::kResourceExhausted, "too many", "queue_full"});
+  const Reply reply = call.reply();
+  EXPECT_EQ(reply.status, 429);
+  EXPECT_EQ(reply.events, nullptr);
+}
+
+TEST_F(ServiceTest, FailureInTheMiddleIsAnEvent) {
+  Call call(service, Endpoint::kCompletions, completion({{"stream", true}}));
+  generation.await_started(1);
+  generation.give(0, 0, tokens("a"));
+  const Reply reply = call.reply();
+  ASSERT_NE(reply.events, nullptr);
+  EXPECT_NE(next(*reply.events).find("\"a\""), std::string::npos);
+  generation.finish(0, unavailable("the worker died", "worker_died"));
+  const auto events = read_events(*reply.events);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0]["error"]["code"], "worker_died");
+}
+
+TEST_F(ServiceTest, WhoGivesUpEndsTheGeneration) {
+  Call whole(service, Endpoint::kCompletions, completion());
+  generation.await_started(1);
+  whole.give_up();
+  generation.await_cancelled(0);
+
+  Call streamed(service, Endpoint::kCompletions, completion({{"stream", true}}));
+  generation.await_started(2);
+  generation.give(1, 0, tokens("a"));
+  Reply reply = streamed.reply();
+  streamed.give_up();
+  EXPECT_FALSE(generation.started(1).cancelled);
+  reply.events.reset();
+  generation.await_cancelled(1);
+}
+
+TEST_F(ServiceTest, ModelsAreThoseOfTheUser) {
+  generation.listed = {{"base/model", {}, {}, true, 1},
+                       {std::string(FakeGeneration::kCheckpoint), kAlice, "base/model", false, 2}};
+  EXPECT_EQ(Json::parse(service.list_models(kAlice).body)["data"].size(), 2U);
+  EXPECT_EQ(Json::parse(service.list_models(kBob).body)["data"].size(), 1U);
+  const Json card = Json::parse(service.get_model(kAlice, FakeGeneration::kCheckpoint).body);
+  EXPECT_EQ(card["owned_by"], "alice");
+  EXPECT_EQ(card["parent"], "base/model");
+  EXPECT_EQ(service.get_model(kBob, FakeGeneration::kCheckpoint).status, 404);
+}
+
+}  // namespace
+}  // namespace tuft::openai
