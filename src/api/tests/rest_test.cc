@@ -146,6 +146,13 @@ TEST_F(Rest, FinishAndCancelAreForTheirOwner) {
   EXPECT_EQ(control.calls, (std::vector<std::string>{"alice end_session s-alice", "alice cancel_future r1"}));
 }
 
+TEST_F(Rest, ClientsThatJoinASamplerGetNumbersOfTheirOwn) {
+  const Reply first = post("join_sampling_session", R"({"sampling_session_id":"s:sample:0"})");
+  EXPECT_EQ(first.body.rfind(R"({"client_counter":)", 0), 0U) << first.body;
+  EXPECT_NE(first.body, post("join_sampling_session", R"({"sampling_session_id":"s:sample:0"})").body);
+  expect_refusal(post("join_sampling_session", R"({"sampling_session_id":"s:sample:9"})"), 404, "sampler");
+}
+
 TEST_F(Rest, DocumentsAreOpen) {
   EXPECT_EQ(call("GET", "/openapi.json", "", {{"X-API-Key", ""}}).status, 200);
   const Reply page = call("GET", "/docs", "", {{"X-API-Key", ""}});

@@ -73,7 +73,7 @@ TEST_F(Routes, ClientConfigAsksForParallelChunks) {
   const Reply reply = post("client/config", R"({"sdk_version":"0.25.0"})");
   EXPECT_EQ(reply.status, 200);
   EXPECT_NE(reply.body.find(R"("parallel_fwdbwd_chunks":true)"), std::string::npos);
-  EXPECT_NE(reply.body.find(R"("proto_compress_fwdbwd":false)"), std::string::npos);
+  EXPECT_NE(reply.body.find(R"("proto_compress_fwdbwd":true)"), std::string::npos);
   EXPECT_EQ(post("client/dynamic_config", "{}").body, R"({"refresh_interval_sec":300})");
 }
 

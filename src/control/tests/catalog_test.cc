@@ -1,0 +1,166 @@
+// What a user sees of what they have, and of what others have.
+#include "control/catalog.h"
+
+#include <future>
+
+#include "control/checkpoint_actions.h"
+#include "control/tests/plane.h"
+
+namespace tuft::control {
+namespace {
+
+class Listed : public PlaneTest {
+ protected:
+  Catalog& catalog() { return plane().catalog(); }
+  std::string saved(const RunId& run, int64_t seq, const std::string& name) {
+    clock().advance(kSecond);
+    return value<SaveWeightsResult>(alice, save(run, alice, seq, name)).path;
+  }
+  std::vector<RunId> runs(const UserId& user, const std::string& project = "") {
+    std::vector<RunId> ids;
+    for (const TrainingRunView& view : catalog().training_runs(user, {0, 100}, project).items) ids.push_back(view.run);
+    return ids;
+  }
+  void publish(const std::string& path) {
+    std::promise<Status> done;
+    plane().checkpoint_actions().set_public(alice, *parse_checkpoint_path(path), true, no_trace,
+                                            [&](const Status& status) { done.set_value(status); });
+    ASSERT_TRUE(done.get_future().get().ok());
+  }
+};
+
+TEST_F(Listed, SessionsAreNewestFirstAndInPages) {
+  boot();
+  std::vector<SessionId> made;
+  for (int i = 0; i < 3; ++i) {
+    made.push_back(session(alice));
+    clock().advance(kSecond);
+  }
+  session(bob);
+  const Page<SessionId> all = catalog().sessions(alice, {0, 20});
+  EXPECT_EQ(all.items, (std::vector<SessionId>{made[2], made[1], made[0]}));
+  EXPECT_EQ(all.total, 3);
+  EXPECT_EQ(catalog().sessions(alice, {1, 1}).items, std::vector<SessionId>{made[1]});
+  EXPECT_TRUE(catalog().sessions(alice, {3, 20}).items.empty());
+  EXPECT_TRUE(catalog().sessions(alice, {1LL << 62, 1LL << 62}).items.empty());
+}
+
+TEST_F(Listed, SessionTellsItsPartsInOrderAndToItsOwnerOnly) {
+  boot();
+  const SessionId mine = session(alice);
+  for (const int64_t seq : {10, 2}) {
+    create_model(mine, alice, seq);
+    ASSERT_TRUE(try_sampler(mine, alice, seq, model).ok());
+  }
+  const Result<SessionView> view = catalog().session(alice, mine);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(view->runs, (std::vector<RunId>{RunId(mine.str() + ":train:2"), RunId(mine.str() + ":train:10")}));
+  EXPECT_EQ(view->samplers,
+            (std::vector<SamplerId>{SamplerId(mine.str() + ":sample:2"), SamplerId(mine.str() + ":sample:10")}));
+  const Error foreign = catalog().session(bob, mine).error();
+  EXPECT_EQ(foreign.code, ErrorCode::kNotFound);
+  EXPECT_EQ(foreign.message, catalog().session(bob, SessionId("unknown")).error().message);
+}
+
+TEST_F(Listed, RunsAreTheLastUsedFirst) {
+  boot();
+  const RunId first = create_model(alice);
+  clock().advance(kSecond);
+  const RunId second = create_model(alice);
+  EXPECT_EQ(runs(alice), (std::vector<RunId>{second, first}));
+  clock().advance(kSecond);
+  wait(alice, optim_step(first, alice, 1));
+  EXPECT_EQ(runs(alice), (std::vector<RunId>{first, second}));
+  EXPECT_TRUE(runs(bob).empty());
+  EXPECT_EQ(catalog().training_runs(alice, {1, 1}, "").items.at(0).run, second);
+  EXPECT_EQ(catalog().training_runs(alice, {1, 1}, "").total, 2);
+}
+
+TEST_F(Listed, RunShowsItsNewestCheckpoints) {
+  boot();
+  const RunId run = create_model(alice);
+  saved(run, 1, "b");
+  saved(run, 2, "a");
+  clock().advance(kSecond);
+  wait(alice, save_for_sampler(run, alice, 3, "s"));
+  wait(alice, save_for_sampler(run, alice, 4, "", 7));  // ephemeral: in no list
+  const Result<TrainingRunView> view = catalog().training_run(alice, run, Scope::kOwned);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(view->owner, alice);
+  EXPECT_EQ(view->base_model, model);
+  EXPECT_EQ(view->lora_rank, 8);
+  EXPECT_FALSE(view->corrupted);
+  EXPECT_EQ(view->last_checkpoint->checkpoint_id, "weights/a");
+  EXPECT_EQ(view->last_sampler_checkpoint->checkpoint_id, "sampler_weights/s");
+  const auto of_run = catalog().checkpoints_of(alice, run, {0, 100});
+  ASSERT_TRUE(of_run.ok());
+  ASSERT_EQ(of_run->total, 3);
+  EXPECT_EQ(of_run->items[0].checkpoint_id, "weights/b");
+  EXPECT_FALSE(of_run->items[2].training);
+  EXPECT_EQ(catalog().checkpoints(alice, {0, 1}).items.at(0).checkpoint_id, "sampler_weights/s");
+  EXPECT_EQ(catalog().checkpoints_of(bob, run, {0, 100}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(catalog().checkpoints(bob, {0, 100}).total, 0);
+}
+
+TEST_F(Listed, UnloadedRunStaysAsLongAsItHasCheckpoints) {
+  boot();
+  const SessionId mine = session(alice);
+  CreateModel request;
+  request.session = mine;
+  request.base_model = model;
+  request.lora.rank = 8;
+  request.user_metadata = {{"renderer_name", "r"}};
+  const auto created = plane().create_model(alice, request, no_trace);
+  ASSERT_TRUE(created.ok());
+  const RunId run = value<CreateModelResult>(alice, created->request).run;
+  const RunId empty = create_model(mine, alice, 1);
+  saved(run, 1, "a");
+  for (const RunId& each : {run, empty}) {
+    const auto unloaded = plane().unload_model(alice, each, no_trace);
+    ASSERT_TRUE(unloaded.ok());
+    wait(alice, unloaded->request);
+  }
+  EXPECT_EQ(runs(alice), std::vector<RunId>{run});
+  const Result<TrainingRunView> view = catalog().training_run(alice, run, Scope::kOwned);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(view->user_metadata, request.user_metadata);
+  EXPECT_EQ(view->last_request_time, view->last_checkpoint->created_at);
+}
+
+TEST_F(Listed, OnlyWhatIsPublicIsSeenOfAForeignRun) {
+  boot();
+  const RunId run = create_model(alice);
+  const std::string open = saved(run, 1, "open");
+  saved(run, 2, "closed");
+  const Error unknown = catalog().training_run(bob, RunId("nobody:train:0"), Scope::kAccessible).error();
+  EXPECT_EQ(catalog().training_run(bob, run, Scope::kAccessible).error().message, unknown.message);
+  publish(open);
+  EXPECT_EQ(catalog().training_run(bob, run, Scope::kOwned).error().message, unknown.message);
+  const Result<TrainingRunView> view = catalog().training_run(bob, run, Scope::kAccessible);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(view->owner, alice);
+  EXPECT_EQ(view->last_checkpoint->tinker_path, open);
+  EXPECT_TRUE(view->user_metadata.empty());
+  EXPECT_EQ(view->last_request_time, view->last_checkpoint->created_at);
+  EXPECT_EQ(catalog().checkpoints_of(bob, run, {0, 9}).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(Listed, ProjectIsOfTheSessionAndOutlivesTheServer) {
+  keep_state();
+  boot();
+  const SessionId mine = session(alice);
+  const RunId run = create_model(mine, alice);
+  EXPECT_TRUE(runs(alice, "p").empty());
+  EXPECT_EQ(catalog().set_project(bob, mine, "p").error().code, ErrorCode::kNotFound);
+  ASSERT_TRUE(catalog().set_project(alice, mine, "p").ok());
+  EXPECT_EQ(runs(alice, "p"), std::vector<RunId>{run});
+  std::promise<Status> durable;
+  plane().when_durable([&](const Status& status) { durable.set_value(status); });
+  ASSERT_TRUE(durable.get_future().get().ok());
+  crash();
+  boot();
+  EXPECT_EQ(runs(alice, "p"), std::vector<RunId>{run});
+}
+
+}  // namespace
+}  // namespace tuft::control
