@@ -2,6 +2,7 @@
 #include "control/future_store.h"
 #include "control/model_instruments.h"
 #include "control/operation_keys.h"
+#include "control/quota.h"
 #include "telemetry/log.h"
 
 namespace tuft::control {
@@ -27,6 +28,7 @@ void FutureStore::bind_instruments() {
   for (size_t i = 0; i < kQueueStates; ++i) {
     metrics.futures_try_again.with({{"queue_state", queue_state_name(static_cast<QueueState>(i))}});
   }
+  bind_quota_series();
   queue_length_ = metrics.futures_queue_length.with({{"queue_state", "active"}});
   for (const std::string_view reason : {"retention", "bytes"}) metrics.futures_evicted.with({{"reason", reason}});
 }
