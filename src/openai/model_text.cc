@@ -20,9 +20,9 @@ Json read_json(const std::filesystem::path& path) {
 
 std::unordered_set<int32_t> read_ends(const std::filesystem::path& directory) {
   std::unordered_set<int32_t> ends;
-  // The later file wins, as in the engine.
-  for (const char* file : {"generation_config.json", "config.json"}) {
-    const Json json = read_json(directory / file);
+  // Of two files that say it the first counts, as in the engine.
+  for (const char* name : {"generation_config", "config"}) {
+    const Json json = read_json(directory / (std::string(name) + ".json"));
     const Json ids = json.value("eos_token_id", Json());
     for (const Json& id : ids.is_array() ? ids : Json::array({ids})) {
       if (id.is_number_integer()) ends.insert(id.get<int32_t>());
