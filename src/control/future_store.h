@@ -3,9 +3,10 @@
 // An operation ends once: the first outcome stays, whatever comes later (a cancel, then the worker's answer). What is
 // persistent is decided in that order, too, and told to nobody before it is durable.
 //
-// Thread-safe; callbacks run outside the lock. The lock may be held while Persistence takes its own. A finished future stays for limits.future_retention_seconds; over
-// limits.future_bytes_max the longest delivered go first, then the oldest of the rest. Evicted ids are remembered for a
-// while (the newest kGoneMax of them), so that a late poll learns kGone and not kNotFound.
+// Thread-safe; callbacks run outside the lock. The lock may be held while Persistence takes its own. A finished future
+// stays for limits.future_retention_seconds; over limits.future_bytes_max the longest delivered go first, then the
+// oldest of the rest. Evicted ids are remembered for a while (the newest kGoneMax of them), so that a late poll learns
+// kGone and not kNotFound.
 #pragma once
 
 #include <array>

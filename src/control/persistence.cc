@@ -45,7 +45,8 @@ bool is_part(std::string_view key, size_t prefix_size) {
 
 size_t bytes_of(const store::Write& write) {
   size_t bytes = 0;
-  for (const store::Change& change : write.changes) bytes += change.key.size() + (change.value ? change.value->size() : 0);
+  for (const store::Change& change : write.changes)
+    bytes += change.key.size() + (change.value ? change.value->size() : 0);
   return bytes;
 }
 

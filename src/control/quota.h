@@ -1,5 +1,5 @@
-// What a user may have at most, and the refusal of more: kResourceExhausted, which is 429, after which the SDK waits and
-// sends the same request again.
+// What a user may have at most, and the refusal of more: kResourceExhausted, which is 429, after which the SDK waits
+// and sends the same request again.
 #pragma once
 
 #include <cstdint>

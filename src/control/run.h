@@ -81,8 +81,8 @@ struct Run {
   mutable Mutex mutex;
   OperationLog<RunOperation> log TUFT_GUARDED_BY(mutex);
   OperationPtr running TUFT_GUARDED_BY(mutex);
-  bool queued TUFT_GUARDED_BY(mutex) = false;  // waits for its user's turn at the worker
-  bool created TUFT_GUARDED_BY(mutex) = false;  // its adapter was made once
+  bool queued TUFT_GUARDED_BY(mutex) = false;     // waits for its user's turn at the worker
+  bool created TUFT_GUARDED_BY(mutex) = false;    // its adapter was made once
   Nanos last_request TUFT_GUARDED_BY(mutex) = 0;  // wall clock
   bool closed TUFT_GUARDED_BY(mutex) = false;
   std::optional<RunEnding> ending TUFT_GUARDED_BY(mutex);

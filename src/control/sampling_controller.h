@@ -1,9 +1,9 @@
 // Sampling sessions (samplers) and the frozen adapters behind them.
 //
 // A sampler samples from the base model or from one checkpoint, as it was when the sampler was made: when a checkpoint
-// is replaced or deleted, its samplers keep the old files. Samplers of one checkpoint share one adapter in the worker. Adapters
-// are loaded in the background, and again when the worker was restarted; over kLoadedAdaptersMax for a base model the
-// longest unused leave the worker and come back when somebody samples from them.
+// is replaced or deleted, its samplers keep the old files. Samplers of one checkpoint share one adapter in the worker.
+// Adapters are loaded in the background, and again when the worker was restarted; over kLoadedAdaptersMax for a base
+// model the longest unused leave the worker and come back when somebody samples from them.
 //
 // Samples have no order among themselves; the seq_id only tells repetitions.
 //

@@ -58,7 +58,8 @@ void SamplingController::enqueue(const AdapterPtr& adapter, const OperationPtr& 
   const worker::v1::SampleRequest& request = operation->request;
   const auto prompt = static_cast<int64_t>(request.prompt_tokens().size() / sizeof(int32_t));
   const int64_t room = std::max<int64_t>(adapter->backend->config().max_model_len - prompt, 1);
-  const int64_t output = request.params().has_max_tokens() ? std::min<int64_t>(request.params().max_tokens(), room) : room;
+  const int64_t output =
+      request.params().has_max_tokens() ? std::min<int64_t>(request.params().max_tokens(), room) : room;
   adapter->backend->sampling_queue().submit({.user = operation->user,
                                              .cost = prompt + operation->num_samples * output,
                                              .slots = operation->num_samples,

@@ -72,7 +72,8 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
     if (!key.empty()) by_idempotency_key_.emplace(key, id);
     // Under the lock, so that a repetition that finds it waits for this write, too.
     if (persistence_.enabled()) {
-      persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at})}, telemetry::current_context());
+      persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at})},
+                         telemetry::current_context());
     }
   }
   active_.add(1);

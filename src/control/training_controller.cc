@@ -297,8 +297,7 @@ void TrainingController::enqueue(const RunPtr& run, const OperationPtr& operatio
 bool TrainingController::can_start_locked(const Run& run) {
   const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
   if (front == nullptr) return false;
-  const bool ready =
-      front->creates_run ? run.backend->actor().ready() : run.backend->holds(run.adapter_generation);
+  const bool ready = front->creates_run ? run.backend->actor().ready() : run.backend->holds(run.adapter_generation);
   return ready || run.closed || run.broken;
 }
 

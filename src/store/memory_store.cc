@@ -52,9 +52,11 @@ class MemoryBackend final : public Backend {
   explicit MemoryBackend(std::shared_ptr<MemoryContents> contents) : contents_(std::move(contents)) {}
 
   std::vector<Status> write(std::span<const Write> writes) override {
-    if (const Status admitted = contents_->admit(interrupted_); !admitted.ok()) return std::vector<Status>(writes.size(), admitted);
+    if (const Status admitted = contents_->admit(interrupted_); !admitted.ok())
+      return std::vector<Status>(writes.size(), admitted);
     if (!contents_->writable_) {
-      return std::vector<Status>(writes.size(), unavailable("the store in memory was made read-only", "store_readonly"));
+      return std::vector<Status>(writes.size(),
+                                 unavailable("the store in memory was made read-only", "store_readonly"));
     }
     const Nanos now = system_clock().monotonic();
     MutexLock lock(contents_->mutex_);

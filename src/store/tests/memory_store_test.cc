@@ -90,8 +90,7 @@ TEST(StoreClose, EndsWithinItsBudgetAlthoughTheStoreHangs) {
   contents->hold(true);
   std::vector<Status> answers;
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(
-        store->write({.changes = {{"k", "v"}}}, [&](const Status& status) { answers.push_back(status); }).ok());
+    ASSERT_TRUE(store->write({.changes = {{"k", "v"}}}, [&](const Status& status) { answers.push_back(status); }).ok());
   }
   store->close(20 * kMillisecond);
   ASSERT_EQ(answers.size(), 3U);
