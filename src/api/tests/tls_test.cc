@@ -1,8 +1,10 @@
 // HTTPS: the same server over TLS.
+#include <filesystem>
 #include <fstream>
+#include <optional>
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/ssl.hpp>
@@ -34,11 +36,10 @@ class TlsClient {
     asio::read_until(*stream_, asio::dynamic_buffer(text), mark, failure);
     return text;
   }
-  X509* certificate() { return SSL_get1_peer_certificate(stream_->native_handle()); }
   int version() { return SSL_version(stream_->native_handle()); }
   // Says goodbye as Python does: close_notify, then the end of the connection.
   void leave() {
-    SSL_shutdown(stream_->native_handle());
+    static_cast<void>(SSL_shutdown(stream_->native_handle()));
     stream_->next_layer().close(failure);
   }
 
