@@ -84,12 +84,6 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("sessions_per_user_max", limits.sessions_per_user_max, 1);
   reader.integer("runs_per_user_max", limits.runs_per_user_max, 1);
   reader.integer("samplers_per_user_max", limits.samplers_per_user_max, 1);
-  reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
-  reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
-  reader.integer("audit_retention_days", limits.audit_retention_days, 1);
-  // The SDK gives a sign of life every 10 s.
-  reader.integer("session_idle_seconds", limits.session_idle_seconds, 10);
-  reader.boolean("save_before_expiry", limits.save_before_expiry);
   reader.integer("reorder_window", limits.reorder_window, 1);
   reader.integer("gap_timeout_seconds", limits.gap_timeout_seconds, 1);
   // The SDK polls again after up to 30 s of back-off and a 45 s timeout; less would lose results.
