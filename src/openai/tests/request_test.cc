@@ -23,24 +23,24 @@ std::string refused(Endpoint endpoint, const Json& more) {
 }
 
 TEST(Request, FieldThatCannotBeServedIsNamed) {
-  for (const auto& [field, value] : Json::parse(R"({
+  const Json both = Json::parse(R"({
            "logit_bias": {"1": 2}, "frequency_penalty": 0.5, "presence_penalty": -1, "repetition_penalty": 1.2,
            "response_format": {"type": "json_object"}, "n": 0, "temperature": -1, "top_p": 0, "top_k": -2,
-           "stop": [""], "seed": 1.5, "stream": "yes", "stream_options": {"include_usage": true}})")
-                                        .items()) {
+           "stop": [""], "seed": 1.5, "stream": "yes", "stream_options": {"include_usage": true}})");
+  for (const auto& [field, value] : both.items()) {
     EXPECT_EQ(refused(Endpoint::kChat, {{field, value}}), field);
     EXPECT_EQ(refused(Endpoint::kCompletions, {{field, value}}), field);
   }
-  for (const auto& [field, value] : Json::parse(R"({
+  const Json chat = Json::parse(R"({
            "audio": {"voice": "a"}, "functions": [{"name": "f"}], "function_call": "auto", "tool_choice": "required",
            "modalities": ["text", "audio"], "prediction": {}, "top_logprobs": 3, "max_completion_tokens": 0,
-           "messages": []})")
-                                        .items()) {
+           "messages": []})");
+  for (const auto& [field, value] : chat.items()) {
     EXPECT_EQ(refused(Endpoint::kChat, {{field, value}}), field);
   }
-  for (const auto& [field, value] : Json::parse(R"({
-           "suffix": "end", "best_of": 2, "logprobs": 21, "max_tokens": 0, "prompt": [1, -1]})")
-                                        .items()) {
+  const Json completions = Json::parse(R"({
+           "suffix": "end", "best_of": 2, "logprobs": 21, "max_tokens": 0, "prompt": [1, -1]})");
+  for (const auto& [field, value] : completions.items()) {
     EXPECT_EQ(refused(Endpoint::kCompletions, {{field, value}}), field);
   }
   EXPECT_EQ(refused(Endpoint::kChat, {{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}}),
