@@ -89,7 +89,6 @@ void DiskCheckpointActions::remove(const UserId& user, const CheckpointPath& pat
       [user, trace](DiskCheckpointActions& self, const CheckpointStore::Ptr& checkpoint) {
         return self.remove_now(checkpoint, "deleted", user, trace);
       });
-  sweep();
 }
 
 void DiskCheckpointActions::set_public(const UserId& user, const CheckpointPath& path, bool is_public,
