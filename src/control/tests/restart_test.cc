@@ -53,7 +53,7 @@ TEST_F(Restart, ARollBackNobodyHeardOfFailsTheNextOperationOnce) {
   const RunId run = create_model(alice);
   optim_step(run, alice, 1);
   const auto path = value<SaveWeightsResult>(alice, save(run, alice, 2, "one")).path;
-  optim_step(run, alice, 3);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
   worker().die();
   worker().start();
   const Error error = failure(alice, optim_step(run, alice, 4));
