@@ -36,7 +36,7 @@ const std::vector<Section>& sections() {
       {"Sessions, operations, tenants", {"tuft.sessions.", "tuft.requests.", "tuft.tenant."}},
       {"Futures", {"tuft.futures.", "tuft.sequence_guard."}},
       {"Training and checkpoints", {"tuft.training.", "tuft.checkpoint."}},
-      {"Sampling", {"tuft.sampling.", "gen_ai."}},
+      {"Sampling", {"tuft.sampling.", "tuft.openai.", "gen_ai."}},
       {"Engine", {"tuft.scheduler.", "tuft.kv_cache.", "tuft.prefix_cache.", "tuft.lora."}},
       {"Workers", {"tuft.worker"}},
       {"Persistence", {"tuft.redis.", "db.", "tuft.store.", "tuft.restore."}},
