@@ -101,7 +101,10 @@ std::optional<Nanos> parse_iso_time(std::string_view text) {
   if (read != 7 || end != static_cast<int>(copy.size())) return std::nullopt;
   utc.tm_year -= 1900;
   utc.tm_mon -= 1;
-  const Nanos time = timegm(&utc) * kSecond + micros * kMicrosecond;
+  const std::time_t seconds = timegm(&utc);
+  constexpr std::time_t kEarliest = 0, kLatest = 9'000'000'000;  // 1970 to 2255; others do not fit into Nanos
+  if (seconds < kEarliest || seconds > kLatest) return std::nullopt;
+  const Nanos time = seconds * kSecond + micros * kMicrosecond;
   // What is no date, such as February 30, comes back as another one.
   return iso_time(time) == text ? std::optional(time) : std::nullopt;
 }
