@@ -30,6 +30,7 @@ TEST(ConfigJson, EveryFieldThenTheSameOnTheOtherSide) {
   config.batch_max = 10;
   config.queue_max = 11;
   config.shutdown_budget = 12;
+  config.trace_archive_bytes = 13;
   config.propagate_baggage = true;
   config.metrics_endpoint = false;
   config.metrics_token = "secret";
@@ -47,6 +48,7 @@ TEST(ConfigJson, EveryFieldThenTheSameOnTheOtherSide) {
   EXPECT_EQ(read->sampling_ratio, 0.1);
   EXPECT_EQ(read->temporality, Temporality::kDelta);
   EXPECT_EQ(read->shutdown_budget, 12);
+  EXPECT_EQ(read->trace_archive_bytes, 13);
   EXPECT_EQ(read->metrics_token, "") << "only the server answers GET /metrics";
 }
 
