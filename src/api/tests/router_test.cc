@@ -78,7 +78,7 @@ TEST_F(Routed, ParametersAreDecodedAndConfinedToOneSegment) {
   }
 }
 
-TEST(Routes, EachIsThereOnceAndItsMethodIsKnown) {
+TEST(RouteTable, EachIsThereOnceAndItsMethodIsKnown) {
   const Router router(routes());
   for (const Route& route : routes()) {
     EXPECT_NE(route.method, Method::kOther) << route.pattern;
