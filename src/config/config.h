@@ -45,11 +45,11 @@ struct Limits {
   int64_t checkpoint_bytes_per_user_max = 0;   // 0: no limit
   int session_idle_seconds = 3'600;            // without a sign of life, then a session ends
   bool save_before_expiry = true;              // a run that ends so is saved as "expired-<time>" first
-  int audit_retention_days = 90;  // of audit events and token counts
-  int reorder_window = 4'096;            // operations of a run that may wait for a missing seq_id
-  int gap_timeout_seconds = 300;         // how long they wait for it
-  int future_retention_seconds = 3'600;  // a finished future can be retrieved this long
-  int64_t future_bytes_max = 1LL << 30;  // over it, the longest-delivered results go first
+  int audit_retention_days = 90;               // of audit events and token counts
+  int reorder_window = 4'096;                  // operations of a run that may wait for a missing seq_id
+  int gap_timeout_seconds = 300;               // how long they wait for it
+  int future_retention_seconds = 3'600;        // a finished future can be retrieved this long
+  int64_t future_bytes_max = 1LL << 30;        // over it, the longest-delivered results go first
   int connections_max = 16'384;
   int connections_per_address_max = 8'192;  // of one client address
   int header_bytes_max = 64 << 10;          // request line and headers

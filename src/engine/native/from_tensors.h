@@ -8,7 +8,6 @@
 
 namespace tuft::engine::native {
 
-Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorSource& source,
-                                            NativeOptions options);
+Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorSource& source, NativeOptions options);
 
 }  // namespace tuft::engine::native
