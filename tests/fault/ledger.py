@@ -1,0 +1,114 @@
+"""What a client was promised: every operation that it sent, every answer that it got, and what must be true after a
+crash. The training is the same in every run (one datum, one seed), so that loss and gradient norm are functions of the
+step number alone: a step that was lost, done twice, or done with another optimizer state shows in the next numbers."""
+import dataclasses
+import http.client
+import math
+import threading
+
+from tinker.proto import tinker_public_pb2 as pb
+
+from raw_client import PROTOBUF
+
+CUT = (OSError, http.client.HTTPException)  # the server died under the request
+POLL_SECONDS = 25  # less than one long poll: nothing may be pending for long
+
+
+class Broken(AssertionError):
+    """A promise that was not kept."""
+
+
+def promise(kept, what, *facts):
+    if not kept:
+        raise Broken(f"{what}: {' | '.join(map(str, facts))}")
+
+
+@dataclasses.dataclass
+class Op:
+    kind: str  # forward, backward, step, save, save_sampler, load, sample, create
+    seq: int = 0
+    name: str = ""
+    request: str | None = None  # None: its submission was not answered
+    answer: object = None       # the first final answer
+    step: int | None = None     # of a checkpoint: how many steps are in it
+
+    @property
+    def in_protobuf(self):
+        return self.kind in ("forward", "backward", "sample")
+
+    @property
+    def ok(self):
+        if self.answer is None or self.answer.status != 200:
+            return False
+        return self.in_protobuf == (self.answer.headers["Content-Type"] == PROTOBUF) and "error" not in self.fields
+
+    @property
+    def fields(self):
+        return {} if self.answer.headers["Content-Type"] == PROTOBUF else self.answer.json
+
+    @property
+    def error(self):
+        return self.fields.get("error", "") or self.fields.get("detail", "")
+
+    def same_as(self, other):
+        return (self.answer.status, self.answer.body) == (other.status, other.body)
+
+
+def take(raw, op, submitted):
+    """Notes the answer to a submission."""
+    promise(submitted.status in (200, 202), "a submission is accepted", op, submitted)
+    op.request = submitted.json["request_id"]
+
+
+def final(raw, op):
+    """The answer of its future, which must not be long in coming."""
+    try:
+        answer = raw.retrieve(op.request, op.in_protobuf)
+    except TimeoutError as hangs:
+        raise Broken(f"pending for ever: {op}") from hangs
+    promise(answer.status in (200, 410), "a future ends", op, answer)
+    return answer
+
+
+class Curve:
+    """Loss and gradient norm by step number; the first who sees one fixes it for all."""
+
+    def __init__(self):
+        self.lock, self.losses, self.norms = threading.Lock(), {}, {}
+
+    def check(self, table, step, value, what, *facts):
+        with self.lock:
+            known = table.setdefault(step, value)
+        promise(math.isclose(known, value, rel_tol=2e-3, abs_tol=1e-6),
+                f"{what} at step {step} is {value}, and was {known}", *facts)
+
+    def loss(self, step, answer, *facts):
+        output = pb.ForwardBackwardOutput.FromString(answer.body)
+        self.check(self.losses, step, output.metrics["loss:sum"], "the loss", *facts)
+
+    def norm(self, step, metrics, *facts):
+        self.check(self.norms, step, metrics["grad_norm"], "the gradient norm", *facts)
+
+
+class Usage:
+    """What a user can have used at most: everything that was ever sent."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.most = {"training": 0, "sampling_prefill": 0, "sampling_sample": 0, "checkpoint": 0}
+
+    def sent(self, kind, count):
+        with self.lock:
+            self.most[kind] += count
+
+    def check(self, raw, since, until):
+        answer = raw.get(f"billing/usage/events?starting_on={since}&ending_before={until}")
+        promise(answer.status == 200, "usage is told", answer)
+        counted = dict.fromkeys(self.most, 0)
+        for event in answer.json["data"]:
+            info = event["event_info"]
+            if info["type"] in counted:
+                counted[info["type"]] += info.get("token_count", info.get("count", 0))
+        for kind, count in counted.items():
+            promise(count <= self.most[kind], f"{kind} is counted once", count, "sent:", self.most[kind])
+        return counted

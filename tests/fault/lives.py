@@ -1,0 +1,60 @@
+"""One server in several lives, on one port, with what it keeps; and the ways to kill it."""
+import os
+import signal
+
+from redis_server import RedisServer
+from tuft_server import TuftServer, alive, configuration, wait_until
+
+START_AGAIN_SECONDS = 20
+
+
+class Lives:
+    def __init__(self, mode, model_dir, directory):
+        self.home, self.model_dir = directory / "home", model_dir
+        self.persistence = {"mode": mode, "namespace": "crash"}
+        self.redis = None
+        if mode == "REDIS":
+            self.redis = RedisServer(directory / "redis").start()
+            self.persistence["redis_url"] = self.redis.url
+        self.server, self.logs = None, []
+
+    def start(self):
+        port = self.server.url.rsplit(":", 1)[1] if self.server else "0"
+        config = configuration(self.model_dir, persistence=self.persistence, limits={"runs_per_user_max": 1000})
+        self.server = TuftServer(self.home, config)
+        self.server.arguments = ["--host", "127.0.0.1", "--port", port, "--log-level", "warning"]
+        self.server.start()
+        return self.server.url
+
+    def kill_server(self):
+        workers = self.server.worker_pids()
+        os.kill(self.server.process.pid, signal.SIGKILL)
+        self.gone(workers)
+
+    def kill_both(self, worker_first):
+        workers = self.server.worker_pids()
+        pids = [*workers, self.server.process.pid]
+        for pid in pids if worker_first else reversed(pids):
+            os.kill(pid, signal.SIGKILL)
+        self.gone(workers)
+
+    def gone(self, workers):
+        self.server.wait_exit()
+        self.logs.append(self.server.log)
+        (self.home / "tuft_current_server").unlink(missing_ok=True)
+        wait_until(lambda: not any(alive(pid) for pid in workers), 20, "the workers end with their server")
+
+    def kill_worker(self):
+        """False: there was none to kill just now."""
+        workers = self.server.worker_pids()
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        return bool(workers)
+
+    def end(self):
+        try:
+            if self.server:
+                self.server.stop()
+        finally:
+            if self.redis:
+                self.redis.kill()

@@ -1,0 +1,187 @@
+"""What a trainer demands of a server that was started again."""
+from ledger import Op, final, promise
+from trainer import Anchor
+
+DEPENDS_ON_WEIGHTS = ("forward", "backward", "step", "load")
+
+
+def recover(trainer, raw, other):
+    """`other`: a client of another user."""
+    trainer.was_cut = False
+    for op in trainer.samples:
+        settle(raw, op, lambda answer: "Submit it again" in answer.detail)
+    if trainer.model is None:
+        return recover_creation(trainer, raw)
+    promise(raw.get(f"training_runs/{trainer.model}").status == 200, "a run comes back", trainer.model)
+    Recovery(trainer, raw).go()
+    recover_samplers(trainer, raw)
+    asked = next((op for op in trainer.ops if op.request), None)
+    if asked:
+        promise(final_status(other, asked) == 404, "nobody else learns of it", asked)
+
+
+def final_status(raw, op):
+    return raw.retrieve(op.request, op.in_protobuf).status
+
+
+def settle(raw, op, may_be_gone):
+    """The answer now: the one that was given before, a first one, or gone."""
+    if op.request is None:
+        return
+    answer = final(raw, op)
+    if op.answer is None:
+        promise(answer.status == 200 or may_be_gone(answer), "what to do about it is said", op, answer)
+        op.answer = answer
+    promise(op.same_as(answer), "an answer stays", op, answer)
+
+
+def recover_creation(trainer, raw):
+    creation = trainer.creation
+    if creation is None or creation.request is None:
+        return
+    creation.answer = final(raw, creation)
+    if creation.ok:
+        trainer.model = creation.fields["model_id"]
+        promise(raw.get(f"training_runs/{trainer.model}").status == 200, "a run comes back", trainer.model)
+    else:
+        promise("Submit it again" in creation.error, "what to do about it is said", creation)
+
+
+def recover_samplers(trainer, raw):
+    kept = [one for one in trainer.samplers if one[1].rsplit("/", 1)[-1] not in trainer.deleted]
+    for sampler in kept[-1:] + trainer.chance.sample(kept[:-1], min(1, len(kept[:-1]))):
+        answer = raw.get(f"samplers/{sampler[0]}")
+        promise(answer.status == 200, "a sampler comes back", sampler, answer)
+        trainer.sample(raw, sampler)
+    trainer.samplers = kept[-5:]
+
+
+class Recovery:
+    def __init__(self, trainer, raw):
+        self.trainer, self.raw = trainer, raw
+        last = trainer.ops[-1] if trainer.ops else None
+        self.unheard = last if last and last.request is None else None  # perhaps accepted, perhaps not
+        self.pending = [op for op in trainer.ops if op.answer is None and op.request]
+
+    def go(self):
+        listed = self.checkpoints()
+        answers = {op.request: final(self.raw, op) for op in self.trainer.ops if op.request}
+        self.add_anchors(listed, answers)
+        anchor = self.anchor = max(self.trainer.anchors, key=lambda one: one.seq, default=Anchor(0, "", 0))
+        # A load that nobody heard of may be where the run went back to.
+        self.sure = self.unheard is None or self.unheard.kind != "load"
+        self.must_lose = self.sure and any(op.ok and op.kind in ("backward", "step") and op.seq > anchor.seq
+                                           for op in self.trainer.ops)
+        for op in self.trainer.undone:
+            promise(final_status(self.raw, op) == 410, "what is undone stays undone", op)
+        highest = max((op.seq for op in self.trainer.ops if op.request), default=0)
+        for op in list(self.trainer.ops):
+            if op.request:
+                self.compare(op, answers[op.request])
+        self.repeat_some()
+        self.go_on(max(highest, anchor.seq))
+
+    def checkpoints(self):
+        trainer = self.trainer
+        answer = self.raw.get(f"training_runs/{trainer.model}/checkpoints")
+        promise(answer.status == 200, "checkpoints are listed", answer)
+        listed = {one["checkpoint_id"] for one in answer.json["checkpoints"]}
+        for op in trainer.ops:
+            if op.kind not in ("save", "save_sampler") or not op.ok or not op.name:
+                continue
+            name = f"{'weights' if op.kind == 'save' else 'sampler_weights'}/{op.name}"
+            if op.name not in trainer.deleted:
+                promise(name in listed, "a saved checkpoint is there", name, listed)
+            elif trainer.deleted[op.name]:
+                promise(name not in listed, "a deleted checkpoint is not there", name)
+        known = {f"n{number}" for number in range(1, trainer.names + 1)}
+        promise({name.rsplit("/", 1)[1] for name in listed} <= known, "nothing else is there", listed)
+        return listed
+
+    def add_anchors(self, listed, answers):
+        trainer, known = self.trainer, {anchor.seq for anchor in self.trainer.anchors}
+        for op in trainer.ops:
+            if op.seq in known or op.answer is not None:
+                continue
+            if op.kind == "save" and f"weights/{op.name}" in listed:
+                trainer.anchors.append(Anchor(op.seq, op.name, op.step))
+                promise(op.request is None or answers[op.request].status == 200, "a save on disk is done", op)
+            elif op.kind == "load" and op.request and answers[op.request].status == 200 and "path" in answers[
+                    op.request].json:
+                steps = next((one.step for one in trainer.anchors if one.name == op.name), None)
+                trainer.anchors.append(Anchor(op.seq, op.name, steps))
+
+    def compare(self, op, answer):
+        anchor, after = self.anchor, op.seq > self.anchor.seq
+        if answer.status == 410:
+            detail = answer.detail
+            promise("restarted" in detail and ("load" in detail or "Submit it again" in detail), "what to do is said", op,
+                    detail)
+            if self.sure:
+                where = f"/weights/{anchor.name}" if anchor.name else "its first state"
+                promise(where in detail, "where the run is, is said", op, detail, anchor)
+            promise(op.answer is None or (after and op.ok and op.kind in DEPENDS_ON_WEIGHTS),
+                    "what was done before the checkpoint is kept", op, detail, anchor)
+            self.trainer.ops.remove(op)
+            self.trainer.undone.append(op)
+            return
+        if op.answer is None:
+            op.answer = answer
+            if op.kind == "step" and op.ok and op.step is not None:
+                promise(op.fields["metrics"]["step"] == op.step + 1, "each step once", op)
+        promise(op.same_as(answer), "an answer stays", op, answer)
+        promise(not (self.must_lose and after and op.ok and op.kind in DEPENDS_ON_WEIGHTS),
+                "what is undone is gone", op, anchor)
+
+    def repeat_some(self):
+        """Sent again, an operation is the same one."""
+        trainer = self.trainer
+        done = [op for op in trainer.ops if op.ok and op.kind in ("forward", "backward", "step") and
+                op.seq <= self.anchor.seq]
+        for op in done[-1:] + trainer.chance.sample(done, min(2, len(done))):
+            answer = trainer.submit(self.raw, op.kind, again=op)
+            promise(answer.status == 200 and answer.json["request_id"] == op.request, "the same operation", op, answer)
+
+    def go_on(self, highest):
+        trainer, anchor = self.trainer, self.anchor
+        trainer.told, trainer.passes, trainer.step = anchor.step is None, 0, anchor.step
+        if self.unheard:
+            trainer.ops.remove(self.unheard)
+        warnings = []
+
+        def warned(op):
+            where = anchor.name or "first state"
+            warnings.append(op)
+            return "restarted" in op.error and where in op.error and len(warnings) == 1
+
+        if self.must_lose and trainer.chance.random() < 0.6:
+            trainer.next_seq = anchor.seq + 1  # a client that goes back to the checkpoint
+            trainer.expect_at(self.raw, anchor.step) if anchor.step is not None else None
+        elif self.must_lose or not self.unheard:
+            trainer.next_seq = highest + (2 if self.unheard else 1)  # one that lives on
+            may_warn = self.must_lose or self.pending or not self.sure
+            if anchor.step is not None:
+                trainer.expect_at(self.raw, anchor.step, warned if may_warn else None)
+                promise(warnings or not self.must_lose, "it is told what it lost", anchor)
+        else:
+            self.send_again()
+
+    def send_again(self):
+        """The operation whose submission was not answered: whatever becomes of it, the trainer starts over."""
+        trainer, op = self.trainer, self.unheard
+        trainer.next_seq = op.seq + 1
+        again = Op(op.kind, op.seq, op.name, step=None)
+        answer = trainer.submit(self.raw, op.kind, again=again)
+        promise(answer.status == 200, "a submission is accepted", op, answer)
+        again.request = answer.json["request_id"]
+        again.answer = final(self.raw, again)
+        if again.answer.status == 410:
+            trainer.undone.append(again)
+        else:
+            trainer.ops.append(again)
+            if again.ok and again.kind in ("save", "load"):
+                known = {one.name: one.step for one in trainer.anchors}
+                step = known.get(op.name) if op.kind == "load" else None
+                if again.seq not in {one.seq for one in trainer.anchors}:
+                    trainer.anchors.append(Anchor(again.seq, again.name, step))
+        trainer.told, trainer.step = True, None

@@ -1,0 +1,105 @@
+"""kill -9 of the server, its workers, or both, at random moments under load: nothing that was acknowledged is lost or
+done twice. TUFT_CRASH_ROUNDS=100 for more rounds, TUFT_CRASH_SEED=<number> for a certain choice of them (the moments are
+those of the machine)."""
+import datetime
+import os
+import random
+import threading
+import time
+
+import pytest
+
+import redis_server
+from ledger import Broken, Curve, Usage
+from lives import Lives
+from raw_client import RawClient
+from recovery import recover
+from trainer import Trainer
+from tuft_server import ALICE, BOB
+
+ROUNDS = int(os.environ.get("TUFT_CRASH_ROUNDS", "6"))
+SEED = int(os.environ.get("TUFT_CRASH_SEED", random.SystemRandom().randrange(10**6)))
+KILLS = ("server", "server", "both", "worker")
+
+
+@pytest.fixture(params=["FILE", "REDIS"])
+def lives(request, model_dir, tmp_path):
+    if request.param == "REDIS" and redis_server.MISSING:
+        pytest.skip(redis_server.MISSING)
+    made = Lives(request.param, model_dir, tmp_path)
+    yield made
+    made.end()
+
+
+class Crashes:
+    def __init__(self, lives, chance):
+        self.lives, self.chance, self.curve = lives, chance, Curve()
+        self.url = lives.start()
+        self.usage = {key: Usage() for key in (ALICE, BOB)}
+        self.trainers = [Trainer(number, key, random.Random(chance.random()), self.curve, self.usage[key], self.url)
+                         for number, key in enumerate((ALICE, BOB, ALICE, BOB))]
+        hour = datetime.datetime.now(datetime.timezone.utc).replace(minute=0, second=0, microsecond=0)
+        self.window = [(hour + datetime.timedelta(hours=hours)).strftime("%Y-%m-%dT%H:00:00Z") for hours in (-1, 48)]
+        self.counts = dict.fromkeys(KILLS, 0)
+
+    def round(self):
+        kill, stop = self.chance.choice(KILLS), threading.Event()
+        self.counts[kill] += 1
+        threads = [threading.Thread(target=trainer.live, args=(stop,)) for trainer in self.trainers]
+        for thread in threads:
+            thread.start()
+        time.sleep(self.chance.uniform(0.05, 1.5))  # the random moment
+        self.kill(kill)
+        stop.set()
+        for thread in threads:
+            thread.join(120)
+            assert not thread.is_alive(), f"a client hangs; round {self.counts}"
+        self.raise_errors(kill)
+        if kill != "worker":
+            self.url = self.lives.start()
+            self.after_restart()
+        self.check_usage()
+
+    def kill(self, kill):
+        if kill == "worker":
+            self.lives.kill_worker()
+            time.sleep(self.chance.uniform(0.0, 1.5))  # clients go on, with the new worker
+        elif kill == "server":
+            self.lives.kill_server()
+        else:
+            self.lives.kill_both(worker_first=self.chance.random() < 0.5)
+
+    def raise_errors(self, kill):
+        for trainer in self.trainers:
+            if trainer.errors:
+                raise trainer.errors[0]
+            if kill == "worker" and trainer.was_cut:
+                raise Broken("the server answers while its worker is away")
+
+    def after_restart(self):
+        keys = {ALICE: BOB, BOB: ALICE}
+        for trainer in self.trainers:
+            recover(trainer, RawClient(self.url, trainer.key, timeout=25), RawClient(self.url, keys[trainer.key]))
+
+    def check_usage(self):
+        return {key: usage.check(RawClient(self.url, key), *self.window) for key, usage in self.usage.items()}
+
+    def __str__(self):
+        steps = sum(trainer.acknowledged_steps for trainer in self.trainers)
+        operations = sum(len(trainer.ops) + len(trainer.undone) for trainer in self.trainers)
+        return f"seed {SEED}: kills {self.counts}, {steps} steps, {operations} operations in the ledgers of the last runs"
+
+
+@pytest.mark.timeout(300 + 30 * ROUNDS)
+def test_killed_at_random_moments_nothing_acknowledged_is_lost_or_done_twice(lives):
+    crashes = Crashes(lives, random.Random(f"{SEED} {lives.persistence['mode']}"))
+    done = 0
+    try:
+        for done in range(1, ROUNDS + 1):
+            crashes.round()
+    except BaseException:
+        print(f"round {done} of TUFT_CRASH_SEED={SEED}; {crashes}")
+        print("\n".join(lives.server.lines[-60:]))
+        raise
+    print(crashes)
+    assert sum(trainer.acknowledged_steps for trainer in crashes.trainers) > 0, "there was load"

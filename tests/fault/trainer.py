@@ -1,0 +1,245 @@
+"""A client that trains one run in pipelines, saves, loads, deletes and samples, until its server dies; and what it
+demands of the server that comes back."""
+import dataclasses
+import time
+
+from tinker.proto import tinker_public_pb2 as pb
+
+from ledger import CUT, POLL_SECONDS, Op, final, promise, take
+from raw_client import RawClient, forward_backward
+from tuft_server import MODEL
+
+TOKENS = (72, 101, 108, 108, 111, 32, 116, 117)
+TARGETS = (101, 108, 108, 111, 32, 116, 117, 102)
+RATE = 2e-3
+PATIENCE = 60
+
+
+@dataclasses.dataclass
+class Anchor:
+    """Where the run comes back to."""
+    seq: int
+    name: str
+    step: int | None  # None: nobody knows, something failed before
+
+
+class Trainer:
+    def __init__(self, number, key, chance, curve, usage, url):
+        self.number, self.key, self.chance, self.curve, self.usage, self.url = number, key, chance, curve, usage, url
+        self.session, self.models, self.errors, self.was_cut = None, 0, [], False
+        self.samplers = []  # (id, checkpoint name or "", the answer's tokens)
+        self.samples, self.sampler_numbers = [], 0
+        self.acknowledged_steps = self.loads = self.lost_runs = 0
+        self.begin_run()
+
+    # -- the ledger of one run
+
+    def begin_run(self):
+        self.model, self.creation = None, None
+        self.ops, self.undone = [], []
+        self.next_seq, self.names = 1, 0
+        self.step, self.passes = 0, 0  # None: not known any more
+        self.anchors, self.deleted = [], {}
+        self.told = False
+
+    @property
+    def anchor(self):
+        return self.anchors[-1] if self.anchors else None
+
+    def note(self, kind, **more):
+        ahead = sum(op.kind == "step" and op.answer is None for op in self.ops)
+        op = Op(kind, seq=self.next_seq, step=None if self.step is None else self.step + ahead, **more)
+        self.next_seq += 1
+        self.ops.append(op)
+        return op
+
+    def submit(self, raw, kind, name="", again=None):
+        """Known to the ledger before it is sent: who knows what of it happens."""
+        op = again or self.note(kind, name=name)
+        body = {"model_id": self.model, "seq_id": op.seq}
+        if kind in ("backward", "forward"):
+            self.usage.sent("training", len(TOKENS))
+            answer = raw.train(self.model, op.seq, forward_backward(self.model, op.seq, TOKENS, TARGETS,
+                                                                    forward_only=kind == "forward"))
+        elif kind == "step":
+            answer = raw.optim(self.model, op.seq, learning_rate=RATE)
+        elif kind == "save":
+            self.usage.sent("checkpoint", 1)
+            answer = raw.post("save_weights", {**body, "path": op.name, "type": "save_weights"})
+        elif kind == "save_sampler":
+            self.usage.sent("checkpoint", 1)
+            how = {"path": op.name} if op.name else {"sampling_session_seq_id": self.fresh_number()}
+            answer = raw.post("save_weights_for_sampler", {**body, **how, "type": "save_weights_for_sampler"})
+        else:
+            answer = raw.post("load_weights", {**body, "path": self.path(op.name), "optimizer": True,
+                                               "type": "load_weights"})
+        if again is None:
+            take(raw, op, answer)
+        return op if again is None else answer
+
+    def path(self, name, kind="weights"):
+        return f"tinker://{self.model}/{kind}/{name}"
+
+    def fresh_name(self):
+        self.names += 1
+        return f"n{self.names}"
+
+    def fresh_number(self):
+        """sampling_session_seq_id: never again the same in a session."""
+        self.sampler_numbers += 1
+        return self.sampler_numbers
+
+    # -- while the server lives
+
+    def live(self, stop):
+        raw = RawClient(self.url, self.key, timeout=POLL_SECONDS)
+        try:
+            while not stop.is_set():
+                self.turn(raw)
+        except CUT:
+            self.was_cut = True
+        except BaseException as error:  # told by the main thread
+            self.errors.append(error)
+
+    def turn(self, raw):
+        if self.model is None and not self.create(raw):
+            return
+        if self.told or self.step is None:
+            return self.go_back(raw)
+        pipeline = []
+        for _ in range(self.chance.randint(1, 3)):
+            pipeline += [("backward", ""), ("step", "")]
+        if self.chance.random() < 0.6 or not self.anchors:
+            pipeline.insert(self.chance.choice([0, len(pipeline)]), ("save", self.fresh_name()))
+        if self.chance.random() < 0.3:
+            pipeline.append(("save_sampler", self.chance.choice(["", self.fresh_name()])))
+        if self.chance.random() < 0.3:
+            pipeline.append(("forward", ""))
+        for op in [self.submit(raw, kind, name) for kind, name in pipeline]:
+            self.heard(op, final(raw, op))
+        if not self.told:
+            self.look_around(raw)
+
+    def create(self, raw):
+        if self.session is None:
+            self.session = raw.session()
+        if self.creation is None:
+            self.models += 1
+        self.creation = Op("create", seq=self.models)
+        take(raw, self.creation, raw.post("create_model", {
+            "session_id": self.session, "model_seq_id": self.models, "base_model": MODEL,
+            "lora_config": {"rank": 4, "seed": 11}, "type": "create_model"}))
+        self.creation.answer = final(raw, self.creation)
+        if self.creation.ok:
+            self.model = self.creation.fields["model_id"]
+            return True
+        promise("worker" in self.creation.error, "why no model", self.creation)
+        self.creation = None
+        return False
+
+    def heard(self, op, answer):
+        """A first final answer of a server that did not die: follows what the run does."""
+        op.answer = answer
+        promise(answer.status == 200, "no result goes while the server lives", op, answer)
+        if not op.ok:
+            promise(any(word in op.error for word in ("worker", "restarted", "used up")), "why it failed", op)
+            self.told, self.step = True, None
+            return
+        if op.kind in ("backward", "forward"):
+            if self.step is not None:
+                self.curve.loss(self.step, answer, op, self.model)
+            self.passes += op.kind == "backward"
+        elif op.kind == "step":
+            self.heard_step(op)
+        elif op.kind == "save":
+            promise(op.fields["path"] == self.path(op.name), "the save's path", op)
+            op.step = self.step
+            self.anchors.append(Anchor(op.seq, op.name, self.step))
+        elif op.kind == "save_sampler" and not op.name:
+            self.samplers.append([op.fields["sampling_session_id"], "", None])
+
+    def heard_step(self, op):
+        metrics = op.fields["metrics"]
+        if self.step is not None:
+            promise(metrics["step"] == self.step + 1, "each step once", op, "expected", self.step + 1)
+            promise(self.passes == 1, "the ledger's own order", op)
+            self.curve.norm(self.step, metrics, op, self.model)
+            self.step += 1
+            self.acknowledged_steps += 1
+        self.passes = 0
+
+    def do(self, raw, kind, name=""):
+        op = self.submit(raw, kind, name)
+        op.answer = final(raw, op)
+        promise(op.answer.status == 200, "no result goes while the server lives", op, op.answer)
+        return op
+
+    def go_back(self, raw):
+        """After an error of a server that lives on: looks where the run is, then loads what is known."""
+        first = self.ops and next((i for i, op in enumerate(self.ops) if op.answer and not op.ok), len(self.ops))
+        nothing_since = not any(op.ok and op.kind in ("backward", "step") for op in self.ops[first:])
+        if self.anchor and self.anchor.step is not None and nothing_since:
+            self.expect_at(raw, self.anchor.step)
+        good = [anchor for anchor in self.anchors if anchor.step is not None and anchor.name not in self.deleted]
+        if not good:
+            self.lost_runs += 1
+            return self.begin_run()
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            op = self.do(raw, "load", good[-1].name)
+            if op.ok:
+                break
+            promise(time.monotonic() < deadline, "a worker comes back", op)
+        self.anchors.append(Anchor(op.seq, good[-1].name, good[-1].step))
+        self.loads += 1
+        self.step, self.passes, self.told = good[-1].step, 0, False
+
+    def expect_at(self, raw, step, may_fail=None):
+        """The weights are those of `step`; the server may say before that it went back."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            op = self.do(raw, "forward")
+            if op.ok:
+                break
+            promise(may_fail is None or may_fail(op), "one warning, and no other error", op)
+            promise(time.monotonic() < deadline, "a worker comes back", op)
+        self.curve.loss(step, op.answer, "after it came back", op, self.model)
+
+    def look_around(self, raw):
+        """Between pipelines: samples, deletes."""
+        saved = [op for op in self.ops if op.kind == "save_sampler" and op.ok and op.name]
+        if saved and self.chance.random() < 0.3:
+            name = self.chance.choice(saved).name
+            if name not in self.deleted:
+                made = raw.post("create_sampling_session", {
+                    "session_id": self.session, "sampling_session_seq_id": self.fresh_number(),
+                    "model_path": self.path(name, "sampler_weights"), "type": "create_sampling_session"})
+                promise(made.status == 200, "a sampler is made", made)
+                self.samplers.append([made.json["sampling_session_id"], self.path(name, "sampler_weights"), None])
+        if self.samplers and self.chance.random() < 0.5:
+            self.sample(raw, self.samplers[-1])
+        kind, kept = ("weights", self.anchor) if self.chance.random() < 0.5 else ("sampler_weights", None)
+        names = [op.name for op in self.ops if op.ok and op.kind == ("save" if kept else "save_sampler") and op.name and
+                 op.name not in self.deleted and (kept is None or op.name != kept.name)]
+        if names and self.chance.random() < 0.2:
+            name = self.chance.choice(names)
+            self.deleted[name] = False
+            answer = raw.request("DELETE", f"/api/v1/training_runs/{self.model}/checkpoints/{kind}/{name}")
+            promise(answer.status in (200, 204), "a checkpoint is deleted", name, answer)
+            self.deleted[name] = True
+
+    def sample(self, raw, sampler):
+        """Greedy, so that a sampler gives the same for ever."""
+        op = Op("sample", seq=len(self.samples) + 1, name=sampler[0])
+        self.samples.append(op)
+        self.usage.sent("sampling_prefill", 3)
+        self.usage.sent("sampling_sample", 4)
+        take(raw, op, raw.sample(sampler[0], op.seq, temperature=0.0))
+        op.answer = final(raw, op)
+        if op.ok:
+            tokens = pb.SampleResponse.FromString(op.answer.body).sequences[0].tokens
+            sampler[2] = sampler[2] or tokens
+            promise(sampler[2] == tokens, "a sampler keeps its weights", op, sampler)
+        else:
+            promise(op.answer.status == 200 and "worker" in op.error, "why a sample failed", op)
+
