@@ -69,7 +69,7 @@ TEST_F(Listed, RunsAreTheLastUsedFirst) {
   const RunId second = create_model(alice);
   EXPECT_EQ(runs(alice), (std::vector<RunId>{second, first}));
   clock().advance(kSecond);
-  wait(alice, optim_step(first, alice, 1));
+  ASSERT_TRUE(wait(alice, optim_step(first, alice, 1)).ok());
   EXPECT_EQ(runs(alice), (std::vector<RunId>{first, second}));
   EXPECT_TRUE(runs(bob).empty());
   EXPECT_EQ(catalog().training_runs(alice, {1, 1}, "").items.at(0).run, second);
@@ -82,8 +82,8 @@ TEST_F(Listed, RunShowsItsNewestCheckpoints) {
   saved(run, 1, "b");
   saved(run, 2, "a");
   clock().advance(kSecond);
-  wait(alice, save_for_sampler(run, alice, 3, "s"));
-  wait(alice, save_for_sampler(run, alice, 4, "", 7));  // ephemeral: in no list
+  ASSERT_TRUE(wait(alice, save_for_sampler(run, alice, 3, "s")).ok());
+  ASSERT_TRUE(wait(alice, save_for_sampler(run, alice, 4, "", 7)).ok());  // ephemeral: in no list
   const Result<TrainingRunView> view = catalog().training_run(alice, run, Scope::kOwned);
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(view->owner, alice);
@@ -118,7 +118,7 @@ TEST_F(Listed, UnloadedRunStaysAsLongAsItHasCheckpoints) {
   for (const RunId& each : {run, empty}) {
     const auto unloaded = plane().unload_model(alice, each, no_trace);
     ASSERT_TRUE(unloaded.ok());
-    wait(alice, unloaded->request);
+    ASSERT_TRUE(wait(alice, unloaded->request).ok());
   }
   EXPECT_EQ(runs(alice), std::vector<RunId>{run});
   const Result<TrainingRunView> view = catalog().training_run(alice, run, Scope::kOwned);
