@@ -28,21 +28,29 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def base_model(options):
+def base_model(options, size="small"):
     """What `tuft init-model` makes, with a tokenizer: the server wants a whole model directory."""
-    directory = options.scratch / "served"
+    directory = options.scratch / ("served" if size == "small" else f"served-{size}")
     if not (directory / "config.json").exists():
-        command = [options.programs / "tuft", "init-model", directory, "--family", "qwen3", "--size", "small"]
+        command = [options.programs / "tuft", "init-model", directory, "--family", "qwen3", "--size", size]
         made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode != 0:
             raise RuntimeError(f"tuft init-model: {made.stderr.strip()}")
     return directory
 
 
-class Server:
-    """With otlp_endpoint telemetry is on and exports everything there; without it is off."""
+def resident_megabytes(pid):
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        return 0.0
 
-    def __init__(self, options, name, otlp_endpoint=None):
+
+class Server:
+    """With otlp_endpoint telemetry is on and exports everything there; without it is off. `settings`: more of the
+    configuration, as YAML."""
+
+    def __init__(self, options, name, otlp_endpoint=None, settings="", model_size="small"):
         if not (options.programs / "tuft").exists():
             raise measure.Skip("tuft is not built")
         self.home = options.scratch / f"server-{name}"
@@ -53,23 +61,35 @@ class Server:
                      else "telemetry:\n  enabled: false\n  metrics_endpoint: false") + "\n"
         config = self.home / "config.yaml"
         config.write_text(f"checkpoint_dir: {self.home / 'checkpoints'}\nsupported_models:\n"
-                          f"  - model_name: bench\n    model_path: {base_model(options)}\n    max_model_len: 2048\n"
-                          f"authorized_users:\n  {KEY}: bench\n" + telemetry)
+                          f"  - model_name: bench\n    model_path: {base_model(options, model_size)}\n    max_model_len: 2048\n"
+                          f"authorized_users:\n  {KEY}: bench\n" + telemetry + settings)
+        self.command = [options.programs / "tuft", "launch", "--config", config, "--port", self.url.rpartition(":")[2]]
+        self.environment = dict(os.environ, TUFT_HOME=str(self.home))
+        self.launch()
+
+    def launch(self):
+        """Seconds until it serves."""
+        begin = time.monotonic()
         self.log = (self.home / "server.log").open("w")
-        self.process = subprocess.Popen(
-            [options.programs / "tuft", "launch", "--config", config, "--port", self.url.rpartition(":")[2]],
-            env=dict(os.environ, TUFT_HOME=str(self.home)), stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([str(part) for part in self.command], env=self.environment, stdout=self.log,
+                                        stderr=self.log)
         self.wait_until_serving()
+        return time.monotonic() - begin
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
 
     def wait_until_serving(self):
-        for _ in range(600):
+        for _ in range(6000):
             if self.process.poll() is not None:
                 break
             try:
                 self.get("/api/v1/healthz")
                 return
             except OSError:
-                time.sleep(0.05)
+                time.sleep(0.005)
         self.close()
         raise RuntimeError("the server did not start:\n" + (self.home / "server.log").read_text()[-3000:])
 
@@ -91,6 +111,18 @@ class Server:
     def create_session(self):
         return self.post("/api/v1/create_session", {"tags": [], "user_metadata": None, "sdk_version": "0.25.0",
                                                     "type": "create_session"})["session_id"]
+
+    def create_model(self, session, number):
+        """Ready for its first operation, which has seq_id 1."""
+        submitted = self.post("/api/v1/create_model", {
+            "session_id": session, "model_seq_id": number, "base_model": "bench", "lora_config": {"rank": 8},
+            "type": "create_model"})
+        while True:
+            answer = self.post("/api/v1/retrieve_future", {"request_id": submitted["request_id"]})
+            if "model_id" in answer:
+                return answer["model_id"]
+            if answer.get("type") != "try_again":
+                raise RuntimeError(f"create_model: {answer}")
 
     def processes(self):
         """The server and its workers."""
@@ -118,8 +150,8 @@ class Server:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def resident_megabytes(self):
-        pages = int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        """Of the server itself, without its workers."""
+        return resident_megabytes(self.process.pid)
 
     def close(self):
         if self.process.poll() is None:
