@@ -92,7 +92,7 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
   reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
   // The SDK gives a sign of life every 10 s and may miss some.
-  reader.integer("session_idle_seconds", limits.session_idle_seconds, 60);
+  reader.integer("session_idle_seconds", limits.session_idle_seconds, 30);
   reader.boolean("save_before_expiry", limits.save_before_expiry);
   reader.integer("audit_retention_days", limits.audit_retention_days, 1, 3650);
   reader.integer("connections_max", limits.connections_max, 1);

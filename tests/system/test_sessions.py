@@ -7,7 +7,7 @@ from examples_of_data import datum, logprobs_of
 from raw_client import RawClient
 from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration, wait_until
 
-IDLE = 60  # the least; the SDK sends a heartbeat every 10 s
+IDLE = 30  # the least; the SDK sends a heartbeat every 10 s
 ADAM = types.AdamParams(learning_rate=5e-3)
 
 
@@ -76,7 +76,7 @@ def test_finishing_a_session_frees_it_at_once(server):
 def test_too_many_samples_are_429_and_the_sdk_waits(server):
     raw = RawClient(server.url, ALICE)
     sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
-    answers = [raw.sample(sampler, number, max_tokens=200) for number in range(1, 30)]
+    answers = [raw.sample(sampler, number, num_samples=32, max_tokens=200) for number in range(1, 30)]
     assert {answer.status for answer in answers} <= {200, 202, 429}, answers
     refused = [answer for answer in answers if answer.status == 429]
     assert refused and "limits.samples_in_flight_per_user_max" in refused[0].detail

@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"", "limits: {connections_max: 0}\n", "limits.connections_max: must be at least 1"},
         Rule{"", "limits: {future_retention_seconds: 5}\n", "limits.future_retention_seconds: must be at least 120"},
         Rule{"", "limits: {header_bytes_max: 70000}\n", "limits.header_bytes_max: must be at most 65536"},
-        Rule{"", "limits: {session_idle_seconds: 5}\n", "limits.session_idle_seconds: must be at least 60"},
+        Rule{"", "limits: {session_idle_seconds: 5}\n", "limits.session_idle_seconds: must be at least 30"},
         Rule{"", "tls: {certificate: a.pem}\n", "tls.private_key: is missing: HTTPS needs tls.certificate and"},
         Rule{"", "tls: {private_key: a.pem}\n", "tls.certificate: is missing"},
         Rule{"", "authorized_users: {\"sha256:00:11\": a}\n", "(entry 1): is not a hash as `tuft hash-key` prints it"},
