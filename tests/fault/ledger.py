@@ -5,10 +5,11 @@ import dataclasses
 import http.client
 import math
 import threading
+import time
 
 from tinker.proto import tinker_public_pb2 as pb
 
-from raw_client import PROTOBUF
+from raw_client import PROTOBUF, RawClient
 
 CUT = (OSError, http.client.HTTPException)  # the server died under the request
 POLL_SECONDS = 25  # less than one long poll: nothing may be pending for long
@@ -31,6 +32,7 @@ class Op:
     request: str | None = None  # None: its submission was not answered
     answer: object = None       # the first final answer
     step: int | None = None     # of a checkpoint: how many steps are in it
+    deleted: bool | None = None  # its checkpoint: asked for (False), and acknowledged (True)
 
     @property
     def in_protobuf(self):
@@ -52,6 +54,24 @@ class Op:
 
     def same_as(self, other):
         return (self.answer.status, self.answer.body) == (other.status, other.body)
+
+
+class Client(RawClient):
+    """One that tries again while the store is away; at any other time a 503 is an answer like others."""
+
+    def __init__(self, url, key, store_away):
+        super().__init__(url, key, timeout=POLL_SECONDS)
+        self.store_away = store_away  # an event; set from before it goes until after it is back
+
+    def request(self, *arguments, **keywords):
+        self.tried_again = False
+        while True:
+            away = self.store_away.is_set()
+            answer = super().request(*arguments, **keywords)
+            if answer.status != 503 or not (away or self.store_away.is_set()):
+                return answer
+            self.tried_again = True
+            time.sleep(0.05)
 
 
 def take(raw, op, submitted):

@@ -1,6 +1,7 @@
 """One server in several lives, on one port, with what it keeps; and the ways to kill it."""
 import os
 import signal
+import time
 
 from redis_server import RedisServer
 from tuft_server import TuftServer, alive, configuration, wait_until
@@ -19,12 +20,29 @@ class Lives:
         self.server, self.logs = None, []
 
     def start(self):
+        self.prepare()
+        self.server.start()
+        return self.server.url
+
+    def start_and_kill(self, seconds):
+        """A start that is killed so long after it began, wherever it is."""
+        url = self.server.url
+        self.prepare()
+        self.server.url = url
+        self.server.spawn()
+        time.sleep(seconds)
+        self.kill_server()
+
+    def kill_store(self, seconds):
+        self.redis.kill()
+        time.sleep(seconds)
+        self.redis.start()
+
+    def prepare(self):
         port = self.server.url.rsplit(":", 1)[1] if self.server else "0"
         config = configuration(self.model_dir, persistence=self.persistence, limits={"runs_per_user_max": 1000})
         self.server = TuftServer(self.home, config)
         self.server.arguments = ["--host", "127.0.0.1", "--port", port, "--log-level", "warning"]
-        self.server.start()
-        return self.server.url
 
     def kill_server(self):
         workers = self.server.worker_pids()

@@ -1,6 +1,6 @@
 """What a trainer demands of a server that was started again."""
 from ledger import Op, final, promise
-from trainer import Anchor
+from trainer import LATEST, Anchor
 
 DEPENDS_ON_WEIGHTS = ("forward", "backward", "step", "load")
 
@@ -10,8 +10,14 @@ def recover(trainer, raw, other):
     trainer.was_cut = False
     for op in trainer.samples:
         settle(raw, op, lambda answer: "Submit it again" in answer.detail)
+    for model in trainer.unloaded:
+        answer = raw.post("get_info", {"model_id": model, "type": "get_info"})
+        promise(answer.status == 404, "what was unloaded stays away", model, answer)
     if trainer.model is None:
         return recover_creation(trainer, raw)
+    if trainer.unloading and raw.post("get_info", {"model_id": trainer.model, "type": "get_info"}).status == 404:
+        return trainer.begin_run()  # done, though nobody heard of it
+    trainer.unloading = False
     promise(raw.get(f"training_runs/{trainer.model}").status == 200, "a run comes back", trainer.model)
     Recovery(trainer, raw).go()
     recover_samplers(trainer, raw)
@@ -48,7 +54,7 @@ def recover_creation(trainer, raw):
 
 
 def recover_samplers(trainer, raw):
-    kept = [one for one in trainer.samplers if one[1].rsplit("/", 1)[-1] not in trainer.deleted]
+    kept = [one for one in trainer.samplers if one[1] not in trainer.deleted_paths]
     for sampler in kept[-1:] + trainer.chance.sample(kept[:-1], min(1, len(kept[:-1]))):
         answer = raw.get(f"samplers/{sampler[0]}")
         promise(answer.status == 200, "a sampler comes back", sampler, answer)
@@ -67,9 +73,9 @@ class Recovery:
         listed = self.checkpoints()
         answers = {op.request: final(self.raw, op) for op in self.trainer.ops if op.request}
         self.add_anchors(listed, answers)
-        anchor = self.anchor = max(self.trainer.anchors, key=lambda one: one.seq, default=Anchor(0, "", 0))
-        # A load that nobody heard of may be where the run went back to.
-        self.sure = self.unheard is None or self.unheard.kind != "load"
+        anchor = self.anchor = self.find_anchor(listed)
+        # One of those that nobody heard of may be where the run went back to.
+        self.sure = self.unheard is None or not (self.unheard.kind == "load" or self.unheard.name == LATEST)
         self.must_lose = self.sure and any(op.ok and op.kind in ("backward", "step") and op.seq > anchor.seq
                                            for op in self.trainer.ops)
         for op in self.trainer.undone:
@@ -81,20 +87,28 @@ class Recovery:
         self.repeat_some()
         self.go_on(max(highest, anchor.seq))
 
+    def find_anchor(self, listed):
+        """The newest that was saved or loaded; where its checkpoint was deleted, the newest save that is there."""
+        anchors = sorted(self.trainer.anchors, key=lambda one: one.seq)
+        self.newest_is_gone = bool(anchors) and f"weights/{anchors[-1].name}" not in listed
+        if self.newest_is_gone:
+            anchors = [one for one in anchors if one.is_save and f"weights/{one.name}" in listed]
+        self.trainer.anchors = anchors
+        return anchors[-1] if anchors else Anchor(0, "", 0)
+
     def checkpoints(self):
         trainer = self.trainer
         answer = self.raw.get(f"training_runs/{trainer.model}/checkpoints")
         promise(answer.status == 200, "checkpoints are listed", answer)
         listed = {one["checkpoint_id"] for one in answer.json["checkpoints"]}
-        for op in trainer.ops:
-            if op.kind not in ("save", "save_sampler") or not op.ok or not op.name:
-                continue
-            name = f"{'weights' if op.kind == 'save' else 'sampler_weights'}/{op.name}"
-            if op.name not in trainer.deleted:
-                promise(name in listed, "a saved checkpoint is there", name, listed)
-            elif trainer.deleted[op.name]:
-                promise(name not in listed, "a deleted checkpoint is not there", name)
-        known = {f"n{number}" for number in range(1, trainer.names + 1)}
+        for kind, folder in (("save", "weights"), ("save_sampler", "sampler_weights")):
+            unheard = {op.name for op in trainer.ops if op.kind == kind and op.answer is None}
+            for name, op in trainer.saved(kind).items():
+                if op.deleted is None:
+                    promise(f"{folder}/{name}" in listed, "a saved checkpoint is there", op, listed)
+                elif op.deleted and name not in unheard:
+                    promise(f"{folder}/{name}" not in listed, "a deleted checkpoint is not there", op)
+        known = {f"n{number}" for number in range(1, trainer.names + 1)} | {LATEST}
         promise({name.rsplit("/", 1)[1] for name in listed} <= known, "nothing else is there", listed)
         return listed
 
@@ -103,13 +117,18 @@ class Recovery:
         for op in trainer.ops:
             if op.seq in known or op.answer is not None:
                 continue
-            if op.kind == "save" and f"weights/{op.name}" in listed:
+            is_done = op.request is not None and answers[op.request].status == 200
+            on_disk = op.kind == "save" and f"weights/{op.name}" in listed
+            if on_disk and op.name != LATEST:
                 trainer.anchors.append(Anchor(op.seq, op.name, op.step))
-                promise(op.request is None or answers[op.request].status == 200, "a save on disk is done", op)
+                promise(is_done or op.request is None, "a save on disk is done", op)
+            elif op.kind == "save" and is_done and "path" in answers[op.request].json:
+                promise(on_disk, "a save that is done is on disk", op, listed)
+                trainer.anchors.append(Anchor(op.seq, op.name, op.step))
             elif op.kind == "load" and op.request and answers[op.request].status == 200 and "path" in answers[
                     op.request].json:
-                steps = next((one.step for one in trainer.anchors if one.name == op.name), None)
-                trainer.anchors.append(Anchor(op.seq, op.name, steps))
+                steps = next((one.step for one in reversed(trainer.anchors) if one.name == op.name), None)
+                trainer.anchors.append(Anchor(op.seq, op.name, steps, is_save=False))
 
     def compare(self, op, answer):
         anchor, after = self.anchor, op.seq > self.anchor.seq
@@ -159,7 +178,7 @@ class Recovery:
             trainer.expect_at(self.raw, anchor.step) if anchor.step is not None else None
         elif self.must_lose or not self.unheard:
             trainer.next_seq = highest + (2 if self.unheard else 1)  # one that lives on
-            may_warn = self.must_lose or self.pending or not self.sure
+            may_warn = self.must_lose or self.pending or not self.sure or self.newest_is_gone
             if anchor.step is not None:
                 trainer.expect_at(self.raw, anchor.step, warned if may_warn else None)
                 promise(warnings or not self.must_lose, "it is told what it lost", anchor)
@@ -183,5 +202,5 @@ class Recovery:
                 known = {one.name: one.step for one in trainer.anchors}
                 step = known.get(op.name) if op.kind == "load" else None
                 if again.seq not in {one.seq for one in trainer.anchors}:
-                    trainer.anchors.append(Anchor(again.seq, again.name, step))
+                    trainer.anchors.append(Anchor(again.seq, again.name, step, again.kind == "save"))
         trainer.told, trainer.step = True, None

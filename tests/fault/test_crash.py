@@ -1,4 +1,4 @@
-"""kill -9 of the server, its workers, or both, at random moments under load: nothing that was acknowledged is lost or
+"""kill -9 of the server, its workers, both, a server that is starting, or Redis, at random moments under load: nothing that was acknowledged is lost or
 done twice. TUFT_CRASH_ROUNDS=100 for more rounds, TUFT_CRASH_SEED=<number> for a certain choice of them (the moments are
 those of the machine)."""
 import datetime
@@ -10,16 +10,16 @@ import time
 import pytest
 
 import redis_server
-from ledger import Broken, Curve, Usage
+from ledger import Broken, Client, Curve, Usage
 from lives import Lives
 from raw_client import RawClient
 from recovery import recover
 from trainer import Trainer
-from tuft_server import ALICE, BOB
+from tuft_server import ALICE, BOB, wait_until
 
 ROUNDS = int(os.environ.get("TUFT_CRASH_ROUNDS", "6"))
 SEED = int(os.environ.get("TUFT_CRASH_SEED", random.SystemRandom().randrange(10**6)))
-KILLS = ("server", "server", "both", "worker")
+KILLS = {"FILE": ("server", "server", "both", "worker", "start"), "REDIS": ("server", "both", "worker", "start", "store")}
 
 
 @pytest.fixture(params=["FILE", "REDIS"])
@@ -34,16 +34,20 @@ def lives(request, model_dir, tmp_path):
 class Crashes:
     def __init__(self, lives, chance):
         self.lives, self.chance, self.curve = lives, chance, Curve()
+        self.kills, self.store_away = KILLS[lives.persistence["mode"]], threading.Event()
         self.url = lives.start()
         self.usage = {key: Usage() for key in (ALICE, BOB)}
-        self.trainers = [Trainer(number, key, random.Random(chance.random()), self.curve, self.usage[key], self.url)
+        self.trainers = [Trainer(number, key, random.Random(chance.random()), self.curve, self.usage[key], self.connect)
                          for number, key in enumerate((ALICE, BOB, ALICE, BOB))]
         hour = datetime.datetime.now(datetime.timezone.utc).replace(minute=0, second=0, microsecond=0)
         self.window = [(hour + datetime.timedelta(hours=hours)).strftime("%Y-%m-%dT%H:00:00Z") for hours in (-1, 48)]
-        self.counts = dict.fromkeys(KILLS, 0)
+        self.counts = dict.fromkeys(self.kills, 0)
+
+    def connect(self, key):
+        return Client(self.url, key, self.store_away)
 
     def round(self):
-        kill, stop = self.chance.choice(KILLS), threading.Event()
+        kill, stop = self.chance.choice(self.kills), threading.Event()
         self.counts[kill] += 1
         threads = [threading.Thread(target=trainer.live, args=(stop,)) for trainer in self.trainers]
         for thread in threads:
@@ -55,7 +59,9 @@ class Crashes:
             thread.join(120)
             assert not thread.is_alive(), f"a client hangs; round {self.counts}"
         self.raise_errors(kill)
-        if kill != "worker":
+        if kill == "start":
+            self.lives.start_and_kill(self.chance.uniform(0.0, 0.4))
+        if kill not in ("worker", "store"):
             self.url = self.lives.start()
             self.after_restart()
         self.check_usage()
@@ -64,22 +70,31 @@ class Crashes:
         if kill == "worker":
             self.lives.kill_worker()
             time.sleep(self.chance.uniform(0.0, 1.5))  # clients go on, with the new worker
-        elif kill == "server":
+        elif kill == "store":
+            self.store_away.set()
+            self.lives.kill_store(self.chance.uniform(0.0, 0.7))
+            self.wait_until_ready()
+            self.store_away.clear()
+        elif kill in ("server", "start"):
             self.lives.kill_server()
         else:
             self.lives.kill_both(worker_first=self.chance.random() < 0.5)
+
+    def wait_until_ready(self):
+        raw = RawClient(self.url, ALICE)
+        wait_until(lambda: raw.get("healthz").json["ready"], 30, "ready again")
 
     def raise_errors(self, kill):
         for trainer in self.trainers:
             if trainer.errors:
                 raise trainer.errors[0]
-            if kill == "worker" and trainer.was_cut:
-                raise Broken("the server answers while its worker is away")
+            if kill in ("worker", "store") and trainer.was_cut:
+                raise Broken(f"the server answers while its {kill} is away")
 
     def after_restart(self):
         keys = {ALICE: BOB, BOB: ALICE}
         for trainer in self.trainers:
-            recover(trainer, RawClient(self.url, trainer.key, timeout=25), RawClient(self.url, keys[trainer.key]))
+            recover(trainer, self.connect(trainer.key), self.connect(keys[trainer.key]))
 
     def check_usage(self):
         return {key: usage.check(RawClient(self.url, key), *self.window) for key, usage in self.usage.items()}

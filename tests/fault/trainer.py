@@ -5,14 +5,15 @@ import time
 
 from tinker.proto import tinker_public_pb2 as pb
 
-from ledger import CUT, POLL_SECONDS, Op, final, promise, take
-from raw_client import RawClient, forward_backward
+from ledger import CUT, Client, Op, final, promise, take
+from raw_client import forward_backward
 from tuft_server import MODEL
 
 TOKENS = (72, 101, 108, 108, 111, 32, 116, 117)
 TARGETS = (101, 108, 108, 111, 32, 116, 117, 102)
 RATE = 2e-3
 PATIENCE = 60
+LATEST = "latest"  # the name that is saved again and again
 
 
 @dataclasses.dataclass
@@ -21,15 +22,17 @@ class Anchor:
     seq: int
     name: str
     step: int | None  # None: nobody knows, something failed before
+    is_save: bool = True
 
 
 class Trainer:
-    def __init__(self, number, key, chance, curve, usage, url):
-        self.number, self.key, self.chance, self.curve, self.usage, self.url = number, key, chance, curve, usage, url
+    def __init__(self, number, key, chance, curve, usage, connect):
+        self.number, self.key, self.chance, self.curve, self.usage, self.connect = number, key, chance, curve, usage, connect
         self.session, self.models, self.errors, self.was_cut = None, 0, [], False
         self.samplers = []  # (id, checkpoint name or "", the answer's tokens)
         self.samples, self.sampler_numbers = [], 0
         self.acknowledged_steps = self.loads = self.lost_runs = 0
+        self.unloaded, self.deleted_paths = [], set()
         self.begin_run()
 
     # -- the ledger of one run
@@ -39,8 +42,12 @@ class Trainer:
         self.ops, self.undone = [], []
         self.next_seq, self.names = 1, 0
         self.step, self.passes = 0, 0  # None: not known any more
-        self.anchors, self.deleted = [], {}
-        self.told = False
+        self.anchors = []
+        self.told = self.unloading = False
+
+    def saved(self, kind):
+        """The newest save that was acknowledged, by name."""
+        return {op.name: op for op in self.ops if op.kind == kind and op.name and op.ok}
 
     @property
     def anchor(self):
@@ -65,7 +72,8 @@ class Trainer:
             answer = raw.optim(self.model, op.seq, learning_rate=RATE)
         elif kind == "save":
             self.usage.sent("checkpoint", 1)
-            answer = raw.post("save_weights", {**body, "path": op.name, "type": "save_weights"})
+            answer = raw.post("save_weights", {**body, "path": op.name, "overwrite": op.name == LATEST,
+                                               "type": "save_weights"})
         elif kind == "save_sampler":
             self.usage.sent("checkpoint", 1)
             how = {"path": op.name} if op.name else {"sampling_session_seq_id": self.fresh_number()}
@@ -92,7 +100,7 @@ class Trainer:
     # -- while the server lives
 
     def live(self, stop):
-        raw = RawClient(self.url, self.key, timeout=POLL_SECONDS)
+        raw = self.connect(self.key)
         try:
             while not stop.is_set():
                 self.turn(raw)
@@ -110,7 +118,7 @@ class Trainer:
         for _ in range(self.chance.randint(1, 3)):
             pipeline += [("backward", ""), ("step", "")]
         if self.chance.random() < 0.6 or not self.anchors:
-            pipeline.insert(self.chance.choice([0, len(pipeline)]), ("save", self.fresh_name()))
+            pipeline.insert(self.chance.choice([0, len(pipeline)]), ("save", self.fresh_name() if self.chance.random() < 0.7 else LATEST))
         if self.chance.random() < 0.3:
             pipeline.append(("save_sampler", self.chance.choice(["", self.fresh_name()])))
         if self.chance.random() < 0.3:
@@ -180,7 +188,9 @@ class Trainer:
         nothing_since = not any(op.ok and op.kind in ("backward", "step") for op in self.ops[first:])
         if self.anchor and self.anchor.step is not None and nothing_since:
             self.expect_at(raw, self.anchor.step)
-        good = [anchor for anchor in self.anchors if anchor.step is not None and anchor.name not in self.deleted]
+        saved = self.saved("save")
+        good = [anchor for anchor in self.anchors if anchor.step is not None and
+                anchor.name in saved and saved[anchor.name].deleted is None]
         if not good:
             self.lost_runs += 1
             return self.begin_run()
@@ -190,7 +200,7 @@ class Trainer:
             if op.ok:
                 break
             promise(time.monotonic() < deadline, "a worker comes back", op)
-        self.anchors.append(Anchor(op.seq, good[-1].name, good[-1].step))
+        self.anchors.append(Anchor(op.seq, good[-1].name, good[-1].step, is_save=False))
         self.loads += 1
         self.step, self.passes, self.told = good[-1].step, 0, False
 
@@ -207,26 +217,47 @@ class Trainer:
 
     def look_around(self, raw):
         """Between pipelines: samples, deletes."""
-        saved = [op for op in self.ops if op.kind == "save_sampler" and op.ok and op.name]
+        saved = [name for name, op in self.saved("save_sampler").items() if op.deleted is None]
         if saved and self.chance.random() < 0.3:
-            name = self.chance.choice(saved).name
-            if name not in self.deleted:
-                made = raw.post("create_sampling_session", {
-                    "session_id": self.session, "sampling_session_seq_id": self.fresh_number(),
-                    "model_path": self.path(name, "sampler_weights"), "type": "create_sampling_session"})
-                promise(made.status == 200, "a sampler is made", made)
-                self.samplers.append([made.json["sampling_session_id"], self.path(name, "sampler_weights"), None])
+            path = self.path(self.chance.choice(saved), "sampler_weights")
+            made = raw.post("create_sampling_session", {
+                "session_id": self.session, "sampling_session_seq_id": self.fresh_number(), "model_path": path,
+                "type": "create_sampling_session"})
+            promise(made.status == 200, "a sampler is made", made)
+            self.samplers.append([made.json["sampling_session_id"], path, None])
         if self.samplers and self.chance.random() < 0.5:
             self.sample(raw, self.samplers[-1])
-        kind, kept = ("weights", self.anchor) if self.chance.random() < 0.5 else ("sampler_weights", None)
-        names = [op.name for op in self.ops if op.ok and op.kind == ("save" if kept else "save_sampler") and op.name and
-                 op.name not in self.deleted and (kept is None or op.name != kept.name)]
-        if names and self.chance.random() < 0.2:
-            name = self.chance.choice(names)
-            self.deleted[name] = False
-            answer = raw.request("DELETE", f"/api/v1/training_runs/{self.model}/checkpoints/{kind}/{name}")
-            promise(answer.status in (200, 204), "a checkpoint is deleted", name, answer)
-            self.deleted[name] = True
+        if self.chance.random() < 0.2:
+            self.delete_one(raw, *self.chance.choice([("save", "weights"), ("save_sampler", "sampler_weights")]))
+        if len(self.ops) > 200 and self.chance.random() < 0.1:
+            self.unload(raw)
+
+    def delete_one(self, raw, kind, folder):
+        saved = {name: op for name, op in self.saved(kind).items() if op.deleted is None}
+        if not saved:
+            return
+        # Often the newest: then the run comes back at the one before.
+        name = max(saved, key=lambda one: saved[one].seq) if self.chance.random() < 0.4 else self.chance.choice(list(saved))
+        saved[name].deleted = False
+        self.deleted_paths.add(self.path(name, folder))
+        answer = raw.request("DELETE", f"/api/v1/training_runs/{self.model}/checkpoints/{folder}/{name}")
+        # The first try may have deleted it, and only the word of it was not durable.
+        done = answer.status in (200, 204) or (answer.status == 404 and raw.tried_again)
+        promise(done, "a checkpoint is deleted", name, answer)
+        saved[name].deleted = True
+
+    def unload(self, raw):
+        op, self.unloading = Op("unload", name=self.model), True
+        take(raw, op, raw.post("unload_model", {"model_id": self.model, "type": "unload_model"}))
+        op.answer = final(raw, op)
+        promise(op.answer.status == 200, "no result goes while the server lives", op)
+        if op.ok:
+            self.unloaded.append(self.model)
+            self.begin_run()
+        else:
+            self.unloading = False
+            promise("worker" in op.error, "why it is not unloaded", op)
+            self.told, self.step = True, None
 
     def sample(self, raw, sampler):
         """Greedy, so that a sampler gives the same for ever."""
