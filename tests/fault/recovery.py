@@ -19,6 +19,7 @@ def recover(trainer, raw, other):
         return trainer.begin_run()  # done, though nobody heard of it
     trainer.unloading = False
     promise(raw.get(f"training_runs/{trainer.model}").status == 200, "a run comes back", trainer.model)
+    settle(raw, trainer.creation, lambda answer: False)
     Recovery(trainer, raw).go()
     recover_samplers(trainer, raw)
     asked = next((op for op in trainer.ops if op.request), None)
