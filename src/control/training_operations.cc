@@ -130,8 +130,7 @@ void TrainingController::on_created(const RunPtr& run, const OperationPtr& opera
   run->backend->instruments().add_model(1);
   const telemetry::ContextScope scope(operation->span.context());
   telemetry::log_info("model.created", "model created", KeyAttributes(operation->future->keys));
-  parts_.usage.audit(
-      {.action = AuditAction::kRunCreated, .user = run->user, .session = run->session, .run = run->id});
+  parts_.usage.audit({.action = AuditAction::kRunCreated, .user = run->user, .session = run->session, .run = run->id});
   if (operation->type == OperationType::kLoadWeights) return start_load(run, operation);
   conclude(run, operation, FutureValue(CreateModelResult{run->id}));
 }
@@ -154,11 +153,11 @@ void TrainingController::on_unloaded(const RunPtr& run, const OperationPtr& oper
   remove_run(run, not_found("unknown model_id: it was unloaded before this operation's turn", "model_not_found"));
   const telemetry::ContextScope scope(operation->future->context);
   telemetry::log_info("model.unloaded", "model unloaded", KeyAttributes(operation->future->keys));
-  parts_.usage.audit(
-      {.action = operation->ends_run ? AuditAction::kRunExpired : AuditAction::kRunUnloaded,
-       .user = operation->ends_run ? UserId() : run->user,
-       .owner = run->user,
-       .session = run->session, .run = run->id});
+  parts_.usage.audit({.action = operation->ends_run ? AuditAction::kRunExpired : AuditAction::kRunUnloaded,
+                      .user = operation->ends_run ? UserId() : run->user,
+                      .owner = run->user,
+                      .session = run->session,
+                      .run = run->id});
   conclude(run, operation, FutureValue(UnloadModelResult{run->id}));
 }
 
