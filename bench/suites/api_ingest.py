@@ -15,6 +15,7 @@ import server
 TOKENS = 1024
 SETTINGS = "limits:\n  gap_timeout_seconds: 3600\n  runs_per_user_max: 1000\n"
 CONNECTIONS = 2
+PYTHON_TUFT = "TuFT (Python), dummy back ends"
 
 
 def field(number, wire, payload):
@@ -103,10 +104,13 @@ def run(options):
         notes.append("no compressed bodies: the program zstd is not installed")
         kinds.pop("protobuf, zstd")
     started = peer_server.start_all(notes, ("tuft", lambda: server.Server(options, "ingest", settings=SETTINGS)),
-                                    ("FastAPI, 1 worker", lambda: peer_server.FastApi(options, 1)))
+                                    ("FastAPI, 1 worker", lambda: peer_server.FastApi(options, 1)),
+                                    (PYTHON_TUFT, lambda: peer_server.PythonTuft(options)))
     try:
         for name, running in started.items():
             for kind, zstd in kinds.items():
+                if zstd and name == PYTHON_TUFT:
+                    continue
                 one = Ingest(running, blob, zstd)
                 sources[name, kind] = lambda one=one: one.sample(options.bodies)
         samples = measure.interleaved(sources, options.repetitions)
