@@ -27,7 +27,8 @@ class Anchor:
 
 class Trainer:
     def __init__(self, number, key, chance, curve, usage, connect):
-        self.number, self.key, self.chance, self.curve, self.usage, self.connect = number, key, chance, curve, usage, connect
+        self.number, self.key, self.chance, self.connect = number, key, chance, connect
+        self.curve, self.usage = curve, usage
         self.session, self.models, self.errors, self.was_cut = None, 0, [], False
         self.samplers = []  # (id, checkpoint name or "", the answer's tokens)
         self.samples, self.sampler_numbers = [], 0
@@ -118,7 +119,8 @@ class Trainer:
         for _ in range(self.chance.randint(1, 3)):
             pipeline += [("backward", ""), ("step", "")]
         if self.chance.random() < 0.6 or not self.anchors:
-            pipeline.insert(self.chance.choice([0, len(pipeline)]), ("save", self.fresh_name() if self.chance.random() < 0.7 else LATEST))
+            name = self.fresh_name() if self.chance.random() < 0.7 else LATEST
+            pipeline.insert(self.chance.choice([0, len(pipeline)]), ("save", name))
         if self.chance.random() < 0.3:
             pipeline.append(("save_sampler", self.chance.choice(["", self.fresh_name()])))
         if self.chance.random() < 0.3:
@@ -239,7 +241,8 @@ class Trainer:
         if not saved:
             return
         # Often the newest: then the run comes back at the one before.
-        name = max(saved, key=lambda one: saved[one].seq) if self.chance.random() < 0.4 else self.chance.choice(list(saved))
+        newest = max(saved, key=lambda one: saved[one].seq)
+        name = newest if self.chance.random() < 0.4 else self.chance.choice(list(saved))
         saved[name].deleted = False
         self.deleted_paths.add(self.path(name, folder))
         answer = raw.request("DELETE", f"/api/v1/training_runs/{self.model}/checkpoints/{folder}/{name}")
