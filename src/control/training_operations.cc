@@ -161,18 +161,6 @@ void TrainingController::on_unloaded(const RunPtr& run, const OperationPtr& oper
   conclude(run, operation, FutureValue(UnloadModelResult{run->id}));
 }
 
-Result<Submitted> TrainingController::forward_backward(const UserId& user,
-                                                       tinker_public::ForwardBackwardRequest request,
-                                                       const telemetry::SpanContext& trace) {
-  const OperationType type = request.forward_only() ? OperationType::kForward : OperationType::kForwardBackward;
-  const RunId run_id(request.model_id());
-  const int64_t seq_id = request.seq_id();
-  worker::v1::ForwardBackwardRequest work;
-  work.set_adapter_id(run_id.str());
-  *work.mutable_request() = std::move(request);
-  return submit(user, run_id, type, seq_id, std::move(work), std::nullopt, trace);
-}
-
 void TrainingController::start_forward_backward(const RunPtr& run, const OperationPtr& operation) {
   auto& request = std::get<worker::v1::ForwardBackwardRequest>(operation->payload);
   const bool backward = operation->type == OperationType::kForwardBackward;
@@ -194,11 +182,6 @@ void TrainingController::on_forward_backward(const RunPtr& run, const OperationP
     run->gradient_pending = true;
   }
   conclude(run, operation, FutureValue(ProtobufResult{result->output().SerializeAsString()}));
-}
-
-Result<Submitted> TrainingController::optim_step(const UserId& user, const OptimStep& request,
-                                                 const telemetry::SpanContext& trace) {
-  return submit(user, request.run, OperationType::kOptimStep, request.seq_id, request, std::nullopt, trace);
 }
 
 void TrainingController::start_optim_step(const RunPtr& run, const OperationPtr& operation) {
