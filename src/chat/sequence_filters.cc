@@ -27,7 +27,7 @@ Result<Value> list(Budget& budget, const Value& input, const CallArguments& argu
 
 Result<Value> first(Budget& budget, const Value& input, const CallArguments& arguments) {
   TUFT_TRY(bind("first", arguments, {}));
-  const Value nothing = undefined("No first item, sequence was empty.");
+  Value nothing = undefined("No first item, sequence was empty.");
   if (const auto* iterator = input.as<std::shared_ptr<Iterator>>()) {
     TUFT_ASSIGN(auto item, take_next(**iterator));
     if (!item) return nothing;
