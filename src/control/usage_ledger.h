@@ -80,7 +80,8 @@ class UsageLedger final : public Usage {
   };
 
   Line& line_locked(Nanos hour, LineKey& key) TUFT_REQUIRES(mutex_);
-  void keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
+  // Gives what it pushed out, where nobody's list holds it any more.
+  std::vector<AuditPtr> keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
   void forget_old();
   void count_storage(Nanos since);
   std::string project_of(const SessionId& session) const;
