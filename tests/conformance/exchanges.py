@@ -9,7 +9,8 @@ import zstandard
 from tinker.proto import tinker_public_pb2 as pb
 
 PROTOBUF = "application/x-protobuf"
-SENT = ("Accept", "Content-Type", "Content-Encoding", "X-Tinker-Request-Type")  # the request headers that may change an answer
+# The request headers that may change an answer.
+SENT = ("Accept", "Content-Type", "Content-Encoding", "X-Tinker-Request-Type")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 SIGNED = re.compile(r"https?://127\.0\.0\.1:\d+/[^\"\s]*")
 MODEL_PATH = re.compile(r"/[^\"\s]*/tiny(?=\")")
@@ -46,8 +47,9 @@ class Names:
 
 def kept_request(body, headers, names):
     if content_type(headers) == PROTOBUF:
-        packed = headers.get("Content-Encoding") == "zstd"
-        message = pb.ForwardBackwardRequest.FromString(zstandard.ZstdDecompressor().decompressobj().decompress(body) if packed else body)
+        if headers.get("Content-Encoding") == "zstd":
+            body = zstandard.ZstdDecompressor().decompressobj().decompress(body)
+        message = pb.ForwardBackwardRequest.FromString(body)
         message.model_id = names.hide(message.model_id)
         return {"protobuf": base64.b64encode(message.SerializeToString()).decode()}
     return names.hide_json(json.loads(body)) if body else None
@@ -157,7 +159,8 @@ class Replay:
                 pattern += r"([A-Za-z0-9._-]+)" if found.group().startswith("<session") else r"([A-Za-z0-9._:-]+)"
             end = found.end()
         pattern += re.escape(expected[end:])
-        pattern = pattern.replace("<time>", TIME.pattern.replace("(", "(?:")).replace("<address>", r"https?://\S+").replace("<path>", r"/\S+")
+        for name, form in (("<time>", TIME.pattern.replace("(", "(?:")), ("<address>", r"https?://\S+"), ("<path>", r"/\S+")):
+            pattern = pattern.replace(name, form)
         match = re.fullmatch(pattern, got)
         if match:
             self.ids.update(zip(unbound, match.groups()))

@@ -1,5 +1,5 @@
-"""What record.py records: `python scenario.py URL KEY PART` runs one part with whatever Tinker SDK this Python has, 0.18.0 and
-newer. Everything in it is repeatable: seeds, names, one request after the other."""
+"""What record.py records: `python scenario.py URL KEY PART` runs one part with whatever Tinker SDK this Python has, 0.18.0
+and newer. Everything in it is repeatable: seeds, names, one request after the other."""
 import sys
 
 import tinker

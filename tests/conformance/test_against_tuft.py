@@ -1,8 +1,9 @@
-"""Beside TuFT 0.2.0: the same requests, what it answers by docs of its behaviour, and what we answer. A row says `same`, or why
-ours differs: a defect of TuFT that we do not repeat (D1, D12, ... as listed below), or a form that the SDK takes either way.
+"""Beside TuFT 0.2.2: the same requests, what it answers (with the dummy models of TUFT_CPU_TEST=1), and what we answer. A
+row says `same`, or why ours differs: a defect of TuFT that we do not repeat (D1, D12, ... as below), or a form that the SDK
+takes either way.
 
-`TUFT_OTHER_URL=http://127.0.0.1:10610 TUFT_OTHER_KEY=tml-... pytest conformance/test_against_tuft.py` asks a running TuFT instead
-and compares its column."""
+TUFT_OTHER_URL, TUFT_OTHER_KEY and TUFT_OTHER_SECOND_KEY (of another user) name a running TuFT that is asked instead; then
+its column is compared."""
 import dataclasses
 import itertools
 import os
@@ -47,6 +48,7 @@ FORMS = {
     "redirect": "we give the address in JSON, TuFT redirects",
     "kinds": "a checkpoint is named by its kind and name",
     "future": "the failure comes with the submission where TuFT accepts and fails later, or the other way round",
+    "key first": "without a key nothing of the body is looked at; TuFT refuses broken JSON first",
     "no redirect": "a trailing slash is another path",
 }
 
@@ -113,7 +115,7 @@ ROWS = [
     Row("no key", lambda w: w.nobody.get("sessions"), 401, 401, keys=("detail",)),
     Row("a wrong key", lambda w: RawClient(w.url, "tml-wrong").get("sessions"), 403, 403),
     Row("a bearer is no key here", lambda w: w.nobody.get("sessions", headers={"Authorization": "Bearer " + ALICE}), 401, 401),
-    Row("the key comes before the body", lambda w: w.nobody.post("create_session", "{"), 401, 401),
+    Row("the key comes before the body", lambda w: w.nobody.post("create_session", "{"), 422, 401, "key first"),
     Row("broken JSON", lambda w: w.raw.post("create_session", "{"), 422, 422),
     Row("a field of the wrong kind", lambda w: w.raw.post("create_session", session_body(tags=3)), 422, 422, keys=("detail",)),
     Row("an unknown field", lambda w: w.raw.post("create_session", session_body(more=1)), 422, 200, "lenient"),
@@ -144,11 +146,10 @@ ROWS = [
     # 2.3 models and training
     Row("create_model", lambda w: w.create(), 202, 200, "200", ("request_id", "model_id")),
     Row("a model of no base", lambda w: w.create(base_model="nobody's"), 404, 404),
-    Row("a model in another's session", lambda w: w.other.post("create_model", {
-        "session_id": w.session, "model_seq_id": 1, "base_model": w.base, "lora_config": {"rank": 4}}), 202, 403, "D5"),
+    Row("a model in another's session", lambda w: in_foreign_session(w), 200, 403, "D5"),
     Row("a model in no session", lambda w: w.create(session_id="nobody"), 404, 404),
     Row("a rank that is not a number", lambda w: w.create(rank="4"), 202, 422, "strict"),
-    Row("rank 0", lambda w: w.create(rank=0), 500, 422, "D28"),
+    Row("rank 0", lambda w: w.create(rank=0), 202, 422, "D28"),
     Row("a model without lora_config", lambda w: w.create(lora_config=None), 400, 200, "lenient"),
     Row("the same create_model again", lambda w: twice(w, lambda: w.raw.post("create_model", {
         "session_id": w.session, "model_seq_id": 5000, "base_model": w.base, "lora_config": {"rank": 4}})), 202, 200, "D13"),
@@ -190,9 +191,9 @@ ROWS = [
     Row("what nobody is", lambda w: w.raw.get("samplers/nobody"), 500, 404, "D1"),
     Row("asample", lambda w: w.raw.sample(w.sampler, 1), 202, 200, "200", ("request_id", "model_id")),
     Row("samples out of order", lambda w: w.raw.sample(w.sampler, 0), 202, 200, "200"),
-    Row("no samples", lambda w: w.raw.sample(w.sampler, 10, num_samples=0), FAILED, 422, "D24"),
-    Row("a temperature below 0", lambda w: w.raw.sample(w.sampler, 11, temperature=-1), FAILED, 400, "D24"),
-    Row("a prompt that is too long", lambda w: w.raw.sample(w.sampler, 12, tokens=[1] * 100_000), FAILED, 400, "D24"),
+    Row("no samples", lambda w: w.raw.sample(w.sampler, 10, num_samples=0), 202, 422, "D24"),
+    Row("a temperature below 0", lambda w: w.raw.sample(w.sampler, 11, temperature=-1), 202, 400, "D24"),
+    Row("a prompt that is too long", lambda w: w.raw.sample(w.sampler, 12, tokens=[1] * 100_000), 202, 400, "D24"),
     Row("the future of nobody", lambda w: w.raw.retrieve("nobody"), 404, 404),
     Row("the future of another", lambda w: w.other.retrieve(w.raw.sample(w.sampler, 13).json["request_id"]), 403, 404, "D6"),
     Row("training runs", lambda w: w.raw.get("training_runs"), 200, 200, keys=("training_runs", "cursor")),
@@ -216,9 +217,15 @@ ROWS = [
     Row("weights_info of another's", lambda w: w.other.post("weights_info", {"tinker_path": f"tinker://{w.model}/weights/state"}),
         500, 404, "D1"),
     Row("delete", lambda w: w.checkpoint("weights/state", "DELETE"), 204, 204),
-    Row("delete again", lambda w: w.checkpoint("weights/state", "DELETE"), 500, 404, "D1"),
+    Row("delete again", lambda w: w.checkpoint("weights/state", "DELETE"), 204, 404, "D8"),
     Row("models of the OpenAI API", lambda w: w.raw.request("GET", "/oai/api/v1/models"), 200, 200, keys=("object", "data")),
 ]
+
+
+def in_foreign_session(world):
+    submitted = world.other.post("create_model", {"session_id": world.session, "model_seq_id": 1, "base_model": world.base,
+                                                  "lora_config": {"rank": 4}})
+    return world.other.result(submitted) if submitted.status in (200, 202) else submitted
 
 
 def unknown_loss(world):
@@ -241,7 +248,7 @@ def early_pass(world):
 
 def after_failure(world):
     model = world.made()
-    world.raw.train(model, 1, forward_backward(model, 1, targets=(2, 3)))
+    world.raw.train(model, 1, forward_backward(model, 1, loss="hinge"))
     return world.raw.train(model, 2)
 
 
@@ -266,6 +273,8 @@ def world(request):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_of_the_table(row, world):
+    for client in (world.raw, world.other, world.nobody):
+        client.connection.close()  # a server may close what it has refused
     answer = row.call(world)
     assert outcome(world, answer) == (row.tuft if OTHER else row.ours), answer
     if not OTHER:
