@@ -283,7 +283,7 @@ class ControlPlaneImpl final : public ControlPlane {
     // A record that cannot be read may be that of the sampler that an ephemeral checkpoint belongs to.
     core_->checkpoints.scan(state.unreadable > 0 ? nullptr : &kept);
     if (!core_->persistence->enabled()) return;
-    core_->usage.restore(std::move(state.usage), std::move(state.audit));
+    core_->usage.restore(state.usage, std::move(state.audit));
     const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
                                 [this](const RunId& run) { return core_->checkpoints.newest_training(run); }};
     const size_t unreadable = state.unreadable;

@@ -134,7 +134,7 @@ void TrainingController::conclude(const RunPtr& run, const OperationPtr& operati
       dropped = run->log.drain();
       run->told_of_loss = true;
     }
-    note_ending(*run, *operation, result);
+    note_ending_locked(*run, *operation, result);
   }
   if (!result.ok()) {
     operation->span.record_error(result.error());

@@ -105,7 +105,8 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void begin_ending(const RunPtr& run, SessionEnd why);
   void go_on_ending(const RunPtr& run);
   bool submit_ending(const RunPtr& run, OperationType type, Payload payload);
-  void note_ending(Run& run, const RunOperation& operation, const Result<FutureValue>& result);
+  static void note_ending_locked(Run& run, const RunOperation& operation, const Result<FutureValue>& result)
+      TUFT_REQUIRES(run.mutex);
   void remove_adapter(const RunPtr& run);
   void drop_run(const RunPtr& run);
   Error unknown_run(const UserId& user, const RunId& run) const;

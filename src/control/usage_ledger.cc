@@ -30,7 +30,7 @@ UsageLedger::UsageLedger(const config::Limits& limits, const Clock& clock, Persi
       written_(clock.monotonic()),
       minute_(clock.monotonic()) {}
 
-void UsageLedger::restore(std::vector<UsageRecord> usage, std::vector<AuditRecord> audit) {
+void UsageLedger::restore(const std::vector<UsageRecord>& usage, std::vector<AuditRecord> audit) {
   std::sort(audit.begin(), audit.end(), [](const AuditRecord& a, const AuditRecord& b) {
     return std::pair(a.event.time, a.number) < std::pair(b.event.time, b.number);
   });

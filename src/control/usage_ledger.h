@@ -35,7 +35,7 @@ class UsageLedger final : public Usage {
   UsageLedger(const config::Limits& limits, const Clock& clock, Persistence& persistence);
 
   // At the start: what a former life of the server counted.
-  void restore(std::vector<UsageRecord> usage, std::vector<AuditRecord> audit);
+  void restore(const std::vector<UsageRecord>& usage, std::vector<AuditRecord> audit);
   // What a session is just now; nothing where it ended. Called without a lock. Set it before the first add().
   struct SessionFacts {
     std::string project;
