@@ -31,7 +31,9 @@ Result<Answer> handle_server_capabilities(Exchange& exchange) {
     json.key("capabilities").begin_array();
     if (model.training) json.string("training");
     if (model.sampling) json.string("sampling");
-    json.end_array().end_object();
+    json.end_array();
+    // what SDKs from 0.26 on read
+    json.key("trainable").boolean(model.training).key("sampleable").boolean(model.sampling).end_object();
   }
   json.end_array().end_object();
   return json_answer(std::move(json).take());
