@@ -1,3 +1,4 @@
+#include <limits>
 #include <utility>
 
 #include "control/operation_keys.h"
@@ -181,6 +182,9 @@ Result<Submitted> TrainingController::submit(const UserId& user, const RunId& ru
   parts_.sessions.note_alive(run->session);
   if (seq_id && *seq_id == 0) seq_id.reset();
   if (seq_id && *seq_id < 0) return invalid_argument("seq_id must be positive; the first is 1", "invalid_seq_id");
+  if (seq_id && *seq_id == std::numeric_limits<int64_t>::max()) {
+    return invalid_argument("seq_id is so large that none could follow it; the first is 1", "invalid_seq_id");
+  }
   std::string key = seq_id ? operation_key(run_id, *seq_id) : std::string();
   bool has_room = false;
   {
