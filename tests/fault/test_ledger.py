@@ -43,9 +43,10 @@ def other_moments(lives, trainers):
     for trainer in trainers:
         found = training_checkpoints(lives, trainer)
         names = [anchor.name for anchor in trainer.anchors if anchor.name in found]
-        if len(set(names)) < 2:
+        older = [name for name in names if name != names[-1]]  # a name is saved again and again
+        if not older:
             continue
-        for file in found[names[0]].glob("*optim*"):
+        for file in found[older[0]].glob("*optim*"):
             shutil.copy(file, found[names[-1]] / file.name)
             changed += 1
     assert changed, "nothing was changed"
