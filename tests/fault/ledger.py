@@ -74,6 +74,11 @@ class Client(RawClient):
             self.tried_again = True
             time.sleep(0.05)
 
+    def why_pending(self, op):
+        """What a poll that waits its whole time is told."""
+        host, port = self.connection.host, self.connection.port
+        return RawClient(f"http://{host}:{port}", self.api_key).retrieve(op.request, op.in_protobuf)
+
 
 def take(raw, op, submitted):
     """Notes the answer to a submission."""
@@ -86,7 +91,7 @@ def final(raw, op):
     try:
         answer = raw.retrieve(op.request, op.in_protobuf)
     except TimeoutError as hangs:
-        raise Broken(f"pending for ever: {op}") from hangs
+        raise Broken(f"pending for ever: {op}; the server says: {raw.why_pending(op)}") from hangs
     promise(answer.status in (200, 410), "a future ends", op, answer)
     return answer
 
