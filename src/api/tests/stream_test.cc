@@ -96,7 +96,7 @@ struct Holder {
 Result<Answer> handle_later(Exchange&) {
   AwaitResponse later;
   later.limit = script->limit;
-  later.start = [holder = std::make_shared<Holder>()](std::function<void(Result<Response>)> done) {
+  later.start = [holder = std::make_shared<Holder>()](const std::function<void(Result<Response>)>& done) {
     script->ask([done](Result<std::string> text) {
       if (!text.ok()) return done(text.error());
       done(json_response(*text));

@@ -11,7 +11,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using testing::HasSubstr;
 
-Result<std::string> render(std::string_view source, const Json& messages = Json::array(), RenderOptions options = {}) {
+Result<std::string> render(std::string_view source, const Json& messages = Json::array(),
+                           const RenderOptions& options = {}) {
   TUFT_ASSIGN(const ChatTemplate parsed, ChatTemplate::parse(source));
   return parsed.render(messages, options);
 }
@@ -119,8 +120,7 @@ TEST(ChatTemplateLimits, HostileTemplateThenItEndsWithTheLimit) {
            "{{ 'x' * 99999999999 }}",
            "{{ [1] * 9999999999 }}",
            "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
-           "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s|replace('x', 'xx') %}{% endfor "
-           "%}",
+           "{% set n = namespace(s='x') %}{% for i in range(100) %}{% set n.s = n.s|replace('x', 'xx') %}{% endfor %}",
            "{% for i in range(100000) %}{{ 'x' * 1000 }}{% endfor %}",
            "{{ 'x'.center(99999999999) }}",
            "{{ [1]|tojson(indent=99999999999) }}",
