@@ -126,9 +126,7 @@ TEST(ChatTemplateLimits, HostileTemplateThenItEndsWithTheLimit) {
            "{{ [1]|tojson(indent=99999999999) }}",
            "{{ 'x'|indent(99999999999) }}",
            "{{ ['x']|batch(1000000, 'y')|map('string')|join(['z'] * 99999999) }}",
-           "{% macro a() %}{{ caller() }}{% endmacro %}{% macro b() %}{% call a() %}{{ b() }}{% endcall %}{% endmacro "
-           "%}"
-           "{{ b() }}",
+           "{%macro a()%}{{caller()}}{%endmacro%}{%macro b()%}{%call a()%}{{b()}}{%endcall%}{%endmacro%}{{b()}}",
        }) {
     const auto text = render(source);
     ASSERT_FALSE(text.ok()) << source;
