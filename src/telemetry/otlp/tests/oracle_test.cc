@@ -199,6 +199,7 @@ Recorded many_records() {
       Span parent = tracers[dice(3)].start_span("parent", {.kind = kKinds[dice(5)]});
       const ContextScope scope(parent.context());
       Span span = tracers[dice(3)].start_span("child", {.link = dice(2) != 0 ? parent.context() : SpanContext{}});
+      for (int link = dice(40); link > 0; --link) span.add_link(parent.context());
       for (int a = dice(40); a > 0; --a) {
         const Name key = Name::intern("key." + std::to_string(a));
         switch (dice(4)) {
