@@ -48,12 +48,6 @@ class Filler {
     return place.task < line.tasks.size() && line.tasks[place.task].task->backward() == plan_.backward;
   }
 
-  int64_t next_tokens(size_t index) const {
-    const TrainLine& line = *lines_[index];
-    const Place& place = places_[index];
-    return place.task < line.tasks.size() ? line.tasks[place.task].task->tokens_of(place.datum) : 0;
-  }
-
   // What the line would give next; nothing where there is no place for it in this pass.
   std::optional<Unit> next_unit(size_t index) const {
     const TrainLine& line = *lines_[index];
@@ -99,21 +93,34 @@ class Filler {
       if (wants_this_kind(i)) lines_[i]->deficit += quantum_;
       auto unit = next_unit(i);
       any = any || unit.has_value();
-      while (unit && unit->tokens <= lines_[i]->deficit) {
+      // What it has saved up comes a turn's worth at a time, so that nobody comes twice before others come once.
+      for (int64_t taken = 0; unit && taken < quantum_ && unit->tokens <= lines_[i]->deficit; unit = next_unit(i)) {
         take(i, *unit);
-        unit = next_unit(i);
+        taken += unit->tokens;
       }
     }
     return any;
   }
 
+  // What all of them were given beyond the room that there was means nothing: only differences count.
+  void take_back_common_credit() {
+    int64_t common = budget_;
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      if (wants_this_kind(i)) common = std::min(common, lines_[i]->deficit);
+    }
+    for (size_t i = 0; i < lines_.size() && common > 0; ++i) {
+      if (wants_this_kind(i)) lines_[i]->deficit -= common;
+    }
+  }
+
   void settle() {
+    take_back_common_credit();
     TrainLines served;
     TrainLines passed;
     for (size_t i = 0; i < lines_.size(); ++i) {
       TrainLine& line = *lines_[i];
-      // Saves up for its next datum and not more, so that it does not come twice before others; owes a pass at most.
-      line.deficit = std::clamp(line.deficit, -budget_, std::min(budget_, next_tokens(i)));
+      // Neither saves up nor owes more than a pass.
+      line.deficit = std::clamp(line.deficit, -budget_, budget_);
       line.passed_over = places_[i].served ? 0 : line.passed_over + 1;
       (places_[i].served ? served : passed).push_back(std::move(lines_[i]));
     }
