@@ -18,7 +18,7 @@ const std::filesystem::path& folder() {
   static const std::filesystem::path path = [] {
     std::string name = (std::filesystem::temp_directory_path() / "tuft-fuzz-XXXXXX").string();
     tuft::fuzz::require(::mkdtemp(name.data()) != nullptr);
-    std::ofstream(name + "/checkpoint_complete");
+    const std::ofstream marker(name + "/checkpoint_complete");
     return std::filesystem::path(name);
   }();
   static const struct Cleaner {

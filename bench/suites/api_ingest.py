@@ -15,6 +15,7 @@ import server
 TOKENS = 1024
 SETTINGS = "limits:\n  gap_timeout_seconds: 3600\n  runs_per_user_max: 1000\n"
 CONNECTIONS = 2
+PYTHON_TUFT = "TuFT (Python), dummy back ends"
 
 
 def field(number, wire, payload):
@@ -55,7 +56,9 @@ def bodies(model, blob, count, zstd):
             for i in range(count)]
     if not zstd:
         return made
-    return [subprocess.run(["zstd", "-q", "-3", "-c"], input=one, capture_output=True, check=True).stdout for one in made]
+    # With the size in the frame, as the SDK writes it.
+    return [subprocess.run(["zstd", "-q", "-3", "-c", f"--stream-size={len(one)}"], input=one, capture_output=True,
+                           check=True).stdout for one in made]
 
 
 def send(running, all_bodies, zstd, problems):
@@ -103,10 +106,13 @@ def run(options):
         notes.append("no compressed bodies: the program zstd is not installed")
         kinds.pop("protobuf, zstd")
     started = peer_server.start_all(notes, ("tuft", lambda: server.Server(options, "ingest", settings=SETTINGS)),
-                                    ("FastAPI, 1 worker", lambda: peer_server.FastApi(options, 1)))
+                                    ("FastAPI, 1 worker", lambda: peer_server.FastApi(options, 1)),
+                                    (PYTHON_TUFT, lambda: peer_server.PythonTuft(options)))
     try:
         for name, running in started.items():
             for kind, zstd in kinds.items():
+                if zstd and name == PYTHON_TUFT:
+                    continue
                 one = Ingest(running, blob, zstd)
                 sources[name, kind] = lambda one=one: one.sample(options.bodies)
         samples = measure.interleaved(sources, options.repetitions)
@@ -122,5 +128,6 @@ def run(options):
         rows.append([kind, name, rate, cost, ratio])
         raw.append(dict(server=name, body=kind, megabytes_per_second=rate, cpu_ms_per_megabyte=cost, raw=taken))
     table = dict(title=f"forward_backward of 5 MB, {CONNECTIONS} connections (MB before compression)",
-                 columns=["body", "server", "MB/s", "server CPU ms a MB", "tuft / it"], rows=sorted(rows, key=lambda r: r[0]))
+                 columns=["body", "server", "MB/s", "server CPU ms a MB", "tuft / it"],
+                 rows=sorted(rows, key=lambda row: row[0]))
     return dict(data=raw, tables=[table], notes=notes)

@@ -15,7 +15,8 @@ def sources_of(options, name, running):
 
 
 def run(options):
-    notes, sources = ["FastAPI: pydantic models, uvicorn with uvloop and httptools; ratios are tuft to it, pair by pair."], {}
+    notes = ["FastAPI: pydantic models, uvicorn with uvloop and httptools; ratios are tuft to it, pair by pair."]
+    sources = {}
     started = peer_server.start_all(notes, ("tuft", lambda: server.Server(options, "api")),
                                     ("FastAPI, 1 worker", lambda: peer_server.FastApi(options, 1)),
                                     ("FastAPI, 2 workers", lambda: peer_server.FastApi(options, 2)),

@@ -105,4 +105,5 @@ def run(options):
         rows.append([name, "POST create_session, 64 connections", rate, p50, p99])
         raw.append(dict(mode=name, create_session_per_second=rate, p50_ms=p50, p99_ms=p99, raw=taken))
     table = dict(title="Durable writes", columns=["mode", "what", "operations/s", "p50 ms", "p99 ms"], rows=rows)
-    return dict(data=raw, tables=[table], notes=["REDIS: a redis-server on a unix socket, appendonly yes, on the same cores."])
+    return dict(data=raw, tables=[table],
+                notes=["REDIS: a redis-server on a unix socket, appendonly yes, on the same cores."])

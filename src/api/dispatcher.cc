@@ -14,6 +14,9 @@
 namespace tuft::api {
 namespace {
 
+// Of routes that want no key: they read no body, and strangers shall not fill the memory with theirs.
+constexpr int64_t kStrangersBodyBytesMax = 16 << 10;
+
 Admission refuse(Admission admission, Response response, std::string_view reason) {
   admission.refusal = std::move(response);
   admission.reject_reason = reason;
@@ -70,7 +73,6 @@ Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& lim
 
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;
-  admission.body_bytes_max = limits_.request_body_bytes_max;
   admission.match = router_.match(head.method, head.target);
   if (!metrics_.enabled && is_metrics(admission.match)) admission.match = {};
   if (admission.match.route == nullptr) {
@@ -106,7 +108,7 @@ Admission Dispatcher::admit(const RequestHead& head) const {
                     detail_response(415, "Content-Type must be application/x-protobuf or application/json"), "media");
     }
   }
-  if (route.body_bytes_max > 0) admission.body_bytes_max = std::min(admission.body_bytes_max, route.body_bytes_max);
+  admission.body_bytes_max = body_bytes_max(route);
   if (head.content_length && *head.content_length > static_cast<uint64_t>(admission.body_bytes_max)) {
     const Error error = body_too_large(admission.body_bytes_max);
     return refuse(std::move(admission), error_response(error, route.errors), "body_too_large");
@@ -114,15 +116,19 @@ Admission Dispatcher::admit(const RequestHead& head) const {
   return admission;
 }
 
+int64_t Dispatcher::body_bytes_max(const Route& route) const {
+  int64_t most = limits_.request_body_bytes_max;
+  if (route.body_bytes_max > 0) most = std::min(most, route.body_bytes_max);
+  const bool wants_key = route.access == Access::kKey || route.access == Access::kBearer;
+  return wants_key ? most : std::min(most, kStrangersBodyBytesMax);
+}
+
 Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const {
-  const int64_t body_bytes_max = route.body_bytes_max > 0
-                                     ? std::min(route.body_bytes_max, limits_.request_body_bytes_max)
-                                     : limits_.request_body_bytes_max;
   const telemetry::ContextScope scope(exchange.trace);
   exchange.handed_at = system_clock().monotonic();
   try {
     TUFT_ASSIGN(exchange.body,
-                decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_bytes_max));
+                decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_bytes_max(route)));
     Result<Answer> answer = route.handler(exchange);
     // Of a refused request the ids are what the client claims; they may be somebody else's.
     if (!answer.ok()) exchange.keys = {};

@@ -49,6 +49,8 @@ class Dispatcher {
   openai::Service& openai() const { return openai_; }
 
  private:
+  int64_t body_bytes_max(const Route& route) const;
+
   control::ControlPlane& control_;
   const config::Limits& limits_;
   openai::Service& openai_;

@@ -32,7 +32,8 @@ constexpr EndpointDoc kDocs[] = {
     // service
     {handle_healthz, "Is the server up, and are its models ready", "", "", "{status: \"ok\", ready: bool}"},
     {handle_server_capabilities, "Base models that can be trained and sampled", "", "",
-     "{supported_models: [{model_name: string, max_context_length: int, capabilities: [\"training\"|\"sampling\"]}]}"},
+     "{supported_models: [{model_name: string, max_context_length: int, capabilities: [\"training\"|\"sampling\"], "
+     "trainable: bool, sampleable: bool}]}"},
     {handle_client_config, "How clients shall behave, asked once", "", "{sdk_version?: string}", "any"},
     {handle_dynamic_config, "How clients shall behave, asked again and again", "", "{sdk_version?: string}",
      "{refresh_interval_sec: int}"},

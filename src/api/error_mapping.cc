@@ -12,41 +12,7 @@ Error malformed_request(std::string message) {
 }
 
 int http_status(const Error& error) {
-  switch (error.code) {
-    case ErrorCode::kInvalidArgument:
-      return error.reason == kMalformedRequest ? 422 : 400;
-    case ErrorCode::kNotFound:
-      return 404;
-    case ErrorCode::kAlreadyExists:
-      return 400;
-    case ErrorCode::kFailedPrecondition:
-      return 400;
-    case ErrorCode::kUnauthenticated:
-      return 401;
-    case ErrorCode::kPermissionDenied:
-      return 403;
-    case ErrorCode::kResourceExhausted:
-      return 429;
-    case ErrorCode::kPayloadTooLarge:
-      return 413;
-    case ErrorCode::kUnsupportedMedia:
-      return 415;
-    case ErrorCode::kDeadlineExceeded:
-      return 504;
-    case ErrorCode::kCancelled:
-      return 400;
-    case ErrorCode::kUnavailable:
-      return 503;
-    case ErrorCode::kGone:
-      return 410;
-    case ErrorCode::kDataLoss:
-      return 500;
-    case ErrorCode::kUnimplemented:
-      return 400;
-    case ErrorCode::kInternal:
-      return 500;
-  }
-  return 500;
+  return error.reason == kMalformedRequest ? 422 : openai::http_status(error);
 }
 
 Response detail_response(int status, std::string_view detail) {

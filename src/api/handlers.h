@@ -70,8 +70,10 @@ Result<Answer> handle_cancel_future(Exchange& exchange);
 // What a poll is told when its time is over.
 Response try_again_response(const control::FutureSnapshot& snapshot);
 Response try_again_response(const control::RequestId& request);
-// The {"request_id", "model_id"} of a submission; notes the ids for the span.
-Result<Answer> submitted(Exchange& exchange, const control::Submitted& submission);
+// The {"request_id", "model_id"} of a submission, or why there is none; notes the ids for the span, as a handler does
+// that writes its own answer.
+Result<Answer> submitted(Exchange& exchange, const Result<control::Submitted>& submission);
+void note_submission(Exchange& exchange, const control::Submitted& submission);
 
 // handlers_openai.cc
 Result<Answer> handle_oai_completions(Exchange& exchange);

@@ -79,18 +79,19 @@ Response try_again_response(const control::RequestId& request) {
   return try_again_response(snapshot);
 }
 
-Result<Answer> submitted(Exchange& exchange, const control::Submitted& submission) {
+void note_submission(Exchange& exchange, const control::Submitted& submission) {
   exchange.known_at = system_clock().monotonic();
   if (submission.keys != nullptr) exchange.keys = *submission.keys;
   exchange.keys.request = submission.request;
+  if (submission.run) exchange.keys.run = *submission.run;
+}
+
+Result<Answer> submitted(Exchange& exchange, const Result<control::Submitted>& submission) {
+  if (!submission.ok()) return submission.error();
+  note_submission(exchange, *submission);
   JsonWriter json;
-  json.begin_object().key("request_id").string(submission.request.str()).key("model_id");
-  if (submission.run) {
-    exchange.keys.run = *submission.run;
-    json.string(submission.run->str());
-  } else {
-    json.null();
-  }
+  json.begin_object().key("request_id").string(submission->request.str()).key("model_id");
+  submission->run ? json.string(submission->run->str()) : json.null();
   json.end_object();
   return json_answer(std::move(json).take());
 }

@@ -128,9 +128,7 @@ Result<Answer> handle_asample(Exchange& exchange) {
   exchange.keys.sampler = request.sampler;
   TUFT_ASSIGN(const control::Submitted done,
               exchange.control.sample(exchange.user, std::move(request), exchange.trace));
-  exchange.known_at = system_clock().monotonic();
-  if (done.keys != nullptr) exchange.keys = *done.keys;
-  exchange.keys.request = done.request;
+  note_submission(exchange, done);
   const telemetry::TraceStage stages[] = {
       {telemetry::TraceSpanName::PREPROCESS, exchange.handed_at, exchange.known_at, {}}};
   telemetry::report_stages(exchange.trace, stages, {}, control::KeyAttributes(exchange.keys));

@@ -31,7 +31,9 @@ Result<Answer> handle_server_capabilities(Exchange& exchange) {
     json.key("capabilities").begin_array();
     if (model.training) json.string("training");
     if (model.sampling) json.string("sampling");
-    json.end_array().end_object();
+    json.end_array();
+    // what SDKs from 0.26 on read
+    json.key("trainable").boolean(model.training).key("sampleable").boolean(model.sampling).end_object();
   }
   json.end_array().end_object();
   return json_answer(std::move(json).take());
@@ -51,16 +53,17 @@ Result<Answer> handle_metrics(Exchange& exchange) {
   later.limit = kMetricsTimeout;
   later.start = [&control = exchange.control, page = exchange.metrics_page,
                  format](std::function<void(Result<Response>)> done) {
-    control.collect_worker_metrics([page, format, done](std::vector<telemetry::WorkerMetrics> workers) {
-      const bool taken = page->render(format, std::move(workers), [format, done](std::string text) {
-        if (text.empty()) return done(unavailable("the metrics could not be written"));
-        Response response;
-        response.content_type = telemetry::content_type(format);
-        response.body = std::move(text);
-        done(std::move(response));
-      });
-      if (!taken) done(unavailable("too many scrapers wait for the metrics; try again"));
-    });
+    control.collect_worker_metrics(
+        [page, format, done = std::move(done)](std::vector<telemetry::WorkerMetrics> workers) {
+          const bool taken = page->render(format, std::move(workers), [format, done](std::string text) {
+            if (text.empty()) return done(unavailable("the metrics could not be written"));
+            Response response;
+            response.content_type = telemetry::content_type(format);
+            response.body = std::move(text);
+            done(std::move(response));
+          });
+          if (!taken) done(unavailable("too many scrapers wait for the metrics; try again"));
+        });
   };
   return Answer(std::move(later));
 }

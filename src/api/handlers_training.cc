@@ -60,8 +60,7 @@ Result<Answer> handle_create_model(Exchange& exchange) {
 
   exchange.keys.session = request.session;
   exchange.keys.lora_rank = request.lora.rank;
-  TUFT_ASSIGN(const control::Submitted done, exchange.control.create_model(exchange.user, request, exchange.trace));
-  return submitted(exchange, done);
+  return submitted(exchange, exchange.control.create_model(exchange.user, request, exchange.trace));
 }
 
 Result<Answer> handle_get_info(Exchange& exchange) {
@@ -103,8 +102,7 @@ Result<Answer> handle_unload_model(Exchange& exchange) {
   JsonBody body(exchange.body);
   const control::RunId run = read_run(exchange, body.fields());
   TUFT_TRY(body_read(exchange, body.status()));
-  TUFT_ASSIGN(const control::Submitted done, exchange.control.unload_model(exchange.user, run, exchange.trace));
-  return submitted(exchange, done);
+  return submitted(exchange, exchange.control.unload_model(exchange.user, run, exchange.trace));
 }
 
 Result<Answer> handle_forward_backward(Exchange& exchange) {
@@ -119,9 +117,7 @@ Result<Answer> handle_forward_backward(Exchange& exchange) {
   if (!is_id(request.model_id())) return malformed_request("model_id: must be an id");
   TUFT_TRY(body_read(exchange, {}));
   exchange.keys.run = control::RunId(request.model_id());
-  TUFT_ASSIGN(const control::Submitted done,
-              exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
-  return submitted(exchange, done);
+  return submitted(exchange, exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
 }
 
 Result<Answer> handle_forward(Exchange& exchange) {
@@ -129,9 +125,7 @@ Result<Answer> handle_forward(Exchange& exchange) {
   TUFT_TRY(body_read(exchange, {}));
   request.set_forward_only(true);
   exchange.keys.run = control::RunId(request.model_id());
-  TUFT_ASSIGN(const control::Submitted done,
-              exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
-  return submitted(exchange, done);
+  return submitted(exchange, exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
 }
 
 Result<Answer> handle_optim_step(Exchange& exchange) {
@@ -149,8 +143,7 @@ Result<Answer> handle_optim_step(Exchange& exchange) {
     request.grad_clip_norm = adam->number("grad_clip_norm", request.grad_clip_norm);
   }
   TUFT_TRY(body_read(exchange, body.status()));
-  TUFT_ASSIGN(const control::Submitted done, exchange.control.optim_step(exchange.user, request, exchange.trace));
-  return submitted(exchange, done);
+  return submitted(exchange, exchange.control.optim_step(exchange.user, request, exchange.trace));
 }
 
 Result<Answer> handle_save_weights(Exchange& exchange) {
@@ -163,8 +156,7 @@ Result<Answer> handle_save_weights(Exchange& exchange) {
   request.ttl_seconds = read_ttl(fields);
   request.overwrite = fields.boolean("overwrite", false);
   TUFT_TRY(body_read(exchange, body.status()));
-  TUFT_ASSIGN(const control::Submitted done, exchange.control.save_weights(exchange.user, request, exchange.trace));
-  return submitted(exchange, done);
+  return submitted(exchange, exchange.control.save_weights(exchange.user, request, exchange.trace));
 }
 
 Result<Answer> handle_save_weights_for_sampler(Exchange& exchange) {
@@ -177,9 +169,7 @@ Result<Answer> handle_save_weights_for_sampler(Exchange& exchange) {
   request.sampling_session_seq_id = fields.optional_integer("sampling_session_seq_id", 0, kInt64Max);
   request.ttl_seconds = read_ttl(fields);
   TUFT_TRY(body_read(exchange, body.status()));
-  TUFT_ASSIGN(const control::Submitted done,
-              exchange.control.save_weights_for_sampler(exchange.user, request, exchange.trace));
-  return submitted(exchange, done);
+  return submitted(exchange, exchange.control.save_weights_for_sampler(exchange.user, request, exchange.trace));
 }
 
 Result<Answer> handle_load_weights(Exchange& exchange) {
@@ -200,8 +190,7 @@ Result<Answer> handle_load_weights(Exchange& exchange) {
   // One that is not known opens nothing; whether the checkpoint can be loaded without it turns out later.
   if (const auto other = exchange.control.authenticate(token); !token.empty() && other.ok())
     request.token_user = *other;
-  TUFT_ASSIGN(const control::Submitted done, exchange.control.load_weights(exchange.user, request, exchange.trace));
-  return submitted(exchange, done);
+  return submitted(exchange, exchange.control.load_weights(exchange.user, request, exchange.trace));
 }
 
 }  // namespace tuft::api

@@ -7,7 +7,7 @@
 #include "api/json_writer.h"
 #include "api/own_url.h"
 #include "api/query.h"
-#include "api/time_text.h"
+#include "base/time_text.h"
 #include "control/trace_exports.h"
 
 namespace tuft::api {
@@ -183,7 +183,7 @@ Result<Answer> handle_trace_export(Exchange& exchange) {
   AwaitResponse later;
   later.start = [&exports = exchange.control.trace_exports(), user = exchange.user, session,
                  url = own_url(exchange, kTraceFilePath)](std::function<void(Result<Response>)> done) {
-    exports.make(user, session, [url, done](Result<control::TraceExport> made) {
+    exports.make(user, session, [url, done = std::move(done)](Result<control::TraceExport> made) {
       if (!made.ok()) return done(std::move(made).error());
       done(json_response(poll_json(*made, url)));
     });

@@ -1,5 +1,5 @@
-// Addresses on this server for answers that name one, as the client reaches it: the host that it named, or what the proxy
-// in front was asked for.
+// Addresses on this server for answers that name one, as the client reaches it: the host that it named, or what the
+// proxy in front was asked for.
 #pragma once
 
 #include <string>

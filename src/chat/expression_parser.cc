@@ -77,7 +77,7 @@ const Token& ExpressionParser::peek(size_t ahead) const {
 }
 
 Token ExpressionParser::next() {
-  const Token token = peek();
+  Token token = peek();
   if (at_ + 1 < tokens_.size()) ++at_;
   return token;
 }

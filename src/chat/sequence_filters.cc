@@ -27,10 +27,11 @@ Result<Value> list(Budget& budget, const Value& input, const CallArguments& argu
 
 Result<Value> first(Budget& budget, const Value& input, const CallArguments& arguments) {
   TUFT_TRY(bind("first", arguments, {}));
-  const Value nothing = undefined("No first item, sequence was empty.");
+  Value nothing = undefined("No first item, sequence was empty.");
   if (const auto* iterator = input.as<std::shared_ptr<Iterator>>()) {
     TUFT_ASSIGN(auto item, take_next(**iterator));
-    return item ? std::move(*item) : nothing;
+    if (!item) return nothing;
+    return std::move(*item);
   }
   if (input.text() != nullptr && !input.text()->empty()) return get_item(budget, input, Value(int64_t{0}));
   TUFT_ASSIGN(const Values items, items_of(budget, input));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <sstream>
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 namespace tuft::config {
@@ -16,6 +18,34 @@ Error at(std::string_view origin, int line, std::string_view what) {
 
 bool is_null_word(std::string_view text) {
   return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
+
+// Where documents start; of their contents nothing is kept.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { marks.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+  std::vector<YAML::Mark> marks;
+};
+
+// yaml-cpp 0.7 reads endless empty documents out of a text that begins with a comma: it is asked for two at most.
+Status check_single_document(const std::string& yaml, std::string_view origin) {
+  std::istringstream stream(yaml);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  while (starts.marks.size() < 2 && parser.HandleNextDocument(starts)) continue;
+  if (starts.marks.size() < 2) return {};
+  const int line = starts.marks[1].line + 1;
+  if (starts.marks[0].pos == starts.marks[1].pos) return at(origin, line, "this is not YAML: nothing can start here");
+  return at(origin, line, "a second document starts here; a configuration is one document");
 }
 
 class Converter {
@@ -89,12 +119,9 @@ Node* Node::find(std::string_view key) {
 
 Result<Node> parse_document(std::string_view yaml, std::string_view origin) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
-    if (documents.empty()) return Node();
-    if (documents.size() > 1) {
-      return at(origin, documents[1].Mark().line + 1, "a second document starts here; a configuration is one document");
-    }
-    return Converter(origin).convert(documents.front(), 1);
+    const std::string text(yaml);
+    TUFT_TRY(check_single_document(text, origin));
+    return Converter(origin).convert(YAML::Load(text), 1);
   } catch (const YAML::Exception& error) {
     return at(origin, error.mark.line + 1, "this is not YAML: " + error.msg);
   } catch (const std::exception& error) {

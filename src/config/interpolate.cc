@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::string_view kOpen = "${";
 constexpr std::string_view kEnvironment = "oc.env:";
+constexpr size_t kDepthMax = 32;           // of references to references, and of ${ in ${
+constexpr size_t kTextBytesMax = 1 << 16;  // values that hold others several times grow fast
 
 std::string_view trim(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
@@ -43,6 +45,7 @@ class Interpolator {
     if (std::find(open_.begin(), open_.end(), &node) != open_.end()) {
       return fail(node, "this value refers to itself through ${...}");
     }
+    if (open_.size() >= kDepthMax) return fail(node, kTooDeep);
     open_.push_back(&node);
     TUFT_ASSIGN(Expansion whole, expand(node, node.text));
     open_.pop_back();
@@ -64,6 +67,14 @@ class Interpolator {
   }
 
   Result<Expansion> expand(const Node& node, std::string_view text) {
+    if (depth_ >= 2 * kDepthMax) return fail(node, kTooDeep);
+    ++depth_;
+    Result<Expansion> result = expand_once(node, text);
+    --depth_;
+    return result;
+  }
+
+  Result<Expansion> expand_once(const Node& node, std::string_view text) {
     Expansion result{.text = std::string()};
     const std::string_view whole = text;
     while (!text.empty()) {
@@ -85,6 +96,7 @@ class Interpolator {
       result.from_environment |= part.from_environment;
       if (alone) return part;
       result.text->append(part.text.value_or("null"));
+      if (result.text->size() > kTextBytesMax) return fail(node, "with its ${...} filled in this value is too long");
       text.remove_prefix(close + 1);
     }
     return result;
@@ -157,8 +169,11 @@ class Interpolator {
     return index < node.items.size() ? &node.items[index] : nullptr;
   }
 
+  static constexpr std::string_view kTooDeep = "${...} refers to others, and these to others, too many times";
+
   Node& root_;
   std::string_view origin_;
+  size_t depth_ = 0;
   std::vector<const Node*> open_;  // being resolved, outermost first
   std::set<const Node*> done_;     // their text may hold a literal ${
 };

@@ -1,11 +1,11 @@
 #include "control/checkpoint.h"
 
-#include <cstdio>
-#include <ctime>
 #include <exception>
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "base/time_text.h"
 
 namespace tuft::control {
 
@@ -81,32 +81,13 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
 }
 
 std::string iso_time(Nanos wall) {
-  const std::time_t seconds = wall / kSecond;
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char date[32];
-  const size_t length = std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
-  char fraction[24];
-  std::snprintf(fraction, sizeof fraction, ".%06lld+00:00", static_cast<long long>(wall % kSecond / kMicrosecond));
-  return std::string(date, length) + fraction;
+  std::string text = time_text(wall);
+  return text.replace(text.size() - 1, 1, "+00:00");
 }
 
 std::optional<Nanos> parse_iso_time(std::string_view text) {
-  std::tm utc{};
-  int micros = 0;
-  int end = 0;
-  const std::string copy(text);
-  const int read = std::sscanf(copy.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%6d+00:00%n", &utc.tm_year, &utc.tm_mon,
-                               &utc.tm_mday, &utc.tm_hour, &utc.tm_min, &utc.tm_sec, &micros, &end);
-  if (read != 7 || end != static_cast<int>(copy.size())) return std::nullopt;
-  utc.tm_year -= 1900;
-  utc.tm_mon -= 1;
-  const std::time_t seconds = timegm(&utc);
-  constexpr std::time_t kEarliest = 0, kLatest = 9'000'000'000;  // 1970 to 2255; others do not fit into Nanos
-  if (seconds < kEarliest || seconds > kLatest) return std::nullopt;
-  const Nanos time = seconds * kSecond + micros * kMicrosecond;
-  // What is no date, such as February 30, comes back as another one.
-  return iso_time(time) == text ? std::optional(time) : std::nullopt;
+  const std::optional<Nanos> time = parse_time_text(text);
+  return time && iso_time(*time) == text ? time : std::nullopt;
 }
 
 Nanos expiry_after(Nanos wall, int64_t seconds) {

@@ -40,7 +40,10 @@ void CheckpointSpace::take_up(const UserId& user, int64_t bytes) {
 void CheckpointSpace::free(const UserId& user, int64_t bytes, const std::filesystem::path& unneeded) {
   MutexLock lock(mutex_);
   const auto found = used_.find(user);
-  if (found != used_.end() && (found->second -= bytes) <= 0) used_.erase(found);
+  if (found != used_.end()) {
+    found->second -= bytes;
+    if (found->second <= 0) used_.erase(found);
+  }
   if (!unneeded.empty()) unneeded_.push_back(unneeded);
 }
 

@@ -99,19 +99,19 @@ class ControlPlaneImpl final : public ControlPlane {
       return std::optional(UsageLedger::SessionFacts{std::move(*project), sessions.metadata_of(id)});
     });
     core_->usage.set_stored_bytes([&checkpoints = core_->checkpoints] { return checkpoints.used_by_user(); });
-    trace_exports_ = std::make_shared<TraceExports>(TraceExports::Parts{
-        clock, core_->backends, [&core = *core_](const UserId& user, const SessionId& session) {
-          return core.sessions.belongs_to(user, session) || core.usage.had_session(user, session);
-        }});
-    core_->sessions.on_end([core = std::weak_ptr(core_), weak_training = std::weak_ptr(training_),
-                            weak_sampling = std::weak_ptr(sampling_)](const UserId& user, const SessionId& session,
-                                                                      SessionEnd why) {
-      const auto shared = core.lock();
-      const auto training = weak_training.lock();
-      const auto sampling = weak_sampling.lock();
-      return shared != nullptr && training != nullptr && sampling != nullptr &&
-             close_session(*shared, *training, *sampling, user, session, why);
-    });
+    trace_exports_ = std::make_shared<TraceExports>(
+        TraceExports::Parts{clock, core_->backends, [&core = *core_](const UserId& user, const SessionId& session) {
+                              return core.sessions.belongs_to(user, session) || core.usage.had_session(user, session);
+                            }});
+    core_->sessions.on_end(
+        [core = std::weak_ptr(core_), weak_training = std::weak_ptr(training_),
+         weak_sampling = std::weak_ptr(sampling_)](const UserId& user, const SessionId& session, SessionEnd why) {
+          const auto shared = core.lock();
+          const auto training = weak_training.lock();
+          const auto sampling = weak_sampling.lock();
+          return shared != nullptr && training != nullptr && sampling != nullptr &&
+                 close_session(*shared, *training, *sampling, user, session, why);
+        });
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
     telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
@@ -283,7 +283,7 @@ class ControlPlaneImpl final : public ControlPlane {
     // A record that cannot be read may be that of the sampler that an ephemeral checkpoint belongs to.
     core_->checkpoints.scan(state.unreadable > 0 ? nullptr : &kept);
     if (!core_->persistence->enabled()) return;
-    core_->usage.restore(std::move(state.usage), std::move(state.audit));
+    core_->usage.restore(state.usage, std::move(state.audit));
     const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
                                 [this](const RunId& run) { return core_->checkpoints.newest_training(run); }};
     const size_t unreadable = state.unreadable;

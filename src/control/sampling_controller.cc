@@ -213,11 +213,10 @@ void SamplingController::release(const AdapterPtr& adapter) {
     MutexLock lock(mutex_);
     if (is_loaded(*adapter)) worker_id = adapter->worker_id;
     adapter->loaded_generation = 0;
+    adapter->released = true;
     left.swap(adapter->waiting);
   }
-  for (const OperationPtr& operation : left) {
-    fail(operation, Error{ErrorCode::kCancelled, "not executed: its sampling session was given up", "sampler_gone"});
-  }
+  for (const OperationPtr& operation : left) fail(operation, sampler_gone());
   if (!worker_id.empty()) unload(adapter, worker_id);
   if (adapter->checkpoint->ephemeral) parts_.checkpoints.forget(adapter->checkpoint->path);
 }

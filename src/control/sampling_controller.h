@@ -125,8 +125,9 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     bool loading = false;
     std::optional<Error> load_error;
     uint64_t load_error_generation = 0;
-    int users = 0;    // samplers and streams
-    int running = 0;  // on the way to the worker, or there
+    bool released = false;  // nobody can find it any more
+    int users = 0;          // samplers and streams
+    int running = 0;        // on the way to the worker, or there
     Nanos last_used = 0;
     std::deque<OperationPtr> waiting;
   };
@@ -152,6 +153,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void complete(const OperationPtr& operation, Result<worker::v1::SampleResponse> result);
 
   // sampling_execution.cc
+  static Error sampler_gone();
   static bool is_loaded(const Adapter& adapter);
   bool begin_load_locked(Adapter& adapter) TUFT_REQUIRES(mutex_);
   void dispatch(const AdapterPtr& adapter, const OperationPtr& operation);

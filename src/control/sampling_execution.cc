@@ -16,6 +16,10 @@ Error cancelled() {
 
 }  // namespace
 
+Error SamplingController::sampler_gone() {
+  return {ErrorCode::kCancelled, "not executed: its sampling session was given up", "sampler_gone"};
+}
+
 bool SamplingController::is_loaded(const Adapter& adapter) {
   if (adapter.checkpoint == nullptr) return adapter.backend->actor().ready();
   return adapter.loaded_generation > 0 && adapter.backend->holds(adapter.loaded_generation);
@@ -37,6 +41,8 @@ void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr&
     MutexLock lock(mutex_);
     if (operation->stream != nullptr && operation->stream->cancelled) {
       refusal = cancelled();
+    } else if (adapter->released) {
+      refusal = sampler_gone();
     } else if (is_loaded(*adapter)) {
       ++adapter->running;
       adapter->last_used = parts_.clock.monotonic();
@@ -125,7 +131,9 @@ void SamplingController::on_loaded(const AdapterPtr& adapter, uint64_t generatio
     MutexLock lock(mutex_);
     adapter->loading = false;
     adapter->load_error.reset();
-    if (!error) {
+    if (!error && adapter->released) {
+      surplus.emplace_back(adapter, adapter->worker_id);
+    } else if (!error) {
       adapter->loaded_generation = generation;
       surplus = take_surplus_locked(*adapter);
     } else if (!is_retryable(error->code)) {

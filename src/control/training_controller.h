@@ -76,17 +76,19 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
  private:
   using Payload = decltype(RunOperation::payload);
 
-  // training_controller.cc: taking operations in, order, ends
-  Result<RunPtr> find(const UserId& user, const RunId& run) const;
+  // training_submissions.cc: taking operations in
   Result<Submitted> admit_creation(const UserId& user, const CreateModel& request,
                                    const std::shared_ptr<ModelBackend>& backend, double lora_alpha,
                                    const OperationPtr& operation, const telemetry::SpanContext& trace);
+  Result<Submitted> submit(const UserId& user, const RunId& run_id, OperationType type, std::optional<int64_t> seq_id,
+                           Payload payload, std::optional<Error> refusal, const telemetry::SpanContext& trace);
+
+  // training_controller.cc: which runs there are, order, ends
+  Result<RunPtr> find(const UserId& user, const RunId& run) const;
   Result<RunPtr> add_run(const UserId& user, const CreateModel& request, const std::shared_ptr<ModelBackend>& backend,
                          double lora_alpha, bool* added);
   void remove_run(const RunPtr& run, const Error& why);
   void uncount_locked(const UserId& user) TUFT_REQUIRES(mutex_);
-  Result<Submitted> submit(const UserId& user, const RunId& run_id, OperationType type, std::optional<int64_t> seq_id,
-                           Payload payload, std::optional<Error> refusal, const telemetry::SpanContext& trace);
   void enqueue(const RunPtr& run, const OperationPtr& operation);
   static bool can_start_locked(const Run& run) TUFT_REQUIRES(run.mutex);
   void pump(const RunPtr& run);
@@ -103,7 +105,8 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void begin_ending(const RunPtr& run, SessionEnd why);
   void go_on_ending(const RunPtr& run);
   bool submit_ending(const RunPtr& run, OperationType type, Payload payload);
-  void note_ending(Run& run, const RunOperation& operation, const Result<FutureValue>& result);
+  static void note_ending_locked(Run& run, const RunOperation& operation, const Result<FutureValue>& result)
+      TUFT_REQUIRES(run.mutex);
   void remove_adapter(const RunPtr& run);
   void drop_run(const RunPtr& run);
   Error unknown_run(const UserId& user, const RunId& run) const;

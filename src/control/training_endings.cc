@@ -129,8 +129,9 @@ bool TrainingController::submit_ending(const RunPtr& run, OperationType type, Pa
   return true;
 }
 
-// Under the run's lock: what the end of an operation means for the end of its run.
-void TrainingController::note_ending(Run& run, const RunOperation& operation, const Result<FutureValue>& result) {
+// What the end of an operation means for the end of its run.
+void TrainingController::note_ending_locked(Run& run, const RunOperation& operation,
+                                            const Result<FutureValue>& result) {
   if (!run.ending) return;
   RunEnding& ending = *run.ending;
   if (result.ok() || !operation.ends_run) {

@@ -130,8 +130,7 @@ void TrainingController::on_created(const RunPtr& run, const OperationPtr& opera
   run->backend->instruments().add_model(1);
   const telemetry::ContextScope scope(operation->span.context());
   telemetry::log_info("model.created", "model created", KeyAttributes(operation->future->keys));
-  parts_.usage.audit(
-      {.action = AuditAction::kRunCreated, .user = run->user, .session = run->session, .run = run->id});
+  parts_.usage.audit({.action = AuditAction::kRunCreated, .user = run->user, .session = run->session, .run = run->id});
   if (operation->type == OperationType::kLoadWeights) return start_load(run, operation);
   conclude(run, operation, FutureValue(CreateModelResult{run->id}));
 }
@@ -154,24 +153,12 @@ void TrainingController::on_unloaded(const RunPtr& run, const OperationPtr& oper
   remove_run(run, not_found("unknown model_id: it was unloaded before this operation's turn", "model_not_found"));
   const telemetry::ContextScope scope(operation->future->context);
   telemetry::log_info("model.unloaded", "model unloaded", KeyAttributes(operation->future->keys));
-  parts_.usage.audit(
-      {.action = operation->ends_run ? AuditAction::kRunExpired : AuditAction::kRunUnloaded,
-       .user = operation->ends_run ? UserId() : run->user,
-       .owner = run->user,
-       .session = run->session, .run = run->id});
+  parts_.usage.audit({.action = operation->ends_run ? AuditAction::kRunExpired : AuditAction::kRunUnloaded,
+                      .user = operation->ends_run ? UserId() : run->user,
+                      .owner = run->user,
+                      .session = run->session,
+                      .run = run->id});
   conclude(run, operation, FutureValue(UnloadModelResult{run->id}));
-}
-
-Result<Submitted> TrainingController::forward_backward(const UserId& user,
-                                                       tinker_public::ForwardBackwardRequest request,
-                                                       const telemetry::SpanContext& trace) {
-  const OperationType type = request.forward_only() ? OperationType::kForward : OperationType::kForwardBackward;
-  const RunId run_id(request.model_id());
-  const int64_t seq_id = request.seq_id();
-  worker::v1::ForwardBackwardRequest work;
-  work.set_adapter_id(run_id.str());
-  *work.mutable_request() = std::move(request);
-  return submit(user, run_id, type, seq_id, std::move(work), std::nullopt, trace);
 }
 
 void TrainingController::start_forward_backward(const RunPtr& run, const OperationPtr& operation) {
@@ -195,11 +182,6 @@ void TrainingController::on_forward_backward(const RunPtr& run, const OperationP
     run->gradient_pending = true;
   }
   conclude(run, operation, FutureValue(ProtobufResult{result->output().SerializeAsString()}));
-}
-
-Result<Submitted> TrainingController::optim_step(const UserId& user, const OptimStep& request,
-                                                 const telemetry::SpanContext& trace) {
-  return submit(user, request.run, OperationType::kOptimStep, request.seq_id, request, std::nullopt, trace);
 }
 
 void TrainingController::start_optim_step(const RunPtr& run, const OperationPtr& operation) {

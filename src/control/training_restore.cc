@@ -18,8 +18,8 @@ void TrainingController::restore(const RunPtr& run, uint64_t generation) {
   bool needed = false;
   {
     MutexLock lock(run->mutex);
-    needed =
-        run->created && !run->closed && !run->ending && run->adapter_generation < generation && run->restoring_generation < generation;
+    needed = run->created && !run->closed && !run->ending && run->adapter_generation < generation &&
+             run->restoring_generation < generation;
     if (needed) {
       run->restoring_generation = generation;
       run->broken.reset();
@@ -59,19 +59,19 @@ void TrainingController::restore_weights(const RunPtr& run, uint64_t generation)
   request.set_adapter_id(run->id.str());
   request.set_directory(point->checkpoint->files->directory().string());
   request.set_with_optimizer(point->with_optimizer);
-  run->backend->actor().load_state(
-      std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
-      [weak = weak_from_this(), run, generation, span,
-       checkpoint = point->checkpoint](const Result<worker::v1::LoadStateResponse>& result) {
-        if (!result.ok()) span->record_error(result.error());
-        span->end();
-        const auto self = weak.lock();
-        if (self == nullptr) return;
-        if (result.ok()) return self->finish_restore(run, generation, std::nullopt);
-        // A worker that died again comes back with another generation and another try.
-        if (result.error().code == ErrorCode::kUnavailable) return self->break_run(run, generation, result.error());
-        self->finish_restore(run, generation, result.error());
-      });
+  run->backend->actor().load_state(std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
+                                   [weak = weak_from_this(), run, generation, span, checkpoint = point->checkpoint](
+                                       const Result<worker::v1::LoadStateResponse>& result) {
+                                     if (!result.ok()) span->record_error(result.error());
+                                     span->end();
+                                     const auto self = weak.lock();
+                                     if (self == nullptr) return;
+                                     if (result.ok()) return self->finish_restore(run, generation, std::nullopt);
+                                     // A worker that died again comes back with another generation and another try.
+                                     if (result.error().code == ErrorCode::kUnavailable)
+                                       return self->break_run(run, generation, result.error());
+                                     self->finish_restore(run, generation, result.error());
+                                   });
 }
 
 // The adapter is back. What is lost is everything since the restore point; the client hears of it once, through the

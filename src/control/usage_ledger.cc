@@ -30,7 +30,7 @@ UsageLedger::UsageLedger(const config::Limits& limits, const Clock& clock, Persi
       written_(clock.monotonic()),
       minute_(clock.monotonic()) {}
 
-void UsageLedger::restore(std::vector<UsageRecord> usage, std::vector<AuditRecord> audit) {
+void UsageLedger::restore(const std::vector<UsageRecord>& usage, std::vector<AuditRecord> audit) {
   std::sort(audit.begin(), audit.end(), [](const AuditRecord& a, const AuditRecord& b) {
     return std::pair(a.event.time, a.number) < std::pair(b.event.time, b.number);
   });
@@ -79,14 +79,18 @@ void UsageLedger::add(const UserId& user, const OperationKeys& keys, UsageKind k
   if (!std::exchange(line.changed, true)) changed_.emplace_back(hour, std::move(key));
 }
 
-void UsageLedger::keep_locked(const AuditPtr& record) {
-  const auto push = [](std::deque<AuditPtr>& events, const AuditPtr& event) {
+std::vector<UsageLedger::AuditPtr> UsageLedger::keep_locked(const AuditPtr& record) {
+  std::vector<AuditPtr> pushed_out;
+  const auto push = [&pushed_out](std::deque<AuditPtr>& events, const AuditPtr& event) {
     events.push_back(event);
-    if (events.size() > kAuditPerUserMax) events.pop_front();
+    if (events.size() <= kAuditPerUserMax) return;
+    if (events.front().use_count() == 1) pushed_out.push_back(std::move(events.front()));
+    events.pop_front();
   };
   const AuditEvent& event = record->event;
   if (!event.user.empty()) push(audit_[event.user].own, record);
   if (event.owner != event.user) push(audit_[event.owner].by_others, record);
+  return pushed_out;
 }
 
 void UsageLedger::audit(AuditEvent event) {
@@ -95,13 +99,17 @@ void UsageLedger::audit(AuditEvent event) {
   telemetry::get_metrics().audit_events.add(1, {{"event", audit_action_name(event.action)}});
   AuditRecord record{.number = 0, .event = std::move(event)};
   AuditPtr kept;
+  std::vector<AuditPtr> pushed_out;
   {
     MutexLock lock(mutex_);
     record.number = next_audit_++;
     kept = std::make_shared<const AuditRecord>(std::move(record));
-    keep_locked(kept);
+    pushed_out = keep_locked(kept);
   }
-  if (persistence_.enabled()) persistence_.write({persistence_.put(*kept, kept_for_)}, {});
+  if (!persistence_.enabled()) return;
+  std::vector<store::Change> changes = {persistence_.put(*kept, kept_for_)};
+  for (const AuditPtr& gone : pushed_out) changes.push_back({persistence_.put(*gone, kept_for_).key, std::nullopt});
+  persistence_.write(std::move(changes), {});
 }
 
 UsageEvent UsageLedger::event_of(Nanos hour, const LineKey& key, const Line& line) {

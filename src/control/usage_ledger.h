@@ -35,7 +35,7 @@ class UsageLedger final : public Usage {
   UsageLedger(const config::Limits& limits, const Clock& clock, Persistence& persistence);
 
   // At the start: what a former life of the server counted.
-  void restore(std::vector<UsageRecord> usage, std::vector<AuditRecord> audit);
+  void restore(const std::vector<UsageRecord>& usage, std::vector<AuditRecord> audit);
   // What a session is just now; nothing where it ended. Called without a lock. Set it before the first add().
   struct SessionFacts {
     std::string project;
@@ -80,7 +80,8 @@ class UsageLedger final : public Usage {
   };
 
   Line& line_locked(Nanos hour, LineKey& key) TUFT_REQUIRES(mutex_);
-  void keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
+  // Gives what it pushed out, where nobody's list holds it any more.
+  std::vector<AuditPtr> keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
   void forget_old();
   void count_storage(Nanos since);
   std::string project_of(const SessionId& session) const;

@@ -307,8 +307,8 @@ void EngineLoop::stop() {
   }
   arrived_.notify_all();
   skip_files_ = true;
-  files_.close();
   engine_thread_.join();
+  files_.close();  // after the piece that was running: it may have had work for the file thread
   file_thread_.join();
   // No thread is left: what they owned is this one's now.
   for (Item& item : take(false)) {

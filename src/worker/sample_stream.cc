@@ -10,6 +10,7 @@ namespace tuft::worker {
 
 void SampleStream::add(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs,
                        std::span<const std::vector<engine::TokenLogprob>> topk) {
+  Next next;
   {
     MutexLock lock(mutex_);
     if (broken_) return;
@@ -20,11 +21,13 @@ void SampleStream::add(int sample, std::span<const int32_t> tokens, std::span<co
       entry = std::prev(entries.end());
     }
     append_tokens(tokens, logprobs, topk, &*entry);
+    next = take_next_locked();
   }
-  go_on();
+  go_on(next);
 }
 
 void SampleStream::end(Result<v1::SampleResponse> result) {
+  Next next;
   {
     MutexLock lock(mutex_);
     ended_ = true;
@@ -33,11 +36,13 @@ void SampleStream::end(Result<v1::SampleResponse> result) {
     } else {
       status_ = std::move(result).error();
     }
+    next = take_next_locked();
   }
-  go_on();
+  go_on(next);
 }
 
 void SampleStream::OnWriteDone(bool ok) {
+  Next next;
   {
     MutexLock lock(mutex_);
     writing_ = false;
@@ -45,36 +50,36 @@ void SampleStream::OnWriteDone(bool ok) {
       broken_ = true;
       waiting_.Clear();
     }
+    next = take_next_locked();
   }
-  go_on();
+  go_on(next);
 }
 
-void SampleStream::go_on() {
-  enum class Next : uint8_t { kWrite, kAnswer, kFail } next = Next::kWrite;
-  Status status;
-  {
-    MutexLock lock(mutex_);
-    if (writing_ || finished_) return;
-    if (waiting_.new_tokens_size() > 0) {
-      written_ = std::exchange(waiting_, {});
-    } else if (ended_) {
-      finished_ = true;
-      next = status_.ok() ? Next::kAnswer : Next::kFail;
-      status = status_;
-      written_.Clear();
-      *written_.mutable_answer() = std::move(answer_);
-    } else {
-      return;
-    }
+// In the same hold of the lock as what it follows: when another thread has taken the end, this may be deleted.
+SampleStream::Next SampleStream::take_next_locked() {
+  if (writing_ || finished_) return {};
+  if (waiting_.new_tokens_size() > 0) {
+    written_ = std::exchange(waiting_, {});
     writing_ = true;
+    return {Next::Step::kWrite, {}};
   }
-  switch (next) {
-    case Next::kWrite:
+  if (!ended_) return {};
+  finished_ = true;
+  written_.Clear();
+  *written_.mutable_answer() = std::move(answer_);
+  return {status_.ok() ? Next::Step::kAnswer : Next::Step::kFail, status_};
+}
+
+void SampleStream::go_on(const Next& next) {
+  switch (next.step) {
+    case Next::Step::kNothing:
+      return;
+    case Next::Step::kWrite:
       return StartWrite(&written_);
-    case Next::kAnswer:
+    case Next::Step::kAnswer:
       return StartWriteAndFinish(&written_, {}, grpc::Status::OK);
-    case Next::kFail:
-      return Finish(to_grpc(status.error(), context_));
+    case Next::Step::kFail:
+      return Finish(to_grpc(next.status.error(), context_));
   }
 }
 

@@ -1,6 +1,7 @@
 // One StreamSample call: what the engine thread draws, on its way to a reader who may be slow.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -36,9 +37,14 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleDelta> {
   }
   void OnDone() override { delete this; }
 
-  // Begins the next write, if there is something and nothing is under way. Outside the lock: gRPC may call back at
-  // once.
-  void go_on();
+  struct Next {
+    enum class Step : uint8_t { kNothing, kWrite, kAnswer, kFail } step = Step::kNothing;
+    Status status;  // of kFail
+  };
+  // What is to be begun now; the caller gives it to go_on().
+  Next take_next_locked() TUFT_REQUIRES(mutex_);
+  // Outside the lock: gRPC may call back at once. Of this, nothing may be touched after it, nor where it is kNothing.
+  void go_on(const Next& next);
 
   grpc::CallbackServerContext& context_;
   std::function<void()> cancel_;

@@ -32,6 +32,7 @@ class Op:
     request: str | None = None  # None: its submission was not answered
     answer: object = None       # the first final answer
     step: int | None = None     # of a checkpoint: how many steps are in it
+    public: bool = False        # its checkpoint was published
     deleted: bool | None = None  # its checkpoint: asked for (False), and acknowledged (True)
 
     @property

@@ -10,6 +10,10 @@ def recover(trainer, raw, other):
     trainer.was_cut = False
     for op in trainer.samples:
         settle(raw, op, lambda answer: "Submit it again" in answer.detail)
+    recover_samplers(trainer, raw)
+    if trainer.session:
+        beat = raw.post("session_heartbeat", {"session_id": trainer.session, "type": "session_heartbeat"})
+        promise(beat.status == 200, "a session comes back", trainer.session, beat)
     for model in trainer.unloaded:
         answer = raw.post("get_info", {"model_id": model, "type": "get_info"})
         promise(answer.status == 404, "what was unloaded stays away", model, answer)
@@ -19,9 +23,10 @@ def recover(trainer, raw, other):
         return trainer.begin_run()  # done, though nobody heard of it
     trainer.unloading = False
     promise(raw.get(f"training_runs/{trainer.model}").status == 200, "a run comes back", trainer.model)
+    runs = raw.get(f"sessions/{trainer.session}").json["training_run_ids"]
+    promise(trainer.model in runs, "a session knows its runs", trainer.model, runs)
     settle(raw, trainer.creation, lambda answer: False)
     Recovery(trainer, raw).go()
-    recover_samplers(trainer, raw)
     asked = next((op for op in trainer.ops if op.request), None)
     if asked:
         promise(final_status(other, asked) == 404, "nobody else learns of it", asked)
@@ -102,11 +107,13 @@ class Recovery:
         answer = self.raw.get(f"training_runs/{trainer.model}/checkpoints")
         promise(answer.status == 200, "checkpoints are listed", answer)
         listed = {one["checkpoint_id"] for one in answer.json["checkpoints"]}
+        public = {one["checkpoint_id"] for one in answer.json["checkpoints"] if one["public"]}
         for kind, folder in (("save", "weights"), ("save_sampler", "sampler_weights")):
             unheard = {op.name for op in trainer.ops if op.kind == kind and op.answer is None}
             for name, op in trainer.saved(kind).items():
                 if op.deleted is None:
                     promise(f"{folder}/{name}" in listed, "a saved checkpoint is there", op, listed)
+                    promise(not op.public or f"{folder}/{name}" in public, "what is published stays so", op)
                 elif op.deleted and name not in unheard:
                     promise(f"{folder}/{name}" not in listed, "a deleted checkpoint is not there", op)
         known = {f"n{number}" for number in range(1, trainer.names + 1)} | {LATEST}

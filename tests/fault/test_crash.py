@@ -1,6 +1,6 @@
-"""kill -9 of the server, its workers, both, a server that is starting, or Redis, at random moments under load: nothing that was acknowledged is lost or
-done twice. TUFT_CRASH_ROUNDS=100 for more rounds, TUFT_CRASH_SEED=<number> for a certain choice of them (the moments are
-those of the machine)."""
+"""kill -9 of the server, its workers, both, a server that is starting, or Redis, at random moments under load: nothing
+that was acknowledged is lost or done twice. TUFT_CRASH_ROUNDS=100 for more rounds, TUFT_CRASH_SEED=<number> for a
+certain choice of them (the moments are those of the machine)."""
 import datetime
 import os
 import random
@@ -19,7 +19,8 @@ from tuft_server import ALICE, BOB, wait_until
 
 ROUNDS = int(os.environ.get("TUFT_CRASH_ROUNDS", "6"))
 SEED = int(os.environ.get("TUFT_CRASH_SEED", random.SystemRandom().randrange(10**6)))
-KILLS = {"FILE": ("server", "server", "both", "worker", "start"), "REDIS": ("server", "both", "worker", "start", "store")}
+KILLS = {"FILE": ("server", "server", "both", "worker", "start"),
+         "REDIS": ("server", "both", "worker", "start", "store")}
 
 
 @pytest.fixture(params=["FILE", "REDIS"])
@@ -102,7 +103,7 @@ class Crashes:
     def __str__(self):
         steps = sum(trainer.acknowledged_steps for trainer in self.trainers)
         operations = sum(len(trainer.ops) + len(trainer.undone) for trainer in self.trainers)
-        return f"seed {SEED}: kills {self.counts}, {steps} steps, {operations} operations in the ledgers of the last runs"
+        return f"seed {SEED}: kills {self.counts}, {steps} steps, {operations} operations in the last runs' ledgers"
 
 
 @pytest.mark.timeout(300 + 30 * ROUNDS)
@@ -114,7 +115,7 @@ def test_killed_at_random_moments_nothing_acknowledged_is_lost_or_done_twice(liv
             crashes.round()
     except BaseException:
         print(f"round {done} of TUFT_CRASH_SEED={SEED}; {crashes}")
-        print("\n".join(lives.server.lines[-60:]))
+        print("\n".join(line[:400] for line in lives.server.lines[-30:]))
         raise
     print(crashes)
     assert sum(trainer.acknowledged_steps for trainer in crashes.trainers) > 0, "there was load"

@@ -27,7 +27,8 @@ class Anchor:
 
 class Trainer:
     def __init__(self, number, key, chance, curve, usage, connect):
-        self.number, self.key, self.chance, self.curve, self.usage, self.connect = number, key, chance, curve, usage, connect
+        self.number, self.key, self.chance, self.connect = number, key, chance, connect
+        self.curve, self.usage = curve, usage
         self.session, self.models, self.errors, self.was_cut = None, 0, [], False
         self.samplers = []  # (id, checkpoint name or "", the answer's tokens)
         self.samples, self.sampler_numbers = [], 0
@@ -118,7 +119,8 @@ class Trainer:
         for _ in range(self.chance.randint(1, 3)):
             pipeline += [("backward", ""), ("step", "")]
         if self.chance.random() < 0.6 or not self.anchors:
-            pipeline.insert(self.chance.choice([0, len(pipeline)]), ("save", self.fresh_name() if self.chance.random() < 0.7 else LATEST))
+            name = self.fresh_name() if self.chance.random() < 0.7 else LATEST
+            pipeline.insert(self.chance.choice([0, len(pipeline)]), ("save", name))
         if self.chance.random() < 0.3:
             pipeline.append(("save_sampler", self.chance.choice(["", self.fresh_name()])))
         if self.chance.random() < 0.3:
@@ -226,7 +228,9 @@ class Trainer:
             promise(made.status == 200, "a sampler is made", made)
             self.samplers.append([made.json["sampling_session_id"], path, None])
         if self.samplers and self.chance.random() < 0.5:
-            self.sample(raw, self.samplers[-1])
+            self.sample(raw, self.samplers[-1], self.chance.randint(1, 4))
+        if self.chance.random() < 0.1:
+            self.publish_one(raw)
         if self.chance.random() < 0.2:
             self.delete_one(raw, *self.chance.choice([("save", "weights"), ("save_sampler", "sampler_weights")]))
         if len(self.ops) > 200 and self.chance.random() < 0.1:
@@ -237,7 +241,8 @@ class Trainer:
         if not saved:
             return
         # Often the newest: then the run comes back at the one before.
-        name = max(saved, key=lambda one: saved[one].seq) if self.chance.random() < 0.4 else self.chance.choice(list(saved))
+        newest = max(saved, key=lambda one: saved[one].seq)
+        name = newest if self.chance.random() < 0.4 else self.chance.choice(list(saved))
         saved[name].deleted = False
         self.deleted_paths.add(self.path(name, folder))
         answer = raw.request("DELETE", f"/api/v1/training_runs/{self.model}/checkpoints/{folder}/{name}")
@@ -259,18 +264,29 @@ class Trainer:
             promise("worker" in op.error, "why it is not unloaded", op)
             self.told, self.step = True, None
 
-    def sample(self, raw, sampler):
-        """Greedy, so that a sampler gives the same for ever."""
-        op = Op("sample", seq=len(self.samples) + 1, name=sampler[0])
-        self.samples.append(op)
-        self.usage.sent("sampling_prefill", 3)
-        self.usage.sent("sampling_sample", 4)
-        take(raw, op, raw.sample(sampler[0], op.seq, temperature=0.0))
-        op.answer = final(raw, op)
-        if op.ok:
-            tokens = pb.SampleResponse.FromString(op.answer.body).sequences[0].tokens
-            sampler[2] = sampler[2] or tokens
-            promise(sampler[2] == tokens, "a sampler keeps its weights", op, sampler)
-        else:
-            promise(op.answer.status == 200 and "worker" in op.error, "why a sample failed", op)
+    def publish_one(self, raw):
+        saved = [op for op in self.saved("save").values() if op.deleted is None and op.name != LATEST]
+        if saved:
+            op = self.chance.choice(saved)
+            answer = raw.request("POST", f"/api/v1/training_runs/{self.model}/checkpoints/weights/{op.name}/publish")
+            promise(answer.status in (200, 204), "a checkpoint is published", op, answer)
+            op.public = True
 
+    def sample(self, raw, sampler, count=1):
+        """Greedy, so that a sampler gives the same for ever."""
+        ops = []
+        for _ in range(count):
+            op = Op("sample", seq=len(self.samples) + 1, name=sampler[0])
+            ops.append(op)
+            self.samples.append(op)
+            self.usage.sent("sampling_prefill", 3)
+            self.usage.sent("sampling_sample", 4)
+            take(raw, op, raw.sample(sampler[0], op.seq, temperature=0.0))
+        for op in ops:
+            op.answer = final(raw, op)
+            if op.ok:
+                tokens = pb.SampleResponse.FromString(op.answer.body).sequences[0].tokens
+                sampler[2] = sampler[2] or tokens
+                promise(sampler[2] == tokens, "a sampler keeps its weights", op, sampler)
+            else:
+                promise(op.answer.status == 200 and "worker" in op.error, "why a sample failed", op)

@@ -69,6 +69,34 @@ TEST_F(Connections, ChunkedBodiesAreRead) {
   expect_refusal(client.read_reply(), 400, "HTTP");
 }
 
+TEST_F(Connections, AChunkWhoseHeadDoesNotEndIsRefused) {
+  start();
+  TestClient client(server->port());
+  client.send(
+      request_text("POST", "/api/v1/optim_step", "", {{"Transfer-Encoding", "chunked"}, {"Content-Length", ""}}));
+  client.send("5;" + std::string(200'000, 'x'));
+  expect_refusal(client.read_reply(), 400, "HTTP");
+  EXPECT_TRUE(client.at_end());
+}
+
+// Else their body would be the next request.
+TEST_F(Connections, FramingThatCouldBeReadInTwoWaysIsRefused) {
+  start();
+  const std::string inner = health();
+  const std::string length = std::to_string(inner.size());
+  for (const std::string& head : {std::string("HTTP/1.1\r\nTransfer-Encoding: gzip\r\n"),
+                                  std::string("HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n"),
+                                  std::string("HTTP/1.0\r\nTransfer-Encoding: chunked\r\n"),
+                                  "HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: " + length + "\r\n",
+                                  "HTTP/1.1\r\nContent-Length: " + length + "\r\nTransfer-Encoding: chunked\r\n",
+                                  "HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: " + length + "\r\n"}) {
+    TestClient client(server->port());
+    client.send("GET /api/v1/healthz " + head + "Host: x\r\n\r\n" + inner);
+    expect_refusal(client.read_reply(), 400, "HTTP");
+    EXPECT_TRUE(client.at_end()) << head;
+  }
+}
+
 TEST_F(Connections, ExpectContinueIsAnswered) {
   start();
   TestClient client(server->port());
@@ -97,6 +125,17 @@ TEST_F(Connections, DeclaredBodyOverTheLimitIsRefusedUnread) {
   second.send(request_text("POST", "/api/v1/forward_backward", std::string(2000, 'x'), kProtobuf) + health());
   EXPECT_EQ(second.read_reply().status, 413);
   EXPECT_EQ(second.read_reply().status, 200);
+}
+
+TEST_F(Connections, WhoShowsNoKeySendsNoLargeBody) {
+  start();
+  TestClient declared(server->port());
+  declared.send(request_text("GET", "/api/v1/healthz", "", {{"Content-Length", "1000000"}}));
+  EXPECT_EQ(declared.read_reply().status, 413);
+  TestClient chunked(server->port());
+  chunked.send(request_text("GET", "/api/v1/healthz", "", {{"Transfer-Encoding", "chunked"}, {"Content-Length", ""}}));
+  for (int i = 0; i < 10; ++i) chunked.send("1000\r\n" + std::string(4096, 'x') + "\r\n");
+  EXPECT_EQ(chunked.read_reply().status, 413);
 }
 
 TEST_F(Connections, ChunkedBodyOverTheLimitIsRefused) {

@@ -52,7 +52,7 @@ TEST_F(Routes, HealthzIsOpenAndTheRestNeedsAKey) {
   const Reply reply = call("GET", "/api/v1/get_server_capabilities?x=1");
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.body, R"({"supported_models":[{"model_name":"base/model","max_context_length":2048,)"
-                        R"("capabilities":["training","sampling"]}]})");
+                        R"("capabilities":["training","sampling"],"trainable":true,"sampleable":true}]})");
 }
 
 TEST_F(Routes, KeyIsJudgedBeforeTheBody) {

@@ -4,7 +4,7 @@
 #include "api/client_telemetry.h"
 #include "api/own_url.h"
 #include "api/tests/test_client.h"
-#include "api/time_text.h"
+#include "base/time_text.h"
 #include "telemetry/tests/collector_fixture.h"
 
 namespace tuft::api {
@@ -136,21 +136,6 @@ TEST(ClientEventBudget, OverItNothingUntilTheNextMinute) {
   EXPECT_FALSE(budget.take_bytes(kAlice, 1, 2 * kSecond));
   EXPECT_TRUE(budget.take_event(kAlice, 61 * kSecond));
   EXPECT_TRUE(budget.take_bytes(kAlice, 1, 61 * kSecond));
-}
-
-TEST(TimeText, ReadsWhatItWritesAndOffsets) {
-  const Nanos hour = 1'784'000'000 * kSecond / kHour * kHour;
-  EXPECT_EQ(parse_time_text(time_text(hour + 5 * kMicrosecond)), hour + 5 * kMicrosecond);
-  EXPECT_EQ(time_text(0), "1970-01-01T00:00:00.000000Z");
-  EXPECT_EQ(parse_time_text("2026-07-13T02:00:00+02:00"), parse_time_text("2026-07-13T00:00:00Z"));
-  EXPECT_EQ(parse_time_text("2026-07-12T22:30:00-01:30"), parse_time_text("2026-07-13T00:00:00Z"));
-  EXPECT_EQ(parse_time_text("2026-07-13T00:00:00 00:00"), parse_time_text("2026-07-13T00:00:00Z"));
-  EXPECT_EQ(parse_day("1970-01-02"), 24 * kHour);
-  for (const char* wrong : {"", "2026", "2026-02-30T00:00:00Z", "2026-07-13T24:00:00Z", "2026-07-13T00:00:00",
-                            "2026-07-13T00:00:00Zx", "2026-07-13T00:00:00.Z", "-026-07-13T00:00:00Z"}) {
-    EXPECT_FALSE(parse_time_text(wrong).has_value()) << wrong;
-  }
-  EXPECT_FALSE(parse_day("2026-07-13x").has_value());
 }
 
 }  // namespace

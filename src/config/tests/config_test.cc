@@ -224,6 +224,30 @@ TEST(Config, RefusesAFileWithoutModels) {
   EXPECT_THAT(errors_of("- a\n"), HasSubstr("the file must be a mapping"));
 }
 
+TEST(Config, ReadsNoEndOfDocumentsOutOfAComma) {
+  EXPECT_THAT(errors_of(","), HasSubstr("tuft.yaml:1: this is not YAML: nothing can start here"));
+  EXPECT_THAT(errors_of(" , {c0:1,?1 ' }g :}g : h}"), HasSubstr("tuft.yaml:1: this is not YAML"));
+  EXPECT_THAT(errors_of("a: 1\n---\n,"), HasSubstr("tuft.yaml:2: a second document starts here"));
+}
+
+TEST(Config, ReferencesThatGrowOrGoDeepAreRefused) {
+  std::string doubling = "v0: 0123456789abcdef\n";
+  std::string chain = "v0: x\n";
+  for (int i = 1; i <= 31; ++i) {
+    const std::string before = "${v" + std::to_string(i - 1) + "}";
+    doubling += "v" + std::to_string(i) + ": " + before + before + "\n";
+  }
+  for (int i = 1; i <= 1000; ++i) {
+    chain = "v" + std::to_string(i) + ": ${v" + std::to_string(i - 1) + "}\n" + chain;
+  }
+  std::string nested = "v: ";
+  for (int i = 0; i < 10'000; ++i) nested += "${";
+  nested.append(10'000, '}');
+  EXPECT_THAT(errors_of(doubling), HasSubstr("with its ${...} filled in this value is too long"));
+  EXPECT_THAT(errors_of(chain), HasSubstr("refers to others, and these to others, too many times"));
+  EXPECT_THAT(errors_of(nested), HasSubstr("refers to others, and these to others, too many times"));
+}
+
 TEST(Config, ShowsAllMistakesOfAModelAtOnce) {
   const std::string errors =
       errors_of("supported_models:\n  - model_name: \"two words\"\n    model_path: /nowhere/at/all\n");

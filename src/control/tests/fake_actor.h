@@ -78,8 +78,7 @@ class FakeActor final : public actor::ModelActor {
                               actor::Callback<worker::v1::SampleResponse>) override;
   void collect_metrics(actor::Callback<worker::v1::CollectMetricsResponse>) override;
   void keep_traces(worker::v1::KeepTracesRequest) override;
-  void collect_traces(worker::v1::CollectTracesRequest,
-                      actor::Callback<worker::v1::CollectTracesResponse>) override;
+  void collect_traces(worker::v1::CollectTracesRequest, actor::Callback<worker::v1::CollectTracesResponse>) override;
   // What collect_metrics() gives, and what keep_traces() was told.
   void set_metrics_snapshot(std::string snapshot);
   std::vector<worker::v1::TraceId> kept_traces() const;

@@ -1,5 +1,6 @@
 // Order, repetition, gaps and failures of the operations of a run.
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "control/tests/plane.h"
@@ -40,6 +41,20 @@ TEST_F(Order, AnyArrivalExecutesInTheOrderOfTheNumbers) {
     ASSERT_EQ(worker().calls_of("forward_backward"), expected);
     value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
   }
+}
+
+TEST_F(Order, ANumberThatNoneCanFollowIsRefused) {
+  boot();
+  const RunId run = create_model(alice);
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  const auto refused = plane().optim_step(alice, OptimStep{.run = run, .seq_id = kLast}, no_trace);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "invalid_seq_id");
+  // The one before it waits for those that are missing, and is given up with them.
+  const RequestId early = optim_step(run, alice, kLast - 1);
+  advance((config().limits.gap_timeout_seconds + 1) * kSecond);
+  EXPECT_EQ(failure(alice, early).reason, "seq_id_gap");
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 1)).reason, "seq_id_passed");
 }
 
 TEST_F(Order, OneOperationOfARunIsAtTheWorkerAtATime) {

@@ -169,6 +169,21 @@ TEST_F(SessionEndings, SamplersAndWhatWasMadeForThemGo) {
   EXPECT_NE(refused.error().message.find("finished"), std::string::npos) << refused.error().message;
 }
 
+TEST_F(SessionEndings, ASamplerThatGoesWhileItIsLoadedLeavesTheWorker) {
+  boot();
+  const RunId run = create_model(session(alice), alice);
+  const std::string path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  const SessionId s = session(alice);
+  worker().hold_answers(true);
+  ASSERT_TRUE(try_sampler(s, alice, 0, "", path).ok());
+  ASSERT_EQ(worker().held(), 1U);
+  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  worker().hold_answers(false);
+  worker().answer_all();
+  EXPECT_EQ(worker().calls_of("add_sampler").size(), 1U);
+  EXPECT_EQ(worker().samplers(), 0U);
+}
+
 TEST_F(SessionEndings, OnlyItsUserEndsASessionAndTwiceIsNoError) {
   boot();
   const SessionId s = session(alice);

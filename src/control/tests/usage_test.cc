@@ -11,6 +11,7 @@
 #include "control/tests/plane.h"
 #include "control/usage_ledger.h"
 #include "control/usage_records.h"
+#include "store/memory_store.h"
 
 namespace tuft::control {
 namespace {
@@ -152,6 +153,28 @@ TEST_F(UsageTest, TheLifeOfARunIsInTheAuditInOrder) {
   EXPECT_EQ(actions(alice),
             (std::vector<std::string>{"session_created", "run_created", "checkpoint_saved", "run_unloaded"}));
   EXPECT_EQ(actions(alice, true), std::vector<std::string>{"checkpoint_saved"});
+}
+
+TEST(UsageLedger, AuditEventsThatAreForgottenLeaveTheStore) {
+  FakeClock clock;
+  const auto contents = std::make_shared<store::MemoryContents>();
+  auto persistence = Persistence::open(store::make_memory_store(contents), config::ServerConfig());
+  ASSERT_TRUE(persistence.ok());
+  UsageLedger ledger(config::Limits(), clock, **persistence);
+  const auto wait_until_durable = [&] {
+    std::promise<Status> durable;
+    (*persistence)->when_durable([&](const Status& status) { durable.set_value(status); });
+    EXPECT_TRUE(durable.get_future().get().ok());
+  };
+  for (size_t i = 0; i < UsageLedger::kAuditPerUserMax + 10; ++i) {
+    ledger.audit({.action = AuditAction::kRunCreated, .user = UserId("alice")});
+    if (i % 500 == 0) wait_until_durable();  // the store's queue is bounded
+  }
+  wait_until_durable();
+  const auto store = store::make_memory_store(contents);
+  const auto kept = store::scan_and_wait(*store, config::PersistenceConfig().name_space + "::audit::");
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(kept->size(), UsageLedger::kAuditPerUserMax);
 }
 
 TEST(UsageLedger, MoreLinesThanAUserMayHaveAreSummedUpWithoutLoss) {

@@ -81,8 +81,9 @@ struct FutureInstruments {
                                .bounds = bounds_wait()}};
   Counter quota_refusals{{.name = "tuft.quota.refusals",
                           .unit = "{request}",
-                          .description = "Requests refused because their user was at a limit (sessions, runs, samplers, "
-                                         "futures, samples_in_flight, checkpoint_bytes)",
+                          .description =
+                              "Requests refused because their user was at a limit (sessions, runs, samplers, "
+                              "futures, samples_in_flight, checkpoint_bytes)",
                           .labels = {"limit"}}};
   Counter sequence_guard_out_of_order{{.name = "tuft.sequence_guard.out_of_order",
                                        .unit = "{operation}",

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <future>
+#include <thread>
 
 #include "engine/lora.h"
 #include "worker/tests/service_fixture.h"
@@ -81,6 +83,9 @@ TEST_F(ServiceTest, ErrorsNameTheirReason) {
 }
 
 TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
+  EngineLoopOptions options;
+  options.share_debt_max = 1;  // so that the wait at the gate is not time that training may catch up on
+  start(options);
   ASSERT_TRUE(create_adapter("a").status.ok());
   std::atomic<int> passes{0};
   std::atomic<int> passes_at_last_step{-1};
@@ -199,6 +204,70 @@ TEST_F(ServiceTest, StoppingAnswersWhatRuns) {
   stopped.get();
   const Answer answer = sampled.get();
   EXPECT_TRUE(answer.status.ok() || answer.reason == "worker_stopping") << answer.status.error_message();
+}
+
+// Has work for the file thread, but only once the loop takes nothing more.
+class FileWhileStopping final : public Operation {
+ public:
+  FileWhileStopping(EngineLoop& loop, std::promise<void>& begun, std::promise<Error>& answered)
+      : loop_(loop), begun_(begun), answered_(answered) {}
+
+  const std::string& lane() const override { return lane_; }
+  Progress advance(Bench&) override {
+    begun_.set_value();
+    const auto reason = std::make_shared<std::string>();  // also of those that are taken, and answered by stop()
+    while (*reason != "worker_stopping") {
+      loop_.post_sample(loop_.next_ticket(), {},
+                        [reason](const Result<engine::SampleResult>& result) { *reason = result.error().reason; });
+      std::this_thread::yield();
+    }
+    return Progress::kFile;
+  }
+  void file_failed(const Error&) override {}
+  void fail(const Error& error) override { answered_.set_value(error); }
+
+ private:
+  EngineLoop& loop_;
+  std::promise<void>& begun_;
+  std::promise<Error>& answered_;
+  const std::string lane_ = "lane";
+};
+
+TEST_F(ServiceTest, StoppingAnswersAnOperationThatGoesToTheFiles) {
+  std::promise<void> begun;
+  std::promise<Error> answered;
+  loop_->post(std::make_unique<FileWhileStopping>(*loop_, begun, answered));
+  begun.get_future().wait();
+  loop_->stop();
+  EXPECT_EQ(answered.get_future().get().reason, "worker_stopping");
+}
+
+TEST_F(ServiceTest, AStreamGivesEachTokenOnceAndThenTheAnswer) {
+  for (int round = 0; round < 50; ++round) {
+    grpc::ClientContext context;
+    const auto reader = stub_->StreamSample(&context, sample_request("", 8));
+    std::string streamed;
+    v1::SampleDelta delta;
+    v1::SampleResponse answer;
+    while (reader->Read(&delta)) {
+      ASSERT_FALSE(answer.has_response()) << "something came after the answer";
+      for (const v1::SampleTokens& fresh : delta.new_tokens()) streamed += fresh.tokens();
+      if (delta.has_answer()) answer = delta.answer();
+    }
+    const grpc::Status status = reader->Finish();
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(answer.output_tokens(), 8);
+    EXPECT_EQ(streamed, answer.response().sequences(0).tokens());
+  }
+}
+
+TEST_F(ServiceTest, AStreamThatFailsSaysWhy) {
+  engine_.before_step = [](auto) { return Status(internal_error("broken")); };
+  grpc::ClientContext context;
+  const auto reader = stub_->StreamSample(&context, sample_request("", 8));
+  v1::SampleDelta delta;
+  while (reader->Read(&delta)) EXPECT_FALSE(delta.has_answer());
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INTERNAL);
 }
 
 }  // namespace

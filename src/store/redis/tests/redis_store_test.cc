@@ -155,9 +155,8 @@ TEST_F(RedisStore, ClosesInTimeAlthoughTheServerHangs) {
   server.pause(true);
   std::atomic<int> failed = 0;
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE((*store)
-                    ->write({.changes = {{"during", "1"}}}, [&](const Status& status) { failed += !status.ok(); })
-                    .ok());
+    ASSERT_TRUE(
+        (*store)->write({.changes = {{"during", "1"}}}, [&](const Status& status) { failed += !status.ok(); }).ok());
   }
   const auto began = std::chrono::steady_clock::now();
   (*store)->close(kSecond / 10);

@@ -1,11 +1,11 @@
-#include "api/time_text.h"
+#include "base/time_text.h"
 
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 
-namespace tuft::api {
+namespace tuft {
 namespace {
 
 constexpr Nanos kMinute = 60 * kSecond;
@@ -34,7 +34,7 @@ std::optional<Nanos> take_day(std::string_view& text) {
   const auto month = take_number(text, 2);
   if (!month || !take(text, "-")) return std::nullopt;
   const auto day = take_number(text, 2);
-  if (!day || *year < 1970 || *year > 2200) return std::nullopt;
+  if (!day || *year < 1970 || *year > 2255) return std::nullopt;
   const std::chrono::year_month_day date{std::chrono::year(*year), std::chrono::month(static_cast<unsigned>(*month)),
                                          std::chrono::day(static_cast<unsigned>(*day))};
   if (!date.ok()) return std::nullopt;
@@ -99,4 +99,4 @@ std::optional<Nanos> parse_day(std::string_view text) {
   return text.empty() ? day : std::nullopt;
 }
 
-}  // namespace tuft::api
+}  // namespace tuft
