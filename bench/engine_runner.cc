@@ -4,6 +4,8 @@
 // the script can take turns between this program and others (bench/peers) that speak the same. Requests:
 //   {"op":"hello"}   {"op":"peaks"}
 //   {"op":"train","lengths":[128,...],"rank":16,"batch_tokens":512,"steps":1}      forward_backward + optim_step
+//   {"op":"train_tenants","tenants":16,"length":32,"rank":16,"batch_tokens":512,"steps":1,"together":true}
+//                                 a forward_backward of one datum + optim_step of each; false: one after the other
 //   {"op":"decode","batch":8,"prompt":8,"new_tokens":64,"rank":16}                 rank 0: the base model
 #include <chrono>
 #include <iostream>
@@ -17,7 +19,7 @@
 #include "base/clock.h"
 #include "engine/native/native_engine.h"
 #include "engine/sample/sampler.h"
-#include "engine/trainer.h"
+#include "engine/train/scheduler.h"
 #include "machine_peaks.h"
 
 namespace tuft::bench {
@@ -80,12 +82,12 @@ const engine::AdapterId& bench_adapter() {
   return adapter;
 }
 
-void fresh_adapter(engine::Engine& engine, int rank) {
-  if (engine.has_adapter(bench_adapter())) check(engine.remove_adapter(bench_adapter()));
+void fresh_adapter(engine::Engine& engine, int rank, const engine::AdapterId& adapter = bench_adapter()) {
+  if (engine.has_adapter(adapter)) check(engine.remove_adapter(adapter));
   engine::LoraSpec spec;
   spec.rank = rank;
   spec.alpha = 2.0F * static_cast<float>(rank);
-  check(engine.create_adapter(bench_adapter(), engine::make_adapter(engine.model(), spec)));
+  check(engine.create_adapter(adapter, engine::make_adapter(engine.model(), spec)));
 }
 
 engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths) {
@@ -115,9 +117,7 @@ json train(engine::Engine& engine, const json& asked) {
   int64_t tokens = 0;
   const Stopwatch watch;
   for (int step = 0; step < asked.at("steps").get<int>(); ++step) {
-    const auto job = value_or_throw(engine::make_train_job(engine, request, options));
-    while (!job->done()) check(job->advance());
-    const engine::TrainOutput output = job->take_output();
+    const engine::TrainOutput output = value_or_throw(engine::train_alone(engine, request, options));
     value_or_throw(engine.optim_step(bench_adapter(), {}));
     if (!first_loss) first_loss = output.metrics.at("loss:sum");
     tokens += output.tokens;
@@ -125,6 +125,40 @@ json train(engine::Engine& engine, const json& asked) {
   json answer = watch.stop();
   answer["tokens"] = tokens;
   answer["loss"] = *first_loss;
+  return answer;
+}
+
+// Many runs with a short datum each. "loss" is of all of them in the first step.
+json train_tenants(engine::Engine& engine, const json& asked) {
+  const int count = asked.at("tenants").get<int>();
+  std::vector<engine::TrainRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    requests.push_back(train_request(engine.model().vocab_size, {asked.at("length").get<size_t>()}));
+    requests.back().adapter = engine::AdapterId("tenant " + std::to_string(i));
+    fresh_adapter(engine, asked.at("rank").get<int>(), requests.back().adapter);
+  }
+  const engine::TrainerOptions options{asked.at("batch_tokens").get<int>(), engine.model().max_position};
+  const auto scheduler = engine::make_train_scheduler(engine, options);
+  const bool together = asked.at("together").get<bool>();
+  double loss = 0;
+  int64_t tokens = 0;
+  const Stopwatch watch;
+  for (int step = 0; step < asked.at("steps").get<int>(); ++step) {
+    for (const engine::TrainRequest& request : requests) {
+      value_or_throw(scheduler->submit(request, [&](Result<engine::TrainOutput> result) {
+        const engine::TrainOutput output = value_or_throw(std::move(result));
+        if (step == 0) loss += output.metrics.at("loss:sum");
+        tokens += output.tokens;
+      }));
+      while (!together && !scheduler->idle()) scheduler->step();
+    }
+    while (!scheduler->idle()) scheduler->step();
+    for (const engine::TrainRequest& request : requests) value_or_throw(engine.optim_step(request.adapter, {}));
+  }
+  json answer = watch.stop();
+  for (const engine::TrainRequest& request : requests) check(engine.remove_adapter(request.adapter));
+  answer["tokens"] = tokens;
+  answer["loss"] = loss;
   return answer;
 }
 
@@ -173,6 +207,7 @@ json answer(engine::Engine& engine, int threads, const json& asked) {
     return {{"gemm_gflops", gemm_gflops(threads)}, {"read_gigabytes_per_second", read_gigabytes_per_second(threads)}};
   }
   if (op == "train") return train(engine, asked);
+  if (op == "train_tenants") return train_tenants(engine, asked);
   if (op == "decode") return decode(engine, asked);
   throw std::runtime_error("no such op: " + op);
 }

@@ -63,7 +63,7 @@ struct OptimReport {
 // Bytes that adapters hold.
 struct AdapterMemory {
   int64_t weights = 0;
-  int64_t gradients = 0;  // and moments: from their first use on
+  int64_t gradients = 0;  // with marked ones; these and moments: from their first use on
   int64_t optimizer = 0;
 };
 
@@ -115,13 +115,20 @@ class Engine {
   // A pass. forward() writes one log-probability (natural logarithm, temperature 1, f32) per target. With `keep` it
   // keeps what backward() needs; backward() then adds, for every target, dloss/dlogprob to the gradients of the
   // adapters and frees it. The next forward() frees it too. Gradients of an adapter add up until optim_step or
-  // clear_gradients. A segment's results do not depend on what else is in the pack.
+  // clear_gradients, target by target in the order of the packs: neither a segment's results nor an adapter's gradient
+  // depend on what else is in the pack, nor on how the segments of an adapter are cut into packs. A backward() that
+  // fails leaves the gradients of the pack's adapters undefined, until they are restored or cleared.
   virtual Status forward(const Pack& pack, bool keep, std::span<float> logprobs) = 0;
   virtual Status backward(std::span<const float> dloss_dlogprobs) = 0;
 
   // One AdamW step with the accumulated gradient, which it then zeroes. Without a gradient it is a step with zero.
   virtual Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) = 0;
   virtual Status clear_gradients(const AdapterId& id) = 0;
+  // Remembers the gradient as it is now. Costs a copy, and nothing where it is zero. Another mark takes its place;
+  // clear_gradients, optim_step and import_adapter end it.
+  virtual Status mark_gradients(const AdapterId& id) = 0;
+  // Puts back the gradient of the mark, which stays. kFailedPrecondition without one.
+  virtual Status restore_gradients(const AdapterId& id) = 0;
   // Accumulated gradient in AdapterState order (tests, diagnostics).
   virtual Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const = 0;
 

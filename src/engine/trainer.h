@@ -1,15 +1,13 @@
-// Turns forward_backward requests into passes of the engine: packs datums under a token budget, applies the loss,
-// sends the gradient back, and collects the outputs in the order of the datums.
+// What forward and forward_backward requests are made of. They are run by the training scheduler
+// (engine/train/scheduler.h).
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "base/result.h"
 #include "engine/engine.h"
 
 namespace tuft::engine {
@@ -31,6 +29,7 @@ struct TrainRequest {
   std::string loss_fn;
   std::map<std::string, double> loss_config;
   bool backward = true;
+  int rank = 0;  // of the adapter: those of one rank lie side by side in a pass
 };
 
 struct TrainOutput {
@@ -46,21 +45,5 @@ struct TrainerOptions {
   int batch_tokens = 512;  // of one pass; a longer datum makes a pass of its own
   int tokens_max = 0;      // max_model_len: a longer datum is refused
 };
-
-// A request on its way. Confined to the engine thread.
-//
-// Checks everything first (make_train_job): a loss, key, shape, dtype or token that is wrong is kInvalidArgument naming
-// datum and key, before anything is computed. Then advance() runs one pass at a time, so that sampling steps and other
-// work can go between. A failure on the way takes the request's gradient back: an adapter's gradient holds whole
-// requests or nothing of them.
-class TrainJob {
- public:
-  virtual ~TrainJob() = default;
-  virtual bool done() const = 0;
-  virtual Status advance() = 0;           // call while !done()
-  virtual TrainOutput take_output() = 0;  // once, when done
-};
-
-Result<std::unique_ptr<TrainJob>> make_train_job(Engine& engine, TrainRequest request, const TrainerOptions& options);
 
 }  // namespace tuft::engine

@@ -247,7 +247,8 @@ bool write_span(const SpanRecord& record) {
   const SpanHead& head = record.head;
   const size_t size = sizeof(RecordHeader) + sizeof(SpanHead) +
                       (head.attribute_count + head.event_attribute_count) * sizeof(AttributeSlot) +
-                      head.event_count * sizeof(EventSlot) + head.string_bytes;
+                      head.event_count * sizeof(EventSlot) + head.more_link_count * sizeof(SpanContext) +
+                      head.string_bytes;
   ThreadRing* ring = this_ring();
   std::byte* out = reserve(ring, kSpanType, size);
   if (out == nullptr) return false;
@@ -255,6 +256,7 @@ bool write_span(const SpanRecord& record) {
   out = put(out, record.attributes.data(), head.attribute_count);
   out = put(out, record.events.data(), head.event_count);
   out = put(out, record.event_attributes.data(), head.event_attribute_count);
+  out = put(out, record.more_links.data(), head.more_link_count);
   put(out, record.strings.data(), head.string_bytes);
   commit(*ring);
   return true;

@@ -23,6 +23,7 @@ namespace internal {
 inline constexpr size_t kAttributesMax = 32;
 inline constexpr size_t kEventsMax = 8;
 inline constexpr size_t kEventAttributesMax = 16;
+inline constexpr size_t kMoreLinksMax = 31;  // besides the one of the start
 inline constexpr size_t kArenaBytes = 2048;
 inline constexpr size_t kStringBytesMax = 512;
 inline constexpr size_t kLogMessageBytesMax = 4096;
@@ -63,7 +64,7 @@ struct EventSlot {
   uint32_t attribute_count;
 };
 
-// In a ring: RecordHeader, SpanHead, attributes, events, event attributes, strings.
+// In a ring: RecordHeader, SpanHead, attributes, events, event attributes, more links, strings.
 struct SpanHead {
   SpanContext context;
   SpanContext link;
@@ -77,9 +78,11 @@ struct SpanHead {
   uint32_t attribute_count;
   uint32_t event_count;
   uint32_t event_attribute_count;
+  uint32_t more_link_count;
   uint32_t string_bytes;
   uint32_t dropped_attributes;
   uint32_t dropped_events;
+  uint32_t dropped_links;
   SpanKind kind;
   bool error;
 };
@@ -105,6 +108,7 @@ struct SpanRecord {
   std::array<internal::AttributeSlot, internal::kAttributesMax> attributes;
   std::array<internal::EventSlot, internal::kEventsMax> events;
   std::array<internal::AttributeSlot, internal::kEventAttributesMax> event_attributes;
+  std::array<SpanContext, internal::kMoreLinksMax> more_links;
   std::array<char, internal::kArenaBytes> strings;
   SpanRecord* next = nullptr;  // in a pool
   uint32_t process = 0;        // see write_span()

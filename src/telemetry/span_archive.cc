@@ -47,7 +47,7 @@ std::string_view session_of(const std::byte* record) {
   const std::byte* const attributes = record + sizeof(RecordHeader) + sizeof(SpanHead);
   const std::byte* const strings = attributes +
                                    (head.attribute_count + head.event_attribute_count) * sizeof(AttributeSlot) +
-                                   head.event_count * sizeof(EventSlot);
+                                   head.event_count * sizeof(EventSlot) + head.more_link_count * sizeof(SpanContext);
   for (uint32_t i = 0; i < head.attribute_count; ++i) {
     AttributeSlot slot;
     std::memcpy(static_cast<void*>(&slot), attributes + i * sizeof(AttributeSlot), sizeof(slot));

@@ -146,6 +146,16 @@ void Span::add_event(Name name, Attributes attributes, Nanos at) {
   }
 }
 
+void Span::add_link(const SpanContext& link) {
+  if (record_ == nullptr || !link.valid()) return;
+  internal::SpanHead& head = record_->head;
+  if (head.more_link_count == internal::kMoreLinksMax) {
+    ++head.dropped_links;
+    return;
+  }
+  record_->more_links[head.more_link_count++] = link;
+}
+
 void Span::record_error(const Error& error) {
   if (record_ == nullptr || record_->head.error) return;
   SpanRecord& record = *record_;

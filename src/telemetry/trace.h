@@ -54,6 +54,9 @@ class Span {
   void set_attributes(Attributes attributes);
   // Now, or at `at` in Clock::monotonic() terms.
   void add_event(Name name, Attributes attributes = {}, Nanos at = 0);
+  // Another span that this one belongs with. At most 31 besides the one of the start; what is over is counted in the
+  // span's dropped links.
+  void add_link(const SpanContext& link);
   // Status ERROR with the message, error.type = the code's name, and one exception event, however often it is called.
   void record_error(const Error& error);
   // For a name known only after the start (an HTTP route); `name` as in Name.

@@ -1,5 +1,6 @@
 #include "worker/engine_loop.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -9,6 +10,9 @@
 
 namespace tuft::worker {
 namespace {
+
+// What goes before passes (steps of optimizers, loads, saves) makes the next pass fuller. A pass waits for so many.
+constexpr int kTurnsInARowMax = 64;
 
 Error stopping_error() {
   return unavailable("the worker is stopping; try again later", "worker_stopping");
@@ -47,13 +51,17 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
       sampler_(engine::make_sampler(*engine_, options_.sampler, std::move(token_bytes), clock)),
       share_(options_.training_share, options_.share_debt_max),
       metrics_(options_.base_model),
+      passes_(*engine_, clock, metrics_),
+      trainer_(engine::make_train_scheduler(*engine_, options_.trainer, &passes_)),
       bench_{*engine_,
              clock,
              options_.base_model,
              metrics_,
-             options_.trainer,
+             *trainer_,
+             passes_,
              options_.limits,
-             [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); }},
+             [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); },
+             [this](Operation& operation) { trained(operation); }},
       gauges_(options_.base_model, options_.sampler.memory_bytes, clock, [this] { return accepted(); }),
       files_(options_.operations_max) {
   engine_thread_ = std::thread([this] { run(); });
@@ -125,7 +133,7 @@ int EngineLoop::rank_of(const engine::AdapterId& adapter) const {
 void EngineLoop::run() {
   telemetry::trace_set_thread_info("engine");
   for (;;) {
-    const bool idle = turns_.empty() && sampler_->idle();
+    const bool idle = turns_.empty() && trainer_->idle() && sampler_->idle();
     if (idle) gauges_.work_ended(clock_.monotonic());
     std::deque<Item> items = take(idle);
     if (idle) gauges_.work_arrived(clock_.monotonic());
@@ -140,11 +148,12 @@ void EngineLoop::run() {
 }
 
 void EngineLoop::run_piece() {
-  if (turns_.empty() && sampler_->idle()) return;
-  const TimeShare::Turn turn = share_.next(!turns_.empty(), !sampler_->idle());
+  const bool training = !turns_.empty() || !trainer_->idle();
+  if (!training && sampler_->idle()) return;
+  const TimeShare::Turn turn = share_.next(training, !sampler_->idle());
   const Nanos begin = clock_.monotonic();
   if (turn == TimeShare::Turn::kTraining) {
-    advance_next_lane();
+    run_training_piece();
   } else {
     sampler_->step();
     gauges_.progressed(sampler_->last_step_end());
@@ -156,18 +165,15 @@ void EngineLoop::run_piece() {
 void EngineLoop::accept(Item item) {
   if (auto* operation = std::get_if<std::unique_ptr<Operation>>(&item)) {
     const std::string name = (*operation)->lane();
-    Lane& lane = lanes_[name];
-    lane.operations.push_back(std::move(*operation));
-    if (lane.operations.size() == 1) turns_.push_back(name);
+    lanes_[name].operations.push_back(std::move(*operation));
+    proceed(name);
   } else if (auto* sample = std::get_if<NewSample>(&item)) {
     start_sample(std::move(*sample));
   } else if (const auto* cancel = std::get_if<CancelSample>(&item)) {
     const auto found = samples_.find(cancel->ticket);
     if (found != samples_.end()) sampler_->cancel(found->second.number);
   } else {
-    const std::string& name = std::get<FileDone>(item).lane;
-    lanes_[name].in_file = false;
-    turns_.push_back(name);
+    turns_.push_back(std::get<FileDone>(item).lane);
   }
 }
 
@@ -201,34 +207,74 @@ void EngineLoop::cancel_samples_of(const engine::AdapterId& adapter) {
   for (const auto number : numbers) sampler_->cancel(number);
 }
 
+Result<Operation::Progress> EngineLoop::advance(Operation& operation) {
+  auto progress = without_exceptions([&]() -> Result<Operation::Progress> { return operation.advance(bench_); });
+  if (!progress.ok()) operation.fail(progress.error());
+  return progress;
+}
+
+void EngineLoop::proceed(const std::string& name) {
+  Lane& lane = lanes_[name];
+  auto& operations = lane.operations;
+  while (lane.training < operations.size() && operations[lane.training]->trains()) {
+    const auto progress = advance(*operations[lane.training]);
+    if (progress.ok() && *progress == Operation::Progress::kTraining) {
+      ++lane.training;
+      continue;
+    }
+    operations.erase(operations.begin() + static_cast<ptrdiff_t>(lane.training));
+    finished(1);
+  }
+  if (operations.empty()) {
+    lanes_.erase(name);
+  } else if (lane.training == 0 && !lane.has_turn) {
+    lane.has_turn = true;
+    turns_.push_back(name);
+  }
+}
+
+void EngineLoop::run_training_piece() {
+  ++steps_;
+  sampler_->pause();
+  if (!turns_.empty() && (trainer_->idle() || turns_in_a_row_ < kTurnsInARowMax)) {
+    ++turns_in_a_row_;
+    advance_next_lane();
+  } else {
+    turns_in_a_row_ = 0;
+    trainer_->step();
+  }
+  adapter_memory_ = engine_->adapter_memory();
+  gauges_.progressed(clock_.monotonic());
+}
+
+void EngineLoop::trained(Operation& operation) {
+  const std::string name = operation.lane();
+  (void)advance(operation);
+  Lane& lane = lanes_[name];
+  const auto found = std::find_if(lane.operations.begin(), lane.operations.end(),
+                                  [&](const auto& held) { return held.get() == &operation; });
+  TUFT_CHECK(found != lane.operations.end(), "what was trained is in its lane");
+  lane.operations.erase(found);
+  --lane.training;
+  finished(1);
+  proceed(name);
+}
+
 void EngineLoop::advance_next_lane() {
   const std::string name = std::move(turns_.front());
   turns_.pop_front();
   Lane& lane = lanes_[name];
   Operation& operation = *lane.operations.front();
-  ++steps_;
-  sampler_->pause();
-  const auto progress = without_exceptions([&]() -> Result<Operation::Progress> { return operation.advance(bench_); });
-  if (!progress.ok()) operation.fail(progress.error());
-  gauges_.progressed(clock_.monotonic());
-  if (progress.ok() && *progress == Operation::Progress::kMore) {
-    turns_.push_back(name);
-    return;
-  }
+  const auto progress = advance(operation);
   if (progress.ok() && *progress == Operation::Progress::kFile) {
-    lane.in_file = true;
     // One entry a lane, and no more lanes than operations_max.
     TUFT_CHECK(files_.try_push({name, &operation}), "the file queue holds an entry for every operation");
     return;
   }
   lane.operations.pop_front();
+  lane.has_turn = false;
   finished(1);
-  adapter_memory_ = engine_->adapter_memory();
-  if (lane.operations.empty()) {
-    lanes_.erase(name);
-  } else {
-    turns_.push_back(name);
-  }
+  proceed(name);
 }
 
 void EngineLoop::run_files() {

@@ -1,6 +1,8 @@
-// The engine thread: the one place that touches the engine. It takes calls from a bounded inbox and runs pieces of
-// operations (adapters take turns) and steps of the sampler under a split of its time, so that neither training nor
-// sampling starves the other. A second thread reads and writes checkpoint files.
+// The engine thread: the one place that touches the engine. It takes calls from a bounded inbox and runs operations,
+// training passes and steps of the sampler under a split of its time, so that neither training nor sampling starves the
+// other. Each adapter has a lane: forward and forward_backward go to the training scheduler, which packs those of all
+// lanes into passes; everything else waits until those before it in its lane are through, and holds back nobody else's.
+// A second thread reads and writes checkpoint files.
 #pragma once
 
 #include <atomic>
@@ -18,6 +20,7 @@
 #include "engine/sample/sampler.h"
 #include "worker/engine_gauges.h"
 #include "worker/operation.h"
+#include "worker/pass_recorder.h"
 #include "worker/time_share.h"
 
 namespace tuft::worker {
@@ -76,7 +79,8 @@ class EngineLoop {
 
   struct Lane {
     std::deque<std::unique_ptr<Operation>> operations;
-    bool in_file = false;  // the first one is with the file thread
+    size_t training = 0;    // the first so many are with the training scheduler
+    bool has_turn = false;  // the first one is in turns_ or with the file thread
   };
   struct ActiveSample {
     engine::Sampler::RequestNumber number = 0;
@@ -91,7 +95,11 @@ class EngineLoop {
   void run_files();
   void accept(Item item);
   void start_sample(NewSample sample);
+  void proceed(const std::string& lane);
   void advance_next_lane();
+  void run_training_piece();
+  void trained(Operation& operation);
+  Result<Operation::Progress> advance(Operation& operation);
   void cancel_samples_of(const engine::AdapterId& adapter);
   void finished(int count);
   void publish();
@@ -113,11 +121,14 @@ class EngineLoop {
 
   // The engine thread's own.
   std::map<std::string, Lane> lanes_;
-  std::deque<std::string> turns_;  // lanes that can go on, in order
+  std::deque<std::string> turns_;  // lanes whose first operation can go on and does not train, in order
+  int turns_in_a_row_ = 0;         // without a pass between
   std::map<Ticket, ActiveSample> samples_;
   std::unique_ptr<engine::Sampler> sampler_;
   TimeShare share_;
   const OperationMetrics metrics_;
+  PassRecorder passes_;
+  const std::unique_ptr<engine::TrainScheduler> trainer_;
   Bench bench_;
   engine::AdapterMemory adapter_memory_;
 

@@ -1,5 +1,4 @@
-// What the engine thread runs for one call: an operation is advanced piece by piece, so that long ones share the
-// engine with others.
+// What the engine thread runs for one call, in pieces where files or training passes lie between.
 #pragma once
 
 #include <functional>
@@ -11,7 +10,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
-#include "engine/trainer.h"
+#include "engine/train/scheduler.h"
 #include "telemetry/instrument.h"
 #include "telemetry/trace.h"
 #include "tuft/worker/v1/model_actor.pb.h"
@@ -42,10 +41,14 @@ struct OperationMetrics {
   telemetry::BoundHistogram pass_duration;
   telemetry::BoundHistogram pass_sequences;
   telemetry::BoundHistogram pass_tokens;
+  telemetry::BoundHistogram pass_adapters;
   telemetry::BoundHistogram passes_of_request;
   telemetry::BoundHistogram load_from_disk;
   telemetry::BoundHistogram load_new;
 };
+
+class Operation;
+class PassRecorder;
 
 // What operations work with; all of it belongs to the engine thread.
 struct Bench {
@@ -53,10 +56,13 @@ struct Bench {
   const Clock& clock;
   const std::string& base_model;
   const OperationMetrics& metrics;
-  engine::TrainerOptions trainer;
+  engine::TrainScheduler& trainer;
+  PassRecorder& passes;
   AdapterLimits limits;
   // Drops the samples that run on a sampler, before it is removed.
   std::function<void(const engine::AdapterId&)> cancel_samples;
+  // To be called when the training scheduler has answered an operation that is kTraining.
+  std::function<void(Operation&)> trained;
   std::unordered_map<engine::AdapterId, int> ranks = {};
   int training_adapters = 0;
   int samplers = 0;
@@ -69,14 +75,16 @@ engine::AdapterId sampler_adapter(const std::string& sampler_id);
 class Operation {
  public:
   enum class Progress : uint8_t {
-    kMore,  // advance again, after others had their turn
-    kFile,  // run_file() on the file thread, then advance again
-    kDone,  // answered
+    kFile,      // run_file() on the file thread, then advance again
+    kTraining,  // with the training scheduler; advance again after Bench::trained()
+    kDone,      // answered
   };
 
   virtual ~Operation() = default;
   // Operations of one lane run one after the other, in order of arrival.
   virtual const std::string& lane() const = 0;
+  // True: it may be advanced to kTraining while those before it in its lane still are.
+  virtual bool trains() const { return false; }
   // Engine thread.
   virtual Progress advance(Bench& bench) = 0;
   // File thread. Must not touch the engine.

@@ -12,6 +12,7 @@ OperationMetrics::OperationMetrics(const std::string& base_model) {
   pass_duration = metrics.scheduler_step_duration.with({model, {"phase", "train"}});
   pass_sequences = metrics.scheduler_batch_requests.with({model, {"phase", "train"}});
   pass_tokens = metrics.scheduler_batch_tokens.with({model});
+  pass_adapters = metrics.scheduler_batch_adapters.with({model});
   passes_of_request = metrics.training_passes.with({model});
   load_from_disk = metrics.lora_load_duration.with({model, {"source", "disk"}});
   load_new = metrics.lora_load_duration.with({model, {"source", "new"}});

@@ -60,11 +60,14 @@ class TracedOperation : public Operation {
   const std::string& id() const { return subject_.id; }
   const engine::AdapterId& adapter() const { return subject_.adapter; }
   telemetry::Span& span() { return span_; }
+  const telemetry::Span& span() const { return span_; }
   // On the span, and numbers and flags on the log of its end too.
   void note(telemetry::Attributes attributes);
   // Share keys, the id and the rank.
   const std::vector<telemetry::Attribute>& keys() const { return keys_; }
-  double queue_seconds() const { return to_seconds(started_ - caller_.arrived); }
+  // Until it was begun, or what else an operation calls waiting.
+  virtual double queue_seconds() const { return to_seconds(started_ - arrived()); }
+  Nanos arrived() const { return caller_.arrived; }
   Nanos started() const { return started_; }
 
   void begin(Bench& bench);

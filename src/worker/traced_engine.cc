@@ -78,6 +78,8 @@ class MeasuringEngine final : public TracedEngine {
     return inner_.optim_step(id, params);
   }
   Status clear_gradients(const AdapterId& id) override { return inner_.clear_gradients(id); }
+  Status mark_gradients(const AdapterId& id) override { return inner_.mark_gradients(id); }
+  Status restore_gradients(const AdapterId& id) override { return inner_.restore_gradients(id); }
   Result<std::vector<engine::LoraTensor>> gradients(const AdapterId& id) const override { return inner_.gradients(id); }
   Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) override {
     return inner_.open_sequence(adapter, scope);

@@ -3,6 +3,7 @@
 
 #include "worker/conversion.h"
 #include "worker/operation_base.h"
+#include "worker/pass_recorder.h"
 
 namespace tuft::worker {
 namespace {
@@ -77,13 +78,28 @@ class RemoveAdapter final : public ReplyingOperation<v1::RemoveAdapterResponse> 
   }
 };
 
-class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardResponse> {
+class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardResponse>, public PassMember {
  public:
   ForwardBackward(const std::string& adapter_id, engine::TrainRequest request, Caller caller,
                   Reply<v1::ForwardBackwardResponse> reply)
       : ReplyingOperation(names(request.backward), training_subject(adapter_id), std::move(caller), std::move(reply)),
         request_(std::move(request)),
         backward_(request_.backward) {}
+
+  bool trains() const override { return true; }
+
+  telemetry::SpanContext span_context() const override { return span().context(); }
+  std::vector<telemetry::Attribute> pass_keys() const override {
+    std::vector<telemetry::Attribute> attributes = keys();
+    attributes.insert(attributes.end(), {{"tuft.backward", backward_}, {"tuft.pass", passes_}});
+    return attributes;
+  }
+  void passed(const PassPart& part) override {
+    if (passes_++ == 0) first_pass_ = part.begin;
+    computing_ += part.computing;
+    forward_ += part.forward;
+    backward_time_ += part.backward;
+  }
 
  private:
   static OperationNames names(bool backward) {
@@ -94,38 +110,31 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
     return {"hf_model.forward", "forward.begin", "forward.completed", "forward.failed"};
   }
 
+  // Its turn in a pass is what it waits for.
+  double queue_seconds() const override { return to_seconds((first_pass_ != 0 ? first_pass_ : started()) - arrived()); }
+
   Result<Progress> run(Bench& bench, v1::ForwardBackwardResponse& response) override {
-    const Nanos begin = bench.clock.monotonic();
-    if (job_ == nullptr) TUFT_TRY(start(bench));
-    if (!job_->done()) TUFT_TRY(run_pass(bench));
-    computing_ += bench.clock.monotonic() - begin;
-    if (!job_->done()) return Progress::kMore;
-    finish(bench, job_->take_output(), response);
+    if (!result_) {
+      TUFT_TRY(start(bench));
+      return Progress::kTraining;
+    }
+    bench.metrics.train_queue.record(queue_seconds());
+    span().set_attribute("tuft.queue_seconds", queue_seconds());
+    if (!result_->ok()) return std::move(*result_).error();
+    finish(bench, **result_, response);
     return Progress::kDone;
   }
 
   Status start(Bench& bench) {
-    bench.metrics.train_queue.record(queue_seconds());
     note({{"tuft.backward", backward_}, {"tuft.data_count", request_.data.size()}});
-    TUFT_ASSIGN(job_, engine::make_train_job(bench.engine, std::move(request_), bench.trainer));
+    if (const auto rank = bench.ranks.find(adapter()); rank != bench.ranks.end()) request_.rank = rank->second;
+    TUFT_ASSIGN(number_, bench.trainer.submit(std::move(request_), [this, &bench](Result<engine::TrainOutput> result) {
+      bench.passes.remove(number_);
+      result_ = std::move(result);
+      bench.trained(*this);
+    }));
+    bench.passes.add(number_, *this);
     return {};
-  }
-
-  Status run_pass(Bench& bench) {
-    std::vector<telemetry::Attribute> attributes = keys();
-    attributes.insert(attributes.end(), {{"tuft.backward", backward_}, {"tuft.pass", passes_++}});
-    bench.engine.set_pass_attributes(std::move(attributes));
-    const PassTotals before = bench.engine.totals();
-    Status status = job_->advance();
-    bench.engine.set_pass_attributes({});
-    const PassTotals pass = bench.engine.totals() - before;
-    times_.forward += pass.forward;
-    times_.backward += pass.backward;
-    bench.metrics.passes.add(1);
-    bench.metrics.pass_duration.record(to_seconds(pass.forward + pass.backward));
-    bench.metrics.pass_sequences.record(static_cast<double>(pass.sequences));
-    bench.metrics.pass_tokens.record(static_cast<double>(pass.tokens));
-    return status;
   }
 
   void finish(Bench& bench, const engine::TrainOutput& output, v1::ForwardBackwardResponse& response) {
@@ -138,17 +147,20 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
     response.set_tokens(output.tokens);
     response.set_compute_seconds(to_seconds(computing_));
     response.set_weight_sum(output.weight_sum);
-    response.set_forward_seconds(to_seconds(times_.forward));
-    response.set_backward_seconds(to_seconds(times_.backward));
+    response.set_forward_seconds(to_seconds(forward_));
+    response.set_backward_seconds(to_seconds(backward_time_));
     response.set_passes(output.passes);
   }
 
   engine::TrainRequest request_;
   const bool backward_;
-  std::unique_ptr<engine::TrainJob> job_;
+  engine::TrainRequestNumber number_ = 0;
+  std::optional<Result<engine::TrainOutput>> result_;
   int passes_ = 0;
-  PassTotals times_;
+  Nanos first_pass_ = 0;
   Nanos computing_ = 0;
+  Nanos forward_ = 0;
+  Nanos backward_time_ = 0;
 };
 
 class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "engine/train/scheduler.h"
 
 namespace tuft::parity {
 
@@ -84,19 +85,10 @@ std::optional<engine::TrainOutput> train(engine::Engine& engine, engine::TrainRe
   engine::TrainerOptions options;
   options.batch_tokens = batch_tokens;
   options.tokens_max = engine.model().max_position;
-  auto job = engine::make_train_job(engine, std::move(request), options);
-  if (!job.ok()) {
-    ADD_FAILURE() << job.error().message;
-    return std::nullopt;
-  }
-  while (!(*job)->done()) {
-    const Status status = (*job)->advance();
-    if (!status.ok()) {
-      ADD_FAILURE() << status.error().message;
-      return std::nullopt;
-    }
-  }
-  return (*job)->take_output();
+  auto output = engine::train_alone(engine, std::move(request), options);
+  if (output.ok()) return std::move(output).value();
+  ADD_FAILURE() << output.error().message;
+  return std::nullopt;
 }
 
 std::vector<float> all_logits(engine::Engine& engine, const std::optional<engine::AdapterId>& adapter,

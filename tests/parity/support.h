@@ -29,7 +29,7 @@ testing::AssertionResult near_lora(const std::vector<engine::LoraTensor>& got,
 std::vector<float> score(engine::Engine& engine, const engine::AdapterId& adapter, const std::vector<int32_t>& tokens,
                          std::span<const int64_t> targets);
 
-// The result of one request that runs alone through a TrainJob; fails the test and returns nothing on an error.
+// The result of one request that runs alone; fails the test and returns nothing on an error.
 std::optional<engine::TrainOutput> train(engine::Engine& engine, engine::TrainRequest request, int batch_tokens);
 
 // Raw logits of all rows of a sequence, its tokens fed `piece` at a time.

@@ -1,4 +1,4 @@
-// Losses, gradients and AdamW steps against Transformers + PEFT, through TrainJob as the worker runs it.
+// Losses, gradients and AdamW steps against Transformers + PEFT, through the training scheduler as the worker runs it.
 #include <array>
 #include <cmath>
 

@@ -5,6 +5,7 @@
 
 #include "back_end.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/train/scheduler.h"
 #include "reference_case.h"
 
 namespace tuft::parity {
@@ -25,8 +26,7 @@ void train_two_steps(engine::Engine& engine, const engine::AdapterId& adapter, c
     engine::TrainRequest request{adapter, reference.request_data("cross_entropy"), "cross_entropy", {}, true};
     engine::TrainerOptions options;
     options.tokens_max = engine.model().max_position;
-    const auto job = value_or_throw(engine::make_train_job(engine, std::move(request), options));
-    while (!job->done()) check(job->advance());
+    value_or_throw(engine::train_alone(engine, std::move(request), options));
     value_or_throw(engine.optim_step(adapter, reference.adam().params));
   }
 }

@@ -16,7 +16,8 @@ HERE = pathlib.Path(__file__).parent
 # Where there is a GPU, a block device, a load; where the client has reported by itself, which it does every 10 s.
 OPTIONAL_METRICS = re.compile(r"hw\..*|tuft\.resource\.gpu\..*|tuft\.client\.events|system\.disk\.io|decode_prefill_ratio|"
                               r"tuft\.futures\.try_again")
-OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat", "sequence_guard.wait", "engine.queue"}
+OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat", "sequence_guard.wait", "engine.queue",
+                  "engine.pass", "engine.train_pass"}  # the last two: where requests of several runs meet
 CONTROLLER_OF = {"create_model": "create_model", "forward": "run_forward", "forward_backward": "run_forward_backward",
                  "optim_step": "run_optim_step", "save_weights": "save_checkpoint",
                  "save_weights_for_sampler": "save_checkpoint", "load_weights": "load_checkpoint"}

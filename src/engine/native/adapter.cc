@@ -173,7 +173,8 @@ LoraPair* Adapter::find(Site site, int layer) {
 
 AdapterMemory Adapter::memory() const {
   const int64_t bytes = parameters_ * static_cast<int64_t>(sizeof(float));
-  return {.weights = 2 * bytes, .gradients = has_gradients_ ? bytes : 0, .optimizer = has_moments_ ? 2 * bytes : 0};
+  const int64_t copies = int64_t{has_gradients_} + int64_t{!marked_gradients_.empty()};
+  return {.weights = 2 * bytes, .gradients = copies * bytes, .optimizer = has_moments_ ? 2 * bytes : 0};
 }
 
 AdapterState Adapter::state(bool with_optimizer) const {
@@ -232,13 +233,56 @@ void Adapter::refresh(LoraPair& pair) const {
 }
 
 void Adapter::prepare_gradients() {
-  if (has_gradients_) return;
-  allocate(pairs_, &Parameter::gradient);
+  if (!has_gradients_) allocate(pairs_, &Parameter::gradient);
   has_gradients_ = true;
+  gradients_touched_ = true;
 }
 
 void Adapter::clear_gradients() {
   if (has_gradients_) clear(pairs_, &Parameter::gradient);
+  gradients_touched_ = false;
+  drop_mark();
+}
+
+void Adapter::drop_mark() {
+  marked_ = false;
+  marked_gradients_.clear();
+}
+
+void Adapter::mark_gradients() {
+  if (!gradients_touched_) {
+    drop_mark();
+    marked_ = true;
+    return;
+  }
+  std::vector<Floats> copies = std::move(marked_gradients_);
+  drop_mark();
+  for (size_t i = copies.size(); i < 2 * pairs_.size(); ++i) {
+    const LoraPair& pair = pairs_[i / 2];
+    copies.emplace_back(i % 2 == 0 ? pair.a.gradient.size() : pair.b.gradient.size());
+  }
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const LoraPair& pair = pairs_[i / 2];
+    const Floats& gradient = i % 2 == 0 ? pair.a.gradient : pair.b.gradient;
+    std::copy_n(gradient.data(), gradient.size(), copies[i].data());
+  }
+  marked_gradients_ = std::move(copies);
+  marked_ = true;
+}
+
+bool Adapter::restore_gradients() {
+  if (!marked_) return false;
+  if (marked_gradients_.empty()) {
+    if (has_gradients_) clear(pairs_, &Parameter::gradient);
+    gradients_touched_ = false;
+    return true;
+  }
+  for (size_t i = 0; i < marked_gradients_.size(); ++i) {
+    LoraPair& pair = pairs_[i / 2];
+    Floats& gradient = i % 2 == 0 ? pair.a.gradient : pair.b.gradient;
+    std::copy_n(marked_gradients_[i].data(), gradient.size(), gradient.data());
+  }
+  return true;
 }
 
 double Adapter::gradient_norm() const {
@@ -286,6 +330,8 @@ OptimReport Adapter::optim_step(const AdamParams& params, ThreadPool& pool) {
     refresh(pair);
   };
   pool.run(static_cast<int>(pairs_.size()), update);
+  gradients_touched_ = false;
+  drop_mark();
   return report;
 }
 

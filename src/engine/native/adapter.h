@@ -58,10 +58,14 @@ class Adapter {
   // Makes gradients writable (zero at first). Throws std::bad_alloc.
   void prepare_gradients();
   void clear_gradients();
+  // As Engine has them. Throws std::bad_alloc.
+  void mark_gradients();
+  bool restore_gradients();  // false without a mark
   OptimReport optim_step(const AdamParams& params, ThreadPool& pool);
 
  private:
   void refresh(LoraPair& pair) const;
+  void drop_mark();
   double gradient_norm() const;
 
   LoraSpec spec_;
@@ -72,6 +76,9 @@ class Adapter {
   int64_t step_ = 0;
   uint64_t version_ = 0;
   bool has_gradients_ = false;
+  bool gradients_touched_ = false;  // false: there are none, or all are zero
+  bool marked_ = false;
+  std::vector<Floats> marked_gradients_;  // a and b of each pair; empty where zero was marked
   bool has_moments_ = false;
 };
 

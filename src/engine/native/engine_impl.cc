@@ -179,6 +179,20 @@ Status NativeEngine::clear_gradients(const AdapterId& id) {
   return {};
 }
 
+Status NativeEngine::mark_gradients(const AdapterId& id) try {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  adapter->mark_gradients();
+  return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory("a copy of the gradients");
+}
+
+Status NativeEngine::restore_gradients(const AdapterId& id) {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  if (adapter->restore_gradients()) return {};
+  return failed_precondition("the adapter's gradient was not marked: call mark_gradients() first", "no_mark");
+}
+
 Result<std::vector<LoraTensor>> NativeEngine::gradients(const AdapterId& id) const try {
   TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
   return adapter->gradients();

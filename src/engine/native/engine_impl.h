@@ -36,6 +36,8 @@ class NativeEngine final : public Engine {
 
   Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) override;
   Status clear_gradients(const AdapterId& id) override;
+  Status mark_gradients(const AdapterId& id) override;
+  Status restore_gradients(const AdapterId& id) override;
   Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const override;
 
   Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) override;

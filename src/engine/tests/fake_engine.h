@@ -133,12 +133,25 @@ class FakeEngine final : public Engine {
     if (found == adapters_.end()) return no_adapter();
     OptimReport report;
     report.grad_norm = std::abs(std::exchange(found->second.gradient, 0.0));
+    found->second.marked.reset();
     report.step = ++found->second.state.adam.step;
     return report;
   }
   Status clear_gradients(const AdapterId& id) override {
     if (!has_adapter(id)) return no_adapter();
     adapters_[id].gradient = 0;
+    adapters_[id].marked.reset();
+    return {};
+  }
+  Status mark_gradients(const AdapterId& id) override {
+    if (!has_adapter(id)) return no_adapter();
+    adapters_[id].marked = adapters_[id].gradient;
+    return {};
+  }
+  Status restore_gradients(const AdapterId& id) override {
+    if (!has_adapter(id)) return no_adapter();
+    TUFT_CHECK(adapters_[id].marked.has_value(), "restore_gradients() without mark_gradients()");
+    adapters_[id].gradient = *adapters_[id].marked;
     return {};
   }
   Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const override {
@@ -213,6 +226,7 @@ class FakeEngine final : public Engine {
     AdapterState state;
     double gradient = 0;
     uint64_t version = 0;
+    std::optional<double> marked = {};
   };
   struct Sequence {
     std::optional<AdapterId> adapter;

@@ -1,6 +1,7 @@
 // An Engine whose log-probabilities are a formula, so that a test knows them, and that records what it was asked.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ class FakeTrainingEngine final : public Engine {
   }
   Status remove_adapter(const AdapterId& id) override {
     gradient_sums.erase(id.str());
+    marks_.erase(id.str());
     return {};
   }
   bool has_adapter(const AdapterId& id) const override { return gradient_sums.contains(id.str()); }
@@ -39,6 +41,7 @@ class FakeTrainingEngine final : public Engine {
     packs.push_back(pack);
     keeps.push_back(keep);
     if (static_cast<int>(packs.size()) == fail_forward) return internal_error("forward failed");
+    if (refuses(pack, fail_forward_of)) return internal_error("forward failed");
     size_t segment = 0;
     for (size_t i = 0; i < pack.targets.size(); ++i) {
       const Target& target = pack.targets[i];
@@ -50,14 +53,31 @@ class FakeTrainingEngine final : public Engine {
   }
   Status backward(std::span<const float> dloss_dlogprobs) override {
     dloss.emplace_back(dloss_dlogprobs.begin(), dloss_dlogprobs.end());
-    for (const float value : dloss_dlogprobs) gradient_sums[packs.back().segments[0].adapter.str()] += value;
+    const Pack& pack = packs.back();
+    size_t segment = 0;
+    for (size_t i = 0; i < dloss_dlogprobs.size(); ++i) {
+      while (pack.targets[i].row >= pack.segments[segment].end) ++segment;
+      gradient_sums[pack.segments[segment].adapter.str()] += dloss_dlogprobs[i];
+    }
     if (static_cast<int>(dloss.size()) == fail_backward) return internal_error("backward failed");
+    if (refuses(pack, fail_backward_of)) return internal_error("backward failed");
     return {};
   }
 
   Result<OptimReport> optim_step(const AdapterId&, const AdamParams&) override { return not_used(); }
   Status clear_gradients(const AdapterId& id) override {
     gradient_sums[id.str()] = 0;
+    marks_.erase(id.str());
+    return {};
+  }
+  Status mark_gradients(const AdapterId& id) override {
+    ++marks;
+    if (id == fail_mark_of) return internal_error("mark failed");
+    marks_[id.str()] = gradient_sums.at(id.str());
+    return {};
+  }
+  Status restore_gradients(const AdapterId& id) override {
+    gradient_sums[id.str()] = marks_.at(id.str());
     return {};
   }
   Result<std::vector<LoraTensor>> gradients(const AdapterId&) const override { return not_used(); }
@@ -75,9 +95,18 @@ class FakeTrainingEngine final : public Engine {
   std::map<std::string, double> gradient_sums;  // what backward() has added, by adapter
   int fail_forward = 0;                         // which call fails, from 1
   int fail_backward = 0;
+  // Every pass with a segment of this one fails.
+  AdapterId fail_forward_of, fail_backward_of, fail_mark_of;
+  int marks = 0;
 
  private:
   static Error not_used() { return internal_error("no test calls this"); }
+  static bool refuses(const Pack& pack, const AdapterId& adapter) {
+    return std::any_of(pack.segments.begin(), pack.segments.end(),
+                       [&](const Segment& segment) { return segment.adapter == adapter && !adapter.empty(); });
+  }
+
+  std::map<std::string, double> marks_;
 
   ModelSpec model_ = tiny_model();
 };

@@ -61,7 +61,7 @@ struct EngineInstruments {
                                   .recorded_by = RecordedBy::kWorker}};
   Histogram scheduler_batch_adapters{{.name = "tuft.scheduler.batch.adapters",
                                       .unit = "{adapter}",
-                                      .description = "Distinct adapters in one sampling step",
+                                      .description = "Distinct adapters in one sampling step or training pass",
                                       .labels = {"base_model"},
                                       .bounds = bounds_count(),
                                       .recorded_by = RecordedBy::kWorker}};

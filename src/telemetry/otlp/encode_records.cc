@@ -24,6 +24,7 @@ constexpr uint32_t kDroppedAttributes = 10;
 constexpr uint32_t kEvents = 11;
 constexpr uint32_t kDroppedEvents = 12;
 constexpr uint32_t kLinks = 13;
+constexpr uint32_t kDroppedLinks = 14;
 constexpr uint32_t kStatus = 15;
 constexpr uint32_t kFlags = 16;
 }  // namespace span_field
@@ -232,6 +233,7 @@ std::string_view RecordEncoder::add_span(const std::byte* record, Nanos wall_off
   const auto* attributes = reader.take<AttributeSlot>(head.attribute_count);
   const auto* events = reader.take<EventSlot>(head.event_count);
   const auto* event_attributes = reader.take<AttributeSlot>(head.event_attribute_count);
+  const auto* more_links = reader.take<SpanContext>(head.more_link_count);
   const char* strings = reader.take<char>(head.string_bytes);
 
   WireWriter& writer = scope(head.scope.view());
@@ -244,6 +246,8 @@ std::string_view RecordEncoder::add_span(const std::byte* record, Nanos wall_off
   if (head.event_count != 0) put_events(writer, head, events, event_attributes, strings, wall_offset);
   if (head.dropped_events != 0) writer.varint(span_field::kDroppedEvents, head.dropped_events);
   if (head.link.valid()) put_link(writer, head.link);
+  for (uint32_t i = 0; i < head.more_link_count; ++i) put_link(writer, more_links[i]);
+  if (head.dropped_links != 0) writer.varint(span_field::kDroppedLinks, head.dropped_links);
   if (head.error) {
     const size_t status = writer.open(span_field::kStatus);
     if (head.error_message.size != 0)

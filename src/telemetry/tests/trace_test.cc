@@ -117,6 +117,24 @@ TEST(Span, TimesGivenThenDurationIsTheirs) {
   EXPECT_EQ(collector.receiver.spans().size(), 1u);
 }
 
+TEST(Span, SeveralLinksThenAllArrive) {
+  WithCollector collector;
+  {
+    Span span = get_tracer("tuft.test").start_span("merged", {.link = {1, 2, 100, 1}});
+    for (uint64_t i = 0; i < 40; ++i) span.add_link({1, 2, 101 + i, 1});
+    span.add_link({});
+    span.set_attribute("text", "after the links");
+  }
+  ASSERT_TRUE(collector.flush());
+  const auto span = collector.span("merged");
+  ASSERT_TRUE(span);
+  ASSERT_EQ(span->links.size(), 32U);
+  for (uint64_t i = 0; i < 32; ++i) {
+    EXPECT_EQ(span->links[i].span_id, (SpanContext{1, 2, 100 + i, 1}.span_id_hex()));
+  }
+  EXPECT_EQ(text_of(span->attributes, "text"), "after the links");
+}
+
 TEST(Span, TooManyAttributesThenTheRestIsCounted) {
   WithCollector collector;
   {

@@ -129,6 +129,7 @@ otel::proto::trace::v1::Span sdk_span(const Record& record) {
   const auto* attributes = take<AttributeSlot>(at, head.attribute_count);
   const auto* events = take<EventSlot>(at, head.event_count);
   const auto* event_attributes = take<AttributeSlot>(at, head.event_attribute_count);
+  const auto* more_links = take<SpanContext>(at, head.more_link_count);
   const char* strings = take<char>(at, head.string_bytes);
   const auto text = [strings](StringRef ref) { return to_utf8({strings + ref.offset, ref.size}); };
 
@@ -146,11 +147,16 @@ otel::proto::trace::v1::Span sdk_span(const Record& record) {
     out.AddEvent(view(events[i].name.view()), timestamp(events[i].time + kOffset),
                  EventAttributes(event_attributes + events[i].first_attribute, events[i].attribute_count, strings));
   if (head.link.valid()) out.AddLink(span_context(head.link), EventAttributes(nullptr, 0, strings));
+  for (uint32_t i = 0; i < head.more_link_count; ++i)
+    out.AddLink(span_context(more_links[i]), EventAttributes(nullptr, 0, strings));
   if (head.error) out.SetStatus(otel::trace::StatusCode::kError, view(text(head.error_message)));
   out.span().set_dropped_attributes_count(head.dropped_attributes);
   out.span().set_dropped_events_count(head.dropped_events);
   // 1.19 leaves them out.
-  if (head.link.valid()) out.span().mutable_links(0)->set_flags(head.link.flags);
+  int link = 0;
+  if (head.link.valid()) out.span().mutable_links(link++)->set_flags(head.link.flags);
+  for (uint32_t i = 0; i < head.more_link_count; ++i) out.span().mutable_links(link++)->set_flags(more_links[i].flags);
+  out.span().set_dropped_links_count(head.dropped_links);
   return out.span();
 }
 
@@ -193,6 +199,7 @@ Recorded many_records() {
       Span parent = tracers[dice(3)].start_span("parent", {.kind = kKinds[dice(5)]});
       const ContextScope scope(parent.context());
       Span span = tracers[dice(3)].start_span("child", {.link = dice(2) != 0 ? parent.context() : SpanContext{}});
+      for (int link = dice(40); link > 0; --link) span.add_link(parent.context());
       for (int a = dice(40); a > 0; --a) {
         const Name key = Name::intern("key." + std::to_string(a));
         switch (dice(4)) {

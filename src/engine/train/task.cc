@@ -1,0 +1,68 @@
+#include "engine/train/task.h"
+
+#include <utility>
+
+namespace tuft::engine {
+
+Result<std::unique_ptr<TrainTask>> TrainTask::make(const Engine& engine, TrainRequest request,
+                                                   const TrainerOptions& options) {
+  if (!engine.has_adapter(request.adapter)) {
+    return not_found("the model of this request is not loaded", "adapter_not_loaded");
+  }
+  std::unique_ptr<TrainTask> task(new TrainTask());
+  TUFT_ASSIGN(task->loss_, make_loss(request.loss_fn, request.loss_config));
+  if (request.data.empty()) return invalid_argument("data is empty; send at least one datum", "bad_datum");
+  const DatumLimits limits{engine.model().vocab_size, options.tokens_max};
+  task->data_.reserve(request.data.size());
+  for (Datum& datum : request.data) {
+    TUFT_ASSIGN(CheckedDatum checked, check_datum(std::move(datum), task->data_.size(), *task->loss_, limits));
+    task->tokens_ += static_cast<int64_t>(checked.tokens.size());
+    task->data_.push_back(std::move(checked));
+  }
+  task->adapter_ = std::move(request.adapter);
+  task->backward_ = request.backward;
+  task->output_.logprobs.reserve(task->data_.size());
+  return task;
+}
+
+void TrainTask::append(size_t index, Pack& pack) const {
+  const CheckedDatum& datum = data_[index];
+  const int begin = static_cast<int>(pack.tokens.size());
+  const int per_row = datum.targets_per_row();
+  pack.tokens.insert(pack.tokens.end(), datum.tokens.begin(), datum.tokens.end());
+  pack.segments.push_back({adapter_, begin, static_cast<int>(pack.tokens.size())});
+  for (size_t i = 0; i < datum.targets.size(); ++i) {
+    pack.targets.push_back({begin + static_cast<int>(i) / per_row, datum.targets[i]});
+  }
+}
+
+void TrainTask::take(std::span<const float> logprobs, std::span<float> dloss) {
+  const CheckedDatum& datum = data_[next()];
+  const std::span<const LossInput> inputs = loss_->inputs();
+  std::vector<double> values(inputs.size());
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      values[k] = datum.inputs[k].empty() ? inputs[k].fallback.value_or(0.0) : double{datum.inputs[k][i]};
+    }
+    const TokenLoss token = loss_->token(logprobs[i], values);
+    loss_sum_ += token.loss;
+    output_.weight_sum += token.weight;
+    dloss[i] = static_cast<float>(token.dloss_dlogprob);
+  }
+  output_.logprobs.push_back({datum.target_shape, std::vector<float>(logprobs.begin(), logprobs.end())});
+}
+
+void TrainTask::rewind() {
+  loss_sum_ = 0.0;
+  output_.logprobs.clear();
+  output_.weight_sum = 0;
+}
+
+TrainOutput TrainTask::output() {
+  TUFT_CHECK(done(), "output() of a request that is not done");
+  output_.metrics["loss:sum"] = loss_sum_;
+  output_.tokens = tokens_;
+  return std::move(output_);
+}
+
+}  // namespace tuft::engine

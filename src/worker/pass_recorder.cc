@@ -1,0 +1,80 @@
+#include "worker/pass_recorder.h"
+
+#include "worker/operation_base.h"
+
+namespace tuft::worker {
+namespace {
+
+Nanos share_of(Nanos whole, const engine::PassShare& share, const engine::TrainPass& pass) {
+  return pass.shares.size() == 1 ? whole : whole * share.tokens / pass.tokens;
+}
+
+}  // namespace
+
+void PassRecorder::pass_begins(const engine::TrainPass& pass) {
+  begin_ = clock_.monotonic();
+  before_ = engine_.totals();
+  present_.clear();
+  for (const engine::PassShare& share : pass.shares) {
+    const auto found = members_.find(share.request);
+    TUFT_CHECK(found != members_.end(), "every request in a pass is known to the recorder");
+    present_.push_back({found->second, share});
+  }
+  if (present_.size() == 1) {
+    const PassMember& member = *present_.front().member;
+    scope_.emplace(member.span_context());
+    engine_.set_pass_attributes(member.pass_keys());
+  } else {
+    begin_merged(pass);
+  }
+}
+
+void PassRecorder::begin_merged(const engine::TrainPass& pass) {
+  span_ = engine_tracer().start_span("engine.train_pass", {.parent = telemetry::SpanContext{}, .start = begin_});
+  span_.set_attributes({{"tuft.backward", pass.backward},
+                        {"tuft.pass_number", pass.number},
+                        {"tuft.tokens", pass.tokens},
+                        {"tuft.adapters", pass.adapters},
+                        {"tuft.requests", pass.shares.size()}});
+  for (const Present& present : present_) span_.add_link(present.member->span_context());
+  scope_.emplace(span_.context());
+  engine_.set_pass_attributes({{"tuft.backward", pass.backward}, {"tuft.pass_number", pass.number}});
+}
+
+void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& status) {
+  const Nanos end = clock_.monotonic();
+  engine_.set_pass_attributes({});
+  scope_.reset();
+  const PassTotals done = engine_.totals() - before_;
+  metrics_.passes.add(1);
+  metrics_.pass_duration.record(to_seconds(done.forward + done.backward));
+  metrics_.pass_sequences.record(static_cast<double>(done.sequences));
+  metrics_.pass_tokens.record(static_cast<double>(done.tokens));
+  metrics_.pass_adapters.record(pass.adapters);
+  for (const Present& present : present_) tell(present, pass, end);
+  if (present_.size() > 1) {
+    if (!status.ok()) span_.record_error(status.error());
+    span_.end(end);
+  }
+  present_.clear();
+}
+
+void PassRecorder::tell(const Present& present, const engine::TrainPass& pass, Nanos end) {
+  const PassTotals done = engine_.totals() - before_;
+  if (present_.size() > 1) {
+    const auto keys = present.member->pass_keys();
+    auto span = engine_tracer().start_span("engine.pass", {.attributes = telemetry::Attributes(keys),
+                                                           .parent = present.member->span_context(),
+                                                           .link = span_.context(),
+                                                           .start = begin_});
+    span.set_attributes({{"tuft.pass_number", pass.number},
+                         {"tuft.tokens", present.share.tokens},
+                         {"tuft.data_count", present.share.datums},
+                         {"tuft.adapters", pass.adapters}});
+    span.end(end);
+  }
+  present.member->passed({begin_, share_of(end - begin_, present.share, pass),
+                          share_of(done.forward, present.share, pass), share_of(done.backward, present.share, pass)});
+}
+
+}  // namespace tuft::worker

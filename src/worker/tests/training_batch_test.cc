@@ -1,0 +1,225 @@
+// Training of several clients: their datums share passes, and what one of them waits for holds back nobody else.
+#include <algorithm>
+#include <future>
+
+#include "engine/lora.h"
+#include "telemetry/testing/recorded_metrics.h"
+#include "telemetry/tests/collector_fixture.h"
+#include "worker/tests/service_fixture.h"
+
+namespace tuft::worker {
+namespace {
+
+using telemetry::testing::ReceivedSpan;
+using telemetry::testing::text_of;
+
+class TrainingBatchTest : public ServiceTest {
+ protected:
+  void SetUp() override {
+    ServiceTest::SetUp();
+    for (const char* id : {"a", "b", "c", "d"}) ASSERT_TRUE(create_adapter(id).status.ok());
+    engine_.before_forward = [this](const engine::Pack& pack) -> Status {
+      std::string text;
+      for (const engine::Segment& segment : pack.segments) text += segment.adapter.str().substr(6);
+      passes_.push_back(text);
+      gate_.pass();
+      return text.find(broken_) == std::string::npos ? Status() : internal_error("broken");
+    };
+  }
+
+  struct Trained {
+    std::future<Result<v1::ForwardBackwardResponse>> answer;
+    bool ok() { return answer.get().ok(); }
+  };
+  // Accepted when it returns.
+  Trained post_train(const std::string& id, int datums, int tokens = 1) {
+    engine::TrainRequest request;
+    request.adapter = training_adapter(id);
+    request.loss_fn = "cross_entropy";
+    for (int i = 0; i < datums; ++i) {
+      engine::Datum& datum = request.data.emplace_back();
+      datum.tokens.assign(static_cast<size_t>(tokens), 3);
+      datum.loss_inputs["target_tokens"] = {{tokens}, std::vector<int64_t>(static_cast<size_t>(tokens), 4)};
+    }
+    auto promise = std::make_shared<std::promise<Result<v1::ForwardBackwardResponse>>>();
+    Trained trained{promise->get_future()};
+    loop_->post(make_forward_backward(id, std::move(request), caller_of(id), [this, promise, id](auto result) {
+      answered_.push_back(id);
+      promise->set_value(std::move(result));
+    }));
+    return trained;
+  }
+  std::future<bool> post_optim(const std::string& id) {
+    v1::OptimStepRequest request;
+    request.set_adapter_id(id);
+    request.mutable_params()->set_beta1(0.9);
+    request.mutable_params()->set_beta2(0.9);
+    auto promise = std::make_shared<std::promise<bool>>();
+    auto future = promise->get_future();
+    loop_->post(make_optim_step(request, caller_of(id), [this, promise, id](const auto& result) {
+      answered_.push_back("optim " + id);
+      promise->set_value(result.ok());
+    }));
+    return future;
+  }
+  // A trace for each client.
+  static telemetry::SpanContext trace_of(const std::string& id) {
+    return {.trace_id_high = 1, .trace_id_low = static_cast<uint64_t>(id[0]), .span_id = 5, .flags = 1};
+  }
+  static Caller caller_of(const std::string& id) {
+    Caller caller;
+    caller.trace = trace_of(id);
+    caller.ids.set_session_id("session-" + id);
+    caller.arrived = system_clock().monotonic();
+    return caller;
+  }
+
+  // The engine thread waits in a pass of "a" until the gate opens; what is posted meanwhile is there all at once.
+  Trained hold() {
+    gate_.close();
+    auto arrived = gate_.arrival();
+    Trained first = post_train("a", 1);
+    arrived.wait();
+    return first;
+  }
+
+  Gate gate_;
+  // The engine thread's, until the last answer.
+  std::vector<std::string> passes_;
+  std::vector<std::string> answered_;
+  std::string broken_ = "none";
+};
+
+TEST_F(TrainingBatchTest, RequestsOfSeveralClientsThenOnePass) {
+  Trained a = hold();
+  Trained b = post_train("b", 1);
+  Trained c = post_train("c", 2);
+  Trained d = post_train("d", 1);
+  gate_.open();
+  const auto answer = c.answer.get();
+  EXPECT_TRUE(a.ok() && b.ok() && d.ok());
+  stop();
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->passes(), 1);
+  EXPECT_EQ(answer->tokens(), 2);
+  EXPECT_EQ(passes_, (std::vector<std::string>{"a", "bccd"}));
+}
+
+TEST_F(TrainingBatchTest, OptimStepThenOnlyItsOwnLaneWaits) {
+  Trained a = hold();
+  Trained b = post_train("b", 6);
+  auto stepped = post_optim("b");
+  Trained after = post_train("b", 1);
+  Trained c = post_train("c", 1);
+  auto stepped_c = post_optim("c");
+  Trained after_c = post_train("c", 1);
+  gate_.open();
+  EXPECT_TRUE(a.ok() && b.ok() && c.ok() && after.ok() && after_c.ok() && stepped.get() && stepped_c.get());
+  stop();
+  const auto place = [&](const std::string& name, int occurrence = 0) {
+    auto at = std::find(answered_.begin(), answered_.end(), name);
+    if (occurrence == 1) at = std::find(at + 1, answered_.end(), name);
+    return at - answered_.begin();
+  };
+  EXPECT_LT(place("b"), place("optim b"));
+  EXPECT_LT(place("optim b"), place("b", 1));
+  EXPECT_LT(place("c"), place("optim c"));
+  EXPECT_LT(place("optim c"), place("c", 1));
+  EXPECT_LT(place("optim c"), place("b")) << "the small request does not wait for the large one";
+}
+
+TEST_F(TrainingBatchTest, OneClientsPassFailsThenTheOthersAreAnswered) {
+  Trained a = hold();
+  broken_ = "b";
+  Trained b = post_train("b", 1);
+  Trained c = post_train("c", 1);
+  gate_.open();
+  EXPECT_TRUE(a.ok());
+  EXPECT_FALSE(b.ok());
+  EXPECT_TRUE(c.ok());
+  stop();
+  EXPECT_EQ(passes_, (std::vector<std::string>{"a", "bc", "b", "c"}));
+}
+
+TEST_F(TrainingBatchTest, ARefusedRequestThenTheOnesBesideItInItsLaneGoOn) {
+  Trained a = hold();
+  Trained good = post_train("b", 1);
+  Trained empty = post_train("b", 0);
+  Trained later = post_train("b", 1);
+  auto stepped = post_optim("b");
+  gate_.open();
+  EXPECT_TRUE(a.ok() && good.ok() && later.ok() && stepped.get());
+  EXPECT_EQ(empty.answer.get().error().reason, "bad_datum");
+}
+
+TEST_F(TrainingBatchTest, StoppedWhileRequestsWaitThenAllAreAnswered) {
+  Trained a = hold();
+  Trained b = post_train("b", 3, 4);
+  auto stepped = post_optim("b");
+  auto stopped = std::async(std::launch::async, [&] { loop_->stop(); });
+  gate_.open();
+  stopped.get();
+  a.answer.wait();
+  b.answer.wait();
+  stepped.wait();
+}
+
+TEST_F(TrainingBatchTest, SharedPassThenMetricsCountItOnce) {
+  const telemetry::testing::RecordedMetrics metrics;
+  Trained a = hold();
+  Trained b = post_train("b", 2);
+  Trained c = post_train("c", 1);
+  gate_.open();
+  EXPECT_TRUE(a.ok() && b.ok() && c.ok());
+  const telemetry::testing::RecordedMetrics::LabelList model = {{"base_model", "tiny"}};
+  EXPECT_EQ(metrics.counter("tuft.scheduler.steps", {{"base_model", "tiny"}, {"phase", "train"}}), 2);
+  EXPECT_EQ(metrics.sum("tuft.scheduler.batch.tokens", model), 4);
+  EXPECT_EQ(metrics.sum("tuft.scheduler.batch.adapters", model), 3);
+  EXPECT_EQ(metrics.count("tuft.training.micro_batches", model), 3U);
+}
+
+TEST_F(TrainingBatchTest, SharedPassThenOneSpanWithLinksAndNobodysIds) {
+  telemetry::WithCollector collector;
+  Trained a = hold();
+  Trained b = post_train("b", 2);
+  Trained c = post_train("c", 1);
+  gate_.open();
+  EXPECT_TRUE(a.ok() && b.ok() && c.ok());
+  ASSERT_TRUE(collector.flush());
+  ASSERT_TRUE(collector.receiver.wait_until([&] { return collector.span("engine.train_pass").has_value(); }));
+  const ReceivedSpan pass = *collector.span("engine.train_pass");
+  const auto all = collector.receiver.spans();
+  std::vector<std::string> linked;
+  for (const auto& link : pass.links) linked.push_back(link.span_id);
+  for (const char* id : {"b", "c"}) {
+    const auto whole = std::find_if(all.begin(), all.end(), [&](const ReceivedSpan& span) {
+      return span.name == "hf_model.forward_backward" && span.trace_id == trace_of(id).trace_id_hex();
+    });
+    ASSERT_NE(whole, all.end()) << id;
+    EXPECT_EQ(std::count(linked.begin(), linked.end(), whole->span_id), 1) << id;
+    const auto part = std::find_if(all.begin(), all.end(), [&](const ReceivedSpan& span) {
+      return span.name == "engine.pass" && span.parent_span_id == whole->span_id;
+    });
+    ASSERT_NE(part, all.end()) << id;
+    EXPECT_EQ(text_of(part->attributes, "tuft.lora_id"), id);
+    EXPECT_EQ(text_of(part->attributes, "tuft.session_id"), std::string("session-") + id);
+    EXPECT_EQ(text_of(part->attributes, "tuft.pass_number"), text_of(pass.attributes, "tuft.pass_number"));
+    ASSERT_EQ(part->links.size(), 1U);
+    EXPECT_EQ(part->links[0].span_id, pass.span_id);
+    EXPECT_EQ(part->start, pass.start);
+    EXPECT_EQ(part->end, pass.end);
+  }
+  EXPECT_EQ(linked.size(), 2U);
+  EXPECT_TRUE(pass.parent_span_id.empty());
+  EXPECT_EQ(text_of(pass.attributes, "tuft.tokens"), "3");
+  EXPECT_EQ(text_of(pass.attributes, "tuft.adapters"), "2");
+  for (const ReceivedSpan& span : all) {
+    if (span.trace_id != pass.trace_id) continue;
+    for (const char* key : {"tuft.lora_id", "tuft.session_id", "tuft.request_id", "tuft.training_run_id"}) {
+      EXPECT_FALSE(span.attributes.contains(key)) << span.name << " " << key;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tuft::worker
