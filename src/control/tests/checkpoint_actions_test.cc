@@ -85,7 +85,7 @@ class CheckpointDeeds : public PlaneTest {
   }
   // A checkpoint with the files that a real worker writes.
   std::string with_files(const RunId& run, const std::string& tensors) {
-    const std::string path = saved(run, 1, "a");
+    std::string path = saved(run, 1, "a");
     write(folder(run) / "a" / "adapter_config.json", "{}");
     write(folder(run) / "a" / "adapter_model.safetensors", tensors);
     write(folder(run) / "a" / "checkpoint_complete", "");
