@@ -193,9 +193,17 @@ void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result, 
     MutexLock lock(mutex_);
     first = future->decided_ == 0;
     if (first) future->decided_ = clock_.monotonic();
+    if (first && !result.ok()) free_key_locked(*future);
   }
   if (first) return settle(future, std::move(result), std::move(also));
   if (!also.empty() && persistence_.enabled()) persistence_.write(std::move(also), future->context);
+}
+
+// What has no number is asked for again under the same key: an unload_model that failed must not fail for ever.
+void FutureStore::free_key_locked(Future& future) {
+  if (future.keys.seq_id || future.operation != OperationType::kUnloadModel) return;
+  by_key_.erase(future.key_);
+  future.key_.clear();
 }
 
 void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also) {

@@ -151,6 +151,7 @@ class FutureStore {
       TUFT_REQUIRES(mutex_);
   static FutureSnapshot snapshot_locked(const FuturePtr& future);
   void finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
+  void free_key_locked(Future& future) TUFT_REQUIRES(mutex_);
   void mark_delivered_locked(Future& future) TUFT_REQUIRES(mutex_);
   // Adds to `unread` what no client has fetched.
   void evict_locked(Future& future, std::string_view reason, std::vector<FuturePtr>& unread) TUFT_REQUIRES(mutex_);

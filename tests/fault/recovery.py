@@ -183,6 +183,7 @@ class Recovery:
 
         if self.must_lose and trainer.chance.random() < 0.6:
             trainer.next_seq = anchor.seq + 1  # a client that goes back to the checkpoint
+            self.free_numbers()
             trainer.expect_at(self.raw, anchor.step) if anchor.step is not None else None
         elif self.must_lose or not self.unheard:
             trainer.next_seq = highest + (2 if self.unheard else 1)  # one that lives on
@@ -192,6 +193,12 @@ class Recovery:
                 promise(warnings or not self.must_lose, "it is told what it lost", anchor)
         else:
             self.send_again()
+
+    def free_numbers(self):
+        """What was done after the checkpoint and is kept, such as a sampler's weights, has no number any more."""
+        for op in self.trainer.ops:
+            if op.seq > self.anchor.seq:
+                op.seq = 0
 
     def send_again(self):
         """The operation whose submission was not answered: whatever becomes of it, the trainer starts over."""

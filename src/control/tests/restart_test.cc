@@ -90,6 +90,17 @@ TEST_F(Restart, ALoadNeedsNoWarning) {
   value<OptimStepResult>(alice, optim_step(run, alice, 5));
 }
 
+TEST_F(Restart, AnUnloadThatFailedCanBeAskedForAgain) {
+  boot();
+  const RunId run = create_model(alice);
+  forward_backward(run, alice, 1);
+  worker().die();
+  const RequestId unload = plane().unload_model(alice, run, no_trace)->request;
+  worker().start();
+  EXPECT_EQ(failure(alice, unload).reason, "weights_rolled_back");
+  value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
+}
+
 TEST_F(Restart, AFreshRunHasLostNothing) {
   boot();
   const RunId run = create_model(alice);
