@@ -128,15 +128,15 @@ class Recovery:
             is_done = op.request is not None and answers[op.request].status == 200
             on_disk = op.kind == "save" and f"weights/{op.name}" in listed
             if on_disk and op.name != LATEST:
-                trainer.anchors.append(Anchor(op.seq, op.name, op.step))
+                trainer.add_anchor(Anchor(op.seq, op.name, op.step))
                 promise(is_done or op.request is None, "a save on disk is done", op)
             elif op.kind == "save" and is_done and "path" in answers[op.request].json:
                 promise(on_disk, "a save that is done is on disk", op, listed)
-                trainer.anchors.append(Anchor(op.seq, op.name, op.step))
+                trainer.add_anchor(Anchor(op.seq, op.name, op.step))
             elif op.kind == "load" and op.request and answers[op.request].status == 200 and "path" in answers[
                     op.request].json:
                 steps = next((one.step for one in reversed(trainer.anchors) if one.name == op.name), None)
-                trainer.anchors.append(Anchor(op.seq, op.name, steps, is_save=False))
+                trainer.add_anchor(Anchor(op.seq, op.name, steps, is_save=False))
 
     def compare(self, op, answer):
         anchor, after = self.anchor, op.seq > self.anchor.seq
@@ -217,5 +217,5 @@ class Recovery:
                 known = {one.name: one.step for one in trainer.anchors}
                 step = known.get(op.name) if op.kind == "load" else None
                 if again.seq not in {one.seq for one in trainer.anchors}:
-                    trainer.anchors.append(Anchor(again.seq, again.name, step, again.kind == "save"))
+                    trainer.add_anchor(Anchor(again.seq, again.name, step, again.kind == "save"))
         trainer.told, trainer.step = True, None

@@ -54,6 +54,12 @@ class Trainer:
     def anchor(self):
         return self.anchors[-1] if self.anchors else None
 
+    def add_anchor(self, anchor):
+        """A save under a name takes the place of the one before."""
+        if anchor.is_save:
+            self.anchors = [one for one in self.anchors if one.name != anchor.name]
+        self.anchors.append(anchor)
+
     def note(self, kind, **more):
         ahead = sum(op.kind == "step" and op.answer is None for op in self.ops)
         op = Op(kind, seq=self.next_seq, step=None if self.step is None else self.step + ahead, **more)
@@ -164,7 +170,7 @@ class Trainer:
         elif op.kind == "save":
             promise(op.fields["path"] == self.path(op.name), "the save's path", op)
             op.step = self.step
-            self.anchors.append(Anchor(op.seq, op.name, self.step))
+            self.add_anchor(Anchor(op.seq, op.name, self.step))
         elif op.kind == "save_sampler" and not op.name:
             self.samplers.append([op.fields["sampling_session_id"], "", None])
 
@@ -202,7 +208,7 @@ class Trainer:
             if op.ok:
                 break
             promise(time.monotonic() < deadline, "a worker comes back", op)
-        self.anchors.append(Anchor(op.seq, good[-1].name, good[-1].step, is_save=False))
+        self.add_anchor(Anchor(op.seq, good[-1].name, good[-1].step, is_save=False))
         self.loads += 1
         self.step, self.passes, self.told = good[-1].step, 0, False
 
