@@ -131,6 +131,7 @@ class ServiceTest : public ::testing::Test {
   }
 
   std::vector<std::pair<std::string, std::string>> metadata_;  // of every call
+  Gate gate_;                                                  // outlives the engine thread that waits at it
   FakeEngine engine_{16};
   TempDir directory_;
   std::unique_ptr<EngineLoop> loop_;

@@ -90,11 +90,10 @@ TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
   std::atomic<int> passes{0};
   std::atomic<int> passes_at_last_step{-1};
   engine_.before_forward = [&](const engine::Pack&) { return ++passes, Status(); };
-  Gate gate;
-  gate.close();
-  auto arrived = gate.arrival();
+  gate_.close();
+  auto arrived = gate_.arrival();
   engine_.before_step = [&](auto) {
-    gate.pass();
+    gate_.pass();
     passes_at_last_step = passes.load();
     return Status();
   };
@@ -108,7 +107,7 @@ TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
     v1::ForwardBackwardResponse response;
     return call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 60), &response).status.ok();
   });
-  gate.open();
+  gate_.open();
   EXPECT_TRUE(sampled.get());
   EXPECT_TRUE(trained.get());
   EXPECT_EQ(passes, 60);
@@ -116,10 +115,9 @@ TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
 }
 
 TEST_F(ServiceTest, ACancelledSampleLeavesTheEngine) {
-  Gate gate;
-  gate.close();
-  auto arrived = gate.arrival();
-  engine_.before_step = [&](auto) { return gate.pass(), Status(); };
+  gate_.close();
+  auto arrived = gate_.arrival();
+  engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
   grpc::ClientContext context;
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
@@ -128,7 +126,7 @@ TEST_F(ServiceTest, ACancelledSampleLeavesTheEngine) {
   arrived.wait();
   context.TryCancel();
   EXPECT_EQ(sampled.get().error_code(), grpc::StatusCode::CANCELLED);
-  gate.open();
+  gate_.open();
   // The next sample is answered by an engine that has dropped the first: its steps are its own.
   v1::SampleResponse response;
   ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, sample_request("", 50), &response).status.ok());
@@ -139,10 +137,9 @@ TEST_F(ServiceTest, ACancelledSampleLeavesTheEngine) {
 TEST_F(ServiceTest, RemovingASamplerEndsItsSamples) {
   const auto state = engine::make_adapter(engine_.model(), {.rank = 2, .alpha = 4});
   ASSERT_TRUE(engine_.create_adapter(sampler_adapter("s"), state).ok());
-  Gate gate;
-  gate.close();
-  auto arrived = gate.arrival();
-  engine_.before_step = [&](auto) { return gate.pass(), Status(); };
+  gate_.close();
+  auto arrived = gate_.arrival();
+  engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
     return call(&v1::ModelActor::Stub::Sample, sample_request("s", 60), &response);
@@ -154,7 +151,7 @@ TEST_F(ServiceTest, RemovingASamplerEndsItsSamples) {
     v1::RemoveSamplerResponse response;
     return call(&v1::ModelActor::Stub::RemoveSampler, request, &response);
   });
-  gate.open();
+  gate_.open();
   EXPECT_TRUE(removed.get().status.ok());
   const Answer answer = sampled.get();
   // Either it was cut short, or it had been quicker than the removal.
@@ -165,17 +162,16 @@ TEST_F(ServiceTest, AFullInboxRefuses) {
   EngineLoopOptions options;
   options.operations_max = 1;
   start(options);
-  Gate gate;
-  gate.close();
-  auto arrived = gate.arrival();
-  engine_.before_step = [&](auto) { return gate.pass(), Status(); };
+  gate_.close();
+  auto arrived = gate_.arrival();
+  engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
     return call(&v1::ModelActor::Stub::Sample, sample_request("", 3), &response).status.ok();
   });
   arrived.wait();
   EXPECT_EQ(create_adapter("a").reason, "worker_queue_full");
-  gate.open();
+  gate_.open();
   EXPECT_TRUE(sampled.get());
 }
 
@@ -190,17 +186,16 @@ TEST_F(ServiceTest, AFailingPassFailsItsRequestAndTheNextWorks) {
 }
 
 TEST_F(ServiceTest, StoppingAnswersWhatRuns) {
-  Gate gate;
-  gate.close();
-  auto arrived = gate.arrival();
-  engine_.before_step = [&](auto) { return gate.pass(), Status(); };
+  gate_.close();
+  auto arrived = gate_.arrival();
+  engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
   auto sampled = std::async(std::launch::async, [&] {
     v1::SampleResponse response;
     return call(&v1::ModelActor::Stub::Sample, sample_request("", 60), &response);
   });
   arrived.wait();
   auto stopped = std::async(std::launch::async, [&] { loop_->stop(); });
-  gate.open();
+  gate_.open();
   stopped.get();
   const Answer answer = sampled.get();
   EXPECT_TRUE(answer.status.ok() || answer.reason == "worker_stopping") << answer.status.error_message();

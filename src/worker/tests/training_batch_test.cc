@@ -83,7 +83,6 @@ class TrainingBatchTest : public ServiceTest {
     return first;
   }
 
-  Gate gate_;
   // The engine thread's, until the last answer.
   std::vector<std::string> passes_;
   std::vector<std::string> answered_;
