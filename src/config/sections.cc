@@ -90,11 +90,18 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("future_retention_seconds", limits.future_retention_seconds, 120);
   reader.integer("future_bytes_max", limits.future_bytes_max, 1 << 20);
   reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
+  reader.integer("queued_bytes_per_user_max", limits.queued_bytes_per_user_max, 1 << 20);
   reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
   // The SDK gives a sign of life every 10 s and may miss some.
   reader.integer("session_idle_seconds", limits.session_idle_seconds, 30);
   reader.boolean("save_before_expiry", limits.save_before_expiry);
   reader.integer("audit_retention_days", limits.audit_retention_days, 1, 3650);
+  reader.integer("receiving_bytes_max", limits.receiving_bytes_max, 1 << 20);
+  if (limits.receiving_bytes_max < limits.request_body_bytes_max) {
+    reader.error("receiving_bytes_max", "must be at least limits.request_body_bytes_max, which is " +
+                                            std::to_string(limits.request_body_bytes_max) +
+                                            ": else the largest bodies are never received");
+  }
   reader.integer("connections_max", limits.connections_max, 1);
   reader.integer("connections_per_address_max", limits.connections_per_address_max, 1);
   // What the SDK sends takes about 1 KiB; no header is longer than 64 KiB.

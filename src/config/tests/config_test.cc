@@ -69,7 +69,8 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   samplers_per_user_max: 4, reorder_window: 5, gap_timeout_seconds: 6, future_retention_seconds: 700,
   future_bytes_max: 8388608, connections_max: 9, samples_in_flight_per_user_max: 10, session_idle_seconds: 61,
   save_before_expiry: no, audit_retention_days: 12, connections_per_address_max: 13, header_bytes_max: 5000,
-  request_timeout_seconds: 14, idle_timeout_seconds: 15, checkpoint_bytes_per_user_max: 16}
+  request_timeout_seconds: 14, idle_timeout_seconds: 15, checkpoint_bytes_per_user_max: 16,
+  queued_bytes_per_user_max: 17_000_000, receiving_bytes_max: 18_000_000}
 tls: {certificate: /etc/tuft/server.pem, private_key: /etc/tuft/server.key}
 authorized_users_file: /etc/tuft/users.yaml
 persistence: {mode: DISABLE}
@@ -104,6 +105,8 @@ persistence: {mode: DISABLE}
               ElementsAre(10, 61, 12, 13, 5000, 14, 15));
   EXPECT_FALSE(limits.save_before_expiry);
   EXPECT_EQ(limits.checkpoint_bytes_per_user_max, 16);
+  EXPECT_EQ(limits.queued_bytes_per_user_max, 17'000'000);
+  EXPECT_EQ(limits.receiving_bytes_max, 18'000'000);
   EXPECT_EQ(config.tls.certificate, "/etc/tuft/server.pem");
   EXPECT_EQ(config.tls.private_key, "/etc/tuft/server.key");
   EXPECT_EQ(config.authorized_users_file, "/etc/tuft/users.yaml");
@@ -193,6 +196,11 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"", "limits: {connections_max: 0}\n", "limits.connections_max: must be at least 1"},
         Rule{"", "limits: {future_retention_seconds: 5}\n", "limits.future_retention_seconds: must be at least 120"},
         Rule{"", "limits: {header_bytes_max: 70000}\n", "limits.header_bytes_max: must be at most 65536"},
+        Rule{"", "limits: {queued_bytes_per_user_max: 5}\n",
+             "limits.queued_bytes_per_user_max: must be at least 1048576"},
+        Rule{"", "limits: {receiving_bytes_max: 0}\n", "limits.receiving_bytes_max: must be at least 1048576"},
+        Rule{"", "limits: {request_body_bytes_max: 2_000_000_000}\n",
+             "limits.receiving_bytes_max: must be at least limits.request_body_bytes_max, which is 2000000000"},
         Rule{"", "limits: {session_idle_seconds: 5}\n", "limits.session_idle_seconds: must be at least 30"},
         Rule{"", "tls: {certificate: a.pem}\n", "tls.private_key: is missing: HTTPS needs tls.certificate and"},
         Rule{"", "tls: {private_key: a.pem}\n", "tls.certificate: is missing"},

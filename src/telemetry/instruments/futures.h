@@ -45,6 +45,10 @@ struct FutureInstruments {
                                       .labels = {"state"}}};
   ObservableGauge futures_store_bytes{
       {.name = "tuft.futures.store.bytes", .unit = "By", .description = "Memory that kept results take"}};
+  ObservableGauge futures_payload_bytes{
+      {.name = "tuft.futures.payload.bytes",
+       .unit = "By",
+       .description = "Memory that operations hold which have not ended: what they were asked to do"}};
   Histogram futures_retrieve_polls{{.name = "tuft.futures.retrieve.polls",
                                     .unit = "{poll}",
                                     .description = "Polls until a result was delivered",
@@ -83,7 +87,7 @@ struct FutureInstruments {
                           .unit = "{request}",
                           .description =
                               "Requests refused because their user was at a limit (sessions, runs, samplers, "
-                              "futures, samples_in_flight, checkpoint_bytes)",
+                              "futures, samples_in_flight, queued_bytes, checkpoint_bytes)",
                           .labels = {"limit"}}};
   Counter sequence_guard_out_of_order{{.name = "tuft.sequence_guard.out_of_order",
                                        .unit = "{operation}",

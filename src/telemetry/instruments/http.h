@@ -30,6 +30,11 @@ struct HttpInstruments {
                                     .unit = "{connection}",
                                     .description = "Open connections, by state (active, idle)",
                                     .labels = {"state"}}};
+  ObservableGauge http_receiving_bytes{
+      {.name = "tuft.http.receiving.bytes",
+       .unit = "By",
+       .description =
+           "Memory set aside for request bodies that are being received or read; short ones are not counted"}};
   Counter http_parse_errors{{.name = "tuft.http.parse_errors",
                              .unit = "{request}",
                              .description = "Requests and bodies that could not be read",
