@@ -52,7 +52,7 @@ double median_of(int times, const std::function<void()>& work) {
   return seconds[static_cast<size_t>(times) / 2];
 }
 
-class Source final : public engine::native::TensorSource {
+class Source final : public engine::TensorSource {
  public:
   explicit Source(const engine::ModelSpec& spec) : spec_(spec) {}
   bool contains(const std::string&) const override { return true; }

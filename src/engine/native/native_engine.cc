@@ -12,16 +12,6 @@ namespace tuft::engine {
 namespace native {
 namespace {
 
-class FileSource final : public TensorSource {
- public:
-  explicit FileSource(const TensorFiles& files) : files_(files) {}
-  Result<TensorView> find(const std::string& name) const override { return files_.find(name); }
-  bool contains(const std::string& name) const override { return files_.contains(name); }
-
- private:
-  const TensorFiles& files_;
-};
-
 bool cpu_is_supported() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -71,7 +61,7 @@ Result<std::unique_ptr<Engine>> make_native_engine(const std::filesystem::path& 
                                                    const NativeOptions& options) {
   TUFT_ASSIGN(const ModelSpec spec, load_model_spec(model_directory));
   TUFT_ASSIGN(const auto files, TensorFiles::open_model(model_directory));
-  return native::make_engine(spec, native::FileSource(*files), options);
+  return native::make_engine(spec, FileSource(*files), options);
 }
 
 }  // namespace tuft::engine

@@ -6,14 +6,13 @@
 #include <memory>
 
 #include "engine/engine.h"
+#include "engine/weights/weights_dtype.h"
 
 namespace tuft::engine {
 
-enum class WeightsDtype : uint8_t { kAuto, kFloat32, kBfloat16 };
-
 struct NativeOptions {
-  int threads = 0;                                   // 0: one per core that this process may run on
-  WeightsDtype weights_dtype = WeightsDtype::kAuto;  // kAuto: bf16 where the file is bf16, else f32
+  int threads = 0;  // 0: one per core that this process may run on
+  WeightsDtype weights_dtype = WeightsDtype::kAuto;
   // The KV cache. 0: no limit, and then nothing of a sequence that was closed is kept for later prompts.
   int64_t kv_bytes_max = 0;
   // Where set, what kv_bytes_max shall be: asked once the weights are in memory.

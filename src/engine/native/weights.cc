@@ -5,8 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/error.h"
-
 namespace tuft::engine::native {
 namespace {
 
@@ -52,38 +50,12 @@ class Reader {
   Dtype dtype_;
 };
 
-bool is_float(Dtype dtype) {
-  return dtype == Dtype::kFloat32 || dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat16;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
-
 class Loader {
  public:
   Loader(const TensorSource& source, bool bf16, ThreadPool& pool) : source_(source), bf16_(bf16), pool_(pool) {}
 
-  Result<TensorView> find(const std::string& name, const std::vector<int64_t>& shape) const {
-    TUFT_ASSIGN(TensorView view, source_.find(name));
-    if (!is_float(view.dtype)) {
-      return Error{ErrorCode::kUnimplemented, "tensor " + name + " is not f32, bf16 or f16", "weights_dtype"};
-    }
-    const size_t width = view.dtype == Dtype::kFloat32 ? 4 : 2;
-    size_t bytes = width;
-    for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
-    if (view.shape != shape || view.data.size() != bytes) {
-      return data_loss("tensor " + name + " has shape " + shape_text(view.shape) + ", config.json asks for " +
-                           shape_text(shape) + ": the model directory mixes two models",
-                       "weights_shape");
-    }
-    return view;
-  }
-
   Status vector(const std::string& name, int size, Floats& to) const {
-    TUFT_ASSIGN(const TensorView view, find(name, {size}));
+    TUFT_ASSIGN(const TensorView view, find_weight(source_, name, {size}));
     const Reader values(view);
     to = Floats(static_cast<size_t>(size));
     for (int i = 0; i < size; ++i) to.data()[i] = values[i];
@@ -91,7 +63,7 @@ class Loader {
   }
 
   Status linear(const std::string& name, int in, int out, bool bias, Linear& to) const {
-    TUFT_ASSIGN(const TensorView view, find(name + ".weight", {out, in}));
+    TUFT_ASSIGN(const TensorView view, find_weight(source_, name + ".weight", {out, in}));
     to.in = in;
     to.out = out;
     to.bf16 = bf16_;
@@ -110,7 +82,7 @@ class Loader {
   }
 
   Status rows(const std::string& name, int count, int width, Floats& to, Buffer<uint16_t>& to16) const {
-    TUFT_ASSIGN(const TensorView view, find(name, {count, width}));
+    TUFT_ASSIGN(const TensorView view, find_weight(source_, name, {count, width}));
     const Reader values(view);
     const size_t size = static_cast<size_t>(count) * static_cast<size_t>(width);
     if (bf16_) to16 = Buffer<uint16_t>(size);

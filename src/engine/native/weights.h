@@ -10,17 +10,9 @@
 #include "engine/native/buffer.h"
 #include "engine/native/gemm.h"
 #include "engine/native/native_engine.h"
-#include "engine/weights/safetensors.h"
+#include "engine/weights/tensor_source.h"
 
 namespace tuft::engine::native {
-
-// Where weights come from: TensorFiles, or memory in tests.
-class TensorSource {
- public:
-  virtual ~TensorSource() = default;
-  virtual Result<TensorView> find(const std::string& name) const = 0;
-  virtual bool contains(const std::string& name) const = 0;
-};
 
 // The weight [out, in] of a linear layer as [ceil(out / 16)][in][16], f32 or bf16, and its bias (or none).
 struct Linear {
