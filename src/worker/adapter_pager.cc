@@ -1,0 +1,291 @@
+#include "worker/adapter_pager.h"
+
+#include <new>
+#include <utility>
+
+#include "telemetry/log.h"
+#include "telemetry/metrics.h"
+#include "worker/operation_base.h"
+
+namespace tuft::worker {
+namespace {
+
+// After a page could not be written: the disk is full, and will not be empty at once.
+constexpr Nanos kBrokenPause = 30 * kSecond;
+
+Error exists_already(const engine::AdapterId& id) {
+  return {ErrorCode::kAlreadyExists, "adapter \"" + id.str() + "\" is already loaded", "adapter_exists"};
+}
+
+std::string_view direction_of(bool out) {
+  return out ? "out" : "in";
+}
+
+}  // namespace
+
+void PageJob::run() try {
+  if (out) {
+    status = page->write(directory, state);
+    return;
+  }
+  auto read = page->read();
+  if (read.ok()) {
+    state = std::move(read).value();
+  } else {
+    status = std::move(read).error();
+  }
+} catch (const std::bad_alloc&) {
+  status =
+      Error{ErrorCode::kResourceExhausted, "not enough memory to bring an adapter back; try again later", "memory"};
+}
+
+AdapterPager::AdapterPager(TracedEngine& engine, const Clock& clock, std::string base_model, PagerOptions options,
+                           Surroundings surroundings)
+    : engine_(engine),
+      clock_(clock),
+      base_model_(std::move(base_model)),
+      options_(std::move(options)),
+      surroundings_(std::move(surroundings)),
+      published_(telemetry::get_metrics().lora_publish_duration.with({{"base_model", base_model_}})) {
+  counts_.limit = options_.bytes_max;
+}
+
+bool AdapterPager::in_engine(const engine::AdapterId& id) const {
+  const auto found = adapters_.find(id);
+  return found != adapters_.end() && found->second.place == Place::kEngine;
+}
+
+void AdapterPager::used(const engine::AdapterId& id) {
+  if (const auto found = adapters_.find(id); found != adapters_.end()) found->second.last_used = ++last_use_;
+}
+
+void AdapterPager::count(const Entry& entry, int by) {
+  const bool training = entry.kind == AdapterKind::kTraining;
+  const bool paged = entry.place != Place::kEngine;
+  if (entry.place == Place::kEngine || entry.place == Place::kReading) counts_.reserved += by * entry.bytes;
+  (training ? paged ? counts_.paged_training : counts_.training
+   : paged  ? counts_.paged_samplers
+            : counts_.samplers) += by;
+}
+
+void AdapterPager::move(Entry& entry, Place to) {
+  count(entry, -1);
+  entry.place = to;
+  count(entry, 1);
+}
+
+AdapterPager::Entry& AdapterPager::add(const engine::AdapterId& id, AdapterKind kind, const engine::LoraSpec& spec) {
+  Entry& entry = adapters_[id];
+  entry.kind = kind;
+  entry.spec = spec;
+  entry.bytes = engine_.adapter_bytes(spec, kind == AdapterKind::kTraining);
+  entry.last_used = ++last_use_;
+  count(entry, 1);
+  return entry;
+}
+
+Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind) {
+  if (exists(id)) return exists_already(id);
+  const int64_t bytes = engine_.adapter_bytes(state.spec, kind == AdapterKind::kTraining);
+  if (!make_room(bytes)) {
+    Entry& entry = add(id, kind, state.spec);
+    if (send_out(id, entry, state)) return {};
+    count(entry, -1);
+    adapters_.erase(id);
+  }
+  TUFT_TRY(engine_.create_adapter(id, state));
+  add(id, kind, state.spec);
+  return {};
+}
+
+Result<int64_t> AdapterPager::publish(const engine::AdapterId& source, const engine::AdapterId& sampler) {
+  const Nanos begin = clock_.monotonic();
+  if (exists(sampler)) return exists_already(sampler);
+  const auto from = adapters_.find(source);
+  if (from == adapters_.end()) {
+    return not_found("adapter \"" + source.str() + "\" is not loaded: create or load it first", "adapter_not_loaded");
+  }
+  const engine::LoraSpec spec = from->second.spec;
+  if (make_room(engine_.adapter_bytes(spec, false))) {
+    TUFT_TRY(engine_.clone_adapter(source, sampler));
+    add(sampler, AdapterKind::kSampler, spec);
+  } else {
+    TUFT_ASSIGN(engine::AdapterState state, engine_.export_adapter(source, false));
+    TUFT_TRY(create(sampler, std::move(state), AdapterKind::kSampler));
+  }
+  published_.record(to_seconds(clock_.monotonic() - begin));
+  return engine::parameters_of(engine_.model(), spec) * static_cast<int64_t>(sizeof(float));
+}
+
+Status AdapterPager::remove(const engine::AdapterId& id) {
+  const auto found = adapters_.find(id);
+  if (found == adapters_.end() || found->second.place == Place::kEngine) TUFT_TRY(engine_.remove_adapter(id));
+  if (found == adapters_.end()) return {};
+  count(found->second, -1);
+  adapters_.erase(found);
+  return {};
+}
+
+bool AdapterPager::make_room(int64_t bytes) {
+  while (options_.bytes_max > 0 && counts_.reserved + bytes > options_.bytes_max) {
+    const auto victim = longest_unused();
+    if (victim == adapters_.end() || !page_out(victim->first, victim->second)) return false;
+  }
+  return true;
+}
+
+AdapterPager::Entries::iterator AdapterPager::longest_unused() {
+  auto oldest = adapters_.end();
+  for (auto at = adapters_.begin(); at != adapters_.end(); ++at) {
+    const Entry& entry = at->second;
+    if (entry.place != Place::kEngine || (broken() && entry.page == nullptr)) continue;
+    if (oldest != adapters_.end() && oldest->second.last_used < entry.last_used) continue;
+    if (!surroundings_.at_work(at->first)) oldest = at;
+  }
+  return oldest;
+}
+
+bool AdapterPager::page_out(const engine::AdapterId& id, Entry& entry) {
+  if (entry.page != nullptr) {
+    if (!engine_.remove_adapter(id).ok()) return false;
+    move(entry, Place::kPage);
+    return true;
+  }
+  auto state = engine_.take_adapter(id);
+  if (!state.ok()) return false;
+  if (send_out(id, entry, *state)) return true;
+  // It was there a moment ago, so there is room for it.
+  (void)engine_.create_adapter(id, *state);
+  return false;
+}
+
+bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, engine::AdapterState* state) {
+  auto job = std::make_unique<PageJob>();
+  job->number = entry.job = ++last_job_;
+  job->adapter = id;
+  job->out = out;
+  job->directory = options_.directory;
+  job->page = entry.page;
+  job->begin = clock_.monotonic();
+  const telemetry::Attribute attributes[] = {
+      {"tuft.base_model", base_model_}, {"tuft.lora_id", id.str()}, {"tuft.lora_rank", entry.spec.rank}};
+  job->span = engine_tracer().start_span(out ? telemetry::Name("adapter.page_out") : telemetry::Name("adapter.page_in"),
+                                         {.attributes = telemetry::Attributes(attributes),
+                                          .parent = out ? telemetry::current_context() : entry.cause,
+                                          .start = job->begin});
+  if (state != nullptr) job->state = std::move(*state);
+  if (surroundings_.send(job)) return true;
+  if (state != nullptr) *state = std::move(job->state);
+  return false;
+}
+
+bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state) {
+  if (broken()) return false;
+  entry.page = std::make_shared<AdapterPage>();
+  if (!send(id, entry, true, &state)) {
+    entry.page.reset();
+    return false;
+  }
+  move(entry, Place::kPage);
+  return true;
+}
+
+bool AdapterPager::read_back(const engine::AdapterId& id, Entry& entry) {
+  if (!send(id, entry, false, nullptr)) return false;
+  move(entry, Place::kReading);
+  return true;
+}
+
+void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::SpanContext& cause) {
+  const auto found = adapters_.find(id);
+  if (found == adapters_.end() || found->second.place != Place::kPage) return;
+  found->second.cause = cause;
+  move(found->second, Place::kWaiting);
+  coming_.push_back(id);
+  go_on();
+}
+
+void AdapterPager::go_on() {
+  while (!coming_.empty()) {
+    const auto next = adapters_.find(coming_.front());
+    if (next != adapters_.end() && next->second.place == Place::kWaiting) {
+      // Where no page can be written, going over the limit is better than standing still.
+      if (!make_room(next->second.bytes) && counts_.reserved > 0 && !broken()) return;
+      if (!read_back(next->first, next->second)) return;
+    }
+    coming_.pop_front();
+  }
+}
+
+std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJob> job) {
+  const auto found = adapters_.find(job->adapter);
+  record(*job, found == adapters_.end() ? AdapterKind::kTraining : found->second.kind);
+  if (found == adapters_.end() || found->second.page != job->page) return std::nullopt;  // removed meanwhile
+  return job->out ? finish_out(*job, found->second) : finish_in(*job, found->second);
+}
+
+std::optional<AdapterPager::Arrival> AdapterPager::finish_out(PageJob& job, Entry& entry) {
+  if (job.status.ok()) return std::nullopt;
+  broken_until_ = clock_.monotonic() + kBrokenPause;
+  const bool wanted = entry.place != Place::kPage;
+  entry.page.reset();  // what reads it comes to nothing
+  Status status = engine_.create_adapter(job.adapter, job.state);
+  if (status.ok()) {
+    move(entry, Place::kEngine);
+  } else {
+    count(entry, -1);
+    adapters_.erase(job.adapter);
+  }
+  if (!wanted && status.ok()) return std::nullopt;
+  return Arrival{job.adapter, std::move(status)};
+}
+
+std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry& entry) {
+  if (entry.job != job.number) return std::nullopt;
+  Status status = job.status;
+  if (status.ok()) status = engine_.create_adapter(job.adapter, job.state);
+  if (status.ok()) {
+    move(entry, Place::kEngine);
+    if (entry.kind == AdapterKind::kTraining) entry.page.reset();
+  } else if (status.error().code == ErrorCode::kResourceExhausted) {
+    move(entry, Place::kPage);  // which is as good as it was
+  } else {
+    count(entry, -1);
+    adapters_.erase(job.adapter);
+    status = data_loss(
+        "the adapter could not be brought back into memory: " + status.error().message + "; load its newest checkpoint",
+        "adapter_page_lost");
+  }
+  return Arrival{job.adapter, std::move(status)};
+}
+
+void AdapterPager::record(PageJob& job, AdapterKind kind) const {
+  const auto& metrics = telemetry::get_metrics();
+  const telemetry::Label model = {"base_model", base_model_};
+  const telemetry::Label direction = {"direction", direction_of(job.out)};
+  const double seconds = to_seconds(clock_.monotonic() - job.begin);
+  const std::string_view kind_name = kind == AdapterKind::kTraining ? "training" : "sampler";
+  job.span.set_attribute("tuft.adapter_kind", kind_name);
+  const telemetry::ContextScope scope(job.span.context());
+  if (job.status.ok()) {
+    job.span.set_attribute("tuft.size_bytes", job.page->bytes());
+    metrics.lora_page_duration.record(seconds, {model, direction});
+    metrics.lora_page_io.add(job.page->bytes(), {model, direction});
+    telemetry::log_debug(job.out ? telemetry::Name("lora.paged_out") : telemetry::Name("lora.paged_in"),
+                         job.out ? "an adapter left the memory" : "an adapter came back into memory",
+                         {{"tuft.base_model", base_model_},
+                          {"tuft.lora_id", job.adapter.str()},
+                          {"tuft.adapter_kind", kind_name},
+                          {"tuft.size_bytes", job.page->bytes()},
+                          {"tuft.seconds", seconds}});
+  } else {
+    job.span.record_error(job.status.error());
+    metrics.lora_page_failures.add(1, {model, direction});
+    telemetry::log_error(
+        "lora.page.failed", job.status.error().message,
+        {{"tuft.base_model", base_model_}, {"tuft.lora_id", job.adapter.str()}, {"tuft.adapter_kind", kind_name}});
+  }
+  job.span.end();
+}
+
+}  // namespace tuft::worker

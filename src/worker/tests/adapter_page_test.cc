@@ -1,0 +1,77 @@
+#include "worker/adapter_page.h"
+
+#include <cstring>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "base/testing/temp_dir.h"
+
+namespace tuft::worker {
+namespace {
+
+engine::AdapterState odd_state() {
+  engine::AdapterState state;
+  state.spec.rank = 2;
+  state.spec.seed = 7;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  state.tensors = {{engine::Site::kQ, 3, {1.0F, -0.0F, 1e-42F}, {nan, 2.0F}}, {engine::Site::kLmHead, 0, {}, {5.0F}}};
+  state.has_optimizer = true;
+  state.adam.step = 9;
+  state.adam.first = {{engine::Site::kQ, 3, {0.5F}, {}}};
+  state.adam.second = {{engine::Site::kQ, 3, {0.25F}, {}}};
+  state.gradients = {{engine::Site::kQ, 3, {-7.0F}, {std::numeric_limits<float>::infinity()}}};
+  return state;
+}
+
+bool same_bits(const std::vector<float>& left, const std::vector<float>& right) {
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0);
+}
+
+void expect_same(const std::vector<engine::LoraTensor>& left, const std::vector<engine::LoraTensor>& right) {
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(left[i].site, right[i].site);
+    EXPECT_EQ(left[i].layer, right[i].layer);
+    EXPECT_TRUE(same_bits(left[i].a, right[i].a));
+    EXPECT_TRUE(same_bits(left[i].b, right[i].b));
+  }
+}
+
+TEST(AdapterPage, WrittenThenReadBackBitForBitAndAgain) {
+  const TempDir directory;
+  const engine::AdapterState state = odd_state();
+  AdapterPage page;
+  ASSERT_TRUE(page.write(directory / "pages", state).ok());
+  EXPECT_EQ(page.bytes(), 10 * static_cast<int64_t>(sizeof(float)));
+  for (int time = 0; time < 2; ++time) {
+    const auto back = page.read();
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(back->spec.rank, 2);
+    EXPECT_EQ(back->spec.seed, 7U);
+    EXPECT_TRUE(back->has_optimizer);
+    EXPECT_EQ(back->adam.step, 9);
+    expect_same(back->tensors, state.tensors);
+    expect_same(back->adam.first, state.adam.first);
+    expect_same(back->adam.second, state.adam.second);
+    expect_same(back->gradients, state.gradients);
+  }
+}
+
+TEST(AdapterPage, LeavesNoNameInTheDirectory) {
+  const TempDir directory;
+  AdapterPage page;
+  ASSERT_TRUE(page.write(directory / "pages", odd_state()).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(directory / "pages"));
+}
+
+TEST(AdapterPage, NoPlaceOrNothingWrittenThenAnErrorThatSaysSo) {
+  const AdapterPage empty;
+  EXPECT_EQ(empty.read().error().reason, "adapter_page_lost");
+  AdapterPage page;
+  EXPECT_EQ(page.write("/proc/none", odd_state()).error().code, ErrorCode::kInternal);
+}
+
+}  // namespace
+}  // namespace tuft::worker

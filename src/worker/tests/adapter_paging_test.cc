@@ -1,0 +1,159 @@
+// Published versions, and adapters that wait in page files because their memory has a limit.
+#include <fstream>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "worker/tests/service_fixture.h"
+
+namespace tuft::worker {
+namespace {
+
+// The fake engine's adapters take 60 bytes where they train, samplers 20.
+class AdapterPagingTest : public ServiceTest {
+ protected:
+  void limit_to(int64_t bytes) {
+    EngineLoopOptions options;
+    options.pager = {bytes, directory_ / "pages"};
+    start(options);
+  }
+
+  Answer publish(const std::string& adapter, const std::string& sampler) {
+    v1::PublishAdapterRequest request;
+    request.set_adapter_id(adapter);
+    request.set_sampler_id(sampler);
+    v1::PublishAdapterResponse response;
+    return call(&v1::ModelActor::Stub::PublishAdapter, request, &response);
+  }
+  Answer save_sampler(const std::string& sampler, const std::string& name) {
+    v1::SaveSamplerRequest request;
+    request.set_sampler_id(sampler);
+    request.set_directory(directory_ / name);
+    request.set_base_model("tiny");
+    v1::SaveSamplerResponse response;
+    return call(&v1::ModelActor::Stub::SaveSampler, request, &response);
+  }
+  Answer add_sampler(const std::string& sampler, const std::string& name) {
+    v1::AddSamplerRequest request;
+    request.set_sampler_id(sampler);
+    request.set_directory(directory_ / name);
+    v1::AddSamplerResponse response;
+    return call(&v1::ModelActor::Stub::AddSampler, request, &response);
+  }
+  Answer remove_sampler(const std::string& sampler) {
+    v1::RemoveSamplerRequest request;
+    request.set_sampler_id(sampler);
+    v1::RemoveSamplerResponse response;
+    return call(&v1::ModelActor::Stub::RemoveSampler, request, &response);
+  }
+  Answer train(const std::string& adapter) {
+    v1::ForwardBackwardResponse response;
+    return call(&v1::ModelActor::Stub::ForwardBackward, train_request(adapter, 1), &response);
+  }
+  Answer sample(const std::string& sampler, std::string* tokens = nullptr) {
+    v1::SampleResponse response;
+    Answer answer = call(&v1::ModelActor::Stub::Sample, sample_request(sampler, 4), &response);
+    if (tokens != nullptr && answer.status.ok()) *tokens = response.response().sequences(0).tokens();
+    return answer;
+  }
+  int64_t step_of(const std::string& adapter) {
+    v1::OptimStepResponse response;
+    EXPECT_TRUE(optim_step(adapter, &response).status.ok());
+    return static_cast<int64_t>(response.metrics().at("step"));
+  }
+};
+
+TEST_F(AdapterPagingTest, PublishedVersionIsSampledFromWithoutAFile) {
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(publish("a", "v1").status.ok());
+  EXPECT_TRUE(sample("v1").status.ok());
+  EXPECT_EQ(publish("a", "v1").reason, "adapter_exists");
+  EXPECT_EQ(publish("b", "v2").reason, "adapter_not_loaded");
+}
+
+TEST_F(AdapterPagingTest, VersionLivesOnWhenItsAdapterGoes) {
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(publish("a", "v1").status.ok());
+  v1::RemoveAdapterRequest request;
+  request.set_adapter_id("a");
+  v1::RemoveAdapterResponse response;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::RemoveAdapter, request, &response).status.ok());
+  EXPECT_TRUE(sample("v1").status.ok());
+  ASSERT_TRUE(save_sampler("v1", "file").status.ok());
+  EXPECT_TRUE(add_sampler("again", "file").status.ok());
+  EXPECT_TRUE(remove_sampler("v1").status.ok());
+  EXPECT_EQ(sample("v1").reason, "sampler_not_loaded");
+}
+
+TEST_F(AdapterPagingTest, MoreAdaptersThanFitKeepTheirSteps) {
+  limit_to(130);  // two of them
+  for (const char* id : {"a", "b", "c", "d", "e"}) ASSERT_TRUE(create_adapter(id).status.ok()) << id;
+  for (int64_t step = 1; step <= 3; ++step) {
+    for (const char* id : {"a", "b", "c", "d", "e"}) {
+      ASSERT_TRUE(train(id).status.ok()) << id;
+      EXPECT_EQ(step_of(id), step) << id;
+    }
+  }
+}
+
+TEST_F(AdapterPagingTest, GradientsThatWaitForTheirStepComeBack) {
+  limit_to(60);
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(train("a").status.ok());
+  ASSERT_TRUE(create_adapter("b").status.ok());  // takes the place of a
+  ASSERT_TRUE(train("b").status.ok());
+  v1::OptimStepResponse paged;
+  v1::OptimStepResponse stayed;
+  ASSERT_TRUE(optim_step("b", &stayed).status.ok());
+  ASSERT_TRUE(optim_step("a", &paged).status.ok());
+  EXPECT_GT(paged.metrics().at("grad_norm"), 0.0);
+}
+
+TEST_F(AdapterPagingTest, VersionWithoutRoomStartsInItsPage) {
+  limit_to(60);  // the adapter itself takes all of it
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  for (const char* version : {"v1", "v2", "v3"}) ASSERT_TRUE(publish("a", version).status.ok()) << version;
+  for (const char* version : {"v3", "v1", "v2", "v1"}) EXPECT_TRUE(sample(version).status.ok()) << version;
+  ASSERT_TRUE(save_sampler("v2", "file").status.ok());
+  EXPECT_EQ(step_of("a"), 1);
+}
+
+TEST_F(AdapterPagingTest, SamplesAtOnceFromMoreSamplersThanFitAllEnd) {
+  limit_to(60);  // three of them
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  constexpr int kSamplers = 12;
+  for (int i = 0; i < kSamplers; ++i) ASSERT_TRUE(publish("a", "v" + std::to_string(i)).status.ok()) << i;
+  std::vector<std::future<bool>> ended;
+  for (int i = 0; i < 3 * kSamplers; ++i) {
+    ended.push_back(
+        std::async(std::launch::async, [this, i] { return sample("v" + std::to_string(i % kSamplers)).status.ok(); }));
+  }
+  for (auto& one : ended) EXPECT_TRUE(one.get());
+}
+
+TEST_F(AdapterPagingTest, PagedAdaptersAreRemovedWithoutComingBack) {
+  limit_to(60);
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(publish("a", "v1").status.ok());
+  EXPECT_TRUE(remove_sampler("v1").status.ok());
+  EXPECT_EQ(sample("v1").reason, "sampler_not_loaded");
+  ASSERT_TRUE(create_adapter("b").status.ok());
+  v1::RemoveAdapterRequest request;
+  request.set_adapter_id("a");
+  v1::RemoveAdapterResponse response;
+  EXPECT_TRUE(call(&v1::ModelActor::Stub::RemoveAdapter, request, &response).status.ok());
+  EXPECT_EQ(train("a").reason, "adapter_not_loaded");
+}
+
+TEST_F(AdapterPagingTest, NoPlaceForPagesGoesOverTheLimitInsteadOfFailing) {
+  std::ofstream(directory_ / "pages") << "a file where the directory should be";
+  limit_to(60);
+  for (const char* id : {"a", "b", "c"}) {
+    ASSERT_TRUE(create_adapter(id).status.ok()) << id;
+    ASSERT_TRUE(train(id).status.ok()) << id;
+  }
+  for (const char* id : {"a", "b", "c"}) EXPECT_EQ(step_of(id), 1) << id;
+}
+
+}  // namespace
+}  // namespace tuft::worker
