@@ -1,0 +1,57 @@
+# libtorch for src/engine/torch, as the target tuft_libtorch. Looked for where -DTorch_DIR (the folder of
+# TorchConfig.cmake) or -DCMAKE_PREFIX_PATH says:
+#   -DTorch_DIR=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')/Torch
+#
+# Found by hand: the configuration files of CUDA builds of libtorch want nvcc and the CUDA toolkit, and we compile
+# neither CUDA code nor CUDA headers.
+set(Torch_DIR "" CACHE PATH "folder of TorchConfig.cmake")
+if(Torch_DIR)
+  cmake_path(ABSOLUTE_PATH Torch_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} NORMALIZE OUTPUT_VARIABLE _torch_prefix)
+  cmake_path(SET _torch_prefix NORMALIZE "${_torch_prefix}/../../..")
+endif()
+
+set(_torch_hints ${_torch_prefix})
+foreach(_prefix IN LISTS CMAKE_PREFIX_PATH)
+  list(APPEND _torch_hints ${_prefix} ${_prefix}/../..)
+endforeach()
+find_path(TUFT_TORCH_INCLUDE ATen/core/Tensor.h HINTS ${_torch_hints} PATH_SUFFIXES include)
+find_library(TUFT_TORCH_C10 c10 HINTS ${_torch_hints} PATH_SUFFIXES lib)
+find_library(TUFT_TORCH_CPU torch_cpu HINTS ${_torch_hints} PATH_SUFFIXES lib)
+find_library(TUFT_TORCH_CUDA torch_cuda HINTS ${_torch_hints} PATH_SUFFIXES lib)
+if(NOT TUFT_TORCH_INCLUDE OR NOT TUFT_TORCH_C10 OR NOT TUFT_TORCH_CPU)
+  message(FATAL_ERROR "TUFT_TORCH is ON, but no libtorch was found: give -DTorch_DIR=<libtorch>/share/cmake/Torch, or "
+    "-DCMAKE_PREFIX_PATH=<libtorch>. Any libtorch 2.x does, that of a pip install too:\n  -DTorch_DIR=$(python3 -c "
+    "'import torch; print(torch.utils.cmake_prefix_path)')/Torch")
+endif()
+
+foreach(_file include/torch/headeronly/version.h include/torch/csrc/api/include/torch/version.h)
+  cmake_path(GET TUFT_TORCH_INCLUDE PARENT_PATH _torch_root)
+  if(EXISTS ${_torch_root}/${_file})
+    file(STRINGS ${_torch_root}/${_file} _lines REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
+    string(REGEX MATCHALL "[0-9]+" _numbers "${_lines}")
+    list(LENGTH _numbers _count)
+    if(_count EQUAL 2)
+      list(GET _numbers 0 TUFT_TORCH_MAJOR)
+      list(GET _numbers 1 TUFT_TORCH_MINOR)
+      break()
+    endif()
+  endif()
+endforeach()
+if(NOT DEFINED TUFT_TORCH_MAJOR OR TUFT_TORCH_MAJOR LESS 2)
+  message(FATAL_ERROR "the libtorch in ${TUFT_TORCH_INCLUDE} is older than 2.0, or does not say its version")
+endif()
+# One number, as 20400 for 2.4: what the sources ask for where a function came later than 2.0.
+math(EXPR _torch_number "${TUFT_TORCH_MAJOR} * 10000 + ${TUFT_TORCH_MINOR} * 100")
+message(STATUS "libtorch ${TUFT_TORCH_MAJOR}.${TUFT_TORCH_MINOR}: ${TUFT_TORCH_CPU}, CUDA: ${TUFT_TORCH_CUDA}")
+
+add_library(tuft_libtorch INTERFACE)
+target_include_directories(tuft_libtorch SYSTEM INTERFACE ${TUFT_TORCH_INCLUDE})
+# AT_PER_OPERATOR_HEADERS: <ATen/ops/...> one by one, which compile in a fraction of the time.
+target_compile_definitions(tuft_libtorch INTERFACE AT_PER_OPERATOR_HEADERS TUFT_TORCH_VERSION=${_torch_number})
+target_link_libraries(tuft_libtorch INTERFACE ${TUFT_TORCH_CPU} ${TUFT_TORCH_C10} ${CMAKE_DL_LIBS})
+if(TUFT_TORCH_CUDA)
+  # Nothing names a symbol of it: loading it is what makes its kernels known.
+  target_link_options(tuft_libtorch INTERFACE "LINKER:--push-state,--no-as-needed" ${TUFT_TORCH_CUDA} "LINKER:--pop-state")
+endif()
+cmake_path(GET TUFT_TORCH_CPU PARENT_PATH _torch_libraries)
+target_link_options(tuft_libtorch INTERFACE "LINKER:-rpath,${_torch_libraries}")

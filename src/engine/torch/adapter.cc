@@ -1,0 +1,314 @@
+#include "engine/torch/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include "base/error.h"
+
+namespace tuft::engine::torch {
+namespace {
+
+size_t slot(Site site, int layer, int layers) {
+  if (site == Site::kLmHead) return static_cast<size_t>(layers) * kBlockSites.size();
+  return static_cast<size_t>(layer) * kBlockSites.size() + static_cast<size_t>(site);
+}
+
+// The adapter's layers in AdapterState order, without tensors.
+std::vector<LoraPair> pairs_of(const ModelSpec& model, const LoraSpec& spec) {
+  std::vector<LoraPair> pairs;
+  int64_t offset = 0;
+  const auto add = [&](Site site, int layer) {
+    const SiteShape shape = site_shape(model, site);
+    LoraPair pair;
+    pair.site = site;
+    pair.layer = layer;
+    pair.in = shape.in;
+    pair.out = shape.out;
+    pair.offset = offset;
+    offset += int64_t{spec.rank} * (shape.in + shape.out);
+    pairs.push_back(std::move(pair));
+  };
+  const std::vector<Site> sites = spec.sites();
+  for (int layer = 0; layer < model.layers; ++layer) {
+    for (const Site site : sites) {
+      if (site != Site::kLmHead) add(site, layer);
+    }
+  }
+  if (spec.train_unembed) add(Site::kLmHead, 0);
+  return pairs;
+}
+
+int64_t count_parameters(const std::vector<LoraPair>& pairs, int rank) {
+  return pairs.empty() ? 0 : pairs.back().offset + int64_t{rank} * (pairs.back().in + pairs.back().out);
+}
+
+bool same_tensors(const std::vector<LoraPair>& pairs, int rank, const std::vector<LoraTensor>& tensors) {
+  const auto size = static_cast<size_t>(rank);
+  return std::equal(pairs.begin(), pairs.end(), tensors.begin(), tensors.end(),
+                    [size](const LoraPair& pair, const LoraTensor& tensor) {
+                      return pair.site == tensor.site && pair.layer == tensor.layer &&
+                             tensor.a.size() == size * static_cast<size_t>(pair.in) &&
+                             tensor.b.size() == size * static_cast<size_t>(pair.out);
+                    });
+}
+
+Status check_state(const std::vector<LoraPair>& pairs, const AdapterState& state) {
+  const int rank = state.spec.rank;
+  const bool gradients = state.gradients.empty() || same_tensors(pairs, rank, state.gradients);
+  if (!same_tensors(pairs, rank, state.tensors) || !gradients) {
+    return invalid_argument(
+        "the adapter's tensors do not fit the base model and its rank: load it on the model that "
+        "it was trained on",
+        "adapter_shape");
+  }
+  if (state.has_optimizer &&
+      (!same_tensors(pairs, rank, state.adam.first) || !same_tensors(pairs, rank, state.adam.second))) {
+    return invalid_argument("the optimizer state does not fit the adapter's tensors: load the weights without it",
+                            "optimizer_shape");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const Place& place,
+                                                 const AdapterState& state) {
+  if (state.spec.rank < 1 || !std::isfinite(state.spec.alpha)) {
+    return invalid_argument("a LoRA adapter needs a rank of at least 1 and a finite alpha", "adapter_rank");
+  }
+  auto adapter = std::unique_ptr<Adapter>(new Adapter());
+  adapter->place_ = place;
+  adapter->spec_ = state.spec;
+  adapter->layers_ = model.layers;
+  adapter->pairs_ = pairs_of(model, state.spec);
+  TUFT_TRY(check_state(adapter->pairs_, state));
+  adapter->parameters_ = count_parameters(adapter->pairs_, state.spec.rank);
+  adapter->index_.assign(static_cast<size_t>(model.layers) * kBlockSites.size() + 1, -1);
+  for (size_t i = 0; i < adapter->pairs_.size(); ++i) {
+    const LoraPair& pair = adapter->pairs_[i];
+    adapter->index_[slot(pair.site, pair.layer, model.layers)] = static_cast<int>(i);
+  }
+  adapter->values_ = at::empty({adapter->parameters_}, place.f32());
+  adapter->make_views();
+  adapter->assign(state);
+  return adapter;
+}
+
+std::unique_ptr<Adapter> Adapter::clone() const {
+  auto copy = std::unique_ptr<Adapter>(new Adapter());
+  copy->place_ = place_;
+  copy->spec_ = spec_;
+  copy->layers_ = layers_;
+  copy->parameters_ = parameters_;
+  copy->pairs_ = pairs_;
+  copy->index_ = index_;
+  copy->values_ = values_.clone();
+  for (LoraPair& pair : copy->pairs_) pair.a_scaled = pair.b_active = at::Tensor();
+  copy->make_views();
+  copy->refresh();
+  return copy;
+}
+
+void Adapter::make_views() {
+  const int64_t rank = spec_.rank;
+  for (LoraPair& pair : pairs_) {
+    const auto view = [&](int64_t offset, int64_t rows, int64_t columns) {
+      // Detached: a leaf that shares the memory of the flat tensor, which itself takes no part in the graph.
+      return values_.narrow(0, offset, rows * columns).view({rows, columns}).detach().requires_grad_(true);
+    };
+    pair.a = view(pair.offset, rank, pair.in);
+    pair.b = view(pair.offset + rank * pair.in, pair.out, rank);
+  }
+}
+
+void Adapter::refresh() {
+  const c10::NoGradGuard no_graph;
+  for (LoraPair& pair : pairs_) {
+    const at::Tensor scaled = pair.a.detach().mul(spec_.scale()).to(place_.activations);
+    if (pair.a_scaled.defined()) {
+      pair.a_scaled.copy_(scaled);
+    } else {
+      pair.a_scaled = scaled;
+    }
+    // In f32 a view of B itself.
+    pair.b_active = pair.b.detach().to(place_.activations);
+  }
+}
+
+const LoraPair* Adapter::find(Site site, int layer) const {
+  const int index = index_[slot(site, layer, layers_)];
+  return index < 0 ? nullptr : &pairs_[static_cast<size_t>(index)];
+}
+
+AdapterMemory Adapter::memory() const {
+  const int64_t bytes = parameters_ * 4;
+  int64_t active = 0;
+  for (const LoraPair& pair : pairs_) {
+    active += pair.a_scaled.numel() * pair.a_scaled.element_size();
+    if (place_.activations != at::kFloat) active += pair.b_active.numel() * pair.b_active.element_size();
+  }
+  const int64_t copies = int64_t{gradients_.defined()} + int64_t{marked_gradients_.defined()};
+  return {.weights = bytes + active, .gradients = copies * bytes, .optimizer = first_.defined() ? 2 * bytes : 0};
+}
+
+int64_t Adapter::bytes(const ModelSpec& model, const Place& place, const LoraSpec& spec, bool trains) {
+  const int64_t parameters = count_parameters(pairs_of(model, spec), spec.rank);
+  // Values and their active copies; gradients, the mark and two moments.
+  const int64_t active = place.activations == at::kFloat ? 4 : 2;
+  return parameters * (4 + active + (trains ? 16 : 0));
+}
+
+at::Tensor Adapter::flat_of(const std::vector<LoraTensor>& tensors) const {
+  at::Tensor host = at::empty({parameters_}, place_.f32_host());
+  float* to = host.data_ptr<float>();
+  for (const LoraTensor& tensor : tensors) {
+    to = std::copy(tensor.a.begin(), tensor.a.end(), to);
+    to = std::copy(tensor.b.begin(), tensor.b.end(), to);
+  }
+  return host;
+}
+
+std::vector<LoraTensor> Adapter::tensors_of(const at::Tensor& flat) const {
+  const at::Tensor host = flat.defined() ? flat.to(at::kCPU) : at::zeros({parameters_}, place_.f32_host());
+  const float* from = host.data_ptr<float>();
+  std::vector<LoraTensor> tensors;
+  tensors.reserve(pairs_.size());
+  for (const LoraPair& pair : pairs_) {
+    const float* a = from + pair.offset;
+    const float* b = a + int64_t{spec_.rank} * pair.in;
+    tensors.push_back({pair.site, pair.layer, {a, b}, {b, b + int64_t{spec_.rank} * pair.out}});
+  }
+  return tensors;
+}
+
+AdapterState Adapter::state(bool with_optimizer, bool with_gradients) const {
+  AdapterState state;
+  state.spec = spec_;
+  state.tensors = tensors_of(values_);
+  state.has_optimizer = with_optimizer;
+  if (with_optimizer) {
+    state.adam.step = step_;
+    state.adam.first = tensors_of(first_);
+    state.adam.second = tensors_of(second_);
+  }
+  if (with_gradients && gradients_touched_) state.gradients = tensors_of(gradients_);
+  return state;
+}
+
+std::vector<LoraTensor> Adapter::gradients() const {
+  return tensors_of(gradients_);
+}
+
+Status Adapter::matches(const AdapterState& state) const {
+  const LoraSpec& other = state.spec;
+  if (other.rank != spec_.rank || other.train_attn != spec_.train_attn || other.train_mlp != spec_.train_mlp ||
+      other.train_unembed != spec_.train_unembed) {
+    return invalid_argument("the checkpoint is of an adapter with another rank or other layers (rank " +
+                                std::to_string(other.rank) + ", the run has " + std::to_string(spec_.rank) +
+                                "): create the run as the checkpoint was",
+                            "adapter_spec");
+  }
+  return check_state(pairs_, state);
+}
+
+void Adapter::assign(const AdapterState& state) {
+  if (state.has_optimizer) prepare_moments();
+  spec_ = state.spec;
+  values_.copy_(flat_of(state.tensors));
+  refresh();
+  clear_gradients();
+  step_ = 0;
+  if (state.has_optimizer) {
+    step_ = state.adam.step;
+    first_.copy_(flat_of(state.adam.first));
+    second_.copy_(flat_of(state.adam.second));
+  } else if (first_.defined()) {
+    first_.zero_();
+    second_.zero_();
+  }
+  if (state.gradients.empty()) return;
+  prepare_gradients();
+  gradients_.copy_(flat_of(state.gradients));
+}
+
+void Adapter::prepare_moments() {
+  if (first_.defined()) return;
+  first_ = at::zeros({parameters_}, place_.f32());
+  second_ = at::zeros_like(first_);
+}
+
+void Adapter::prepare_gradients() {
+  gradients_touched_ = true;
+  if (gradients_.defined()) return;
+  gradients_ = at::zeros({parameters_}, place_.f32());
+  const int64_t rank = spec_.rank;
+  for (LoraPair& pair : pairs_) {
+    // Where a leaf has a gradient, backward() adds to it in place.
+    pair.a.mutable_grad() = gradients_.narrow(0, pair.offset, pair.a.numel()).view_as(pair.a);
+    pair.b.mutable_grad() = gradients_.narrow(0, pair.offset + rank * pair.in, pair.b.numel()).view_as(pair.b);
+  }
+}
+
+void Adapter::clear_gradients() {
+  if (gradients_touched_) gradients_.zero_();
+  gradients_touched_ = false;
+  marked_ = false;
+  marked_gradients_ = at::Tensor();
+}
+
+void Adapter::mark_gradients() {
+  marked_gradients_ = gradients_touched_ ? gradients_.clone() : at::Tensor();
+  marked_ = true;
+}
+
+bool Adapter::restore_gradients() {
+  if (!marked_) return false;
+  if (marked_gradients_.defined()) {
+    gradients_.copy_(marked_gradients_);
+    gradients_touched_ = true;
+  } else {
+    if (gradients_touched_) gradients_.zero_();
+    gradients_touched_ = false;
+  }
+  return true;
+}
+
+OptimReport Adapter::optim_step(const AdamParams& params) {
+  const c10::NoGradGuard no_graph;
+  prepare_gradients();
+  OptimReport report;
+  report.parameters = parameters_;
+  report.step = step_;
+  report.grad_norm = at::linalg_vector_norm(gradients_, 2, {}, false, at::kDouble).item<double>();
+  if (!std::isfinite(report.grad_norm)) {
+    clear_gradients();
+    report.applied = false;
+    return report;
+  }
+  prepare_moments();
+  report.step = ++step_;
+  if (params.grad_clip_norm > 0) {
+    const double clip = params.grad_clip_norm / (report.grad_norm + 1e-6);
+    if (clip < 1) gradients_.mul_(clip);
+    report.clipped = report.grad_norm > params.grad_clip_norm;
+  }
+  const auto t = static_cast<double>(step_);
+  first_.lerp_(gradients_, 1.0 - params.beta1);
+  second_.mul_(params.beta2).addcmul_(gradients_, gradients_, 1.0 - params.beta2);
+  const at::Tensor root = second_.sqrt().div_(std::sqrt(1.0 - std::pow(params.beta2, t))).add_(params.eps);
+  values_.mul_(1.0 - params.learning_rate * params.weight_decay);
+  values_.addcdiv_(first_, root, -params.learning_rate / (1.0 - std::pow(params.beta1, t)));
+  refresh();
+  clear_gradients();
+  return report;
+}
+
+}  // namespace tuft::engine::torch

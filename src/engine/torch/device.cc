@@ -1,0 +1,62 @@
+#include "engine/torch/device.h"
+
+#include <algorithm>
+#include <charconv>
+#include <dlfcn.h>
+
+#include <ATen/Context.h>
+#include <c10/core/DeviceGuard.h>
+
+#include "base/error.h"
+#include "engine/torch/torch_engine.h"
+
+namespace tuft::engine {
+namespace torch {
+
+Result<c10::Device> parse_device(std::string_view text) {
+  if (text == "cpu") return c10::Device(c10::kCPU);
+  int index = 0;
+  const std::string_view number = text == "cuda" ? "0" : text.substr(std::min<size_t>(5, text.size()));
+  const auto [end, failure] = std::from_chars(number.data(), number.data() + number.size(), index);
+  const bool form = text == "cuda" || text.substr(0, 5) == "cuda:";
+  if (!form || failure != std::errc() || end != number.data() + number.size() || index < 0) {
+    return invalid_argument("device '" + std::string(text) + "' is none: use cpu, cuda or cuda:N", "device");
+  }
+  if (index >= torch_cuda_devices()) {
+    return invalid_argument("there is no device " + std::string(text) + " (libtorch " + describe_libtorch() +
+                                "): use another device, a libtorch that was built for CUDA, or backend: native",
+                            "device");
+  }
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+std::optional<int64_t> free_memory(const c10::Device& device) {
+  if (!device.is_cuda()) return std::nullopt;
+  // Of libcudart, which a libtorch for CUDA has brought along: so we need none of CUDA's headers.
+  using Function = int (*)(size_t* free, size_t* total);
+  const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
+  const c10::OptionalDeviceGuard guard(device);
+  size_t free = 0;
+  size_t total = 0;
+  if (function == nullptr || function(&free, &total) != 0) return std::nullopt;
+  return static_cast<int64_t>(free);
+}
+
+}  // namespace torch
+
+int64_t torch_cuda_devices() {
+  return static_cast<int64_t>(at::getNumGPUs());
+}
+
+std::string describe_libtorch() {
+  const int64_t devices = torch_cuda_devices();
+  return std::to_string(TUFT_TORCH_VERSION / 10000) + "." + std::to_string(TUFT_TORCH_VERSION / 100 % 100) +
+         ", cpu and " + std::to_string(devices) + (devices == 1 ? " cuda device" : " cuda devices");
+}
+
+std::optional<int64_t> torch_free_memory(const std::string& device) {
+  const auto parsed = torch::parse_device(device);
+  return parsed.ok() ? torch::free_memory(*parsed) : std::nullopt;
+}
+
+}  // namespace tuft::engine

@@ -1,0 +1,89 @@
+// The Engine port on libtorch. Internal.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/torch/device_clock.h"
+#include "engine/torch/kv_cache.h"
+#include "engine/torch/torch_engine.h"
+#include "engine/torch/training_pass.h"
+
+namespace tuft::engine::torch {
+
+class TorchEngine final : public Engine {
+ public:
+  // May throw what libtorch throws, as every member does that is not of the port.
+  TorchEngine(ModelSpec spec, Weights weights, const Place& place, const TorchOptions& options);
+
+  const ModelSpec& model() const override { return transformer_.spec(); }
+  std::string_view weights_dtype() const override;
+
+  Status create_adapter(const AdapterId& id, const AdapterState& state) override;
+  Status remove_adapter(const AdapterId& id) override;
+  bool has_adapter(const AdapterId& id) const override { return adapters_.contains(id); }
+  size_t adapter_count() const override { return adapters_.size(); }
+  AdapterMemory adapter_memory() const override;
+  Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override;
+  Status import_adapter(const AdapterId& id, const AdapterState& state) override;
+  Status clone_adapter(const AdapterId& source, const AdapterId& copy) override;
+  Result<AdapterState> take_adapter(const AdapterId& id) override;
+  int64_t adapter_bytes(const LoraSpec& spec, bool trains) const override;
+
+  Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override;
+  Status backward(std::span<const float> dloss_dlogprobs) override;
+
+  std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) override;
+  Status clear_gradients(const AdapterId& id) override;
+  Status mark_gradients(const AdapterId& id) override;
+  Status restore_gradients(const AdapterId& id) override;
+  Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const override;
+
+  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) override;
+  Result<SequenceId> fork_sequence(SequenceId source) override;
+  void close_sequence(SequenceId sequence) override;
+  int adopt_prefix(SequenceId sequence, std::span<const int32_t> tokens) override;
+  Status step(std::span<const Feed> feeds, const LogitsSink& sink) override;
+  KvUsage kv_usage() const override { return cache_.usage(); }
+  DeviceTimes device_times() override { return clock_.times(); }
+
+ private:
+  using AdapterPtr = std::shared_ptr<Adapter>;
+  struct Sequence {
+    AdapterPtr adapter;  // as it was when the sequence was opened; stays until the sequence is closed
+    BlockPool::Sequence held;
+  };
+  // A feed of the step that is running.
+  struct Fed {
+    Sequence* sequence = nullptr;
+    int first_row = 0;  // in the batch
+  };
+
+  Result<AdapterPtr> find_adapter(const AdapterId& id) const;
+  Status check_new(const AdapterId& id) const;
+  Status check_tokens(std::span<const int32_t> tokens) const;
+  Result<std::vector<AdapterPtr>> check_pack(const Pack& pack) const;
+  Result<OptimReport> optim_step_of(const AdapterStep& step);
+  // The next open_sequence() of the adapter shares nothing with what was computed until now.
+  void renew(Adapter& adapter);
+  SequenceId add_sequence(Sequence sequence);
+  Result<std::vector<Fed>> check_feeds(std::span<const Feed> feeds);
+  Status make_room(std::span<const Feed> feeds, std::span<const Fed> fed);
+  Batch make_batch(std::span<const Feed> feeds, std::vector<Fed>& fed);
+  void send_logits(std::span<const Feed> feeds, std::span<const Fed> fed, const at::Tensor& top,
+                   const LogitsSink& sink);
+
+  Transformer transformer_;
+  DeviceClock clock_;
+  TrainingPass pass_;
+  std::unordered_map<AdapterId, AdapterPtr> adapters_;
+  uint64_t last_version_ = 0;
+  KvCache cache_;
+  std::map<SequenceId, Sequence> sequences_;
+  SequenceId next_sequence_ = 1;
+};
+
+}  // namespace tuft::engine::torch

@@ -1,0 +1,42 @@
+// The wall between libtorch's exceptions and our errors. Internal.
+#pragma once
+
+#include <new>
+#include <string>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include "base/error.h"
+#include "base/result.h"
+
+namespace tuft::engine::torch {
+
+inline Error out_of_memory(const char* what) {
+  return {ErrorCode::kResourceExhausted,
+          std::string("not enough memory for ") + what + ": send fewer or shorter sequences at a time", "memory"};
+}
+
+// The first line says what; the others are addresses.
+inline Error torch_failure(const char* what, std::string text) {
+  text = text.substr(0, text.find('\n'));
+  return internal_error(std::string("libtorch failed at ") + what + ": " + text);
+}
+
+// What `function` gives, or the error that its exception comes to.
+template <typename Function>
+auto guarded(const char* what, Function&& function) -> decltype(function()) {
+  try {
+    return std::forward<Function>(function)();
+  } catch (const c10::OutOfMemoryError&) {
+    return out_of_memory(what);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(what);
+  } catch (const c10::Error& error) {
+    return torch_failure(what, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return torch_failure(what, error.what());
+  }
+}
+
+}  // namespace tuft::engine::torch

@@ -1,0 +1,76 @@
+#include "engine/torch/kv_cache.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+namespace tuft::engine::torch {
+namespace {
+
+int64_t blocks_of(int64_t bytes_max, int64_t block_bytes) {
+  return bytes_max == 0 ? 0 : std::max<int64_t>(1, bytes_max / block_bytes);
+}
+
+}  // namespace
+
+int64_t KvCache::bytes_per_token(const ModelSpec& spec, const Place& place) {
+  const int64_t width = place.activations == at::kFloat ? 4 : 2;
+  return 2 * width * spec.layers * spec.kv_heads * spec.head_dim;
+}
+
+KvCache::KvCache(const ModelSpec& spec, const Place& place, int64_t bytes_max)
+    : place_(place),
+      shape_{spec.kv_heads, spec.head_dim},
+      block_bytes_(kKvBlock * bytes_per_token(spec, place)),
+      layers_(spec.layers),
+      pool_(kKvBlock, blocks_of(bytes_max, block_bytes_)),
+      keys_(static_cast<size_t>(spec.layers)),
+      values_(static_cast<size_t>(spec.layers)) {
+  if (pool_.limit() > 0) reserve(pool_.limit());
+}
+
+KvUsage KvCache::usage() const {
+  return {.used = pool_.used() * block_bytes_,
+          .cached = pool_.cached() * block_bytes_,
+          .limit = pool_.limit() * block_bytes_,
+          .block = block_bytes_,
+          .positions = kKvBlock,
+          .evicted = pool_.evicted()};
+}
+
+void KvCache::reserve(int64_t blocks) {
+  const std::vector<int64_t> shape = {blocks * kKvBlock, shape_[0], shape_[1]};
+  for (auto* layers : {&keys_, &values_}) {
+    for (at::Tensor& memory : *layers) {
+      at::Tensor grown = at::empty(shape, place_.active());
+      if (capacity_ > 0) grown.narrow(0, 0, memory.size(0)).copy_(memory);
+      memory = std::move(grown);
+    }
+  }
+  capacity_ = blocks;
+}
+
+void KvCache::allocate() {
+  if (pool_.size() > capacity_) reserve(std::max(pool_.size(), 2 * capacity_));
+}
+
+void KvCache::copy_block(BlockId from, BlockId to) {
+  for (auto* layers : {&keys_, &values_}) {
+    for (at::Tensor& memory : *layers) {
+      memory.narrow(0, int64_t{to} * kKvBlock, kKvBlock).copy_(memory.narrow(0, int64_t{from} * kKvBlock, kKvBlock));
+    }
+  }
+}
+
+void KvCache::write(int layer, const at::Tensor& slots, const at::Tensor& k, const at::Tensor& v) {
+  keys_[static_cast<size_t>(layer)].index_copy_(0, slots, k);
+  values_[static_cast<size_t>(layer)].index_copy_(0, slots, v);
+}
+
+KvCache::KeysValues KvCache::read(int layer, const at::Tensor& slots) const {
+  return {keys_[static_cast<size_t>(layer)].index_select(0, slots),
+          values_[static_cast<size_t>(layer)].index_select(0, slots)};
+}
+
+}  // namespace tuft::engine::torch

@@ -1,0 +1,147 @@
+#include "engine/torch/lora_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+namespace tuft::engine::torch {
+namespace {
+
+// A and B in the activations' type: in the graph of the leaves where one is recorded.
+at::Tensor active_a(const Adapter& adapter, const LoraPair& pair, const Place& place) {
+  if (!c10::GradMode::is_enabled()) return pair.a_scaled;
+  return pair.a.mul(adapter.spec().scale()).to(place.activations);
+}
+
+at::Tensor active_b(const LoraPair& pair, const Place& place) {
+  return c10::GradMode::is_enabled() ? pair.b.to(place.activations) : pair.b_active;
+}
+
+}  // namespace
+
+// Less than half of a batched product may be padding.
+bool LoraPlan::alike(const Owned& left, const Owned& right) {
+  const LoraSpec& a = left.adapter->spec();
+  const LoraSpec& b = right.adapter->spec();
+  return a.rank == b.rank && a.train_attn == b.train_attn && a.train_mlp == b.train_mlp &&
+         a.train_unembed == b.train_unembed && std::bit_width(left.rows.size()) == std::bit_width(right.rows.size());
+}
+
+std::vector<std::vector<LoraPlan::Owned>> LoraPlan::sort(std::span<Adapter* const> owners) {
+  std::vector<Owned> owned;
+  std::unordered_map<Adapter*, size_t> places;
+  for (size_t row = 0; row < owners.size(); ++row) {
+    if (owners[row] == nullptr) continue;
+    const auto [place, is_new] = places.emplace(owners[row], owned.size());
+    if (is_new) owned.push_back({owners[row], {}});
+    owned[place->second].rows.push_back(static_cast<int64_t>(row));
+  }
+  std::vector<std::vector<Owned>> groups;
+  for (Owned& one : owned) {
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return alike(g[0], one); });
+    if (group == groups.end()) {
+      groups.emplace_back().push_back(std::move(one));
+    } else {
+      group->push_back(std::move(one));
+    }
+  }
+  return groups;
+}
+
+at::Tensor LoraPlan::indices(const std::vector<int64_t>& values) const {
+  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
+  std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
+  return host.to(place_.device);
+}
+
+LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Place& place)
+    : place_(place), rows_(static_cast<int64_t>(owners.size())) {
+  const auto groups = sort(owners);
+  whole_ = groups.size() == 1 && groups[0].size() == 1 && groups[0][0].rows.size() == owners.size();
+  std::vector<int64_t> place_of(owners.size(), -1);
+  int64_t next = 0;
+  for (const auto& members : groups) {
+    Group& group = groups_.emplace_back();
+    for (const Owned& one : members) {
+      group.adapters.push_back(one.adapter);
+      group.longest = std::max(group.longest, static_cast<int64_t>(one.rows.size()));
+    }
+    if (whole_) return;
+    std::vector<int64_t> rows;
+    std::vector<int64_t> valid;
+    for (const Owned& one : members) {
+      for (const int64_t row : one.rows) {
+        valid.push_back(static_cast<int64_t>(rows.size()));
+        rows.push_back(row);
+        place_of[static_cast<size_t>(row)] = next++;
+      }
+      // Of its own: what another tenant's row holds, a NaN too, stays away from this adapter's gradient.
+      while (rows.size() % static_cast<size_t>(group.longest) != 0) rows.push_back(one.rows.front());
+    }
+    group.count = static_cast<int64_t>(valid.size());
+    if (valid.size() < rows.size()) group.valid = indices(valid);
+    group.rows = indices(rows);
+  }
+  for (int64_t& at : place_of) {
+    if (at >= 0) continue;
+    at = next;
+    padded_ = true;
+  }
+  if (!groups_.empty()) places_ = indices(place_of);
+}
+
+at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, Site site, int layer) const {
+  if (group.adapters.front()->find(site, layer) == nullptr) return {};
+  const at::Tensor input = whole_ ? x : x.index_select(0, group.rows);
+  if (group.adapters.size() == 1) {
+    const Adapter& adapter = *group.adapters.front();
+    const LoraPair& pair = *adapter.find(site, layer);
+    return at::linear(at::linear(input, active_a(adapter, pair, place_)), active_b(pair, place_));
+  }
+  std::vector<at::Tensor> a;
+  std::vector<at::Tensor> b;
+  for (const Adapter* adapter : group.adapters) {
+    const LoraPair& pair = *adapter->find(site, layer);
+    a.push_back(active_a(*adapter, pair, place_));
+    b.push_back(active_b(pair, place_));
+  }
+  const auto size = static_cast<int64_t>(group.adapters.size());
+  const at::Tensor hidden = at::bmm(input.view({size, group.longest, x.size(1)}), at::stack(a).transpose(1, 2));
+  const at::Tensor out = at::bmm(hidden, at::stack(b).transpose(1, 2)).flatten(0, 1);
+  return group.valid.defined() ? out.index_select(0, group.valid) : out;
+}
+
+at::Tensor LoraPlan::delta(const at::Tensor& x, Site site, int layer) const {
+  std::vector<at::Tensor> products;
+  bool any = false;
+  for (const Group& group : groups_) {
+    products.push_back(product(group, x, site, layer));
+    any = any || products.back().defined();
+  }
+  if (!any) return {};
+  if (whole_) return products.front();
+  const auto first = std::find_if(products.begin(), products.end(), [](const auto& p) { return p.defined(); });
+  const int64_t out = first->size(1);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (!products[i].defined()) products[i] = at::zeros({groups_[i].count, out}, place_.active());
+  }
+  if (padded_) products.push_back(at::zeros({1, out}, place_.active()));
+  return at::cat(products).index_select(0, places_);
+}
+
+at::Tensor LoraPlan::add(const at::Tensor& x, const at::Tensor& y, Site site, int layer) const {
+  const at::Tensor added = delta(x, site, layer);
+  return added.defined() ? y + added : y;
+}
+
+}  // namespace tuft::engine::torch

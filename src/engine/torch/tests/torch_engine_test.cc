@@ -1,0 +1,160 @@
+// What the options of this back end do. What it computes, and that it keeps the port's promises, is tested beside the
+// other back ends in tests/parity.
+#include "engine/torch/torch_engine.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/testing/temp_dir.h"
+#include "engine/init_model.h"
+
+namespace tuft::engine {
+namespace {
+
+class TorchEngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    InitModelOptions tiny;
+    tiny.hidden_size = 32;
+    tiny.intermediate_size = 64;
+    tiny.layers = 3;
+    tiny.heads = 4;
+    tiny.kv_heads = 2;
+    tiny.head_dim = 8;
+    ASSERT_TRUE(init_model(directory_ / "model", tiny).ok());
+    for (int i = 0; i < 40; ++i) tokens_.push_back(i * 37 % 250);
+  }
+  std::unique_ptr<Engine> make(const TorchOptions& options = {}) {
+    auto engine = make_torch_engine(directory_ / "model", options);
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    LoraSpec spec;
+    spec.rank = 4;
+    spec.alpha = 8;
+    AdapterState state = make_adapter((*engine)->model(), spec);
+    for (LoraTensor& tensor : state.tensors) {
+      for (size_t i = 0; i < tensor.b.size(); ++i) tensor.b[i] = 0.05F * std::sin(static_cast<float>(i));
+    }
+    EXPECT_TRUE((*engine)->create_adapter(id_, state).ok());
+    return std::move(*engine);
+  }
+  std::vector<float> train(Engine& engine) {
+    Pack pack;
+    pack.tokens = tokens_;
+    pack.segments = {{id_, 0, 25}, {id_, 25, 40}};
+    for (int row = 0; row < 39; ++row) pack.targets.push_back({row, tokens_[static_cast<size_t>(row) + 1]});
+    std::vector<float> logprobs(pack.targets.size());
+    EXPECT_TRUE(engine.forward(pack, true, logprobs).ok());
+    EXPECT_TRUE(engine.backward(std::vector<float>(logprobs.size(), -1.0F)).ok());
+    return logprobs;
+  }
+  std::vector<float> gradients(Engine& engine) {
+    std::vector<float> all;
+    for (const LoraTensor& tensor : engine.gradients(id_).value()) {
+      all.insert(all.end(), tensor.a.begin(), tensor.a.end());
+      all.insert(all.end(), tensor.b.begin(), tensor.b.end());
+    }
+    return all;
+  }
+  // |left - right| / |right|
+  static double distance(const std::vector<float>& left, const std::vector<float>& right) {
+    double difference = 0;
+    double size = 0;
+    for (size_t i = 0; i < right.size(); ++i) {
+      difference += std::pow(static_cast<double>(left[i]) - right[i], 2);
+      size += std::pow(static_cast<double>(right[i]), 2);
+    }
+    return std::sqrt(difference / size);
+  }
+
+  TempDir directory_;
+  const AdapterId id_{"a"};
+  std::vector<int32_t> tokens_;
+};
+
+TEST_F(TorchEngineTest, ADeviceThatIsNotThereThenTheErrorNamesWhatIs) {
+  for (const char* device : {"gpu", "cuda:", "cuda:x", "cuda:1x", "cpu:0", ""}) {
+    const auto engine = make_torch_engine(directory_ / "model", {.device = device});
+    ASSERT_FALSE(engine.ok()) << device;
+    EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(engine.error().message.find("use cpu, cuda or cuda:N"), std::string::npos) << engine.error().message;
+  }
+  const auto engine = make_torch_engine(directory_ / "model", {.device = "cuda:99"});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_NE(engine.error().message.find(describe_libtorch()), std::string::npos) << engine.error().message;
+}
+
+TEST_F(TorchEngineTest, ActivationsOverTheLimitThenTheSameGradients) {
+  const auto kept = make();
+  const auto twice = make({.activation_bytes_max = 1});
+  EXPECT_LT(distance(train(*twice), train(*kept)), 1e-6);
+  EXPECT_LT(distance(gradients(*twice), gradients(*kept)), 1e-5);
+}
+
+// The types of a GPU, on the CPU.
+TEST_F(TorchEngineTest, Bf16ActivationsThenNumbersNearThoseOfF32) {
+  const auto wide = make();
+  const auto narrow = make({.weights_dtype = WeightsDtype::kBfloat16, .activations = WeightsDtype::kBfloat16});
+  EXPECT_EQ(narrow->weights_dtype(), "bf16");
+  EXPECT_LT(distance(train(*narrow), train(*wide)), 0.01);
+  EXPECT_LT(distance(gradients(*narrow), gradients(*wide)), 0.05);
+  const AdapterMemory memory = narrow->adapter_memory();
+  const LoraSpec spec = narrow->export_adapter(id_, false).value().spec;
+  EXPECT_LE(memory.weights, narrow->adapter_bytes(spec, false));
+  EXPECT_EQ(2 * narrow->kv_usage().block, wide->kv_usage().block);
+}
+
+TEST_F(TorchEngineTest, StepsInBf16ThenLogprobsOfForwardWithinItsRounding) {
+  const auto engine = make({.weights_dtype = WeightsDtype::kBfloat16, .activations = WeightsDtype::kBfloat16});
+  Pack pack;
+  pack.tokens = tokens_;
+  pack.segments = {{id_, 0, 40}};
+  for (int row = 0; row < 39; ++row) pack.targets.push_back({row, tokens_[static_cast<size_t>(row) + 1]});
+  std::vector<float> whole(pack.targets.size());
+  ASSERT_TRUE(engine->forward(pack, false, whole).ok());
+  const SequenceId sequence = engine->open_sequence(id_, 0).value();
+  std::vector<float> stepped;
+  for (size_t at = 0; at < 39; ++at) {
+    const Feed feed{sequence, std::span(tokens_).subspan(at, 1), 1};
+    ASSERT_TRUE(engine
+                    ->step({&feed, 1},
+                           [&](size_t, int, std::span<const float> logits) {
+                             double sum = 0;
+                             for (const float x : logits) sum += std::exp(static_cast<double>(x));
+                             const auto next = static_cast<size_t>(tokens_[at + 1]);
+                             stepped.push_back(static_cast<float>(logits[next] - std::log(sum)));
+                           })
+                    .ok());
+  }
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(stepped[i], whole[i], 0.05) << i;
+}
+
+TEST_F(TorchEngineTest, ThePlanOfTheKvCacheThenItsLimit) {
+  int64_t bytes_per_token = 0;
+  TorchOptions options;
+  options.plan_kv = [&](const ModelSpec& model, int64_t bytes) -> Result<int64_t> {
+    bytes_per_token = bytes;
+    EXPECT_EQ(model.layers, 3);
+    return 10 * 64 * bytes;
+  };
+  const auto engine = make(options);
+  EXPECT_EQ(bytes_per_token, 2 * 4 * 3 * 2 * 8);
+  EXPECT_EQ(engine->kv_usage().limit, 10 * 64 * bytes_per_token);
+  options.plan_kv = [](const ModelSpec&, int64_t) -> Result<int64_t> { return invalid_argument("too little"); };
+  EXPECT_EQ(make_torch_engine(directory_ / "model", options).error().message, "too little");
+}
+
+TEST_F(TorchEngineTest, WorkThenItsTimeIsCounted) {
+  const auto engine = make();
+  EXPECT_EQ(engine->device_times().forward, 0);
+  train(*engine);
+  EXPECT_GT(engine->device_times().forward, 0);
+  EXPECT_GT(engine->device_times().backward, 0);
+  EXPECT_EQ(engine->device_times().optim_step, 0);
+  ASSERT_TRUE(engine->optim_step(id_, {}).ok());
+  EXPECT_GT(engine->device_times().optim_step, 0);
+}
+
+}  // namespace
+}  // namespace tuft::engine

@@ -1,0 +1,221 @@
+#include "engine/torch/training_pass.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+namespace tuft::engine::torch {
+namespace {
+
+at::Tensor floats_on(const std::vector<float>& values, const Place& place) {
+  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, place.f32_host());
+  std::copy(values.begin(), values.end(), host.data_ptr<float>());
+  return host.to(place.device);
+}
+
+}  // namespace
+
+void TrainingPass::drop() {
+  batch_.reset();
+  adapters_.clear();
+  owners_.clear();
+  blocks_.clear();
+  top_ = at::Tensor();
+}
+
+bool TrainingPass::uses(const Adapter* adapter) const {
+  return std::any_of(adapters_.begin(), adapters_.end(), [&](const auto& held) { return held.get() == adapter; });
+}
+
+bool TrainingPass::trains_blocks() const {
+  return std::any_of(adapters_.begin(), adapters_.end(),
+                     [](const auto& adapter) { return adapter != nullptr && adapter->has_block_sites(); });
+}
+
+void TrainingPass::make_batch(const Pack& pack) {
+  std::vector<Transformer::Rows> sequences;
+  for (size_t i = 0; i < pack.segments.size(); ++i) {
+    const Segment& segment = pack.segments[i];
+    const auto count = static_cast<size_t>(segment.end - segment.begin);
+    sequences.push_back(
+        {adapters_[i].get(), std::span(pack.tokens).subspan(static_cast<size_t>(segment.begin), count), 0});
+    owners_.insert(owners_.end(), count, adapters_[i].get());
+  }
+  batch_ = transformer_.make_batch(sequences);
+}
+
+void TrainingPass::collect_targets(const Pack& pack) {
+  targets_ = pack.targets;
+  rows_.clear();
+  first_.clear();
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    if (!rows_.empty() && rows_.back() == targets_[i].row) continue;
+    rows_.push_back(targets_[i].row);
+    first_.push_back(i);
+  }
+  first_.push_back(targets_.size());
+  inverse_temperatures_.clear();
+  const auto is_one = [](const Segment& segment) { return segment.temperature == 1.0F; };
+  if (std::all_of(pack.segments.begin(), pack.segments.end(), is_one)) return;
+  auto segment = pack.segments.begin();
+  for (const int64_t row : rows_) {
+    while (row >= segment->end) ++segment;
+    inverse_temperatures_.push_back(1.0F / segment->temperature);
+  }
+}
+
+void TrainingPass::run_blocks(bool keep) {
+  const c10::AutoGradMode no_graph(false);
+  const Place& place = transformer_.place();
+  const int layers = transformer_.spec().layers;
+  at::Tensor x = transformer_.embed(*batch_);
+  const int64_t bytes = transformer_.activation_bytes() * x.size(0) * layers;
+  // Weights of another type are converted for each product, and a graph would keep every converted one.
+  const bool twice = bytes > activation_bytes_max_ || place.weights != place.activations;
+  keep = keep && trains_blocks();
+  for (int layer = 0; layer < layers; ++layer) {
+    if (!keep) {
+      x = transformer_.block(layer, x, *batch_);
+      continue;
+    }
+    Block block{x.detach().requires_grad_(layer > 0), {}};
+    const c10::AutoGradMode graph(!twice);
+    at::Tensor output = transformer_.block(layer, block.input, *batch_);
+    x = output.detach();
+    if (!twice) block.output = std::move(output);
+    blocks_.push_back(std::move(block));
+  }
+  top_ = x;
+}
+
+TrainingPass::Piece TrainingPass::make_piece(std::span<const int64_t> indices) const {
+  const Place& place = transformer_.place();
+  Piece piece;
+  std::vector<int64_t> rows;
+  std::vector<int64_t> target_rows;
+  std::vector<int64_t> target_places;
+  std::vector<float> inverse;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const auto index = static_cast<size_t>(indices[i]);
+    rows.push_back(rows_[index]);
+    piece.owners.push_back(owners_[static_cast<size_t>(rows_[index])]);
+    if (!inverse_temperatures_.empty()) inverse.push_back(inverse_temperatures_[index]);
+    for (size_t t = first_[index]; t < first_[index + 1]; ++t) {
+      piece.targets.push_back(t);
+      target_rows.push_back(static_cast<int64_t>(i));
+      target_places.push_back(static_cast<int64_t>(i) * transformer_.spec().vocab_size + targets_[t].token);
+    }
+  }
+  piece.rows = to_device(rows, place);
+  piece.target_rows = to_device(target_rows, place);
+  piece.target_places = to_device(target_places, place);
+  if (!inverse.empty()) piece.inverse_temperatures = floats_on(inverse, place).unsqueeze(1);
+  return piece;
+}
+
+at::Tensor TrainingPass::tempered(const Piece& piece, const at::Tensor& logits) const {
+  return piece.inverse_temperatures.defined() ? logits * piece.inverse_temperatures : logits;
+}
+
+void TrainingPass::head_forward(std::span<float> logprobs) {
+  const c10::NoGradGuard no_graph;
+  if (rows_.empty()) return;
+  std::vector<int64_t> all(rows_.size());
+  std::iota(all.begin(), all.end(), int64_t{0});
+  const auto piece_rows = static_cast<size_t>(transformer_.logits_rows_max());
+  std::vector<at::Tensor> parts;
+  for (size_t begin = 0; begin < all.size(); begin += piece_rows) {
+    const Piece piece = make_piece(std::span(all).subspan(begin, std::min(piece_rows, all.size() - begin)));
+    const at::Tensor normed = transformer_.final_norm(top_.index_select(0, piece.rows));
+    at::Tensor logits = transformer_.logits(normed);
+    const at::Tensor delta = LoraPlan(piece.owners, transformer_.place()).delta(normed, Site::kLmHead, 0);
+    if (delta.defined()) logits += delta;
+    logits = tempered(piece, logits);
+    const at::Tensor sums = at::logsumexp(logits, 1);
+    parts.push_back(logits.view(-1).index_select(0, piece.target_places) - sums.index_select(0, piece.target_rows));
+  }
+  const at::Tensor host = at::cat(parts).to(at::kCPU);
+  std::copy_n(host.data_ptr<float>(), logprobs.size(), logprobs.begin());
+}
+
+void TrainingPass::forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
+                           std::span<float> logprobs) {
+  drop();
+  adapters_ = adapters;
+  make_batch(pack);
+  collect_targets(pack);
+  run_blocks(keep);
+  head_forward(logprobs);
+  if (!keep) drop();
+}
+
+void TrainingPass::head_backward(const Piece& piece, std::span<const float> gradient, at::Tensor& dx) {
+  const Place& place = transformer_.place();
+  const c10::AutoGradMode graph(true);
+  const at::Tensor top = top_.index_select(0, piece.rows).requires_grad_(true);
+  const at::Tensor normed = transformer_.final_norm(top);
+  const at::Tensor leaf = normed.detach().requires_grad_(true);
+  const at::Tensor delta = LoraPlan(piece.owners, place).delta(leaf, Site::kLmHead, 0);
+  at::Tensor dlogits;
+  {
+    const c10::NoGradGuard no_graph;
+    at::Tensor logits = transformer_.logits(leaf);
+    if (delta.defined()) logits += delta;
+    logits = tempered(piece, logits);
+    std::vector<float> weights;
+    for (const size_t target : piece.targets) weights.push_back(gradient[target]);
+    const at::Tensor of_targets = floats_on(weights, place);
+    // d logprob(t) / d logits = onehot(t) - softmax, summed over the targets of a row.
+    const at::Tensor totals =
+        at::zeros({logits.size(0)}, place.f32()).index_add_(0, piece.target_rows, of_targets).unsqueeze(1);
+    dlogits = at::softmax(logits, 1).mul_(totals.neg());
+    dlogits.view(-1).index_add_(0, piece.target_places, of_targets);
+    dlogits = tempered(piece, dlogits);
+  }
+  at::Tensor dnormed = transformer_.logits_backward(dlogits);
+  if (delta.defined()) {
+    delta.backward(dlogits.to(place.activations));
+    dnormed += leaf.grad();
+  }
+  if (blocks_.empty()) return;
+  normed.backward(dnormed.to(place.activations));
+  dx.index_copy_(0, piece.rows, top.grad());
+}
+
+void TrainingPass::backward(std::span<const float> gradient) {
+  for (const auto& adapter : adapters_) {
+    if (adapter != nullptr) adapter->prepare_gradients();
+  }
+  std::vector<int64_t> active;
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const auto begin = gradient.begin() + static_cast<ptrdiff_t>(first_[i]);
+    const auto end = gradient.begin() + static_cast<ptrdiff_t>(first_[i + 1]);
+    if (std::any_of(begin, end, [](float value) { return value != 0.0F; })) active.push_back(static_cast<int64_t>(i));
+  }
+  at::Tensor dx = at::zeros_like(top_);
+  const auto piece_rows = static_cast<size_t>(transformer_.logits_rows_max());
+  for (size_t begin = 0; begin < active.size(); begin += piece_rows) {
+    head_backward(make_piece(std::span(active).subspan(begin, std::min(piece_rows, active.size() - begin))), gradient,
+                  dx);
+  }
+  const c10::AutoGradMode graph(true);
+  for (auto layer = static_cast<int>(blocks_.size()) - 1; layer >= 0 && !active.empty(); --layer) {
+    Block& block = blocks_[static_cast<size_t>(layer)];
+    at::Tensor output = std::move(block.output);
+    if (!output.defined()) output = transformer_.block(layer, block.input, *batch_);
+    output.backward(dx);
+    dx = block.input.grad();
+    blocks_.pop_back();
+  }
+  drop();
+}
+
+}  // namespace tuft::engine::torch

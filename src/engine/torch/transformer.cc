@@ -1,0 +1,161 @@
+#include "engine/torch/transformer.h"
+
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+#if TUFT_TORCH_VERSION >= 20400
+#include <ATen/ops/rms_norm.h>
+#endif
+
+namespace tuft::engine::torch {
+
+at::Tensor to_device(const std::vector<int64_t>& values, const Place& place) {
+  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
+  std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
+  return host.to(place.device);
+}
+
+int64_t Transformer::logits_rows_max() const {
+  const int64_t bytes = place_.is_cuda() ? kLogitsBytesCuda : kLogitsBytes;
+  return std::max<int64_t>(1, bytes / (int64_t{4} * spec_.vocab_size));
+}
+
+int64_t Transformer::activation_bytes() const {
+  const int64_t active = place_.activations == at::kFloat ? 4 : 2;
+  const int64_t heads = int64_t{spec_.heads + 2 * spec_.kv_heads} * spec_.head_dim;
+  // Norms: x and what they give, twice. Heads: as they come, rotated (in f32), and the result. The MLP: gate, up,
+  // silu, product.
+  return spec_.hidden_size * (4 * 4 + 2 * active) + heads * (3 * active + 2 * 4) +
+         int64_t{4} * spec_.intermediate_size * active;
+}
+
+void Transformer::extend_rope(int count) {
+  if (count <= rope_count_) return;
+  count = std::max(count, std::min(2 * rope_count_, spec_.max_position));
+  rope_.extend(count);
+  const int64_t half = spec_.head_dim / 2;
+  at::Tensor cosines = at::empty({count, half}, place_.f32_host());
+  at::Tensor sines = at::empty({count, half}, place_.f32_host());
+  for (int position = 0; position < count; ++position) {
+    std::copy_n(rope_.cosines(position), half, cosines.data_ptr<float>() + position * half);
+    std::copy_n(rope_.sines(position), half, sines.data_ptr<float>() + position * half);
+  }
+  rope_cosines_ = cosines.to(place_.device);
+  rope_sines_ = sines.to(place_.device);
+  rope_count_ = count;
+}
+
+Batch Transformer::make_batch(std::span<const Rows> rows) {
+  std::vector<Adapter*> owners;
+  std::vector<int64_t> tokens;
+  std::vector<int64_t> positions;
+  Spans spans;
+  int length = 0;
+  for (const Rows& sequence : rows) {
+    const auto count = static_cast<int>(sequence.tokens.size());
+    tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
+    owners.insert(owners.end(), sequence.tokens.size(), sequence.adapter);
+    for (int i = 0; i < count; ++i) positions.push_back(sequence.position + i);
+    spans.append(count, sequence.position + count);
+    length = std::max(length, sequence.position + count);
+  }
+  spans.upload(place_);
+  extend_rope(length);
+  const at::Tensor at_positions = to_device(positions, place_);
+  return {.tokens = to_device(tokens, place_),
+          .cosines = rope_cosines_.index_select(0, at_positions).unsqueeze(1),
+          .sines = rope_sines_.index_select(0, at_positions).unsqueeze(1),
+          .lora = LoraPlan(owners, place_),
+          .spans = std::move(spans),
+          .cache = nullptr,
+          .write_slots = {},
+          .read_slots = {}};
+}
+
+at::Tensor Transformer::embed(const Batch& batch) const {
+  return weights_.embedding.index_select(0, batch.tokens).to(at::kFloat);
+}
+
+at::Tensor Transformer::norm(const at::Tensor& x, const at::Tensor& weight) const {
+#if TUFT_TORCH_VERSION >= 20400
+  return at::rms_norm(x, weight.sizes(), weight, spec_.rms_norm_eps);
+#else
+  return x * at::rsqrt(x.square().mean(-1, true) + spec_.rms_norm_eps) * weight;
+#endif
+}
+
+at::Tensor Transformer::linear(const at::Tensor& x, const Linear& layer) const {
+  std::optional<at::Tensor> bias;
+  if (layer.bias.defined()) bias = layer.bias;
+  return at::linear(x, layer.weight.to(place_.activations), bias);
+}
+
+at::Tensor Transformer::rotate(const at::Tensor& x, const at::Tensor& weight, const Batch& batch) const {
+  at::Tensor wide = x.to(at::kFloat);
+  if (weight.defined()) wide = norm(wide, weight);
+  const int64_t half = spec_.head_dim / 2;
+  const at::Tensor low = wide.narrow(2, 0, half);
+  const at::Tensor high = wide.narrow(2, half, half);
+  return at::cat({low * batch.cosines - high * batch.sines, high * batch.cosines + low * batch.sines}, 2)
+      .to(place_.activations);
+}
+
+at::Tensor Transformer::attend(int layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const Batch& batch) const {
+  if (batch.cache == nullptr) return attention_(q, k, v, batch.spans);
+  batch.cache->write(layer, batch.write_slots, k, v);
+  if (!batch.spans.with_past()) return attention_(q, k, v, batch.spans);
+  const KvCache::KeysValues past = batch.cache->read(layer, batch.read_slots);
+  return attention_(q, past.k, past.v, batch.spans);
+}
+
+at::Tensor Transformer::block(int layer, const at::Tensor& x, const Batch& batch) const {
+  const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
+  const LoraPlan& lora = batch.lora;
+  const int64_t rows = x.size(0);
+  const int64_t width = spec_.head_dim;
+  const at::Tensor n = norm(x, block.attention_norm).to(place_.activations);
+  const auto qkv =
+      linear(n, block.qkv).split_with_sizes({spec_.heads * width, spec_.kv_heads * width, spec_.kv_heads * width}, 1);
+  const auto heads = [&](size_t index, Site site) {
+    const at::Tensor y = lora.add(n, qkv[index], site, layer);
+    return y.reshape({rows, y.size(1) / width, width});
+  };
+  const at::Tensor q = rotate(heads(0, Site::kQ), block.q_norm, batch);
+  const at::Tensor k = rotate(heads(1, Site::kK), block.k_norm, batch);
+  const at::Tensor attended = attend(layer, q, k, heads(2, Site::kV), batch);
+  const at::Tensor middle = x + lora.add(attended, linear(attended, block.o), Site::kO, layer);
+  const at::Tensor m = norm(middle, block.mlp_norm).to(place_.activations);
+  const auto gate_up = linear(m, block.gate_up).chunk(2, 1);
+  const at::Tensor gate = lora.add(m, gate_up[0], Site::kGate, layer);
+  const at::Tensor product = at::silu(gate) * lora.add(m, gate_up[1], Site::kUp, layer);
+  return middle + lora.add(product, linear(product, block.down), Site::kDown, layer);
+}
+
+at::Tensor Transformer::final_norm(const at::Tensor& x) const {
+  return norm(x, weights_.final_norm).to(place_.activations);
+}
+
+at::Tensor Transformer::logits(const at::Tensor& normed) const {
+#if TUFT_TORCH_VERSION >= 20800
+  // Not rounded to bf16 between: a logit of 20 would be off by up to 0.06.
+  if (place_.is_cuda() && place_.activations == at::kBFloat16 && weights_.head.scalar_type() == at::kBFloat16) {
+    return at::mm(normed, weights_.head.t(), at::kFloat);
+  }
+#endif
+  if (place_.is_cuda()) return at::linear(normed, weights_.head.to(place_.activations)).to(at::kFloat);
+  return at::linear(normed.to(at::kFloat), weights_.head.to(at::kFloat));
+}
+
+at::Tensor Transformer::logits_backward(const at::Tensor& dlogits) const {
+  if (!place_.is_cuda()) return at::mm(dlogits, weights_.head.to(at::kFloat));
+  return at::mm(dlogits.to(place_.activations), weights_.head.to(place_.activations)).to(at::kFloat);
+}
+
+}  // namespace tuft::engine::torch

@@ -1,0 +1,88 @@
+// The transformer of Llama, Qwen2 and Qwen3 out of the library's operations, which record the gradient graph where it
+// is switched on:
+//   x += o(attention(rope(norm(q(n))), rope(norm(k(n))), v(n)))   with n = rms_norm(x)
+//   x += down(silu(gate(n)) * up(n))                              with n = rms_norm(x)
+// x is f32; what is between is of the activations' type. Internal. Functions may throw what libtorch throws.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "engine/rope.h"
+#include "engine/torch/attention.h"
+#include "engine/torch/kv_cache.h"
+#include "engine/torch/lora_plan.h"
+#include "engine/torch/weights.h"
+
+namespace tuft::engine::torch {
+
+// The rows that a pass or step computes.
+struct Batch {
+  at::Tensor tokens;   // [rows]
+  at::Tensor cosines;  // [rows, 1, head_dim / 2]
+  at::Tensor sines;
+  LoraPlan lora;
+  Spans spans;
+  // Of a step; null in a pass, where keys and values are those of the rows.
+  KvCache* cache = nullptr;
+  at::Tensor write_slots;
+  at::Tensor read_slots;  // of all sequences, one after the other
+};
+
+// Logits are made in pieces of rows of at most this size, so that memory does not grow with rows times vocabulary.
+inline constexpr int64_t kLogitsBytes = int64_t{64} << 20;
+inline constexpr int64_t kLogitsBytesCuda = int64_t{512} << 20;
+
+class Transformer {
+ public:
+  Transformer(ModelSpec spec, Weights weights, const Place& place)
+      : spec_(std::move(spec)), weights_(std::move(weights)), place_(place), rope_(spec_), attention_(spec_, place) {}
+  Transformer(const Transformer&) = delete;
+  Transformer& operator=(const Transformer&) = delete;
+
+  const ModelSpec& spec() const { return spec_; }
+  const Place& place() const { return place_; }
+  const Attention& attention() const { return attention_; }
+  int64_t logits_rows_max() const;
+
+  // One sequence's tokens in a batch that is being made.
+  struct Rows {
+    Adapter* adapter = nullptr;
+    std::span<const int32_t> tokens;
+    int position = 0;  // of the first of them
+  };
+  Batch make_batch(std::span<const Rows> rows);
+
+  at::Tensor embed(const Batch& batch) const;  // [rows, hidden]
+  at::Tensor block(int layer, const at::Tensor& x, const Batch& batch) const;
+  at::Tensor final_norm(const at::Tensor& x) const;             // in the activations' type
+  at::Tensor logits(const at::Tensor& normed) const;            // [rows, vocab] f32, without adapters
+  at::Tensor logits_backward(const at::Tensor& dlogits) const;  // of `normed`, f32
+  // What one row of one block leaves for the way back, about.
+  int64_t activation_bytes() const;
+
+ private:
+  at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;  // f32 to f32, over the last dimension
+  at::Tensor rotate(const at::Tensor& x, const at::Tensor& weight, const Batch& batch) const;
+  at::Tensor attend(int layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Batch& batch) const;
+  at::Tensor linear(const at::Tensor& x, const Linear& layer) const;
+  void extend_rope(int count);
+
+  ModelSpec spec_;
+  Weights weights_;
+  Place place_;
+  Rope rope_;
+  int rope_count_ = 0;
+  at::Tensor rope_cosines_;  // [positions, head_dim / 2]
+  at::Tensor rope_sines_;
+  Attention attention_;
+};
+
+// Indices on the device.
+at::Tensor to_device(const std::vector<int64_t>& values, const Place& place);
+
+}  // namespace tuft::engine::torch
