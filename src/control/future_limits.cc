@@ -35,11 +35,33 @@ void FutureStore::add_load_locked(const UserId& user, OperationType operation, i
   if (load->second.pending == 0 && load->second.samples == 0) load_by_user_.erase(load);
 }
 
-Status FutureStore::take_sample(const UserId& user) {
+Result<ByteAccount::Hold> FutureStore::take_memory_locked(const UserId& user, int64_t payload_bytes,
+                                                          bool waits_for_gap) {
+  const int64_t most = limits_.queued_bytes_per_user_max;
+  const int64_t bytes = kOperationBytes + payload_bytes;
+  if (bytes > most) {
+    return Error{ErrorCode::kPayloadTooLarge,
+                 "this operation takes " + std::to_string(bytes) + " bytes of memory, and " + std::to_string(most) +
+                     " are allowed (limits.queued_bytes_per_user_max); send it in smaller requests",
+                 "queued_bytes_per_user_max"};
+  }
+  ByteAccount::Hold memory = memory_->open(user.str());
+  const bool fits = memory.grow_to(bytes, {.each = waits_for_gap ? most / 2 : most}) == ByteAccount::Answer::kTaken;
+  if (const auto load = load_by_user_.find(user); load != load_by_user_.end()) load->second.is_memory_full = !fits;
+  if (fits) return memory;
+  return over_quota(Quota::kQueuedBytes,
+                    "your operations that have not finished hold " + std::to_string(memory_->held_by(user.str())) +
+                        " bytes, this one takes " + std::to_string(bytes) + " more, and " + std::to_string(most) +
+                        " are allowed" + (waits_for_gap ? " (half of it where a lower seq_id is missing)" : ""),
+                    "wait for some");
+}
+
+Result<ByteAccount::Hold> FutureStore::take_sample(const UserId& user, int64_t payload_bytes) {
   MutexLock lock(mutex_);
   if (is_at_sample_limit_locked(user)) return over_sample_limit_locked(user);
+  TUFT_ASSIGN(ByteAccount::Hold memory, take_memory_locked(user, payload_bytes, false));
   ++load_by_user_[user].samples;
-  return {};
+  return memory;
 }
 
 void FutureStore::give_back_sample(const UserId& user) {
@@ -57,6 +79,10 @@ std::optional<std::string> FutureStore::limit_reached(const UserId& user) const 
   };
   if (load->second.pending >= limits_.futures_per_user_max) return at(load->second.pending, Quota::kFutures);
   if (is_at_sample_limit_locked(user)) return at(load->second.samples, Quota::kSamplesInFlight);
+  if (load->second.is_memory_full) {
+    return "your operations that have not finished hold " + std::to_string(memory_->held_by(user.str())) +
+           " bytes, and the newest found no room below " + std::string(quota_limit(Quota::kQueuedBytes));
+  }
   return std::nullopt;
 }
 
@@ -126,8 +152,8 @@ void FutureStore::settle_cancelled(const std::vector<FuturePtr>& futures, const 
       MutexLock lock(mutex_);
       stop = std::exchange(future->stop_, nullptr);
     }
-    settle(future, why, {});
     if (stop) stop();
+    settle(future, why, {});
   }
 }
 

@@ -60,6 +60,8 @@ void FutureStore::observe_states() {
     }
     observe(static_cast<double>(bytes), {});
   });
+  metrics.futures_payload_bytes.set_callback(
+      [memory = memory_](const Observe& observe) { observe(static_cast<double>(memory->total()), {}); });
   metrics.futures_oldest_age.set_callback([this](const Observe& observe) {
     const Nanos now = clock_.monotonic();
     Nanos queued = now;
@@ -78,7 +80,7 @@ FutureStore::~FutureStore() {
   const telemetry::Metrics& metrics = telemetry::get_metrics();
   for (const telemetry::ObservableGauge* gauge :
        {&metrics.futures_queued, &metrics.futures_running, &metrics.futures_ready_unread, &metrics.futures_store_bytes,
-        &metrics.futures_oldest_age}) {
+        &metrics.futures_payload_bytes, &metrics.futures_oldest_age}) {
     gauge->set_callback({});
   }
 }

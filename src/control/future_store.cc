@@ -38,7 +38,7 @@ FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, Persi
 }
 
 Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationKeys keys, std::string key,
-                                                  const telemetry::SpanContext& trace, bool beyond_limits) {
+                                                  const telemetry::SpanContext& trace, const Weight& weight) {
   const OperationType operation = keys.operation;
   auto future = std::make_shared<Future>();
   future->request = RequestId(random_uuid());
@@ -49,7 +49,8 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
   future->created = clock_.monotonic();
   future->created_wall = clock_.wall();
   future->key_ = std::move(key);
-  future->is_servers_ = beyond_limits;
+  future->is_servers_ = weight.is_servers;
+  ByteAccount::Hold memory;
   {
     MutexLock lock(mutex_);
     if (!future->key_.empty()) {
@@ -59,12 +60,15 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
                                       " and cannot be used again by " + std::string(operation_name(operation)),
                                   "repeated_key_mismatch");
         }
-        return Admission{by_request_.at(found->second->request), false};
+        return Admission{by_request_.at(found->second->request), false, {}};
       }
     }
     if (shut_down_) return shutting_down();
     TUFT_TRY(persistence_.available());
-    if (!beyond_limits) TUFT_TRY(check_limits_locked(user, operation));
+    if (!weight.is_servers) {
+      TUFT_TRY(check_limits_locked(user, operation));
+      TUFT_ASSIGN(memory, take_memory_locked(user, weight.payload_bytes, weight.waits_for_gap));
+    }
     add_load_locked(user, operation, 1);
     future->number = next_number_++;
     by_request_.emplace(future->request, future);
@@ -84,7 +88,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
   queue_length_.add(1);
   const telemetry::ContextScope scope(future->context);
   telemetry::log_debug("future.enqueued", "operation accepted", KeyAttributes(future->keys));
-  return Admission{std::move(future), true};
+  return Admission{std::move(future), true, std::move(memory)};
 }
 
 FuturePtr FutureStore::find_by_key(const UserId& user, const std::string& key) const {

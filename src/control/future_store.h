@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
@@ -82,13 +83,24 @@ class FutureStore {
   struct Admission {
     FuturePtr future;
     bool is_new = false;
+    ByteAccount::Hold memory;  // of a new one, for as long as the operation is in memory; empty where is_servers
   };
+  struct Weight {
+    int64_t payload_bytes = 0;
+    // It waits for another of its run that has not come. Such may fill half of the user's memory only, so that there is
+    // always room for the one that they wait for.
+    bool waits_for_gap = false;
+    bool is_servers = false;  // no client asked for it: beyond all limits
+  };
+  // What an operation takes beside its payload.
+  static constexpr int64_t kOperationBytes = 1024;
   // A new pending future, or the one that was admitted under the same `key` before (an empty key never repeats).
-  // kInvalidArgument when that was another operation, kResourceExhausted over limits.futures_per_user_max and
-  // limits.samples_in_flight_per_user_max, kUnavailable after shut_down() and while the store is away. `keys` but for
-  // the request, which is made here. `beyond_limits`: for what the server does itself.
+  // kInvalidArgument when that was another operation, kResourceExhausted over limits.futures_per_user_max,
+  // limits.samples_in_flight_per_user_max and limits.queued_bytes_per_user_max, kPayloadTooLarge where it alone is over
+  // the last, kUnavailable after shut_down() and while the store is away. `keys` but for the request, which is made
+  // here.
   Result<Admission> admit(const UserId& user, OperationKeys keys, std::string key, const telemetry::SpanContext& trace,
-                          bool beyond_limits = false);
+                          const Weight& weight);
   // The future admitted under `key`, if it is still known.
   FuturePtr find_by_key(const UserId& user, const std::string& key) const;
 
@@ -105,7 +117,8 @@ class FutureStore {
   bool has_ended(const Future& future) const;
   // Its turn has come: from now on training is not cancelled any more. False: it has ended.
   bool claim(Future& future);
-  // What cancel() calls to stop a worker that has it; at once where it has ended already.
+  // What cancel() calls, before anybody hears of it: lets go of what waits, or stops the worker that has it. At once
+  // where it has ended already. The last one counts.
   void on_cancel(Future& future, std::function<void()> stop);
   // A pending operation fails with kCancelled, unless it is training that a worker has begun. Nothing where it has
   // ended. kNotFound, or kGone once evicted.
@@ -113,8 +126,8 @@ class FutureStore {
   // The same for all of a session; `why` is what they fail with.
   void cancel_session(const SessionId& session, const Error& why);
 
-  // A sample without a future; each that was taken must be given back.
-  Status take_sample(const UserId& user);
+  // A sample without a future; each that was taken must be given back. What it holds is its memory, as in admit().
+  Result<ByteAccount::Hold> take_sample(const UserId& user, int64_t payload_bytes);
   void give_back_sample(const UserId& user);
   // Which limit the user is at, in words; nothing: at none.
   std::optional<std::string> limit_reached(const UserId& user) const;
@@ -140,6 +153,8 @@ class FutureStore {
   void add_load_locked(const UserId& user, OperationType operation, int by) TUFT_REQUIRES(mutex_);
   bool is_at_sample_limit_locked(const UserId& user) const TUFT_REQUIRES(mutex_);
   Error over_sample_limit_locked(const UserId& user) const TUFT_REQUIRES(mutex_);
+  Result<ByteAccount::Hold> take_memory_locked(const UserId& user, int64_t payload_bytes, bool waits_for_gap)
+      TUFT_REQUIRES(mutex_);
   Result<FuturePtr> find_locked(const UserId& user, const RequestId& request) const TUFT_REQUIRES(mutex_);
   static bool can_cancel_locked(const Future& future);
   void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
@@ -170,6 +185,7 @@ class FutureStore {
   const Clock& clock_;
   Persistence& persistence_;
   const bool tenant_label_;
+  const std::shared_ptr<ByteAccount> memory_ = std::make_shared<ByteAccount>();  // of operations, by user
 
   mutable Mutex mutex_;
   bool shut_down_ TUFT_GUARDED_BY(mutex_) = false;
@@ -180,7 +196,8 @@ class FutureStore {
   std::unordered_map<std::string, Future*> by_key_ TUFT_GUARDED_BY(mutex_);
   struct Load {
     int pending = 0;
-    int samples = 0;  // futures and others
+    int samples = 0;              // futures and others
+    bool is_memory_full = false;  // the newest operation found no room
   };
   std::unordered_map<UserId, Load> load_by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);

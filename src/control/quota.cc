@@ -17,6 +17,7 @@ constexpr std::array<Words, kQuotas> kWords = {{{"sessions", "limits.sessions_pe
                                                 {"samplers", "limits.samplers_per_user_max"},
                                                 {"futures", "limits.futures_per_user_max"},
                                                 {"samples_in_flight", "limits.samples_in_flight_per_user_max"},
+                                                {"queued_bytes", "limits.queued_bytes_per_user_max"},
                                                 {"checkpoint_bytes", "limits.checkpoint_bytes_per_user_max"}}};
 
 const Words& words_of(Quota quota) {

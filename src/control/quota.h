@@ -10,8 +10,8 @@
 
 namespace tuft::control {
 
-enum class Quota : uint8_t { kSessions, kRuns, kSamplers, kFutures, kSamplesInFlight, kCheckpointBytes };
-inline constexpr size_t kQuotas = 6;
+enum class Quota : uint8_t { kSessions, kRuns, kSamplers, kFutures, kSamplesInFlight, kQueuedBytes, kCheckpointBytes };
+inline constexpr size_t kQuotas = 7;
 std::string_view quota_name(Quota quota);   // "sessions", ... : label of tuft.quota.refusals
 std::string_view quota_limit(Quota quota);  // "limits.sessions_per_user_max", ... : the key of the configuration
 

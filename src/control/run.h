@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/mutex.h"
 #include "control/checkpoint.h"
 #include "control/future_store.h"
@@ -23,7 +24,8 @@
 
 namespace tuft::control {
 
-// Owned by the log of its run until its turn comes, then by whoever executes it: one thread at a time.
+// Owned by the log of its run until its turn comes, then by whoever executes it: one thread at a time. But a client may
+// cancel it in the log: until FutureStore::claim() said yes, payload and memory are under the run's lock.
 struct RunOperation {
   FuturePtr future;
   OperationType type = OperationType::kForward;
@@ -34,6 +36,7 @@ struct RunOperation {
   std::variant<std::monostate, worker::v1::ForwardBackwardRequest, OptimStep, SaveWeights, SaveWeightsForSampler,
                LoadWeights>
       payload;
+  ByteAccount::Hold memory;  // what the payload and the operation itself take
   bool creates_run = false;  // create_model, and a load_weights that makes its model
   int64_t cost = 64;         // estimated tokens (dispatch_queue.h)
   bool ends_run = false;     // because its session ends

@@ -69,4 +69,12 @@ Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig&
   return request;
 }
 
+int64_t sample_cost(const config::ModelConfig& model, const worker::v1::SampleRequest& request) {
+  const auto prompt = static_cast<int64_t>(request.prompt_tokens().size() / sizeof(int32_t));
+  const int64_t room = std::max<int64_t>(model.max_model_len - prompt, 1);
+  const int64_t output =
+      request.params().has_max_tokens() ? std::min<int64_t>(request.params().max_tokens(), room) : room;
+  return prompt + request.num_samples() * output;
+}
+
 }  // namespace tuft::control

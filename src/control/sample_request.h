@@ -15,4 +15,7 @@ inline constexpr int kTopkPromptLogprobsMax = 128;
 // model's default_max_tokens, at most what is left of max_model_len. kInvalidArgument naming the field and its rule.
 Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig& model, const Sample& sample);
 
+// What a user pays for its turn: the tokens of the prompt, and those that may come.
+int64_t sample_cost(const config::ModelConfig& model, const worker::v1::SampleRequest& request);
+
 }  // namespace tuft::control

@@ -290,20 +290,39 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   keys.seq_id = request.seq_id;
   TUFT_ASSIGN(operation->request, make_sample_request(adapter->backend->config(), request));
   operation->request.set_cache_scope(user.str());
+  operation->cost = sample_cost(adapter->backend->config(), operation->request);
   std::string key = request.seq_id ? request.sampler.str() + '#' + std::to_string(*request.seq_id) : std::string();
-  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, std::move(keys), std::move(key), trace));
+  const auto payload_bytes = static_cast<int64_t>(operation->request.SpaceUsedLong());
+  TUFT_ASSIGN(auto admission,
+              parts_.futures.admit(user, std::move(keys), std::move(key), trace, {.payload_bytes = payload_bytes}));
   Submitted answer{admission.future->request, std::nullopt,
                    OperationKeysPtr(admission.future, &admission.future->keys)};
   if (!admission.is_new) return answer;
   operation->future = std::move(admission.future);
+  operation->memory = std::move(admission.memory);
   operation->keys = answer.keys;
   operation->span = sampling_controller_tracer().start_span(
       "sampling_controller.run_sample",
       {.attributes = KeyAttributes(*operation->keys, {{"tuft.num_samples", request.num_samples}}),
        .parent = operation->future->context});
   adapter->backend->instruments().record_sample_request(operation->request);
+  parts_.futures.on_cancel(*operation->future, [weak_self = weak_from_this(), weak = std::weak_ptr(operation)] {
+    const auto self = weak_self.lock();
+    const OperationPtr waiting = weak.lock();
+    if (self != nullptr && waiting != nullptr) self->let_go(*waiting, false);
+  });
   dispatch(adapter, operation);
   return answer;
+}
+
+// One that was cancelled may wait for its turn for long, without a request. What a worker has ends with its answer.
+void SamplingController::let_go(Operation& operation, bool has_ended) {
+  worker::v1::SampleRequest request;  // destroyed without the lock
+  MutexLock lock(mutex_);
+  if (operation.has_turn && !has_ended) return;
+  operation.dropped = true;
+  request.Swap(&operation.request);
+  operation.memory.shrink_to(FutureStore::kOperationBytes);
 }
 
 void SamplingController::fail(const OperationPtr& operation, const Error& error) {
@@ -314,6 +333,8 @@ void SamplingController::fail(const OperationPtr& operation, const Error& error)
 }
 
 void SamplingController::complete(const OperationPtr& operation, Result<worker::v1::SampleResponse> result) {
+  // First, so that who sees it end finds the memory free.
+  let_go(*operation, true);
   if (operation->stream != nullptr) return end_stream(*operation, std::move(result));
   if (!result.ok()) return parts_.futures.complete(operation->future, std::move(result).error());
   parts_.futures.complete(operation->future, FutureValue(ProtobufResult{result->response().SerializeAsString()}));

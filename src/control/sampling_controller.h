@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
@@ -104,9 +105,14 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     std::unique_ptr<Stream> stream;  // null: a future
     UserId user;
     OperationKeysPtr keys;
+    // These four are under the controller's lock until it has its turn: a cancel lets go of the request.
     worker::v1::SampleRequest request;
+    ByteAccount::Hold memory;  // what the request and the operation itself take
+    bool has_turn = false;
+    bool dropped = false;
     std::shared_ptr<ModelBackend> backend;
     int num_samples = 0;
+    int64_t cost = 0;  // estimated tokens (dispatch_queue.h)
     Nanos placed = 0;
     Nanos sent = 0;
     telemetry::Span span;          // sampling_controller.run_sample
@@ -149,6 +155,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   Error unknown_sampler(const UserId& user, const SamplerId& sampler) const;
   void remove(const SamplerId& sampler);
   void release(const AdapterPtr& adapter);
+  void let_go(Operation& operation, bool has_ended);
   void fail(const OperationPtr& operation, const Error& error);
   void complete(const OperationPtr& operation, Result<worker::v1::SampleResponse> result);
 

@@ -59,15 +59,9 @@ void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr&
   enqueue(adapter, operation);
 }
 
-// What the user pays for the turn: the tokens of the prompt, and those that may come.
 void SamplingController::enqueue(const AdapterPtr& adapter, const OperationPtr& operation) {
-  const worker::v1::SampleRequest& request = operation->request;
-  const auto prompt = static_cast<int64_t>(request.prompt_tokens().size() / sizeof(int32_t));
-  const int64_t room = std::max<int64_t>(adapter->backend->config().max_model_len - prompt, 1);
-  const int64_t output =
-      request.params().has_max_tokens() ? std::min<int64_t>(request.params().max_tokens(), room) : room;
   adapter->backend->sampling_queue().submit({.user = operation->user,
-                                             .cost = prompt + operation->num_samples * output,
+                                             .cost = operation->cost,
                                              .slots = operation->num_samples,
                                              .start = [weak = weak_from_this(), adapter, operation] {
                                                const auto self = weak.lock();
@@ -83,10 +77,11 @@ bool SamplingController::start_turn(const AdapterPtr& adapter, const OperationPt
   {
     MutexLock lock(mutex_);
     if (shut_down_) refusal = unavailable("the server is shutting down", "shutting_down");
-    if (operation->stream != nullptr && operation->stream->cancelled) refusal = cancelled();
+    if (operation->dropped || (operation->stream != nullptr && operation->stream->cancelled)) refusal = cancelled();
     again = !refusal && !is_loaded(*adapter);
     if (refusal || again) --adapter->running;
-    if (!refusal && !again) operation->request.set_sampler_id(adapter->worker_id);
+    operation->has_turn = !refusal && !again;
+    if (operation->has_turn) operation->request.set_sampler_id(adapter->worker_id);
   }
   if (refusal) fail(operation, *refusal);
   if (again) dispatch(adapter, operation);

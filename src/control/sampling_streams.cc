@@ -71,7 +71,9 @@ Result<Generation::Number> SamplingController::start_stream(const UserId& user, 
   TUFT_ASSIGN(operation->request, make_sample_request(source.backend->config(), as_sample(std::move(request))));
   operation->request.set_topk_logprobs(topk_logprobs);
   operation->request.set_cache_scope(user.str());
-  TUFT_TRY(parts_.futures.take_sample(user));
+  operation->cost = sample_cost(source.backend->config(), operation->request);
+  const auto payload_bytes = static_cast<int64_t>(operation->request.SpaceUsedLong());
+  TUFT_ASSIGN(operation->memory, parts_.futures.take_sample(user, payload_bytes));
   const auto started = add_stream(source, operation, *keys);
   if (!started.ok()) {
     parts_.futures.give_back_sample(user);
@@ -133,21 +135,20 @@ void SamplingController::hold_cancel(const OperationPtr& operation, actor::Cance
 }
 
 void SamplingController::cancel_stream(Generation::Number number) {
-  OperationPtr unsent;
+  OperationPtr operation;
+  bool was_waiting = false;
   actor::Cancel cancel_call;
   {
     MutexLock lock(mutex_);
     const auto found = streams_.find(number);
     if (found == streams_.end()) return;
-    const OperationPtr& operation = found->second;
+    operation = found->second;
     operation->stream->cancelled = true;
-    if (std::erase(operation->stream->adapter->waiting, operation) > 0) {
-      unsent = operation;
-    } else {
-      cancel_call = std::move(operation->stream->cancel_call);
-    }
+    was_waiting = std::erase(operation->stream->adapter->waiting, operation) > 0;
+    if (!was_waiting) cancel_call = std::move(operation->stream->cancel_call);
   }
-  if (unsent != nullptr) fail(unsent, Error{ErrorCode::kCancelled, "the request was cancelled", "cancelled"});
+  if (was_waiting) return fail(operation, Error{ErrorCode::kCancelled, "the request was cancelled", "cancelled"});
+  let_go(*operation, false);
   if (cancel_call) cancel_call();
 }
 

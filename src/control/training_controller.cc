@@ -73,13 +73,14 @@ void TrainingController::enqueue(const RunPtr& run, const OperationPtr& operatio
     if (!closed) place = run->log.place(operation);
     next = run->log.next_seq_id();
   }
-  if (closed) return fail(operation, unknown_run(run->user, run->id));
+  if (closed) return fail(run, operation, unknown_run(run->user, run->id));
   if (place == Place::kPassed) {
-    return fail(operation, failed_precondition("seq_id " + std::to_string(operation->seq_id.value_or(0)) +
-                                                   " of this run has been used up or given up, and its result is not "
-                                                   "kept any more; the next is " +
-                                                   std::to_string(next),
-                                               "seq_id_passed"));
+    return fail(run, operation,
+                failed_precondition("seq_id " + std::to_string(operation->seq_id.value_or(0)) +
+                                        " of this run has been used up or given up, and its result is not "
+                                        "kept any more; the next is " +
+                                        std::to_string(next),
+                                    "seq_id_passed"));
   }
   if (place == Place::kBuffered) {
     telemetry::get_metrics().sequence_guard_out_of_order.add(1, {{"operation_type", operation_name(operation->type)}});
@@ -141,6 +142,8 @@ void TrainingController::conclude(const RunPtr& run, const OperationPtr& operati
     record_checkpoint_failure(*operation, result.error());
   }
   operation->span.end();
+  // Before the future ends, so that who sees that finds the memory free.
+  let_go(*run, *operation);
   if (parts_.persistence.enabled()) {
     const MutexLock order(run->record_mutex);
     parts_.futures.complete(operation->future, std::move(result), changes_of(*run));
@@ -155,13 +158,22 @@ void TrainingController::conclude(const RunPtr& run, const OperationPtr& operati
   const Error lost = unavailable("not executed: the worker of base model " + run->backend->name() +
                                      " ended while an earlier operation of this run was executed",
                                  "worker_died");
-  for (const OperationPtr& other : dropped) fail(other, lost);
+  for (const OperationPtr& other : dropped) fail(run, other, lost);
   if (operation->has_slot) run->backend->training_queue().release(1);
   pump(run);
   go_on_ending(run);
 }
 
-void TrainingController::fail(const OperationPtr& operation, const Error& error) {
+// A cancelled operation keeps its place in the log, and this is all that it keeps.
+void TrainingController::let_go(Run& run, RunOperation& operation) {
+  decltype(operation.payload) payload;  // destroyed without the lock
+  MutexLock lock(run.mutex);
+  payload.swap(operation.payload);
+  operation.memory.shrink_to(FutureStore::kOperationBytes);
+}
+
+void TrainingController::fail(const RunPtr& run, const OperationPtr& operation, const Error& error) {
+  let_go(*run, *operation);
   operation->span.record_error(error);
   record_checkpoint_failure(*operation, error);
   operation->span.end();
@@ -186,7 +198,7 @@ void TrainingController::remove_run(const RunPtr& run, const Error& why) {
     if (was_counted) uncount_locked(run->user);
   }
   if (was_created) run->backend->instruments().add_model(-1);
-  for (const OperationPtr& operation : left) fail(operation, why);
+  for (const OperationPtr& operation : left) fail(run, operation, why);
 }
 
 void TrainingController::uncount_locked(const UserId& user) {
@@ -232,7 +244,7 @@ void TrainingController::sweep_run(const RunPtr& run) {
     }
   }
   for (const OperationPtr& operation : given_up) {
-    fail(operation,
+    fail(run, operation,
          failed_precondition("not executed: seq_id " + std::to_string(missing) + " of this run did not arrive within " +
                                  std::to_string(parts_.config.limits.gap_timeout_seconds) +
                                  " s (limits.gap_timeout_seconds), and this operation comes after it",
@@ -240,7 +252,7 @@ void TrainingController::sweep_run(const RunPtr& run) {
   }
   for (const OperationPtr& operation : unserved) {
     const Error error = worker_starting(run->backend->name());
-    fail(operation, error);
+    fail(run, operation, error);
     if (operation->creates_run) remove_run(run, error);
   }
   pump(run);
@@ -254,7 +266,7 @@ void TrainingController::shut_down() {
       MutexLock lock(run->mutex);
       left = run->log.drain();
     }
-    for (const OperationPtr& operation : left) fail(operation, unavailable("the server is shutting down"));
+    for (const OperationPtr& operation : left) fail(run, operation, unavailable("the server is shutting down"));
   }
 }
 

@@ -94,7 +94,8 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void pump(const RunPtr& run);
   bool start_turn(const RunPtr& run);
   void conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result);
-  void fail(const OperationPtr& operation, const Error& error);
+  void fail(const RunPtr& run, const OperationPtr& operation, const Error& error);
+  static void let_go(Run& run, RunOperation& operation);
   std::vector<store::Change> changes_of(const Run& run) const;
   void open_numbers_locked(Run& run, const RunOperation& operation) const TUFT_REQUIRES(run.mutex);
   std::vector<RunPtr> all_runs() const;

@@ -77,7 +77,7 @@ void TrainingController::begin_ending(const RunPtr& run, SessionEnd why) {
   }
   const Error cancelled{ErrorCode::kCancelled, "not executed: " + parts_.sessions.ending_of(run->user, run->session),
                         "session_ended"};
-  for (const OperationPtr& operation : left) fail(operation, cancelled);
+  for (const OperationPtr& operation : left) fail(run, operation, cancelled);
 }
 
 // The next thing to do, when nothing is under way.
@@ -118,7 +118,7 @@ void TrainingController::go_on_ending(const RunPtr& run) {
 bool TrainingController::submit_ending(const RunPtr& run, OperationType type, Payload payload) {
   OperationKeys keys = keys_of(*run);
   keys.operation = type;
-  auto admission = parts_.futures.admit(run->user, std::move(keys), {}, {}, true);
+  auto admission = parts_.futures.admit(run->user, std::move(keys), {}, {}, {.is_servers = true});
   if (!admission.ok()) return false;
   auto operation = std::make_shared<RunOperation>();
   operation->future = std::move(admission->future);

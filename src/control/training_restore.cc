@@ -114,7 +114,7 @@ void TrainingController::finish_restore(const RunPtr& run, uint64_t generation,
                          from_store ? "model brought back after the server was restarted"
                                     : "model brought back after its worker was restarted",
                          KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}}));
-  for (const OperationPtr& operation : dropped) fail(operation, *loss);
+  for (const OperationPtr& operation : dropped) fail(run, operation, *loss);
   pump(run);
 }
 

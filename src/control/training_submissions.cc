@@ -76,6 +76,21 @@ void describe_payload(RunOperation& operation) {
 // Of a datum: its id, and what the loss wants to know of it.
 constexpr size_t kBytesOfToken = 12;
 
+// What it takes in memory beside the operation that holds it.
+int64_t bytes_of(const decltype(RunOperation::payload)& payload) {
+  size_t bytes = 0;
+  if (const auto* pass = std::get_if<worker::v1::ForwardBackwardRequest>(&payload)) {
+    bytes = pass->SpaceUsedLong();
+  } else if (const auto* save = std::get_if<SaveWeights>(&payload)) {
+    bytes = save->name.size();
+  } else if (const auto* sampler_save = std::get_if<SaveWeightsForSampler>(&payload)) {
+    bytes = sampler_save->name.size();
+  } else if (const auto* load = std::get_if<LoadWeights>(&payload)) {
+    bytes = load->path.size();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 }  // namespace
 
 RunId run_id_of(const SessionId& session, int64_t model_seq_id) {
@@ -133,8 +148,8 @@ Result<Submitted> TrainingController::admit_creation(const UserId& user, const C
     if (added) remove_run(run, alive.error());
     return alive.error();
   }
-  auto admission =
-      parts_.futures.admit(user, keys_of(*run, operation->type, std::nullopt), creation_key(run->id), trace);
+  auto admission = parts_.futures.admit(user, keys_of(*run, operation->type, std::nullopt), creation_key(run->id),
+                                        trace, {.payload_bytes = bytes_of(operation->payload)});
   if (!admission.ok()) {
     if (added) remove_run(run, admission.error());
     return std::move(admission).error();
@@ -153,6 +168,7 @@ Result<Submitted> TrainingController::admit_creation(const UserId& user, const C
     return answer;
   }
   operation->future = std::move(admission->future);
+  operation->memory = std::move(admission->memory);
   operation->creates_run = true;
   start_controller_span(*operation);
   enqueue(run, operation);
@@ -165,11 +181,12 @@ Result<Submitted> TrainingController::unload_model(const UserId& user, const Run
   if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return submitted(known);
   TUFT_ASSIGN(const RunPtr run, find(user, run_id));
   TUFT_ASSIGN(auto admission,
-              parts_.futures.admit(user, keys_of(*run, OperationType::kUnloadModel, std::nullopt), key, trace));
+              parts_.futures.admit(user, keys_of(*run, OperationType::kUnloadModel, std::nullopt), key, trace, {}));
   const Submitted answer = submitted(admission.future);
   if (!admission.is_new) return answer;
   auto operation = std::make_shared<RunOperation>();
   operation->future = std::move(admission.future);
+  operation->memory = std::move(admission.memory);
   operation->type = OperationType::kUnloadModel;
   enqueue(run, operation);
   return answer;
@@ -187,9 +204,11 @@ Result<Submitted> TrainingController::submit(const UserId& user, const RunId& ru
   }
   std::string key = seq_id ? operation_key(run_id, *seq_id) : std::string();
   bool has_room = false;
+  FutureStore::Weight weight{.payload_bytes = bytes_of(payload)};
   {
     MutexLock lock(run->mutex);
     has_room = run->log.has_room(seq_id, static_cast<size_t>(parts_.config.limits.reorder_window));
+    weight.waits_for_gap = seq_id && *seq_id > run->log.next_seq_id();
   }
   if (!has_room && parts_.futures.find_by_key(user, key) == nullptr) {
     return Error{ErrorCode::kResourceExhausted,
@@ -198,11 +217,12 @@ Result<Submitted> TrainingController::submit(const UserId& user, const RunId& ru
                      "raise limits.reorder_window in the server's configuration",
                  "reorder_window"};
   }
-  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, keys_of(*run, type, seq_id), std::move(key), trace));
+  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, keys_of(*run, type, seq_id), std::move(key), trace, weight));
   const Submitted answer = submitted(admission.future);
   if (!admission.is_new) return answer;
   auto operation = std::make_shared<RunOperation>();
   operation->future = std::move(admission.future);
+  operation->memory = std::move(admission.memory);
   operation->type = type;
   operation->seq_id = seq_id;
   operation->payload = std::move(payload);
@@ -212,6 +232,11 @@ Result<Submitted> TrainingController::submit(const UserId& user, const RunId& ru
   }
   start_controller_span(*operation);
   describe_payload(*operation);
+  parts_.futures.on_cancel(*operation->future, [weak_run = std::weak_ptr(run), weak = std::weak_ptr(operation)] {
+    const RunPtr log = weak_run.lock();
+    const OperationPtr waiting = weak.lock();
+    if (log != nullptr && waiting != nullptr) let_go(*log, *waiting);
+  });
   enqueue(run, operation);
   return answer;
 }
