@@ -2,7 +2,7 @@
 //
 // Thread-safe; no call blocks on a worker, a disk or a network: what takes longer becomes a future. Every call names
 // the user and checks that what it touches is theirs: unknown and foreign ids are both kNotFound with the same message,
-// so that nobody learns what exists, except where the protocol wants 403 (a foreign session: kPermissionDenied).
+// so that nobody learns what exists.
 //
 // Order: operations of one run execute in seq_id order (1, 2, ...), whatever order they arrive in; one that arrives
 // twice gets the first one's RequestId. An operation that fails has used up its number. Operations without seq_id run
@@ -54,7 +54,7 @@ class ControlPlane {
   virtual Status heartbeat(const UserId&, const SessionId&) = 0;
   // Ends it now, as silence would later: its pending operations are cancelled, its runs saved where they have changed
   // (limits.save_before_expiry) and taken out of the worker, its samplers dropped. Returns before that is done; once
-  // more is no error. kNotFound, or kPermissionDenied for somebody else's.
+  // more is no error. kNotFound.
   virtual Status end_session(const UserId&, const SessionId&) = 0;
 
   // Submissions. `trace` is the server span of the request: the operation's spans become its children.

@@ -63,13 +63,10 @@ Status Sessions::end(const UserId& user, const SessionId& session) {
   {
     MutexLock lock(mutex_);
     const auto found = sessions_.find(session);
-    if (found == sessions_.end()) {
+    if (found == sessions_.end() || found->second.user != user) {
       const auto ended = ended_.find(session);
       if (ended != ended_.end() && ended->second.user == user) return {};
       return unknown_locked(user, session);
-    }
-    if (found->second.user != user) {
-      return Error{ErrorCode::kPermissionDenied, "this session belongs to another user", "foreign_session"};
     }
   }
   if (begin_end(session, SessionEnd::kFinished)) go_on_ending(session);

@@ -47,8 +47,8 @@ class Sessions {
   // The first answer again for a repeated idempotency key of the same user. At limits.sessions_per_user_max the user's
   // longest idle session ends. kResourceExhausted where there is none, kUnavailable while the store is away.
   Result<SessionId> create(const UserId& user, const CreateSession& request);
-  // kNotFound for an unknown session and one that has ended (with the reason), kPermissionDenied for somebody else's.
-  // Being asked for counts as a sign of life.
+  // kNotFound for an unknown session, somebody else's (the same), and one that has ended (with the reason). Being asked
+  // for counts as a sign of life.
   Status touch(const UserId& user, const SessionId& session);
   // A sign of life from whoever has shown that it is theirs.
   void note_alive(const SessionId& session);

@@ -108,7 +108,7 @@ class FakeControl final : public control::ControlPlane {
   }
   Status heartbeat(const control::UserId& user, const control::SessionId& id) override {
     TUFT_TRY(note(user, "heartbeat", [] {}));
-    if (id.str() != "s-" + user.str()) return Error{ErrorCode::kPermissionDenied, "this session is not yours", ""};
+    if (id.str() != "s-" + user.str()) return not_found("there is no such session");
     return {};
   }
   Status end_session(const control::UserId& user, const control::SessionId& id) override {

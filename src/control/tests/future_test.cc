@@ -137,7 +137,7 @@ TEST_F(Futures, SessionsAreRepeatableByKeyAndOfOneUser) {
   EXPECT_EQ(*plane().create_session(alice, request), first);
   EXPECT_NE(*plane().create_session(bob, request), first);
   EXPECT_TRUE(plane().heartbeat(alice, first).ok());
-  EXPECT_EQ(plane().heartbeat(bob, first).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(plane().heartbeat(bob, first).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(plane().heartbeat(alice, SessionId("x")).error().code, ErrorCode::kNotFound);
   request.idempotency_key.clear();
   request.user_metadata["k"] = std::string(70'000, 'x');
@@ -212,8 +212,8 @@ TEST_F(Futures, NobodySeesWhatIsNotTheirs) {
   CreateModel create;
   create.session = s;
   create.base_model = model;
-  EXPECT_EQ(plane().create_model(bob, create, no_trace).error().code, ErrorCode::kPermissionDenied);
-  EXPECT_EQ(try_sampler(s, bob, 9, model).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(plane().create_model(bob, create, no_trace).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(try_sampler(s, bob, 9, model).error().code, ErrorCode::kNotFound);
   const SessionId bobs = session(bob);
   EXPECT_EQ(try_sampler(bobs, bob, 0, "", path).error().code, ErrorCode::kNotFound);
   const RunId bobs_run = create_model(bobs, bob);

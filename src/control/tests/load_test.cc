@@ -70,7 +70,7 @@ TEST_F(CreateByLoad, WhatCannotBeIsRefused) {
   EXPECT_EQ(submit(alice, s, 0, "tinker://none/weights/x").error().code, ErrorCode::kNotFound);
   EXPECT_EQ(submit(alice, s, 0, "x").error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(submit(bob, session(bob), 0, path).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(submit(bob, s, 0, path).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(submit(bob, s, 0, path).error().code, ErrorCode::kNotFound);
   const auto other = submit(alice, s, 0, path, false, "org/other");
   ASSERT_FALSE(other.ok());
   EXPECT_NE(other.error().message.find(model), std::string::npos);
