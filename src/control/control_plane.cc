@@ -292,6 +292,7 @@ class ControlPlaneImpl final : public ControlPlane {
     for (const RestoredRun& run : plan.runs) training_->restore_run(run);
     for (const SamplerRecord& sampler : plan.samplers) restore_sampler(sampler, index);
     core_->futures.restore(plan);
+    core_->sessions.sweep();  // those that were ending: before clients are heard
     telemetry::log_info("persistence.restored", "the state of the server's former life is back",
                         {{"tuft.sessions", plan.sessions.size()},
                          {"tuft.runs", plan.runs.size()},

@@ -167,6 +167,7 @@ std::string to_json(const SessionRecord& record) {
   json["created_at"] = record.created_at;
   json["last_heartbeat"] = record.created_at;
   json["tuft"] = {{"project_id", record.request.project_id}, {"idempotency_key", record.request.idempotency_key}};
+  if (!record.ending.empty()) json["tuft"]["ending"] = record.ending;
   return text_of(json);
 }
 
@@ -181,6 +182,7 @@ Result<SessionRecord> session_from_json(std::string_view text) {
     const Json& ours = json.at("tuft");
     record.request.project_id = ours.at("project_id").get<std::string>();
     record.request.idempotency_key = ours.at("idempotency_key").get<std::string>();
+    record.ending = ours.value("ending", std::string());
     return {};
   });
 }

@@ -21,6 +21,7 @@ struct SessionRecord {
   UserId user;
   CreateSession request;
   std::string created_at;  // ISO 8601, here and below
+  std::string ending;      // why, where it ends (session_end_name); empty: it goes on
 };
 
 // Which checkpoint the weights of a run, or of a sampler, are those of. Names are used again; the number is not.

@@ -68,7 +68,9 @@ Status Sessions::end(const UserId& user, const SessionId& session) {
       if (ended != ended_.end() && ended->second.user == user) return {};
       return unknown_locked(user, session);
     }
+    if (found->second.ending) return {};
   }
+  TUFT_TRY(persistence_.available());
   if (begin_end(session, SessionEnd::kFinished)) go_on_ending(session);
   return {};
 }
@@ -85,14 +87,14 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end() || found->second.ending) return false;
     Session& session = found->second;
-    session.ending = why;
     if (const auto count = count_by_user_.find(session.user); --count->second == 0) count_by_user_.erase(count);
     if (!session.idempotency_key.empty()) by_idempotency_key_.erase(session.idempotency_key);
-    ended_.insert_or_assign(id, Ended{session.user, sentence_of(why)});
-    ended_order_.push_back(id);
-    if (ended_order_.size() > kEndedMax) {
-      ended_.erase(ended_order_.front());
-      ended_order_.pop_front();
+    note_end_locked(id, session, why);
+    // Under the lock, so that the store sees changes in their order.
+    if (persistence_.enabled()) {
+      const SessionRecord record{id, session.user, session.request, session.created_at,
+                                 std::string(session_end_name(why))};
+      persistence_.write({persistence_.put(record)}, telemetry::current_context());
     }
   }
   active_.add(-1);
@@ -100,6 +102,15 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
   telemetry::log_info("session.expired", "session over",
                       {{"tuft.session_id", id.str()}, {"tuft.reason", session_end_name(why)}});
   return true;
+}
+
+void Sessions::note_end_locked(const SessionId& id, Session& session, SessionEnd why) {
+  session.ending = why;
+  ended_.insert_or_assign(id, Ended{session.user, sentence_of(why)});
+  ended_order_.push_back(id);
+  if (ended_order_.size() <= kEndedMax) return;
+  ended_.erase(ended_order_.front());
+  ended_order_.pop_front();
 }
 
 void Sessions::go_on_ending(const SessionId& id) {

@@ -22,6 +22,18 @@ std::string_view session_end_name(SessionEnd why) {
   return "silent";
 }
 
+namespace {
+
+// Nothing for what does not name an end.
+std::optional<SessionEnd> session_end_of(std::string_view name) {
+  for (const SessionEnd why : {SessionEnd::kSilent, SessionEnd::kLimit, SessionEnd::kFinished}) {
+    if (session_end_name(why) == name) return why;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Sessions::Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence, Usage& usage)
     : limits_(limits),
       clock_(clock),
@@ -39,7 +51,9 @@ void Sessions::restore(const SessionRecord& record) {
   {
     MutexLock lock(mutex_);
     const Session session{record.user, request, record.created_at, clock_.monotonic(), key};
-    if (!sessions_.emplace(record.id, session).second) return;
+    const auto [place, is_new] = sessions_.emplace(record.id, session);
+    if (!is_new) return;
+    if (const auto why = session_end_of(record.ending)) return note_end_locked(record.id, place->second, *why);
     ++count_by_user_[record.user];
     if (!key.empty()) by_idempotency_key_.emplace(key, record.id);
   }
@@ -72,7 +86,7 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
     if (!key.empty()) by_idempotency_key_.emplace(key, id);
     // Under the lock, so that a repetition that finds it waits for this write, too.
     if (persistence_.enabled()) {
-      persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at})},
+      persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at, {}})},
                          telemetry::current_context());
     }
   }
@@ -157,7 +171,7 @@ Status Sessions::set_project(const UserId& user, const SessionId& id, const std:
   session.request.project_id = project;
   // Under the lock, so that the store sees changes in their order, and none of a session that was removed.
   if (persistence_.enabled()) {
-    persistence_.write({persistence_.put(SessionRecord{id, user, session.request, session.created_at})},
+    persistence_.write({persistence_.put(SessionRecord{id, user, session.request, session.created_at, {}})},
                        telemetry::current_context());
   }
   return {};

@@ -1,8 +1,9 @@
 // Client sessions: who they belong to, when they were last heard of, and how they end.
 //
-// There is one way to end: end() and its like mark the session, after which its id is unknown to clients, and whoever
-// listens (on_end) closes what belongs to it. That may take a while - runs are saved - and is asked for again by
-// sweep() until nothing is left; only then the session's record goes, so that a restart in between ends it again.
+// There is one way to end: end() and its like mark the session, in its record too, after which its id is unknown to
+// clients, and whoever listens (on_end) closes what belongs to it. That may take a while - runs are saved - and is
+// asked for again by sweep() until nothing is left; only then the record goes. After a restart in between the session
+// is as unknown as before, and sweep() goes on.
 #pragma once
 
 #include <deque>
@@ -36,7 +37,8 @@ class Sessions {
  public:
   Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence, Usage& usage);
 
-  // At the start: one that a former life of the server had. It counts as heard of just now.
+  // At the start: one that a former life of the server had. It counts as heard of just now; one that was ending still
+  // ends.
   void restore(const SessionRecord& record);
 
   // Closes what belongs to a session that ends. True: nothing of it is left. It is called without a lock.
@@ -54,7 +56,8 @@ class Sessions {
   void note_alive(const SessionId& session);
   bool is_idle(const SessionId& session) const;
 
-  // By its user. Once more is no error.
+  // By its user; durable with Persistence::when_durable(). Once more is no error. kNotFound as touch(); kUnavailable,
+  // and nothing has happened, while the store is away.
   Status end(const UserId& user, const SessionId& session);
   // Because its user is at a limit; false: it is not idle.
   bool end_idle(const SessionId& session);
@@ -92,6 +95,7 @@ class Sessions {
   SessionId longest_idle(const UserId& user) const;
   // False: it does not exist, or ends already.
   bool begin_end(const SessionId& session, SessionEnd why);
+  void note_end_locked(const SessionId& id, Session& session, SessionEnd why) TUFT_REQUIRES(mutex_);
   void go_on_ending(const SessionId& session);
   std::string sentence_of(SessionEnd why) const;
   Error unknown_locked(const UserId& user, const SessionId& session) const TUFT_REQUIRES(mutex_);

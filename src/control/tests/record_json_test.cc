@@ -16,6 +16,7 @@ TEST(RecordJson, ASessionComesBack) {
   record.user = UserId("alice");
   record.request = {{"a", "b"}, {{"k", "v\xff"}}, "0.25.0", "p", "key"};
   record.created_at = "2026-01-01T00:00:00.000000+00:00";
+  record.ending = "finished";
   const auto back = session_from_json(to_json(record));
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(back->id, record.id);
@@ -23,6 +24,7 @@ TEST(RecordJson, ASessionComesBack) {
   EXPECT_EQ(back->request.tags, record.request.tags);
   EXPECT_EQ(back->request.idempotency_key, "key");
   EXPECT_EQ(back->created_at, record.created_at);
+  EXPECT_EQ(back->ending, "finished");
 }
 
 TEST(RecordJson, ARunComesBackUnderTuFTsNames) {

@@ -35,6 +35,11 @@ class SessionEndings : public PlaneTest {
     }
     return worker().adapters() == 0;
   }
+  bool ready_becomes(bool ready) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (plane().ready() != ready && std::chrono::steady_clock::now() < end) advance(kSecond / 10);
+    return plane().ready() == ready;
+  }
   std::string newest(const RunId& run) { return "tinker://" + run.str() + "/weights/expired-"; }
 };
 
@@ -229,7 +234,7 @@ TEST_F(SessionEndings, NothingOfThemComesBackWithTheServer) {
   EXPECT_NE(try_forward_backward(run, alice, 2).error().message.find(newest(run)), std::string::npos);
 }
 
-TEST_F(SessionEndings, AServerThatDiesMeanwhileEndsItLater) {
+TEST_F(SessionEndings, AServerThatDiesMeanwhileDoesNotBringItBack) {
   keep_state();
   boot();
   const SessionId s = session(alice);
@@ -239,9 +244,34 @@ TEST_F(SessionEndings, AServerThatDiesMeanwhileEndsItLater) {
   ASSERT_TRUE(plane().end_session(alice, s).ok());
   crash();
   boot();
-  EXPECT_TRUE(plane().heartbeat(alice, s).ok());
-  be_silent();
+  const Error error = plane().heartbeat(alice, s).error();
+  EXPECT_EQ(error.reason, "session_ended");
+  EXPECT_NE(error.message.find("its client finished it"), std::string::npos) << error.message;
+  EXPECT_FALSE(try_forward_backward(run, alice, 2).ok());
+  EXPECT_TRUE(plane().catalog().sessions(alice, {}).items.empty());
   EXPECT_TRUE(run_leaves_the_worker());
+  settle();
+  // Nothing of it is kept any more.
+  close();
+  boot();
+  EXPECT_TRUE(gone(s, alice));
+  for (const auto& [key, record] : contents().copy()) {
+    EXPECT_EQ(key.find("::session::" + s.str()), std::string::npos) << record;
+  }
+}
+
+TEST_F(SessionEndings, AnEndThatCannotBeKeptDoesNotBegin) {
+  keep_state();
+  boot();
+  const SessionId s = session(alice);
+  contents().set_reachable(false);
+  session(bob);  // finds out
+  ASSERT_TRUE(ready_becomes(false));
+  EXPECT_EQ(plane().end_session(alice, s).error().code, ErrorCode::kUnavailable);
+  EXPECT_TRUE(plane().heartbeat(alice, s).ok());
+  contents().set_reachable(true);
+  ASSERT_TRUE(ready_becomes(true));
+  EXPECT_TRUE(plane().end_session(alice, s).ok());
   EXPECT_TRUE(gone(s, alice));
 }
 
