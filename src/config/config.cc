@@ -177,6 +177,11 @@ Result<UsersFile> read_users_file(const std::filesystem::path& path) {
   constexpr std::string_view kKey = "authorized_users_file";
   const Result<std::string> text = read_file(path, kFileSizeMax);
   if (!text.ok()) return invalid_argument(std::string(kKey) + ": " + text.error().message, "config");
+  if (!text->ends_with('\n')) {
+    return invalid_argument(std::string(kKey) + ": " + path.string() +
+                                " does not end with a newline, as if it were half-written; end its last line",
+                            "config");
+  }
   TUFT_ASSIGN(const Node root, parse_document(*text, path.string()));
   Problems problems(path.string());
   UsersFile file;

@@ -109,7 +109,7 @@ struct Overrides {
   std::optional<std::string> otlp_traces_endpoint;
 };
 
-// The users of authorized_users_file: a YAML mapping as authorized_users is. Reads the disk.
+// The users of authorized_users_file: a YAML mapping as authorized_users is, its last line ended. Reads the disk.
 struct UsersFile {
   std::map<std::string, std::string> users;
   std::vector<std::string> warnings;

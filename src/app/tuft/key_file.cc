@@ -13,18 +13,27 @@ KeyFile::Stamp KeyFile::stamp() const {
   return {info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
 }
 
-bool KeyFile::has_changed() const {
-  return !config_.authorized_users_file.empty() && stamp() != read_;
+KeyFile::Look KeyFile::look() {
+  if (config_.authorized_users_file.empty()) return Look::kSame;
+  const Stamp now = stamp();
+  const bool settled = std::exchange(seen_, now) == now;
+  if (now == read_ || !settled) return Look::kSame;
+  if (now != Stamp()) return Look::kChanged;
+  read_ = now;
+  return Look::kGone;
 }
 
 Result<std::map<std::string, std::string>> KeyFile::read() {
   if (config_.authorized_users_file.empty()) return config_.authorized_users;
-  // Before the file is read, so that a change meanwhile is seen next time.
-  read_ = stamp();
-  TUFT_ASSIGN(config::UsersFile file, config::read_users_file(config_.authorized_users_file));
-  for (const std::string& warning : file.warnings) telemetry::log_warning("config.warning", warning);
+  const Stamp before = stamp();
+  Result<config::UsersFile> file = config::read_users_file(config_.authorized_users_file);
+  if (stamp() != before) return unavailable("authorized_users_file changed while it was read; it is read again soon");
+  // A mistake is told once; that there is no file, look() tells.
+  if (before != Stamp()) seen_ = read_ = before;
+  if (!file.ok()) return std::move(file).error();
+  for (const std::string& warning : file->warnings) telemetry::log_warning("config.warning", warning);
   std::map<std::string, std::string> users = config_.authorized_users;
-  users.merge(file.users);
+  users.merge(file->users);
   return users;
 }
 

@@ -156,7 +156,13 @@ class ServerProcess {
     }
   }
   void reload_changed_keys() {
-    if (key_file_.has_changed()) reload_keys();
+    const KeyFile::Look found = key_file_.look();
+    if (found == KeyFile::Look::kChanged) reload_keys();
+    if (found != KeyFile::Look::kGone) return;
+    control_->replace_api_keys(config_.authorized_users);
+    telemetry::log_error("keys.file_gone",
+                         "authorized_users_file is not there any more, so its keys open nothing from now on; put it "
+                         "back, and they do again");
   }
 
   void stop() {
@@ -237,8 +243,11 @@ void serve_signals(ServerProcess& process) {
   while (true) {
     const int signal = next_signal();
     if (signal == SIGINT || signal == SIGTERM) return;
-    if (signal == SIGHUP) process.reload();
-    process.reload_changed_keys();
+    if (signal == SIGHUP) {
+      process.reload();
+    } else {
+      process.reload_changed_keys();
+    }
   }
 }
 

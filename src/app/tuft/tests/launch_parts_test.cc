@@ -8,6 +8,7 @@
 
 #include "app/tuft/address_file.h"
 #include "app/tuft/cores.h"
+#include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
@@ -71,6 +72,70 @@ TEST(RuntimeDirectory, TakesAwayWhatADeadServerLeftAndNothingElse) {
   EXPECT_FALSE(std::filesystem::exists(base / "tuft.999999999.abcdef"));
   EXPECT_TRUE(std::filesystem::exists(base / ("tuft." + std::to_string(::getpid()) + ".abcdef")));
   EXPECT_TRUE(std::filesystem::exists(base / "tuft.other"));
+}
+
+class KeyFiles : public ::testing::Test {
+ protected:
+  using Look = KeyFile::Look;
+  using Users = std::map<std::string, std::string>;
+
+  KeyFiles() {
+    config_.authorized_users = {{"tml-root", "root"}};
+    config_.authorized_users_file = directory_ / "users.yaml";
+    write("tml-one: carol\n");
+    EXPECT_EQ(*file_.read(), (Users{{"tml-root", "root"}, {"tml-one", "carol"}}));
+  }
+  // In place.
+  void write(const std::string& text) { std::ofstream(config_.authorized_users_file) << text; }
+
+  const TempDir directory_;
+  config::ServerConfig config_;
+  KeyFile file_{config_};
+};
+
+TEST_F(KeyFiles, AChangeCountsOnceItHasSettled) {
+  EXPECT_EQ(file_.look(), Look::kSame);
+  write("tml-two: carol\n");
+  EXPECT_EQ(file_.look(), Look::kSame);
+  write("tml-two: carol\ntml-three: dan\n");
+  EXPECT_EQ(file_.look(), Look::kSame);
+  EXPECT_EQ(file_.look(), Look::kChanged);
+  EXPECT_EQ(*file_.read(), (Users{{"tml-root", "root"}, {"tml-two", "carol"}, {"tml-three", "dan"}}));
+  EXPECT_EQ(file_.look(), Look::kSame);
+}
+
+TEST_F(KeyFiles, AFileThatIsCutOffDoesNotCountAndIsToldOnce) {
+  for (const char* cut : {"tml-two: car", ""}) {
+    write(cut);
+    EXPECT_EQ(file_.look(), Look::kSame);
+    EXPECT_EQ(file_.look(), Look::kChanged);
+    EXPECT_THAT(file_.read().error().message, ::testing::HasSubstr("does not end with a newline"));
+    EXPECT_EQ(file_.look(), Look::kSame);
+  }
+  write("# nobody\n");
+  EXPECT_EQ(file_.look(), Look::kSame);
+  EXPECT_EQ(file_.look(), Look::kChanged);
+  EXPECT_EQ(*file_.read(), (Users{{"tml-root", "root"}}));
+}
+
+TEST_F(KeyFiles, OneThatIsTakenAwayIsGoneAtTheSecondLookAndMayComeBack) {
+  std::filesystem::remove(config_.authorized_users_file);
+  EXPECT_FALSE(file_.read().ok());
+  EXPECT_EQ(file_.look(), Look::kSame);
+  EXPECT_EQ(file_.look(), Look::kGone);
+  EXPECT_EQ(file_.look(), Look::kSame);
+  write("tml-one: carol\n");
+  EXPECT_EQ(file_.look(), Look::kSame);
+  EXPECT_EQ(file_.look(), Look::kChanged);
+  EXPECT_TRUE(file_.read().ok());
+}
+
+TEST_F(KeyFiles, AMomentWithoutItIsNoEnd) {
+  std::filesystem::remove(config_.authorized_users_file);
+  EXPECT_EQ(file_.look(), Look::kSame);
+  write("tml-another: carol\n");
+  EXPECT_EQ(file_.look(), Look::kSame);
+  EXPECT_EQ(file_.look(), Look::kChanged);
 }
 
 TEST(Cores, AreSharedEvenlyAndNeverNone) {
