@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <openssl/sha.h>
+
 #include "base/id.h"
 #include "control/worker_telemetry.h"
 #include "telemetry/log.h"
@@ -42,6 +44,7 @@ std::string file_name(const SessionId& session) {
 }  // namespace
 
 struct TraceExports::Job {
+  UserId user;
   SessionId session;
   Nanos begin = 0;
   std::vector<std::string> ours;
@@ -53,13 +56,14 @@ TraceExports::TraceExports(Parts parts) : parts_(std::move(parts)) {}
 void TraceExports::make(const UserId& user, const SessionId& session, std::function<void(Result<TraceExport>)> done) {
   if (!parts_.owns(user, session)) return done(not_found("unknown session", "session_not_found"));
   const auto job = std::make_shared<Job>();
+  job->user = user;
   job->session = session;
   job->begin = parts_.clock.monotonic();
   job->done = std::move(done);
   bool is_new = false;
   {
     MutexLock lock(mutex_);
-    is_new = running_.insert(session).second;
+    is_new = running_.insert(user).second;
   }
   if (!is_new) return job->done(TraceExport{.state = TraceExport::State::kPending});
   if (!telemetry::archives_spans()) return finish(job, failed(kTracingOff));
@@ -93,38 +97,68 @@ void TraceExports::write(const JobPtr& job, std::vector<std::string> theirs) {
   TraceExport result{.state = TraceExport::State::kReady};
   result.expires = parts_.clock.wall() + kKept;
   const auto bytes = static_cast<int64_t>(trace.json.size());
-  result.token =
-      keep({file_name(job->session), std::make_shared<const std::string>(std::move(trace.json))}, result.expires);
+  result.token = keep(job->user, {file_name(job->session), std::make_shared<const std::string>(std::move(trace.json))},
+                      result.expires);
   telemetry::log_info(
       "trace_export.completed", "the trace of a session was exported",
       {{"tuft.session_id", job->session.str()}, {"tuft.spans", trace.spans}, {"tuft.size_bytes", bytes}});
   finish(job, std::move(result));
 }
 
-// Over the bound the one that ends first goes.
-std::string TraceExports::keep(TraceFile file, Nanos expires) {
+TraceExports::Hash TraceExports::hash_of(std::string_view token) {
+  Hash hash;
+  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), hash.data());
+  return hash;
+}
+
+std::string TraceExports::keep(const UserId& user, TraceFile file, Nanos expires) {
   std::string token = random_uuid();
-  const Nanos now = parts_.clock.wall();
+  const size_t bytes = file.json->size();
   MutexLock lock(mutex_);
-  kept_[token] = {std::move(file), expires};
-  size_t bytes = 0;
-  for (auto it = kept_.begin(); it != kept_.end();) {
-    bytes += it->second.expires <= now ? 0 : it->second.file.json->size();
-    it = it->second.expires <= now ? kept_.erase(it) : std::next(it);
-  }
-  while (bytes > kKeptBytesMax && kept_.size() > 1) {
-    const auto oldest = std::min_element(
-        kept_.begin(), kept_.end(), [](const auto& a, const auto& b) { return a.second.expires < b.second.expires; });
-    bytes -= oldest->second.file.json->size();
-    kept_.erase(oldest);
+  drop_expired_locked();
+  std::map<UserId, size_t> used = bytes_by_user_locked();
+  while (used[user] > 0 && used[user] + bytes > parts_.user_bytes_max) used[user] -= drop_oldest_locked(user);
+  used[user] += bytes;
+  kept_[hash_of(token)] = {user, std::move(file), expires, ++last_number_};
+  size_t all = 0;
+  for (const auto& [each, of_each] : used) all += of_each;
+  while (all > parts_.kept_bytes_max && kept_.size() > 1) {
+    const auto most =
+        std::max_element(used.begin(), used.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    const size_t freed = drop_oldest_locked(most->first);
+    most->second -= freed;
+    all -= freed;
   }
   return token;
+}
+
+void TraceExports::drop_expired_locked() {
+  const Nanos now = parts_.clock.wall();
+  std::erase_if(kept_, [now](const auto& entry) { return entry.second.expires <= now; });
+}
+
+std::map<UserId, size_t> TraceExports::bytes_by_user_locked() const {
+  std::map<UserId, size_t> used;
+  for (const auto& [hash, kept] : kept_) used[kept.user] += kept.file.json->size();
+  return used;
+}
+
+size_t TraceExports::drop_oldest_locked(const UserId& user) {
+  auto oldest = kept_.end();
+  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+    if (it->second.user != user) continue;
+    if (oldest == kept_.end() || it->second.number < oldest->second.number) oldest = it;
+  }
+  if (oldest == kept_.end()) return 0;
+  const size_t bytes = oldest->second.file.json->size();
+  kept_.erase(oldest);
+  return bytes;
 }
 
 void TraceExports::finish(const JobPtr& job, TraceExport result) {
   {
     MutexLock lock(mutex_);
-    running_.erase(job->session);
+    running_.erase(job->user);
   }
   if (result.state != TraceExport::State::kPending) {
     const bool ready = result.state == TraceExport::State::kReady;
@@ -135,8 +169,9 @@ void TraceExports::finish(const JobPtr& job, TraceExport result) {
 }
 
 Result<TraceFile> TraceExports::open(std::string_view token) {
+  const Hash hash = hash_of(token);
   MutexLock lock(mutex_);
-  const auto found = kept_.find(token);
+  const auto found = kept_.find(hash);
   if (found == kept_.end() || found->second.expires <= parts_.clock.wall()) {
     return not_found("this address has expired, or the server was restarted; export the trace again",
                      "trace_export_expired");

@@ -3,6 +3,7 @@
 
 #include <future>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -59,6 +60,93 @@ TEST_F(TraceExportTest, TheSessionsSpansAndNoOthersUntilItExpires) {
   EXPECT_FALSE(plane().trace_exports().open(made->token + "x").ok());
   advance(TraceExports::kKept);
   EXPECT_EQ(plane().trace_exports().open(made->token).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(TraceExportTest, OneIsMadeForAUserAtATime) {
+  telemetry::WithCollector collector;
+  boot();
+  const SessionId first = session(alice);
+  const SessionId second = session(alice);
+  const RunId run = create_model(first, alice);
+  EXPECT_TRUE(wait(alice, forward_backward(run, alice, 1)).ok());
+  worker().hold_answers(true);
+  std::promise<Result<TraceExport>> made;
+  plane().trace_exports().make(alice, first, [&made](Result<TraceExport> done) { made.set_value(std::move(done)); });
+  EXPECT_EQ(make(alice, second)->state, TraceExport::State::kPending);
+  while (worker().held() == 0) std::this_thread::yield();
+  worker().hold_answers(false);
+  worker().answer_all();
+  EXPECT_EQ(made.get_future().get()->state, TraceExport::State::kReady);
+  EXPECT_NE(make(alice, second)->state, TraceExport::State::kPending);
+}
+
+// Exports with bounds of their own, as many as are asked for, of a session that has some spans.
+class TraceShares : public TraceExportTest {
+ protected:
+  void SetUp() override {
+    boot();
+    mine_ = session(alice);
+    const RunId run = create_model(mine_, alice);
+    EXPECT_TRUE(wait(alice, forward_backward(run, alice, 1)).ok());
+    with_bounds(TraceExports::kUserBytesMax, TraceExports::kKeptBytesMax);
+    size_ = open(made_for(alice))->json->size();
+  }
+  void TearDown() override { exports_->stop(); }
+
+  // In sizes of one export.
+  void with_bounds_of(double user, double all) {
+    with_bounds(static_cast<size_t>(user * static_cast<double>(size_)),
+                static_cast<size_t>(all * static_cast<double>(size_)));
+  }
+  std::string made_for(const UserId& user) {
+    auto promise = std::make_shared<std::promise<Result<TraceExport>>>();
+    auto future = promise->get_future();
+    exports_->make(user, mine_, [promise](Result<TraceExport> made) { promise->set_value(std::move(made)); });
+    const auto made = future.get();
+    EXPECT_TRUE(made.ok() && made->state == TraceExport::State::kReady) << made->error;
+    return made->token;
+  }
+  Result<TraceFile> open(const std::string& token) { return exports_->open(token); }
+  bool opens(const std::string& token) { return open(token).ok(); }
+
+ private:
+  void with_bounds(size_t user, size_t all) {
+    if (exports_ != nullptr) exports_->stop();
+    const auto anybody = [](const UserId&, const SessionId&) { return true; };
+    exports_ = std::make_shared<TraceExports>(TraceExports::Parts{clock(), no_backends_, anybody, user, all});
+  }
+
+  telemetry::WithCollector collector_;
+  const ModelBackends no_backends_{{}, {}};
+  std::shared_ptr<TraceExports> exports_;
+  SessionId mine_;
+  size_t size_ = 0;
+};
+
+TEST_F(TraceShares, OverAUsersShareTheirOwnOldestGoes) {
+  with_bounds_of(2.5, 100);
+  const std::string bobs = made_for(bob);
+  std::vector<std::string> alices;
+  for (int i = 0; i < 5; ++i) alices.push_back(made_for(alice));
+  EXPECT_TRUE(opens(bobs));
+  for (size_t i = 0; i < alices.size(); ++i) EXPECT_EQ(opens(alices[i]), i >= 3) << i;
+}
+
+TEST_F(TraceShares, OverTheTotalTheOldestOfWhoeverKeepsMostGoes) {
+  with_bounds_of(100, 3.5);
+  const std::string bobs = made_for(bob);
+  std::vector<std::string> alices;
+  for (int i = 0; i < 4; ++i) alices.push_back(made_for(alice));
+  EXPECT_TRUE(opens(bobs));
+  for (size_t i = 0; i < alices.size(); ++i) EXPECT_EQ(opens(alices[i]), i >= 2) << i;
+}
+
+TEST_F(TraceShares, TheOnlyFileOfAUserStaysHoweverLargeItIs) {
+  with_bounds_of(0.5, 100);
+  const std::string first = made_for(alice);
+  EXPECT_TRUE(opens(first));
+  EXPECT_TRUE(opens(made_for(alice)));
+  EXPECT_FALSE(opens(first));
 }
 
 TEST_F(TraceExportTest, NothingKeptThenItSaysWhy) {
