@@ -20,6 +20,19 @@ std::string_view bearer_token(std::string_view authorization) {
   return is_bearer ? authorization.substr(kScheme.size()) : std::string_view();
 }
 
+bool equals_in_lower_case(std::string_view text, std::string_view lower) {
+  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(),
+                    [](char a, char b) { return static_cast<char>(std::tolower(static_cast<unsigned char>(a))) == b; });
+}
+
+// "localhost", an address, or nothing, each perhaps with a port: no name that somebody's DNS could point here.
+bool is_localhost_or_address(std::string_view host) {
+  if (host.starts_with('[')) return true;
+  host = host.substr(0, host.find(':'));
+  return equals_in_lower_case(host, "localhost") ||
+         std::all_of(host.begin(), host.end(), [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
+}
+
 }  // namespace
 
 Status check_metrics_access(const MetricsAccess& access, const RequestHeaders& headers, bool client_is_local) {
@@ -30,7 +43,14 @@ Status check_metrics_access(const MetricsAccess& access, const RequestHeaders& h
                  "the metrics of this server need the header Authorization: Bearer <telemetry.metrics_token>",
                  "metrics_token"};
   }
-  if (client_is_local && headers.forwarded.empty()) return {};
+  if (client_is_local && headers.forwarded.empty()) {
+    if (is_localhost_or_address(headers.host)) return {};
+    return Error{
+        ErrorCode::kPermissionDenied,
+        "without telemetry.metrics_token in the server's configuration its metrics are read as localhost or by "
+        "address, not by the name of the Host header; ask http://localhost, or set a token",
+        "metrics_host"};
+  }
   return Error{ErrorCode::kPermissionDenied,
                "without telemetry.metrics_token in the server's configuration its metrics are for callers on its own "
                "machine only; set one and send it as Authorization: Bearer <token>",

@@ -22,7 +22,8 @@ struct MetricsAccess {
 };
 
 // kPermissionDenied, saying how to get in. `client_is_local`: the connection comes from this machine; a proxy's mark on
-// the request says that the caller does not.
+// the request says that the caller does not. Without a token the Host must be localhost or an address, too: a page in a
+// browser on this machine can have its own name lead here, but it cannot choose what the browser writes there.
 Status check_metrics_access(const MetricsAccess& access, const RequestHeaders& headers, bool client_is_local);
 
 // Thread-safe.

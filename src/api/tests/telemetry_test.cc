@@ -190,10 +190,22 @@ TEST_F(Metrics, WithoutATokenOnlyCallersOnTheMachineMayRead) {
   }
 }
 
+// A page may point its own name at this machine; the browser says that name.
+TEST_F(Metrics, WithoutATokenTheHostIsNobodysName) {
+  start();
+  for (const char* host : {"localhost:10610", "LOCALHOST", "127.0.0.1:10610", "[::1]:10610", "127.0.0.1"}) {
+    EXPECT_EQ(scrape({{"Host", host}}).status, 200) << host;
+  }
+  for (const char* host : {"evil.example:10610", "localhost.evil.example", "127.0.0.1.evil.example", "evil"}) {
+    expect_refusal(scrape({{"Host", host}}), 403, "localhost");
+  }
+}
+
 TEST_F(Metrics, TokenOpensThemToAnybodyWhoHasIt) {
   options.metrics.token = "s3cret";
   start();
   EXPECT_EQ(scrape({{"Authorization", "Bearer s3cret"}, {"X-Forwarded-For", "10.0.0.1"}}).status, 200);
+  EXPECT_EQ(scrape({{"Authorization", "Bearer s3cret"}, {"Host", "tuft.example"}}).status, 200);
   EXPECT_EQ(scrape({{"Authorization", "bearer s3cret"}}).status, 200);
   for (const char* wrong : {"", "Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret0", "Basic s3cret", "s3cret"}) {
     expect_refusal(scrape({{"Authorization", wrong}}), 403, "Bearer");
