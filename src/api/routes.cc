@@ -50,10 +50,10 @@ constexpr Route kRoutes[] = {
      .pattern = "/api/v1/training_runs/{run_id}/checkpoints",
      .handler = handle_list_run_checkpoints},
     {.method = Method::kGet, .pattern = "/api/v1/checkpoints", .handler = handle_list_checkpoints},
+    // Waits for the store by itself, so that it knows whether the client was told that it was done.
     {.method = Method::kDelete,
      .pattern = "/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}",
-     .handler = handle_delete_checkpoint,
-     .promises = true},
+     .handler = handle_delete_checkpoint},
     {.method = Method::kPost,
      .pattern = "/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/publish",
      .handler = handle_publish_checkpoint,

@@ -36,7 +36,8 @@ class CheckpointActions {
   using Done = std::function<void(Status)>;
   virtual ~CheckpointActions() = default;
 
-  // Samplers that use it keep their snapshot.
+  // Samplers that use it keep their snapshot. Where the store went away meanwhile, so that `done` gets kUnavailable, it
+  // is deleted all the same; asked again, that is no error.
   virtual void remove(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace,
                       Done done) = 0;
   // May be loaded and sampled by everybody, or not any more.

@@ -1,5 +1,6 @@
 #include "control/disk_checkpoint_actions.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "control/archive.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr Nanos kSweepInterval = 2 * kSecond;
 constexpr Nanos kTicketLife = 15 * 60 * kSecond;
+constexpr size_t kUnconfirmedMax = 4096;
 
 Error disk_busy() {
   return {ErrorCode::kUnavailable, "too much work waits for the server's disk; try again", "disk_queue"};
@@ -85,10 +87,34 @@ Status DiskCheckpointActions::remove_now(const CheckpointStore::Ptr& checkpoint,
 
 void DiskCheckpointActions::remove(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace,
                                    Done done) {
-  act(user, path, trace, std::move(done),
+  auto removed = [weak = weak_from_this(), user, path, done = std::move(done)](const Status& status) {
+    const auto self = weak.lock();
+    const bool gone = !status.ok() && status.error().code == ErrorCode::kNotFound;
+    if (self == nullptr || (!status.ok() && !(gone && self->was_removed(user, path)))) return done(status);
+    self->confirm_removed(user, path, done);
+  };
+  act(user, path, trace, std::move(removed),
       [user, trace](DiskCheckpointActions& self, const CheckpointStore::Ptr& checkpoint) {
         return self.remove_now(checkpoint, "deleted", user, trace);
       });
+}
+
+void DiskCheckpointActions::confirm_removed(const UserId& user, const CheckpointPath& path, const Done& done) {
+  parts_.persistence.when_durable([weak = weak_from_this(), user, path = path.str(), done](const Status& durable) {
+    if (const auto self = weak.lock()) {
+      MutexLock lock(self->mutex_);
+      std::erase(self->unconfirmed_, std::pair(user, path));
+      if (!durable.ok()) self->unconfirmed_.emplace_back(user, path);
+      if (self->unconfirmed_.size() > kUnconfirmedMax) self->unconfirmed_.pop_front();
+    }
+    done(durable);
+  });
+}
+
+bool DiskCheckpointActions::was_removed(const UserId& user, const CheckpointPath& path) const {
+  const std::pair wanted(user, path.str());
+  MutexLock lock(mutex_);
+  return std::find(unconfirmed_.begin(), unconfirmed_.end(), wanted) != unconfirmed_.end();
 }
 
 void DiskCheckpointActions::set_public(const UserId& user, const CheckpointPath& path, bool is_public,

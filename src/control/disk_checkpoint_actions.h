@@ -2,9 +2,13 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "control/archive_ticket.h"
 #include "control/checkpoint_actions.h"
@@ -47,12 +51,18 @@ class DiskCheckpointActions final : public CheckpointActions,
   void act(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace, Done done, Work work);
   Status remove_now(const CheckpointStore::Ptr& checkpoint, std::string_view reason, const UserId& by,
                     const telemetry::SpanContext& trace);
+  // Ends a remove() that has happened: tells it once it is durable.
+  void confirm_removed(const UserId& user, const CheckpointPath& path, const Done& done);
+  bool was_removed(const UserId& user, const CheckpointPath& path) const TUFT_EXCLUDES(mutex_);
   void remove_expired();
   void keep(const Checkpoint& checkpoint, const telemetry::SpanContext& trace);
 
   const Parts parts_;
   const ArchiveTickets tickets_;
   std::atomic<Nanos> next_sweep_ = 0;  // monotonic
+  mutable Mutex mutex_;
+  // Deleted, while whoever asked was told kUnavailable: the newest, by owner and path.
+  std::deque<std::pair<UserId, std::string>> unconfirmed_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control

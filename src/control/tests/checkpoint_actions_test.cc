@@ -134,6 +134,20 @@ TEST_F(CheckpointDeeds, ADeletedOneIsGoneForEverybodyButItsSamplers) {
   EXPECT_TRUE(visible(alice, path));
 }
 
+TEST_F(CheckpointDeeds, ADeleteThatWasAnsweredUnavailableCanBeAskedForAgain) {
+  keep_state();
+  boot();
+  const std::string path = saved(create_model(alice), 1, "a");
+  contents().set_reachable(false);
+  EXPECT_EQ(remove(alice, path).error().code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(visible(alice, path));
+  contents().set_reachable(true);
+  while (!plane().ready()) advance(kSecond / 10);
+  EXPECT_EQ(remove(bob, path).error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(remove(alice, path).ok());
+  EXPECT_EQ(remove(alice, path).error().code, ErrorCode::kNotFound);
+}
+
 TEST_F(CheckpointDeeds, FilesThatNobodyUsesGoAtOnce) {
   boot();
   const RunId run = create_model(alice);
