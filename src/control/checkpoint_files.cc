@@ -53,9 +53,13 @@ CheckpointFiles::CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::fi
   space_->take_up(owner_, bytes_);
 }
 
+void CheckpointFiles::discount() const {
+  if (!discounted_.exchange(true)) space_->free(owner_, bytes_, {});
+}
+
 // Perhaps under somebody's lock, so the files themselves are left to the disk thread.
 CheckpointFiles::~CheckpointFiles() {
-  space_->free(owner_, bytes_, abandoned_ ? directory_ : std::filesystem::path());
+  space_->free(owner_, discounted_ ? 0 : bytes_, abandoned_ ? directory_ : std::filesystem::path());
 }
 
 }  // namespace tuft::control

@@ -47,6 +47,8 @@ class CheckpointFiles {
   // No name leads here any more: they go with the last who holds them.
   void abandon() const { abandoned_ = true; }
   bool abandoned() const { return abandoned_; }
+  // They are about to go, as nobody uses them: they count for nobody from now on.
+  void discount() const;
 
  private:
   const std::shared_ptr<CheckpointSpace> space_;
@@ -54,6 +56,7 @@ class CheckpointFiles {
   const UserId owner_;
   const int64_t bytes_;
   mutable std::atomic<bool> abandoned_ = false;
+  mutable std::atomic<bool> discounted_ = false;
 };
 
 }  // namespace tuft::control

@@ -309,6 +309,7 @@ void CheckpointStore::forget(const CheckpointPath& path) {
   const auto found = by_path_.find(key);
   if (found == by_path_.end()) return;
   found->second->files->abandon();
+  found->second->files->discount();
   by_path_.erase(found);
 }
 

@@ -73,7 +73,7 @@ class CheckpointStore {
   // [disk] Removes exactly this checkpoint: its name at once, its files with the last who holds them. kNotFound where
   // it has gone meanwhile.
   Status remove(const Ptr& checkpoint);
-  // An ephemeral checkpoint whose sampler has gone.
+  // An ephemeral checkpoint whose sampler has gone; counts no more.
   void forget(const CheckpointPath& path);
   // [disk] Removes the files that nobody holds any more.
   void clean_up() const;

@@ -310,6 +310,11 @@ class ControlPlaneImpl final : public ControlPlane {
       return sampling_->restore(record, *backend, checkpoint);
     }
     core_->persistence->write({core_->persistence->erase(record.id)}, {});
+    sampling_->note_gone(record.id, record.user,
+                         backend.ok() ? "its checkpoint " + record.checkpoint->path +
+                                            " was deleted or replaced, and the server was restarted since. Make a new "
+                                            "one on a checkpoint that is there"
+                                      : "the server was restarted and does not serve its base model any more");
     telemetry::log_warning("sampling_session.dropped",
                            backend.ok() ? "a sampling session cannot come back: its checkpoint was replaced or deleted"
                                         : "a sampling session cannot come back: its base model is not served any more",

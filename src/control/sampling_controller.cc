@@ -152,33 +152,36 @@ void SamplingController::restore(const SamplerRecord& record, const std::shared_
   backend->instruments().add_sampler(1);
 }
 
-// At the limit: ends the user's longest unused session that is silent and has samplers, else drops the longest unused
-// sampler that an unnamed save made and that is idle.
-bool SamplingController::make_room(const UserId& user) {
-  struct Candidate {
-    SamplerId id;
-    SessionId session;
-    Nanos last_used;
-    bool ephemeral;
-  };
-  std::vector<Candidate> candidates;
+std::vector<SamplingController::Idle> SamplingController::idle_samplers(const UserId& user) const {
+  std::vector<Idle> idle;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, sampler] : samplers_) {
       const Adapter& adapter = *sampler.adapter;
       if (sampler.user != user || adapter.running > 0 || !adapter.waiting.empty()) continue;
-      const bool ephemeral = adapter.checkpoint != nullptr && adapter.checkpoint->ephemeral;
-      candidates.push_back({id, sampler.session, sampler.last_used, ephemeral});
+      const bool unnamed = adapter.checkpoint != nullptr && adapter.checkpoint->ephemeral;
+      idle.push_back({id, sampler.session, sampler.last_used, unnamed});
     }
   }
-  std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.last_used < b.last_used; });
-  for (const Candidate& candidate : candidates) {
-    if (parts_.sessions.end_idle(candidate.session)) return true;
+  std::sort(idle.begin(), idle.end(), [](const Idle& a, const Idle& b) { return a.last_used < b.last_used; });
+  return idle;
+}
+
+// At the limit: ends the user's longest unused session that is silent and has samplers, else drops a sampler.
+bool SamplingController::make_room(const UserId& user) {
+  for (const Idle& sampler : idle_samplers(user)) {
+    if (parts_.sessions.end_idle(sampler.session)) return true;
   }
-  for (const Candidate& candidate : candidates) {
-    if (!candidate.ephemeral) continue;
-    remove(candidate.id);
+  return drop_unnamed(user, quota_limit(Quota::kSamplers));
+}
+
+bool SamplingController::drop_unnamed(const UserId& user, std::string_view limit) {
+  for (const Idle& sampler : idle_samplers(user)) {
+    if (!sampler.unnamed) continue;
+    gone_.note(sampler.id, user,
+               "an unnamed save made it, and as the longest unused it made room for a newer one (" +
+                   std::string(limit) + "). Save under a name what shall stay");
+    remove(sampler.id);
     return true;
   }
   return false;
@@ -234,6 +237,9 @@ void SamplingController::close_session(const SessionId& session) {
 
 Error SamplingController::unknown_sampler(const UserId& user, const SamplerId& sampler) const {
   const SessionId session(sampler.str().substr(0, sampler.str().find(":sample:")));
+  if (const std::string why = gone_.why(sampler, user); !why.empty()) {
+    return not_found("this sampling session is not there any more: " + why, "sampler_gone");
+  }
   const std::string ending = parts_.sessions.ending_of(user, session);
   if (ending.empty()) {
     return not_found("unknown sampling_session_id: it does not exist or was given up", "sampler_not_found");

@@ -17,7 +17,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/byte_account.h"
@@ -29,6 +31,7 @@
 #include "control/disk_worker.h"
 #include "control/future_store.h"
 #include "control/generation.h"
+#include "control/gone_samplers.h"
 #include "control/model_backend.h"
 #include "control/persistence.h"
 #include "control/sessions.h"
@@ -81,7 +84,14 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   // At the start: one that a former life of the server had, on the same checkpoint (null: the base model).
   void restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
                const CheckpointStore::Ptr& checkpoint);
+  // At the start: one that cannot come back. `why`: a sentence for its user.
+  void note_gone(const SamplerId& sampler, const UserId& user, std::string why) {
+    gone_.note(sampler, user, std::move(why));
+  }
   void on_worker_ready(const std::shared_ptr<ModelBackend>& backend);
+  // Drops the longest unused sampler of the user that an unnamed save made and that is idle, and its checkpoint, which
+  // counts no more. `limit`: the key of the configuration that asks for room. False: there is none.
+  bool drop_unnamed(const UserId& user, std::string_view limit);
   void sweep();
   // Fails what waits. Call after FutureStore::shut_down().
   void shut_down();
@@ -151,6 +161,14 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
                         const telemetry::SpanContext& trace);
   AdapterPtr adapter_for_locked(const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint)
       TUFT_REQUIRES(mutex_);
+  // A sampler that nothing runs on.
+  struct Idle {
+    SamplerId id;
+    SessionId session;
+    Nanos last_used = 0;
+    bool unnamed = false;
+  };
+  std::vector<Idle> idle_samplers(const UserId& user) const;  // the longest unused first
   bool make_room(const UserId& user);
   Error unknown_sampler(const UserId& user, const SamplerId& sampler) const;
   void remove(const SamplerId& sampler);
@@ -190,6 +208,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void record_failure(const Operation& operation, const Error& error) const;
 
   const Parts parts_;
+  GoneSamplers gone_;
   mutable Mutex mutex_;
   bool shut_down_ TUFT_GUARDED_BY(mutex_) = false;
   uint64_t next_worker_id_ TUFT_GUARDED_BY(mutex_) = 1;

@@ -94,17 +94,21 @@ void TrainingController::start_save(const RunPtr& run, const OperationPtr& opera
   });
 }
 
-// Whether `bytes` more are over the user's limit; what it replaces does not count.
+// Whether `bytes` more are over the user's limit; what it replaces does not count. What unnamed saves left, and nobody
+// samples from, makes room first: a loop that saves at each step would else end at the limit.
 std::optional<Error> TrainingController::over_space(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const {
   const int64_t limit = parts_.config.limits.checkpoint_bytes_per_user_max;
   if (limit <= 0) return std::nullopt;
   const CheckpointStore::Ptr replaced = parts_.checkpoints.find(checkpoint.path.str());
-  const int64_t used = parts_.checkpoints.used_by(run.user) - (replaced == nullptr ? 0 : replaced->size_bytes);
-  if (used + bytes <= limit) return std::nullopt;
+  int64_t used = 0;
+  do {
+    used = parts_.checkpoints.used_by(run.user) - (replaced == nullptr ? 0 : replaced->size_bytes);
+    if (used + bytes <= limit) return std::nullopt;
+  } while (bytes <= limit && parts_.sampling->drop_unnamed(run.user, quota_limit(Quota::kCheckpointBytes)));
   return over_quota(Quota::kCheckpointBytes,
                     "your checkpoints take " + std::to_string(used) + " bytes, this one takes " +
                         std::to_string(bytes) + " more, and " + std::to_string(limit) + " are allowed",
-                    "delete some (deleted ones count while samplers use them)");
+                    "delete some (deleted ones, and those of unnamed saves, count while samplers use them)");
 }
 
 // On the disk thread.

@@ -262,6 +262,57 @@ TEST_F(CheckpointDeeds, ASaveOverTheUsersBytesFailsBeforeTheWorkerWrites) {
   value<SaveWeightsResult>(bob, save(create_model(bob), bob, 1, "mine"));  // others' do not count
 }
 
+TEST_F(CheckpointDeeds, UnnamedSavesMakeRoomForNewerOnes) {
+  config().limits.checkpoint_bytes_per_user_max = 250;
+  boot();
+  const SessionId s = session(alice);
+  const RunId run = create_model(s, alice);
+  std::vector<SamplerId> samplers;
+  const auto save_unnamed = [&] {
+    const auto seq = static_cast<int64_t>(samplers.size()) + 1;
+    samplers.push_back(*value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, seq, "", seq)).sampler);
+    clock().advance(kSecond);
+  };
+  for (int i = 0; i < 4; ++i) save_unnamed();
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(plane().get_sampler(alice, samplers[i]).ok(), i >= 2) << i;
+  const Error error = plane().get_sampler(alice, samplers[0]).error();
+  EXPECT_EQ(error.code, ErrorCode::kNotFound);
+  EXPECT_NE(error.message.find("limits.checkpoint_bytes_per_user_max"), std::string::npos) << error.message;
+  EXPECT_EQ(plane().get_sampler(bob, samplers[0]).error().message,
+            plane().get_sampler(bob, SamplerId("none")).error().message);
+  // Not one that is in use, nor for what would not fit anyway.
+  worker().hold_answers(true);
+  const RequestId running = sample(samplers[2], alice);
+  worker().hold_answers(false);
+  save_unnamed();
+  EXPECT_TRUE(plane().get_sampler(alice, samplers[2]).ok());
+  EXPECT_FALSE(plane().get_sampler(alice, samplers[3]).ok());
+  worker().answer_all();
+  value<ProtobufResult>(alice, running);
+  saved(run, 6, "named");
+  saved(run, 7, "another");
+  EXPECT_EQ(failure(alice, save(run, alice, 8, "third")).reason, "checkpoint_bytes_per_user_max");
+}
+
+TEST_F(CheckpointDeeds, ASamplerThatCannotComeBackSaysWhy) {
+  keep_state();
+  boot();
+  const SessionId s = session(alice);
+  const RunId run = create_model(s, alice);
+  const std::string path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "live")).path;
+  const SamplerId sampler = *try_sampler(s, alice, 0, "", path);
+  ASSERT_TRUE(remove(alice, path).ok());
+  EXPECT_TRUE(plane().get_sampler(alice, sampler).ok());
+  close();
+  boot();
+  for (const Error& error : {plane().get_sampler(alice, sampler).error(),
+                             plane().sample(alice, sample_request(sampler), no_trace).error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kNotFound);
+    EXPECT_NE(error.message.find(path + " was deleted or replaced"), std::string::npos) << error.message;
+  }
+  EXPECT_EQ(plane().get_sampler(bob, sampler).error().reason, "sampler_not_found");
+}
+
 TEST_F(CheckpointDeeds, ASaveWhoseSizeWasNotKnownIsRemovedAgain) {
   config().limits.checkpoint_bytes_per_user_max = 50;
   boot();
