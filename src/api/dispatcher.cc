@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -21,6 +23,27 @@ Admission refuse(Admission admission, Response response, std::string_view reason
   admission.refusal = std::move(response);
   admission.reject_reason = reason;
   return admission;
+}
+
+// Of newer SDKs, and not served; the last of them would else be the id of something.
+constexpr std::string_view kNewerPaths[] = {"/api/v1/copy_weights", "/api/v1/retrieve_futures",
+                                            "/api/v1/sessions/search"};
+
+bool is_newer(std::string_view path) {
+  return std::find(std::begin(kNewerPaths), std::end(kNewerPaths), path) != std::end(kNewerPaths);
+}
+
+// Names what was asked for, where that is a path that anybody could have meant.
+std::string no_endpoint(const RequestHead& head) {
+  constexpr size_t kPathBytesMax = 200;
+  const std::string_view path = head.target.substr(0, head.target.find_first_of("?#"));
+  const bool is_plain = path.size() <= kPathBytesMax && std::all_of(path.begin(), path.end(), [](char c) {
+                          return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                                 std::string_view("/_.:-").find(c) != std::string_view::npos;
+                        });
+  if (!is_plain) return "this server has no such endpoint; GET /openapi.json lists those that it has";
+  return "this server has no endpoint " + std::string(path) +
+         (is_newer(path) ? ", which newer SDKs than 0.25 call" : "") + "; GET /openapi.json lists those that it has";
 }
 
 Error body_too_large(int64_t body_bytes_max) {
@@ -74,10 +97,11 @@ Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& lim
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;
   admission.match = router_.match(head.method, head.target);
-  if (!metrics_.enabled && is_metrics(admission.match)) admission.match = {};
+  const bool is_off = !metrics_.enabled && is_metrics(admission.match);
+  if (is_off || is_newer(head.target.substr(0, head.target.find_first_of("?#")))) admission.match = {};
   if (admission.match.route == nullptr) {
     if (admission.match.allow.empty()) {
-      return refuse(std::move(admission), detail_response(404, "there is no such endpoint"), "");
+      return refuse(std::move(admission), detail_response(404, no_endpoint(head)), "");
     }
     const std::string_view allow = admission.match.allow;
     Response response = detail_response(405, "this endpoint answers " + std::string(allow) + " only");

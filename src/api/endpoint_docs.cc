@@ -51,7 +51,7 @@ constexpr EndpointDoc kDocs[] = {
     {handle_list_sessions, "Your sessions, newest first; those that ended are left out",
      "limit?: int, offset?: int, access_scope?: \"owned\"|\"accessible\"", "", "{sessions: [id], cursor: @Cursor}"},
     {handle_get_session, "Runs and samplers of a session", "access_scope?: \"owned\"|\"accessible\"", "",
-     "{training_run_ids: [id], sampler_ids: [id]}"},
+     "{training_run_ids: [id], sampler_ids: [id], user_metadata: map}"},
     {handle_set_project, "Moves a session to a project", "", "{project_id: string}", ""},
     {handle_finish_session, "Ends a session: its runs leave the worker, their checkpoints stay", "", "", "{}"},
     // training runs and checkpoints
@@ -119,6 +119,9 @@ constexpr EndpointDoc kDocs[] = {
      "{entries: [{timestamp: time, event: string, model_id: id?, tinker_path: string?, purpose: string?}]}"},
     {handle_billing_usage, "Tokens and checkpoints, by the hour", "starting_on: time, ending_before: time", "",
      "{data: [any], sessions: any}"},
+    {handle_stored_checkpoints, "What your checkpoints take now, by project", "project_id?: string", "",
+     "{effective_rate_usd_per_gigabyte_month: number?, data: [{project_id: string?, user_name: string, "
+     "checkpoint_count: int, size_bytes: int, size_gigabytes: number, estimated_monthly_cost_usd: number?}]}"},
     {handle_trace_export, "The trace of a session as a file", "", "",
      "{status: \"pending\"|\"ready\"|\"failed\", url?: string, error?: string}"},
     {handle_trace_file, "That file", "token: string", "", "application/octet-stream"},

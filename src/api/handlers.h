@@ -61,6 +61,7 @@ Result<Answer> handle_asample(Exchange& exchange);
 // handlers_usage.cc
 Result<Answer> handle_audit(Exchange& exchange);
 Result<Answer> handle_billing_usage(Exchange& exchange);
+Result<Answer> handle_stored_checkpoints(Exchange& exchange);
 Result<Answer> handle_trace_export(Exchange& exchange);
 Result<Answer> handle_trace_file(Exchange& exchange);
 

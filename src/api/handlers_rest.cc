@@ -78,7 +78,9 @@ Result<Answer> handle_get_session(Exchange& exchange) {
   json.begin_object();
   write_ids(json, "training_run_ids", session.runs);
   write_ids(json, "sampler_ids", session.samplers);
-  json.end_object();
+  json.key("user_metadata").begin_object();
+  for (const auto& [key, value] : session.user_metadata) json.key(key).string(value);
+  json.end_object().end_object();
   return json_answer(std::move(json).take());
 }
 

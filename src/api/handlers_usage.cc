@@ -8,6 +8,7 @@
 #include "api/own_url.h"
 #include "api/query.h"
 #include "base/time_text.h"
+#include "control/catalog.h"
 #include "control/trace_exports.h"
 
 namespace tuft::api {
@@ -19,6 +20,8 @@ constexpr Nanos kDay = 24 * kHour;
 constexpr Nanos kWindowMax = 14 * kDay;
 constexpr size_t kTimeBytesMax = 64;
 constexpr size_t kTokenBytesMax = 128;
+constexpr size_t kProjectBytesMax = 256;
+constexpr double kBytesPerGigabyte = 1e9;
 constexpr std::string_view kTraceFilePath = "/api/v1/trace_exports?token=";
 
 std::string_view event_type(control::UsageKind kind) {
@@ -55,7 +58,7 @@ void write_event_info(JsonWriter& json, const control::UsageEvent& event) {
       json.key("count").integer(event.count);
       break;
     case control::UsageKind::kStorage:
-      json.key("gigabyte_hours").number(static_cast<double>(event.count) / 1e9 / 3600);
+      json.key("gigabyte_hours").number(static_cast<double>(event.count) / kBytesPerGigabyte / 3600);
       break;
   }
   json.end_object();
@@ -175,6 +178,25 @@ Result<Answer> handle_billing_usage(Exchange& exchange) {
     json.end_object();
   }
   json.end_object().end_object();
+  return json_answer(std::move(json).take());
+}
+
+// Costs are what this server does not know.
+Result<Answer> handle_stored_checkpoints(Exchange& exchange) {
+  QueryFields query(exchange.query);
+  const std::string project = query.text("project_id", kProjectBytesMax).value_or("");
+  TUFT_TRY(query.status());
+  JsonWriter json;
+  json.begin_object().key("effective_rate_usd_per_gigabyte_month").null().key("data").begin_array();
+  for (const control::StoredView& stored : exchange.control.catalog().stored(exchange.user, project)) {
+    json.begin_object();
+    write_text_or_null(json, "project_id", stored.project);
+    json.key("user_name").string(exchange.user.str());
+    json.key("checkpoint_count").integer(stored.checkpoints).key("size_bytes").integer(stored.size_bytes);
+    json.key("size_gigabytes").number(static_cast<double>(stored.size_bytes) / kBytesPerGigabyte);
+    json.key("estimated_monthly_cost_usd").null().end_object();
+  }
+  json.end_array().end_object();
   return json_answer(std::move(json).take());
 }
 

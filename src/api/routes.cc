@@ -102,6 +102,9 @@ constexpr Route kRoutes[] = {
     // usage
     {.method = Method::kGet, .pattern = "/api/v1/audit", .handler = handle_audit},
     {.method = Method::kGet, .pattern = "/api/v1/billing/usage/events", .handler = handle_billing_usage},
+    {.method = Method::kGet,
+     .pattern = "/api/v1/billing/usage/checkpoints/current",
+     .handler = handle_stored_checkpoints},
     {.method = Method::kGet, .pattern = "/api/v1/sessions/{session_id}/trace_export", .handler = handle_trace_export},
     {.method = Method::kGet, .pattern = "/api/v1/trace_exports", .handler = handle_trace_file, .access = Access::kOpen},
     // futures

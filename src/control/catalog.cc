@@ -58,6 +58,7 @@ Result<SessionView> CatalogImpl::session(const UserId& user, const SessionId& se
     if (entry.run.session == session) view.runs.push_back(id);
   }
   view.samplers = sampling_.samplers_of(user, session);
+  view.user_metadata = sessions_.metadata_of(session);
   std::sort(view.runs.begin(), view.runs.end(), before<RunId>);
   std::sort(view.samplers.begin(), view.samplers.end(), before<SamplerId>);
   return view;
@@ -156,6 +157,21 @@ Result<Page<CheckpointView>> CatalogImpl::checkpoints_of(const UserId& user, con
 
 Page<CheckpointView> CatalogImpl::checkpoints(const UserId& user, const PageRequest& page) const {
   return page_of(checkpoints_.owner_checkpoints(user), page, [](const auto& each) { return control::view_of(each); });
+}
+
+std::vector<StoredView> CatalogImpl::stored(const UserId& user, const std::string& project) const {
+  std::map<std::string, StoredView> by_project;
+  for (const CheckpointStore::Ptr& checkpoint : checkpoints_.owner_checkpoints(user)) {
+    const std::string its = sessions_.project_of(checkpoint->session).value_or(checkpoint->project_id);
+    if (!project.empty() && its != project) continue;
+    StoredView& view = by_project[its];
+    view.project = its;
+    ++view.checkpoints;
+    view.size_bytes += checkpoint->size_bytes;
+  }
+  std::vector<StoredView> views;
+  for (auto& [name, view] : by_project) views.push_back(std::move(view));
+  return views;
 }
 
 }  // namespace tuft::control

@@ -44,6 +44,14 @@ struct TrainingRunView {
 struct SessionView {
   std::vector<RunId> runs;
   std::vector<SamplerId> samplers;
+  std::map<std::string, std::string> user_metadata = {};
+};
+
+// What a user's checkpoints of one project take.
+struct StoredView {
+  std::string project;  // empty: of none
+  int64_t checkpoints = 0;
+  int64_t size_bytes = 0;
 };
 
 class Catalog {
@@ -66,6 +74,9 @@ class Catalog {
   virtual Result<Page<CheckpointView>> checkpoints_of(const UserId& user, const RunId& run,
                                                       const PageRequest& page) const = 0;
   virtual Page<CheckpointView> checkpoints(const UserId& user, const PageRequest& page) const = 0;
+
+  // By project, without ephemeral ones. `project` empty: of all.
+  virtual std::vector<StoredView> stored(const UserId& user, const std::string& project) const = 0;
 };
 
 }  // namespace tuft::control

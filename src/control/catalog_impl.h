@@ -30,6 +30,7 @@ class CatalogImpl final : public Catalog {
   Result<Page<CheckpointView>> checkpoints_of(const UserId& user, const RunId& run,
                                               const PageRequest& page) const override;
   Page<CheckpointView> checkpoints(const UserId& user, const PageRequest& page) const override;
+  std::vector<StoredView> stored(const UserId& user, const std::string& project) const override;
 
  private:
   // A run as the controller has it, or as its checkpoints tell of it.

@@ -64,6 +64,12 @@ class FakeCatalog final : public control::Catalog {
     return {{training(), sampler()}, page.offset, page.limit, 2};
   }
 
+  std::vector<control::StoredView> stored(const UserId& user, const std::string& project) const override {
+    if (user.str() != "alice") return {};
+    if (project.empty()) return {{"", 1, 500'000'000}, {"p 1", 2, 1'500'000'000}};
+    return {{project, 2, 1'500'000'000}};
+  }
+
  private:
   static control::CheckpointView training() {
     return {"weights/0001",

@@ -49,7 +49,8 @@ TEST_F(Rest, WrongPagesAndScopesAreNamed) {
 }
 
 TEST_F(Rest, SessionTellsItsRunsAndSamplers) {
-  EXPECT_EQ(get("sessions/s1").body, R"({"training_run_ids":["s1:train:0"],"sampler_ids":["s1:sample:0"]})");
+  EXPECT_EQ(get("sessions/s1").body,
+            R"({"training_run_ids":["s1:train:0"],"sampler_ids":["s1:sample:0"],"user_metadata":{}})");
   const Reply foreign = get("sessions/s1", kBob);
   expect_refusal(foreign, 404, "session");
   EXPECT_EQ(foreign.body, get("sessions/unknown").body);

@@ -62,7 +62,12 @@ TEST_F(Routes, KeyIsJudgedBeforeTheBody) {
 
 TEST_F(Routes, UnknownPathAndWrongMethodAreJson) {
   expect_refusal(call("GET", "/"), 404, "endpoint");
-  expect_refusal(post("no_such_thing", "{}"), 404, "endpoint");
+  expect_refusal(post("no_such_thing", "{}"), 404, "no endpoint /api/v1/no_such_thing;");
+  expect_refusal(call("GET", "/api/v1/%22quoted%22"), 404, "no such endpoint");
+  for (const char* newer : {"copy_weights", "retrieve_futures", "sessions/search"}) {
+    expect_refusal(post(newer, "{}"), 404, std::string("no endpoint /api/v1/") + newer + ", which newer SDKs");
+  }
+  expect_refusal(call("GET", "/api/v1/sessions/search?query=x"), 404, "newer SDKs");
   const Reply reply = call("GET", "/api/v1/asample");
   expect_refusal(reply, 405, "POST");
   EXPECT_EQ(reply.headers.at("allow"), "POST");

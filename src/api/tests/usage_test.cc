@@ -56,6 +56,21 @@ TEST_F(UsageRoutes, TheBillNamesEachKindAsTheSdkKnowsIt) {
                 R"(null,"event_info":{"type":"checkpoint","count":2}}],"sessions":{"s1":{"user_metadata":null}}})");
 }
 
+TEST_F(UsageRoutes, WhatCheckpointsTakeIsToldByProject) {
+  const std::string head = R"({"effective_rate_usd_per_gigabyte_month":null,"data":[)";
+  const std::string project =
+      R"({"project_id":"p 1","user_name":"alice","checkpoint_count":2,"size_bytes":1500000000,"size_gigabytes":1.5,)"
+      R"("estimated_monthly_cost_usd":null}]})";
+  const std::string path = "/api/v1/billing/usage/checkpoints/current";
+  EXPECT_EQ(call("GET", path + "?project_id=p%201").body, head + project);
+  EXPECT_EQ(call("GET", path).body,
+            head +
+                R"({"project_id":null,"user_name":"alice","checkpoint_count":1,"size_bytes":500000000,)"
+                R"("size_gigabytes":0.5,"estimated_monthly_cost_usd":null},)" +
+                project);
+  EXPECT_EQ(call("GET", path, "", {{"X-API-Key", "tml-bob"}}).body, head + "]}");
+}
+
 TEST_F(UsageRoutes, AWindowThatIsNoneIsRefusedByName) {
   const Nanos hour = this_hour();
   expect_refusal(call("GET", "/api/v1/billing/usage/events"), 422, "starting_on");

@@ -45,6 +45,26 @@ TEST_F(Listed, SessionsAreNewestFirstAndInPages) {
   EXPECT_TRUE(catalog().sessions(alice, {1LL << 62, 1LL << 62}).items.empty());
 }
 
+TEST_F(Listed, WhatIsStoredIsToldByProject) {
+  boot();
+  const SessionId s = session(alice);
+  const RunId run = create_model(s, alice);
+  saved(run, 1, "a");
+  saved(run, 2, "b");
+  const RunId other = create_model(alice);
+  saved(other, 1, "c");
+  ASSERT_TRUE(catalog().set_project(alice, s, "p").ok());
+  const auto all = catalog().stored(alice, "");
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].project, "");
+  EXPECT_EQ(all[0].checkpoints, 1);
+  EXPECT_EQ(all[1].project, "p");
+  EXPECT_EQ(all[1].checkpoints, 2);
+  EXPECT_EQ(all[1].size_bytes, 200);
+  EXPECT_EQ(catalog().stored(alice, "p").size(), 1U);
+  EXPECT_TRUE(catalog().stored(bob, "").empty());
+}
+
 TEST_F(Listed, SessionTellsItsPartsInOrderAndToItsOwnerOnly) {
   boot();
   const SessionId mine = session(alice);
