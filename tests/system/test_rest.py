@@ -206,7 +206,6 @@ def test_finished_session_ends_and_its_checkpoints_stay(server, rest):
 
 def test_unloaded_runs_and_projects_come_back_with_the_server(model_dir, tmp_path):
     with TuftServer(tmp_path, configuration(model_dir, persistence={"mode": "FILE"})) as server:
-        server.start()
         raw = RawClient(server.url, ALICE)
         session = raw.session()
         model = raw.model(MODEL, session)
