@@ -46,13 +46,6 @@ std::string no_endpoint(const RequestHead& head) {
          (is_newer(path) ? ", which newer SDKs than 0.25 call" : "") + "; GET /openapi.json lists those that it has";
 }
 
-Error body_too_large(int64_t body_bytes_max) {
-  return {ErrorCode::kPayloadTooLarge,
-          "the request body is larger than " + std::to_string(body_bytes_max) +
-              " bytes (limits.request_body_bytes_max); send it in smaller requests",
-          "request_body"};
-}
-
 // The key of "Bearer KEY", the scheme in any case; empty where it is something else.
 std::string_view bearer_key(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
@@ -132,19 +125,20 @@ Admission Dispatcher::admit(const RequestHead& head) const {
                     detail_response(415, "Content-Type must be application/x-protobuf or application/json"), "media");
     }
   }
-  admission.body_bytes_max = body_bytes_max(route);
-  if (head.content_length && *head.content_length > static_cast<uint64_t>(admission.body_bytes_max)) {
-    const Error error = body_too_large(admission.body_bytes_max);
+  admission.body_limit = body_limit_of(route);
+  if (head.content_length && *head.content_length > static_cast<uint64_t>(admission.body_limit.bytes)) {
+    const Error error = body_too_large(admission.body_limit, "request body");
     return refuse(std::move(admission), error_response(error, route.errors), "body_too_large");
   }
   return admission;
 }
 
-int64_t Dispatcher::body_bytes_max(const Route& route) const {
+BodyLimit Dispatcher::body_limit_of(const Route& route) const {
   int64_t most = limits_.request_body_bytes_max;
   if (route.body_bytes_max > 0) most = std::min(most, route.body_bytes_max);
   const bool wants_key = route.access == Access::kKey || route.access == Access::kBearer;
-  return wants_key ? most : std::min(most, kStrangersBodyBytesMax);
+  if (!wants_key) most = std::min(most, kStrangersBodyBytesMax);
+  return {most, most < limits_.request_body_bytes_max};
 }
 
 Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const {
@@ -152,7 +146,7 @@ Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const 
   exchange.handed_at = system_clock().monotonic();
   try {
     TUFT_ASSIGN(exchange.body,
-                decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_bytes_max(route)));
+                decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_limit_of(route)));
     Result<Answer> answer = route.handler(exchange);
     // Of a refused request the ids are what the client claims; they may be somebody else's.
     if (!answer.ok()) exchange.keys = {};

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "api/exchange.h"
+#include "api/media.h"
 #include "api/metrics_page.h"
 #include "api/router.h"
 
@@ -26,7 +27,7 @@ struct RequestHead {
 struct Admission {
   Match match;
   control::UserId user;
-  int64_t body_bytes_max = 0;
+  BodyLimit body_limit;
   // Why the request gets no further; its answer and the reason for tuft.http.rejected (empty: not counted there).
   std::optional<Response> refusal;
   std::string_view reject_reason;
@@ -49,7 +50,7 @@ class Dispatcher {
   openai::Service& openai() const { return openai_; }
 
  private:
-  int64_t body_bytes_max(const Route& route) const;
+  BodyLimit body_limit_of(const Route& route) const;
 
   control::ControlPlane& control_;
   const config::Limits& limits_;

@@ -1,5 +1,6 @@
 #include "api/http_connection.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -35,6 +36,8 @@ constexpr size_t kBodyRoomBytes = 64 << 10;
 constexpr size_t kUnparsedBytesMax = 64 << 10;
 // The body of a refused request is read to its end if it is this short, so that the connection can go on.
 constexpr uint64_t kSkippedBytesMax = 64 << 10;
+// Bodies up to here are bounded by the number of connections.
+constexpr size_t kUncountedBytesMax = 64 << 10;
 // Bodies up to here travel in one piece with their head.
 constexpr size_t kJoinedBytesMax = 16 << 10;
 
@@ -42,6 +45,21 @@ constexpr size_t kJoinedBytesMax = 16 << 10;
 // stands in front of us may see it otherwise.
 bool has_unknown_framing(const RequestParser& parser) {
   return parser.get().count(http::field::transfer_encoding) > 0 && (!parser.chunked() || parser.get().version() < 11);
+}
+
+// A user may receive half of what all may, but one body of any size.
+ByteAccount::Most most_bodies(const config::Limits& limits) {
+  return {.each = std::max(limits.receiving_bytes_max / 2, limits.request_body_bytes_max),
+          .all = limits.receiving_bytes_max};
+}
+
+Error no_room(bool of_user, const config::Limits& limits) {
+  const std::string most = "(limits.receiving_bytes_max is " + std::to_string(limits.receiving_bytes_max);
+  if (!of_user) return unavailable("the server receives as many bytes as it may " + most + "); try again", "receiving");
+  return {
+      ErrorCode::kResourceExhausted,
+      "the server receives as many bytes from you as it may " + most + ", and half of it is for one user); try again",
+      "receiving"};
 }
 
 std::string chunk_head(size_t size) {
@@ -88,6 +106,7 @@ awaitable<bool> HttpConnection::serve_one() {
   RequestRecord record(thread_.instruments, endpoints_, head, admission.match.route, request_start_);
   const bool again = co_await answer(head, std::move(admission), record);
   parser_.reset();
+  body_memory_.shrink_to(0);
   co_return again;
 }
 
@@ -117,7 +136,22 @@ awaitable<HttpConnection::Read> HttpConnection::read_head() {
   }
 }
 
-awaitable<HttpConnection::Read> HttpConnection::read_body() {
+HttpConnection::Read HttpConnection::take_room(size_t body_bytes, const Admission& admission) {
+  if (body_bytes <= kUncountedBytesMax) return Read::kDone;
+  if (body_memory_.bytes() == 0) body_memory_ = thread_.counts.bodies->open(admission.user.str());
+  switch (body_memory_.grow_to(static_cast<int64_t>(body_bytes), most_bodies(thread_.limits))) {
+    case ByteAccount::Answer::kTaken:
+      return Read::kDone;
+    case ByteAccount::Answer::kOverEach:
+      return Read::kNoShare;
+    case ByteAccount::Answer::kOverAll:
+      break;
+  }
+  return Read::kNoRoom;
+}
+
+// One that does not say how long it is takes its room as it comes.
+awaitable<HttpConnection::Read> HttpConnection::read_body(const Admission& admission) {
   parser_->eager(true);
   const auto length = parser_->content_length();
   const bool is_small = length && *length <= kHeadRoomBytes;
@@ -128,6 +162,8 @@ awaitable<HttpConnection::Read> HttpConnection::read_body() {
       buffer.consume(parser_->put(buffer.data(), code));
       if (code == http::error::body_limit) co_return Read::kBodyTooLarge;
       if (code && code != http::error::need_more) co_return Read::kMalformed;
+      const Read room = length ? Read::kDone : take_room(parser_->get().body().size(), admission);
+      if (room != Read::kDone) co_return room;
       if (parser_->is_done()) break;
       if (buffer.size() > kUnparsedBytesMax) co_return Read::kMalformed;
     }
@@ -138,21 +174,22 @@ awaitable<HttpConnection::Read> HttpConnection::read_body() {
 }
 
 // Reads what a refused request still has to say, where that is little. True if nothing of it is left.
-awaitable<bool> HttpConnection::skip_body() {
+awaitable<bool> HttpConnection::skip_body(const Admission& admission) {
   if (parser_->is_done()) co_return true;
   const auto remaining = parser_->content_length_remaining();
   const bool waits_for_us = parser_->get().count(http::field::expect) > 0;
   if (!remaining || *remaining > kSkippedBytesMax || waits_for_us) co_return false;
-  const Read outcome = co_await read_body();
+  const Read outcome = co_await read_body(admission);
   co_return outcome == Read::kDone;
 }
 
 // ---- answering
 
 // The answer to a request whose head or body could not be read; nothing where nobody waits for one.
-std::optional<Response> HttpConnection::refusal_of(Read outcome) const {
+std::optional<Response> HttpConnection::refusal_of(Read outcome, const Admission& admission) const {
   std::string_view label;
   std::optional<Response> response;
+  const ErrorShape shape = admission.match.route == nullptr ? ErrorShape::kDetail : admission.match.route->route.errors;
   switch (outcome) {
     case Read::kDone:
     case Read::kClosed:
@@ -174,10 +211,16 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome) const {
       label = "header_too_large";
       break;
     case Read::kBodyTooLarge:
-      response = detail_response(413,
-                                 "the request body is larger than the server's limit "
-                                 "(limits.request_body_bytes_max); send it in smaller requests");
+      response = error_response(body_too_large(admission.body_limit, "request body"), shape);
       label = "body_too_large";
+      break;
+    case Read::kNoRoom:
+      response = error_response(no_room(false, thread_.limits), shape);
+      label = "receiving_overloaded";
+      break;
+    case Read::kNoShare:
+      response = error_response(no_room(true, thread_.limits), shape);
+      label = "user_receiving_overloaded";
       break;
   }
   HttpInstruments::count_rejected(label);
@@ -189,7 +232,7 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome) const {
 awaitable<bool> HttpConnection::refuse(const Admission& admission, RequestRecord& record) {
   const bool keep_alive = parser_->get().keep_alive();
   if (!admission.reject_reason.empty()) HttpInstruments::count_rejected(admission.reject_reason);
-  const bool skipped = co_await skip_body();
+  const bool skipped = co_await skip_body(admission);
   record.answered(nullptr, *admission.refusal, nullptr);
   bool again = skipped && keep_alive && !thread_.stopping;
   if (skipped) {
@@ -205,15 +248,19 @@ awaitable<bool> HttpConnection::refuse(const Admission& admission, RequestRecord
 // True if the request is there whole; else it was answered where somebody still listens.
 awaitable<bool> HttpConnection::receive_body(const Admission& admission, RequestRecord& record) {
   if (parser_->is_done()) co_return true;
-  parser_->body_limit(static_cast<uint64_t>(admission.body_bytes_max));
-  if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+  parser_->body_limit(static_cast<uint64_t>(admission.body_limit.bytes));
+  Read outcome = take_room(parser_->content_length().value_or(0), admission);
+  if (outcome == Read::kDone && beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
     const Phase phase = socket_.phase();
     co_await socket_.write("HTTP/1.1 100 Continue\r\n\r\n", {});
     if (socket_.phase() != phase) socket_.enter(phase, thread_.limits.request_timeout_seconds * kSecond);
   }
-  const Read outcome = co_await read_body();
-  const std::optional<Response> refusal = refusal_of(outcome);
+  if (outcome == Read::kDone) outcome = co_await read_body(admission);
+  const std::optional<Response> refusal = refusal_of(outcome, admission);
   if (refusal) {
+    // The client may take its time to hear it.
+    std::string().swap(parser_->get().body());
+    body_memory_.shrink_to(0);
     record.answered(nullptr, *refusal, nullptr);
     co_await write_and_close(*refusal, record.trace());
     record.finish();
@@ -247,6 +294,7 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
 
   Result<Answer> answer = thread_.dispatcher.handle(exchange, route);
   std::string().swap(exchange.body);
+  body_memory_.shrink_to(0);
   LateResponse response = co_await answer_of(exchange, std::move(answer));
   if (!response) co_return false;
   if (response->ok() && route.promises) {

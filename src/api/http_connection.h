@@ -37,15 +37,25 @@ class HttpConnection {
 
  private:
   // How reading ended.
-  enum class Read : uint8_t { kDone, kClosed, kTimedOut, kMalformed, kHeaderTooLarge, kBodyTooLarge };
+  enum class Read : uint8_t {
+    kDone,
+    kClosed,
+    kTimedOut,
+    kMalformed,
+    kHeaderTooLarge,
+    kBodyTooLarge,
+    kNoRoom,
+    kNoShare
+  };
   // Nothing where nobody waits for the answer any more.
   using LateResponse = std::optional<Result<Response>>;
 
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<Read> read_head();
-  boost::asio::awaitable<Read> read_body();
-  boost::asio::awaitable<bool> skip_body();
-  std::optional<Response> refusal_of(Read outcome) const;
+  boost::asio::awaitable<Read> read_body(const Admission& admission);
+  boost::asio::awaitable<bool> skip_body(const Admission& admission);
+  Read take_room(size_t body_bytes, const Admission& admission);
+  std::optional<Response> refusal_of(Read outcome, const Admission& admission = {}) const;
   boost::asio::awaitable<bool> refuse(const Admission& admission, RequestRecord& record);
   boost::asio::awaitable<bool> receive_body(const Admission& admission, RequestRecord& record);
   boost::asio::awaitable<bool> answer(const RequestHead& head, Admission admission, RequestRecord& record);
@@ -63,6 +73,7 @@ class HttpConnection {
   ClientSocket socket_;
   const Endpoints endpoints_;
   std::optional<RequestParser> parser_;
+  ByteAccount::Hold body_memory_;  // of what the parser, then the handler has
   std::string out_;
   Nanos request_start_ = 0;
 };

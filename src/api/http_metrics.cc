@@ -71,8 +71,9 @@ void HttpInstruments::record_serialize(const Route& route, bool protobuf, double
 
 void bind_http_series() {
   const telemetry::Metrics& metrics = telemetry::get_metrics();
-  for (const std::string_view reason : {"auth", "media", "body_too_large", "overloaded", "address_overloaded",
-                                        "malformed", "header_too_large", "timeout", "tls_handshake"}) {
+  for (const std::string_view reason :
+       {"auth", "media", "body_too_large", "overloaded", "address_overloaded", "receiving_overloaded",
+        "user_receiving_overloaded", "malformed", "header_too_large", "timeout", "tls_handshake"}) {
     metrics.http_rejected.with({{"reason", reason}});
   }
   for (const std::string_view reason : {"http", "header", "json", "protobuf"}) {

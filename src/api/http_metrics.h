@@ -30,8 +30,8 @@ class HttpInstruments {
 
   void add_active(Method method, int64_t by) { active_[static_cast<size_t>(method)].add(by); }
   void record(const RequestNumbers& numbers);
-  // `reason` out of: auth, media, body_too_large, overloaded, address_overloaded, malformed, header_too_large, timeout,
-  // tls_handshake.
+  // `reason` out of: auth, media, body_too_large, overloaded, address_overloaded, receiving_overloaded,
+  // user_receiving_overloaded, malformed, header_too_large, timeout, tls_handshake.
   static void count_rejected(std::string_view reason);
   // `reason` out of: http, header, json, protobuf.
   static void count_parse_error(std::string_view reason);

@@ -17,6 +17,7 @@
 #include "api/dispatcher.h"
 #include "api/metrics_page.h"
 #include "api/request_record.h"
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 
@@ -37,6 +38,9 @@ class ConnectionCounts {
 
   int open() const { return open_.load(std::memory_order_relaxed); }
   std::atomic<int> idle{0};  // of them: between two requests
+
+  // What the bodies take that they receive, by user (limits.receiving_bytes_max).
+  const std::shared_ptr<ByteAccount> bodies = std::make_shared<ByteAccount>();
 
  private:
   const config::Limits& limits_;

@@ -24,17 +24,12 @@ struct FreeStream {
   void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
 
-Error too_large(int64_t size_bytes_max) {
-  return {ErrorCode::kPayloadTooLarge,
-          "the decompressed body is larger than " + std::to_string(size_bytes_max) +
-              " bytes (limits.request_body_bytes_max); send it in smaller requests",
-          "decompressed_body"};
-}
-
-Result<std::string> decompress_zstd(std::string_view input, size_t size_bytes_max) {
+Result<std::string> decompress_zstd(std::string_view input, const BodyLimit& limit) {
+  const auto size_bytes_max = static_cast<size_t>(limit.bytes);
+  const auto too_large = [&] { return body_too_large(limit, "decompressed body"); };
   const unsigned long long declared = ZSTD_getFrameContentSize(input.data(), input.size());
   const bool is_declared = declared != ZSTD_CONTENTSIZE_UNKNOWN && declared != ZSTD_CONTENTSIZE_ERROR;
-  if (is_declared && declared > size_bytes_max) return too_large(static_cast<int64_t>(size_bytes_max));
+  if (is_declared && declared > size_bytes_max) return too_large();
 
   const std::unique_ptr<ZSTD_DCtx, FreeStream> context(ZSTD_createDCtx());
   if (!context) return internal_error("zstd context could not be made");
@@ -54,7 +49,7 @@ Result<std::string> decompress_zstd(std::string_view input, size_t size_bytes_ma
     if (ZSTD_isError(state)) {
       return invalid_argument(std::string("the body is not valid zstd: ") + ZSTD_getErrorName(state), "invalid_zstd");
     }
-    if (out.pos > size_bytes_max) return too_large(static_cast<int64_t>(size_bytes_max));
+    if (out.pos > size_bytes_max) return too_large();
     if (out.pos == out.size) {
       output.resize(std::min(size_bytes_max + 1, output.size() * 2));
       out = {output.data(), output.size(), out.pos};
@@ -88,9 +83,17 @@ Status check_content_encoding(std::string_view content_encoding) {
                "content_encoding"};
 }
 
-Result<std::string> decode_body(std::string body, std::string_view content_encoding, int64_t size_bytes_max) {
+Error body_too_large(const BodyLimit& limit, std::string_view what) {
+  return {ErrorCode::kPayloadTooLarge,
+          "the " + std::string(what) + " is larger than " + std::to_string(limit.bytes) + " bytes " +
+              (limit.is_of_route ? "(what this endpoint takes at most)" : "(limits.request_body_bytes_max)") +
+              "; send it in smaller requests",
+          "body_too_large"};
+}
+
+Result<std::string> decode_body(std::string body, std::string_view content_encoding, const BodyLimit& limit) {
   if (normalized(content_encoding) != "zstd") return body;
-  return decompress_zstd(body, static_cast<size_t>(size_bytes_max));
+  return decompress_zstd(body, limit);
 }
 
 }  // namespace tuft::api

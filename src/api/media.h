@@ -20,8 +20,16 @@ bool accepts_protobuf(std::string_view accept);
 // kUnsupportedMedia for anything but none, identity and zstd.
 Status check_content_encoding(std::string_view content_encoding);
 
-// Undoes `content_encoding` (checked before). kPayloadTooLarge as soon as more than size_bytes_max would come out,
-// without making it; kInvalidArgument for damaged or truncated data.
-Result<std::string> decode_body(std::string body, std::string_view content_encoding, int64_t size_bytes_max);
+// How large a body may be, as it comes and decompressed.
+struct BodyLimit {
+  int64_t bytes = 0;
+  bool is_of_route = false;  // the route takes no more; else limits.request_body_bytes_max
+};
+// kPayloadTooLarge, naming the limit. `what`: "request body".
+Error body_too_large(const BodyLimit& limit, std::string_view what);
+
+// Undoes `content_encoding` (checked before). kPayloadTooLarge as soon as more than the limit would come out, without
+// making it; kInvalidArgument for damaged or truncated data.
+Result<std::string> decode_body(std::string body, std::string_view content_encoding, const BodyLimit& limit);
 
 }  // namespace tuft::api

@@ -95,7 +95,8 @@ void append_head(std::string& out, const Response& response, const ResponseHead&
   if (head.trace.valid()) out.append("\r\ntraceresponse: ").append(telemetry::to_traceparent(head.trace));
   if (!response.allow.empty()) out.append("\r\nAllow: ").append(response.allow);
   for (const auto& [name, value] : response.headers) out.append("\r\n").append(name).append(": ").append(value);
-  if (response.status == 503 && !has_header(response, "Retry-After")) out.append("\r\nRetry-After: 1");
+  if ((response.status == 429 || response.status == 503) && !has_header(response, "Retry-After"))
+    out.append("\r\nRetry-After: 1");
   if (!head.keep_alive) out.append("\r\nConnection: close");
   out.append("\r\n\r\n");
 }

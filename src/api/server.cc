@@ -101,8 +101,15 @@ class BeastServer final : public Server {
       observe(std::max(0, connections_.open() - idle), {{"state", "active"}});
       observe(idle, {{"state", "idle"}});
     });
+    telemetry::get_metrics().http_receiving_bytes.set_callback(
+        [bodies = connections_.bodies](const telemetry::Observable::Observe& observe) {
+          observe(static_cast<double>(bodies->total()), {});
+        });
   }
-  ~BeastServer() override { telemetry::get_metrics().http_connections.set_callback({}); }
+  ~BeastServer() override {
+    telemetry::get_metrics().http_connections.set_callback({});
+    telemetry::get_metrics().http_receiving_bytes.set_callback({});
+  }
 
   Status listen();
   uint16_t port() const override { return port_; }

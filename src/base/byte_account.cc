@@ -56,7 +56,8 @@ void ByteAccount::give_back(const std::string& who, int64_t bytes) {
   MutexLock lock(mutex_);
   total_ -= bytes;
   const auto found = held_.find(who);
-  if ((found->second -= bytes) == 0) held_.erase(found);
+  found->second -= bytes;
+  if (found->second == 0) held_.erase(found);
 }
 
 }  // namespace tuft

@@ -9,11 +9,13 @@ import urllib.parse
 import pytest
 
 import tuft_server
-from raw_client import RawClient
-from tuft_server import ALICE, BOB, TuftServer, configuration, wait_until
+from raw_client import RawClient, forward_backward
+from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration, wait_until
 
 LIMITS = {"header_bytes_max": 4096, "request_timeout_seconds": 1, "idle_timeout_seconds": 1,
           "connections_per_address_max": 8}
+BYTE_LIMITS = {"request_body_bytes_max": 2_000_000, "receiving_bytes_max": 3_000_000,
+               "queued_bytes_per_user_max": 1 << 20}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,12 @@ def users_file(home):
 def server(model_dir, home, users_file):
     config = configuration(model_dir, limits=LIMITS, authorized_users_file=str(users_file))
     with TuftServer(home / "home", config) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def patient_server(model_dir, home):
+    with TuftServer(home / "patient", configuration(model_dir, limits=BYTE_LIMITS)) as running:
         yield running
 
 
@@ -82,6 +90,46 @@ def test_too_many_connections_are_told_which_limit(server):
         for connection in open_ones:
             connection.close()
     wait_until(server.healthy, 10, "closed connections make room")
+
+
+def test_bodies_that_are_received_have_a_limit_for_each_user_and_for_all(patient_server):
+    def begin(client, key, size):
+        client.sendall(f"POST /api/v1/forward_backward HTTP/1.1\r\nX-API-Key: {key}\r\nContent-Length: {size}\r\n"
+                       "Content-Type: application/x-protobuf\r\nExpect: 100-continue\r\n\r\n".encode())
+
+    with connect(patient_server) as first, connect(patient_server) as second, connect(patient_server) as third:
+        begin(first, ALICE, 1_900_000)
+        assert b" 100 " in first.recv(100)
+        for client, key, size, expected in ((second, ALICE, 200_000, 429), (third, BOB, 1_500_000, 503)):
+            begin(client, key, size)
+            reply = http.client.HTTPResponse(client)
+            reply.begin()
+            assert reply.status == expected and int(reply.headers["Retry-After"]) > 0
+            assert "limits.receiving_bytes_max" in reply.read().decode()
+        first.sendall(b"\xff" * 1_900_000)
+        assert answer(first)[0] == 400
+        begin(first, ALICE, 1_900_000)
+        assert b" 100 " in first.recv(100)
+
+
+def test_operations_that_wait_have_a_limit_of_bytes(patient_server):
+    client = RawClient(patient_server.url, ALICE)
+    model = client.model(MODEL)
+
+    def submit(seq_id, size):
+        return client.train(model, seq_id, forward_backward(model, seq_id, tokens=[1] * (size // 4)))
+
+    too_large = submit(1, 1_500_000)
+    assert too_large.status == 413 and "limits.queued_bytes_per_user_max" in too_large.detail
+    # They wait for the first, which keeps half of the room free for itself.
+    assert submit(2, 400_000).status in (200, 202)
+    refused = submit(3, 400_000)
+    assert refused.status == 429 and int(refused.headers["Retry-After"]) > 0
+    assert "limits.queued_bytes_per_user_max" in refused.detail
+    first = submit(1, 400_000)
+    client.result(first, protobuf=True)
+    third = submit(3, 400_000)
+    client.result(third, protobuf=True)
 
 
 def test_the_log_says_how_many_files_may_be_open(server):

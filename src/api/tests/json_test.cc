@@ -76,11 +76,13 @@ TEST(Media, ZstdUpToTheLimitPassesAndOneByteMoreDoesNot) {
   const std::string plain(1000, 'x');
   std::string frame(ZSTD_compressBound(plain.size()), '\0');
   frame.resize(ZSTD_compress(frame.data(), frame.size(), plain.data(), plain.size(), 1));
-  EXPECT_EQ(*decode_body(frame, "zstd", 1000), plain);
-  EXPECT_EQ(decode_body(frame, "zstd", 999).error().code, ErrorCode::kPayloadTooLarge);
-  EXPECT_EQ(*decode_body(frame + frame, "zstd", 2000), plain + plain);
-  EXPECT_EQ(decode_body(frame + frame, "zstd", 1999).error().code, ErrorCode::kPayloadTooLarge);
-  EXPECT_EQ(decode_body(frame + "x", "zstd", 2000).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(*decode_body(frame, "zstd", {1000}), plain);
+  EXPECT_EQ(decode_body(frame, "zstd", {999}).error().code, ErrorCode::kPayloadTooLarge);
+  EXPECT_EQ(*decode_body(frame + frame, "zstd", {2000}), plain + plain);
+  EXPECT_EQ(decode_body(frame + frame, "zstd", {1999}).error().code, ErrorCode::kPayloadTooLarge);
+  EXPECT_NE(decode_body(frame, "zstd", {999}).error().message.find("limits.request_body_bytes_max"), std::string::npos);
+  EXPECT_NE(decode_body(frame, "zstd", {999, true}).error().message.find("this endpoint"), std::string::npos);
+  EXPECT_EQ(decode_body(frame + "x", "zstd", {2000}).error().code, ErrorCode::kInvalidArgument);
 }
 
 }  // namespace
