@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -18,6 +19,9 @@ class TorchEngine final : public Engine {
  public:
   // May throw what libtorch throws, as every member does that is not of the port.
   TorchEngine(ModelSpec spec, Weights weights, const Place& place, const TorchOptions& options);
+
+  // As Attention has it.
+  const std::string& attention_problem() const { return transformer_.attention().problem(); }
 
   const ModelSpec& model() const override { return transformer_.spec(); }
   std::string_view weights_dtype() const override;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/torch/engine_impl.h"
 #include "engine/torch/guarded.h"
+#include "telemetry/log.h"
 
 namespace tuft::engine {
 namespace torch {
@@ -42,7 +43,14 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorS
   if (options.plan_kv) {
     TUFT_ASSIGN(options.kv_bytes_max, options.plan_kv(spec, KvCache::bytes_per_token(spec, place)));
   }
-  return std::unique_ptr<Engine>(std::make_unique<TorchEngine>(spec, std::move(weights), place, options));
+  auto engine = std::make_unique<TorchEngine>(spec, std::move(weights), place, options);
+  if (!engine->attention_problem().empty()) {
+    telemetry::log_warning(
+        "engine.plain_attention",
+        "the library's fused attention is not used, only the slower plain one: " + engine->attention_problem(),
+        {{"tuft.device", options.device}});
+  }
+  return std::unique_ptr<Engine>(std::move(engine));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct TorchOptions {
   WeightsDtype activations = WeightsDtype::kAuto;
   int64_t kv_bytes_max = 0;  // as NativeOptions has it; taken whole at start
   // Where set, what kv_bytes_max shall be: asked once the weights are on the device.
-  std::function<Result<int64_t>(const ModelSpec& model, int64_t kv_bytes_per_token)> plan_kv;
+  std::function<Result<int64_t>(const ModelSpec& model, int64_t kv_bytes_per_token)> plan_kv = {};
   // Of a training pass. Over it blocks keep only their input and are computed a second time on the way back.
   // 0: a quarter of what is free on a GPU beside weights and KV cache, 2 GiB on a CPU.
   int64_t activation_bytes_max = 0;

@@ -86,14 +86,13 @@ at::Tensor Transformer::norm(const at::Tensor& x, const at::Tensor& weight) cons
 #if TUFT_TORCH_VERSION >= 20400
   return at::rms_norm(x, weight.sizes(), weight, spec_.rms_norm_eps);
 #else
-  return x * at::rsqrt(x.square().mean(-1, true) + spec_.rms_norm_eps) * weight;
+  return x * at::rsqrt(x.square().mean({-1}, true) + spec_.rms_norm_eps) * weight;
 #endif
 }
 
 at::Tensor Transformer::linear(const at::Tensor& x, const Linear& layer) const {
-  std::optional<at::Tensor> bias;
-  if (layer.bias.defined()) bias = layer.bias;
-  return at::linear(x, layer.weight.to(place_.activations), bias);
+  const at::Tensor weight = layer.weight.to(place_.activations);
+  return layer.bias.defined() ? at::linear(x, weight, layer.bias) : at::linear(x, weight);
 }
 
 at::Tensor Transformer::rotate(const at::Tensor& x, const at::Tensor& weight, const Batch& batch) const {

@@ -26,7 +26,8 @@ class TorchEngineTest : public ::testing::Test {
     ASSERT_TRUE(init_model(directory_ / "model", tiny).ok());
     for (int i = 0; i < 40; ++i) tokens_.push_back(i * 37 % 250);
   }
-  std::unique_ptr<Engine> make(const TorchOptions& options = {}) {
+  std::unique_ptr<Engine> make(TorchOptions options = {}) {
+    options.threads = 1;
     auto engine = make_torch_engine(directory_ / "model", options);
     EXPECT_TRUE(engine.ok()) << engine.error().message;
     LoraSpec spec;
@@ -51,7 +52,8 @@ class TorchEngineTest : public ::testing::Test {
   }
   std::vector<float> gradients(Engine& engine) {
     std::vector<float> all;
-    for (const LoraTensor& tensor : engine.gradients(id_).value()) {
+    const auto tensors = engine.gradients(id_).value();
+    for (const LoraTensor& tensor : tensors) {
       all.insert(all.end(), tensor.a.begin(), tensor.a.end());
       all.insert(all.end(), tensor.b.begin(), tensor.b.end());
     }
