@@ -243,6 +243,18 @@ void SupervisedActorImpl::remove_sampler(v1::RemoveSamplerRequest request, const
   invoke("RemoveSampler", method, std::move(request), options, std::move(callback));
 }
 
+void SupervisedActorImpl::publish_adapter(v1::PublishAdapterRequest request, const CallOptions& options,
+                                          Callback<v1::PublishAdapterResponse> callback) {
+  const AsyncMethod<v1::PublishAdapterRequest, v1::PublishAdapterResponse> method = &Async::PublishAdapter;
+  invoke("PublishAdapter", method, std::move(request), options, std::move(callback));
+}
+
+void SupervisedActorImpl::save_sampler(v1::SaveSamplerRequest request, const CallOptions& options,
+                                       Callback<v1::SaveSamplerResponse> callback) {
+  const AsyncMethod<v1::SaveSamplerRequest, v1::SaveSamplerResponse> method = &Async::SaveSampler;
+  invoke("SaveSampler", method, std::move(request), options, std::move(callback));
+}
+
 Cancel SupervisedActorImpl::sample(v1::SampleRequest request, const CallOptions& options,
                                    Callback<v1::SampleResponse> callback) {
   const AsyncMethod<v1::SampleRequest, v1::SampleResponse> method = &Async::Sample;

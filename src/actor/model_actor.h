@@ -63,6 +63,10 @@ class ModelActor {
                            Callback<worker::v1::AddSamplerResponse>) = 0;
   virtual void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
                               Callback<worker::v1::RemoveSamplerResponse>) = 0;
+  virtual void publish_adapter(worker::v1::PublishAdapterRequest, const CallOptions&,
+                               Callback<worker::v1::PublishAdapterResponse>) = 0;
+  virtual void save_sampler(worker::v1::SaveSamplerRequest, const CallOptions&,
+                            Callback<worker::v1::SaveSamplerResponse>) = 0;
   virtual Cancel sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) = 0;
   // `on_tokens` gets what is new, in order, before the callback gets the whole answer; one call at a time.
   using OnTokens = std::function<void(const worker::v1::SampleDelta&)>;

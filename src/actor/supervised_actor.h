@@ -54,6 +54,10 @@ class SupervisedActorImpl final : public SupervisedActor {
                    Callback<worker::v1::AddSamplerResponse>) override;
   void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
                       Callback<worker::v1::RemoveSamplerResponse>) override;
+  void publish_adapter(worker::v1::PublishAdapterRequest, const CallOptions&,
+                       Callback<worker::v1::PublishAdapterResponse>) override;
+  void save_sampler(worker::v1::SaveSamplerRequest, const CallOptions&,
+                    Callback<worker::v1::SaveSamplerResponse>) override;
   Cancel sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) override;
   Cancel stream_sample(worker::v1::SampleRequest, const CallOptions&, OnTokens on_tokens,
                        Callback<worker::v1::SampleResponse>) override;

@@ -111,6 +111,13 @@ class Engine {
   // Replaces its tensors (same spec, else kInvalidArgument), zeroes its gradients, and takes state.adam where it has
   // one, else starts with fresh moments.
   virtual Status import_adapter(const AdapterId& id, const AdapterState& state) = 0;
+  // Another adapter with the weights that `source` has now, without gradients and moments: to sample from.
+  virtual Status clone_adapter(const AdapterId& source, const AdapterId& copy) = 0;
+  // Takes it out with all that is in it but the mark: put back by create_adapter() it goes on bit for bit. What failed
+  // changed nothing.
+  virtual Result<AdapterState> take_adapter(const AdapterId& id) = 0;
+  // What an adapter takes at most: one that trains, or one that is only sampled from.
+  virtual int64_t adapter_bytes(const LoraSpec& spec, bool trains) const = 0;
 
   // A pass. forward() writes one log-probability (natural logarithm, temperature 1, f32) per target. With `keep` it
   // keeps what backward() needs; backward() then adds, for every target, dloss/dlogprob to the gradients of the

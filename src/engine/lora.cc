@@ -93,6 +93,16 @@ std::vector<Site> LoraSpec::sites() const {
   return out;
 }
 
+int64_t parameters_of(const ModelSpec& model, const LoraSpec& spec) {
+  int64_t count = 0;
+  for (const Site site : spec.sites()) {
+    const SiteShape shape = site_shape(model, site);
+    const int64_t layers = site == Site::kLmHead ? 1 : model.layers;
+    count += layers * spec.rank * (int64_t{shape.in} + shape.out);
+  }
+  return count;
+}
+
 AdapterState make_adapter(const ModelSpec& model, const LoraSpec& spec) {
   AdapterState state;
   state.spec = spec;

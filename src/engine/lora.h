@@ -41,6 +41,9 @@ struct LoraSpec {
   std::vector<Site> sites() const;  // in Site order
 };
 
+// Numbers in all its A and B.
+int64_t parameters_of(const ModelSpec& model, const LoraSpec& spec);
+
 // One A and B of one layer, f32, row-major: a is [rank, in], b is [out, rank].
 struct LoraTensor {
   Site site = Site::kQ;
@@ -62,6 +65,7 @@ struct AdapterState {
   std::vector<LoraTensor> tensors;
   bool has_optimizer = false;
   AdamState adam;
+  std::vector<LoraTensor> gradients;  // accumulated; empty: none. Not in checkpoints
 };
 
 // A fresh adapter as PEFT makes it: A uniform in +-1/sqrt(in) (kaiming with a = sqrt 5), B zero. The same seed, spec

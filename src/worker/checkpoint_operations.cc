@@ -17,13 +17,15 @@ int64_t state_bytes(const engine::AdapterState& state) {
   return of(state.tensors) + of(state.adam.first) + of(state.adam.second);
 }
 
-class SaveState final : public ReplyingOperation<v1::SaveStateResponse> {
+// Of an adapter that trains, or of a sampler.
+template <typename Request, typename Response>
+class Save final : public ReplyingOperation<Response> {
  public:
-  SaveState(v1::SaveStateRequest request, Caller caller, Reply<v1::SaveStateResponse> reply)
-      : ReplyingOperation(
-            {"hf_model.save_state", "checkpoint.write.begin", "checkpoint.write.completed", "checkpoint.write.failed"},
-            training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
-        request_(std::move(request)) {}
+  Save(OperationNames names, Subject subject, Request request, bool with_optimizer, Caller caller,
+       Reply<Response> reply)
+      : ReplyingOperation<Response>(names, std::move(subject), std::move(caller), std::move(reply)),
+        request_(std::move(request)),
+        with_optimizer_(with_optimizer) {}
 
   void run_file() override {
     written_ = engine::write_checkpoint(request_.directory(), *model_, state_, request_.base_model());
@@ -31,21 +33,22 @@ class SaveState final : public ReplyingOperation<v1::SaveStateResponse> {
   }
 
  private:
-  Result<Progress> run(Bench& bench, v1::SaveStateResponse& response) override {
+  Result<Progress> run(Bench& bench, Response& response) override {
     if (!written_) {
-      note({{"tuft.optimizer", request_.with_optimizer()}});
+      this->note({{"tuft.optimizer", with_optimizer_}});
       TUFT_TRY(check_directory(request_.directory()));
-      TUFT_ASSIGN(state_, bench.engine.export_adapter(adapter(), request_.with_optimizer()));
+      TUFT_ASSIGN(state_, bench.engine.export_adapter(this->adapter(), with_optimizer_));
       model_ = &bench.engine.model();
       return Progress::kFile;
     }
     TUFT_TRY(*written_);
-    note({{"tuft.size_bytes", **written_}});
+    this->note({{"tuft.size_bytes", **written_}});
     response.set_size_bytes(**written_);
     return Progress::kDone;
   }
 
-  const v1::SaveStateRequest request_;
+  const Request request_;
+  const bool with_optimizer_;
   const engine::ModelSpec* model_ = nullptr;
   engine::AdapterState state_;
   std::optional<Result<int64_t>> written_;
@@ -96,19 +99,19 @@ class AddSampler final : public ReplyingOperation<v1::AddSamplerResponse> {
   Result<Progress> run(Bench& bench, v1::AddSamplerResponse& response) override {
     if (!state_) {
       TUFT_TRY(check_directory(request_.directory()));
-      if (bench.engine.has_adapter(adapter())) {
+      if (bench.adapters.exists(adapter())) {
         return Error{ErrorCode::kAlreadyExists, "the sampler is loaded already", "sampler_exists"};
       }
       model_ = &bench.engine.model();
       return Progress::kFile;
     }
     TUFT_TRY(*state_);
-    TUFT_TRY(bench.engine.create_adapter(adapter(), **state_));
-    ++bench.samplers;
-    bench.ranks[adapter()] = (*state_)->spec.rank;
-    bench.metrics.load_from_disk.record(to_seconds(bench.clock.monotonic() - started()));
+    const int rank = (*state_)->spec.rank;
     response.set_size_bytes(state_bytes(**state_));
-    note({{"tuft.lora_rank", (*state_)->spec.rank}, {"tuft.size_bytes", response.size_bytes()}});
+    TUFT_TRY(bench.adapters.create(adapter(), std::move(**state_), AdapterKind::kSampler));
+    bench.ranks[adapter()] = rank;
+    bench.metrics.load_from_disk.record(to_seconds(bench.clock.monotonic() - started()));
+    note({{"tuft.lora_rank", rank}, {"tuft.size_bytes", response.size_bytes()}});
     return Progress::kDone;
   }
 
@@ -117,17 +120,40 @@ class AddSampler final : public ReplyingOperation<v1::AddSamplerResponse> {
   std::optional<Result<engine::AdapterState>> state_;
 };
 
+class PublishAdapter final : public ReplyingOperation<v1::PublishAdapterResponse> {
+ public:
+  PublishAdapter(v1::PublishAdapterRequest request, Caller caller, Reply<v1::PublishAdapterResponse> reply)
+      : ReplyingOperation({"hf_model.publish_adapter", "lora.publish.begin", "lora.published", "lora.publish.failed"},
+                          training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
+        request_(std::move(request)) {}
+
+ private:
+  Result<Progress> run(Bench& bench, v1::PublishAdapterResponse& response) override {
+    note({{"tuft.sampler_id", request_.sampler_id()}});
+    if (request_.sampler_id().empty()) return invalid_argument("the request names no sampler");
+    const engine::AdapterId sampler = sampler_adapter(request_.sampler_id());
+    TUFT_ASSIGN(const int64_t bytes, bench.adapters.publish(adapter(), sampler));
+    bench.ranks[sampler] = bench.ranks[adapter()];
+    response.set_size_bytes(bytes);
+    note({{"tuft.size_bytes", bytes}});
+    return Progress::kDone;
+  }
+
+  const v1::PublishAdapterRequest request_;
+};
+
 class RemoveSampler final : public ReplyingOperation<v1::RemoveSamplerResponse> {
  public:
   RemoveSampler(const v1::RemoveSamplerRequest& request, Caller caller, Reply<v1::RemoveSamplerResponse> reply)
       : ReplyingOperation({"hf_model.remove_adapter", "lora.unload.begin", "lora.unloaded", "lora.unload.failed"},
                           sampler_subject(request.sampler_id()), std::move(caller), std::move(reply)) {}
 
+  bool needs_adapter() const override { return false; }
+
  private:
   Result<Progress> run(Bench& bench, v1::RemoveSamplerResponse&) override {
     bench.cancel_samples(adapter());
-    TUFT_TRY(bench.engine.remove_adapter(adapter()));
-    --bench.samplers;
+    TUFT_TRY(bench.adapters.remove(adapter()));
     bench.ranks.erase(adapter());
     return Progress::kDone;
   }
@@ -137,7 +163,26 @@ class RemoveSampler final : public ReplyingOperation<v1::RemoveSamplerResponse> 
 
 std::unique_ptr<Operation> make_save_state(v1::SaveStateRequest request, Caller caller,
                                            Reply<v1::SaveStateResponse> reply) {
-  return std::make_unique<SaveState>(std::move(request), std::move(caller), std::move(reply));
+  const OperationNames names = {"hf_model.save_state", "checkpoint.write.begin", "checkpoint.write.completed",
+                                "checkpoint.write.failed"};
+  Subject subject = training_subject(request.adapter_id());
+  const bool with_optimizer = request.with_optimizer();
+  return std::make_unique<Save<v1::SaveStateRequest, v1::SaveStateResponse>>(
+      names, std::move(subject), std::move(request), with_optimizer, std::move(caller), std::move(reply));
+}
+
+std::unique_ptr<Operation> make_save_sampler(v1::SaveSamplerRequest request, Caller caller,
+                                             Reply<v1::SaveSamplerResponse> reply) {
+  const OperationNames names = {"hf_model.save_sampler", "checkpoint.write.begin", "checkpoint.write.completed",
+                                "checkpoint.write.failed"};
+  Subject subject = sampler_subject(request.sampler_id());
+  return std::make_unique<Save<v1::SaveSamplerRequest, v1::SaveSamplerResponse>>(
+      names, std::move(subject), std::move(request), false, std::move(caller), std::move(reply));
+}
+
+std::unique_ptr<Operation> make_publish_adapter(v1::PublishAdapterRequest request, Caller caller,
+                                                Reply<v1::PublishAdapterResponse> reply) {
+  return std::make_unique<PublishAdapter>(std::move(request), std::move(caller), std::move(reply));
 }
 
 std::unique_ptr<Operation> make_load_state(v1::LoadStateRequest request, Caller caller,

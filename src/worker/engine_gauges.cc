@@ -52,9 +52,20 @@ EngineGauges::EngineGauges(std::string base_model, int64_t memory_bytes, const C
     observe(static_cast<double>(kv_limit(kv)), {{"base_model", base_model_}, {"state", "limit"}});
   });
   metrics.lora_adapters.set_callback([this](const Observe& observe) {
-    const State now = state();
-    observe(now.training_adapters, {{"base_model", base_model_}, {"kind", "training"}});
-    observe(now.samplers, {{"base_model", base_model_}, {"kind", "sampler"}});
+    const AdapterPager::Counts counts = state().pager;
+    observe(counts.training, {{"base_model", base_model_}, {"kind", "training"}});
+    observe(counts.samplers, {{"base_model", base_model_}, {"kind", "sampler"}});
+  });
+  metrics.lora_adapters_paged.set_callback([this](const Observe& observe) {
+    const AdapterPager::Counts counts = state().pager;
+    observe(counts.paged_training, {{"base_model", base_model_}, {"kind", "training"}});
+    observe(counts.paged_samplers, {{"base_model", base_model_}, {"kind", "sampler"}});
+  });
+  metrics.lora_pool_memory.set_callback([this](const Observe& observe) {
+    const AdapterPager::Counts counts = state().pager;
+    observe(static_cast<double>(counts.reserved), {{"base_model", base_model_}, {"state", "reserved"}});
+    if (counts.limit == 0) return;
+    observe(static_cast<double>(counts.limit), {{"base_model", base_model_}, {"state", "limit"}});
   });
   metrics.lora_memory.set_callback([this](const Observe& observe) {
     const engine::AdapterMemory memory = state().adapters;
@@ -68,7 +79,7 @@ EngineGauges::~EngineGauges() {
   const auto& metrics = telemetry::get_metrics();
   for (const telemetry::ObservableGauge* gauge :
        {&metrics.scheduler_requests, &metrics.scheduler_last_step_age, &metrics.worker_busy, &metrics.kv_cache_usage,
-        &metrics.kv_cache_blocks, &metrics.kv_cache_memory, &metrics.lora_adapters, &metrics.lora_memory}) {
+        &metrics.kv_cache_blocks, &metrics.kv_cache_memory, &metrics.lora_adapters, &metrics.lora_memory, &metrics.lora_adapters_paged, &metrics.lora_pool_memory}) {
     gauge->set_callback({});
   }
 }

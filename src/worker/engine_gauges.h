@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "telemetry/instrument.h"
+#include "worker/adapter_pager.h"
 
 namespace tuft::worker {
 
@@ -19,8 +20,7 @@ class EngineGauges {
  public:
   struct State {
     size_t running = 0;  // requests that have started, training and sampling
-    int training_adapters = 0;
-    int samplers = 0;
+    AdapterPager::Counts pager = {};
     engine::KvUsage kv = {};
     engine::AdapterMemory adapters = {};
   };

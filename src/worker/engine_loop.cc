@@ -14,6 +14,9 @@ namespace {
 // What goes before passes (steps of optimizers, loads, saves) makes the next pass fuller. A pass waits for so many.
 constexpr int kTurnsInARowMax = 64;
 
+// Its own, an adapter that comes back for it, and one that makes room for that.
+constexpr size_t kFileJobsPerOperation = 3;
+
 Error stopping_error() {
   return unavailable("the worker is stopping; try again later", "worker_stopping");
 }
@@ -53,7 +56,14 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
       metrics_(options_.base_model),
       passes_(*engine_, clock, metrics_),
       trainer_(engine::make_train_scheduler(*engine_, options_.trainer, &passes_)),
+      pager_(*engine_, clock, options_.base_model, options_.pager,
+             {[this](const engine::AdapterId& adapter) { return at_work(adapter); },
+              [this](std::unique_ptr<PageJob>& job) {
+                if (files_.size() >= (kFileJobsPerOperation - 1) * options_.operations_max) return false;
+                return files_.try_push({{}, nullptr, std::move(job)});
+              }}),
       bench_{*engine_,
+             pager_,
              clock,
              options_.base_model,
              metrics_,
@@ -63,7 +73,7 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
              [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); },
              [this](Operation& operation) { trained(operation); }},
       gauges_(options_.base_model, options_.sampler.memory_bytes, clock, [this] { return accepted(); }),
-      files_(options_.operations_max) {
+      files_(kFileJobsPerOperation * options_.operations_max) {
   engine_thread_ = std::thread([this] { run(); });
   file_thread_ = std::thread([this] { run_files(); });
 }
@@ -133,6 +143,7 @@ int EngineLoop::rank_of(const engine::AdapterId& adapter) const {
 void EngineLoop::run() {
   telemetry::trace_set_thread_info("engine");
   for (;;) {
+    pager_.go_on();
     const bool idle = turns_.empty() && trainer_->idle() && sampler_->idle();
     if (idle) gauges_.work_ended(clock_.monotonic());
     std::deque<Item> items = take(idle);
@@ -164,26 +175,93 @@ void EngineLoop::run_piece() {
 
 void EngineLoop::accept(Item item) {
   if (auto* operation = std::get_if<std::unique_ptr<Operation>>(&item)) {
-    const std::string name = (*operation)->lane();
-    lanes_[name].operations.push_back(std::move(*operation));
-    proceed(name);
+    accept(std::move(*operation));
   } else if (auto* sample = std::get_if<NewSample>(&item)) {
-    start_sample(std::move(*sample));
+    accept(std::move(*sample));
   } else if (const auto* cancel = std::get_if<CancelSample>(&item)) {
-    const auto found = samples_.find(cancel->ticket);
-    if (found != samples_.end()) sampler_->cancel(found->second.number);
+    accept(*cancel);
+  } else if (auto* page = std::get_if<std::unique_ptr<PageJob>>(&item)) {
+    accept(std::move(*page));
   } else {
     turns_.push_back(std::get<FileDone>(item).lane);
   }
+}
+
+void EngineLoop::accept(std::unique_ptr<Operation> operation) {
+  const std::string name = operation->lane();
+  pager_.used(engine::AdapterId(name));
+  Lane& lane = lanes_[name];
+  lane.operations.push_back(std::move(operation));
+  if (!lane.waits) proceed(name);
+}
+
+void EngineLoop::accept(NewSample sample) {
+  const std::optional<engine::AdapterId> adapter = sample.request.adapter;
+  if (!adapter || !pager_.exists(*adapter) || pager_.in_engine(*adapter)) return start_sample(std::move(sample));
+  pager_.used(*adapter);
+  pager_.bring_back(*adapter, sample.request.trace);
+  held_[*adapter].push_back(std::move(sample));
+}
+
+void EngineLoop::accept(const CancelSample& cancel) {
+  const auto found = samples_.find(cancel.ticket);
+  if (found != samples_.end()) return sampler_->cancel(found->second.number);
+  for (auto& [adapter, samples] : held_) {
+    const auto held =
+        std::find_if(samples.begin(), samples.end(), [&](const NewSample& one) { return one.ticket == cancel.ticket; });
+    if (held == samples.end()) continue;
+    NewSample sample = std::move(*held);
+    samples.erase(held);
+    if (samples.empty()) held_.erase(adapter);
+    finished(1);
+    return sample.done(Error{ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"});
+  }
+}
+
+// Of an adapter that came back: goes on with all that waited for it, or fails it.
+void EngineLoop::accept(std::unique_ptr<PageJob> job) {
+  const auto arrival = pager_.finish(std::move(job));
+  if (!arrival) return;
+  const std::string& name = arrival->adapter.str();
+  auto held = held_.extract(arrival->adapter);
+  const auto lane = lanes_.find(name);
+  if (lane != lanes_.end()) lane->second.waits = false;
+  if (!arrival->status.ok()) {
+    if (!pager_.exists(arrival->adapter)) bench_.ranks.erase(arrival->adapter);
+    if (lane != lanes_.end()) {
+      for (const auto& operation : lane->second.operations) operation->fail(arrival->status.error());
+      finished(static_cast<int>(lane->second.operations.size()));
+      lanes_.erase(lane);
+    }
+  } else if (lane != lanes_.end()) {
+    proceed(name);
+  }
+  if (held.empty()) return;
+  for (NewSample& sample : held.mapped()) {
+    if (arrival->status.ok()) {
+      start_sample(std::move(sample));
+    } else {
+      finished(1);
+      sample.done(arrival->status.error());
+    }
+  }
+}
+
+bool EngineLoop::at_work(const engine::AdapterId& adapter) const {
+  return lanes_.contains(adapter.str()) || sampling_.contains(adapter);
 }
 
 void EngineLoop::start_sample(NewSample sample) {
   const Ticket ticket = sample.ticket;
   ActiveSample& active = samples_[ticket];
   active.adapter = sample.request.adapter;
+  if (active.adapter) {
+    ++sampling_[*active.adapter];
+    pager_.used(*active.adapter);
+  }
   auto number = sampler_->submit(std::move(sample.request),
                                  [this, ticket, done = sample.done](Result<engine::SampleResult> result) {
-                                   const auto node = samples_.extract(ticket);
+                                   const auto node = take_sample(ticket);
                                    finished(1);
                                    if (!node.empty() && node.mapped().instead) result = *node.mapped().instead;
                                    done(std::move(result));
@@ -192,19 +270,32 @@ void EngineLoop::start_sample(NewSample sample) {
     active.number = *number;
     return;
   }
-  samples_.erase(ticket);
+  (void)take_sample(ticket);
   finished(1);
   sample.done(std::move(number).error());
 }
 
+std::map<EngineLoop::Ticket, EngineLoop::ActiveSample>::node_type EngineLoop::take_sample(Ticket ticket) {
+  auto node = samples_.extract(ticket);
+  if (node.empty() || !node.mapped().adapter) return node;
+  const auto count = sampling_.find(*node.mapped().adapter);
+  if (--count->second == 0) sampling_.erase(count);
+  return node;
+}
+
 void EngineLoop::cancel_samples_of(const engine::AdapterId& adapter) {
+  const Error removed{ErrorCode::kGone, "the sampler was removed while it was sampling", "sampler_removed"};
   std::vector<engine::Sampler::RequestNumber> numbers;
   for (auto& [ticket, sample] : samples_) {
     if (sample.adapter != adapter) continue;
-    sample.instead = Error{ErrorCode::kGone, "the sampler was removed while it was sampling", "sampler_removed"};
+    sample.instead = removed;
     numbers.push_back(sample.number);
   }
   for (const auto number : numbers) sampler_->cancel(number);
+  auto held = held_.extract(adapter);
+  if (held.empty()) return;
+  finished(static_cast<int>(held.mapped().size()));
+  for (const NewSample& sample : held.mapped()) sample.done(removed);
 }
 
 Result<Operation::Progress> EngineLoop::advance(Operation& operation) {
@@ -216,6 +307,12 @@ Result<Operation::Progress> EngineLoop::advance(Operation& operation) {
 void EngineLoop::proceed(const std::string& name) {
   Lane& lane = lanes_[name];
   auto& operations = lane.operations;
+  const engine::AdapterId adapter(name);
+  const bool begins = lane.training == 0 && !lane.has_turn && !operations.empty();
+  if (begins && operations.front()->needs_adapter() && pager_.exists(adapter) && !pager_.in_engine(adapter)) {
+    lane.waits = true;
+    return pager_.bring_back(adapter, operations.front()->cause());
+  }
   while (lane.training < operations.size() && operations[lane.training]->trains()) {
     const auto progress = advance(*operations[lane.training]);
     if (progress.ok() && *progress == Operation::Progress::kTraining) {
@@ -268,7 +365,7 @@ void EngineLoop::advance_next_lane() {
   const auto progress = advance(operation);
   if (progress.ok() && *progress == Operation::Progress::kFile) {
     // One entry a lane, and no more lanes than operations_max.
-    TUFT_CHECK(files_.try_push({name, &operation}), "the file queue holds an entry for every operation");
+    TUFT_CHECK(files_.try_push({name, &operation, nullptr}), "the file queue holds an entry for every operation");
     return;
   }
   lane.operations.pop_front();
@@ -280,21 +377,26 @@ void EngineLoop::advance_next_lane() {
 void EngineLoop::run_files() {
   while (auto job = files_.pop()) {
     if (skip_files_) continue;
-    Operation& operation = *job->second;
+    if (job->page != nullptr) {
+      job->page->run();
+      Item item(std::move(job->page));
+      (void)push(item, false);
+      continue;
+    }
+    Operation& operation = *job->operation;
     const auto done = without_exceptions([&]() -> Result<Operation::Progress> {
       operation.run_file();
       return Operation::Progress::kDone;
     });
     if (!done.ok()) operation.file_failed(done.error());
-    Item item(FileDone{job->first});
+    Item item(FileDone{job->lane});
     (void)push(item, false);
   }
 }
 
 void EngineLoop::publish() {
   gauges_.publish({.running = static_cast<size_t>(sampler_->active()) + lanes_.size(),
-                   .training_adapters = bench_.training_adapters,
-                   .samplers = bench_.samplers,
+                   .pager = pager_.counts(),
                    .kv = engine_->kv_usage(),
                    .adapters = adapter_memory_});
 }
@@ -319,6 +421,10 @@ void EngineLoop::stop() {
     for (auto& operation : lane.operations) operation->fail(stopping_error());
   }
   lanes_.clear();
+  for (auto& [adapter, samples] : held_) {
+    for (const NewSample& sample : samples) sample.done(stopping_error());
+  }
+  held_.clear();
   std::vector<engine::Sampler::RequestNumber> numbers;
   for (auto& [ticket, sample] : samples_) {
     sample.instead = stopping_error();

@@ -2,7 +2,7 @@
 // training passes and steps of the sampler under a split of its time, so that neither training nor sampling starves the
 // other. Each adapter has a lane: forward and forward_backward go to the training scheduler, which packs those of all
 // lanes into passes; everything else waits until those before it in its lane are through, and holds back nobody else's.
-// A second thread reads and writes checkpoint files.
+// A second thread reads and writes the files of checkpoints and of adapters that wait in pages.
 #pragma once
 
 #include <atomic>
@@ -18,6 +18,7 @@
 #include "base/bounded_queue.h"
 #include "base/mutex.h"
 #include "engine/sample/sampler.h"
+#include "worker/adapter_pager.h"
 #include "worker/engine_gauges.h"
 #include "worker/operation.h"
 #include "worker/pass_recorder.h"
@@ -30,6 +31,7 @@ struct EngineLoopOptions {
   engine::TrainerOptions trainer;
   engine::SamplerOptions sampler;
   AdapterLimits limits;
+  PagerOptions pager;
   double training_share = 0.5;     // of the engine's time, while there is sampling to do as well
   Nanos share_debt_max = kSecond;  // what one of them may owe the other
   size_t operations_max = 4096;    // accepted and not answered; over it calls are refused with kResourceExhausted
@@ -75,12 +77,19 @@ class EngineLoop {
   struct FileDone {
     std::string lane;
   };
-  using Item = std::variant<std::unique_ptr<Operation>, NewSample, CancelSample, FileDone>;
+  using Item = std::variant<std::unique_ptr<Operation>, NewSample, CancelSample, FileDone, std::unique_ptr<PageJob>>;
+  // One of both.
+  struct FileJob {
+    std::string lane;
+    Operation* operation = nullptr;
+    std::unique_ptr<PageJob> page;
+  };
 
   struct Lane {
     std::deque<std::unique_ptr<Operation>> operations;
     size_t training = 0;    // the first so many are with the training scheduler
     bool has_turn = false;  // the first one is in turns_ or with the file thread
+    bool waits = false;     // for its adapter, which is in a page
   };
   struct ActiveSample {
     engine::Sampler::RequestNumber number = 0;
@@ -94,7 +103,13 @@ class EngineLoop {
   void run();
   void run_files();
   void accept(Item item);
+  void accept(std::unique_ptr<Operation> operation);
+  void accept(NewSample sample);
+  void accept(const CancelSample& cancel);
+  void accept(std::unique_ptr<PageJob> job);
+  bool at_work(const engine::AdapterId& adapter) const;
   void start_sample(NewSample sample);
+  std::map<Ticket, ActiveSample>::node_type take_sample(Ticket ticket);
   void proceed(const std::string& lane);
   void advance_next_lane();
   void run_training_piece();
@@ -124,17 +139,20 @@ class EngineLoop {
   std::deque<std::string> turns_;  // lanes whose first operation can go on and does not train, in order
   int turns_in_a_row_ = 0;         // without a pass between
   std::map<Ticket, ActiveSample> samples_;
+  std::unordered_map<engine::AdapterId, int> sampling_;                 // how many of them use it
+  std::unordered_map<engine::AdapterId, std::deque<NewSample>> held_;  // until their adapter is back
   std::unique_ptr<engine::Sampler> sampler_;
   TimeShare share_;
   const OperationMetrics metrics_;
   PassRecorder passes_;
   const std::unique_ptr<engine::TrainScheduler> trainer_;
+  AdapterPager pager_;
   Bench bench_;
   engine::AdapterMemory adapter_memory_;
 
   EngineGauges gauges_;
 
-  BoundedQueue<std::pair<std::string, Operation*>> files_;
+  BoundedQueue<FileJob> files_;
   std::atomic<bool> skip_files_{false};
   std::thread engine_thread_;
   std::thread file_thread_;

@@ -14,6 +14,7 @@
 #include "telemetry/instrument.h"
 #include "telemetry/trace.h"
 #include "tuft/worker/v1/model_actor.pb.h"
+#include "worker/adapter_pager.h"
 #include "worker/traced_engine.h"
 
 namespace tuft::worker {
@@ -53,6 +54,7 @@ class PassRecorder;
 // What operations work with; all of it belongs to the engine thread.
 struct Bench {
   TracedEngine& engine;
+  AdapterPager& adapters;
   const Clock& clock;
   const std::string& base_model;
   const OperationMetrics& metrics;
@@ -64,8 +66,6 @@ struct Bench {
   // To be called when the training scheduler has answered an operation that is kTraining.
   std::function<void(Operation&)> trained;
   std::unordered_map<engine::AdapterId, int> ranks = {};
-  int training_adapters = 0;
-  int samplers = 0;
 };
 
 // The engine's ids: samplers have a name space of their own.
@@ -85,6 +85,10 @@ class Operation {
   virtual const std::string& lane() const = 0;
   // True: it may be advanced to kTraining while those before it in its lane still are.
   virtual bool trains() const { return false; }
+  // False: it goes on although its adapter waits in a page.
+  virtual bool needs_adapter() const { return true; }
+  // Of the call.
+  virtual telemetry::SpanContext cause() const { return {}; }
   // Engine thread.
   virtual Progress advance(Bench& bench) = 0;
   // File thread. Must not touch the engine.
@@ -112,5 +116,9 @@ std::unique_ptr<Operation> make_add_sampler(v1::AddSamplerRequest request, Calle
                                             Reply<v1::AddSamplerResponse> reply);
 std::unique_ptr<Operation> make_remove_sampler(const v1::RemoveSamplerRequest& request, Caller caller,
                                                Reply<v1::RemoveSamplerResponse> reply);
+std::unique_ptr<Operation> make_publish_adapter(v1::PublishAdapterRequest request, Caller caller,
+                                                Reply<v1::PublishAdapterResponse> reply);
+std::unique_ptr<Operation> make_save_sampler(v1::SaveSamplerRequest request, Caller caller,
+                                             Reply<v1::SaveSamplerResponse> reply);
 
 }  // namespace tuft::worker

@@ -55,6 +55,7 @@ class TracedOperation : public Operation {
       : names_(names), subject_(std::move(subject)), caller_(std::move(caller)) {}
 
   const std::string& lane() const final { return subject_.adapter.str(); }
+  telemetry::SpanContext cause() const final { return caller_.trace; }
 
  protected:
   const std::string& id() const { return subject_.id; }

@@ -97,6 +97,16 @@ class Service final : public v1::ModelActor::CallbackService {
     return post(make_remove_sampler, context, request, response);
   }
 
+  grpc::ServerUnaryReactor* PublishAdapter(grpc::CallbackServerContext* context,
+                                           const v1::PublishAdapterRequest* request,
+                                           v1::PublishAdapterResponse* response) override {
+    return post(make_publish_adapter, context, request, response);
+  }
+  grpc::ServerUnaryReactor* SaveSampler(grpc::CallbackServerContext* context, const v1::SaveSamplerRequest* request,
+                                        v1::SaveSamplerResponse* response) override {
+    return post(make_save_sampler, context, request, response);
+  }
+
   grpc::ServerUnaryReactor* CollectMetrics(grpc::CallbackServerContext* context, const v1::CollectMetricsRequest*,
                                            v1::CollectMetricsResponse* response) override {
     response->set_snapshot(telemetry::metrics_snapshot());

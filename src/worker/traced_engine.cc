@@ -74,6 +74,13 @@ class MeasuringEngine final : public TracedEngine {
   Status import_adapter(const AdapterId& id, const AdapterState& state) override {
     return inner_.import_adapter(id, state);
   }
+  Status clone_adapter(const AdapterId& source, const AdapterId& copy) override {
+    return inner_.clone_adapter(source, copy);
+  }
+  Result<AdapterState> take_adapter(const AdapterId& id) override { return inner_.take_adapter(id); }
+  int64_t adapter_bytes(const engine::LoraSpec& spec, bool trains) const override {
+    return inner_.adapter_bytes(spec, trains);
+  }
   Result<engine::OptimReport> optim_step(const AdapterId& id, const engine::AdamParams& params) override {
     return inner_.optim_step(id, params);
   }

@@ -50,13 +50,12 @@ class CreateAdapter final : public ReplyingOperation<v1::CreateAdapterResponse> 
   Result<Progress> run(Bench& bench, v1::CreateAdapterResponse& response) override {
     note({{"tuft.lora_rank", request_.spec().rank()}, {"tuft.lora_alpha", request_.spec().alpha()}});
     TUFT_ASSIGN(const engine::LoraSpec spec, read_spec(request_.spec(), bench.limits));
-    const engine::AdapterState state = engine::make_adapter(bench.engine.model(), spec);
-    TUFT_TRY(bench.engine.create_adapter(adapter(), state));
-    ++bench.training_adapters;
+    engine::AdapterState state = engine::make_adapter(bench.engine.model(), spec);
+    response.set_parameters(count_parameters(state));
+    TUFT_TRY(bench.adapters.create(adapter(), std::move(state), AdapterKind::kTraining));
     bench.ranks[adapter()] = spec.rank;
     bench.metrics.load_new.record(to_seconds(bench.clock.monotonic() - started()));
     for (const engine::Site site : spec.sites()) response.add_target_modules(std::string(engine::site_name(site)));
-    response.set_parameters(count_parameters(state));
     return Progress::kDone;
   }
 
@@ -69,10 +68,11 @@ class RemoveAdapter final : public ReplyingOperation<v1::RemoveAdapterResponse> 
       : ReplyingOperation({"hf_model.remove_adapter", "lora.unload.begin", "lora.unloaded", "lora.unload.failed"},
                           training_subject(request.adapter_id()), std::move(caller), std::move(reply)) {}
 
+  bool needs_adapter() const override { return false; }
+
  private:
   Result<Progress> run(Bench& bench, v1::RemoveAdapterResponse&) override {
-    TUFT_TRY(bench.engine.remove_adapter(adapter()));
-    --bench.training_adapters;
+    TUFT_TRY(bench.adapters.remove(adapter()));
     bench.ranks.erase(adapter());
     return Progress::kDone;
   }

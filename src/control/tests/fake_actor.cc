@@ -266,6 +266,35 @@ void FakeActor::remove_sampler(worker::v1::RemoveSamplerRequest request, const a
   });
 }
 
+void FakeActor::publish_adapter(worker::v1::PublishAdapterRequest request, const actor::CallOptions&,
+                                actor::Callback<worker::v1::PublishAdapterResponse> done) {
+  using Response = worker::v1::PublishAdapterResponse;
+  call<Response>("publish_adapter", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
+    const auto found = adapters_.find(request.adapter_id());
+    if (found == adapters_.end()) return not_found("no such adapter", "adapter_not_loaded");
+    samplers_[request.sampler_id()] = found->second.weights;
+    Response response;
+    response.set_size_bytes(100);
+    return response;
+  });
+}
+
+void FakeActor::save_sampler(worker::v1::SaveSamplerRequest request, const actor::CallOptions&,
+                             actor::Callback<worker::v1::SaveSamplerResponse> done) {
+  using Response = worker::v1::SaveSamplerResponse;
+  call<Response>("save_sampler", request.sampler_id(), std::move(done), [this, request]() -> Result<Response> {
+    const auto found = samplers_.find(request.sampler_id());
+    if (found == samplers_.end()) return not_found("no such sampler", "sampler_not_loaded");
+    if (!std::filesystem::create_directory(request.directory())) {
+      return internal_error("cannot create " + request.directory());
+    }
+    std::ofstream(std::filesystem::path(request.directory()) / "weights") << found->second;
+    Response response;
+    response.set_size_bytes(100);
+    return response;
+  });
+}
+
 Result<worker::v1::SampleResponse> FakeActor::sample_locked(const worker::v1::SampleRequest& request) {
   int32_t number = -1;  // the base model
   if (!request.sampler_id().empty()) {

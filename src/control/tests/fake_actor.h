@@ -71,6 +71,10 @@ class FakeActor final : public actor::ModelActor {
                    actor::Callback<worker::v1::AddSamplerResponse>) override;
   void remove_sampler(worker::v1::RemoveSamplerRequest, const actor::CallOptions&,
                       actor::Callback<worker::v1::RemoveSamplerResponse>) override;
+  void publish_adapter(worker::v1::PublishAdapterRequest, const actor::CallOptions&,
+                       actor::Callback<worker::v1::PublishAdapterResponse>) override;
+  void save_sampler(worker::v1::SaveSamplerRequest, const actor::CallOptions&,
+                    actor::Callback<worker::v1::SaveSamplerResponse>) override;
   actor::Cancel sample(worker::v1::SampleRequest, const actor::CallOptions&,
                        actor::Callback<worker::v1::SampleResponse>) override;
   // All tokens of the answer in one delta before it.

@@ -66,6 +66,9 @@ Status check_state(const std::vector<LoraPair>& pairs, const AdapterState& state
         "it was trained on",
         "adapter_shape");
   }
+  if (!state.gradients.empty() && !same_tensors(pairs, state.gradients)) {
+    return invalid_argument("the gradients do not fit the adapter's tensors", "gradient_shape");
+  }
   if (state.has_optimizer && (!same_tensors(pairs, state.adam.first) || !same_tensors(pairs, state.adam.second))) {
     return invalid_argument("the optimizer state does not fit the adapter's tensors: load the weights without it",
                             "optimizer_shape");
@@ -163,7 +166,43 @@ Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const A
   }
   allocate(adapter->pairs_, &Parameter::value);
   adapter->assign(state);
+  if (!state.gradients.empty()) {
+    adapter->prepare_gradients();
+    set_tensors(state.gradients, &Parameter::gradient, adapter->pairs_);
+  }
   return adapter;
+}
+
+std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
+  auto copy = std::make_unique<Adapter>();
+  copy->spec_ = spec_;
+  copy->layers_ = layers_;
+  copy->index_ = index_;
+  copy->parameters_ = parameters_;
+  copy->pairs_.reserve(pairs_.size());
+  for (const LoraPair& from : pairs_) {
+    LoraPair to;
+    to.site = from.site;
+    to.layer = from.layer;
+    to.in = from.in;
+    to.out = from.out;
+    to.rank = from.rank;
+    to.a.value = Floats(from.a.value.size());
+    to.b.value = Floats(from.b.value.size());
+    to.a_scaled = Floats(from.a_scaled.size());
+    to.b_scaled = Floats(from.b_scaled.size());
+    copy->pairs_.push_back(std::move(to));
+  }
+  const auto fill = [&](int index, int) {
+    const LoraPair& from = pairs_[static_cast<size_t>(index)];
+    LoraPair& to = copy->pairs_[static_cast<size_t>(index)];
+    std::copy_n(from.a.value.data(), from.a.value.size(), to.a.value.data());
+    std::copy_n(from.b.value.data(), from.b.value.size(), to.b.value.data());
+    std::copy_n(from.a_scaled.data(), from.a_scaled.size(), to.a_scaled.data());
+    std::copy_n(from.b_scaled.data(), from.b_scaled.size(), to.b_scaled.data());
+  };
+  pool.run(static_cast<int>(pairs_.size()), fill);
+  return copy;
 }
 
 LoraPair* Adapter::find(Site site, int layer) {

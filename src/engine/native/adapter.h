@@ -38,6 +38,8 @@ class Adapter {
  public:
   // kInvalidArgument where the tensors are not those that spec and model ask for. Throws std::bad_alloc.
   static Result<std::unique_ptr<Adapter>> create(const ModelSpec& model, const AdapterState& state);
+  // Another one with these weights, without gradients and moments. Throws std::bad_alloc.
+  std::unique_ptr<Adapter> clone(ThreadPool& pool) const;
 
   const LoraSpec& spec() const { return spec_; }
   // Null where the adapter does not touch that layer.
@@ -50,6 +52,8 @@ class Adapter {
   AdapterMemory memory() const;
   AdapterState state(bool with_optimizer) const;
   std::vector<LoraTensor> gradients() const;
+  bool has_gradient() const { return gradients_touched_; }  // false: there is none, or all of it is zero
+  bool has_moments() const { return has_moments_; }
   // Takes tensors and, where there are any, moments. The state was checked by matches().
   void assign(const AdapterState& state);
   // kInvalidArgument where the state is of another adapter than this one could be.

@@ -86,6 +86,34 @@ Status NativeEngine::import_adapter(const AdapterId& id, const AdapterState& sta
   return out_of_memory("the optimizer state");
 }
 
+Status NativeEngine::clone_adapter(const AdapterId& source, const AdapterId& copy) try {
+  TUFT_ASSIGN(const AdapterPtr from, find_adapter(source));
+  if (adapters_.contains(copy)) {
+    return Error{ErrorCode::kAlreadyExists, "adapter \"" + copy.str() + "\" is already loaded", "adapter_exists"};
+  }
+  auto adapter = from->clone(*pool_);
+  adapter->set_version(++last_version_);
+  adapters_.emplace(copy, std::move(adapter));
+  return {};
+} catch (const std::bad_alloc&) {
+  return out_of_memory("a copy of the adapter");
+}
+
+Result<AdapterState> NativeEngine::take_adapter(const AdapterId& id) try {
+  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  AdapterState state = adapter->state(adapter->has_moments());
+  if (adapter->has_gradient()) state.gradients = adapter->gradients();
+  TUFT_TRY(remove_adapter(id));
+  return state;
+} catch (const std::bad_alloc&) {
+  return out_of_memory("a copy of the adapter");
+}
+
+// Value and scaled copy; gradient, its mark and two moments.
+int64_t NativeEngine::adapter_bytes(const LoraSpec& spec, bool trains) const {
+  return parameters_of(model_.spec(), spec) * static_cast<int64_t>(sizeof(float)) * (trains ? 6 : 2);
+}
+
 Status NativeEngine::check_tokens(std::span<const int32_t> tokens) const {
   for (const int32_t token : tokens) {
     if (token < 0 || token >= model_.spec().vocab_size) {

@@ -30,6 +30,9 @@ class NativeEngine final : public Engine {
   AdapterMemory adapter_memory() const override;
   Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override;
   Status import_adapter(const AdapterId& id, const AdapterState& state) override;
+  Status clone_adapter(const AdapterId& source, const AdapterId& copy) override;
+  Result<AdapterState> take_adapter(const AdapterId& id) override;
+  int64_t adapter_bytes(const LoraSpec& spec, bool trains) const override;
 
   Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override;
   Status backward(std::span<const float> dloss_dlogprobs) override;

@@ -67,7 +67,9 @@ class FakeEngine final : public Engine {
 
   Status create_adapter(const AdapterId& id, const AdapterState& state) override {
     if (has_adapter(id)) return Error{ErrorCode::kAlreadyExists, "the adapter exists", ""};
-    adapters_[id] = {state, 0.0, ++last_version_};
+    const double gradient = state.gradients.empty() ? 0.0 : static_cast<double>(state.gradients[0].a[0]);
+    adapters_[id] = {state, gradient, ++last_version_};
+    adapters_[id].state.gradients.clear();
     return {};
   }
   Status remove_adapter(const AdapterId& id) override {
@@ -96,6 +98,20 @@ class FakeEngine final : public Engine {
     adapters_[id] = {state, 0.0, ++last_version_};
     return {};
   }
+  Status clone_adapter(const AdapterId& source, const AdapterId& copy) override {
+    TUFT_ASSIGN(const AdapterState state, export_adapter(source, false));
+    return create_adapter(copy, state);
+  }
+  Result<AdapterState> take_adapter(const AdapterId& id) override {
+    const auto found = adapters_.find(id);
+    if (found == adapters_.end()) return no_adapter();
+    TUFT_ASSIGN(AdapterState state, export_adapter(id, found->second.state.adam.step > 0));
+    if (found->second.gradient != 0) state.gradients = gradients(id).value();
+    TUFT_TRY(remove_adapter(id));
+    return state;
+  }
+  // 60 a training adapter, 20 a sampler.
+  int64_t adapter_bytes(const LoraSpec&, bool trains) const override { return trains ? 60 : 20; }
 
   Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override {
     TUFT_CHECK(logprobs.size() == pack.targets.size(), "one log-probability per target");

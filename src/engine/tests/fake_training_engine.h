@@ -36,6 +36,9 @@ class FakeTrainingEngine final : public Engine {
   AdapterMemory adapter_memory() const override { return {}; }
   Result<AdapterState> export_adapter(const AdapterId&, bool) const override { return not_used(); }
   Status import_adapter(const AdapterId&, const AdapterState&) override { return not_used(); }
+  Status clone_adapter(const AdapterId&, const AdapterId&) override { return not_used(); }
+  Result<AdapterState> take_adapter(const AdapterId&) override { return not_used(); }
+  int64_t adapter_bytes(const LoraSpec&, bool) const override { return 0; }
 
   Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override {
     packs.push_back(pack);

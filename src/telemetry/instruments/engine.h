@@ -126,6 +126,38 @@ struct EngineInstruments {
                                 .labels = {"base_model", "source"},
                                 .bounds = bounds_operation(),
                                 .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge lora_adapters_paged{{.name = "tuft.lora.adapters.paged",
+                                       .unit = "{adapter}",
+                                       .description = "Adapters that wait in page files, by kind (training, sampler)",
+                                       .labels = {"base_model", "kind"},
+                                       .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge lora_pool_memory{{.name = "tuft.lora.pool.memory",
+                                    .unit = "By",
+                                    .description = "Memory set aside for adapters in the engine (reserved, limit)",
+                                    .labels = {"base_model", "state"},
+                                    .recorded_by = RecordedBy::kWorker}};
+  Histogram lora_publish_duration{{.name = "tuft.lora.publish.duration",
+                                   .unit = "s",
+                                   .description = "Giving the sampler a copy of an adapter's weights, without waiting",
+                                   .labels = {"base_model"},
+                                   .bounds = bounds_operation(),
+                                   .recorded_by = RecordedBy::kWorker}};
+  Histogram lora_page_duration{{.name = "tuft.lora.page.duration",
+                                .unit = "s",
+                                .description = "Moving an adapter to its page file or back (out, in)",
+                                .labels = {"base_model", "direction"},
+                                .bounds = bounds_operation(),
+                                .recorded_by = RecordedBy::kWorker}};
+  Counter lora_page_io{{.name = "tuft.lora.page.io",
+                        .unit = "By",
+                        .description = "Bytes of adapters written to page files and read from them (out, in)",
+                        .labels = {"base_model", "direction"},
+                        .recorded_by = RecordedBy::kWorker}};
+  Counter lora_page_failures{{.name = "tuft.lora.page.failures",
+                              .unit = "{page}",
+                              .description = "Pages that could not be written or read (out, in)",
+                              .labels = {"base_model", "direction"},
+                              .recorded_by = RecordedBy::kWorker}};
 };
 
 }  // namespace tuft::telemetry

@@ -25,8 +25,7 @@ class EngineGaugesTest : public ::testing::Test {
 TEST_F(EngineGaugesTest, WhatIsPublishedThenObserved) {
   accepted_ = 7;
   gauges_.publish({.running = 3,
-                   .training_adapters = 2,
-                   .samplers = 4,
+                   .pager = {.training = 2, .samplers = 4},
                    .kv = {.used = 30, .cached = 20, .limit = 120, .block = 10},
                    .adapters = {.weights = 1, .gradients = 2, .optimizer = 3}});
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.requests", with("state", "running")), 3);
