@@ -3,6 +3,7 @@
 #include <thread>
 #include <vector>
 
+#include "control/model_backend.h"
 #include "control/tests/plane.h"
 #include "telemetry/testing/recorded_metrics.h"
 
