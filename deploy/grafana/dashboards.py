@@ -211,7 +211,11 @@ TRAINING = dashboard("tuft-training", "tuft / Training", "Runs, steps, loss, gra
               "none",
               rate("tuft_training_step_duration_seconds_sum", "MODEL", "phase"), stack=True),
         Panel("Passes of a request", "More than one: it was split to keep memory bounded.", "none",
-              quantiles("tuft_training_micro_batches", "MODEL", points=(0.5, 0.99)))]),
+              quantiles("tuft_training_micro_batches", "MODEL", points=(0.5, 0.99))),
+        Panel("Runs together", "Mean number of runs in a training pass, and in a step of the optimizer.", "none",
+              mean("tuft_training_batch_runs", "MODEL", "phase")),
+        Panel("Fill of passes", "Tokens of a training pass over its token budget. Passes have no padding.",
+              "percentunit", quantiles("tuft_training_batch_fill", "MODEL", points=(0.5, 0.95)))]),
     ("Learning", [
         Panel("Loss", "Mean loss of a forward_backward per weighted token, over all runs.", "none",
               mean("tuft_training_loss", "MODEL", "loss_fn") + quantiles("tuft_training_loss", "MODEL", points=(0.5,

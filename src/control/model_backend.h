@@ -1,6 +1,7 @@
 // One supported model: its configuration, the actor that runs it, and what the actor said of itself.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -18,15 +19,21 @@ namespace tuft::control {
 // Thread-safe. Operations that find no worker wait this long for it, then fail with kUnavailable "worker_starting".
 inline constexpr Nanos kWorkerWait = 60 * kSecond;
 
-// What may be at the worker at once. Of training operations, one for each run: enough that the engine never waits for
-// the next. Of samples, sequences: as many as its sampler runs at once, and some that step in.
-inline constexpr int64_t kTrainingSlots = 16;
+// What may be at the worker at once. Of training operations, one for each run: so many that requests of 32 tokens fill
+// the next four passes. The worker shares passes out by tokens, fairly between users, so that many at once keep nobody
+// waiting. Of samples, sequences: as many as its sampler runs at once, and some that step in.
+inline int64_t training_slots(const config::ModelConfig& config) {
+  return std::max<int64_t>(16, int64_t{4} * config.train_batch_tokens / 32);
+}
 inline constexpr int64_t kSamplingSlots = 320;
 
 class ModelBackend {
  public:
   ModelBackend(config::ModelConfig config, actor::ModelActor& actor)
-      : config_(std::move(config)), actor_(actor), instruments_(config_.model_name) {}
+      : config_(std::move(config)),
+        actor_(actor),
+        instruments_(config_.model_name),
+        training_queue_(training_slots(config_)) {}
 
   const config::ModelConfig& config() const { return config_; }
   const std::string& name() const { return config_.model_name; }
@@ -55,7 +62,7 @@ class ModelBackend {
   const config::ModelConfig config_;
   actor::ModelActor& actor_;
   const ModelInstruments instruments_;
-  DispatchQueue training_queue_{kTrainingSlots};
+  DispatchQueue training_queue_;
   DispatchQueue sampling_queue_{kSamplingSlots};
   std::atomic<Nanos> last_step_{0};
   mutable Mutex mutex_;

@@ -29,6 +29,8 @@ ModelInstruments::ModelInstruments(const std::string& base_model) : base_model_(
   phase_queue_ = metrics.training_step_duration.with({model, {"phase", "queue"}});
   phase_forward_ = metrics.training_step_duration.with({model, {"phase", "forward"}});
   phase_backward_ = metrics.training_step_duration.with({model, {"phase", "backward"}});
+  phase_pack_ = metrics.training_step_duration.with({model, {"phase", "pack"}});
+  phase_loss_ = metrics.training_step_duration.with({model, {"phase", "loss"}});
   phase_optim_ = metrics.training_step_duration.with({model, {"phase", "optim"}});
   grad_norm_ = metrics.training_grad_norm.with({model});
 
@@ -66,7 +68,9 @@ void ModelInstruments::record_pass(OperationType operation, const std::string& l
   (backward ? backward_tokens_ : forward_tokens_).add(response.tokens());
   if (seconds > 0 && tokens > 0) training_rate_.record(tokens / seconds);
   phase_queue_.record(response.queue_seconds());
+  phase_pack_.record(response.pack_seconds());
   phase_forward_.record(response.forward_seconds());
+  phase_loss_.record(response.loss_seconds());
   if (backward) phase_backward_.record(response.backward_seconds());
   const auto loss = response.output().metrics().find("loss:sum");
   if (loss == response.output().metrics().end()) return;

@@ -167,6 +167,7 @@ void TrainingController::start_forward_backward(const RunPtr& run, const Operati
   const actor::CallOptions options = backward ? begin_call("training_backend.forward_backward", *operation)
                                               : begin_call("training_backend.forward", *operation);
   operation->loss_fn = request.request().loss_fn();
+  request.set_tenant(run->user.str());
   operation->backend_span.set_attribute("tuft.data_count", request.request().data_size());
   run->backend->actor().forward_backward(
       std::move(request), options,

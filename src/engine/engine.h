@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -28,6 +29,7 @@ struct Segment {
   AdapterId adapter;
   int begin = 0;
   int end = 0;
+  float temperature = 1.0F;  // over 0: the logits are divided by it
 };
 
 // Asks for log p(token | rows of the segment up to and including `row`).
@@ -53,8 +55,14 @@ struct AdamParams {
   double grad_clip_norm = 0.0;  // over all of the adapter's tensors, factor max / (norm + 1e-6); 0: none
 };
 
+struct AdapterStep {
+  AdapterId adapter;
+  AdamParams params;
+};
+
 struct OptimReport {
   double grad_norm = 0.0;  // before clipping
+  int64_t parameters = 0;  // that the adapter has
   int64_t step = 0;        // after this one
   bool applied = true;     // false: the gradient was not finite, nothing but the gradient was changed (zeroed)
   bool clipped = false;    // the norm was over grad_clip_norm
@@ -119,7 +127,7 @@ class Engine {
   // What an adapter takes at most: one that trains, or one that is only sampled from.
   virtual int64_t adapter_bytes(const LoraSpec& spec, bool trains) const = 0;
 
-  // A pass. forward() writes one log-probability (natural logarithm, temperature 1, f32) per target. With `keep` it
+  // A pass. forward() writes one log-probability (natural logarithm, f32) per target. With `keep` it
   // keeps what backward() needs; backward() then adds, for every target, dloss/dlogprob to the gradients of the
   // adapters and frees it. The next forward() frees it too. Gradients of an adapter add up until optim_step or
   // clear_gradients, target by target in the order of the packs: neither a segment's results nor an adapter's gradient
@@ -128,8 +136,14 @@ class Engine {
   virtual Status forward(const Pack& pack, bool keep, std::span<float> logprobs) = 0;
   virtual Status backward(std::span<const float> dloss_dlogprobs) = 0;
 
-  // One AdamW step with the accumulated gradient, which it then zeroes. Without a gradient it is a step with zero.
-  virtual Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) = 0;
+  // AdamW steps of several adapters (each at most once) as one pass over their parameters, each with its accumulated
+  // gradient, which is then zero. Without a gradient it is a step with zero. One answer for each, in their order: norm,
+  // clipping, moments and failure are an adapter's own, the same bits in any company.
+  virtual std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) = 0;
+  Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) {
+    const AdapterStep step{id, params};
+    return std::move(optim_steps({&step, 1}).front());
+  }
   virtual Status clear_gradients(const AdapterId& id) = 0;
   // Remembers the gradient as it is now. Costs a copy, and nothing where it is zero. Another mark takes its place;
   // clear_gradients, optim_step and import_adapter end it.

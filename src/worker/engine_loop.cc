@@ -17,6 +17,10 @@ constexpr int kTurnsInARowMax = 64;
 // Its own, an adapter that comes back for it, and one that makes room for that.
 constexpr size_t kFileJobsPerOperation = 3;
 
+Error removed_error() {
+  return {ErrorCode::kGone, "the model was unloaded before this operation's turn", "adapter_removed"};
+}
+
 Error stopping_error() {
   return unavailable("the worker is stopping; try again later", "worker_stopping");
 }
@@ -54,7 +58,8 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
       sampler_(engine::make_sampler(*engine_, options_.sampler, std::move(token_bytes), clock)),
       share_(options_.training_share, options_.share_debt_max),
       metrics_(options_.base_model),
-      passes_(*engine_, clock, metrics_),
+      passes_(*engine_, clock, metrics_, options_.trainer.batch_tokens),
+      stepping_(*engine_, clock, metrics_),
       trainer_(engine::make_train_scheduler(*engine_, options_.trainer, &passes_)),
       pager_(*engine_, clock, options_.base_model, options_.pager,
              {[this](const engine::AdapterId& adapter) { return at_work(adapter); },
@@ -69,6 +74,7 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
              metrics_,
              *trainer_,
              passes_,
+             stepping_,
              options_.limits,
              [this](const engine::AdapterId& adapter) { cancel_samples_of(adapter); },
              [this](Operation& operation) { trained(operation); }},
@@ -144,7 +150,7 @@ void EngineLoop::run() {
   telemetry::trace_set_thread_info("engine");
   for (;;) {
     pager_.go_on();
-    const bool idle = turns_.empty() && trainer_->idle() && sampler_->idle();
+    const bool idle = turns_.empty() && stepping_.empty() && trainer_->idle() && sampler_->idle();
     if (idle) gauges_.work_ended(clock_.monotonic());
     std::deque<Item> items = take(idle);
     if (idle) gauges_.work_arrived(clock_.monotonic());
@@ -159,7 +165,7 @@ void EngineLoop::run() {
 }
 
 void EngineLoop::run_piece() {
-  const bool training = !turns_.empty() || !trainer_->idle();
+  const bool training = !turns_.empty() || !stepping_.empty() || !trainer_->idle();
   if (!training && sampler_->idle()) return;
   const TimeShare::Turn turn = share_.next(training, !sampler_->idle());
   const Nanos begin = clock_.monotonic();
@@ -191,8 +197,23 @@ void EngineLoop::accept(std::unique_ptr<Operation> operation) {
   const std::string name = operation->lane();
   pager_.used(engine::AdapterId(name));
   Lane& lane = lanes_[name];
+  const bool ends = operation->ends_lane();
+  if (ends) {
+    fail_waiting(lane);
+    lane.waits = false;  // what ends it needs no adapter
+  }
   lane.operations.push_back(std::move(operation));
+  if (ends) trainer_->cancel(engine::AdapterId(name), removed_error());
   if (!lane.waits) proceed(name);
+}
+
+// Of what has not begun. The first one's turn is then that of whatever comes next.
+void EngineLoop::fail_waiting(Lane& lane) {
+  const size_t begun = lane.training + (lane.begun ? 1 : 0);
+  const auto first = lane.operations.begin() + static_cast<ptrdiff_t>(begun);
+  for (auto waiting = first; waiting != lane.operations.end(); ++waiting) (*waiting)->fail(removed_error());
+  finished(static_cast<int>(lane.operations.end() - first));
+  lane.operations.erase(first, lane.operations.end());
 }
 
 void EngineLoop::accept(NewSample sample) {
@@ -333,9 +354,12 @@ void EngineLoop::proceed(const std::string& name) {
 void EngineLoop::run_training_piece() {
   ++steps_;
   sampler_->pause();
-  if (!turns_.empty() && (trainer_->idle() || turns_in_a_row_ < kTurnsInARowMax)) {
+  const bool others_wait = !trainer_->idle() || !stepping_.empty();
+  if (!turns_.empty() && (!others_wait || turns_in_a_row_ < kTurnsInARowMax)) {
     ++turns_in_a_row_;
     advance_next_lane();
+  } else if (!stepping_.empty()) {
+    take_steps();
   } else {
     turns_in_a_row_ = 0;
     trainer_->step();
@@ -357,12 +381,21 @@ void EngineLoop::trained(Operation& operation) {
   proceed(name);
 }
 
+// Their answers go before all else.
+void EngineLoop::take_steps() {
+  const std::vector<std::string> lanes = stepping_.run();
+  turns_.insert(turns_.begin(), lanes.begin(), lanes.end());
+  turns_in_a_row_ = 0;
+}
+
 void EngineLoop::advance_next_lane() {
   const std::string name = std::move(turns_.front());
   turns_.pop_front();
   Lane& lane = lanes_[name];
   Operation& operation = *lane.operations.front();
   const auto progress = advance(operation);
+  lane.begun = progress.ok() && *progress != Operation::Progress::kDone;
+  if (progress.ok() && *progress == Operation::Progress::kStepping) return;
   if (progress.ok() && *progress == Operation::Progress::kFile) {
     // One entry a lane, and no more lanes than operations_max.
     TUFT_CHECK(files_.try_push({name, &operation, nullptr}), "the file queue holds an entry for every operation");

@@ -22,6 +22,7 @@
 #include "worker/engine_gauges.h"
 #include "worker/operation.h"
 #include "worker/pass_recorder.h"
+#include "worker/step_batch.h"
 #include "worker/time_share.h"
 
 namespace tuft::worker {
@@ -88,7 +89,8 @@ class EngineLoop {
   struct Lane {
     std::deque<std::unique_ptr<Operation>> operations;
     size_t training = 0;    // the first so many are with the training scheduler
-    bool has_turn = false;  // the first one is in turns_ or with the file thread
+    bool has_turn = false;  // the first one is in turns_, with the file thread or in stepping_
+    bool begun = false;     // it has a turn, and is not in turns_ for the first time
     bool waits = false;     // for its adapter, which is in a page
   };
   struct ActiveSample {
@@ -112,6 +114,8 @@ class EngineLoop {
   std::map<Ticket, ActiveSample>::node_type take_sample(Ticket ticket);
   void proceed(const std::string& lane);
   void advance_next_lane();
+  void fail_waiting(Lane& lane);
+  void take_steps();
   void run_training_piece();
   void trained(Operation& operation);
   Result<Operation::Progress> advance(Operation& operation);
@@ -145,6 +149,7 @@ class EngineLoop {
   TimeShare share_;
   const OperationMetrics metrics_;
   PassRecorder passes_;
+  StepBatch stepping_;
   const std::unique_ptr<engine::TrainScheduler> trainer_;
   AdapterPager pager_;
   Bench bench_;

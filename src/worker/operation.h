@@ -43,6 +43,12 @@ struct OperationMetrics {
   telemetry::BoundHistogram pass_sequences;
   telemetry::BoundHistogram pass_tokens;
   telemetry::BoundHistogram pass_adapters;
+  telemetry::BoundHistogram pass_requests;
+  telemetry::BoundHistogram pass_runs;
+  telemetry::BoundHistogram pass_fill;
+  telemetry::BoundCounter optim_passes;
+  telemetry::BoundHistogram optim_duration;
+  telemetry::BoundHistogram optim_runs;
   telemetry::BoundHistogram passes_of_request;
   telemetry::BoundHistogram load_from_disk;
   telemetry::BoundHistogram load_new;
@@ -50,6 +56,7 @@ struct OperationMetrics {
 
 class Operation;
 class PassRecorder;
+class StepBatch;
 
 // What operations work with; all of it belongs to the engine thread.
 struct Bench {
@@ -60,6 +67,7 @@ struct Bench {
   const OperationMetrics& metrics;
   engine::TrainScheduler& trainer;
   PassRecorder& passes;
+  StepBatch& steps;
   AdapterLimits limits;
   // Drops the samples that run on a sampler, before it is removed.
   std::function<void(const engine::AdapterId&)> cancel_samples;
@@ -77,6 +85,7 @@ class Operation {
   enum class Progress : uint8_t {
     kFile,      // run_file() on the file thread, then advance again
     kTraining,  // with the training scheduler; advance again after Bench::trained()
+    kStepping,  // in Bench::steps; advance again when they were taken
     kDone,      // answered
   };
 
@@ -85,6 +94,8 @@ class Operation {
   virtual const std::string& lane() const = 0;
   // True: it may be advanced to kTraining while those before it in its lane still are.
   virtual bool trains() const { return false; }
+  // True: what waits in its lane is not run any more, but fails; what has begun goes on, but for training.
+  virtual bool ends_lane() const { return false; }
   // False: it goes on although its adapter waits in a page.
   virtual bool needs_adapter() const { return true; }
   // Of the call.

@@ -12,6 +12,12 @@ OperationMetrics::OperationMetrics(const std::string& base_model) {
   pass_duration = metrics.scheduler_step_duration.with({model, {"phase", "train"}});
   pass_sequences = metrics.scheduler_batch_requests.with({model, {"phase", "train"}});
   pass_tokens = metrics.scheduler_batch_tokens.with({model});
+  pass_requests = metrics.training_batch_requests.with({model});
+  pass_runs = metrics.training_batch_runs.with({model, {"phase", "train"}});
+  pass_fill = metrics.training_batch_fill.with({model});
+  optim_passes = metrics.scheduler_steps.with({model, {"phase", "optim"}});
+  optim_duration = metrics.scheduler_step_duration.with({model, {"phase", "optim"}});
+  optim_runs = metrics.training_batch_runs.with({model, {"phase", "optim"}});
   pass_adapters = metrics.scheduler_batch_adapters.with({model});
   passes_of_request = metrics.training_passes.with({model});
   load_from_disk = metrics.lora_load_duration.with({model, {"source", "disk"}});

@@ -51,6 +51,9 @@ void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& statu
   metrics_.pass_sequences.record(static_cast<double>(done.sequences));
   metrics_.pass_tokens.record(static_cast<double>(done.tokens));
   metrics_.pass_adapters.record(pass.adapters);
+  metrics_.pass_requests.record(static_cast<double>(pass.shares.size()));
+  metrics_.pass_runs.record(pass.adapters);
+  metrics_.pass_fill.record(static_cast<double>(pass.tokens) / batch_tokens_);
   for (const Present& present : present_) tell(present, pass, end);
   if (present_.size() > 1) {
     if (!status.ok()) span_.record_error(status.error());
@@ -73,8 +76,10 @@ void PassRecorder::tell(const Present& present, const engine::TrainPass& pass, N
                          {"tuft.adapters", pass.adapters}});
     span.end(end);
   }
-  present.member->passed({begin_, share_of(end - begin_, present.share, pass),
-                          share_of(done.forward, present.share, pass), share_of(done.backward, present.share, pass)});
+  const auto part = [&](Nanos whole) { return share_of(whole, present.share, pass); };
+  const Nanos pack = end - begin_ - done.forward - done.loss - done.backward;
+  present.member->passed(
+      {begin_, part(end - begin_), part(pack), part(done.forward), part(done.loss), part(done.backward)});
 }
 
 }  // namespace tuft::worker

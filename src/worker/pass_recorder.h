@@ -19,7 +19,9 @@ namespace tuft::worker {
 struct PassPart {
   Nanos begin = 0;
   Nanos computing = 0;
+  Nanos pack = 0;  // what comes before and between the others
   Nanos forward = 0;
+  Nanos loss = 0;
   Nanos backward = 0;
 };
 
@@ -36,8 +38,8 @@ class PassMember {
 class PassRecorder final : public engine::PassObserver {
  public:
   // All of them outlive this.
-  PassRecorder(TracedEngine& engine, const Clock& clock, const OperationMetrics& metrics)
-      : engine_(engine), clock_(clock), metrics_(metrics) {}
+  PassRecorder(TracedEngine& engine, const Clock& clock, const OperationMetrics& metrics, int batch_tokens)
+      : engine_(engine), clock_(clock), metrics_(metrics), batch_tokens_(batch_tokens) {}
 
   void add(engine::TrainRequestNumber number, PassMember& member) { members_[number] = &member; }
   void remove(engine::TrainRequestNumber number) { members_.erase(number); }
@@ -57,6 +59,7 @@ class PassRecorder final : public engine::PassObserver {
   TracedEngine& engine_;
   const Clock& clock_;
   const OperationMetrics& metrics_;
+  const int batch_tokens_;
   std::unordered_map<engine::TrainRequestNumber, PassMember*> members_;
 
   // Of the pass that runs.

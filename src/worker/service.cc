@@ -138,6 +138,7 @@ class Service final : public v1::ModelActor::CallbackService {
     if (!converted.ok()) {
       call->finish(std::move(converted).error());
     } else {
+      converted->tenant = request->tenant();
       loop_.post(make_forward_backward(request->adapter_id(), std::move(converted).value(), caller(*context),
                                        reply_into(call, response)));
     }

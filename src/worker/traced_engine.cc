@@ -39,6 +39,7 @@ class MeasuringEngine final : public TracedEngine {
     }
     Status status = inner_.forward(pack, keep, logprobs);
     const Nanos end = clock_.monotonic();
+    forward_end_ = end;
     totals_.forward += end - begin;
     totals_.tokens += static_cast<int64_t>(pack.tokens.size());
     totals_.sequences += static_cast<int64_t>(pack.segments.size());
@@ -51,6 +52,7 @@ class MeasuringEngine final : public TracedEngine {
     auto span = engine_tracer().start_span("engine.backward",
                                            {.attributes = telemetry::Attributes(attributes_), .start = begin});
     span.set_attribute("tuft.targets", dloss_dlogprobs.size());
+    totals_.loss += begin - forward_end_;
     Status status = inner_.backward(dloss_dlogprobs);
     const Nanos end = clock_.monotonic();
     totals_.backward += end - begin;
@@ -81,8 +83,8 @@ class MeasuringEngine final : public TracedEngine {
   int64_t adapter_bytes(const engine::LoraSpec& spec, bool trains) const override {
     return inner_.adapter_bytes(spec, trains);
   }
-  Result<engine::OptimReport> optim_step(const AdapterId& id, const engine::AdamParams& params) override {
-    return inner_.optim_step(id, params);
+  std::vector<Result<engine::OptimReport>> optim_steps(std::span<const engine::AdapterStep> steps) override {
+    return inner_.optim_steps(steps);
   }
   Status clear_gradients(const AdapterId& id) override { return inner_.clear_gradients(id); }
   Status mark_gradients(const AdapterId& id) override { return inner_.mark_gradients(id); }
@@ -100,11 +102,13 @@ class MeasuringEngine final : public TracedEngine {
     return inner_.step(feeds, sink);
   }
   engine::KvUsage kv_usage() const override { return inner_.kv_usage(); }
+  engine::DeviceTimes device_times() override { return inner_.device_times(); }
 
  private:
   engine::Engine& inner_;
   const Clock& clock_;
   PassTotals totals_;
+  Nanos forward_end_ = 0;
   std::vector<telemetry::Attribute> attributes_;
 };
 

@@ -15,13 +15,14 @@ namespace tuft::worker {
 // Sums since the start.
 struct PassTotals {
   Nanos forward = 0;
+  Nanos loss = 0;  // between a forward pass and its backward pass
   Nanos backward = 0;
   int64_t tokens = 0;
   int64_t sequences = 0;
 
   friend PassTotals operator-(const PassTotals& left, const PassTotals& right) {
-    return {left.forward - right.forward, left.backward - right.backward, left.tokens - right.tokens,
-            left.sequences - right.sequences};
+    return {left.forward - right.forward, left.loss - right.loss, left.backward - right.backward,
+            left.tokens - right.tokens, left.sequences - right.sequences};
   }
 };
 

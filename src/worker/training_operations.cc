@@ -4,6 +4,7 @@
 #include "worker/conversion.h"
 #include "worker/operation_base.h"
 #include "worker/pass_recorder.h"
+#include "worker/step_batch.h"
 
 namespace tuft::worker {
 namespace {
@@ -68,6 +69,7 @@ class RemoveAdapter final : public ReplyingOperation<v1::RemoveAdapterResponse> 
       : ReplyingOperation({"hf_model.remove_adapter", "lora.unload.begin", "lora.unloaded", "lora.unload.failed"},
                           training_subject(request.adapter_id()), std::move(caller), std::move(reply)) {}
 
+  bool ends_lane() const override { return true; }
   bool needs_adapter() const override { return false; }
 
  private:
@@ -97,6 +99,8 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
   void passed(const PassPart& part) override {
     if (passes_++ == 0) first_pass_ = part.begin;
     computing_ += part.computing;
+    pack_ += part.pack;
+    loss_ += part.loss;
     forward_ += part.forward;
     backward_time_ += part.backward;
   }
@@ -147,7 +151,9 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
     response.set_tokens(output.tokens);
     response.set_compute_seconds(to_seconds(computing_));
     response.set_weight_sum(output.weight_sum);
+    response.set_pack_seconds(to_seconds(pack_));
     response.set_forward_seconds(to_seconds(forward_));
+    response.set_loss_seconds(to_seconds(loss_));
     response.set_backward_seconds(to_seconds(backward_time_));
     response.set_passes(output.passes);
   }
@@ -159,33 +165,47 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
   int passes_ = 0;
   Nanos first_pass_ = 0;
   Nanos computing_ = 0;
+  Nanos pack_ = 0;
   Nanos forward_ = 0;
+  Nanos loss_ = 0;
   Nanos backward_time_ = 0;
 };
 
-class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {
+class OptimStep final : public ReplyingOperation<v1::OptimStepResponse>, public StepMember {
  public:
   OptimStep(v1::OptimStepRequest request, Caller caller, Reply<v1::OptimStepResponse> reply)
       : ReplyingOperation({"hf_model.optim_step", "optim_step.begin", "optim_step.completed", "optim_step.failed"},
                           training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
         request_(std::move(request)) {}
 
+  const std::string& step_lane() const override { return lane(); }
+  telemetry::Span& step_span() override { return span(); }
+  void stepped(Result<engine::OptimReport> report, Nanos computing) override {
+    report_ = std::move(report);
+    computing_ = computing;
+  }
+
  private:
   Result<Progress> run(Bench& bench, v1::OptimStepResponse& response) override {
+    if (report_) return finish(response);
     TUFT_ASSIGN(const engine::AdamParams params, read_params());
-    const Nanos begin = bench.clock.monotonic();
-    TUFT_ASSIGN(const engine::OptimReport report, bench.engine.optim_step(adapter(), params));
-    response.set_compute_seconds(to_seconds(bench.clock.monotonic() - begin));
+    bench.steps.add({adapter(), params}, *this);
+    return Progress::kStepping;
+  }
+
+  Result<Progress> finish(v1::OptimStepResponse& response) {
+    TUFT_ASSIGN(const engine::OptimReport report, std::move(*report_));
+    response.set_compute_seconds(to_seconds(computing_));
     response.set_clipped(report.clipped);
     response.set_nonfinite(!report.applied);
-    note({{"tuft.learning_rate", params.learning_rate},
+    note({{"tuft.learning_rate", request_.params().learning_rate()},
           {"tuft.grad_norm", report.grad_norm},
           {"tuft.grad_clipped", report.clipped},
           {"tuft.step", report.step}});
     if (!report.applied) span().add_event("optim_step.skipped", {{"tuft.reason", "gradient not finite"}});
     auto& metrics = *response.mutable_metrics();
     metrics["grad_norm"] = report.grad_norm;
-    metrics["learning_rate"] = params.learning_rate;
+    metrics["learning_rate"] = request_.params().learning_rate();
     metrics["step"] = static_cast<double>(report.step);
     if (!report.applied) metrics["skipped"] = 1.0;
     return Progress::kDone;
@@ -208,6 +228,8 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse> {
   }
 
   const v1::OptimStepRequest request_;
+  std::optional<Result<engine::OptimReport>> report_;
+  Nanos computing_ = 0;
 };
 
 }  // namespace

@@ -123,6 +123,11 @@ RUN_CASES = {
     "input outside of the vocabulary": lambda c, m: c.train(m, 1, forward_backward(m, 1, tokens=(1, 2, 3, 99_999_999))),
     "datum over the context": lambda c, m: c.train(m, 1, forward_backward(m, 1, tokens=(1,) * 400, targets=(1,) * 400)),
     "unknown loss": lambda c, m: c.train(m, 1, forward_backward(m, 1, loss="hinge")),
+    "a temperature of 0": lambda c, m: c.train(m, 1, with_config(m, temperature=0.0)),
+    "a key that the loss does not have": lambda c, m: c.train(m, 1, with_config(m, beta=1.0)),
+    "weights of another length": lambda c, m: c.train(m, 1, forward_backward(m, 1, weights=[1.0] * 3)),
+    "weights that are no numbers": lambda c, m: c.train(m, 1, forward_backward(m, 1, weights=[1.0, float("nan"), 1.0, 1.0])),
+    "targets that are no whole numbers": lambda c, m: c.train(m, 1, with_target(m, dtype=pb.DTYPE_FLOAT32, shape=[8])),
     "importance_sampling without logprobs": lambda c, m: c.train(m, 1, forward_backward(
         m, 1, loss="importance_sampling", advantages=[1.0] * 4)),
     "a datum without tokens": lambda c, m: c.train(m, 1, forward_backward(m, 1, tokens=(), targets=())),
@@ -172,6 +177,12 @@ def with_target(model, **changes):
         target.shape.extend(changes.pop("shape"))
     for name, value in changes.items():
         setattr(target, name, value)
+    return message
+
+
+def with_config(model, **config):
+    message = forward_backward(model, 1)
+    message.loss_fn_config.update(config)
     return message
 
 
@@ -226,6 +237,22 @@ def test_a_wrong_operation_fails_and_the_run_goes_on(name, raw):
     answer = raw.result(raw.train(model, 2), protobuf=True)
     assert answer.headers["Content-Type"] == PROTOBUF, answer
     assert not pathlib.Path("/tmp/tuft_escape").exists()
+
+
+def test_a_wrong_datum_is_named_and_leaves_no_gradient(raw):
+    def grad_norm(with_wrong):
+        model = raw.model(MODEL, seed=3)
+        seq_id = 1
+        if with_wrong:
+            message = forward_backward(model, 1)
+            message.data.append(forward_backward(model, 1, tokens=(5, 6), targets=(6, 7), weights=[1.0]).data[0])
+            answer = raw.result(raw.train(model, 1, message), protobuf=True)
+            assert "data[1]" in answer.json["error"] and "weights" in answer.json["error"], answer
+            seq_id = 2
+        raw.result(raw.train(model, seq_id), protobuf=True)
+        return raw.result(raw.optim(model, seq_id + 1)).json["metrics"]["grad_norm"]
+
+    assert grad_norm(True) == grad_norm(False)
 
 
 def test_a_body_over_the_limit_is_refused(raw, server):

@@ -6,7 +6,7 @@ from tinker import types
 
 from conftest import service_client
 from examples_of_data import datum, logprobs_of, prompt, rl_datum, tokens_of
-from raw_client import forward_backward
+from raw_client import forward_backward, pb, tensor
 from tuft_server import MODEL
 
 ADAM = types.AdamParams(learning_rate=5e-3)
@@ -164,6 +164,47 @@ def test_soft_targets_with_two_dimensions(alice):
     logprobs = logprobs_of(output)[0]
     assert logprobs.shape == (3, 2)
     assert output.metrics["loss:sum"] == pytest.approx(-float((weights * logprobs).sum()), rel=1e-4)
+
+
+def test_sparse_targets_and_weights_give_what_dense_ones_do(raw):
+    model = raw.model(MODEL)
+    targets = np.array([[2, 0, 9], [3, 0, 0], [0, 0, 0], [5, 6, 7]], np.int64)
+    weights = np.where(targets > 0, np.float32(0.25) * targets, np.float32(0)).astype(np.float32)
+
+    def sparse(dense):
+        rows, columns = np.nonzero(dense)
+        crow = np.searchsorted(rows, np.arange(len(dense) + 1)).astype(np.int64)
+        dtype = pb.DTYPE_FLOAT32 if dense.dtype == np.float32 else pb.DTYPE_INT64
+        return pb.Tensor(dtype=dtype, shape=dense.shape, sparse_csr=pb.SparseCsr(
+            values=dense[rows, columns].tobytes(), crow_indices=crow.tobytes(),
+            col_indices=columns.astype(np.int64).tobytes()))
+
+    def output(seq_id, encode):
+        message = forward_backward(model, seq_id, forward_only=True)
+        message.data[0].loss_fn_inputs["target_tokens"].CopyFrom(encode(targets))
+        message.data[0].loss_fn_inputs["weights"].CopyFrom(encode(weights))
+        answer = raw.result(raw.train(model, seq_id, message), protobuf=True)
+        return pb.ForwardBackwardOutput.FromString(answer.body)
+
+    dense = output(1, tensor)
+    assert dense.metrics["loss:sum"] > 0
+    assert output(2, sparse).SerializeToString(deterministic=True) == dense.SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_a_temperature_divides_the_logits(alice, temperature):
+    """The log-probabilities of one token against another are differences of logits."""
+    client = alice.create_lora_training_client(base_model=MODEL, rank=4, seed=1)
+    tokens = tokens_of("warm")
+    targets = np.array([[t, (t + 1) % 256] for t in tokens[1:]], np.int64)
+    one = types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]),
+                      loss_fn_inputs={"target_tokens": targets, "weights": np.ones((3, 2), np.float32)})
+
+    def differences(config):
+        logprobs = logprobs_of(client.forward([one], "cross_entropy", loss_fn_config=config).result())[0]
+        return logprobs[:, 0] - logprobs[:, 1]
+
+    np.testing.assert_allclose(differences({"temperature": temperature}), differences(None) / temperature, atol=1e-5)
 
 
 def test_importance_sampling_at_ratio_one_and_off_policy(alice):

@@ -81,6 +81,8 @@ TEST_F(Records, LossIsTheMeanPerWeightedToken) {
   value<ProtobufResult>(alice, forward_backward(run, alice, 1));
   worker().set_loss(std::numeric_limits<double>::quiet_NaN(), 4);
   value<ProtobufResult>(alice, forward_backward(run, alice, 2));
+  worker().set_loss(-100, 0);  // the second pass of a custom loss
+  value<ProtobufResult>(alice, forward_backward(run, alice, 3));
   flush();
   EXPECT_DOUBLE_EQ(sum_of("tuft.training.loss", labels), before + 1.5);
   EXPECT_EQ(total("tuft.training.nonfinite", {{"what", "loss"}}), bad + 1);

@@ -1,5 +1,4 @@
 #include <array>
-#include <cmath>
 
 #include "engine/loss/losses.h"
 
@@ -15,7 +14,7 @@ class CrossEntropy final : public Loss {
     const double weight = inputs[0];
     // A masked token must not poison the sum where its probability is 0.
     if (weight == 0.0) return {};
-    return {-weight * logprob, -weight, std::abs(weight)};
+    return {-weight * logprob, -weight, weight};
   }
 
  private:

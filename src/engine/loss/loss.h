@@ -25,7 +25,7 @@ struct LossInput {
 struct TokenLoss {
   double loss = 0.0;
   double dloss_dlogprob = 0.0;
-  double weight = 0.0;  // how much the token counts when a mean is asked for; 0 or more
+  double weight = 0.0;  // how much the token counts when a mean is asked for; below 0: then there is no mean
 };
 
 class Loss {

@@ -112,39 +112,6 @@ void clear(std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
   }
 }
 
-double sum_of_squares(std::span<const float> values) {
-  double sum = 0;
-  for (const float value : values) sum += static_cast<double>(value) * value;
-  return sum;
-}
-
-struct AdamStep {
-  float decay;  // 1 - learning rate * weight decay
-  float clip;
-  float first_weight;     // 1 - beta1
-  float second_keep;      // beta2
-  float second_weight;    // 1 - beta2
-  float size;             // learning rate / (1 - beta1^t)
-  float root_correction;  // sqrt(1 - beta2^t)
-  float eps;
-};
-
-void adam(const AdamStep& step, Parameter& parameter) {
-  const size_t size = parameter.value.size();
-  float* value = parameter.value.data();
-  float* gradient = parameter.gradient.data();
-  float* first = parameter.first.data();
-  float* second = parameter.second.data();
-  for (size_t i = 0; i < size; ++i) {
-    const float g = gradient[i] * step.clip;
-    first[i] += step.first_weight * (g - first[i]);
-    second[i] = step.second_keep * second[i] + step.second_weight * g * g;
-    const float root = std::sqrt(second[i]) / step.root_correction + step.eps;
-    value[i] = value[i] * step.decay - step.size * first[i] / root;
-    gradient[i] = 0.0F;
-  }
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const AdapterState& state) {
@@ -246,14 +213,13 @@ Status Adapter::matches(const AdapterState& state) const {
 }
 
 void Adapter::assign(const AdapterState& state) {
-  if (state.has_optimizer && !has_moments_) {
-    allocate(pairs_, &Parameter::first);
-    allocate(pairs_, &Parameter::second);
-    has_moments_ = true;
-  }
+  if (state.has_optimizer) prepare_moments();
   spec_ = state.spec;
   set_tensors(state.tensors, &Parameter::value, pairs_);
-  for (LoraPair& pair : pairs_) refresh(pair);
+  for (LoraPair& pair : pairs_) {
+    refresh(pair, true);
+    refresh(pair, false);
+  }
   clear_gradients();
   step_ = 0;
   if (state.has_optimizer) {
@@ -266,9 +232,19 @@ void Adapter::assign(const AdapterState& state) {
   }
 }
 
-void Adapter::refresh(LoraPair& pair) const {
-  transpose(pair.a.value.data(), pair.rank, pair.in, spec_.scale(), pair.a_scaled.data());
-  transpose(pair.b.value.data(), pair.rank, pair.out, spec_.scale(), pair.b_scaled.data());
+void Adapter::refresh(LoraPair& pair, bool is_a) const {
+  if (is_a) {
+    transpose(pair.a.value.data(), pair.rank, pair.in, spec_.scale(), pair.a_scaled.data());
+  } else {
+    transpose(pair.b.value.data(), pair.rank, pair.out, spec_.scale(), pair.b_scaled.data());
+  }
+}
+
+void Adapter::prepare_moments() {
+  if (has_moments_) return;
+  allocate(pairs_, &Parameter::first);
+  allocate(pairs_, &Parameter::second);
+  has_moments_ = true;
 }
 
 void Adapter::prepare_gradients() {
@@ -324,54 +300,9 @@ bool Adapter::restore_gradients() {
   return true;
 }
 
-double Adapter::gradient_norm() const {
-  double sum = 0;
-  for (const LoraPair& pair : pairs_) {
-    sum += sum_of_squares(pair.a.gradient.span()) + sum_of_squares(pair.b.gradient.span());
-  }
-  return std::sqrt(sum);
-}
-
-OptimReport Adapter::optim_step(const AdamParams& params, ThreadPool& pool) {
-  prepare_gradients();
-  OptimReport report;
-  report.grad_norm = gradient_norm();
-  report.step = step_;
-  if (!std::isfinite(report.grad_norm)) {
-    clear_gradients();
-    report.applied = false;
-    return report;
-  }
-  if (!has_moments_) {
-    allocate(pairs_, &Parameter::first);
-    allocate(pairs_, &Parameter::second);
-    has_moments_ = true;
-  }
-  report.step = ++step_;
-  const auto t = static_cast<double>(step_);
-  AdamStep step{};
-  step.decay = static_cast<float>(1.0 - params.learning_rate * params.weight_decay);
-  step.clip = 1.0F;
-  if (params.grad_clip_norm > 0) {
-    step.clip = static_cast<float>(std::min(1.0, params.grad_clip_norm / (report.grad_norm + 1e-6)));
-    report.clipped = report.grad_norm > params.grad_clip_norm;
-  }
-  step.first_weight = static_cast<float>(1.0 - params.beta1);
-  step.second_keep = static_cast<float>(params.beta2);
-  step.second_weight = static_cast<float>(1.0 - params.beta2);
-  step.size = static_cast<float>(params.learning_rate / (1.0 - std::pow(params.beta1, t)));
-  step.root_correction = static_cast<float>(std::sqrt(1.0 - std::pow(params.beta2, t)));
-  step.eps = static_cast<float>(params.eps);
-  const auto update = [&](int index, int) {
-    LoraPair& pair = pairs_[static_cast<size_t>(index)];
-    adam(step, pair.a);
-    adam(step, pair.b);
-    refresh(pair);
-  };
-  pool.run(static_cast<int>(pairs_.size()), update);
+void Adapter::consume_gradients() {
   gradients_touched_ = false;
   drop_mark();
-  return report;
 }
 
 }  // namespace tuft::engine::native

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
 #include "engine/lora.h"
 #include "engine/native/buffer.h"
-#include "engine/native/thread_pool.h"
 
 namespace tuft::engine::native {
 
@@ -65,12 +65,19 @@ class Adapter {
   // As Engine has them. Throws std::bad_alloc.
   void mark_gradients();
   bool restore_gradients();  // false without a mark
-  OptimReport optim_step(const AdamParams& params, ThreadPool& pool);
+
+  // What steps of the optimizer are made of (optimizer.h).
+  std::span<LoraPair> pairs() { return pairs_; }
+  int64_t parameters() const { return parameters_; }
+  int64_t steps() const { return step_; }
+  int64_t count_step() { return ++step_; }
+  void prepare_moments();  // zero at first. Throws std::bad_alloc.
+  // After the values of the pair's A (or B) have changed.
+  void refresh(LoraPair& pair, bool is_a) const;
+  void consume_gradients();  // they are zero now
 
  private:
-  void refresh(LoraPair& pair) const;
   void drop_mark();
-  double gradient_norm() const;
 
   LoraSpec spec_;
   int layers_ = 0;

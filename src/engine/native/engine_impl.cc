@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <new>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "engine/native/optimizer.h"
 
 namespace tuft::engine::native {
 namespace {
@@ -132,6 +134,9 @@ Result<std::vector<NativeEngine::AdapterPtr>> NativeEngine::check_pack(const Pac
     if (segment.begin != row || segment.end <= segment.begin) {
       return invalid_argument("the segments of a pack must cover its tokens in order, without gaps", "pack_segments");
     }
+    if (!std::isfinite(segment.temperature) || segment.temperature <= 0) {
+      return invalid_argument("a segment's temperature must be over 0 and finite", "pack_segments");
+    }
     row = segment.end;
     AdapterPtr adapter;
     if (!segment.adapter.empty()) {
@@ -186,19 +191,39 @@ Status NativeEngine::backward(std::span<const float> dloss_dlogprobs) try {
   return out_of_memory("the backward pass");
 }
 
-Result<OptimReport> NativeEngine::optim_step(const AdapterId& id, const AdamParams& params) try {
-  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+Result<NativeEngine::AdapterPtr> NativeEngine::check_step(const AdapterStep& step) const {
+  const AdamParams& params = step.params;
   const bool valid = std::isfinite(params.learning_rate) && std::isfinite(params.weight_decay) && params.eps >= 0 &&
                      params.beta1 >= 0 && params.beta1 < 1 && params.beta2 >= 0 && params.beta2 < 1;
   if (!valid) {
     return invalid_argument("AdamW needs a finite learning rate and weight decay, betas in [0, 1) and eps >= 0",
                             "adam_params");
   }
-  if (pass_.uses(adapter.get())) pass_.drop();
-  renew(*adapter);
-  return adapter->optim_step(params, *pool_);
-} catch (const std::bad_alloc&) {
-  return out_of_memory("the optimizer state");
+  return find_adapter(step.adapter);
+}
+
+std::vector<Result<OptimReport>> NativeEngine::optim_steps(std::span<const AdapterStep> steps) {
+  std::vector<Result<OptimReport>> results;
+  std::vector<StepOfAdapter> together;
+  std::vector<size_t> places;  // of `together` in `results`
+  std::set<const Adapter*> seen;
+  for (const AdapterStep& step : steps) {
+    auto adapter = check_step(step);
+    if (!adapter.ok()) {
+      results.emplace_back(std::move(adapter).error());
+    } else if (!seen.insert(adapter->get()).second) {
+      results.emplace_back(invalid_argument("an adapter steps once at a time", "step_twice"));
+    } else {
+      if (pass_.uses(adapter->get())) pass_.drop();
+      renew(**adapter);
+      places.push_back(results.size());
+      together.push_back({adapter->get(), step.params});
+      results.emplace_back(OptimReport());
+    }
+  }
+  auto reports = step_together(together, *pool_);
+  for (size_t i = 0; i < reports.size(); ++i) results[places[i]] = std::move(reports[i]);
+  return results;
 }
 
 Status NativeEngine::clear_gradients(const AdapterId& id) {

@@ -37,7 +37,7 @@ class NativeEngine final : public Engine {
   Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override;
   Status backward(std::span<const float> dloss_dlogprobs) override;
 
-  Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) override;
+  std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) override;
   Status clear_gradients(const AdapterId& id) override;
   Status mark_gradients(const AdapterId& id) override;
   Status restore_gradients(const AdapterId& id) override;
@@ -65,6 +65,7 @@ class NativeEngine final : public Engine {
   Result<AdapterPtr> find_adapter(const AdapterId& id) const;
   Result<std::vector<AdapterPtr>> check_pack(const Pack& pack) const;
   Status check_tokens(std::span<const int32_t> tokens) const;
+  Result<AdapterPtr> check_step(const AdapterStep& step) const;
   // The next open_sequence() of the adapter shares nothing with what was computed until now.
   void renew(Adapter& adapter);
   Result<std::vector<Fed>> check_feeds(std::span<const Feed> feeds);

@@ -49,16 +49,29 @@ void TrainingPass::make_batch(const Pack& pack) {
   }
 }
 
-void TrainingPass::collect_targets(const std::vector<Target>& targets) {
-  targets_ = targets;
+void TrainingPass::collect_targets(const Pack& pack) {
+  targets_ = pack.targets;
   rows_.clear();
   first_.clear();
-  for (size_t i = 0; i < targets.size(); ++i) {
-    if (!rows_.empty() && rows_.back() == targets[i].row) continue;
-    rows_.push_back(targets[i].row);
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    if (!rows_.empty() && rows_.back() == targets_[i].row) continue;
+    rows_.push_back(targets_[i].row);
     first_.push_back(i);
   }
-  first_.push_back(targets.size());
+  first_.push_back(targets_.size());
+  inverse_temperatures_.clear();
+  const auto is_one = [](const Segment& segment) { return segment.temperature == 1.0F; };
+  if (std::all_of(pack.segments.begin(), pack.segments.end(), is_one)) return;
+  auto segment = pack.segments.begin();
+  for (const int row : rows_) {
+    while (row >= segment->end) ++segment;
+    inverse_temperatures_.push_back(1.0F / segment->temperature);
+  }
+}
+
+void TrainingPass::temper(size_t index, float* logits) const {
+  if (inverse_temperatures_.empty() || inverse_temperatures_[index] == 1.0F) return;
+  scale_row(inverse_temperatures_[index], model_.spec().vocab_size, logits);
 }
 
 void TrainingPass::run_blocks(bool keep) {
@@ -125,9 +138,10 @@ void TrainingPass::head_forward(bool keep, std::span<float> logprobs) {
     model_.head_forward(head, layer_);
     const auto write = [&](int row, int thread) {
       Distribution& distribution = distributions_[static_cast<size_t>(thread)];
-      const float* logits = head.logits + static_cast<ptrdiff_t>(row) * vocab;
-      const bool finite = distribution.load({logits, static_cast<size_t>(vocab)});
+      float* logits = head.logits + static_cast<ptrdiff_t>(row) * vocab;
       const auto index = static_cast<size_t>(begin + row);
+      temper(index, logits);
+      const bool finite = distribution.load({logits, static_cast<size_t>(vocab)});
       for (size_t t = first_[index]; t < first_[index + 1]; ++t) {
         logprobs[t] = finite ? distribution.logprob(targets_[t].token) : std::numeric_limits<float>::quiet_NaN();
       }
@@ -142,7 +156,7 @@ void TrainingPass::forward(const Pack& pack, const std::vector<std::shared_ptr<A
   model_.scratch().reset();
   adapters_ = adapters;
   make_batch(pack);
-  collect_targets(pack.targets);
+  collect_targets(pack);
   run_blocks(keep);
   head_forward(keep, logprobs);
   if (keep) {
@@ -185,10 +199,12 @@ void TrainingPass::head_backward_piece(std::span<const float> gradient, std::spa
   for_rows(model_.pool(), head.rows, 4 * vocab, [&](int row) {
     const auto index = static_cast<size_t>(active[static_cast<size_t>(row)]);
     float* logits = head.logits + static_cast<ptrdiff_t>(row) * vocab;
+    if (logits_ == nullptr) temper(index, logits);
     float total = 0;
     for (size_t t = first_[index]; t < first_[index + 1]; ++t) total += gradient[t];
     softmax_gradient(total, log_sum_exp(logits, vocab), vocab, logits);
     for (size_t t = first_[index]; t < first_[index + 1]; ++t) logits[targets_[t].token] += gradient[t];
+    temper(index, logits);
   });
   float* dnormed = scratch.take(floats(head.rows, hidden));
   model_.head_backward(head, dnormed);

@@ -31,7 +31,7 @@ class TrainingPass {
 
  private:
   void make_batch(const Pack& pack);
-  void collect_targets(const std::vector<Target>& targets);
+  void collect_targets(const Pack& pack);
   void run_blocks(bool keep);
   BlockActivations& recomputed(int layer);
   void head_forward(bool keep, std::span<float> logprobs);
@@ -40,6 +40,8 @@ class TrainingPass {
   void head_backward_piece(std::span<const float> gradient, std::span<const int> active, float* dx);
   // Copies rows_[index] of the top of the blocks, for each index.
   void gather(std::span<const int> indices, float* to);
+  // Multiplies the logits (or their gradient) of rows_[index] by 1 / temperature.
+  void temper(size_t index, float* logits) const;
 
   Model& model_;
   int64_t activation_bytes_max_;
@@ -55,11 +57,12 @@ class TrainingPass {
   bool twice_ = false;
 
   std::vector<Target> targets_;
-  std::vector<int> rows_;      // that have a target
-  std::vector<size_t> first_;  // index of the first target of rows_[i]; one more at the end
+  std::vector<int> rows_;                    // that have a target
+  std::vector<size_t> first_;                // index of the first target of rows_[i]; one more at the end
+  std::vector<float> inverse_temperatures_;  // of each of rows_; empty where all are 1
   // Of each thread. The sampler's own, so that both give the same bits.
   std::vector<Distribution> distributions_;
-  float* logits_ = nullptr;  // of all rows_, where they are kept
+  float* logits_ = nullptr;  // of all rows_, tempered, where they are kept
 };
 
 }  // namespace tuft::engine::native

@@ -47,6 +47,7 @@ class FakeEngine final : public Engine {
   Model model_function;
   std::function<Status(std::span<const Feed>)> before_step;  // an error fails the step
   std::function<Status(const Pack&)> before_forward;
+  std::function<void(std::span<const AdapterStep>)> before_steps;
   // What the tests look at.
   std::vector<size_t> step_tokens;  // per step
   std::vector<size_t> step_feeds;
@@ -144,14 +145,24 @@ class FakeEngine final : public Engine {
     return {};
   }
 
-  Result<OptimReport> optim_step(const AdapterId& id, const AdamParams&) override {
-    const auto found = adapters_.find(id);
-    if (found == adapters_.end()) return no_adapter();
-    OptimReport report;
-    report.grad_norm = std::abs(std::exchange(found->second.gradient, 0.0));
-    found->second.marked.reset();
-    report.step = ++found->second.state.adam.step;
-    return report;
+  std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) override {
+    if (before_steps) before_steps(steps);
+    std::vector<Result<OptimReport>> results;
+    for (const AdapterStep& step : steps) {
+      const auto found = adapters_.find(step.adapter);
+      if (found == adapters_.end()) {
+        results.emplace_back(no_adapter());
+        continue;
+      }
+      OptimReport report;
+      report.grad_norm = std::abs(std::exchange(found->second.gradient, 0.0));
+      report.parameters = 1;
+      report.applied = std::isfinite(report.grad_norm);
+      found->second.marked.reset();
+      report.step = report.applied ? ++found->second.state.adam.step : found->second.state.adam.step;
+      results.emplace_back(report);
+    }
+    return results;
   }
   Status clear_gradients(const AdapterId& id) override {
     if (!has_adapter(id)) return no_adapter();

@@ -67,7 +67,7 @@ class FakeTrainingEngine final : public Engine {
     return {};
   }
 
-  Result<OptimReport> optim_step(const AdapterId&, const AdamParams&) override { return not_used(); }
+  std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep>) override { return {not_used()}; }
   Status clear_gradients(const AdapterId& id) override {
     gradient_sums[id.str()] = 0;
     marks_.erase(id.str());

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -35,6 +36,10 @@ TEST(Loss, NamesThenEachCanBeMade) {
 
 // TuFT's test vectors.
 TEST(Loss, KnownTokensThenKnownSums) {
+  const auto entropy = make_loss("cross_entropy", {}).value();
+  double sum = 0;
+  for (const double logprob : {-.2, -.5, -.3}) sum += entropy->token(logprob, std::vector{1.0}).loss;
+  EXPECT_NEAR(sum, 1.0, 1e-12);
   EXPECT_NEAR(sum_of("importance_sampling", {}, {{-.1, -.4, -.5}, {-.2, -.5, -.25}}), -0.38940039, 1e-8);
   const LossConfig ppo{{"clip_low_threshold", 0.8}, {"clip_high_threshold", 1.2}};
   EXPECT_NEAR(sum_of("ppo", ppo, {{-.2, -.5, -.4}, {-.1, -.4, -.2}}), -0.4093653, 1e-7);
@@ -56,6 +61,80 @@ TEST(Loss, GradientThenMatchesFiniteDifference) {
         EXPECT_NEAR((*loss)->token(logprob, inputs).dloss_dlogprob, slope, 1e-6 * (1 + std::fabs(slope))) << name;
       }
     }
+  }
+}
+
+// The formulas once more, as sums over a whole datum and written another way: by cases of the clipping.
+struct Reference {
+  const char* name;
+  LossConfig config;
+  // Of one token: loss and its derivative by the log-probability.
+  std::pair<double, double> (*token)(double logprob, double sampled, double x);
+};
+
+std::pair<double, double> clipped_surrogate(double p, double q, double a, double low, double high) {
+  const double r = std::exp(p - q);
+  if (a >= 0) return r > high ? std::pair(-high * a, 0.0) : std::pair(-r * a, -r * a);
+  return r < low ? std::pair(-low * a, 0.0) : std::pair(-r * a, -r * a);
+}
+
+std::pair<double, double> constant_ratio(double p, double q, double a, double low, double high) {
+  const double r = std::exp(p - q);
+  const double held = r < low ? low : r > high ? high : r;
+  return {-held * a * p, -held * a};
+}
+
+const std::vector<Reference>& references() {
+  using Pair = std::pair<double, double>;
+  static const std::vector<Reference> all = {
+      {"cross_entropy", {}, [](double p, double, double w) { return Pair(-w * p, -w); }},
+      {"importance_sampling",
+       {},
+       [](double p, double q, double a) {
+         return Pair(-std::exp(p) / std::exp(q) * a, -std::exp(p) / std::exp(q) * a);
+       }},
+      {"ppo", {}, [](double p, double q, double a) { return clipped_surrogate(p, q, a, 0.9, 1.1); }},
+      {"ppo",
+       {{"clip_low_threshold", 0.5}, {"clip_high_threshold", 3}},
+       [](double p, double q, double a) { return clipped_surrogate(p, q, a, 0.5, 3); }},
+      {"cispo", {}, [](double p, double q, double a) { return constant_ratio(p, q, a, 0.9, 1.1); }},
+      {"cispo",
+       {{"clip_low_threshold", 0}, {"clip_high_threshold", 5}},
+       [](double p, double q, double a) { return constant_ratio(p, q, a, 0, 5); }},
+      {"dro",
+       {},
+       [](double p, double q, double a) { return Pair(-(p * a - 0.005 * (p - q) * (p - q)), 0.01 * (p - q) - a); }},
+      {"dro",
+       {{"beta", 2}},
+       [](double p, double q, double a) { return Pair(-(p * a - (p - q) * (p - q)), 2 * (p - q) - a); }},
+  };
+  return all;
+}
+
+TEST(Loss, AnyTokensThenTheFloat64ReferenceWithinAMillionth) {
+  for (const Reference& reference : references()) {
+    const auto loss = make_loss(reference.name, reference.config).value();
+    uint64_t state = 3;
+    const auto uniform = [&state] {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      return static_cast<double>(state >> 40) * 0x1.0p-24;
+    };
+    double sum = 0;
+    double expected = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const double p = -12 * uniform();
+      const double q = p + 3 * (uniform() - 0.5);
+      const double x = 4 * (uniform() - 0.5);
+      std::vector<double> inputs = {x};
+      if (loss->inputs().size() == 2) inputs.insert(inputs.begin(), q);
+      const TokenLoss token = loss->token(p, inputs);
+      const auto [value, slope] = reference.token(p, q, x);
+      ASSERT_NEAR(token.loss, value, 1e-6 * (1e-6 + std::fabs(value))) << reference.name;
+      ASSERT_NEAR(token.dloss_dlogprob, slope, 1e-6 * (1e-6 + std::fabs(slope))) << reference.name;
+      sum += token.loss;
+      expected += value;
+    }
+    EXPECT_NEAR(sum, expected, 1e-6 * std::fabs(expected)) << reference.name;
   }
 }
 

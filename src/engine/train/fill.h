@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/train/scheduler.h"
@@ -21,9 +22,10 @@ struct QueuedTask {
 // The requests of one adapter, oldest first: never empty.
 struct TrainLine {
   AdapterId adapter;
+  std::string tenant;
   int rank = 0;
   std::deque<QueuedTask> tasks;
-  int64_t deficit = 0;  // tokens that it may take out; below 0: has had beforehand
+  double deficit = 0;   // tokens that it may take out; below 0: has had beforehand
   int passed_over = 0;  // passes since the last one that took something
 };
 

@@ -19,9 +19,11 @@ class PackingScheduler final : public TrainScheduler {
 
   Result<TrainRequestNumber> submit(TrainRequest request, Done done) override {
     const int rank = request.rank;
+    std::string tenant = request.tenant.empty() ? request.adapter.str() : std::move(request.tenant);
     TUFT_ASSIGN(std::unique_ptr<TrainTask> task, TrainTask::make(engine_, std::move(request), options_));
     TrainLine& line = line_of(task->adapter());
     line.rank = rank;
+    line.tenant = std::move(tenant);
     line.tasks.push_back({++last_number_, std::move(task), std::move(done)});
     return last_number_;
   }

@@ -1,10 +1,11 @@
 // Continuous training batching: datums of many requests and adapters share passes of the engine.
 //
-// A pass is filled up to a budget of tokens. Adapters take turns by deficit round robin (equal weights, counted in
-// tokens), first in first out within an adapter; a big request is split by datum, so that it cannot block a small one.
-// What was passed over in kPassedOverMax passes goes before them, longest waiting first. A datum longer than the budget
-// makes a pass of its own, and so does what wants a backward pass and what does not: a forward of one tenant shall not
-// pay for the backward of another. Nothing waits for a pass to become fuller.
+// A pass is filled up to a budget of tokens. Adapters take turns by deficit round robin, counted in tokens, first in
+// first out within an adapter: tenants have equal weights, which the adapters of a tenant share. A big request is split
+// by datum, so that it cannot block a small one. What was passed over in kPassedOverMax passes goes before them,
+// longest waiting first, one adapter of each tenant. A datum longer than the budget makes a pass of its own, and so
+// does what wants a backward pass and what does not: a forward of one tenant shall not pay for the backward of another.
+// Nothing waits for a pass to become fuller.
 //
 // The log-probabilities and gradients of a request are the same bits whoever shares its passes and however it is cut:
 // the datums of an adapter come in order, and the engine sums in that order.

@@ -1,8 +1,26 @@
 #include "engine/train/task.h"
 
+#include <cmath>
 #include <utility>
 
 namespace tuft::engine {
+namespace {
+
+// Every loss has it in its config. Takes it out.
+Result<float> take_temperature(LossConfig& config) {
+  const auto found = config.find("temperature");
+  if (found == config.end()) return 1.0F;
+  const auto temperature = static_cast<float>(found->second);
+  if (!std::isfinite(temperature) || !(temperature >= kTemperatureMin)) {
+    return invalid_argument("loss_fn_config: temperature is " + std::to_string(found->second) +
+                                "; it must be a number from " + std::to_string(kTemperatureMin) + " on",
+                            "bad_loss_config");
+  }
+  config.erase(found);
+  return temperature;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<TrainTask>> TrainTask::make(const Engine& engine, TrainRequest request,
                                                    const TrainerOptions& options) {
@@ -10,6 +28,7 @@ Result<std::unique_ptr<TrainTask>> TrainTask::make(const Engine& engine, TrainRe
     return not_found("the model of this request is not loaded", "adapter_not_loaded");
   }
   std::unique_ptr<TrainTask> task(new TrainTask());
+  TUFT_ASSIGN(task->temperature_, take_temperature(request.loss_config));
   TUFT_ASSIGN(task->loss_, make_loss(request.loss_fn, request.loss_config));
   if (request.data.empty()) return invalid_argument("data is empty; send at least one datum", "bad_datum");
   const DatumLimits limits{engine.model().vocab_size, options.tokens_max};
@@ -30,7 +49,7 @@ void TrainTask::append(size_t index, Pack& pack) const {
   const int begin = static_cast<int>(pack.tokens.size());
   const int per_row = datum.targets_per_row();
   pack.tokens.insert(pack.tokens.end(), datum.tokens.begin(), datum.tokens.end());
-  pack.segments.push_back({adapter_, begin, static_cast<int>(pack.tokens.size())});
+  pack.segments.push_back({adapter_, begin, static_cast<int>(pack.tokens.size()), temperature_});
   for (size_t i = 0; i < datum.targets.size(); ++i) {
     pack.targets.push_back({begin + static_cast<int>(i) / per_row, datum.targets[i]});
   }
@@ -47,6 +66,7 @@ void TrainTask::take(std::span<const float> logprobs, std::span<float> dloss) {
     const TokenLoss token = loss_->token(logprobs[i], values);
     loss_sum_ += token.loss;
     output_.weight_sum += token.weight;
+    has_mean_ = has_mean_ && token.weight >= 0;
     dloss[i] = static_cast<float>(token.dloss_dlogprob);
   }
   output_.logprobs.push_back({datum.target_shape, std::vector<float>(logprobs.begin(), logprobs.end())});
@@ -56,12 +76,14 @@ void TrainTask::rewind() {
   loss_sum_ = 0.0;
   output_.logprobs.clear();
   output_.weight_sum = 0;
+  has_mean_ = true;
 }
 
 TrainOutput TrainTask::output() {
   TUFT_CHECK(done(), "output() of a request that is not done");
   output_.metrics["loss:sum"] = loss_sum_;
   output_.tokens = tokens_;
+  if (!has_mean_) output_.weight_sum = 0;
   return std::move(output_);
 }
 

@@ -41,10 +41,12 @@ class TrainTask {
 
   AdapterId adapter_;
   bool backward_ = true;
+  float temperature_ = 1.0F;
   std::unique_ptr<Loss> loss_;
   std::vector<CheckedDatum> data_;
   int64_t tokens_ = 0;
   double loss_sum_ = 0.0;
+  bool has_mean_ = true;  // no weight was below 0
   TrainOutput output_;
 };
 

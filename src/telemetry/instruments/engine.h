@@ -17,12 +17,13 @@ struct EngineInstruments {
                                       .labels = {"base_model", "kind"},
                                       .bounds = bounds_wait(),
                                       .recorded_by = RecordedBy::kWorker}};
-  Histogram scheduler_step_duration{{.name = "tuft.scheduler.step.duration",
-                                     .unit = "s",
-                                     .description = "One step of the engine, by phase (train, prefill, decode, mixed)",
-                                     .labels = {"base_model", "phase"},
-                                     .bounds = bounds_step(),
-                                     .recorded_by = RecordedBy::kWorker}};
+  Histogram scheduler_step_duration{
+      {.name = "tuft.scheduler.step.duration",
+       .unit = "s",
+       .description = "One step of the engine, by phase (train, optim, prefill, decode, mixed)",
+       .labels = {"base_model", "phase"},
+       .bounds = bounds_step(),
+       .recorded_by = RecordedBy::kWorker}};
   Histogram scheduler_step_overhead{
       {.name = "tuft.scheduler.step.overhead",
        .unit = "s",

@@ -25,6 +25,11 @@ class TrainingBatchTest : public ServiceTest {
       gate_.pass();
       return text.find(broken_) == std::string::npos ? Status() : internal_error("broken");
     };
+    engine_.before_steps = [this](std::span<const engine::AdapterStep> steps) {
+      std::string text;
+      for (const engine::AdapterStep& step : steps) text += step.adapter.str().substr(6);
+      steps_.push_back(text);
+    };
   }
 
   struct Trained {
@@ -62,6 +67,16 @@ class TrainingBatchTest : public ServiceTest {
     }));
     return future;
   }
+  std::future<Status> post_remove(const std::string& id) {
+    v1::RemoveAdapterRequest request;
+    request.set_adapter_id(id);
+    auto promise = std::make_shared<std::promise<Status>>();
+    auto future = promise->get_future();
+    loop_->post(make_remove_adapter(request, caller_of(id), [promise](const auto& result) {
+      promise->set_value(result.ok() ? Status() : Status(result.error()));
+    }));
+    return future;
+  }
   // A trace for each client.
   static telemetry::SpanContext trace_of(const std::string& id) {
     return {.trace_id_high = 1, .trace_id_low = static_cast<uint64_t>(id[0]), .span_id = 5, .flags = 1};
@@ -85,6 +100,7 @@ class TrainingBatchTest : public ServiceTest {
 
   // The engine thread's, until the last answer.
   std::vector<std::string> passes_;
+  std::vector<std::string> steps_;  // of the optimizer
   std::vector<std::string> answered_;
   std::string broken_ = "none";
 };
@@ -125,6 +141,61 @@ TEST_F(TrainingBatchTest, OptimStepThenOnlyItsOwnLaneWaits) {
   EXPECT_LT(place("c"), place("optim c"));
   EXPECT_LT(place("optim c"), place("c", 1));
   EXPECT_LT(place("optim c"), place("b")) << "the small request does not wait for the large one";
+}
+
+TEST_F(TrainingBatchTest, OptimStepsOfSeveralClientsThenTakenTogether) {
+  Trained a = hold();
+  std::vector<std::future<bool>> stepped;
+  for (const char* id : {"b", "c", "d"}) stepped.push_back(post_optim(id));
+  Trained after = post_train("c", 1);
+  auto later = post_optim("a");
+  gate_.open();
+  for (auto& step : stepped) EXPECT_TRUE(step.get());
+  EXPECT_TRUE(a.ok() && after.ok() && later.get());
+  stop();
+  ASSERT_FALSE(steps_.empty());
+  EXPECT_EQ(steps_[0].substr(0, 3), "bcd");
+  EXPECT_EQ(std::count(answered_.begin(), answered_.end(), "optim b"), 1);
+}
+
+TEST_F(TrainingBatchTest, AStepOfAnAdapterThatIsNotThereThenTheOthersAreTaken) {
+  Trained a = hold();
+  auto nobody = post_optim("nobody");
+  auto stepped = post_optim("b");
+  gate_.open();
+  EXPECT_TRUE(a.ok() && stepped.get());
+  EXPECT_FALSE(nobody.get());
+}
+
+TEST_F(TrainingBatchTest, AdapterIsRemovedThenWhatWaitsForItFailsAtOnce) {
+  Trained a = hold();
+  Trained large = post_train("b", 40, 4);
+  auto step = post_optim("b");
+  Trained later = post_train("b", 1);
+  auto removed = post_remove("b");
+  Trained c = post_train("c", 1);
+  gate_.open();
+  EXPECT_TRUE(removed.get().ok());
+  EXPECT_TRUE(a.ok() && c.ok());
+  EXPECT_FALSE(step.get());
+  for (Trained* trained : {&large, &later}) {
+    const auto answer = trained->answer.get();
+    ASSERT_FALSE(answer.ok());
+    EXPECT_EQ(answer.error().reason, "adapter_removed");
+  }
+  stop();
+  for (const std::string& pass : passes_) EXPECT_EQ(pass.find('b'), std::string::npos) << pass;
+  EXPECT_TRUE(steps_.empty());
+}
+
+TEST_F(TrainingBatchTest, AdapterIsRemovedAmidARequestThenTheRestOfItIsNotRun) {
+  Trained large = post_train("b", 4000, 4);
+  EXPECT_TRUE(post_remove("b").get().ok());
+  EXPECT_EQ(large.answer.get().error().reason, "adapter_removed");
+  EXPECT_TRUE(create_adapter("b").status.ok());
+  EXPECT_TRUE(post_train("b", 1).ok());
+  stop();
+  EXPECT_LT(passes_.size(), 4000U);
 }
 
 TEST_F(TrainingBatchTest, OneClientsPassFailsThenTheOthersAreAnswered) {
@@ -175,6 +246,39 @@ TEST_F(TrainingBatchTest, SharedPassThenMetricsCountItOnce) {
   EXPECT_EQ(metrics.sum("tuft.scheduler.batch.tokens", model), 4);
   EXPECT_EQ(metrics.sum("tuft.scheduler.batch.adapters", model), 3);
   EXPECT_EQ(metrics.count("tuft.training.micro_batches", model), 3U);
+  EXPECT_EQ(metrics.sum("tuft.training.batch.requests", model), 3);
+  EXPECT_EQ(metrics.sum("tuft.training.batch.runs", {{"base_model", "tiny"}, {"phase", "train"}}), 3);
+  EXPECT_EQ(metrics.sum("tuft.training.batch.fill", model), 4.0 / 4) << "1 and 3 tokens of 4";
+}
+
+TEST_F(TrainingBatchTest, SharedStepsThenMetricsCountThemOnceAndOneSpanLinksToAll) {
+  const telemetry::testing::RecordedMetrics metrics;
+  telemetry::WithCollector collector;
+  Trained a = hold();
+  auto b = post_optim("b");
+  auto c = post_optim("c");
+  gate_.open();
+  EXPECT_TRUE(a.ok() && b.get() && c.get());
+  ASSERT_TRUE(collector.flush());
+  ASSERT_TRUE(collector.receiver.wait_until([&] { return collector.span("engine.optim_pass").has_value(); }));
+  const ReceivedSpan pass = *collector.span("engine.optim_pass");
+  EXPECT_TRUE(pass.parent_span_id.empty());
+  EXPECT_EQ(text_of(pass.attributes, "tuft.adapters"), "2");
+  EXPECT_FALSE(pass.attributes.contains("tuft.lora_id"));
+  ASSERT_EQ(pass.links.size(), 2U);
+  for (const char* id : {"b", "c"}) {
+    const auto all = collector.receiver.spans();
+    const auto step = std::find_if(all.begin(), all.end(), [&](const ReceivedSpan& span) {
+      return span.name == "hf_model.optim_step" && span.trace_id == trace_of(id).trace_id_hex();
+    });
+    ASSERT_NE(step, all.end()) << id;
+    EXPECT_TRUE(step->span_id == pass.links[0].span_id || step->span_id == pass.links[1].span_id);
+    ASSERT_EQ(step->links.size(), 1U);
+    EXPECT_EQ(step->links[0].span_id, pass.span_id);
+  }
+  const telemetry::testing::RecordedMetrics::LabelList optim = {{"base_model", "tiny"}, {"phase", "optim"}};
+  EXPECT_EQ(metrics.counter("tuft.scheduler.steps", optim), 1);
+  EXPECT_EQ(metrics.sum("tuft.training.batch.runs", optim), 2);
 }
 
 TEST_F(TrainingBatchTest, SharedPassThenOneSpanWithLinksAndNobodysIds) {

@@ -56,8 +56,26 @@ void expect_reference_logprobs(Fixture& fixture, int length) {
   for (size_t i = 0; i < targets.size(); ++i) EXPECT_NEAR(logprobs[i], expected[i], 2e-4) << "target " << i;
 }
 
+// log softmax(logits / temperature), from the reference's log-probabilities of the whole vocabulary.
+std::vector<double> tempered(const ReferenceModel& reference, const std::vector<int32_t>& tokens,
+                             const std::vector<Target>& targets, int vocab, double temperature) {
+  std::vector<Target> all;
+  for (const Target& target : targets) {
+    for (int token = 0; token < vocab; ++token) all.push_back({target.row, token});
+  }
+  const std::vector<double> whole = reference.logprobs(tokens, all);
+  std::vector<double> out;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const double* row = whole.data() + i * static_cast<size_t>(vocab);
+    double sum = 0;
+    for (int token = 0; token < vocab; ++token) sum += std::exp(row[token] / temperature);
+    out.push_back(row[targets[i].token] / temperature - std::log(sum));
+  }
+  return out;
+}
+
 // Every matrix of the adapter: a few entries against central differences of the f64 reference.
-void expect_reference_gradients(Fixture& fixture, int length) {
+void expect_reference_gradients(Fixture& fixture, int length, float temperature = 1.0F) {
   AdapterState state = random_adapter(fixture.spec, 3, 5);
   const AdapterId id("a");
   ASSERT_TRUE(fixture.engine->create_adapter(id, state).ok());
@@ -68,13 +86,21 @@ void expect_reference_gradients(Fixture& fixture, int length) {
   std::vector<float> weights = numbers.many(targets.size(), 1.0F);
   weights[1] = 0;
   weights[2] = 0;
-  ASSERT_TRUE(fixture.engine->forward(pack_of(tokens, id, targets), true, logprobs).ok());
+  Pack pack = pack_of(tokens, id, targets);
+  pack.segments[0].temperature = temperature;
+  ASSERT_TRUE(fixture.engine->forward(pack, true, logprobs).ok());
   ASSERT_TRUE(fixture.engine->backward(weights).ok());
   const auto gradients = fixture.engine->gradients(id).value();
   ReferenceModel reference(fixture.spec, fixture.tensors);
   reference.set_adapter(&state);
+  const auto logprobs_of_reference = [&] {
+    return temperature == 1.0F ? reference.logprobs(tokens, targets)
+                               : tempered(reference, tokens, targets, fixture.spec.vocab_size, temperature);
+  };
+  const auto expected_logprobs = logprobs_of_reference();
+  for (size_t i = 0; i < targets.size(); ++i) EXPECT_NEAR(logprobs[i], expected_logprobs[i], 4e-4) << "target " << i;
   const auto loss = [&] {
-    const auto values = reference.logprobs(tokens, targets);
+    const auto values = logprobs_of_reference();
     double sum = 0;
     for (size_t i = 0; i < values.size(); ++i) sum += weights[i] * values[i];
     return sum;
@@ -188,6 +214,13 @@ TEST(Model, Qwen2ThenGradientsOfReference) {
 TEST(Model, Qwen3ThenGradientsOfReference) {
   Fixture fixture(tiny_spec(Family::kQwen3, true));
   expect_reference_gradients(fixture, 33);
+}
+
+TEST(Model, TemperatureThenLogprobsAndGradientsOfTemperedLogits) {
+  Fixture fixture(tiny_spec(Family::kQwen3, true));
+  expect_reference_gradients(fixture, 21, 0.6F);
+  Fixture hotter(tiny_spec(Family::kLlama, false));
+  expect_reference_gradients(hotter, 21, 2.5F);
 }
 
 TEST(Model, Bf16WeightsThenGradientsOfReference) {

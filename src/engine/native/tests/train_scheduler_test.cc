@@ -135,6 +135,86 @@ TEST(TrainSchedulerOnNative, NotANumberInOneTenantThenOnlyItsStepIsSkipped) {
   EXPECT_FALSE(broken->optim_step(AdapterId("1"), {}).value().applied);
 }
 
+// Different ranks, steps, parameters of the optimizer; one without a gradient.
+TEST(TrainSchedulerOnNative, StepsTakenTogetherThenSameBitsAsOneByOne) {
+  const ModelSpec spec = tiny_spec(Family::kQwen3, true);
+  constexpr int kAdapters = 5;
+  Numbers numbers(8);
+  const auto together = engine_of(spec, kAdapters);
+  const auto alone = engine_of(spec, kAdapters);
+  for (uint64_t round = 0; round < 3; ++round) {
+    std::vector<TrainRequest> requests;
+    std::vector<AdapterStep> steps;
+    for (int i = 0; i < kAdapters; ++i) {
+      if (i == static_cast<int>(round)) continue;
+      requests.push_back(random_request(spec, i, numbers, round * 10 + static_cast<uint64_t>(i)));
+      requests.back().backward = true;
+    }
+    for (int i = kAdapters - 1; i >= 0; --i) {
+      AdamParams params;
+      params.learning_rate = 0.01 * (i + 1);
+      params.weight_decay = 0.1 * i;
+      params.grad_clip_norm = i % 2 == 0 ? 0.5 : 0;
+      steps.push_back({AdapterId(std::to_string(i)), params});
+    }
+    run(*together, requests, 4096);
+    run(*alone, requests, 0);
+    const auto reports = together->optim_steps(steps);
+    ASSERT_EQ(reports.size(), steps.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const OptimReport expected = alone->optim_step(steps[i].adapter, steps[i].params).value();
+      ASSERT_TRUE(reports[i].ok());
+      EXPECT_EQ(reports[i]->grad_norm, expected.grad_norm);
+      EXPECT_EQ(reports[i]->clipped, expected.clipped);
+      EXPECT_EQ(reports[i]->step, static_cast<int64_t>(round) + 1);
+      const AdapterState left = together->export_adapter(steps[i].adapter, true).value();
+      const AdapterState right = alone->export_adapter(steps[i].adapter, true).value();
+      expect_same(left.tensors, right.tensors, "weights of " + steps[i].adapter.str());
+      expect_same(left.adam.first, right.adam.first, "first moments of " + steps[i].adapter.str());
+      expect_same(left.adam.second, right.adam.second, "second moments of " + steps[i].adapter.str());
+    }
+  }
+}
+
+TEST(TrainSchedulerOnNative, OneOfTheStepsFailsThenTheOthersAreTaken) {
+  const ModelSpec spec = tiny_spec(Family::kLlama, false);
+  Numbers numbers(6);
+  const auto engine = engine_of(spec, 3);
+  AdapterState state = random_adapter(spec, 6, 1);
+  state.tensors[1].b[0] = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_TRUE(engine->import_adapter(AdapterId("1"), state).ok());
+  for (int i = 0; i < 3; ++i) {
+    TrainRequest request = random_request(spec, i, numbers, static_cast<uint64_t>(i));
+    request.backward = true;
+    run(*engine, {request}, 4096);
+  }
+  AdamParams bad;
+  bad.beta1 = 1;
+  const auto reports = engine->optim_steps(std::vector<AdapterStep>{{AdapterId("1"), {}},
+                                                                    {AdapterId("nobody"), {}},
+                                                                    {AdapterId("0"), {}},
+                                                                    {AdapterId("0"), {}},
+                                                                    {AdapterId("2"), bad}});
+  ASSERT_EQ(reports.size(), 5U);
+  EXPECT_FALSE(reports[0]->applied);
+  EXPECT_EQ(reports[0]->step, 0);
+  EXPECT_EQ(reports[1].error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(reports[2]->applied);
+  EXPECT_EQ(reports[2]->step, 1);
+  EXPECT_EQ(reports[3].error().reason, "step_twice");
+  EXPECT_EQ(reports[4].error().reason, "adam_params");
+  for (const char* id : {"0", "1"}) {
+    const std::vector<LoraTensor> gradients = engine->gradients(AdapterId(id)).value();
+    for (const LoraTensor& tensor : gradients) {
+      for (const float value : tensor.b) ASSERT_EQ(value, 0.0F) << id;
+    }
+  }
+  const AdapterState left = engine->export_adapter(AdapterId("0"), false).value();
+  for (const LoraTensor& tensor : left.tensors) {
+    for (const float value : tensor.a) ASSERT_TRUE(std::isfinite(value));
+  }
+}
+
 TEST(TrainSchedulerOnNative, CancelledHalfWayThenTheGradientIsBitForBitWhatItWas) {
   const ModelSpec spec = tiny_spec(Family::kQwen3, true);
   Numbers numbers(5);

@@ -75,7 +75,7 @@ TEST_F(TrainRequestTest, CrossEntropyThenWeightedSumAndItsGradient) {
   const float second = FakeTrainingEngine::logprob(20, 1, 30);
   const float third = FakeTrainingEngine::logprob(30, 2, 40);
   EXPECT_DOUBLE_EQ(output->metrics.at("loss:sum"), -double{second} + 0.5 * double{third});
-  EXPECT_DOUBLE_EQ(output->weight_sum, 1.5) << "absolute values: a custom loss sends negative ones";
+  EXPECT_EQ(output->weight_sum, 0.0) << "a weight below 0 is of a custom loss: there is no mean";
   ASSERT_EQ(engine_.dloss.size(), 1U);
   EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, -1.0F, 0.5F));
   EXPECT_THAT(output->logprobs[0].shape, ElementsAre(3));
@@ -134,6 +134,25 @@ TEST_F(TrainRequestTest, LossThatOverflowsThenReportedAndLeftToTheOptimizer) {
   ASSERT_TRUE(output.ok());
   EXPECT_TRUE(std::isinf(output->metrics.at("loss:sum")));
   EXPECT_EQ(values(output->logprobs[0]).size(), 1U);
+}
+
+TEST_F(TrainRequestTest, TemperatureThenOfEverySegmentAndOfNoLossItself) {
+  config_ = {{"temperature", 0.5}, {"beta", 0.1}};
+  Datum datum = counting(2);
+  datum.loss_inputs["logprobs"] = floats({-1, -1});
+  datum.loss_inputs["advantages"] = floats({1, 1});
+  ASSERT_TRUE(run({datum, datum}, "dro").ok());
+  for (const Segment& segment : engine_.packs[0].segments) EXPECT_EQ(segment.temperature, 0.5F);
+  config_.clear();
+  ASSERT_TRUE(run({counting(2)}).ok());
+  EXPECT_EQ(engine_.packs[1].segments[0].temperature, 1.0F);
+}
+
+TEST_F(TrainRequestTest, TemperatureThatIsNoneThenNamed) {
+  for (const double temperature : {0.0, -1.0, 1e-9, double{NAN}, double{INFINITY}, 1e300}) {
+    config_["temperature"] = temperature;
+    expect_refused({counting(1)}, "temperature is");
+  }
 }
 
 TEST_F(TrainRequestTest, BudgetThenPassesKeepTheOrder) {

@@ -52,8 +52,8 @@ class TrainSchedulerTest : public testing::Test {
   }
 
   void submit(const std::string& adapter, const std::vector<int>& lengths, const std::string& name = {},
-              bool backward = true) {
-    TrainRequest request{AdapterId(adapter), {}, "cross_entropy", {}, backward};
+              bool backward = true, const std::string& tenant = {}) {
+    TrainRequest request{AdapterId(adapter), {}, "cross_entropy", {}, backward, 0, tenant};
     for (const int length : lengths) request.data.push_back(datum_of(length));
     const auto number =
         scheduler_->submit(std::move(request), [this, name = name.empty() ? adapter : name](auto result) {
@@ -150,6 +150,28 @@ TEST_F(TrainSchedulerTest, ManyRequestsThenTokensAreSharedEqually) {
   }
   EXPECT_EQ(tokens["a"] + tokens["b"] + tokens["c"], 40 * 16);
   for (const char* id : {"a", "b", "c"}) EXPECT_NEAR(tokens[id], 40 * 16 / 3, 16) << id;
+}
+
+TEST_F(TrainSchedulerTest, OneTenantWithManyAdaptersThenAnotherHasHalfOfAll) {
+  restart(16);
+  for (int i = 0; i < 12; ++i) {
+    add("many" + std::to_string(i));
+    submit("many" + std::to_string(i), std::vector<int>(200, 2), {}, true, "many");
+  }
+  for (int i = 0; i < 4; ++i) scheduler_->step();
+  submit("a", std::vector<int>(200, 2), {}, true, "one");
+  const size_t before = engine_.packs.size();
+  for (int i = 0; i < 30; ++i) scheduler_->step();
+  std::map<std::string, int> tokens;
+  for (size_t i = before; i < engine_.packs.size(); ++i) {
+    for (const Segment& segment : engine_.packs[i].segments)
+      tokens[segment.adapter.str()] += segment.end - segment.begin;
+  }
+  EXPECT_NEAR(tokens["a"], 30 * 16 / 2, 2 * 16);
+  for (int i = 0; i < 12; ++i) {
+    const std::string name = "many" + std::to_string(i);
+    EXPECT_NEAR(tokens[name], 30 * 16 / 2 / 12, 8) << name;
+  }
 }
 
 TEST_F(TrainSchedulerTest, BigDatumAmongSmallOnesThenWaitsForFewPasses) {

@@ -1,0 +1,142 @@
+#include "engine/native/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+#include "engine/native/ops/adam.h"
+
+namespace tuft::engine::native {
+namespace {
+
+// A or B of one linear layer of one adapter: what one task of the pool works on.
+struct Matrix {
+  size_t step = 0;
+  LoraPair* pair = nullptr;
+  bool is_a = false;
+  double squares = 0;  // of its gradient
+
+  Parameter& parameter() const { return is_a ? pair->a : pair->b; }
+};
+
+AdamFactors factors_of(const AdamParams& params, int64_t step, double clip) {
+  const auto t = static_cast<double>(step);
+  AdamFactors factors;
+  factors.decay = static_cast<float>(1.0 - params.learning_rate * params.weight_decay);
+  factors.clip = static_cast<float>(clip);
+  factors.first_weight = static_cast<float>(1.0 - params.beta1);
+  factors.second_keep = static_cast<float>(params.beta2);
+  factors.second_weight = static_cast<float>(1.0 - params.beta2);
+  factors.size = static_cast<float>(params.learning_rate / (1.0 - std::pow(params.beta1, t)));
+  factors.correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(params.beta2, t)));
+  factors.eps = static_cast<float>(params.eps);
+  return factors;
+}
+
+class CommonStep {
+ public:
+  CommonStep(std::span<const StepOfAdapter> steps, ThreadPool& pool)
+      : steps_(steps), pool_(pool), factors_(steps.size()) {}
+
+  std::vector<Result<OptimReport>> run() {
+    prepare();
+    over_matrices([](Matrix& matrix) {
+      const Floats& gradient = matrix.parameter().gradient;
+      matrix.squares = sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size()));
+    });
+    decide();
+    over_matrices([this](const Matrix& matrix) {
+      Parameter& parameter = matrix.parameter();
+      adam_step(factors_[matrix.step], static_cast<int64_t>(parameter.value.size()), parameter.value.data(),
+                parameter.gradient.data(), parameter.first.data(), parameter.second.data());
+      steps_[matrix.step].adapter->refresh(*matrix.pair, matrix.is_a);
+    });
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      if (results_[i].ok() && results_[i]->applied) steps_[i].adapter->consume_gradients();
+    }
+    return std::move(results_);
+  }
+
+ private:
+  template <typename Action>
+  void over_matrices(const Action& action) {
+    const auto task = [&](int index, int) { action(matrices_[static_cast<size_t>(index)]); };
+    pool_.run(static_cast<int>(matrices_.size()), task);
+  }
+
+  static Result<OptimReport> without_memory() {
+    return Error{ErrorCode::kResourceExhausted, "not enough memory for the optimizer state", "memory"};
+  }
+
+  void prepare() {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      Adapter& adapter = *steps_[i].adapter;
+      try {
+        adapter.prepare_gradients();
+      } catch (const std::bad_alloc&) {
+        results_.push_back(without_memory());
+        continue;
+      }
+      OptimReport report;
+      report.parameters = adapter.parameters();
+      report.step = adapter.steps();
+      results_.push_back(report);
+      for (LoraPair& pair : adapter.pairs()) {
+        matrices_.push_back({i, &pair, true});
+        matrices_.push_back({i, &pair, false});
+      }
+    }
+  }
+
+  // Who steps, and by which factors; the matrices of the others leave.
+  void decide() {
+    std::vector<double> squares(steps_.size());
+    for (const Matrix& matrix : matrices_) squares[matrix.step] += matrix.squares;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      if (results_[i].ok()) decide(i, std::sqrt(squares[i]));
+    }
+    const auto left_out = [this](const Matrix& matrix) {
+      const Result<OptimReport>& result = results_[matrix.step];
+      return !result.ok() || !result->applied;
+    };
+    matrices_.erase(std::remove_if(matrices_.begin(), matrices_.end(), left_out), matrices_.end());
+  }
+
+  void decide(size_t index, double norm) {
+    const auto& [adapter, params] = steps_[index];
+    OptimReport& report = *results_[index];
+    report.grad_norm = norm;
+    if (!std::isfinite(norm)) {
+      adapter->clear_gradients();
+      report.applied = false;
+      return;
+    }
+    try {
+      adapter->prepare_moments();
+    } catch (const std::bad_alloc&) {
+      results_[index] = without_memory();
+      return;
+    }
+    double clip = 1.0;
+    if (params.grad_clip_norm > 0) {
+      clip = std::min(1.0, params.grad_clip_norm / (norm + 1e-6));
+      report.clipped = norm > params.grad_clip_norm;
+    }
+    report.step = adapter->count_step();
+    factors_[index] = factors_of(params, report.step, clip);
+  }
+
+  std::span<const StepOfAdapter> steps_;
+  ThreadPool& pool_;
+  std::vector<Result<OptimReport>> results_;
+  std::vector<AdamFactors> factors_;
+  std::vector<Matrix> matrices_;
+};
+
+}  // namespace
+
+std::vector<Result<OptimReport>> step_together(std::span<const StepOfAdapter> steps, ThreadPool& pool) {
+  return CommonStep(steps, pool).run();
+}
+
+}  // namespace tuft::engine::native

@@ -1,0 +1,68 @@
+#include "worker/step_batch.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "worker/operation_base.h"
+
+namespace tuft::worker {
+namespace {
+
+using Reports = std::vector<Result<engine::OptimReport>>;
+
+// Of the whole time; equal parts where nobody has stepped.
+Nanos share_of(Nanos whole, const Result<engine::OptimReport>& report, const Reports& all) {
+  int64_t parameters = 0;
+  for (const auto& one : all) parameters += one.ok() ? one->parameters : 0;
+  if (parameters == 0) return whole / static_cast<Nanos>(all.size());
+  const double part = static_cast<double>(report.ok() ? report->parameters : 0) / static_cast<double>(parameters);
+  return static_cast<Nanos>(static_cast<double>(whole) * part);
+}
+
+Reports step(engine::Engine& engine, const std::vector<engine::AdapterStep>& steps) try {
+  return engine.optim_steps(steps);
+} catch (const std::bad_alloc&) {
+  return Reports(steps.size(),
+                 Error{ErrorCode::kResourceExhausted, "the worker ran out of memory for this step", "out_of_memory"});
+}
+
+}  // namespace
+
+void StepBatch::add(engine::AdapterStep step, StepMember& member) {
+  steps_.push_back(std::move(step));
+  members_.push_back(&member);
+}
+
+std::vector<std::string> StepBatch::run() {
+  const Nanos begin = clock_.monotonic();
+  Reports reports = step(engine_, steps_);
+  const Nanos end = clock_.monotonic();
+  TUFT_CHECK(reports.size() == members_.size(), "an answer for each step");
+  record(begin, end);
+  std::vector<std::string> lanes;
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const Nanos computing = share_of(end - begin, reports[i], reports);
+    lanes.push_back(members_[i]->step_lane());
+    members_[i]->stepped(reports[i], computing);
+  }
+  steps_.clear();
+  members_.clear();
+  return lanes;
+}
+
+void StepBatch::record(Nanos begin, Nanos end) {
+  metrics_.optim_passes.add(1);
+  metrics_.optim_duration.record(to_seconds(end - begin));
+  metrics_.optim_runs.record(static_cast<double>(members_.size()));
+  if (members_.size() == 1) return;
+  auto span = engine_tracer().start_span("engine.optim_pass", {.parent = telemetry::SpanContext{}, .start = begin});
+  span.set_attribute("tuft.adapters", members_.size());
+  for (StepMember* member : members_) {
+    span.add_link(member->step_span().context());
+    member->step_span().add_link(span.context());
+  }
+  span.end(end);
+}
+
+}  // namespace tuft::worker
