@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/lora.h"
 #include "engine/native/buffer.h"
+#include "engine/native/thread_pool.h"
 
 namespace tuft::engine::native {
 
