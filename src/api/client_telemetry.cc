@@ -131,7 +131,7 @@ void record_client_events(Exchange& exchange, ClientEventBudget& budget) {
   JsonBody body(exchange.body);
   const JsonFields fields = body.fields();
   std::string session = id_or_empty(fields.string("session_id", ""));
-  if (!exchange.control.catalog().session(exchange.user, control::SessionId(session)).ok()) session.clear();
+  if (!exchange.control.catalog().owns_session(exchange.user, control::SessionId(session))) session.clear();
   const std::string sdk_version = id_or_empty(fields.string("sdk_version", ""));
   int seen = 0;
   int dropped = 0;

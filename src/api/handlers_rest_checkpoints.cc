@@ -27,8 +27,7 @@ Result<control::CheckpointPath> read_path(Exchange& exchange) {
   const std::vector<std::string>& parts = exchange.path_parameters;
   TUFT_ASSIGN(control::CheckpointPath path,
               control::parse_checkpoint_path("tinker://" + parts[0] + "/" + parts[1] + "/" + parts[2]));
-  const auto run = exchange.control.catalog().training_run(exchange.user, path.run, control::Scope::kOwned);
-  if (run.ok()) exchange.keys.run = path.run;
+  if (exchange.control.catalog().owns_run(exchange.user, path.run)) exchange.keys.run = path.run;
   return path;
 }
 

@@ -142,8 +142,8 @@ Result<std::string> Tar::read(size_t bytes_max) {
 
 class TarArchive final : public Archive {
  public:
-  TarArchive(std::shared_ptr<Tar> tar, std::weak_ptr<void> alive, DiskWorker& disk)
-      : tar_(std::move(tar)), alive_(std::move(alive)), disk_(disk) {
+  TarArchive(std::shared_ptr<Tar> tar, UserId user, std::weak_ptr<void> alive, DiskWorker& disk)
+      : tar_(std::move(tar)), user_(std::move(user)), alive_(std::move(alive)), disk_(disk) {
     for (const Part& part : tar_->parts) size_ += part.size;
   }
 
@@ -156,12 +156,14 @@ class TarArchive final : public Archive {
 
   void read(size_t bytes_max, std::function<void(Result<std::string>)> done) override {
     const auto alive = alive_.lock();
-    const bool posted = alive != nullptr && disk_.post([tar = tar_, bytes_max, done] { done(tar->read(bytes_max)); });
-    if (!posted) done(unavailable("the server is too busy with its disk, or shutting down; try again", "disk_queue"));
+    if (alive == nullptr) return done(unavailable("the server is shutting down", "shutting_down"));
+    const Status posted = disk_.post(user_, [tar = tar_, bytes_max, done] { done(tar->read(bytes_max)); });
+    if (!posted.ok()) done(posted.error());
   }
 
  private:
   const std::shared_ptr<Tar> tar_;
+  const UserId user_;
   const std::weak_ptr<void> alive_;
   DiskWorker& disk_;
   int64_t size_ = 0;
@@ -189,14 +191,14 @@ Status add_member(Tar& tar, const char* name, int64_t modified) {
 
 }  // namespace
 
-Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, std::weak_ptr<void> alive,
-                                          DiskWorker& disk) {
+Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, const UserId& user,
+                                          std::weak_ptr<void> alive, DiskWorker& disk) {
   auto tar = std::make_shared<Tar>();
   tar->checkpoint = checkpoint;
   const Nanos created = parse_iso_time(checkpoint->created_at).value_or(0);
   for (const char* member : kMembers) TUFT_TRY(add_member(*tar, member, std::max<int64_t>(created / kSecond, 0)));
   tar->parts.push_back(memory_part(std::string(2 * kBlock, '\0')));
-  return std::unique_ptr<Archive>(std::make_unique<TarArchive>(std::move(tar), std::move(alive), disk));
+  return std::unique_ptr<Archive>(std::make_unique<TarArchive>(std::move(tar), user, std::move(alive), disk));
 }
 
 }  // namespace tuft::control

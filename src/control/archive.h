@@ -11,9 +11,9 @@
 
 namespace tuft::control {
 
-// [disk] Opens the files of `checkpoint`, which stay until the archive is gone. `disk` is used while `alive` can be
-// locked; without it a read fails with kUnavailable.
-Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, std::weak_ptr<void> alive,
-                                          DiskWorker& disk);
+// [disk] Opens the files of `checkpoint`, which stay until the archive is gone. `disk` is used, in the turns of `user`,
+// while `alive` can be locked; without it a read fails with kUnavailable.
+Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, const UserId& user,
+                                          std::weak_ptr<void> alive, DiskWorker& disk);
 
 }  // namespace tuft::control

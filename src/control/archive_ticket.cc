@@ -58,7 +58,7 @@ std::string ArchiveTickets::sign(std::string_view text) const {
 }
 
 std::string ArchiveTickets::issue(const ArchiveGrant& grant) const {
-  const std::string text = std::to_string(grant.expires) + (grant.to_owner ? " o " : " p ") + grant.path.str();
+  const std::string text = std::to_string(grant.expires) + ' ' + grant.path.str() + ' ' + grant.user.str();
   return to_url(sign(text) + text);
 }
 
@@ -71,9 +71,10 @@ Result<ArchiveGrant> ArchiveTickets::check(std::string_view ticket, Nanos wall) 
   ArchiveGrant grant;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), grant.expires);
   const std::string_view rest = text.substr(static_cast<size_t>(end - text.data()));
-  if (code != std::errc() || rest.size() < 3 || grant.expires <= wall) return refused();
-  grant.to_owner = rest[1] == 'o';
-  TUFT_ASSIGN(grant.path, parse_checkpoint_path(rest.substr(3)));
+  const size_t user = rest.find(' ', 1);  // no path holds one
+  if (code != std::errc() || user == rest.npos || grant.expires <= wall) return refused();
+  TUFT_ASSIGN(grant.path, parse_checkpoint_path(rest.substr(1, user - 1)));
+  grant.user = UserId(rest.substr(user + 1));
   return grant;
 }
 

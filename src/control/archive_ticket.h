@@ -1,6 +1,6 @@
 // Tickets for archives: who shows one may read that checkpoint for a while.
 //
-// A ticket is the path, the time of its end and how it was given, under an HMAC-SHA256 with a key that this process
+// A ticket is the path, the time of its end and who asked for it, under an HMAC-SHA256 with a key that this process
 // drew and nobody else has.
 #pragma once
 
@@ -11,13 +11,14 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "control/checkpoint_path.h"
+#include "control/types.h"
 
 namespace tuft::control {
 
 struct ArchiveGrant {
   CheckpointPath path;
-  Nanos expires = 0;     // wall clock
-  bool to_owner = true;  // else because it is public: good as long as it is
+  Nanos expires = 0;  // wall clock
+  UserId user;        // who asked for it, and whose turns at the disk its downloads take
 };
 
 // Thread-safe.

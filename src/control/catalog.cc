@@ -1,10 +1,17 @@
 #include <algorithm>
+#include <deque>
+#include <map>
+#include <tuple>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "control/catalog_impl.h"
 
 namespace tuft::control {
 namespace {
+
+constexpr int64_t kPiece = 1'000;  // of a list that is read whole
 
 // "s:train:2" before "s:train:10".
 template <typename IdType>
@@ -12,19 +19,6 @@ bool before(const IdType& a, const IdType& b) {
   const std::string& x = a.str();
   const std::string& y = b.str();
   return x.size() != y.size() ? x.size() < y.size() : x < y;
-}
-
-template <typename T, typename Make>
-auto page_of(const std::vector<T>& all, const PageRequest& request, Make make) {
-  using Item = decltype(make(all.front()));
-  Page<Item> page;
-  page.offset = request.offset;
-  page.limit = request.limit;
-  page.total = static_cast<int64_t>(all.size());
-  const int64_t begin = std::min(request.offset, page.total);
-  const int64_t end = begin + std::min(request.limit, page.total - begin);
-  for (int64_t i = begin; i < end; ++i) page.items.push_back(make(all[static_cast<size_t>(i)]));
-  return page;
 }
 
 CheckpointView view_of(const CheckpointStore::Ptr& checkpoint) {
@@ -39,27 +33,98 @@ CheckpointView view_of(const CheckpointStore::Ptr& checkpoint) {
   return view;
 }
 
+Page<CheckpointView> views_of(const Page<CheckpointStore::Ptr>& page) {
+  Page<CheckpointView> views{{}, page.offset, page.limit, page.total};
+  for (const CheckpointStore::Ptr& checkpoint : page.items) views.items.push_back(view_of(checkpoint));
+  return views;
+}
+
 Error unknown_run() {
   return not_found("there is no such training run, or it is not visible to you", "training_run_not_found");
 }
 
 }  // namespace
 
-Page<SessionId> CatalogImpl::sessions(const UserId& user, const PageRequest& page) const {
-  return page_of(sessions_.of_user(user), page, [](const SessionId& id) { return id; });
+// The runs of a user, that used last first: those that the controller has, by their last request, between those that
+// are only checkpoints any more. Reads on while next() is asked, so that nothing waits for a long list.
+class CatalogImpl::RunsByUse {
+ public:
+  RunsByUse(const CatalogImpl& catalog, UserId user) : checkpoints_(catalog.checkpoints_), user_(std::move(user)) {
+    for (RunSummary& run : catalog.training_.runs_of(user_)) {
+      auto saved = checkpoints_.head(run.id);
+      if (saved) ++also_saved_;
+      present_.insert(run.id);
+      live_.push_back(entry_of(std::move(run), std::move(saved)));
+    }
+    // The first is the last.
+    std::sort(live_.begin(), live_.end(), [](const Entry& a, const Entry& b) {
+      return std::tie(a.run.last_request, a.run.id) < std::tie(b.run.last_request, b.run.id);
+    });
+  }
+
+  int64_t count() const { return checkpoints_.count_runs(user_) + static_cast<int64_t>(live_.size()) - also_saved_; }
+
+  std::optional<Entry> next() {
+    if (!gone_) gone_ = next_gone();
+    const bool live_first = !live_.empty() && (!gone_ || live_.back().run.last_request >= gone_->run.last_request);
+    if (!live_first) return std::exchange(gone_, std::nullopt);
+    std::optional<Entry> entry = std::move(live_.back());
+    live_.pop_back();
+    return entry;
+  }
+
+ private:
+  static constexpr size_t kRead = 64;
+
+  std::optional<Entry> next_gone() {
+    while (true) {
+      if (read_.empty()) {
+        const std::vector<RunHead> heads = checkpoints_.runs_after(user_, place_, kRead);
+        if (heads.empty()) return std::nullopt;
+        place_.emplace(heads.back().last_saved, heads.back().run);
+        read_.assign(heads.begin(), heads.end());
+      }
+      RunHead head = std::move(read_.front());
+      read_.pop_front();
+      if (!present_.contains(head.run)) return entry_of(std::move(head));
+    }
+  }
+
+  const CheckpointStore& checkpoints_;
+  const UserId user_;
+  std::vector<Entry> live_;
+  std::unordered_set<RunId> present_;
+  int64_t also_saved_ = 0;
+  CheckpointLists::RunPlace place_;
+  std::deque<RunHead> read_;
+  std::optional<Entry> gone_;
+};
+
+Page<SessionId> CatalogImpl::sessions(const UserId& user, const PageRequest& request) const {
+  const std::vector<SessionId> all = sessions_.of_user(user);
+  Page<SessionId> page{{}, request.offset, request.limit, static_cast<int64_t>(all.size())};
+  const int64_t begin = std::min(request.offset, page.total);
+  page.items.assign(all.begin() + begin, all.begin() + begin + std::min(request.limit, page.total - begin));
+  return page;
+}
+
+bool CatalogImpl::owns_session(const UserId& user, const SessionId& session) const {
+  return sessions_.belongs_to(user, session);
 }
 
 Result<SessionView> CatalogImpl::session(const UserId& user, const SessionId& session) const {
-  if (!sessions_.belongs_to(user, session)) {
+  if (!owns_session(user, session)) {
     return not_found("there is no such session; one that has ended is listed no more", "session_not_found");
   }
   SessionView view;
-  for (const auto& [id, entry] : entries(user)) {
-    if (entry.run.session == session) view.runs.push_back(id);
+  for (const RunSummary& run : training_.runs_of(user)) {
+    if (run.session == session) view.runs.push_back(run.id);
   }
+  for (const RunHead& head : checkpoints_.runs_of_session(user, session)) view.runs.push_back(head.run);
   view.samplers = sampling_.samplers_of(user, session);
   view.user_metadata = sessions_.metadata_of(session);
   std::sort(view.runs.begin(), view.runs.end(), before<RunId>);
+  view.runs.erase(std::unique(view.runs.begin(), view.runs.end()), view.runs.end());
   std::sort(view.samplers.begin(), view.samplers.end(), before<SamplerId>);
   return view;
 }
@@ -68,41 +133,34 @@ Status CatalogImpl::set_project(const UserId& user, const SessionId& session, co
   return sessions_.set_project(user, session, project);
 }
 
-// What the checkpoints of one run tell of it; `newest` wins where the run itself is gone.
-void CatalogImpl::add(Entry& entry, const CheckpointStore::Ptr& checkpoint) {
-  CheckpointStore::Ptr& newest = checkpoint->path.kind == CheckpointKind::kTraining ? entry.training : entry.sampler;
-  if (newest == nullptr || newest->created_at <= checkpoint->created_at) newest = checkpoint;
-  RunSummary& run = entry.run;
-  if (!run.id.empty()) return;
-  run = {checkpoint->path.run, checkpoint->session, checkpoint->base_model, checkpoint->lora_rank,
-         checkpoint->user_metadata};
+// Of a run that is gone its checkpoints are the last that was heard of it.
+CatalogImpl::Entry CatalogImpl::entry_of(RunHead head) {
+  const Checkpoint& newest = head.training != nullptr ? *head.training : *head.sampler;
+  RunSummary run{head.run, newest.session, newest.base_model, newest.lora_rank, newest.user_metadata};
+  run.last_request = parse_iso_time(head.last_saved).value_or(0);
+  return {std::move(run), std::move(head)};
 }
 
-std::map<RunId, CatalogImpl::Entry> CatalogImpl::entries(const UserId& user) const {
-  std::map<RunId, Entry> entries;
-  for (RunSummary& run : training_.runs_of(user)) {
-    RunId id = run.id;
-    entries[std::move(id)].run = std::move(run);
-  }
-  for (const CheckpointStore::Ptr& checkpoint : checkpoints_.owner_checkpoints(user)) {
-    add(entries[checkpoint->path.run], checkpoint);
-  }
-  for (auto& [id, entry] : entries) {
-    const CheckpointStore::Ptr& any = entry.training != nullptr ? entry.training : entry.sampler;
-    const auto current = sessions_.project_of(entry.run.session);
-    if (current) {
-      entry.project = *current;
-    } else if (any != nullptr) {
-      entry.project = any->project_id;
-    }
-    // Of a run that is gone: its checkpoints are the last that was heard of it.
-    if (entry.run.last_request != 0) continue;
-    for (const CheckpointStore::Ptr& checkpoint : {entry.training, entry.sampler}) {
-      if (checkpoint == nullptr) continue;
-      entry.run.last_request = std::max(entry.run.last_request, parse_iso_time(checkpoint->created_at).value_or(0));
-    }
-  }
-  return entries;
+CatalogImpl::Entry CatalogImpl::entry_of(RunSummary live, std::optional<RunHead> saved) {
+  if (live.last_request == 0 && saved) live.last_request = parse_iso_time(saved->last_saved).value_or(0);
+  return {std::move(live), std::move(saved)};
+}
+
+std::optional<CatalogImpl::Entry> CatalogImpl::own_entry(const UserId& user, const RunId& run) const {
+  auto saved = checkpoints_.head(run);
+  if (saved && saved->owner != user) return std::nullopt;
+  if (auto live = training_.run_of(user, run)) return entry_of(std::move(*live), std::move(saved));
+  return saved ? std::optional(entry_of(std::move(*saved))) : std::nullopt;
+}
+
+bool CatalogImpl::owns_run(const UserId& user, const RunId& run) const {
+  return own_entry(user, run).has_value();
+}
+
+std::string CatalogImpl::project_of(const Entry& entry) const {
+  if (auto current = sessions_.project_of(entry.run.session)) return std::move(*current);
+  if (!entry.saved) return {};
+  return (entry.saved->training != nullptr ? entry.saved->training : entry.saved->sampler)->project_id;
 }
 
 TrainingRunView CatalogImpl::view_of(const Entry& entry, const UserId& owner) {
@@ -113,61 +171,68 @@ TrainingRunView CatalogImpl::view_of(const Entry& entry, const UserId& owner) {
   view.lora_rank = entry.run.lora_rank;
   view.last_request_time = iso_time(entry.run.last_request);
   view.corrupted = entry.run.broken;
-  if (entry.training != nullptr) view.last_checkpoint = control::view_of(entry.training);
-  if (entry.sampler != nullptr) view.last_sampler_checkpoint = control::view_of(entry.sampler);
+  if (entry.saved && entry.saved->training) view.last_checkpoint = control::view_of(entry.saved->training);
+  if (entry.saved && entry.saved->sampler) view.last_sampler_checkpoint = control::view_of(entry.saved->sampler);
   view.user_metadata = entry.run.user_metadata;
   return view;
 }
 
-Page<TrainingRunView> CatalogImpl::training_runs(const UserId& user, const PageRequest& page,
+Page<TrainingRunView> CatalogImpl::training_runs(const UserId& user, const PageRequest& request,
                                                  const std::string& project) const {
-  std::vector<Entry> chosen;
-  for (auto& [id, entry] : entries(user)) {
-    if (project.empty() || entry.project == project) chosen.push_back(std::move(entry));
+  RunsByUse runs(*this, user);
+  const bool any_project = project.empty();
+  Page<TrainingRunView> page{{}, request.offset, request.limit, any_project ? runs.count() : 0};
+  if (any_project && request.offset >= page.total) return page;
+  int64_t rank = 0;
+  while (const std::optional<Entry> entry = runs.next()) {
+    if (!any_project && project_of(*entry) != project) continue;
+    const bool wanted = rank >= request.offset && rank - request.offset < request.limit;
+    if (wanted) page.items.push_back(view_of(*entry, user));
+    ++rank;
+    if (any_project && rank - request.offset >= request.limit) break;  // how many there are is known
   }
-  std::stable_sort(chosen.begin(), chosen.end(),
-                   [](const Entry& a, const Entry& b) { return a.run.last_request > b.run.last_request; });
-  return page_of(chosen, page, [&](const Entry& entry) { return view_of(entry, user); });
+  if (!any_project) page.total = rank;
+  return page;
 }
 
 Result<TrainingRunView> CatalogImpl::training_run(const UserId& user, const RunId& run, Scope scope) const {
-  const auto own = entries(user);
-  if (const auto found = own.find(run); found != own.end()) return view_of(found->second, user);
+  if (const auto own = own_entry(user, run)) return view_of(*own, user);
   if (scope == Scope::kOwned) return unknown_run();
   // Of somebody else's run only what its public checkpoints tell is to be seen.
-  Entry entry;
-  UserId owner;
-  for (const CheckpointStore::Ptr& checkpoint : checkpoints_.run_checkpoints(run)) {
-    if (!checkpoint->is_public) continue;
-    add(entry, checkpoint);
-    owner = checkpoint->owner;
-    entry.run.last_request = std::max(entry.run.last_request, parse_iso_time(checkpoint->created_at).value_or(0));
-  }
-  if (owner.empty()) return unknown_run();
+  auto head = checkpoints_.public_head(run);
+  if (!head) return unknown_run();
+  const UserId owner = head->owner;
+  Entry entry = entry_of(std::move(*head));
   entry.run.user_metadata.clear();
   return view_of(entry, owner);
 }
 
 Result<Page<CheckpointView>> CatalogImpl::checkpoints_of(const UserId& user, const RunId& run,
                                                          const PageRequest& page) const {
-  const auto own = entries(user);
-  if (!own.contains(run)) return unknown_run();
-  return page_of(checkpoints_.run_checkpoints(run), page, [](const auto& each) { return control::view_of(each); });
+  if (!owns_run(user, run)) return unknown_run();
+  return views_of(checkpoints_.of_run(run, page));
 }
 
 Page<CheckpointView> CatalogImpl::checkpoints(const UserId& user, const PageRequest& page) const {
-  return page_of(checkpoints_.owner_checkpoints(user), page, [](const auto& each) { return control::view_of(each); });
+  return views_of(checkpoints_.of_owner(user, page));
 }
 
 std::vector<StoredView> CatalogImpl::stored(const UserId& user, const std::string& project) const {
   std::map<std::string, StoredView> by_project;
-  for (const CheckpointStore::Ptr& checkpoint : checkpoints_.owner_checkpoints(user)) {
-    const std::string its = sessions_.project_of(checkpoint->session).value_or(checkpoint->project_id);
-    if (!project.empty() && its != project) continue;
+  const auto count = [&](const Checkpoint& checkpoint) {
+    const std::string its = sessions_.project_of(checkpoint.session).value_or(checkpoint.project_id);
+    if (!project.empty() && its != project) return;
     StoredView& view = by_project[its];
     view.project = its;
     ++view.checkpoints;
-    view.size_bytes += checkpoint->size_bytes;
+    view.size_bytes += checkpoint.size_bytes;
+  };
+  // In pieces, so that nobody waits for a long list.
+  PageRequest piece{0, kPiece};
+  for (int64_t total = 1; piece.offset < total; piece.offset += kPiece) {
+    const auto page = checkpoints_.of_owner(user, piece);
+    total = page.total;
+    for (const CheckpointStore::Ptr& checkpoint : page.items) count(*checkpoint);
   }
   std::vector<StoredView> views;
   for (auto& [name, view] : by_project) views.push_back(std::move(view));

@@ -61,6 +61,9 @@ class Catalog {
   // Newest first.
   virtual Page<SessionId> sessions(const UserId& user, const PageRequest& page) const = 0;
   virtual Result<SessionView> session(const UserId& user, const SessionId& session) const = 0;
+  // Whether session() and training_run(..., kOwned) would find it.
+  virtual bool owns_session(const UserId& user, const SessionId& session) const = 0;
+  virtual bool owns_run(const UserId& user, const RunId& run) const = 0;
   virtual Status set_project(const UserId& user, const SessionId& session, const std::string& project) = 0;
 
   // The longest untouched last. `project` empty: of all. Runs stay listed as long as they have checkpoints, also when

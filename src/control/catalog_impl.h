@@ -1,7 +1,7 @@
 // The catalog of a server: what its sessions, controllers and checkpoints know, put together.
 #pragma once
 
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +23,8 @@ class CatalogImpl final : public Catalog {
 
   Page<SessionId> sessions(const UserId& user, const PageRequest& page) const override;
   Result<SessionView> session(const UserId& user, const SessionId& session) const override;
+  bool owns_session(const UserId& user, const SessionId& session) const override;
+  bool owns_run(const UserId& user, const RunId& run) const override;
   Status set_project(const UserId& user, const SessionId& session, const std::string& project) override;
   Page<TrainingRunView> training_runs(const UserId& user, const PageRequest& page,
                                       const std::string& project) const override;
@@ -36,12 +38,15 @@ class CatalogImpl final : public Catalog {
   // A run as the controller has it, or as its checkpoints tell of it.
   struct Entry {
     RunSummary run;
-    std::string project;
-    CheckpointStore::Ptr training;  // the newest; null: none
-    CheckpointStore::Ptr sampler;
+    std::optional<RunHead> saved;  // none: it has no checkpoint
   };
-  std::map<RunId, Entry> entries(const UserId& user) const;
-  static void add(Entry& entry, const CheckpointStore::Ptr& checkpoint);
+  class RunsByUse;
+
+  // The user's own; nothing where the controller does not have it and it has no checkpoint.
+  std::optional<Entry> own_entry(const UserId& user, const RunId& run) const;
+  static Entry entry_of(RunHead head);
+  static Entry entry_of(RunSummary live, std::optional<RunHead> saved);
+  std::string project_of(const Entry& entry) const;
   static TrainingRunView view_of(const Entry& entry, const UserId& owner);
 
   Sessions& sessions_;

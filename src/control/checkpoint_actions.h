@@ -1,8 +1,9 @@
 // What an owner does with checkpoints that exist: publish, expire, delete, take away as an archive.
 //
-// Thread-safe. What touches the disk happens on the disk thread; `done` is called exactly once, on another thread,
-// when it is durable. Only the owner may act: unknown and foreign checkpoints are the same kNotFound (a public one of
-// somebody else is kPermissionDenied: its existence is no secret).
+// Thread-safe. What touches the disk happens on the disk thread, where users take turns; `done` is called exactly once:
+// on that thread, or, where it is refused, before the call returns. Only the owner may act: unknown and foreign
+// checkpoints are the same kNotFound (a public one of somebody else is kPermissionDenied: its existence is no secret).
+// kResourceExhausted where too much of the user's waits already.
 #pragma once
 
 #include <cstdint>

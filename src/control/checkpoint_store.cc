@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cstdio>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include "base/file.h"
@@ -45,12 +44,6 @@ int version_of(const fs::path& directory) {
   int version = 0;
   const auto [end, code] = std::from_chars(name.data() + mark + 1, name.data() + name.size(), version);
   return code == std::errc() && end == name.data() + name.size() ? version : 0;
-}
-
-// Times of one form sort as text.
-bool is_older(const CheckpointStore::Ptr& a, const CheckpointStore::Ptr& b) {
-  return std::tie(a->created_at, a->future_number, a->path.name) <
-         std::tie(b->created_at, b->future_number, b->path.name);
 }
 
 void skip(const fs::path& directory, const std::string& why) {
@@ -127,6 +120,9 @@ void CheckpointStore::scan_one(const fs::path& directory, CheckpointKind kind, c
   }
   if (!checkpoint.ok()) return skip(directory, checkpoint.error().message);
   const bool unwanted = checkpoint->ephemeral && kept != nullptr && !kept->contains(checkpoint->path.str());
+  if (const auto run = head(checkpoint->path.run); run && run->owner != checkpoint->owner) {
+    return skip(directory, "another checkpoint of its run belongs to another user");
+  }
   // A later version was there before: the server died before it could mark this one.
   if (unwanted || exists(checkpoint->path)) return discard(directory);
   add(std::move(*checkpoint), directory);
@@ -136,9 +132,8 @@ CheckpointStore::Ptr CheckpointStore::add(Checkpoint checkpoint, const fs::path&
   checkpoint.files =
       std::make_shared<const CheckpointFiles>(space_, directory, checkpoint.owner, checkpoint.size_bytes);
   auto record = std::make_shared<const Checkpoint>(std::move(checkpoint));
-  std::string key = record->path.str();
   MutexLock lock(mutex_);
-  by_path_[std::move(key)] = record;
+  lists_.put(record);
   return record;
 }
 
@@ -169,8 +164,7 @@ bool CheckpointStore::exists(const CheckpointPath& path) const {
 
 CheckpointStore::Ptr CheckpointStore::find(const std::string& path) const {
   MutexLock lock(mutex_);
-  const auto found = by_path_.find(path);
-  return found == by_path_.end() ? nullptr : found->second;
+  return lists_.find(path);
 }
 
 bool CheckpointStore::is_current(const Ptr& checkpoint) const {
@@ -179,38 +173,50 @@ bool CheckpointStore::is_current(const Ptr& checkpoint) const {
 }
 
 CheckpointStore::Ptr CheckpointStore::newest_training(const RunId& run) const {
-  Ptr newest;
   MutexLock lock(mutex_);
-  for (const auto& [path, checkpoint] : by_path_) {
-    if (checkpoint->path.run != run || checkpoint->path.kind != CheckpointKind::kTraining) continue;
-    if (newest == nullptr || checkpoint->future_number > newest->future_number) newest = checkpoint;
-  }
-  return newest;
-}
-
-std::vector<CheckpointStore::Ptr> CheckpointStore::select(const std::function<bool(const Checkpoint&)>& wanted) const {
-  std::vector<Ptr> found;
-  MutexLock lock(mutex_);
-  for (const auto& [path, checkpoint] : by_path_) {
-    if (wanted(*checkpoint)) found.push_back(checkpoint);
-  }
-  return found;
-}
-
-std::vector<CheckpointStore::Ptr> CheckpointStore::run_checkpoints(const RunId& run) const {
-  auto found = select([&run](const Checkpoint& one) { return one.path.run == run && !one.ephemeral; });
-  std::sort(found.begin(), found.end(), is_older);
-  return found;
-}
-
-std::vector<CheckpointStore::Ptr> CheckpointStore::owner_checkpoints(const UserId& owner) const {
-  auto found = select([&owner](const Checkpoint& one) { return one.owner == owner && !one.ephemeral; });
-  std::sort(found.begin(), found.end(), [](const Ptr& a, const Ptr& b) { return is_older(b, a); });
-  return found;
+  return lists_.newest_training(run);
 }
 
 std::vector<CheckpointStore::Ptr> CheckpointStore::expired(Nanos wall) const {
-  return select([wall](const Checkpoint& one) { return one.expires_at && *one.expires_at <= wall; });
+  MutexLock lock(mutex_);
+  return lists_.expired(wall);
+}
+
+std::optional<RunHead> CheckpointStore::head(const RunId& run) const {
+  MutexLock lock(mutex_);
+  return lists_.head(run);
+}
+
+std::optional<RunHead> CheckpointStore::public_head(const RunId& run) const {
+  MutexLock lock(mutex_);
+  return lists_.public_head(run);
+}
+
+Page<CheckpointStore::Ptr> CheckpointStore::of_run(const RunId& run, const PageRequest& page) const {
+  MutexLock lock(mutex_);
+  return lists_.of_run(run, page);
+}
+
+Page<CheckpointStore::Ptr> CheckpointStore::of_owner(const UserId& owner, const PageRequest& page,
+                                                     std::optional<CheckpointKind> kind) const {
+  MutexLock lock(mutex_);
+  return lists_.of_owner(owner, page, kind);
+}
+
+std::vector<RunHead> CheckpointStore::runs_after(const UserId& owner, const CheckpointLists::RunPlace& place,
+                                                 size_t count_max) const {
+  MutexLock lock(mutex_);
+  return lists_.runs_after(owner, place, count_max);
+}
+
+int64_t CheckpointStore::count_runs(const UserId& owner) const {
+  MutexLock lock(mutex_);
+  return lists_.count_runs(owner);
+}
+
+std::vector<RunHead> CheckpointStore::runs_of_session(const UserId& owner, const SessionId& session) const {
+  MutexLock lock(mutex_);
+  return lists_.runs_of_session(owner, session);
 }
 
 std::string CheckpointStore::free_name(const RunId& run, CheckpointKind kind, std::string_view prefix,
@@ -220,7 +226,7 @@ std::string CheckpointStore::free_name(const RunId& run, CheckpointKind kind, st
     char number[16];
     std::snprintf(number, sizeof number, "%04d", (*counter)++);
     CheckpointPath path{run, kind, std::string(prefix) + number};
-    if (!by_path_.contains(path.str())) return std::move(path.name);
+    if (lists_.find(path.str()) == nullptr) return std::move(path.name);
   }
 }
 
@@ -289,7 +295,7 @@ Result<CheckpointStore::Ptr> CheckpointStore::update(const Ptr& checkpoint,
   if (!written.ok()) return storage_error("cannot write the metadata of a checkpoint", written.error().message);
   auto record = std::make_shared<const Checkpoint>(std::move(changed));
   MutexLock lock(mutex_);
-  by_path_[record->path.str()] = record;
+  lists_.put(record);
   return Ptr(record);
 }
 
@@ -299,18 +305,18 @@ Status CheckpointStore::remove(const Ptr& checkpoint) {
   checkpoint->files->abandon();
   const std::string key = checkpoint->path.str();
   MutexLock lock(mutex_);
-  by_path_.erase(key);
+  lists_.erase(key);
   return {};
 }
 
 void CheckpointStore::forget(const CheckpointPath& path) {
   const std::string key = path.str();
   MutexLock lock(mutex_);
-  const auto found = by_path_.find(key);
-  if (found == by_path_.end()) return;
-  found->second->files->abandon();
-  found->second->files->discount();
-  by_path_.erase(found);
+  const Ptr found = lists_.find(key);
+  if (found == nullptr) return;
+  found->files->abandon();
+  found->files->discount();
+  lists_.erase(key);
 }
 
 void CheckpointStore::clean_up() const {

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,6 +24,8 @@
 #include "base/result.h"
 #include "control/checkpoint.h"
 #include "control/checkpoint_files.h"
+#include "control/checkpoint_lists.h"
+#include "control/page.h"
 
 namespace tuft::control {
 
@@ -30,7 +33,7 @@ namespace tuft::control {
 class CheckpointStore {
  public:
   // Whoever holds it keeps its files.
-  using Ptr = std::shared_ptr<const Checkpoint>;
+  using Ptr = CheckpointPtr;
 
   explicit CheckpointStore(std::filesystem::path root)
       : root_(std::move(root)), space_(std::make_shared<CheckpointSpace>()) {}
@@ -47,13 +50,17 @@ class CheckpointStore {
   bool exists(const CheckpointPath& path) const;
   // Whoever it belongs to; null: there is none.
   Ptr find(const std::string& path) const;
-  // The training checkpoint of the run that was saved last; null: it has none.
+  // The lists of checkpoint_lists.h.
   Ptr newest_training(const RunId& run) const;
-  // For lists, without ephemeral ones: of a run, oldest first; of a user, newest first.
-  std::vector<Ptr> run_checkpoints(const RunId& run) const;
-  std::vector<Ptr> owner_checkpoints(const UserId& owner) const;
-  // Those whose time is over.
   std::vector<Ptr> expired(Nanos wall) const;
+  std::optional<RunHead> head(const RunId& run) const;
+  std::optional<RunHead> public_head(const RunId& run) const;
+  Page<Ptr> of_run(const RunId& run, const PageRequest& page) const;
+  Page<Ptr> of_owner(const UserId& owner, const PageRequest& page,
+                     std::optional<CheckpointKind> kind = std::nullopt) const;
+  std::vector<RunHead> runs_after(const UserId& owner, const CheckpointLists::RunPlace& place, size_t count_max) const;
+  int64_t count_runs(const UserId& owner) const;
+  std::vector<RunHead> runs_of_session(const UserId& owner, const SessionId& session) const;
   // "checkpoint-0001" and so on: `prefix` with the first number from `*counter` on that is free; moves the counter.
   std::string free_name(const RunId& run, CheckpointKind kind, std::string_view prefix, int* counter) const;
   // Bytes of all files of the user that are there: ephemeral ones and deleted ones in use, too.
@@ -86,12 +93,11 @@ class CheckpointStore {
   std::filesystem::path place_of(const CheckpointPath& path, int version) const;
   Ptr add(Checkpoint checkpoint, const std::filesystem::path& directory);
   bool is_current(const Ptr& checkpoint) const;
-  std::vector<Ptr> select(const std::function<bool(const Checkpoint&)>& wanted) const;
 
   const std::filesystem::path root_;
   const std::shared_ptr<CheckpointSpace> space_;
   mutable Mutex mutex_;
-  std::unordered_map<std::string, Ptr> by_path_ TUFT_GUARDED_BY(mutex_);
+  CheckpointLists lists_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control

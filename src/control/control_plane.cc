@@ -68,8 +68,8 @@ bool close_session(Core& core, TrainingController& training, SamplingController&
                    const SessionId& session, SessionEnd why) {
   core.futures.cancel_session(
       session, Error{ErrorCode::kCancelled, "cancelled: " + core.sessions.ending_of(user, session), "session_ended"});
-  sampling.close_session(session);
-  if (!training.close_session(session, why)) return false;
+  sampling.close_session(user, session);
+  if (!training.close_session(user, session, why)) return false;
   core.usage.audit({.action = AuditAction::kSessionEnded,
                     .user = why == SessionEnd::kFinished ? user : UserId(),
                     .owner = user,

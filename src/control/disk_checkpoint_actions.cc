@@ -14,10 +14,6 @@ constexpr Nanos kSweepInterval = 2 * kSecond;
 constexpr Nanos kTicketLife = 15 * 60 * kSecond;
 constexpr size_t kUnconfirmedMax = 4096;
 
-Error disk_busy() {
-  return {ErrorCode::kUnavailable, "too much work waits for the server's disk; try again", "disk_queue"};
-}
-
 void record_failure(const CheckpointPath& path, const Error& error) {
   if (!is_user_error(error.code)) {
     telemetry::log_error("checkpoint.action.failed", error.message, {{"tuft.checkpoint", path.str()}});
@@ -37,13 +33,15 @@ DiskCheckpointActions::~DiskCheckpointActions() {
   telemetry::get_metrics().checkpoint_stored.set_callback({});
 }
 
-// Finds the user's checkpoint and works on it, both on the disk thread, where nobody else changes it.
+// Asks whether the checkpoint is the user's before it takes a place in the queue, and works on it on the disk thread,
+// where nobody else changes it.
 void DiskCheckpointActions::act(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace,
                                 Done done, Work work) {
   if (Status available = parts_.persistence.available(); !available.ok()) return done(available);
+  if (const auto found = parts_.checkpoints.find_owned(user, path); !found.ok()) return done(found.error());
   auto shared_done = std::make_shared<Done>(std::move(done));
-  const bool posted =
-      parts_.disk.post([weak = weak_from_this(), user, path, trace, shared_done, work = std::move(work)] {
+  const Status posted =
+      parts_.disk.post(user, [weak = weak_from_this(), user, path, trace, shared_done, work = std::move(work)] {
         const auto self = weak.lock();
         if (self == nullptr) return (*shared_done)(unavailable("the server is shutting down"));
         const telemetry::ContextScope scope(trace);
@@ -52,7 +50,7 @@ void DiskCheckpointActions::act(const UserId& user, const CheckpointPath& path, 
         if (!status.ok()) record_failure(path, status.error());
         (*shared_done)(status);
       });
-  if (!posted) (*shared_done)(disk_busy());
+  if (!posted.ok()) (*shared_done)(posted);
 }
 
 // For tools that read the store; what counts is metadata.json.
@@ -166,7 +164,7 @@ void DiskCheckpointActions::set_ttl(const UserId& user, const CheckpointPath& pa
 Result<CheckpointActions::Ticket> DiskCheckpointActions::archive_ticket(const UserId& user,
                                                                         const CheckpointPath& path) {
   TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, parts_.checkpoints.find_visible(user, path.str()));
-  const ArchiveGrant grant{path, parts_.clock.wall() + kTicketLife, checkpoint->owner == user};
+  const ArchiveGrant grant{path, parts_.clock.wall() + kTicketLife, user};
   parts_.usage.audit({.action = AuditAction::kCheckpointArchived,
                       .user = user,
                       .owner = checkpoint->owner,
@@ -181,19 +179,20 @@ void DiskCheckpointActions::open_archive(std::string_view token,
                                          std::function<void(Result<std::unique_ptr<Archive>>)> done) {
   auto grant = tickets_.check(token, parts_.clock.wall());
   if (!grant.ok()) return done(std::move(grant).error());
+  const UserId user = grant->user;
   const std::string path = grant->path.str();
   const CheckpointStore::Ptr checkpoint = parts_.checkpoints.find(path);
-  if (checkpoint == nullptr || (!grant->to_owner && !checkpoint->is_public)) {
+  if (checkpoint == nullptr || (checkpoint->owner != user && !checkpoint->is_public)) {
     return done(
         not_found("checkpoint " + path + " has been deleted or is not public any more", "checkpoint_not_found"));
   }
   auto shared_done = std::make_shared<decltype(done)>(std::move(done));
-  const bool posted = parts_.disk.post([weak = weak_from_this(), checkpoint, shared_done] {
+  const Status posted = parts_.disk.post(user, [weak = weak_from_this(), user, checkpoint, shared_done] {
     const auto self = weak.lock();
     if (self == nullptr) return (*shared_done)(unavailable("the server is shutting down"));
-    (*shared_done)(open_tar(checkpoint, weak, self->parts_.disk));
+    (*shared_done)(open_tar(checkpoint, user, weak, self->parts_.disk));
   });
-  if (!posted) (*shared_done)(disk_busy());
+  if (!posted.ok()) (*shared_done)(posted.error());
 }
 
 void DiskCheckpointActions::sweep() {
@@ -201,7 +200,7 @@ void DiskCheckpointActions::sweep() {
   if (now < next_sweep_ && !parts_.checkpoints.needs_clean_up()) return;
   if (now >= next_sweep_) next_sweep_ = now + kSweepInterval;
   // What does not fit into the queue is done by the next sweep.
-  (void)parts_.disk.post([weak = weak_from_this()] {
+  (void)parts_.disk.post(UserId(), [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self == nullptr) return;
     self->remove_expired();

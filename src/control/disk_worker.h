@@ -1,18 +1,26 @@
-// One thread that works with checkpoint files, so that no request and no actor thread waits for a disk.
+// One thread that works with files, so that no request and no actor thread waits for a disk.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <thread>
 #include <utility>
 
-#include "base/bounded_queue.h"
+#include "base/result.h"
+#include "control/tenant_queue.h"
 
 namespace tuft::control {
 
-// Tasks run one after the other in the order of post().
+// Tasks run one after the other; those of one user in the order in which they came, and users take turns. What the
+// server does for itself is a user of its own, with an empty name.
 class DiskWorker {
  public:
-  explicit DiskWorker(size_t capacity = 4096) : tasks_(capacity), thread_([this] { run(); }) {}
+  using Task = std::function<void()>;
+  static constexpr int64_t kTasksMax = 4'096;
+  static constexpr int64_t kTasksPerUserMax = 256;
+
+  explicit DiskWorker(int64_t tasks_per_user_max = kTasksPerUserMax, int64_t tasks_max = kTasksMax)
+      : tasks_({.quantum = 1, .user_max = tasks_per_user_max, .all_max = tasks_max}), thread_([this] { run(); }) {}
   ~DiskWorker() { stop(); }
   DiskWorker(const DiskWorker&) = delete;
   DiskWorker& operator=(const DiskWorker&) = delete;
@@ -23,15 +31,32 @@ class DiskWorker {
     if (thread_.joinable()) thread_.join();
   }
 
-  // False, with the task not run, when the queue is full or closed. Thread-safe.
-  bool post(std::function<void()> task) { return tasks_.try_push(std::move(task)); }
+  // With an error the task is not run: kResourceExhausted where too much of the user's waits, else kUnavailable.
+  // Thread-safe.
+  Status post(const UserId& user, Task task) {
+    switch (tasks_.try_push(user, 1, std::move(task))) {
+      case TenantQueue<Task>::Push::kTaken:
+        return {};
+      case TenantQueue<Task>::Push::kUserFull:
+        return Error{ErrorCode::kResourceExhausted,
+                     "too many of your requests wait for the server's disk; send this one again when some are answered",
+                     "disk_queue"};
+      case TenantQueue<Task>::Push::kFull:
+        return unavailable("too much work waits for the server's disk; try again", "disk_queue");
+      case TenantQueue<Task>::Push::kClosed:
+        break;
+    }
+    return unavailable("the server is shutting down", "shutting_down");
+  }
+  // The rest of something that began with a task that was not refused. False: the worker has ended. Thread-safe.
+  bool post_rest(const UserId& user, Task task) { return tasks_.push(user, 1, std::move(task)); }
 
  private:
   void run() {
     while (auto task = tasks_.pop()) (*task)();
   }
 
-  BoundedQueue<std::function<void()>> tasks_;
+  TenantQueue<Task> tasks_;
   std::thread thread_;
 };
 

@@ -26,13 +26,22 @@ class FairQueue {
   // `cost` in any unit, at least 1.
   void push(const UserId& user, int64_t cost, Item item) {
     const auto [found, is_new] = by_user_.try_emplace(user);
-    if (is_new) found->second = lines_.insert(lines_.end(), Line{user, {}, 0, false});
-    found->second->entries.push_back({std::max<int64_t>(cost, 1), std::move(item)});
+    if (is_new) found->second = lines_.insert(lines_.end(), Line{user, {}, 0, 0, false});
+    Entry entry{std::max<int64_t>(cost, 1), std::move(item)};
+    found->second->cost += entry.cost;
+    cost_ += entry.cost;
+    found->second->entries.push_back(std::move(entry));
     ++size_;
   }
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
+  // Of what waits.
+  int64_t cost() const { return cost_; }
+  int64_t cost_of(const UserId& user) const {
+    const auto found = by_user_.find(user);
+    return found == by_user_.end() ? 0 : found->second->cost;
+  }
 
   // What pop() gives next. Not on an empty queue.
   const Item& front() {
@@ -52,7 +61,10 @@ class FairQueue {
   Item pop() {
     front();
     Line& line = lines_.front();
-    line.deficit -= line.entries.front().cost;
+    const int64_t cost = line.entries.front().cost;
+    line.deficit -= cost;
+    line.cost -= cost;
+    cost_ -= cost;
     Item item = std::move(line.entries.front().item);
     line.entries.pop_front();
     --size_;
@@ -71,6 +83,7 @@ class FairQueue {
   struct Line {
     UserId user;
     std::deque<Entry> entries;
+    int64_t cost = 0;
     int64_t deficit = 0;
     bool has_turn = false;  // this round's quantum is in the deficit
   };
@@ -86,6 +99,7 @@ class FairQueue {
 
   const int64_t quantum_;
   size_t size_ = 0;
+  int64_t cost_ = 0;
   std::list<Line> lines_;  // the first has its turn
   std::unordered_map<UserId, typename std::list<Line>::iterator> by_user_;
 };

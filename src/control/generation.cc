@@ -1,5 +1,6 @@
 #include "control/generation.h"
 
+#include <limits>
 #include <utility>
 
 #include "control/generation_impl.h"
@@ -57,8 +58,8 @@ std::vector<ListedModel> GenerationImpl::models(const UserId& user) const {
   for (const auto& backend : backends_.all()) {
     if (backend->config().sampling) models.push_back({backend->name(), {}, {}, true, started_});
   }
-  for (const CheckpointStore::Ptr& checkpoint : checkpoints_.owner_checkpoints(user)) {
-    if (checkpoint->path.kind != CheckpointKind::kSampler) continue;
+  const PageRequest all{0, std::numeric_limits<int64_t>::max()};
+  for (const CheckpointStore::Ptr& checkpoint : checkpoints_.of_owner(user, all, CheckpointKind::kSampler).items) {
     const std::optional<Nanos> created = parse_iso_time(checkpoint->created_at);
     models.push_back({checkpoint->path.str(), checkpoint->owner, checkpoint->base_model, checkpoint->is_public,
                       created.value_or(0) / kSecond});

@@ -92,13 +92,13 @@ Result<SamplerId> SamplingController::add(const UserId& user, const SessionId& s
         return refuse(invalid_argument("this sampling_session_seq_id was used for another model of this session",
                                        "repeated_key_mismatch"));
       }
-      int& count = samplers_by_user_[user];
-      if (count < limit) {
-        ++count;
+      const auto own = samplers_by_user_.find(user);
+      if ((own == samplers_by_user_.end() ? 0 : own->second.size()) < static_cast<size_t>(limit)) {
         adapter = adapter_for_locked(backend, checkpoint);
         ++adapter->users;
         adapter->last_used = parts_.clock.monotonic();
         samplers_.emplace(id, Sampler{user, session, adapter, adapter->last_used});
+        samplers_by_user_[user].insert(id);
         must_load = begin_load_locked(*adapter);
         // Under the lock, so that a repetition that finds it waits for this write, too.
         if (parts_.persistence.enabled()) {
@@ -145,7 +145,7 @@ void SamplingController::restore(const SamplerRecord& record, const std::shared_
     const Nanos now = parts_.clock.monotonic();
     const AdapterPtr adapter = adapter_for_locked(backend, checkpoint);
     if (!samplers_.emplace(record.id, Sampler{record.user, record.session, adapter, now}).second) return;
-    ++samplers_by_user_[record.user];
+    samplers_by_user_[record.user].insert(record.id);
     ++adapter->users;
     adapter->last_used = now;
   }
@@ -156,9 +156,10 @@ std::vector<SamplingController::Idle> SamplingController::idle_samplers(const Us
   std::vector<Idle> idle;
   {
     MutexLock lock(mutex_);
-    for (const auto& [id, sampler] : samplers_) {
+    for (const SamplerId& id : samplers_of_locked(user)) {
+      const Sampler& sampler = samplers_.at(id);
       const Adapter& adapter = *sampler.adapter;
-      if (sampler.user != user || adapter.running > 0 || !adapter.waiting.empty()) continue;
+      if (adapter.running > 0 || !adapter.waiting.empty()) continue;
       const bool unnamed = adapter.checkpoint != nullptr && adapter.checkpoint->ephemeral;
       idle.push_back({id, sampler.session, sampler.last_used, unnamed});
     }
@@ -195,8 +196,9 @@ void SamplingController::remove(const SamplerId& id) {
     const auto found = samplers_.find(id);
     if (found == samplers_.end()) return;
     adapter = found->second.adapter;
-    const auto count = samplers_by_user_.find(found->second.user);
-    if (--count->second == 0) samplers_by_user_.erase(count);
+    const auto own = samplers_by_user_.find(found->second.user);
+    own->second.erase(id);
+    if (own->second.empty()) samplers_by_user_.erase(own);
     samplers_.erase(found);
     last = --adapter->users == 0 && adapter->checkpoint != nullptr;
     if (last) adapters_.erase(adapter->key);
@@ -224,15 +226,8 @@ void SamplingController::release(const AdapterPtr& adapter) {
   if (adapter->checkpoint->ephemeral) parts_.checkpoints.forget(adapter->checkpoint->path);
 }
 
-void SamplingController::close_session(const SessionId& session) {
-  std::vector<SamplerId> ids;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [id, sampler] : samplers_) {
-      if (sampler.session == session) ids.push_back(id);
-    }
-  }
-  for (const SamplerId& id : ids) remove(id);
+void SamplingController::close_session(const UserId& user, const SessionId& session) {
+  for (const SamplerId& id : samplers_of(user, session)) remove(id);
 }
 
 Error SamplingController::unknown_sampler(const UserId& user, const SamplerId& sampler) const {
@@ -260,12 +255,16 @@ Result<SamplerInfo> SamplingController::get_sampler(const UserId& user, const Sa
   return info;
 }
 
+std::vector<SamplerId> SamplingController::samplers_of_locked(const UserId& user) const {
+  const auto own = samplers_by_user_.find(user);
+  if (own == samplers_by_user_.end()) return {};
+  return {own->second.begin(), own->second.end()};
+}
+
 std::vector<SamplerId> SamplingController::samplers_of(const UserId& user, const SessionId& session) const {
-  std::vector<SamplerId> ids;
   MutexLock lock(mutex_);
-  for (const auto& [id, sampler] : samplers_) {
-    if (sampler.user == user && sampler.session == session) ids.push_back(id);
-  }
+  std::vector<SamplerId> ids = samplers_of_locked(user);
+  std::erase_if(ids, [&](const SamplerId& id) { return samplers_.at(id).session != session; });
   return ids;
 }
 

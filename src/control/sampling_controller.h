@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -95,7 +96,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void sweep();
   // Fails what waits. Call after FutureStore::shut_down().
   void shut_down();
-  void close_session(const SessionId& session);
+  void close_session(const UserId& user, const SessionId& session);
 
  private:
   struct Adapter;
@@ -159,6 +160,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   Result<SamplerId> add(const UserId& user, const SessionId& session, int64_t seq_id,
                         const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint,
                         const telemetry::SpanContext& trace);
+  std::vector<SamplerId> samplers_of_locked(const UserId& user) const TUFT_REQUIRES(mutex_);
   AdapterPtr adapter_for_locked(const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint)
       TUFT_REQUIRES(mutex_);
   // A sampler that nothing runs on.
@@ -215,7 +217,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   Generation::Number last_stream_ TUFT_GUARDED_BY(mutex_) = 0;
   std::unordered_map<Generation::Number, OperationPtr> streams_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<UserId, int> samplers_by_user_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, std::unordered_set<SamplerId>> samplers_by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<std::string, AdapterPtr> adapters_ TUFT_GUARDED_BY(mutex_);
 };
 

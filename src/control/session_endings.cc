@@ -21,9 +21,12 @@ SessionId Sessions::longest_idle(const UserId& user) const {
   SessionId found;
   Nanos longest = clock_.monotonic() - idle_after();
   MutexLock lock(mutex_);
-  for (const auto& [id, session] : sessions_) {
-    if (session.user != user || session.ending || session.seen > longest) continue;
-    longest = session.seen;
+  const auto own = by_user_.find(user);
+  if (own == by_user_.end()) return found;
+  for (const SessionId& id : own->second) {
+    const Nanos seen = sessions_.at(id).seen;
+    if (seen > longest) continue;
+    longest = seen;
     found = id;
   }
   return found;
@@ -87,7 +90,9 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end() || found->second.ending) return false;
     Session& session = found->second;
-    if (const auto count = count_by_user_.find(session.user); --count->second == 0) count_by_user_.erase(count);
+    const auto own = by_user_.find(session.user);
+    own->second.erase(id);
+    if (own->second.empty()) by_user_.erase(own);
     if (!session.idempotency_key.empty()) by_idempotency_key_.erase(session.idempotency_key);
     note_end_locked(id, session, why);
     // Under the lock, so that the store sees changes in their order.

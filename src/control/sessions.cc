@@ -54,7 +54,7 @@ void Sessions::restore(const SessionRecord& record) {
     const auto [place, is_new] = sessions_.emplace(record.id, session);
     if (!is_new) return;
     if (const auto why = session_end_of(record.ending)) return note_end_locked(record.id, place->second, *why);
-    ++count_by_user_[record.user];
+    by_user_[record.user].insert(record.id);
     if (!key.empty()) by_idempotency_key_.emplace(key, record.id);
   }
   active_.add(1);
@@ -76,12 +76,13 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
     MutexLock lock(mutex_);
     if (const auto found = by_idempotency_key_.find(key); found != by_idempotency_key_.end()) return found->second;
     TUFT_TRY(persistence_.available());
-    int& count = count_by_user_[user];
-    if (count >= limits_.sessions_per_user_max) {
+    const auto own = by_user_.find(user);
+    const size_t count = own == by_user_.end() ? 0 : own->second.size();
+    if (count >= static_cast<size_t>(limits_.sessions_per_user_max)) {
       return over_quota(Quota::kSessions, "you have " + std::to_string(count) + " sessions",
                         "end some clients (a session that was silent for ten minutes makes room)");
     }
-    ++count;
+    by_user_[user].insert(id);
     sessions_.emplace(id, Session{user, request, created_at, now, key});
     if (!key.empty()) by_idempotency_key_.emplace(key, id);
     // Under the lock, so that a repetition that finds it waits for this write, too.
@@ -130,9 +131,9 @@ std::vector<SessionId> Sessions::of_user(const UserId& user) const {
   std::vector<std::pair<std::string, SessionId>> found;
   {
     MutexLock lock(mutex_);
-    for (const auto& [id, session] : sessions_) {
-      if (session.user == user && !session.ending) found.emplace_back(session.created_at, id);
-    }
+    const auto own = by_user_.find(user);
+    if (own == by_user_.end()) return {};
+    for (const SessionId& id : own->second) found.emplace_back(sessions_.at(id).created_at, id);
   }
   std::sort(found.begin(), found.end(), std::greater<>());
   std::vector<SessionId> ids;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -109,7 +110,7 @@ class Sessions {
   Close close_;
   mutable Mutex mutex_;
   std::unordered_map<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<UserId, int> count_by_user_ TUFT_GUARDED_BY(mutex_);  // without those that end
+  std::unordered_map<UserId, std::unordered_set<SessionId>> by_user_ TUFT_GUARDED_BY(mutex_);  // without those that end
   std::unordered_map<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
   // The newest of those that ended.
   std::unordered_map<SessionId, Ended> ended_ TUFT_GUARDED_BY(mutex_);

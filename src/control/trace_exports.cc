@@ -67,26 +67,26 @@ void TraceExports::make(const UserId& user, const SessionId& session, std::funct
   }
   if (!is_new) return job->done(TraceExport{.state = TraceExport::State::kPending});
   if (!telemetry::archives_spans()) return finish(job, failed(kTracingOff));
-  const bool posted = thread_.post([weak = weak_from_this(), job] {
+  const Status posted = thread_.post(user, [weak = weak_from_this(), job] {
     if (const auto self = weak.lock()) self->gather(job);
   });
   // Asked again in some seconds.
-  if (!posted) finish(job, {.state = TraceExport::State::kPending});
+  if (!posted.ok()) finish(job, {.state = TraceExport::State::kPending});
 }
 
 void TraceExports::gather(const JobPtr& job) {
   const std::vector<telemetry::TraceId> traces = telemetry::archived_traces(job->session.str(), kTracesMax);
   if (traces.empty()) return finish(job, failed(kNothingKept));
   job->ours.push_back(telemetry::archived_spans(traces, kExportBytes));
-  collect_traces(parts_.backends, traces, kExportBytes,
-                 [weak = weak_from_this(), job](std::vector<std::string> theirs) {
-                   const auto self = weak.lock();
-                   if (self == nullptr) return;
-                   const bool posted = self->thread_.post([weak, job, theirs = std::move(theirs)]() mutable {
-                     if (const auto again = weak.lock()) again->write(job, std::move(theirs));
-                   });
-                   if (!posted) self->finish(job, {.state = TraceExport::State::kPending});
-                 });
+  collect_traces(
+      parts_.backends, traces, kExportBytes, [weak = weak_from_this(), job](std::vector<std::string> theirs) {
+        const auto self = weak.lock();
+        if (self == nullptr) return;
+        const bool posted = self->thread_.post_rest(job->user, [weak, job, theirs = std::move(theirs)]() mutable {
+          if (const auto again = weak.lock()) again->write(job, std::move(theirs));
+        });
+        if (!posted) self->finish(job, {.state = TraceExport::State::kPending});
+      });
 }
 
 void TraceExports::write(const JobPtr& job, std::vector<std::string> theirs) {

@@ -91,7 +91,7 @@ class TraceExports : public std::enable_shared_from_this<TraceExports> {
   std::set<UserId> running_ TUFT_GUARDED_BY(mutex_);
   std::map<Hash, Kept> kept_ TUFT_GUARDED_BY(mutex_);
   uint64_t last_number_ TUFT_GUARDED_BY(mutex_) = 0;
-  DiskWorker thread_{64};
+  DiskWorker thread_{8, 64};
 };
 
 }  // namespace tuft::control

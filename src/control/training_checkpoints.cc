@@ -20,11 +20,6 @@ std::optional<int64_t> ttl_of(const RunOperation& operation) {
   return std::get<SaveWeightsForSampler>(operation.payload).ttl_seconds;
 }
 
-Error disk_busy() {
-  return {ErrorCode::kResourceExhausted, "too many checkpoints are being saved at once; try again later",
-          "checkpoint_queue"};
-}
-
 }  // namespace
 
 Error without_path(Error error, const std::filesystem::path& root) {
@@ -36,14 +31,20 @@ Error without_path(Error error, const std::filesystem::path& root) {
   return error;
 }
 
-// Runs `work` on the disk thread; false, after the operation has failed, where there is no room for it.
-bool TrainingController::on_disk(const RunPtr& run, const OperationPtr& operation,
+// Runs `work` on the disk thread. `begun`: the operation had its place there, and what it made is not thrown away for
+// want of another. The operation fails where there is none.
+void TrainingController::on_disk(const RunPtr& run, const OperationPtr& operation, bool begun,
                                  std::function<void(TrainingController&)> work) {
-  const bool posted = parts_.disk.post([weak = weak_from_this(), work = std::move(work)] {
+  auto task = [weak = weak_from_this(), work = std::move(work)] {
     if (const auto self = weak.lock()) work(*self);
-  });
-  if (!posted) conclude(run, operation, disk_busy());
-  return posted;
+  };
+  Status posted;
+  if (!begun) {
+    posted = parts_.disk.post(run->user, std::move(task));
+  } else if (!parts_.disk.post_rest(run->user, std::move(task))) {
+    posted = unavailable("the server is shutting down", "shutting_down");
+  }
+  if (!posted.ok()) conclude(run, operation, std::move(posted).error());
 }
 
 void TrainingController::start_save(const RunPtr& run, const OperationPtr& operation) {
@@ -89,7 +90,7 @@ void TrainingController::start_save(const RunPtr& run, const OperationPtr& opera
   checkpoint.train_unembed = run->lora.train_unembed;
   checkpoint.future_number = operation->future->number;
   checkpoint.seq_id = operation->seq_id;
-  on_disk(run, operation, [run, operation, checkpoint = std::move(checkpoint)](TrainingController& self) {
+  on_disk(run, operation, false, [run, operation, checkpoint = std::move(checkpoint)](TrainingController& self) {
     self.save_state(run, operation, checkpoint);
   });
 }
@@ -143,15 +144,15 @@ void TrainingController::save_state(const RunPtr& run, const OperationPtr& opera
 void TrainingController::on_state_saved(const RunPtr& run, const OperationPtr& operation,
                                         Result<worker::v1::SaveStateResponse> result) {
   if (!result.ok()) {
-    // What does not fit into the queue is removed at the next start.
-    (void)parts_.disk.post([weak = weak_from_this(), prepared = operation->prepared] {
+    // What a server that ends leaves is removed at the next start.
+    (void)parts_.disk.post_rest(run->user, [weak = weak_from_this(), prepared = operation->prepared] {
       if (const auto self = weak.lock()) self->parts_.checkpoints.abandon(prepared);
     });
     return conclude(run, operation, without_path(std::move(result).error(), parts_.config.checkpoint_dir));
   }
   operation->saved->size_bytes = result->size_bytes();
   operation->span.set_attribute("tuft.size_bytes", result->size_bytes());
-  on_disk(run, operation, [run, operation](TrainingController& self) { self.on_saved(run, operation); });
+  on_disk(run, operation, true, [run, operation](TrainingController& self) { self.on_saved(run, operation); });
 }
 
 // On the disk thread.

@@ -45,11 +45,9 @@ Result<RunPtr> TrainingController::add_run(const UserId& user, const CreateModel
     {
       MutexLock lock(mutex_);
       if (const auto found = runs_.find(run->id); found != runs_.end()) return found->second;
-      int& count = runs_by_user_[user];
-      if (count < limit) {
-        ++count;
-        runs_.emplace(run->id, run);
-        *added = true;
+      const auto tenant = tenants_.find(user);
+      if ((tenant == tenants_.end() ? 0 : tenant->second.counted) < limit) {
+        *added = insert_locked(run);
         return run;
       }
     }
@@ -195,22 +193,56 @@ void TrainingController::remove_run(const RunPtr& run, const Error& why) {
   {
     MutexLock lock(mutex_);
     runs_.erase(run->id);
-    if (was_counted) uncount_locked(run->user);
+    tenants_[run->user].runs.erase(run);
+    uncount_locked(run->user, was_counted ? 1 : 0);
   }
   if (was_created) run->backend->instruments().add_model(-1);
   for (const OperationPtr& operation : left) fail(run, operation, why);
 }
 
-void TrainingController::uncount_locked(const UserId& user) {
-  if (const auto count = runs_by_user_.find(user); --count->second == 0) runs_by_user_.erase(count);
+void TrainingController::uncount_locked(const UserId& user, int count) {
+  const auto tenant = tenants_.find(user);
+  tenant->second.counted -= count;
+  if (tenant->second.counted == 0 && tenant->second.runs.empty()) tenants_.erase(tenant);
+}
+
+// False: it is there already.
+bool TrainingController::insert_locked(const RunPtr& run) {
+  if (!runs_.emplace(run->id, run).second) return false;
+  Tenant& tenant = tenants_[run->user];
+  tenant.runs.insert(run);
+  ++tenant.counted;
+  return true;
 }
 
 std::vector<RunSummary> TrainingController::runs_of(const UserId& user) const {
   std::vector<RunSummary> summaries;
-  for (const RunPtr& run : all_runs()) {
-    if (run->user == user) summaries.push_back(summary_of(*run));
-  }
+  for (const RunPtr& run : users_runs(user)) summaries.push_back(summary_of(*run));
   return summaries;
+}
+
+std::optional<RunSummary> TrainingController::run_of(const UserId& user, const RunId& id) const {
+  RunPtr run;
+  {
+    MutexLock lock(mutex_);
+    const auto found = runs_.find(id);
+    if (found == runs_.end() || found->second->user != user) return std::nullopt;
+    run = found->second;
+  }
+  return summary_of(*run);
+}
+
+std::vector<RunPtr> TrainingController::users_runs(const UserId& user) const {
+  MutexLock lock(mutex_);
+  const auto tenant = tenants_.find(user);
+  if (tenant == tenants_.end()) return {};
+  return {tenant->second.runs.begin(), tenant->second.runs.end()};
+}
+
+std::vector<RunPtr> TrainingController::session_runs(const UserId& user, const SessionId& session) const {
+  std::vector<RunPtr> runs = users_runs(user);
+  std::erase_if(runs, [&session](const RunPtr& run) { return run->session != session; });
+  return runs;
 }
 
 std::vector<RunPtr> TrainingController::all_runs() const {

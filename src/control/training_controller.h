@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -59,7 +60,9 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
                                              const telemetry::SpanContext& trace);
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request, const telemetry::SpanContext& trace);
   Result<ModelInfo> get_info(const UserId& user, const RunId& run) const;
+  // For lists, with those that end. Nothing for somebody else's.
   std::vector<RunSummary> runs_of(const UserId& user) const;
+  std::optional<RunSummary> run_of(const UserId& user, const RunId& run) const;
 
   // At the start: a run that a former life of the server had. Its adapter comes back with its worker.
   void restore_run(const RestoredRun& restored);
@@ -69,9 +72,9 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void sweep();
   // Fails what waits. Call after FutureStore::shut_down().
   void shut_down();
-  // The session ends: cancels what its runs have not begun, and goes on with each as RunEnding says. True: it has no
-  // runs any more. Call it again until then.
-  bool close_session(const SessionId& session, SessionEnd why);
+  // The session of `user` ends: cancels what its runs have not begun, and goes on with each as RunEnding says. True: it
+  // has no runs any more. Call it again until then.
+  bool close_session(const UserId& user, const SessionId& session, SessionEnd why);
 
  private:
   using Payload = decltype(RunOperation::payload);
@@ -88,7 +91,8 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   Result<RunPtr> add_run(const UserId& user, const CreateModel& request, const std::shared_ptr<ModelBackend>& backend,
                          double lora_alpha, bool* added);
   void remove_run(const RunPtr& run, const Error& why);
-  void uncount_locked(const UserId& user) TUFT_REQUIRES(mutex_);
+  bool insert_locked(const RunPtr& run) TUFT_REQUIRES(mutex_);
+  void uncount_locked(const UserId& user, int count) TUFT_REQUIRES(mutex_);
   void enqueue(const RunPtr& run, const OperationPtr& operation);
   static bool can_start_locked(const Run& run) TUFT_REQUIRES(run.mutex);
   void pump(const RunPtr& run);
@@ -99,6 +103,8 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   std::vector<store::Change> changes_of(const Run& run) const;
   void open_numbers_locked(Run& run, const RunOperation& operation) const TUFT_REQUIRES(run.mutex);
   std::vector<RunPtr> all_runs() const;
+  std::vector<RunPtr> users_runs(const UserId& user) const;
+  std::vector<RunPtr> session_runs(const UserId& user, const SessionId& session) const;
   void sweep_run(const RunPtr& run);
 
   // training_endings.cc: runs of sessions that end
@@ -143,7 +149,8 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void on_state_saved(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::SaveStateResponse> result);
   void on_saved(const RunPtr& run, const OperationPtr& operation);
   Result<FutureValue> finish_save(const RunPtr& run, const RunOperation& operation, const CheckpointStore::Ptr& saved);
-  bool on_disk(const RunPtr& run, const OperationPtr& operation, std::function<void(TrainingController&)> work);
+  void on_disk(const RunPtr& run, const OperationPtr& operation, bool begun,
+               std::function<void(TrainingController&)> work);
 
   // training_loads.cc: loading, also into a model that is made for it
   Result<Submitted> create_from_checkpoint(const UserId& user, const LoadWeights& request,
@@ -162,7 +169,11 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   const Parts parts_;
   mutable Mutex mutex_;
   std::unordered_map<RunId, RunPtr> runs_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<UserId, int> runs_by_user_ TUFT_GUARDED_BY(mutex_);
+  struct Tenant {
+    std::unordered_set<RunPtr> runs;
+    int counted = 0;  // without those that end
+  };
+  std::unordered_map<UserId, Tenant> tenants_ TUFT_GUARDED_BY(mutex_);  // who has runs
 };
 
 // "<session>:train:<n>", and under what its creation is found again.

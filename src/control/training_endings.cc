@@ -40,8 +40,8 @@ Error TrainingController::unknown_run(const UserId& user, const RunId& run) cons
 }
 
 bool TrainingController::end_idle_run(const UserId& user) {
-  for (const RunPtr& run : all_runs()) {
-    if (run->user != user || !parts_.sessions.is_idle(run->session)) continue;
+  for (const RunPtr& run : users_runs(user)) {
+    if (!parts_.sessions.is_idle(run->session)) continue;
     {
       MutexLock lock(run->mutex);
       if (run->ending || run->running != nullptr || !run->log.empty()) continue;
@@ -51,16 +51,12 @@ bool TrainingController::end_idle_run(const UserId& user) {
   return false;
 }
 
-bool TrainingController::close_session(const SessionId& session, SessionEnd why) {
-  for (const RunPtr& run : all_runs()) {
-    if (run->session != session) continue;
+bool TrainingController::close_session(const UserId& user, const SessionId& session, SessionEnd why) {
+  for (const RunPtr& run : session_runs(user, session)) {
     begin_ending(run, why);
     go_on_ending(run);
   }
-  for (const RunPtr& run : all_runs()) {
-    if (run->session == session) return false;
-  }
-  return true;
+  return session_runs(user, session).empty();
 }
 
 void TrainingController::begin_ending(const RunPtr& run, SessionEnd why) {
@@ -73,7 +69,7 @@ void TrainingController::begin_ending(const RunPtr& run, SessionEnd why) {
   }
   {
     MutexLock lock(mutex_);
-    uncount_locked(run->user);
+    uncount_locked(run->user, 1);
   }
   const Error cancelled{ErrorCode::kCancelled, "not executed: " + parts_.sessions.ending_of(run->user, run->session),
                         "session_ended"};

@@ -109,8 +109,7 @@ void TrainingController::restore_run(const RestoredRun& restored) {
   }
   {
     MutexLock lock(mutex_);
-    if (!runs_.emplace(run->id, run).second) return;
-    ++runs_by_user_[run->user];
+    if (!insert_locked(run)) return;
   }
   run->backend->instruments().add_model(1);
   // The server ended while the session did.

@@ -10,6 +10,9 @@
 namespace tuft::openai {
 namespace {
 
+// What putting an answer together counts in its user's turns.
+constexpr int64_t kAnswerBytes = 16 << 10;
+
 // Destroyed when the client is gone or has everything.
 class CompletionEvents final : public EventStream {
  public:
@@ -190,7 +193,7 @@ void Completion::complete() {
     return wake_reader();
   }
   std::function<void()> give = [self = shared_from_this()] { self->give_answer(); };
-  if (!parts_.work->try_push(std::move(give))) give_answer();
+  if (!parts_.work->push(parts_.user, kAnswerBytes, std::move(give))) give_answer();
 }
 
 // The first error counts, also a cancelled request's.

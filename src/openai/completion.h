@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
 #include "control/generation.h"
+#include "control/tenant_queue.h"
 #include "openai/answers.h"
 #include "openai/completion_record.h"
 #include "openai/model_text.h"
@@ -36,8 +36,8 @@ struct Reply {
 };
 using ReplyDone = std::function<void(Reply)>;
 
-// What is not to be done on the thread that hears of it.
-using WorkQueue = BoundedQueue<std::function<void()>>;
+// What is not to be done on the thread that hears of it. Costs are bytes.
+using WorkQueue = control::TenantQueue<std::function<void()>>;
 
 Reply error_reply(const Error& error, std::string_view param = {});
 

@@ -41,8 +41,15 @@ void refuse(const ReplyDone& reply, Endpoint endpoint, std::string_view base_mod
   reply(error_reply(error, param));
 }
 
-Error too_many() {
-  return {ErrorCode::kResourceExhausted, "the server has too many requests to prepare; try again in a moment",
+// Of a turn: a long conversation, or some short ones.
+constexpr int64_t kQuantum = 64 << 10;
+
+Error refusal_of(WorkQueue::Push push) {
+  if (push == WorkQueue::Push::kClosed) return unavailable("the server is shutting down", "shutting_down");
+  const bool own = push == WorkQueue::Push::kUserFull;
+  return {ErrorCode::kResourceExhausted,
+          own ? "too many of your requests wait to be prepared; send this one again when some are answered"
+              : "the server has too many requests to prepare; try again in a moment",
           "openai_queue_full"};
 }
 
@@ -52,7 +59,8 @@ Service::Service(control::Generation& generation, const Clock& clock, const Opti
     : generation_(generation),
       clock_(clock),
       options_(options),
-      work_(std::make_shared<WorkQueue>(options.requests_max)) {
+      work_(std::make_shared<WorkQueue>(control::TenantBounds{
+          .quantum = kQuantum, .user_max = options.user_bytes_max, .all_max = options.bytes_max})) {
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
 }
 
@@ -69,11 +77,10 @@ void Service::run() {
 Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& user, std::string body,
                                       const telemetry::SpanContext& trace, ReplyDone reply) {
   auto pending = std::make_shared<Pending>();
-  const auto bytes = static_cast<int64_t>(body.size());
+  const auto cost = static_cast<int64_t>(body.size()) + kRequestBytes;
   auto task =
       std::make_shared<Task>(Task{endpoint, user, std::move(body), trace, std::move(reply), clock_.monotonic()});
-  std::function<void()> work = [this, task, bytes, weak = std::weak_ptr(pending)] {
-    waiting_bytes_ -= bytes;
+  std::function<void()> work = [this, task, weak = std::weak_ptr(pending)] {
     const PendingPtr wanted = weak.lock();
     if (wanted == nullptr) return;
     if (stopping_) return task->reply(error_reply(unavailable("the server is shutting down", "shutting_down")));
@@ -85,11 +92,8 @@ Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& 
       if (task->reply) refuse(task->reply, task->endpoint, {}, internal_error("a request could not be prepared"));
     }
   };
-  const bool room = waiting_bytes_.fetch_add(bytes) + bytes <= options_.bytes_max || bytes > options_.bytes_max;
-  if (!room || !work_->try_push(std::move(work))) {
-    waiting_bytes_ -= bytes;
-    refuse(task->reply, endpoint, {}, too_many());
-  }
+  const WorkQueue::Push push = work_->try_push(user, cost, std::move(work));
+  if (push != WorkQueue::Push::kTaken) refuse(task->reply, endpoint, {}, refusal_of(push));
   return pending;
 }
 

@@ -1,5 +1,5 @@
 // The OpenAI-compatible API behind its routes. Bodies are read, templates rendered and texts cut into tokens on threads
-// of its own: an I/O thread never does it, and what waits for them is bounded.
+// of its own: an I/O thread never does it. What waits for them is bounded, and users take turns.
 #pragma once
 
 #include <atomic>
@@ -22,10 +22,14 @@ namespace tuft::openai {
 
 inline constexpr int64_t kBodyBytesMax = 16 << 20;
 
+// What a request counts besides its body, so that the turns of small ones are not endless.
+inline constexpr int64_t kRequestBytes = 16 << 10;
+
 struct ServiceOptions {
   int threads = 2;
-  size_t requests_max = 64;                // waiting for a thread; over it: 429
-  int64_t bytes_max = int64_t{128} << 20;  // of their bodies
+  // Of requests that wait for a thread; over it: 429, but never for a user's only one.
+  int64_t user_bytes_max = int64_t{32} << 20;
+  int64_t bytes_max = int64_t{256} << 20;
 };
 
 // Thread-safe. `generation` and `clock` outlive it.
@@ -61,7 +65,6 @@ class Service {
   const Options options_;
   ModelTexts texts_;
   const std::shared_ptr<WorkQueue> work_;
-  std::atomic<int64_t> waiting_bytes_{0};
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;
 };

@@ -31,6 +31,10 @@ class FakeCatalog final : public control::Catalog {
     if (user.str() != "alice" || id.str() != "s1") return not_found("there is no such session");
     return control::SessionView{{control::RunId("s1:train:0")}, {control::SamplerId("s1:sample:0")}};
   }
+  bool owns_session(const UserId& user, const control::SessionId& id) const override { return session(user, id).ok(); }
+  bool owns_run(const UserId& user, const control::RunId& run) const override {
+    return training_run(user, run, control::Scope::kOwned).ok();
+  }
   Status set_project(const UserId& user, const control::SessionId& id, const std::string& project) override
       TUFT_EXCLUDES(mutex_) {
     if (user.str() != "alice" || id.str() != "s1") return not_found("there is no such session");

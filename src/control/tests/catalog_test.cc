@@ -1,6 +1,7 @@
 // What a user sees of what they have, and of what others have.
 #include "control/catalog.h"
 
+#include <algorithm>
 #include <future>
 
 #include "control/checkpoint_actions.h"
@@ -145,6 +146,93 @@ TEST_F(Listed, UnloadedRunStaysAsLongAsItHasCheckpoints) {
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(view->user_metadata, request.user_metadata);
   EXPECT_EQ(view->last_request_time, view->last_checkpoint->created_at);
+}
+
+TEST_F(Listed, RunsThatAreGoneAndRunsThatAreThereMakeOneListWhateverThePage) {
+  boot();
+  const SessionId mine = session(alice);
+  std::vector<RunId> order;  // oldest first
+  for (int64_t seq = 0; seq < 150; ++seq) {
+    const RunId run = create_model(mine, alice, seq);
+    saved(run, 1, "a");
+    if (seq % 10 != 3) {
+      const auto unloaded = plane().unload_model(alice, run, no_trace);
+      ASSERT_TRUE(wait(alice, unloaded->request).ok());
+    }
+    order.push_back(run);
+  }
+  order.push_back(create_model(mine, alice, 150));  // without a checkpoint
+  clock().advance(kSecond);
+  ASSERT_TRUE(wait(alice, optim_step(order[3], alice, 2)).ok());  // the oldest that is there is now the newest
+  std::rotate(order.begin() + 3, order.begin() + 4, order.end());
+  std::reverse(order.begin(), order.end());
+  EXPECT_EQ(catalog().training_runs(alice, {0, 1'000}, "").total, 151);
+  for (const int64_t limit : {1'000, 64, 7}) {
+    std::vector<RunId> listed;
+    for (int64_t offset = 0; offset <= 151; offset += limit) {
+      for (const TrainingRunView& view : catalog().training_runs(alice, {offset, limit}, "").items) {
+        listed.push_back(view.run);
+      }
+    }
+    EXPECT_EQ(listed, order) << limit;
+  }
+  EXPECT_TRUE(catalog().training_runs(alice, {151, 10}, "").items.empty());
+  EXPECT_EQ(catalog().training_runs(bob, {0, 10}, "").total, 0);
+  // By project: of all of them.
+  ASSERT_TRUE(catalog().set_project(alice, mine, "p").ok());
+  const auto of_project = catalog().training_runs(alice, {149, 10}, "p");
+  EXPECT_EQ(of_project.total, 151);
+  EXPECT_EQ(of_project.items.size(), 2U);
+  EXPECT_EQ(catalog().session(alice, mine)->runs.size(), 151U);
+}
+
+TEST_F(Listed, CheckpointsComeInPagesAndFollowWhatHappensToThem) {
+  boot();
+  const RunId run = create_model(alice);
+  const RunId other = create_model(alice);
+  std::vector<std::string> paths;  // oldest first
+  for (int i = 0; i < 6; ++i) paths.push_back(saved(i % 2 == 0 ? run : other, i / 2 + 1, "c" + std::to_string(i)));
+  const auto listed = [&](PageRequest page) {
+    std::vector<std::string> found;
+    for (const CheckpointView& view : catalog().checkpoints(alice, page).items) found.push_back(view.tinker_path);
+    return found;
+  };
+  EXPECT_EQ(listed({0, 2}), (std::vector<std::string>{paths[5], paths[4]}));
+  EXPECT_EQ(listed({4, 10}), (std::vector<std::string>{paths[1], paths[0]}));
+  EXPECT_TRUE(listed({6, 10}).empty());
+  EXPECT_EQ(catalog().checkpoints_of(alice, run, {1, 1})->items.at(0).tinker_path, paths[2]);
+  // Replaced it is the newest; published it keeps its place; deleted it is gone.
+  clock().advance(kSecond);
+  value<SaveWeightsResult>(alice, save(run, alice, 4, "c0", true));
+  publish(paths[4]);
+  std::promise<Status> removed;
+  plane().checkpoint_actions().remove(alice, *parse_checkpoint_path(paths[2]), no_trace,
+                                      [&](const Status& status) { removed.set_value(status); });
+  ASSERT_TRUE(removed.get_future().get().ok());
+  const std::vector<std::string> now = {paths[0], paths[5], paths[4], paths[3], paths[1]};
+  EXPECT_EQ(listed({0, 10}), now);
+  EXPECT_EQ(catalog().checkpoints_of(alice, run, {0, 10})->total, 2);
+  EXPECT_EQ(catalog().training_run(alice, run, Scope::kOwned)->last_checkpoint->tinker_path, paths[0]);
+  EXPECT_EQ(catalog().training_run(bob, run, Scope::kAccessible)->last_checkpoint->tinker_path, paths[4]);
+  boot();  // read from disk they stand in the same order
+  EXPECT_EQ(listed({0, 10}), now);
+}
+
+TEST_F(Listed, OwnsIsTrueOfWhatIsListed) {
+  boot();
+  const SessionId mine = session(alice);
+  const RunId live = create_model(mine, alice, 0);
+  const RunId gone = create_model(mine, alice, 1);
+  saved(gone, 1, "a");
+  const auto unloaded = plane().unload_model(alice, gone, no_trace);
+  ASSERT_TRUE(wait(alice, unloaded->request).ok());
+  EXPECT_TRUE(catalog().owns_session(alice, mine));
+  EXPECT_FALSE(catalog().owns_session(bob, mine));
+  for (const RunId& run : {live, gone}) {
+    EXPECT_TRUE(catalog().owns_run(alice, run));
+    EXPECT_FALSE(catalog().owns_run(bob, run));
+  }
+  EXPECT_FALSE(catalog().owns_run(alice, RunId("nobody:train:0")));
 }
 
 TEST_F(Listed, OnlyWhatIsPublicIsSeenOfAForeignRun) {

@@ -1,12 +1,15 @@
 // What owners do with checkpoints, how long files live, and archives.
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <future>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "control/archive_ticket.h"
 #include "control/checkpoint.h"
+#include "control/disk_worker.h"
 #include "control/tests/plane.h"
 
 namespace tuft::control {
@@ -40,10 +43,13 @@ class CheckpointDeeds : public PlaneTest {
   Status set_ttl(const UserId& user, const std::string& path, std::optional<int64_t> seconds) {
     return await([&](auto done) { actions().set_ttl(user, path_of(path), seconds, no_trace, done); });
   }
-  // Everything that is due has happened on disk.
+  // Everything that is due has happened on disk: the thread has come to an action that was asked for after it.
   void settle(Nanos by = 3 * kSecond) {
+    if (carols_.empty()) {
+      carols_ = value<SaveWeightsResult>(carol_, save(create_model(carol_), carol_, 1, "fence")).path;
+    }
     advance(by);
-    (void)remove(alice, "tinker://none/weights/none");
+    EXPECT_TRUE(publish(carol_, carols_, false).ok());
   }
   std::string saved(const RunId& run, int64_t seq, const std::string& name, bool overwrite = false) {
     return value<SaveWeightsResult>(alice, save(run, alice, seq, name, overwrite)).path;
@@ -91,6 +97,10 @@ class CheckpointDeeds : public PlaneTest {
     write(folder(run) / "a" / "checkpoint_complete", "");
     return path;
   }
+
+ private:
+  const UserId carol_{"carol"};
+  std::string carols_;
 };
 
 std::map<std::string, std::string> members_of(const std::string& tar) {
@@ -183,6 +193,81 @@ TEST_F(CheckpointDeeds, OnlyTheOwnerActs) {
   EXPECT_EQ(remove(bob, path).error().code, ErrorCode::kPermissionDenied);
   EXPECT_EQ(set_ttl(bob, path, 5).error().code, ErrorCode::kPermissionDenied);
   EXPECT_TRUE(visible(alice, path));
+}
+
+// Keeps the disk thread until it is released.
+class HeldDisk {
+ public:
+  std::function<void(Status)> done() {
+    return [this](const Status&) {
+      reached_.set_value();
+      gate_.get_future().wait();
+    };
+  }
+  void await_held() { reached_.get_future().wait(); }
+  void release() { gate_.set_value(); }
+
+ private:
+  std::promise<void> reached_, gate_;
+};
+
+TEST_F(CheckpointDeeds, WhoFillsTheDisksQueueHoldsNobodyElseUp) {
+  boot();
+  const std::string alices = saved(create_model(alice), 1, "x");
+  const std::string bobs = value<SaveWeightsResult>(bob, save(create_model(bob), bob, 1, "x")).path;
+  HeldDisk disk;
+  actions().set_public(alice, path_of(alices), true, no_trace, disk.done());
+  disk.await_held();
+  std::vector<std::promise<Status>> waiting(DiskWorker::kTasksPerUserMax);
+  std::atomic<int> answered = 0;
+  for (std::promise<Status>& each : waiting) {
+    actions().set_ttl(alice, path_of(alices), 100, no_trace, [&](Status status) {
+      ++answered;
+      each.set_value(std::move(status));
+    });
+  }
+  const Status over = set_ttl(alice, alices, 100);  // answered although the disk is held
+  EXPECT_EQ(over.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(is_user_error(over.error().code));
+  std::promise<int> bobs_turn;
+  actions().remove(bob, path_of(bobs), no_trace, [&](const Status& status) {
+    EXPECT_TRUE(status.ok());
+    bobs_turn.set_value(answered);
+  });
+  disk.release();
+  EXPECT_LE(bobs_turn.get_future().get(), 2);
+  for (std::promise<Status>& each : waiting) EXPECT_TRUE(each.get_future().get().ok());
+}
+
+TEST_F(CheckpointDeeds, StrangersTakeNoPlaceInTheDisksQueue) {
+  boot();
+  const std::string path = saved(create_model(alice), 1, "x");
+  HeldDisk disk;
+  actions().set_public(alice, path_of(path), false, no_trace, disk.done());
+  disk.await_held();
+  for (int i = 0; i < 2 * DiskWorker::kTasksPerUserMax; ++i) {
+    ASSERT_EQ(remove(bob, path).error().code, ErrorCode::kNotFound);
+    ASSERT_EQ(remove(bob, "tinker://none/weights/none").error().code, ErrorCode::kNotFound);
+  }
+  disk.release();
+}
+
+TEST_F(CheckpointDeeds, ASaveThatTheWorkerHasMadeIsKeptWhereTheQueueIsFull) {
+  boot();
+  const RunId run = create_model(alice);
+  const std::string path = saved(run, 1, "x");
+  worker().hold_answers(true);
+  const RequestId save_request = save(run, alice, 2, "y");
+  while (worker().calls_of("save_state").size() < 2) std::this_thread::yield();
+  HeldDisk disk;
+  actions().set_public(alice, path_of(path), true, no_trace, disk.done());
+  disk.await_held();
+  for (int i = 0; i < DiskWorker::kTasksPerUserMax; ++i) {
+    actions().set_ttl(alice, path_of(path), 100, no_trace, [](const Status& status) { EXPECT_TRUE(status.ok()); });
+  }
+  worker().answer_all();
+  disk.release();
+  EXPECT_EQ(value<SaveWeightsResult>(alice, save_request).path, "tinker://" + run.str() + "/weights/y");
 }
 
 TEST_F(CheckpointDeeds, APublishedOneIsForEverybodyUntilItIsNot) {
@@ -470,11 +555,11 @@ TEST_F(CheckpointDeeds, ATicketOfAPublicOneIsGoodAsLongAsItIsPublic) {
 TEST(ArchiveTickets, OneOfAnotherProcessIsNotOurs) {
   const ArchiveTickets ours;
   const ArchiveTickets theirs;
-  const ArchiveGrant grant{{RunId("r"), CheckpointKind::kSampler, "n"}, 100, false};
+  const ArchiveGrant grant{{RunId("r"), CheckpointKind::kSampler, "n"}, 100, UserId("a b")};
   const auto checked = ours.check(ours.issue(grant), 99);
   ASSERT_TRUE(checked.ok());
   EXPECT_EQ(checked->path, grant.path);
-  EXPECT_FALSE(checked->to_owner);
+  EXPECT_EQ(checked->user, grant.user);
   EXPECT_FALSE(ours.check(theirs.issue(grant), 99).ok());
   EXPECT_FALSE(ours.check(ours.issue(grant), 100).ok());
 }

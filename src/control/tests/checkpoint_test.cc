@@ -20,10 +20,12 @@ class Checkpoints : public PlaneTest {
   }
   // What nobody uses any more has left the disk.
   void settle() {
+    const UserId carol("carol");
+    const std::string path = value<SaveWeightsResult>(carol, save(create_model(carol), carol, 1, "fence")).path;
     advance(3 * kSecond);
     auto passed = std::make_shared<std::promise<void>>();
-    plane().checkpoint_actions().remove(alice, {RunId("none"), CheckpointKind::kTraining, "none"}, no_trace,
-                                        [passed](const Status&) { passed->set_value(); });
+    plane().checkpoint_actions().set_public(carol, *parse_checkpoint_path(path), false, no_trace,
+                                            [passed](const Status&) { passed->set_value(); });
     passed->get_future().wait();
   }
   fs::path folder(const RunId& run, const char* kind) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "control/dispatch_queue.h"
+#include "control/tenant_queue.h"
 
 namespace tuft::control {
 namespace {
@@ -131,6 +132,52 @@ TEST_F(Dispatch, AnswersThatComeAtOnceDoNotNest) {
   EXPECT_EQ(left, 0);
   EXPECT_EQ(deepest, 1);
   EXPECT_EQ(queue.load().in_flight, 0);
+}
+
+using Letters = TenantQueue<std::string>;
+
+Letters::Push give(Letters& queue, const UserId& user, int64_t cost, std::string item) {
+  return queue.try_push(user, cost, std::move(item));
+}
+
+TEST(TenantQueue, EachUserMayHaveSoMuchWaiting) {
+  Letters queue({.quantum = 1, .user_max = 3, .all_max = 100});
+  EXPECT_EQ(give(queue, kAlice, 2, "a"), Letters::Push::kTaken);
+  std::string refused = "untouched";
+  EXPECT_EQ(queue.try_push(kAlice, 2, std::move(refused)), Letters::Push::kUserFull);
+  EXPECT_EQ(refused, "untouched");  // NOLINT(bugprone-use-after-move): it is not moved then
+  EXPECT_EQ(give(queue, kAlice, 1, "b"), Letters::Push::kTaken);
+  EXPECT_EQ(give(queue, kBob, 2, "c"), Letters::Push::kTaken);
+  EXPECT_EQ(queue.pop(), "a");
+  EXPECT_EQ(give(queue, kAlice, 2, "d"), Letters::Push::kTaken);
+}
+
+TEST(TenantQueue, WhoHasNothingWaitingIsTakenWhateverOthersHave) {
+  Letters queue({.quantum = 1, .user_max = 10, .all_max = 3});
+  EXPECT_EQ(give(queue, kAlice, 3, "a"), Letters::Push::kTaken);
+  EXPECT_EQ(give(queue, kAlice, 1, "a"), Letters::Push::kFull);
+  EXPECT_EQ(give(queue, kBob, 20, "b"), Letters::Push::kTaken);
+  EXPECT_EQ(give(queue, kBob, 1, "b"), Letters::Push::kUserFull);
+}
+
+TEST(TenantQueue, WhatGoesOnIsNotRefusedAndWaitsItsTurn) {
+  Letters queue({.quantum = 1, .user_max = 2, .all_max = 2});
+  for (const char* item : {"1", "2"}) EXPECT_EQ(give(queue, kAlice, 1, item), Letters::Push::kTaken);
+  EXPECT_TRUE(queue.push(kAlice, 1, "3"));
+  EXPECT_EQ(give(queue, kBob, 1, "b"), Letters::Push::kTaken);
+  std::string order;
+  for (int i = 0; i < 4; ++i) order += *queue.pop();
+  EXPECT_EQ(order, "1b23");
+}
+
+TEST(TenantQueue, ClosedItGivesWhatItHasAndTakesNothing) {
+  Letters queue({.quantum = 1, .user_max = 5, .all_max = 5});
+  EXPECT_EQ(give(queue, kAlice, 1, "a"), Letters::Push::kTaken);
+  queue.close();
+  EXPECT_EQ(give(queue, kBob, 1, "b"), Letters::Push::kClosed);
+  EXPECT_FALSE(queue.push(kBob, 1, "b"));
+  EXPECT_EQ(queue.pop(), "a");
+  EXPECT_EQ(queue.pop(), std::nullopt);
 }
 
 TEST_F(Dispatch, ClosingStartsWhatWaits) {

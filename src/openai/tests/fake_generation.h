@@ -38,6 +38,12 @@ class FakeGeneration final : public control::Generation {
     MutexLock lock(mutex_);
     while (started_.size() <= index || !started_[index].cancelled) changed_.wait(mutex_);
   }
+  // While held, start() does not return.
+  void hold(bool held) TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
+  }
   size_t count() TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     return started_.size();
@@ -96,7 +102,9 @@ class FakeGeneration final : public control::Generation {
     MutexLock lock(mutex_);
     started_.push_back({user, std::move(request), std::move(listener)});
     changed_.notify_all();
-    return started_.size();
+    const Number number = started_.size();
+    while (held_) changed_.wait(mutex_);
+    return number;
   }
   void cancel(Number number) override TUFT_EXCLUDES(mutex_) {
     {
@@ -117,6 +125,7 @@ class FakeGeneration final : public control::Generation {
 
   Mutex mutex_;
   CondVar changed_;
+  bool held_ TUFT_GUARDED_BY(mutex_) = false;
   std::vector<Started> started_ TUFT_GUARDED_BY(mutex_);
 };
 

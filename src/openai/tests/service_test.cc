@@ -233,6 +233,53 @@ TEST_F(ServiceTest, WorkersRefusalIsAStatusEvenWhereEventsWereAskedFor) {
   EXPECT_EQ(reply.events, nullptr);
 }
 
+// ---- what waits for the threads
+
+TEST_F(ServiceTest, UserWithALongLineHoldsNobodyUp) {
+  Service busy(generation, system_clock(), {.threads = 1, .user_bytes_max = 20 * kRequestBytes});
+  generation.hold(true);
+  std::vector<std::unique_ptr<Call>> calls;
+  calls.push_back(std::make_unique<Call>(busy, Endpoint::kCompletions, completion()));
+  generation.await_started(1);  // the only thread is in it
+  for (int i = 0; i < 18; ++i) calls.push_back(std::make_unique<Call>(busy, Endpoint::kCompletions, completion()));
+  Call bobs(busy, Endpoint::kCompletions, completion(), kBob);
+  generation.hold(false);
+  generation.await_started(20);
+  size_t turn = 0;
+  while (generation.started(turn).user != kBob) ++turn;
+  EXPECT_LT(turn, 8U);  // not behind all 19 of alice
+}
+
+TEST_F(ServiceTest, WhatWaitsIsBoundedForEachUser) {
+  Service busy(generation, system_clock(), {.threads = 1, .user_bytes_max = 3 * kRequestBytes});
+  generation.hold(true);
+  Call running(busy, Endpoint::kCompletions, completion());
+  generation.await_started(1);
+  Call first(busy, Endpoint::kCompletions, completion());
+  Call second(busy, Endpoint::kCompletions, completion());
+  const Reply over = Call(busy, Endpoint::kCompletions, completion()).reply();
+  EXPECT_EQ(over.status, 429);
+  EXPECT_EQ(Json::parse(over.body)["error"]["code"], "openai_queue_full");
+  Call bobs(busy, Endpoint::kCompletions, completion(), kBob);
+  generation.hold(false);
+  generation.await_started(4);
+}
+
+TEST_F(ServiceTest, WhatWaitsIsBoundedForAllButAUsersOnlyOne) {
+  Service busy(generation, system_clock(),
+               {.threads = 1, .user_bytes_max = 8 * kRequestBytes, .bytes_max = 3 * kRequestBytes});
+  generation.hold(true);
+  Call running(busy, Endpoint::kCompletions, completion());
+  generation.await_started(1);
+  Call first(busy, Endpoint::kCompletions, completion());
+  Call second(busy, Endpoint::kCompletions, completion());
+  Call bobs(busy, Endpoint::kCompletions, completion(), kBob);
+  EXPECT_EQ(Call(busy, Endpoint::kCompletions, completion(), kBob).reply().status, 429);
+  EXPECT_EQ(Call(busy, Endpoint::kCompletions, completion()).reply().status, 429);
+  generation.hold(false);
+  generation.await_started(4);
+}
+
 TEST_F(ServiceTest, FailureInTheMiddleIsAnEvent) {
   Call call(service, Endpoint::kCompletions, completion({{"stream", true}}));
   generation.await_started(1);
