@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "engine/lora.h"
 #include "engine/model_spec.h"
@@ -101,6 +102,15 @@ struct KvUsage {
   int64_t evicted = 0;  // blocks: cached ones that were given up, since the start
 };
 
+// Sums since the start of the time that work took on the device, as far as it has ended: where a device runs beside the
+// engine thread, the clock around a call does not tell. Zeros where it does.
+struct DeviceTimes {
+  Nanos forward = 0;
+  Nanos backward = 0;
+  Nanos optim_step = 0;
+  Nanos step = 0;
+};
+
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -137,8 +147,9 @@ class Engine {
   virtual Status backward(std::span<const float> dloss_dlogprobs) = 0;
 
   // AdamW steps of several adapters (each at most once) as one pass over their parameters, each with its accumulated
-  // gradient, which is then zero. Without a gradient it is a step with zero. One answer for each, in their order: norm,
-  // clipping, moments and failure are an adapter's own, the same bits in any company.
+  // gradient, which is then zero. Without one (no backward() since the last step) nothing changes and no step is counted,
+  // as in torch: who pipelines a step behind a pass that fails is not moved by old momentum. One answer for each, in
+  // their order: norm, clipping, moments and failure are an adapter's own, the same bits in any company.
   virtual std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) = 0;
   Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) {
     const AdapterStep step{id, params};
@@ -167,6 +178,9 @@ class Engine {
   // kResourceExhausted, and nothing changed, where they need more blocks than there are.
   virtual Status step(std::span<const Feed> feeds, const LogitsSink& sink) = 0;
   virtual KvUsage kv_usage() const = 0;
+
+  // Asking never waits for the device.
+  virtual DeviceTimes device_times() { return {}; }
 };
 
 }  // namespace tuft::engine
