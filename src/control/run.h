@@ -16,6 +16,7 @@
 #include "control/future_store.h"
 #include "control/model_backend.h"
 #include "control/operation_log.h"
+#include "control/published_version.h"
 #include "control/records.h"
 #include "control/sessions.h"
 #include "control/types.h"
@@ -47,8 +48,9 @@ struct RunOperation {
   std::shared_ptr<const Checkpoint> checkpoint;  // that a load reads
   std::unique_ptr<Checkpoint> saved;             // that a save makes, and where the worker writes it
   std::filesystem::path prepared;
-  telemetry::Span span;          // training_controller.*
-  telemetry::Span backend_span;  // training_backend.*
+  std::unique_ptr<PublishedVersion> version;  // in the worker, of a save for samplers
+  telemetry::Span span;                       // training_controller.*
+  telemetry::Span backend_span;               // training_backend.*
 };
 using OperationPtr = std::shared_ptr<RunOperation>;
 
@@ -108,6 +110,10 @@ struct Run {
   // Of its newest saves: what the next ones will take. 0: not known.
   int64_t training_bytes TUFT_GUARDED_BY(mutex) = 0;
   int64_t sampler_bytes TUFT_GUARDED_BY(mutex) = 0;
+
+  // The file of a version that is answered for is being written, and the save that waits until it is there.
+  bool writes_behind TUFT_GUARDED_BY(mutex) = false;
+  OperationPtr after_write TUFT_GUARDED_BY(mutex);
 
   int next_training_name TUFT_GUARDED_BY(mutex) = 1;
   int next_sampler_name TUFT_GUARDED_BY(mutex) = 1;

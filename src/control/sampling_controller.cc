@@ -10,19 +10,16 @@
 #include "telemetry/metrics.h"
 
 namespace tuft::control {
-namespace {
-
-// Each save of a checkpoint is another one, even under the same name.
-std::string adapter_key(const ModelBackend& backend, const CheckpointStore::Ptr& checkpoint) {
-  if (checkpoint == nullptr) return "base\n" + backend.name();
-  return checkpoint->path.str() + '\n' + checkpoint->created_at + '\n' + std::to_string(checkpoint->future_number);
-}
-
-}  // namespace
 
 const telemetry::Tracer& sampling_controller_tracer() {
   static const telemetry::Tracer instance = telemetry::get_tracer("tuft.sampling_controller");
   return instance;
+}
+
+// Each save of a checkpoint is another one, even under the same name.
+std::string SamplingController::adapter_key(const ModelBackend& backend, const CheckpointStore::Ptr& checkpoint) {
+  if (checkpoint == nullptr) return "base\n" + backend.name();
+  return checkpoint->path.str() + '\n' + checkpoint->created_at + '\n' + std::to_string(checkpoint->future_number);
 }
 
 SamplingController::SamplingController(const Parts& parts) : parts_(parts) {}
@@ -58,6 +55,7 @@ SamplingController::AdapterPtr SamplingController::adapter_for_locked(const std:
     adapter->key = adapter_key(*backend, checkpoint);
     adapter->backend = backend;
     adapter->checkpoint = checkpoint;
+    if (checkpoint != nullptr) adapter->files = checkpoint->files;
   }
   return adapter;
 }

@@ -2,8 +2,9 @@
 //
 // A sampler samples from the base model or from one checkpoint, as it was when the sampler was made: when a checkpoint
 // is replaced or deleted, its samplers keep the old files. Samplers of one checkpoint share one adapter in the worker.
-// Adapters are loaded in the background, and again when the worker was restarted; over kLoadedAdaptersMax for a base
-// model the longest unused leave the worker and come back when somebody samples from them.
+// Adapters are loaded in the background, and again when the worker was restarted; those of a version that was just
+// published are in the worker already, and may be sampled from before their files are there. What of them is in memory,
+// the worker decides.
 //
 // Samples have no order among themselves; the seq_id only tells repetitions.
 //
@@ -35,6 +36,7 @@
 #include "control/gone_samplers.h"
 #include "control/model_backend.h"
 #include "control/persistence.h"
+#include "control/published_version.h"
 #include "control/sessions.h"
 #include "control/types.h"
 #include "control/usage.h"
@@ -42,7 +44,6 @@
 
 namespace tuft::control {
 
-inline constexpr size_t kLoadedAdaptersMax = 64;
 inline constexpr Nanos kUnusedAdapterKept = 300 * kSecond;
 
 // Thread-safe. Held by a shared_ptr: answers of actors that come after its end are dropped.
@@ -67,6 +68,16 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   // A sampler on a checkpoint that was just saved for it.
   Result<SamplerId> create_on(const UserId& user, const SessionId& session, int64_t seq_id,
                               const CheckpointStore::Ptr& checkpoint, const telemetry::SpanContext& trace);
+  // Under what a version is published: another one each time.
+  std::string new_worker_id(const CheckpointPath& path);
+  // The adapter of this checkpoint is in the worker already, as `version`. Its files may still be missing: what is
+  // known of them follows. Goes after kUnusedAdapterKept where nobody samples from it.
+  void take(const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint,
+            PublishedVersion& version);
+  // False: nobody needs the files any more.
+  bool file_written(const ModelBackend& backend, const CheckpointStore::Ptr& checkpoint);
+  // There will be none: its samplers live as long as this life of the worker. False: it has none.
+  bool file_failed(const ModelBackend& backend, const CheckpointStore::Ptr& checkpoint);
   Result<SamplerInfo> get_sampler(const UserId& user, const SamplerId& sampler) const;
   std::vector<SamplerId> samplers_of(const UserId& user, const SessionId& session) const;
   Result<Submitted> sample(const UserId& user, const Sample& request, const telemetry::SpanContext& trace);
@@ -137,8 +148,10 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
     std::shared_ptr<ModelBackend> backend;
     CheckpointStore::Ptr checkpoint;  // null: the base model
 
-    std::string worker_id;           // of its place in the worker; a new one for each load
-    uint64_t loaded_generation = 0;  // in which life of the worker it is loaded; 0: in none
+    std::shared_ptr<const CheckpointFiles> files;  // null: the base model, or they are still being written
+    std::optional<Error> lost;                     // they will never be there
+    std::string worker_id;                         // of its place in the worker; a new one for each load
+    uint64_t loaded_generation = 0;                // in which life of the worker it is loaded; 0: in none
     bool loading = false;
     std::optional<Error> load_error;
     uint64_t load_error_generation = 0;
@@ -161,6 +174,7 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
                         const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint,
                         const telemetry::SpanContext& trace);
   std::vector<SamplerId> samplers_of_locked(const UserId& user) const TUFT_REQUIRES(mutex_);
+  static std::string adapter_key(const ModelBackend& backend, const CheckpointStore::Ptr& checkpoint);
   AdapterPtr adapter_for_locked(const std::shared_ptr<ModelBackend>& backend, const CheckpointStore::Ptr& checkpoint)
       TUFT_REQUIRES(mutex_);
   // A sampler that nothing runs on.
@@ -187,7 +201,6 @@ class SamplingController : public std::enable_shared_from_this<SamplingControlle
   void load(const AdapterPtr& adapter, const OperationKeys& cause, const telemetry::SpanContext& trace);
   void on_loaded(const AdapterPtr& adapter, uint64_t generation, const Status& result);
   void unload(const AdapterPtr& adapter, const std::string& worker_id);
-  std::vector<std::pair<AdapterPtr, std::string>> take_surplus_locked(const Adapter& loaded) TUFT_REQUIRES(mutex_);
   void enqueue(const AdapterPtr& adapter, const OperationPtr& operation);
   bool start_turn(const AdapterPtr& adapter, const OperationPtr& operation);
   void start(const AdapterPtr& adapter, const OperationPtr& operation);

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include "control/operation_keys.h"
@@ -27,7 +26,7 @@ bool SamplingController::is_loaded(const Adapter& adapter) {
 
 // True: the caller now calls load().
 bool SamplingController::begin_load_locked(Adapter& adapter) {
-  if (adapter.checkpoint == nullptr || adapter.loading || is_loaded(adapter)) return false;
+  if (adapter.files == nullptr || adapter.loading || is_loaded(adapter)) return false;
   if (!adapter.backend->actor().ready()) return false;
   adapter.loading = true;
   adapter.worker_id = adapter.checkpoint->path.str() + '#' + std::to_string(next_worker_id_++);
@@ -48,6 +47,8 @@ void SamplingController::dispatch(const AdapterPtr& adapter, const OperationPtr&
       adapter->last_used = parts_.clock.monotonic();
     } else if (adapter->load_error && adapter->backend->holds(adapter->load_error_generation)) {
       refusal = adapter->load_error;
+    } else if (adapter->lost) {
+      refusal = adapter->lost;
     } else {
       adapter->waiting.push_back(operation);
       must_load = begin_load_locked(*adapter);
@@ -100,7 +101,7 @@ void SamplingController::load(const AdapterPtr& adapter, const OperationKeys& ca
   {
     MutexLock lock(mutex_);
     request.set_sampler_id(adapter->worker_id);
-    request.set_directory(adapter->checkpoint->files->directory().string());
+    request.set_directory(adapter->files->directory().string());
   }
   const uint64_t generation = adapter->backend->actor().generation();
   auto span = std::make_shared<telemetry::Span>(sampling_backend_tracer().start_span(
@@ -121,23 +122,22 @@ void SamplingController::on_loaded(const AdapterPtr& adapter, uint64_t generatio
   std::optional<Error> error;
   if (!result.ok()) error = without_path(result.error(), parts_.config.checkpoint_dir);
   std::deque<OperationPtr> waiting;
-  std::vector<std::pair<AdapterPtr, std::string>> surplus;
+  std::string unwanted;
   {
     MutexLock lock(mutex_);
     adapter->loading = false;
     adapter->load_error.reset();
     if (!error && adapter->released) {
-      surplus.emplace_back(adapter, adapter->worker_id);
+      unwanted = adapter->worker_id;
     } else if (!error) {
       adapter->loaded_generation = generation;
-      surplus = take_surplus_locked(*adapter);
     } else if (!is_retryable(error->code)) {
       adapter->load_error = error;
       adapter->load_error_generation = generation;
     }
     waiting.swap(adapter->waiting);
   }
-  for (const auto& [other, worker_id] : surplus) unload(other, worker_id);
+  if (!unwanted.empty()) unload(adapter, unwanted);
   for (const OperationPtr& operation : waiting) {
     if (error) {
       fail(operation, *error);
@@ -145,27 +145,6 @@ void SamplingController::on_loaded(const AdapterPtr& adapter, uint64_t generatio
       dispatch(adapter, operation);
     }
   }
-}
-
-// The adapters of the same base model that are over the limit, longest unused first, and idle; marks them as gone.
-std::vector<std::pair<SamplingController::AdapterPtr, std::string>> SamplingController::take_surplus_locked(
-    const Adapter& loaded) {
-  std::vector<AdapterPtr> idle;
-  size_t count = 0;
-  for (const auto& [key, adapter] : adapters_) {
-    if (adapter->backend != loaded.backend || adapter->checkpoint == nullptr || !is_loaded(*adapter)) continue;
-    ++count;
-    if (adapter.get() != &loaded && adapter->running == 0 && !adapter->loading) idle.push_back(adapter);
-  }
-  std::sort(idle.begin(), idle.end(),
-            [](const AdapterPtr& a, const AdapterPtr& b) { return a->last_used < b->last_used; });
-  std::vector<std::pair<AdapterPtr, std::string>> surplus;
-  for (const AdapterPtr& adapter : idle) {
-    if (count - surplus.size() <= kLoadedAdaptersMax) break;
-    adapter->loaded_generation = 0;
-    surplus.emplace_back(adapter, adapter->worker_id);
-  }
-  return surplus;
 }
 
 void SamplingController::unload(const AdapterPtr& adapter, const std::string& worker_id) {
@@ -208,6 +187,8 @@ void SamplingController::on_sampled(const AdapterPtr& adapter, const OperationPt
     MutexLock lock(mutex_);
     --adapter->running;
     adapter->last_used = parts_.clock.monotonic();
+    // The worker does not have it any more: the next sample brings it from its files.
+    if (!result.ok() && result.error().reason == "adapter_page_lost") adapter->loaded_generation = 0;
   }
   if (result.ok()) {
     if (operation->future != nullptr) parts_.futures.mark_started(*operation->future, result->queue_seconds());

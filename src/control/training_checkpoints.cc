@@ -90,6 +90,9 @@ void TrainingController::start_save(const RunPtr& run, const OperationPtr& opera
   checkpoint.train_unembed = run->lora.train_unembed;
   checkpoint.future_number = operation->future->number;
   checkpoint.seq_id = operation->seq_id;
+  if (kind == CheckpointKind::kSampler && run->backend->config().sampling) {
+    return publish(run, operation, std::move(checkpoint));
+  }
   on_disk(run, operation, false, [run, operation, checkpoint = std::move(checkpoint)](TrainingController& self) {
     self.save_state(run, operation, checkpoint);
   });
@@ -126,7 +129,10 @@ void TrainingController::save_state(const RunPtr& run, const OperationPtr& opera
   auto prepared = parts_.checkpoints.prepare(run->id, checkpoint.path.kind);
   if (!prepared.ok()) return conclude(run, operation, std::move(prepared).error());
   const std::filesystem::path directory = *prepared;
-  const bool with_optimizer = checkpoint.path.kind == CheckpointKind::kTraining;
+  operation->prepared = directory;
+  operation->saved = std::make_unique<Checkpoint>(std::move(checkpoint));
+  if (operation->version != nullptr) return save_version(run, operation);
+  const bool with_optimizer = operation->saved->path.kind == CheckpointKind::kTraining;
   worker::v1::SaveStateRequest request;
   request.set_adapter_id(run->id.str());
   request.set_directory(directory.string());
@@ -134,15 +140,24 @@ void TrainingController::save_state(const RunPtr& run, const OperationPtr& opera
   request.set_base_model(run->backend->name());
   const actor::CallOptions options = begin_call("training_backend.save_state", *operation);
   operation->backend_span.set_attribute("tuft.optimizer", with_optimizer);
-  operation->prepared = directory;
-  operation->saved = std::make_unique<Checkpoint>(std::move(checkpoint));
-  run->backend->actor().save_state(
-      std::move(request), options,
-      answer_to<worker::v1::SaveStateResponse>(run, operation, &TrainingController::on_state_saved));
+  using Response = worker::v1::SaveStateResponse;
+  run->backend->actor().save_state(std::move(request), options,
+                                   answer_to<Response>(run, operation, &TrainingController::on_state_saved<Response>));
 }
 
-void TrainingController::on_state_saved(const RunPtr& run, const OperationPtr& operation,
-                                        Result<worker::v1::SaveStateResponse> result) {
+void TrainingController::save_version(const RunPtr& run, const OperationPtr& operation) {
+  using Response = worker::v1::SaveSamplerResponse;
+  worker::v1::SaveSamplerRequest request;
+  request.set_sampler_id(operation->version->worker_id());
+  request.set_directory(operation->prepared.string());
+  request.set_base_model(run->backend->name());
+  const actor::CallOptions options = begin_call("training_backend.save_sampler", *operation);
+  run->backend->actor().save_sampler(
+      std::move(request), options, answer_to<Response>(run, operation, &TrainingController::on_state_saved<Response>));
+}
+
+template <typename Response>
+void TrainingController::on_state_saved(const RunPtr& run, const OperationPtr& operation, Result<Response> result) {
   if (!result.ok()) {
     // What a server that ends leaves is removed at the next start.
     (void)parts_.disk.post_rest(run->user, [weak = weak_from_this(), prepared = operation->prepared] {
@@ -188,7 +203,6 @@ void TrainingController::on_saved(const RunPtr& run, const OperationPtr& operati
 Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const RunOperation& operation,
                                                     const CheckpointStore::Ptr& saved) {
   const std::string path = saved->path.str();
-  const std::string_view type = checkpoint_type_name(saved->path.kind);
   if (saved->path.kind == CheckpointKind::kTraining) {
     MutexLock lock(run->mutex);
     run->restore_point = RestorePoint{saved, true, operation.future->number, operation.seq_id};
@@ -197,24 +211,8 @@ Result<FutureValue> TrainingController::finish_save(const RunPtr& run, const Run
   // Not of ephemeral ones: no tool knows them, and each unnamed save would leave a record for ever.
   if (parts_.persistence.enabled() && !saved->ephemeral)
     parts_.persistence.write({parts_.persistence.put(*saved)}, operation.span.context());
-  parts_.usage.add(run->user, operation.future->keys, UsageKind::kCheckpoint, 1);
-  if (!saved->ephemeral) {
-    parts_.usage.audit({.action = AuditAction::kCheckpointSaved,
-                        .user = run->user,
-                        .session = run->session,
-                        .run = run->id,
-                        .tinker_path = path,
-                        .purpose = std::string(type)});
-  }
-  telemetry::Metrics& metrics = telemetry::get_metrics();
-  metrics.training_checkpoints_saved.add(1, {{"checkpoint_type", type}});
-  metrics.training_checkpoint_size_bytes.record(static_cast<double>(saved->size_bytes), {{"checkpoint_type", type}});
-  metrics.checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation.started), {{"operation", "save"}});
-  const telemetry::ContextScope scope(operation.span.context());
-  telemetry::log_info("checkpoint.save.completed", "checkpoint saved",
-                      KeyAttributes(operation.future->keys, {{"tuft.checkpoint", path},
-                                                             {"tuft.checkpoint_type", type},
-                                                             {"tuft.size_bytes", saved->size_bytes}}));
+  record_saved(*run, operation, operation.future->keys, *saved);
+  if (operation.version != nullptr) parts_.sampling->take(run->backend, saved, *operation.version);
   if (saved->path.kind == CheckpointKind::kTraining) return FutureValue(SaveWeightsResult{path});
   if (!saved->ephemeral) return FutureValue(SaveWeightsForSamplerResult{path, std::nullopt});
   const auto& request = std::get<SaveWeightsForSampler>(operation.payload);

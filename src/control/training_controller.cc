@@ -137,7 +137,7 @@ void TrainingController::conclude(const RunPtr& run, const OperationPtr& operati
   }
   if (!result.ok()) {
     operation->span.record_error(result.error());
-    record_checkpoint_failure(*operation, result.error());
+    record_checkpoint_failure(*operation, operation->future->keys, result.error());
   }
   operation->span.end();
   // Before the future ends, so that who sees that finds the memory free.
@@ -173,7 +173,7 @@ void TrainingController::let_go(Run& run, RunOperation& operation) {
 void TrainingController::fail(const RunPtr& run, const OperationPtr& operation, const Error& error) {
   let_go(*run, *operation);
   operation->span.record_error(error);
-  record_checkpoint_failure(*operation, error);
+  record_checkpoint_failure(*operation, operation->future->keys, error);
   operation->span.end();
   parts_.futures.complete(operation->future, error);
 }

@@ -140,15 +140,30 @@ class TrainingController : public std::enable_shared_from_this<TrainingControlle
   void record_turn(RunOperation& operation) const;
   void record_pass(const Run& run, RunOperation& operation, const worker::v1::ForwardBackwardResponse& response) const;
   void record_optim_step(const Run& run, RunOperation& operation, const worker::v1::OptimStepResponse& response) const;
-  void record_checkpoint_failure(const RunOperation& operation, const Error& error) const;
+  void record_saved(const Run& run, const RunOperation& operation, const OperationKeys& keys,
+                    const Checkpoint& saved) const;
+  void record_checkpoint_failure(const RunOperation& operation, const OperationKeys& keys, const Error& error) const;
 
   // training_checkpoints.cc: saving
   void start_save(const RunPtr& run, const OperationPtr& operation);
   std::optional<Error> over_space(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const;
   void save_state(const RunPtr& run, const OperationPtr& operation, Checkpoint checkpoint);
-  void on_state_saved(const RunPtr& run, const OperationPtr& operation, Result<worker::v1::SaveStateResponse> result);
+  // Of either kind of response.
+  template <typename Response>
+  void on_state_saved(const RunPtr& run, const OperationPtr& operation, Result<Response> result);
+  void save_version(const RunPtr& run, const OperationPtr& operation);
   void on_saved(const RunPtr& run, const OperationPtr& operation);
   Result<FutureValue> finish_save(const RunPtr& run, const RunOperation& operation, const CheckpointStore::Ptr& saved);
+  // training_publish.cc: versions for samplers
+  struct Behind;
+  void publish(const RunPtr& run, const OperationPtr& operation, Checkpoint checkpoint);
+  void on_published(const RunPtr& run, const OperationPtr& operation,
+                    Result<worker::v1::PublishAdapterResponse> result);
+  void answer_before_file(const RunPtr& run, const OperationPtr& operation);
+  void write_behind(const std::shared_ptr<Behind>& behind);
+  void on_written_behind(const std::shared_ptr<Behind>& behind, const Result<worker::v1::SaveSamplerResponse>& result);
+  void end_behind(const std::shared_ptr<Behind>& behind, const Status& status);
+
   void on_disk(const RunPtr& run, const OperationPtr& operation, bool begun,
                std::function<void(TrainingController&)> work);
 

@@ -120,12 +120,37 @@ void TrainingController::record_optim_step(const Run& run, RunOperation& operati
                                  {"tuft.queue_ms", response.queue_seconds() * 1e3}});
 }
 
-void TrainingController::record_checkpoint_failure(const RunOperation& operation, const Error& error) const {
+void TrainingController::record_saved(const Run& run, const RunOperation& operation, const OperationKeys& keys,
+                                      const Checkpoint& saved) const {
+  const std::string path = saved.path.str();
+  const std::string_view type = checkpoint_type_name(saved.path.kind);
+  parts_.usage.add(run.user, keys, UsageKind::kCheckpoint, 1);
+  if (!saved.ephemeral) {
+    parts_.usage.audit({.action = AuditAction::kCheckpointSaved,
+                        .user = run.user,
+                        .session = run.session,
+                        .run = run.id,
+                        .tinker_path = path,
+                        .purpose = std::string(type)});
+  }
+  const telemetry::Metrics& metrics = telemetry::get_metrics();
+  metrics.training_checkpoints_saved.add(1, {{"checkpoint_type", type}});
+  metrics.training_checkpoint_size_bytes.record(static_cast<double>(saved.size_bytes), {{"checkpoint_type", type}});
+  metrics.checkpoint_duration.record(to_seconds(parts_.clock.monotonic() - operation.started), {{"operation", "save"}});
+  const telemetry::ContextScope scope(operation.span.context());
+  telemetry::log_info(
+      "checkpoint.save.completed", "checkpoint saved",
+      KeyAttributes(
+          keys, {{"tuft.checkpoint", path}, {"tuft.checkpoint_type", type}, {"tuft.size_bytes", saved.size_bytes}}));
+}
+
+void TrainingController::record_checkpoint_failure(const RunOperation& operation, const OperationKeys& keys,
+                                                   const Error& error) const {
   const std::string_view action = checkpoint_action(operation.type);
   if (action.empty()) return;
   telemetry::get_metrics().checkpoint_failures.add(1, {{"operation", action}, {"reason", error_code_name(error.code)}});
   const telemetry::ContextScope scope(operation.span.context());
-  const KeyAttributes attributes(operation.future->keys, {{"error.type", error_code_name(error.code)}});
+  const KeyAttributes attributes(keys, {{"error.type", error_code_name(error.code)}});
   const auto severity = is_user_error(error.code) ? telemetry::Severity::kWarning : telemetry::Severity::kError;
   if (action == "save") {
     telemetry::log(severity, "checkpoint.save.failed", error.message, attributes);

@@ -18,16 +18,6 @@ class Checkpoints : public PlaneTest {
     for (const auto& entry : fs::directory_iterator(directory, code)) names.insert(entry.path().filename().string());
     return names;
   }
-  // What nobody uses any more has left the disk.
-  void settle() {
-    const UserId carol("carol");
-    const std::string path = value<SaveWeightsResult>(carol, save(create_model(carol), carol, 1, "fence")).path;
-    advance(3 * kSecond);
-    auto passed = std::make_shared<std::promise<void>>();
-    plane().checkpoint_actions().set_public(carol, *parse_checkpoint_path(path), false, no_trace,
-                                            [passed](const Status&) { passed->set_value(); });
-    passed->get_future().wait();
-  }
   fs::path folder(const RunId& run, const char* kind) {
     std::string name = run.str();
     std::replace(name.begin(), name.end(), ':', '_');

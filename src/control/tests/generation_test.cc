@@ -1,5 +1,6 @@
 #include "control/generation.h"
 
+#include "control/sampling_controller.h"
 #include "control/tests/plane.h"
 
 namespace tuft::control {
@@ -61,7 +62,7 @@ TEST_F(Streams, NewerCheckpointUnderANameAnswersWithItsOwnWeights) {
   const std::string path = save(run, 1, "n");
   EXPECT_EQ(sampled_from(alice, path), 0);
   EXPECT_EQ(sampled_from(alice, path), 0);
-  EXPECT_EQ(worker().calls_of("add_sampler").size(), 1U);
+  EXPECT_TRUE(worker().calls_of("add_sampler").empty()) << "it is in the worker since it was saved";
   (void)value<OptimStepResult>(alice, optim_step(run, alice, 2));
   EXPECT_EQ(save(run, 3, "n"), path);
   EXPECT_EQ(sampled_from(alice, path), 1);
@@ -86,6 +87,7 @@ TEST_F(Streams, UnknownAndForeignModelsLookTheSame) {
 TEST_F(Streams, AdapterThatCannotBeLoadedIsAnErrorAndNotTheBaseModel) {
   boot();
   const std::string path = save(create_model(session(alice), alice), 1, "n");
+  advance(kUnusedAdapterKept + kSecond);  // the version that was published has left the worker
   worker().fail_next("add_sampler", data_loss("torn", "torn"));
   const auto heard = std::make_shared<Heard>();
   ASSERT_TRUE(start(alice, path, heard).ok());

@@ -51,6 +51,20 @@ void PlaneTest::crash() {
   plane_.reset();
 }
 
+void PlaneTest::settle() {
+  constexpr int kTasks = 4;  // that follow each other: before the call, after it, and what those make unneeded
+  const UserId carol("carol");
+  const std::string path = value<SaveWeightsResult>(carol, save(create_model(carol), carol, 1, "fence")).path;
+  for (int i = 0; i < kTasks; ++i) {
+    advance(3 * kSecond);
+    auto passed = std::make_shared<std::promise<void>>();
+    // What is not the user's would be answered at once.
+    plane().checkpoint_actions().set_public(carol, *parse_checkpoint_path(path), false, no_trace,
+                                            [passed](const Status&) { passed->set_value(); });
+    passed->get_future().wait();
+  }
+}
+
 SessionId PlaneTest::session(const UserId& user) {
   auto created = plane_->create_session(user, {});
   EXPECT_TRUE(created.ok());

@@ -42,6 +42,9 @@ class PlaneTest : public ::testing::Test {
     plane_->sweep();
   }
 
+  // What is written behind answers is on disk, and what nobody uses any more has left it.
+  void settle();
+
   SessionId session(const UserId& user);
   RequestId submit_create(const SessionId& session, const UserId& user, int64_t seq = 0, int rank = 8);
   RunId create_model(const SessionId& session, const UserId& user, int64_t seq = 0, int rank = 8);

@@ -133,8 +133,8 @@ TEST_F(Publishing, WorkerThatDiesBeforeTheFileTakesTheSamplerAlong) {
   wait_for_save_call();
   worker().hold_answers(false);
   worker().die();
-  settle();
   worker().start();
+  settle();
   EXPECT_EQ(failure(alice, sample(sampler, alice)).reason, "sampler_lost");
   // The run itself goes on, and its next version is there.
   optim_step(run, alice, 2);

@@ -155,6 +155,7 @@ TEST_F(Restart, SamplesThatRanFailAndSamplersComeBack) {
   optim_step(run, alice, 1);
   const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 2, "", 0)).sampler;
   value<ProtobufResult>(alice, sample(sampler, alice));
+  settle();
   worker().hold_answers(true);
   const RequestId running = sample(sampler, alice);
   worker().die();

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <thread>
 
+#include "control/sampling_controller.h"
 #include "control/tests/plane.h"
 #include "telemetry/testing/recorded_metrics.h"
 
@@ -178,6 +179,7 @@ TEST_F(SessionEndings, ASamplerThatGoesWhileItIsLoadedLeavesTheWorker) {
   boot();
   const RunId run = create_model(session(alice), alice);
   const std::string path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  advance(kUnusedAdapterKept + kSecond);  // the version that was published has left the worker
   const SessionId s = session(alice);
   worker().hold_answers(true);
   ASSERT_TRUE(try_sampler(s, alice, 0, "", path).ok());
