@@ -32,6 +32,7 @@ struct ModelConfig {
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
   int threads = 0;             // 0: one per core of the machine, shared between the models
   int64_t kv_cache_bytes = 0;  // 0: half of the memory that is free once the weights are loaded, shared like threads
+  int64_t adapter_memory_bytes = 0;  // 0: half of the memory that is free beside weights and KV cache, shared likewise
   int training_share = 50;     // percent of the engine's time, while there is sampling to do as well
 };
 

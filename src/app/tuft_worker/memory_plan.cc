@@ -50,4 +50,35 @@ Result<int64_t> plan_kv_cache(const KvCacheNeed& need) {
   return planned;
 }
 
+Result<int64_t> plan_adapters(const AdapterNeed& need) {
+  const int64_t least = need.training + need.sampler;
+  const std::string largest = "an adapter of max_lora_rank takes " + std::to_string(need.training) +
+                              " bytes to be trained, and " + std::to_string(need.sampler) +
+                              " as a published version: " + std::to_string(least) + " bytes";
+  if (need.asked > 0) {
+    const int64_t left = need.free - need.kv_cache;
+    if (need.free > 0 && need.asked > left) {
+      return invalid_argument("adapter_memory_bytes is " + std::to_string(need.asked) +
+                                  ", but beside the weights and a KV cache of " + std::to_string(need.kv_cache) +
+                                  " only " + std::to_string(left) + " bytes of memory are free: lower one of them",
+                              "memory_plan");
+    }
+    if (need.asked < least) {
+      return invalid_argument("adapter_memory_bytes is " + std::to_string(need.asked) + ", but " + largest +
+                                  ": raise it, or lower max_lora_rank",
+                              "memory_plan");
+    }
+    return need.asked;
+  }
+  if (need.free <= 0) return 0;
+  const int64_t left = static_cast<int64_t>(static_cast<double>(need.free) * need.share) - need.kv_cache;
+  const int64_t planned = std::max(left / 2, least);
+  if (planned > left) {
+    return invalid_argument(largest + ", but this worker's share of the free memory leaves " + std::to_string(left) +
+                                " beside its KV cache: lower max_lora_rank or kv_cache_bytes",
+                            "memory_plan");
+  }
+  return planned;
+}
+
 }  // namespace tuft::app

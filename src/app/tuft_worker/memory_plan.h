@@ -1,4 +1,4 @@
-// How much memory the KV cache may take.
+// How much memory the KV cache and the adapters may take.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +17,17 @@ struct KvCacheNeed {
 
 // The limit in bytes; 0 where none can be given. kInvalidArgument, with the sum written out, for what does not fit.
 Result<int64_t> plan_kv_cache(const KvCacheNeed& need);
+
+struct AdapterNeed {
+  int64_t asked = 0;  // as above
+  int64_t free = 0;
+  double share = 1.0;
+  int64_t kv_cache = 0;  // that is spoken for
+  int64_t training = 0;  // what the largest adapter takes to be trained
+  int64_t sampler = 0;   // and what its published version takes
+};
+
+// The limit in bytes; 0 where none can be given. kInvalidArgument, with the sum written out, for what does not fit.
+Result<int64_t> plan_adapters(const AdapterNeed& need);
 
 }  // namespace tuft::app

@@ -50,6 +50,10 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
   app.add_option("--kv-cache-bytes", flags.kv_cache_bytes,
                  "limit of the KV cache; 0: half of the memory that is free once the weights are loaded")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--adapter-memory-bytes", flags.adapter_memory_bytes,
+                 "limit of the adapters' memory; 0: half of what is free beside weights and KV cache")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--page-directory", flags.page_directory, "where adapters wait that do not fit into memory");
   app.add_option("--memory-share", flags.memory_share, "share of the free memory that is this worker's")
       ->check(CLI::Range(0.001, 1.0));
   app.add_option("--training-share", flags.training_share,

@@ -22,6 +22,8 @@ struct WorkerFlags {
   int max_lora_rank = 256;
   int threads = 0;
   int64_t kv_cache_bytes = 0;  // 0: half of the free memory that is this worker's
+  int64_t adapter_memory_bytes = 0;      // 0: half of what is left of that
+  std::filesystem::path page_directory;  // of adapters that do not fit; empty: that of temporary files
   double memory_share = 1.0;   // of the machine
   int training_share = 50;     // percent
   std::string weights_dtype = "auto";

@@ -116,6 +116,31 @@ Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
   return engine;
 }
 
+Result<int64_t> plan_adapter_memory(const WorkerFlags& flags, const engine::Engine& engine) {
+  engine::LoraSpec largest;
+  largest.rank = flags.max_lora_rank;
+  AdapterNeed need;
+  need.asked = flags.adapter_memory_bytes;
+  need.share = flags.memory_share;
+  need.kv_cache = engine.kv_usage().limit;
+  if (const auto memory = telemetry::internal::read_memory_use()) {
+    need.free = static_cast<int64_t>(memory->total - std::min(memory->used, memory->total));
+  }
+  need.training = engine.adapter_bytes(largest, true);
+  need.sampler = engine.adapter_bytes(largest, false);
+  auto bytes = plan_adapters(need);
+  if (!bytes.ok()) {
+    return invalid_argument("base model " + flags.model_name + ": " + bytes.error().message, bytes.error().reason);
+  }
+  telemetry::log_info("worker.adapter_plan", "the limit of the adapters' memory",
+                      {{"tuft.base_model", flags.model_name},
+                       {"tuft.adapter_memory_bytes", *bytes},
+                       {"tuft.training_bytes_max", need.training},
+                       {"tuft.sampler_bytes_max", need.sampler},
+                       {"tuft.free_bytes", need.free}});
+  return bytes;
+}
+
 Result<int> tokens_max(const WorkerFlags& flags, const engine::ModelSpec& model) {
   if (flags.max_model_len == 0) return model.max_position;
   if (flags.max_model_len <= model.max_position) return flags.max_model_len;
@@ -151,6 +176,9 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
     options.sampler.memory_bytes = static_cast<int64_t>(memory->total);
   }
   options.limits.rank_max = flags.max_lora_rank;
+  TUFT_ASSIGN(options.pager.bytes_max, plan_adapter_memory(flags, *engine));
+  options.pager.directory =
+      flags.page_directory.empty() ? std::filesystem::temp_directory_path() : flags.page_directory;
   options.training_share = flags.training_share / 100.0;
   worker::EngineLoop loop(*engine, options, load_token_bytes(flags), system_clock());
   TUFT_ASSIGN(const auto server, worker::start_server(loop, {flags.socket, flags.model_name}));

@@ -78,7 +78,7 @@ persistence: {mode: DISABLE}
           one_model("    capabilities: [sampling]\n    max_lora_rank: 8.0\n    lora_alpha_ratio: 1\n    "
                     "train_batch_tokens: 64\n"
                     "    sample_batch_tokens: 32\n    default_max_tokens: 7\n    weights_dtype: bf16\n    threads: 3\n"
-                    "    kv_cache_bytes: 8589934592\n    training_share: 30\n") +
+                    "    kv_cache_bytes: 8589934592\n    adapter_memory_bytes: 4294967296\n    training_share: 30\n") +
           kUsers)
           .config;
   EXPECT_EQ(config.host, "0.0.0.0");
@@ -121,6 +121,7 @@ persistence: {mode: DISABLE}
   EXPECT_EQ(model.weights_dtype, WeightsDtype::kBfloat16);
   EXPECT_EQ(model.threads, 3);
   EXPECT_EQ(model.kv_cache_bytes, int64_t{8} << 30);
+  EXPECT_EQ(model.adapter_memory_bytes, int64_t{4} << 30);
   EXPECT_EQ(model.training_share, 30);
 }
 
@@ -154,6 +155,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"    default_max_tokens: 0\n", "", "default_max_tokens: must be at least 1"},
         Rule{"    threads: -1\n", "", "threads: must be at least 0"},
         Rule{"    kv_cache_bytes: -1\n", "", "kv_cache_bytes: must be at least 0"},
+        Rule{"    adapter_memory_bytes: -1\n", "", "adapter_memory_bytes: must be at least 0"},
         Rule{"    training_share: 100\n", "", "training_share: must be at most 99"},
         Rule{"    weights_dtype: fp8\n", "", "weights_dtype: must be one of auto, f32, bf16, not 'fp8'"},
         Rule{"    capabilities: []\n", "", "capabilities: must name at least one of training, sampling"},
