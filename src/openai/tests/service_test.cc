@@ -259,7 +259,7 @@ TEST_F(ServiceTest, WhatWaitsIsBoundedForEachUser) {
   Call second(busy, Endpoint::kCompletions, completion());
   const Reply over = Call(busy, Endpoint::kCompletions, completion()).reply();
   EXPECT_EQ(over.status, 429);
-  EXPECT_EQ(Json::parse(over.body)["error"]["code"], "openai_queue_full");
+  EXPECT_NE(over.body.find("too many of your requests"), std::string::npos) << over.body;
   Call bobs(busy, Endpoint::kCompletions, completion(), kBob);
   generation.hold(false);
   generation.await_started(4);
