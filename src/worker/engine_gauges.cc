@@ -79,7 +79,8 @@ EngineGauges::~EngineGauges() {
   const auto& metrics = telemetry::get_metrics();
   for (const telemetry::ObservableGauge* gauge :
        {&metrics.scheduler_requests, &metrics.scheduler_last_step_age, &metrics.worker_busy, &metrics.kv_cache_usage,
-        &metrics.kv_cache_blocks, &metrics.kv_cache_memory, &metrics.lora_adapters, &metrics.lora_memory, &metrics.lora_adapters_paged, &metrics.lora_pool_memory}) {
+        &metrics.kv_cache_blocks, &metrics.kv_cache_memory, &metrics.lora_adapters, &metrics.lora_memory,
+        &metrics.lora_adapters_paged, &metrics.lora_pool_memory}) {
     gauge->set_callback({});
   }
 }

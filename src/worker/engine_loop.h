@@ -143,7 +143,7 @@ class EngineLoop {
   std::deque<std::string> turns_;  // lanes whose first operation can go on and does not train, in order
   int turns_in_a_row_ = 0;         // without a pass between
   std::map<Ticket, ActiveSample> samples_;
-  std::unordered_map<engine::AdapterId, int> sampling_;                 // how many of them use it
+  std::unordered_map<engine::AdapterId, int> sampling_;                // how many of them use it
   std::unordered_map<engine::AdapterId, std::deque<NewSample>> held_;  // until their adapter is back
   std::unique_ptr<engine::Sampler> sampler_;
   TimeShare share_;
