@@ -15,6 +15,7 @@
 
 namespace tuft::config {
 
+enum class BackEnd : uint8_t { kNative, kTorch };
 enum class WeightsDtype : uint8_t { kAuto, kFloat32, kBfloat16 };  // kAuto: as stored, with f16 held as f32
 
 struct ModelConfig {
@@ -29,11 +30,13 @@ struct ModelConfig {
   int train_batch_tokens = 512;   // token budget of one training pass (replaces micro_batch_size)
   int sample_batch_tokens = 256;  // token budget of one sampling step
   std::optional<int> default_max_tokens;
+  BackEnd backend = BackEnd::kNative;
+  std::string device = "cpu";  // "cuda", "cuda:N" with the torch back end
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
   int threads = 0;             // 0: one per core of the machine, shared between the models
   int64_t kv_cache_bytes = 0;  // 0: half of the memory that is free once the weights are loaded, shared like threads
   int64_t adapter_memory_bytes = 0;  // 0: half of the memory that is free beside weights and KV cache, shared likewise
-  int training_share = 50;     // percent of the engine's time, while there is sampling to do as well
+  int training_share = 50;           // percent of the engine's time, while there is sampling to do as well
 };
 
 struct Limits {

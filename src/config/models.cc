@@ -55,6 +55,29 @@ void read_path(MapReader& reader, ModelConfig& model) {
   }
 }
 
+bool is_device(std::string_view device) {
+  constexpr std::string_view kNumbered = "cuda:";
+  if (device == "cpu" || device == "cuda") return true;
+  if (!device.starts_with(kNumbered)) return false;
+  const std::string_view number = device.substr(kNumbered.size());
+  constexpr size_t kDigitsMax = 3;
+  return !number.empty() && number.size() <= kDigitsMax &&
+         std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Whether the worker was built with libtorch, and has such a device, it says itself when it starts.
+void read_back_end(MapReader& reader, ModelConfig& model) {
+  if (const auto backend = reader.one_of("backend", {"native", "torch"})) {
+    model.backend = static_cast<BackEnd>(*backend);
+  }
+  if (!reader.text("device", model.device)) return;
+  if (!is_device(model.device)) {
+    reader.error("device", "must be cpu, cuda or cuda:N, not '" + model.device + "'");
+  } else if (model.device != "cpu" && model.backend == BackEnd::kNative) {
+    reader.error("device", "the native back end computes on the CPU; set backend: torch, or device: cpu");
+  }
+}
+
 ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& problems) {
   MapReader reader(&node, "supported_models[" + std::to_string(index) + "]", problems);
   ModelConfig model;
@@ -78,6 +101,7 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
   reader.integer("adapter_memory_bytes", model.adapter_memory_bytes, 0);
   reader.integer("training_share", model.training_share, 1, 99);
   if (int tokens = 0; reader.integer("default_max_tokens", tokens, 1)) model.default_max_tokens = tokens;
+  read_back_end(reader, model);
   if (const auto dtype = reader.one_of("weights_dtype", {"auto", "f32", "bf16"})) {
     model.weights_dtype = static_cast<WeightsDtype>(*dtype);
   }

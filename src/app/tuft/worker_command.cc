@@ -18,6 +18,12 @@ std::string_view dtype_name(config::WeightsDtype dtype) {
   return "auto";
 }
 
+// They share its memory.
+ptrdiff_t models_on(const config::ServerConfig& config, const std::string& device) {
+  return std::count_if(config.supported_models.begin(), config.supported_models.end(),
+                       [&](const config::ModelConfig& model) { return model.device == device; });
+}
+
 }  // namespace
 
 Result<std::filesystem::path> worker_executable() {
@@ -51,6 +57,10 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
       std::to_string(model.sample_batch_tokens),
       "--weights-dtype",
       std::string(dtype_name(model.weights_dtype)),
+      "--backend",
+      model.backend == config::BackEnd::kTorch ? "torch" : "native",
+      "--device",
+      model.device,
       "--threads",
       std::to_string(model.threads > 0 ? model.threads : threads),
       "--kv-cache-bytes",
@@ -60,7 +70,7 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
       "--page-directory",
       (config.home / "pages").string(),
       "--memory-share",
-      std::to_string(1.0 / static_cast<double>(std::max<size_t>(1, config.supported_models.size()))),
+      std::to_string(1.0 / static_cast<double>(std::max<ptrdiff_t>(1, models_on(config, model.device)))),
       "--training-share",
       std::to_string(model.training_share),
       "--max-lora-rank",

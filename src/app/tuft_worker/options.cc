@@ -1,6 +1,7 @@
 #include "app/tuft_worker/options.h"
 
 #include <map>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
@@ -59,6 +60,8 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
   app.add_option("--training-share", flags.training_share,
                  "percent of the engine's time for training while there is sampling to do as well")
       ->check(CLI::Range(1, 99));
+  app.add_option("--backend", flags.backend, "native or torch")->check(CLI::IsMember({"native", "torch"}));
+  app.add_option("--device", flags.device, "cpu; with the torch back end also cuda or cuda:N");
   app.add_option("--weights-dtype", flags.weights_dtype, "auto, f32 or bf16");
   app.add_option("--log-level", flags.log_level, "debug, info, warning or error");
   app.add_option("--log-format", flags.log_format, "text or json");

@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 #include "engine/init_model.h"
-#include "engine/native/native_engine.h"
+#include "engine/weights/weights_dtype.h"
 
 namespace tuft::app {
 
@@ -21,11 +21,13 @@ struct WorkerFlags {
   int sample_batch_tokens = 256;
   int max_lora_rank = 256;
   int threads = 0;
-  int64_t kv_cache_bytes = 0;  // 0: half of the free memory that is this worker's
+  int64_t kv_cache_bytes = 0;            // 0: half of the free memory that is this worker's
   int64_t adapter_memory_bytes = 0;      // 0: half of what is left of that
   std::filesystem::path page_directory;  // of adapters that do not fit; empty: that of temporary files
-  double memory_share = 1.0;   // of the machine
-  int training_share = 50;     // percent
+  double memory_share = 1.0;             // of the machine
+  int training_share = 50;               // percent
+  std::string backend = "native";
+  std::string device = "cpu";
   std::string weights_dtype = "auto";
   std::string log_level = "info";
   std::string log_format = "text";

@@ -7,10 +7,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "app/tuft_worker/back_end.h"
 #include "app/tuft_worker/end_signal.h"
 #include "app/tuft_worker/memory_plan.h"
 #include "app/tuft_worker/worker_telemetry.h"
-#include "engine/native/native_engine.h"
 #include "telemetry/log.h"
 #include "telemetry/machine.h"
 #include "telemetry/metrics.h"
@@ -50,20 +50,13 @@ Status start_telemetry(const WorkerFlags& flags) {
   return {};
 }
 
-// What the native engine keeps: a key and a value of f32 for each layer and head.
-int64_t kv_bytes_per_token(const engine::ModelSpec& model) {
-  return int64_t{2} * static_cast<int64_t>(sizeof(float)) * model.layers * model.kv_heads * model.head_dim;
-}
-
-Result<int64_t> plan_memory(const WorkerFlags& flags, const engine::ModelSpec& model) {
+Result<int64_t> plan_memory(const WorkerFlags& flags, const engine::ModelSpec& model, const DeviceMemory& memory) {
   KvCacheNeed need;
   need.asked = flags.kv_cache_bytes;
   need.share = flags.memory_share;
-  need.bytes_per_token = kv_bytes_per_token(model);
+  need.bytes_per_token = memory.kv_bytes_per_token;
   need.tokens_max = flags.max_model_len > 0 ? flags.max_model_len : model.max_position;
-  if (const auto memory = telemetry::internal::read_memory_use()) {
-    need.free = static_cast<int64_t>(memory->total - std::min(memory->used, memory->total));
-  }
+  need.free = memory.free;
   auto bytes = plan_kv_cache(need);
   if (!bytes.ok()) {
     return invalid_argument("base model " + flags.model_name + ": " + bytes.error().message, bytes.error().reason);
@@ -85,14 +78,6 @@ Result<int64_t> plan_memory(const WorkerFlags& flags, const engine::ModelSpec& m
   return bytes;
 }
 
-Result<std::unique_ptr<engine::Engine>> load_weights(const WorkerFlags& flags, engine::WeightsDtype dtype) {
-  engine::NativeOptions options;
-  options.threads = flags.threads;
-  options.weights_dtype = dtype;
-  options.plan_kv = [&flags](const engine::ModelSpec& model) { return plan_memory(flags, model); };
-  return engine::make_native_engine(flags.model_path, options);
-}
-
 Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
   const Nanos begin = system_clock().monotonic();
   const telemetry::SpanContext parent =
@@ -101,8 +86,9 @@ Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
                   .start_span("hf_model.load_weights",
                               {.attributes = {{"tuft.base_model", flags.model_name}}, .parent = parent});
   const telemetry::ContextScope scope(span.context());
-  auto dtype = parse_weights_dtype(flags.weights_dtype);
-  auto engine = dtype.ok() ? load_weights(flags, *dtype) : Result<std::unique_ptr<engine::Engine>>(dtype.error());
+  auto engine = make_engine(flags, [&flags](const engine::ModelSpec& model, const DeviceMemory& memory) {
+    return plan_memory(flags, model, memory);
+  });
   if (!engine.ok()) {
     span.record_error(engine.error());
     telemetry::log_error("worker.load_failed", engine.error().message, {{"tuft.base_model", flags.model_name}});
@@ -112,7 +98,9 @@ Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
       to_seconds(system_clock().monotonic() - begin), {{"base_model", flags.model_name}, {"phase", "load_weights"}});
   span.set_attributes({{"tuft.architecture", (*engine)->model().architecture},
                        {"tuft.parameters", (*engine)->model().parameters()},
-                       {"tuft.weights_dtype", (*engine)->weights_dtype()}});
+                       {"tuft.weights_dtype", (*engine)->weights_dtype()},
+                       {"tuft.backend", flags.backend},
+                       {"tuft.device", flags.device}});
   return engine;
 }
 
@@ -122,10 +110,9 @@ Result<int64_t> plan_adapter_memory(const WorkerFlags& flags, const engine::Engi
   AdapterNeed need;
   need.asked = flags.adapter_memory_bytes;
   need.share = flags.memory_share;
-  need.kv_cache = engine.kv_usage().limit;
-  if (const auto memory = telemetry::internal::read_memory_use()) {
-    need.free = static_cast<int64_t>(memory->total - std::min(memory->used, memory->total));
-  }
+  const DeviceMemory memory = device_memory(flags);
+  need.free = memory.free;
+  need.kv_cache = memory.kv_is_taken ? 0 : engine.kv_usage().limit;
   need.training = engine.adapter_bytes(largest, true);
   need.sampler = engine.adapter_bytes(largest, false);
   auto bytes = plan_adapters(need);
@@ -187,6 +174,8 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
                        {"tuft.architecture", engine->model().architecture},
                        {"tuft.parameters", engine->model().parameters()},
                        {"tuft.weights_dtype", engine->weights_dtype()},
+                       {"tuft.backend", flags.backend},
+                       {"tuft.device", flags.device},
                        {"tuft.startup_seconds", to_seconds(system_clock().monotonic() - begin)}});
   end.wait();
   telemetry::log_info("worker.stopping", "stopping");

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <string>
@@ -105,8 +106,14 @@ Batch TorchEngine::make_batch(std::span<const Feed> feeds, std::vector<Fed>& fed
   std::vector<Transformer::Rows> rows;
   std::vector<int64_t> write_slots;
   std::vector<int64_t> read_slots;
+  // Feeds of one adapter next to each other, so that its rows need not be put in order.
+  std::vector<size_t> order(feeds.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t left, size_t right) {
+    return std::less<>()(fed[left].sequence->adapter.get(), fed[right].sequence->adapter.get());
+  });
   int row = 0;
-  for (size_t i = 0; i < feeds.size(); ++i) {
+  for (const size_t i : order) {
     const BlockPool::Sequence& held = fed[i].sequence->held;
     const int count = static_cast<int>(feeds[i].tokens.size());
     fed[i].first_row = row;

@@ -92,12 +92,13 @@ LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Place& place)
     if (valid.size() < rows.size()) group.valid = indices(valid);
     group.rows = indices(rows);
   }
-  for (int64_t& at : place_of) {
-    if (at >= 0) continue;
-    at = next;
-    padded_ = true;
+  for (size_t row = 0; row < place_of.size(); ++row) {
+    padded_ = padded_ || place_of[row] < 0;
+    if (place_of[row] < 0) place_of[row] = next;
+    in_order_ = in_order_ && place_of[row] == static_cast<int64_t>(row);
   }
-  if (!groups_.empty()) places_ = indices(place_of);
+  in_order_ = in_order_ && !padded_;
+  if (!groups_.empty() && !in_order_) places_ = indices(place_of);
 }
 
 at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, Site site, int layer) const {
@@ -136,7 +137,8 @@ at::Tensor LoraPlan::delta(const at::Tensor& x, Site site, int layer) const {
     if (!products[i].defined()) products[i] = at::zeros({groups_[i].count, out}, place_.active());
   }
   if (padded_) products.push_back(at::zeros({1, out}, place_.active()));
-  return at::cat(products).index_select(0, places_);
+  const at::Tensor all = products.size() == 1 ? products.front() : at::cat(products);
+  return in_order_ ? all : all.index_select(0, places_);
 }
 
 at::Tensor LoraPlan::add(const at::Tensor& x, const at::Tensor& y, Site site, int layer) const {

@@ -44,9 +44,10 @@ class LoraPlan {
   Place place_;
   int64_t rows_ = 0;
   std::vector<Group> groups_;
-  bool whole_ = false;   // one adapter has every row, in order
-  at::Tensor places_;    // of each row in the groups' products one after the other
-  bool padded_ = false;  // some rows have no adapter: their place is one more row, of zeros
+  bool whole_ = false;    // one adapter has every row, in order
+  at::Tensor places_;     // of each row in the groups' products one after the other
+  bool padded_ = false;   // some rows have no adapter: their place is one more row, of zeros
+  bool in_order_ = true;  // every row is at its place
 };
 
 }  // namespace tuft::engine::torch

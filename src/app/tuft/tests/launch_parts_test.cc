@@ -154,13 +154,15 @@ TEST(WorkerCommand, CarriesTheModelsSettings) {
   model.model_path = "/models/m";
   model.max_model_len = 64;
   model.weights_dtype = config::WeightsDtype::kBfloat16;
+  model.backend = config::BackEnd::kTorch;
+  model.device = "cuda:1";
   const actor::WorkerSpec spec = worker_spec(config, model, "/bin/tuft-worker", "/run/x", 3);
   EXPECT_EQ(spec.base_model, "org/m");
   std::string line;
   for (const std::string& argument : spec.arguments) line += argument + " ";
-  for (const char* part :
-       {"--model-path /models/m ", "--model-name org/m ", "--max-model-len 64 ", "--weights-dtype bf16 ",
-        "--threads 3 ", "--kv-cache-bytes 0 ", "--training-share 50 ", "--log-level debug "}) {
+  for (const char* part : {"--model-path /models/m ", "--model-name org/m ", "--max-model-len 64 ",
+                           "--weights-dtype bf16 ", "--backend torch ", "--device cuda:1 ", "--threads 3 ",
+                           "--kv-cache-bytes 0 ", "--training-share 50 ", "--log-level debug "}) {
     EXPECT_THAT(line, ::testing::HasSubstr(part));
   }
   EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("tml-secret")));
