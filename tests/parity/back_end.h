@@ -14,11 +14,17 @@ namespace tuft::parity {
 
 enum class Precision : uint8_t { kFloat32, kAsFile };
 
+struct Wish {
+  Precision precision = Precision::kFloat32;
+  int64_t kv_bytes_max = 0;
+};
+
 struct BackEnd {
   std::string name;  // letters and '_', for test names
   // Gives the same bits for a sequence whatever shares its pass or step, and in whatever pieces it is fed.
   bool bitwise = false;
-  std::function<Result<std::unique_ptr<engine::Engine>>(const std::filesystem::path& model, Precision precision)> make;
+  std::function<Result<std::unique_ptr<engine::Engine>>(const std::filesystem::path& model, const Wish& wish)> make;
+  std::string missing;  // why it cannot run here; empty: it can
 };
 
 // Every back end that this build has.

@@ -33,7 +33,7 @@ TEST_P(LogitsParity, PromptInPiecesGivesTheReferenceLogits) {
 }
 
 TEST_P(LogitsParity, WeightsAsInTheFileStayCloseToTheReference) {
-  const auto as_file = make_engine(Precision::kAsFile);
+  const auto as_file = make_engine({.precision = Precision::kAsFile});
   const double error = as_file->weights_dtype() == "bf16" ? kLogitsErrorBf16 : kLogitsError;
   const auto& tokens = reference_->data()[reference_->logits_of()].tokens;
   EXPECT_TRUE(near_all(all_logits(*as_file, adapter_, tokens, kWhole), reference_->numbers("logits.adapter"), error));
@@ -54,7 +54,7 @@ TEST_P(LogprobsParity, EverySequenceAloneGivesTheReference) {
 }
 
 TEST_P(LogprobsParity, WeightsAsInTheFileStayCloseToTheReference) {
-  const auto as_file = make_engine(Precision::kAsFile);
+  const auto as_file = make_engine({.precision = Precision::kAsFile});
   const double error = as_file->weights_dtype() == "bf16" ? kLogitsErrorBf16 : kLogitsError;
   for (size_t i = 0; i < reference_->data().size(); ++i) {
     const ReferenceDatum& datum = reference_->data()[i];
@@ -119,11 +119,8 @@ TEST_P(SamplingParity, SampledLogprobsAreThoseOfForward) {
       const auto of_sampled = std::span(forward).last(sampled.tokens.size());
       const auto of_prompt = std::span(forward).first(requests[i].prompt.size() - 1);
       const auto from_prompt = std::span(results[i].prompt_logprobs).subspan(1);
-      const auto agree = [&](std::span<const float> got, std::span<const float> want) {
-        return back_end().bitwise ? same_all(got, want) : near_all(got, want, kSampledError);
-      };
-      EXPECT_TRUE(agree(sampled.logprobs, of_sampled)) << "request " << i;
-      EXPECT_TRUE(agree(from_prompt, of_prompt)) << "request " << i;
+      EXPECT_TRUE(agree(back_end(), sampled.logprobs, of_sampled, kSampledError)) << "request " << i;
+      EXPECT_TRUE(agree(back_end(), from_prompt, of_prompt, kSampledError)) << "request " << i;
     }
   }
 }

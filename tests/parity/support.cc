@@ -41,6 +41,11 @@ testing::AssertionResult same_all(std::span<const float> got, std::span<const fl
   return testing::AssertionSuccess();
 }
 
+testing::AssertionResult agree(const BackEnd& back_end, std::span<const float> got, std::span<const float> want,
+                               double error) {
+  return back_end.bitwise ? same_all(got, want) : near_all(got, want, error);
+}
+
 testing::AssertionResult near_lora(const std::vector<engine::LoraTensor>& got,
                                    const std::vector<engine::LoraTensor>& want, double absolute, double relative,
                                    double of_largest) {
@@ -131,12 +136,13 @@ std::vector<engine::SampleResult> sample(engine::Engine& engine, const std::vect
 }
 
 void ParityTest::SetUp() {
+  if (!back_end().missing.empty()) GTEST_SKIP() << back_end().missing;
   reference_ = std::make_unique<ReferenceCase>(std::get<1>(GetParam()));
-  engine_ = make_engine(Precision::kFloat32);
+  engine_ = make_engine({});
 }
 
-std::unique_ptr<engine::Engine> ParityTest::make_engine(Precision precision) {
-  auto made = back_end().make(reference_->model_directory(), precision);
+std::unique_ptr<engine::Engine> ParityTest::make_engine(const Wish& wish) {
+  auto made = back_end().make(reference_->model_directory(), wish);
   if (!made.ok()) throw std::runtime_error(made.error().message);
   const Status status = (*made)->create_adapter(adapter_, reference_->adapter());
   if (!status.ok()) throw std::runtime_error(status.error().message);

@@ -39,12 +39,16 @@ std::vector<float> all_logits(engine::Engine& engine, const std::optional<engine
 // Runs the requests together to their ends, in order of submission.
 std::vector<engine::SampleResult> sample(engine::Engine& engine, const std::vector<engine::SampleRequest>& requests);
 
+// Of two ways to the same numbers: the same bits where the back end promises them, else within `error`.
+testing::AssertionResult agree(const BackEnd& back_end, std::span<const float> got, std::span<const float> want,
+                               double error = 1e-5);
+
 // One test per back end and case; makes the engine and puts the reference adapter into it under the name "reference".
 class ParityTest : public testing::TestWithParam<std::tuple<BackEnd, std::string>> {
  protected:
   void SetUp() override;
   // Another engine of the same case.
-  std::unique_ptr<engine::Engine> make_engine(Precision precision);
+  std::unique_ptr<engine::Engine> make_engine(const Wish& wish);
 
   const BackEnd& back_end() const { return std::get<0>(GetParam()); }
 

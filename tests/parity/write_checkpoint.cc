@@ -45,7 +45,7 @@ std::vector<float> logits_of(engine::Engine& engine, const engine::AdapterId& ad
 
 void write_all(const std::string& name, const std::filesystem::path& directory) {
   const ReferenceCase reference(name);
-  const auto engine = value_or_throw(back_ends().front().make(reference.model_directory(), Precision::kFloat32));
+  const auto engine = value_or_throw(back_ends().front().make(reference.model_directory(), {}));
   const engine::AdapterId adapter("written");
   check(engine->create_adapter(adapter, reference.adapter()));
   train_two_steps(*engine, adapter, reference);
