@@ -9,8 +9,8 @@
 
 #include "engine/native/batch.h"
 #include "engine/native/lora_linear.h"
-#include "engine/native/rope.h"
 #include "engine/native/weights.h"
+#include "engine/rope.h"
 
 namespace tuft::engine::native {
 
