@@ -1,4 +1,6 @@
 // What engine.h promises of open sequences and their KV cache, for every back end; and the sampler over it.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
