@@ -1,0 +1,70 @@
+#include "app/tuft_worker/back_end.h"
+
+#include <gtest/gtest.h>
+
+#include "base/testing/temp_dir.h"
+#include "engine/init_model.h"
+
+namespace tuft::app {
+namespace {
+
+class BackEndTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    engine::InitModelOptions tiny;
+    tiny.hidden_size = 16;
+    tiny.intermediate_size = 32;
+    tiny.layers = 1;
+    tiny.heads = tiny.kv_heads = 1;
+    tiny.head_dim = 16;
+    ASSERT_TRUE(engine::init_model(directory_ / "model", tiny).ok());
+    flags_.model_path = directory_ / "model";
+    flags_.model_name = "tiny";
+    flags_.threads = 1;
+  }
+  Result<std::unique_ptr<engine::Engine>> make() {
+    return make_engine(flags_, [](const engine::ModelSpec&, const DeviceMemory& memory) -> Result<int64_t> {
+      EXPECT_EQ(memory.kv_bytes_per_token, 2 * 4 * 16);
+      return 100 * 64 * memory.kv_bytes_per_token;
+    });
+  }
+
+  TempDir directory_;
+  WorkerFlags flags_;
+};
+
+TEST_F(BackEndTest, NativeIsAlwaysThere) {
+  const auto engine = make();
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  EXPECT_EQ((*engine)->kv_usage().limit, 100 * 64 * 2 * 4 * 16);
+}
+
+TEST_F(BackEndTest, NativeOnAGpuThenTheErrorSaysTheCure) {
+  flags_.device = "cuda:0";
+  const auto engine = make();
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().reason, "device");
+  EXPECT_NE(engine.error().message.find("backend: torch"), std::string::npos) << engine.error().message;
+}
+
+#ifdef TUFT_TORCH
+TEST_F(BackEndTest, TorchOnTheCpuIsThereWhereItIsBuiltIn) {
+  flags_.backend = "torch";
+  const auto engine = make();
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  EXPECT_EQ((*engine)->kv_usage().limit, 100 * 64 * 2 * 4 * 16);
+  flags_.device = "cuda:99";
+  EXPECT_EQ(make().error().reason, "device");
+}
+#else
+TEST_F(BackEndTest, TorchThatIsNotBuiltInThenTheErrorSaysHow) {
+  flags_.backend = "torch";
+  const auto engine = make();
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().reason, "no_torch");
+  EXPECT_NE(engine.error().message.find("cmake --preset torch"), std::string::npos) << engine.error().message;
+}
+#endif
+
+}  // namespace
+}  // namespace tuft::app
