@@ -63,8 +63,8 @@ class NativeEngine final : public Engine {
   };
 
   Result<AdapterPtr> find_adapter(const AdapterId& id) const;
-  Result<std::vector<AdapterPtr>> check_pack(const Pack& pack) const;
-  Status check_tokens(std::span<const int32_t> tokens) const;
+  // Of its segments; an error where the pack is not what it should be.
+  Result<std::vector<AdapterPtr>> adapters_of(const Pack& pack) const;
   Result<AdapterPtr> check_step(const AdapterStep& step) const;
   // The next open_sequence() of the adapter shares nothing with what was computed until now.
   void renew(Adapter& adapter);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/batch/check_pack.h"
 #include "engine/native/engine_impl.h"
 
 namespace tuft::engine::native {
@@ -64,7 +65,7 @@ Result<std::vector<NativeEngine::Fed>> NativeEngine::check_feeds(std::span<const
     if (count == 0 || feed.logits < 0 || feed.logits > count) {
       return invalid_argument("a feed needs at least one token, and at most as many logits as tokens", "feed_size");
     }
-    TUFT_TRY(check_tokens(feed.tokens));
+    TUFT_TRY(check_tokens(model(), feed.tokens));
     fed.push_back({&found->second, 0});
   }
   return fed;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/batch/check_pack.h"
 #include "engine/torch/guarded.h"
 
 namespace tuft::engine::torch {
@@ -125,46 +126,15 @@ Status TorchEngine::import_adapter(const AdapterId& id, const AdapterState& stat
   });
 }
 
-Status TorchEngine::check_tokens(std::span<const int32_t> tokens) const {
-  for (const int32_t token : tokens) {
-    if (token < 0 || token >= model().vocab_size) {
-      return invalid_argument("a token is outside the model's vocabulary of " + std::to_string(model().vocab_size) +
-                                  ": use the base model's tokenizer",
-                              "token_range");
-    }
-  }
-  return {};
-}
-
-Result<std::vector<TorchEngine::AdapterPtr>> TorchEngine::check_pack(const Pack& pack) const {
+Result<std::vector<TorchEngine::AdapterPtr>> TorchEngine::adapters_of(const Pack& pack) const {
+  TUFT_TRY(check_pack(model(), pack));
   std::vector<AdapterPtr> adapters;
-  int row = 0;
   for (const Segment& segment : pack.segments) {
-    if (segment.begin != row || segment.end <= segment.begin) {
-      return invalid_argument("the segments of a pack must cover its tokens in order, without gaps", "pack_segments");
-    }
-    if (!std::isfinite(segment.temperature) || segment.temperature <= 0) {
-      return invalid_argument("a segment's temperature must be over 0 and finite", "pack_segments");
-    }
-    row = segment.end;
     AdapterPtr adapter;
     if (!segment.adapter.empty()) {
       TUFT_ASSIGN(adapter, find_adapter(segment.adapter));
     }
     adapters.push_back(std::move(adapter));
-  }
-  if (row != static_cast<int>(pack.tokens.size()) || row == 0) {
-    return invalid_argument("the segments of a pack must cover its tokens, of which there is at least one",
-                            "pack_segments");
-  }
-  TUFT_TRY(check_tokens(pack.tokens));
-  int last = 0;
-  for (const Target& target : pack.targets) {
-    if (target.row < last || target.row >= row) {
-      return invalid_argument("the targets of a pack must be ordered by row and within its rows", "pack_targets");
-    }
-    last = target.row;
-    TUFT_TRY(check_tokens({&target.token, 1}));
   }
   return adapters;
 }
@@ -172,7 +142,7 @@ Result<std::vector<TorchEngine::AdapterPtr>> TorchEngine::check_pack(const Pack&
 Status TorchEngine::forward(const Pack& pack, bool keep, std::span<float> logprobs) {
   pass_.drop();
   Status status = guarded("a training pass", [&]() -> Status {
-    TUFT_ASSIGN(const auto adapters, check_pack(pack));
+    TUFT_ASSIGN(const auto adapters, adapters_of(pack));
     if (logprobs.size() != pack.targets.size()) {
       return invalid_argument("a pass needs room for one log-probability per target", "pack_targets");
     }

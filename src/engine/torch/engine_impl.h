@@ -68,8 +68,8 @@ class TorchEngine final : public Engine {
 
   Result<AdapterPtr> find_adapter(const AdapterId& id) const;
   Status check_new(const AdapterId& id) const;
-  Status check_tokens(std::span<const int32_t> tokens) const;
-  Result<std::vector<AdapterPtr>> check_pack(const Pack& pack) const;
+  // Of its segments; an error where the pack is not what it should be.
+  Result<std::vector<AdapterPtr>> adapters_of(const Pack& pack) const;
   Result<OptimReport> optim_step_of(const AdapterStep& step);
   // The next open_sequence() of the adapter shares nothing with what was computed until now.
   void renew(Adapter& adapter);

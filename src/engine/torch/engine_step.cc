@@ -9,6 +9,7 @@
 #include <c10/core/GradMode.h>
 
 #include "base/error.h"
+#include "engine/batch/check_pack.h"
 #include "engine/torch/engine_impl.h"
 #include "engine/torch/guarded.h"
 
@@ -84,7 +85,7 @@ Result<std::vector<TorchEngine::Fed>> TorchEngine::check_feeds(std::span<const F
     if (count == 0 || feed.logits < 0 || feed.logits > count) {
       return invalid_argument("a feed needs at least one token, and at most as many logits as tokens", "feed_size");
     }
-    TUFT_TRY(check_tokens(feed.tokens));
+    TUFT_TRY(check_tokens(model(), feed.tokens));
     fed.push_back({&found->second, 0});
   }
   return fed;
