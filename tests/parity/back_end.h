@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ struct BackEnd {
   std::function<Result<std::unique_ptr<engine::Engine>>(const std::filesystem::path& model, const Wish& wish)> make;
   std::string missing;  // why it cannot run here; empty: it can
 };
+
+// Of test names; GoogleTest would print the bytes of the object.
+inline void PrintTo(const BackEnd& back_end, std::ostream* out) {  // NOLINT(readability-identifier-naming): its name
+  *out << back_end.name;
+}
 
 // Every back end that this build has.
 std::vector<BackEnd> back_ends();
