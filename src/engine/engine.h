@@ -147,9 +147,9 @@ class Engine {
   virtual Status backward(std::span<const float> dloss_dlogprobs) = 0;
 
   // AdamW steps of several adapters (each at most once) as one pass over their parameters, each with its accumulated
-  // gradient, which is then zero. Without one (no backward() since the last step) nothing changes and no step is counted,
-  // as in torch: who pipelines a step behind a pass that fails is not moved by old momentum. One answer for each, in
-  // their order: norm, clipping, moments and failure are an adapter's own, the same bits in any company.
+  // gradient, which is then zero. Without one (no backward() since the last step) nothing changes and no step is
+  // counted, as in torch: who pipelines a step behind a pass that fails is not moved by old momentum. One answer for
+  // each, in their order: norm, clipping, moments and failure are an adapter's own, the same bits in any company.
   virtual std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) = 0;
   Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) {
     const AdapterStep step{id, params};

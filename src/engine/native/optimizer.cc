@@ -71,16 +71,11 @@ class CommonStep {
   void prepare() {
     for (size_t i = 0; i < steps_.size(); ++i) {
       Adapter& adapter = *steps_[i].adapter;
-      try {
-        adapter.prepare_gradients();
-      } catch (const std::bad_alloc&) {
-        results_.push_back(without_memory());
-        continue;
-      }
       OptimReport report;
       report.parameters = adapter.parameters();
       report.step = adapter.steps();
       results_.push_back(report);
+      if (!adapter.has_gradient()) continue;
       for (LoraPair& pair : adapter.pairs()) {
         matrices_.push_back({i, &pair, true});
         matrices_.push_back({i, &pair, false});
@@ -93,7 +88,7 @@ class CommonStep {
     std::vector<double> squares(steps_.size());
     for (const Matrix& matrix : matrices_) squares[matrix.step] += matrix.squares;
     for (size_t i = 0; i < steps_.size(); ++i) {
-      if (results_[i].ok()) decide(i, std::sqrt(squares[i]));
+      if (steps_[i].adapter->has_gradient()) decide(i, std::sqrt(squares[i]));
     }
     const auto left_out = [this](const Matrix& matrix) {
       const Result<OptimReport>& result = results_[matrix.step];

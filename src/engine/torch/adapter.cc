@@ -283,10 +283,10 @@ bool Adapter::restore_gradients() {
 
 OptimReport Adapter::optim_step(const AdamParams& params) {
   const c10::NoGradGuard no_graph;
-  prepare_gradients();
   OptimReport report;
   report.parameters = parameters_;
   report.step = step_;
+  if (!gradients_touched_) return report;
   report.grad_norm = at::linalg_vector_norm(gradients_, 2, {}, false, at::kDouble).item<double>();
   if (!std::isfinite(report.grad_norm)) {
     clear_gradients();
