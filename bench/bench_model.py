@@ -60,14 +60,15 @@ def write_tensors(path, size):
 
 def make(directory, name="mini"):
     directory, size = pathlib.Path(directory), SIZES[name]
-    if (directory / "config.json").exists():
+    config = dict(size, architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", rms_norm_eps=1e-5,
+                  rope_theta=10000.0, rope_scaling=None, max_position_embeddings=8192, tie_word_embeddings=True,
+                  attention_bias=False, mlp_bias=False, bos_token_id=None, eos_token_id=None, torch_dtype="float32")
+    text = json.dumps(config, indent=2) + "\n"
+    if (directory / "config.json").exists() and (directory / "config.json").read_text() == text:
         return directory
     directory.mkdir(parents=True, exist_ok=True)
     write_tensors(directory / "model.safetensors", size)
-    config = dict(size, architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", rms_norm_eps=1e-5,
-                  rope_theta=10000.0, rope_scaling=None, max_position_embeddings=4096, tie_word_embeddings=True,
-                  attention_bias=False, mlp_bias=False, bos_token_id=None, eos_token_id=None, torch_dtype="float32")
-    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (directory / "config.json").write_text(text)
     return directory
 
 

@@ -6,8 +6,12 @@
 //   {"op":"train","lengths":[128,...],"rank":16,"batch_tokens":512,"steps":1}      forward_backward + optim_step
 //   {"op":"train_tenants","tenants":16,"length":32,"rank":16,"batch_tokens":512,"steps":1,"together":true}
 //                                 a forward_backward of one datum + optim_step of each; false: one after the other
-//   {"op":"decode","batch":8,"prompt":8,"new_tokens":64,"rank":16}                 rank 0: the base model
+//   {"op":"fairness","light":15,"length":32,"heavy_tokens":8192,"rounds":8,...}    short requests beside a long one
+//   {"op":"decode","batch":8,"prompt":8,"new_tokens":64,"rank":16,"adapters":1}    rank 0: the base model
+// Where memory is of interest, an answer has peak_bytes: the most that the process held while it worked.
 #include <chrono>
+#include <fstream>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <stdexcept>
@@ -46,11 +50,27 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// Since forget_peak(); Linux only, 0 elsewhere.
+int64_t peak_bytes() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+void forget_peak() {
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
 class Stopwatch {
  public:
-  json stop() const {
+  double seconds() const {
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin_;
-    return {{"seconds", wall.count()}, {"cpu_seconds", cpu_seconds() - cpu_}};
+    return wall.count();
+  }
+  json stop() const {
+    return {{"seconds", seconds()}, {"cpu_seconds", cpu_seconds() - cpu_}, {"peak_bytes", peak_bytes()}};
   }
 
  private:
@@ -108,6 +128,7 @@ engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths
 
 // The loss of the first step tells whether two programs computed the same thing.
 json train(engine::Engine& engine, const json& asked) {
+  forget_peak();
   fresh_adapter(engine, asked.at("rank").get<int>());
   const auto request = train_request(engine.model().vocab_size, asked.at("lengths").get<std::vector<size_t>>());
   engine::TrainerOptions options;
@@ -128,15 +149,41 @@ json train(engine::Engine& engine, const json& asked) {
   return answer;
 }
 
+// Adapters "tenant 0", "tenant 1", .. while it lives.
+class Tenants {
+ public:
+  Tenants(engine::Engine& engine, int count, int rank) : engine_(engine) {
+    for (int i = 0; i < count; ++i) fresh_adapter(engine, rank, ids_.emplace_back("tenant " + std::to_string(i)));
+  }
+  ~Tenants() {
+    for (const engine::AdapterId& id : ids_) check(engine_.remove_adapter(id));
+  }
+  const std::vector<engine::AdapterId>& ids() const { return ids_; }
+  void optim_step(bool together) {
+    std::vector<engine::AdapterStep> steps;
+    for (const engine::AdapterId& id : ids_) steps.push_back({id, {}});
+    if (!together) {
+      for (const engine::AdapterStep& step : steps) value_or_throw(engine_.optim_step(step.adapter, step.params));
+      return;
+    }
+    for (auto& report : engine_.optim_steps(steps)) value_or_throw(std::move(report));
+  }
+
+ private:
+  engine::Engine& engine_;
+  std::vector<engine::AdapterId> ids_;
+};
+
+engine::TrainRequest request_of(const engine::AdapterId& adapter, int vocab, const std::vector<size_t>& lengths) {
+  engine::TrainRequest request = train_request(vocab, lengths);
+  request.adapter = adapter;
+  return request;
+}
+
 // Many runs with a short datum each. "loss" is of all of them in the first step.
 json train_tenants(engine::Engine& engine, const json& asked) {
-  const int count = asked.at("tenants").get<int>();
-  std::vector<engine::TrainRequest> requests;
-  for (int i = 0; i < count; ++i) {
-    requests.push_back(train_request(engine.model().vocab_size, {asked.at("length").get<size_t>()}));
-    requests.back().adapter = engine::AdapterId("tenant " + std::to_string(i));
-    fresh_adapter(engine, asked.at("rank").get<int>(), requests.back().adapter);
-  }
+  forget_peak();
+  Tenants tenants(engine, asked.at("tenants").get<int>(), asked.at("rank").get<int>());
   const engine::TrainerOptions options{asked.at("batch_tokens").get<int>(), engine.model().max_position};
   const auto scheduler = engine::make_train_scheduler(engine, options);
   const bool together = asked.at("together").get<bool>();
@@ -144,8 +191,9 @@ json train_tenants(engine::Engine& engine, const json& asked) {
   int64_t tokens = 0;
   const Stopwatch watch;
   for (int step = 0; step < asked.at("steps").get<int>(); ++step) {
-    for (const engine::TrainRequest& request : requests) {
-      value_or_throw(scheduler->submit(request, [&](Result<engine::TrainOutput> result) {
+    for (const engine::AdapterId& tenant : tenants.ids()) {
+      auto request = request_of(tenant, engine.model().vocab_size, {asked.at("length").get<size_t>()});
+      value_or_throw(scheduler->submit(std::move(request), [&](Result<engine::TrainOutput> result) {
         const engine::TrainOutput output = value_or_throw(std::move(result));
         if (step == 0) loss += output.metrics.at("loss:sum");
         tokens += output.tokens;
@@ -153,12 +201,56 @@ json train_tenants(engine::Engine& engine, const json& asked) {
       while (!together && !scheduler->idle()) scheduler->step();
     }
     while (!scheduler->idle()) scheduler->step();
-    for (const engine::TrainRequest& request : requests) value_or_throw(engine.optim_step(request.adapter, {}));
+    tenants.optim_step(together);
   }
   json answer = watch.stop();
-  for (const engine::TrainRequest& request : requests) check(engine.remove_adapter(request.adapter));
   answer["tokens"] = tokens;
   answer["loss"] = loss;
+  return answer;
+}
+
+// Light tenants, each with one short request at a time, beside one with a long request: how long do the short ones
+// take, in milliseconds and in passes? heavy_tokens 0: without it.
+json fairness(engine::Engine& engine, const json& asked) {
+  const int light = asked.at("light").get<int>();
+  const auto length = asked.at("length").get<size_t>();
+  const auto heavy_datums = asked.at("heavy_tokens").get<size_t>() / 128;
+  const int vocab = engine.model().vocab_size;
+  const Tenants tenants(engine, light + 1, asked.at("rank").get<int>());
+  const engine::TrainerOptions options{asked.at("batch_tokens").get<int>(), engine.model().max_position};
+  const auto scheduler = engine::make_train_scheduler(engine, options);
+  bool heavy_done = heavy_datums == 0;
+  if (!heavy_done) {
+    const std::vector<size_t> lengths(heavy_datums, 128);
+    value_or_throw(scheduler->submit(request_of(tenants.ids()[light], vocab, lengths),
+                                     [&](const Result<engine::TrainOutput>&) { heavy_done = true; }));
+  }
+  std::vector<double> milliseconds;
+  std::vector<int> passes;
+  int pass = 0;
+  int left = light * asked.at("rounds").get<int>();
+  // The next request of a tenant goes in as soon as the one before is answered.
+  std::function<void(int)> send = [&](int tenant) {
+    if (left-- <= 0) return;
+    value_or_throw(scheduler->submit(request_of(tenants.ids()[tenant], vocab, {length}),
+                                     [&, tenant, watch = Stopwatch(), before = pass](const auto& result) {
+                                       check(result.ok() ? Status() : Status(result.error()));
+                                       milliseconds.push_back(1e3 * watch.seconds());
+                                       passes.push_back(pass - before);
+                                       send(tenant);
+                                     }));
+  };
+  for (int tenant = 0; tenant < light; ++tenant) send(tenant);
+  const Stopwatch watch;
+  const size_t expected = static_cast<size_t>(light) * asked.at("rounds").get<size_t>();
+  while (milliseconds.size() < expected) {
+    ++pass;
+    scheduler->step();
+  }
+  json answer = watch.stop();
+  answer["heavy_still_runs"] = !heavy_done;
+  answer["milliseconds"] = milliseconds;
+  answer["passes"] = passes;
   return answer;
 }
 
@@ -170,13 +262,15 @@ json decode(engine::Engine& engine, const json& asked) {
   engine::SamplerOptions options;
   options.batch_tokens = std::max(256, batch * prompt);
   options.tokens_max = engine.model().max_position;
-  if (rank > 0) fresh_adapter(engine, rank);
+  forget_peak();
+  const Tenants tenants(engine, rank > 0 ? asked.value("adapters", 1) : 0, rank);
+  const auto& adapters = tenants.ids();
   Tokens stream(engine.model().vocab_size);
   const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
   int64_t tokens = 0;
   for (int i = 0; i < batch; ++i) {
     engine::SampleRequest request;
-    if (rank > 0) request.adapter = bench_adapter();
+    if (!adapters.empty()) request.adapter = adapters[static_cast<size_t>(i) % adapters.size()];
     request.prompt = stream.take(static_cast<size_t>(prompt));
     request.params.temperature = 0.0F;
     request.params.max_tokens = asked.at("new_tokens").get<int>();
@@ -208,6 +302,7 @@ json answer(engine::Engine& engine, int threads, const json& asked) {
   }
   if (op == "train") return train(engine, asked);
   if (op == "train_tenants") return train_tenants(engine, asked);
+  if (op == "fairness") return fairness(engine, asked);
   if (op == "decode") return decode(engine, asked);
   throw std::runtime_error("no such op: " + op);
 }

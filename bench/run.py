@@ -10,7 +10,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import measure  # noqa: E402
 
-SUITES = ["engine", "peers", "api", "telemetry"]
+SUITES = ["engine", "growth", "peers", "api", "telemetry"]
 
 
 def parse():
