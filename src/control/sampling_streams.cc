@@ -190,8 +190,10 @@ void SamplingController::drop_unused_adapters() {
     MutexLock lock(mutex_);
     std::erase_if(adapters_, [&](const auto& entry) {
       const Adapter& adapter = *entry.second;
-      const bool drop = adapter.checkpoint != nullptr && adapter.users == 0 && adapter.running == 0 &&
-                        !adapter.loading && adapter.last_used <= oldest;
+      const bool used = adapter.checkpoint == nullptr || adapter.users > 0 || adapter.running > 0 || adapter.loading;
+      // A deleted checkpoint will not be asked for again, so its files need not wait for that.
+      const bool deleted = adapter.files != nullptr && adapter.files->abandoned();
+      const bool drop = !used && (deleted || adapter.last_used <= oldest);
       if (drop) unused.push_back(entry.second);
       return drop;
     });

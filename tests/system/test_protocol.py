@@ -44,7 +44,9 @@ def test_a_repeated_submission_gives_the_first_future(raw):
         again = submit()
         assert first.json["request_id"] == again.json["request_id"]
         assert raw.result(again, protobuf=True).body == result.body
-    assert step_of(raw.result(raw.optim(model, 5))) == 2, "the repeated optim_step ran once"
+    raw.result(raw.train(model, 5), protobuf=True)
+    assert step_of(raw.result(raw.optim(model, 6))) == 2, "the repeated optim_step ran once"
+    assert step_of(raw.result(raw.optim(model, 7))) == 2, "and one without a gradient is no step"
     sampler = raw.result(submissions[-1]()).json["sampling_session_id"]
     assert raw.sample(sampler, 10**18).json["request_id"] == raw.sample(sampler, 10**18).json["request_id"]
     made = raw.post("create_sampling_session", {"session_id": session, "sampling_session_seq_id": 1, "base_model": MODEL})

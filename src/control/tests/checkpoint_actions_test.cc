@@ -199,9 +199,9 @@ TEST_F(CheckpointDeeds, OnlyTheOwnerActs) {
 class HeldDisk {
  public:
   std::function<void(Status)> done() {
-    return [this](const Status&) {
-      reached_.set_value();
-      gate_.get_future().wait();
+    return [reached = &reached_, gate = gate_.get_future().share()](const Status&) {
+      reached->set_value();
+      gate.wait();
     };
   }
   void await_held() { reached_.get_future().wait(); }

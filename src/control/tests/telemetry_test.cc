@@ -85,7 +85,7 @@ TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
     EXPECT_FALSE(text_of(span.attributes, of_sampler ? "tuft.sampling_session_id" : "tuft.training_run_id").empty() &&
                  text_of(span.attributes, "tuft.operation_type") != "sample")
         << span.name;
-    if (span.name != "sampling_controller.create_sampling_session" && span.name != "sampling_backend.add_adapter") {
+    if (span.name != "sampling_controller.create_sampling_session") {
       EXPECT_FALSE(text_of(span.attributes, "tuft.request_id").empty()) << span.name;
       EXPECT_FALSE(text_of(span.attributes, "tuft.operation_type").empty()) << span.name;
     }
@@ -107,7 +107,7 @@ TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
                                    "training_backend.remove_adapter", "training_backend.forward",
                                    "training_backend.forward_backward", "training_backend.optim_step",
                                    "training_backend.save_state", "training_backend.load_state",
-                                   "sampling_backend.sample", "sampling_backend.add_adapter"}));
+                                   "sampling_backend.sample", "training_backend.publish_adapter"}));
 }
 
 TEST_F(Telemetry, AFailureMarksEveryLevel) {
