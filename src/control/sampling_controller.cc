@@ -260,9 +260,11 @@ std::vector<SamplerId> SamplingController::samplers_of_locked(const UserId& user
 }
 
 std::vector<SamplerId> SamplingController::samplers_of(const UserId& user, const SessionId& session) const {
+  std::vector<SamplerId> ids;
   MutexLock lock(mutex_);
-  std::vector<SamplerId> ids = samplers_of_locked(user);
-  std::erase_if(ids, [&](const SamplerId& id) { return samplers_.at(id).session != session; });
+  for (const SamplerId& id : samplers_of_locked(user)) {
+    if (samplers_.at(id).session == session) ids.push_back(id);
+  }
   return ids;
 }
 
