@@ -107,7 +107,7 @@ void TrainingController::write_behind(const std::shared_ptr<Behind>& behind) {
        .parent = behind->operation->span.context()});
   behind->run->backend->actor().save_sampler(
       std::move(request), {.trace = behind->span.context(), .ids = call_ids(behind->keys)},
-      [weak = weak_from_this(), behind](Result<worker::v1::SaveSamplerResponse> result) {
+      [weak = weak_from_this(), behind](const Result<worker::v1::SaveSamplerResponse>& result) {
         if (!result.ok()) behind->span.record_error(result.error());
         behind->span.end();
         const auto self = weak.lock();

@@ -19,7 +19,7 @@ class PackingScheduler final : public TrainScheduler {
 
   Result<TrainRequestNumber> submit(TrainRequest request, Done done) override {
     const int rank = request.rank;
-    std::string tenant = request.tenant.empty() ? request.adapter.str() : std::move(request.tenant);
+    std::string tenant = request.tenant.empty() ? request.adapter.str() : request.tenant;
     TUFT_ASSIGN(std::unique_ptr<TrainTask> task, TrainTask::make(engine_, std::move(request), options_));
     TrainLine& line = line_of(task->adapter());
     line.rank = rank;

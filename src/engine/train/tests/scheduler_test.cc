@@ -149,7 +149,7 @@ TEST_F(TrainSchedulerTest, ManyRequestsThenTokensAreSharedEqually) {
     for (const Segment& segment : pack.segments) tokens[segment.adapter.str()] += segment.end - segment.begin;
   }
   EXPECT_EQ(tokens["a"] + tokens["b"] + tokens["c"], 40 * 16);
-  for (const char* id : {"a", "b", "c"}) EXPECT_NEAR(tokens[id], 40 * 16 / 3, 16) << id;
+  for (const char* id : {"a", "b", "c"}) EXPECT_NEAR(tokens[id], 40 * 16 / 3.0, 16) << id;
 }
 
 TEST_F(TrainSchedulerTest, OneTenantWithManyAdaptersThenAnotherHasHalfOfAll) {
@@ -167,10 +167,10 @@ TEST_F(TrainSchedulerTest, OneTenantWithManyAdaptersThenAnotherHasHalfOfAll) {
     for (const Segment& segment : engine_.packs[i].segments)
       tokens[segment.adapter.str()] += segment.end - segment.begin;
   }
-  EXPECT_NEAR(tokens["a"], 30 * 16 / 2, 2 * 16);
+  EXPECT_NEAR(tokens["a"], 30 * 16 / 2.0, 2 * 16);
   for (int i = 0; i < 12; ++i) {
     const std::string name = "many" + std::to_string(i);
-    EXPECT_NEAR(tokens[name], 30 * 16 / 2 / 12, 8) << name;
+    EXPECT_NEAR(tokens[name], 30 * 16 / 2.0 / 12, 8) << name;
   }
 }
 
