@@ -365,7 +365,8 @@ TEST_F(CheckpointDeeds, UnnamedSavesMakeRoomForNewerOnes) {
   EXPECT_NE(error.message.find("limits.checkpoint_bytes_per_user_max"), std::string::npos) << error.message;
   EXPECT_EQ(plane().get_sampler(bob, samplers[0]).error().message,
             plane().get_sampler(bob, SamplerId("none")).error().message);
-  // Not one that is in use, nor for what would not fit anyway.
+  // Not one that is in use, nor for what would not fit anyway. No answer about a file may be held.
+  PlaneTest::settle();
   worker().hold_answers(true);
   const RequestId running = sample(samplers[2], alice);
   worker().hold_answers(false);
