@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/parity/data/chat: templates (our own, chat_templates.py), conversations, and what transformers and Jinja
+"""Writes tests/parity/data/chat: templates (our own, those of chat/), conversations, and what transformers and Jinja
 make of them, with some thousand expressions, statements and white space cases made at random. Run with an interpreter
 that has `transformers` and `jinja2`; their versions are written into the files. A case is one line:
 {"template": source or name, "chat": name, "options": ..., "text": rendered or null for an error, "raised": text}."""
@@ -14,9 +14,24 @@ import jinja2.nodes
 import transformers
 from transformers.utils import chat_template_utils
 
-from chat_templates import TEMPLATES
-
+SOURCES = pathlib.Path(__file__).resolve().parent / "chat"
 OUT = pathlib.Path(__file__).resolve().parent / "data" / "chat"
+# Templates of our own that use what the templates of the model families use, construct by construct.
+FAMILIES = [
+    "chatml", "zephyr",   # Zephyr, SmolLM, ChatML: the plainest, white space that trim_blocks and lstrip_blocks settle
+    "llama2", "mistral",  # roles checked in turn, the system text inside the first question, errors raised
+    "llama3", "llama31",  # dates, tools in the system or the first user text, builtin tools, one call at a time
+    "qwen25",             # tools as lines of JSON, runs of results joined into one turn
+    "qwen3",              # a walk backwards for the last question, thoughts cut out of older answers
+    "gemma3",             # roles renamed, content as parts, an inline if inside a set
+    "phi4",               # names built from roles, an else of a condition as expression
+    "deepseek",           # state in a namespace, tool calls as first or later ones, thoughts cut off by split
+    "granite",            # documents, controls, pieces of text put together before they are printed
+    "harmony",            # gpt-oss: macros that call each other and themselves, types written as a programming language
+    "marked",             # SmolLM 3: parts of the system text recognised by words, generation marked
+    "odd",                # everything that no family above uses
+]
+TEMPLATES = {name: (SOURCES / f"{name}.jinja").read_text(encoding="utf-8").removesuffix("\n") for name in FAMILIES}
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
@@ -309,148 +324,7 @@ def whitespace():
     out.write()
 
 
-STATEMENTS = """{% for a in lst %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}{{ a }};{% endfor %}
-{% for a in missing %}x{% else %}none{% endfor %}
-{% for a in [] %}x{% else %}none{% endfor %}{{ a }}
-{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}
-{% for k in d %}{{ k }};{% endfor %}
-{% for k, v in d|dictsort %}{{ k }}={{ v }};{% endfor %}
-{% for k, v in d|items %}{{ loop.last }}{{ k }}{% endfor %}
-{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}
-{% for (a, b) in [[1, 2]] %}{{ a }}{{ b }}{% endfor %}
-{% for a, b in [[1, 2, 3]] %}{{ a }}{% endfor %}
-{% for a in 5 %}{% endfor %}
-{% for a in none %}{% endfor %}
-{% for c in 'añ日' %}[{{ c }}]{% endfor %}
-{% for a in lst if a > 1 %}{{ loop.index }}/{{ loop.length }}:{{ a }}{{ loop.previtem }}{{ loop.nextitem }};{% else %}no{% endfor %}
-{% for a in lst if a > 9 %}{{ a }}{% else %}no{% endfor %}
-{% set ns = namespace(stop=false) %}{% for a in [1, 2, 3, 4] if not ns.stop %}{{ a }}{% if a == 2 %}{% set ns.stop = true %}{% endif %}{% endfor %}
-{% set ns = namespace(stop=false) %}{% for a in [1, 2, 3, 4] if not ns.stop %}{{ loop.last }}{{ a }}{% if a == 2 %}{% set ns.stop = true %}{% endif %}{% endfor %}
-{% for a in lst %}{% for b in lst %}{% if b == a %}{% continue %}{% endif %}{% if b == 2 %}{% break %}{% endif %}{{ a }}{{ b }} {% endfor %}{{ loop.index }};{% endfor %}
-{% set x = 1 %}{% for a in lst %}{% set x = x + a %}{{ x }},{% endfor %}{{ x }}
-{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}
-{% set x, y = 1, 2 %}{{ x }}{{ y }}{% set x, y = y, x %}{{ x }}{{ y }}
-{% set x = 1, 2 %}{{ x }}
-{% set ns = namespace(a=1, b='x') %}{% set ns.a = ns.a + 1 %}{{ ns.a }}{{ ns.b }}{{ ns.c }}{{ ns['a'] }}{{ ns }}
-{% set ns = namespace({'a': 1}) %}{% for i in [1, 2] %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}
-{% set ns = namespace() %}{% set ns._a = 1 %}
-{% set q = {} %}{% set q.a = 1 %}
-{% set missing_ns.a = 1 %}
-{% set b %}text {{ n }}{% endset %}[{{ b }}]{{ b is string }}{{ b|length }}
-{% set b | upper | trim %}  text {% set inner = 1 %}{% endset %}[{{ b }}]{{ inner }}
-{% macro m(a, b='B', c=a) %}<{{ a }}{{ b }}{{ c }}>{% endmacro %}{{ m(1) }}{{ m(1, 2) }}{{ m(a=3, c=4) }}{{ m() }}
-{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}
-{% macro m(a) %}{{ a }}{% endmacro %}{{ m(z=2) }}
-{% macro m(a) %}{{ varargs }}{{ kwargs }}{{ a }}{% endmacro %}{{ m(1, 2, 3, z=4) }}
-{% macro m() %}[{{ caller() }}]{% endmacro %}{% call m() %}in {{ n }}{% endcall %}
-{% macro m() %}[{{ caller(1, 2) }}]{% endmacro %}{% call(a, b=3) m() %}{{ a }}{{ b }}{% endcall %}
-{% macro m() %}[]{% endmacro %}{% call m() %}x{% endcall %}
-{% macro m() %}{{ caller is defined }}{{ caller }}{% endmacro %}{{ m() }}
-{% macro f(k) %}{{ k }}{% if k > 0 %}{{ f(k - 1) }}{% endif %}{% endmacro %}{{ f(4) }}
-{% macro m() %}{{ later }}{% endmacro %}{% set later = 5 %}{{ m() }}{% set later = 6 %}{{ m() }}
-{% macro m() %}{% set n = 9 %}{{ n }}{% endmacro %}{{ m() }}{{ n }}
-{% macro m() %} {{ 1 }} {% endmacro %}{{ m()|length }}{{ m().strip() }}{{ m }}
-{% for i in [1, 2] %}{% macro m() %}{{ i }}{{ loop.index }}{% endmacro %}{{ m() }}{% endfor %}
-{% if missing %}a{% elif n == 5 %}b{% else %}c{% endif %}
-{% if e %}a{% elif zero %}b{% elif no %}c{% else %}d{% endif %}
-{% if n == 5: %}a{% endif %}
-{% filter upper %}abc{{ s }}{% endfilter %}
-{% filter replace('a', 'b')|trim %}  aaa {% endfilter %}
-{% with a = 1, b = n %}{{ a }}{{ b }}{% set a = 2 %}{{ a }}{% endwith %}{{ a }}
-{% with %}{% set zz = 1 %}{{ zz }}{% endwith %}{{ zz }}
-{% print n, s %}
-{% generation %}x{% set g = 1 %}{{ g }}{% endgeneration %}{{ g }}
-{% generation %}{% break %}{% endgeneration %}
-{% for i in lst %}{% generation %}{{ loop.index }}{% endgeneration %}{% endfor %}
-{{ raise_exception('no') }}
-{{ raise_exception('a' ~ n ~ missing) }}
-{{ raise_exception(n) }}
-{{ raise_exception() }}
-{{ strftime_now('%Y-%m-%d %H:%M:%S %A %B %b %a %d %j %p %I %y %% %e %f %-d %Z|') }}
-{{ range(5)|list }}{{ range(1, 5, 2)|list }}{{ range(5, 0, -2)|list }}{{ range(3) }}{{ range(9)[2:5] }}{{ range(9)[-1] }}{{ 3 in range(5) }}
-{{ range(100001)|length }}
-{{ range() }}
-{{ range('a') }}
-{{ dict(a=1, b=2) }}{{ dict({'x': 1}, y=2) }}{{ dict([('a', 1)]) }}
-{{ namespace(a=1).a }}
-{{ d.items }}
-{{ missing.a }}
-{{ missing['a'] }}
-{{ missing() }}
-{{ missing + 1 }}
-{{ 1 + missing }}
-{{ missing ~ 'x' }}{{ missing == missing_too }}{{ missing == none }}{{ 'a' in missing }}{{ missing|length }}{{ missing|list }}
-{{ n() }}
-{{ s.nothing }}|{{ s.nothing is defined }}|{{ d.nothing is defined }}
-{{ d.nothing.more }}
-{{ none.x }}|{{ n.x }}
-{{ x if false }}|{{ (x if false) is defined }}
-{{ [missing] }}{{ {'a': missing} }}
-{{ 'a' 'b' "c" }}
-{{ "it's" ~ 'say "hi"' }}{{ ["it's", 'say "hi"', "both ' and \\""] }}
-{{ {'a': 1, 'a': 2, 1: 'x', 1.0: 'y', true: 'z', none: 0} }}
-{{ {[1]: 2} }}
-{{ d[[1]] }}
-{{ {'a': 1} == {'a': 1.0} }}{{ [1, [2]] == [1, [2]] }}{{ (1,) == [1] }}{{ {'a': 1, 'b': 2} == {'b': 2, 'a': 1} }}
-{{ 1 < 2 < 3 }}{{ 1 < 2 > 3 }}{{ 3 > 2 == 2 }}{{ not 1 == 2 }}{{ not not n }}
-{{ n is odd and n is not even }}{{ n is divisibleby(5) }}{{ n is divisibleby 2 or true }}
-{{ 1 if n is defined else 2 }}{{ 'x' if s is string and s }}
-{{ nested|map(attribute='tags.0')|list }}
-{{ nested|selectattr('role', 'in', ['user'])|list|length }}
-{{ nested|selectattr('n')|map(attribute='n')|sum }}
-{{ nested|map('tojson')|join('\\n') }}
-{{ nested|selectattr('role', 'equalto', 'user')|length }}
-{% set g = nested|selectattr('n') %}{{ g|list|length }}{{ g|list|length }}{{ 'yes' if g }}
-{% set g = lst|map('string') %}{{ g|first }}{{ g|join }}
-{{ (lst|select('gt', 1))|last }}
-{{ (lst|reverse)|list }}{{ 'abc'|reverse }}{{ (d|reverse)|list }}
-{{ loop }}
-{% for a in lst %}{{ loop.cycle('x', 'y') }}{{ loop.changed(a > 1) }}{{ loop.depth }}{{ loop.depth0 }}{{ loop.zz }}{% endfor %}
-{% for a in [1, 1, 2] %}{{ loop.changed(a) }}{% endfor %}
-{% for a in lst %}{% set outer = loop %}{% for b in lst %}{{ outer.index }}{{ loop.index }} {% endfor %}{% endfor %}
-{{ s|upper|lower|title|capitalize }}{{ 'hello-world (foo) [bar] {baz} <qux>'|title }}{{ 'they\\'re o\\'clock'.title() }}
-{{ u|upper }}|{{ u|lower }}|{{ u|title }}|{{ u.title() }}|{{ u|capitalize }}|{{ u|length }}|{{ u[::-1] }}
-{{ lines.splitlines() }}{{ lines.splitlines(true) }}{{ lines|indent }}
-{{ 'a,b,,c'.split(',') }}{{ ''.split(',') }}{{ ''.split() }}{{ 'a'.split('') }}
-{{ '%s' % 1 if false else 'ok' }}
-{{ messages }}{{ tools }}{{ documents }}{{ add_generation_prompt }}{{ bos_token }}{{ pad_token }}
-{{ true }}{{ True }}{{ none }}{{ None }}{{ false }}
-{{ lst.append(4) }}
-{{ lst.append }}|{{ d.pop is defined }}
-{{ s.upper }}
-{{ d.keys() }}{{ d.values() }}{{ d.items() }}{{ d.keys()|list }}{{ d.items()|first }}{{ 'a' in d.keys() }}{{ d.values()|length }}
-{{ d.keys()[0] }}
-{{ d|tojson(indent=2, sort_keys=true) }}
-{{ mixed|tojson }}{{ {'a': {}, 'b': [], 'c': {'d': [1]}}|tojson(indent=1) }}{{ {1: 2, none: 3, true: 4, 1.5: 5}|tojson }}
-{{ missing|tojson }}
-{{ range(3)|tojson }}
-{{ {(1, 2): 3}|tojson }}
-{{ [1.0, 1e100, -0.0, 1e-7]|tojson }}{{ '\\x7f\\u2028<>&'|tojson }}
-{{ '<b>'|safe }}{{ ('<b>'|safe)|length }}
-{# comment {{ x }} #}a{#- -#} b
-{%- for i in lst -%} {{ i }} {%- endfor -%}
-{% unknown_tag %}
-{% for i in lst %}
-{% endif %}
-{{ n | nofilter }}
-{{ n is notest }}
-{{ a b }}
-{{ }}
-{{ (1 }}
-{{ 1) }}
-{% set 1 = 2 %}
-{% set true = 2 %}
-{% macro m(a, a) %}{% endmacro %}
-{% macro m(a=1, b) %}{% endmacro %}
-{% break %}
-{% if x %}{% else %}{% else %}{% endif %}
-{{ 'unclosed }}
-{{ f(a=1, 2) }}
-{{ x is defined is none }}
-{{ -2 ** 2 }}{{ 2 ** 3 ** 2 }}{{ -n|abs }}{{ (-n)|abs }}{{ -1.5|round }}
-{{ 1 ~ 2 + 3 }}{{ 1 + 2 ~ 3 }}{{ 'a' ~ 1 * 2 }}
-{{ not n in lst }}{{ n not in lst }}{{ 'a' in s }}{{ '' in s }}{{ 1 in s }}
-{{ lst[0:1] + [9] }}{{ lst * 2 }}{{ 2 * 'ab' }}{{ 'ab' * -1 }}{{ [1] + (2,) }}""".split("\n")
+STATEMENTS = (SOURCES / "statements.txt").read_text(encoding="utf-8").splitlines()
 
 
 def statements():
