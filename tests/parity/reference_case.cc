@@ -1,6 +1,7 @@
 #include "reference_case.h"
 
 #include <fstream>
+#include <numeric>
 #include <stdexcept>
 
 #include <nlohmann/json.hpp>
@@ -46,17 +47,20 @@ ReferenceContinuation continuation_from(const json& from) {
           from.at("logprobs").get<std::vector<double>>()};
 }
 
+engine::AdamParams adam_params_from(const json& from) {
+  engine::AdamParams params;
+  params.learning_rate = from.at("learning_rate").get<double>();
+  params.beta1 = from.at("beta1").get<double>();
+  params.beta2 = from.at("beta2").get<double>();
+  params.eps = from.at("eps").get<double>();
+  params.weight_decay = from.at("weight_decay").get<double>();
+  params.grad_clip_norm = from.at("grad_clip_norm").get<double>();
+  return params;
+}
+
 ReferenceAdam adam_from(const json& from) {
-  ReferenceAdam adam;
-  adam.params.learning_rate = from.at("learning_rate").get<double>();
-  adam.params.beta1 = from.at("beta1").get<double>();
-  adam.params.beta2 = from.at("beta2").get<double>();
-  adam.params.eps = from.at("eps").get<double>();
-  adam.params.weight_decay = from.at("weight_decay").get<double>();
-  adam.params.grad_clip_norm = from.at("grad_clip_norm").get<double>();
-  adam.losses = from.at("losses").get<std::vector<double>>();
-  adam.grad_norms = from.at("grad_norms").get<std::vector<double>>();
-  return adam;
+  return {adam_params_from(from), from.at("losses").get<std::vector<double>>(),
+          from.at("grad_norms").get<std::vector<double>>()};
 }
 
 template <typename T>
@@ -140,6 +144,23 @@ std::vector<engine::Datum> ReferenceCase::request_data(const std::string& loss) 
 
 engine::Datum ReferenceCase::soft_datum() const {
   return soft_;
+}
+
+ReferenceCurve ReferenceCase::curve() const {
+  std::ifstream file(directory_ / "curve.json");
+  const json from = json::parse(file);
+  ReferenceCurve curve;
+  curve.params = adam_params_from(from.at("adam"));
+  for (const json& datum : from.at("data")) {
+    engine::Datum& made = curve.data.emplace_back();
+    made.tokens = datum.at("tokens").get<std::vector<int32_t>>();
+    made.loss_inputs["target_tokens"] = one_row(datum.at("targets").get<std::vector<int64_t>>());
+    const auto weights = datum.at("weights").get<std::vector<float>>();
+    curve.weight += std::accumulate(weights.begin(), weights.end(), 0.0);
+    made.loss_inputs["weights"] = one_row(weights);
+  }
+  curve.losses = from.at("losses").get<std::vector<double>>();
+  return curve;
 }
 
 std::vector<std::string> reference_case_names() {

@@ -36,6 +36,14 @@ struct ReferenceAdam {
   std::vector<double> grad_norms;  // of step i, before clipping
 };
 
+// Eight phrases learnt by heart in thirty steps (make_curve_data.py).
+struct ReferenceCurve {
+  engine::AdamParams params;
+  std::vector<engine::Datum> data;  // for cross_entropy
+  double weight = 0;                // the sum of all weights
+  std::vector<double> losses;       // before step i: the sum over `data` divided by `weight`
+};
+
 // Throws std::runtime_error for a folder that does not hold what it should: a broken checkout, not a test failure.
 class ReferenceCase {
  public:
@@ -62,6 +70,7 @@ class ReferenceCase {
   // Datums as a client sends them, for "cross_entropy" or "importance_sampling".
   std::vector<engine::Datum> request_data(const std::string& loss) const;
   engine::Datum soft_datum() const;  // targets and weights [N, 3]
+  ReferenceCurve curve() const;
 
  private:
   std::filesystem::path directory_;
