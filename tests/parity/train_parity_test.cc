@@ -129,7 +129,7 @@ TEST_P(AdamParity, TenStepsEndWhereTheReferenceEnds) {
 TUFT_PARITY_SUITE(AdamParity);
 
 // PyTorch's own f32 runs leave its f64 runs by up to 1e-4 (f32_worst_relative of curve.json), ours by up to 3e-3: Adam
-// makes rounding grow from step to step. An error in a formula shows as several per cent.
+// makes rounding grow from step to step. A learning rate 1 % too high is seen.
 constexpr double kCurveRelative = 1e-2;
 
 using CurveParity = ParityTest;
