@@ -262,9 +262,7 @@ TEST_F(Listed, ProjectIsOfTheSessionAndOutlivesTheServer) {
   EXPECT_EQ(catalog().set_project(bob, mine, "p").error().code, ErrorCode::kNotFound);
   ASSERT_TRUE(catalog().set_project(alice, mine, "p").ok());
   EXPECT_EQ(runs(alice, "p"), std::vector<RunId>{run});
-  std::promise<Status> durable;
-  plane().when_durable([&](const Status& status) { durable.set_value(status); });
-  ASSERT_TRUE(durable.get_future().get().ok());
+  ASSERT_TRUE(durable().ok());
   crash();
   boot();
   EXPECT_EQ(runs(alice, "p"), std::vector<RunId>{run});

@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace tuft::control {
+namespace {
+
+// Of the disk thread, that follow each other: before the call, after it, and what those make unneeded.
+constexpr int kTasksInARow = 4;
+
+}  // namespace
 
 PlaneTest::PlaneTest() {
   config_.checkpoint_dir = directory_.path();
@@ -51,18 +57,32 @@ void PlaneTest::crash() {
   plane_.reset();
 }
 
+Status PlaneTest::durable() {
+  auto answer = std::make_shared<std::promise<Status>>();
+  auto future = answer->get_future();
+  plane().when_durable([answer](const Status& status) { answer->set_value(status); });
+  return future.get();
+}
+
 void PlaneTest::settle() {
-  constexpr int kTasks = 4;  // that follow each other: before the call, after it, and what those make unneeded
   const UserId carol("carol");
   const std::string path = value<SaveWeightsResult>(carol, save(create_model(carol), carol, 1, "fence")).path;
-  for (int i = 0; i < kTasks; ++i) {
+  for (int i = 0; i < kTasksInARow; ++i) {
     advance(3 * kSecond);
-    auto passed = std::make_shared<std::promise<void>>();
-    // What is not the user's would be answered at once.
-    plane().checkpoint_actions().set_public(carol, *parse_checkpoint_path(path), false, no_trace,
-                                            [passed](const Status&) { passed->set_value(); });
-    passed->get_future().wait();
+    pass_disk(carol, path);
   }
+}
+
+void PlaneTest::await_files(const UserId& user, const std::string& path) {
+  for (int i = 0; i < kTasksInARow; ++i) pass_disk(user, path);
+}
+
+void PlaneTest::pass_disk(const UserId& user, const std::string& path) {
+  auto passed = std::make_shared<std::promise<Status>>();
+  // What is not the user's would be answered at once.
+  plane().checkpoint_actions().set_public(user, *parse_checkpoint_path(path), false, no_trace,
+                                          [passed](Status status) { passed->set_value(std::move(status)); });
+  EXPECT_TRUE(passed->get_future().get().ok());
 }
 
 SessionId PlaneTest::session(const UserId& user) {

@@ -42,8 +42,12 @@ class PlaneTest : public ::testing::Test {
     plane_->sweep();
   }
 
+  // What was promised until now outlives crash(): what a client's answer waits for.
+  Status durable();
   // What is written behind answers is on disk, and what nobody uses any more has left it.
   void settle();
+  // The disk thread has done what the user had for it, and what came of that. `path`: a checkpoint of theirs, private.
+  void await_files(const UserId& user, const std::string& path);
 
   SessionId session(const UserId& user);
   RequestId submit_create(const SessionId& session, const UserId& user, int64_t seq = 0, int rank = 8);
@@ -89,6 +93,9 @@ class PlaneTest : public ::testing::Test {
   const telemetry::SpanContext no_trace;
 
  private:
+  // The disk thread has come to what the user asks for now.
+  void pass_disk(const UserId& user, const std::string& path);
+
   TempDir directory_;
   config::ServerConfig config_;
   FakeClock clock_;

@@ -13,12 +13,6 @@ class Restore : public PlaneTest {
     const auto snapshot = wait(alice, request);
     return snapshot.ok() ? internal_error("there is a snapshot") : snapshot.error();
   }
-  Status durable() {
-    auto answer = std::make_shared<std::promise<Status>>();
-    auto future = answer->get_future();
-    plane().when_durable([answer](const Status& status) { answer->set_value(status); });
-    return future.get();
-  }
 };
 
 TEST_F(Restore, SessionsRunsSamplersAndResultsComeBack) {

@@ -244,9 +244,12 @@ TEST_F(SessionEndings, AServerThatDiesMeanwhileDoesNotBringItBack) {
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
   worker().hold_answers(true);
   ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(durable().ok());
   crash();
   boot();
-  const Error error = plane().heartbeat(alice, s).error();
+  const Status alive = plane().heartbeat(alice, s);
+  ASSERT_FALSE(alive.ok());
+  const Error& error = alive.error();
   EXPECT_EQ(error.reason, "session_ended");
   EXPECT_NE(error.message.find("its client finished it"), std::string::npos) << error.message;
   EXPECT_FALSE(try_forward_backward(run, alice, 2).ok());

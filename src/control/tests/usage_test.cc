@@ -106,9 +106,7 @@ TEST_F(UsageTest, KilledThenWhatWasCountedBeforeTheLastWriteIsThereOnce) {
   advance(UsageLedger::kWriteInterval);
   plane().usage().audit(
       {.action = AuditAction::kCheckpointDeleted, .user = alice, .tinker_path = "tinker://r/weights/a"});
-  std::promise<Status> durable;
-  plane().when_durable([&](const Status& status) { durable.set_value(status); });
-  ASSERT_TRUE(durable.get_future().get().ok());
+  ASSERT_TRUE(durable().ok());
   plane().usage().add(alice, keys, UsageKind::kTraining, 2);
   crash();
   boot();
