@@ -40,6 +40,7 @@ class Telemetry : public PlaneTest {
     const auto saved = value<SaveWeightsForSamplerResult>(
         alice, plane().save_weights_for_sampler(alice, {run, 6, "", 0, {}}, server_)->request);
     value<ProtobufResult>(alice, plane().sample(alice, sample_request(*saved.sampler), server_)->request);
+    await_files(alice, path);
     value<UnloadModelResult>(alice, plane().unload_model(alice, run, server_)->request);
     run_ = run;
   }
@@ -98,16 +99,26 @@ TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
       EXPECT_EQ(text_of(span.attributes, "tuft.lora_rank"), "4");
     }
   }
-  EXPECT_EQ(names,
-            (std::set<std::string>{"server", "future_store.execute_operation", "training_controller.create_model",
-                                   "training_controller.run_forward", "training_controller.run_forward_backward",
-                                   "training_controller.run_optim_step", "training_controller.save_checkpoint",
-                                   "training_controller.load_checkpoint", "sampling_controller.create_sampling_session",
-                                   "sampling_controller.run_sample", "training_backend.create_adapter",
-                                   "training_backend.remove_adapter", "training_backend.forward",
-                                   "training_backend.forward_backward", "training_backend.optim_step",
-                                   "training_backend.save_state", "training_backend.load_state",
-                                   "sampling_backend.sample", "training_backend.publish_adapter"}));
+  EXPECT_EQ(names, (std::set<std::string>{"server",
+                                          "future_store.execute_operation",
+                                          "training_controller.create_model",
+                                          "training_controller.run_forward",
+                                          "training_controller.run_forward_backward",
+                                          "training_controller.run_optim_step",
+                                          "training_controller.save_checkpoint",
+                                          "training_controller.load_checkpoint",
+                                          "sampling_controller.create_sampling_session",
+                                          "sampling_controller.run_sample",
+                                          "training_backend.create_adapter",
+                                          "training_backend.remove_adapter",
+                                          "training_backend.forward",
+                                          "training_backend.forward_backward",
+                                          "training_backend.optim_step",
+                                          "training_backend.save_state",
+                                          "training_backend.load_state",
+                                          "sampling_backend.sample",
+                                          "training_backend.publish_adapter",
+                                          "training_backend.save_sampler"}));
 }
 
 TEST_F(Telemetry, AFailureMarksEveryLevel) {
