@@ -41,6 +41,18 @@ struct LoraSpec {
   std::vector<Site> sites() const;  // in Site order
 };
 
+// A linear layer that an adapter touches. There A is [rank, in] and B is [out, rank].
+struct LoraPlace {
+  Site site = Site::kQ;
+  int layer = 0;  // 0 for kLmHead
+  int in = 0;
+  int out = 0;
+};
+// Ordered by layer, then by site, lm_head last: the order of everything that is said of an adapter's tensors.
+std::vector<LoraPlace> lora_places(const ModelSpec& model, const LoraSpec& spec);
+// Where (site, layer) is among these, of a model of `layers` layers; -1: the adapter does not touch it.
+int lora_place_index(int layers, const LoraSpec& spec, Site site, int layer);
+
 // Numbers in all its A and B.
 int64_t parameters_of(const ModelSpec& model, const LoraSpec& spec);
 
@@ -52,6 +64,8 @@ struct LoraTensor {
   std::vector<float> b;
 };
 
+bool fits(const LoraTensor& tensor, const LoraPlace& place, int rank);
+
 // Adam moments, in the same order and shape as the tensors they belong to.
 struct AdamState {
   int64_t step = 0;
@@ -59,7 +73,7 @@ struct AdamState {
   std::vector<LoraTensor> second;  // v
 };
 
-// An adapter outside the engine: what checkpoints hold. Tensors are ordered by layer, then by site, lm_head last.
+// An adapter outside the engine: what checkpoints hold. Tensors are in the order of lora_places().
 struct AdapterState {
   LoraSpec spec;
   std::vector<LoraTensor> tensors;
@@ -67,6 +81,12 @@ struct AdapterState {
   AdamState adam;
   std::vector<LoraTensor> gradients;  // accumulated; empty: none. Not in checkpoints
 };
+
+// kInvalidArgument unless it has the tensors, the gradients and moments if any, and a rank and alpha that spec and
+// model ask for.
+Status check_adapter(const ModelSpec& model, const AdapterState& state);
+// kInvalidArgument unless an adapter of `spec` can go on as one of `other`: by rank and layers.
+Status check_same_layers(const LoraSpec& spec, const LoraSpec& other);
 
 // A fresh adapter as PEFT makes it: A uniform in +-1/sqrt(in) (kaiming with a = sqrt 5), B zero. The same seed, spec
 // and model give the same bits everywhere.

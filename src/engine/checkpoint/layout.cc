@@ -20,39 +20,28 @@ std::string module_name(Site site, int layer) {
   return name;
 }
 
-std::vector<int64_t> shape_of_a(const ModelSpec& model, const LoraSpec& spec, Site site) {
-  return {spec.rank, site_shape(model, site).in};
+std::vector<int64_t> shape_of_a(const LoraSpec& spec, const LoraPlace& place) {
+  return {spec.rank, place.in};
 }
 
-std::vector<int64_t> shape_of_b(const ModelSpec& model, const LoraSpec& spec, Site site) {
-  return {site_shape(model, site).out, spec.rank};
+std::vector<int64_t> shape_of_b(const LoraSpec& spec, const LoraPlace& place) {
+  return {place.out, spec.rank};
 }
 
 Status check_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector<LoraTensor>& tensors,
                      const std::string& what) {
-  if (spec.rank < 1 || spec.sites().empty()) {
+  const std::vector<LoraPlace> places = lora_places(model, spec);
+  if (spec.rank < 1 || places.empty()) {
     return invalid_argument(what + ": an adapter needs a rank of at least 1 and a layer to train", "bad_adapter");
   }
-  size_t at = 0;
-  const auto check = [&](Site site, int layer) -> Status {
-    const auto elements = [](const std::vector<int64_t>& shape) { return static_cast<size_t>(shape[0] * shape[1]); };
-    if (at >= tensors.size() || tensors[at].site != site || tensors[at].layer != layer ||
-        tensors[at].a.size() != elements(shape_of_a(model, spec, site)) ||
-        tensors[at].b.size() != elements(shape_of_b(model, spec, site))) {
-      return invalid_argument(what + ": the tensors of " + module_name(site, layer) + " are missing or of another size",
-                              "bad_adapter");
-    }
-    ++at;
-    return {};
-  };
-  for (int layer = 0; layer < model.layers; ++layer) {
-    for (const Site site : spec.sites()) {
-      if (site != Site::kLmHead) TUFT_TRY(check(site, layer));
-    }
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (i < tensors.size() && fits(tensors[i], places[i], spec.rank)) continue;
+    return invalid_argument(
+        what + ": the tensors of " + module_name(places[i].site, places[i].layer) + " are missing or of another size",
+        "bad_adapter");
   }
-  if (spec.train_unembed) TUFT_TRY(check(Site::kLmHead, 0));
-  if (at != tensors.size()) return invalid_argument(what + ": there are tensors that nothing trains", "bad_adapter");
-  return {};
+  if (places.size() == tensors.size()) return {};
+  return invalid_argument(what + ": there are tensors that nothing trains", "bad_adapter");
 }
 
 Error without_path(Error error, const std::filesystem::path& path) {

@@ -20,8 +20,8 @@ inline constexpr const char* kOptimizerFormat = "tuft.adam.v1";
 // "base_model.model.model.layers.3.self_attn.q_proj": what PEFT calls the module.
 std::string module_name(Site site, int layer);
 
-std::vector<int64_t> shape_of_a(const ModelSpec& model, const LoraSpec& spec, Site site);
-std::vector<int64_t> shape_of_b(const ModelSpec& model, const LoraSpec& spec, Site site);
+std::vector<int64_t> shape_of_a(const LoraSpec& spec, const LoraPlace& place);
+std::vector<int64_t> shape_of_b(const LoraSpec& spec, const LoraPlace& place);
 
 // kInvalidArgument unless `tensors` are those of spec and model, in order and of their sizes.
 Status check_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector<LoraTensor>& tensors,

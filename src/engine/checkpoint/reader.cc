@@ -110,24 +110,17 @@ Result<std::vector<float>> read_tensor(const TensorFiles& files, const std::stri
 Result<std::vector<LoraTensor>> read_tensors(const TensorFiles& files, const ModelSpec& model, const LoraSpec& spec,
                                              const std::string& prefix, std::set<std::string>& used) {
   std::vector<LoraTensor> out;
-  const auto read = [&](Site site, int layer) -> Status {
+  for (const LoraPlace& place : lora_places(model, spec)) {
     LoraTensor tensor;
-    tensor.site = site;
-    tensor.layer = layer;
-    const std::string a = a_name(prefix, site, layer);
-    const std::string b = b_name(prefix, site, layer);
-    TUFT_ASSIGN(tensor.a, read_tensor(files, a, shape_of_a(model, spec, site)));
-    TUFT_ASSIGN(tensor.b, read_tensor(files, b, shape_of_b(model, spec, site)));
+    tensor.site = place.site;
+    tensor.layer = place.layer;
+    const std::string a = a_name(prefix, place.site, place.layer);
+    const std::string b = b_name(prefix, place.site, place.layer);
+    TUFT_ASSIGN(tensor.a, read_tensor(files, a, shape_of_a(spec, place)));
+    TUFT_ASSIGN(tensor.b, read_tensor(files, b, shape_of_b(spec, place)));
     used.insert({a, b});
     out.push_back(std::move(tensor));
-    return {};
-  };
-  for (int layer = 0; layer < model.layers; ++layer) {
-    for (const Site site : spec.sites()) {
-      if (site != Site::kLmHead) TUFT_TRY(read(site, layer));
-    }
   }
-  if (spec.train_unembed) TUFT_TRY(read(Site::kLmHead, 0));
   return out;
 }
 

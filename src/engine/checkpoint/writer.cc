@@ -18,10 +18,11 @@ std::span<const std::byte> bytes_of(const std::vector<float>& values) {
 
 void add_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector<LoraTensor>& tensors,
                  const std::string& prefix, std::vector<NamedTensor>& out) {
-  for (const LoraTensor& tensor : tensors) {
-    const std::string name = prefix + module_name(tensor.site, tensor.layer);
-    out.push_back({name + ".lora_A.weight", Dtype::kFloat32, shape_of_a(model, spec, tensor.site), bytes_of(tensor.a)});
-    out.push_back({name + ".lora_B.weight", Dtype::kFloat32, shape_of_b(model, spec, tensor.site), bytes_of(tensor.b)});
+  const std::vector<LoraPlace> places = lora_places(model, spec);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const std::string name = prefix + module_name(places[i].site, places[i].layer);
+    out.push_back({name + ".lora_A.weight", Dtype::kFloat32, shape_of_a(spec, places[i]), bytes_of(tensors[i].a)});
+    out.push_back({name + ".lora_B.weight", Dtype::kFloat32, shape_of_b(spec, places[i]), bytes_of(tensors[i].b)});
   }
 }
 

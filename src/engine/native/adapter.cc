@@ -1,11 +1,7 @@
 #include "engine/native/adapter.h"
 
 #include <algorithm>
-#include <cmath>
-#include <string>
 #include <utility>
-
-#include "base/error.h"
 
 namespace tuft::engine::native {
 namespace {
@@ -23,57 +19,15 @@ void transpose(const float* from, int rows, int columns, float factor, float* to
   }
 }
 
-size_t slot(Site site, int layer, int layers) {
-  if (site == Site::kLmHead) return static_cast<size_t>(layers) * kBlockSites.size();
-  return static_cast<size_t>(layer) * kBlockSites.size() + static_cast<size_t>(site);
-}
-
-// The adapter's tensors, in AdapterState order, without values.
+// The adapter's tensors without values.
 std::vector<LoraPair> pairs_of(const ModelSpec& model, const LoraSpec& spec) {
   std::vector<LoraPair> pairs;
-  const auto add = [&](Site site, int layer) {
-    const SiteShape shape = site_shape(model, site);
-    LoraPair pair;
-    pair.site = site;
-    pair.layer = layer;
-    pair.in = shape.in;
-    pair.out = shape.out;
+  for (const LoraPlace& place : lora_places(model, spec)) {
+    LoraPair& pair = pairs.emplace_back();
+    static_cast<LoraPlace&>(pair) = place;
     pair.rank = spec.rank;
-    pairs.push_back(std::move(pair));
-  };
-  const std::vector<Site> sites = spec.sites();
-  for (int layer = 0; layer < model.layers; ++layer) {
-    for (const Site site : sites) {
-      if (site != Site::kLmHead) add(site, layer);
-    }
   }
-  if (spec.train_unembed) add(Site::kLmHead, 0);
   return pairs;
-}
-
-bool same_tensors(const std::vector<LoraPair>& pairs, const std::vector<LoraTensor>& tensors) {
-  return pairs.size() == tensors.size() &&
-         std::equal(pairs.begin(), pairs.end(), tensors.begin(), [](const LoraPair& pair, const LoraTensor& tensor) {
-           return pair.site == tensor.site && pair.layer == tensor.layer &&
-                  tensor.a.size() == size_of(pair.rank, pair.in) && tensor.b.size() == size_of(pair.out, pair.rank);
-         });
-}
-
-Status check_state(const std::vector<LoraPair>& pairs, const AdapterState& state) {
-  if (!same_tensors(pairs, state.tensors)) {
-    return invalid_argument(
-        "the adapter's tensors do not fit the base model and its rank: load it on the model that "
-        "it was trained on",
-        "adapter_shape");
-  }
-  if (!state.gradients.empty() && !same_tensors(pairs, state.gradients)) {
-    return invalid_argument("the gradients do not fit the adapter's tensors", "gradient_shape");
-  }
-  if (state.has_optimizer && (!same_tensors(pairs, state.adam.first) || !same_tensors(pairs, state.adam.second))) {
-    return invalid_argument("the optimizer state does not fit the adapter's tensors: load the weights without it",
-                            "optimizer_shape");
-  }
-  return {};
 }
 
 // Values of one kind (weights, gradients or a moment) as checkpoints hold them. An absent one is zero.
@@ -115,22 +69,16 @@ void clear(std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
 }  // namespace
 
 Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const AdapterState& state) {
-  if (state.spec.rank < 1 || !std::isfinite(state.spec.alpha)) {
-    return invalid_argument("a LoRA adapter needs a rank of at least 1 and a finite alpha", "adapter_rank");
-  }
+  TUFT_TRY(check_adapter(model, state));
   auto adapter = std::make_unique<Adapter>();
   adapter->spec_ = state.spec;
   adapter->layers_ = model.layers;
   adapter->pairs_ = pairs_of(model, state.spec);
-  TUFT_TRY(check_state(adapter->pairs_, state));
-  adapter->index_.assign(static_cast<size_t>(model.layers) * kBlockSites.size() + 1, -1);
-  for (size_t i = 0; i < adapter->pairs_.size(); ++i) {
-    LoraPair& pair = adapter->pairs_[i];
-    adapter->index_[slot(pair.site, pair.layer, model.layers)] = static_cast<int>(i);
+  for (LoraPair& pair : adapter->pairs_) {
     pair.a_scaled = Floats(size_of(pair.rank, pair.in), true);
     pair.b_scaled = Floats(size_of(pair.rank, pair.out), true);
-    adapter->parameters_ += static_cast<int64_t>(pair.a_scaled.size() + pair.b_scaled.size());
   }
+  adapter->parameters_ = parameters_of(model, state.spec);
   allocate(adapter->pairs_, &Parameter::value);
   adapter->assign(state);
   if (!state.gradients.empty()) {
@@ -144,15 +92,11 @@ std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
   auto copy = std::make_unique<Adapter>();
   copy->spec_ = spec_;
   copy->layers_ = layers_;
-  copy->index_ = index_;
   copy->parameters_ = parameters_;
   copy->pairs_.reserve(pairs_.size());
   for (const LoraPair& from : pairs_) {
     LoraPair to;
-    to.site = from.site;
-    to.layer = from.layer;
-    to.in = from.in;
-    to.out = from.out;
+    static_cast<LoraPlace&>(to) = from;
     to.rank = from.rank;
     to.a.value = Floats(from.a.value.size());
     to.b.value = Floats(from.b.value.size());
@@ -173,7 +117,7 @@ std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
 }
 
 LoraPair* Adapter::find(Site site, int layer) {
-  const int index = index_[slot(site, layer, layers_)];
+  const int index = lora_place_index(layers_, spec_, site, layer);
   return index < 0 ? nullptr : &pairs_[static_cast<size_t>(index)];
 }
 
@@ -198,18 +142,6 @@ AdapterState Adapter::state(bool with_optimizer) const {
 
 std::vector<LoraTensor> Adapter::gradients() const {
   return tensors_of(pairs_, &Parameter::gradient);
-}
-
-Status Adapter::matches(const AdapterState& state) const {
-  const LoraSpec& other = state.spec;
-  if (other.rank != spec_.rank || other.train_attn != spec_.train_attn || other.train_mlp != spec_.train_mlp ||
-      other.train_unembed != spec_.train_unembed) {
-    return invalid_argument("the checkpoint is of an adapter with another rank or other layers (rank " +
-                                std::to_string(other.rank) + ", the run has " + std::to_string(spec_.rank) +
-                                "): create the run as the checkpoint was",
-                            "adapter_spec");
-  }
-  return check_state(pairs_, state);
 }
 
 void Adapter::assign(const AdapterState& state) {

@@ -23,11 +23,7 @@ struct Parameter {
 
 // A and B of one linear layer. The scale alpha / rank is inside a_scaled and b_scaled, so that x * a_scaled * b
 // is the whole adapter and dy * b_scaled is the gradient of x A^T.
-struct LoraPair {
-  Site site = Site::kQ;
-  int layer = 0;
-  int in = 0;
-  int out = 0;
+struct LoraPair : LoraPlace {
   int rank = 0;
   Parameter a;      // [rank][in]
   Parameter b;      // [rank][out]: the transpose of the B of checkpoints
@@ -55,10 +51,8 @@ class Adapter {
   std::vector<LoraTensor> gradients() const;
   bool has_gradient() const { return gradients_touched_; }  // false: there is none, or all of it is zero
   bool has_moments() const { return has_moments_; }
-  // Takes tensors and, where there are any, moments. The state was checked by matches().
+  // Takes tensors and, where there are any, moments. The state was checked, and its layers are the same.
   void assign(const AdapterState& state);
-  // kInvalidArgument where the state is of another adapter than this one could be.
-  Status matches(const AdapterState& state) const;
 
   // Makes gradients writable (zero at first). Throws std::bad_alloc.
   void prepare_gradients();
@@ -82,8 +76,7 @@ class Adapter {
 
   LoraSpec spec_;
   int layers_ = 0;
-  std::vector<LoraPair> pairs_;  // in AdapterState order
-  std::vector<int> index_;       // of (layer, site) in pairs_, or -1; lm_head last
+  std::vector<LoraPair> pairs_;  // as lora_places() has them
   int64_t parameters_ = 0;
   int64_t step_ = 0;
   uint64_t version_ = 0;

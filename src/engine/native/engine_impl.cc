@@ -80,7 +80,8 @@ Result<AdapterState> NativeEngine::export_adapter(const AdapterId& id, bool with
 
 Status NativeEngine::import_adapter(const AdapterId& id, const AdapterState& state) try {
   TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
-  TUFT_TRY(adapter->matches(state));
+  TUFT_TRY(check_same_layers(adapter->spec(), state.spec));
+  TUFT_TRY(check_adapter(model(), state));
   if (pass_.uses(adapter.get())) pass_.drop();
   renew(*adapter);
   adapter->assign(state);

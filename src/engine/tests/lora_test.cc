@@ -24,6 +24,43 @@ TEST(LoraSpec, TrainFlagsThenTheirSitesInOrder) {
   EXPECT_FLOAT_EQ(spec.scale(), 2.0F);
 }
 
+TEST(LoraPlaces, AnySitesThenEachIsFoundAtItsPlaceAndTheOthersNowhere) {
+  const ModelSpec model = tiny_model();
+  for (int flags = 0; flags < 8; ++flags) {
+    LoraSpec spec = tiny_lora();
+    spec.train_attn = (flags & 1) != 0;
+    spec.train_mlp = (flags & 2) != 0;
+    spec.train_unembed = (flags & 4) != 0;
+    const std::vector<LoraPlace> places = lora_places(model, spec);
+    for (size_t i = 0; i < places.size(); ++i) {
+      EXPECT_EQ(lora_place_index(model.layers, spec, places[i].site, places[i].layer), static_cast<int>(i)) << flags;
+    }
+    EXPECT_EQ(lora_place_index(model.layers, spec, Site::kK, 1) >= 0, spec.train_attn);
+    EXPECT_EQ(lora_place_index(model.layers, spec, Site::kUp, 1) >= 0, spec.train_mlp);
+    EXPECT_EQ(lora_place_index(model.layers, spec, Site::kLmHead, 0) >= 0, spec.train_unembed);
+  }
+}
+
+TEST(CheckAdapter, WhatDoesNotFitThenItIsNamed) {
+  const ModelSpec model = tiny_model();
+  const AdapterState good = make_adapter(model, tiny_lora());
+  EXPECT_TRUE(check_adapter(model, good).ok());
+  const auto code_after = [&](const auto& change) {
+    AdapterState state = good;
+    change(state);
+    const Status status = check_adapter(model, state);
+    return status.ok() ? std::string() : status.error().reason;
+  };
+  EXPECT_EQ(code_after([](AdapterState& state) { state.spec.rank = 0; }), "adapter_rank");
+  EXPECT_EQ(code_after([](AdapterState& state) { state.spec.alpha = NAN; }), "adapter_rank");
+  EXPECT_EQ(code_after([](AdapterState& state) { state.tensors.pop_back(); }), "adapter_shape");
+  EXPECT_EQ(code_after([](AdapterState& state) { state.tensors[3].b.pop_back(); }), "adapter_shape");
+  EXPECT_EQ(code_after([](AdapterState& state) { state.tensors[3].layer = 1; }), "adapter_shape");
+  EXPECT_EQ(code_after([](AdapterState& state) { state.gradients.resize(1); }), "gradient_shape");
+  EXPECT_EQ(code_after([](AdapterState& state) { state.has_optimizer = true; }), "optimizer_shape");
+  EXPECT_EQ(code_after([&](AdapterState& state) { state.gradients = good.tensors; }), "");
+}
+
 TEST(MakeAdapter, TensorsThenOrderedByLayerAndShaped) {
   const ModelSpec model = tiny_model();
   const AdapterState state = make_adapter(model, tiny_lora());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <utility>
 
 #include <ATen/ops/empty.h>
@@ -11,94 +10,40 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
-#include "base/error.h"
-
 namespace tuft::engine::torch {
 namespace {
 
-size_t slot(Site site, int layer, int layers) {
-  if (site == Site::kLmHead) return static_cast<size_t>(layers) * kBlockSites.size();
-  return static_cast<size_t>(layer) * kBlockSites.size() + static_cast<size_t>(site);
-}
-
-// The adapter's layers in AdapterState order, without tensors.
+// The adapter's layers without tensors.
 std::vector<LoraPair> pairs_of(const ModelSpec& model, const LoraSpec& spec) {
   std::vector<LoraPair> pairs;
   int64_t offset = 0;
-  const auto add = [&](Site site, int layer) {
-    const SiteShape shape = site_shape(model, site);
-    LoraPair pair;
-    pair.site = site;
-    pair.layer = layer;
-    pair.in = shape.in;
-    pair.out = shape.out;
+  for (const LoraPlace& place : lora_places(model, spec)) {
+    LoraPair& pair = pairs.emplace_back();
+    static_cast<LoraPlace&>(pair) = place;
     pair.offset = offset;
-    offset += int64_t{spec.rank} * (shape.in + shape.out);
-    pairs.push_back(std::move(pair));
-  };
-  const std::vector<Site> sites = spec.sites();
-  for (int layer = 0; layer < model.layers; ++layer) {
-    for (const Site site : sites) {
-      if (site != Site::kLmHead) add(site, layer);
-    }
+    offset += int64_t{spec.rank} * (place.in + place.out);
   }
-  if (spec.train_unembed) add(Site::kLmHead, 0);
   return pairs;
-}
-
-int64_t count_parameters(const std::vector<LoraPair>& pairs, int rank) {
-  return pairs.empty() ? 0 : pairs.back().offset + int64_t{rank} * (pairs.back().in + pairs.back().out);
-}
-
-bool same_tensors(const std::vector<LoraPair>& pairs, int rank, const std::vector<LoraTensor>& tensors) {
-  const auto size = static_cast<size_t>(rank);
-  return std::equal(pairs.begin(), pairs.end(), tensors.begin(), tensors.end(),
-                    [size](const LoraPair& pair, const LoraTensor& tensor) {
-                      return pair.site == tensor.site && pair.layer == tensor.layer &&
-                             tensor.a.size() == size * static_cast<size_t>(pair.in) &&
-                             tensor.b.size() == size * static_cast<size_t>(pair.out);
-                    });
-}
-
-Status check_state(const std::vector<LoraPair>& pairs, const AdapterState& state) {
-  const int rank = state.spec.rank;
-  const bool gradients = state.gradients.empty() || same_tensors(pairs, rank, state.gradients);
-  if (!same_tensors(pairs, rank, state.tensors) || !gradients) {
-    return invalid_argument(
-        "the adapter's tensors do not fit the base model and its rank: load it on the model that "
-        "it was trained on",
-        "adapter_shape");
-  }
-  if (state.has_optimizer &&
-      (!same_tensors(pairs, rank, state.adam.first) || !same_tensors(pairs, rank, state.adam.second))) {
-    return invalid_argument("the optimizer state does not fit the adapter's tensors: load the weights without it",
-                            "optimizer_shape");
-  }
-  return {};
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const Place& place,
                                                  const AdapterState& state) {
-  if (state.spec.rank < 1 || !std::isfinite(state.spec.alpha)) {
-    return invalid_argument("a LoRA adapter needs a rank of at least 1 and a finite alpha", "adapter_rank");
-  }
+  TUFT_TRY(check_adapter(model, state));
   auto adapter = std::unique_ptr<Adapter>(new Adapter());
   adapter->place_ = place;
   adapter->spec_ = state.spec;
   adapter->layers_ = model.layers;
   adapter->pairs_ = pairs_of(model, state.spec);
-  TUFT_TRY(check_state(adapter->pairs_, state));
-  adapter->parameters_ = count_parameters(adapter->pairs_, state.spec.rank);
-  adapter->index_.assign(static_cast<size_t>(model.layers) * kBlockSites.size() + 1, -1);
-  for (size_t i = 0; i < adapter->pairs_.size(); ++i) {
-    const LoraPair& pair = adapter->pairs_[i];
-    adapter->index_[slot(pair.site, pair.layer, model.layers)] = static_cast<int>(i);
-  }
+  adapter->parameters_ = parameters_of(model, state.spec);
   adapter->values_ = at::empty({adapter->parameters_}, place.f32());
   adapter->make_views();
   adapter->assign(state);
+  if (!state.gradients.empty()) {
+    adapter->prepare_gradients();
+    adapter->gradients_.copy_(adapter->flat_of(state.gradients));
+  }
   return adapter;
 }
 
@@ -109,7 +54,6 @@ std::unique_ptr<Adapter> Adapter::clone() const {
   copy->layers_ = layers_;
   copy->parameters_ = parameters_;
   copy->pairs_ = pairs_;
-  copy->index_ = index_;
   copy->values_ = values_.clone();
   for (LoraPair& pair : copy->pairs_) pair.a_scaled = pair.b_active = at::Tensor();
   copy->make_views();
@@ -144,7 +88,7 @@ void Adapter::refresh() {
 }
 
 const LoraPair* Adapter::find(Site site, int layer) const {
-  const int index = index_[slot(site, layer, layers_)];
+  const int index = lora_place_index(layers_, spec_, site, layer);
   return index < 0 ? nullptr : &pairs_[static_cast<size_t>(index)];
 }
 
@@ -160,7 +104,7 @@ AdapterMemory Adapter::memory() const {
 }
 
 int64_t Adapter::bytes(const ModelSpec& model, const Place& place, const LoraSpec& spec, bool trains) {
-  const int64_t parameters = count_parameters(pairs_of(model, spec), spec.rank);
+  const int64_t parameters = parameters_of(model, spec);
   // Values and their active copies; gradients, the mark and two moments.
   const int64_t active = place.activations == at::kFloat ? 4 : 2;
   return parameters * (4 + active + (trains ? 16 : 0));
@@ -189,7 +133,7 @@ std::vector<LoraTensor> Adapter::tensors_of(const at::Tensor& flat) const {
   return tensors;
 }
 
-AdapterState Adapter::state(bool with_optimizer, bool with_gradients) const {
+AdapterState Adapter::state(bool with_optimizer) const {
   AdapterState state;
   state.spec = spec_;
   state.tensors = tensors_of(values_);
@@ -199,24 +143,11 @@ AdapterState Adapter::state(bool with_optimizer, bool with_gradients) const {
     state.adam.first = tensors_of(first_);
     state.adam.second = tensors_of(second_);
   }
-  if (with_gradients && gradients_touched_) state.gradients = tensors_of(gradients_);
   return state;
 }
 
 std::vector<LoraTensor> Adapter::gradients() const {
   return tensors_of(gradients_);
-}
-
-Status Adapter::matches(const AdapterState& state) const {
-  const LoraSpec& other = state.spec;
-  if (other.rank != spec_.rank || other.train_attn != spec_.train_attn || other.train_mlp != spec_.train_mlp ||
-      other.train_unembed != spec_.train_unembed) {
-    return invalid_argument("the checkpoint is of an adapter with another rank or other layers (rank " +
-                                std::to_string(other.rank) + ", the run has " + std::to_string(spec_.rank) +
-                                "): create the run as the checkpoint was",
-                            "adapter_spec");
-  }
-  return check_state(pairs_, state);
 }
 
 void Adapter::assign(const AdapterState& state) {
@@ -234,9 +165,6 @@ void Adapter::assign(const AdapterState& state) {
     first_.zero_();
     second_.zero_();
   }
-  if (state.gradients.empty()) return;
-  prepare_gradients();
-  gradients_.copy_(flat_of(state.gradients));
 }
 
 void Adapter::prepare_moments() {

@@ -15,11 +15,7 @@
 namespace tuft::engine::torch {
 
 // A and B of one linear layer, as checkpoints have them.
-struct LoraPair {
-  Site site = Site::kQ;
-  int layer = 0;
-  int in = 0;
-  int out = 0;
+struct LoraPair : LoraPlace {
   int64_t offset = 0;  // of A in the flat tensors; B follows
   at::Tensor a;        // [rank, in], leaf of the gradient graph
   at::Tensor b;        // [out, rank]
@@ -48,10 +44,11 @@ class Adapter {
   // What one takes at most, as Engine::adapter_bytes() has it.
   static int64_t bytes(const ModelSpec& model, const Place& place, const LoraSpec& spec, bool trains);
 
-  AdapterState state(bool with_optimizer, bool with_gradients) const;
+  AdapterState state(bool with_optimizer) const;
   std::vector<LoraTensor> gradients() const;
-  Status matches(const AdapterState& state) const;
-  void assign(const AdapterState& state);  // checked by matches()
+  bool has_gradient() const { return gradients_touched_; }  // false: there is none, or all of it is zero
+  bool has_moments() const { return first_.defined(); }
+  void assign(const AdapterState& state);  // which was checked, and has the same layers
 
   void prepare_gradients();  // and has backward() add to them
   void clear_gradients();
@@ -73,8 +70,7 @@ class Adapter {
   int64_t parameters_ = 0;
   int64_t step_ = 0;
   uint64_t version_ = 0;
-  std::vector<LoraPair> pairs_;  // in AdapterState order
-  std::vector<int> index_;       // of (layer, site) in pairs_, or -1; lm_head last
+  std::vector<LoraPair> pairs_;  // as lora_places() has them
   at::Tensor values_;
   at::Tensor gradients_;  // these are undefined until they are needed
   at::Tensor first_;

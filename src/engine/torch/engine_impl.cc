@@ -82,7 +82,8 @@ Status TorchEngine::remove_adapter(const AdapterId& id) {
 Result<AdapterState> TorchEngine::take_adapter(const AdapterId& id) {
   return guarded("a copy of the adapter", [&]() -> Result<AdapterState> {
     TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
-    AdapterState state = adapter->state(true, true);
+    AdapterState state = adapter->state(adapter->has_moments());
+    if (adapter->has_gradient()) state.gradients = adapter->gradients();
     TUFT_TRY(remove_adapter(id));
     return state;
   });
@@ -111,14 +112,15 @@ int64_t TorchEngine::adapter_bytes(const LoraSpec& spec, bool trains) const {
 Result<AdapterState> TorchEngine::export_adapter(const AdapterId& id, bool with_optimizer) const {
   return guarded("a copy of the adapter", [&]() -> Result<AdapterState> {
     TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
-    return adapter->state(with_optimizer, false);
+    return adapter->state(with_optimizer);
   });
 }
 
 Status TorchEngine::import_adapter(const AdapterId& id, const AdapterState& state) {
   return guarded("the optimizer state", [&]() -> Status {
     TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
-    TUFT_TRY(adapter->matches(state));
+    TUFT_TRY(check_same_layers(adapter->spec(), state.spec));
+    TUFT_TRY(check_adapter(model(), state));
     if (pass_.uses(adapter.get())) pass_.drop();
     renew(*adapter);
     adapter->assign(state);

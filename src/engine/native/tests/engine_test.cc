@@ -249,27 +249,6 @@ TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
   }
 }
 
-TEST(NativeEngine, AStepWithoutAGradientThenNothingMoves) {
-  const ModelSpec spec = tiny_spec(Family::kLlama, true);
-  const auto engine = engine_of(spec);
-  const AdapterId id("a");
-  ASSERT_TRUE(engine->create_adapter(id, random_adapter(spec, 4, 1)).ok());
-  train(*engine, pack_of({{id, random_tokens(spec, 20, 5)}}));
-  ASSERT_TRUE(engine->optim_step(id, {}).ok());  // from here on there are moments
-  const AdapterState before = engine->export_adapter(id, true).value();
-  AdamParams params;
-  params.weight_decay = 0.1;
-  const auto report = engine->optim_step(id, params).value();
-  EXPECT_EQ(report.step, 1);
-  EXPECT_EQ(report.grad_norm, 0.0);
-  EXPECT_TRUE(report.applied);
-  const AdapterState after = engine->export_adapter(id, true).value();
-  expect_same(after.tensors, before.tensors);
-  expect_same(after.adam.first, before.adam.first);
-  expect_same(after.adam.second, before.adam.second);
-  EXPECT_EQ(after.adam.step, 1);
-}
-
 TEST(NativeEngine, ExportAndImportThenTrainingGoesOnWithTheSameBits) {
   const ModelSpec spec = tiny_spec(Family::kQwen2, false);
   const auto engine = engine_of(spec);
