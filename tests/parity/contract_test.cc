@@ -253,6 +253,40 @@ TEST_P(EngineContract, SeveralStepsTogetherAreWhatEachIsAlone) {
                         engine_->export_adapter(other_, false).value().tensors, 0, 0));
 }
 
+TEST_P(EngineContract, AStepWithoutAGradientIsNone) {
+  train(pack_of({{other_, 2}}));
+  ASSERT_TRUE(engine_->optim_step(other_, {}).ok());  // from here on there are moments
+  train(pack_of({{third_, 2}}));
+  ASSERT_TRUE(engine_->clear_gradients(third_).ok());
+  engine::AdamParams params;
+  params.weight_decay = 0.1;
+  for (const auto& [id, steps] : {std::pair(other_, 1), std::pair(third_, 0)}) {
+    const AdapterState before = engine_->export_adapter(id, true).value();
+    const auto report = engine_->optim_step(id, params);
+    ASSERT_TRUE(report.ok());
+    EXPECT_EQ(report->step, steps);
+    EXPECT_EQ(report->grad_norm, 0.0);
+    EXPECT_TRUE(report->applied);
+    const AdapterState after = engine_->export_adapter(id, true).value();
+    EXPECT_TRUE(near_lora(after.tensors, before.tensors, 0, 0));
+    EXPECT_TRUE(near_lora(after.adam.first, before.adam.first, 0, 0));
+    EXPECT_TRUE(near_lora(after.adam.second, before.adam.second, 0, 0));
+    EXPECT_EQ(after.adam.step, steps);
+  }
+}
+
+// Not one that waits: import_adapter() starts with none.
+TEST_P(EngineContract, AStateWithAGradientThenOnlyANewAdapterTakesIt) {
+  train(pack_of({{other_, 2}}));
+  const AdapterState taken = engine_->take_adapter(other_).value();
+  ASSERT_FALSE(taken.gradients.empty());
+  EXPECT_FALSE(taken.has_optimizer) << "no step has made moments";
+  ASSERT_TRUE(engine_->create_adapter(other_, taken).ok());
+  EXPECT_TRUE(near_lora(gradients(other_), taken.gradients, 0, 0));
+  ASSERT_TRUE(engine_->import_adapter(other_, taken).ok());
+  EXPECT_EQ(engine_->optim_step(other_, {})->step, 0);
+}
+
 TEST_P(EngineContract, SomeSitesOnlyThenOnlyTheyTrain) {
   for (int flags = 1; flags < 8; ++flags) {
     engine::LoraSpec spec;
