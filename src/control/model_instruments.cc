@@ -24,6 +24,7 @@ ModelInstruments::ModelInstruments(const std::string& base_model) : base_model_(
   optim_steps_ = metrics.training_optim_steps.with({model});
   clipped_ = metrics.training_grad_clipped.with({model});
   nonfinite_loss_ = metrics.training_nonfinite.with({model, {"what", "loss"}});
+  nonfinite_update_ = metrics.training_nonfinite.with({model, {"what", "update"}});
   nonfinite_grad_ = metrics.training_nonfinite.with({model, {"what", "grad"}});
   training_rate_ = metrics.training_tokens_per_second.with({model});
   phase_queue_ = metrics.training_step_duration.with({model, {"phase", "queue"}});
@@ -86,6 +87,7 @@ void ModelInstruments::record_optim_step(const worker::v1::OptimStepResponse& re
   phase_optim_.record(response.compute_seconds());
   if (response.nonfinite()) return nonfinite_grad_.add(1);
   optim_steps_.add(1);
+  if (response.nonfinite_update()) nonfinite_update_.add(1);
   if (response.clipped()) clipped_.add(1);
   if (const auto norm = response.metrics().find("grad_norm"); norm != response.metrics().end()) {
     grad_norm_.record(norm->second);

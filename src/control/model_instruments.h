@@ -35,7 +35,7 @@ class ModelInstruments {
 
   std::string base_model_;
   telemetry::BoundCounter models_active_, forward_tokens_, backward_tokens_, optim_steps_, clipped_;
-  telemetry::BoundCounter nonfinite_loss_, nonfinite_grad_;
+  telemetry::BoundCounter nonfinite_loss_, nonfinite_grad_, nonfinite_update_;
   telemetry::BoundHistogram training_rate_, phase_queue_, phase_pack_, phase_forward_, phase_loss_, phase_backward_,
       phase_optim_, grad_norm_;
 

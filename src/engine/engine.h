@@ -67,6 +67,7 @@ struct OptimReport {
   int64_t step = 0;        // after this one
   bool applied = true;     // false: the gradient was not finite, nothing but the gradient was changed (zeroed)
   bool clipped = false;    // the norm was over grad_clip_norm
+  bool finite = true;      // false: the step made weights that are not finite, and they stay so
 };
 
 // Bytes that adapters hold.
@@ -100,6 +101,18 @@ struct KvUsage {
   int64_t block = 0;    // one block
   int positions = 0;    // tokens of a block
   int64_t evicted = 0;  // blocks: cached ones that were given up, since the start
+  int64_t empty = 0;    // of `used`: room that holds no token
+};
+
+// What became of a block of the KV cache that was watched: one of so many is.
+struct KvBlockTime {
+  enum class What : uint8_t {
+    kLifetime,  // from its first use until its content was given up
+    kIdle,      // from its last use until its place was needed
+    kReuseGap,  // from its last use until a prompt took it over
+  };
+  What what = What::kLifetime;
+  Nanos time = 0;
 };
 
 // Sums since the start of the time that work took on the device, as far as it has ended: where a device runs beside the
@@ -181,6 +194,10 @@ class Engine {
 
   // Asking never waits for the device.
   virtual DeviceTimes device_times() { return {}; }
+  // Of the device and the type that it computes in, dense: FLOP/s, a fused multiply-add being two. 0: not known.
+  virtual double peak_flops() const { return 0; }
+  // What has come together since the last call; the newest few hundred.
+  virtual std::vector<KvBlockTime> take_kv_block_times() { return {}; }
 };
 
 }  // namespace tuft::engine

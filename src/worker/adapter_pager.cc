@@ -17,6 +17,10 @@ Error exists_already(const engine::AdapterId& id) {
   return {ErrorCode::kAlreadyExists, "adapter \"" + id.str() + "\" is already loaded", "adapter_exists"};
 }
 
+std::string_view kind_name_of(AdapterKind kind) {
+  return kind == AdapterKind::kTraining ? "training" : "sampler";
+}
+
 std::string_view direction_of(bool out) {
   return out ? "out" : "in";
 }
@@ -46,8 +50,26 @@ AdapterPager::AdapterPager(TracedEngine& engine, const Clock& clock, std::string
       base_model_(std::move(base_model)),
       options_(std::move(options)),
       surroundings_(std::move(surroundings)),
-      published_(telemetry::get_metrics().lora_publish_duration.with({{"base_model", base_model_}})) {
+      published_(telemetry::get_metrics().lora_publish_duration.with({{"base_model", base_model_}})),
+      training_(base_model_, AdapterKind::kTraining),
+      samplers_(base_model_, AdapterKind::kSampler) {
   counts_.limit = options_.bytes_max;
+}
+
+AdapterPager::Counters::Counters(const std::string& base_model, AdapterKind kind) {
+  const telemetry::Label model = {"base_model", base_model};
+  const telemetry::Label name = {"kind", kind_name_of(kind)};
+  lookups = telemetry::get_metrics().lora_lookups.with({model, name});
+  hits = telemetry::get_metrics().lora_hits.with({model, name});
+  evictions = telemetry::get_metrics().lora_evictions.with({model, name});
+}
+
+void AdapterPager::looked_up(const engine::AdapterId& id) const {
+  const auto found = adapters_.find(id);
+  if (found == adapters_.end()) return;
+  const Counters& counters = counters_of(found->second);
+  counters.lookups.add(1);
+  if (found->second.place == Place::kEngine) counters.hits.add(1);
 }
 
 bool AdapterPager::in_engine(const engine::AdapterId& id) const {
@@ -130,6 +152,7 @@ bool AdapterPager::make_room(int64_t bytes) {
   while (options_.bytes_max > 0 && counts_.reserved + bytes > options_.bytes_max) {
     const auto victim = longest_unused();
     if (victim == adapters_.end() || !page_out(victim->first, victim->second)) return false;
+    counters_of(victim->second).evictions.add(1);
   }
   return true;
 }
@@ -264,7 +287,7 @@ void AdapterPager::record(PageJob& job, AdapterKind kind) const {
   const telemetry::Label model = {"base_model", base_model_};
   const telemetry::Label direction = {"direction", direction_of(job.out)};
   const double seconds = to_seconds(clock_.monotonic() - job.begin);
-  const std::string_view kind_name = kind == AdapterKind::kTraining ? "training" : "sampler";
+  const std::string_view kind_name = kind_name_of(kind);
   job.span.set_attribute("tuft.adapter_kind", kind_name);
   const telemetry::ContextScope scope(job.span.context());
   if (job.status.ok()) {

@@ -73,6 +73,8 @@ class AdapterPager {
   // Asks for one that is in its page; once for all who need it. `cause`: parent of the span.
   void bring_back(const engine::AdapterId& id, const telemetry::SpanContext& cause);
   void used(const engine::AdapterId& id);
+  // A request that needs it came; counted with whether it is in the engine now.
+  void looked_up(const engine::AdapterId& id) const;
   // Starts what waits for room, where others have stopped working.
   void go_on();
 
@@ -126,7 +128,19 @@ class AdapterPager {
   const std::string base_model_;
   const PagerOptions options_;
   const Surroundings surroundings_;
-  telemetry::BoundHistogram published_;
+  // Of one kind.
+  struct Counters {
+    Counters(const std::string& base_model, AdapterKind kind);
+    telemetry::BoundCounter lookups;
+    telemetry::BoundCounter hits;
+    telemetry::BoundCounter evictions;
+  };
+  const Counters& counters_of(const Entry& entry) const {
+    return entry.kind == AdapterKind::kTraining ? training_ : samplers_;
+  }
+  const telemetry::BoundHistogram published_;
+  const Counters training_;
+  const Counters samplers_;
   Entries adapters_;
   std::deque<engine::AdapterId> coming_;  // without room yet
   Counts counts_;                         // reserved: by those in the engine and those being read

@@ -9,7 +9,11 @@ namespace tuft::worker {
 namespace {
 
 // Two readers (a scraper, the exporter) that come one right after the other see the same window.
-constexpr Nanos kBusyWindow = kSecond / 2;
+constexpr Nanos kWindow = kSecond / 2;
+
+Nanos device_or_host(Nanos device, Nanos host) {
+  return device > 0 ? device : host;
+}
 
 }  // namespace
 
@@ -21,12 +25,26 @@ EngineGauges::EngineGauges(std::string base_model, int64_t memory_bytes, const C
       accepted_(std::move(accepted)),
       idle_since_(clock.monotonic()),
       window_begin_(idle_since_) {
+  observe_requests_and_steps();
+  observe_kv_cache();
+  observe_adapters();
+  observe_work();
+}
+
+void EngineGauges::observe_requests_and_steps() {
   const auto& metrics = telemetry::get_metrics();
   metrics.scheduler_requests.set_callback([this](const Observe& observe) { observe_requests(observe); });
   metrics.scheduler_last_step_age.set_callback([this](const Observe& observe) {
     observe(step_age(), {{"base_model", base_model_}});
   });
+  metrics.scheduler_fairness_deficit.set_callback([this](const Observe& observe) {
+    observe(state().deficit_max, {{"base_model", base_model_}});
+  });
   metrics.worker_busy.set_callback([this](const Observe& observe) { observe(busy(), {{"base_model", base_model_}}); });
+}
+
+void EngineGauges::observe_kv_cache() {
+  const auto& metrics = telemetry::get_metrics();
   metrics.kv_cache_usage.set_callback([this](const Observe& observe) {
     const engine::KvUsage kv = state().kv;
     if (kv_limit(kv) == 0) return;
@@ -50,6 +68,18 @@ EngineGauges::EngineGauges(std::string base_model, int64_t memory_bytes, const C
     observe(static_cast<double>(kv.cached), {{"base_model", base_model_}, {"state", "cached"}});
     if (kv_limit(kv) == 0) return;
     observe(static_cast<double>(kv_limit(kv)), {{"base_model", base_model_}, {"state", "limit"}});
+  });
+  metrics.kv_cache_fragmentation.set_callback([this](const Observe& observe) {
+    const engine::KvUsage kv = state().kv;
+    if (kv.used == 0) return observe(0.0, {{"base_model", base_model_}});
+    observe(static_cast<double>(kv.empty) / static_cast<double>(kv.used), {{"base_model", base_model_}});
+  });
+}
+
+void EngineGauges::observe_adapters() {
+  const auto& metrics = telemetry::get_metrics();
+  metrics.lora_waiting.set_callback([this](const Observe& observe) {
+    observe(static_cast<double>(state().waiting_for_adapter), {{"base_model", base_model_}});
   });
   metrics.lora_adapters.set_callback([this](const Observe& observe) {
     const AdapterPager::Counts counts = state().pager;
@@ -75,14 +105,75 @@ EngineGauges::EngineGauges(std::string base_model, int64_t memory_bytes, const C
   });
 }
 
+void EngineGauges::observe_work() {
+  const auto& metrics = telemetry::get_metrics();
+  metrics.training_model_flops.set_callback([this](const Observe& observe) {
+    const PassTotals passes = state().passes;
+    observe(passes.forward_flops, {{"base_model", base_model_}, {"pass", "forward"}});
+    observe(passes.backward_flops, {{"base_model", base_model_}, {"pass", "backward"}});
+  });
+  metrics.sampling_model_flops.set_callback([this](const Observe& observe) {
+    const StepTotals steps = state().steps;
+    observe(steps.prefill_flops, {{"base_model", base_model_}, {"kind", "prefill"}});
+    observe(steps.decode_flops, {{"base_model", base_model_}, {"kind", "decode"}});
+  });
+  metrics.sampling_model_bytes.set_callback([this](const Observe& observe) {
+    const StepTotals steps = state().steps;
+    observe(steps.bytes_read, {{"base_model", base_model_}, {"direction", "read"}});
+    observe(steps.bytes_written, {{"base_model", base_model_}, {"direction", "write"}});
+  });
+  metrics.device_peak_flops.set_callback([this](const Observe& observe) {
+    const double peak = state().peak_flops;
+    if (peak > 0) observe(peak, {{"base_model", base_model_}});
+  });
+  metrics.device_time.set_callback([this](const Observe& observe) {
+    const engine::DeviceTimes device = state().device;
+    if (device.forward + device.backward + device.optim_step + device.step == 0) return;
+    observe(to_seconds(device.forward), {{"base_model", base_model_}, {"work", "forward"}});
+    observe(to_seconds(device.backward), {{"base_model", base_model_}, {"work", "backward"}});
+    observe(to_seconds(device.optim_step), {{"base_model", base_model_}, {"work", "optim"}});
+    observe(to_seconds(device.step), {{"base_model", base_model_}, {"work", "step"}});
+  });
+  metrics.training_mfu.set_callback([this](const Observe& observe) {
+    const State now = state();
+    const Nanos spent =
+        device_or_host(now.device.forward + now.device.backward, now.passes.forward + now.passes.backward);
+    MutexLock lock(mutex_);
+    const auto share = training_.observe(now.passes.forward_flops + now.passes.backward_flops, spent, now.peak_flops,
+                                         clock_.monotonic());
+    if (share) observe(*share, {{"base_model", base_model_}});
+  });
+  metrics.sampling_mfu.set_callback([this](const Observe& observe) {
+    const State now = state();
+    const Nanos spent = device_or_host(now.device.step, now.steps.time);
+    MutexLock lock(mutex_);
+    const auto share =
+        sampling_.observe(now.steps.prefill_flops + now.steps.decode_flops, spent, now.peak_flops, clock_.monotonic());
+    if (share) observe(*share, {{"base_model", base_model_}});
+  });
+}
+
+std::optional<double> EngineGauges::Utilization::observe(double flops, Nanos spent, double peak, Nanos now) {
+  if (now - begin_ < kWindow) return newest_;
+  newest_.reset();
+  if (peak > 0 && spent > spent_) newest_ = (flops - flops_) / (to_seconds(spent - spent_) * peak);
+  begin_ = now;
+  flops_ = flops;
+  spent_ = spent;
+  return newest_;
+}
+
 EngineGauges::~EngineGauges() {
   const auto& metrics = telemetry::get_metrics();
-  for (const telemetry::ObservableGauge* gauge :
-       {&metrics.scheduler_requests, &metrics.scheduler_last_step_age, &metrics.worker_busy, &metrics.kv_cache_usage,
-        &metrics.kv_cache_blocks, &metrics.kv_cache_memory, &metrics.lora_adapters, &metrics.lora_memory,
-        &metrics.lora_adapters_paged, &metrics.lora_pool_memory}) {
-    gauge->set_callback({});
-  }
+  const std::initializer_list<const telemetry::Observable*> observed = {
+      &metrics.scheduler_requests,   &metrics.scheduler_last_step_age, &metrics.scheduler_fairness_deficit,
+      &metrics.worker_busy,          &metrics.kv_cache_usage,          &metrics.kv_cache_blocks,
+      &metrics.kv_cache_memory,      &metrics.kv_cache_fragmentation,  &metrics.lora_adapters,
+      &metrics.lora_memory,          &metrics.lora_adapters_paged,     &metrics.lora_pool_memory,
+      &metrics.lora_waiting,         &metrics.training_model_flops,    &metrics.training_mfu,
+      &metrics.sampling_model_flops, &metrics.sampling_model_bytes,    &metrics.sampling_mfu,
+      &metrics.device_time,          &metrics.device_peak_flops};
+  for (const telemetry::Observable* one : observed) one->set_callback({});
 }
 
 void EngineGauges::publish(const State& state) {
@@ -130,7 +221,7 @@ double EngineGauges::step_age() const {
 double EngineGauges::busy() {
   const Nanos now = clock_.monotonic();
   MutexLock lock(mutex_);
-  if (now - window_begin_ < kBusyWindow) return window_busy_;
+  if (now - window_begin_ < kWindow) return window_busy_;
   const Nanos idle = idle_sum_ + (idle_ ? now - idle_since_ : 0);
   const double share = to_seconds(idle - window_idle_) / to_seconds(now - window_begin_);
   window_busy_ = std::clamp(1.0 - share, 0.0, 1.0);

@@ -1,10 +1,12 @@
 // What the engine loop is asked for when metrics are collected: requests, age of the newest step, share of busy time,
-// KV cache and adapters. The engine thread publishes after each turn; the callbacks read a copy on a telemetry thread.
+// KV cache, adapters, and the arithmetic of passes and steps. The engine thread publishes after each turn; the
+// callbacks read a copy on a telemetry thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -12,6 +14,7 @@
 #include "engine/engine.h"
 #include "telemetry/instrument.h"
 #include "worker/adapter_pager.h"
+#include "worker/traced_engine.h"
 
 namespace tuft::worker {
 
@@ -23,6 +26,12 @@ class EngineGauges {
     AdapterPager::Counts pager = {};
     engine::KvUsage kv = {};
     engine::AdapterMemory adapters = {};
+    size_t waiting_for_adapter = 0;
+    double deficit_max = 0;  // as in TrainScheduler
+    PassTotals passes = {};
+    StepTotals steps = {};
+    engine::DeviceTimes device = {};
+    double peak_flops = 0;  // 0: not known
   };
 
   // `memory_bytes` stands in where the KV cache has no limit of its own; 0: no limit is reported. `accepted` gives the
@@ -42,7 +51,25 @@ class EngineGauges {
  private:
   using Observe = telemetry::Observable::Observe;
 
+  // Arithmetic done over what the device could have done meanwhile, between two collections. Two readers that come one
+  // right after the other get the same.
+  class Utilization {
+   public:
+    // Sums since the start. Nothing where no time was spent, or no peak is known.
+    std::optional<double> observe(double flops, Nanos spent, double peak, Nanos now);
+
+   private:
+    Nanos begin_ = 0;
+    double flops_ = 0;
+    Nanos spent_ = 0;
+    std::optional<double> newest_;
+  };
+
   State state() const TUFT_EXCLUDES(mutex_);
+  void observe_requests_and_steps();
+  void observe_kv_cache();
+  void observe_adapters();
+  void observe_work();
   void observe_requests(const Observe& observe) const;
   double step_age() const TUFT_EXCLUDES(mutex_);
   double busy() TUFT_EXCLUDES(mutex_);
@@ -63,6 +90,8 @@ class EngineGauges {
   Nanos window_begin_ TUFT_GUARDED_BY(mutex_) = 0;
   Nanos window_idle_ TUFT_GUARDED_BY(mutex_) = 0;
   double window_busy_ TUFT_GUARDED_BY(mutex_) = 0;
+  Utilization training_ TUFT_GUARDED_BY(mutex_);
+  Utilization sampling_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::worker

@@ -195,12 +195,13 @@ void EngineLoop::accept(Item item) {
 
 void EngineLoop::accept(std::unique_ptr<Operation> operation) {
   const std::string name = operation->lane();
+  if (operation->needs_adapter()) pager_.looked_up(engine::AdapterId(name));
   pager_.used(engine::AdapterId(name));
   Lane& lane = lanes_[name];
   const bool ends = operation->ends_lane();
   if (ends) {
     fail_waiting(lane);
-    lane.waits = false;  // what ends it needs no adapter
+    set_waits(lane, false);  // what ends it needs no adapter
   }
   lane.operations.push_back(std::move(operation));
   if (ends) trainer_->cancel(engine::AdapterId(name), removed_error());
@@ -218,6 +219,7 @@ void EngineLoop::fail_waiting(Lane& lane) {
 
 void EngineLoop::accept(NewSample sample) {
   const std::optional<engine::AdapterId> adapter = sample.request.adapter;
+  if (adapter) pager_.looked_up(*adapter);
   if (!adapter || !pager_.exists(*adapter) || pager_.in_engine(*adapter)) return start_sample(std::move(sample));
   pager_.used(*adapter);
   pager_.bring_back(*adapter, sample.request.trace);
@@ -246,7 +248,7 @@ void EngineLoop::accept(std::unique_ptr<PageJob> job) {
   const std::string& name = arrival->adapter.str();
   auto held = held_.extract(arrival->adapter);
   const auto lane = lanes_.find(name);
-  if (lane != lanes_.end()) lane->second.waits = false;
+  if (lane != lanes_.end()) set_waits(lane->second, false);
   if (!arrival->status.ok()) {
     if (!pager_.exists(arrival->adapter)) bench_.ranks.erase(arrival->adapter);
     if (lane != lanes_.end()) {
@@ -331,7 +333,7 @@ void EngineLoop::proceed(const std::string& name) {
   const engine::AdapterId adapter(name);
   const bool begins = lane.training == 0 && !lane.has_turn && !operations.empty();
   if (begins && operations.front()->needs_adapter() && pager_.exists(adapter) && !pager_.in_engine(adapter)) {
-    lane.waits = true;
+    set_waits(lane, true);
     return pager_.bring_back(adapter, operations.front()->cause());
   }
   while (lane.training < operations.size() && operations[lane.training]->trains()) {
@@ -349,6 +351,11 @@ void EngineLoop::proceed(const std::string& name) {
     lane.has_turn = true;
     turns_.push_back(name);
   }
+}
+
+void EngineLoop::set_waits(Lane& lane, bool waits) {
+  if (std::exchange(lane.waits, waits) == waits) return;
+  waits ? ++lanes_waiting_ : --lanes_waiting_;
 }
 
 void EngineLoop::run_training_piece() {
@@ -431,7 +438,20 @@ void EngineLoop::publish() {
   gauges_.publish({.running = static_cast<size_t>(sampler_->active()) + lanes_.size(),
                    .pager = pager_.counts(),
                    .kv = engine_->kv_usage(),
-                   .adapters = adapter_memory_});
+                   .adapters = adapter_memory_,
+                   .waiting_for_adapter = waiting_for_adapter(),
+                   .deficit_max = trainer_->deficit_max(),
+                   .passes = engine_->totals(),
+                   .steps = engine_->step_totals(),
+                   .device = engine_->device_times(),
+                   .peak_flops = engine_->peak_flops()});
+}
+
+// Those of a run wait one behind the other: they count as one.
+size_t EngineLoop::waiting_for_adapter() const {
+  size_t count = lanes_waiting_;
+  for (const auto& [adapter, samples] : held_) count += samples.size();
+  return count;
 }
 
 void EngineLoop::stop() {

@@ -113,6 +113,8 @@ class EngineLoop {
   void start_sample(NewSample sample);
   std::map<Ticket, ActiveSample>::node_type take_sample(Ticket ticket);
   void proceed(const std::string& lane);
+  void set_waits(Lane& lane, bool waits);
+  size_t waiting_for_adapter() const;
   void advance_next_lane();
   void fail_waiting(Lane& lane);
   void take_steps();
@@ -140,6 +142,7 @@ class EngineLoop {
 
   // The engine thread's own.
   std::map<std::string, Lane> lanes_;
+  size_t lanes_waiting_ = 0;       // whose adapter is in a page
   std::deque<std::string> turns_;  // lanes whose first operation can go on and does not train, in order
   int turns_in_a_row_ = 0;         // without a pass between
   std::map<Ticket, ActiveSample> samples_;

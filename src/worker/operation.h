@@ -46,6 +46,7 @@ struct OperationMetrics {
   telemetry::BoundHistogram pass_requests;
   telemetry::BoundHistogram pass_runs;
   telemetry::BoundHistogram pass_fill;
+  telemetry::BoundCounter passes_out_of_memory;
   telemetry::BoundCounter optim_passes;
   telemetry::BoundHistogram optim_duration;
   telemetry::BoundHistogram optim_runs;

@@ -15,6 +15,7 @@ OperationMetrics::OperationMetrics(const std::string& base_model) {
   pass_requests = metrics.training_batch_requests.with({model});
   pass_runs = metrics.training_batch_runs.with({model, {"phase", "train"}});
   pass_fill = metrics.training_batch_fill.with({model});
+  passes_out_of_memory = metrics.training_ooms.with({model});
   optim_passes = metrics.scheduler_steps.with({model, {"phase", "optim"}});
   optim_duration = metrics.scheduler_step_duration.with({model, {"phase", "optim"}});
   optim_runs = metrics.training_batch_runs.with({model, {"phase", "optim"}});

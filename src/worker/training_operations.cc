@@ -198,6 +198,7 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse>, public 
     response.set_compute_seconds(to_seconds(computing_));
     response.set_clipped(report.clipped);
     response.set_nonfinite(!report.applied);
+    response.set_nonfinite_update(!report.finite);
     note({{"tuft.learning_rate", request_.params().learning_rate()},
           {"tuft.grad_norm", report.grad_norm},
           {"tuft.grad_clipped", report.clipped},
@@ -208,6 +209,7 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse>, public 
     metrics["learning_rate"] = request_.params().learning_rate();
     metrics["step"] = static_cast<double>(report.step);
     if (!report.applied) metrics["skipped"] = 1.0;
+    if (!report.finite) span().add_event("optim_step.broke", {{"tuft.reason", "weights not finite"}});
     return Progress::kDone;
   }
 

@@ -211,6 +211,7 @@ void FakeActor::optim_step(worker::v1::OptimStepRequest request, const actor::Ca
     Response response;
     (*response.mutable_metrics())["grad_norm"] = 0.5;
     response.set_clipped(request.params().grad_clip_norm() > 0 && request.params().grad_clip_norm() < 0.5);
+    response.set_nonfinite_update(breaks_weights_);
     (*response.mutable_metrics())["bad"] = std::numeric_limits<double>::quiet_NaN();
     return response;
   });

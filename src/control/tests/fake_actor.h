@@ -36,6 +36,8 @@ class FakeActor final : public actor::ModelActor {
     loss_sum_ = sum;
     weight_sum_ = weight_sum;
   }
+  // Steps of the optimizer make weights that are not finite.
+  void set_breaks_weights(bool breaks) { breaks_weights_ = breaks; }
   // The next call whose name is `call` fails.
   void fail_next(const std::string& call, Error error);
 
@@ -112,6 +114,7 @@ class FakeActor final : public actor::ModelActor {
   std::atomic<double> queue_seconds_{0};
   std::atomic<double> loss_sum_{0};
   std::atomic<double> weight_sum_{0};
+  std::atomic<bool> breaks_weights_{false};
   std::function<void(uint64_t)> on_ready_;
 
   mutable std::mutex mutex_;  // all below

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "engine/batch/check_pack.h"
+#include "engine/native/ops/peak.h"
 #include "engine/native/optimizer.h"
 
 namespace tuft::engine::native {
@@ -25,7 +26,8 @@ NativeEngine::NativeEngine(std::unique_ptr<ThreadPool> pool, ModelSpec spec, Wei
     : pool_(std::move(pool)),
       model_(std::move(spec), std::move(weights), *pool_),
       pass_(model_, options.activation_bytes_max),
-      cache_(model_.transformer().kv_offset(model_.spec().layers, 0), options.kv_bytes_max) {}
+      cache_(model_.transformer().kv_offset(model_.spec().layers, 0), options.kv_bytes_max),
+      peak_flops_(measure_peak_flops(*pool_)) {}
 
 Result<NativeEngine::AdapterPtr> NativeEngine::find_adapter(const AdapterId& id) const {
   const auto found = adapters_.find(id);

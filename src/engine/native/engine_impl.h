@@ -49,6 +49,8 @@ class NativeEngine final : public Engine {
   int adopt_prefix(SequenceId sequence, std::span<const int32_t> tokens) override;
   Status step(std::span<const Feed> feeds, const LogitsSink& sink) override;
   KvUsage kv_usage() const override { return cache_.usage(); }
+  double peak_flops() const override { return peak_flops_; }
+  std::vector<KvBlockTime> take_kv_block_times() override { return cache_.take_times(); }
 
  private:
   using AdapterPtr = std::shared_ptr<Adapter>;
@@ -84,6 +86,7 @@ class NativeEngine final : public Engine {
   std::map<SequenceId, Sequence> sequences_;
   SequenceId next_sequence_ = 1;
   Arena step_;
+  const double peak_flops_;
 };
 
 }  // namespace tuft::engine::native

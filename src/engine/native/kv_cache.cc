@@ -23,7 +23,8 @@ KvUsage KvCache::usage() const {
           .limit = pool_.limit() * block_bytes(),
           .block = block_bytes(),
           .positions = kKvBlock,
-          .evicted = pool_.evicted()};
+          .evicted = pool_.evicted(),
+          .empty = pool_.empty() * block_bytes() / kKvBlock};
 }
 
 void KvCache::allocate() {

@@ -56,6 +56,7 @@ class KvCache {
 
   void forget(uint64_t version) { pool_.forget(version); }
   KvUsage usage() const;
+  std::vector<KvBlockTime> take_times() { return pool_.take_times(); }
 
  private:
   int64_t block_bytes() const { return block_floats_ * static_cast<int64_t>(sizeof(float)); }

@@ -15,6 +15,7 @@ struct Matrix {
   LoraPair* pair = nullptr;
   bool is_a = false;
   double squares = 0;  // of its gradient
+  bool finite = true;  // it, after the step
 
   Parameter& parameter() const { return is_a ? pair->a : pair->b; }
 };
@@ -45,12 +46,14 @@ class CommonStep {
       matrix.squares = sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size()));
     });
     decide();
-    over_matrices([this](const Matrix& matrix) {
+    over_matrices([this](Matrix& matrix) {
       Parameter& parameter = matrix.parameter();
-      adam_step(factors_[matrix.step], static_cast<int64_t>(parameter.value.size()), parameter.value.data(),
-                parameter.gradient.data(), parameter.first.data(), parameter.second.data());
+      matrix.finite =
+          adam_step(factors_[matrix.step], static_cast<int64_t>(parameter.value.size()), parameter.value.data(),
+                    parameter.gradient.data(), parameter.first.data(), parameter.second.data());
       steps_[matrix.step].adapter->refresh(*matrix.pair, matrix.is_a);
     });
+    for (const Matrix& matrix : matrices_) results_[matrix.step]->finite &= matrix.finite;
     for (size_t i = 0; i < steps_.size(); ++i) {
       if (results_[i].ok() && results_[i]->applied) steps_[i].adapter->consume_gradients();
     }

@@ -1,6 +1,7 @@
 #include "engine/sample/block_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -27,6 +28,8 @@ int BlockPool::adopt(Sequence& sequence, std::span<const int32_t> tokens) {
   while (tokens.size() - adopted > size) {
     const BlockId id = find(sequence.owner, sequence.content, tokens.subspan(adopted, size));
     if (id < 0) break;
+    const Block& block = at(id);
+    if (block.holders == 0 && block.taken != 0) note(KvBlockTime::What::kReuseGap, block.released);
     hold(id);
     sequence.blocks.push_back(id);
     sequence.content = at(id).content;
@@ -41,11 +44,13 @@ bool BlockPool::extend(Sequence& sequence, int count) {
   if (wanted <= sequence.blocks.size()) return true;
   if (!has(static_cast<int64_t>(wanted - sequence.blocks.size()))) return false;
   sequence.blocks.reserve(wanted);
+  empty_ += static_cast<int64_t>(wanted - sequence.blocks.size()) * positions_;
   while (sequence.blocks.size() < wanted) sequence.blocks.push_back(take());
   return true;
 }
 
 void BlockPool::commit(Sequence& sequence, std::span<const int32_t> tokens) {
+  empty_ -= static_cast<int64_t>(tokens.size());
   for (const int32_t token : tokens) {
     sequence.tail.push_back(token);
     ++sequence.length;
@@ -81,6 +86,7 @@ std::optional<BlockPool::Fork> BlockPool::fork(const Sequence& source) {
   for (const BlockId id : fork.sequence.blocks) hold(id);
   if (partial) {
     fork.copy.emplace(source.blocks[full], take());
+    empty_ += positions_ - source.length % positions_;
     fork.sequence.blocks.push_back(fork.copy->second);
   }
   return fork;
@@ -88,6 +94,7 @@ std::optional<BlockPool::Fork> BlockPool::fork(const Sequence& source) {
 
 // The end first, so that a beginning never goes before what follows it.
 void BlockPool::close(Sequence& sequence) {
+  empty_ -= static_cast<int64_t>(sequence.blocks.size()) * positions_ - sequence.length;
   for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) release(sequence.blocks.back());
   sequence = {};
 }
@@ -101,6 +108,7 @@ void BlockPool::forget(uint64_t version) {
     if (block.holders == 0) {
       unused_.erase(block.unused);
       free_.push_back(id);
+      end_watch(block);
     }
     unindex(id);
   }
@@ -119,9 +127,13 @@ BlockId BlockPool::take() {
     unused_.pop_front();
     unindex(id);
     ++evicted_;
+    Block& block = at(id);
+    if (block.taken != 0) note(KvBlockTime::What::kIdle, block.released);
+    end_watch(block);
   }
   at(id).holders = 1;
   ++used_;
+  watch(at(id));
   return id;
 }
 
@@ -138,10 +150,30 @@ void BlockPool::release(BlockId id) {
   --used_;
   if (block.content != 0 && blocks_max_ > 0) {
     block.unused = unused_.insert(unused_.end(), id);
+    if (block.taken != 0) block.released = clock_.monotonic();
     return;
   }
   if (block.content != 0) unindex(id);
   free_.push_back(id);
+  end_watch(block);
+}
+
+void BlockPool::watch(Block& block) {
+  if (watched_among_++ % kWatchEvery == 0) block.taken = clock_.monotonic();
+}
+
+void BlockPool::note(KvBlockTime::What what, Nanos since) {
+  if (times_.size() == kTimesMax) times_.erase(times_.begin());
+  times_.push_back({what, clock_.monotonic() - since});
+}
+
+void BlockPool::end_watch(Block& block) {
+  if (block.taken != 0) note(KvBlockTime::What::kLifetime, block.taken);
+  block.taken = 0;
+}
+
+std::vector<KvBlockTime> BlockPool::take_times() {
+  return std::exchange(times_, {});
 }
 
 BlockId BlockPool::find(const Owner& owner, uint64_t before, std::span<const int32_t> tokens) {

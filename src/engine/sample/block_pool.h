@@ -21,6 +21,9 @@ using BlockId = int32_t;
 
 class BlockPool {
  public:
+  static constexpr int kWatchEvery = 64;
+  static constexpr size_t kTimesMax = 256;
+
   // What the contents of a sequence depend on besides its tokens, and who may share them.
   struct Owner {
     uint64_t version = 0;  // of the adapter; 0: the base model
@@ -37,8 +40,10 @@ class BlockPool {
     std::vector<int32_t> tail;    // tokens of the block that is not full
   };
 
-  // blocks_max 0: no limit, and then a block is kept only while a sequence holds it.
-  BlockPool(int positions, int64_t blocks_max) : positions_(positions), blocks_max_(blocks_max) {}
+  // blocks_max 0: no limit, and then a block is kept only while a sequence holds it. `clock` outlives this; it is read
+  // for the blocks that are watched, one in kWatchEvery that are taken.
+  BlockPool(int positions, int64_t blocks_max, const Clock& clock = system_clock())
+      : positions_(positions), blocks_max_(blocks_max), clock_(clock) {}
 
   // Takes over full blocks that hold the next of `tokens`, which are about to be fed. Gives the number of tokens that
   // are there now: whole blocks, and fewer than tokens.size(). 0 where the sequence does not end with a full block.
@@ -65,6 +70,8 @@ class BlockPool {
   int64_t used() const { return used_; }                                   // held by sequences
   int64_t cached() const { return static_cast<int64_t>(unused_.size()); }  // held by nobody, but full and found
   int64_t evicted() const { return evicted_; }  // cached ones whose place was needed, since the start
+  int64_t empty() const { return empty_; }      // positions of used blocks that nothing was written to
+  std::vector<KvBlockTime> take_times();        // since the last call, the newest kTimesMax
   int64_t size() const { return static_cast<int64_t>(blocks_.size()); }  // ids that were ever given out are below it
 
  private:
@@ -76,6 +83,9 @@ class BlockPool {
     uint64_t before = 0;
     std::vector<int32_t> tokens;
     std::list<BlockId>::iterator unused;  // while content != 0 and nobody holds it
+    // Of one that is watched; 0 for the others.
+    Nanos taken = 0;
+    Nanos released = 0;  // newest
   };
 
   Block& at(BlockId id) { return blocks_[static_cast<size_t>(id)]; }
@@ -86,9 +96,13 @@ class BlockPool {
   BlockId find(const Owner& owner, uint64_t before, std::span<const int32_t> tokens);  // -1: none
   void seal(Sequence& sequence);
   void unindex(BlockId id);
+  void watch(Block& block);
+  void note(KvBlockTime::What what, Nanos since);
+  void end_watch(Block& block);
 
   const int positions_;
   const int64_t blocks_max_;
+  const Clock& clock_;
   std::vector<Block> blocks_;
   std::vector<BlockId> free_;
   std::list<BlockId> unused_;  // cached ones, longest unused first
@@ -97,6 +111,9 @@ class BlockPool {
   uint64_t last_content_ = 0;
   int64_t used_ = 0;
   int64_t evicted_ = 0;
+  int64_t empty_ = 0;
+  int64_t watched_among_ = 0;  // blocks that were taken
+  std::vector<KvBlockTime> times_;
 };
 
 }  // namespace tuft::engine

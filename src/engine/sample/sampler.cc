@@ -14,6 +14,7 @@
 #include "engine/sample/request_state.h"
 #include "engine/sample/schedule.h"
 #include "engine/sample/step_metrics.h"
+#include "engine/sample/step_trace.h"
 
 namespace tuft::engine {
 namespace {
@@ -26,6 +27,7 @@ class BatchSampler final : public Sampler {
         token_bytes_(std::move(token_bytes)),
         clock_(clock),
         metrics_(options.base_model, options.batch_tokens, options.memory_bytes),
+        trace_(options.base_model),
         schedule_(engine, options_, metrics_) {
     TUFT_CHECK(options.batch_tokens >= 1 && options.tokens_max >= 1 && options.sequences_max >= 1,
                "sampler options must be positive");
@@ -65,6 +67,7 @@ class BatchSampler final : public Sampler {
   const TokenBytes token_bytes_;
   const Clock& clock_;
   const StepMetrics metrics_;
+  StepTrace trace_;
   Distribution distribution_;
 
   RequestNumber last_number_ = 0;
@@ -153,6 +156,7 @@ void BatchSampler::step() {
     });
     now_ = last_step_end_ = clock_.monotonic();
     metrics_.stepped(schedule_.step(), now_ - begin);
+    trace_.stepped(schedule_.step(), schedule_.slots(), {begin, now_}, engine_.kv_usage(), status);
     if (status.ok()) {
       schedule_.fed();
       record_token_times();
@@ -359,6 +363,7 @@ void BatchSampler::deliver() {
 
 void BatchSampler::publish() const {
   metrics_.kv_cache(engine_.kv_usage());
+  metrics_.kv_blocks(engine_.take_kv_block_times());
   if (idle()) metrics_.idle();
 }
 

@@ -77,7 +77,7 @@ bool Schedule::preempt_younger(const Slot& who) {
 
 void Schedule::preempt(Running& running) {
   Request& request = *running.request;
-  gave_way_ = true;
+  gave_way_ = step_.short_of_blocks = true;
   engine_.close_sequence(*running.sequence);
   running.sequence.reset();
   running.preempted = now_;
@@ -94,7 +94,7 @@ void Schedule::preempt(Running& running) {
 // A prompt that is done stays so: what comes after it needs its last logits only, and blocks again when it starts.
 void Schedule::release_stem(Request& request) {
   const bool ran = request.prompt_fed > 0 && !request.prompt_was_done;
-  gave_way_ = true;
+  gave_way_ = step_.short_of_blocks = true;
   close_stem(request);
   if (!ran) return;
   ++request.result.preemptions;
@@ -179,6 +179,7 @@ bool Schedule::open(const Slot& who) {
     who.running->replay_fed = length;
     return true;
   }
+  step_.short_of_blocks = true;
   engine_.close_sequence(*opened);
   if (who.running == nullptr) {
     request.stem.reset();
@@ -282,6 +283,7 @@ size_t Schedule::fit(const Slot& who, size_t length, size_t tokens) {
   const int64_t blocks = free_blocks();
   while (count > 0 && blocks_for(length, count) > blocks) --count;
   if (count == 0) stalled_ = true;
+  step_.short_of_blocks = true;
   return count;
 }
 

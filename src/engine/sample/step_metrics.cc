@@ -20,19 +20,32 @@ telemetry::BoundHistogram of_model(const telemetry::Histogram& histogram, const 
 
 }  // namespace
 
-StepMetrics::Phase::Phase(const std::string& base_model, std::string_view name)
-    : steps(telemetry::get_metrics().scheduler_steps.with({{"base_model", base_model}, {"phase", name}})),
-      duration(telemetry::get_metrics().scheduler_step_duration.with({{"base_model", base_model}, {"phase", name}})),
-      sequences(telemetry::get_metrics().scheduler_batch_requests.with({{"base_model", base_model}, {"phase", name}})) {
+std::string_view step_phase_name(StepPhase phase) {
+  switch (phase) {
+    case StepPhase::kPrefill:
+      return "prefill";
+    case StepPhase::kDecode:
+      return "decode";
+    case StepPhase::kMixed:
+      break;
+  }
+  return "mixed";
+}
+
+StepMetrics::Phase::Phase(const std::string& base_model, StepPhase phase) {
+  const telemetry::Label model = {"base_model", base_model};
+  const telemetry::Label name = {"phase", step_phase_name(phase)};
+  steps = telemetry::get_metrics().scheduler_steps.with({model, name});
+  duration = telemetry::get_metrics().scheduler_step_duration.with({model, name});
+  sequences = telemetry::get_metrics().scheduler_batch_requests.with({model, name});
 }
 
 StepMetrics::StepMetrics(const std::string& base_model, int batch_tokens, int64_t memory_bytes)
     : base_model_(base_model),
       batch_tokens_(batch_tokens),
       memory_bytes_(memory_bytes),
-      prefill_(base_model, "prefill"),
-      decode_(base_model, "decode"),
-      mixed_(base_model, "mixed"),
+      phases_{Phase(base_model, StepPhase::kPrefill), Phase(base_model, StepPhase::kDecode),
+              Phase(base_model, StepPhase::kMixed)},
       batch_tokens_in_step_(of_model(telemetry::get_metrics().scheduler_batch_tokens, base_model)),
       batch_fill_(of_model(telemetry::get_metrics().scheduler_batch_fill, base_model)),
       batch_adapters_(of_model(telemetry::get_metrics().scheduler_batch_adapters, base_model)),
@@ -45,6 +58,10 @@ StepMetrics::StepMetrics(const std::string& base_model, int batch_tokens, int64_
       prefix_queries_(telemetry::get_metrics().prefix_cache_queries.with({{"base_model", base_model}})),
       prefix_hits_(telemetry::get_metrics().prefix_cache_hits.with({{"base_model", base_model}})),
       evictions_(telemetry::get_metrics().kv_cache_evictions.with({{"base_model", base_model}})),
+      alloc_failures_(telemetry::get_metrics().kv_cache_alloc_failures.with({{"base_model", base_model}})),
+      block_lifetime_(of_model(telemetry::get_metrics().kv_block_lifetime, base_model)),
+      block_idle_(of_model(telemetry::get_metrics().kv_block_idle, base_model)),
+      block_reuse_gap_(of_model(telemetry::get_metrics().kv_block_reuse_gap, base_model)),
       active_requests_(telemetry::get_metrics().active_requests_count.with({})),
       waiting_requests_(telemetry::get_metrics().waiting_requests_count.with({})),
       decode_prefill_ratio_(telemetry::get_metrics().decode_prefill_ratio.with({})),
@@ -56,14 +73,10 @@ StepMetrics::StepMetrics(const std::string& base_model, int batch_tokens, int64_
       ttft_(telemetry::get_metrics().ttft_milliseconds.with({})),
       request_latency_(telemetry::get_metrics().request_latency_milliseconds.with({})) {}
 
-const StepMetrics::Phase& StepMetrics::phase_of(const Step& step) const {
-  if (step.prefill_tokens == 0) return decode_;
-  return step.decode_tokens == 0 ? prefill_ : mixed_;
-}
-
 void StepMetrics::scheduled(const Step& step, size_t active, size_t waiting) const {
   active_requests_.set(static_cast<double>(active));
   waiting_requests_.set(static_cast<double>(waiting));
+  if (step.short_of_blocks) alloc_failures_.add(1);
   const auto tokens = static_cast<double>(step.prefill_tokens + step.decode_tokens);
   if (tokens == 0) return;
   // Kept until the queue is empty: a scrape hardly ever meets the one step in which a prompt runs.
@@ -78,7 +91,7 @@ void StepMetrics::scheduled(const Step& step, size_t active, size_t waiting) con
 }
 
 void StepMetrics::stepped(const Step& step, Nanos duration) const {
-  const Phase& phase = phase_of(step);
+  const Phase& phase = phases_[static_cast<size_t>(step.phase())];
   phase.steps.add(1);
   phase.duration.record(to_seconds(duration));
   phase.sequences.record(static_cast<double>(step.sequences));
@@ -93,6 +106,15 @@ void StepMetrics::kv_cache(const KvUsage& usage) const {
   if (usage.evicted > evicted_) evictions_.add(usage.evicted - std::exchange(evicted_, usage.evicted));
   const int64_t limit = usage.limit > 0 ? usage.limit : memory_bytes_;
   if (limit > 0) kv_free_memory_.set(static_cast<double>(std::max<int64_t>(0, limit - usage.used)));
+}
+
+void StepMetrics::kv_blocks(std::span<const KvBlockTime> times) const {
+  for (const KvBlockTime& one : times) {
+    const telemetry::BoundHistogram& histogram = one.what == KvBlockTime::What::kLifetime ? block_lifetime_
+                                                 : one.what == KvBlockTime::What::kIdle   ? block_idle_
+                                                                                          : block_reuse_gap_;
+    histogram.record(to_seconds(one.time));
+  }
 }
 
 void StepMetrics::idle() const {

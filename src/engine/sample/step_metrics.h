@@ -3,8 +3,10 @@
 // of one clock; the sampler reads it twice a step, not once a token.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -16,6 +18,10 @@
 
 namespace tuft::engine {
 
+enum class StepPhase : uint8_t { kPrefill, kDecode, kMixed };
+inline constexpr size_t kStepPhases = 3;
+std::string_view step_phase_name(StepPhase phase);
+
 class StepMetrics {
  public:
   // `memory_bytes` stands in where the KV cache has no limit of its own; 0: nothing says how much is free.
@@ -26,11 +32,18 @@ class StepMetrics {
     size_t decode_tokens = 0;
     size_t sequences = 0;
     size_t adapters = 0;
+    bool short_of_blocks = false;  // somebody waited for blocks, or gave them away
+
+    StepPhase phase() const {
+      if (prefill_tokens == 0) return StepPhase::kDecode;
+      return decode_tokens == 0 ? StepPhase::kPrefill : StepPhase::kMixed;
+    }
   };
   void scheduled(const Step& step, size_t active, size_t waiting) const;
   void stepped(const Step& step, Nanos duration) const;
   void overhead(Nanos duration) const;
   void kv_cache(const KvUsage& usage) const;
+  void kv_blocks(std::span<const KvBlockTime> times) const;
   // Nothing runs and nothing waits.
   void idle() const;
 
@@ -51,21 +64,17 @@ class StepMetrics {
  private:
   // Of the steps of one phase.
   struct Phase {
-    Phase(const std::string& base_model, std::string_view name);
+    Phase(const std::string& base_model, StepPhase phase);
     telemetry::BoundCounter steps;
     telemetry::BoundHistogram duration;
     telemetry::BoundHistogram sequences;
   };
 
-  const Phase& phase_of(const Step& step) const;
-
   const std::string base_model_;
   mutable int64_t evicted_ = 0;  // recorded so far
   const double batch_tokens_;
   const int64_t memory_bytes_;
-  const Phase prefill_;
-  const Phase decode_;
-  const Phase mixed_;
+  const std::array<Phase, kStepPhases> phases_;
 
   const telemetry::BoundHistogram batch_tokens_in_step_;
   const telemetry::BoundHistogram batch_fill_;
@@ -79,6 +88,10 @@ class StepMetrics {
   const telemetry::BoundCounter prefix_queries_;
   const telemetry::BoundCounter prefix_hits_;
   const telemetry::BoundCounter evictions_;
+  const telemetry::BoundCounter alloc_failures_;
+  const telemetry::BoundHistogram block_lifetime_;
+  const telemetry::BoundHistogram block_idle_;
+  const telemetry::BoundHistogram block_reuse_gap_;
 
   const telemetry::BoundGauge active_requests_;
   const telemetry::BoundGauge waiting_requests_;

@@ -22,7 +22,8 @@ class FakeEngine final : public Engine {
   using Model = std::function<std::vector<float>(const std::optional<AdapterId>& adapter, const History& history)>;
 
   // The KV cache has blocks of 10 bytes and 4 positions.
-  explicit FakeEngine(int vocab_size = 16, int64_t kv_blocks = 100) : pool_(4, kv_blocks) {
+  explicit FakeEngine(int vocab_size = 16, int64_t kv_blocks = 100, const Clock& clock = system_clock())
+      : pool_(4, kv_blocks, clock) {
     spec_.architecture = "FakeForCausalLM";
     spec_.vocab_size = vocab_size;
     spec_.hidden_size = 4;
@@ -48,6 +49,9 @@ class FakeEngine final : public Engine {
   std::function<Status(std::span<const Feed>)> before_step;  // an error fails the step
   std::function<Status(const Pack&)> before_forward;
   std::function<void(std::span<const AdapterStep>)> before_steps;
+  DeviceTimes on_device;
+  double peak = 0;
+  bool breaks_weights = false;  // by the next steps of the optimizer
   // What the tests look at.
   std::vector<size_t> step_tokens;  // per step
   std::vector<size_t> step_feeds;
@@ -158,6 +162,7 @@ class FakeEngine final : public Engine {
       report.grad_norm = std::abs(std::exchange(found->second.gradient, 0.0));
       report.parameters = 1;
       report.applied = std::isfinite(report.grad_norm);
+      report.finite = !breaks_weights;
       found->second.marked.reset();
       report.step = report.applied ? ++found->second.state.adam.step : found->second.state.adam.step;
       results.emplace_back(report);
@@ -245,8 +250,12 @@ class FakeEngine final : public Engine {
             .limit = 10 * pool_.limit(),
             .block = 10,
             .positions = pool_.positions(),
-            .evicted = pool_.evicted()};
+            .evicted = pool_.evicted(),
+            .empty = 10 * pool_.empty() / pool_.positions()};
   }
+  DeviceTimes device_times() override { return on_device; }
+  double peak_flops() const override { return peak; }
+  std::vector<KvBlockTime> take_kv_block_times() override { return pool_.take_times(); }
 
  private:
   struct Adapter {

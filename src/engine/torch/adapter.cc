@@ -236,6 +236,7 @@ OptimReport Adapter::optim_step(const AdamParams& params) {
   values_.addcdiv_(first_, root, -params.learning_rate / (1.0 - std::pow(params.beta1, t)));
   refresh();
   clear_gradients();
+  report.finite = std::isfinite(values_.sum(at::kDouble).item<double>());
   return report;
 }
 

@@ -1,6 +1,7 @@
 #include "engine/torch/device.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <dlfcn.h>
 
@@ -40,6 +41,23 @@ std::optional<int64_t> free_memory(const c10::Device& device) {
   size_t total = 0;
   if (function == nullptr || function(&free, &total) != 0) return std::nullopt;
   return static_cast<int64_t>(free);
+}
+
+std::string device_name(const c10::Device& device) {
+  if (!device.is_cuda()) return {};
+  // The driver's own library, which whoever computes on a device has loaded.
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr) return {};
+  using Get = int (*)(int* handle, int index);
+  using Name = int (*)(char* name, int size, int handle);
+  const auto get = reinterpret_cast<Get>(dlsym(driver, "cuDeviceGet"));
+  const auto name = reinterpret_cast<Name>(dlsym(driver, "cuDeviceGetName"));
+  int handle = 0;
+  std::array<char, 256> text{};
+  const bool known = get != nullptr && name != nullptr && get(&handle, device.index()) == 0 &&
+                     name(text.data(), static_cast<int>(text.size() - 1), handle) == 0;
+  dlclose(driver);
+  return known ? std::string(text.data()) : std::string();
 }
 
 }  // namespace torch

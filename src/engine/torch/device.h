@@ -19,6 +19,9 @@ Result<c10::Device> parse_device(std::string_view text);
 // Bytes that are free on the device; nullopt where it cannot be asked.
 std::optional<int64_t> free_memory(const c10::Device& device);
 
+// As its driver calls it; "" for a CPU, and where it cannot be asked.
+std::string device_name(const c10::Device& device);
+
 // Of tensors: where they are, and what is computed in.
 struct Place {
   c10::Device device = c10::Device(c10::kCPU);

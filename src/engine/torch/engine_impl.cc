@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/batch/check_pack.h"
+#include "engine/device_peak.h"
 #include "engine/torch/guarded.h"
 
 namespace tuft::engine::torch {
@@ -29,7 +30,9 @@ TorchEngine::TorchEngine(ModelSpec spec, Weights weights, const Place& place, co
     : transformer_(std::move(spec), std::move(weights), place),
       clock_(place),
       pass_(transformer_),
-      cache_(transformer_.spec(), place, options.kv_bytes_max) {
+      cache_(transformer_.spec(), place, options.kv_bytes_max),
+      peak_flops_(known_peak_flops(device_name(place.device),
+                                   place.activations == at::kBFloat16 ? PeakType::kBf16 : PeakType::kF32)) {
   pass_.set_activation_bytes_max(activation_bytes(place, options));
 }
 

@@ -53,6 +53,8 @@ class TorchEngine final : public Engine {
   Status step(std::span<const Feed> feeds, const LogitsSink& sink) override;
   KvUsage kv_usage() const override { return cache_.usage(); }
   DeviceTimes device_times() override { return clock_.times(); }
+  double peak_flops() const override { return peak_flops_; }
+  std::vector<KvBlockTime> take_kv_block_times() override { return cache_.pool().take_times(); }
 
  private:
   using AdapterPtr = std::shared_ptr<Adapter>;
@@ -86,6 +88,7 @@ class TorchEngine final : public Engine {
   std::unordered_map<AdapterId, AdapterPtr> adapters_;
   uint64_t last_version_ = 0;
   KvCache cache_;
+  const double peak_flops_;
   std::map<SequenceId, Sequence> sequences_;
   SequenceId next_sequence_ = 1;
 };

@@ -36,7 +36,8 @@ KvUsage KvCache::usage() const {
           .limit = pool_.limit() * block_bytes_,
           .block = block_bytes_,
           .positions = kKvBlock,
-          .evicted = pool_.evicted()};
+          .evicted = pool_.evicted(),
+          .empty = pool_.empty() * block_bytes_ / kKvBlock};
 }
 
 void KvCache::reserve(int64_t blocks) {

@@ -45,6 +45,12 @@ class PackingScheduler final : public TrainScheduler {
     return static_cast<int>(count);
   }
 
+  double deficit_max() const override {
+    double most = 0;
+    for (const auto& line : lines_) most = std::max(most, line->deficit);
+    return most;
+  }
+
   void step() override {
     if (idle()) return;
     PassPlan plan = fill_pass(lines_, options_.batch_tokens);

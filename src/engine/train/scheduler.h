@@ -66,6 +66,8 @@ class TrainScheduler {
   virtual void cancel(const AdapterId& adapter, const Error& error) = 0;
   virtual bool idle() const = 0;
   virtual int waiting() const = 0;  // requests, with those that have begun
+  // Tokens that the adapter furthest behind has saved up; 0 where nobody waits.
+  virtual double deficit_max() const = 0;
   // Runs one pass, where there is something to run.
   virtual void step() = 0;
 };

@@ -159,6 +159,78 @@ struct EngineInstruments {
                               .description = "Pages that could not be written or read (out, in)",
                               .labels = {"base_model", "direction"},
                               .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge scheduler_fairness_deficit{
+      {.name = "tuft.scheduler.fairness.deficit.max",
+       .unit = "{token}",
+       .description =
+           "Most tokens that an adapter in training is behind those it shares the passes with; 0 while none waits",
+       .labels = {"base_model"},
+       .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge kv_cache_fragmentation{
+      {.name = "tuft.kv_cache.fragmentation",
+       .unit = "1",
+       .description = "Share of the KV cache in use that holds no token: the ends of sequences",
+       .labels = {"base_model"},
+       .recorded_by = RecordedBy::kWorker}};
+  Counter kv_cache_alloc_failures{
+      {.name = "tuft.kv_cache.alloc_failures",
+       .unit = "{step}",
+       .description = "Steps in which a sequence had to wait, or to give way, because the KV cache was full",
+       .labels = {"base_model"},
+       .recorded_by = RecordedBy::kWorker}};
+  Histogram kv_block_lifetime{{.name = "tuft.kv_cache.block.lifetime",
+                               .unit = "s",
+                               .description = "From a block's first use until its content is given up; one block in 64",
+                               .labels = {"base_model"},
+                               .bounds = bounds_wait(),
+                               .recorded_by = RecordedBy::kWorker}};
+  Histogram kv_block_idle{
+      {.name = "tuft.kv_cache.block.idle",
+       .unit = "s",
+       .description = "How long a cached block had not been used when its place was needed; one block in 64",
+       .labels = {"base_model"},
+       .bounds = bounds_wait(),
+       .recorded_by = RecordedBy::kWorker}};
+  Histogram kv_block_reuse_gap{
+      {.name = "tuft.kv_cache.block.reuse_gap",
+       .unit = "s",
+       .description = "How long a cached block had not been used when a prompt took it over; one block in 64",
+       .labels = {"base_model"},
+       .bounds = bounds_wait(),
+       .recorded_by = RecordedBy::kWorker}};
+  Counter lora_lookups{{.name = "tuft.lora.cache.lookups",
+                        .unit = "{request}",
+                        .description = "Requests that came for an adapter, by its kind (training, sampler)",
+                        .labels = {"base_model", "kind"},
+                        .recorded_by = RecordedBy::kWorker}};
+  Counter lora_hits{{.name = "tuft.lora.cache.hits",
+                     .unit = "{request}",
+                     .description = "Requests that found their adapter in the engine; the others wait for its page",
+                     .labels = {"base_model", "kind"},
+                     .recorded_by = RecordedBy::kWorker}};
+  Counter lora_evictions{{.name = "tuft.lora.evictions",
+                          .unit = "{adapter}",
+                          .description = "Adapters that left the engine because others needed the memory, by kind",
+                          .labels = {"base_model", "kind"},
+                          .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge lora_waiting{{.name = "tuft.lora.requests.waiting_for_adapter",
+                                .unit = "{request}",
+                                .description = "Samples, and runs, that wait until their adapter is back from its page",
+                                .labels = {"base_model"},
+                                .recorded_by = RecordedBy::kWorker}};
+  ObservableCounter device_time{{.name = "tuft.device.time",
+                                 .unit = "s",
+                                 .description = "Time that work took on the device (forward, backward, optim, step), "
+                                                "where it runs beside the engine thread: on GPUs",
+                                 .labels = {"base_model", "work"},
+                                 .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge device_peak_flops{
+      {.name = "tuft.device.peak_flops",
+       .unit = "{flop}/s",
+       .description = "What the device can do at most, dense: of a CPU measured at the start of the worker, of a known "
+                      "GPU as its maker says; absent where nothing is known",
+       .labels = {"base_model"},
+       .recorded_by = RecordedBy::kWorker}};
 };
 
 }  // namespace tuft::telemetry

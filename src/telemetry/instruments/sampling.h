@@ -82,6 +82,28 @@ struct SamplingInstruments {
                                      .description = "Sequences that failed because a logit was not finite",
                                      .labels = {"base_model"},
                                      .recorded_by = RecordedBy::kWorker}};
+  ObservableCounter sampling_model_flops{
+      {.name = "tuft.sampling.model.flops",
+       .unit = "{flop}",
+       .description = "Useful arithmetic of sampling steps: 2 a weight and token, and attention, by kind (prefill, "
+                      "decode); nothing for what the prefix cache held",
+       .labels = {"base_model", "kind"},
+       .recorded_by = RecordedBy::kWorker}};
+  ObservableCounter sampling_model_bytes{
+      {.name = "tuft.sampling.model.bytes",
+       .unit = "By",
+       .description = "What sampling steps move from and to memory at the least: weights and adapters once a step, "
+                      "keys and values of each sequence (read, write)",
+       .labels = {"base_model", "direction"},
+       .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge sampling_mfu{
+      {.name = "tuft.sampling.mfu",
+       .unit = "1",
+       .description =
+           "tuft.sampling.model.flops over what the device could have done meanwhile (tuft.device.peak_flops), while "
+           "steps ran since the last collection; absent without a peak or a step",
+       .labels = {"base_model"},
+       .recorded_by = RecordedBy::kWorker}};
   Counter openai_requests{{.name = "tuft.openai.requests",
                            .unit = "{request}",
                            .description = "Requests of the OpenAI-compatible API that ended (ok, failed, cancelled) or "

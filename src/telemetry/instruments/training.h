@@ -86,6 +86,26 @@ struct TrainingInstruments {
                               .unit = "{event}",
                               .description = "Losses, gradients and updates that were not finite",
                               .labels = {"base_model", "what"}}};
+  ObservableCounter training_model_flops{
+      {.name = "tuft.training.model.flops",
+       .unit = "{flop}",
+       .description = "Useful arithmetic of training passes: 2 a weight and token forward, 2 backward (the base is "
+                      "frozen), 6 a weight of adapters, causal attention; nothing for what is computed twice",
+       .labels = {"base_model", "pass"},
+       .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge training_mfu{
+      {.name = "tuft.training.mfu",
+       .unit = "1",
+       .description =
+           "tuft.training.model.flops over what the device could have done meanwhile (tuft.device.peak_flops), while "
+           "passes ran since the last collection; absent without a peak or a pass",
+       .labels = {"base_model"},
+       .recorded_by = RecordedBy::kWorker}};
+  Counter training_ooms{{.name = "tuft.training.ooms",
+                         .unit = "{pass}",
+                         .description = "Training passes that failed for lack of memory",
+                         .labels = {"base_model"},
+                         .recorded_by = RecordedBy::kWorker}};
   ObservableGauge training_last_step_age{{.name = "tuft.training.last_step.age",
                                           .unit = "s",
                                           .description = "Time since the newest optimizer step, of any run",

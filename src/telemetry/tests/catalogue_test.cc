@@ -37,7 +37,7 @@ const std::vector<Section>& sections() {
       {"Futures", {"tuft.futures.", "tuft.sequence_guard."}},
       {"Training and checkpoints", {"tuft.training.", "tuft.checkpoint."}},
       {"Sampling", {"tuft.sampling.", "tuft.openai.", "gen_ai."}},
-      {"Engine", {"tuft.scheduler.", "tuft.kv_cache.", "tuft.prefix_cache.", "tuft.lora."}},
+      {"Engine", {"tuft.scheduler.", "tuft.kv_cache.", "tuft.prefix_cache.", "tuft.lora.", "tuft.device."}},
       {"Workers", {"tuft.worker"}},
       {"Persistence", {"tuft.redis.", "db.", "tuft.store.", "tuft.restore."}},
       {"Machine and process", {"tuft.resource.", "system.", "process.", "hw.", "tuft.build."}},

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "telemetry/testing/recorded_metrics.h"
 #include "worker/tests/service_fixture.h"
 
 namespace tuft::worker {
@@ -129,6 +130,27 @@ TEST_F(AdapterPagingTest, SamplesAtOnceFromMoreSamplersThanFitAllEnd) {
         std::async(std::launch::async, [this, i] { return sample("v" + std::to_string(i % kSamplers)).status.ok(); }));
   }
   for (auto& one : ended) EXPECT_TRUE(one.get());
+}
+
+TEST_F(AdapterPagingTest, WhoFindsItsAdapterAndWhoMakesRoomIsCounted) {
+  const telemetry::testing::RecordedMetrics metrics;
+  const auto count = [&](const char* name, const char* kind) {
+    return metrics.counter(name, {{"base_model", "tiny"}, {"kind", kind}});
+  };
+  limit_to(60);  // one that trains
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(train("a").status.ok());
+  EXPECT_EQ(count("tuft.lora.cache.lookups", "training"), 1);
+  EXPECT_EQ(count("tuft.lora.cache.hits", "training"), 1);
+  ASSERT_TRUE(create_adapter("b").status.ok());  // takes the place of a
+  EXPECT_EQ(count("tuft.lora.evictions", "training"), 1);
+  ASSERT_TRUE(train("a").status.ok());
+  EXPECT_EQ(count("tuft.lora.cache.lookups", "training"), 2);
+  EXPECT_EQ(count("tuft.lora.cache.hits", "training"), 1);
+  EXPECT_EQ(count("tuft.lora.evictions", "training"), 2);
+  ASSERT_TRUE(publish("a", "v1").status.ok());
+  ASSERT_TRUE(sample("v1").status.ok());
+  EXPECT_EQ(count("tuft.lora.cache.lookups", "sampler"), 1);
 }
 
 TEST_F(AdapterPagingTest, PagedAdaptersAreRemovedWithoutComingBack) {

@@ -79,5 +79,58 @@ TEST_F(EngineGaugesTest, BusyIsTheShareOfTheTimeSinceTheLastCollection) {
   EXPECT_EQ(metrics_.gauge("tuft.worker.busy", model_), 1);
 }
 
+TEST_F(EngineGaugesTest, ArithmeticThenTotalsAndTheShareOfThePeakWhileItRan) {
+  EXPECT_FALSE(metrics_.gauge("tuft.device.peak_flops", model_));
+  clock_.advance(10 * kSecond);
+  EngineGauges::State state = {
+      .passes = {.forward = kSecond, .backward = kSecond, .forward_flops = 40, .backward_flops = 60},
+      .steps = {.time = 4 * kSecond, .prefill_flops = 10, .decode_flops = 30, .bytes_read = 7, .bytes_written = 5},
+      .peak_flops = 100};
+  gauges_.publish(state);
+  EXPECT_EQ(metrics_.gauge("tuft.device.peak_flops", model_), 100);
+  EXPECT_EQ(metrics_.gauge("tuft.training.model.flops", with("pass", "forward")), 40);
+  EXPECT_EQ(metrics_.gauge("tuft.training.model.flops", with("pass", "backward")), 60);
+  EXPECT_EQ(metrics_.gauge("tuft.sampling.model.flops", with("kind", "prefill")), 10);
+  EXPECT_EQ(metrics_.gauge("tuft.sampling.model.flops", with("kind", "decode")), 30);
+  EXPECT_EQ(metrics_.gauge("tuft.sampling.model.bytes", with("direction", "read")), 7);
+  EXPECT_EQ(metrics_.gauge("tuft.sampling.model.bytes", with("direction", "write")), 5);
+  EXPECT_EQ(metrics_.gauge("tuft.training.mfu", model_), 0.5);
+  EXPECT_EQ(metrics_.gauge("tuft.sampling.mfu", model_), 0.1);
+  clock_.advance(10 * kSecond);
+  state.passes.forward += kSecond;
+  state.passes.forward_flops += 25;
+  gauges_.publish(state);
+  EXPECT_EQ(metrics_.gauge("tuft.training.mfu", model_), 0.25) << "since the last collection";
+  EXPECT_EQ(metrics_.gauge("tuft.training.mfu", model_), 0.25) << "another reader at once sees the same";
+  EXPECT_FALSE(metrics_.gauge("tuft.sampling.mfu", model_)) << "nothing was sampled";
+}
+
+TEST_F(EngineGaugesTest, NoPeakIsKnownThenNoUtilization) {
+  clock_.advance(10 * kSecond);
+  gauges_.publish({.passes = {.forward = kSecond, .forward_flops = 40}});
+  EXPECT_EQ(metrics_.gauge("tuft.training.model.flops", with("pass", "forward")), 40);
+  EXPECT_FALSE(metrics_.gauge("tuft.training.mfu", model_));
+}
+
+TEST_F(EngineGaugesTest, ADeviceWithItsOwnTimeThenThatCounts) {
+  EXPECT_FALSE(metrics_.gauge("tuft.device.time", with("work", "forward")));
+  clock_.advance(10 * kSecond);
+  gauges_.publish({.passes = {.forward = kMillisecond, .backward = kMillisecond, .forward_flops = 100},
+                   .device = {.forward = 2 * kSecond, .backward = 3 * kSecond, .optim_step = kSecond, .step = 0},
+                   .peak_flops = 100});
+  EXPECT_EQ(metrics_.gauge("tuft.device.time", with("work", "forward")), 2);
+  EXPECT_EQ(metrics_.gauge("tuft.device.time", with("work", "backward")), 3);
+  EXPECT_EQ(metrics_.gauge("tuft.device.time", with("work", "optim")), 1);
+  EXPECT_EQ(metrics_.gauge("tuft.device.time", with("work", "step")), 0);
+  EXPECT_EQ(metrics_.gauge("tuft.training.mfu", model_), 0.2);
+}
+
+TEST_F(EngineGaugesTest, WhoWaitsThenObserved) {
+  gauges_.publish({.kv = {.used = 40, .block = 10, .empty = 10}, .waiting_for_adapter = 3, .deficit_max = 17});
+  EXPECT_EQ(metrics_.gauge("tuft.lora.requests.waiting_for_adapter", model_), 3);
+  EXPECT_EQ(metrics_.gauge("tuft.scheduler.fairness.deficit.max", model_), 17);
+  EXPECT_EQ(metrics_.gauge("tuft.kv_cache.fragmentation", model_), 0.25);
+}
+
 }  // namespace
 }  // namespace tuft::worker

@@ -288,5 +288,61 @@ TEST_F(WorkerTelemetryTest, IdsThatCannotBeReadThenTheCallGoesOn) {
   EXPECT_EQ(sample(2).output_tokens(), 2);
 }
 
+TEST_F(WorkerTelemetryTest, AStepOfTheSamplerLinksToTheCallsInIt) {
+  sample(5);
+  ASSERT_TRUE(collector_.flush());
+  const ReceivedSpan step = span("engine.step");
+  EXPECT_NE(step.trace_id, kTrace.trace_id_hex());
+  ASSERT_EQ(step.links.size(), 1U);
+  EXPECT_EQ(step.links[0].trace_id, kTrace.trace_id_hex());
+  EXPECT_EQ(step.links[0].span_id, kTrace.span_id_hex());
+  EXPECT_EQ(text_of(step.attributes, "tuft.prefill_tokens"), "3");
+}
+
+TEST_F(WorkerTelemetryTest, APassThatRunsOutOfMemoryThenItIsCounted) {
+  const telemetry::testing::RecordedMetrics metrics;
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  Error error{ErrorCode::kResourceExhausted, "not enough memory", "memory"};
+  engine_.before_forward = [&](const engine::Pack&) { return Status(error); };
+  v1::ForwardBackwardResponse response;
+  EXPECT_FALSE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.ok());
+  EXPECT_EQ(metrics.counter("tuft.training.ooms", {{"base_model", "tiny"}}), 1);
+  error = internal_error("broken");
+  EXPECT_FALSE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.ok());
+  EXPECT_EQ(metrics.counter("tuft.training.ooms", {{"base_model", "tiny"}}), 1);
+}
+
+TEST_F(WorkerTelemetryTest, AStepThatBreaksTheWeightsThenTheReplySaysSo) {
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  train("a", 1);
+  v1::OptimStepResponse stepped;
+  ASSERT_TRUE(optim_step("a", &stepped).status.ok());
+  EXPECT_FALSE(stepped.nonfinite_update());
+  engine_.breaks_weights = true;
+  ASSERT_TRUE(optim_step("a", &stepped).status.ok());
+  EXPECT_TRUE(stepped.nonfinite_update());
+  EXPECT_FALSE(stepped.nonfinite());
+}
+
+TEST_F(WorkerTelemetryTest, WhatPassesAndStepsComputeIsPublished) {
+  const telemetry::testing::RecordedMetrics metrics;
+  const auto of = [](const char* key, const char* value) {
+    return telemetry::testing::RecordedMetrics::LabelList{{"base_model", "tiny"}, {key, value}};
+  };
+  sample(2);
+  // Three tokens and one, through 160 weights; 16 a pair in attention; logits of the last one, through 64.
+  ASSERT_TRUE(create_adapter("a").status.ok());  // one turn later than the sample
+  EXPECT_EQ(metrics.gauge("tuft.sampling.model.flops", of("kind", "prefill")), 2 * 160 * 3 + 16 * 6 + 2 * 64);
+  EXPECT_EQ(metrics.gauge("tuft.sampling.model.flops", of("kind", "decode")), 2 * 160 + 16 * 4 + 2 * 64);
+  train("a", 1);
+  v1::OptimStepResponse stepped;
+  ASSERT_TRUE(optim_step("a", &stepped).status.ok());
+  const int adapter = 4 * 4 * (4 + 4);  // rank 4, on the four matrices of attention
+  EXPECT_EQ(metrics.gauge("tuft.training.model.flops", of("pass", "forward")),
+            2 * (160 + adapter) * 3 + 16 * 6 + 2 * 64 * 3);
+  EXPECT_EQ(metrics.gauge("tuft.training.model.flops", of("pass", "backward")),
+            (2 * 160 + 4 * adapter) * 3 + 2 * 16 * 6 + 2 * 64 * 3);
+}
+
 }  // namespace
 }  // namespace tuft::worker

@@ -13,8 +13,13 @@ HWY_BEFORE_NAMESPACE();
 namespace tuft::engine::native {
 namespace HWY_NAMESPACE {
 
-void update(const AdamFactors& factors, int64_t n, float* value, float* gradient, float* first, float* second) {
+HWY_INLINE bool all_zero(hn::Vec<F32> x) {
+  return hn::AllTrue(F32(), hn::Eq(x, hn::Zero(F32())));
+}
+
+bool update(const AdamFactors& factors, int64_t n, float* value, float* gradient, float* first, float* second) {
   const F32 d;
+  auto nothing = hn::Zero(d);  // 0 times a value is not 0 where that is not finite
   const auto body = [&](float* w, float* g, float* m, float* v) HWY_ATTR {
     const auto slope = hn::Mul(hn::LoadU(d, g), hn::Set(d, factors.clip));
     const auto old = hn::LoadU(d, m);
@@ -25,12 +30,14 @@ void update(const AdamFactors& factors, int64_t n, float* value, float* gradient
     const auto decayed = hn::Mul(hn::LoadU(d, w), hn::Set(d, factors.decay));
     hn::StoreU(mean, d, m);
     hn::StoreU(square, d, v);
-    hn::StoreU(hn::NegMulAdd(hn::Set(d, factors.size), hn::Div(mean, root), decayed), d, w);
+    const auto moved = hn::NegMulAdd(hn::Set(d, factors.size), hn::Div(mean, root), decayed);
+    nothing = hn::MulAdd(moved, hn::Zero(d), nothing);
+    hn::StoreU(moved, d, w);
     hn::StoreU(hn::Zero(d), d, g);
   };
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) body(value + i, gradient + i, first + i, second + i);
-  if (i == n) return;
+  if (i == n) return all_zero(nothing);
   const int count = static_cast<int>(n - i);
   Tail w(value + i, count, 0.0F);
   Tail g(gradient + i, count, 0.0F);
@@ -43,6 +50,7 @@ void update(const AdamFactors& factors, int64_t n, float* value, float* gradient
     first[i + j] = m.value[j];
     second[i + j] = v.value[j];
   }
+  return all_zero(nothing);
 }
 
 double squares(const float* x, int64_t n) {
@@ -68,8 +76,8 @@ namespace tuft::engine::native {
 HWY_EXPORT(update);
 HWY_EXPORT(squares);
 
-void adam_step(const AdamFactors& factors, int64_t n, float* value, float* gradient, float* first, float* second) {
-  HWY_DYNAMIC_DISPATCH(update)(factors, n, value, gradient, first, second);
+bool adam_step(const AdamFactors& factors, int64_t n, float* value, float* gradient, float* first, float* second) {
+  return HWY_DYNAMIC_DISPATCH(update)(factors, n, value, gradient, first, second);
 }
 
 double sum_of_squares(const float* x, int64_t n) {

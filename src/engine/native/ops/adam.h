@@ -18,8 +18,8 @@ struct AdamFactors {
   float eps = 0;
 };
 
-// Takes the step, and zeroes the gradient.
-void adam_step(const AdamFactors& factors, int64_t n, float* value, float* gradient, float* first, float* second);
+// Takes the step, and zeroes the gradient. False where a value is not finite now.
+bool adam_step(const AdamFactors& factors, int64_t n, float* value, float* gradient, float* first, float* second);
 
 // sum(x^2), exact products, summed in f64.
 double sum_of_squares(const float* x, int64_t n);

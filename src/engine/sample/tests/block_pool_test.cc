@@ -231,5 +231,90 @@ TEST(BlockPool, RandomUseThenBlocksHoldWhatTheySay) {
   EXPECT_EQ(pool.used(), 0);
 }
 
+TEST(BlockPool, RoomThatHoldsNoTokenIsCounted) {
+  BlockPool pool(4, 8);
+  Sequence first = owned();
+  feed(pool, first, counting(5));
+  EXPECT_EQ(pool.empty(), 3);
+  auto fork = pool.fork(first);
+  ASSERT_TRUE(fork.has_value());
+  EXPECT_EQ(pool.empty(), 6) << "each has an end of its own";
+  ASSERT_TRUE(pool.extend(first, 4));
+  EXPECT_EQ(pool.empty(), 10);
+  pool.close(first);
+  EXPECT_EQ(pool.empty(), 3);
+  Sequence second = owned();
+  EXPECT_EQ(pool.adopt(second, counting(6)), 4);
+  EXPECT_EQ(pool.empty(), 3);
+  pool.close(second);
+  pool.close(fork->sequence);
+  EXPECT_EQ(pool.empty(), 0);
+}
+
+class WatchedBlocks : public ::testing::Test {
+ protected:
+  using What = KvBlockTime::What;
+  // Of the first block, which is watched.
+  void expect_times(const std::vector<std::pair<What, Nanos>>& expected) {
+    std::vector<std::pair<What, Nanos>> times;
+    for (const KvBlockTime& one : pool_.take_times()) times.emplace_back(one.what, one.time);
+    EXPECT_EQ(times, expected);
+  }
+
+  FakeClock clock_;
+  BlockPool pool_{4, 2, clock_};
+};
+
+TEST_F(WatchedBlocks, TakenOverAndGivenUpThenForHowLong) {
+  Sequence first = owned();
+  feed(pool_, first, counting(4));
+  clock_.advance(3 * kSecond);
+  pool_.close(first);
+  expect_times({});
+  clock_.advance(5 * kSecond);
+  Sequence second = owned();
+  ASSERT_EQ(pool_.adopt(second, counting(5)), 4);
+  expect_times({{What::kReuseGap, 5 * kSecond}});
+  Sequence third = owned();
+  ASSERT_EQ(pool_.adopt(third, counting(5)), 4);
+  expect_times({});
+  pool_.close(second);
+  pool_.close(third);
+  clock_.advance(7 * kSecond);
+  Sequence other = owned();
+  feed(pool_, other, counting(8, 100));
+  expect_times({{What::kIdle, 7 * kSecond}, {What::kLifetime, 15 * kSecond}});
+}
+
+TEST_F(WatchedBlocks, ForgottenOrNeverFullThenTheEndOfItsLife) {
+  Sequence first = owned(1);
+  feed(pool_, first, counting(4));
+  pool_.close(first);
+  clock_.advance(kSecond);
+  pool_.forget(1);
+  expect_times({{What::kLifetime, kSecond}});
+  for (int i = 1; i < BlockPool::kWatchEvery; ++i) {
+    Sequence sequence = owned();
+    feed(pool_, sequence, {1});
+    pool_.close(sequence);
+  }
+  expect_times({});
+  Sequence watched = owned();
+  feed(pool_, watched, {1});
+  clock_.advance(kSecond);
+  pool_.close(watched);
+  expect_times({{What::kLifetime, kSecond}});
+}
+
+TEST_F(WatchedBlocks, NobodyAsksThenNoMoreThanTheNewestAreKept) {
+  for (size_t i = 0; i < (BlockPool::kTimesMax + 10) * BlockPool::kWatchEvery; ++i) {
+    Sequence sequence = owned();
+    feed(pool_, sequence, {1});
+    pool_.close(sequence);
+  }
+  EXPECT_EQ(pool_.take_times().size(), BlockPool::kTimesMax);
+  EXPECT_TRUE(pool_.take_times().empty());
+}
+
 }  // namespace
 }  // namespace tuft::engine

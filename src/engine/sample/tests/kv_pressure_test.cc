@@ -307,5 +307,22 @@ TEST_F(KvPressureTest, RandomWorkloadsThenTheAnswersOfARunWithoutPressure) {
   EXPECT_GT(hits, 100);
 }
 
+TEST_F(KvPressureTest, NotEnoughBlocksForAllThenStepsThatHadToWaitAreCounted) {
+  const auto failures = [&] { return metrics_.counter("tuft.kv_cache.alloc_failures", model_); };
+  make(/*blocks=*/6);
+  Outcome first;
+  Outcome second;
+  submit(request({1, 2, 3, 4}, 8), first);  // three blocks each
+  submit(request({5, 6, 7, 8}, 8), second);
+  run();
+  EXPECT_EQ(failures(), 0);
+  make(/*blocks=*/4);
+  submit(request({1, 2, 3, 4}, 8), first);
+  submit(request({5, 6, 7, 8}, 8), second);
+  run();
+  EXPECT_GT(failures(), 0);
+  EXPECT_LT(failures(), 20) << "once a step";
+}
+
 }  // namespace
 }  // namespace tuft::engine

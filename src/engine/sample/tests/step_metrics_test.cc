@@ -55,7 +55,7 @@ class StepMetricsTest : public ::testing::Test {
   const RecordedMetrics::LabelList model_ = {{"base_model", "m"}};
   RecordedMetrics metrics_;
   FakeClock clock_;
-  FakeEngine engine_{16};
+  FakeEngine engine_{16, 100, clock_};
   std::unique_ptr<Sampler> sampler_;
   int finished_ = 0;
   int failed_ = 0;
@@ -232,6 +232,17 @@ TEST_F(StepMetricsTest, RefusedRequestsThenCountedByReason) {
   EXPECT_EQ(refused("sampler_queue_full"), 1);
   EXPECT_EQ(metrics_.count("request_latency_milliseconds"), 0U) << "it was never in";
   run();
+}
+
+TEST_F(StepMetricsTest, BlocksThatAreWatchedThenTheirTimes) {
+  submit(request(5, 1));
+  run();
+  clock_.advance(kSecond);
+  submit(request(5, 1));
+  run();
+  EXPECT_EQ(metrics_.count("tuft.kv_cache.block.reuse_gap", model_), 1U);
+  EXPECT_DOUBLE_EQ(metrics_.sum("tuft.kv_cache.block.reuse_gap", model_), 1);
+  EXPECT_EQ(metrics_.count("tuft.kv_cache.block.idle", model_), 0U);
 }
 
 }  // namespace

@@ -352,5 +352,16 @@ TEST_F(TrainSchedulerTest, AdapterThatIsGoneThenItsRequestFailsAndOthersDoNot) {
   EXPECT_TRUE(answer("b").result.ok());
 }
 
+TEST_F(TrainSchedulerTest, WhoWaitsWithALongDatumThenSavesUpAndThatIsTold) {
+  EXPECT_EQ(scheduler_->deficit_max(), 0);
+  submit("a", {4, 4, 4, 4});
+  submit("b", {9, 9});
+  scheduler_->step();
+  EXPECT_GT(scheduler_->deficit_max(), 0) << "what did not fit beside the other one";
+  EXPECT_LE(scheduler_->deficit_max(), 10);
+  while (!scheduler_->idle()) scheduler_->step();
+  EXPECT_EQ(scheduler_->deficit_max(), 0);
+}
+
 }  // namespace
 }  // namespace tuft::engine

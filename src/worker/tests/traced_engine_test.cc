@@ -1,0 +1,137 @@
+// The arithmetic and traffic of passes and steps, counted by hand.
+#include "worker/traced_engine.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/tests/fake_engine.h"
+
+namespace tuft::worker {
+namespace {
+
+using engine::AdapterId;
+using engine::testing::FakeEngine;
+
+// The fake engine's model: a block of 4 x (4 x 4) + 3 x (4 x 8) = 160 weights, a head of 64, attention 16 a pair of
+// tokens; 10 bytes of cache hold 4 positions, and an adapter that is sampled from takes 20.
+constexpr double kBlock = 160;
+constexpr double kHead = 64;
+constexpr double kPair = 16;
+constexpr double kKv = 2.5;
+// A and B of rank 2 beside the four matrices of attention.
+constexpr double kAdapter = 4 * 2 * (4 + 4);
+
+class TracedEngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    engine::AdapterState state;
+    state.spec.rank = 2;
+    state.spec.train_mlp = state.spec.train_unembed = false;
+    ASSERT_TRUE(engine_->create_adapter(AdapterId("a"), state).ok());
+    ASSERT_TRUE(engine_->clone_adapter(AdapterId("a"), AdapterId("b")).ok());
+  }
+  static engine::Pack pack() {
+    engine::Pack pack;
+    pack.tokens = {1, 2, 3, 4, 5};
+    pack.segments = {{AdapterId("a"), 0, 3}, {AdapterId("b"), 3, 5}};
+    pack.targets = {{1, 3}, {1, 4}, {2, 5}, {4, 6}};
+    return pack;
+  }
+  engine::SequenceId open(const std::optional<AdapterId>& adapter) {
+    return engine_->open_sequence(adapter, 0).value();
+  }
+  Status feed(std::vector<std::pair<engine::SequenceId, std::vector<int32_t>>> what, int logits = 1) {
+    std::vector<engine::Feed> feeds;
+    for (const auto& [sequence, tokens] : what) feeds.push_back({sequence, tokens, logits});
+    return engine_->step(feeds, [](auto, auto, auto) {});
+  }
+  const StepTotals& steps() const { return engine_->step_totals(); }
+
+  FakeClock clock_;
+  FakeEngine fake_{16};
+  std::unique_ptr<TracedEngine> engine_ = make_traced_engine(fake_, clock_);
+};
+
+TEST_F(TracedEngineTest, APassThenItsArithmetic) {
+  std::vector<float> logprobs(4);
+  ASSERT_TRUE(engine_->forward(pack(), true, logprobs).ok());
+  const double forward = 2 * (kBlock + kAdapter) * 5 + kPair * (6 + 3) + 3 * 2 * kHead;
+  EXPECT_DOUBLE_EQ(engine_->totals().forward_flops, forward) << "two targets of one token need one row of logits";
+  // Only the third target's loss has a gradient.
+  ASSERT_TRUE(engine_->backward(std::vector<float>{0, 0, 1, 0}).ok());
+  EXPECT_DOUBLE_EQ(engine_->totals().backward_flops, (2 * kBlock + 4 * kAdapter) * 5 + 2 * kPair * (6 + 3) + 2 * kHead);
+  ASSERT_TRUE(engine_->forward(pack(), false, logprobs).ok());
+  EXPECT_DOUBLE_EQ(engine_->totals().forward_flops, 2 * forward);
+}
+
+TEST_F(TracedEngineTest, ALossWithoutAGradientThenNoWayBack) {
+  std::vector<float> logprobs(4);
+  ASSERT_TRUE(engine_->forward(pack(), true, logprobs).ok());
+  ASSERT_TRUE(engine_->backward(std::vector<float>(4)).ok());
+  EXPECT_EQ(engine_->totals().backward_flops, 0);
+}
+
+TEST_F(TracedEngineTest, APassThatFailsThenNothingWasDone) {
+  fake_.before_forward = [](const auto&) { return Status(internal_error("broken")); };
+  std::vector<float> logprobs(4);
+  ASSERT_FALSE(engine_->forward(pack(), true, logprobs).ok());
+  EXPECT_EQ(engine_->totals().forward_flops, 0);
+}
+
+TEST_F(TracedEngineTest, APromptAndATokenThenPrefillAndDecode) {
+  fake_.before_step = [this](auto) { return clock_.advance(kSecond), Status(); };
+  const auto sequence = open(std::nullopt);
+  ASSERT_TRUE(feed({{sequence, {1, 2, 3}}}).ok());
+  EXPECT_DOUBLE_EQ(steps().prefill_flops, 2 * kBlock * 3 + kPair * 6 + 2 * kHead);
+  EXPECT_DOUBLE_EQ(steps().bytes_read, 4 * (kBlock + kHead) + 3 * kKv);
+  EXPECT_DOUBLE_EQ(steps().bytes_written, 3 * kKv);
+  EXPECT_EQ(steps().decode_flops, 0);
+  ASSERT_TRUE(feed({{sequence, {4}}}).ok());
+  EXPECT_DOUBLE_EQ(steps().decode_flops, 2 * kBlock + kPair * 4 + 2 * kHead);
+  EXPECT_DOUBLE_EQ(steps().bytes_read, 2 * 4 * (kBlock + kHead) + 3 * kKv + 4 * kKv);
+  EXPECT_EQ(steps().time, 2 * kSecond);
+}
+
+TEST_F(TracedEngineTest, SequencesOfOneAdapterThenItIsReadOnceAStep) {
+  const auto first = open(AdapterId("a"));
+  const auto second = open(AdapterId("a"));
+  ASSERT_TRUE(feed({{first, {1, 2}}, {second, {1}}}, 0).ok());
+  EXPECT_DOUBLE_EQ(steps().bytes_read, 4 * kBlock + 20 + 3 * kKv) << "nobody wanted logits";
+  EXPECT_DOUBLE_EQ(steps().prefill_flops, 2 * (kBlock + kAdapter) * 2 + kPair * 3);
+  const auto third = open(AdapterId("b"));
+  ASSERT_TRUE(feed({{first, {1}}, {third, {1}}}, 0).ok());
+  EXPECT_DOUBLE_EQ(steps().bytes_read, 2 * 4 * kBlock + 3 * 20 + 3 * kKv + (3 + 1) * kKv);
+}
+
+TEST_F(TracedEngineTest, WhatWasTakenOverOrForkedThenAttendedToAndNotComputed) {
+  const auto first = open(std::nullopt);
+  ASSERT_TRUE(feed({{first, {1, 2, 3, 4, 5}}}).ok());
+  const auto second = open(std::nullopt);
+  const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6};
+  ASSERT_EQ(engine_->adopt_prefix(second, prompt), 4);
+  const double before = steps().prefill_flops;
+  ASSERT_TRUE(feed({{second, {5, 6}}}).ok());
+  EXPECT_DOUBLE_EQ(steps().prefill_flops - before, 2 * kBlock * 2 + kPair * (5 + 6) + 2 * kHead);
+  const auto fork = engine_->fork_sequence(second).value();
+  ASSERT_TRUE(feed({{fork, {7}}}).ok());
+  EXPECT_DOUBLE_EQ(steps().decode_flops, 2 * kBlock + kPair * 7 + 2 * kHead);
+}
+
+TEST_F(TracedEngineTest, AnAdapterThatComesBackThenCountedAgain) {
+  const auto state = engine_->take_adapter(AdapterId("a"));
+  ASSERT_TRUE(state.ok());
+  ASSERT_TRUE(engine_->create_adapter(AdapterId("a"), *state).ok());
+  const auto sequence = open(AdapterId("a"));
+  ASSERT_TRUE(feed({{sequence, {1}}}, 0).ok());
+  EXPECT_DOUBLE_EQ(steps().decode_flops, 2 * (kBlock + kAdapter) + kPair);
+}
+
+TEST_F(TracedEngineTest, AStepThatFailsThenNothingWasDone) {
+  fake_.before_step = [](auto) { return Status(internal_error("broken")); };
+  const auto sequence = open(std::nullopt);
+  EXPECT_FALSE(feed({{sequence, {1}}}).ok());
+  EXPECT_EQ(steps().decode_flops, 0);
+  EXPECT_EQ(steps().bytes_read, 0);
+}
+
+}  // namespace
+}  // namespace tuft::worker
