@@ -164,6 +164,29 @@ SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: p
               "MODEL")),
         Panel("KV cache usage", "Share of the limit that is in use.", "percentunit",
               gauge("tuft_kv_cache_usage_ratio", "MODEL", "base_model", "max"), steps=((0.95, RED),), top=1)]),
+    ("KV cache and arithmetic", [
+        Panel("Prefix cache", "Share of the prompt tokens that were in it and need not be computed.", "percentunit",
+              [("sum by (base_model) (rate(tuft_prefix_cache_hits_total{MODEL}[RANGE])) / "
+                "sum by (base_model) (rate(tuft_prefix_cache_queries_total{MODEL}[RANGE]))", "{{base_model}}")], top=1),
+        Panel("Short of blocks", "Steps in which a sequence had to wait or give way, sequences that gave their blocks "
+              "back, and cached blocks that were given up, a second.", "ops",
+              [("sum by (base_model) (rate(tuft_kv_cache_alloc_failures_total{MODEL}[RANGE]))", "{{base_model}} steps"),
+               ("sum by (base_model) (rate(tuft_scheduler_preemptions_total{MODEL}[RANGE]))",
+                "{{base_model}} preempted"),
+               ("sum by (base_model) (rate(tuft_kv_cache_evictions_total{MODEL}[RANGE]))", "{{base_model}} evicted")]),
+        Panel("Is the cache large enough", "How long a cached block was not used before a prompt took it over, and "
+              "before its place was needed. The first near the second: a larger cache would find more.", "s",
+              quantiles("tuft_kv_cache_block_reuse_gap_seconds", "MODEL", "", "taken over", (0.5, 0.95)) +
+              quantiles("tuft_kv_cache_block_idle_seconds", "MODEL", "", "given up", (0.05, 0.5))),
+        Panel("Unused ends of blocks", "Share of the KV cache in use that holds no token.", "percentunit",
+              gauge("tuft_kv_cache_fragmentation_ratio", "MODEL", "base_model", "max"), top=1),
+        Panel("Arithmetic", "Useful floating point operations a second, prompts and output.", "suffix: FLOP/s",
+              rate("tuft_sampling_model_flops_total", "MODEL", "base_model, kind"), stack=True),
+        Panel("Utilisation while steps run", "Of what the device can do (MFU). Decoding a few sequences is bound by "
+              "memory and stays low.", "percentunit", gauge("tuft_sampling_mfu_ratio", "MODEL", "base_model", "max"),
+              top=1),
+        Panel("Memory traffic", "What steps read and write at the least: weights, adapters, keys and values.", "Bps",
+              rate("tuft_sampling_model_bytes_total", "MODEL", "base_model, direction"))]),
     ("Requests", [
         Panel("How sequences end", "stop, length, error, cancelled.", "ops", rate("tuft_sampling_finished_total",
               "MODEL", "finish_reason"), stack=True),
@@ -215,7 +238,21 @@ TRAINING = dashboard("tuft-training", "tuft / Training", "Runs, steps, loss, gra
         Panel("Runs together", "Mean number of runs in a training pass, and in a step of the optimizer.", "none",
               mean("tuft_training_batch_runs", "MODEL", "phase")),
         Panel("Fill of passes", "Tokens of a training pass over its token budget. Passes have no padding.",
-              "percentunit", quantiles("tuft_training_batch_fill", "MODEL", points=(0.5, 0.95)))]),
+              "percentunit", quantiles("tuft_training_batch_fill", "MODEL", points=(0.5, 0.95))),
+        Panel("Furthest behind its share", "Tokens that the adapter furthest behind has saved up. High for long: its "
+              "datums are long, or others take the passes.", "none",
+              gauge("tuft_scheduler_fairness_deficit_max", "MODEL", "base_model", "max")),
+        Panel("Arithmetic", "Useful floating point operations a second, there and back.", "suffix: FLOP/s",
+              rate("tuft_training_model_flops_total", "MODEL", "base_model, pass"), stack=True),
+        Panel("Utilisation", "Of what the device can do (MFU): while passes run, and of all the time.", "percentunit",
+              [("max by (base_model) (tuft_training_mfu_ratio{MODEL})", "{{base_model}} while passes run"),
+               ("sum by (base_model) (rate(tuft_training_model_flops_total{MODEL}[RANGE])) / "
+                "max by (base_model) (tuft_device_peak_flops_per_second{MODEL})", "{{base_model}} of all the time")],
+              top=1),
+        Panel("Device time", "Seconds a second that the device worked, by kind. GPUs only.", "none",
+              rate("tuft_device_time_seconds_total", "MODEL", "base_model, work"), stack=True),
+        Panel("Out of memory", "Training passes that failed for lack of memory.", "ops",
+              rate("tuft_training_ooms_total", "MODEL", "base_model"))]),
     ("Learning", [
         Panel("Loss", "Mean loss of a forward_backward per weighted token, over all runs.", "none",
               mean("tuft_training_loss", "MODEL", "loss_fn") + quantiles("tuft_training_loss", "MODEL", points=(0.5,
@@ -273,7 +310,17 @@ TENANTS = dashboard("tuft-adapters-tenants", "tuft / Adapters and tenants",
         Panel("Loading an adapter", "Into the engine, 95th percentile.", "s",
               quantiles("tuft_lora_load_duration_seconds", "MODEL", "source", "{{source}}", (0.95,))),
         Panel("Adapters in one step", "Distinct adapters that one sampling step served.", "none",
-              quantiles("tuft_scheduler_batch_adapters", "MODEL", points=(0.5, 0.99)))]),
+              quantiles("tuft_scheduler_batch_adapters", "MODEL", points=(0.5, 0.99))),
+        Panel("Found in the engine", "Share of the requests whose adapter need not be brought back from its page.",
+              "percentunit",
+              [("sum by (kind) (rate(tuft_lora_cache_hits_total{MODEL}[RANGE])) / "
+                "sum by (kind) (rate(tuft_lora_cache_lookups_total{MODEL}[RANGE]))", "{{kind}}")], top=1),
+        Panel("Put out", "Adapters that left the engine because others needed the memory.", "ops",
+              rate("tuft_lora_evictions_total", "MODEL", "kind")),
+        Panel("Waiting for an adapter", "Samples and runs whose adapter is on its way back.", "none",
+              gauge("tuft_lora_requests_waiting_for_adapter", "MODEL", "base_model")),
+        Panel("Memory of the pool", "Set aside for adapters in the engine, and its limit.", "bytes",
+              gauge("tuft_lora_pool_memory_bytes", "MODEL", "base_model, state"))]),
     ("Operations", [
         Panel("Accepted", "By type.", "ops", rate("tuft_futures_created_total", "SERVER", "operation_type")),
         Panel("In flight", "Waiting or running, by queue state.", "none", gauge("tuft_futures_queue_length", "SERVER",
