@@ -4,11 +4,17 @@
 // the script can take turns between this program and others (bench/peers) that speak the same. Requests:
 //   {"op":"hello"}   {"op":"peaks"}
 //   {"op":"train","lengths":[128,...],"rank":16,"batch_tokens":512,"steps":1}      forward_backward + optim_step
-//   {"op":"train_tenants","tenants":16,"length":32,"rank":16,"batch_tokens":512,"steps":1,"together":true}
-//                                 a forward_backward of one datum + optim_step of each; false: one after the other
+//   {"op":"train_tenants","tenants":[[32],[64,16]],"rank":16,"batch_tokens":512,"steps":1,"together":true,"half":false}
+//                                 a forward_backward of a tenant's datums + optim_step of each; together false: one
+//                                 after the other; half: the first half of every datum has no weight, as a prompt
 //   {"op":"fairness","light":15,"length":32,"heavy_tokens":8192,"rounds":8,...}    short requests beside a long one
 //   {"op":"decode","batch":8,"prompt":8,"new_tokens":64,"rank":16,"adapters":1}    rank 0: the base model
+//   {"op":"sample","batch":8,"prompt":64,"new_tokens":64,"rank":16,"adapters":4,"batch_tokens":256}
+//                                 as a server does it, from the arrival of all of them to their last token
+//   {"op":"publish","rank":16,"length":64,"prompt":64,"batch_tokens":512}
+//                                 from optim_step to the first token of a sampler that has the new weights
 // Where memory is of interest, an answer has peak_bytes: the most that the process held while it worked.
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -110,7 +116,7 @@ void fresh_adapter(engine::Engine& engine, int rank, const engine::AdapterId& ad
   check(engine.create_adapter(adapter, engine::make_adapter(engine.model(), spec)));
 }
 
-engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths) {
+engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths, bool half = false) {
   Tokens stream(vocab);
   engine::TrainRequest request;
   request.adapter = bench_adapter();
@@ -121,7 +127,9 @@ engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths
     datum.tokens.assign(tokens.begin(), tokens.end() - 1);
     const std::vector<int64_t> shape = {static_cast<int64_t>(length)};
     datum.loss_inputs["target_tokens"] = {shape, std::vector<int64_t>(tokens.begin() + 1, tokens.end())};
-    datum.loss_inputs["weights"] = {shape, std::vector<float>(length, 1.0F)};
+    std::vector<float> weights(length, 1.0F);
+    if (half) std::fill_n(weights.begin(), length / 2, 0.0F);
+    datum.loss_inputs["weights"] = {shape, std::move(weights)};
   }
   return request;
 }
@@ -174,25 +182,28 @@ class Tenants {
   std::vector<engine::AdapterId> ids_;
 };
 
-engine::TrainRequest request_of(const engine::AdapterId& adapter, int vocab, const std::vector<size_t>& lengths) {
-  engine::TrainRequest request = train_request(vocab, lengths);
+engine::TrainRequest request_of(const engine::AdapterId& adapter, int vocab, const std::vector<size_t>& lengths,
+                                bool half = false) {
+  engine::TrainRequest request = train_request(vocab, lengths, half);
   request.adapter = adapter;
   return request;
 }
 
-// Many runs with a short datum each. "loss" is of all of them in the first step.
+// Many runs. "loss" is of all of them in the first step.
 json train_tenants(engine::Engine& engine, const json& asked) {
   forget_peak();
-  Tenants tenants(engine, asked.at("tenants").get<int>(), asked.at("rank").get<int>());
+  const auto lengths = asked.at("tenants").get<std::vector<std::vector<size_t>>>();
+  Tenants tenants(engine, static_cast<int>(lengths.size()), asked.at("rank").get<int>());
   const engine::TrainerOptions options{asked.at("batch_tokens").get<int>(), engine.model().max_position};
   const auto scheduler = engine::make_train_scheduler(engine, options);
   const bool together = asked.at("together").get<bool>();
+  const bool half = asked.value("half", false);
   double loss = 0;
   int64_t tokens = 0;
   const Stopwatch watch;
   for (int step = 0; step < asked.at("steps").get<int>(); ++step) {
-    for (const engine::AdapterId& tenant : tenants.ids()) {
-      auto request = request_of(tenant, engine.model().vocab_size, {asked.at("length").get<size_t>()});
+    for (size_t tenant = 0; tenant < lengths.size(); ++tenant) {
+      auto request = request_of(tenants.ids()[tenant], engine.model().vocab_size, lengths[tenant], half);
       value_or_throw(scheduler->submit(std::move(request), [&](Result<engine::TrainOutput> result) {
         const engine::TrainOutput output = value_or_throw(std::move(result));
         if (step == 0) loss += output.metrics.at("loss:sum");
@@ -222,7 +233,7 @@ json fairness(engine::Engine& engine, const json& asked) {
   bool heavy_done = heavy_datums == 0;
   if (!heavy_done) {
     const std::vector<size_t> lengths(heavy_datums, 128);
-    value_or_throw(scheduler->submit(request_of(tenants.ids()[light], vocab, lengths),
+    value_or_throw(scheduler->submit(request_of(tenants.ids()[light], vocab, lengths, true),
                                      [&](const Result<engine::TrainOutput>&) { heavy_done = true; }));
   }
   std::vector<double> milliseconds;
@@ -232,7 +243,7 @@ json fairness(engine::Engine& engine, const json& asked) {
   // The next request of a tenant goes in as soon as the one before is answered.
   std::function<void(int)> send = [&](int tenant) {
     if (left-- <= 0) return;
-    value_or_throw(scheduler->submit(request_of(tenants.ids()[tenant], vocab, {length}),
+    value_or_throw(scheduler->submit(request_of(tenants.ids()[tenant], vocab, {length}, true),
                                      [&, tenant, watch = Stopwatch(), before = pass](const auto& result) {
                                        check(result.ok() ? Status() : Status(result.error()));
                                        milliseconds.push_back(1e3 * watch.seconds());
@@ -254,6 +265,16 @@ json fairness(engine::Engine& engine, const json& asked) {
   return answer;
 }
 
+engine::SampleRequest sample_request(const std::optional<engine::AdapterId>& adapter, std::vector<int32_t> prompt,
+                                     int new_tokens) {
+  engine::SampleRequest request;
+  request.adapter = adapter;
+  request.prompt = std::move(prompt);
+  request.params.temperature = 0.0F;
+  request.params.max_tokens = new_tokens;
+  return request;
+}
+
 // Prompts fit one step; what is timed is every step after the one that gives the first tokens.
 json decode(engine::Engine& engine, const json& asked) {
   const int batch = asked.at("batch").get<int>();
@@ -269,11 +290,9 @@ json decode(engine::Engine& engine, const json& asked) {
   const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
   int64_t tokens = 0;
   for (int i = 0; i < batch; ++i) {
-    engine::SampleRequest request;
-    if (!adapters.empty()) request.adapter = adapters[static_cast<size_t>(i) % adapters.size()];
-    request.prompt = stream.take(static_cast<size_t>(prompt));
-    request.params.temperature = 0.0F;
-    request.params.max_tokens = asked.at("new_tokens").get<int>();
+    std::optional<engine::AdapterId> adapter;
+    if (!adapters.empty()) adapter = adapters[static_cast<size_t>(i) % adapters.size()];
+    auto request = sample_request(adapter, stream.take(static_cast<size_t>(prompt)), asked.at("new_tokens").get<int>());
     value_or_throw(sampler->submit(std::move(request), [&tokens](Result<engine::SampleResult> result) {
       tokens += static_cast<int64_t>(value_or_throw(std::move(result)).sequences.at(0).tokens.size()) - 1;
     }));
@@ -283,6 +302,78 @@ json decode(engine::Engine& engine, const json& asked) {
   while (!sampler->idle()) sampler->step();
   json answer = watch.stop();
   answer["tokens"] = tokens;
+  return answer;
+}
+
+// "first_tokens" tells whether two programs computed the same thing.
+json sample(engine::Engine& engine, const json& asked) {
+  forget_peak();
+  const auto batch = asked.at("batch").get<size_t>();
+  const int new_tokens = asked.at("new_tokens").get<int>();
+  const Tenants tenants(engine, asked.at("adapters").get<int>(), asked.at("rank").get<int>());
+  engine::SamplerOptions options;
+  options.batch_tokens = asked.at("batch_tokens").get<int>();
+  options.tokens_max = engine.model().max_position;
+  const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
+  Tokens stream(engine.model().vocab_size);
+  std::vector<std::vector<double>> moments(batch);  // of each sequence's tokens, in milliseconds
+  std::vector<int32_t> first_tokens(batch);
+  int cached = 0;
+  const Stopwatch watch;
+  for (size_t i = 0; i < batch; ++i) {
+    std::optional<engine::AdapterId> adapter;
+    if (!tenants.ids().empty()) adapter = tenants.ids()[i % tenants.ids().size()];
+    auto request = sample_request(adapter, stream.take(asked.at("prompt").get<size_t>()), new_tokens);
+    request.on_tokens = [&moments, &watch, i](int, const auto& tokens, const auto&, const auto&) {
+      moments[i].insert(moments[i].end(), tokens.size(), 1e3 * watch.seconds());
+    };
+    value_or_throw(sampler->submit(std::move(request), [&, i](Result<engine::SampleResult> result) {
+      const engine::SampleResult output = value_or_throw(std::move(result));
+      first_tokens[i] = output.sequences.at(0).tokens.at(0);
+      cached += output.cached_tokens;
+    }));
+  }
+  while (!sampler->idle()) sampler->step();
+  json answer = watch.stop();
+  for (const std::vector<double>& of : moments) {
+    answer["ttft_ms"].push_back(of.at(0));
+    for (size_t i = 1; i < of.size(); ++i) answer["itl_ms"].push_back(of[i] - of[i - 1]);
+  }
+  answer["tokens"] = static_cast<int64_t>(batch) * new_tokens;
+  answer["cached_tokens"] = cached;
+  answer["first_tokens"] = first_tokens;
+  return answer;
+}
+
+json publish(engine::Engine& engine, const json& asked) {
+  forget_peak();
+  const Tenants tenants(engine, 1, asked.at("rank").get<int>());
+  const engine::AdapterId& trained = tenants.ids().front();
+  const engine::TrainerOptions training{asked.at("batch_tokens").get<int>(), engine.model().max_position};
+  const int vocab = engine.model().vocab_size;
+  value_or_throw(
+      engine::train_alone(engine, request_of(trained, vocab, {asked.at("length").get<size_t>()}, true), training));
+  engine::SamplerOptions options;
+  options.tokens_max = engine.model().max_position;
+  const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
+  auto request =
+      sample_request(engine::AdapterId("published"), Tokens(vocab).take(asked.at("prompt").get<size_t>()), 1);
+  bool done = false;
+  const Stopwatch watch;
+  value_or_throw(engine.optim_step(trained, {}));
+  const double stepped = watch.seconds();
+  check(engine.clone_adapter(trained, *request.adapter));
+  const double cloned = watch.seconds();
+  value_or_throw(sampler->submit(std::move(request), [&](Result<engine::SampleResult> result) {
+    value_or_throw(std::move(result));
+    done = true;
+  }));
+  while (!done) sampler->step();
+  json answer = watch.stop();
+  check(engine.remove_adapter(engine::AdapterId("published")));
+  answer["optim_step_ms"] = 1e3 * stepped;
+  answer["publish_ms"] = 1e3 * (cloned - stepped);
+  answer["first_token_ms"] = 1e3 * (answer.at("seconds").get<double>() - cloned);
   return answer;
 }
 
@@ -304,6 +395,8 @@ json answer(engine::Engine& engine, int threads, const json& asked) {
   if (op == "train_tenants") return train_tenants(engine, asked);
   if (op == "fairness") return fairness(engine, asked);
   if (op == "decode") return decode(engine, asked);
+  if (op == "sample") return sample(engine, asked);
+  if (op == "publish") return publish(engine, asked);
   throw std::runtime_error("no such op: " + op);
 }
 

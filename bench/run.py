@@ -10,7 +10,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import measure  # noqa: E402
 
-SUITES = ["engine", "growth", "peers", "api", "telemetry"]
+SUITES = ["engine", "growth", "training", "fairness", "sampling", "publish", "api", "telemetry"]
 
 
 def parse():
@@ -19,15 +19,17 @@ def parse():
     parser.add_argument("--bin", dest="programs", type=pathlib.Path, required=True,
                         help="where tuft is, e.g. build/release/bin")
     parser.add_argument("--out", type=pathlib.Path, default=measure.ROOT / "bench" / "results")
-    parser.add_argument("--python", help="an interpreter with torch, transformers and peft for the suite peers, with "
-                        "fastapi, uvicorn, uvloop, httptools, tinker and zstandard for the suite api")
-    parser.add_argument("--tuft", help="TuFT's own program, for the suite api")
+    parser.add_argument("--python", help="an interpreter with torch, transformers and peft for the suites training, "
+                        "fairness and sampling, with fastapi, uvicorn, uvloop, httptools, tinker and zstandard for the suite api")
+    parser.add_argument("--tuft", help="TuFT's own program, for the suites training, fairness, publish and api")
+    parser.add_argument("--llama-python", help="an interpreter with llama-cpp-python, gguf and numpy, for the suite "
+                        "sampling")
     parser.add_argument("--sdk-python", help="an interpreter with tinker; .venv/bin/python by default")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=10, help="of on and off in the suite telemetry, at least")
     parser.add_argument("--seconds", type=int, default=3, help="of one sample of the API")
     parser.add_argument("--parts", type=lambda text: text.split(","), help="of the suite api: posts, parked, ingest, store, "
-                        "restart; all by default")
+                        "restart; of engine: train, tenants, decode; all by default")
     parser.add_argument("--parked", type=int, default=10_000, help="polls in the suite api")
     parser.add_argument("--hold", type=int, default=60, help="seconds for which they are parked")
     parser.add_argument("--bodies", type=int, default=40, help="of 5 MB, in one sample of the suite api")

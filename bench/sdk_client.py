@@ -45,12 +45,26 @@ class Client:
         result = self.sampling.sample(prompt=prompt, num_samples=asked["batch"], sampling_params=parameters).result()
         return dict(seconds=time.monotonic() - begin, tokens=sum(len(one.tokens) for one in result.sequences))
 
+    def publish(self, asked):
+        """From optim_step to the first token of a sampling client that has its weights."""
+        self.training.forward_backward(self.data([asked["length"]]), "cross_entropy").result()
+        prompt = types.ModelInput.from_ints(list(range(10, 10 + asked["prompt"])))
+        begin = time.monotonic()
+        step = self.training.optim_step(types.AdamParams(learning_rate=1e-4))
+        sampling = self.training.save_weights_and_get_sampling_client()
+        published = time.monotonic()
+        sampling.sample(prompt=prompt, num_samples=1, sampling_params=types.SamplingParams(max_tokens=1)).result()
+        end = time.monotonic()
+        step.result()
+        return dict(seconds=end - begin, publish_ms=1e3 * (published - begin), first_token_ms=1e3 * (end - published))
+
 
 def main():
     client = Client()
+    answers = {"train": client.train, "decode": client.decode, "publish": client.publish}
     for line in sys.stdin:
         asked = json.loads(line)
-        print(json.dumps({"train": client.train, "decode": client.decode}[asked["op"]](asked)), flush=True)
+        print(json.dumps(answers[asked["op"]](asked)), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 """Transformers + PEFT behind the same lines of JSON as tuft_engine_runner, for bench/run.py. Needs torch, transformers
 and peft; `--check` says by its exit code whether they are there."""
 import argparse
-import json
 import os
-import resource
-import sys
 import time
+
+import lines
 
 
 def parse():
@@ -24,121 +23,189 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import peft  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from transformers.generation.configuration_utils import ContinuousBatchingConfig  # noqa: E402
 
-MASK = (1 << 64) - 1
-
-
-class Tokens:
-    """The token stream of engine_runner.cc."""
-
-    def __init__(self, vocab):
-        self.vocab, self.state = vocab, 1
-
-    def take(self, count):
-        tokens = []
-        for _ in range(count):
-            self.state = (self.state * 6364136223846793005 + 1442695040888963407) & MASK
-            tokens.append((self.state >> 33) % self.vocab)
-        return tokens
+TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"]
+# Tokens of a page of the KV cache in continuous batching. Its attention on a CPU reads every page of the cache, so that
+# it gets just as many as the requests need.
+PAGE = 32
 
 
-def cpu_seconds():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+class Clock(transformers.generation.StoppingCriteria):
+    """Notes when generate() had each token."""
 
-
-class Stopwatch:
     def __init__(self):
-        self.wall, self.cpu = time.monotonic(), cpu_seconds()
+        self.times = []
 
-    def stop(self):
-        return {"seconds": time.monotonic() - self.wall, "cpu_seconds": cpu_seconds() - self.cpu}
+    def __call__(self, ids, scores, **_):
+        self.times.append(time.monotonic())
+        return torch.zeros(ids.shape[0], dtype=torch.bool)
 
 
 class Runner:
     def __init__(self, options):
         torch.set_num_threads(options.threads)
-        dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
-        self.base = transformers.AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype,
-                                                                      attn_implementation="sdpa")
-        self.vocab = self.base.config.vocab_size
+        self.dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
         self.options, self.model, self.rank = options, None, None
+        self.base = self.load()
+        self.vocab = self.base.config.vocab_size
+
+    def load(self):
+        return transformers.AutoModelForCausalLM.from_pretrained(self.options.model, dtype=self.dtype,
+                                                                 attn_implementation="sdpa")
 
     def hello(self, _):
         return {"program": "transformers + peft", "dtype": self.options.dtype, "threads": torch.get_num_threads(),
                 "versions": {"torch": torch.__version__, "transformers": transformers.__version__,
-                             "peft": peft.__version__},
-                "parameters": sum(p.numel() for p in self.base.parameters())}
+                             "peft": peft.__version__}}
 
-    def adapt(self, rank):
-        """A fresh adapter on every linear layer and lm_head: A random, B zero. Rank 0 is the base model."""
+    def adapt(self, rank, adapters):
+        """Fresh adapters "0", "1", ... on every linear layer and lm_head: A random, B zero."""
+        config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, task_type="CAUSAL_LM",
+                                 target_modules=TARGETS)
         if self.rank != rank:
             if self.model is not None:
                 self.base = self.model.unload()
-            self.model, self.rank = None, rank
-            if rank:
-                config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, task_type="CAUSAL_LM",
-                                         target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
-                                                         "down_proj", "lm_head"])
-                self.model = peft.get_peft_model(self.base, config)
-        if rank:
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters():
-                    if "lora_B" in name:
-                        parameter.zero_()
-        return self.model if rank else self.base
+            self.model, self.rank = peft.get_peft_model(self.base, config, adapter_name="0"), rank
+        held = len(self.model.peft_config)
+        for number in range(held, adapters):
+            self.model.add_adapter(str(number), config)
+        for number in range(adapters, held):
+            self.model.delete_adapter(str(number))
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                if "lora_B" in name:
+                    parameter.zero_()
+        return self.model
 
     def batches(self, lengths, micro_batch):
         """Right-padded batches of neighbours in length, which wastes least."""
-        stream = Tokens(self.vocab)
+        stream = lines.Tokens(self.vocab)
         data = sorted((stream.take(length + 1) for length in lengths), key=len)
         for start in range(0, len(data), micro_batch):
             rows = data[start:start + micro_batch]
             longest = max(map(len, rows)) - 1
             tokens = torch.zeros(len(rows), longest, dtype=torch.long)
-            targets, weights = tokens.clone(), torch.zeros(len(rows), longest)
+            targets, weights, mask = tokens.clone(), torch.zeros(len(rows), longest), tokens.clone()
             for index, row in enumerate(rows):
-                tokens[index, :len(row) - 1] = torch.tensor(row[:-1])
-                targets[index, :len(row) - 1] = torch.tensor(row[1:])
-                weights[index, :len(row) - 1] = 1.0
-            padded = bool((weights == 0).any())
-            yield tokens, targets, weights, weights.long() if padded else None
+                count = len(row) - 1
+                tokens[index, :count] = torch.tensor(row[:-1])
+                targets[index, :count] = torch.tensor(row[1:])
+                weights[index, :count] = torch.tensor(lines.loss_weights(count))
+                mask[index, :count] = 1
+            yield tokens, targets, weights, None if mask.all() else mask
 
-    def train(self, asked):
-        model = self.adapt(asked["rank"]).train()
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0, fused=True)
-        batches = list(self.batches(asked["lengths"], asked["micro_batch"]))
-        first_loss, tokens, watch = None, 0, Stopwatch()
-        for _ in range(asked["steps"]):
-            total = 0.0
-            for ids, targets, weights, mask in batches:
-                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits.float()
-                losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-                loss = (losses * weights.flatten()).sum()
-                loss.backward()
-                total += float(loss.detach())
-            optimizer.step()
-            optimizer.zero_grad()
-            first_loss = total if first_loss is None else first_loss
-            tokens += sum(asked["lengths"])
-        return {**watch.stop(), "tokens": tokens, "loss": first_loss}
+    def tenant(self, number):
+        """The adapter takes its turn; gives its optimizer, fresh."""
+        self.model.set_adapter(str(number))
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0, fused=True)
 
-    def decode(self, asked):
-        model, stream = self.adapt(asked["rank"]).eval(), Tokens(self.vocab)
-        prompt = torch.tensor([stream.take(asked["prompt"]) for _ in range(asked["batch"])])
+    def forward_backward(self, batches):
+        total = 0.0
+        for ids, targets, weights, mask in batches:
+            logits = self.model(input_ids=ids, attention_mask=mask, use_cache=False).logits.float()
+            losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+            loss = (losses * weights.flatten()).sum()
+            loss.backward()
+            total += float(loss.detach())
+        return total
+
+    def train_tenants(self, asked):
+        """One tenant after the other: an adapter is active or not."""
+        tenants = asked["tenants"]
+        self.adapt(asked["rank"], len(tenants)).train()
+        optimizers = [self.tenant(number) for number in range(len(tenants))]
+        batches = [list(self.batches(lengths, asked["micro_batch"])) for lengths in tenants]
+        first_loss, watch = 0.0, lines.Stopwatch()
+        for step in range(asked["steps"]):
+            for number, of_tenant in enumerate(batches):
+                self.model.set_adapter(str(number))
+                loss = self.forward_backward(of_tenant)
+                optimizers[number].step()
+                optimizers[number].zero_grad()
+                first_loss += loss if step == 0 else 0.0
+        return {**watch.stop(), "tokens": asked["steps"] * sum(map(sum, tenants)), "loss": first_loss}
+
+    def fairness(self, asked):
+        self.adapt(asked["rank"], asked["light"] + 1).train()
+
+        def train(tenant, lengths):
+            self.model.set_adapter(str(tenant))
+            self.forward_backward(self.batches(lengths, asked["micro_batch"]))
+
+        return lines.serve_fifo(asked, train)
+
+    def sample(self, asked):
+        """`way`: "generate" and "loop" (forward() without what generate() does around it) run all sequences as one
+        batch where they have one adapter, else a batch per adapter; "mixed" is "loop" with PEFT's adapter_names, one
+        batch of all adapters."""
+        adapters = asked["adapters"]
+        self.adapt(asked["rank"], adapters).eval()
+        stream = lines.Tokens(self.vocab)
+        prompts = [stream.take(asked["prompt"]) for _ in range(asked["batch"])]
+        owners = [str(index % adapters) for index in range(len(prompts))]
+        mixed = asked["way"] == "mixed"
+        groups = [list(range(len(prompts)))] if mixed else [
+            [index for index, owner in enumerate(owners) if owner == adapter] for adapter in dict.fromkeys(owners)]
+        times = [[] for _ in prompts]
+        first_tokens = [0] * len(prompts)
+        watch = lines.Stopwatch()
         with torch.inference_mode():
-            out = model(input_ids=prompt, use_cache=True, logits_to_keep=1)
-            token = out.logits[:, -1].argmax(-1, keepdim=True)
-            watch = Stopwatch()
-            for _ in range(asked["new_tokens"] - 1):
-                out = model(input_ids=token, past_key_values=out.past_key_values, use_cache=True)
-                logits = out.logits[:, -1]
-                token = logits.argmax(-1, keepdim=True)
-                # The engine returns the log-probability of every token; so does this.
-                torch.log_softmax(logits.float(), -1).gather(1, token)
-            result = watch.stop()
-        return {**result, "tokens": asked["batch"] * (asked["new_tokens"] - 1)}
+            for group in groups:
+                ids = torch.tensor([prompts[index] for index in group])
+                if mixed:
+                    moments, first = self.loop(ids, asked["new_tokens"], adapter_names=owners)
+                else:
+                    self.model.set_adapter(owners[group[0]])
+                    moments, first = getattr(self, asked["way"])(ids, asked["new_tokens"])
+                for row, index in enumerate(group):
+                    times[index], first_tokens[index] = moments, int(first[row])
+        return {**watch.stop(), "tokens": asked["batch"] * asked["new_tokens"], "first_tokens": first_tokens,
+                **lines.token_times(watch.wall, times)}
+
+    def generate(self, ids, new_tokens):
+        clock = Clock()
+        out = self.model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False,
+                                  max_new_tokens=new_tokens, min_new_tokens=new_tokens, pad_token_id=0,
+                                  stopping_criteria=transformers.StoppingCriteriaList([clock]))
+        return clock.times, out[:, ids.shape[1]]
+
+    def loop(self, ids, new_tokens, **more):
+        times, first, cache = [], None, None
+        for _ in range(new_tokens):
+            out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **more)
+            logits, cache = out.logits[:, -1], out.past_key_values
+            ids = logits.argmax(-1, keepdim=True)
+            # The engine returns the log-probability of every token; so does this.
+            torch.log_softmax(logits.float(), -1).gather(1, ids)
+            times.append(time.monotonic())
+            first = ids[:, 0] if first is None else first
+        return times, first
+
+    def continuous(self, asked):
+        """Continuous batching of Transformers: one adapter for all, as it is active in the model."""
+        model = self.adapt(asked["rank"], 1).eval()
+        model.set_adapter("0")
+        stream = lines.Tokens(self.vocab)
+        prompts = [stream.take(asked["prompt"]) for _ in range(asked["batch"])]
+        pages = sum(-(-(asked["prompt"] + asked["new_tokens"]) // PAGE) for _ in prompts) + 2
+        config = ContinuousBatchingConfig(
+            page_size=PAGE, num_blocks=pages, max_batch_tokens=asked["batch_tokens"], use_cuda_graph=False,
+            use_async_batching=False)
+        generation = transformers.GenerationConfig(max_new_tokens=asked["new_tokens"], do_sample=False, eos_token_id=-1,
+                                                   pad_token_id=0)
+        watch = lines.Stopwatch()
+        out = model.get_base_model().generate_batch(prompts, generation_config=generation, warmup=False,
+                                                    continuous_batching_config=config, record_timestamps=True)
+        answer = watch.stop()
+        if any(len(one.generated_tokens) != asked["new_tokens"] for one in out.values()) or len(out) != len(prompts):
+            raise RuntimeError("continuous batching did not make all tokens")
+        # record_timestamps counts on another clock than ours; only differences are used.
+        begin = min(one.created_time for one in out.values())
+        return {**answer, "tokens": asked["batch"] * asked["new_tokens"],
+                "first_tokens": [one.generated_tokens[0] for one in out.values()],
+                **lines.token_times(begin, [one.timestamps for one in out.values()])}
 
 
 def main():
@@ -146,10 +213,8 @@ def main():
         return
     transformers.logging.set_verbosity_error()
     runner = Runner(OPTIONS)
-    answers = {"hello": runner.hello, "train": runner.train, "decode": runner.decode}
-    for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps(answers[asked["op"]](asked)), flush=True)
+    lines.serve({"hello": runner.hello, "train_tenants": runner.train_tenants, "fairness": runner.fairness,
+                 "sample": runner.sample, "continuous": runner.continuous})
 
 
 if __name__ == "__main__":

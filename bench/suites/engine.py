@@ -16,14 +16,15 @@ DECODE_BATCHES = [1, 8, 32]
 PROMPT, NEW_TOKENS = 8, 33
 
 
-def train_flops(lengths):
+def train_flops(lengths, loss_share=1.0):
     """Of one step: forward and the gradient of activations, 4 a weight and token; adapters 6; causal attention
-    2 T (forward) + 4 T (backward) a query channel and layer. Recomputation, if any, is not counted as work."""
+    2 T (forward) + 4 T (backward) a query channel and layer. Recomputation, if any, is not counted as work, and neither
+    is the head of tokens without a loss."""
     model = bench_model.counts()
     tokens = sum(lengths)
     channels = model["num_attention_heads"] * model["head_dim"]
     attention = sum(6 * length * length for length in lengths) * channels * model["num_hidden_layers"]
-    return tokens * (4 * (model["linear"] + model["head"]) + 6 * adapter_weights()) + attention
+    return tokens * (4 * (model["linear"] + loss_share * model["head"]) + 6 * adapter_weights()) + attention
 
 
 def adapter_weights():
@@ -35,14 +36,13 @@ def adapter_weights():
     return total
 
 
-def decode_bytes(dtype, batch):
+def decode_bytes(dtype, batch, context=PROMPT + NEW_TOKENS / 2, adapters=1):
     """Read from memory by one step at the least: every weight once, and the keys and values of the sequences."""
     model = bench_model.counts()
     width = 2 if dtype == "bf16" else 4
     channels = model["num_key_value_heads"] * model["head_dim"]
-    context = PROMPT + NEW_TOKENS / 2
     keys_values = batch * context * 2 * channels * model["num_hidden_layers"] * 4
-    return (model["linear"] + model["head"]) * width + 4 * adapter_weights() + keys_values
+    return (model["linear"] + model["head"]) * width + 4 * adapters * adapter_weights() + keys_values
 
 
 def runner(options, dtype="f32"):
@@ -58,7 +58,7 @@ def train_request(lengths):
 
 
 def tenants_request(tenants, length, together):
-    return dict(op="train_tenants", tenants=tenants, length=length, rank=RANK, batch_tokens=512,
+    return dict(op="train_tenants", tenants=[[length]] * tenants, rank=RANK, batch_tokens=512,
                 steps=max(1, 1024 // (tenants * length)), together=together)
 
 

@@ -1,0 +1,115 @@
+"""S1: sampling with several adapters against Transformers + PEFT, its continuous batching, and llama.cpp."""
+import statistics
+
+import measure
+import rivals
+from suites import engine
+from suites.fairness import percentile
+
+# (sequences, adapters, prompt); 0 adapters: the base model. Of {1, 8, 16} x {1, 4, 16} x {64, 512}: what fits.
+CASES = [(1, 1, 64), (8, 1, 64), (16, 1, 64), (16, 4, 64), (16, 16, 64), (1, 1, 512), (16, 16, 512), (1, 0, 64),
+         (16, 0, 64)]
+NEW_TOKENS = 64
+BATCH_TOKENS = {"ours": 256, "llama.cpp": 512, "continuous": 512}  # of a step; our default, and llama.cpp's
+REPETITIONS_MAX = 3
+HOPELESS = 20  # a peer that is so many times slower in its first sample is not asked again in that case
+
+
+def title(case):
+    sequences, adapters, prompt = case
+    return f"{sequences} of {prompt}, " + (f"{adapters} adapter{'s' * (adapters > 1)}" if adapters else "base model")
+
+
+def request(case, side, **more):
+    sequences, adapters, prompt = case
+    return dict(op="sample", batch=sequences, adapters=adapters, prompt=prompt, new_tokens=NEW_TOKENS, rank=engine.RANK,
+                batch_tokens=BATCH_TOKENS.get(side, 0), **more)
+
+
+def requests_of(case, side):
+    """By setting; none where the peer cannot do that case."""
+    _, adapters, _ = case
+    if side == "transformers":
+        ways = ["generate", "loop"] + ["mixed"] * (adapters > 1)
+        return {way: request(case, side, way=way) for way in ways} if adapters else {}
+    if side == "continuous":
+        return {"": request(case, side) | dict(op="continuous")} if adapters == 1 else {}
+    return {"": request(case, side)}
+
+
+def measure_case(case, children, repetitions):
+    """Samples by side, each at its best setting, and the settings."""
+    sources, settings, first = {}, {}, {}
+    for side, child in children.items():
+        requests = requests_of(case, side)
+        if not requests:
+            continue
+        setting, seen = rivals.best_of(child, requests)
+        settings[side] = {"best": setting, "tokens_per_second": seen}
+        first[side] = child.ask(**requests[setting])
+        if rivals.tokens_per_second(first[side]) * HOPELESS > rivals.tokens_per_second(first["ours"]):
+            sources[side] = lambda child=child, asked=requests[setting]: child.ask(**asked)
+    samples = measure.interleaved(sources, repetitions, warm_up=0)
+    for side, sample in first.items():
+        samples.setdefault(side, [sample])
+        if sample["first_tokens"] != first["ours"]["first_tokens"]:
+            raise RuntimeError(f"{title(case)}: {side} samples other first tokens: not the same work")
+    return samples, settings
+
+
+def run(options):
+    data = []
+    with engine.runner(options) as ours, rivals.started(options, "transformers", "continuous",
+                                                        "llama.cpp") as (children, notes):
+        peaks = [ours.ask(op="peaks")]
+        for case in CASES:
+            samples, settings = measure_case(case, {"ours": ours, **children},
+                                             min(options.repetitions, REPETITIONS_MAX))
+            data.append(dict(case=case, settings=settings, samples=samples))
+        peaks.append(ours.ask(op="peaks"))
+    return report(data, peaks, notes)
+
+
+def rows_of(entry, read):
+    case, samples = entry["case"], entry["samples"]
+    ours = measure.rates(samples["ours"])
+    for side, taken in samples.items():
+        rate = measure.rates(taken)
+        gaps = [gap for sample in taken for gap in sample["itl_ms"]]
+        waits = [wait for sample in taken for wait in sample["ttft_ms"]]
+        share = "-"
+        if side == "ours":
+            sequences, adapters, prompt = case
+            step_bytes = engine.decode_bytes("f32", sequences, prompt + NEW_TOKENS / 2, adapters)
+            share = f"{step_bytes / (statistics.median(gaps) * 1e6) / read:.0%}"
+        setting = entry["settings"][side]["best"]
+        yield [title(case), rivals.TITLES.get(side, side) + (f", {setting}" if setting else ""), measure.spread(rate),
+               "-" if side == "ours" else measure.paired_ratio(ours, rate),
+               f"{statistics.median(waits):,.0f}", f"{percentile(waits, 0.99):,.0f}",
+               f"{statistics.median(gaps):,.1f}", f"{percentile(gaps, 0.99):,.1f}", share, rivals.mebibytes(taken)]
+
+
+def report(data, peaks, notes):
+    read = max(peak["read_gigabytes_per_second"] for peak in peaks)
+    return dict(
+        data=dict(peaks=peaks, measurements=data),
+        tables=[dict(title=f"{NEW_TOKENS} new tokens, greedy, LoRA rank {engine.RANK} on every layer, f32; read peak of the "
+                           f"same run {read:.1f} GB/s",
+                     columns=["sequences of prompt tokens", "side", "tokens/s", "ours is faster [95 %]", "TTFT p50, ms",
+                              "TTFT p99, ms", "ITL p50, ms", "ITL p99, ms", "of read peak", "peak MiB"],
+                     rows=[row for entry in data for row in rows_of(entry, read)])],
+        notes=[*notes,
+               "All sequences arrive at once; tokens/s is of new tokens, from then to the last one, with the prompts. The "
+               "first tokens are the same in all, else the run fails. The KV cache is f32 in all.",
+               "Transformers: the fastest of generate(), forward() in a loop, each as a batch per adapter one after the "
+               "other, and for several adapters one batch with PEFT's adapter_names (\"mixed\"). Its continuous batching "
+               "has one adapter. llama.cpp has one set of adapters for all that it decodes, so that several are a batch "
+               "each in every step.",
+               "A share of the read peak is of the bytes that a step must read (weights once, each adapter, keys and "
+               "values) at the median gap.",
+               f"Thinned: 64 new tokens instead of 128, {len(CASES)} cases. A peer that was {HOPELESS} times slower at "
+               "first has one sample.",
+               "Expected before the first run: against Transformers 6 x with one sequence, 3 x with 16, over 6 x with 16 "
+               "adapters; continuous batching on a CPU slower than generate(); against llama.cpp 0.8 to 1.2 x with one "
+               "adapter, and over 4 x with 16; 60 to 65 % of the read peak with one sequence; TTFT of 16 x 512 tokens "
+               "5 s, as prompts are fed 256 tokens a step beside the decoding."])
