@@ -88,6 +88,21 @@ TEST_F(Records, LossIsTheMeanPerWeightedToken) {
   EXPECT_EQ(total("tuft.training.nonfinite", {{"what", "loss"}}), bad + 1);
 }
 
+TEST_F(Records, AStepThatBreaksTheWeightsThenCountedBesideTheStep) {
+  boot();
+  const RunId run = create_model(alice);
+  flush();
+  const std::map<std::string, std::string> update = {{"base_model", model}, {"what", "update"}};
+  const double before = total("tuft.training.nonfinite", update);
+  const double steps = total("tuft.training.optim_steps", {{"base_model", model}});
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().set_breaks_weights(true);
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  flush();
+  EXPECT_EQ(total("tuft.training.nonfinite", update), before + 1);
+  EXPECT_EQ(total("tuft.training.optim_steps", {{"base_model", model}}), steps + 2);
+}
+
 TEST_F(Records, GaugesFollowTheOperations) {
   boot();
   const RunId run = create_model(alice);
