@@ -176,7 +176,8 @@ class Runner:
         self.adapt(asked["rank"], asked["adapters"])
         stream = lines.Tokens(self.vocab)
         prompts = [stream.take(asked["prompt"]) for _ in range(asked["batch"])]
-        groups = [list(range(start, len(prompts), max(1, asked["adapters"]))) for start in range(max(1, asked["adapters"]))]
+        count = max(1, asked["adapters"])
+        groups = [list(range(start, len(prompts), count)) for start in range(count)]
         times, last, first = [[] for _ in prompts], [0] * len(prompts), []
         context, batch = self.context(asked), llama.llama_batch_init(asked["batch_tokens"], 0, 1)
         try:

@@ -201,9 +201,10 @@ class Runner:
         answer = watch.stop()
         if any(len(one.generated_tokens) != asked["new_tokens"] for one in out.values()) or len(out) != len(prompts):
             raise RuntimeError("continuous batching did not make all tokens")
-        # record_timestamps counts on another clock than ours; only differences are used.
+        # From the requests' own moments: starting and stopping the loop around them does not count.
         begin = min(one.created_time for one in out.values())
-        return {**answer, "tokens": asked["batch"] * asked["new_tokens"],
+        end = max(one.timestamps[-1] for one in out.values())
+        return {**answer, "seconds": end - begin, "tokens": asked["batch"] * asked["new_tokens"],
                 "first_tokens": [one.generated_tokens[0] for one in out.values()],
                 **lines.token_times(begin, [one.timestamps for one in out.values()])}
 

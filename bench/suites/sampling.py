@@ -103,7 +103,7 @@ def report(data, peaks, notes):
                "first tokens are the same in all, else the run fails. The KV cache is f32 in all.",
                "Transformers: the fastest of generate(), forward() in a loop, each as a batch per adapter one after the "
                "other, and for several adapters one batch with PEFT's adapter_names (\"mixed\"). Its continuous batching "
-               "has one adapter. llama.cpp has one set of adapters for all that it decodes, so that several are a batch "
+               "has one adapter, and counts from the first request to the last token without the start of its loop. llama.cpp has one set of adapters for all that it decodes, so that several are a batch "
                "each in every step.",
                "A share of the read peak is of the bytes that a step must read (weights once, each adapter, keys and "
                "values) at the median gap.",
