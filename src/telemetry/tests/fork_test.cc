@@ -58,7 +58,7 @@ class Recorders {
   std::vector<std::thread> threads_;
 };
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(TUFT_SANITIZE_THREAD)
 constexpr bool kThreadSanitizer = true;
 #else
 constexpr bool kThreadSanitizer = false;

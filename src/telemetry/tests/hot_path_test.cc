@@ -31,7 +31,7 @@ thread_local size_t t_allocations = 0;
 }  // namespace
 
 // Sanitizers bring operators of their own, which these would blind: there the tests only run.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(__SANITIZE_ADDRESS__) && !defined(TUFT_SANITIZE_THREAD)
 void* operator new(size_t size) {
   return counted(size);
 }
