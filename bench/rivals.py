@@ -63,9 +63,10 @@ def tokens_per_second(sample):
 
 
 def best_of(child, requests):
-    """The name of the fastest of some requests that do the same work, and the rates of all. The first is asked twice:
-    once to warm up."""
-    child.ask(**next(iter(requests.values())))
+    """The name of the fastest of some requests that do the same work, and the rates of all. Of several the first is
+    asked twice: once to warm up."""
+    if len(requests) > 1:
+        child.ask(**next(iter(requests.values())))
     seen = {name: tokens_per_second(child.ask(**request)) for name, request in requests.items()}
     return max(seen, key=seen.get), seen
 

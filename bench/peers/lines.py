@@ -58,6 +58,13 @@ class Stopwatch:
                 "peak_bytes": peak_bytes()}
 
 
+def forget_moments(optimizer):
+    """Of a torch.optim.AdamW, as before its first step, in the memory that it has."""
+    for state in optimizer.state.values():
+        for tensor in state.values():
+            tensor.zero_()
+
+
 def token_times(begin, times):
     """What a client feels, of the moments at which each sequence got its tokens: the first one, and the gaps."""
     return {"ttft_ms": [1e3 * (of[0] - begin) for of in times],

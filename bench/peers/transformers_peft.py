@@ -46,7 +46,7 @@ class Runner:
     def __init__(self, options):
         torch.set_num_threads(options.threads)
         self.dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
-        self.options, self.model, self.rank = options, None, None
+        self.options, self.model, self.rank, self.optimizers = options, None, None, {}
         self.base = self.load()
         self.vocab = self.base.config.vocab_size
 
@@ -72,6 +72,7 @@ class Runner:
             self.model.add_adapter(str(number), config)
         for number in range(adapters, held):
             self.model.delete_adapter(str(number))
+            self.optimizers.pop(number, None)
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 if "lora_B" in name:
@@ -95,11 +96,15 @@ class Runner:
                 mask[index, :count] = 1
             yield tokens, targets, weights, None if mask.all() else mask
 
-    def tenant(self, number):
-        """The adapter takes its turn; gives its optimizer, fresh."""
-        self.model.set_adapter(str(number))
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-12, weight_decay=0.0, fused=True)
+    def optimizer(self, number):
+        """The adapter's, with moments of zero. One that is there keeps its memory: no first step is measured."""
+        if number not in self.optimizers:
+            self.model.set_adapter(str(number))
+            parameters = [p for p in self.model.parameters() if p.requires_grad]
+            self.optimizers[number] = torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-12,
+                                                        weight_decay=0.0, fused=True)
+        lines.forget_moments(self.optimizers[number])
+        return self.optimizers[number]
 
     def forward_backward(self, batches):
         total = 0.0
@@ -115,7 +120,7 @@ class Runner:
         """One tenant after the other: an adapter is active or not."""
         tenants = asked["tenants"]
         self.adapt(asked["rank"], len(tenants)).train()
-        optimizers = [self.tenant(number) for number in range(len(tenants))]
+        optimizers = [self.optimizer(number) for number in range(len(tenants))]
         batches = [list(self.batches(lengths, asked["micro_batch"])) for lengths in tenants]
         first_loss, watch = 0.0, lines.Stopwatch()
         for step in range(asked["steps"]):

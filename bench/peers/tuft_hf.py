@@ -60,11 +60,20 @@ class Runner:
                 "versions": {name: importlib.metadata.version(name) for name in names}}
 
     def adapt(self, rank, count):
-        """Fresh adapters "0", "1", ..."""
-        for name in list(self.model.adapter_optimizer):
-            self.run(self.model.remove_adapter(name))
-        for number in range(count):
+        """Adapters "run-0", "run-1", ... with B and moments of zero. One that is there keeps its memory: no first step is
+        measured."""
+        held = self.model.adapter_optimizer
+        for number in range(count, len(held)):
+            self.run(self.model.remove_adapter(f"run-{number}"))
+        for number in range(len(held), count):
             self.run(self.model.create_adapter(f"run-{number}", types.LoraConfig(rank=rank)))
+        with torch.no_grad():
+            for name, parameter in self.model.model.named_parameters():
+                if "lora_B" in name:
+                    parameter.zero_()
+        for optimizer in held.values():
+            optimizer.zero_grad()
+            lines.forget_moments(optimizer)
 
     def data(self, lengths):
         stream, data = lines.Tokens(self.vocab), []

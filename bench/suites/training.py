@@ -118,6 +118,7 @@ def report(data, peaks, notes):
                "(one adapter is active at a time). TuFT's micro-batch is 1 by default; with one datum a request there is "
                "nothing to choose. Transformers gets its datums sorted by length. torch.cuda.reset_peak_memory_stats, "
                "which TuFT calls always, does nothing here instead of failing without a GPU.",
+               "Adapters had a step before: memory for gradients and moments, which the first one takes, is there.",
                "Thinned: no 4 tenants with short datums, no 16 or 64 with long ones, 8 datums for one tenant only.",
                "Expected before the first run: against Transformers 1.8 to 2.2 x, more (2.5 to 3 x) with one short datum "
                "a request; against TuFT 2.5 to 3 x on long datums, because it computes activations twice, and 4 x on "
