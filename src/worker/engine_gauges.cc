@@ -135,25 +135,30 @@ void EngineGauges::observe_work() {
     observe(to_seconds(device.step), {{"base_model", base_model_}, {"work", "step"}});
   });
   metrics.training_mfu.set_callback([this](const Observe& observe) {
-    const State now = state();
-    const Nanos spent =
-        device_or_host(now.device.forward + now.device.backward, now.passes.forward + now.passes.backward);
-    MutexLock lock(mutex_);
-    const auto share = training_.observe(now.passes.forward_flops + now.passes.backward_flops, spent, now.peak_flops,
-                                         clock_.monotonic());
-    if (share) observe(*share, {{"base_model", base_model_}});
+    if (const auto share = training_utilization()) observe(*share, {{"base_model", base_model_}});
   });
   metrics.sampling_mfu.set_callback([this](const Observe& observe) {
-    const State now = state();
-    const Nanos spent = device_or_host(now.device.step, now.steps.time);
-    MutexLock lock(mutex_);
-    const auto share =
-        sampling_.observe(now.steps.prefill_flops + now.steps.decode_flops, spent, now.peak_flops, clock_.monotonic());
-    if (share) observe(*share, {{"base_model", base_model_}});
+    if (const auto share = sampling_utilization()) observe(*share, {{"base_model", base_model_}});
   });
 }
 
-std::optional<double> EngineGauges::Utilization::observe(double flops, Nanos spent, double peak, Nanos now) {
+std::optional<double> EngineGauges::training_utilization() {
+  const Nanos now = clock_.monotonic();
+  MutexLock lock(mutex_);
+  const PassTotals& passes = state_.passes;
+  const Nanos spent = device_or_host(state_.device.forward + state_.device.backward, passes.forward + passes.backward);
+  return training_.take(passes.forward_flops + passes.backward_flops, spent, state_.peak_flops, now);
+}
+
+std::optional<double> EngineGauges::sampling_utilization() {
+  const Nanos now = clock_.monotonic();
+  MutexLock lock(mutex_);
+  const StepTotals& steps = state_.steps;
+  const Nanos spent = device_or_host(state_.device.step, steps.time);
+  return sampling_.take(steps.prefill_flops + steps.decode_flops, spent, state_.peak_flops, now);
+}
+
+std::optional<double> EngineGauges::Utilization::take(double flops, Nanos spent, double peak, Nanos now) {
   if (now - begin_ < kWindow) return newest_;
   newest_.reset();
   if (peak > 0 && spent > spent_) newest_ = (flops - flops_) / (to_seconds(spent - spent_) * peak);

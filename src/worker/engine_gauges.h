@@ -56,7 +56,7 @@ class EngineGauges {
   class Utilization {
    public:
     // Sums since the start. Nothing where no time was spent, or no peak is known.
-    std::optional<double> observe(double flops, Nanos spent, double peak, Nanos now);
+    std::optional<double> take(double flops, Nanos spent, double peak, Nanos now);
 
    private:
     Nanos begin_ = 0;
@@ -73,6 +73,8 @@ class EngineGauges {
   void observe_requests(const Observe& observe) const;
   double step_age() const TUFT_EXCLUDES(mutex_);
   double busy() TUFT_EXCLUDES(mutex_);
+  std::optional<double> training_utilization() TUFT_EXCLUDES(mutex_);
+  std::optional<double> sampling_utilization() TUFT_EXCLUDES(mutex_);
   int64_t kv_limit(const engine::KvUsage& kv) const { return kv.limit > 0 ? kv.limit : memory_bytes_; }
 
   const std::string base_model_;

@@ -148,6 +148,7 @@ int EngineLoop::rank_of(const engine::AdapterId& adapter) const {
 
 void EngineLoop::run() {
   telemetry::trace_set_thread_info("engine");
+  publish();
   for (;;) {
     pager_.go_on();
     const bool idle = turns_.empty() && stepping_.empty() && trainer_->idle() && sampler_->idle();
