@@ -3,11 +3,11 @@
 // bits as a pass over the whole sequence.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/back_end/adapter_table.h"
+#include "engine/back_end/sequence_table.h"
 #include "engine/engine.h"
 #include "engine/native/kv_cache.h"
 #include "engine/native/model.h"
@@ -27,7 +27,7 @@ class NativeEngine final : public Engine {
   Status remove_adapter(const AdapterId& id) override;
   bool has_adapter(const AdapterId& id) const override { return adapters_.contains(id); }
   size_t adapter_count() const override { return adapters_.size(); }
-  AdapterMemory adapter_memory() const override;
+  AdapterMemory adapter_memory() const override { return adapters_.memory(); }
   Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override;
   Status import_adapter(const AdapterId& id, const AdapterState& state) override;
   Status clone_adapter(const AdapterId& source, const AdapterId& copy) override;
@@ -45,7 +45,7 @@ class NativeEngine final : public Engine {
 
   Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) override;
   Result<SequenceId> fork_sequence(SequenceId source) override;
-  void close_sequence(SequenceId sequence) override { sequences_.erase(sequence); }
+  void close_sequence(SequenceId sequence) override { sequences_.remove(sequence); }
   int adopt_prefix(SequenceId sequence, std::span<const int32_t> tokens) override;
   Status step(std::span<const Feed> feeds, const LogitsSink& sink) override;
   KvUsage kv_usage() const override { return cache_.usage(); }
@@ -53,38 +53,29 @@ class NativeEngine final : public Engine {
   std::vector<KvBlockTime> take_kv_block_times() override { return cache_.take_times(); }
 
  private:
-  using AdapterPtr = std::shared_ptr<Adapter>;
+  using AdapterPtr = AdapterTable<Adapter>::Pointer;
   struct Sequence {
     AdapterPtr adapter;  // as it was when the sequence was opened; stays until the sequence is closed
     KvCache::Sequence cache;
   };
-  // A feed of the step that is running.
-  struct Fed {
-    Sequence* sequence = nullptr;
-    int first_row = 0;  // in the batch
-  };
-
-  Result<AdapterPtr> find_adapter(const AdapterId& id) const;
-  // Of its segments; an error where the pack is not what it should be.
-  Result<std::vector<AdapterPtr>> adapters_of(const Pack& pack) const;
-  Result<AdapterPtr> check_step(const AdapterStep& step) const;
   // The next open_sequence() of the adapter shares nothing with what was computed until now.
   void renew(Adapter& adapter);
-  Result<std::vector<Fed>> check_feeds(std::span<const Feed> feeds);
-  Status make_room(std::span<const Feed> feeds, std::span<const Fed> fed);
-  Batch make_batch(std::span<const Feed> feeds, std::vector<Fed>& fed);
-  void run_step(std::span<const Feed> feeds, std::vector<Fed>& fed, const LogitsSink& sink);
-  void send_logits(std::span<const Feed> feeds, std::span<const Fed> fed, const float* top, const LogitsSink& sink);
-  SequenceId add_sequence(Sequence sequence);
+  Status make_room(std::span<const Feed> feeds, std::span<Sequence* const> fed);
+  struct StepBatch {
+    Batch batch;
+    std::vector<int> first_rows;  // of each feed
+  };
+  static StepBatch make_batch(std::span<const Feed> feeds, std::span<Sequence* const> fed);
+  void run_step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink);
+  void send_logits(std::span<const WantedRow> wanted, std::span<Sequence* const> fed, std::span<const int> first_rows,
+                   const float* top, const LogitsSink& sink);
 
   std::unique_ptr<ThreadPool> pool_;
   Model model_;
   TrainingPass pass_;
-  std::unordered_map<AdapterId, AdapterPtr> adapters_;
-  uint64_t last_version_ = 0;
+  AdapterTable<Adapter> adapters_;
   KvCache cache_;  // before the sequences, which give back to it
-  std::map<SequenceId, Sequence> sequences_;
-  SequenceId next_sequence_ = 1;
+  SequenceTable<Sequence> sequences_;
   Arena step_;
   const double peak_flops_;
 };

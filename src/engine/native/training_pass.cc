@@ -49,29 +49,9 @@ void TrainingPass::make_batch(const Pack& pack) {
   }
 }
 
-void TrainingPass::collect_targets(const Pack& pack) {
-  targets_ = pack.targets;
-  rows_.clear();
-  first_.clear();
-  for (size_t i = 0; i < targets_.size(); ++i) {
-    if (!rows_.empty() && rows_.back() == targets_[i].row) continue;
-    rows_.push_back(targets_[i].row);
-    first_.push_back(i);
-  }
-  first_.push_back(targets_.size());
-  inverse_temperatures_.clear();
-  const auto is_one = [](const Segment& segment) { return segment.temperature == 1.0F; };
-  if (std::all_of(pack.segments.begin(), pack.segments.end(), is_one)) return;
-  auto segment = pack.segments.begin();
-  for (const int row : rows_) {
-    while (row >= segment->end) ++segment;
-    inverse_temperatures_.push_back(1.0F / segment->temperature);
-  }
-}
-
 void TrainingPass::temper(size_t index, float* logits) const {
-  if (inverse_temperatures_.empty() || inverse_temperatures_[index] == 1.0F) return;
-  scale_row(inverse_temperatures_[index], model_.spec().vocab_size, logits);
+  if (rows_.inverse_temperatures.empty() || rows_.inverse_temperatures[index] == 1.0F) return;
+  scale_row(rows_.inverse_temperatures[index], model_.spec().vocab_size, logits);
 }
 
 void TrainingPass::run_blocks(bool keep) {
@@ -109,7 +89,7 @@ BlockActivations& TrainingPass::recomputed(int layer) {
 void TrainingPass::gather(std::span<const int> indices, float* to) {
   const int width = model_.spec().hidden_size;
   for (size_t i = 0; i < indices.size(); ++i) {
-    const int row = rows_[static_cast<size_t>(indices[i])];
+    const int row = rows_.rows[static_cast<size_t>(indices[i])];
     std::copy_n(inputs_.back() + static_cast<ptrdiff_t>(row) * width, width, to + static_cast<ptrdiff_t>(i) * width);
   }
 }
@@ -127,7 +107,7 @@ void TrainingPass::head_forward(bool keep, std::span<float> logprobs) {
     head.rows = std::min(piece, count - begin);
     std::vector<int> indices(static_cast<size_t>(head.rows));
     std::iota(indices.begin(), indices.end(), begin);
-    const std::span<const int> rows(rows_.data() + begin, static_cast<size_t>(head.rows));
+    const auto rows = std::span(rows_.rows).subspan(static_cast<size_t>(begin), static_cast<size_t>(head.rows));
     const std::vector<Run> runs = runs_of_rows(batch_.runs, rows);
     head.runs = runs;
     head.normed = scratch.take(floats(head.rows, hidden));
@@ -142,8 +122,8 @@ void TrainingPass::head_forward(bool keep, std::span<float> logprobs) {
       const auto index = static_cast<size_t>(begin + row);
       temper(index, logits);
       const bool finite = distribution.load({logits, static_cast<size_t>(vocab)});
-      for (size_t t = first_[index]; t < first_[index + 1]; ++t) {
-        logprobs[t] = finite ? distribution.logprob(targets_[t].token) : std::numeric_limits<float>::quiet_NaN();
+      for (size_t t = rows_.first[index]; t < rows_.first[index + 1]; ++t) {
+        logprobs[t] = finite ? distribution.logprob(rows_.targets[t].token) : std::numeric_limits<float>::quiet_NaN();
       }
     };
     model_.pool().run(head.rows, write);
@@ -156,7 +136,7 @@ void TrainingPass::forward(const Pack& pack, const std::vector<std::shared_ptr<A
   model_.scratch().reset();
   adapters_ = adapters;
   make_batch(pack);
-  collect_targets(pack);
+  rows_ = TargetRows(pack);
   run_blocks(keep);
   head_forward(keep, logprobs);
   if (keep) {
@@ -174,7 +154,7 @@ void TrainingPass::head_backward_piece(std::span<const float> gradient, std::spa
   Model::HeadRows head;
   head.rows = static_cast<int>(active.size());
   std::vector<int> rows;
-  for (const int index : active) rows.push_back(rows_[static_cast<size_t>(index)]);
+  for (const int index : active) rows.push_back(rows_.rows[static_cast<size_t>(index)]);
   const std::vector<Run> runs = runs_of_rows(batch_.runs, rows);
   head.runs = runs;
   float* top = scratch.take(floats(head.rows, hidden));
@@ -201,9 +181,9 @@ void TrainingPass::head_backward_piece(std::span<const float> gradient, std::spa
     float* logits = head.logits + static_cast<ptrdiff_t>(row) * vocab;
     if (logits_ == nullptr) temper(index, logits);
     float total = 0;
-    for (size_t t = first_[index]; t < first_[index + 1]; ++t) total += gradient[t];
+    for (size_t t = rows_.first[index]; t < rows_.first[index + 1]; ++t) total += gradient[t];
     softmax_gradient(total, log_sum_exp(logits, vocab), vocab, logits);
-    for (size_t t = first_[index]; t < first_[index + 1]; ++t) logits[targets_[t].token] += gradient[t];
+    for (size_t t = rows_.first[index]; t < rows_.first[index + 1]; ++t) logits[rows_.targets[t].token] += gradient[t];
     temper(index, logits);
   });
   float* dnormed = scratch.take(floats(head.rows, hidden));
@@ -217,13 +197,7 @@ void TrainingPass::head_backward_piece(std::span<const float> gradient, std::spa
 }
 
 bool TrainingPass::head_backward(std::span<const float> gradient, float* dx) {
-  std::vector<int> active;
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const bool wanted = std::any_of(gradient.begin() + static_cast<ptrdiff_t>(first_[i]),
-                                    gradient.begin() + static_cast<ptrdiff_t>(first_[i + 1]),
-                                    [](float value) { return value != 0.0F; });
-    if (wanted) active.push_back(static_cast<int>(i));
-  }
+  const std::vector<int> active = rows_.active(gradient);
   const auto piece = static_cast<size_t>(model_.logits_rows_max());
   for (size_t begin = 0; begin < active.size(); begin += piece) {
     head_backward_piece(gradient, std::span(active).subspan(begin, std::min(piece, active.size() - begin)), dx);

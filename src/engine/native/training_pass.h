@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/back_end/target_rows.h"
 #include "engine/engine.h"
 #include "engine/native/model.h"
 #include "engine/sample/distribution.h"
@@ -25,22 +26,21 @@ class TrainingPass {
   void backward(std::span<const float> gradient);
 
   bool kept() const { return kept_; }
-  size_t targets() const { return targets_.size(); }
+  size_t targets() const { return rows_.targets.size(); }
   bool uses(const Adapter* adapter) const;
   void drop();
 
  private:
   void make_batch(const Pack& pack);
-  void collect_targets(const Pack& pack);
   void run_blocks(bool keep);
   BlockActivations& recomputed(int layer);
   void head_forward(bool keep, std::span<float> logprobs);
   // False where every gradient is zero.
   bool head_backward(std::span<const float> gradient, float* dx);
   void head_backward_piece(std::span<const float> gradient, std::span<const int> active, float* dx);
-  // Copies rows_[index] of the top of the blocks, for each index.
+  // Copies rows_.rows[index] of the top of the blocks, for each index.
   void gather(std::span<const int> indices, float* to);
-  // Multiplies the logits (or their gradient) of rows_[index] by 1 / temperature.
+  // Multiplies the logits (or their gradient) of rows_.rows[index] by 1 / temperature.
   void temper(size_t index, float* logits) const;
 
   Model& model_;
@@ -56,10 +56,7 @@ class TrainingPass {
   std::vector<float*> inputs_;            // of every block, and the top
   bool twice_ = false;
 
-  std::vector<Target> targets_;
-  std::vector<int> rows_;                    // that have a target
-  std::vector<size_t> first_;                // index of the first target of rows_[i]; one more at the end
-  std::vector<float> inverse_temperatures_;  // of each of rows_; empty where all are 1
+  TargetRows rows_;
   // Of each thread. The sampler's own, so that both give the same bits.
   std::vector<Distribution> distributions_;
   float* logits_ = nullptr;  // of all rows_, tempered, where they are kept

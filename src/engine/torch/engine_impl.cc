@@ -1,12 +1,8 @@
 #include "engine/torch/engine_impl.h"
 
-#include <cmath>
-#include <set>
-#include <string>
 #include <utility>
 
-#include "base/error.h"
-#include "engine/batch/check_pack.h"
+#include "engine/back_end/checks.h"
 #include "engine/device_peak.h"
 #include "engine/torch/guarded.h"
 
@@ -40,51 +36,35 @@ std::string_view TorchEngine::weights_dtype() const {
   return transformer_.place().weights == at::kBFloat16 ? "bf16" : "f32";
 }
 
-Result<TorchEngine::AdapterPtr> TorchEngine::find_adapter(const AdapterId& id) const {
-  const auto found = adapters_.find(id);
-  if (found == adapters_.end()) {
-    return not_found("adapter \"" + id.str() + "\" is not loaded: create or load it first", "adapter_not_loaded");
-  }
-  return found->second;
-}
-
-Status TorchEngine::check_new(const AdapterId& id) const {
-  if (!adapters_.contains(id)) return {};
-  return Error{ErrorCode::kAlreadyExists, "adapter \"" + id.str() + "\" is already loaded", "adapter_exists"};
-}
-
 Status TorchEngine::create_adapter(const AdapterId& id, const AdapterState& state) {
   return guarded("another adapter", [&]() -> Status {
-    TUFT_TRY(check_new(id));
+    TUFT_TRY(adapters_.check_new(id));
     TUFT_ASSIGN(AdapterPtr adapter, Adapter::create(model(), transformer_.place(), state));
-    adapter->set_version(++last_version_);
-    adapters_.emplace(id, std::move(adapter));
+    adapters_.add(id, std::move(adapter));
     return {};
   });
 }
 
 Status TorchEngine::clone_adapter(const AdapterId& source, const AdapterId& copy) {
   return guarded("a copy of an adapter", [&]() -> Status {
-    TUFT_TRY(check_new(copy));
-    TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(source));
-    AdapterPtr cloned = adapter->clone();
-    cloned->set_version(++last_version_);
-    adapters_.emplace(copy, std::move(cloned));
+    TUFT_TRY(adapters_.check_new(copy));
+    TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(source));
+    adapters_.add(copy, adapter->clone());
     return {};
   });
 }
 
 Status TorchEngine::remove_adapter(const AdapterId& id) {
-  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+  TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(id));
   if (pass_.uses(adapter.get())) pass_.drop();
   cache_.pool().forget(adapter->version());
-  adapters_.erase(id);
+  adapters_.remove(id);
   return {};
 }
 
 Result<AdapterState> TorchEngine::take_adapter(const AdapterId& id) {
   return guarded("a copy of the adapter", [&]() -> Result<AdapterState> {
-    TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+    TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(id));
     AdapterState state = adapter->state(adapter->has_moments());
     if (adapter->has_gradient()) state.gradients = adapter->gradients();
     TUFT_TRY(remove_adapter(id));
@@ -94,18 +74,7 @@ Result<AdapterState> TorchEngine::take_adapter(const AdapterId& id) {
 
 void TorchEngine::renew(Adapter& adapter) {
   cache_.pool().forget(adapter.version());
-  adapter.set_version(++last_version_);
-}
-
-AdapterMemory TorchEngine::adapter_memory() const {
-  AdapterMemory sum;
-  for (const auto& [id, adapter] : adapters_) {
-    const AdapterMemory one = adapter->memory();
-    sum.weights += one.weights;
-    sum.gradients += one.gradients;
-    sum.optimizer += one.optimizer;
-  }
-  return sum;
+  adapters_.renew(adapter);
 }
 
 int64_t TorchEngine::adapter_bytes(const LoraSpec& spec, bool trains) const {
@@ -114,14 +83,14 @@ int64_t TorchEngine::adapter_bytes(const LoraSpec& spec, bool trains) const {
 
 Result<AdapterState> TorchEngine::export_adapter(const AdapterId& id, bool with_optimizer) const {
   return guarded("a copy of the adapter", [&]() -> Result<AdapterState> {
-    TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+    TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(id));
     return adapter->state(with_optimizer);
   });
 }
 
 Status TorchEngine::import_adapter(const AdapterId& id, const AdapterState& state) {
   return guarded("the optimizer state", [&]() -> Status {
-    TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+    TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(id));
     TUFT_TRY(check_same_layers(adapter->spec(), state.spec));
     TUFT_TRY(check_adapter(model(), state));
     if (pass_.uses(adapter.get())) pass_.drop();
@@ -131,26 +100,11 @@ Status TorchEngine::import_adapter(const AdapterId& id, const AdapterState& stat
   });
 }
 
-Result<std::vector<TorchEngine::AdapterPtr>> TorchEngine::adapters_of(const Pack& pack) const {
-  TUFT_TRY(check_pack(model(), pack));
-  std::vector<AdapterPtr> adapters;
-  for (const Segment& segment : pack.segments) {
-    AdapterPtr adapter;
-    if (!segment.adapter.empty()) {
-      TUFT_ASSIGN(adapter, find_adapter(segment.adapter));
-    }
-    adapters.push_back(std::move(adapter));
-  }
-  return adapters;
-}
-
 Status TorchEngine::forward(const Pack& pack, bool keep, std::span<float> logprobs) {
   pass_.drop();
   Status status = guarded("a training pass", [&]() -> Status {
-    TUFT_ASSIGN(const auto adapters, adapters_of(pack));
-    if (logprobs.size() != pack.targets.size()) {
-      return invalid_argument("a pass needs room for one log-probability per target", "pack_targets");
-    }
+    TUFT_TRY(check_forward(model(), pack, logprobs));
+    TUFT_ASSIGN(const auto adapters, adapters_.of(pack));
     const DeviceClock::Scope scope(clock_, &DeviceTimes::forward);
     pass_.forward(pack, adapters, keep, logprobs);
     return {};
@@ -160,17 +114,8 @@ Status TorchEngine::forward(const Pack& pack, bool keep, std::span<float> logpro
 }
 
 Status TorchEngine::backward(std::span<const float> dloss_dlogprobs) {
-  if (!pass_.kept()) {
-    return failed_precondition(
-        "there is no forward pass to go back through: call forward() with keep first, and do "
-        "not load or remove its adapters in between",
-        "no_forward");
-  }
-  if (dloss_dlogprobs.size() != pass_.targets()) {
-    pass_.drop();
-    return invalid_argument("backward() needs one gradient per target of the forward pass", "pack_targets");
-  }
   Status status = guarded("the backward pass", [&]() -> Status {
+    TUFT_TRY(check_backward(pass_.kept(), pass_.targets(), dloss_dlogprobs));
     const DeviceClock::Scope scope(clock_, &DeviceTimes::backward);
     pass_.backward(dloss_dlogprobs);
     return {};
@@ -180,36 +125,28 @@ Status TorchEngine::backward(std::span<const float> dloss_dlogprobs) {
 }
 
 Result<OptimReport> TorchEngine::optim_step_of(const AdapterStep& step) {
-  const AdamParams& params = step.params;
-  const bool valid = std::isfinite(params.learning_rate) && std::isfinite(params.weight_decay) && params.eps >= 0 &&
-                     params.beta1 >= 0 && params.beta1 < 1 && params.beta2 >= 0 && params.beta2 < 1;
-  if (!valid) {
-    return invalid_argument("AdamW needs a finite learning rate and weight decay, betas in [0, 1) and eps >= 0",
-                            "adam_params");
-  }
-  TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(step.adapter));
+  TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(step.adapter));
   if (pass_.uses(adapter.get())) pass_.drop();
   renew(*adapter);
   const DeviceClock::Scope scope(clock_, &DeviceTimes::optim_step);
-  return adapter->optim_step(params);
+  return adapter->optim_step(step.params);
 }
 
 std::vector<Result<OptimReport>> TorchEngine::optim_steps(std::span<const AdapterStep> steps) {
   std::vector<Result<OptimReport>> results;
-  std::set<AdapterId> seen;
-  for (const AdapterStep& step : steps) {
-    if (!seen.insert(step.adapter).second) {
-      results.emplace_back(invalid_argument("an adapter steps once at a time", "step_twice"));
-      continue;
-    }
-    results.push_back(guarded("the optimizer state", [&]() { return optim_step_of(step); }));
+  const std::vector<Status> checked = check_steps(steps);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    results.push_back(guarded("the optimizer state", [&]() -> Result<OptimReport> {
+      TUFT_TRY(checked[i]);
+      return optim_step_of(steps[i]);
+    }));
   }
   return results;
 }
 
 Status TorchEngine::clear_gradients(const AdapterId& id) {
   return guarded("clearing gradients", [&]() -> Status {
-    TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+    TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(id));
     adapter->clear_gradients();
     return {};
   });
@@ -217,7 +154,7 @@ Status TorchEngine::clear_gradients(const AdapterId& id) {
 
 Status TorchEngine::mark_gradients(const AdapterId& id) {
   return guarded("a copy of the gradients", [&]() -> Status {
-    TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+    TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(id));
     adapter->mark_gradients();
     return {};
   });
@@ -225,15 +162,15 @@ Status TorchEngine::mark_gradients(const AdapterId& id) {
 
 Status TorchEngine::restore_gradients(const AdapterId& id) {
   return guarded("the gradients of the mark", [&]() -> Status {
-    TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+    TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(id));
     if (adapter->restore_gradients()) return {};
-    return failed_precondition("the adapter's gradient was not marked: call mark_gradients() first", "no_mark");
+    return no_mark();
   });
 }
 
 Result<std::vector<LoraTensor>> TorchEngine::gradients(const AdapterId& id) const {
   return guarded("a copy of the gradients", [&]() -> Result<std::vector<LoraTensor>> {
-    TUFT_ASSIGN(const AdapterPtr adapter, find_adapter(id));
+    TUFT_ASSIGN(const AdapterPtr adapter, adapters_.find(id));
     return adapter->gradients();
   });
 }

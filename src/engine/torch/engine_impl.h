@@ -1,12 +1,12 @@
 // The Engine port on libtorch. Internal.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/back_end/adapter_table.h"
+#include "engine/back_end/sequence_table.h"
 #include "engine/engine.h"
 #include "engine/torch/device_clock.h"
 #include "engine/torch/kv_cache.h"
@@ -30,7 +30,7 @@ class TorchEngine final : public Engine {
   Status remove_adapter(const AdapterId& id) override;
   bool has_adapter(const AdapterId& id) const override { return adapters_.contains(id); }
   size_t adapter_count() const override { return adapters_.size(); }
-  AdapterMemory adapter_memory() const override;
+  AdapterMemory adapter_memory() const override { return adapters_.memory(); }
   Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override;
   Status import_adapter(const AdapterId& id, const AdapterState& state) override;
   Status clone_adapter(const AdapterId& source, const AdapterId& copy) override;
@@ -57,40 +57,31 @@ class TorchEngine final : public Engine {
   std::vector<KvBlockTime> take_kv_block_times() override { return cache_.pool().take_times(); }
 
  private:
-  using AdapterPtr = std::shared_ptr<Adapter>;
+  using AdapterPtr = AdapterTable<Adapter>::Pointer;
   struct Sequence {
     AdapterPtr adapter;  // as it was when the sequence was opened; stays until the sequence is closed
     BlockPool::Sequence held;
   };
-  // A feed of the step that is running.
-  struct Fed {
-    Sequence* sequence = nullptr;
-    int first_row = 0;  // in the batch
-  };
 
-  Result<AdapterPtr> find_adapter(const AdapterId& id) const;
-  Status check_new(const AdapterId& id) const;
-  // Of its segments; an error where the pack is not what it should be.
-  Result<std::vector<AdapterPtr>> adapters_of(const Pack& pack) const;
   Result<OptimReport> optim_step_of(const AdapterStep& step);
   // The next open_sequence() of the adapter shares nothing with what was computed until now.
   void renew(Adapter& adapter);
-  SequenceId add_sequence(Sequence sequence);
-  Result<std::vector<Fed>> check_feeds(std::span<const Feed> feeds);
-  Status make_room(std::span<const Feed> feeds, std::span<const Fed> fed);
-  Batch make_batch(std::span<const Feed> feeds, std::vector<Fed>& fed);
-  void send_logits(std::span<const Feed> feeds, std::span<const Fed> fed, const at::Tensor& top,
-                   const LogitsSink& sink);
+  Status make_room(std::span<const Feed> feeds, std::span<Sequence* const> fed);
+  struct StepBatch {
+    Batch batch;
+    std::vector<int> first_rows;  // of each feed
+  };
+  StepBatch make_batch(std::span<const Feed> feeds, std::span<Sequence* const> fed);
+  void send_logits(std::span<const WantedRow> wanted, std::span<Sequence* const> fed, std::span<const int> first_rows,
+                   const at::Tensor& top, const LogitsSink& sink);
 
   Transformer transformer_;
   DeviceClock clock_;
   TrainingPass pass_;
-  std::unordered_map<AdapterId, AdapterPtr> adapters_;
-  uint64_t last_version_ = 0;
+  AdapterTable<Adapter> adapters_;
   KvCache cache_;
   const double peak_flops_;
-  std::map<SequenceId, Sequence> sequences_;
-  SequenceId next_sequence_ = 1;
+  SequenceTable<Sequence> sequences_;
 };
 
 }  // namespace tuft::engine::torch

@@ -9,13 +9,9 @@
 
 #include "base/error.h"
 #include "base/result.h"
+#include "engine/back_end/checks.h"
 
 namespace tuft::engine::torch {
-
-inline Error out_of_memory(const char* what) {
-  return {ErrorCode::kResourceExhausted,
-          std::string("not enough memory for ") + what + ": send fewer or shorter sequences at a time", "memory"};
-}
 
 // The first line says what; the others are addresses.
 inline Error torch_failure(const char* what, std::string text) {

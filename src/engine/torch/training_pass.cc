@@ -52,26 +52,6 @@ void TrainingPass::make_batch(const Pack& pack) {
   batch_ = transformer_.make_batch(sequences);
 }
 
-void TrainingPass::collect_targets(const Pack& pack) {
-  targets_ = pack.targets;
-  rows_.clear();
-  first_.clear();
-  for (size_t i = 0; i < targets_.size(); ++i) {
-    if (!rows_.empty() && rows_.back() == targets_[i].row) continue;
-    rows_.push_back(targets_[i].row);
-    first_.push_back(i);
-  }
-  first_.push_back(targets_.size());
-  inverse_temperatures_.clear();
-  const auto is_one = [](const Segment& segment) { return segment.temperature == 1.0F; };
-  if (std::all_of(pack.segments.begin(), pack.segments.end(), is_one)) return;
-  auto segment = pack.segments.begin();
-  for (const int64_t row : rows_) {
-    while (row >= segment->end) ++segment;
-    inverse_temperatures_.push_back(1.0F / segment->temperature);
-  }
-}
-
 void TrainingPass::run_blocks(bool keep) {
   const c10::AutoGradMode no_graph(false);
   const Place& place = transformer_.place();
@@ -96,7 +76,7 @@ void TrainingPass::run_blocks(bool keep) {
   top_ = x;
 }
 
-TrainingPass::Piece TrainingPass::make_piece(std::span<const int64_t> indices) const {
+TrainingPass::Piece TrainingPass::make_piece(std::span<const int> indices) const {
   const Place& place = transformer_.place();
   Piece piece;
   std::vector<int64_t> rows;
@@ -105,13 +85,13 @@ TrainingPass::Piece TrainingPass::make_piece(std::span<const int64_t> indices) c
   std::vector<float> inverse;
   for (size_t i = 0; i < indices.size(); ++i) {
     const auto index = static_cast<size_t>(indices[i]);
-    rows.push_back(rows_[index]);
-    piece.owners.push_back(owners_[static_cast<size_t>(rows_[index])]);
-    if (!inverse_temperatures_.empty()) inverse.push_back(inverse_temperatures_[index]);
-    for (size_t t = first_[index]; t < first_[index + 1]; ++t) {
+    rows.push_back(rows_.rows[index]);
+    piece.owners.push_back(owners_[static_cast<size_t>(rows_.rows[index])]);
+    if (!rows_.inverse_temperatures.empty()) inverse.push_back(rows_.inverse_temperatures[index]);
+    for (size_t t = rows_.first[index]; t < rows_.first[index + 1]; ++t) {
       piece.targets.push_back(t);
       target_rows.push_back(static_cast<int64_t>(i));
-      target_places.push_back(static_cast<int64_t>(i) * transformer_.spec().vocab_size + targets_[t].token);
+      target_places.push_back(static_cast<int64_t>(i) * transformer_.spec().vocab_size + rows_.targets[t].token);
     }
   }
   piece.rows = to_device(rows, place);
@@ -127,9 +107,9 @@ at::Tensor TrainingPass::tempered(const Piece& piece, const at::Tensor& logits) 
 
 void TrainingPass::head_forward(std::span<float> logprobs) {
   const c10::NoGradGuard no_graph;
-  if (rows_.empty()) return;
-  std::vector<int64_t> all(rows_.size());
-  std::iota(all.begin(), all.end(), int64_t{0});
+  if (rows_.size() == 0) return;
+  std::vector<int> all(rows_.size());
+  std::iota(all.begin(), all.end(), 0);
   const auto piece_rows = static_cast<size_t>(transformer_.logits_rows_max());
   std::vector<at::Tensor> parts;
   for (size_t begin = 0; begin < all.size(); begin += piece_rows) {
@@ -151,7 +131,7 @@ void TrainingPass::forward(const Pack& pack, const std::vector<std::shared_ptr<A
   drop();
   adapters_ = adapters;
   make_batch(pack);
-  collect_targets(pack);
+  rows_ = TargetRows(pack);
   run_blocks(keep);
   head_forward(logprobs);
   if (!keep) drop();
@@ -194,12 +174,7 @@ void TrainingPass::backward(std::span<const float> gradient) {
   for (const auto& adapter : adapters_) {
     if (adapter != nullptr) adapter->prepare_gradients();
   }
-  std::vector<int64_t> active;
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const auto begin = gradient.begin() + static_cast<ptrdiff_t>(first_[i]);
-    const auto end = gradient.begin() + static_cast<ptrdiff_t>(first_[i + 1]);
-    if (std::any_of(begin, end, [](float value) { return value != 0.0F; })) active.push_back(static_cast<int64_t>(i));
-  }
+  const std::vector<int> active = rows_.active(gradient);
   at::Tensor dx = at::zeros_like(top_);
   const auto piece_rows = static_cast<size_t>(transformer_.logits_rows_max());
   for (size_t begin = 0; begin < active.size(); begin += piece_rows) {

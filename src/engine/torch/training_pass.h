@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/back_end/target_rows.h"
 #include "engine/engine.h"
 #include "engine/torch/transformer.h"
 
@@ -26,7 +27,7 @@ class TrainingPass {
   void backward(std::span<const float> gradient);
 
   bool kept() const { return batch_.has_value(); }
-  size_t targets() const { return targets_.size(); }
+  size_t targets() const { return rows_.targets.size(); }
   bool uses(const Adapter* adapter) const;
   void drop();
 
@@ -46,10 +47,9 @@ class TrainingPass {
   };
 
   void make_batch(const Pack& pack);
-  void collect_targets(const Pack& pack);
   void run_blocks(bool keep);
   bool trains_blocks() const;
-  Piece make_piece(std::span<const int64_t> indices) const;
+  Piece make_piece(std::span<const int> indices) const;
   at::Tensor tempered(const Piece& piece, const at::Tensor& logits) const;
   void head_forward(std::span<float> logprobs);
   void head_backward(const Piece& piece, std::span<const float> gradient, at::Tensor& dx);
@@ -61,10 +61,7 @@ class TrainingPass {
   std::vector<Adapter*> owners_;  // of each row
   std::vector<Block> blocks_;
   at::Tensor top_;
-  std::vector<Target> targets_;
-  std::vector<int64_t> rows_;                // that have a target
-  std::vector<size_t> first_;                // index of the first target of rows_[i]; one more at the end
-  std::vector<float> inverse_temperatures_;  // of rows_; empty: all are 1
+  TargetRows rows_;
 };
 
 }  // namespace tuft::engine::torch
