@@ -34,6 +34,8 @@ def parse():
     parser.add_argument("--hold", type=int, default=60, help="seconds for which they are parked")
     parser.add_argument("--bodies", type=int, default=40, help="of 5 MB, in one sample of the suite api")
     parser.add_argument("--records", type=int, default=10_000, help="that a restart in the suite api reads")
+    parser.add_argument("--minutes", type=float, default=15, help="after which the suites training and sampling begin no "
+                        "other case")
     parser.add_argument("--threads", type=int, default=measure.machine()["cores"])
     parser.add_argument("--wait-idle", type=float, default=0, metavar="MINUTES",
                         help="wait so long at most for the machine to become idle, before each suite")
