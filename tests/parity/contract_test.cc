@@ -1,4 +1,5 @@
 // What engine.h promises of adapters, gradients and steps of the optimizer, for every back end.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -273,6 +274,22 @@ TEST_P(EngineContract, AStepWithoutAGradientIsNone) {
     EXPECT_TRUE(near_lora(after.adam.second, before.adam.second, 0, 0));
     EXPECT_EQ(after.adam.step, steps);
   }
+}
+
+TEST_P(EngineContract, AStepThatDividesByZeroSaysSoAndOthersAreUntouched) {
+  const AdapterId fresh("fresh");
+  AdapterState state = random_adapter(7, 3);
+  for (engine::LoraTensor& tensor : state.tensors) std::fill(tensor.b.begin(), tensor.b.end(), 0.0F);  // A has no slope
+  ASSERT_TRUE(engine_->create_adapter(fresh, state).ok());
+  train(pack_of({{fresh, 2}, {other_, 2}}));
+  engine::AdamParams params;
+  params.eps = 0;
+  const std::vector<engine::AdapterStep> steps = {{fresh, params}, {other_, {}}};
+  const auto reports = engine_->optim_steps(steps);
+  ASSERT_TRUE(reports[0].ok() && reports[1].ok());
+  EXPECT_TRUE(reports[0]->applied) << "the gradient was finite";
+  EXPECT_FALSE(reports[0]->finite);
+  EXPECT_TRUE(reports[1]->finite);
 }
 
 // Not one that waits: import_adapter() starts with none.

@@ -98,6 +98,7 @@ TEST_P(KvContract, AFullCacheRefusesAStepAndTheSequenceGoesOnLater) {
   feed(first, tokens(0, block + 1));
   feed(second, tokens(1, block - 4));
   EXPECT_EQ(used(), 3);
+  EXPECT_EQ(engine_->kv_usage().empty, block_ * (positions_ - 1 + 4) / positions_);
   const engine::Feed one{first, tokens(block + 1, block), 1};
   const auto refused = engine_->step({&one, 1}, [](size_t, int, std::span<const float>) { FAIL(); });
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
@@ -108,6 +109,7 @@ TEST_P(KvContract, AFullCacheRefusesAStepAndTheSequenceGoesOnLater) {
   engine_->close_sequence(first);
   EXPECT_TRUE(agree(back_end(), later, alone(std::nullopt, tokens(0, 2 * block + 1), block + 1), kError));
   EXPECT_EQ(used(), 0);
+  EXPECT_EQ(engine_->kv_usage().empty, 0);
 }
 
 TEST_P(KvContract, APrefixThatWasComputedBeforeGivesTheSameLogits) {
