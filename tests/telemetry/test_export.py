@@ -13,9 +13,10 @@ from tuft_server import MODEL, USERS
 from workload import ANSWER, CANARY, ERROR, SERVER, STRANGER, spans_below, total, traces_of, histogram_sum
 
 HERE = pathlib.Path(__file__).parent
-# Where there is a GPU, a block device, a load; where the client has reported by itself, which it does every 10 s.
+# Where there is a GPU, a block device, a load; where the client has reported by itself, which it does every 10 s; where
+# something ran since another reader came.
 OPTIONAL_METRICS = re.compile(r"hw\..*|tuft\.resource\.gpu\..*|tuft\.client\.events|system\.disk\.io|decode_prefill_ratio|"
-                              r"tuft\.futures\.try_again")
+                              r"tuft\.futures\.try_again|tuft\.device\.time|tuft\.(training|sampling)\.mfu")
 OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat", "sequence_guard.wait", "engine.queue",
                   "engine.pass", "engine.train_pass"}  # the last two: where requests of several runs meet
 CONTROLLER_OF = {"create_model": "create_model", "forward": "run_forward", "forward_backward": "run_forward_backward",
@@ -145,6 +146,13 @@ def test_a_poll_links_to_the_operation_that_it_delivered(exported):
     for span in polls:
         assert [futures[link].attributes["tuft.request_id"] for link in span.links] == [span.attributes["tuft.request_id"]]
     assert any("tuft.poll.iteration" in span.attributes for span in polls)
+
+
+def test_a_step_of_the_sampler_links_to_the_calls_in_it_and_names_nobody(exported):
+    calls = {(span.trace_id, span.span_id) for span in spans_named(exported, "sampling_backend.sample")}
+    for step in spans_named(exported, "engine.step"):
+        assert not step.parent_id and step.links and set(step.links) <= calls, step
+        assert not {"tuft.session_id", "tuft.request_id", "tuft.sampling_session_id"} & step.attributes.keys()
 
 
 def test_a_failed_operation_is_an_error_on_each_level_and_a_counted_one(exported):
