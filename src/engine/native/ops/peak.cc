@@ -1,6 +1,8 @@
 #include "engine/native/ops/peak.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <vector>
 
 #include "base/clock.h"
@@ -44,27 +46,30 @@ namespace tuft::engine::native {
 
 HWY_EXPORT(multiply_add);
 
-double measure_peak_flops(ThreadPool& pool) {
-  constexpr int kTries = 8;
-  constexpr int kRounds = 40'000;  // about 0.1 ms
-  const int threads = pool.threads();
-  struct alignas(64) Result {
-    float value = 1.0F;
-    double operations = 0;
-  };
-  std::vector<Result> results(static_cast<size_t>(threads));
-  const auto work = [&](int task, int) {
-    Result& result = results[static_cast<size_t>(task)];
-    result.operations = HWY_DYNAMIC_DISPATCH(multiply_add)(kRounds, result.value, &result.value);
-  };
-  double best = 0;
-  for (int i = 0; i < kTries; ++i) {
+namespace {
+
+// A thread's operations a second: the median of short rounds, of which the scheduler interrupts few.
+double rate_of_thread() {
+  constexpr int kTries = 31;
+  constexpr int kRounds = 20'000;  // some 50 us
+  std::array<double, kTries> rates{};
+  float value = 1.0F;
+  for (double& rate : rates) {
     const Nanos begin = system_clock().monotonic();
-    pool.run(threads, work);
-    const double seconds = to_seconds(system_clock().monotonic() - begin);
-    if (seconds > 0) best = std::max(best, results.front().operations * threads / seconds);
+    const double operations = HWY_DYNAMIC_DISPATCH(multiply_add)(kRounds, value, &value);
+    rate = operations / to_seconds(std::max<Nanos>(1, system_clock().monotonic() - begin));
   }
-  return best;
+  std::nth_element(rates.begin(), rates.begin() + kTries / 2, rates.end());
+  return rates[kTries / 2];
+}
+
+}  // namespace
+
+double measure_peak_flops(ThreadPool& pool) {
+  std::vector<double> rates(static_cast<size_t>(pool.threads()));
+  const auto work = [&](int task, int) { rates[static_cast<size_t>(task)] = rate_of_thread(); };
+  pool.run(pool.threads(), work);
+  return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
 }  // namespace tuft::engine::native
