@@ -1,124 +1,14 @@
-// What owners do with checkpoints, how long files live, and archives.
+// What owners do with checkpoints, and how long files live.
 #include <algorithm>
-#include <atomic>
 #include <fstream>
-#include <future>
-#include <map>
 #include <set>
-#include <thread>
 
-#include "control/archive_ticket.h"
-#include "control/checkpoint.h"
-#include "control/disk_worker.h"
-#include "control/tests/plane.h"
+#include "control/tests/checkpoint_deeds.h"
 
 namespace tuft::control {
 namespace {
 
 namespace fs = std::filesystem;
-
-CheckpointPath path_of(const std::string& text) {
-  auto path = parse_checkpoint_path(text);
-  EXPECT_TRUE(path.ok()) << text;
-  return path.ok() ? *path : CheckpointPath{};
-}
-
-class CheckpointDeeds : public PlaneTest {
- protected:
-  CheckpointActions& actions() { return plane().checkpoint_actions(); }
-  // Runs `call` with a done, and waits for it.
-  template <typename Call>
-  Status await(Call call) {
-    auto answer = std::make_shared<std::promise<Status>>();
-    auto future = answer->get_future();
-    call([answer](Status status) { answer->set_value(std::move(status)); });
-    return future.get();
-  }
-  Status remove(const UserId& user, const std::string& path) {
-    return await([&](auto done) { actions().remove(user, path_of(path), no_trace, done); });
-  }
-  Status publish(const UserId& user, const std::string& path, bool is_public) {
-    return await([&](auto done) { actions().set_public(user, path_of(path), is_public, no_trace, done); });
-  }
-  Status set_ttl(const UserId& user, const std::string& path, std::optional<int64_t> seconds) {
-    return await([&](auto done) { actions().set_ttl(user, path_of(path), seconds, no_trace, done); });
-  }
-  // Everything that is due has happened on disk: the thread has come to an action that was asked for after it.
-  void settle(Nanos by = 3 * kSecond) {
-    if (carols_.empty()) {
-      carols_ = value<SaveWeightsResult>(carol_, save(create_model(carol_), carol_, 1, "fence")).path;
-    }
-    advance(by);
-    EXPECT_TRUE(publish(carol_, carols_, false).ok());
-  }
-  std::string saved(const RunId& run, int64_t seq, const std::string& name, bool overwrite = false) {
-    return value<SaveWeightsResult>(alice, save(run, alice, seq, name, overwrite)).path;
-  }
-  fs::path folder(const RunId& run, const char* kind = "weights") {
-    return config().checkpoint_dir / run_folder(run) / kind;
-  }
-  std::set<std::string> names_in(const fs::path& directory) {
-    std::set<std::string> names;
-    std::error_code code;
-    for (const auto& entry : fs::directory_iterator(directory, code)) names.insert(entry.path().filename().string());
-    return names;
-  }
-  void write(const fs::path& file, const std::string& content) { std::ofstream(file, std::ios::binary) << content; }
-  ErrorCode load_error(const UserId& user, const std::string& path) {
-    const auto info = plane().weights_info(user, path);
-    return info.ok() ? ErrorCode::kInternal : info.error().code;
-  }
-  bool visible(const UserId& user, const std::string& path) { return plane().weights_info(user, path).ok(); }
-
-  Result<std::unique_ptr<Archive>> open(const std::string& ticket) {
-    auto answer = std::make_shared<std::promise<Result<std::unique_ptr<Archive>>>>();
-    auto future = answer->get_future();
-    actions().open_archive(ticket, [answer](auto archive) { answer->set_value(std::move(archive)); });
-    return future.get();
-  }
-  std::string read_all(Archive& archive, size_t piece) {
-    std::string all;
-    while (true) {
-      auto answer = std::make_shared<std::promise<Result<std::string>>>();
-      auto future = answer->get_future();
-      archive.read(piece, [answer](Result<std::string> bytes) { answer->set_value(std::move(bytes)); });
-      const auto bytes = future.get();
-      EXPECT_TRUE(bytes.ok());
-      if (!bytes.ok() || bytes->empty()) return all;
-      EXPECT_LE(bytes->size(), piece);
-      all += *bytes;
-    }
-  }
-  // A checkpoint with the files that a real worker writes.
-  std::string with_files(const RunId& run, const std::string& tensors) {
-    std::string path = saved(run, 1, "a");
-    write(folder(run) / "a" / "adapter_config.json", "{}");
-    write(folder(run) / "a" / "adapter_model.safetensors", tensors);
-    write(folder(run) / "a" / "checkpoint_complete", "");
-    return path;
-  }
-
- private:
-  const UserId carol_{"carol"};
-  std::string carols_;
-};
-
-std::map<std::string, std::string> members_of(const std::string& tar) {
-  std::map<std::string, std::string> members;
-  size_t at = 0;
-  while (at + 512 <= tar.size() && tar[at] != '\0') {
-    const std::string name = tar.c_str() + at;
-    EXPECT_EQ(tar.substr(at + 257, 5), "ustar");
-    int64_t sum = 0;
-    for (size_t i = 0; i < 512; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(tar[at + i]);
-    EXPECT_EQ(std::stoll(tar.substr(at + 148, 6), nullptr, 8), sum);
-    const auto size = static_cast<size_t>(std::stoll(tar.substr(at + 124, 11), nullptr, 8));
-    members[name] = tar.substr(at + 512, size);
-    at += 512 + (size + 511) / 512 * 512;
-  }
-  EXPECT_EQ(tar.substr(at), std::string(1024, '\0'));
-  return members;
-}
 
 TEST_F(CheckpointDeeds, ADeletedOneIsGoneForEverybodyButItsSamplers) {
   boot();
@@ -132,7 +22,7 @@ TEST_F(CheckpointDeeds, ADeletedOneIsGoneForEverybodyButItsSamplers) {
   EXPECT_EQ(remove(alice, path).error().code, ErrorCode::kNotFound);
   worker().die();
   worker().start();
-  settle();
+  let_pass();
   value<ProtobufResult>(alice, sample(sampler, alice));
   EXPECT_FALSE(try_sampler(s, alice, 1, "", path).ok());
   // The name is free again, beside the files that are still in use.
@@ -164,7 +54,7 @@ TEST_F(CheckpointDeeds, FilesThatNobodyUsesGoAtOnce) {
   const std::string first = saved(run, 1, "first");
   saved(run, 2, "second");
   ASSERT_TRUE(remove(alice, first).ok());
-  settle();
+  let_pass();
   EXPECT_EQ(names_in(folder(run)), std::set<std::string>{"second"});
 }
 
@@ -173,7 +63,7 @@ TEST_F(CheckpointDeeds, ARunGoesBackToADeletedOneAsLongAsTheServerLives) {
   const RunId run = create_model(alice);
   optim_step(run, alice, 1);
   ASSERT_TRUE(remove(alice, saved(run, 2, "only")).ok());
-  settle();
+  let_pass();
   worker().die();
   worker().start();
   EXPECT_EQ(worker().weights_of(run.str()), 1);
@@ -193,81 +83,6 @@ TEST_F(CheckpointDeeds, OnlyTheOwnerActs) {
   EXPECT_EQ(remove(bob, path).error().code, ErrorCode::kPermissionDenied);
   EXPECT_EQ(set_ttl(bob, path, 5).error().code, ErrorCode::kPermissionDenied);
   EXPECT_TRUE(visible(alice, path));
-}
-
-// Keeps the disk thread until it is released.
-class HeldDisk {
- public:
-  std::function<void(Status)> done() {
-    return [reached = &reached_, gate = gate_.get_future().share()](const Status&) {
-      reached->set_value();
-      gate.wait();
-    };
-  }
-  void await_held() { reached_.get_future().wait(); }
-  void release() { gate_.set_value(); }
-
- private:
-  std::promise<void> reached_, gate_;
-};
-
-TEST_F(CheckpointDeeds, WhoFillsTheDisksQueueHoldsNobodyElseUp) {
-  boot();
-  const std::string alices = saved(create_model(alice), 1, "x");
-  const std::string bobs = value<SaveWeightsResult>(bob, save(create_model(bob), bob, 1, "x")).path;
-  HeldDisk disk;
-  actions().set_public(alice, path_of(alices), true, no_trace, disk.done());
-  disk.await_held();
-  std::vector<std::promise<Status>> waiting(DiskWorker::kTasksPerUserMax);
-  std::atomic<int> answered = 0;
-  for (std::promise<Status>& each : waiting) {
-    actions().set_ttl(alice, path_of(alices), 100, no_trace, [&](Status status) {
-      ++answered;
-      each.set_value(std::move(status));
-    });
-  }
-  const Status over = set_ttl(alice, alices, 100);  // answered although the disk is held
-  EXPECT_EQ(over.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_TRUE(is_user_error(over.error().code));
-  std::promise<int> bobs_turn;
-  actions().remove(bob, path_of(bobs), no_trace, [&](const Status& status) {
-    EXPECT_TRUE(status.ok());
-    bobs_turn.set_value(answered);
-  });
-  disk.release();
-  EXPECT_LE(bobs_turn.get_future().get(), 2);
-  for (std::promise<Status>& each : waiting) EXPECT_TRUE(each.get_future().get().ok());
-}
-
-TEST_F(CheckpointDeeds, StrangersTakeNoPlaceInTheDisksQueue) {
-  boot();
-  const std::string path = saved(create_model(alice), 1, "x");
-  HeldDisk disk;
-  actions().set_public(alice, path_of(path), false, no_trace, disk.done());
-  disk.await_held();
-  for (int i = 0; i < 2 * DiskWorker::kTasksPerUserMax; ++i) {
-    ASSERT_EQ(remove(bob, path).error().code, ErrorCode::kNotFound);
-    ASSERT_EQ(remove(bob, "tinker://none/weights/none").error().code, ErrorCode::kNotFound);
-  }
-  disk.release();
-}
-
-TEST_F(CheckpointDeeds, ASaveThatTheWorkerHasMadeIsKeptWhereTheQueueIsFull) {
-  boot();
-  const RunId run = create_model(alice);
-  const std::string path = saved(run, 1, "x");
-  worker().hold_answers(true);
-  const RequestId save_request = save(run, alice, 2, "y");
-  while (worker().calls_of("save_state").size() < 2) std::this_thread::yield();
-  HeldDisk disk;
-  actions().set_public(alice, path_of(path), true, no_trace, disk.done());
-  disk.await_held();
-  for (int i = 0; i < DiskWorker::kTasksPerUserMax; ++i) {
-    actions().set_ttl(alice, path_of(path), 100, no_trace, [](const Status& status) { EXPECT_TRUE(status.ok()); });
-  }
-  worker().answer_all();
-  disk.release();
-  EXPECT_EQ(value<SaveWeightsResult>(alice, save_request).path, "tinker://" + run.str() + "/weights/y");
 }
 
 TEST_F(CheckpointDeeds, APublishedOneIsForEverybodyUntilItIsNot) {
@@ -299,12 +114,12 @@ TEST_F(CheckpointDeeds, OneWithATtlGoesWhenItIsOver) {
                                      plane().save_weights_for_sampler(alice, sampler_request, no_trace)->request);
   const std::string base = "tinker://" + run.str();
   const std::string kept = saved(run, 3, "kept");
-  settle(9 * kSecond);
+  let_pass(9 * kSecond);
   EXPECT_TRUE(visible(alice, base + "/weights/short"));
-  settle();
+  let_pass();
   EXPECT_FALSE(visible(alice, base + "/weights/short"));
   EXPECT_FALSE(visible(alice, base + "/sampler_weights/short"));
-  settle();
+  let_pass();
   EXPECT_TRUE(visible(alice, kept));
   EXPECT_EQ(names_in(folder(run)), std::set<std::string>{"kept"});
   EXPECT_TRUE(names_in(folder(run, "sampler_weights")).empty());
@@ -316,16 +131,16 @@ TEST_F(CheckpointDeeds, ATtlCanBeSetChangedAndTakenAway) {
   const std::string path = saved(run, 1, "x");
   ASSERT_TRUE(set_ttl(alice, path, 10).ok());
   ASSERT_TRUE(set_ttl(alice, path, 1'000).ok());
-  settle(20 * kSecond);
+  let_pass(20 * kSecond);
   EXPECT_TRUE(visible(alice, path));
   ASSERT_TRUE(set_ttl(alice, path, std::nullopt).ok());
-  settle(2'000 * kSecond);
+  let_pass(2'000 * kSecond);
   EXPECT_TRUE(visible(alice, path));
   EXPECT_EQ(set_ttl(alice, path, 0).error().code, ErrorCode::kInvalidArgument);
   ASSERT_TRUE(set_ttl(alice, path, std::numeric_limits<int64_t>::max()).ok());
   ASSERT_TRUE(set_ttl(alice, path, 5).ok());
   boot();  // it is written down
-  settle(10 * kSecond);
+  let_pass(10 * kSecond);
   EXPECT_FALSE(visible(alice, path));
 }
 
@@ -366,7 +181,7 @@ TEST_F(CheckpointDeeds, UnnamedSavesMakeRoomForNewerOnes) {
   EXPECT_EQ(plane().get_sampler(bob, samplers[0]).error().message,
             plane().get_sampler(bob, SamplerId("none")).error().message);
   // Not one that is in use, nor for what would not fit anyway. No answer about a file may be held.
-  PlaneTest::settle();
+  settle();
   worker().hold_answers(true);
   const RequestId running = sample(samplers[2], alice);
   worker().hold_answers(false);
@@ -478,91 +293,6 @@ TEST_F(CheckpointDeeds, AnEphemeralOneStaysWhereARecordCannotBeRead) {
   contents().put(found->first, found->second);
   boot();
   value<ProtobufResult>(alice, sample(sampler, alice));
-}
-
-// ---- archives
-
-TEST_F(CheckpointDeeds, AnArchiveHoldsTheFilesOfPeftByteForByte) {
-  boot();
-  const RunId run = create_model(alice);
-  std::string tensors(5'000, '\0');
-  for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = static_cast<char>(i * 7);
-  const std::string path = with_files(run, tensors);
-  const auto ticket = actions().archive_ticket(alice, path_of(path));
-  ASSERT_TRUE(ticket.ok());
-  EXPECT_EQ(ticket->expires, clock().wall() + 900 * kSecond);
-  EXPECT_EQ(ticket->token.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"),
-            std::string::npos);
-  for (const size_t piece : {size_t{97}, size_t{512}, size_t{1} << 20}) {
-    auto archive = open(ticket->token);
-    ASSERT_TRUE(archive.ok()) << archive.error().message;
-    const std::string tar = read_all(**archive, piece);
-    EXPECT_EQ(static_cast<int64_t>(tar.size()), (*archive)->size_bytes());
-    EXPECT_EQ(members_of(tar),
-              (std::map<std::string, std::string>{
-                  {"adapter_config.json", "{}"}, {"adapter_model.safetensors", tensors}, {"checkpoint_complete", ""}}));
-    EXPECT_EQ((*archive)->file_name(), run_folder(run) + "_weights_a.tar");
-  }
-}
-
-TEST_F(CheckpointDeeds, AnOpenArchiveOutlivesItsCheckpoint) {
-  boot();
-  const RunId run = create_model(alice);
-  const std::string tensors(3'000, 't');
-  const std::string path = with_files(run, tensors);
-  const std::string ticket = actions().archive_ticket(alice, path_of(path))->token;
-  auto archive = open(ticket);
-  ASSERT_TRUE(archive.ok());
-  saved(run, 2, "other");  // so that the run does not hold it
-  ASSERT_TRUE(remove(alice, path).ok());
-  settle();
-  EXPECT_EQ(members_of(read_all(**archive, 1'000))["adapter_model.safetensors"], tensors);
-  EXPECT_EQ(open(ticket).error().code, ErrorCode::kNotFound);
-  archive = not_found("closed");
-  settle();
-  EXPECT_EQ(names_in(folder(run)), std::set<std::string>{"other"});
-}
-
-TEST_F(CheckpointDeeds, ATicketIsForThatCheckpointAndThatWhile) {
-  boot();
-  const RunId run = create_model(alice);
-  const std::string path = with_files(run, "x");
-  EXPECT_EQ(actions().archive_ticket(bob, path_of(path)).error().code, ErrorCode::kNotFound);
-  const std::string ticket = actions().archive_ticket(alice, path_of(path))->token;
-  for (const size_t at : {size_t{0}, ticket.size() / 2, ticket.size() - 2}) {
-    std::string changed = ticket;
-    changed[at] = changed[at] == 'A' ? 'B' : 'A';
-    EXPECT_EQ(open(changed).error().code, ErrorCode::kPermissionDenied) << at;
-  }
-  for (const std::string& foreign : {std::string(), std::string("x"), ticket.substr(0, 20), std::string(10'000, 'A')}) {
-    EXPECT_EQ(open(foreign).error().code, ErrorCode::kPermissionDenied);
-  }
-  EXPECT_TRUE(open(ticket).ok());
-  advance(901 * kSecond);
-  EXPECT_EQ(open(ticket).error().code, ErrorCode::kPermissionDenied);
-}
-
-TEST_F(CheckpointDeeds, ATicketOfAPublicOneIsGoodAsLongAsItIsPublic) {
-  boot();
-  const RunId run = create_model(alice);
-  const std::string path = with_files(run, "x");
-  ASSERT_TRUE(publish(alice, path, true).ok());
-  const std::string ticket = actions().archive_ticket(bob, path_of(path))->token;
-  EXPECT_TRUE(open(ticket).ok());
-  ASSERT_TRUE(publish(alice, path, false).ok());
-  EXPECT_EQ(open(ticket).error().code, ErrorCode::kNotFound);
-}
-
-TEST(ArchiveTickets, OneOfAnotherProcessIsNotOurs) {
-  const ArchiveTickets ours;
-  const ArchiveTickets theirs;
-  const ArchiveGrant grant{{RunId("r"), CheckpointKind::kSampler, "n"}, 100, UserId("a b")};
-  const auto checked = ours.check(ours.issue(grant), 99);
-  ASSERT_TRUE(checked.ok());
-  EXPECT_EQ(checked->path, grant.path);
-  EXPECT_EQ(checked->user, grant.user);
-  EXPECT_FALSE(ours.check(theirs.issue(grant), 99).ok());
-  EXPECT_FALSE(ours.check(ours.issue(grant), 100).ok());
 }
 
 TEST(CheckpointTimes, ComeBackAsTheyWent) {
