@@ -154,17 +154,20 @@ TEST_F(Records, StaticSeriesExistBeforeAnythingHappened) {
 }
 
 TEST_F(Records, TenantsAreCountedOnlyWhereTheyAreAskedFor) {
+  flush();
+  const double requests = total("tuft.tenant.requests", {{"tenant", "bob"}});
+  const double tokens = total("tuft.tenant.tokens", {{"tenant", "bob"}, {"kind", "train"}});
   boot();
   create_model(bob);
   flush();
-  EXPECT_EQ(total("tuft.tenant.requests", {{"tenant", "bob"}}), 0);
+  EXPECT_EQ(total("tuft.tenant.requests", {{"tenant", "bob"}}), requests);
   config().telemetry.tenant_label = true;
   boot();
   const RunId run = create_model(bob);
   value<ProtobufResult>(bob, forward_backward(run, bob, 1));
   flush();
-  EXPECT_EQ(total("tuft.tenant.requests", {{"tenant", "bob"}}), 2);
-  EXPECT_EQ(total("tuft.tenant.tokens", {{"tenant", "bob"}, {"kind", "train"}}), 3);
+  EXPECT_EQ(total("tuft.tenant.requests", {{"tenant", "bob"}}), requests + 2);
+  EXPECT_EQ(total("tuft.tenant.tokens", {{"tenant", "bob"}, {"kind", "train"}}), tokens + 3);
 }
 
 // Whatever happens to an operation - it works, fails, is refused, its worker dies, a lower number never comes, the
