@@ -10,6 +10,7 @@ namespace {
 
 constexpr Nanos kDay = 24 * kHour;
 constexpr Nanos kMinute = 60 * kSecond;
+constexpr size_t kPiece = 1'000;  // of a list, that is read under one hold of the lock
 // The longest window that can be asked for, so that an answer never has a hole that nobody sees.
 constexpr int kDaysMin = 15;
 
@@ -31,9 +32,6 @@ UsageLedger::UsageLedger(const config::Limits& limits, const Clock& clock, Persi
       minute_(clock.monotonic()) {}
 
 void UsageLedger::restore(const std::vector<UsageRecord>& usage, std::vector<AuditRecord> audit) {
-  std::sort(audit.begin(), audit.end(), [](const AuditRecord& a, const AuditRecord& b) {
-    return std::pair(a.event.time, a.number) < std::pair(b.event.time, b.number);
-  });
   {
     MutexLock lock(mutex_);
     for (const UsageRecord& record : usage) {
@@ -80,17 +78,41 @@ void UsageLedger::add(const UserId& user, const OperationKeys& keys, UsageKind k
 }
 
 std::vector<UsageLedger::AuditPtr> UsageLedger::keep_locked(const AuditPtr& record) {
-  std::vector<AuditPtr> pushed_out;
-  const auto push = [&pushed_out](std::deque<AuditPtr>& events, const AuditPtr& event) {
-    events.push_back(event);
-    if (events.size() <= kAuditPerUserMax) return;
-    if (events.front().use_count() == 1) pushed_out.push_back(std::move(events.front()));
-    events.pop_front();
-  };
   const AuditEvent& event = record->event;
-  if (!event.user.empty()) push(audit_[event.user].own, record);
-  if (event.owner != event.user) push(audit_[event.owner].by_others, record);
+  std::vector<AuditPtr> too_many;
+  if (!event.user.empty()) {
+    Heard& heard = audit_[event.user];
+    if (event.action == AuditAction::kSessionCreated && event.session) heard.sessions.insert(*event.session);
+    heard.own.insert(record);
+    if (heard.own.size() > kAuditPerUserMax) too_many.push_back(drop_oldest(heard, heard.own));
+  }
+  if (event.owner != event.user) {
+    Heard& heard = audit_[event.owner];
+    heard.by_others.insert(record);
+    if (heard.by_others.size() > kAuditPerUserMax) too_many.push_back(drop_oldest(heard, heard.by_others));
+  }
+  std::vector<AuditPtr> pushed_out;
+  for (AuditPtr& oldest : too_many) {
+    if (!is_kept_locked(oldest)) pushed_out.push_back(std::move(oldest));
+  }
   return pushed_out;
+}
+
+UsageLedger::AuditPtr UsageLedger::drop_oldest(Heard& heard, AuditList& list) {
+  AuditPtr oldest = *list.begin();
+  const AuditEvent& event = oldest->event;
+  if (&list == &heard.own && event.action == AuditAction::kSessionCreated && event.session) {
+    heard.sessions.erase(*event.session);
+  }
+  list.erase(list.begin());
+  return oldest;
+}
+
+bool UsageLedger::is_kept_locked(const AuditPtr& record) const {
+  const auto own = audit_.find(record->event.user);
+  if (own != audit_.end() && own->second.own.contains(record)) return true;
+  const auto owner = audit_.find(record->event.owner);
+  return owner != audit_.end() && owner->second.by_others.contains(record);
 }
 
 void UsageLedger::audit(AuditEvent event) {
@@ -117,17 +139,27 @@ UsageEvent UsageLedger::event_of(Nanos hour, const LineKey& key, const Line& lin
   return {hour, user, session, run, base_model, line.project, kind, line.count};
 }
 
+bool UsageLedger::gather_lines(Nanos until, LinePlace& place, std::vector<UsageEvent>& events) const {
+  const UserId user = std::get<UserId>(place.second);
+  size_t count = 0;
+  MutexLock lock(mutex_);
+  for (auto hour = hours_.lower_bound(place.first); hour != hours_.end() && hour->first < until; ++hour) {
+    auto line = hour->second.lower_bound(hour->first == place.first ? place.second : first_key(user));
+    for (; line != hour->second.end() && std::get<UserId>(line->first) == user; ++line) {
+      if (count++ == kPiece) {
+        place = {hour->first, line->first};
+        return true;
+      }
+      events.push_back(event_of(hour->first, line->first, line->second));
+    }
+  }
+  return false;
+}
+
 std::vector<UsageEvent> UsageLedger::events(const UserId& user, Nanos from, Nanos until) const {
   std::vector<UsageEvent> events;
-  {
-    MutexLock lock(mutex_);
-    for (auto hour = hours_.lower_bound(from); hour != hours_.end() && hour->first < until; ++hour) {
-      // The smallest key of the user.
-      auto line = hour->second.lower_bound(LineKey{user, SessionId(), RunId(), "", UsageKind::kTraining});
-      for (; line != hour->second.end() && std::get<UserId>(line->first) == user; ++line) {
-        events.push_back(event_of(hour->first, line->first, line->second));
-      }
-    }
+  LinePlace place(from, first_key(user));
+  while (gather_lines(until, place, events)) {
   }
   std::map<SessionId, std::string> projects;
   for (UsageEvent& event : events) {
@@ -139,26 +171,32 @@ std::vector<UsageEvent> UsageLedger::events(const UserId& user, Nanos from, Nano
   return events;
 }
 
+bool UsageLedger::gather_audit(const UserId& user, AuditList Heard::*list, Nanos until, AuditPlace& place,
+                               std::vector<AuditPtr>& found) const {
+  MutexLock lock(mutex_);
+  const auto heard = audit_.find(user);
+  if (heard == audit_.end()) return false;
+  const AuditList& events = heard->second.*list;
+  auto event = events.lower_bound(place);
+  for (size_t i = 0; i < kPiece && event != events.end() && (*event)->event.time < until; ++i)
+    found.push_back(*event++);
+  if (event == events.end() || (*event)->event.time >= until) return false;
+  place = place_of(**event);
+  return true;
+}
+
 std::vector<AuditEvent> UsageLedger::audit_events(const UserId& user, Nanos from, Nanos until,
                                                   bool checkpoints_only) const {
   std::vector<AuditPtr> found;
-  const auto gather = [&](const std::deque<AuditPtr>& events) {
-    for (const AuditPtr& record : events) {
-      const AuditEvent& event = record->event;
-      if (event.time < from || event.time >= until) continue;
-      if (!checkpoints_only || is_of_checkpoint(event.action)) found.push_back(record);
+  for (AuditList Heard::*list : {&Heard::own, &Heard::by_others}) {
+    AuditPlace place{from, 0};
+    while (gather_audit(user, list, until, place, found)) {
     }
-  };
-  {
-    MutexLock lock(mutex_);
-    const auto heard = audit_.find(user);
-    if (heard == audit_.end()) return {};
-    gather(heard->second.own);
-    gather(heard->second.by_others);
   }
-  std::sort(found.begin(), found.end(), [](const AuditPtr& a, const AuditPtr& b) {
-    return std::pair(a->event.time, a->number) < std::pair(b->event.time, b->number);
-  });
+  if (checkpoints_only) {
+    std::erase_if(found, [](const AuditPtr& record) { return !is_of_checkpoint(record->event.action); });
+  }
+  std::sort(found.begin(), found.end(), Earlier());
   std::vector<AuditEvent> events;
   events.reserve(found.size());
   for (const AuditPtr& record : found) events.push_back(record->event);
@@ -180,10 +218,7 @@ std::map<std::string, std::string> UsageLedger::session_metadata(const SessionId
 bool UsageLedger::had_session(const UserId& user, const SessionId& session) const {
   MutexLock lock(mutex_);
   const auto heard = audit_.find(user);
-  if (heard == audit_.end()) return false;
-  return std::any_of(heard->second.own.begin(), heard->second.own.end(), [&](const AuditPtr& record) {
-    return record->event.action == AuditAction::kSessionCreated && record->event.session == session;
-  });
+  return heard != audit_.end() && heard->second.sessions.contains(session);
 }
 
 void UsageLedger::sweep() {
@@ -244,12 +279,12 @@ void UsageLedger::forget_old() {
     }
     hours_.erase(hours_.begin());
   }
-  const auto trim = [oldest](std::deque<AuditPtr>& events) {
-    while (!events.empty() && events.front()->event.time < oldest) events.pop_front();
+  const auto trim = [oldest](Heard& heard, AuditList& list) {
+    while (!list.empty() && (*list.begin())->event.time < oldest) drop_oldest(heard, list);
   };
   for (auto heard = audit_.begin(); heard != audit_.end();) {
-    trim(heard->second.own);
-    trim(heard->second.by_others);
+    trim(heard->second, heard->second.own);
+    trim(heard->second, heard->second.by_others);
     heard = heard->second.own.empty() && heard->second.by_others.empty() ? audit_.erase(heard) : std::next(heard);
   }
 }

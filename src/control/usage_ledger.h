@@ -3,17 +3,21 @@
 // Bounded by time (limits.audit_retention_days) and for each user by count: what is over it is summed up without
 // session and run (token counts), or pushes out the oldest (audit events). Token counts that were added after the last
 // write, kWriteInterval ago at most, are lost when the server is killed; nothing is ever counted twice.
+//
+// Each call costs what it gives and the logarithm of what there is, and long lists are read in pieces, so that nobody
+// waits for them. An audit event takes a tree node of its user, and another of the owner where that is not the same.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -75,13 +79,33 @@ class UsageLedger final : public Usage {
   };
   using Hour = std::map<LineKey, Line>;
   using AuditPtr = std::shared_ptr<const AuditRecord>;
+  using AuditPlace = std::pair<Nanos, uint64_t>;  // its time and number
+  static AuditPlace place_of(const AuditRecord& record) { return {record.event.time, record.number}; }
+  struct Earlier {
+    using is_transparent = void;
+    bool operator()(const AuditPtr& a, const AuditPtr& b) const { return place_of(*a) < place_of(*b); }
+    bool operator()(const AuditPtr& a, const AuditPlace& b) const { return place_of(*a) < b; }
+    bool operator()(const AuditPlace& a, const AuditPtr& b) const { return a < place_of(*b); }
+  };
+  using AuditList = std::set<AuditPtr, Earlier>;
   struct Heard {
-    std::deque<AuditPtr> own, by_others;  // oldest first
+    AuditList own, by_others;
+    std::unordered_set<SessionId> sessions;  // whose creation is in `own`
   };
 
   Line& line_locked(Nanos hour, LineKey& key) TUFT_REQUIRES(mutex_);
   // Gives what it pushed out, where nobody's list holds it any more.
   std::vector<AuditPtr> keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
+  static AuditPtr drop_oldest(Heard& heard, AuditList& list);
+  bool is_kept_locked(const AuditPtr& record) const TUFT_REQUIRES(mutex_);
+  // The next of the list from `place` on, a piece of them; moves `place`. False: those were the last before `until`.
+  bool gather_audit(const UserId& user, AuditList Heard::*list, Nanos until, AuditPlace& place,
+                    std::vector<AuditPtr>& found) const;
+  // The same of the lines of the user that `place` names.
+  using LinePlace = std::pair<Nanos, LineKey>;
+  bool gather_lines(Nanos until, LinePlace& place, std::vector<UsageEvent>& events) const;
+  // Before all lines of the user.
+  static LineKey first_key(const UserId& user) { return {user, SessionId(), RunId(), "", UsageKind::kTraining}; }
   void forget_old();
   void count_storage(Nanos since);
   std::string project_of(const SessionId& session) const;

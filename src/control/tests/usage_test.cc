@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <future>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -173,6 +174,53 @@ TEST(UsageLedger, AuditEventsThatAreForgottenLeaveTheStore) {
   const auto kept = store::scan_and_wait(*store, config::PersistenceConfig().name_space + "::audit::");
   ASSERT_TRUE(kept.ok());
   EXPECT_EQ(kept->size(), UsageLedger::kAuditPerUserMax);
+}
+
+TEST(UsageLedger, ASessionIsKnownAsLongAsItsCreationIsInTheAudit) {
+  FakeClock clock;
+  Persistence nothing;
+  UsageLedger ledger(config::Limits(), clock, nothing);
+  const UserId user("alice");
+  const SessionId first("first");
+  ledger.audit({.action = AuditAction::kSessionCreated, .user = user, .session = first});
+  EXPECT_TRUE(ledger.had_session(user, first));
+  EXPECT_FALSE(ledger.had_session(UserId("bob"), first));
+  EXPECT_FALSE(ledger.had_session(user, SessionId("second")));
+  for (size_t i = 0; i < UsageLedger::kAuditPerUserMax; ++i) {
+    ledger.audit({.action = AuditAction::kRunCreated, .user = user, .session = first});
+  }
+  EXPECT_FALSE(ledger.had_session(user, first));
+}
+
+TEST(UsageLedger, AuditOfAWindowIsInOrderHoweverLongItIs) {
+  FakeClock clock;
+  Persistence nothing;
+  UsageLedger ledger(config::Limits(), clock, nothing);
+  const UserId user("alice");
+  const Nanos begin = clock.wall();
+  constexpr int kEvents = 5'000;
+  for (int i = 0; i < kEvents; ++i) {
+    const bool mine = i % 3 != 0;
+    ledger.audit({.action = i % 2 == 0 ? AuditAction::kCheckpointLoaded : AuditAction::kRunCreated,
+                  .user = mine ? user : UserId("bob"),
+                  .owner = user,
+                  .run = RunId(std::to_string(i)),
+                  .time = begin + i / 7 * kSecond});
+  }
+  const auto read = [&](int from, int until, bool checkpoints_only) {
+    std::vector<int> runs;
+    for (const AuditEvent& event :
+         ledger.audit_events(user, begin + from * kSecond, begin + until * kSecond, checkpoints_only)) {
+      runs.push_back(std::stoi(event.run->str()));
+    }
+    return runs;
+  };
+  std::vector<int> all(kEvents);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(read(0, kEvents, false), all);
+  EXPECT_EQ(read(1, 3, false), std::vector<int>(all.begin() + 7, all.begin() + 21));
+  EXPECT_EQ(read(1, 2, true), (std::vector<int>{8, 10, 12}));
+  EXPECT_TRUE(read(kEvents, 2 * kEvents, false).empty());
 }
 
 TEST(UsageLedger, MoreLinesThanAUserMayHaveAreSummedUpWithoutLoss) {
