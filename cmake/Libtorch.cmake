@@ -2,8 +2,8 @@
 # TorchConfig.cmake) or -DCMAKE_PREFIX_PATH says:
 #   -DTorch_DIR=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')/Torch
 #
-# Found by hand: the configuration files of CUDA builds of libtorch want nvcc and the CUDA toolkit, and we compile
-# neither CUDA code nor CUDA headers.
+# Found by hand: the configuration files of CUDA builds of libtorch want nvcc and the CUDA toolkit, and we compile no
+# CUDA code.
 set(Torch_DIR "" CACHE PATH "folder of TorchConfig.cmake")
 if(Torch_DIR)
   cmake_path(ABSOLUTE_PATH Torch_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} NORMALIZE OUTPUT_VARIABLE _torch_prefix)
@@ -63,3 +63,23 @@ if(TUFT_TORCH_CUDA)
 endif()
 cmake_path(GET TUFT_TORCH_CPU PARENT_PATH _torch_libraries)
 target_link_options(tuft_libtorch INTERFACE "LINKER:-rpath,${_torch_libraries}")
+
+# CUDA graphs (src/engine/torch/cuda_graph.cc) are reached through headers of libtorch that read those of CUDA's runtime:
+# pip's beside libtorch, or a toolkit's. Without them there are no graphs, and nothing else is missing.
+set(TUFT_CUDA_INCLUDES "")
+if(TUFT_TORCH_CUDA)
+  cmake_path(GET _torch_root PARENT_PATH _torch_site)
+  file(GLOB _cuda_hints ${_torch_site}/nvidia/cu[0-9]*/include ${_torch_site}/nvidia/cuda_runtime/include)
+  set(_toolkit ${CUDAToolkit_ROOT} ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
+  find_path(TUFT_CUDA_RUNTIME_INCLUDE cuda_runtime_api.h HINTS ${_cuda_hints} ${_toolkit})
+  # pip packages these apart; Triton, which PyTorch brings, has them too.
+  find_path(TUFT_CUDA_CRT_INCLUDE crt/host_config.h HINTS ${_cuda_hints} ${_torch_site}/triton/backends/nvidia/include
+    ${_toolkit})
+  find_library(TUFT_TORCH_C10_CUDA c10_cuda HINTS ${_torch_hints} PATH_SUFFIXES lib)
+  if(TUFT_CUDA_RUNTIME_INCLUDE AND TUFT_CUDA_CRT_INCLUDE AND TUFT_TORCH_C10_CUDA AND _torch_number GREATER_EQUAL 20100)
+    set(TUFT_CUDA_INCLUDES ${TUFT_CUDA_RUNTIME_INCLUDE} ${TUFT_CUDA_CRT_INCLUDE})
+    list(REMOVE_DUPLICATES TUFT_CUDA_INCLUDES)
+    target_link_libraries(tuft_libtorch INTERFACE ${TUFT_TORCH_C10_CUDA})
+  endif()
+  message(STATUS "CUDA graphs: headers in ${TUFT_CUDA_INCLUDES}")
+endif()

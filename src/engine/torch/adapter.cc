@@ -55,7 +55,6 @@ std::unique_ptr<Adapter> Adapter::clone() const {
   copy->parameters_ = parameters_;
   copy->pairs_ = pairs_;
   copy->values_ = values_.clone();
-  for (LoraPair& pair : copy->pairs_) pair.a_scaled = pair.b_active = at::Tensor();
   copy->make_views();
   copy->refresh();
   return copy;
@@ -63,28 +62,24 @@ std::unique_ptr<Adapter> Adapter::clone() const {
 
 void Adapter::make_views() {
   const int64_t rank = spec_.rank;
+  active_ = at::empty({parameters_}, place_.active());
+  const auto view = [](const at::Tensor& flat, int64_t offset, int64_t rows, int64_t columns) {
+    return flat.narrow(0, offset, rows * columns).view({rows, columns});
+  };
   for (LoraPair& pair : pairs_) {
-    const auto view = [&](int64_t offset, int64_t rows, int64_t columns) {
-      // Detached: a leaf that shares the memory of the flat tensor, which itself takes no part in the graph.
-      return values_.narrow(0, offset, rows * columns).view({rows, columns}).detach().requires_grad_(true);
-    };
-    pair.a = view(pair.offset, rank, pair.in);
-    pair.b = view(pair.offset + rank * pair.in, pair.out, rank);
+    const int64_t of_b = pair.offset + rank * pair.in;
+    // Detached: leaves that share the memory of the flat tensor, which itself takes no part in the graph.
+    pair.a = view(values_, pair.offset, rank, pair.in).detach().requires_grad_(true);
+    pair.b = view(values_, of_b, pair.out, rank).detach().requires_grad_(true);
+    pair.a_scaled = view(active_, pair.offset, rank, pair.in);
+    pair.b_active = view(active_, of_b, pair.out, rank);
   }
 }
 
 void Adapter::refresh() {
   const c10::NoGradGuard no_graph;
-  for (LoraPair& pair : pairs_) {
-    const at::Tensor scaled = pair.a.detach().mul(spec_.scale()).to(place_.activations);
-    if (pair.a_scaled.defined()) {
-      pair.a_scaled.copy_(scaled);
-    } else {
-      pair.a_scaled = scaled;
-    }
-    // In f32 a view of B itself.
-    pair.b_active = pair.b.detach().to(place_.activations);
-  }
+  active_.copy_(values_);
+  for (LoraPair& pair : pairs_) pair.a_scaled.copy_(pair.a.mul(spec_.scale()));
 }
 
 const LoraPair* Adapter::find(Site site, int layer) const {
@@ -94,13 +89,10 @@ const LoraPair* Adapter::find(Site site, int layer) const {
 
 AdapterMemory Adapter::memory() const {
   const int64_t bytes = parameters_ * 4;
-  int64_t active = 0;
-  for (const LoraPair& pair : pairs_) {
-    active += pair.a_scaled.numel() * pair.a_scaled.element_size();
-    if (place_.activations != at::kFloat) active += pair.b_active.numel() * pair.b_active.element_size();
-  }
   const int64_t copies = int64_t{gradients_.defined()} + int64_t{marked_gradients_.defined()};
-  return {.weights = bytes + active, .gradients = copies * bytes, .optimizer = first_.defined() ? 2 * bytes : 0};
+  return {.weights = bytes + static_cast<int64_t>(active_.nbytes()),
+          .gradients = copies * bytes,
+          .optimizer = first_.defined() ? 2 * bytes : 0};
 }
 
 int64_t Adapter::bytes(const ModelSpec& model, const Place& place, const LoraSpec& spec, bool trains) {

@@ -19,7 +19,8 @@ struct LoraPair : LoraPlace {
   int64_t offset = 0;  // of A in the flat tensors; B follows
   at::Tensor a;        // [rank, in], leaf of the gradient graph
   at::Tensor b;        // [out, rank]
-  // For products without gradients, in the activations' type: A with the scale alpha / rank, and B.
+  // For products without gradients, in the activations' type: A with the scale alpha / rank, and B. Views of
+  // Adapter::active().
   at::Tensor a_scaled;
   at::Tensor b_active;
 };
@@ -32,6 +33,10 @@ class Adapter {
   std::unique_ptr<Adapter> clone() const;
 
   const LoraSpec& spec() const { return spec_; }
+  int layers() const { return layers_; }
+  const std::vector<LoraPair>& pairs() const { return pairs_; }
+  // All of a_scaled and b_active, each pair's at its offset.
+  const at::Tensor& active() const { return active_; }
   // Null where the adapter does not touch that layer.
   const LoraPair* find(Site site, int layer) const;
   bool has_block_sites() const { return spec_.train_attn || spec_.train_mlp; }
@@ -72,6 +77,7 @@ class Adapter {
   uint64_t version_ = 0;
   std::vector<LoraPair> pairs_;  // as lora_places() has them
   at::Tensor values_;
+  at::Tensor active_;
   at::Tensor gradients_;  // these are undefined until they are needed
   at::Tensor first_;
   at::Tensor second_;

@@ -110,6 +110,15 @@ at::Tensor Attention::operator()(const at::Tensor& q, const at::Tensor& k, const
   return use ? fused(q, k, v, spans) : plain(q, k, v, spans);
 }
 
+at::Tensor Attention::masked(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& known) const {
+  const int64_t rows = q.size(0);
+  // The query heads of one key-value head stand where queries do: nothing is copied for them.
+  const at::Tensor query = q.view({rows, kv_heads_, heads_ / kv_heads_, head_dim_});
+  const auto keys = [&](const at::Tensor& x) { return x.view({rows, -1, kv_heads_, head_dim_}).transpose(1, 2); };
+  return at::scaled_dot_product_attention(query, keys(k), keys(v), known).reshape({rows, heads_ * head_dim_});
+}
+
 bool Attention::try_fused(const Spans& spans) const {
   const Spans::Span& last = spans.all().back();
   const auto leaf = [&](int64_t rows, int64_t heads) {

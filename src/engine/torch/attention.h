@@ -46,6 +46,10 @@ class Attention {
   // q is [queries, heads, head_dim], k and v [keys, kv_heads, head_dim]; gives [queries, heads * head_dim].
   at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Spans& spans) const;
 
+  // One query a sequence, and as many keys for each, of which `known` [sequences, 1, 1, keys] count. Shapes and
+  // addresses are those of the arguments.
+  at::Tensor masked(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& known) const;
+
   // Why the fused kernel is not used where it could be; empty: it is, or could not.
   const std::string& problem() const { return problem_; }
 

@@ -1,5 +1,6 @@
 #include "engine/torch/engine_impl.h"
 
+#include <string_view>
 #include <utility>
 
 #include "engine/back_end/checks.h"
@@ -30,6 +31,8 @@ TorchEngine::TorchEngine(ModelSpec spec, Weights weights, const Place& place, co
       peak_flops_(known_peak_flops(device_name(place.device),
                                    place.activations == at::kBFloat16 ? PeakType::kBf16 : PeakType::kF32)) {
   pass_.set_activation_bytes_max(activation_bytes(place, options));
+  const bool can = cache_.pool().limit() > 0 && std::string_view(no_recording(place)).empty();
+  if (options.record_decode && can) decode_ = std::make_unique<Decode>(transformer_, cache_);
 }
 
 std::string_view TorchEngine::weights_dtype() const {

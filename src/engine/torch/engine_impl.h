@@ -8,6 +8,7 @@
 #include "engine/back_end/adapter_table.h"
 #include "engine/back_end/sequence_table.h"
 #include "engine/engine.h"
+#include "engine/torch/decode.h"
 #include "engine/torch/device_clock.h"
 #include "engine/torch/kv_cache.h"
 #include "engine/torch/torch_engine.h"
@@ -20,6 +21,8 @@ class TorchEngine final : public Engine {
   // May throw what libtorch throws, as every member does that is not of the port.
   TorchEngine(ModelSpec spec, Weights weights, const Place& place, const TorchOptions& options);
 
+  // As torch_recorded_steps() has it.
+  int64_t recorded_steps() const { return recorded_steps_; }
   // As Attention has it.
   const std::string& attention_problem() const { return transformer_.attention().problem(); }
 
@@ -67,6 +70,8 @@ class TorchEngine final : public Engine {
   // The next open_sequence() of the adapter shares nothing with what was computed until now.
   void renew(Adapter& adapter);
   Status make_room(std::span<const Feed> feeds, std::span<Sequence* const> fed);
+  // False, and nothing done, where the step is not one for `decode_`.
+  bool decode(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink);
   struct StepBatch {
     Batch batch;
     std::vector<int> first_rows;  // of each feed
@@ -80,6 +85,8 @@ class TorchEngine final : public Engine {
   TrainingPass pass_;
   AdapterTable<Adapter> adapters_;
   KvCache cache_;
+  int64_t recorded_steps_ = 0;
+  std::unique_ptr<Decode> decode_;  // null: not wanted, or the cache has no limit
   const double peak_flops_;
   SequenceTable<Sequence> sequences_;
 };

@@ -110,6 +110,24 @@ void TorchEngine::send_logits(std::span<const WantedRow> wanted, std::span<Seque
   }
 }
 
+bool TorchEngine::decode(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink) {
+  if (decode_ == nullptr) return false;
+  std::vector<Decode::Row> rows;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (feeds[i].tokens.size() != 1 || feeds[i].logits != 1) return false;
+    rows.push_back({fed[i]->adapter.get(), feeds[i].tokens.front(), &fed[i]->held});
+  }
+  const auto logits = decode_->step(rows);
+  if (!logits) return false;
+  ++recorded_steps_;
+  const at::Tensor host = logits->narrow(0, 0, static_cast<int64_t>(rows.size())).to(at::kCPU).contiguous();
+  const float* from = host.data_ptr<float>();
+  const auto vocab = static_cast<size_t>(model().vocab_size);
+  for (size_t i = 0; i < feeds.size(); ++i) cache_.pool().commit(fed[i]->held, feeds[i].tokens);
+  for (size_t i = 0; i < feeds.size(); ++i) sink(i, 0, {from + i * vocab, vocab});
+  return true;
+}
+
 Status TorchEngine::step(std::span<const Feed> feeds, const LogitsSink& sink) {
   return guarded("a step", [&]() -> Status {
     const c10::NoGradGuard no_graph;
@@ -118,6 +136,7 @@ Status TorchEngine::step(std::span<const Feed> feeds, const LogitsSink& sink) {
     if (feeds.empty()) return {};
     const DeviceClock::Scope scope(clock_, &DeviceTimes::step);
     cache_.allocate();
+    if (decode(feeds, fed, sink)) return {};
     const auto [batch, first_rows] = make_batch(feeds, fed);
     at::Tensor x = transformer_.embed(batch);
     for (int layer = 0; layer < model().layers; ++layer) x = transformer_.block(layer, x, batch);

@@ -41,11 +41,13 @@ KvUsage KvCache::usage() const {
 }
 
 void KvCache::reserve(int64_t blocks) {
-  const std::vector<int64_t> shape = {blocks * kKvBlock, shape_[0], shape_[1]};
+  const std::vector<int64_t> shape = {(blocks + 1) * kKvBlock, shape_[0], shape_[1]};
   for (auto* layers : {&keys_, &values_}) {
     for (at::Tensor& memory : *layers) {
       at::Tensor grown = at::empty(shape, place_.active());
-      if (capacity_ > 0) grown.narrow(0, 0, memory.size(0)).copy_(memory);
+      const int64_t used = capacity_ * kKvBlock;
+      if (used > 0) grown.narrow(0, 0, used).copy_(memory.narrow(0, 0, used));
+      grown.narrow(0, blocks * kKvBlock, kKvBlock).zero_();
       memory = std::move(grown);
     }
   }

@@ -28,6 +28,8 @@ class KvCache {
   // Memory for every block that the pool has given out.
   void allocate();
   void copy_block(BlockId from, BlockId to);
+  // One more than the pool has, for rows that fill up a batch: nobody reads it but they. Its first position stays zero.
+  int64_t spare_block() const { return capacity_; }
   // The place of a sequence's position in the memory of a layer.
   static int64_t slot(const BlockPool::Sequence& sequence, int position) {
     return int64_t{sequence.blocks[static_cast<size_t>(position / kKvBlock)]} * kKvBlock + position % kKvBlock;
@@ -50,7 +52,7 @@ class KvCache {
   int layers_ = 0;
   BlockPool pool_;
   int64_t capacity_ = 0;          // blocks
-  std::vector<at::Tensor> keys_;  // of each layer: [capacity * kKvBlock, kv_heads, head_dim]
+  std::vector<at::Tensor> keys_;  // of each layer: [(capacity + 1) * kKvBlock, kv_heads, head_dim]
   std::vector<at::Tensor> values_;
 };
 

@@ -31,10 +31,8 @@ at::Tensor active_b(const LoraPair& pair, const Place& place) {
 
 // Less than half of a batched product may be padding.
 bool LoraPlan::alike(const Owned& left, const Owned& right) {
-  const LoraSpec& a = left.adapter->spec();
-  const LoraSpec& b = right.adapter->spec();
-  return a.rank == b.rank && a.train_attn == b.train_attn && a.train_mlp == b.train_mlp &&
-         a.train_unembed == b.train_unembed && std::bit_width(left.rows.size()) == std::bit_width(right.rows.size());
+  return check_same_layers(left.adapter->spec(), right.adapter->spec()).ok() &&
+         std::bit_width(left.rows.size()) == std::bit_width(right.rows.size());
 }
 
 std::vector<std::vector<LoraPlan::Owned>> LoraPlan::sort(std::span<Adapter* const> owners) {
@@ -64,8 +62,7 @@ at::Tensor LoraPlan::indices(const std::vector<int64_t>& values) const {
   return host.to(place_.device);
 }
 
-LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Place& place)
-    : place_(place), rows_(static_cast<int64_t>(owners.size())) {
+LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Place& place) : place_(place) {
   const auto groups = sort(owners);
   whole_ = groups.size() == 1 && groups[0].size() == 1 && groups[0][0].rows.size() == owners.size();
   std::vector<int64_t> place_of(owners.size(), -1);
@@ -101,7 +98,24 @@ LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Place& place)
   if (!groups_.empty() && !in_order_) places_ = indices(place_of);
 }
 
+LoraPlan::LoraPlan(const LoraSlots& slots, const at::Tensor& rows, const at::Tensor& places)
+    : place_(slots.place()), places_(places), padded_(true), in_order_(false) {
+  Group& group = groups_.emplace_back();
+  group.slots = &slots;
+  group.longest = rows.size(0) / slots.slots();
+  group.rows = rows;
+  group.count = rows.size(0);
+}
+
+at::Tensor LoraPlan::product_of_slots(const Group& group, const at::Tensor& x, Site site, int layer) {
+  const at::Tensor a = group.slots->a(site, layer);
+  if (!a.defined()) return {};
+  const at::Tensor input = x.index_select(0, group.rows).view({a.size(0), group.longest, x.size(1)});
+  return at::bmm(at::bmm(input, a.transpose(1, 2)), group.slots->b(site, layer).transpose(1, 2)).flatten(0, 1);
+}
+
 at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, Site site, int layer) const {
+  if (group.slots != nullptr) return product_of_slots(group, x, site, layer);
   if (group.adapters.front()->find(site, layer) == nullptr) return {};
   const at::Tensor input = whole_ ? x : x.index_select(0, group.rows);
   if (group.adapters.size() == 1) {

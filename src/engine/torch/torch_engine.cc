@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/torch/engine_impl.h"
 #include "engine/torch/guarded.h"
+#include "engine/torch/recording.h"
 #include "telemetry/log.h"
 
 namespace tuft::engine {
@@ -50,6 +51,11 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorS
         "the library's fused attention is not used, only the slower plain one: " + engine->attention_problem(),
         {{"tuft.device", options.device}});
   }
+  if (options.record_decode && no_recording(place)[0] != '\0') {
+    telemetry::log_warning("engine.decode_not_recorded",
+                           std::string("steps are launched operation by operation: ") + no_recording(place),
+                           {{"tuft.device", options.device}});
+  }
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
@@ -59,6 +65,10 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorS
 Result<std::unique_ptr<Engine>> make_torch_engine(const ModelSpec& spec, const TensorSource& source,
                                                   const TorchOptions& options) {
   return torch::guarded("loading the base model", [&]() { return torch::make_engine(spec, source, options); });
+}
+
+int64_t torch_recorded_steps(const Engine& engine) {
+  return static_cast<const torch::TorchEngine&>(engine).recorded_steps();
 }
 
 Result<std::unique_ptr<Engine>> make_torch_engine(const std::filesystem::path& model_directory,

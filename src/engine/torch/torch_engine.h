@@ -25,6 +25,9 @@ struct TorchOptions {
   int64_t kv_bytes_max = 0;  // as NativeOptions has it; taken whole at start
   // Where set, what kv_bytes_max shall be: asked once the weights are on the device.
   std::function<Result<int64_t>(const ModelSpec& model, int64_t kv_bytes_per_token)> plan_kv = {};
+  // Steps of one token a sequence are recorded, once a shape, and played again: on a GPU as CUDA graphs, where the
+  // build has them, and on a CPU by doing the work again, for tests. Needs a limit of the KV cache.
+  bool record_decode = false;
   // Of a training pass. Over it blocks keep only their input and are computed a second time on the way back.
   // 0: a quarter of what is free on a GPU beside weights and KV cache, 2 GiB on a CPU.
   int64_t activation_bytes_max = 0;
@@ -38,6 +41,9 @@ Result<std::unique_ptr<Engine>> make_torch_engine(const std::filesystem::path& m
 // The engine from weights that are already at hand.
 Result<std::unique_ptr<Engine>> make_torch_engine(const ModelSpec& spec, const TensorSource& source,
                                                   const TorchOptions& options);
+
+// Steps of such an engine that were recorded, or played from a recording.
+int64_t torch_recorded_steps(const Engine& engine);
 
 // "2.15, cpu and 2 cuda devices": the libtorch of this build and what it sees, for messages.
 std::string describe_libtorch();

@@ -67,15 +67,21 @@ Batch Transformer::make_batch(std::span<const Rows> rows) {
   }
   spans.upload(place_);
   extend_rope(length);
-  const at::Tensor at_positions = to_device(positions, place_);
-  return {.tokens = to_device(tokens, place_),
-          .cosines = rope_cosines_.index_select(0, at_positions).unsqueeze(1),
-          .sines = rope_sines_.index_select(0, at_positions).unsqueeze(1),
-          .lora = LoraPlan(owners, place_),
-          .spans = std::move(spans),
+  Batch batch = make_batch(to_device(tokens, place_), to_device(positions, place_), LoraPlan(owners, place_));
+  batch.spans = std::move(spans);
+  return batch;
+}
+
+Batch Transformer::make_batch(const at::Tensor& tokens, const at::Tensor& positions, LoraPlan lora) const {
+  return {.tokens = tokens,
+          .cosines = rope_cosines_.index_select(0, positions).unsqueeze(1),
+          .sines = rope_sines_.index_select(0, positions).unsqueeze(1),
+          .lora = std::move(lora),
+          .spans = {},
           .cache = nullptr,
           .write_slots = {},
-          .read_slots = {}};
+          .read_slots = {},
+          .known = {}};
 }
 
 at::Tensor Transformer::embed(const Batch& batch) const {
@@ -109,9 +115,10 @@ at::Tensor Transformer::attend(int layer, const at::Tensor& q, const at::Tensor&
                                const Batch& batch) const {
   if (batch.cache == nullptr) return attention_(q, k, v, batch.spans);
   batch.cache->write(layer, batch.write_slots, k, v);
-  if (!batch.spans.with_past()) return attention_(q, k, v, batch.spans);
+  if (!batch.known.defined() && !batch.spans.with_past()) return attention_(q, k, v, batch.spans);
   const KvCache::KeysValues past = batch.cache->read(layer, batch.read_slots);
-  return attention_(q, past.k, past.v, batch.spans);
+  return batch.known.defined() ? attention_.masked(q, past.k, past.v, batch.known)
+                               : attention_(q, past.k, past.v, batch.spans);
 }
 
 at::Tensor Transformer::block(int layer, const at::Tensor& x, const Batch& batch) const {

@@ -31,6 +31,9 @@ struct Batch {
   KvCache* cache = nullptr;
   at::Tensor write_slots;
   at::Tensor read_slots;  // of all sequences, one after the other
+  // [rows, 1, 1, keys] of a step of fixed shape, with one row a sequence: which of its keys there are. Undefined:
+  // `spans` says.
+  at::Tensor known;
 };
 
 // Logits are made in pieces of rows of at most this size, so that memory does not grow with rows times vocabulary.
@@ -56,6 +59,10 @@ class Transformer {
     int position = 0;  // of the first of them
   };
   Batch make_batch(std::span<const Rows> rows);
+  // Of what is on the device already: without spans, and with positions for which extend_rope() was called.
+  Batch make_batch(const at::Tensor& tokens, const at::Tensor& positions, LoraPlan lora) const;
+  // Makes positions [0, count) available; may move what was.
+  void extend_rope(int count);
 
   at::Tensor embed(const Batch& batch) const;  // [rows, hidden]
   at::Tensor block(int layer, const at::Tensor& x, const Batch& batch) const;
@@ -70,7 +77,6 @@ class Transformer {
   at::Tensor rotate(const at::Tensor& x, const at::Tensor& weight, const Batch& batch) const;
   at::Tensor attend(int layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Batch& batch) const;
   at::Tensor linear(const at::Tensor& x, const Linear& layer) const;
-  void extend_rope(int count);
 
   ModelSpec spec_;
   Weights weights_;

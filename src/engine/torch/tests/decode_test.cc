@@ -1,0 +1,205 @@
+// Steps of fixed shape give what the ordinary ones give. On a CPU a recording is the work done again, so that all but
+// the capture itself is tested anywhere.
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "base/testing/temp_dir.h"
+#include "engine/init_model.h"
+#include "engine/torch/torch_engine.h"
+
+namespace tuft::engine {
+namespace {
+
+constexpr int64_t kKvBytes = int64_t{8} << 20;
+
+class DecodeTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  using Logits = std::vector<std::vector<float>>;  // of each sequence
+
+  void SetUp() override {
+    if (std::string(GetParam()) != "cpu" && torch_cuda_devices() == 0) {
+      GTEST_SKIP() << "there is no " << GetParam() << " here: libtorch " << describe_libtorch();
+    }
+    InitModelOptions tiny;
+    tiny.hidden_size = 32;
+    tiny.intermediate_size = 64;
+    tiny.layers = 2;
+    tiny.heads = 4;
+    tiny.kv_heads = 2;
+    tiny.head_dim = 8;
+    tiny.max_position = 256;
+    ASSERT_TRUE(init_model(directory_ / "model", tiny).ok());
+    for (const bool recorded : {false, true}) {
+      auto engine =
+          make_torch_engine(directory_ / "model",
+                            {.device = GetParam(), .threads = 1, .kv_bytes_max = kKvBytes, .record_decode = recorded});
+      ASSERT_TRUE(engine.ok()) << engine.error().message;
+      (recorded ? recorded_ : plain_) = std::move(*engine);
+    }
+  }
+
+  AdapterState adapter(int rank, int seed) const {
+    LoraSpec spec;
+    spec.rank = rank;
+    spec.alpha = 8;
+    AdapterState state = make_adapter(plain_->model(), spec);
+    for (LoraTensor& tensor : state.tensors) {
+      for (size_t i = 0; i < tensor.b.size(); ++i)
+        tensor.b[i] = 0.05F * std::sin(static_cast<float>(i) + static_cast<float>(seed));
+    }
+    return state;
+  }
+  void create(const std::string& name, const AdapterState& state) {
+    for (Engine* engine : both()) ASSERT_TRUE(engine->create_adapter(AdapterId(name), state).ok());
+  }
+  std::array<Engine*, 2> both() const { return {plain_.get(), recorded_.get()}; }
+
+  // Of an adapter (or "": the base model) with a prompt of `length` tokens, in both engines.
+  void open(const std::string& adapter, int length) {
+    const auto id = adapter.empty() ? std::nullopt : std::optional(AdapterId(adapter));
+    std::vector<int32_t> prompt;
+    for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + length) % 250);
+    std::array<SequenceId, 2> pair{};
+    for (size_t i = 0; i < 2; ++i) {
+      pair[i] = both()[i]->open_sequence(id, 0).value();
+      const Feed feed{pair[i], prompt, 1};
+      ASSERT_TRUE(both()[i]->step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+    }
+    sequences_.push_back(pair);
+  }
+
+  // One token to each of `which`.
+  Logits step(size_t engine, const std::vector<size_t>& which, int32_t token) {
+    std::vector<int32_t> tokens;
+    for (const size_t sequence : which) tokens.push_back((token + static_cast<int32_t>(sequence) * 11) % 250);
+    std::vector<Feed> feeds;
+    for (size_t i = 0; i < which.size(); ++i) {
+      feeds.push_back({sequences_[which[i]][engine], std::span(tokens).subspan(i, 1), 1});
+    }
+    Logits logits(which.size());
+    const Status status = both()[engine]->step(
+        feeds, [&](size_t feed, int, std::span<const float> row) { logits[feed].assign(row.begin(), row.end()); });
+    EXPECT_TRUE(status.ok());
+    return logits;
+  }
+  // Steps both engines; the recorded one plays recordings where `expected`.
+  void expect_same(const std::vector<size_t>& which, int32_t token, bool expected = true) {
+    const int64_t before = torch_recorded_steps(*recorded_);
+    const Logits want = step(0, which, token);
+    const Logits got = step(1, which, token);
+    EXPECT_EQ(torch_recorded_steps(*recorded_) - before, expected ? 1 : 0);
+    for (size_t i = 0; i < which.size(); ++i) {
+      ASSERT_EQ(got[i].size(), want[i].size());
+      for (size_t j = 0; j < want[i].size(); ++j) {
+        if (std::isnan(want[i][j])) {
+          ASSERT_TRUE(std::isnan(got[i][j]));
+        } else {
+          ASSERT_NEAR(got[i][j], want[i][j], 1e-4) << "sequence " << which[i] << " token " << j;
+        }
+      }
+    }
+  }
+
+  TempDir directory_;
+  std::unique_ptr<Engine> plain_;
+  std::unique_ptr<Engine> recorded_;
+  std::vector<std::array<SequenceId, 2>> sequences_;
+};
+
+TEST_P(DecodeTest, AnyNumberOfSequencesAndAdaptersThenTheOrdinaryLogits) {
+  create("a", adapter(4, 1));
+  create("b", adapter(4, 2));
+  create("c", adapter(4, 3));
+  for (const auto& [name, length] :
+       {std::pair("a", 3), {"", 70}, {"b", 17}, {"a", 61}, {"c", 5}, {"", 1}, {"b", 64}, {"a", 30}, {"c", 127}}) {
+    open(name, length);
+  }
+  int32_t token = 0;
+  for (size_t count = 1; count <= sequences_.size(); ++count) {
+    std::vector<size_t> which;
+    for (size_t i = 0; i < count; ++i) which.push_back((i * 2 + count) % sequences_.size());
+    for (int time = 0; time < 3; ++time) expect_same(which, ++token);
+  }
+  for (int time = 0; time < 5; ++time) expect_same({1, 3, 5}, ++token);  // over the end of blocks
+  for (int time = 0; time < 3; ++time) expect_same({1, 5}, ++token);     // no adapter at all
+}
+
+TEST_P(DecodeTest, WeightsThatChangedThenTheNewOnesAreUsed) {
+  create("a", adapter(4, 1));
+  create("b", adapter(4, 2));
+  open("a", 9);
+  open("b", 12);
+  expect_same({0, 1}, 1);
+  expect_same({0, 1}, 2);
+  for (Engine* engine : both()) ASSERT_TRUE(engine->import_adapter(AdapterId("a"), adapter(4, 77)).ok());
+  expect_same({0, 1}, 3);
+  expect_same({1, 0}, 4);
+}
+
+TEST_P(DecodeTest, MoreAdaptersThanBeforeThenSlotsChangeHands) {
+  for (int i = 0; i < 6; ++i) {
+    create(std::to_string(i), adapter(4, i + 1));
+    open(std::to_string(i), 4 + i);
+  }
+  for (int32_t token = 0; token < 12; ++token) {
+    const auto first = static_cast<size_t>(token) % 6;
+    expect_same({first, (first + 1) % 6}, token);
+    expect_same({first, (first + 2) % 6, (first + 4) % 6}, token + 1);
+  }
+}
+
+TEST_P(DecodeTest, ANumberThatIsNoneThenItStaysWithItsTenant) {
+  AdapterState broken = adapter(4, 2);
+  for (LoraTensor& tensor : broken.tensors) tensor.b[0] = std::numeric_limits<float>::quiet_NaN();
+  create("good", adapter(4, 1));
+  create("broken", broken);
+  open("broken", 40);  // its block holds no numbers, and whoever comes next gets it
+  for (size_t i = 0; i < 2; ++i) both()[i]->close_sequence(sequences_[0][i]);
+  open("good", 8);
+  open("broken", 8);
+  open("", 8);
+  for (int32_t token = 1; token < 4; ++token) {
+    expect_same({1, 2, 3}, token);
+    expect_same({1, 3}, token);
+  }
+  const Logits logits = step(1, {1, 2, 3}, 9);
+  EXPECT_TRUE(std::isfinite(logits[0][0]));
+  EXPECT_TRUE(std::isnan(logits[1][0]));
+  EXPECT_TRUE(std::isfinite(logits[2][0]));
+}
+
+TEST_P(DecodeTest, WhatHasNoFixedShapeThenAnOrdinaryStep) {
+  create("a", adapter(4, 1));
+  create("wide", adapter(8, 2));
+  open("a", 9);
+  open("wide", 9);
+  open("", 9);
+  expect_same({0, 1}, 1, false);  // ranks differ
+  expect_same({0, 2}, 2, true);
+  expect_same({1}, 3, true);
+  const std::vector<int32_t> tokens = {1, 2};
+  const Feed feed{sequences_[0][1], tokens, 1};
+  const int64_t before = torch_recorded_steps(*recorded_);
+  ASSERT_TRUE(recorded_->step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+  EXPECT_EQ(torch_recorded_steps(*recorded_), before);
+}
+
+TEST_P(DecodeTest, WithoutALimitOfTheCacheThenOrdinarySteps) {
+  const auto engine =
+      make_torch_engine(directory_ / "model", {.device = GetParam(), .threads = 1, .record_decode = true}).value();
+  const SequenceId sequence = engine->open_sequence(std::nullopt, 0).value();
+  const std::vector<int32_t> tokens = {1};
+  const Feed feed{sequence, tokens, 1};
+  ASSERT_TRUE(engine->step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+  EXPECT_EQ(torch_recorded_steps(*engine), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, DecodeTest, testing::Values("cpu", "cuda:0"), [](const auto& device) {
+  return std::string(device.param).substr(0, std::string(device.param).find(':'));
+});
+
+}  // namespace
+}  // namespace tuft::engine
