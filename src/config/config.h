@@ -32,6 +32,7 @@ struct ModelConfig {
   std::optional<int> default_max_tokens;
   BackEnd backend = BackEnd::kNative;
   std::string device = "cpu";  // "cuda", "cuda:N" with the torch back end
+  bool cuda_graphs = false;    // decode steps are recorded and played again
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
   int threads = 0;             // 0: one per core of the machine, shared between the models
   int64_t kv_cache_bytes = 0;  // 0: half of the memory that is free once the weights are loaded, shared like threads

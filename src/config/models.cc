@@ -70,7 +70,11 @@ void read_back_end(MapReader& reader, ModelConfig& model) {
   if (const auto backend = reader.one_of("backend", {"native", "torch"})) {
     model.backend = static_cast<BackEnd>(*backend);
   }
-  if (!reader.text("device", model.device)) return;
+  const bool named = reader.text("device", model.device);
+  if (reader.boolean("cuda_graphs", model.cuda_graphs) && model.cuda_graphs && model.device == "cpu") {
+    reader.error("cuda_graphs", "records the work of a GPU; set device: cuda, or cuda_graphs: false");
+  }
+  if (!named) return;
   if (!is_device(model.device)) {
     reader.error("device", "must be cpu, cuda or cuda:N, not '" + model.device + "'");
   } else if (model.device != "cpu" && model.backend == BackEnd::kNative) {

@@ -61,6 +61,8 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
       model.backend == config::BackEnd::kTorch ? "torch" : "native",
       "--device",
       model.device,
+      "--cuda-graphs",
+      model.cuda_graphs ? "true" : "false",
       "--threads",
       std::to_string(model.threads > 0 ? model.threads : threads),
       "--kv-cache-bytes",

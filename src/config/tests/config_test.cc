@@ -78,7 +78,7 @@ persistence: {mode: DISABLE}
           one_model("    capabilities: [sampling]\n    max_lora_rank: 8.0\n    lora_alpha_ratio: 1\n    "
                     "train_batch_tokens: 64\n"
                     "    sample_batch_tokens: 32\n    default_max_tokens: 7\n    weights_dtype: bf16\n    threads: 3\n"
-                    "    backend: torch\n    device: cuda:1\n"
+                    "    backend: torch\n    device: cuda:1\n    cuda_graphs: true\n"
                     "    kv_cache_bytes: 8589934592\n    adapter_memory_bytes: 4294967296\n    training_share: 30\n") +
           kUsers)
           .config;
@@ -122,6 +122,7 @@ persistence: {mode: DISABLE}
   EXPECT_EQ(model.weights_dtype, WeightsDtype::kBfloat16);
   EXPECT_EQ(model.backend, BackEnd::kTorch);
   EXPECT_EQ(model.device, "cuda:1");
+  EXPECT_TRUE(model.cuda_graphs);
   EXPECT_EQ(model.threads, 3);
   EXPECT_EQ(model.kv_cache_bytes, int64_t{8} << 30);
   EXPECT_EQ(model.adapter_memory_bytes, int64_t{4} << 30);
@@ -163,6 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"    backend: onnx\n", "", "backend: must be one of native, torch, not 'onnx'"},
         Rule{"    backend: torch\n    device: gpu\n", "", "device: must be cpu, cuda or cuda:N, not 'gpu'"},
         Rule{"    device: cuda\n", "", "device: the native back end computes on the CPU; set backend: torch"},
+        Rule{"    cuda_graphs: true\n", "", "cuda_graphs: records the work of a GPU; set device: cuda"},
         Rule{"    weights_dtype: fp8\n", "", "weights_dtype: must be one of auto, f32, bf16, not 'fp8'"},
         Rule{"    capabilities: []\n", "", "capabilities: must name at least one of training, sampling"},
         Rule{"    capabilities: [training, dancing]\n", "", "capabilities: each entry must be training or sampling"},

@@ -161,8 +161,8 @@ TEST(WorkerCommand, CarriesTheModelsSettings) {
   std::string line;
   for (const std::string& argument : spec.arguments) line += argument + " ";
   for (const char* part : {"--model-path /models/m ", "--model-name org/m ", "--max-model-len 64 ",
-                           "--weights-dtype bf16 ", "--backend torch ", "--device cuda:1 ", "--threads 3 ",
-                           "--kv-cache-bytes 0 ", "--training-share 50 ", "--log-level debug "}) {
+                           "--weights-dtype bf16 ", "--backend torch ", "--device cuda:1 ", "--cuda-graphs false ",
+                           "--threads 3 ", "--kv-cache-bytes 0 ", "--training-share 50 ", "--log-level debug "}) {
     EXPECT_THAT(line, ::testing::HasSubstr(part));
   }
   EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("tml-secret")));
