@@ -101,11 +101,7 @@ class CatalogImpl::RunsByUse {
 };
 
 Page<SessionId> CatalogImpl::sessions(const UserId& user, const PageRequest& request) const {
-  const std::vector<SessionId> all = sessions_.of_user(user);
-  Page<SessionId> page{{}, request.offset, request.limit, static_cast<int64_t>(all.size())};
-  const int64_t begin = std::min(request.offset, page.total);
-  page.items.assign(all.begin() + begin, all.begin() + begin + std::min(request.limit, page.total - begin));
-  return page;
+  return sessions_.of_user(user, request);
 }
 
 bool CatalogImpl::owns_session(const UserId& user, const SessionId& session) const {

@@ -69,12 +69,7 @@ bool close_session(Core& core, TrainingController& training, SamplingController&
   core.futures.cancel_session(
       session, Error{ErrorCode::kCancelled, "cancelled: " + core.sessions.ending_of(user, session), "session_ended"});
   sampling.close_session(user, session);
-  if (!training.close_session(user, session, why)) return false;
-  core.usage.audit({.action = AuditAction::kSessionEnded,
-                    .user = why == SessionEnd::kFinished ? user : UserId(),
-                    .owner = user,
-                    .session = session});
-  return true;
+  return training.close_session(user, session, why);
 }
 
 class ControlPlaneImpl final : public ControlPlane {

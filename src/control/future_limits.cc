@@ -64,6 +64,11 @@ Result<ByteAccount::Hold> FutureStore::take_sample(const UserId& user, int64_t p
   return memory;
 }
 
+Result<ByteAccount::Hold> FutureStore::take_memory(const UserId& user, int64_t payload_bytes) {
+  MutexLock lock(mutex_);
+  return take_memory_locked(user, payload_bytes, false);
+}
+
 void FutureStore::give_back_sample(const UserId& user) {
   MutexLock lock(mutex_);
   const auto load = load_by_user_.find(user);
@@ -87,14 +92,14 @@ std::optional<std::string> FutureStore::limit_reached(const UserId& user) const 
 }
 
 Result<FuturePtr> FutureStore::find_locked(const UserId& user, const RequestId& request) const {
-  const auto found = by_request_.find(request);
-  if (found != by_request_.end() && found->second->user == user) return found->second;
-  const auto gone = gone_.find(request);
-  if (gone == gone_.end() || gone->second.user != user) {
+  const FuturePtr* found = by_request_.find(request);
+  if (found != nullptr && (*found)->user == user) return *found;
+  const Gone* gone = gone_.find(request);
+  if (gone == nullptr || gone->user != user) {
     return not_found("unknown request_id: it was never issued to you, or its result was dropped long ago",
                      "future_not_found");
   }
-  if (gone->second.why != nullptr) return *gone->second.why;
+  if (gone->why != nullptr) return *gone->why;
   return Error{ErrorCode::kGone,
                "the result was dropped: it was older than limits.future_retention_seconds or over "
                "limits.future_bytes_max",
@@ -134,12 +139,12 @@ void FutureStore::cancel_session(const SessionId& session, const Error& why) {
   std::vector<FuturePtr> found;
   {
     MutexLock lock(mutex_);
-    for (const std::list<Future*>* pending : {&waiting_, &running_}) {
-      for (Future* future : *pending) {
-        if (future->keys.session != session || future->is_servers_ || !can_cancel_locked(*future)) continue;
-        future->decided_ = clock_.monotonic();
-        found.push_back(by_request_.at(future->request));
-      }
+    const auto pending = by_session_.find(session);
+    if (pending == by_session_.end()) return;
+    for (const FuturePtr& future : pending->second) {
+      if (future->is_servers_ || !can_cancel_locked(*future)) continue;
+      future->decided_ = clock_.monotonic();
+      found.push_back(future);
     }
   }
   settle_cancelled(found, why);

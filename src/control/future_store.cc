@@ -54,13 +54,13 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
   {
     MutexLock lock(mutex_);
     if (!future->key_.empty()) {
-      if (const auto found = by_key_.find(future->key_); found != by_key_.end()) {
-        if (found->second->operation != operation) {
-          return invalid_argument("this number was used by " + std::string(operation_name(found->second->operation)) +
+      if (const FuturePtr* known = by_key_.find(future->key_); known != nullptr) {
+        if ((*known)->operation != operation) {
+          return invalid_argument("this number was used by " + std::string(operation_name((*known)->operation)) +
                                       " and cannot be used again by " + std::string(operation_name(operation)),
                                   "repeated_key_mismatch");
         }
-        return Admission{by_request_.at(found->second->request), false, {}};
+        return Admission{*known, false, {}};
       }
     }
     if (shut_down_) return shutting_down();
@@ -72,7 +72,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     add_load_locked(user, operation, 1);
     future->number = next_number_++;
     by_request_.emplace(future->request, future);
-    if (!future->key_.empty()) by_key_.emplace(future->key_, future.get());
+    if (!future->key_.empty()) by_key_.emplace(future->key_, future);
     // Under the lock, so that whoever finds the future by its key finds its span too.
     future->span_ = tracer().start_span("future_store.execute_operation",
                                         {.attributes = KeyAttributes(future->keys), .parent = trace});
@@ -80,6 +80,9 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     future->context = future->span_.context();
     waiting_.push_back(future.get());
     future->in_pending_ = std::prev(waiting_.end());
+    std::list<FuturePtr>& of_session = by_session_[future->keys.session];
+    of_session.push_back(future);
+    future->in_session_ = std::prev(of_session.end());
     ++counts_[static_cast<size_t>(operation)].queued;
     // Under the lock, so that a repetition that finds it waits for this write, too.
     if (persistence_.enabled()) persistence_.write({persistence_.put(record_of(*future))}, trace);
@@ -93,9 +96,8 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
 
 FuturePtr FutureStore::find_by_key(const UserId& user, const std::string& key) const {
   MutexLock lock(mutex_);
-  const auto found = by_key_.find(key);
-  if (found == by_key_.end() || found->second->user != user) return nullptr;
-  return by_request_.at(found->second->request);
+  const FuturePtr* found = by_key_.find(key);
+  return found == nullptr || (*found)->user != user ? nullptr : *found;
 }
 
 void FutureStore::mark_sent(Future& future) {
@@ -153,12 +155,19 @@ void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> res
   ++counts.unread;
   if (future->started_ == 0) future->started_ = future->sent_;  // it failed there, nobody says when it began
   (future->sent_ == 0 ? waiting_ : running_).erase(future->in_pending_);
+  leave_session_locked(*future);
   bytes_ += future->bytes_;
   finished_.push_back(future);
   future->in_finished_ = std::prev(finished_.end());
   add_load_locked(future->user, future->operation, -1);
   for (const auto& waiter : future->waiters_) waits_.erase(waiter.first);
   if (!future->waiters_.empty()) mark_delivered_locked(*future);
+}
+
+void FutureStore::leave_session_locked(Future& future) {
+  const auto session = by_session_.find(future.keys.session);
+  session->second.erase(future.in_session_);
+  if (session->second.empty()) by_session_.erase(session);
 }
 
 void FutureStore::mark_delivered_locked(Future& future) {
@@ -360,7 +369,7 @@ void FutureStore::restore_locked(const FutureRecord& record) {
   future->error_ = record.error;
   future->bytes_ = kRecordBytes + (record.value == nullptr ? 0 : bytes_of(*record.value));
   if (!by_request_.emplace(future->request, future).second) return;
-  if (!future->key_.empty() && !by_key_.emplace(future->key_, future.get()).second) future->key_.clear();
+  if (!future->key_.empty() && !by_key_.emplace(future->key_, future).second) future->key_.clear();
   bytes_ += future->bytes_;
   ++counts_[static_cast<size_t>(future->operation)].unread;
   finished_.push_back(future);
@@ -385,9 +394,7 @@ void FutureStore::shut_down() {
   {
     MutexLock lock(mutex_);
     shut_down_ = true;
-    for (const auto& [request, future] : by_request_) {
-      if (future->state_ == FutureSnapshot::State::kPending) pending.push_back(future);
-    }
+    for (const auto& [session, futures] : by_session_) pending.insert(pending.end(), futures.begin(), futures.end());
   }
   for (const FuturePtr& future : pending) finish(future, shutting_down());
 }

@@ -7,6 +7,9 @@
 // stays for limits.future_retention_seconds; over limits.future_bytes_max the longest delivered go first, then the
 // oldest of the rest. Evicted ids are remembered for a while (the newest kGoneMax of them), so that a late poll learns
 // kGone and not kNotFound.
+//
+// No call walks through what others have, but for shut_down(): a future is found by its id, its key, and, while it is
+// pending, by its session. The maps grow in small steps (steady_map.h).
 #pragma once
 
 #include <array>
@@ -27,6 +30,7 @@
 #include "config/config.h"
 #include "control/persistence.h"
 #include "control/restore_plan.h"
+#include "control/steady_map.h"
 #include "control/types.h"
 #include "telemetry/metrics.h"
 #include "telemetry/trace.h"
@@ -67,6 +71,7 @@ class Future {
   Nanos finished_ = 0;
   int64_t bytes_ = 0;
   std::list<Future*>::iterator in_pending_;  // in waiting_, then in running_
+  std::list<std::shared_ptr<Future>>::iterator in_session_;
   std::list<std::shared_ptr<Future>>::iterator in_finished_;
   std::optional<std::list<Future*>::iterator> in_delivered_;
 };
@@ -123,12 +128,14 @@ class FutureStore {
   // A pending operation fails with kCancelled, unless it is training that a worker has begun. Nothing where it has
   // ended. kNotFound, or kGone once evicted.
   Status cancel(const UserId& user, const RequestId& request);
-  // The same for all of a session; `why` is what they fail with.
+  // The same for all of a session, oldest first; `why` is what they fail with.
   void cancel_session(const SessionId& session, const Error& why);
 
   // A sample without a future; each that was taken must be given back. What it holds is its memory, as in admit().
   Result<ByteAccount::Hold> take_sample(const UserId& user, int64_t payload_bytes);
   void give_back_sample(const UserId& user);
+  // Memory of what will become an operation; see admit() for the errors.
+  Result<ByteAccount::Hold> take_memory(const UserId& user, int64_t payload_bytes);
   // Which limit the user is at, in words; nothing: at none.
   std::optional<std::string> limit_reached(const UserId& user) const;
 
@@ -166,6 +173,7 @@ class FutureStore {
       TUFT_REQUIRES(mutex_);
   static FutureSnapshot snapshot_locked(const FuturePtr& future);
   void finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
+  void leave_session_locked(Future& future) TUFT_REQUIRES(mutex_);
   void free_key_locked(Future& future) TUFT_REQUIRES(mutex_);
   void mark_delivered_locked(Future& future) TUFT_REQUIRES(mutex_);
   // Adds to `unread` what no client has fetched.
@@ -192,8 +200,10 @@ class FutureStore {
   uint64_t next_number_ TUFT_GUARDED_BY(mutex_) = 1;
   uint64_t next_wait_ TUFT_GUARDED_BY(mutex_) = 1;
   int64_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;  // of finished futures
-  std::unordered_map<RequestId, FuturePtr> by_request_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, Future*> by_key_ TUFT_GUARDED_BY(mutex_);
+  SteadyMap<RequestId, FuturePtr> by_request_ TUFT_GUARDED_BY(mutex_);
+  SteadyMap<std::string, FuturePtr> by_key_ TUFT_GUARDED_BY(mutex_);
+  // The pending ones, oldest first.
+  std::unordered_map<SessionId, std::list<FuturePtr>> by_session_ TUFT_GUARDED_BY(mutex_);
   struct Load {
     int pending = 0;
     int samples = 0;              // futures and others
@@ -209,7 +219,7 @@ class FutureStore {
     UserId user;
     std::shared_ptr<const Error> why;  // null: evicted
   };
-  std::unordered_map<RequestId, Gone> gone_ TUFT_GUARDED_BY(mutex_);
+  SteadyMap<RequestId, Gone> gone_ TUFT_GUARDED_BY(mutex_);
   std::deque<RequestId> gone_order_ TUFT_GUARDED_BY(mutex_);
 
   struct Counts {

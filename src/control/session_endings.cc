@@ -23,8 +23,8 @@ SessionId Sessions::longest_idle(const UserId& user) const {
   MutexLock lock(mutex_);
   const auto own = by_user_.find(user);
   if (own == by_user_.end()) return found;
-  for (const SessionId& id : own->second) {
-    const Nanos seen = sessions_.at(id).seen;
+  for (const auto& [created_at, id] : own->second) {
+    const Nanos seen = sessions_.find(id)->seen;
     if (seen > longest) continue;
     longest = seen;
     found = id;
@@ -65,13 +65,13 @@ std::string Sessions::ending_of(const UserId& user, const SessionId& session) co
 Status Sessions::end(const UserId& user, const SessionId& session) {
   {
     MutexLock lock(mutex_);
-    const auto found = sessions_.find(session);
-    if (found == sessions_.end() || found->second.user != user) {
+    const Session* found = sessions_.find(session);
+    if (found == nullptr || found->user != user) {
       const auto ended = ended_.find(session);
       if (ended != ended_.end() && ended->second.user == user) return {};
       return unknown_locked(user, session);
     }
-    if (found->second.ending) return {};
+    if (found->ending) return {};
   }
   TUFT_TRY(persistence_.available());
   if (begin_end(session, SessionEnd::kFinished)) go_on_ending(session);
@@ -87,12 +87,13 @@ bool Sessions::end_idle(const SessionId& session) {
 bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
   {
     MutexLock lock(mutex_);
-    const auto found = sessions_.find(id);
-    if (found == sessions_.end() || found->second.ending) return false;
-    Session& session = found->second;
+    Session* found = sessions_.find(id);
+    if (found == nullptr || found->ending) return false;
+    Session& session = *found;
     const auto own = by_user_.find(session.user);
-    own->second.erase(id);
+    own->second.erase(Created(session.created_at, id));
     if (own->second.empty()) by_user_.erase(own);
+    by_silence_.erase(session.in_silence);
     if (!session.idempotency_key.empty()) by_idempotency_key_.erase(session.idempotency_key);
     note_end_locked(id, session, why);
     // Under the lock, so that the store sees changes in their order.
@@ -111,6 +112,7 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
 
 void Sessions::note_end_locked(const SessionId& id, Session& session, SessionEnd why) {
   session.ending = why;
+  ending_.insert(id);
   ended_.insert_or_assign(id, Ended{session.user, sentence_of(why)});
   ended_order_.push_back(id);
   if (ended_order_.size() <= kEndedMax) return;
@@ -123,18 +125,26 @@ void Sessions::go_on_ending(const SessionId& id) {
   SessionEnd why = SessionEnd::kSilent;
   {
     MutexLock lock(mutex_);
-    const auto found = sessions_.find(id);
-    if (found == sessions_.end() || !found->second.ending) return;
-    user = found->second.user;
-    why = *found->second.ending;
+    const Session* found = sessions_.find(id);
+    if (found == nullptr || !found->ending) return;
+    user = found->user;
+    why = *found->ending;
   }
-  if (!close_ || close_(user, id, why)) remove(id);
+  if (close_ && !close_(user, id, why)) return;
+  if (!remove(id)) return;
+  usage_.audit({.action = AuditAction::kSessionEnded,
+                .user = why == SessionEnd::kFinished ? user : UserId(),
+                .owner = user,
+                .session = id});
 }
 
-void Sessions::remove(const SessionId& session) {
+// False: somebody else did.
+bool Sessions::remove(const SessionId& session) {
   MutexLock lock(mutex_);
-  if (sessions_.erase(session) == 0) return;
+  ending_.erase(session);
+  if (!sessions_.erase(session)) return false;
   if (persistence_.enabled()) persistence_.write({persistence_.erase(session)}, telemetry::current_context());
+  return true;
 }
 
 void Sessions::sweep() {
@@ -146,12 +156,10 @@ void Sessions::sweep() {
     MutexLock lock(mutex_);
     if (now < next_look_) return;
     next_look_ = now + kLookInterval;
-    for (const auto& [id, session] : sessions_) {
-      if (session.ending) {
-        ending.push_back(id);
-      } else if (session.seen <= oldest) {
-        silent.push_back(id);
-      }
+    ending.assign(ending_.begin(), ending_.end());
+    for (const SessionId& id : by_silence_) {
+      if (sessions_.find(id)->seen > oldest) break;
+      silent.push_back(id);
     }
   }
   for (const SessionId& id : ending) go_on_ending(id);

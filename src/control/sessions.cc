@@ -1,6 +1,5 @@
 #include "control/sessions.h"
 
-#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -50,14 +49,24 @@ void Sessions::restore(const SessionRecord& record) {
   const std::string key = request.idempotency_key.empty() ? "" : record.user.str() + '\n' + request.idempotency_key;
   {
     MutexLock lock(mutex_);
-    const Session session{record.user, request, record.created_at, clock_.monotonic(), key};
-    const auto [place, is_new] = sessions_.emplace(record.id, session);
+    const auto [session, is_new] =
+        sessions_.emplace(record.id, Session{record.user, request, record.created_at, clock_.monotonic(), key});
     if (!is_new) return;
-    if (const auto why = session_end_of(record.ending)) return note_end_locked(record.id, place->second, *why);
-    by_user_[record.user].insert(record.id);
-    if (!key.empty()) by_idempotency_key_.emplace(key, record.id);
+    if (const auto why = session_end_of(record.ending)) return note_end_locked(record.id, *session, *why);
+    begin_locked(record.id, *session);
   }
   active_.add(1);
+}
+
+void Sessions::begin_locked(const SessionId& id, Session& session) {
+  session.in_silence = by_silence_.insert(by_silence_.end(), id);
+  by_user_[session.user].insert(Created(session.created_at, id));
+  if (!session.idempotency_key.empty()) by_idempotency_key_.emplace(session.idempotency_key, id);
+}
+
+void Sessions::hear_locked(Session& session, Nanos now) {
+  session.seen = now;
+  if (!session.ending) by_silence_.splice(by_silence_.end(), by_silence_, session.in_silence);
 }
 
 Result<SessionId> Sessions::create(const UserId& user, const CreateSession& request) {
@@ -74,7 +83,7 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
   const std::string created_at = iso_time(clock_.wall());
   {
     MutexLock lock(mutex_);
-    if (const auto found = by_idempotency_key_.find(key); found != by_idempotency_key_.end()) return found->second;
+    if (const SessionId* known = by_idempotency_key_.find(key); known != nullptr) return *known;
     TUFT_TRY(persistence_.available());
     const auto own = by_user_.find(user);
     const size_t count = own == by_user_.end() ? 0 : own->second.size();
@@ -82,9 +91,7 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
       return over_quota(Quota::kSessions, "you have " + std::to_string(count) + " sessions",
                         "end some clients (a session that was silent for ten minutes makes room)");
     }
-    by_user_[user].insert(id);
-    sessions_.emplace(id, Session{user, request, created_at, now, key});
-    if (!key.empty()) by_idempotency_key_.emplace(key, id);
+    begin_locked(id, *sessions_.emplace(id, Session{user, request, created_at, now, key}).first);
     // Under the lock, so that a repetition that finds it waits for this write, too.
     if (persistence_.enabled()) {
       persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at, {}})},
@@ -101,74 +108,68 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
 Status Sessions::touch(const UserId& user, const SessionId& session) {
   const Nanos now = clock_.monotonic();
   MutexLock lock(mutex_);
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end() || found->second.user != user || found->second.ending) {
-    return unknown_locked(user, session);
-  }
-  found->second.seen = now;
+  Session* found = sessions_.find(session);
+  if (found == nullptr || found->user != user || found->ending) return unknown_locked(user, session);
+  hear_locked(*found, now);
   return {};
 }
 
 bool Sessions::is_idle(const SessionId& session) const {
   const Nanos now = clock_.monotonic();
   MutexLock lock(mutex_);
-  const auto found = sessions_.find(session);
-  return found == sessions_.end() || found->second.ending || found->second.seen <= now - idle_after();
+  const Session* found = sessions_.find(session);
+  return found == nullptr || found->ending || found->seen <= now - idle_after();
 }
 
 void Sessions::note_alive(const SessionId& session) {
   const Nanos now = clock_.monotonic();
   MutexLock lock(mutex_);
-  if (const auto found = sessions_.find(session); found != sessions_.end()) found->second.seen = now;
+  if (Session* found = sessions_.find(session); found != nullptr) hear_locked(*found, now);
 }
 
 bool Sessions::exists(const SessionId& session) const {
   MutexLock lock(mutex_);
-  return sessions_.contains(session);
+  return sessions_.find(session) != nullptr;
 }
 
-std::vector<SessionId> Sessions::of_user(const UserId& user) const {
-  std::vector<std::pair<std::string, SessionId>> found;
+Page<SessionId> Sessions::of_user(const UserId& user, const PageRequest& request) const {
+  Page<Created> own{{}, request.offset, request.limit, 0};
   {
     MutexLock lock(mutex_);
-    const auto own = by_user_.find(user);
-    if (own == by_user_.end()) return {};
-    for (const SessionId& id : own->second) found.emplace_back(sessions_.at(id).created_at, id);
+    if (const auto found = by_user_.find(user); found != by_user_.end()) own = page_of(found->second, request);
   }
-  std::sort(found.begin(), found.end(), std::greater<>());
-  std::vector<SessionId> ids;
-  ids.reserve(found.size());
-  for (auto& [created_at, id] : found) ids.push_back(std::move(id));
-  return ids;
+  Page<SessionId> page{{}, own.offset, own.limit, own.total};
+  for (Created& each : own.items) page.items.push_back(std::move(each.second));
+  return page;
 }
 
 bool Sessions::belongs_to(const UserId& user, const SessionId& session) const {
   MutexLock lock(mutex_);
-  const auto found = sessions_.find(session);
-  return found != sessions_.end() && found->second.user == user && !found->second.ending;
+  const Session* found = sessions_.find(session);
+  return found != nullptr && found->user == user && !found->ending;
 }
 
 std::map<std::string, std::string> Sessions::metadata_of(const SessionId& session) const {
   MutexLock lock(mutex_);
-  const auto found = sessions_.find(session);
-  return found == sessions_.end() ? std::map<std::string, std::string>() : found->second.request.user_metadata;
+  const Session* found = sessions_.find(session);
+  return found == nullptr ? std::map<std::string, std::string>() : found->request.user_metadata;
 }
 
 std::optional<std::string> Sessions::project_of(const SessionId& session) const {
   MutexLock lock(mutex_);
-  const auto found = sessions_.find(session);
-  if (found == sessions_.end()) return std::nullopt;
-  return found->second.request.project_id;
+  const Session* found = sessions_.find(session);
+  if (found == nullptr) return std::nullopt;
+  return found->request.project_id;
 }
 
 Status Sessions::set_project(const UserId& user, const SessionId& id, const std::string& project) {
   TUFT_TRY(persistence_.available());
   MutexLock lock(mutex_);
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end() || found->second.user != user || found->second.ending) {
+  Session* found = sessions_.find(id);
+  if (found == nullptr || found->user != user || found->ending) {
     return not_found("unknown session: it does not exist or has ended", "session_not_found");
   }
-  Session& session = found->second;
+  Session& session = *found;
   session.request.project_id = project;
   // Under the lock, so that the store sees changes in their order, and none of a session that was removed.
   if (persistence_.enabled()) {

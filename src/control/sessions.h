@@ -4,10 +4,14 @@
 // clients, and whoever listens (on_end) closes what belongs to it. That may take a while - runs are saved - and is
 // asked for again by sweep() until nothing is left; only then the record goes. After a restart in between the session
 // is as unknown as before, and sweep() goes on.
+//
+// Each call costs what it gives and the logarithm of what the user has, but for create() at the user's limit, which
+// looks at all of the user's; sweep() looks at those that are to end only. The maps grow in small steps (steady_map.h).
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,7 +23,10 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/page.h"
 #include "control/persistence.h"
+#include "control/ranked_set.h"
+#include "control/steady_map.h"
 #include "control/types.h"
 #include "control/usage.h"
 #include "telemetry/metrics.h"
@@ -68,7 +75,7 @@ class Sessions {
   std::string ending_of(const UserId& user, const SessionId& session) const;
 
   // For lists; no sign of life. Newest first.
-  std::vector<SessionId> of_user(const UserId& user) const;
+  Page<SessionId> of_user(const UserId& user, const PageRequest& page) const;
   bool belongs_to(const UserId& user, const SessionId& session) const;
   // Nothing for a session that is not there.
   std::optional<std::string> project_of(const SessionId& session) const;
@@ -86,7 +93,9 @@ class Sessions {
     Nanos seen = 0;
     std::string idempotency_key;  // with its user in front
     std::optional<SessionEnd> ending = std::nullopt;
+    std::list<SessionId>::iterator in_silence = {};  // unless it ends
   };
+  using Created = std::pair<std::string, SessionId>;  // created_at
   struct Ended {
     UserId user;
     std::string why;
@@ -96,11 +105,13 @@ class Sessions {
   SessionId longest_idle(const UserId& user) const;
   // False: it does not exist, or ends already.
   bool begin_end(const SessionId& session, SessionEnd why);
+  void begin_locked(const SessionId& id, Session& session) TUFT_REQUIRES(mutex_);
+  void hear_locked(Session& session, Nanos now) TUFT_REQUIRES(mutex_);
   void note_end_locked(const SessionId& id, Session& session, SessionEnd why) TUFT_REQUIRES(mutex_);
   void go_on_ending(const SessionId& session);
   std::string sentence_of(SessionEnd why) const;
   Error unknown_locked(const UserId& user, const SessionId& session) const TUFT_REQUIRES(mutex_);
-  void remove(const SessionId& session);
+  bool remove(const SessionId& session);
   Nanos idle_after() const;
 
   const config::Limits limits_;
@@ -109,9 +120,12 @@ class Sessions {
   Usage& usage_;
   Close close_;
   mutable Mutex mutex_;
-  std::unordered_map<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<UserId, std::unordered_set<SessionId>> by_user_ TUFT_GUARDED_BY(mutex_);  // without those that end
-  std::unordered_map<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
+  SteadyMap<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
+  // Without those that end: newest first, and the longest silent first.
+  std::unordered_map<UserId, RankedSet<Created, std::greater<>>> by_user_ TUFT_GUARDED_BY(mutex_);
+  std::list<SessionId> by_silence_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_set<SessionId> ending_ TUFT_GUARDED_BY(mutex_);
+  SteadyMap<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
   // The newest of those that ended.
   std::unordered_map<SessionId, Ended> ended_ TUFT_GUARDED_BY(mutex_);
   std::deque<SessionId> ended_order_ TUFT_GUARDED_BY(mutex_);
