@@ -82,6 +82,10 @@ void TrainingController::start(const RunPtr& run, const OperationPtr& operation)
   operation->started = parts_.clock.monotonic();
   record_turn(*operation);
   if (!parts_.futures.claim(*operation->future)) {
+    // Its client has no model, so that its place is free.
+    if (operation->creates_run) {
+      remove_run(run, Error{ErrorCode::kCancelled, "this model was never created: that was cancelled", "cancelled"});
+    }
     return conclude(run, operation, Error{ErrorCode::kCancelled, "cancelled before its turn", "cancelled"});
   }
   if (auto refusal = refusal_of(*run, *operation)) return conclude(run, operation, std::move(*refusal));

@@ -232,6 +232,22 @@ TEST_F(Tenants, TenThousandPollsAreAnsweredOnceEach) {
   EXPECT_EQ(answered, 10'000);
 }
 
+TEST_F(Tenants, AModelWhoseCreationIsCancelledTakesNoPlace) {
+  config().limits.runs_per_user_max = 1;
+  boot(false);
+  const SessionId s = session(alice);
+  const RequestId cancelled = submit_create(s, alice, 0);
+  const RunId run(s.str() + ":train:0");
+  const RequestId later = optim_step(run, alice, 1);
+  ASSERT_TRUE(plane().cancel_future(alice, cancelled).ok());
+  EXPECT_EQ(failure(alice, cancelled).code, ErrorCode::kCancelled);
+  worker().start();
+  EXPECT_EQ(failure(alice, later).code, ErrorCode::kCancelled);
+  EXPECT_FALSE(plane().get_info(alice, run).ok());
+  create_model(s, alice, 1);
+  EXPECT_EQ(worker().calls_of("create_adapter").size(), 1U);
+}
+
 // Else a crash just then would lose what the repetition was told.
 TEST_F(Tenants, ARepetitionIsDurableNoSoonerThanTheFirst) {
   keep_state();
