@@ -241,14 +241,17 @@ Error SamplingController::unknown_sampler(const UserId& user, const SamplerId& s
 }
 
 Result<SamplerInfo> SamplingController::get_sampler(const UserId& user, const SamplerId& id) const {
-  MutexLock lock(mutex_);
-  const auto found = samplers_.find(id);
-  if (found == samplers_.end() || found->second.user != user) return unknown_sampler(user, id);
-  const Adapter& adapter = *found->second.adapter;
-  SamplerInfo info{id, adapter.backend->name(), std::nullopt, 0};
-  if (adapter.checkpoint != nullptr) {
-    info.model_path = adapter.checkpoint->path.str();
-    info.lora_rank = adapter.checkpoint->lora_rank;
+  AdapterPtr adapter;
+  {
+    MutexLock lock(mutex_);
+    const auto found = samplers_.find(id);
+    if (found != samplers_.end() && found->second.user == user) adapter = found->second.adapter;
+  }
+  if (adapter == nullptr) return unknown_sampler(user, id);
+  SamplerInfo info{id, adapter->backend->name(), std::nullopt, 0};
+  if (adapter->checkpoint != nullptr) {
+    info.model_path = adapter->checkpoint->path.str();
+    info.lora_rank = adapter->checkpoint->lora_rank;
   }
   return info;
 }
@@ -278,11 +281,13 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   {
     MutexLock lock(mutex_);
     const auto found = samplers_.find(request.sampler);
-    if (found == samplers_.end() || found->second.user != user) return unknown_sampler(user, request.sampler);
-    found->second.last_used = operation->placed;
-    session = found->second.session;
-    adapter = found->second.adapter;
+    if (found != samplers_.end() && found->second.user == user) {
+      found->second.last_used = operation->placed;
+      session = found->second.session;
+      adapter = found->second.adapter;
+    }
   }
+  if (adapter == nullptr) return unknown_sampler(user, request.sampler);
   parts_.sessions.note_alive(session);
   operation->backend = adapter->backend;
   operation->num_samples = request.num_samples;

@@ -21,9 +21,12 @@ Result<RunPtr> TrainingController::find(const UserId& user, const RunId& run) co
     const auto entry = runs_.find(run);
     if (entry != runs_.end() && entry->second->user == user) found = entry->second;
   }
-  if (found == nullptr) return unknown_run(user, run);
-  MutexLock lock(found->mutex);
-  if (found->ending) return unknown_run(user, run);
+  bool is_there = found != nullptr;
+  if (is_there) {
+    MutexLock lock(found->mutex);
+    is_there = !found->ending;
+  }
+  if (!is_there) return unknown_run(user, run);
   return found;
 }
 

@@ -1,7 +1,8 @@
 // Training runs: takes their operations in, puts them in order and executes them at the actor of the run's base model,
 // one at a time for each run. Runs are independent of each other.
 //
-// Order of locks: none is held while another is taken, except that FutureStore's is innermost. No lock is held over an
+// Order of locks: a run's record_mutex, its mutex, then those of FutureStore, CheckpointStore and Persistence, of which
+// each is innermost but for FutureStore's, which may be held while Persistence takes its own. No lock is held over an
 // actor call, a callback or a file.
 #pragma once
 
