@@ -128,7 +128,8 @@ constexpr EndpointDoc kDocs[] = {
     // OpenAI
     {handle_oai_completions, "As OpenAI's completions", "", "any", "any"},
     {handle_oai_chat_completions, "As OpenAI's chat completions", "", "any", "any"},
-    {handle_oai_models, "As OpenAI's list of models", "", "", "any"},
+    {handle_oai_models, "As OpenAI's list of models, in pages", "after?: string, limit?: int", "",
+     "{object: \"list\", data: [any], has_more: bool}"},
     {handle_oai_model, "As OpenAI's model", "", "", "any"},
 };
 

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "api/handlers.h"
+#include "api/query.h"
 #include "openai/service.h"
 
 namespace tuft::api {
@@ -9,6 +10,8 @@ namespace {
 constexpr std::string_view kEventStreamType = "text/event-stream; charset=utf-8";
 // As long as a sample may run in a worker, and a little for what is around it.
 constexpr Nanos kAnswerLimit = 620 * kSecond;
+
+constexpr size_t kModelBytesMax = 1024;
 
 class EventBody final : public BodyStream {
  public:
@@ -52,7 +55,11 @@ Result<Answer> handle_oai_chat_completions(Exchange& exchange) {
 }
 
 Result<Answer> handle_oai_models(Exchange& exchange) {
-  return Answer(to_response(exchange.openai->list_models(exchange.user)));
+  QueryFields query(exchange.query);
+  const std::string after = query.text("after", kModelBytesMax).value_or("");
+  const int64_t limit = query.integer("limit", openai::kModelsMax, 1, openai::kModelsMax);
+  TUFT_TRY(query.status());
+  return Answer(to_response(exchange.openai->list_models(exchange.user, after, limit)));
 }
 
 Result<Answer> handle_oai_model(Exchange& exchange) {

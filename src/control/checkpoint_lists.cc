@@ -53,7 +53,7 @@ void CheckpointLists::list(const CheckpointPtr& checkpoint) {
   run.of_kind[kind].insert(checkpoint);
   if (checkpoint->is_public) run.is_public[kind].insert(checkpoint);
   owner.all.insert(checkpoint);
-  owner.of_kind[kind].insert(checkpoint);
+  if (checkpoint->path.kind == CheckpointKind::kSampler) owner.samplers.insert(checkpoint);
   owner.runs.emplace(last_saved(run.of_kind), checkpoint->path.run);
 }
 
@@ -65,7 +65,7 @@ void CheckpointLists::unlist(const CheckpointPtr& checkpoint) {
   const auto owner = owners_.find(checkpoint->owner);
   owner->second.runs.erase({last_saved(run->second.of_kind), run->first});
   owner->second.all.erase(checkpoint);
-  owner->second.of_kind[kind].erase(checkpoint);
+  owner->second.samplers.erase(checkpoint);
   run->second.all.erase(checkpoint);
   run->second.of_kind[kind].erase(checkpoint);
   run->second.is_public[kind].erase(checkpoint);
@@ -126,11 +126,21 @@ Page<CheckpointPtr> CheckpointLists::of_run(const RunId& run, const PageRequest&
   return page_of(found->second.all, page);
 }
 
-Page<CheckpointPtr> CheckpointLists::of_owner(const UserId& owner, const PageRequest& page,
-                                              std::optional<CheckpointKind> kind) const {
+Page<CheckpointPtr> CheckpointLists::of_owner(const UserId& owner, const PageRequest& page) const {
   const auto found = owners_.find(owner);
   if (found == owners_.end()) return {{}, page.offset, page.limit, 0};
-  return page_of(kind ? found->second.of_kind[index_of(*kind)] : found->second.all, page);
+  return page_of(found->second.all, page);
+}
+
+std::vector<CheckpointPtr> CheckpointLists::samplers_after(const UserId& owner, const CheckpointPtr& place,
+                                                           size_t count_max) const {
+  std::vector<CheckpointPtr> found;
+  const auto lists = owners_.find(owner);
+  if (lists == owners_.end()) return found;
+  const auto& all = lists->second.samplers;
+  auto next = place == nullptr ? all.begin() : all.upper_bound(place);
+  for (; next != all.end() && found.size() < count_max; ++next) found.push_back(*next);
+  return found;
 }
 
 std::vector<RunHead> CheckpointLists::runs_after(const UserId& owner, const RunPlace& place, size_t count_max) const {

@@ -53,9 +53,10 @@ class CheckpointLists {
   // Oldest first.
   Page<CheckpointPtr> of_run(const RunId& run, const PageRequest& page) const;
 
-  // Newest first; `kind`: of this kind only.
-  Page<CheckpointPtr> of_owner(const UserId& owner, const PageRequest& page,
-                               std::optional<CheckpointKind> kind = std::nullopt) const;
+  // Newest first.
+  Page<CheckpointPtr> of_owner(const UserId& owner, const PageRequest& page) const;
+  // Of those for samplers the ones that come after `place`, whether it is there still; null: from the first.
+  std::vector<CheckpointPtr> samplers_after(const UserId& owner, const CheckpointPtr& place, size_t count_max) const;
 
   // A place in the list of a user's runs, that saved last first. The default is before all of them.
   using RunPlace = std::optional<std::pair<std::string, RunId>>;  // last_saved and the run
@@ -82,7 +83,7 @@ class CheckpointLists {
   };
   struct OwnerLists {
     RankedSet<CheckpointPtr, Newer> all;
-    std::array<RankedSet<CheckpointPtr, Newer>, 2> of_kind;
+    std::set<CheckpointPtr, Newer> samplers;
     std::set<std::pair<std::string, RunId>, std::greater<>> runs;
   };
 

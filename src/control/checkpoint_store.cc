@@ -197,10 +197,15 @@ Page<CheckpointStore::Ptr> CheckpointStore::of_run(const RunId& run, const PageR
   return lists_.of_run(run, page);
 }
 
-Page<CheckpointStore::Ptr> CheckpointStore::of_owner(const UserId& owner, const PageRequest& page,
-                                                     std::optional<CheckpointKind> kind) const {
+Page<CheckpointStore::Ptr> CheckpointStore::of_owner(const UserId& owner, const PageRequest& page) const {
   MutexLock lock(mutex_);
-  return lists_.of_owner(owner, page, kind);
+  return lists_.of_owner(owner, page);
+}
+
+std::vector<CheckpointStore::Ptr> CheckpointStore::samplers_after(const UserId& owner, const Ptr& place,
+                                                                  size_t count_max) const {
+  MutexLock lock(mutex_);
+  return lists_.samplers_after(owner, place, count_max);
 }
 
 std::vector<RunHead> CheckpointStore::runs_after(const UserId& owner, const CheckpointLists::RunPlace& place,
@@ -262,6 +267,7 @@ Result<CheckpointStore::Ptr> CheckpointStore::publish(const fs::path& prepared, 
   fs::rename(prepared, place, code);
   if (code) return storage_error("cannot put a checkpoint into its place", code.message());
   if (Status synced = sync_directory(place.parent_path()); !synced.ok()) {
+    discard(place);  // or a restart would find what was reported failed
     return storage_error("cannot sync a checkpoint", synced.error().message);
   }
   Ptr published = add(std::move(checkpoint), place);

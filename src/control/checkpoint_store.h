@@ -56,8 +56,8 @@ class CheckpointStore {
   std::optional<RunHead> head(const RunId& run) const;
   std::optional<RunHead> public_head(const RunId& run) const;
   Page<Ptr> of_run(const RunId& run, const PageRequest& page) const;
-  Page<Ptr> of_owner(const UserId& owner, const PageRequest& page,
-                     std::optional<CheckpointKind> kind = std::nullopt) const;
+  Page<Ptr> of_owner(const UserId& owner, const PageRequest& page) const;
+  std::vector<Ptr> samplers_after(const UserId& owner, const Ptr& place, size_t count_max) const;
   std::vector<RunHead> runs_after(const UserId& owner, const CheckpointLists::RunPlace& place, size_t count_max) const;
   int64_t count_runs(const UserId& owner) const;
   std::vector<RunHead> runs_of_session(const UserId& owner, const SessionId& session) const;

@@ -87,7 +87,7 @@ class ControlPlaneImpl final : public ControlPlane {
         checkpoint_actions_(std::make_shared<DiskCheckpointActions>(DiskCheckpointActions::Parts{
             core_, clock, core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
         catalog_(core_->sessions, *training_, *sampling_, core_->checkpoints),
-        generation_(core_->backends, core_->checkpoints, sampling_, clock) {
+        generation_(core_->backends, core_->checkpoints, core_->futures, sampling_, clock) {
     core_->usage.set_describe_session([&sessions = core_->sessions](const SessionId& id) {
       auto project = sessions.project_of(id);
       if (!project) return std::optional<UsageLedger::SessionFacts>();

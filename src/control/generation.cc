@@ -1,6 +1,5 @@
 #include "control/generation.h"
 
-#include <limits>
 #include <utility>
 
 #include "control/generation_impl.h"
@@ -13,9 +12,13 @@ constexpr std::string_view kCheckpointScheme = "tinker://";
 Error unknown_model() {
   return not_found(
       "this model does not exist or is not yours; a model is a base model's name, the tinker:// path of a checkpoint "
-      "or "
-      "the id of a sampling session",
+      "or the id of a sampling session",
       "model_not_found");
+}
+
+ListedModel listed_checkpoint(const Checkpoint& checkpoint) {
+  return {checkpoint.path.str(), checkpoint.owner, checkpoint.base_model, checkpoint.is_public,
+          parse_iso_time(checkpoint.created_at).value_or(0) / kSecond};
 }
 
 }  // namespace
@@ -53,18 +56,43 @@ Result<GenerationModel> GenerationImpl::resolve(const UserId& user, std::string_
   return found;
 }
 
-std::vector<ListedModel> GenerationImpl::models(const UserId& user) const {
-  std::vector<ListedModel> models;
+Result<ListedModels> GenerationImpl::models(const UserId& user, std::string_view after, size_t count_max) const {
+  ListedModels page;
+  const auto add = [&](ListedModel model) {
+    page.has_more = page.models.size() == count_max;
+    if (!page.has_more) page.models.push_back(std::move(model));
+  };
+  bool begun = after.empty();
   for (const auto& backend : backends_.all()) {
-    if (backend->config().sampling) models.push_back({backend->name(), {}, {}, true, started_});
+    if (!backend->config().sampling) continue;
+    if (begun) add(listed_base(*backend));
+    begun = begun || backend->name() == after;
   }
-  const PageRequest all{0, std::numeric_limits<int64_t>::max()};
-  for (const CheckpointStore::Ptr& checkpoint : checkpoints_.of_owner(user, all, CheckpointKind::kSampler).items) {
-    const std::optional<Nanos> created = parse_iso_time(checkpoint->created_at);
-    models.push_back({checkpoint->path.str(), checkpoint->owner, checkpoint->base_model, checkpoint->is_public,
-                      created.value_or(0) / kSecond});
+  CheckpointStore::Ptr place;
+  if (!begun) {
+    place = checkpoints_.find(std::string(after));
+    if (place == nullptr || place->owner != user || place->path.kind != CheckpointKind::kSampler || place->ephemeral) {
+      return invalid_argument("after names no model of your list, or one that has gone; begin again without it",
+                              "unknown_cursor");
+    }
   }
-  return models;
+  // One more, to know whether there is.
+  const size_t left = count_max + 1 - page.models.size();
+  for (const auto& checkpoint : checkpoints_.samplers_after(user, place, left)) {
+    add(listed_checkpoint(*checkpoint));
+  }
+  return page;
+}
+
+Result<ListedModel> GenerationImpl::listed(const UserId& user, std::string_view model) const {
+  TUFT_ASSIGN(const Source source, find(user, model));
+  if (source.checkpoint != nullptr) {
+    ListedModel found = listed_checkpoint(*source.checkpoint);
+    if (found.owner != user) found.owner = {};  // whose it is, is not said
+    return found;
+  }
+  if (source.sampler.empty()) return listed_base(*source.backend);
+  return ListedModel{std::string(model), user, source.backend->name(), false, 0};
 }
 
 Result<Generation::Number> GenerationImpl::start(const UserId& user, GenerationRequest request,

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/result.h"
 #include "config/config.h"
 #include "control/types.h"
@@ -63,14 +64,27 @@ struct ListedModel {
   int64_t created = 0;  // unix seconds
 };
 
+// A piece of the list of models.
+struct ListedModels {
+  std::vector<ListedModel> models;
+  bool has_more = false;
+};
+
 class Generation {
  public:
   virtual ~Generation() = default;
 
   // kNotFound for unknown and foreign ones alike.
   virtual Result<GenerationModel> resolve(const UserId& user, std::string_view model) const = 0;
-  // Base models, and the user's own sampler checkpoints.
-  virtual std::vector<ListedModel> models(const UserId& user) const = 0;
+  // Base models, then the user's own sampler checkpoints, newest first: `count_max` at most of those after the model
+  // `after` (empty: from the first). Costs what it gives. kInvalidArgument where `after` is not in the list.
+  virtual Result<ListedModels> models(const UserId& user, std::string_view after, size_t count_max) const = 0;
+  // One that resolve() finds, whether it is in the list or not; the same errors.
+  virtual Result<ListedModel> listed(const UserId& user, std::string_view model) const = 0;
+
+  // Memory of a request that is not started yet, in the account from which start() takes its own: for as long as it is
+  // held. kResourceExhausted, kPayloadTooLarge: they name limits.queued_bytes_per_user_max.
+  virtual Result<ByteAccount::Hold> hold_memory(const UserId& user, int64_t bytes) = 0;
 
   using Number = uint64_t;
   virtual Result<Number> start(const UserId& user, GenerationRequest request, const telemetry::SpanContext& trace,

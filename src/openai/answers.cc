@@ -158,10 +158,10 @@ Json card(const control::ListedModel& model) {
 
 }  // namespace
 
-std::string model_list(const std::vector<control::ListedModel>& models) {
+std::string model_list(const control::ListedModels& page) {
   Json data = Json::array();
-  for (const control::ListedModel& model : models) data.push_back(card(model));
-  return dump({{"object", "list"}, {"data", std::move(data)}});
+  for (const control::ListedModel& model : page.models) data.push_back(card(model));
+  return dump({{"object", "list"}, {"data", std::move(data)}, {"has_more", page.has_more}});
 }
 
 std::string model_card(const control::ListedModel& model) {

@@ -50,7 +50,7 @@ std::string error_event(const Error& error);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 
 // GET /models and /models/{id}
-std::string model_list(const std::vector<control::ListedModel>& models);
+std::string model_list(const control::ListedModels& page);
 std::string model_card(const control::ListedModel& model);
 
 }  // namespace tuft::openai

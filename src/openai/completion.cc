@@ -31,6 +31,10 @@ std::vector<Number> read_numbers(const std::string& bytes) {
   return numbers;
 }
 
+Error client_went_away() {
+  return {ErrorCode::kCancelled, "the client went away", "cancelled"};
+}
+
 AnswerHead head_of(const Completion::Parts& parts) {
   const Request& request = parts.request;
   AnswerHead head;
@@ -66,7 +70,8 @@ Completion::Completion(Parts parts, CompletionRecord record, ReplyDone reply)
 
 void Completion::start() {
   for (size_t prompt = 0; prompt < parts_.prompts.size(); ++prompt) {
-    if (!start_prompt(prompt)) return;
+    // One that was given up before it had anything to cancel ends here; else this is no news.
+    if (!start_prompt(prompt)) return fail(client_went_away());
   }
 }
 
@@ -226,7 +231,7 @@ void Completion::cancel() {
     cancelled_ = true;
     numbers = running_;
   }
-  if (numbers.empty()) return fail(Error{ErrorCode::kCancelled, "the client went away", "cancelled"});
+  if (numbers.empty()) return fail(client_went_away());
   for (const auto number : numbers) parts_.generation.cancel(number);
 }
 

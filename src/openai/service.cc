@@ -31,6 +31,7 @@ struct Service::Task {
   telemetry::SpanContext trace;
   ReplyDone reply;
   Nanos arrived = 0;
+  ByteAccount::Hold memory;  // of the body, until the generations take their own
 };
 
 namespace {
@@ -78,8 +79,13 @@ Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& 
                                       const telemetry::SpanContext& trace, ReplyDone reply) {
   auto pending = std::make_shared<Pending>();
   const auto cost = static_cast<int64_t>(body.size()) + kRequestBytes;
-  auto task =
-      std::make_shared<Task>(Task{endpoint, user, std::move(body), trace, std::move(reply), clock_.monotonic()});
+  auto memory = generation_.hold_memory(user, static_cast<int64_t>(body.size()));
+  if (!memory.ok()) {
+    refuse(reply, endpoint, {}, memory.error());
+    return pending;
+  }
+  auto task = std::make_shared<Task>(
+      Task{endpoint, user, std::move(body), trace, std::move(reply), clock_.monotonic(), std::move(*memory)});
   std::function<void()> work = [this, task, weak = std::weak_ptr(pending)] {
     const PendingPtr wanted = weak.lock();
     if (wanted == nullptr) return;
@@ -142,25 +148,20 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
   parts.prompts = std::move(*prompts);
   auto completion = std::make_shared<Completion>(std::move(parts), std::move(record), std::exchange(task.reply, {}));
   pending->set(completion);
+  task.memory.shrink_to(0);
   completion->start();
 }
 
-Reply Service::list_models(const control::UserId& user) const {
-  return {200, model_list(generation_.models(user)), nullptr};
+Reply Service::list_models(const control::UserId& user, std::string_view after, int64_t limit) const {
+  const auto page = generation_.models(user, after, static_cast<size_t>(limit));
+  if (!page.ok()) return error_reply(page.error(), "after");
+  return {200, model_list(*page), nullptr};
 }
 
 Reply Service::get_model(const control::UserId& user, std::string_view id) const {
-  for (const control::ListedModel& model : generation_.models(user)) {
-    if (model.id == id) return {200, model_card(model), nullptr};
-  }
-  const auto found = generation_.resolve(user, id);
-  if (!found.ok()) return error_reply(found.error(), "model");
-  // Not in the list, but one that can be asked: a sampling session, a public checkpoint.
-  control::ListedModel model;
-  model.id = std::string(id);
-  model.parent = found->base_model;
-  model.is_public = false;
-  return {200, model_card(model), nullptr};
+  const auto model = generation_.listed(user, id);
+  if (!model.ok()) return error_reply(model.error(), "model");
+  return {200, model_card(*model), nullptr};
 }
 
 }  // namespace tuft::openai

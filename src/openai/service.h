@@ -22,12 +22,16 @@ namespace tuft::openai {
 
 inline constexpr int64_t kBodyBytesMax = 16 << 20;
 
+// Of a page of GET /models.
+inline constexpr int64_t kModelsMax = 1'000;
+
 // What a request counts besides its body, so that the turns of small ones are not endless.
 inline constexpr int64_t kRequestBytes = 16 << 10;
 
 struct ServiceOptions {
   int threads = 2;
-  // Of requests that wait for a thread; over it: 429, but never for a user's only one.
+  // Of requests that wait for a thread; over it: 429, but never for a user's only one. Their bodies are in the user's
+  // account of memory, too (limits.queued_bytes_per_user_max).
   int64_t user_bytes_max = int64_t{32} << 20;
   int64_t bytes_max = int64_t{256} << 20;
 };
@@ -50,7 +54,8 @@ class Service {
   PendingPtr complete(Endpoint endpoint, const control::UserId& user, std::string body,
                       const telemetry::SpanContext& trace, ReplyDone reply);
 
-  Reply list_models(const control::UserId& user) const;
+  // As OpenAI pages other lists: those after the model `after`, which may be empty. `limit`: 1 to kModelsMax.
+  Reply list_models(const control::UserId& user, std::string_view after = {}, int64_t limit = kModelsMax) const;
   Reply get_model(const control::UserId& user, std::string_view id) const;
 
  private:

@@ -150,11 +150,38 @@ TEST_F(Streams, ModelsAreBaseModelsAndOnesOwnSamplerCheckpoints) {
   const std::string path = save(create_model(session(alice), alice), 1, "n");
   const auto ids = [&](const UserId& user) {
     std::vector<std::string> found;
-    for (const ListedModel& listed : generation().models(user)) found.push_back(listed.id);
+    const auto page = generation().models(user, {}, 100);
+    for (const ListedModel& listed : page->models) found.push_back(listed.id);
     return found;
   };
   EXPECT_EQ(ids(alice), (std::vector<std::string>{model, path}));
   EXPECT_EQ(ids(bob), (std::vector<std::string>{model}));
+}
+
+TEST_F(Streams, ListOfModelsGoesOnAfterOneOfIts) {
+  boot();
+  const RunId run = create_model(session(alice), alice);
+  std::vector<std::string> expected = {model};
+  for (int i = 1; i <= 5; ++i) {
+    expected.insert(expected.begin() + 1, save(run, i, "n" + std::to_string(i)));
+    advance(kSecond);
+  }
+  for (const size_t limit : {1, 2, 5, 6, 7}) {
+    std::vector<std::string> found;
+    for (bool more = true; more;) {
+      const auto page = generation().models(alice, found.empty() ? "" : found.back(), limit);
+      ASSERT_TRUE(page.ok()) << page.error().message;
+      EXPECT_LE(page->models.size(), limit);
+      for (const ListedModel& listed : page->models) found.push_back(listed.id);
+      more = page->has_more;
+    }
+    EXPECT_EQ(found, expected) << limit;
+  }
+  EXPECT_EQ(generation().models(bob, expected[1], 5).error().message,
+            generation().models(bob, "nothing", 5).error().message);
+  EXPECT_EQ(generation().listed(alice, expected[1])->owner, alice);
+  EXPECT_EQ(generation().listed(alice, model)->id, model);
+  EXPECT_EQ(generation().listed(bob, expected[1]).error().code, ErrorCode::kNotFound);
 }
 
 }  // namespace

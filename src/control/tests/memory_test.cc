@@ -236,6 +236,22 @@ TEST_F(Memory, StreamsCountAlike) {
   EXPECT_EQ(held(), 0);
 }
 
+TEST_F(Memory, WhatIsNotStartedYetCountsAlike) {
+  boot_with(100'000);
+  const RunId run = create_model(alice);
+  worker().hold_answers(true);
+  auto waiting = plane().generation().hold_memory(alice, 3 * kLarge);
+  ASSERT_TRUE(waiting.ok());
+  EXPECT_GE(held(), 3 * kLarge);
+  pass(run, alice, 1);
+  EXPECT_EQ(try_pass(run, alice, 2).error().reason, "queued_bytes_per_user_max");
+  EXPECT_EQ(plane().generation().hold_memory(alice, kLarge).error().reason, "queued_bytes_per_user_max");
+  EXPECT_EQ(plane().generation().hold_memory(alice, 200'000).error().code, ErrorCode::kPayloadTooLarge);
+  EXPECT_TRUE(plane().generation().hold_memory(bob, kLarge).ok());
+  waiting->shrink_to(0);
+  pass(run, alice, 2);
+}
+
 TEST_F(Memory, PollsAreToldThatItIsFull) {
   boot_with(50'000);
   const RunId run = create_model(alice);

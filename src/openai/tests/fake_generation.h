@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/mutex.h"
 #include "control/generation.h"
 
@@ -26,8 +28,11 @@ class FakeGeneration final : public control::Generation {
 
   // Of "base/model" and "tinker://run/sampler_weights/a", which is alice's.
   config::ModelConfig model_config;
-  std::vector<control::ListedModel> listed;
+  std::vector<control::ListedModel> list;
   Error refusal;  // of start(), where its message is set
+  // What requests hold before they are started, and how much one user may.
+  std::shared_ptr<ByteAccount> memory = std::make_shared<ByteAccount>();
+  int64_t memory_max = int64_t{1} << 30;
 
   // Blocks until start() was called so often.
   void await_started(size_t count) TUFT_EXCLUDES(mutex_) {
@@ -89,12 +94,30 @@ class FakeGeneration final : public control::Generation {
     }
     return not_found("this model does not exist or is not yours", "model_not_found");
   }
-  std::vector<control::ListedModel> models(const control::UserId& user) const override {
-    std::vector<control::ListedModel> mine;
-    for (const control::ListedModel& model : listed) {
-      if (model.owner.empty() || model.owner == user) mine.push_back(model);
+  Result<control::ListedModels> models(const control::UserId& user, std::string_view after,
+                                       size_t count_max) const override {
+    control::ListedModels page;
+    bool begun = after.empty();
+    for (const control::ListedModel& model : list) {
+      if (!model.owner.empty() && model.owner != user) continue;
+      page.has_more = begun && page.models.size() == count_max;
+      if (begun && !page.has_more) page.models.push_back(model);
+      begun = begun || model.id == after;
     }
-    return mine;
+    if (!begun) return invalid_argument("after names no model of your list", "unknown_cursor");
+    return page;
+  }
+  Result<control::ListedModel> listed(const control::UserId& user, std::string_view model) const override {
+    TUFT_TRY(resolve(user, model));
+    for (const control::ListedModel& known : list) {
+      if (known.id == model) return known;
+    }
+    return control::ListedModel{std::string(model), {}, "base/model", false, 0};
+  }
+  Result<ByteAccount::Hold> hold_memory(const control::UserId& user, int64_t bytes) override {
+    ByteAccount::Hold hold = memory->open(user.str());
+    if (hold.grow_to(bytes, {.each = memory_max}) == ByteAccount::Answer::kTaken) return hold;
+    return Error{ErrorCode::kResourceExhausted, "over limits.queued_bytes_per_user_max", "queued_bytes_per_user_max"};
   }
   Result<Number> start(const control::UserId& user, control::GenerationRequest request, const telemetry::SpanContext&,
                        control::GenerationListener listener) override TUFT_EXCLUDES(mutex_) {

@@ -310,14 +310,48 @@ TEST_F(ServiceTest, WhoGivesUpEndsTheGeneration) {
 }
 
 TEST_F(ServiceTest, ModelsAreThoseOfTheUser) {
-  generation.listed = {{"base/model", {}, {}, true, 1},
-                       {std::string(FakeGeneration::kCheckpoint), kAlice, "base/model", false, 2}};
+  generation.list = {{"base/model", {}, {}, true, 1},
+                     {std::string(FakeGeneration::kCheckpoint), kAlice, "base/model", false, 2}};
   EXPECT_EQ(Json::parse(service.list_models(kAlice).body)["data"].size(), 2U);
   EXPECT_EQ(Json::parse(service.list_models(kBob).body)["data"].size(), 1U);
   const Json card = Json::parse(service.get_model(kAlice, FakeGeneration::kCheckpoint).body);
   EXPECT_EQ(card["owned_by"], "alice");
   EXPECT_EQ(card["parent"], "base/model");
   EXPECT_EQ(service.get_model(kBob, FakeGeneration::kCheckpoint).status, 404);
+}
+
+TEST_F(ServiceTest, ModelsComeInPages) {
+  for (int i = 0; i < 5; ++i) generation.list.push_back({"m" + std::to_string(i), {}, {}, true, i});
+  std::vector<std::string> seen;
+  for (bool more = true; more;) {
+    const Json page = Json::parse(service.list_models(kAlice, seen.empty() ? "" : seen.back(), 2).body);
+    EXPECT_LE(page["data"].size(), 2U);
+    for (const Json& one : page["data"]) seen.push_back(one["id"]);
+    more = page["has_more"];
+  }
+  EXPECT_EQ(seen, (std::vector<std::string>{"m0", "m1", "m2", "m3", "m4"}));
+  const Reply unknown = service.list_models(kAlice, "gone");
+  EXPECT_EQ(unknown.status, 400);
+  EXPECT_EQ(Json::parse(unknown.body)["error"]["param"], "after");
+}
+
+TEST_F(ServiceTest, WhatWaitsToBePreparedIsInItsUsersMemory) {
+  generation.hold(true);
+  Call first(service, Endpoint::kCompletions, completion());
+  generation.await_started(1);
+  EXPECT_EQ(generation.memory->total(), 0);  // from now on it is the generation's
+  const Json large = completion({{"user", std::string(5'000, 'x')}});
+  Call second(service, Endpoint::kCompletions, large);
+  EXPECT_EQ(generation.memory->held_by("alice"), static_cast<int64_t>(large.dump().size()));
+  generation.memory_max = 6'000;
+  Call third(service, Endpoint::kCompletions, large);
+  const Reply refused = third.reply();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_NE(refused.body.find("limits.queued_bytes_per_user_max"), std::string::npos);
+  Call bobs(service, Endpoint::kCompletions, large, kBob);
+  generation.hold(false);
+  generation.await_started(3);
+  EXPECT_EQ(generation.memory->total(), 0);
 }
 
 }  // namespace
