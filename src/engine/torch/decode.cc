@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -47,7 +48,8 @@ std::vector<Owner> owners_of(std::span<const Decode::Row> rows) {
 
 }  // namespace
 
-Decode::Decode(Transformer& transformer, KvCache& cache) : transformer_(transformer), cache_(cache) {
+Decode::Decode(Transformer& transformer, KvCache& cache, MakeRecording make_recording)
+    : transformer_(transformer), cache_(cache), make_recording_(std::move(make_recording)) {
   transformer.extend_rope(transformer.spec().max_position);
 }
 
@@ -199,7 +201,8 @@ at::Tensor Decode::record(Step& step) {
   const auto is_recorded = [](const Step& one) { return one.recording != nullptr; };
   const auto sibling = std::find_if(steps_.begin(), steps_.end(), is_recorded);
   try {
-    step.recording = make_recording(transformer_.place(), sibling == steps_.end() ? nullptr : sibling->recording.get());
+    step.recording =
+        make_recording_(transformer_.place(), sibling == steps_.end() ? nullptr : sibling->recording.get());
     step.recording->record([this, &step] { step.logits = compute(step); });
     step.recording->play();
     if (!agree(step.logits, want)) problem_ = "it gives other results than the operations one by one";

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -23,8 +24,10 @@ namespace tuft::engine::torch {
 
 class Decode {
  public:
+  // As make_recording().
+  using MakeRecording = std::function<std::unique_ptr<Recording>(const Place& place, const Recording* sibling)>;
   // The cache has a limit: its memory does not move.
-  Decode(Transformer& transformer, KvCache& cache);
+  Decode(Transformer& transformer, KvCache& cache, MakeRecording make_recording);
 
   struct Row {
     Adapter* adapter = nullptr;
@@ -73,6 +76,7 @@ class Decode {
 
   Transformer& transformer_;
   KvCache& cache_;
+  MakeRecording make_recording_;
   std::list<std::unique_ptr<LoraSlots>> slots_;
   int64_t slot_bytes_ = 0;
   std::list<Step> steps_;  // the last used first

@@ -32,7 +32,7 @@ TorchEngine::TorchEngine(ModelSpec spec, Weights weights, const Place& place, co
                                    place.activations == at::kBFloat16 ? PeakType::kBf16 : PeakType::kF32)) {
   pass_.set_activation_bytes_max(activation_bytes(place, options));
   const bool can = cache_.pool().limit() > 0 && std::string_view(no_recording(place)).empty();
-  if (options.record_decode && can) decode_ = std::make_unique<Decode>(transformer_, cache_);
+  if (options.record_decode && can) decode_ = std::make_unique<Decode>(transformer_, cache_, make_recording);
 }
 
 std::string_view TorchEngine::weights_dtype() const {
