@@ -12,6 +12,10 @@ float from_bf16(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }
 
+float value_at(const void* values, bool bf16, int64_t index) {
+  return bf16 ? from_bf16(static_cast<const uint16_t*>(values)[index]) : static_cast<const float*>(values)[index];
+}
+
 // Rounds to nearest, ties to even; keeps a NaN one.
 uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
@@ -52,7 +56,8 @@ class Reader {
 
 class Loader {
  public:
-  Loader(const TensorSource& source, bool bf16, ThreadPool& pool) : source_(source), bf16_(bf16), pool_(pool) {}
+  Loader(const TensorSource& source, bool bf16, ThreadPool& pool, WeightMemory& memory)
+      : source_(source), bf16_(bf16), pool_(pool), memory_(memory) {}
 
   Status vector(const std::string& name, int size, Floats& to) const {
     TUFT_ASSIGN(const TensorView view, find_weight(source_, name, {size}));
@@ -68,30 +73,28 @@ class Loader {
     to.out = out;
     to.bf16 = bf16_;
     const size_t panels = static_cast<size_t>((out + kPanel - 1) / kPanel);
-    const size_t size = panels * kPanel * static_cast<size_t>(in);
+    void* memory = take(panels * kPanel * static_cast<size_t>(in));
+    to.panels = memory;
     const Reader values(view);
     if (bf16_) {
-      to.panels16 = Buffer<uint16_t>(size);
-      pack(values, in, out, to.panels16.data(), to_bf16);
+      pack(values, in, out, static_cast<uint16_t*>(memory), to_bf16);
     } else {
-      to.panels = Floats(size);
-      pack(values, in, out, to.panels.data(), [](float value) { return value; });
+      pack(values, in, out, static_cast<float*>(memory), [](float value) { return value; });
     }
     if (!bias) return {};
     return vector(name + ".bias", out, to.bias);
   }
 
-  Status rows(const std::string& name, int count, int width, Floats& to, Buffer<uint16_t>& to16) const {
+  Status rows(const std::string& name, int count, int width, const void*& to) const {
     TUFT_ASSIGN(const TensorView view, find_weight(source_, name, {count, width}));
     const Reader values(view);
-    const size_t size = static_cast<size_t>(count) * static_cast<size_t>(width);
-    if (bf16_) to16 = Buffer<uint16_t>(size);
-    if (!bf16_) to = Floats(size);
+    void* memory = take(static_cast<size_t>(count) * static_cast<size_t>(width));
+    to = memory;
     const auto copy = [&](int row, int) {
       const int64_t at = static_cast<int64_t>(row) * width;
       for (int64_t i = at; i < at + width; ++i) {
-        if (bf16_) to16.data()[i] = to_bf16(values[i]);
-        if (!bf16_) to.data()[i] = values[i];
+        if (bf16_) static_cast<uint16_t*>(memory)[i] = to_bf16(values[i]);
+        if (!bf16_) static_cast<float*>(memory)[i] = values[i];
       }
     };
     pool_.run(count, copy);
@@ -99,6 +102,8 @@ class Loader {
   }
 
  private:
+  void* take(size_t count) const { return memory_.take(count * (bf16_ ? sizeof(uint16_t) : sizeof(float))); }
+
   template <typename T, typename Convert>
   void pack(const Reader& values, int in, int out, T* to, const Convert& convert) const {
     const auto one = [&](int panel, int) {
@@ -115,6 +120,7 @@ class Loader {
   const TensorSource& source_;
   bool bf16_;
   ThreadPool& pool_;
+  WeightMemory& memory_;
 };
 
 Status load_block(const ModelSpec& spec, const Loader& loader, int index, BlockWeights& to) {
@@ -140,22 +146,29 @@ Status load_block(const ModelSpec& spec, const Loader& loader, int index, BlockW
 
 }  // namespace
 
+void* WeightMemory::take(size_t bytes) {
+  constexpr size_t kAlign = 64;
+  constexpr size_t kChunk = size_t{64} << 20;
+  if (chunks_.empty() || used_ + bytes > chunks_.back().size()) {
+    chunks_.emplace_back(std::max(bytes, kChunk));
+    used_ = 0;
+  }
+  void* memory = chunks_.back().data() + used_;
+  used_ += (bytes + kSlack + kAlign - 1) / kAlign * kAlign;
+  return memory;
+}
+
 void Linear::copy_row(int row, float* to) const {
   const int64_t at = static_cast<int64_t>(row / kPanel) * in * kPanel + row % kPanel;
   for (int64_t k = 0; k < in; ++k) {
-    to[k] = bf16 ? from_bf16(panels16.data()[at + k * kPanel]) : panels.data()[at + k * kPanel];
+    to[k] = value_at(panels, bf16, at + k * kPanel);
   }
 }
 
 void Weights::embed(int32_t token, int hidden, float* to) const {
+  if (embedding == nullptr) return head.copy_row(token, to);
   const int64_t at = static_cast<int64_t>(token) * hidden;
-  if (!embedding.empty()) {
-    std::copy_n(embedding.data() + at, hidden, to);
-  } else if (!embedding16.empty()) {
-    for (int i = 0; i < hidden; ++i) to[i] = from_bf16(embedding16.data()[at + i]);
-  } else {
-    head.copy_row(token, to);
-  }
+  for (int i = 0; i < hidden; ++i) to[i] = value_at(embedding, bf16, at + i);
 }
 
 Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, WeightsDtype dtype, ThreadPool& pool) {
@@ -163,7 +176,7 @@ Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, 
   TUFT_ASSIGN(const TensorView view, source.find(embedding));
   Weights weights;
   weights.bf16 = dtype == WeightsDtype::kBfloat16 || (dtype == WeightsDtype::kAuto && view.dtype == Dtype::kBfloat16);
-  const Loader loader(source, weights.bf16, pool);
+  const Loader loader(source, weights.bf16, pool, weights.memory);
   weights.blocks.resize(static_cast<size_t>(spec.layers));
   for (int i = 0; i < spec.layers; ++i) {
     TUFT_TRY(load_block(spec, loader, i, weights.blocks[static_cast<size_t>(i)]));
@@ -173,7 +186,7 @@ Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, 
     TUFT_TRY(loader.linear("model.embed_tokens", spec.hidden_size, spec.vocab_size, false, weights.head));
   } else {
     TUFT_TRY(loader.linear("lm_head", spec.hidden_size, spec.vocab_size, false, weights.head));
-    TUFT_TRY(loader.rows(embedding, spec.vocab_size, spec.hidden_size, weights.embedding, weights.embedding16));
+    TUFT_TRY(loader.rows(embedding, spec.vocab_size, spec.hidden_size, weights.embedding));
   }
   return weights;
 }

@@ -1,8 +1,7 @@
 // The base model in memory: one packed copy that serves training and sampling.
 #pragma once
 
-#include <memory>
-#include <string>
+#include <cstddef>
 #include <vector>
 
 #include "base/result.h"
@@ -14,19 +13,29 @@
 
 namespace tuft::engine::native {
 
+// Matrices side by side on huge pages: a step reads all of them from end to end, and pages of 4 KB would stop the
+// hardware's prefetching at each of their ends.
+class WeightMemory {
+ public:
+  // 64-byte aligned, undefined, readable for kSlack bytes past its end; lives as long as this. Throws std::bad_alloc.
+  void* take(size_t bytes);
+
+ private:
+  std::vector<Buffer<std::byte>> chunks_;
+  size_t used_ = 0;  // of the last chunk
+};
+
 // The weight [out, in] of a linear layer as [ceil(out / 16)][in][16], f32 or bf16, and its bias (or none).
 struct Linear {
   int in = 0;
   int out = 0;
   bool bf16 = false;
-  Floats panels;
-  Buffer<uint16_t> panels16;
+  const void* panels = nullptr;
   Floats bias;
 
-  const void* data() const { return bf16 ? static_cast<const void*>(panels16.data()) : panels.data(); }
   const float* bias_data() const { return bias.empty() ? nullptr : bias.data(); }
-  Right forward() const { return {Right::Form::kPanels, data(), bf16, in, out}; }
-  Right backward() const { return {Right::Form::kReverse, data(), bf16, out, in}; }
+  Right forward() const { return {Right::Form::kPanels, panels, bf16, in, out}; }
+  Right backward() const { return {Right::Form::kReverse, panels, bf16, out, in}; }
   // One row of the weight as f32: the embedding of a token where embeddings are tied.
   void copy_row(int row, float* to) const;
 };
@@ -40,13 +49,13 @@ struct BlockWeights {
 };
 
 struct Weights {
+  WeightMemory memory;  // of all matrices
   bool bf16 = false;
   std::vector<BlockWeights> blocks;
   Floats final_norm;
   Linear head;  // also the embedding where they are tied
-  // Row-major [vocab, hidden] where they are not: only ever looked up by row.
-  Floats embedding;
-  Buffer<uint16_t> embedding16;
+  // Row-major [vocab, hidden] where they are not, else null: only ever looked up by row.
+  const void* embedding = nullptr;
 
   void embed(int32_t token, int hidden, float* to) const;
 };
