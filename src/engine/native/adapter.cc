@@ -31,14 +31,14 @@ std::vector<LoraPair> pairs_of(const ModelSpec& model, const LoraSpec& spec) {
 }
 
 // Values of one kind (weights, gradients or a moment) as checkpoints hold them. An absent one is zero.
-std::vector<LoraTensor> tensors_of(const std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
+std::vector<LoraTensor> tensors_of(const std::vector<LoraPair>& pairs, std::span<float> Parameter::*kind) {
   std::vector<LoraTensor> tensors;
   tensors.reserve(pairs.size());
   for (const LoraPair& pair : pairs) {
     LoraTensor tensor{pair.site, pair.layer, std::vector<float>(size_of(pair.rank, pair.in)),
                       std::vector<float>(size_of(pair.out, pair.rank))};
-    const Floats& a = pair.a.*kind;
-    const Floats& b = pair.b.*kind;
+    const std::span<const float> a = pair.a.*kind;
+    const std::span<const float> b = pair.b.*kind;
     if (!a.empty()) std::copy_n(a.data(), tensor.a.size(), tensor.a.begin());
     if (!b.empty()) transpose(b.data(), pair.rank, pair.out, 1.0F, tensor.b.data());
     tensors.push_back(std::move(tensor));
@@ -46,24 +46,50 @@ std::vector<LoraTensor> tensors_of(const std::vector<LoraPair>& pairs, Floats Pa
   return tensors;
 }
 
-void set_tensors(const std::vector<LoraTensor>& tensors, Floats Parameter::*kind, std::vector<LoraPair>& pairs) {
+void set_tensors(const std::vector<LoraTensor>& tensors, std::span<float> Parameter::*kind,
+                 std::vector<LoraPair>& pairs) {
   for (size_t i = 0; i < pairs.size(); ++i) {
     std::copy(tensors[i].a.begin(), tensors[i].a.end(), (pairs[i].a.*kind).data());
     transpose(tensors[i].b.data(), pairs[i].out, pairs[i].rank, 1.0F, (pairs[i].b.*kind).data());
   }
 }
 
-void allocate(std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
-  for (LoraPair& pair : pairs) {
-    pair.a.*kind = Floats(size_of(pair.rank, pair.in), true);
-    pair.b.*kind = Floats(size_of(pair.rank, pair.out), true);
+// Puts values side by side into one block. Asked once for the size and once, with the block, for the places.
+class Layout {
+ public:
+  explicit Layout(float* block) : block_(block) {}
+  void add(std::span<float>& values, size_t size) {
+    constexpr size_t kAlign = 16;
+    if (block_ != nullptr) values = {block_ + used_, size};
+    used_ += (size + kAlign - 1) / kAlign * kAlign;
   }
+  size_t used() const { return used_; }
+
+ private:
+  float* block_;
+  size_t used_ = 0;
+};
+
+// A zeroed block for what `add(pair, layout)` adds of every pair.
+template <typename Add>
+Floats lay_out(std::vector<LoraPair>& pairs, const Add& add) {
+  Layout size(nullptr);
+  for (LoraPair& pair : pairs) add(pair, size);
+  Floats block(size.used(), true);
+  Layout places(block.data());
+  for (LoraPair& pair : pairs) add(pair, places);
+  return block;
 }
 
-void clear(std::vector<LoraPair>& pairs, Floats Parameter::*kind) {
-  for (LoraPair& pair : pairs) {
-    for (Floats* values : {&(pair.a.*kind), &(pair.b.*kind)}) std::fill_n(values->data(), values->size(), 0.0F);
-  }
+Floats lay_out(std::vector<LoraPair>& pairs, std::span<float> Parameter::*kind) {
+  return lay_out(pairs, [kind](LoraPair& pair, Layout& layout) {
+    layout.add(pair.a.*kind, size_of(pair.rank, pair.in));
+    layout.add(pair.b.*kind, size_of(pair.rank, pair.out));
+  });
+}
+
+void clear(Floats& block) {
+  std::fill_n(block.data(), block.size(), 0.0F);
 }
 
 }  // namespace
@@ -74,12 +100,8 @@ Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const A
   adapter->spec_ = state.spec;
   adapter->layers_ = model.layers;
   adapter->pairs_ = pairs_of(model, state.spec);
-  for (LoraPair& pair : adapter->pairs_) {
-    pair.a_scaled = Floats(size_of(pair.rank, pair.in), true);
-    pair.b_scaled = Floats(size_of(pair.rank, pair.out), true);
-  }
   adapter->parameters_ = parameters_of(model, state.spec);
-  allocate(adapter->pairs_, &Parameter::value);
+  adapter->place_weights();
   adapter->assign(state);
   if (!state.gradients.empty()) {
     adapter->prepare_gradients();
@@ -93,27 +115,29 @@ std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
   copy->spec_ = spec_;
   copy->layers_ = layers_;
   copy->parameters_ = parameters_;
-  copy->pairs_.reserve(pairs_.size());
   for (const LoraPair& from : pairs_) {
-    LoraPair to;
+    LoraPair& to = copy->pairs_.emplace_back();
     static_cast<LoraPlace&>(to) = from;
     to.rank = from.rank;
-    to.a.value = Floats(from.a.value.size());
-    to.b.value = Floats(from.b.value.size());
-    to.a_scaled = Floats(from.a_scaled.size());
-    to.b_scaled = Floats(from.b_scaled.size());
-    copy->pairs_.push_back(std::move(to));
   }
+  copy->place_weights();
+  constexpr size_t kPiece = size_t{1} << 16;
   const auto fill = [&](int index, int) {
-    const LoraPair& from = pairs_[static_cast<size_t>(index)];
-    LoraPair& to = copy->pairs_[static_cast<size_t>(index)];
-    std::copy_n(from.a.value.data(), from.a.value.size(), to.a.value.data());
-    std::copy_n(from.b.value.data(), from.b.value.size(), to.b.value.data());
-    std::copy_n(from.a_scaled.data(), from.a_scaled.size(), to.a_scaled.data());
-    std::copy_n(from.b_scaled.data(), from.b_scaled.size(), to.b_scaled.data());
+    const size_t begin = static_cast<size_t>(index) * kPiece;
+    std::copy_n(weights_.data() + begin, std::min(kPiece, weights_.size() - begin), copy->weights_.data() + begin);
   };
-  pool.run(static_cast<int>(pairs_.size()), fill);
+  pool.run(static_cast<int>((weights_.size() + kPiece - 1) / kPiece), fill);
   return copy;
+}
+
+// Sampling reads a_scaled and the value of b, and both from front to back.
+void Adapter::place_weights() {
+  weights_ = lay_out(pairs_, [](LoraPair& pair, Layout& layout) {
+    layout.add(pair.a_scaled, size_of(pair.rank, pair.in));
+    layout.add(pair.b.value, size_of(pair.rank, pair.out));
+    layout.add(pair.a.value, size_of(pair.rank, pair.in));
+    layout.add(pair.b_scaled, size_of(pair.rank, pair.out));
+  });
 }
 
 LoraPair* Adapter::find(Site site, int layer) {
@@ -123,8 +147,8 @@ LoraPair* Adapter::find(Site site, int layer) {
 
 AdapterMemory Adapter::memory() const {
   const int64_t bytes = parameters_ * static_cast<int64_t>(sizeof(float));
-  const int64_t copies = int64_t{has_gradients_} + int64_t{!marked_gradients_.empty()};
-  return {.weights = 2 * bytes, .gradients = copies * bytes, .optimizer = has_moments_ ? 2 * bytes : 0};
+  const int64_t copies = int64_t{!gradients_.empty()} + int64_t{!marked_gradients_.empty()};
+  return {.weights = 2 * bytes, .gradients = copies * bytes, .optimizer = has_moments() ? 2 * bytes : 0};
 }
 
 AdapterState Adapter::state(bool with_optimizer) const {
@@ -158,9 +182,9 @@ void Adapter::assign(const AdapterState& state) {
     step_ = state.adam.step;
     set_tensors(state.adam.first, &Parameter::first, pairs_);
     set_tensors(state.adam.second, &Parameter::second, pairs_);
-  } else if (has_moments_) {
-    clear(pairs_, &Parameter::first);
-    clear(pairs_, &Parameter::second);
+  } else {
+    clear(first_);
+    clear(second_);
   }
 }
 
@@ -173,61 +197,44 @@ void Adapter::refresh(LoraPair& pair, bool is_a) const {
 }
 
 void Adapter::prepare_moments() {
-  if (has_moments_) return;
-  allocate(pairs_, &Parameter::first);
-  allocate(pairs_, &Parameter::second);
-  has_moments_ = true;
+  if (has_moments()) return;
+  Floats second = lay_out(pairs_, &Parameter::second);
+  first_ = lay_out(pairs_, &Parameter::first);
+  second_ = std::move(second);
 }
 
 void Adapter::prepare_gradients() {
-  if (!has_gradients_) allocate(pairs_, &Parameter::gradient);
-  has_gradients_ = true;
+  if (gradients_.empty()) gradients_ = lay_out(pairs_, &Parameter::gradient);
   gradients_touched_ = true;
 }
 
 void Adapter::clear_gradients() {
-  if (has_gradients_) clear(pairs_, &Parameter::gradient);
+  clear(gradients_);
   gradients_touched_ = false;
   drop_mark();
 }
 
 void Adapter::drop_mark() {
   marked_ = false;
-  marked_gradients_.clear();
+  marked_gradients_ = {};
 }
 
 void Adapter::mark_gradients() {
-  if (!gradients_touched_) {
+  if (gradients_touched_) {
+    std::copy_n(gradients_.data(), gradients_.size(), marked_gradients_.reserve(gradients_.size()));
+  } else {
     drop_mark();
-    marked_ = true;
-    return;
   }
-  std::vector<Floats> copies = std::move(marked_gradients_);
-  drop_mark();
-  for (size_t i = copies.size(); i < 2 * pairs_.size(); ++i) {
-    const LoraPair& pair = pairs_[i / 2];
-    copies.emplace_back(i % 2 == 0 ? pair.a.gradient.size() : pair.b.gradient.size());
-  }
-  for (size_t i = 0; i < copies.size(); ++i) {
-    const LoraPair& pair = pairs_[i / 2];
-    const Floats& gradient = i % 2 == 0 ? pair.a.gradient : pair.b.gradient;
-    std::copy_n(gradient.data(), gradient.size(), copies[i].data());
-  }
-  marked_gradients_ = std::move(copies);
   marked_ = true;
 }
 
 bool Adapter::restore_gradients() {
   if (!marked_) return false;
-  if (marked_gradients_.empty()) {
-    if (has_gradients_) clear(pairs_, &Parameter::gradient);
-    gradients_touched_ = false;
-    return true;
-  }
-  for (size_t i = 0; i < marked_gradients_.size(); ++i) {
-    LoraPair& pair = pairs_[i / 2];
-    Floats& gradient = i % 2 == 0 ? pair.a.gradient : pair.b.gradient;
-    std::copy_n(marked_gradients_[i].data(), gradient.size(), gradient.data());
+  gradients_touched_ = !marked_gradients_.empty();
+  if (gradients_touched_) {
+    std::copy_n(marked_gradients_.data(), gradients_.size(), gradients_.data());
+  } else {
+    clear(gradients_);
   }
   return true;
 }

@@ -13,22 +13,23 @@
 
 namespace tuft::engine::native {
 
-// A parameter with its gradient and moments, all of one size. Gradient and moments come with the first use.
+// A parameter with its gradient and moments, all of one size: places in the adapter's blocks. Gradient and moments come
+// with the first use.
 struct Parameter {
-  Floats value;
-  Floats gradient;
-  Floats first;
-  Floats second;
+  std::span<float> value;
+  std::span<float> gradient;
+  std::span<float> first;
+  std::span<float> second;
 };
 
 // A and B of one linear layer. The scale alpha / rank is inside a_scaled and b_scaled, so that x * a_scaled * b
 // is the whole adapter and dy * b_scaled is the gradient of x A^T.
 struct LoraPair : LoraPlace {
   int rank = 0;
-  Parameter a;      // [rank][in]
-  Parameter b;      // [rank][out]: the transpose of the B of checkpoints
-  Floats a_scaled;  // [in][rank]
-  Floats b_scaled;  // [out][rank]
+  Parameter a;                // [rank][in]
+  Parameter b;                // [rank][out]: the transpose of the B of checkpoints
+  std::span<float> a_scaled;  // [in][rank]
+  std::span<float> b_scaled;  // [out][rank]
 };
 
 class Adapter {
@@ -50,7 +51,7 @@ class Adapter {
   AdapterState state(bool with_optimizer) const;
   std::vector<LoraTensor> gradients() const;
   bool has_gradient() const { return gradients_touched_; }  // false: there is none, or all of it is zero
-  bool has_moments() const { return has_moments_; }
+  bool has_moments() const { return !first_.empty(); }
   // Takes tensors and, where there are any, moments. The state was checked, and its layers are the same.
   void assign(const AdapterState& state);
 
@@ -72,19 +73,23 @@ class Adapter {
   void consume_gradients();  // they are zero now
 
  private:
+  void place_weights();
   void drop_mark();
 
   LoraSpec spec_;
   int layers_ = 0;
   std::vector<LoraPair> pairs_;  // as lora_places() has them
+  // One block a kind, so that a large adapter lies on huge pages, and is copied in one piece.
+  Floats weights_;
+  Floats gradients_;  // empty until the first one
+  Floats first_;      // moments: empty before the first step
+  Floats second_;
   int64_t parameters_ = 0;
   int64_t step_ = 0;
   uint64_t version_ = 0;
-  bool has_gradients_ = false;
   bool gradients_touched_ = false;  // false: there are none, or all are zero
   bool marked_ = false;
-  std::vector<Floats> marked_gradients_;  // a and b of each pair; empty where zero was marked
-  bool has_moments_ = false;
+  Floats marked_gradients_;  // empty where zero was marked
 };
 
 }  // namespace tuft::engine::native

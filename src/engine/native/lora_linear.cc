@@ -7,7 +7,7 @@ LoraPair* pair_of(const Run& run, const LinearUse& use) {
   return run.adapter == nullptr ? nullptr : run.adapter->find(use.site, use.layer);
 }
 
-Right row_major(const Floats& matrix, int k, int n) {
+Right row_major(std::span<const float> matrix, int k, int n) {
   return {Right::Form::kRowMajor, matrix.data(), false, k, n};
 }
 

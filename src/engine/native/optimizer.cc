@@ -42,7 +42,7 @@ class CommonStep {
   std::vector<Result<OptimReport>> run() {
     prepare();
     over_matrices([](Matrix& matrix) {
-      const Floats& gradient = matrix.parameter().gradient;
+      const std::span<const float> gradient = matrix.parameter().gradient;
       matrix.squares = sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size()));
     });
     decide();
