@@ -82,7 +82,6 @@ json measure(const fs::path& root, size_t checkpoints, size_t per_run) {
   const auto begin = Time::now();
   const auto plane = control::ControlPlane::create(config, {}, system_clock());
   out["start_seconds"] = seconds_since(begin);
-  out["plan_seconds"] = plan_seconds(root, runs);
   const control::Catalog& catalog = plane->catalog();
   const control::UserId alice("alice");
   const control::UserId bob("bob");
@@ -96,6 +95,8 @@ json measure(const fs::path& root, size_t checkpoints, size_t per_run) {
   out["own_first_page_us"] = cost([&] { catalog.checkpoints(alice, {0, 100}); });
   out["own_last_page_us"] = cost([&] { catalog.checkpoints(alice, {deep, 100}); });
   out["own_runs_page_us"] = cost([&] { catalog.training_runs(alice, {0, 20}, ""); });
+  // Last: it gives back a second store at once, and the next large allocation pays for that.
+  out["plan_seconds"] = plan_seconds(root, runs);
   return out;
 }
 
