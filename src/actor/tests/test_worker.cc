@@ -60,7 +60,8 @@ class Service final : public v1::ModelActor::CallbackService {
                                                                   std::to_string(trace.low()));
       }
     }
-    if (what == "large") response->mutable_response()->add_sequences()->set_tokens(std::string(16 << 20, 'x'));
+    // More than the 4 MiB that gRPC takes by itself.
+    if (what == "large") response->mutable_response()->add_sequences()->set_tokens(std::string(5 << 20, 'x'));
     if (what == "descriptors") {
       int open = 0;
       for (const bool was_open : inherited) open += was_open ? 1 : 0;
