@@ -39,7 +39,7 @@ class TracedEngineTest : public ::testing::Test {
   engine::SequenceId open(const std::optional<AdapterId>& adapter) {
     return engine_->open_sequence(adapter, 0).value();
   }
-  Status feed(std::vector<std::pair<engine::SequenceId, std::vector<int32_t>>> what, int logits = 1) {
+  Status feed(const std::vector<std::pair<engine::SequenceId, std::vector<int32_t>>>& what, int logits = 1) {
     std::vector<engine::Feed> feeds;
     for (const auto& [sequence, tokens] : what) feeds.push_back({sequence, tokens, logits});
     return engine_->step(feeds, [](auto, auto, auto) {});
