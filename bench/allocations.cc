@@ -1,5 +1,6 @@
-// Counts what goes through operator new. A file of its own: inlined beside its callers, it trips GCC's check of
-// matching allocation functions.
+// Counts calls of operator new. It is a separate file, because GCC's check of matching allocation functions fails if
+// the operators are inlined into their callers.
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 

@@ -1,5 +1,5 @@
-"""A random Llama of a few MB for benchmarks, written with nothing but the standard library: speed does not depend on
-what the weights say, only that they are ordinary numbers."""
+"""A random Llama of a few MB for benchmarks, written with the standard library only. The speed does not depend on the
+values of the weights, as long as they are normal numbers."""
 import array
 import json
 import math
@@ -8,7 +8,7 @@ import random
 import struct
 
 SIZES = {
-    # Larger than the caches of small machines, small enough for a minute of training on two cores.
+    # Larger than the caches of small machines, and small enough to train for a minute on two cores.
     "mini": dict(hidden_size=512, intermediate_size=1408, num_hidden_layers=8, num_attention_heads=8,
                  num_key_value_heads=8, head_dim=64, vocab_size=8192),
 }
@@ -32,7 +32,7 @@ def shapes(size):
 
 
 def write_tensors(path, size):
-    # Slices of one pool of normal numbers: drawing every weight by itself would take a minute.
+    # Slices of one pool of normal numbers, because drawing every weight separately would take a minute.
     source = random.Random(1)
     pool = [source.gauss(0.0, 1.0) for _ in range(1 << 20)]
     header, offset, all_shapes = {"__metadata__": {"format": "pt"}}, 0, list(shapes(size))
@@ -73,7 +73,7 @@ def make(directory, name="mini"):
 
 
 def counts(name="mini"):
-    """Weights that every token is multiplied with, by place."""
+    """Returns the number of weights that every token is multiplied by, by place."""
     size = SIZES[name]
     linear = sum(math.prod(shape) for tensor, shape in shapes(size) if len(shape) == 2 and "embed" not in tensor)
     return {"linear": linear, "head": size["vocab_size"] * size["hidden_size"], **size}

@@ -1,7 +1,7 @@
-// tuft_catalog_bench DIR CHECKPOINTS [PER_RUN]: what questions about checkpoints cost where another user has that many.
-// Writes them below DIR, which it removes first, and starts a control plane on them, as a restart does. One line of
-// JSON:
-// {"checkpoints": .., "runs": .., "start_seconds": .., "plan_seconds": .., "<question>_us": ..}.
+// tuft_catalog_bench DIR CHECKPOINTS [PER_RUN]: measures queries about checkpoints while another user has that many.
+// Writes the checkpoints below DIR, which it removes first, and starts a control plane on them, as a restart does.
+// Prints one line of JSON:
+// {"checkpoints": .., "runs": .., "start_seconds": .., "plan_seconds": .., "<query>_us": ..}.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -10,10 +10,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "control/catalog.h"
-#include "control/checkpoint_store.h"
+#include "control/checkpoints/checkpoint_store.h"
 #include "control/control_plane.h"
-#include "control/restore_plan.h"
+#include "control/persistence/restore_plan.h"
+#include "control/views/catalog.h"
 
 namespace tuft::bench {
 namespace {
@@ -47,7 +47,7 @@ void write_checkpoint(const fs::path& root, const char* owner, size_t run, size_
   std::ofstream(directory / control::kMetadataFile) << control::to_metadata_json(checkpoint);
 }
 
-// Microseconds of one call.
+// Returns the microseconds of one call.
 template <typename Call>
 double cost(Call call) {
   const auto begin = Time::now();
@@ -67,7 +67,7 @@ double plan_seconds(const fs::path& root, size_t runs) {
   }
   const auto begin = Time::now();
   plan_restore(std::move(state), {[&](const std::string& path) { return store.find(path); },
-                                  [&](const control::RunId& run) { return store.newest_training(run); }});
+                                  [&](const control::RunId& run) { return store.lists().newest_training(run); }});
   return seconds_since(begin);
 }
 
@@ -95,7 +95,7 @@ json measure(const fs::path& root, size_t checkpoints, size_t per_run) {
   out["own_first_page_us"] = cost([&] { catalog.checkpoints(alice, {0, 100}); });
   out["own_last_page_us"] = cost([&] { catalog.checkpoints(alice, {deep, 100}); });
   out["own_runs_page_us"] = cost([&] { catalog.training_runs(alice, {0, 20}, ""); });
-  // Last: it gives back a second store at once, and the next large allocation pays for that.
+  // Runs last: it frees a second store, which slows down the next large allocation.
   out["plan_seconds"] = plan_seconds(root, runs);
   return out;
 }

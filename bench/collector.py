@@ -1,4 +1,4 @@
-"""A collector for a benchmark: tuft_otlp_sink, or a port where nobody listens."""
+"""A collector for a benchmark: tuft_otlp_sink, or a port without a listener."""
 import json
 import subprocess
 
@@ -7,7 +7,7 @@ import server
 
 
 class Sink:
-    """modes: live, slow, hang, refuse, reject (see otlp_sink.cc)."""
+    """Modes: live, slow, hang, refuse, reject (see otlp_sink.cc)."""
 
     def __init__(self, options, mode="live"):
         program = options.programs.parent / "bench" / "tuft_otlp_sink"
@@ -17,7 +17,7 @@ class Sink:
         self.endpoint = self.process.stdout.readline().strip()
 
     def close(self):
-        """What came in, by method."""
+        """Returns what was received, by method."""
         text, _ = self.process.communicate(timeout=20)
         return json.loads(text)
 

@@ -1,4 +1,4 @@
-# engine_kernels_bench: the native engine alone, on a model in memory.
+# engine_kernels_bench measures the native engine alone, with a model in memory.
 if(TARGET tuft_engine_native)
   add_executable(engine_kernels_bench ${CMAKE_CURRENT_LIST_DIR}/engine_kernels_bench.cc)
   target_link_libraries(engine_kernels_bench PRIVATE tuft_engine tuft_engine_native)

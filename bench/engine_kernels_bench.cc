@@ -1,9 +1,9 @@
 // engine_kernels_bench [threads [cpu]]
 //
-// With "cpu" it divides by processor time instead of wall time: for one thread on a machine that others use too.
-// The native engine against what this machine can do, in one run: matrix products, training tokens/s as a share of the
-// GEMM peak, decode tokens/s as a share of the memory bandwidth. The model is a random Llama of 29.9 M parameters
-// (hidden 512, 8 blocks, 8 heads, 1408 inside, vocabulary 8192) with LoRA of rank 8 on all projections of the blocks.
+// Compares the native engine with the peaks of this machine in one run: matrix products, training tokens/s as a share
+// of the GEMM peak, decode tokens/s as a share of the memory bandwidth. With "cpu" it divides by processor time instead
+// of wall time: for one thread on a busy machine. The model is a random Llama of 29.9 M parameters (hidden 512, 8
+// blocks, 8 heads, 1408 inside, vocabulary 8192) with LoRA of rank 8 on all projections of the blocks.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -156,7 +156,7 @@ engine::AdapterState adapter_of(const engine::ModelSpec& spec) {
   return engine::make_adapter(spec, lora);
 }
 
-// Forward and backward of 4 sequences of 256 tokens, all of them targets, and the optimizer step.
+// Runs forward and backward of 4 sequences of 256 tokens, all of them targets, and the optimizer step.
 double train_tokens(engine::Engine& engine, double& forward_tokens) {
   const engine::AdapterId id("bench");
   engine::Pack pack;
@@ -168,13 +168,14 @@ double train_tokens(engine::Engine& engine, double& forward_tokens) {
   std::vector<float> logprobs(1024);
   const std::vector<float> gradient(1024, -1.0F);
   const auto pass = [&] {
-    if (!engine.forward(pack, true, logprobs).ok() || !engine.backward(gradient).ok()) std::abort();
-    if (!engine.optim_step(id, {}).ok()) std::abort();
+    if (!engine.training().forward(pack, true, logprobs).ok() || !engine.training().backward(gradient).ok())
+      std::abort();
+    if (!engine.training().optim_step(id, {}).ok()) std::abort();
   };
   pass();
   const double train = 1024 / median_of(7, pass);
   forward_tokens = 1024 / median_of(5, [&] {
-                     if (!engine.forward(pack, false, logprobs).ok()) std::abort();
+                     if (!engine.training().forward(pack, false, logprobs).ok()) std::abort();
                    });
   return train;
 }
@@ -184,15 +185,15 @@ double decode_tokens(engine::Engine& engine, int batch) {
   std::vector<engine::Feed> feeds;
   const std::vector<int32_t> token = {17};
   for (int i = 0; i < batch; ++i) {
-    open.push_back(engine.open_sequence(engine::AdapterId("bench"), 0).value());
+    open.push_back(engine.decoding().open(engine::AdapterId("bench"), 0).value());
     feeds.push_back({open.back(), token, 1});
   }
   const auto step = [&] {
-    if (!engine.step(feeds, [](size_t, int, std::span<const float>) {}).ok()) std::abort();
+    if (!engine.decoding().step(feeds, [](size_t, int, std::span<const float>) {}).ok()) std::abort();
   };
   for (int i = 0; i < 8; ++i) step();
   const double seconds = median_of(100, step);
-  for (const auto id : open) engine.close_sequence(id);
+  for (const auto id : open) engine.decoding().close(id);
   return batch / seconds;
 }
 
@@ -203,8 +204,8 @@ void measure(engine::WeightsDtype dtype, int threads, double peak, double bandwi
   options.threads = threads;
   options.weights_dtype = dtype;
   const auto engine = engine::native::make_engine(spec, source, options).value();
-  if (!engine->create_adapter(engine::AdapterId("bench"), adapter_of(spec)).ok()) std::abort();
-  // Forward and backward of the base (no weight gradient), three products per adapter matrix, causal attention.
+  if (!engine->adapters().create(engine::AdapterId("bench"), adapter_of(spec)).ok()) std::abort();
+  // Counts forward and backward of the base (no weight gradient), three products per adapter matrix, causal attention.
   const double linear = 8.0 * (4.0 * 512 * 512 + 3.0 * 512 * 1408) + 8192.0 * 512;
   const double lora = 8.0 * 8.0 * (4.0 * 1024 + 2 * (512 + 1408) + 1408 + 512);
   const double attention = 8.0 * 512 * 256 / 2 * 4;

@@ -1,19 +1,18 @@
 // tuft_engine_runner --model DIRECTORY [--threads N] [--dtype f32|bf16]
 //
-// Measures the engine for bench/run.py: reads one JSON request a line on stdin, answers one a line on stdout, so that
-// the script can take turns between this program and others (bench/peers) that speak the same. Requests:
-//   {"op":"hello"}   {"op":"peaks"}
+// Measures the engine for bench/run.py: reads one JSON request per line on stdin, answers one per line on stdout. So
+// the script can alternate between this program and others (bench/peers) with the same protocol. Requests:
 //   {"op":"train","lengths":[128,...],"rank":16,"batch_tokens":512,"steps":1}      forward_backward + optim_step
 //   {"op":"train_tenants","tenants":[[32],[64,16]],"rank":16,"batch_tokens":512,"steps":1,"together":true,"half":false}
-//                                 a forward_backward of a tenant's datums + optim_step of each; together false: one
-//                                 after the other; half: the first half of every datum has no weight, as a prompt
-//   {"op":"fairness","light":15,"length":32,"heavy_tokens":8192,"rounds":8,...}    short requests beside a long one
+//                                 one forward_backward and one optim_step per tenant; together false: one tenant
+//                                 after the other; half: the first half of every datum has no weight, like a prompt
+//   {"op":"fairness","light":15,"length":32,"heavy_tokens":8192,"rounds":8,...}    short requests during a long one
 //   {"op":"decode","batch":8,"prompt":8,"new_tokens":64,"rank":16,"adapters":1}    rank 0: the base model
 //   {"op":"sample","batch":8,"prompt":64,"new_tokens":64,"rank":16,"adapters":4,"batch_tokens":256}
-//                                 as a server does it, from the arrival of all of them to their last token
+//                                 like a server: from the arrival of all requests to their last token
 //   {"op":"publish","rank":16,"length":64,"prompt":64,"batch_tokens":512}
-//                                 from optim_step to the first token of a sampler that has the new weights
-// Where memory is of interest, an answer has peak_bytes: the most that the process held while it worked.
+//                                 from optim_step to the first token sampled with the new weights
+// peak_bytes in some answers is the peak memory of the process during the request.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -56,7 +55,7 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Since forget_peak(); Linux only, 0 elsewhere.
+// Returns the peak since forget_peak(); Linux only, 0 elsewhere.
 int64_t peak_bytes() {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -84,7 +83,7 @@ class Stopwatch {
   double cpu_ = cpu_seconds();
 };
 
-// The token stream that bench/peers makes as well.
+// The same token stream as in bench/peers.
 class Tokens {
  public:
   explicit Tokens(int vocab) : vocab_(static_cast<uint64_t>(vocab)) {}
@@ -109,11 +108,11 @@ const engine::AdapterId& bench_adapter() {
 }
 
 void fresh_adapter(engine::Engine& engine, int rank, const engine::AdapterId& adapter = bench_adapter()) {
-  if (engine.has_adapter(adapter)) check(engine.remove_adapter(adapter));
+  if (engine.adapters().contains(adapter)) check(engine.adapters().remove(adapter));
   engine::LoraSpec spec;
   spec.rank = rank;
   spec.alpha = 2.0F * static_cast<float>(rank);
-  check(engine.create_adapter(adapter, engine::make_adapter(engine.model(), spec)));
+  check(engine.adapters().create(adapter, engine::make_adapter(engine.model(), spec)));
 }
 
 engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths, bool half = false) {
@@ -134,7 +133,7 @@ engine::TrainRequest train_request(int vocab, const std::vector<size_t>& lengths
   return request;
 }
 
-// The loss of the first step tells whether two programs computed the same thing.
+// "loss" is that of the first step; it shows whether two programs compute the same.
 json train(engine::Engine& engine, const json& asked) {
   forget_peak();
   fresh_adapter(engine, asked.at("rank").get<int>());
@@ -147,7 +146,7 @@ json train(engine::Engine& engine, const json& asked) {
   const Stopwatch watch;
   for (int step = 0; step < asked.at("steps").get<int>(); ++step) {
     const engine::TrainOutput output = value_or_throw(engine::train_alone(engine, request, options));
-    value_or_throw(engine.optim_step(bench_adapter(), {}));
+    value_or_throw(engine.training().optim_step(bench_adapter(), {}));
     if (!first_loss) first_loss = output.metrics.at("loss:sum");
     tokens += output.tokens;
   }
@@ -157,24 +156,25 @@ json train(engine::Engine& engine, const json& asked) {
   return answer;
 }
 
-// Adapters "tenant 0", "tenant 1", .. while it lives.
+// Creates adapters "tenant 0", "tenant 1", ..; the destructor removes them.
 class Tenants {
  public:
   Tenants(engine::Engine& engine, int count, int rank) : engine_(engine) {
     for (int i = 0; i < count; ++i) fresh_adapter(engine, rank, ids_.emplace_back("tenant " + std::to_string(i)));
   }
   ~Tenants() {
-    for (const engine::AdapterId& id : ids_) check(engine_.remove_adapter(id));
+    for (const engine::AdapterId& id : ids_) check(engine_.adapters().remove(id));
   }
   const std::vector<engine::AdapterId>& ids() const { return ids_; }
   void optim_step(bool together) {
     std::vector<engine::AdapterStep> steps;
     for (const engine::AdapterId& id : ids_) steps.push_back({id, {}});
     if (!together) {
-      for (const engine::AdapterStep& step : steps) value_or_throw(engine_.optim_step(step.adapter, step.params));
+      for (const engine::AdapterStep& step : steps)
+        value_or_throw(engine_.training().optim_step(step.adapter, step.params));
       return;
     }
-    for (auto& report : engine_.optim_steps(steps)) value_or_throw(std::move(report));
+    for (auto& report : engine_.training().optim_steps(steps)) value_or_throw(std::move(report));
   }
 
  private:
@@ -189,13 +189,13 @@ engine::TrainRequest request_of(const engine::AdapterId& adapter, int vocab, con
   return request;
 }
 
-// Many runs. "loss" is of all of them in the first step.
+// Trains many runs. "loss" is the sum of all in the first step.
 json train_tenants(engine::Engine& engine, const json& asked) {
   forget_peak();
   const auto lengths = asked.at("tenants").get<std::vector<std::vector<size_t>>>();
   Tenants tenants(engine, static_cast<int>(lengths.size()), asked.at("rank").get<int>());
   const engine::TrainerOptions options{asked.at("batch_tokens").get<int>(), engine.model().max_position};
-  const auto scheduler = engine::make_train_scheduler(engine, options);
+  const auto scheduler = engine::make_train_scheduler(engine.model(), engine.adapters(), engine.training(), options);
   const bool together = asked.at("together").get<bool>();
   const bool half = asked.value("half", false);
   double loss = 0;
@@ -214,7 +214,7 @@ json train_tenants(engine::Engine& engine, const json& asked) {
     while (!scheduler->idle()) scheduler->step();
     tenants.optim_step(together);
   };
-  // The first step takes memory for gradients and moments, 12 bytes a parameter: it is not measured.
+  // The first step is not measured, because it allocates gradients and moments, 12 bytes per parameter.
   run_step();
   const double first_loss = loss;
   tokens = 0;
@@ -226,8 +226,8 @@ json train_tenants(engine::Engine& engine, const json& asked) {
   return answer;
 }
 
-// Light tenants, each with one short request at a time, beside one with a long request: how long do the short ones
-// take, in milliseconds and in passes? heavy_tokens 0: without it.
+// Measures the latency of short requests, in milliseconds and in passes, while another tenant has a long one. Each
+// light tenant has one request at a time. heavy_tokens 0: no long request.
 json fairness(engine::Engine& engine, const json& asked) {
   const int light = asked.at("light").get<int>();
   const auto length = asked.at("length").get<size_t>();
@@ -235,7 +235,7 @@ json fairness(engine::Engine& engine, const json& asked) {
   const int vocab = engine.model().vocab_size;
   const Tenants tenants(engine, light + 1, asked.at("rank").get<int>());
   const engine::TrainerOptions options{asked.at("batch_tokens").get<int>(), engine.model().max_position};
-  const auto scheduler = engine::make_train_scheduler(engine, options);
+  const auto scheduler = engine::make_train_scheduler(engine.model(), engine.adapters(), engine.training(), options);
   bool heavy_done = heavy_datums == 0;
   if (!heavy_done) {
     const std::vector<size_t> lengths(heavy_datums, 128);
@@ -246,7 +246,7 @@ json fairness(engine::Engine& engine, const json& asked) {
   std::vector<int> passes;
   int pass = 0;
   int left = light * asked.at("rounds").get<int>();
-  // The next request of a tenant goes in as soon as the one before is answered.
+  // A tenant sends its next request when the previous one is answered.
   std::function<void(int)> send = [&](int tenant) {
     if (left-- <= 0) return;
     value_or_throw(scheduler->submit(request_of(tenants.ids()[tenant], vocab, {length}, true),
@@ -281,7 +281,7 @@ engine::SampleRequest sample_request(const std::optional<engine::AdapterId>& ada
   return request;
 }
 
-// Prompts fit one step; what is timed is every step after the one that gives the first tokens.
+// All prompts fit into one step. The steps after it are timed.
 json decode(engine::Engine& engine, const json& asked) {
   const int batch = asked.at("batch").get<int>();
   const int prompt = asked.at("prompt").get<int>();
@@ -293,7 +293,8 @@ json decode(engine::Engine& engine, const json& asked) {
   const Tenants tenants(engine, rank > 0 ? asked.value("adapters", 1) : 0, rank);
   const auto& adapters = tenants.ids();
   Tokens stream(engine.model().vocab_size);
-  const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
+  const auto sampler =
+      engine::make_sampler(engine.model(), engine.adapters(), engine.decoding(), options, {}, system_clock());
   int64_t tokens = 0;
   for (int i = 0; i < batch; ++i) {
     std::optional<engine::AdapterId> adapter;
@@ -311,7 +312,7 @@ json decode(engine::Engine& engine, const json& asked) {
   return answer;
 }
 
-// "first_tokens" tells whether two programs computed the same thing.
+// "first_tokens" shows whether two programs compute the same.
 json sample(engine::Engine& engine, const json& asked) {
   forget_peak();
   const auto batch = asked.at("batch").get<size_t>();
@@ -320,9 +321,10 @@ json sample(engine::Engine& engine, const json& asked) {
   engine::SamplerOptions options;
   options.batch_tokens = asked.at("batch_tokens").get<int>();
   options.tokens_max = engine.model().max_position;
-  const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
+  const auto sampler =
+      engine::make_sampler(engine.model(), engine.adapters(), engine.decoding(), options, {}, system_clock());
   Tokens stream(engine.model().vocab_size);
-  std::vector<std::vector<double>> moments(batch);  // of each sequence's tokens, in milliseconds
+  std::vector<std::vector<double>> moments(batch);  // times of each sequence's tokens, in milliseconds
   std::vector<int32_t> first_tokens(batch);
   int cached = 0;
   const Stopwatch watch;
@@ -362,18 +364,19 @@ json publish(engine::Engine& engine, const json& asked) {
     value_or_throw(engine::train_alone(engine, std::move(request), training));
   };
   forward_backward();
-  value_or_throw(engine.optim_step(trained, {}));  // the first one takes memory for the moments
+  value_or_throw(engine.training().optim_step(trained, {}));  // the first step allocates the moments
   forward_backward();
   engine::SamplerOptions options;
   options.tokens_max = engine.model().max_position;
-  const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
+  const auto sampler =
+      engine::make_sampler(engine.model(), engine.adapters(), engine.decoding(), options, {}, system_clock());
   auto request =
       sample_request(engine::AdapterId("published"), Tokens(vocab).take(asked.at("prompt").get<size_t>()), 1);
   bool done = false;
   const Stopwatch watch;
-  value_or_throw(engine.optim_step(trained, {}));
+  value_or_throw(engine.training().optim_step(trained, {}));
   const double stepped = watch.seconds();
-  check(engine.clone_adapter(trained, *request.adapter));
+  check(engine.adapters().clone(trained, *request.adapter));
   const double cloned = watch.seconds();
   value_or_throw(sampler->submit(std::move(request), [&](Result<engine::SampleResult> result) {
     value_or_throw(std::move(result));
@@ -381,7 +384,7 @@ json publish(engine::Engine& engine, const json& asked) {
   }));
   while (!done) sampler->step();
   json answer = watch.stop();
-  check(engine.remove_adapter(engine::AdapterId("published")));
+  check(engine.adapters().remove(engine::AdapterId("published")));
   answer["optim_step_ms"] = 1e3 * stepped;
   answer["publish_ms"] = 1e3 * (cloned - stepped);
   answer["first_token_ms"] = 1e3 * (answer.at("seconds").get<double>() - cloned);

@@ -1,4 +1,4 @@
-// Samples processors, memory and GPUs until its standard input ends, then prints what it saw as JSON.
+// Samples processors, memory and GPUs until the end of its standard input, then prints the samples as JSON.
 //   tuft_hardware_monitor [--interval-ms N] [--samples]
 #include <cstdio>
 #include <cstdlib>

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRounds = 7;
 
-// Seconds from the moment all threads are ready to the end of the last one.
+// Returns the seconds from the time when all threads are ready to the end of the last one.
 template <typename Work>
 double timed(int threads, Work work) {
   std::atomic<int> ready{0};

@@ -1,4 +1,5 @@
-"""What every suite needs: the machine, children that answer lines of JSON, samples and their spread."""
+"""The common parts of all suites: the machine, child programs that answer lines of JSON, samples and their spread."""
+import contextlib
 import datetime
 import json
 import math
@@ -8,6 +9,7 @@ import platform
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -15,7 +17,60 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class Skip(Exception):
-    """A suite, or a part of one, cannot run here; the text says why and what would cure it."""
+    """A suite, or a part of one, cannot run here; the text gives the reason and the remedy."""
+
+
+class PeerFailed(RuntimeError):
+    """A peer has failed. The suite continues without it."""
+
+
+@contextlib.contextmanager
+def peer_may_fail(title, notes):
+    """Reports an error of a peer in a line of output and in a note of the result, and raises PeerFailed."""
+    try:
+        yield
+    except PeerFailed:
+        raise
+    except (RuntimeError, OSError, ValueError) as error:
+        note = f"{title} failed and was left out from then on: {' '.join(str(error).split())[-600:]}"
+        notes.append(note)
+        progress.line(note)
+        raise PeerFailed(note) from error
+
+
+class Progress:
+    """Prints on stderr what is running. On a terminal each step overwrites the previous one; elsewhere there is at most
+    one line every ten seconds."""
+    STEP_SECONDS = 10
+
+    def __init__(self):
+        self.suite, self.case_title, self.open_line, self.last = "", "", False, -math.inf
+
+    def line(self, text):
+        if self.open_line:
+            print(file=sys.stderr)
+            self.open_line = False
+        print(f"bench: {text}", file=sys.stderr, flush=True)
+
+    def begin(self, suite):
+        self.suite, self.case_title, self.last = suite, "", -math.inf
+
+    def case(self, title, number, count):
+        """Names the case of the steps that follow."""
+        self.case_title = f", case {number} of {count}: {title}"
+
+    def step(self, name, number, count):
+        name = ", ".join(str(part) for part in name) if isinstance(name, tuple) else name
+        text = f"bench: {self.suite}{self.case_title}, sample {number} of {count}: {name}"
+        if sys.stderr.isatty():
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+            self.open_line = True
+        elif time.monotonic() - self.last >= self.STEP_SECONDS:
+            self.last = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+
+progress = Progress()
 
 
 def output_of(*command):
@@ -55,10 +110,10 @@ def versions(programs):
 
 
 def busy_share(seconds=2.0):
-    """How much of the machine others use, 0 to 1, watched for a moment."""
+    """Returns the fraction of the machine (0 to 1) that other programs use during a short interval."""
     def ticks():
         fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return sum(fields), fields[3] + fields[4]  # idle and waiting for disks
+        return sum(fields), fields[3] + fields[4]  # idle, and waiting for disks
 
     total, idle = ticks()
     time.sleep(seconds)
@@ -67,7 +122,7 @@ def busy_share(seconds=2.0):
 
 
 def wait_until_idle(minutes, allowed=0.05):
-    """The share that is in use; waits for at most `minutes` until it has been small three times in a row."""
+    """Waits for at most `minutes` until the used fraction was small three times in a row. Returns the last one."""
     deadline, quiet = time.monotonic() + 60 * minutes, 0
     while True:
         share = busy_share()
@@ -77,12 +132,12 @@ def wait_until_idle(minutes, allowed=0.05):
 
 
 class Child:
-    """A program that answers one line of JSON with one line of JSON. One that `rests` is stopped (SIGSTOP) between two
-    questions: OpenMP threads of an idle PyTorch go on spinning, and would take cores from whoever is measured next."""
+    """A program that answers one line of JSON with one line of JSON. With `rests` it is stopped (SIGSTOP) between two
+    requests, because the OpenMP threads of an idle PyTorch keep spinning and would take cores from the next program."""
 
     def __init__(self, command, rests=False, **environment):
         self.rests = rests
-        self.errors = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop it when full
+        self.errors = tempfile.TemporaryFile("w+")  # a pipe that is not read would block the child when full
         self.process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, text=True, env=dict(os.environ, **environment))
 
@@ -122,7 +177,7 @@ class Child:
 
 
 class HardwareMonitor:
-    """Processors, memory and GPUs while a suite runs, as tuft_hardware_monitor samples them every 100 ms."""
+    """Samples processors, memory and GPUs with tuft_hardware_monitor every 100 ms while a suite runs."""
 
     def __init__(self, programs):
         program = programs.parent / "bench" / "tuft_hardware_monitor"
@@ -137,13 +192,21 @@ class HardwareMonitor:
 
 
 def interleaved(sources, repetitions, warm_up=1):
-    """Runs every source in turn, round after round: a drift of the machine hits all of them alike. Every other round
-    goes backwards, so that no source always runs behind the same one. Returns the samples by name."""
-    samples = {name: [] for name in sources}
+    """Runs all sources in turn, round after round, so that a drift of the machine affects all of them. Every other
+    round runs backwards, so that no source always follows the same one. Returns the samples by name, without the
+    sources that raised PeerFailed."""
+    sources, samples = dict(sources), {name: [] for name in sources}
+    done, count = 0, len(sources) * (warm_up + repetitions)
     for round_number in range(-warm_up, repetitions):
         names = list(sources) if round_number % 2 == 0 else list(reversed(sources))
         for name in names:
-            sample = sources[name]()
+            done += 1
+            progress.step(name, done, count)
+            try:
+                sample = sources[name]()
+            except PeerFailed:
+                del sources[name], samples[name]
+                continue
             if round_number >= 0:
                 samples[name].append(sample)
     return samples
@@ -159,7 +222,7 @@ STUDENT = [0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.
 
 
 def paired_ratio(numerators, denominators):
-    """Geometric mean of the ratios of the pairs, with its 95 % interval (normal errors of the logarithms)."""
+    """Returns the geometric mean of the pairs' ratios, with its 95 % interval (normal errors of the logarithms)."""
     logs = [math.log(a / b) for a, b in zip(numerators, denominators)]
     mean = statistics.fmean(logs)
     if len(logs) < 2:
@@ -167,6 +230,39 @@ def paired_ratio(numerators, denominators):
     quantile = STUDENT[len(logs) - 1] if len(logs) <= len(STUDENT) else 1.96
     half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
     return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half), "pairs": len(logs)}
+
+
+def flat(value):
+    return [one for part in value for one in flat(part)] if isinstance(value, list) else [value]
+
+
+def many(values):
+    """Returns spread() of a list of numbers, with the 99th percentile if there are enough of them."""
+    found = spread(values)
+    if len(values) > 20:
+        found["p99"] = sorted(values)[int(0.99 * len(values))]
+    return found
+
+
+def is_sample(value):
+    return isinstance(value, dict) and "seconds" in value
+
+
+def summary(value):
+    """Returns `value` without raw samples: a list of samples becomes the spread of each of their numbers, and a long
+    list of numbers becomes its spread."""
+    if isinstance(value, dict):
+        return {key: summary(part) for key, part in value.items()}
+    if not isinstance(value, (list, tuple)):
+        return value
+    value = list(value)
+    if value and all(map(is_sample, value)):
+        columns = {key: flat([sample[key] for sample in value if key in sample]) for key in value[0]}
+        return {key: many(column) for key, column in columns.items()
+                if column and all(isinstance(one, (int, float)) for one in column)}
+    if len(value) > 20 and all(isinstance(one, (int, float)) for one in value):
+        return many(value)
+    return [summary(part) for part in value]
 
 
 def rates(samples, what="tokens"):

@@ -1,13 +1,15 @@
-// tuft_otlp_sink [live|slow|hang|refuse|reject]: an OTLP/gRPC endpoint that keeps nothing, so that exporting has
-// somewhere to go while something else is measured. live takes everything; slow does so after a second; hang never
-// answers; refuse is UNAVAILABLE (try again), reject INVALID_ARGUMENT (do not). Prints its address in one line; when
-// its stdin closes it prints what came in, as JSON by method, and ends.
+// tuft_otlp_sink [live|slow|hang|refuse|reject]: an OTLP/gRPC endpoint that discards what it receives, as the collector
+// of a benchmark. live accepts everything; slow does so after a second; hang never answers; refuse returns UNAVAILABLE
+// (try again), reject INVALID_ARGUMENT (do not). Prints its address in one line. When its stdin closes, it prints what
+// it received, as JSON by method, and ends.
 #include <chrono>
+#include <cstdint>
 #include <iostream>
 #include <map>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
@@ -54,7 +56,7 @@ Mode parse_mode(const std::string& text) {
   return modes.at(text);
 }
 
-// One call. An Export...ServiceResponse without fields is zero bytes, whatever the signal.
+// One call. An Export...ServiceResponse without fields has zero bytes for every signal.
 class Call final : public grpc::ServerGenericBidiReactor {
  public:
   Call(Counts& counts, Mode mode, std::string method) : counts_(counts), mode_(mode), method_(std::move(method)) {

@@ -1,8 +1,8 @@
-// tuft_parked_client HOST PORT KEY SOURCES: many open polls of one small process, and what it takes to wake them. Its
-// connections come from SOURCES addresses 127.0.1.x, since one address has ports for 28,000 connections only.
+// tuft_parked_client HOST PORT KEY SOURCES: holds many open polls in one small process and measures how they are woken.
+// Its connections come from SOURCES addresses 127.0.1.x, because one address has ports for 28,000 connections only.
 //
 // {"op": "park", "ids": [..]}       one connection and one retrieve_future each; answers when all are sent
-// {"op": "hold", "seconds": s}      keeps them open; an answer 408 is asked again: {"repolls": n, "cpu_seconds": own}
+// {"op": "hold", "seconds": s}      keeps them open; repeats a poll answered 408: {"repolls": n, "cpu_seconds": own}
 // {"op": "wake", "path": .., "body": .., "expect": n}  sends one POST and waits for n answers that are not 408:
 //                                   {"latencies_us": [since that POST was sent, in order of arrival]}
 // One line of JSON in, one out.
@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
@@ -22,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -128,7 +130,7 @@ class Client {
     }
   }
 
-  // Reads what there is; the times, since `since`, of the answers that are final.
+  // Reads the available answers. Returns the times of final answers, relative to `since`.
   std::vector<double> step(int timeout_ms, Clock::time_point since) {
     epoll_event events[256];
     std::vector<double> final_answers;

@@ -1,6 +1,9 @@
-// tuft_recording_otel ENDPOINT: the same records through opentelemetry-cpp's SDK with its batch processors, as a server
-// would set it up. Its queues hold a burst, so that it too records and does not drop. See recording_runner.h.
+// tuft_recording_otel ENDPOINT: the same records through opentelemetry-cpp's SDK with its batch processors, configured
+// as in a server. Its queues hold a burst, so that it also records and does not drop. See recording_runner.h.
 #include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
 
 #include <opentelemetry/context/context.h>
 #include <opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h>

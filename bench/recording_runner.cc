@@ -1,9 +1,12 @@
 #include "recording_runner.h"
 
 #include <chrono>
+#include <cstdint>
 #include <ctime>
 #include <exception>
+#include <functional>
 #include <iostream>
+#include <string>
 #include <thread>
 
 #include <nlohmann/json.hpp>

@@ -1,9 +1,10 @@
 // tuft_recording_tuft ENDPOINT: our recording path, asked by bench/run.py. See recording_runner.h.
 #include <stdexcept>
 
+#include "metrics/futures.h"
 #include "recording_runner.h"
+#include "telemetry/instrument.h"
 #include "telemetry/log.h"
-#include "telemetry/metrics.h"
 #include "telemetry/telemetry.h"
 #include "telemetry/trace.h"
 
@@ -30,7 +31,7 @@ void record_log() {
 
 Recorder make(const std::string& endpoint) {
   init_logging({});
-  // "-": recording is off, as in a server without telemetry.
+  // "-" turns recording off, as in a server without telemetry.
   TelemetryConfig config;
   config.enabled = endpoint != "-";
   config.metrics_endpoint = config.enabled;
@@ -39,20 +40,20 @@ Recorder make(const std::string& endpoint) {
   if (!started.ok()) throw std::runtime_error(started.error().message);
 
   const Tracer tracer = get_tracer("tuft.bench");
-  const BoundCounter counter = get_metrics().futures_created.with({{"operation_type", "sample"}});
-  const BoundHistogram histogram = get_metrics().futures_wait_time.with({{"operation_type", "sample"}});
+  const BoundCounter counter = metrics::futures().created.with({{"operation_type", "sample"}});
+  const BoundHistogram histogram = metrics::futures().wait_time.with({{"operation_type", "sample"}});
   return {.operations = {{"span", [tracer](int64_t i) { record_span(tracer, i); }},
                          {"counter, bound", [counter](int64_t) { counter.add(1); }},
                          {"counter",
                           [](int64_t) {
-                            get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+                            metrics::futures().created.add(1, {{"operation_type", "sample"}});
                           }},
                          {"histogram, bound",
                           [histogram](int64_t i) { histogram.record(static_cast<double>(i % 1000) * 0.001); }},
                          {"histogram",
                           [](int64_t i) {
-                            get_metrics().futures_wait_time.record(static_cast<double>(i % 1000) * 0.001,
-                                                                   {{"operation_type", "sample"}});
+                            metrics::futures().wait_time.record(static_cast<double>(i % 1000) * 0.001,
+                                                                {{"operation_type", "sample"}});
                           }},
                          {"log", [](int64_t) { record_log(); }}},
           .drain = [] { flush_telemetry(10 * kSecond); },

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Drives a server through the Tinker SDK for bench/run.py, one line of JSON in and one out. Run with an interpreter
-that has tinker; TINKER_BASE_URL and TINKER_API_KEY come in the environment."""
+"""Drives a server through the Tinker SDK for bench/run.py, one line of JSON in and one out. Requires an interpreter
+with tinker, and TINKER_BASE_URL and TINKER_API_KEY in the environment."""
 import json
 import sys
 import time
@@ -46,7 +46,7 @@ class Client:
         return dict(seconds=time.monotonic() - begin, tokens=sum(len(one.tokens) for one in result.sequences))
 
     def publish(self, asked):
-        """From optim_step to the first token of a sampling client that has its weights."""
+        """Measures from optim_step to the first token of a sampling client that has its weights."""
         self.training.forward_backward(self.data([asked["length"]]), "cross_entropy").result()
         prompt = types.ModelInput.from_ints(list(range(10, 10 + asked["prompt"])))
         begin = time.monotonic()

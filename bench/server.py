@@ -12,7 +12,7 @@ import urllib.request
 import measure
 
 KEY = "tml-bench-key"
-START_SECONDS = 180  # a Python server with vLLM takes a minute to import it
+START_SECONDS = 180  # a Python server with vLLM needs a minute to import it
 WRK_REPORT = """
 done = function(summary, latency)
   local e = summary.errors
@@ -30,7 +30,7 @@ def free_port():
 
 
 def base_model(options, size="small"):
-    """What `tuft init-model` makes, with a tokenizer: the server wants a whole model directory."""
+    """Makes a model with `tuft init-model`, because the server requires a whole model directory."""
     directory = options.scratch / ("served" if size == "small" else f"served-{size}")
     if not (directory / "config.json").exists():
         command = [options.programs / "tuft", "init-model", directory, "--family", "qwen3", "--size", size]
@@ -48,8 +48,8 @@ def resident_megabytes(pid):
 
 
 class Server:
-    """With otlp_endpoint telemetry is on and exports everything there; without it is off. `settings`: more of the
-    configuration, as YAML."""
+    """A server. With otlp_endpoint, telemetry is on and exports everything to it; otherwise telemetry is off.
+    `settings` is more configuration, as YAML."""
 
     def __init__(self, options, name, otlp_endpoint=None, settings="", model_size="small"):
         if not (options.programs / "tuft").exists():
@@ -69,7 +69,7 @@ class Server:
         self.launch()
 
     def launch(self):
-        """Seconds until it serves."""
+        """Returns the seconds until it serves."""
         begin = time.monotonic()
         self.log = (self.home / "server.log").open("w")
         self.process = subprocess.Popen([str(part) for part in self.command], env=self.environment, stdout=self.log,
@@ -113,7 +113,7 @@ class Server:
                                                     "type": "create_session"})["session_id"]
 
     def create_model(self, session, number):
-        """Ready for its first operation, which has seq_id 1."""
+        """Creates a model that is ready for its first operation, with seq_id 1."""
         submitted = self.post("/api/v1/create_model", {
             "session_id": session, "model_seq_id": number, "base_model": "bench", "lora_config": {"rank": 8},
             "type": "create_model"})
@@ -125,7 +125,7 @@ class Server:
                 raise RuntimeError(f"create_model: {answer}")
 
     def processes(self):
-        """The server and its workers."""
+        """Returns the server and its workers."""
         parents = {}
         for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -150,7 +150,7 @@ class Server:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def resident_megabytes(self):
-        """Of the server itself, without its workers."""
+        """Returns the memory of the server itself, without its workers."""
         return resident_megabytes(self.process.pid)
 
     def close(self):
@@ -171,7 +171,7 @@ class Server:
 
 
 def write_wrk_script(path, method="GET", body=None, delay_ms=0):
-    """delay_ms: every connection pauses so long before each request, which paces the load."""
+    """`delay_ms`: the pause of every connection before each request, which limits the load."""
     lines = [f'wrk.method = "{method}"', f'wrk.headers["X-API-Key"] = "{KEY}"']
     if body is not None:
         lines += ['wrk.headers["Content-Type"] = "application/json"', f"wrk.body = [[{json.dumps(body)}]]"]

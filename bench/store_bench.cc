@@ -1,6 +1,6 @@
-// tuft_store_bench memory|file PATH|redis URL: writes through the store classes that the server uses, one line of JSON
-// in and one out. {"op": "write", "count": 5000, "in_flight": 64, "bytes": 1000} -> {"seconds": .., "operations": ..,
-// "p50_us": .., "p99_us": ..}; {"op": "scan"} -> {"seconds": .., "operations": entries}.
+// tuft_store_bench memory|file PATH|redis URL: writes through the server's store classes, one line of JSON in and one
+// out. {"op": "write", "count": 5000, "in_flight": 64, "bytes": 1000} -> {"seconds": .., "operations": .., "p50_us":
+// .., "p99_us": ..}; {"op": "scan"} -> {"seconds": .., "operations": entries}.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -35,7 +35,7 @@ Result<std::unique_ptr<store::KeyValue>> open(const std::string& kind, const std
   return store::open_redis_store(url);
 }
 
-// Keeps `in_flight` writes going, as the control plane does; each is durable when it is counted.
+// Keeps `in_flight` writes in progress, as the control plane does; counts a write when it is durable.
 json write(store::KeyValue& store, size_t count, size_t in_flight, size_t bytes) {
   std::mutex mutex;
   std::condition_variable changed;

@@ -4,16 +4,14 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# Headers name each other as "module/file.h"; with include/tuft in the include path they do so outside, too. Those of
-# base are here because these include them.
+# Headers include each other as "module/file.h", which also works outside with include/tuft in the include path. These
+# headers include those of base.
 set(_headers
   base/check.h base/clock.h base/error.h base/result.h
   telemetry/attribute.h telemetry/context.h telemetry/exposition.h telemetry/hardware_monitor.h
-  telemetry/instrument.h telemetry/log.h telemetry/metrics.h telemetry/request_trace.h telemetry/telemetry.h
-  telemetry/trace.h telemetry/traced.h)
-file(GLOB _instruments CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src
-  ${PROJECT_SOURCE_DIR}/src/telemetry/instruments/*.h)
-foreach(_header IN LISTS _headers _instruments)
+  telemetry/instrument.h telemetry/log.h telemetry/request_trace.h telemetry/telemetry.h telemetry/trace.h
+  telemetry/traced.h)
+foreach(_header IN LISTS _headers)
   cmake_path(GET _header PARENT_PATH _folder)
   install(FILES ${PROJECT_SOURCE_DIR}/src/${_header} COMPONENT tuft-telemetry
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tuft/${_folder})

@@ -1,12 +1,12 @@
 # tuft_module(NAME path SOURCES ... [LIBS ...] [TESTS ...] [TEST_LIBS ...])
 # One call per module: a static library tuft_<path with _>, linked against exactly the modules that
 # cmake/layers.txt allows, and one GoogleTest binary out of TESTS.
-# tuft_module(NAME path HEADER_ONLY ...) is not offered on purpose: a module has a source file.
+# Every module must have a source file; there are no header-only modules.
 
 file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/layers.txt _layer_lines REGEX "^[a-z]")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/layers.txt)
 foreach(_line IN LISTS _layer_lines)
-  if(_line MATCHES "^third ")
+  if(_line MATCHES "^(third|room) ")
     continue()
   endif()
   string(REGEX MATCH "^([^:]+):(.*)$" _ "${_line}")
@@ -14,6 +14,7 @@ foreach(_line IN LISTS _layer_lines)
   string(STRIP "${CMAKE_MATCH_2}" _deps)
   string(REGEX REPLACE "[ \t]+" ";" _deps "${_deps}")
   set(TUFT_DEPS_${_module} "${_deps}")
+  list(APPEND TUFT_MODULES ${_module})
 endforeach()
 
 function(tuft_target_name module out)
@@ -41,10 +42,12 @@ function(tuft_module)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(${target} PUBLIC $<BUILD_INTERFACE:tuft_options> ${M_LIBS})
   tuft_link_layers(${target} ${M_NAME})
+  tuft_precompile(${target} ${M_NAME})
   if(M_TESTS AND BUILD_TESTING)
     add_executable(${target}_test ${M_TESTS})
     target_link_libraries(${target}_test PRIVATE ${target} ${M_TEST_LIBS} GTest::gmock GTest::gtest_main)
     set_target_properties(${target}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    tuft_precompile(${target}_test ${M_NAME} TEST)
     gtest_discover_tests(${target}_test DISCOVERY_MODE PRE_TEST
       PROPERTIES LABELS unit TIMEOUT 120 ${TUFT_TEST_PROPERTIES}
       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Fine-tunes an adapter on a few questions and answers through the Tinker SDK and shows what it has learned.
 
-  TINKER_API_KEY=tml-... python examples/demo.py --url http://localhost:10610 --model demo
-"""
+TINKER_API_KEY=tml-... python examples/demo.py --url http://localhost:10610 --model demo"""
 import argparse
 import collections
 import json
@@ -18,7 +17,7 @@ import tinker  # noqa: E402
 from tinker import types  # noqa: E402
 
 DATA = pathlib.Path(__file__).parent / "data" / "harbour.jsonl"
-IN_FLIGHT = 2  # steps on their way at once: the server never waits for the client
+IN_FLIGHT = 2  # concurrent steps, so that the server never waits for the client
 
 
 def arguments():
@@ -29,7 +28,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rank", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
-    parser.add_argument("--check", action="store_true", help="status 1 unless most of the answers were learned")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 unless most answers were learned")
     return parser.parse_args()
 
 
@@ -47,7 +46,7 @@ class Example:
 
 
 def ask(sampler, tokenizer, examples):
-    """The greedy answer to each question, all asked at once."""
+    """Returns the greedy answer to each question; all requests are sent at once."""
     futures = [sampler.sample(types.ModelInput.from_ints(example.prompt), num_samples=1,
                               sampling_params=types.SamplingParams(max_tokens=len(example.completion) + 8,
                                                                    temperature=0.0, stop=["\n"]))
@@ -66,7 +65,7 @@ def show(title, examples, answers):
 
 
 class Progress:
-    """One live line on a terminal, a line now and then elsewhere."""
+    """Shows progress: one line that is updated on a terminal, occasional lines elsewhere."""
 
     def __init__(self, steps):
         self.steps, self.began, self.tokens = steps, time.monotonic(), 0
@@ -125,11 +124,14 @@ def main():
     answers = ask(sampler, tokenizer, examples)
     show("After: the same questions", shown, answers[:len(shown)])
     learned = sum(answer == example.answer for answer, example in zip(answers, examples))
-    print(f"\n{learned} of {len(examples)} answers are learned word for word.")
+    print(f"\n{learned} of {len(examples)} answers were learned word for word.")
     saved = trainer.save_state("demo", overwrite=True).result().path
     print(f"Saved with its optimizer as {saved}")
     return 1 if options.check and learned < 0.75 * len(examples) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    # Everything is done. Ending the interpreter may abort inside the SDK's HTTP client (tests/support/sdk_exit.py).
+    sys.stdout.flush()
+    os._exit(status)

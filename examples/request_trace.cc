@@ -1,4 +1,4 @@
-// One request through two threads of a front end and, over ZeroMQ, the engine of another process, in one trace:
+// Traces one request through two threads of a front end and, over ZeroMQ, the engine in another process:
 //
 //   sample Req r1
 //   +- http(host:.. | pid:..)          PREPROCESS
@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <zmq.hpp>
 
@@ -26,7 +27,7 @@ using namespace tuft::telemetry;
 
 namespace {
 
-// What goes from process to process: the request, and its trace as a text of a few bytes.
+// The message between the processes: the request, and its trace context as a short text.
 struct Message {
   std::string rid;
   std::string trace;
@@ -80,7 +81,7 @@ void run_engine(const std::string& address) {
 
   trace_slice_start(TraceSpanName::POSTPROCESS, rid);
   answer = request.body + answer;
-  // The last slice of this thread: its span ends with it, and this process forgets the request.
+  // The thread's last slice: it ends the thread's span, and this process removes the request.
   trace_slice_end(TraceSpanName::POSTPROCESS, rid, {.thread_finish = true});
 
   send(socket, {rid, "", answer});
@@ -89,7 +90,7 @@ void run_engine(const std::string& address) {
 
 // ---- the front end's process
 
-// On the scheduler's thread: waits for the engine and gives its answer.
+// Runs on the scheduler's thread: waits for the engine and returns its answer.
 std::string schedule(zmq::socket_t& socket, const std::string& rid, std::string prompt, const TraceProcContext& trace) {
   trace_set_thread_info("scheduler");
   trace_set_proc_propagate_context(rid, trace);
@@ -114,7 +115,7 @@ bool run_front_end(const std::string& address) {
   const TraceProcContext trace = trace_get_proc_propagate_context(rid);
   trace_slice_end(TraceSpanName::PREPROCESS, rid, {.thread_finish = true});
 
-  // A socket belongs to one thread at a time; the future hands it over and back.
+  // Only one thread at a time may use a socket; the future passes it there and back.
   const std::string answer = std::async(std::launch::async, [&] { return schedule(socket, rid, prompt, trace); }).get();
 
   trace_req_finish(rid, 0, {{"finish_reason", "length"}, {"tokens", answer.size() - prompt.size()}});
@@ -129,7 +130,7 @@ int main() {
   std::string folder = "/tmp/request_trace.XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) return 1;
   const std::string address = "ipc://" + folder + "/engine";
-  // Before any thread: each process starts its own telemetry.
+  // Must come before other threads start. Each process starts its own telemetry.
   const pid_t engine = ::fork();
   if (engine < 0) return 1;
   if (engine == 0) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `./dev demo` runs: makes a small base model, serves it, fine-tunes an adapter, and keeps serving until Ctrl-C."""
+"""Runs `./dev demo`: makes a small base model, serves it, fine-tunes an adapter, and keeps serving until Ctrl-C."""
 import argparse
 import os
 import pathlib
@@ -15,10 +15,10 @@ READY_SECONDS = 120
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="where tuft and tuft-worker are")
-    parser.add_argument("--home", type=pathlib.Path, default=ROOT / ".cache/demo", help="model, checkpoints and log go here")
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="directory of tuft and tuft-worker")
+    parser.add_argument("--home", type=pathlib.Path, default=ROOT / ".cache/demo", help="directory for the model, checkpoints and log")
     parser.add_argument("--port", type=int, default=int(os.environ.get("TUFT_PORT", "10610")))
-    parser.add_argument("--once", action="store_true", help="end after the fine-tuning; status 1 where it did not learn")
+    parser.add_argument("--once", action="store_true", help="exit after the fine-tuning, with status 1 if it did not learn")
     return parser.parse_args()
 
 
@@ -31,7 +31,7 @@ def make_model(tuft, directory):
 
 
 def write_config(path, model):
-    # A collector is used where one is named; without one nothing is exported and nothing waits.
+    # Telemetry is exported only if the environment names a collector.
     telemetry = any(os.environ.get(name) for name in ("TUFT_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT", "TUFT_OTEL_DEBUG"))
     path.write_text(f"""supported_models:
   - model_name: demo
@@ -101,7 +101,7 @@ def main():
     tuft, model, config = options.bin / "tuft", options.home / "model", options.home / "tuft.yaml"
     make_model(tuft, model)
     telemetry = write_config(config, model)
-    # --once runs in CI, where another server may hold the usual port.
+    # --once runs in CI, where another server may use the default port.
     server = Server(tuft, options.home, config, 0 if options.once else options.port)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:

@@ -18,7 +18,7 @@ datum = types.Datum(
                     "weights": [0.0] * (len(prompt_tokens) - 1) + [1.0] * len(answer_tokens)})
 
 for step in range(30):
-    passed = trainer.forward_backward([datum], "cross_entropy")  # both are on their way before the first is waited for
+    passed = trainer.forward_backward([datum], "cross_entropy")  # both are sent before the first result is awaited
     stepped = trainer.optim_step(types.AdamParams(learning_rate=5e-3))
     print(f"step {step} loss {passed.result().metrics['loss:sum']:.3f}")
     stepped.result()

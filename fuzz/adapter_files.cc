@@ -1,5 +1,6 @@
-// A checkpoint's folder: adapter_config.json beside adapter_model.safetensors. The input is the size of the first as
-// two bytes, then both.
+// Reads the directory of a checkpoint. The input is the size of adapter_config.json in two bytes, that file, and
+// adapter_model.safetensors.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

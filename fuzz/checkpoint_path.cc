@@ -1,5 +1,5 @@
-// tinker:// paths and checkpoint names: what becomes a path of the file system.
-#include "control/checkpoint_path.h"
+// Parses tinker:// paths and checkpoint names, which become paths of the file system.
+#include "control/types/checkpoint_path.h"
 
 #include "target.h"
 

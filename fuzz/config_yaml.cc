@@ -1,4 +1,4 @@
-// The configuration file. Whoever writes it runs the server; it shall not crash on a slip.
+// Parses the configuration file. Its author runs the server, but a mistake must not crash it.
 #include "config/config.h"
 #include "target.h"
 

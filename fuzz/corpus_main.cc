@@ -1,4 +1,4 @@
-// Feeds every file below the given directories to the target: what the fuzzer found once never comes back.
+// Runs the target on every file below the given directories, so that what the fuzzer has found stays fixed.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// forward_backward in protobuf, up to what the engine gets.
+// Decodes forward_backward requests in protobuf to the input of the engine.
 #include "target.h"
 #include "worker/conversion.h"
 

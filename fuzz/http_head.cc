@@ -1,11 +1,11 @@
-// Request heads: HTTP, the headers that are read, routes and queries.
+// Parses request heads, their headers, routes and queries.
 #include <string>
 
 #include <boost/asio/buffer.hpp>
 
-#include "api/query.h"
-#include "api/request_head.h"
-#include "api/router.h"
+#include "api/http/request_head.h"
+#include "api/routing/query.h"
+#include "api/routing/router.h"
 #include "target.h"
 
 namespace api = tuft::api;

@@ -1,9 +1,9 @@
-// JSON bodies: batches as SDK 0.18 to 0.24 sends them, and the getters that all other handlers use.
+// Parses JSON bodies: the batches of SDK 0.18 to 0.24, and the getters of all other handlers.
 #include <string>
 #include <vector>
 
-#include "api/json_datum.h"
-#include "api/json_reader.h"
+#include "api/json/json_datum.h"
+#include "api/json/json_reader.h"
 #include "target.h"
 
 namespace api = tuft::api;

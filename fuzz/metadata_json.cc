@@ -1,7 +1,7 @@
-// metadata.json of checkpoints.
+// Parses the metadata.json of a checkpoint.
 #include <string>
 
-#include "control/checkpoint.h"
+#include "control/types/checkpoint.h"
 #include "target.h"
 
 namespace control = tuft::control;

@@ -1,4 +1,4 @@
-// Safetensors files: those of base models and of checkpoints.
+// Reads safetensors files, as of base models and checkpoints.
 #include "engine/weights/safetensors.h"
 
 #include <string>

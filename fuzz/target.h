@@ -1,4 +1,4 @@
-// What every target shares.
+// Helpers of all fuzz targets.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// What a decoder promises of what it took; the fuzzer shows the input that breaks it.
+// Checks a guarantee of a decoder; the fuzzer shows an input that breaks it.
 inline void require(bool holds) {
   if (!holds) std::abort();
 }

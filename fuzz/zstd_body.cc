@@ -1,7 +1,7 @@
-// Content-Encoding: zstd of request bodies.
+// Decompresses request bodies with Content-Encoding: zstd.
 #include <string>
 
-#include "api/media.h"
+#include "api/routing/media.h"
 #include "target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The routes that the suite api measures, as one would write them with FastAPI: pydantic models, a table of futures in
-memory, an asyncio event each. Run with an interpreter that has fastapi, uvicorn, uvloop, httptools, and tinker for its
+memory, an asyncio event each. Requires an interpreter with fastapi, uvicorn, uvloop, httptools, and tinker for its
 protobuf messages:
 
     fastapi_server.py PORT WORKERS
 
-Operations of a model wait for their turn (seq_id) as in the protocol; what has its turn is done at once, as there is no
-engine. With more than one worker process the table is not shared: then only routes without state mean anything."""
+Operations of a model wait for their turn (seq_id) as in the protocol and are then done at once, because there is no
+engine. Several worker processes do not share the table; then only routes without state are meaningful."""
 import asyncio
 import contextlib
 import resource

@@ -1,4 +1,4 @@
-"""What the Python peers of the engine share: the protocol of tuft_engine_runner (a line of JSON in, a line out), its
+"""The common parts of the engine's Python peers: the protocol of tuft_engine_runner (one line of JSON in, one out), its
 tokens, and its stopwatch."""
 import json
 import pathlib
@@ -10,7 +10,7 @@ MASK = (1 << 64) - 1
 
 
 class Tokens:
-    """The token stream of engine_runner.cc."""
+    """Produces the same tokens as engine_runner.cc."""
 
     def __init__(self, vocab):
         self.vocab, self.state = vocab, 1
@@ -24,12 +24,12 @@ class Tokens:
 
 
 def loss_weights(length):
-    """As in fine-tuning: nothing is learned of the first half, which stands for a prompt."""
+    """Returns weights as in fine-tuning: the first half, which stands for a prompt, has no weight."""
     return [0.0] * (length // 2) + [1.0] * (length - length // 2)
 
 
 def peak_bytes():
-    """Since forget_peak(); Linux only, 0 elsewhere."""
+    """Returns the peak since forget_peak(); Linux only, 0 elsewhere."""
     try:
         lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -59,21 +59,21 @@ class Stopwatch:
 
 
 def forget_moments(optimizer):
-    """Of a torch.optim.AdamW, as before its first step, in the memory that it has."""
+    """Resets a torch.optim.AdamW to the state before its first step, but keeps its memory."""
     for state in optimizer.state.values():
         for tensor in state.values():
             tensor.zero_()
 
 
 def token_times(begin, times):
-    """What a client feels, of the moments at which each sequence got its tokens: the first one, and the gaps."""
+    """Returns a client's latencies from the times of each sequence's tokens: that of the first one, and the gaps."""
     return {"ttft_ms": [1e3 * (of[0] - begin) for of in times],
             "itl_ms": [1e3 * (after - before) for of in times for before, after in zip(of, of[1:])]}
 
 
 def serve_fifo(asked, train):
-    """The order of a server that runs one request at a time to its end: light tenants with a short request each, at
-    once another when the one before is answered, and before all of them a long one. train(tenant, lengths) runs one."""
+    """Simulates a server that runs one request at a time to its end. A long request comes first; light tenants send one
+    short request each, and the next one when it is answered. train(tenant, lengths) runs one request."""
     light, length = asked["light"], asked["length"]
     begin = time.monotonic()
     if asked["heavy_tokens"]:
@@ -89,14 +89,14 @@ def serve_fifo(asked, train):
 
 
 def serve(answers):
-    """answers: by op, from the request to the reply."""
+    """`answers` maps an op to a function from the request to the reply."""
     replies = sys.stdout
-    sys.stdout = sys.stderr  # a library that prints shall not break the protocol
+    sys.stdout = sys.stderr  # output of a library must not break the protocol
     for line in sys.stdin:
         asked = json.loads(line)
         forget_peak()
         try:
             reply = answers[asked["op"]](asked)
-        except Exception as error:  # noqa: BLE001: the suite decides what a failure means
+        except Exception as error:  # noqa: BLE001: the suite decides how to treat a failure
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(reply), file=replies, flush=True)

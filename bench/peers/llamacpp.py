@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""llama.cpp behind the same lines of JSON as tuft_engine_runner: sampling only. Needs numpy, gguf and llama-cpp-python
-(its ctypes bindings; LLAMA_CPP_LIB_PATH may name another build of the library); `--check` says by its exit code whether
-they are there.
+"""llama.cpp with the JSON protocol of tuft_engine_runner: sampling only. Needs numpy, gguf and llama-cpp-python (its
+ctypes bindings; LLAMA_CPP_LIB_PATH may name another build of the library). The exit code of `--check` tells whether
+they are installed.
 
-The model becomes a GGUF file in f32 beside it, the same numbers with a head of its own (llama.cpp takes an adapter for
-lm_head only where there is one). Adapters are those of the other peers: A random, B zero, on every linear layer."""
+The model is converted to an f32 GGUF file beside it, with the same numbers and a separate head (llama.cpp accepts an
+adapter for lm_head only then). Adapters are those of the other peers: A random, B zero, on every linear layer."""
 import argparse
 import ctypes
 import json
@@ -42,7 +42,7 @@ def read_tensors(path):
 
 
 def neighbours(rows, heads):
-    """Rows of q and k as llama.cpp wants them: it rotates neighbours, Transformers rotates halves of a head."""
+    """Reorders rows of q and k: llama.cpp rotates adjacent values, Transformers the halves of a head."""
     shape = rows.shape
     return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
@@ -77,7 +77,7 @@ def write_model(source, target):
 
 
 def write_adapter(source, target, rank):
-    """B is zero, so that its rows need not be sorted as those of q and k."""
+    """B is zero, so its rows need not be reordered like those of q and k."""
     random, out = numpy.random.default_rng(1), gguf.GGUFWriter(str(target), "llama")
     out.add_type("adapter")
     out.add_string("adapter.type", "lora")
@@ -138,15 +138,15 @@ class Runner:
         settings.n_seq_max = asked["batch"]
         settings.n_batch = settings.n_ubatch = asked["batch_tokens"]
         settings.n_threads = settings.n_threads_batch = self.threads
-        settings.type_k = settings.type_v = 0  # f32, as the engine
+        settings.type_k = settings.type_v = 0  # f32, like the engine
         settings.kv_unified = True
         context = llama.llama_init_from_model(self.model, settings)
         if not context:
-            raise RuntimeError("llama.cpp gives no context")
+            raise RuntimeError("llama.cpp cannot make a context")
         return context
 
     def decode(self, context, batch, feeds):
-        """feeds: (sequence, position, token, wants logits). Gives the most likely next tokens, in order."""
+        """`feeds`: (sequence, position, token, wants logits). Returns the most likely next tokens, in order."""
         batch.n_tokens = len(feeds)
         wanted = []
         for index, (sequence, position, token, logits) in enumerate(feeds):
@@ -160,7 +160,7 @@ class Runner:
         for index in wanted:
             row = numpy.ctypeslib.as_array(llama.llama_get_logits_ith(context, index), shape=(self.vocab,))
             best = int(row.argmax())
-            # The engine returns the log-probability of every token; so does this.
+            # The engine returns the log-probability of every token, so compute it here too.
             row[best] - numpy.log(numpy.exp(row - row[best]).sum())
             found.append(best)
         return found
@@ -168,11 +168,11 @@ class Runner:
     def activate(self, context, number):
         adapters = (llama.llama_adapter_lora_p_ctypes * 1)(self.adapters[number])
         if llama.llama_set_adapters_lora(context, adapters, 1, (ctypes.c_float * 1)(1.0)) != 0:
-            raise RuntimeError("llama.cpp does not take the adapter")
+            raise RuntimeError("llama.cpp does not accept the adapter")
 
     def sample(self, asked):
-        """An adapter is active in a context for all that it decodes: with several of them every step is a batch for
-        each, as llama-server does it. adapters 0: the base model."""
+        """An adapter is active in a context for all that it decodes. With several adapters every step is one batch for
+        each, as in llama-server. adapters 0: the base model."""
         self.adapt(asked["rank"], asked["adapters"])
         stream = lines.Tokens(self.vocab)
         prompts = [stream.take(asked["prompt"]) for _ in range(asked["batch"])]

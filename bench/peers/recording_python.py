@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The same records through OpenTelemetry's Python SDK, as TuFT uses it: batch processors, OTLP over gRPC. Run with an
-interpreter that has opentelemetry-sdk and opentelemetry-exporter-otlp-proto-grpc. Answers the lines of JSON that
-recording_runner.h describes."""
+"""The same records through OpenTelemetry's Python SDK, as TuFT uses it: batch processors, OTLP over gRPC. Requires an
+interpreter with opentelemetry-sdk and opentelemetry-exporter-otlp-proto-grpc. Speaks the protocol of
+recording_runner.h."""
 import json
 import logging
 import sys
@@ -56,7 +56,7 @@ class Recorder:
         self.logs.force_flush(10000)
 
     def measure(self, operation, count):
-        count = min(count, 6000)  # its exporter sends some 10,000 spans a second
+        count = min(count, 6000)  # its exporter sends about 10,000 spans a second
         seconds, done = 0.0, 0
         while done < count:
             self.drain()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Transformers + PEFT behind the same lines of JSON as tuft_engine_runner, for bench/run.py. Needs torch, transformers
-and peft; `--check` says by its exit code whether they are there."""
+"""Transformers + PEFT with the JSON protocol of tuft_engine_runner, for bench/run.py. Needs torch, transformers and
+peft; the exit code of `--check` tells whether they are installed."""
 import argparse
 import os
 import time
@@ -26,13 +26,13 @@ import transformers  # noqa: E402
 from transformers.generation.configuration_utils import ContinuousBatchingConfig  # noqa: E402
 
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"]
-# Tokens of a page of the KV cache in continuous batching. Its attention on a CPU reads every page of the cache, so that
-# it gets just as many as the requests need.
+# Tokens per page of the KV cache in continuous batching. Its attention on a CPU reads every page of the cache, so it
+# gets only as many pages as the requests need.
 PAGE = 32
 
 
 class Clock(transformers.generation.StoppingCriteria):
-    """Notes when generate() had each token."""
+    """Records when generate() had each token."""
 
     def __init__(self):
         self.times = []
@@ -60,7 +60,7 @@ class Runner:
                              "peft": peft.__version__}}
 
     def adapt(self, rank, adapters):
-        """Fresh adapters "0", "1", ... on every linear layer and lm_head: A random, B zero."""
+        """Makes new adapters "0", "1", ... on every linear layer and lm_head: A random, B zero."""
         config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, task_type="CAUSAL_LM",
                                  target_modules=TARGETS)
         if self.rank != rank:
@@ -80,7 +80,7 @@ class Runner:
         return self.model
 
     def batches(self, lengths, micro_batch):
-        """Right-padded batches of neighbours in length, which wastes least."""
+        """Returns right-padded batches of sequences with similar lengths, which need the least padding."""
         stream = lines.Tokens(self.vocab)
         data = sorted((stream.take(length + 1) for length in lengths), key=len)
         for start in range(0, len(data), micro_batch):
@@ -97,7 +97,7 @@ class Runner:
             yield tokens, targets, weights, None if mask.all() else mask
 
     def optimizer(self, number):
-        """The adapter's, with moments of zero. One that is there keeps its memory: no first step is measured."""
+        """Returns the optimizer with moments of zero. It keeps its memory, so that no first step is measured."""
         if number not in self.optimizers:
             self.model.set_adapter(str(number))
             parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -117,7 +117,7 @@ class Runner:
         return total
 
     def train_tenants(self, asked):
-        """One tenant after the other: an adapter is active or not."""
+        """Trains one tenant after the other, because only one adapter is active at a time."""
         tenants = asked["tenants"]
         self.adapt(asked["rank"], len(tenants)).train()
         optimizers = [self.optimizer(number) for number in range(len(tenants))]
@@ -142,9 +142,9 @@ class Runner:
         return lines.serve_fifo(asked, train)
 
     def sample(self, asked):
-        """`way`: "generate" and "loop" (forward() without what generate() does around it) run all sequences as one
-        batch where they have one adapter, else a batch per adapter; "mixed" is "loop" with PEFT's adapter_names, one
-        batch of all adapters."""
+        """`way`: "generate" and "loop" (forward() without the other work of generate()) run all sequences as one batch
+        if they have one adapter, else one batch per adapter; "mixed" is "loop" with PEFT's adapter_names, one batch of
+        all adapters."""
         adapters = asked["adapters"]
         self.adapt(asked["rank"], adapters).eval()
         stream = lines.Tokens(self.vocab)
@@ -182,14 +182,14 @@ class Runner:
             out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **more)
             logits, cache = out.logits[:, -1], out.past_key_values
             ids = logits.argmax(-1, keepdim=True)
-            # The engine returns the log-probability of every token; so does this.
+            # The engine returns the log-probability of every token, so compute it here too.
             torch.log_softmax(logits.float(), -1).gather(1, ids)
             times.append(time.monotonic())
             first = ids[:, 0] if first is None else first
         return times, first
 
     def continuous(self, asked):
-        """Continuous batching of Transformers: one adapter for all, as it is active in the model."""
+        """Runs Transformers' continuous batching. All requests share one adapter, which is active in the model."""
         model = self.adapt(asked["rank"], 1).eval()
         model.set_adapter("0")
         stream = lines.Tokens(self.vocab)
@@ -205,8 +205,8 @@ class Runner:
                                                     continuous_batching_config=config, record_timestamps=True)
         answer = watch.stop()
         if any(len(one.generated_tokens) != asked["new_tokens"] for one in out.values()) or len(out) != len(prompts):
-            raise RuntimeError("continuous batching did not make all tokens")
-        # From the requests' own moments: starting and stopping the loop around them does not count.
+            raise RuntimeError("continuous batching did not generate all tokens")
+        # Uses the times of the requests, so that starting and stopping the loop does not count.
         begin = min(one.created_time for one in out.values())
         end = max(one.timestamps[-1] for one in out.values())
         return {**answer, "seconds": end - begin, "tokens": asked["batch"] * asked["new_tokens"],

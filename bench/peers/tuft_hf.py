@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""TuFT's own training back end (tuft.backends.hf_training_model.HFTrainingModel, without Ray) behind the same lines of
-JSON as tuft_engine_runner. Needs TuFT (pip install tuft) and tinker; `--check` says by its exit code whether they are
-there."""
+"""TuFT's own training back end (tuft.backends.hf_training_model.HFTrainingModel, without Ray) with the JSON protocol of
+tuft_engine_runner. Needs TuFT (pip install tuft) and tinker; the exit code of `--check` tells whether they are
+installed."""
 import argparse
 import asyncio
 import copy
@@ -35,7 +35,7 @@ from tuft.backends.hf_training_model import HFTrainingModel  # noqa: E402
 from tuft.config import ModelConfig  # noqa: E402
 
 if not torch.cuda.is_available():
-    # Called for every micro-batch; raises where there is no GPU, and would do nothing.
+    # TuFT calls it for every micro-batch. It raises an error without a GPU, where it would do nothing.
     torch.cuda.reset_peak_memory_stats = lambda *_: None
 
 ADAM = types.AdamParams(learning_rate=1e-4, beta1=0.9, beta2=0.95, eps=1e-12)
@@ -60,8 +60,8 @@ class Runner:
                 "versions": {name: importlib.metadata.version(name) for name in names}}
 
     def adapt(self, rank, count):
-        """Adapters "run-0", "run-1", ... with B and moments of zero. One that is there keeps its memory: no first step is
-        measured."""
+        """Makes adapters "run-0", "run-1", ... with B and moments of zero. An existing one keeps its memory, so that no
+        first step is measured."""
         held = self.model.adapter_optimizer
         for number in range(count, len(held)):
             self.run(self.model.remove_adapter(f"run-{number}"))
@@ -107,8 +107,8 @@ class Runner:
         return lines.serve_fifo(asked, lambda tenant, lengths: self.forward_backward(tenant, self.data(lengths)))
 
     def publish(self, asked):
-        """save_weights_for_sampler writes files, and the sampler loads them. TuFT's sampler is vLLM, which has no place
-        here: a second model of Transformers + PEFT stands for it."""
+        """save_weights_for_sampler writes files, and the sampler loads them. TuFT's sampler is vLLM, which does not run
+        here; a second model of Transformers + PEFT replaces it."""
         self.config.micro_batch_size = self.default_micro_batch
         self.adapt(asked["rank"], 1)
         self.forward_backward(0, self.data([asked["length"]]))

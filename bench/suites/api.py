@@ -1,4 +1,4 @@
-"""The edge and what stands behind it: small requests, parked polls, large bodies, the store, a restart."""
+"""The HTTP edge and the layers behind it: small requests, parked polls, large bodies, the store, a restart."""
 import measure
 from suites import api_ingest, api_parked, api_posts, api_restart, api_store
 
@@ -8,13 +8,15 @@ PARTS = {"posts": api_posts, "parked": api_parked, "ingest": api_ingest, "store"
 
 def run(options):
     data, tables, notes = {}, [], []
-    for name, part in PARTS.items():
-        if options.parts and name not in options.parts:
-            continue
+    chosen = [name for name in PARTS if not options.parts or name in options.parts]
+    for number, name in enumerate(chosen, 1):
+        part = PARTS[name]
+        measure.progress.case(name, number, len(chosen))
         try:
             result = part.run(options)
         except measure.Skip as reason:
             notes.append(f"{name} skipped: {reason}")
+            measure.progress.line(notes[-1])
             continue
         data[name] = result["data"]
         tables += result["tables"]

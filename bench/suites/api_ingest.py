@@ -1,6 +1,7 @@
 """Bodies of forward_backward of 5 MB: how many MB a second are received, decoded, checked and queued. The operations
-wait for a seq_id that never comes, so that no engine takes part."""
+wait for a seq_id that never comes, so the engine does no work."""
 import array
+import contextlib
 import http.client
 import random
 import shutil
@@ -56,7 +57,7 @@ def bodies(model, blob, count, zstd):
             for i in range(count)]
     if not zstd:
         return made
-    # With the size in the frame, as the SDK writes it.
+    # With the size in the frame, like the SDK.
     return [subprocess.run(["zstd", "-q", "-3", "-c", f"--stream-size={len(one)}"], input=one, capture_output=True,
                            check=True).stdout for one in made]
 
@@ -113,8 +114,9 @@ def run(options):
             for kind, zstd in kinds.items():
                 if zstd and name == PYTHON_TUFT:
                     continue
-                one = Ingest(running, blob, zstd)
-                sources[name, kind] = lambda one=one: one.sample(options.bodies)
+                with contextlib.suppress(measure.PeerFailed):
+                    one = peer_server.guarded(notes, name, lambda: Ingest(running, blob, zstd))()
+                    sources[name, kind] = peer_server.guarded(notes, name, lambda one=one: one.sample(options.bodies))
         samples = measure.interleaved(sources, options.repetitions)
     finally:
         for running in started.values():

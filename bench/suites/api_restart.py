@@ -1,4 +1,4 @@
-"""How long a start takes with nothing and with many records: kill -9, then the time until healthz answers."""
+"""How long a start takes without and with many records: kill -9, then the time until healthz answers."""
 import array
 import http.client
 import json
@@ -12,7 +12,7 @@ TOKENS = 8
 
 
 def forward(model, seq_id):
-    """A small pass that changes nothing, as a body."""
+    """Returns the body of a small forward pass, which changes nothing."""
     tokens = list(range(1, TOKENS + 2))
     inputs = {"target_tokens": api_ingest.tensor(2, array.array("q", tokens[1:])),
               "weights": api_ingest.tensor(1, array.array("f", [1.0] * TOKENS))}
@@ -24,7 +24,7 @@ def forward(model, seq_id):
 
 
 def fill(running, model, count):
-    """`count` finished futures of one run; the last is waited for."""
+    """Makes `count` finished futures of one run; waits for the last one."""
     connection = http.client.HTTPConnection(running.url.removeprefix("http://"), timeout=120)
     headers = {"X-API-Key": server.KEY, "Content-Type": "application/x-protobuf"}
     for seq in range(1, count + 1):
@@ -44,10 +44,12 @@ def fill(running, model, count):
 
 def restarts(options, name, settings):
     running = server.Server(options, "restart", settings=settings, model_size="tiny")
+    count = max(3, options.repetitions)
     with running:
         def starts():
             seconds = []
-            for _ in range(max(3, options.repetitions)):
+            for number in range(1, count + 1):
+                measure.progress.step((name, "start"), number, count)
                 running.kill()
                 seconds.append(running.launch())
             return measure.spread(seconds)

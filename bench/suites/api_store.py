@@ -1,4 +1,4 @@
-"""Durable writes a second: through the store classes alone, and as create_session through the whole server."""
+"""Durable writes per second: through the store classes alone, and as create_session through the whole server."""
 import shutil
 import subprocess
 import time
@@ -10,7 +10,7 @@ BYTES = 1000
 
 
 class Redis:
-    """A redis-server on a unix socket. appendfsync: "everysec" is Redis's default, "always" as durable as FILE."""
+    """A redis-server on a unix socket. appendfsync: "everysec" is Redis's default, "always" is as durable as FILE."""
 
     def __init__(self, options, appendfsync):
         if shutil.which("redis-server") is None:

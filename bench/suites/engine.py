@@ -1,4 +1,4 @@
-"""The engine alone: training and decoding through the same doors as the worker, against what the machine can do."""
+"""The engine alone: training and decoding through its ports, compared with the peaks of the machine."""
 import itertools
 import statistics
 
@@ -17,9 +17,9 @@ PROMPT, NEW_TOKENS = 8, 33
 
 
 def train_flops(lengths, loss_share=1.0):
-    """Of one step: forward and the gradient of activations, 4 a weight and token; adapters 6; causal attention
-    2 T (forward) + 4 T (backward) a query channel and layer. Recomputation, if any, is not counted as work, and neither
-    is the head of tokens without a loss."""
+    """Returns the operations of one step: forward and the gradient of activations cost 4 per weight and token; adapters
+    6; causal attention 2 T (forward) + 4 T (backward) per query channel and layer. Recomputation does not count as
+    work, nor does the head for tokens without a loss."""
     model = bench_model.counts()
     tokens = sum(lengths)
     channels = model["num_attention_heads"] * model["head_dim"]
@@ -28,16 +28,15 @@ def train_flops(lengths, loss_share=1.0):
 
 
 def adapter_weights():
-    model = bench_model.counts()
     total = 0
     for name, shape in bench_model.shapes(bench_model.SIZES["mini"]):
-        if len(shape) == 2:  # embed_tokens stands for lm_head, which has its shape
+        if len(shape) == 2:  # counts embed_tokens instead of lm_head, which has the same shape
             total += RANK * sum(shape)
     return total
 
 
 def decode_bytes(dtype, batch, context=PROMPT + NEW_TOKENS / 2, adapters=1):
-    """Read from memory by one step at the least: every weight once, and the keys and values of the sequences."""
+    """Returns the minimum bytes that one step reads: every weight once, and the keys and values of the sequences."""
     model = bench_model.counts()
     width = 2 if dtype == "bf16" else 4
     channels = model["num_key_value_heads"] * model["head_dim"]
@@ -85,7 +84,7 @@ def run(options):
 
 
 def gains(samples, tenants, length):
-    """Medians of the ratios of neighbours, which saw the same machine."""
+    """Returns medians of the ratios of adjacent samples, which saw the same state of the machine."""
     pairs = list(zip(samples["tenants", (tenants, length, False), "f32"],
                      samples["tenants", (tenants, length, True), "f32"]))
     return [f"{statistics.median(alone[key] / shared[key] for alone, shared in pairs):.2f} x"
@@ -129,8 +128,8 @@ def report(samples, best, peaks):
             dict(title="Decoding with an adapter, through the sampler",
                  columns=["case", "weights", "tokens/s", "GB/s", "of read peak", "cores"], rows=decode_rows)],
         notes=["The model is a Llama of 29.9 M weights (hidden 512, 8 layers, vocabulary 8192, tied): 120 MB in f32, "
-               "60 MB in bf16. A large cache holds a part of it, so that a share above 100 % of the read peak can be.",
+               "60 MB in bf16. A large cache holds a part of it, so the share of the read peak can exceed 100 %.",
                "Shared passes gain what the GEMM gains from more rows. Expected before the first run, from the rates of "
-               "GEMMs of 8, 32, 128 and 512 rows less what does not change (adapters, optimizer): 1.8 to 2.6 x for "
+               "GEMMs of 8, 32, 128 and 512 rows without the constant part (adapters, optimizer): 1.8 to 2.6 x for "
                "datums of 8 tokens, 1.15 to 1.35 x for 32.",
-               "Flops count useful work: 4 a weight and token (the base is frozen), no recomputation."])
+               "Flops count useful work: 4 per weight and token (the base is frozen), no recomputation."])

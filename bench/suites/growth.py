@@ -1,4 +1,4 @@
-"""How the engine's speed and memory grow: with the number of adapters, the length of sequences, and the batch."""
+"""How the engine's speed and memory grow with the number of adapters, the length of sequences, and the batch."""
 import measure
 import rivals
 from suites import engine
@@ -33,7 +33,8 @@ def run(options):
         sources = {key: lambda request=request: child.ask(**request) for key, request in requests.items()}
         samples = measure.interleaved(sources, min(options.repetitions, REPETITIONS_MAX))
         peaks.append(child.ask(op="peaks"))
-    for key, request in requests.items():  # a process that has done more keeps memory of that
+    for number, (key, request) in enumerate(requests.items(), 1):  # a new process each, because a process keeps memory
+        measure.progress.step(("peak memory", *key), number, len(requests))
         with engine.runner(options) as child:
             memory = child.ask(**{**request, "steps": 1})["peak_bytes"]
         for sample in samples[key]:
@@ -42,7 +43,7 @@ def run(options):
 
 
 def speed_table(samples, kind, title, column, extra=lambda case, rate: []):
-    """The rates of one kind, each beside the first."""
+    """Returns the rates of one kind, each compared with the first."""
     rows, first = [], None
     for (of, case), taken in samples.items():
         if of == kind:
@@ -67,12 +68,12 @@ def report(samples, gemm, peaks):
                         f"adapter (rank {engine.RANK}, every layer)", "adapters"),
             lengths,
             speed_table(samples, "batch", "Decoding, one adapter", "sequences"),
-            speed_table(samples, "adapters", f"Decoding, {ADAPTERS_BATCH} sequences", "adapters they are spread over")],
-        notes=["f32, the model of the suite engine. Peak memory is that of a process of its own that did the work once: weights "
+            speed_table(samples, "adapters", f"Decoding, {ADAPTERS_BATCH} sequences", "adapters of the sequences")],
+        notes=["f32, the model of the suite engine. Peak memory is that of a separate process that did the work once: weights "
                "(114 MiB), adapters with gradients and moments, activations.",
-               "A token of a long datum costs more, because attention looks at all before it: compare the share of the "
-               "GEMM peak, which counts that work.",
+               "A token of a long datum costs more, because attention covers all earlier tokens; compare the share of "
+               "the GEMM peak, which counts that work.",
                "Expected before the first run: tokens/s with 16 adapters 1.3 x that with one, and no less with 256, at 21 MiB "
                "of memory an adapter; one datum of 8192 tokens at half the share of the GEMM peak of one of 512; decoding "
-               "7 x with 64 sequences; 64 sequences over 64 adapters half the rate of one adapter, as each reads its own "
-               "4 MB a step."])
+               "7 x with 64 sequences; 64 sequences over 64 adapters half the rate of one adapter, because each reads its "
+               "own 4 MB per step."])

@@ -53,10 +53,10 @@ def report(samples, notes):
                      rows=[row(name, taken) for name, taken in samples.items()])],
         notes=[*notes,
                f"LoRA rank {engine.RANK} on every layer, {engine.adapter_weights() * 4 / 2**20:.1f} MiB in f32. The engine's "
-               "publish is the copy in memory that the worker makes; the file is written later, which is not timed.",
-               "TuFT's sampler is vLLM, which has no place on this machine: a second Transformers + PEFT model in the same "
-               "process loads the files and samples instead, and Ray and HTTP are left out. The server is another model "
-               "(tuft init-model, small) and the whole path: HTTP, futures, polls of the SDK.",
-               "Expected before the first run: 2 ms optim_step, 3 ms publish, 65 ms for a prompt of 64 tokens here; "
-               "there 15, 150 and 100 ms; through the SDK 100 ms over the engine's time, as it makes three requests with "
+               "publish is the worker's copy in memory; the file is written later and is not timed.",
+               "TuFT's sampler is vLLM, which does not run on this machine: a second Transformers + PEFT model in the same "
+               "process loads the files and samples instead, and Ray and HTTP are left out. The server has a smaller model "
+               "(tuft init-model, small) and includes the whole path: HTTP, futures, polls of the SDK.",
+               "Expected before the first run: 2 ms optim_step, 3 ms publish, 65 ms for a prompt of 64 tokens; "
+               "TuFT 15, 150 and 100 ms; through the SDK 100 ms more than the engine, because it makes three requests with "
                "polls between them."])

@@ -1,4 +1,5 @@
 """S1: sampling with several adapters against Transformers + PEFT, its continuous batching, and llama.cpp."""
+import contextlib
 import statistics
 import time
 
@@ -7,13 +8,14 @@ import rivals
 from suites import engine
 from suites.fairness import percentile
 
-# (sequences, adapters, prompt); 0 adapters: the base model. Of {1, 8, 16} x {1, 4, 16} x {64, 512}: what fits.
+# (sequences, adapters, prompt); 0 adapters: the base model. The cases of {1, 8, 16} x {1, 4, 16} x {64, 512} that fit
+# the time.
 CASES = [(1, 1, 64), (16, 1, 64), (16, 16, 64), (8, 1, 64), (16, 4, 64), (1, 1, 512), (1, 0, 64), (16, 0, 64),
          (16, 16, 512)]
 NEW_TOKENS = 64
-BATCH_TOKENS = {"ours": 256, "llama.cpp": 512, "continuous": 512}  # of a step; our default, and llama.cpp's
+BATCH_TOKENS = {"ours": 256, "llama.cpp": 512, "continuous": 512}  # per step; our default, and llama.cpp's
 REPETITIONS_MAX = 3
-SLOW_SECONDS = 12  # a peer whose first sample took longer has no other in that case
+SLOW_SECONDS = 12  # a peer with a slower first sample gets no other in that case
 
 
 def title(case):
@@ -28,7 +30,7 @@ def request(case, side, **more):
 
 
 def requests_of(case, side):
-    """By setting; none where the peer cannot do that case."""
+    """Returns the requests by setting; none if the peer does not support the case."""
     _, adapters, _ = case
     if side == "transformers":
         ways = ["loop", "mixed"] if adapters > 1 else ["loop", "generate"]
@@ -39,13 +41,16 @@ def requests_of(case, side):
 
 
 def measure_case(case, children, repetitions):
-    """Samples by side, each at its best setting, and the settings."""
+    """Returns the samples by side, each at its best setting, and the settings."""
     sources, settings, first = {}, {}, {}
-    for side, child in children.items():
+    for side, child in list(children.items()):
         requests = requests_of(case, side)
         if not requests:
             continue
-        asked = {setting: child.ask(**each) for setting, each in requests.items()}
+        try:
+            asked = {setting: child.ask(**each) for setting, each in requests.items()}
+        except measure.PeerFailed:
+            continue
         setting = max(asked, key=lambda name: rivals.tokens_per_second(asked[name]))
         settings[side] = {"best": setting,
                           "tokens_per_second": {name: rivals.tokens_per_second(one) for name, one in asked.items()}}
@@ -54,9 +59,11 @@ def measure_case(case, children, repetitions):
             sources[side] = lambda child=child, asked=requests[setting]: child.ask(**asked)
     samples = measure.interleaved(sources, repetitions, warm_up=0)
     for side, sample in first.items():
+        if side in sources and side not in samples:
+            continue  # it has failed since
         samples.setdefault(side, [sample])
         if sample["first_tokens"] != first["ours"]["first_tokens"]:
-            raise RuntimeError(f"{title(case)}: {side} samples other first tokens: not the same work")
+            raise RuntimeError(f"{title(case)}: {side} samples other first tokens, so the work is not the same")
     return samples, settings
 
 
@@ -69,12 +76,15 @@ def run(options):
     with engine.runner(options) as ours, rivals.started(options, "transformers", "continuous",
                                                         "llama.cpp") as (children, notes):
         peaks = [ours.ask(op="peaks")]
-        for child in (ours, *children.values()):
-            warm_up(child)
+        warm_up(ours)
+        for child in list(children.values()):
+            with contextlib.suppress(measure.PeerFailed):
+                warm_up(child)
         begin = time.monotonic()
-        for case in CASES:
+        for number, case in enumerate(CASES, 1):
+            measure.progress.case(title(case), number, len(CASES))
             if time.monotonic() - begin > 60 * options.minutes:
-                notes.append(f"Not measured for want of time: {title(case)}.")
+                notes.append(f"Not measured for lack of time: {title(case)}.")
                 continue
             samples, settings = measure_case(case, {"ours": ours, **children},
                                              min(options.repetitions, REPETITIONS_MAX))
@@ -112,18 +122,17 @@ def report(data, peaks, notes):
                               "TTFT p99, ms", "ITL p50, ms", "ITL p99, ms", "of read peak", "peak MiB"],
                      rows=[row for entry in data for row in rows_of(entry, read)])],
         notes=[*notes,
-               "All sequences arrive at once; tokens/s is of new tokens, from then to the last one, with the prompts. The "
-               "first tokens are the same in all, else the run fails. The KV cache is f32 in all.",
-               "Transformers: the fastest of forward() in a loop and, for one adapter, generate(); for several adapters, of "
-               "a batch per adapter one after the other, and one batch with PEFT's adapter_names (\"mixed\"). Its "
-               "continuous batching has one adapter, and counts from the first request to the last token without the start "
-               "of its loop. llama.cpp has one set of adapters for all that it decodes, so that several are a batch each in "
-               "every step.",
-               "A share of the read peak is of the bytes that a step must read (weights once, each adapter, keys and "
-               "values) at the median gap.",
-               f"Thinned: 64 new tokens instead of 128, {len(CASES)} cases. A peer whose first sample took over "
-               f"{SLOW_SECONDS} s has no other.",
+               "All sequences arrive at once. tokens/s counts new tokens from then to the last one, and includes the time of the "
+               "prompts. The first tokens must be equal in all programs, else the run fails. The KV cache is f32 in all.",
+               "Transformers: with one adapter the faster of forward() in a loop and generate(); with several adapters the faster "
+               "of one batch per adapter in turn and one batch with PEFT's adapter_names (\"mixed\"). Its continuous "
+               "batching has one adapter, and is timed from the first request to the last token, without the start of its "
+               "loop. llama.cpp decodes with one set of adapters at a time, so every step has one batch per adapter.",
+               "The share of the read peak counts the bytes that a step must read (weights once, each adapter, keys and "
+               "values) in the median gap.",
+               f"Reduced: 64 new tokens instead of 128, {len(CASES)} cases. A peer whose first sample took over "
+               f"{SLOW_SECONDS} s has no other sample.",
                "Expected before the first run: against Transformers 6 x with one sequence, 3 x with 16, over 6 x with 16 "
                "adapters; continuous batching on a CPU slower than generate(); against llama.cpp 0.8 to 1.2 x with one "
                "adapter, and over 4 x with 16; 60 to 65 % of the read peak with one sequence; TTFT of 16 x 512 tokens "
-               "5 s, as prompts are fed 256 tokens a step beside the decoding."])
+               "5 s, because prompts are fed 256 tokens per step, together with decoding."])

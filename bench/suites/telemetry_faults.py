@@ -1,4 +1,4 @@
-"""A server whose collector is away: what requests notice, what is dropped, how long the end takes."""
+"""A server without a working collector: the effect on requests, what is dropped, how long the shutdown takes."""
 import time
 
 import collector
@@ -6,11 +6,11 @@ import measure
 import server
 
 MODES = ["live", "slow", "hang", "refuse", "reject", "dead"]
-PAUSE_MS = 10  # 64 connections: about 6,000 requests a second, each a span
+PAUSE_MS = 10  # 64 connections: about 6,000 requests a second, each with a span
 
 
 def dropped_spans(running):
-    """From the server's own /metrics, which needs no collector."""
+    """Reads the server's own /metrics, which needs no collector."""
     total = 0.0
     for line in running.get_text("/metrics").splitlines():
         name, _, rest = line.partition("{")
@@ -56,8 +56,8 @@ def run(options):
             rows.append(row)
             data.append(raw)
     return dict(data=dict(faults=data),
-                tables=[dict(title="Collector away: paced API load against a server without telemetry",
+                tables=[dict(title="Collector not working: paced API load against a server without telemetry",
                              columns=["collector", "p50 on/off [95 %]", "p99 on/off [95 %]", "spans dropped",
                                       "resident MB", "stopping, s"], rows=rows)],
-                notes=["slow answers each export after a second, hang never, refuse says UNAVAILABLE, reject "
-                       "INVALID_ARGUMENT, dead is a port where nobody listens."])
+                notes=["slow answers each export after a second, hang never, refuse returns UNAVAILABLE, reject "
+                       "INVALID_ARGUMENT, dead is a port without a listener."])

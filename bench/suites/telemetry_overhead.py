@@ -1,4 +1,4 @@
-"""What telemetry costs: two servers, one exporting every trace, metric and log to a live collector, one without, in
+"""The cost of telemetry: two servers, one exporting every trace, metric and log to a live collector, one without, in
 pairs."""
 import collector
 import measure
@@ -82,7 +82,7 @@ def report(samples, received, notes):
                                       "server CPU on/off [95 %]"], rows=rows),
                         dict(title="Latency of the paced API load, ms",
                              columns=["", "on", "off", "on/off [95 %]"], rows=latency)],
-                notes=["api is as many requests as the cores can serve: there every microsecond of exporting is taken "
-                       "from requests. api, paced is 64 connections that pause 10 ms before each request.",
+                notes=["api: as many requests as the cores can serve, so that exporting takes its time from requests. "
+                       "api, paced: 64 connections that pause 10 ms before each request.",
                        f"The collector runs on the same cores and received: {traffic or 'nothing'}.",
-                       "train and decode go through the Tinker SDK; its own time is in both sides.", *notes])
+                       "train and decode go through the Tinker SDK; its own time is included on both sides.", *notes])

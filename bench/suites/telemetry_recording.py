@@ -1,7 +1,11 @@
-"""Nanoseconds and allocations of one record on the thread that records, and CPU and bytes of 10,000 spans a second: ours,
-opentelemetry-cpp's SDK and, with --python, OpenTelemetry's Python SDK, all exporting to a live collector."""
+"""Nanoseconds and allocations of one record on the thread that records, and CPU and bytes of 10,000 spans a second:
+tuft, opentelemetry-cpp's SDK and, with --python, OpenTelemetry's Python SDK, all exporting to a live collector."""
+import contextlib
+
 import collector
 import measure
+import rivals
+from peers import environments
 
 OPERATIONS = ["span", "counter, bound", "counter", "histogram, bound", "histogram", "log"]
 COUNT = 30_000
@@ -15,10 +19,10 @@ def programs(options):
     if missing:
         raise measure.Skip(f"not built: {', '.join(missing)}")
     notes = []
-    if options.python:
-        commands["otel-python"] = [options.python, measure.ROOT / "bench" / "peers" / "recording_python.py"]
+    if python := environments.python(options, "fastapi"):
+        commands["otel-python"] = [python, measure.ROOT / "bench" / "peers" / "recording_python.py"]
     else:
-        notes.append("OpenTelemetry's Python SDK is not measured: give --python.")
+        notes.append("OpenTelemetry's Python SDK is not measured: ./dev bench --peers, or give --python.")
     return commands, notes
 
 
@@ -26,12 +30,12 @@ def measure_operations(children, repetitions):
     samples = {}
     for operation in OPERATIONS:
         sources = {}
-        for name, child in children.items():
-            try:
+        for name, child in list(children.items()):
+            if operation.endswith("bound") and name != "tuft":
+                continue  # only tuft can bind a label set in advance
+            with contextlib.suppress(measure.PeerFailed):
                 child.ask(op=operation, count=1)
-            except RuntimeError:
-                continue  # only ours can bind a label set beforehand
-            sources[name] = lambda child=child: child.ask(op=operation, count=COUNT)
+                sources[name] = lambda child=child: child.ask(op=operation, count=COUNT)
         samples[operation] = measure.interleaved(sources, repetitions)
     return samples
 
@@ -57,7 +61,7 @@ def allocated(taken):
 
 
 def pace_rows(children, sinks, repetitions):
-    """CPU of a second of recording at RATE, the recording thread's own and the rest (draining, encoding, sending)."""
+    """CPU time of a second of recording at RATE: the recording thread, and the rest (draining, encoding, sending)."""
     taken = measure.interleaved({name: lambda child=child: child.ask(op="pace", rate=RATE, seconds=SECONDS)
                                  for name, child in children.items()}, repetitions, warm_up=0)
     rows = []
@@ -70,23 +74,36 @@ def pace_rows(children, sinks, repetitions):
     return rows, taken
 
 
+def start(commands, sinks, notes):
+    """Returns all children, and those that answer, by name; Python's SDK may be missing."""
+    started = {name: measure.Child([*command, sinks[name].endpoint]) for name, command in commands.items()}
+    children = dict(started)
+    if "otel-python" in started:
+        children["otel-python"] = rivals.Peer(started["otel-python"], "otel-python", children, notes)
+        with contextlib.suppress(measure.PeerFailed):
+            children["otel-python"].ask(op="span", count=1)
+    return list(started.values()), children
+
+
 def run(options):
     commands, notes = programs(options)
     sinks = {name: collector.Sink(options) for name in commands}
-    children = {name: measure.Child([*command, sinks[name].endpoint]) for name, command in commands.items()}
+    started, children = start(commands, sinks, notes)
     with measure.Child([*commands["tuft"], "-"]) as off:
         disabled = [off.ask(op="span", count=COUNT) for _ in range(options.repetitions)]
     samples = measure_operations(children, options.repetitions)
-    for child in children.values():
+    for child in started:
         child.close()
     for sink in sinks.values():
         sink.close()
 
-    sinks = {name: collector.Sink(options) for name in commands}
-    children = {name: measure.Child([*command, sinks[name].endpoint]) for name, command in commands.items()}
+    sinks = {name: collector.Sink(options) for name in children}
+    started, children = start({name: commands[name] for name in children}, sinks, notes)
     rows, paced = pace_rows(children, sinks, 2)
-    for name, child in children.items():
-        child.ask(op="close")
+    for child in list(children.values()):
+        with contextlib.suppress(measure.PeerFailed):
+            child.ask(op="close")
+    for child in started:
         child.close()
     for row in rows:
         spans = sum(sample["operations"] for sample in paced[row[0]])

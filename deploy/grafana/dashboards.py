@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes dashboards/*.json. Change a panel here, run this, commit both; --check says whether they belong together."""
+"""Writes generated/*.json. Change a panel here, run this script, and commit both; --check compares them."""
 import json
 import pathlib
 import sys
 
 from panels import RED, YELLOW, Panel, dashboard, gauge, mean, quantiles, rate, stat
 
-HERE = pathlib.Path(__file__).parent / "dashboards"
+HERE = pathlib.Path(__file__).parent / "generated"
 
-# Panels that stand on more than one dashboard.
+# Panels that several dashboards share.
 
 
 TRAINING_THROUGHPUT = Panel(

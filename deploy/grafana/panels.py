@@ -1,8 +1,7 @@
-"""How a panel and a dashboard look as Grafana's JSON, and the queries that come back again and again.
+"""Builds panels and dashboards as Grafana's JSON, and the queries that several of them use.
 
-In queries, MODEL stands for the label matchers of metrics that carry base_model, WORKER for those that carry only the
-worker's name, which is its base model, SERVER for those of all others, and RANGE for the window of a rate.
-"""
+In queries, MODEL stands for the label matchers of metrics with base_model, WORKER for those of metrics with only the
+worker's name (which is its base model), SERVER for those of all others, and RANGE for the window of a rate."""
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 WORDS = {"MODEL": 'base_model=~"$base_model", instance=~"$instance"',
@@ -19,7 +18,7 @@ def fill(query):
 
 
 def quantiles(histogram, matchers, by="", legend="", points=(0.5, 0.95, 0.99)):
-    """A line a quantile."""
+    """Makes one line for each quantile."""
     labels = ", ".join(["le", by] if by else ["le"])
     return [(f"histogram_quantile({point}, sum by ({labels}) (rate({histogram}_bucket{{{matchers}}}[RANGE])))",
              f"{legend} p{point * 100:g}".strip()) for point in points]
@@ -36,7 +35,7 @@ def gauge(name, matchers, by, operation="sum"):
 
 
 def mean(histogram, matchers, by):
-    """What a histogram's average was."""
+    """Makes a line for the average of a histogram."""
     return [(f"sum by ({by}) (rate({histogram}_sum{{{matchers}}}[RANGE])) / "
              f"sum by ({by}) (rate({histogram}_count{{{matchers}}}[RANGE]))", f"{{{{{by}}}}} mean")]
 
@@ -85,7 +84,7 @@ def variable(name, label, metric):
 
 
 def place(rows):
-    """Panels flow from left to right below the heading of their row."""
+    """Places panels from left to right below the heading of their row."""
     panels, y = [], 0
     for heading, row in rows:
         panels.append({"id": len(panels) + 1, "type": "row", "title": heading, "collapsed": False, "panels": [],

@@ -1,4 +1,4 @@
-# Runs telemetry_guide and looks for what it promises.
+# Runs telemetry_guide and checks its output.
 file(REMOVE ${OUT})
 execute_process(COMMAND ${PROGRAM} ${OUT} COMMAND_ERROR_IS_FATAL ANY)
 file(READ ${OUT} lines)

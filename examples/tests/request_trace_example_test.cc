@@ -1,4 +1,4 @@
-// Runs examples/request_trace against a collector and looks at the one trace that its two processes make.
+// Runs examples/request_trace with a collector and checks the trace of its two processes.
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -68,7 +68,7 @@ void expect_one_connected_trace(Example& example) {
   EXPECT_EQ(text_of(root.resource, "host.name"), "trace_test");
 }
 
-TEST(RequestTraceExample, TwoProcessesThenOneTraceOfThreeLevels) {
+TEST(RequestTraceExample, TwoProcessesMakeOneTrace) {
   Example example;
   example.run(example.receiver.endpoint());
   expect_one_connected_trace(example);
@@ -78,7 +78,7 @@ TEST(RequestTraceExample, TwoProcessesThenOneTraceOfThreeLevels) {
   EXPECT_EQ(headers.at("other"), "y");
 }
 
-TEST(RequestTraceExample, HttpProtobufThenBothProcessesPostTheirSpans) {
+TEST(RequestTraceExample, BothProcessesExportOverHttpProtobuf) {
   const testing::HttpReceiver receiver;
   Example example;
   example.run(receiver.endpoint(), "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf");

@@ -1,89 +1,112 @@
-// SupervisedActorImpl's calls: one gRPC call each, answered on gRPC's threads.
+// The calls of SupervisedActorImpl: one gRPC call each, answered on gRPC's threads.
 #include <chrono>
 
-#include "actor/status.h"
 #include "actor/supervised_actor.h"
-#include "telemetry/metrics.h"
+#include "metrics/workers.h"
+#include "rpc/status.h"
 
 namespace tuft::actor {
-namespace {
 
 namespace v1 = worker::v1;
 
-// A broken connection and a dead process are seen by different threads. This is how long the news of the one waits for
-// the other.
-constexpr Nanos kDeathNewsWait = 2 * kSecond;
+// A call that has not been answered yet.
+class PendingCall {
+ public:
+  using Ended = std::function<void(const grpc::Status&)>;
 
-constexpr const char* kIdsMetadata = "tuft-ids-bin";
+  explicit PendingCall(std::unique_ptr<Call> call) : call_(std::move(call)) {}
+  virtual ~PendingCall() = default;
 
-using Ended = std::function<void(const grpc::Status&)>;
+  // Passes the call to gRPC, which runs `ended` once.
+  void start(const std::shared_ptr<Connection>& connection, const CallOptions& options, Ended ended) {
+    connection_ = connection;
+    const Nanos timeout = options.timeout > 0 ? options.timeout : call_->method.timeout;
+    context_->set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout));
+    telemetry::inject(options.trace, [&](std::string_view key, const std::string& value) {
+      context_->AddMetadata(std::string(key), value);
+    });
+    if (const std::string ids = options.ids.SerializeAsString(); !ids.empty()) {
+      context_->AddMetadata(rpc::kIdsMetadata, ids);
+    }
+    send(*connection, *context_, *call_, std::move(ended));
+  }
 
-Cancel cancel_of(const std::shared_ptr<grpc::ClientContext>& context) {
-  return [weak = std::weak_ptr(context)] {
-    if (const auto running = weak.lock()) running->TryCancel();
-  };
-}
+  void answer(Status status) {
+    const double seconds = to_seconds(system_clock().monotonic() - begin_);
+    const std::string_view outcome = status.ok() ? "ok" : error_code_name(status.error().code);
+    metrics::workers().rpc_duration.record(seconds, {{"method", call_->method.name}, {"status", outcome}});
+    call_->answer(std::move(status));
+  }
 
-template <typename Request, typename Response>
-struct CallState {
-  std::string_view name;
-  Request request;
-  Response response;
-  Callback<Response> callback;
-  std::shared_ptr<grpc::ClientContext> context =
-      std::make_shared<grpc::ClientContext>();  // cancels may outlive the call
-  std::shared_ptr<Connection> connection;
-  Nanos begin = system_clock().monotonic();
+  // Null before start().
+  const std::shared_ptr<Connection>& connection() const { return connection_; }
+  // Shared, because a Cancel may outlive the call.
+  const std::shared_ptr<grpc::ClientContext>& context() const { return context_; }
 
-  void answer(Result<Response> result) {
-    const double seconds = to_seconds(system_clock().monotonic() - begin);
-    const std::string_view status = result.ok() ? "ok" : error_code_name(result.error().code);
-    telemetry::get_metrics().worker_rpc_duration.record(seconds, {{"method", name}, {"status", status}});
-    callback(std::move(result));
+ private:
+  virtual void send(Connection& connection, grpc::ClientContext& context, Call& call, Ended ended) = 0;
+
+  const std::unique_ptr<Call> call_;
+  const std::shared_ptr<grpc::ClientContext> context_ = std::make_shared<grpc::ClientContext>();
+  std::shared_ptr<Connection> connection_;
+  const Nanos begin_ = system_clock().monotonic();
+};
+
+namespace {
+
+// Different threads notice that a connection broke and that its process died. After a call's connection broke, the call
+// waits so long for the cause of death.
+constexpr Nanos kCauseOfDeathWait = 2 * kSecond;
+
+class UnaryCall final : public PendingCall {
+ public:
+  using PendingCall::PendingCall;
+
+ private:
+  void send(Connection& connection, grpc::ClientContext& context, Call& call, Ended ended) override {
+    std::string path = std::string("/") + v1::ModelActor::service_full_name() + "/";
+    connection.unary.UnaryCall(&context, path.append(call.method.name), {}, &call.request(), &call.response(),
+                               std::move(ended));
   }
 };
 
-template <typename Request, typename Response, typename Method>
-struct PendingCall : CallState<Request, Response> {
-  Method method;
+// gRPC uses this object until OnDone().
+class StreamCall final : public PendingCall, public grpc::ClientReadReactor<v1::SampleDelta> {
+ public:
+  using TypedCall = CallOf<rpc::StreamSample>;
 
-  void start(Ended ended) {
-    (this->connection->stub->async()->*method)(
-        this->context.get(), &this->request, &this->response,
-        [ended = std::move(ended)](const grpc::Status& status) { ended(status); });
-  }
-};
-
-// Lives until gRPC says that it is over.
-struct StreamCall final : CallState<v1::SampleRequest, v1::SampleResponse>, grpc::ClientReadReactor<v1::SampleDelta> {
-  ModelActor::OnTokens on_tokens;
-
-  void start(Ended ended) {
-    ended_ = std::move(ended);
-    connection->stub->async()->StreamSample(context.get(), &request, this);
-    StartRead(&delta_);
-    StartCall();
-  }
+  StreamCall(std::unique_ptr<TypedCall> call, ModelActor::OnTokens on_tokens)
+      : PendingCall(std::move(call)), on_tokens_(std::move(on_tokens)) {}
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
     if (delta_.has_answer()) {
       has_answer_ = true;
-      response = std::move(*delta_.mutable_answer());
+      typed_call_->response() = std::move(*delta_.mutable_answer());
     } else {
-      on_tokens(delta_);
+      on_tokens_(delta_);
     }
     StartRead(&delta_);
   }
 
   void OnDone(const grpc::Status& status) override {
     const bool cut = status.ok() && !has_answer_;
-    // Ends this object.
+    // Holds the last reference to this object.
     const Ended ended = std::move(ended_);
-    ended(cut ? grpc::Status(grpc::StatusCode::INTERNAL, "the worker ended a sample without an answer") : status);
+    ended(cut ? grpc::Status(grpc::StatusCode::INTERNAL, "the worker ended a sample without a response") : status);
   }
 
  private:
+  void send(Connection& connection, grpc::ClientContext& context, Call& call, Ended ended) override {
+    ended_ = std::move(ended);
+    typed_call_ = static_cast<TypedCall*>(&call);
+    connection.stub->async()->StreamSample(&context, &typed_call_->request(), this);
+    StartRead(&delta_);
+    StartCall();
+  }
+
+  const ModelActor::OnTokens on_tokens_;
+  TypedCall* typed_call_ = nullptr;
   v1::SampleDelta delta_;
   bool has_answer_ = false;
   Ended ended_;
@@ -91,205 +114,95 @@ struct StreamCall final : CallState<v1::SampleRequest, v1::SampleResponse>, grpc
 
 }  // namespace
 
-template <typename Request, typename Response, typename Method>
-Cancel SupervisedActorImpl::invoke(std::string_view name, Method method, Request request, const CallOptions& options,
-                                   Callback<Response> callback) {
-  auto call = std::make_unique<PendingCall<Request, Response, Method>>();
-  call->name = name;
-  call->method = method;
-  call->request = std::move(request);
-  call->callback = std::move(callback);
-  Cancel cancel = cancel_of(call->context);
-  run_call(std::move(call), options);
-  return cancel;
-}
-
-template <typename Call>
-void SupervisedActorImpl::run_call(std::unique_ptr<Call> call, const CallOptions& options) {
-  std::optional<Error> refusal;
-  bool watched = false;
-  {
-    MutexLock lock(mutex_);
-    if (state_ == State::kReady) {
-      ++in_flight_;
-      call->connection = connection_;
-    } else {
-      refusal = not_ready_locked();
-      watched = state_ != State::kIdle && state_ != State::kStopped && !stopping_;
-      if (watched) {
-        ++in_flight_;
-        auto settle = [this, shared = std::shared_ptr<Call>(std::move(call))](Error error) {
-          shared->answer(std::move(error));
-          call_done();
-        };
-        unsettled_.push_back({nullptr, *refusal, 0, std::move(settle)});
-        wake();
-      }
-    }
-  }
-  if (refusal) {
-    if (!watched) call->answer(*refusal);  // NOLINT(bugprone-use-after-move): moved only where watched
-    return;
-  }
-  call->context->set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(options.timeout));
-  telemetry::inject(options.trace, [&](std::string_view key, std::string value) {
-    call->context->AddMetadata(std::string(key), std::move(value));
-  });
-  if (std::string ids = options.ids.SerializeAsString(); !ids.empty()) {
-    call->context->AddMetadata(kIdsMetadata, std::move(ids));
-  }
-  Call* raw = call.release();
-  raw->start([this, raw](const grpc::Status& status) { finish_call(std::unique_ptr<Call>(raw), status); });
-}
-
-template <typename Call>
-void SupervisedActorImpl::finish_call(std::unique_ptr<Call> call, const grpc::Status& status) {
-  std::optional<Error> error;
-  if (status.ok()) {
-    gauges_.answered(system_clock().monotonic());
-  } else {
-    error = from_grpc(status, *call->context);
-    if (!error) {
-      MutexLock lock(mutex_);
-      if (call->connection->death) {
-        error = call->connection->death;
-      } else {
-        const std::shared_ptr<Connection> connection = call->connection;
-        auto settle = [this, shared = std::shared_ptr<Call>(std::move(call))](Error why) {
-          shared->answer(std::move(why));
-          call_done();
-        };
-        unsettled_.push_back(
-            {connection,
-             unavailable("the connection to the worker of base model " + spec_.base_model + " broke; try again",
-                         "worker_connection_lost"),
-             system_clock().monotonic() + kDeathNewsWait, std::move(settle)});
-        wake();  // under the lock: once this call is settled, stop() may take the rest away
-      }
-    }
-  }
-  if (call == nullptr) return;
-  if (error) {
-    call->answer(std::move(*error));  // NOLINT(bugprone-use-after-move): null where it was moved
-  } else {
-    call->answer(std::move(call->response));
-  }
-  call_done();
-}
-
-// The last that a call does with this object, which stop() waits for.
-void SupervisedActorImpl::call_done() {
-  MutexLock lock(mutex_);
-  --in_flight_;
-  changed_.notify_all();
-}
-
-using Async = v1::ModelActor::StubInterface::async_interface;
-
-// The overload of a generated method that takes a callback.
-template <typename Request, typename Response>
-using AsyncMethod = void (Async::*)(grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
-
-void SupervisedActorImpl::describe(const CallOptions& options, Callback<v1::DescribeResponse> callback) {
-  const AsyncMethod<v1::DescribeRequest, v1::DescribeResponse> method = &Async::Describe;
-  invoke("Describe", method, v1::DescribeRequest(), options, std::move(callback));
-}
-
-void SupervisedActorImpl::create_adapter(v1::CreateAdapterRequest request, const CallOptions& options,
-                                         Callback<v1::CreateAdapterResponse> callback) {
-  const AsyncMethod<v1::CreateAdapterRequest, v1::CreateAdapterResponse> method = &Async::CreateAdapter;
-  invoke("CreateAdapter", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::remove_adapter(v1::RemoveAdapterRequest request, const CallOptions& options,
-                                         Callback<v1::RemoveAdapterResponse> callback) {
-  const AsyncMethod<v1::RemoveAdapterRequest, v1::RemoveAdapterResponse> method = &Async::RemoveAdapter;
-  invoke("RemoveAdapter", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::forward_backward(v1::ForwardBackwardRequest request, const CallOptions& options,
-                                           Callback<v1::ForwardBackwardResponse> callback) {
-  const AsyncMethod<v1::ForwardBackwardRequest, v1::ForwardBackwardResponse> method = &Async::ForwardBackward;
-  invoke("ForwardBackward", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::optim_step(v1::OptimStepRequest request, const CallOptions& options,
-                                     Callback<v1::OptimStepResponse> callback) {
-  const AsyncMethod<v1::OptimStepRequest, v1::OptimStepResponse> method = &Async::OptimStep;
-  invoke("OptimStep", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::save_state(v1::SaveStateRequest request, const CallOptions& options,
-                                     Callback<v1::SaveStateResponse> callback) {
-  const AsyncMethod<v1::SaveStateRequest, v1::SaveStateResponse> method = &Async::SaveState;
-  invoke("SaveState", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::load_state(v1::LoadStateRequest request, const CallOptions& options,
-                                     Callback<v1::LoadStateResponse> callback) {
-  const AsyncMethod<v1::LoadStateRequest, v1::LoadStateResponse> method = &Async::LoadState;
-  invoke("LoadState", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::add_sampler(v1::AddSamplerRequest request, const CallOptions& options,
-                                      Callback<v1::AddSamplerResponse> callback) {
-  const AsyncMethod<v1::AddSamplerRequest, v1::AddSamplerResponse> method = &Async::AddSampler;
-  invoke("AddSampler", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::remove_sampler(v1::RemoveSamplerRequest request, const CallOptions& options,
-                                         Callback<v1::RemoveSamplerResponse> callback) {
-  const AsyncMethod<v1::RemoveSamplerRequest, v1::RemoveSamplerResponse> method = &Async::RemoveSampler;
-  invoke("RemoveSampler", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::publish_adapter(v1::PublishAdapterRequest request, const CallOptions& options,
-                                          Callback<v1::PublishAdapterResponse> callback) {
-  const AsyncMethod<v1::PublishAdapterRequest, v1::PublishAdapterResponse> method = &Async::PublishAdapter;
-  invoke("PublishAdapter", method, std::move(request), options, std::move(callback));
-}
-
-void SupervisedActorImpl::save_sampler(v1::SaveSamplerRequest request, const CallOptions& options,
-                                       Callback<v1::SaveSamplerResponse> callback) {
-  const AsyncMethod<v1::SaveSamplerRequest, v1::SaveSamplerResponse> method = &Async::SaveSampler;
-  invoke("SaveSampler", method, std::move(request), options, std::move(callback));
-}
-
-Cancel SupervisedActorImpl::sample(v1::SampleRequest request, const CallOptions& options,
-                                   Callback<v1::SampleResponse> callback) {
-  const AsyncMethod<v1::SampleRequest, v1::SampleResponse> method = &Async::Sample;
-  return invoke("Sample", method, std::move(request), options, std::move(callback));
+Cancel SupervisedActorImpl::send(std::unique_ptr<Call> call, const CallOptions& options) {
+  return begin_call(std::make_shared<UnaryCall>(std::move(call)), options);
 }
 
 Cancel SupervisedActorImpl::stream_sample(v1::SampleRequest request, const CallOptions& options, OnTokens on_tokens,
                                           Callback<v1::SampleResponse> callback) {
-  auto call = std::make_unique<StreamCall>();
-  call->name = "StreamSample";
-  call->request = std::move(request);
-  call->on_tokens = std::move(on_tokens);
-  call->callback = std::move(callback);
-  Cancel cancel = cancel_of(call->context);
-  run_call(std::move(call), options);
+  auto call = std::make_unique<CallOf<rpc::StreamSample>>(std::move(request), std::move(callback));
+  return begin_call(std::make_shared<StreamCall>(std::move(call), std::move(on_tokens)), options);
+}
+
+Cancel SupervisedActorImpl::begin_call(const std::shared_ptr<PendingCall>& call, const CallOptions& options) {
+  Cancel cancel = [weak = std::weak_ptr(call->context())] {
+    if (const auto running = weak.lock()) running->TryCancel();
+  };
+  std::shared_ptr<Connection> connection;
+  std::optional<Error> refusal;
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kReady) {
+      ++in_flight_;
+      connection = connection_;
+    } else {
+      Error error = not_ready_locked();
+      if (state_ == State::kIdle || state_ == State::kStopped || stopping_) {
+        refusal = std::move(error);  // the watcher does not run
+      } else {
+        ++in_flight_;
+        settle_later_locked({nullptr, std::move(error), 0, call});
+      }
+    }
+  }
+  if (refusal) call->answer(std::move(*refusal));
+  if (connection != nullptr) {
+    call->start(connection, options, [this, call](const grpc::Status& status) { end_call(call, status); });
+  }
   return cancel;
 }
 
-void SupervisedActorImpl::collect_metrics(Callback<v1::CollectMetricsResponse> callback) {
-  const AsyncMethod<v1::CollectMetricsRequest, v1::CollectMetricsResponse> method = &Async::CollectMetrics;
-  invoke("CollectMetrics", method, v1::CollectMetricsRequest(), {.trace = {}, .timeout = kCollectTimeout},
-         std::move(callback));
+void SupervisedActorImpl::end_call(const std::shared_ptr<PendingCall>& call, const grpc::Status& status) {
+  std::optional<Error> error;
+  if (status.ok()) {
+    gauges_.answered(system_clock().monotonic());
+  } else {
+    error = rpc::from_grpc(status, *call->context());
+    if (!error) {
+      MutexLock lock(mutex_);
+      if (!call->connection()->death) {
+        return settle_later_locked(
+            {call->connection(),
+             unavailable("the connection to the worker of base model " + spec_.base_model + " broke; try again",
+                         "worker_connection_lost"),
+             system_clock().monotonic() + kCauseOfDeathWait, call});
+      }
+      error = call->connection()->death;
+    }
+  }
+  call->answer(error ? Status(std::move(*error)) : Status());
+  call_done();
 }
 
-void SupervisedActorImpl::collect_traces(v1::CollectTracesRequest request,
-                                         Callback<v1::CollectTracesResponse> callback) {
-  const AsyncMethod<v1::CollectTracesRequest, v1::CollectTracesResponse> method = &Async::CollectTraces;
-  invoke("CollectTraces", method, std::move(request), {.trace = {}, .timeout = kCollectTracesTimeout},
-         std::move(callback));
+// Wakes the watcher while the lock is held: once the call is settled, stop() may close wake_fd_.
+void SupervisedActorImpl::settle_later_locked(Unsettled call) {
+  unsettled_.push_back(std::move(call));
+  wake();
 }
 
-void SupervisedActorImpl::keep_traces(v1::KeepTracesRequest request) {
-  const AsyncMethod<v1::KeepTracesRequest, v1::KeepTracesResponse> method = &Async::KeepTraces;
-  const Callback<v1::KeepTracesResponse> nobody_asks = [](const Result<v1::KeepTracesResponse>&) {};
-  invoke("KeepTraces", method, std::move(request), {.trace = {}, .timeout = kCollectTimeout}, nobody_asks);
+void SupervisedActorImpl::settle_calls() {
+  std::vector<std::pair<std::shared_ptr<PendingCall>, Error>> settled;
+  {
+    MutexLock lock(mutex_);
+    const Nanos time = system_clock().monotonic();
+    std::erase_if(unsettled_, [&](Unsettled& unsettled) {
+      const bool known = unsettled.connection != nullptr && unsettled.connection->death.has_value();
+      if (unsettled.connection != nullptr && !known && time < unsettled.give_up) return false;
+      settled.emplace_back(std::move(unsettled.call), known ? *unsettled.connection->death : unsettled.error);
+      return true;
+    });
+  }
+  for (auto& [call, error] : settled) {
+    call->answer(std::move(error));
+    call_done();
+  }
+}
+
+// A call touches this object for the last time here; stop() waits for that.
+void SupervisedActorImpl::call_done() {
+  MutexLock lock(mutex_);
+  --in_flight_;
+  changed_.notify_all();
 }
 
 }  // namespace tuft::actor

@@ -1,84 +1,112 @@
-// The ModelActor port: one base model in another process, as the control plane sees it. Calls return at once; the
-// answer comes through the callback, exactly once, on a thread of the implementation: do little there, never block.
-//
-// Errors: what the worker says, or kUnavailable with reason "worker_died" / "worker_starting" when there is none, or
-// kDeadlineExceeded.
+// The ModelActor port: the control plane's view of one base model that runs in another process.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+
+#include <google/protobuf/message_lite.h>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "rpc/methods.h"
 #include "telemetry/context.h"
 #include "tuft/worker/v1/model_actor.pb.h"
 
 namespace tuft::actor {
 
+// Runs exactly once for each call, on a thread of the implementation or inside the call. Must not block.
 template <typename Response>
 using Callback = std::function<void(Result<Response>)>;
 
-// Ends the call that gave it, which then fails with kCancelled unless it has ended before. Thread-safe; may outlive the
-// call and the actor. Not to be called with a lock that the call's callbacks take.
+// Cancels the call that returned it. The call then fails with kCancelled, unless it has ended before. Thread-safe. May
+// outlive the call and the actor. Requires that the caller holds no lock that the call's callbacks take.
 using Cancel = std::function<void()>;
 
-inline constexpr Nanos kCollectTimeout = kSecond;
-inline constexpr Nanos kCollectTracesTimeout = 5 * kSecond;
-
 struct CallOptions {
-  telemetry::SpanContext trace;  // becomes the parent of the worker's spans
-  Nanos timeout = 600 * kSecond;
-  worker::v1::CallIds ids = {};  // share keys of the worker's spans and logs; what is not known stays empty
+  telemetry::SpanContext trace;  // the parent of the worker's spans
+  Nanos timeout = 0;             // 0: the default of the method, see rpc/methods.h
+  worker::v1::CallIds ids = {};  // for the worker's spans and logs; unknown ids stay empty
 };
 
-// Thread-safe.
+// A call without its message types, for implementations of ModelActor.
+class Call {
+ public:
+  explicit Call(const rpc::Method& description) : method(description) {}
+  virtual ~Call() = default;
+
+  virtual const google::protobuf::MessageLite& request() const = 0;
+  virtual google::protobuf::MessageLite& response() = 0;
+  // Runs the callback with response(), or with the error. Called exactly once.
+  virtual void answer(Status status) = 0;
+
+  const rpc::Method& method;
+};
+
+template <typename Method>
+class CallOf final : public Call {
+ public:
+  using Request = typename Method::Request;
+  using Response = typename Method::Response;
+
+  CallOf(Request request, Callback<Response> callback)
+      : Call(Method::kMethod), request_(std::move(request)), callback_(std::move(callback)) {}
+
+  const Request& request() const override { return request_; }
+  Response& response() override { return response_; }
+  void answer(Status status) override {
+    callback_(status.ok() ? Result<Response>(std::move(response_)) : Result<Response>(std::move(status).error()));
+  }
+
+ private:
+  const Request request_;
+  Response response_;
+  const Callback<Response> callback_;
+};
+
+// Thread-safe. Calls return at once; the answer comes through the callback.
+//
+// A call fails with the worker's error, with kUnavailable and the reason "worker_died", "worker_connection_lost",
+// "worker_starting" or "worker_stopped" if there is no worker, or with kDeadlineExceeded.
 class ModelActor {
  public:
   virtual ~ModelActor() = default;
 
   virtual const std::string& base_model() const = 0;
-  // Up and answering. A call while it is not fails with kUnavailable.
+  // Returns true if the worker is up and answers. If not, calls fail with kUnavailable.
   virtual bool ready() const = 0;
-  // Counts the worker's lives, from 1: every restart loses what was in its memory.
-  virtual uint64_t generation() const = 0;
-  // Called with the new generation whenever a worker has become ready, the first time too. Set before start.
-  virtual void on_ready(std::function<void(uint64_t generation)> callback) = 0;
+  // Returns the number of the worker's current life, from 1. Each restart loses what was in the worker's memory.
+  virtual uint64_t incarnation() const = 0;
+  // Sets the callback that runs with the new incarnation each time a worker has become ready, the first time included.
+  // Requires that the actor was not started yet.
+  virtual void on_ready(std::function<void(uint64_t incarnation)> callback) = 0;
 
-  virtual void describe(const CallOptions&, Callback<worker::v1::DescribeResponse>) = 0;
-  virtual void create_adapter(worker::v1::CreateAdapterRequest, const CallOptions&,
-                              Callback<worker::v1::CreateAdapterResponse>) = 0;
-  virtual void remove_adapter(worker::v1::RemoveAdapterRequest, const CallOptions&,
-                              Callback<worker::v1::RemoveAdapterResponse>) = 0;
-  virtual void forward_backward(worker::v1::ForwardBackwardRequest, const CallOptions&,
-                                Callback<worker::v1::ForwardBackwardResponse>) = 0;
-  virtual void optim_step(worker::v1::OptimStepRequest, const CallOptions&,
-                          Callback<worker::v1::OptimStepResponse>) = 0;
-  virtual void save_state(worker::v1::SaveStateRequest, const CallOptions&,
-                          Callback<worker::v1::SaveStateResponse>) = 0;
-  virtual void load_state(worker::v1::LoadStateRequest, const CallOptions&,
-                          Callback<worker::v1::LoadStateResponse>) = 0;
-  virtual void add_sampler(worker::v1::AddSamplerRequest, const CallOptions&,
-                           Callback<worker::v1::AddSamplerResponse>) = 0;
-  virtual void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
-                              Callback<worker::v1::RemoveSamplerResponse>) = 0;
-  virtual void publish_adapter(worker::v1::PublishAdapterRequest, const CallOptions&,
-                               Callback<worker::v1::PublishAdapterResponse>) = 0;
-  virtual void save_sampler(worker::v1::SaveSamplerRequest, const CallOptions&,
-                            Callback<worker::v1::SaveSamplerResponse>) = 0;
-  virtual Cancel sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) = 0;
-  // `on_tokens` gets what is new, in order, before the callback gets the whole answer; one call at a time.
+  // Calls a unary method, for instance call<rpc::Describe>({}, {}, callback).
+  template <typename Method>
+  Cancel call(typename Method::Request request, const CallOptions& options,
+              Callback<typename Method::Response> callback) {
+    return send(std::make_unique<CallOf<Method>>(std::move(request), std::move(callback)), options);
+  }
+
+  // Each unary method of rpc/methods.h has a member function, for instance
+  //   Cancel create_adapter(CreateAdapterRequest, const CallOptions&, Callback<CreateAdapterResponse>).
+#define TUFT_CALL(Name, function, timeout)                                       \
+  Cancel function(worker::v1::Name##Request request, const CallOptions& options, \
+                  Callback<worker::v1::Name##Response> callback) {               \
+    return call<rpc::Name>(std::move(request), options, std::move(callback));    \
+  }
+  TUFT_UNARY_METHODS(TUFT_CALL)
+#undef TUFT_CALL
+
+  // Receives new tokens in the order in which they are drawn, one call at a time, before the callback gets the answer.
   using OnTokens = std::function<void(const worker::v1::SampleDelta&)>;
-  virtual Cancel stream_sample(worker::v1::SampleRequest, const CallOptions&, OnTokens on_tokens,
-                               Callback<worker::v1::SampleResponse>) = 0;
+  virtual Cancel stream_sample(worker::v1::SampleRequest request, const CallOptions& options, OnTokens on_tokens,
+                               Callback<worker::v1::SampleResponse> callback) = 0;
 
-  // The worker's metrics for render_metrics(); answered within kCollectTimeout.
-  virtual void collect_metrics(Callback<worker::v1::CollectMetricsResponse>) = 0;
-  // Tells the worker; nobody hears whether it arrived. Does not block.
-  virtual void keep_traces(worker::v1::KeepTracesRequest) = 0;
-  // The worker's spans of these traces; answered within kCollectTracesTimeout.
-  virtual void collect_traces(worker::v1::CollectTracesRequest, Callback<worker::v1::CollectTracesResponse>) = 0;
+ private:
+  virtual Cancel send(std::unique_ptr<Call> call, const CallOptions& options) = 0;
 };
 
 }  // namespace tuft::actor

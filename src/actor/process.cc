@@ -82,7 +82,7 @@ std::string ChildProcess::reap() {
   do {
     reaped = waitpid(pid_, &status, 0);
   } while (reaped < 0 && errno == EINTR);
-  if (reaped < 0) return "ended, nobody knows how";
+  if (reaped < 0) return "ended for an unknown reason";
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
     return "was killed by signal " + std::to_string(number) + " (" + sigdescr_np(number) + ")";

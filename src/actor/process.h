@@ -1,4 +1,4 @@
-// A child process and the news of its end.
+// A child process whose end can be polled.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +10,12 @@
 
 namespace tuft::actor {
 
-// Move-only. Confined to one thread. The child must be reaped before this is destroyed.
+// Move-only. Confined to one thread. The child must be reaped before this object is destroyed.
 class ChildProcess {
  public:
-  // The child gets /dev/null as input, our stdout and stderr and nothing else, default signals, and a process group of
-  // its own: Ctrl-C at the terminal is for us, who end it in order.
-  // The kernel ties PR_SET_PDEATHSIG to the thread that starts the child: it must live as long as the child should.
+  // Starts a child with /dev/null as input, our stdout and stderr, no other descriptors, default signals and its own
+  // process group: Ctrl-C at the terminal signals only us, and we stop the child in order.
+  // The kernel ties PR_SET_PDEATHSIG to the thread that starts the child. This thread must outlive the child.
   static Result<ChildProcess> start(const std::filesystem::path& executable, const std::vector<std::string>& arguments);
 
   ChildProcess(ChildProcess&& other) noexcept;
@@ -25,7 +25,7 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   int ended_fd() const { return pidfd_; }  // readable once the child has ended
   void signal(int number) const;
-  // Waits for the end and says how it came: "was killed by signal 9 (Killed)", "exited with code 1".
+  // Waits for the end and returns its cause, for instance "was killed by signal 9 (Killed)" or "exited with code 1".
   std::string reap();
 
  private:

@@ -9,19 +9,18 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "metrics/workers.h"
 #include "telemetry/log.h"
-#include "telemetry/metrics.h"
 #include "telemetry/trace.h"
 
 namespace tuft::actor {
 namespace {
 
-constexpr int kMessageBytesMax = 256 << 20;
 constexpr size_t kUnixPathMax = 107;  // sockaddr_un
 constexpr Nanos kSocketPoll = 10 * kMillisecond;
-// A life this long was no early death: the next start is not held back.
+// A worker that lived this long restarts without a delay after its death.
 constexpr Nanos kHealthyLife = 30 * kSecond;
-// How often a worker that nobody calls is asked, and how long it may take.
+// The interval between health checks of an idle worker, and the time limit of a check.
 constexpr Nanos kHeartbeat = 5 * kSecond;
 
 telemetry::Tracer tracer() {
@@ -33,7 +32,7 @@ Nanos now() {
   return system_clock().monotonic();
 }
 
-// Whether a worker answers. Shared with the gRPC thread that hears it.
+// A health check in progress. Shared with the gRPC thread that receives the answer.
 struct Question {
   enum class Outcome : uint8_t { kOpen, kAnswered, kFailed };
   grpc::ClientContext context;
@@ -43,58 +42,59 @@ struct Question {
   std::atomic<Outcome> outcome{Outcome::kOpen};
 };
 
-}  // namespace
-
-Connection::Connection(const std::string& socket) {
+std::shared_ptr<grpc::Channel> open_channel(const std::string& socket) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-  arguments.SetMaxSendMessageSize(kMessageBytesMax);
+  arguments.SetMaxReceiveMessageSize(rpc::kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(rpc::kMessageBytesMax);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // an operation that may have run must not run again by itself
-  const std::shared_ptr<grpc::Channel> channel =
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // an operation that may have run must not run again
+  std::shared_ptr<grpc::Channel> channel =
       grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
-  // The first channel of the process is never given back. With the end of the last one gRPC 1.51 stops the threads that
-  // run callbacks, which aborts now and then when the next channel starts them again, and joins a poller that may sleep
-  // for ten seconds more.
+  // The first channel of the process is never closed. When the last channel closes, gRPC 1.51 stops the threads that
+  // run callbacks and joins a poller that may sleep for ten more seconds. When the next channel starts the threads
+  // again, this sometimes aborts.
   static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
   static_cast<void>(kept);
-  stub = worker::v1::ModelActor::NewStub(channel);
+  return channel;
 }
+
+}  // namespace
 
 struct SupervisedActorImpl::Life {
   ChildProcess process;
-  uint64_t generation;
+  uint64_t incarnation;
   std::string socket;
   Nanos started;
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Question> question;
-  telemetry::Span span;  // until it is ready
+  telemetry::Span span;  // ends when the worker is ready
   Nanos next_heartbeat = 0;
   bool ready = false;
 };
 
 SupervisedActorImpl::SupervisedActorImpl(WorkerSpec spec) : spec_(std::move(spec)), gauges_(spec_.base_model) {}
 
-std::filesystem::path SupervisedActorImpl::socket_path(uint64_t generation) const {
-  return spec_.socket_directory / ("worker-" + std::to_string(generation) + ".sock");
+std::filesystem::path SupervisedActorImpl::socket_path(uint64_t incarnation) const {
+  return spec_.socket_directory / ("worker-" + std::to_string(incarnation) + ".sock");
 }
 
 Status SupervisedActorImpl::start() {
   if (access(spec_.executable.c_str(), X_OK) != 0) {
-    return not_found("there is no program " + spec_.executable.string() + " to start workers with", "no_worker");
+    return not_found("the worker program " + spec_.executable.string() + " does not exist or is not executable",
+                     "no_worker");
   }
   const size_t length = socket_path(std::numeric_limits<uint32_t>::max()).native().size();
   if (length > kUnixPathMax) {
     return invalid_argument("the socket directory " + spec_.socket_directory.string() +
-                            " is too long for a unix socket; choose one of at most " +
+                            " is too long for a unix socket; choose a directory of at most " +
                             std::to_string(spec_.socket_directory.native().size() + kUnixPathMax - length) + " bytes");
   }
   MutexLock lock(mutex_);
-  if (state_ != State::kIdle) return failed_precondition("the worker was started before");
+  if (state_ != State::kIdle) return failed_precondition("the worker has been started already");
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd_ < 0) return internal_error("cannot make an eventfd");
+  if (wake_fd_ < 0) return internal_error("cannot create an eventfd");
   state_ = State::kStarting;
   trace_ = telemetry::current_context();
   watcher_ = std::thread([this] { watch(); });
@@ -137,9 +137,9 @@ bool SupervisedActorImpl::ready() const {
   return state_ == State::kReady;
 }
 
-uint64_t SupervisedActorImpl::generation() const {
+uint64_t SupervisedActorImpl::incarnation() const {
   MutexLock lock(mutex_);
-  return generation_;
+  return incarnation_;
 }
 
 bool SupervisedActorImpl::stopping() const {
@@ -166,7 +166,7 @@ void SupervisedActorImpl::wake() const {
   (void)!write(wake_fd_, &one, sizeof(one));
 }
 
-// Waits for a wake, the end of the process or the time; true where the process has ended.
+// Waits for wake(), the end of the process or the timeout. Returns true if the process has ended.
 bool SupervisedActorImpl::wait_for_wake(int ended_fd, Nanos timeout) {
   pollfd fds[2] = {{wake_fd_, POLLIN, 0}, {ended_fd, POLLIN, 0}};
   const Nanos milliseconds = std::clamp<Nanos>((timeout + kMillisecond - 1) / kMillisecond, 0, 1000);
@@ -180,21 +180,21 @@ bool SupervisedActorImpl::wait_for_wake(int ended_fd, Nanos timeout) {
 
 void SupervisedActorImpl::watch() {
   Nanos delay = spec_.restart_delay;
-  const auto restarts = telemetry::get_metrics().worker_restarts.with({{"base_model", spec_.base_model}});
-  for (uint64_t generation = 1; !stopping(); ++generation) {
+  const auto restarts = metrics::workers().restarts.with({{"base_model", spec_.base_model}});
+  for (uint64_t incarnation = 1; !stopping(); ++incarnation) {
     const Nanos begin = now();
     {
       MutexLock lock(mutex_);
-      generation_ = generation;
+      incarnation_ = incarnation;
       state_ = State::kStarting;
     }
     gauges_.set_state(WorkerState::kStarting);
-    if (generation > 1) {
+    if (incarnation > 1) {
       restarts.add(1);
       telemetry::log_info("worker.restarted", "starting the worker again",
-                          {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", generation}});
+                          {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}});
     }
-    if (!live(generation)) break;
+    if (!live(incarnation)) break;
     if (now() - begin >= kHealthyLife) delay = spec_.restart_delay;
     pause(delay);
     delay = std::min(delay * 2, spec_.restart_delay_max);
@@ -202,11 +202,11 @@ void SupervisedActorImpl::watch() {
   settle_calls();
 }
 
-// One life from start to end. False where it ended because stop() was called.
-bool SupervisedActorImpl::live(uint64_t generation) {
-  const std::string socket = socket_path(generation).string();
+// Runs one life from start to end. Returns false if it ended because stop() was called.
+bool SupervisedActorImpl::live(uint64_t incarnation) {
+  const std::string socket = socket_path(incarnation).string();
   auto span = tracer().start_span(
-      "worker.start", {.attributes = {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", generation}},
+      "worker.start", {.attributes = {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}},
                        .parent = trace_});
   const telemetry::ContextScope scope(span.context());
   std::vector<std::string> arguments = spec_.arguments;
@@ -220,11 +220,11 @@ bool SupervisedActorImpl::live(uint64_t generation) {
     declare_dead(nullptr, "could not be started (" + process.error().message + ")");
     return !stopping();
   }
-  Life life{std::move(process).value(), generation, socket, now(), nullptr, nullptr, std::move(span)};
+  Life life{std::move(process).value(), incarnation, socket, now(), nullptr, nullptr, std::move(span)};
   telemetry::log_info("worker.started", "worker started",
                       {{"tuft.base_model", spec_.base_model},
                        {"tuft.worker.pid", life.process.pid()},
-                       {"tuft.worker.generation", generation}});
+                       {"tuft.worker.generation", incarnation}});
   std::string how = watch_life(life);
   if (life.question) life.question->context.TryCancel();
   std::error_code ignored;
@@ -236,7 +236,7 @@ bool SupervisedActorImpl::live(uint64_t generation) {
   return !wanted;
 }
 
-// Until the process has ended; says how.
+// Returns how the process ended.
 std::string SupervisedActorImpl::watch_life(Life& life) {
   for (;;) {
     settle_calls();
@@ -253,14 +253,14 @@ std::string SupervisedActorImpl::watch_life(Life& life) {
   }
 }
 
-// A look at a worker that is starting; false where it will not become ready.
+// Continues the start of the worker. Returns false, and the reason in `failure`, if it will not become ready.
 bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
   if (now() - life.started > spec_.start_timeout) {
     failure = "was not ready within " + std::to_string(spec_.start_timeout / kSecond) + " s and was ended";
     return false;
   }
   if (!life.question) {
-    // gRPC would try again only after 100 ms and more: better to knock when there is a door.
+    // A connection attempt that fails is repeated only after 100 ms or more, so wait until the socket exists.
     if (access(life.socket.c_str(), F_OK) == 0) ask_whether_ready(life);
     return true;
   }
@@ -273,12 +273,12 @@ bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
     case Question::Outcome::kFailed:
       break;
   }
-  failure = "did not answer when it was asked whether it is ready (" + life.question->failure + ")";
+  failure = "did not answer the first health check (" + life.question->failure + ")";
   return false;
 }
 
 void SupervisedActorImpl::ask_whether_ready(Life& life) {
-  life.connection = std::make_shared<Connection>(life.socket);
+  life.connection = std::make_shared<Connection>(open_channel(life.socket));
   life.question = std::make_shared<Question>();
   life.question->context.set_wait_for_ready(true);
   life.question->context.set_deadline(
@@ -312,16 +312,15 @@ void SupervisedActorImpl::become_ready(Life& life) {
   }
   gauges_.set_state(WorkerState::kReady);
   const double seconds = to_seconds(now() - life.started);
-  telemetry::get_metrics().worker_startup_duration.record(seconds,
-                                                          {{"base_model", spec_.base_model}, {"phase", "ready"}});
+  metrics::workers().startup_duration.record(seconds, {{"base_model", spec_.base_model}, {"phase", "ready"}});
   telemetry::log_info("worker.ready", "worker ready",
                       {{"tuft.base_model", spec_.base_model},
-                       {"tuft.worker.generation", life.generation},
+                       {"tuft.worker.generation", life.incarnation},
                        {"tuft.worker.startup_seconds", seconds}});
-  if (on_ready_) on_ready_(life.generation);
+  if (on_ready_) on_ready_(life.incarnation);
 }
 
-// A call that fails says so itself; only the answer matters here.
+// Only the time of an answer matters; the calls themselves detect a broken connection.
 void SupervisedActorImpl::ask_for_life_sign(Life& life) {
   if (life.question->outcome == Question::Outcome::kOpen) return;
   life.next_heartbeat = now() + kHeartbeat;
@@ -369,29 +368,13 @@ void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connec
   settle_calls();
 }
 
-// Between two lives, still telling callers.
+// Waits between two lives and answers calls meanwhile.
 void SupervisedActorImpl::pause(Nanos delay) {
   const Nanos deadline = now() + delay;
   while (!stopping() && now() < deadline) {
     settle_calls();
     (void)wait_for_wake(-1, deadline - now());
   }
-}
-
-// Tells the calls whose error is known by now, or will not become known.
-void SupervisedActorImpl::settle_calls() {
-  std::vector<std::pair<std::function<void(Error)>, Error>> settled;
-  {
-    MutexLock lock(mutex_);
-    const Nanos time = now();
-    std::erase_if(unsettled_, [&](Unsettled& call) {
-      const bool known = call.connection != nullptr && call.connection->death.has_value();
-      if (call.connection != nullptr && !known && time < call.give_up) return false;
-      settled.emplace_back(std::move(call.settle), known ? *call.connection->death : call.error);
-      return true;
-    });
-  }
-  for (auto& [settle, error] : settled) settle(std::move(error));
 }
 
 std::unique_ptr<SupervisedActor> make_supervised_actor(WorkerSpec spec) {

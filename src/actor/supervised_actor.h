@@ -1,4 +1,4 @@
-// The implementation behind make_supervised_actor(): a watcher thread that owns the process, and calls that gRPC runs.
+// The implementation of make_supervised_actor(): a watcher thread that owns the process, and calls that gRPC runs.
 #pragma once
 
 #include <deque>
@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "actor/process.h"
@@ -17,15 +18,21 @@
 
 namespace tuft::actor {
 
-// The connection of one life of the worker.
+// The connection to one life of the worker.
 struct Connection {
-  explicit Connection(const std::string& socket);
+  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
+      : stub(worker::v1::ModelActor::NewStub(channel)), unary(channel) {}
 
-  std::unique_ptr<worker::v1::ModelActor::Stub> stub;
-  // How this life ended; written once, under SupervisedActorImpl::mutex_.
+  const std::unique_ptr<worker::v1::ModelActor::Stub> stub;
+  // Calls a unary method by its name.
+  grpc::TemplatedGenericStub<google::protobuf::MessageLite, google::protobuf::MessageLite> unary;
+  // The cause of death of this life. Written once, under SupervisedActorImpl::mutex_.
   std::optional<Error> death;
 };
 
+class PendingCall;
+
+// It has many methods because the watcher's steps and the ends of calls share one state machine under one lock.
 class SupervisedActorImpl final : public SupervisedActor {
  public:
   explicit SupervisedActorImpl(WorkerSpec spec);
@@ -37,58 +44,36 @@ class SupervisedActorImpl final : public SupervisedActor {
 
   const std::string& base_model() const override { return spec_.base_model; }
   bool ready() const override;
-  uint64_t generation() const override;
+  uint64_t incarnation() const override;
   void on_ready(std::function<void(uint64_t)> callback) override { on_ready_ = std::move(callback); }
 
-  void describe(const CallOptions&, Callback<worker::v1::DescribeResponse>) override;
-  void create_adapter(worker::v1::CreateAdapterRequest, const CallOptions&,
-                      Callback<worker::v1::CreateAdapterResponse>) override;
-  void remove_adapter(worker::v1::RemoveAdapterRequest, const CallOptions&,
-                      Callback<worker::v1::RemoveAdapterResponse>) override;
-  void forward_backward(worker::v1::ForwardBackwardRequest, const CallOptions&,
-                        Callback<worker::v1::ForwardBackwardResponse>) override;
-  void optim_step(worker::v1::OptimStepRequest, const CallOptions&, Callback<worker::v1::OptimStepResponse>) override;
-  void save_state(worker::v1::SaveStateRequest, const CallOptions&, Callback<worker::v1::SaveStateResponse>) override;
-  void load_state(worker::v1::LoadStateRequest, const CallOptions&, Callback<worker::v1::LoadStateResponse>) override;
-  void add_sampler(worker::v1::AddSamplerRequest, const CallOptions&,
-                   Callback<worker::v1::AddSamplerResponse>) override;
-  void remove_sampler(worker::v1::RemoveSamplerRequest, const CallOptions&,
-                      Callback<worker::v1::RemoveSamplerResponse>) override;
-  void publish_adapter(worker::v1::PublishAdapterRequest, const CallOptions&,
-                       Callback<worker::v1::PublishAdapterResponse>) override;
-  void save_sampler(worker::v1::SaveSamplerRequest, const CallOptions&,
-                    Callback<worker::v1::SaveSamplerResponse>) override;
-  Cancel sample(worker::v1::SampleRequest, const CallOptions&, Callback<worker::v1::SampleResponse>) override;
-  Cancel stream_sample(worker::v1::SampleRequest, const CallOptions&, OnTokens on_tokens,
-                       Callback<worker::v1::SampleResponse>) override;
-  void collect_metrics(Callback<worker::v1::CollectMetricsResponse>) override;
-  void keep_traces(worker::v1::KeepTracesRequest) override;
-  void collect_traces(worker::v1::CollectTracesRequest, Callback<worker::v1::CollectTracesResponse>) override;
+  Cancel stream_sample(worker::v1::SampleRequest request, const CallOptions& options, OnTokens on_tokens,
+                       Callback<worker::v1::SampleResponse> callback) override;
 
  private:
   enum class State : uint8_t { kIdle, kStarting, kReady, kDead, kStopped };
 
-  // A call whose error is not known yet, or is to be told on the watcher thread.
+  // A failed call that the watcher thread answers: with `error`, or with the cause of death of `connection` if that
+  // becomes known before `give_up`.
   struct Unsettled {
-    std::shared_ptr<Connection> connection;  // empty: `error` is what is told
+    std::shared_ptr<Connection> connection;  // null: answer with `error` at once
     Error error;
     Nanos give_up = 0;
-    std::function<void(Error)> settle;
+    std::shared_ptr<PendingCall> call;
   };
-  // One process from start to end; the watcher thread's own.
+  // One process from start to end. Confined to the watcher thread.
   struct Life;
 
-  template <typename Call>
-  void run_call(std::unique_ptr<Call> call, const CallOptions& options);
-  template <typename Call>
-  void finish_call(std::unique_ptr<Call> call, const grpc::Status& status);
-  template <typename Request, typename Response, typename Method>
-  Cancel invoke(std::string_view name, Method method, Request request, const CallOptions& options,
-                Callback<Response> callback);
+  Cancel send(std::unique_ptr<Call> call, const CallOptions& options) override;
+  Cancel begin_call(const std::shared_ptr<PendingCall>& call, const CallOptions& options);
+  void end_call(const std::shared_ptr<PendingCall>& call, const grpc::Status& status);
+  void settle_later_locked(Unsettled call) TUFT_REQUIRES(mutex_);
+  // Answers the calls whose error is known by now, or will not become known.
+  void settle_calls();
   void call_done();
 
   void watch();
-  bool live(uint64_t generation);
+  bool live(uint64_t incarnation);
   std::string watch_life(Life& life);
   bool start_up(Life& life, std::string& failure);
   void ask_whether_ready(Life& life);
@@ -97,18 +82,17 @@ class SupervisedActorImpl final : public SupervisedActor {
   std::string end_process(Life& life);
   void declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how);
   void pause(Nanos delay);
-  void settle_calls();
   bool wait_for_wake(int ended_fd, Nanos timeout);
   void wake() const;
   bool stopping() const;
   Error not_ready_locked() const TUFT_REQUIRES(mutex_);
   Error died(const std::string& how) const;
 
-  std::filesystem::path socket_path(uint64_t generation) const;
+  std::filesystem::path socket_path(uint64_t incarnation) const;
 
   const WorkerSpec spec_;
   WorkerGauges gauges_;
-  telemetry::SpanContext trace_;            // of who called start()
+  telemetry::SpanContext trace_;            // the context in which start() was called
   std::function<void(uint64_t)> on_ready_;  // set before start
   int wake_fd_ = -1;
   std::thread watcher_;
@@ -117,7 +101,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   CondVar changed_;
   State state_ TUFT_GUARDED_BY(mutex_) = State::kIdle;
   bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
-  uint64_t generation_ TUFT_GUARDED_BY(mutex_) = 0;
+  uint64_t incarnation_ TUFT_GUARDED_BY(mutex_) = 0;
   std::optional<Error> last_death_ TUFT_GUARDED_BY(mutex_);
   std::shared_ptr<Connection> connection_ TUFT_GUARDED_BY(mutex_);
   size_t in_flight_ TUFT_GUARDED_BY(mutex_) = 0;

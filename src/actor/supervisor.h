@@ -1,4 +1,4 @@
-// Starts, watches and restarts one tuft-worker process and speaks gRPC with it over a unix socket.
+// Starts, watches and restarts one tuft-worker process, and calls it over gRPC on a unix socket.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace tuft::actor {
 struct WorkerSpec {
   std::string base_model;
   std::filesystem::path executable;          // tuft-worker
-  std::vector<std::string> arguments;        // without --socket, which the supervisor adds
-  std::filesystem::path socket_directory;    // 0700, ours alone; one socket a life
-  Nanos start_timeout = 600 * kSecond;       // until the weights are in memory
-  Nanos restart_delay = 200 * kMillisecond;  // doubles with each early death ...
+  std::vector<std::string> arguments;        // without those that the supervisor adds, such as --socket
+  std::filesystem::path socket_directory;    // must have mode 0700; each life has its own socket
+  Nanos start_timeout = 600 * kSecond;       // time limit until the weights are in memory
+  Nanos restart_delay = 200 * kMillisecond;  // doubles with each early death, ...
   Nanos restart_delay_max = 30 * kSecond;    // ... up to this
-  Nanos stop_timeout = 2 * kSecond;          // SIGTERM, then SIGKILL
+  Nanos stop_timeout = 2 * kSecond;          // between SIGTERM and SIGKILL
 };
 
-// The actor behind a supervised process. start() launches it and returns; ready() turns true when it answers.
-// A worker that dies fails its calls with kUnavailable "worker_died" (the message names signal or exit code) and is
-// started again. stop() ends the process within stop_timeout and fails what was running.
+// A ModelActor with a process of its own. start() launches the process and returns; ready() becomes true when the
+// process answers. When a worker dies, its calls fail with kUnavailable "worker_died" (the message names the signal or
+// exit code) and the worker is started again. stop() ends the process within stop_timeout and fails the running calls.
 class SupervisedActor : public ModelActor {
  public:
   virtual Status start() = 0;
   virtual void stop() = 0;
-  // Waits for the first ready; false when it died or `timeout` passed (the message of the reason is in `why`).
+  // Waits until the worker is ready for the first time. Returns an error if it died or `timeout` passed.
   virtual Status wait_ready(Nanos timeout) = 0;
 };
 

@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "telemetry/metrics.h"
+#include "metrics/workers.h"
+#include "telemetry/instrument.h"
 
 namespace tuft::actor {
 namespace {
@@ -62,9 +63,9 @@ void observe_heartbeats(const Observe& observe) {
 WorkerGauges::WorkerGauges(std::string base_model) : base_model_(std::move(base_model)) {
   static std::once_flag once;
   std::call_once(once, [] {
-    telemetry::get_metrics().workers.set_callback(observe_states);
-    telemetry::get_metrics().worker_up.set_callback(observe_up);
-    telemetry::get_metrics().worker_heartbeat_age.set_callback(observe_heartbeats);
+    metrics::workers().count.set_callback(observe_states);
+    metrics::workers().up.set_callback(observe_up);
+    metrics::workers().heartbeat_age.set_callback(observe_heartbeats);
   });
   MutexLock lock(board().mutex);
   board().workers.insert(this);

@@ -1,4 +1,4 @@
-// What a supervisor tells of its worker when metrics are collected: tuft.workers, tuft.worker.up,
+// The gauges of supervised workers, observed when metrics are collected: tuft.workers, tuft.worker.up and
 // tuft.worker.heartbeat.age.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace tuft::actor {
 
 enum class WorkerState : uint8_t { kStarting, kReady, kDead };
 
-// Thread-safe. Its series are there as long as it is.
+// The state of one worker. Its series exist as long as this object. Thread-safe.
 class WorkerGauges {
  public:
   explicit WorkerGauges(std::string base_model);
@@ -25,7 +25,7 @@ class WorkerGauges {
 
   const std::string& base_model() const { return base_model_; }
   WorkerState state() const { return state_; }
-  Nanos last_answer() const { return answered_; }  // 0: none yet
+  Nanos last_answer() const { return answered_; }  // 0: no answer yet
 
  private:
   const std::string base_model_;

@@ -1,4 +1,4 @@
-// One HTTP request and its answer, as handlers see them: no sockets, no HTTP library.
+// An HTTP request and its answer as handlers see them, independent of sockets and of the HTTP library.
 #pragma once
 
 #include <cstdint>
@@ -25,34 +25,36 @@ namespace tuft::api {
 
 class MetricsPage;
 
-inline constexpr std::string_view kJsonType = "application/json";
-// How a route tells errors: {"detail": "..."}, or as OpenAI's clients read them.
+// The form of an error's body: {"detail": "..."} (kDetail), or OpenAI's {"error": {...}} (kOpenAi).
 enum class ErrorShape : uint8_t { kDetail, kOpenAi };
 
+inline constexpr std::string_view kJsonType = "application/json";
 inline constexpr std::string_view kProtobufType = "application/x-protobuf";
 
-// A body that comes in pieces: a file, or events as they happen. Destroyed when it is sent or the peer is gone.
+// A response body that is produced in pieces, such as a file or server-sent events. It is destroyed when it has been
+// sent or when the client has disconnected.
 class BodyStream {
  public:
   virtual ~BodyStream() = default;
-  // Bytes in all, for Content-Length; none: not known, sent chunked.
+  // Returns the size of the body in bytes, or nothing if it is not known; then the body is sent chunked.
   virtual std::optional<int64_t> length() const { return std::nullopt; }
-  // The next piece; empty: the end. An error cuts the connection, so that the peer sees that something is missing. One
-  // call at a time; `done` is called once, on any thread, not after this is destroyed.
+  // Produces the next piece; an empty piece ends the body. An error closes the connection, so that the client notices
+  // the missing rest. The caller waits for `done` before it calls next() again. `done` is called exactly once, on any
+  // thread, and never after the stream has been destroyed.
   virtual void next(std::function<void(Result<std::string>)> done) = 0;
 };
 
 struct Response {
   int status = 200;
-  std::string_view content_type = kJsonType;  // static
+  std::string_view content_type = kJsonType;  // static storage
   std::string body;
-  // Where set, the body is this instead: bytes that a finished future owns, sent without a copy.
+  // If set, it replaces `body`: bytes that a finished future owns, sent without a copy.
   std::shared_ptr<const std::string> shared_body;
-  std::shared_ptr<BodyStream> stream;  // where set, the body is what it gives
-  // More headers, e.g. Location. Names are static; a value with a control character turns the answer into a 500.
+  std::shared_ptr<BodyStream> stream;  // if set, it replaces both
+  // Further headers, e.g. Location. Names have static storage. A value with a control character makes the answer a 500.
   std::vector<std::pair<std::string_view, std::string>> headers;
-  std::string_view allow;  // of a 405; static
-  bool close = false;      // end the connection after it
+  std::string_view allow;  // the Allow header of a 405; static storage
+  bool close = false;      // close the connection after this response
 
   std::string_view bytes() const { return shared_body ? std::string_view(*shared_body) : std::string_view(body); }
 };
@@ -66,18 +68,19 @@ inline Response json_response(std::string body, int status = 200) {
 
 struct Exchange;
 
-// The answer comes once the future is finished or the long poll is over; then `finish` makes it.
+// The request waits until the future finishes or the long poll times out; then `finish` makes the response.
 struct AwaitFuture {
   control::RequestId request;
   Result<Response> (*finish)(Exchange& exchange, const control::FutureSnapshot& snapshot) = nullptr;
 };
 
-// The answer comes later: `start` is called once, on the connection's thread, and calls `done` once, on any thread;
-// what comes too late is dropped. `start` and what it holds are destroyed on the connection's thread once nobody waits
-// any more - answered, out of time, or the client has gone -, so that it can hold what ends the work.
+// The request waits for a response that is made elsewhere. `start` is called once, on the connection's thread, and
+// calls `done` once, on any thread; a late call is ignored. `start` is destroyed on the connection's thread when the
+// request has been answered, has timed out or its client has disconnected, so an object that it holds can cancel the
+// work.
 struct AwaitResponse {
   std::function<void(std::function<void(Result<Response>)> done)> start;
-  Nanos limit = 50 * kSecond;  // then 503; under the SDK's 60 s
+  Nanos limit = 50 * kSecond;  // then the answer is 503; below the SDK's timeout of 60 s
 };
 
 using Answer = std::variant<Response, AwaitFuture, AwaitResponse>;
@@ -86,27 +89,28 @@ inline Answer json_answer(std::string body) {
   return json_response(std::move(body));
 }
 
-// The headers that somebody reads; empty where absent. Views into the connection's buffers: valid during the exchange.
+// The request headers that the server uses; absent ones are empty. They are views into the connection's buffers and
+// valid during the exchange.
 struct RequestHeaders {
   std::string_view accept;
   std::string_view api_key;
   std::string_view authorization;
   std::string_view content_encoding;
   std::string_view content_type;
-  std::string_view forwarded;  // what a proxy adds: Forwarded, Via, X-Forwarded-*, X-Real-IP
+  std::string_view forwarded;  // not empty if a proxy added Forwarded, Via, X-Forwarded-* or X-Real-IP
   std::string_view forwarded_host, forwarded_proto;
   std::string_view host;
   std::string_view idempotency_key;
   std::string_view user_agent;
-  // of polls: how often before, and the seconds that the client saw its submission take
+  // Sent with polls: the number of earlier polls, and the duration of the submission in seconds as the client saw it.
   std::string_view poll_iteration, submission_seconds;
-  // W3C
+  // W3C trace context.
   std::string_view traceparent, tracestate, baggage;
-  // X-Stainless-*: who the SDK says it is
+  // X-Stainless-*: the SDK's description of itself.
   std::string_view sdk_language, sdk_version, sdk_os, sdk_arch, sdk_runtime, sdk_runtime_version;
 };
 
-// Confined to the connection's thread.
+// One request while it is handled. Confined to the connection's thread.
 struct Exchange {
   control::ControlPlane& control;
   const config::Limits& limits;
@@ -114,25 +118,25 @@ struct Exchange {
   openai::Service* openai = nullptr;
 
   RequestHeaders headers = {};
-  std::vector<std::string> path_parameters = {};  // the "{...}" of the route in order, percent-decoded
-  std::string_view query = {};                    // what follows the '?', as sent
-  std::string body = {};                          // without its content encoding
+  std::vector<std::string> path_parameters = {};  // values of the route's "{...}" in order, percent-decoded
+  std::string_view query = {};                    // the text after '?', still encoded
+  std::string body = {};                          // content encoding removed
   control::UserId user = {};                      // empty on open routes
-  telemetry::SpanContext trace = {};
-  std::string_view scheme = "http";  // static
+  telemetry::SpanContext trace = {};              // of the server span
+  std::string_view scheme = "http";               // "http" or "https"; static storage
 
-  // Told by handlers, for telemetry.
-  control::OperationKeys keys = {};   // what the request is about
-  bool describes_client = false;      // its span says which SDK asks
-  Nanos handed_at = 0;                // reading the body begins
-  Nanos read_at = 0;                  // the body is understood
-  Nanos known_at = 0;                 // what to answer is known; writing it begins
-  Nanos written_at = 0;               // it is written down
-  telemetry::SpanContext link = {};   // the span of the operation that a poll delivered
-  std::optional<Error> failure = {};  // of the operation that a poll delivered
+  // Handlers and the dispatcher set the following fields for telemetry.
+  control::OperationKeys keys = {};   // ids of the objects that the request names or creates
+  bool describes_client = false;      // the span gets the attributes of the SDK
+  Nanos handed_at = 0;                // the handler was called
+  Nanos read_at = 0;                  // the body was decoded
+  Nanos known_at = 0;                 // the result was available
+  Nanos written_at = 0;               // the result was encoded
+  telemetry::SpanContext link = {};   // span of the operation whose result a poll delivered
+  std::optional<Error> failure = {};  // error of that operation
 };
 
-// Ends the reading of a body, well or not; for tuft.http.deserialize.duration.
+// Records the end of decoding (for tuft.http.deserialize.duration) and returns `status`.
 inline Status body_read(Exchange& exchange, Status status) {
   exchange.read_at = system_clock().monotonic();
   return status;

@@ -17,14 +17,15 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
-#include "api/http_connection.h"
-#include "api/http_metrics.h"
-#include "api/io_thread.h"
-#include "api/tls.h"
+#include "api/http/http_connection.h"
+#include "api/http/io_thread.h"
+#include "api/http/tls.h"
+#include "api/routing/http_telemetry.h"
 #include "base/mutex.h"
+#include "metrics/http.h"
 #include "openai/service.h"
+#include "telemetry/instrument.h"
 #include "telemetry/log.h"
-#include "telemetry/metrics.h"
 #include "telemetry/request_trace.h"
 
 namespace tuft::api {
@@ -47,7 +48,7 @@ std::string overloaded_answer(ConnectionCounts::Entry entry) {
          std::to_string(body.size()) + "\r\nRetry-After: 1\r\nConnection: close\r\n\r\n" + body;
 }
 
-// "Sun, 06 Nov 1994 08:49:37 GMT", in English whatever the locale.
+// Returns, for instance, "Sun, 06 Nov 1994 08:49:37 GMT", independent of the locale.
 std::string http_date() {
   constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
   constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
@@ -96,19 +97,19 @@ class BeastServer final : public Server {
     acceptor_.emplace(*threads_.front()->io);
     accept_retry_.emplace(*threads_.front()->io);
     sweep_.emplace(*threads_.front()->io);
-    telemetry::get_metrics().http_connections.set_callback([this](const telemetry::Observable::Observe& observe) {
+    metrics::http().connections.set_callback([this](const telemetry::Observable::Observe& observe) {
       const int idle = connections_.idle.load(std::memory_order_relaxed);
       observe(std::max(0, connections_.open() - idle), {{"state", "active"}});
       observe(idle, {{"state", "idle"}});
     });
-    telemetry::get_metrics().http_receiving_bytes.set_callback(
+    metrics::http().receiving_bytes.set_callback(
         [bodies = connections_.bodies](const telemetry::Observable::Observe& observe) {
           observe(static_cast<double>(bodies->total()), {});
         });
   }
   ~BeastServer() override {
-    telemetry::get_metrics().http_connections.set_callback({});
-    telemetry::get_metrics().http_receiving_bytes.set_callback({});
+    metrics::http().connections.set_callback({});
+    metrics::http().receiving_bytes.set_callback({});
   }
 
   Status listen();
@@ -131,7 +132,7 @@ class BeastServer final : public Server {
   openai::Service openai_;
   const Dispatcher dispatcher_;
   ConnectionCounts connections_;
-  // May outlive the server: a worker that answers late still holds it.
+  // May outlive the server, because a worker that answers late refers to it.
   const std::shared_ptr<MetricsPage> metrics_page_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   uint16_t port_ = 0;
@@ -175,7 +176,7 @@ void BeastServer::accept_next() {
       accept_next();
       return;
     }
-    // Out of file descriptors, most likely: at once again would spin.
+    // The process is probably out of file descriptors; retrying at once would spin.
     accept_retry_->expires_after(kAcceptRetry);
     accept_retry_->async_wait([this](error_code retry_code) {
       if (!retry_code) accept_next();
@@ -191,10 +192,10 @@ Status BeastServer::reload_tls() {
   return {};
 }
 
-// Of TLS there is nothing to say it in: the handshake would cost what is short.
+// With TLS the connection is closed without an answer, because a handshake would cost an overloaded server too much.
 void BeastServer::turn_away(tcp::socket& socket, ConnectionCounts::Entry entry) const {
   const bool is_full = entry == ConnectionCounts::Entry::kTooMany;
-  HttpInstruments::count_rejected(is_full ? "overloaded" : "address_overloaded");
+  HttpTelemetry::count_rejected(is_full ? "overloaded" : "address_overloaded");
   error_code ignored;
   if (options_.tls.certificate.empty()) socket.write_some(asio::buffer(overloaded_answer(entry)), ignored);
   socket.shutdown(tcp::socket::shutdown_send, ignored);
@@ -282,7 +283,7 @@ void BeastServer::wind_down(IoThread& thread, Nanos grace) {
     sweep_->cancel();
   }
   for (HttpConnection* connection : thread.connections) connection->wind_down();
-  // The loop ends by itself once its last connection is gone; this timer must not keep it.
+  // The loop ends when its last connection has closed; this timer must not keep it alive.
   thread.tick.expires_after(std::chrono::nanoseconds(std::min(grace, kTickInterval / 50)));
   const Nanos end = system_clock().monotonic() + grace;
   const auto wait = std::make_shared<std::function<void(error_code)>>();

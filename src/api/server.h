@@ -1,4 +1,8 @@
-// The HTTP edge: Tinker's routes over HTTP/1.1. Decodes, authenticates, calls the control plane, encodes.
+// The HTTP server: Tinker's and OpenAI's endpoints over HTTP/1.1. It authenticates and decodes a request, calls the
+// control plane, and encodes the answer.
+//
+// Rooms: http/ connections, routing/ from a request head to its handler, handlers/ one function per endpoint, json/
+// bodies, docs/ the OpenAPI document.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +11,8 @@
 #include <span>
 #include <string>
 
-#include "api/metrics_page.h"
-#include "api/router.h"
+#include "api/routing/metrics_page.h"
+#include "api/routing/router.h"
 #include "base/result.h"
 #include "config/config.h"
 #include "control/control_plane.h"
@@ -19,28 +23,28 @@ class Server {
  public:
   struct Options {
     std::string host = "127.0.0.1";
-    uint16_t port = 10610;  // 0: any free one (tests)
+    uint16_t port = 10610;  // 0: any free port (tests)
     int io_threads = 2;
     config::Limits limits;
     MetricsAccess metrics = {};
     config::TlsConfig tls = {};
-    Nanos long_poll = 30 * kSecond;  // then 408; must stay below the SDK's 45 s
+    Nanos long_poll = 30 * kSecond;  // then the answer is 408; must be below the SDK's timeout of 45 s
     std::span<const Route> routes = api::routes();
   };
 
-  // Binds and listens; kUnavailable with the address and the reason where it cannot, kInvalidArgument where the files
-  // of TLS do not serve. `control` outlives the server.
+  // Binds and listens. Returns kUnavailable, naming the address and the reason, if that fails, and kInvalidArgument if
+  // the TLS files cannot be used. `control` must outlive the server.
   static Result<std::unique_ptr<Server>> create(const Options& options, control::ControlPlane& control);
   virtual ~Server() = default;
 
   virtual uint16_t port() const = 0;
-  // Serves until stop() is called. Drives control.sweep().
+  // Serves until stop() is called. Calls control.sweep() periodically. Blocks.
   virtual void run() = 0;
-  // Reads the files of TLS again, for connections from now on; on failure the former ones stay. Thread-safe; reads the
-  // disk.
+  // Reads the TLS files again and uses them for new connections; if that fails, the previous ones stay in use.
+  // Thread-safe. Reads the disk.
   virtual Status reload_tls() = 0;
-  // From any thread or a signal handler's thread: stops accepting, answers open long polls with 408, lets requests in
-  // flight finish for up to `grace`, closes, and lets run() return.
+  // Stops accepting connections, answers open long polls with 408, gives other requests up to `grace` to finish, closes
+  // all connections and makes run() return. Thread-safe.
   virtual void stop(Nanos grace = 2 * kSecond) = 0;
 };
 

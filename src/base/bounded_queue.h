@@ -1,4 +1,4 @@
-// A queue between threads that refuses when it is full. Thread-safe.
+// A queue between threads with a fixed capacity. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(size_t capacity) : capacity_(capacity) {}
 
-  // False, with `value` untouched, when the queue is full or closed.
+  // Returns false, and leaves `value` unchanged, if the queue is full or closed.
   bool try_push(T&& value) TUFT_EXCLUDES(mutex_) {
     {
       MutexLock lock(mutex_);
@@ -31,14 +31,14 @@ class BoundedQueue {
     return pop_locked();
   }
 
-  // Waits for an item; nothing once the queue is closed and empty.
+  // Waits for an item. Returns nothing when the queue is closed and empty.
   std::optional<T> pop() TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (items_.empty() && !closed_) ready_.wait(mutex_);
     return pop_locked();
   }
 
-  // Refuses further pushes and wakes every waiter. What is queued can still be popped.
+  // Refuses further pushes and wakes all waiters. Queued items can still be popped.
   void close() TUFT_EXCLUDES(mutex_) {
     {
       MutexLock lock(mutex_);

@@ -1,4 +1,4 @@
-// Memory that many hold a part of, counted by who: with a most for each of them and for all together.
+// Counts the bytes that each holder (usually a user) has, with a limit per holder and one for the sum.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace tuft {
 
-// Thread-safe. Its lock is innermost. Made by std::make_shared: a Hold may outlive everybody else who knows it.
+// Thread-safe; no other lock is taken while its lock is held. Must be owned by a shared_ptr, because a Hold keeps it
+// alive.
 class ByteAccount : public std::enable_shared_from_this<ByteAccount> {
  public:
   struct Most {
@@ -21,11 +22,11 @@ class ByteAccount : public std::enable_shared_from_this<ByteAccount> {
   };
   enum class Answer : uint8_t {
     kTaken,
-    kOverEach,  // whoever asks would hold more than `each`
-    kOverAll,   // all together would hold more than `all`
+    kOverEach,  // the holder would exceed `each`
+    kOverAll,   // the sum would exceed `all`
   };
 
-  // A part of the memory; given back when it is destroyed. Not thread-safe by itself.
+  // A number of bytes of one holder; the destructor releases them. Not thread-safe.
   class Hold {
    public:
     Hold() = default;  // holds nothing and cannot grow
@@ -33,9 +34,9 @@ class ByteAccount : public std::enable_shared_from_this<ByteAccount> {
     Hold& operator=(Hold&& other) noexcept;
     ~Hold() { shrink_to(0); }
 
-    // Holds at least so many bytes from now on, or as many as before.
+    // Raises the hold to at least `bytes`. If a limit forbids it, the hold is unchanged.
     Answer grow_to(int64_t bytes, const Most& most);
-    // Holds at most so many from now on.
+    // Lowers the hold to at most `bytes`.
     void shrink_to(int64_t bytes);
     int64_t bytes() const { return bytes_; }
 
@@ -48,7 +49,7 @@ class ByteAccount : public std::enable_shared_from_this<ByteAccount> {
     int64_t bytes_ = 0;
   };
 
-  // Nothing yet, for `who`.
+  // Returns an empty hold of `who`.
   Hold open(std::string who) { return {shared_from_this(), std::move(who)}; }
   int64_t total() const;
   int64_t held_by(const std::string& who) const;

@@ -1,5 +1,5 @@
-// TUFT_CHECK: an invariant of the program. Prints where and why, then aborts, in release too. Never reachable by
-// anything a user sends.
+// TUFT_CHECK checks an invariant of the program: if it does not hold, it prints the place and the reason and aborts, in
+// release builds too. Input from a user must never reach a failing check.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Time as a port: code that decides by time takes a Clock, and its tests a FakeClock.
+// The clock interface. Code that depends on time takes a Clock; tests use a FakeClock.
 #pragma once
 
 #include <atomic>
@@ -19,13 +19,13 @@ inline double to_seconds(Nanos nanos) {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Never runs backwards; its zero means nothing. For durations and deadlines inside one process.
+  // Nanoseconds since an arbitrary point; never decreases. For durations and deadlines within one process.
   virtual Nanos monotonic() const = 0;
-  // Since 1970-01-01 UTC. For time stamps that leave the process; never subtract two of them.
+  // Nanoseconds since 1970-01-01 UTC. For time stamps that leave the process; it may jump, so do not compute durations.
   virtual Nanos wall() const = 0;
 };
 
-// The machine's clock, one for the process.
+// The clock of the operating system.
 const Clock& system_clock();
 
 class FakeClock final : public Clock {

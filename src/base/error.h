@@ -9,41 +9,40 @@
 
 namespace tuft {
 
-// A closed set, shaped like the canonical gRPC codes. Two tables map it to the outside, each one exhaustive
-// switch: api/error_mapping (HTTP) and actor/ + worker/ (gRPC).
+// The codes follow the canonical codes of gRPC. openai/errors.cc maps them to HTTP, rpc/status.h to gRPC.
 enum class ErrorCode : uint8_t {
-  kInvalidArgument,     // the caller sent something wrong; sending it again cannot help
-  kNotFound,            // no such thing, or none that the caller may see
+  kInvalidArgument,     // the request is wrong; repeating it cannot help
+  kNotFound,            // it does not exist, or the caller may not see it
   kAlreadyExists,       // the name is taken
-  kFailedPrecondition,  // the thing is in a state that forbids it
-  kUnauthenticated,     // no key
-  kPermissionDenied,    // a key, but not the right
+  kFailedPrecondition,  // the state of the object forbids it
+  kUnauthenticated,     // the request has no key
+  kPermissionDenied,    // the key does not grant access
   kResourceExhausted,   // a named limit is reached
   kPayloadTooLarge,     // a body, frame or tensor is over its limit
-  kUnsupportedMedia,    // content type or encoding that nobody here reads
+  kUnsupportedMedia,    // the content type or encoding is not supported
   kDeadlineExceeded,    // it took longer than allowed
   kCancelled,           // the caller gave up
-  kUnavailable,         // try again: a worker is starting, a store is away
-  kGone,                // it was there and has been dropped
-  kDataLoss,            // a file or a record is torn or foreign
-  kUnimplemented,       // a well-formed request for something that this server does not do
-  kInternal,            // our fault
+  kUnavailable,         // temporary: a worker is starting, a store cannot be reached
+  kGone,                // it existed and was dropped
+  kDataLoss,            // a file or record is damaged or not ours
+  kUnimplemented,       // the request is valid, but this server does not support it
+  kInternal,            // a bug or failure of the server
 };
 
-// Stable lower-case name, e.g. "invalid_argument". Used in metrics and logs.
+// Returns a stable name in lower case, e.g. "invalid_argument", as used in metrics and logs.
 std::string_view error_code_name(ErrorCode code);
 
-// True where repeating the same call later can succeed without anybody changing it.
+// Returns true if the same call can succeed later without being changed.
 bool is_retryable(ErrorCode code);
 
-// True where the caller caused it (the SDK's category "user"); otherwise it is ours ("server").
+// Returns true if the caller caused the error (the SDK's category "user"), false if the server did ("server").
 bool is_user_error(ErrorCode code);
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  // For people: what is wrong, where, and how to mend it. Never a prompt, a token id, a key or a server path.
+  // Says what is wrong, where, and how to fix it. Never contains a prompt, token id, key or path of the server.
   std::string message;
-  // Stable word for programs and metrics within the code, e.g. "adapter_not_loaded". May be empty.
+  // A stable word for programs and metrics, e.g. "adapter_not_loaded". May be empty.
   std::string reason;
 };
 

@@ -1,5 +1,5 @@
-// Files, whole and safely. All paths are the server's own; names that clients send are validated before they get
-// here (control/checkpoint_path.h).
+// Reads and writes whole files. Paths must be validated: names from clients are checked in
+// control/types/checkpoint_path.h.
 #pragma once
 
 #include <filesystem>
@@ -10,16 +10,16 @@
 
 namespace tuft {
 
-// The whole file; kNotFound, kPayloadTooLarge over size_bytes_max, kInternal.
+// Returns the content. Errors: kNotFound, kPayloadTooLarge above `size_bytes_max`, kInternal.
 Result<std::string> read_file(const std::filesystem::path& path, size_t size_bytes_max);
 
-// Writes beside `path`, syncs, and renames over it, so that a reader sees the old or the new content.
+// Writes a temporary file, syncs it and renames it to `path`, so that readers see the old or the new content.
 Status write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
-// fsync of a directory: makes renames and new names in it durable.
+// Syncs a directory, which makes new and renamed entries in it durable.
 Status sync_directory(const std::filesystem::path& path);
 
-// Turns a leading "~" into $HOME.
+// Replaces a leading "~" by $HOME.
 std::filesystem::path expand_user(std::string_view path);
 
 }  // namespace tuft

@@ -16,7 +16,7 @@ void fill_random(void* out, size_t size) {
   TUFT_CHECK(got == static_cast<ssize_t>(size), "the operating system gave no random bytes");
 }
 
-// Changes in a child of fork(), which must not draw the numbers that its parent draws.
+// Changes in a child of fork(), so that it does not draw the same numbers as its parent.
 constinit std::atomic<uint32_t> g_process{1};
 
 struct Generator {
@@ -24,7 +24,7 @@ struct Generator {
   uint32_t process = 0;
 };
 
-// Before main(): at the first use, a fork at that moment would leave the child a static that is for ever being made.
+// Registered before main(): a fork() during a lazy initialization would leave it unfinished in the child for ever.
 [[maybe_unused]] const int kWatching =
     ::pthread_atfork(nullptr, nullptr, [] { g_process.fetch_add(1, std::memory_order_relaxed); });
 

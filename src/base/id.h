@@ -1,6 +1,7 @@
-// Ids as distinct types: a SessionId is never taken for a RunId, and nothing turns into one by accident.
+// Ids as distinct types: a SessionId does not convert to a RunId, and text converts explicitly only.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -26,10 +27,10 @@ class Id {
   std::string value_;
 };
 
-// 128 random bits as an RFC 4122 version 4 UUID in lower case: unguessable, without ':' or '/'. Thread-safe.
+// Returns a random version 4 UUID (RFC 4122) in lower case: unguessable, without ':' or '/'. Thread-safe.
 std::string random_uuid();
 
-// 64 random bits from a per-thread generator seeded by the operating system. Thread-safe. Not for secrets.
+// Returns 64 random bits from a generator of the thread, seeded by the operating system. Not for secrets. Thread-safe.
 uint64_t random_u64();
 
 }  // namespace tuft

@@ -37,7 +37,7 @@ class TUFT_TSA(scoped_lockable) MutexLock {
   Mutex& mutex_;
 };
 
-// Waits release and take back the mutex; the caller holds it before and after, as the annotation says.
+// A wait releases the mutex and takes it again; the caller holds it before and after.
 class CondVar {
  public:
   void notify_one() { condition_.notify_one(); }

@@ -1,4 +1,4 @@
-// Result<T>: a value or an Error. A subset of std::expected<T, Error>, which C++23 can replace it with.
+// Result<T> holds a value or an Error. It is a subset of std::expected<T, Error> of C++23.
 #pragma once
 
 #include <type_traits>
@@ -73,7 +73,7 @@ using Status = Result<void>;
 #define TUFT_CONCAT_INNER(a, b) a##b
 #define TUFT_CONCAT(a, b) TUFT_CONCAT_INNER(a, b)
 
-// TUFT_ASSIGN(auto x, f()): x is the value of f(), or its error is returned from the calling function.
+// TUFT_ASSIGN(auto x, f()) assigns the value of f() to x, or returns the error of f() from the calling function.
 #define TUFT_ASSIGN(declaration, expr)                                                                          \
   auto TUFT_CONCAT(tuft_assign_, __LINE__) = (expr);                                                            \
   if (!TUFT_CONCAT(tuft_assign_, __LINE__).ok()) return std::move(TUFT_CONCAT(tuft_assign_, __LINE__)).error(); \

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Nanos kMinute = 60 * kSecond;
 
-// Takes exactly `digits` digits off the front.
+// Removes exactly `digits` digits from the front of the text.
 std::optional<int> take_number(std::string_view& text, size_t digits) {
   if (text.size() < digits) return std::nullopt;
   int value = 0;
@@ -41,7 +41,7 @@ std::optional<Nanos> take_day(std::string_view& text) {
   return std::chrono::sys_days(date).time_since_epoch().count() * 24 * 60 * kMinute;
 }
 
-// "HH:MM" of an offset, or of a time of the day.
+// Reads "HH:MM" of an offset or of a time of day.
 std::optional<Nanos> take_hours_and_minutes(std::string_view& text) {
   const auto hours = take_number(text, 2);
   if (!hours || *hours > 23 || !take(text, ":")) return std::nullopt;

@@ -1,4 +1,4 @@
-// Times as text, of RFC 3339.
+// Times as text in the form of RFC 3339.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,12 @@
 
 namespace tuft {
 
-// "2026-07-13T00:00:00.000000Z"; `wall` >= 0.
+// Returns, for instance, "2026-07-13T00:00:00.000000Z". Requires `wall` >= 0.
 std::string time_text(Nanos wall);
-// With an offset ("Z", "+02:00"; a blank for '+', which is what a '+' in a query means). Years 1970 to 2255.
+// Parses a time with an offset ("Z", "+02:00"). A space is accepted for '+', because a '+' in a query decodes to one.
+// Returns nothing for other text and for years outside 1970 to 2255.
 std::optional<Nanos> parse_time_text(std::string_view text);
-// "2026-07-13", at midnight UTC.
+// Parses a date such as "2026-07-13" and returns midnight UTC of that day.
 std::optional<Nanos> parse_day(std::string_view text);
 
 }  // namespace tuft

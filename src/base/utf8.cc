@@ -12,7 +12,7 @@ size_t utf8_length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies over U+10FFFF.
+  // Refuses overlong forms, surrogates, and values above U+10FFFF.
   if (first == 0xe0 && byte(1) < 0xa0) return 0;
   if (first == 0xed && byte(1) > 0x9f) return 0;
   if (first == 0xf0 && byte(1) < 0x90) return 0;

@@ -1,4 +1,4 @@
-// Validity of UTF-8, as Unicode defines it: no overlong forms, no surrogates, nothing above U+10FFFF.
+// Checks UTF-8 as Unicode defines it: no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace tuft {
 
-// Bytes of the valid character at the start of `text`; 0 where there is none.
+// Returns the number of bytes of the character at the start of `text`, or 0 if it is not valid.
 size_t utf8_length(std::string_view text);
 bool is_utf8(std::string_view text);
 

@@ -7,7 +7,7 @@ namespace tuft::chat {
 Result<Values> bind(std::string_view function, const CallArguments& arguments,
                     std::initializer_list<Parameter> parameters) {
   const std::string name(function);
-  if (arguments.positional.size() > parameters.size()) return template_error(name + " takes fewer arguments");
+  if (arguments.positional.size() > parameters.size()) return template_error(name + " got too many arguments");
   Values out;
   size_t used = 0;
   for (const Parameter& parameter : parameters) {
@@ -27,7 +27,7 @@ Result<Values> bind(std::string_view function, const CallArguments& arguments,
       return template_error(name + " needs the argument " + std::string(parameter.name));
     }
   }
-  if (used < arguments.named.size()) return template_error(name + " got an argument by a name that it does not know");
+  if (used < arguments.named.size()) return template_error(name + " got an unknown keyword argument");
   return out;
 }
 

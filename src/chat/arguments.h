@@ -1,4 +1,4 @@
-// The arguments of a call, and how they meet a function's parameters.
+// The arguments of a call, and their binding to the parameters of a function.
 #pragma once
 
 #include <initializer_list>
@@ -23,14 +23,14 @@ struct Parameter {
   Parameter(std::string_view its_name, Value otherwise) : name(its_name), fallback(std::move(otherwise)) {}
 
   std::string_view name;
-  std::optional<Value> fallback;  // none: the argument must be there
+  std::optional<Value> fallback;  // nothing: the argument is required
 };
 
-// One value for each parameter. Fails for what is missing, too much or unknown.
+// Returns one value for each parameter. Fails for missing, surplus and unknown arguments.
 Result<Values> bind(std::string_view function, const CallArguments& arguments,
                     std::initializer_list<Parameter> parameters);
 
-// An argument that must be an integer, a string.
+// Return the argument as an integer or a string, and fail for other types. `what` names it in the error message.
 Result<int64_t> integer_argument(const Value& value, std::string_view what);
 Result<std::string_view> text_argument(const Value& value, std::string_view what);
 

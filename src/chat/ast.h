@@ -1,4 +1,4 @@
-// A parsed template. Immutable.
+// The syntax tree of a parsed template. Immutable.
 #pragma once
 
 #include <cstdint>
@@ -49,12 +49,12 @@ struct DictLiteral {
 struct Concat {
   Exprs parts;
 };
-enum class UnaryOperator : uint8_t { kNot, kMinus, kPlus };
+enum class UnaryOperator : uint8_t { kNot, kMinus };
 struct Unary {
   UnaryOperator op;
   ExprPtr operand;
 };
-enum class BinaryOperator : uint8_t { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower };
+enum class BinaryOperator : uint8_t { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo };
 struct Binary {
   BinaryOperator op;
   ExprPtr left;
@@ -84,7 +84,7 @@ struct Subscript {
   ExprPtr object;
   ExprPtr index;
 };
-// Parts that are not there are null.
+// Missing parts are null.
 struct Slice {
   ExprPtr object;
   ExprPtr start;
@@ -96,7 +96,7 @@ struct Call {
   Arguments arguments;
 };
 struct Filter {
-  ExprPtr input;  // null in the filter of a block: the block's text
+  ExprPtr input;  // null: the text of the enclosing FilterBlock
   const FilterEntry* filter;
   Arguments arguments;
 };
@@ -111,15 +111,13 @@ struct Expr {
                Conditional, Attribute, Subscript, Slice, Call, Filter, Test>
       node;
   int line = 0;
-  int depth = 1;  // expressions in each other, this one included
+  int depth = 1;  // of the tree below, this node included
 };
 
-// What an assignment writes to: a name, an attribute of a namespace, or several of them.
+// The target of {% set %}: a name, or an attribute of the namespace `name`.
 struct Target {
   std::string name;
-  std::string attribute;      // not empty: of the namespace `name`
-  std::vector<Target> parts;  // not empty, or `is_tuple`: a tuple
-  bool is_tuple = false;
+  std::string attribute;  // empty: the name itself
 };
 
 struct Text {
@@ -133,7 +131,8 @@ struct If {
   Block otherwise;
 };
 struct For {
-  Target target;
+  std::vector<std::string> names;
+  bool unpacks = false;  // every item has one value for each name
   ExprPtr iterable;
   ExprPtr filter;  // may be null
   Block body;
@@ -145,7 +144,6 @@ struct Set {
 };
 struct SetBlock {
   Target target;
-  ExprPtr filter;  // may be null; otherwise a chain of Filter whose innermost input is null
   Block body;
 };
 struct Macro {
@@ -153,24 +151,18 @@ struct Macro {
   std::vector<std::string> parameters;
   Exprs defaults;  // of the last parameters
   Block body;
-  bool uses_caller = false;
-  bool uses_varargs = false;
-  bool uses_kwargs = false;
+  bool uses_caller = false;  // the body reads the name `caller`
 };
-// {% call(parameters) callee(...) %}body{% endcall %}: the body is the callee's `caller`.
+// {% call callee(...) %}body{% endcall %}: the callee can call the body by the name `caller`.
 struct CallBlock {
   Macro caller;
   ExprPtr call;
 };
 struct FilterBlock {
-  ExprPtr filter;
+  ExprPtr filter;  // a chain of Filter; the input of the innermost one is null
   Block body;
 };
-struct With {
-  std::vector<std::pair<Target, ExprPtr>> values;
-  Block body;
-};
-// {% generation %}: marks what a model wrote; the text is the body's.
+// {% generation %} marks the text of an assistant for training. It does not change the output.
 struct Generation {
   Block body;
 };
@@ -178,14 +170,13 @@ struct Break {};
 struct Continue {};
 
 struct Statement {
-  std::variant<Text, Output, If, For, Set, SetBlock, Macro, CallBlock, FilterBlock, With, Generation, Break, Continue>
-      node;
+  std::variant<Text, Output, If, For, Set, SetBlock, Macro, CallBlock, FilterBlock, Generation, Break, Continue> node;
   int line = 0;
 };
 
 struct Template {
   Block body;
-  std::set<std::string, std::less<>> names;  // every name that is looked up
+  std::set<std::string, std::less<>> names;  // all names that expressions read
 };
 
 }  // namespace ast

@@ -1,5 +1,5 @@
-// What one rendering has used of its limits. Every loop and every new value is counted here, so that no template and no
-// conversation can hang the server or fill its memory.
+// Counts what one rendering uses of its limits. Every loop and every new value is charged here, so that no template and
+// no conversation can block the server or exhaust its memory.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tuft::chat {
 
-// One thread.
+// Not thread-safe.
 class Budget {
  public:
   explicit Budget(const RenderLimits& limits) : limits_(limits) {}
@@ -20,9 +20,9 @@ class Budget {
     if (steps_ > static_cast<size_t>(limits_.steps)) return exceeded("steps");
     return {};
   }
-  // Reading that many bytes.
+  // Charges the time to read `bytes`.
   Status scan(size_t bytes) { return step(1 + bytes / 64); }
-  // Making a value of that many bytes. To be called before it is made where its size is not that of its sources.
+  // Charges a new value of `bytes`. Call it before making a value that is larger than its sources.
   Status allocate(size_t bytes) {
     if (bytes > limits_.memory_bytes - memory_) return exceeded("memory");
     memory_ += bytes;
@@ -33,7 +33,7 @@ class Budget {
     return {};
   }
 
-  // One level of expressions, statements or macros deeper, as long as it lives.
+  // Counts one level of nested expressions, statements or macros as long as it lives.
   class Level {
    public:
     explicit Level(Budget& budget) : budget_(budget) { ++budget_.depth_; }
@@ -52,8 +52,7 @@ class Budget {
 
  private:
   static Error exceeded(const char* what) {
-    return {ErrorCode::kResourceExhausted,
-            std::string("the chat template needs more than it may have: the limit of its ") + what + " is reached",
+    return {ErrorCode::kResourceExhausted, std::string("the chat template exceeds the limit of its ") + what,
             "template_limit"};
   }
 

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "chat/ast.h"
 #include "chat/budget.h"
 #include "chat/json_text.h"
@@ -14,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Newer and older templates read a model's reasoning under different names; as transformers, a message has them all.
+// Templates read the reasoning of a message under different names. As in transformers, a message gets all of them.
 void spread_reasoning(Json& message) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto found = message.find(name);
@@ -37,7 +39,9 @@ Result<Json> checked_messages(const Json& messages) {
 }
 
 Status define_names(Renderer& renderer, Budget& budget, const Json& messages, const RenderOptions& options) {
-  if (!options.variables.is_null() && !options.variables.is_object()) {
+  const Json none;
+  const Json& variables = options.variables == nullptr ? none : *options.variables;
+  if (!variables.is_null() && !variables.is_object()) {
     return invalid_argument("the variables of a chat template must be an object");
   }
   for (const auto& [name, token] : options.special_tokens) {
@@ -46,14 +50,14 @@ Status define_names(Renderer& renderer, Budget& budget, const Json& messages, co
   }
   TUFT_ASSIGN(const Json list, checked_messages(messages));
   const std::pair<std::string_view, const Json*> given[] = {
-      {"messages", &list}, {"tools", &options.tools}, {"documents", &options.documents}};
+      {"messages", &list}, {"tools", options.tools}, {"documents", options.documents}};
   for (const auto& [name, json] : given) {
-    TUFT_ASSIGN(Value value, value_of_json(budget, *json));
+    TUFT_ASSIGN(Value value, value_of_json(budget, json == nullptr ? none : *json));
     renderer.define(name, std::move(value));
   }
   renderer.define("add_generation_prompt", Value(options.add_generation_prompt));
-  if (options.variables.is_null()) return {};
-  for (const auto& entry : options.variables.get_ref<const Json::object_t&>()) {
+  if (variables.is_null()) return {};
+  for (const auto& entry : variables.get_ref<const Json::object_t&>()) {
     TUFT_ASSIGN(Value value, value_of_json(budget, entry.second));
     renderer.define(entry.first, std::move(value));
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr int kMaxNesting = 80;
 constexpr int kMaxExpressionDepth = 150;
 
-// The deepest of a node's expressions.
+// Computes the depth of the deepest child of a node.
 class ChildDepth {
  public:
   template <typename Node>
@@ -60,10 +60,6 @@ class ChildDepth {
 
   int deepest_ = 0;
 };
-
-bool is_special(std::string_view name) {
-  return name == "caller" || name == "varargs" || name == "kwargs";
-}
 
 }  // namespace
 
@@ -137,23 +133,10 @@ Error ExpressionParser::unexpected() const {
   }
 }
 
-ExpressionParser::SpecialNames ExpressionParser::leave_macro() {
-  SpecialNames names = std::move(macros_.back());
+bool ExpressionParser::leave_macro() {
+  const bool uses_caller = macros_.back();
   macros_.pop_back();
-  return names;
-}
-
-void ExpressionParser::note_load(const std::string& name) {
-  names_.insert(name);
-  if (!is_special(name)) return;
-  for (SpecialNames& macro : macros_) {
-    if (!macro.stored.contains(name)) macro.used.insert(name);
-  }
-}
-
-void ExpressionParser::note_store(const std::string& name) {
-  if (!is_special(name)) return;
-  for (SpecialNames& macro : macros_) macro.stored.insert(name);
+  return uses_caller;
 }
 
 Result<ExprPtr> ExpressionParser::make(int line, decltype(ast::Expr::node) node) {
@@ -168,15 +151,14 @@ Result<ExprPtr> ExpressionParser::expression() {
   return conditional();
 }
 
-Result<ExprPtr> ExpressionParser::tuple(bool with_conditional, std::string_view stops_at) {
+Result<ExprPtr> ExpressionParser::tuple(bool with_conditional) {
   const Nested nested(*this);
   TUFT_TRY(nested.check());
   const int line = peek().line;
   ast::Exprs items;
   bool is_tuple = false;
   while (true) {
-    const bool ends = peek().kind == TokenKind::kVariableEnd || peek().kind == TokenKind::kBlockEnd ||
-                      at_operator(")") || (!stops_at.empty() && at_name(stops_at));
+    const bool ends = peek().kind == TokenKind::kVariableEnd || peek().kind == TokenKind::kBlockEnd || at_operator(")");
     if (ends) break;
     TUFT_ASSIGN(auto item, with_conditional ? conditional() : logical_or());
     items.push_back(std::move(item));
@@ -287,12 +269,13 @@ Result<ExprPtr> ExpressionParser::product() {
   using enum ast::BinaryOperator;
   static constexpr std::array<std::pair<std::string_view, ast::BinaryOperator>, 4> kSigns = {
       {{"*", kMultiply}, {"/", kDivide}, {"//", kFloorDivide}, {"%", kModulo}}};
-  TUFT_ASSIGN(auto left, power());
+  TUFT_ASSIGN(auto left, unary(true));
   while (true) {
+    if (at_operator("**")) return not_supported(peek().line, "the operator **");
     const auto sign = std::ranges::find_if(kSigns, [&](const auto& one) { return at_operator(one.first); });
     if (sign == kSigns.end()) return left;
     const Token token = next();
-    TUFT_ASSIGN(auto right, power());
+    TUFT_ASSIGN(auto right, unary(true));
     const auto* constant = std::get_if<ast::Constant>(&left->node);
     if (sign->second == kModulo && constant != nullptr && constant->value.text() != nullptr) {
       return not_supported(token.line, "the operator % on strings");
@@ -301,25 +284,15 @@ Result<ExprPtr> ExpressionParser::product() {
   }
 }
 
-Result<ExprPtr> ExpressionParser::power() {
-  TUFT_ASSIGN(auto left, unary(true));
-  while (at_operator("**")) {
-    const Token token = next();
-    TUFT_ASSIGN(auto right, unary(true));
-    TUFT_ASSIGN(left, make(token.line, ast::Binary{ast::BinaryOperator::kPower, std::move(left), std::move(right)}));
-  }
-  return left;
-}
-
 Result<ExprPtr> ExpressionParser::unary(bool with_filter) {
   const Nested nested(*this);
   TUFT_TRY(nested.check());
   ExprPtr value;
-  if (at_operator("-") || at_operator("+")) {
+  if (at_operator("+")) return not_supported(peek().line, "the sign +");
+  if (at_operator("-")) {
     const Token token = next();
-    const auto op = token.text == "-" ? ast::UnaryOperator::kMinus : ast::UnaryOperator::kPlus;
     TUFT_ASSIGN(auto operand, unary(false));
-    TUFT_ASSIGN(value, make(token.line, ast::Unary{op, std::move(operand)}));
+    TUFT_ASSIGN(value, make(token.line, ast::Unary{ast::UnaryOperator::kMinus, std::move(operand)}));
   } else {
     TUFT_ASSIGN(value, primary());
   }
@@ -332,7 +305,11 @@ Result<ExprPtr> ExpressionParser::named(const Token& token) {
   if (name == "true" || name == "True") return make(token.line, ast::Constant{Value(true)});
   if (name == "false" || name == "False") return make(token.line, ast::Constant{Value(false)});
   if (name == "none" || name == "None") return make(token.line, ast::Constant{Value(None{})});
-  note_load(name);
+  if (!macros_.empty() && (name == "varargs" || name == "kwargs")) {
+    return not_supported(token.line, "the name '" + name + "' in a macro");
+  }
+  names_.insert(name);
+  if (name == "caller") std::fill(macros_.begin(), macros_.end(), true);
   return make(token.line, ast::Name{name});
 }
 
@@ -390,44 +367,14 @@ Result<ExprPtr> ExpressionParser::dict() {
   return make(open.line, ast::DictLiteral{std::move(entries)});
 }
 
-Result<ast::Target> ExpressionParser::single_target(bool with_namespace) {
-  if (skip_operator("(")) {
-    TUFT_ASSIGN(auto inside, target(false, true));
-    TUFT_TRY(expect_operator(")"));
-    return inside;
-  }
-  const int line = peek().line;
-  ast::Target out;
-  TUFT_ASSIGN(out.name, expect_any_name());
+Result<std::string> ExpressionParser::assigned_name() {
   static constexpr std::string_view kConstants[] = {"true", "True", "false", "False", "none", "None"};
-  if (std::ranges::find(kConstants, out.name) != std::end(kConstants)) {
-    return syntax_error(line, "can't assign to '" + out.name + "'");
+  const int line = peek().line;
+  TUFT_ASSIGN(std::string name, expect_any_name());
+  if (std::ranges::find(kConstants, name) != std::end(kConstants)) {
+    return syntax_error(line, "can't assign to '" + name + "'");
   }
-  if (with_namespace && skip_operator(".")) {
-    TUFT_ASSIGN(out.attribute, expect_any_name());
-    note_load(out.name);
-  } else {
-    note_store(out.name);
-  }
-  return out;
-}
-
-Result<ast::Target> ExpressionParser::target(bool with_namespace, bool with_tuple, std::string_view stops_at) {
-  const Nested nested(*this);
-  TUFT_TRY(nested.check());
-  TUFT_ASSIGN(auto first, single_target(with_namespace));
-  if (!with_tuple || !at_operator(",")) return first;
-  ast::Target out;
-  out.is_tuple = true;
-  out.parts.push_back(std::move(first));
-  while (skip_operator(",")) {
-    const bool ends = peek().kind == TokenKind::kBlockEnd || at_operator(")") || at_operator("=") ||
-                      (!stops_at.empty() && at_name(stops_at));
-    if (ends) break;
-    TUFT_ASSIGN(auto part, single_target(with_namespace));
-    out.parts.push_back(std::move(part));
-  }
-  return out;
+  return name;
 }
 
 }  // namespace tuft::chat

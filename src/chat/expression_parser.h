@@ -1,4 +1,4 @@
-// Reads expressions from the tokens of a template, with the precedence of Jinja.
+// Reads expressions from the tokens of a template. The precedence of operators is that of Jinja.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,18 @@
 
 namespace tuft::chat {
 
+// A recursive descent parser. It has many methods: one for each rule of the grammar.
 class ExpressionParser {
  public:
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
 
-  // a, b: a tuple; a: the expression itself. `stops_at`: a name that ends a tuple after its comma.
-  Result<ast::ExprPtr> tuple(bool with_conditional, std::string_view stops_at = {});
+  // Reads `a`, or `a, b` as a tuple. Without `with_conditional`, an `if` ends the expression.
+  Result<ast::ExprPtr> tuple(bool with_conditional);
   Result<ast::ExprPtr> expression();
-  // | name(...) | ...; the innermost filter has no input. Null if there is no "|" and `has_bar` is false. With
-  // `starts_inline` the first filter's name comes without its "|".
-  Result<ast::ExprPtr> filter_chain(bool starts_inline);
-  Result<ast::Target> target(bool with_namespace, bool with_tuple, std::string_view stops_at = {});
+  // Reads name(...) | name(...) | ...; the innermost filter has no input.
+  Result<ast::ExprPtr> filter_chain();
+  // Reads a name that a statement assigns to.
+  Result<std::string> assigned_name();
 
   const Token& peek(size_t ahead = 0) const;
   Token next();
@@ -35,20 +36,16 @@ class ExpressionParser {
   Status expect_name(std::string_view text);
   Status expect(TokenKind kind);
   Result<std::string> expect_any_name();
-  Error unexpected() const;  // the current token
+  Error unexpected() const;  // names the current token
 
-  // The names looked up so far.
+  // All names that expressions have read so far.
   std::set<std::string, std::less<>>& names() { return names_; }
 
-  // A macro's body tells whether it uses the names that a macro gets unasked.
-  struct SpecialNames {
-    std::set<std::string, std::less<>> stored;
-    std::set<std::string, std::less<>> used;
-  };
-  void enter_macro() { macros_.emplace_back(); }
-  SpecialNames leave_macro();
+  // Surround the body of a macro. leave_macro returns whether the body read the name `caller`.
+  void enter_macro() { macros_.push_back(false); }
+  bool leave_macro();
 
-  // Tags and expressions in each other.
+  // Counts one level of nested tags or expressions as long as it lives.
   class Nested;
 
  private:
@@ -60,7 +57,6 @@ class ExpressionParser {
   Result<ast::ExprPtr> sum();
   Result<ast::ExprPtr> concat();
   Result<ast::ExprPtr> product();
-  Result<ast::ExprPtr> power();
   Result<ast::ExprPtr> unary(bool with_filter);
   Result<ast::ExprPtr> primary();
   Result<ast::ExprPtr> named(const Token& token);
@@ -76,20 +72,16 @@ class ExpressionParser {
   Result<ast::ExprPtr> test(ast::ExprPtr input);
   Result<ast::Arguments> test_arguments();
   Result<ast::Arguments> arguments();
-  Result<ast::Target> single_target(bool with_namespace);
   std::optional<ast::CompareOperator> take_compare_operator();
   Result<ast::ExprPtr> make(int line, decltype(ast::Expr::node) node);
-  void note_load(const std::string& name);
-  void note_store(const std::string& name);
 
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int nesting_ = 0;
   std::set<std::string, std::less<>> names_;
-  std::vector<SpecialNames> macros_;
+  std::vector<bool> macros_;  // one for each open macro: whether its body reads `caller`
 };
 
-// Counts one level of nesting as long as it lives.
 class ExpressionParser::Nested {
  public:
   explicit Nested(ExpressionParser& parser) : parser_(parser) { ++parser_.nesting_; }
@@ -97,6 +89,7 @@ class ExpressionParser::Nested {
   Nested(const Nested&) = delete;
   Nested& operator=(const Nested&) = delete;
 
+  // Fails if the nesting is too deep.
   Status check() const;
 
  private:

@@ -16,12 +16,11 @@ struct FilterEntry {
   Result<Value> (*apply)(Budget& budget, const Value& input, const CallArguments& arguments);
 };
 
-// Null for a name that is not one.
+// Returns null if there is no filter of this name.
 const FilterEntry* find_filter(std::string_view name);
 
-// By file.
+// The filters of each source file.
 std::span<const FilterEntry> text_filters();
-std::span<const FilterEntry> number_filters();
 std::span<const FilterEntry> sequence_filters();
 std::span<const FilterEntry> selection_filters();
 

@@ -11,8 +11,8 @@
 namespace tuft::chat {
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // as Jinja's sandbox
-constexpr int64_t kFarthest = int64_t{1} << 40;
+constexpr int64_t kMaxRange = 100'000;  // as in Jinja's sandbox
+constexpr int64_t kMaxRangeNumber = int64_t{1} << 40;
 
 Result<Value> range(FunctionContext&, const CallArguments& arguments) {
   const size_t count = arguments.positional.size();
@@ -22,19 +22,13 @@ Result<Value> range(FunctionContext&, const CallArguments& arguments) {
     const auto* number = &arguments.positional[i];
     TUFT_ASSIGN(numbers[count == 1 ? 1 : i], integer_argument(*number, "an argument of range"));
   }
+  for (const int64_t number : numbers) {
+    if (number > kMaxRangeNumber || number < -kMaxRangeNumber) return unsupported_here("range of numbers beyond 2^40");
+  }
   const Range out{numbers[0], numbers[1], numbers[2]};
   if (out.step == 0) return template_error("range() arg 3 must not be zero");
   if (out.size() > kMaxRange) return template_error("Range too big; it may have 100000 items");
-  for (const int64_t number : numbers) {
-    if (number > kFarthest || number < -kFarthest) return unsupported_here("range of such large numbers");
-  }
   return Value(out);
-}
-
-Status add_pair(Budget& budget, Dict& dict, const Value& pair) {
-  TUFT_ASSIGN(const Values both, items_of(budget, pair));
-  if (both.size() != 2) return template_error("dict: an item of the sequence is not a pair");
-  return dict.insert(budget, both[0], both[1]);
 }
 
 Result<Dict> dict_of(Budget& budget, const CallArguments& arguments) {
@@ -42,14 +36,10 @@ Result<Dict> dict_of(Budget& budget, const CallArguments& arguments) {
   Dict out;
   if (!arguments.positional.empty()) {
     const Value& source = arguments.positional[0];
-    if (const auto* missing = source.as<Undefined>(); missing != nullptr) return template_error(*missing->why);
-    if (source.dict() != nullptr) {
-      TUFT_TRY(budget.allocate(source.dict()->entries().size() * sizeof(Dict::Entry)));
-      out = *source.dict();
-    } else {
-      TUFT_ASSIGN(const Values pairs, items_of(budget, source));
-      for (const Value& pair : pairs) TUFT_TRY(add_pair(budget, out, pair));
-    }
+    if (const auto* missing = source.as<Undefined>()) return template_error(*missing->why);
+    if (source.dict() == nullptr) return unsupported_here("making a dict of a " + std::string(source.type_name()));
+    TUFT_TRY(budget.allocate(source.dict()->entries().size() * sizeof(Dict::Entry)));
+    out = *source.dict();
   }
   for (const auto& [name, value] : arguments.named) {
     TUFT_ASSIGN(Value key, make_string(budget, name));
@@ -68,7 +58,7 @@ Result<Value> make_namespace(FunctionContext& context, const CallArguments& argu
   TUFT_TRY(context.budget.allocate(sizeof(Namespace)));
   Namespace& made = context.namespaces.emplace_back();
   for (const auto& [name, value] : attributes.entries()) {
-    if (name.text() == nullptr) return unsupported_here("a namespace with names that are no strings");
+    if (name.text() == nullptr) return unsupported_here("a namespace with a name that is not a string");
     if (name.text()->starts_with('_')) {
       return template_error("a namespace cannot have names that start with an underscore");
     }
@@ -127,18 +117,11 @@ Result<std::string> format_time(Nanos now, std::string_view format) {
       out += format[i];
       continue;
     }
-    // One directive at a time, so that an empty result is told from one that does not fit.
     const bool has_flag = format[i + 1] == '-' && i + 2 < format.size();
-    const char directive = format[i + (has_flag ? 2 : 1)];
     i += has_flag ? 2 : 1;
-    if (directive == 'f') {
-      const std::string micros = std::to_string(now / kMicrosecond % 1'000'000);
-      out += std::string(6 - micros.size(), '0') + micros;
-      continue;
-    }
-    if (std::string_view("aAbBcdDeFhHIjklmMnpPrRsStTuUVwWxXyYCgG%").find(directive) == std::string_view::npos) {
-      if (directive == 'z' || directive == 'Z') continue;  // as of a time without a zone
-      return unsupported_here(std::string("the directive '") + directive + "' of strftime_now");
+    const char directive = format[i];
+    if (std::string_view("aAbBdHIjmMpSyY%").find(directive) == std::string_view::npos) {
+      return unsupported_here(std::string("the directive '%") + directive + "' of strftime_now");
     }
     const char one[4] = {'%', has_flag ? '-' : directive, has_flag ? directive : '\0', '\0'};
     char text[64];

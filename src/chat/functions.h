@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <string>
 #include <string_view>
 
 #include "base/clock.h"
@@ -12,18 +13,18 @@
 
 namespace tuft::chat {
 
-// What functions need of a rendering.
+// The part of a rendering that functions use.
 struct FunctionContext {
   Budget& budget;
   Nanos now;
-  std::deque<Namespace>& namespaces;  // made by namespace(); values point into it
+  std::deque<Namespace>& namespaces;  // the results of namespace(); values point into it
 };
 
 bool is_function(std::string_view name);
-// raise_exception's error has the reason "template_raised".
+// Requires is_function(name). An error of raise_exception has the reason "template_raised".
 Result<Value> call_function(FunctionContext& context, std::string_view name, const CallArguments& arguments);
 
-// strftime in UTC and the C locale.
+// Formats a time in UTC and the C locale. Returns kUnimplemented for a directive that no published template uses.
 Result<std::string> format_time(Nanos now, std::string_view format);
 
 }  // namespace tuft::chat

@@ -1,8 +1,9 @@
 #include "chat/json_text.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
 #include "chat/text.h"
@@ -19,8 +20,8 @@ class Reader {
 
   Result<Value> read(const Json& json, int depth) {
     if (depth > kMaxValueDepth) {
-      return invalid_argument("the conversation has lists and objects in each other more than " +
-                              std::to_string(kMaxValueDepth) + " deep; flatten it");
+      return invalid_argument("lists and objects in the conversation are nested more than " +
+                              std::to_string(kMaxValueDepth) + " deep");
     }
     switch (json.type()) {
       case Json::value_t::boolean:
@@ -45,7 +46,7 @@ class Reader {
 
  private:
   Result<Value> text(const std::string& text) {
-    if (!is_utf8(text)) return invalid_argument("the conversation has a text that is not UTF-8; send it as UTF-8");
+    if (!is_utf8(text)) return invalid_argument("a string in the conversation is not UTF-8");
     return make_string(budget_, text);
   }
 
@@ -61,7 +62,7 @@ class Reader {
   Result<Value> object(const Json& json, int depth) {
     Dict dict;
     for (const auto& [key, item] : json.items()) {
-      TUFT_ASSIGN(auto name, text(key));
+      TUFT_ASSIGN(Value name, text(key));
       TUFT_ASSIGN(auto value, read(item, depth + 1));
       TUFT_TRY(dict.insert(budget_, std::move(name), std::move(value)));
     }
@@ -156,16 +157,17 @@ class Writer {
 
   Status object(const Dict& dict, int level) {
     if (dict.entries().empty()) return put("{}");
-    TUFT_ASSIGN(const auto entries, in_order(dict));
     out_ += '{';
-    for (size_t i = 0; i < entries.size(); ++i) {
-      if (i > 0) TUFT_TRY(separate());
+    bool first = true;
+    for (const auto& [key, value] : dict.entries()) {
+      if (!first) TUFT_TRY(separate());
+      first = false;
       TUFT_TRY(start_line(level + 1));
-      TUFT_ASSIGN(const std::string key, key_text(entries[i]->key));
-      append_json_string(out_, key, style_.ascii_only);
-      TUFT_TRY(budget_.allocate(2 * key.size() + style_.key_separator.size()));
+      const std::string name = key.text() ? *key.text() : std::to_string(*key.integer());
+      TUFT_TRY(budget_.allocate(2 * name.size() + style_.key_separator.size()));
+      append_json_string(out_, name, style_.ascii_only);
       out_ += style_.key_separator;
-      TUFT_TRY(write(entries[i]->value, level + 1));
+      TUFT_TRY(write(value, level + 1));
     }
     TUFT_TRY(start_line(level));
     return put("}");
@@ -174,29 +176,6 @@ class Writer {
   Status separate() {
     TUFT_TRY(budget_.allocate(style_.item_separator.size()));
     return put(style_.item_separator);
-  }
-
-  Result<std::vector<const Dict::Entry*>> in_order(const Dict& dict) {
-    std::vector<const Dict::Entry*> entries;
-    for (const auto& entry : dict.entries()) entries.push_back(&entry);
-    if (!style_.sort_keys) return entries;
-    Status failed;
-    std::ranges::stable_sort(entries, [&](const Dict::Entry* a, const Dict::Entry* b) {
-      auto less = less_than(budget_, a->key, b->key);
-      if (!less.ok() && failed.ok()) failed = less.error();
-      return less.ok() && failed.ok() && *less;
-    });
-    TUFT_TRY(failed);
-    return entries;
-  }
-
-  static Result<std::string> key_text(const Value& key) {
-    if (const auto* text = key.text()) return *text;
-    if (key.is<None>()) return std::string("null");
-    if (const auto* flag = key.as<bool>()) return std::string(*flag ? "true" : "false");
-    if (const auto* integer = key.as<int64_t>()) return std::to_string(*integer);
-    if (const auto* number = key.as<double>()) return json_number(*number);
-    return template_error("keys must be str, int, float, bool or None, not " + std::string(key.type_name()));
   }
 
   Budget& budget_;

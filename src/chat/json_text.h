@@ -1,10 +1,9 @@
-// JSON in and out: requests to values, and json.dumps.
+// Converts between JSON and values.
 #pragma once
 
 #include <string>
-#include <string_view>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "base/result.h"
 #include "chat/budget.h"
@@ -12,19 +11,18 @@
 
 namespace tuft::chat {
 
-// kInvalidArgument where a string is not UTF-8 or the nesting is too deep.
+// Returns kInvalidArgument if a string is not UTF-8 or the nesting is deeper than kMaxValueDepth.
 Result<Value> value_of_json(Budget& budget, const nlohmann::ordered_json& json);
 
 struct JsonStyle {
   bool ascii_only = false;
-  bool sort_keys = false;
-  bool pretty = false;  // every item on a line of its own, `indent` once a level
+  bool pretty = false;  // one item per line, indented by `indent` for each level
   std::string indent;
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };
 
-// json.dumps(value). Fails for what JSON cannot say.
+// Returns the text that json.dumps of Python makes. Fails for values that JSON cannot represent.
 Result<std::string> to_json(Budget& budget, const Value& value, const JsonStyle& style);
 
 }  // namespace tuft::chat

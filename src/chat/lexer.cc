@@ -1,10 +1,9 @@
 #include "chat/lexer.h"
 
 #include <algorithm>
-#include <array>
+#include <charconv>
 #include <utility>
 
-#include "chat/string_literal.h"
 #include "chat/text.h"
 #include "chat/unicode.h"
 
@@ -21,7 +20,7 @@ bool is_name_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-// As Jinja reads it: one kind of line end, and none after the last line.
+// Replaces every line end by \n and removes the last one, as Jinja does.
 std::string normalize(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -67,7 +66,7 @@ class Lexer {
     return token;
   }
 
-  // The text up to the next tag, and the tag.
+  // Reads the text before the next tag, and the tag.
   Status next_part() {
     const size_t tag = find_tag(at_);
     if (tag == kNowhere) {
@@ -83,9 +82,8 @@ class Lexer {
     const int line = line_;
     advance(sign == '-' || sign == '+' ? 3 : 2);
     if (kind == '#') return comment(line);
-    if (kind == '%') {
-      if (const size_t body = raw_body(); body != kNowhere) return raw(line, body);
-    }
+    // The content of a raw block has no tokens, so the lexer refuses the tag, and not the parser.
+    if (kind == '%' && strip(rest(), Side::kLeft).starts_with("raw")) return not_supported(line, "the tag 'raw'");
     add(kind == '{' ? TokenKind::kVariableBegin : TokenKind::kBlockBegin, {});
     return tag_tokens(kind == '{');
   }
@@ -99,7 +97,7 @@ class Lexer {
     return kNowhere;
   }
 
-  // `sign` is what follows the tag's opening.
+  // Adds the text before a tag. `sign` is the character after the opening of the tag.
   void add_data(std::string_view text, char sign, bool lstrip) {
     if (sign == '-') {
       text = strip(text, Side::kRight);
@@ -112,16 +110,17 @@ class Lexer {
     if (!text.empty()) add(TokenKind::kData, std::string(text));
   }
 
-  // What closes a tag, with the white space that goes with it: the bytes, or 0 where none is.
-  size_t closing(std::string_view close, size_t at, bool trims_newline, bool takes_plus) const {
+  // Returns the bytes that the end of a tag takes at `at`, with the white space that it removes; 0 if the tag does not
+  // end there. The end of a block or comment removes a newline and takes a plus sign.
+  size_t closing(std::string_view close, size_t at, bool is_block) const {
     const std::string_view text = source_.substr(at);
     if (text.starts_with('-') && text.substr(1).starts_with(close)) {
       const std::string_view after = text.substr(1 + close.size());
       return 1 + close.size() + after.size() - strip(after, Side::kLeft).size();
     }
-    if (takes_plus && text.starts_with('+') && text.substr(1).starts_with(close)) return 1 + close.size();
+    if (is_block && text.starts_with('+') && text.substr(1).starts_with(close)) return 1 + close.size();
     if (!text.starts_with(close)) return 0;
-    return close.size() + (trims_newline && text.substr(close.size()).starts_with('\n') ? 1 : 0);
+    return close.size() + (is_block && text.substr(close.size()).starts_with('\n') ? 1 : 0);
   }
 
   Status comment(int line) {
@@ -129,42 +128,15 @@ class Lexer {
     if (end == kNowhere) return syntax_error(line, "missing end of comment tag");
     const bool is_signed = end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+');
     const size_t close = is_signed ? end - 1 : end;
-    advance(close - at_ + closing("#}", close, true, true));
+    advance(close - at_ + closing("#}", close, true));
     return {};
-  }
-
-  // Behind {% and its sign: where the body of a raw block starts, if this is one.
-  size_t raw_body() const {
-    std::string_view text = strip(rest(), Side::kLeft);
-    if (!text.starts_with("raw")) return kNowhere;
-    text = strip(text.substr(3), Side::kLeft);
-    const size_t bytes = closing("%}", source_.size() - text.size(), false, false);
-    return bytes == 0 ? kNowhere : source_.size() - text.size() + bytes;
-  }
-
-  Status raw(int line, size_t body) {
-    advance(body - at_);
-    for (size_t tag = source_.find("{%", at_); tag != kNowhere; tag = source_.find("{%", tag + 1)) {
-      const char sign = tag + 2 < source_.size() ? source_[tag + 2] : '\0';
-      const bool is_signed = sign == '-' || sign == '+';
-      std::string_view text = strip(source_.substr(tag + (is_signed ? 3 : 2)), Side::kLeft);
-      if (!text.starts_with("endraw")) continue;
-      text = strip(text.substr(6), Side::kLeft);
-      const size_t close = source_.size() - text.size();
-      const size_t bytes = closing("%}", close, true, true);
-      if (bytes == 0) continue;
-      add_data(source_.substr(at_, tag - at_), sign, true);
-      advance(close + bytes - at_);
-      return {};
-    }
-    return syntax_error(line, "missing end of raw directive");
   }
 
   Status tag_tokens(bool is_variable) {
     open_.clear();
     while (at_ < source_.size()) {
       if (open_.empty()) {
-        const size_t bytes = closing(is_variable ? "}}" : "%}", at_, !is_variable, !is_variable);
+        const size_t bytes = closing(is_variable ? "}}" : "%}", at_, !is_variable);
         if (bytes > 0) {
           add(is_variable ? TokenKind::kVariableEnd : TokenKind::kBlockEnd, {});
           advance(bytes);
@@ -202,80 +174,77 @@ class Lexer {
   }
 
   Status string() {
+    const char quote = source_[at_];
+    std::string text;
     size_t end = at_ + 1;
-    while (end < source_.size() && source_[end] != source_[at_]) end += source_[end] == '\\' ? 2 : 1;
+    while (end < source_.size() && source_[end] != quote) {
+      if (source_[end] != '\\') {
+        text += source_[end++];
+        continue;
+      }
+      TUFT_ASSIGN(end, escape(end + 1, text));
+    }
     if (end >= source_.size()) return syntax_error(line_, "a string is not closed");
-    const std::string_view inside = source_.substr(at_ + 1, end - at_ - 1);
-    TUFT_ASSIGN(std::string text, unescape(inside, line_));
     add(TokenKind::kString, std::move(text));
-    advance(inside.size() + 2);
+    advance(end + 1 - at_);
     return {};
   }
 
-  // Bytes of digits with single underscores between them.
-  size_t digits(size_t at) const {
-    size_t end = at;
-    while (end < source_.size() &&
-           (is_digit(source_[end]) ||
-            (end > at && source_[end] == '_' && end + 1 < source_.size() && is_digit(source_[end + 1])))) {
-      ++end;
+  // Reads the escape whose letter is at `at` and returns the position after it.
+  Result<size_t> escape(size_t at, std::string& text) const {
+    static constexpr std::string_view kLetters = "\\'\"abfnrtv";
+    static constexpr std::string_view kMeanings = "\\'\"\a\b\f\n\r\t\v";
+    if (at >= source_.size()) return at;
+    const char c = source_[at];
+    if (const size_t found = kLetters.find(c); found != kNowhere) {
+      text += kMeanings[found];
+      return at + 1;
     }
-    return end - at;
+    if (c == '\n') return at + 1;  // a continued line
+    if (c == 'x') return hexadecimal(at + 1, 2, text);
+    if (c == 'u') return hexadecimal(at + 1, 4, text);
+    if (c == 'U') return hexadecimal(at + 1, 8, text);
+    if (c == 'N' || is_digit(c) || (c & 0x80) != 0) return not_supported(line_, "this escape in a string");
+    text += '\\';  // Python keeps the backslash of an unknown escape
+    text += c;
+    return at + 1;
   }
 
-  // Bytes of a float at the current place, 0 if there is none.
-  size_t float_bytes() const {
-    if (at_ > 0 && source_[at_ - 1] == '.') return 0;
-    size_t end = at_ + digits(at_);
-    bool is_float = false;
-    if (end < source_.size() && source_[end] == '.' && digits(end + 1) > 0) {
-      end += 1 + digits(end + 1);
-      is_float = true;
+  Result<size_t> hexadecimal(size_t at, size_t digits, std::string& text) const {
+    const std::string_view shown = source_.substr(at, digits);
+    uint32_t value = 0;
+    const auto read = std::from_chars(shown.data(), shown.data() + shown.size(), value, 16);
+    if (shown.size() < digits || read.ptr != shown.data() + digits) {
+      return syntax_error(line_, "a truncated escape in a string");
     }
-    if (end < source_.size() && (source_[end] | 0x20) == 'e') {
-      const size_t sign = end + 1 < source_.size() && (source_[end + 1] == '+' || source_[end + 1] == '-') ? 1 : 0;
-      if (digits(end + 1 + sign) > 0) return end + 1 + sign + digits(end + 1 + sign) - at_;
-    }
-    return is_float ? end - at_ : 0;
+    if (value > 0x10FFFF) return syntax_error(line_, "an escape beyond the last character of Unicode");
+    if (value >= 0xD800 && value <= 0xDFFF) return not_supported(line_, "a surrogate in a string");
+    append_code_point(text, value);
+    return at + digits;
   }
 
-  size_t integer_bytes() const {
-    const std::string_view text = rest();
-    static constexpr std::array<std::pair<char, std::string_view>, 3> kBases = {
-        {{'b', "01"}, {'o', "01234567"}, {'x', "0123456789abcdefABCDEF"}}};
-    for (const auto& [letter, allowed] : kBases) {
-      if (text.size() < 3 || text[0] != '0' || (text[1] | 0x20) != letter) continue;
-      size_t end = 2;
-      while (end < text.size()) {
-        const size_t digit = end + (text[end] == '_' ? 1 : 0);
-        if (digit >= text.size() || allowed.find(text[digit]) == kNowhere) break;
-        end = digit + 1;
-      }
-      if (end > 2) return end;
-    }
-    if (text[0] != '0') return digits(at_);
-    size_t end = 1;  // zeros only: 007 is the number 0 and the number 7
-    while (end < text.size()) {
-      const size_t digit = end + (text[end] == '_' ? 1 : 0);
-      if (digit >= text.size() || text[digit] != '0') break;
-      end = digit + 1;
-    }
-    return end;
-  }
-
+  // Decimal integers, and floats with digits on both sides of the point. In `a.0.1` there is no float.
   Status number() {
-    if (const size_t bytes = float_bytes(); bytes > 0) {
-      const auto value = parse_float(rest().substr(0, bytes));
-      if (!value) return syntax_error(line_, "a number that cannot be read");
-      add(TokenKind::kFloat, std::string(rest().substr(0, bytes))).number = *value;
-      advance(bytes);
-      return {};
+    const auto digits = [&](size_t at) {
+      while (at < source_.size() && is_digit(source_[at])) ++at;
+      return at;
+    };
+    size_t end = digits(at_);
+    const bool is_float =
+        source_[at_ - 1] != '.' && end + 1 < source_.size() && source_[end] == '.' && is_digit(source_[end + 1]);
+    if (is_float) end = digits(end + 1);
+    const std::string_view text = source_.substr(at_, end - at_);
+    if (end < source_.size() && is_name_start(source_[end])) {
+      return not_supported(line_, "a number that is not decimal, or has an exponent or underscores");
     }
-    const size_t bytes = integer_bytes();
-    const auto value = parse_integer(rest().substr(0, bytes), 0);
-    if (!value) return not_supported(line_, "an integer beyond 64 bits");
-    add(TokenKind::kInteger, std::string(rest().substr(0, bytes))).integer = *value;
-    advance(bytes);
+    if (is_float) {
+      add(TokenKind::kFloat, std::string(text)).number = parse_float(text).value_or(0);
+    } else {
+      const auto value = parse_integer(text);
+      if (!value) return not_supported(line_, "an integer beyond 64 bits");
+      add(TokenKind::kInteger, std::string(text)).integer = *value;
+    }
+    advance(text.size());
     return {};
   }
 
@@ -315,7 +284,7 @@ class Lexer {
   size_t at_ = 0;
   int line_ = 1;
   bool at_line_start_ = true;
-  std::string open_;  // what closes the brackets that are open
+  std::string open_;  // the closing brackets that are expected
   std::vector<Token> tokens_;
 };
 
@@ -327,7 +296,8 @@ Error syntax_error(int line, const std::string& what) {
 
 Error not_supported(int line, const std::string& what) {
   return {ErrorCode::kUnimplemented,
-          "chat template, line " + std::to_string(line) + ": " + what + " is not supported; rewrite it without",
+          "chat template, line " + std::to_string(line) + ": " + what +
+              " is not supported; change the template to work without it",
           "template_unsupported"};
 }
 

@@ -1,5 +1,5 @@
-// A template's source as tokens. White space around tags is settled here, by the rules of Jinja with trim_blocks and
-// lstrip_blocks on.
+// Splits the source of a template into tokens. The lexer also removes white space around tags, by the rules of Jinja
+// with trim_blocks and lstrip_blocks on.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 namespace tuft::chat {
 
 enum class TokenKind : uint8_t {
-  kData,           // text: what stands outside tags
+  kData,           // text outside of tags
   kVariableBegin,  // {{
   kVariableEnd,
   kBlockBegin,  // {%
   kBlockEnd,
   kName,
-  kString,   // text: without quotes and escapes
-  kInteger,  // integer
-  kFloat,    // number
+  kString,  // `text` has no quotes and escapes
+  kInteger,
+  kFloat,
   kOperator,
   kEnd,
 };
@@ -33,10 +33,10 @@ struct Token {
   double number = 0;
 };
 
-// kInvalidArgument with the line; the last token is kEnd.
+// Returns the tokens; the last one is kEnd. Returns kInvalidArgument or kUnimplemented with the line.
 Result<std::vector<Token>> tokenize(std::string_view source);
 
-// "chat template, line 3: ..."
+// Both make an error whose message starts with "chat template, line 3: ". `what` of not_supported is a noun phrase.
 Error syntax_error(int line, const std::string& what);
 Error not_supported(int line, const std::string& what);
 

@@ -2,110 +2,175 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <string>
 #include <utility>
 
-#include "chat/operators.h"
+#include "chat/unicode.h"
 
 namespace tuft::chat {
 namespace {
 
-constexpr std::string_view kDictMethods[] = {"copy", "get", "items", "keys", "values"};
-constexpr std::string_view kSequenceMethods[] = {"count", "index"};
-constexpr std::string_view kLoopMethods[] = {"changed", "cycle"};
-// They would change what they are called on; the sandbox hides them.
-constexpr std::string_view kHiddenOfDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
-constexpr std::string_view kHiddenOfList[] = {"append", "clear",  "extend",  "insert",
-                                              "pop",    "remove", "reverse", "sort"};
+constexpr size_t kNowhere = std::string_view::npos;
 
-template <size_t kSize>
-bool has(const std::string_view (&names)[kSize], std::string_view name) {
-  return std::ranges::find(names, name) != std::end(names);
+using Text = const std::string&;
+using Arguments = const CallArguments&;
+
+template <std::string (*Change)(std::string_view)>
+Result<Value> change(Budget& budget, Text text, Arguments arguments) {
+  TUFT_TRY(bind("the method", arguments, {}));
+  TUFT_TRY(budget.allocate(3 * text.size()));
+  return make_string(budget, Change(text));
 }
 
-Value method_of(const Value& object, std::string_view name) {
-  return Value(std::make_shared<const Callable>(Callable{Callable::Kind::kMethod, std::string(name), object, nullptr}));
+template <Side kSide>
+Result<Value> strip_method(Budget& budget, Text text, Arguments arguments) {
+  TUFT_ASSIGN(const Values values, bind("strip", arguments, {{"chars", Value(None{})}}));
+  TUFT_TRY(budget.scan(text.size()));
+  if (values[0].is<None>()) return make_string(budget, std::string(strip(text, kSide)));
+  TUFT_ASSIGN(const auto set, text_argument(values[0], "strip: chars"));
+  return make_string(budget, std::string(strip(text, set, kSide)));
 }
 
-Value hidden(const Value& object, std::string_view name) {
-  return undefined("access to attribute '" + std::string(name) + "' of '" + std::string(object.type_name()) +
-                   "' object is unsafe.");
+// Splits at white space; at most `limit` times, then the rest is one piece.
+std::vector<std::string_view> split_at_space(std::string_view text, size_t limit) {
+  std::vector<std::string_view> out;
+  text = strip(text, Side::kLeft);
+  while (!text.empty() && out.size() < limit) {
+    size_t end = 0;
+    while (end < text.size() && !is_space(code_point_at(text, end).value)) end += code_point_at(text, end).bytes;
+    out.push_back(text.substr(0, end));
+    text = strip(text.substr(end), Side::kLeft);
+  }
+  if (!text.empty()) out.push_back(text);
+  return out;
 }
 
-Result<Value> call_dict_method(Budget& budget, const Value& object, std::string_view name,
-                               const CallArguments& arguments) {
-  const DictRef& dict = *object.as<DictRef>();
+std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, size_t limit) {
+  std::vector<std::string_view> out;
+  size_t at = 0;
+  while (out.size() < limit) {
+    const size_t found = find_text(text, separator, at);
+    if (found == kNowhere) break;
+    out.push_back(text.substr(at, found - at));
+    at = found + separator.size();
+  }
+  out.push_back(text.substr(at));
+  return out;
+}
+
+Result<Value> split(Budget& budget, Text text, Arguments arguments) {
+  TUFT_ASSIGN(const Values values,
+              bind("split", arguments, {{"sep", Value(None{})}, {"maxsplit", Value(int64_t{-1})}}));
+  TUFT_ASSIGN(const int64_t maxsplit, integer_argument(values[1], "split: maxsplit"));
+  const size_t limit = maxsplit < 0 ? kNowhere : static_cast<size_t>(maxsplit);
+  TUFT_TRY(budget.scan(text.size()));
+  std::vector<std::string_view> pieces;
+  if (values[0].is<None>()) {
+    pieces = split_at_space(text, limit);
+  } else {
+    TUFT_ASSIGN(const auto separator, text_argument(values[0], "split: sep"));
+    if (separator.empty()) return template_error("empty separator");
+    pieces = split_at(text, separator, limit);
+  }
+  TUFT_TRY(budget.allocate(text.size() + pieces.size() * sizeof(std::string)));
+  Values out;
+  out.reserve(pieces.size());
+  for (const std::string_view piece : pieces) out.push_back(string_value(std::string(piece)));
+  return make_list(budget, std::move(out));
+}
+
+template <bool kAtEnd>
+Result<Value> starts_or_ends(Budget& budget, Text text, Arguments arguments) {
+  TUFT_ASSIGN(const Values values, bind(kAtEnd ? "endswith" : "startswith", arguments, {{"prefix"}}));
+  TUFT_ASSIGN(const auto wanted, text_argument(values[0], "the argument of startswith or endswith"));
+  TUFT_TRY(budget.scan(wanted.size()));
+  return Value(kAtEnd ? text.ends_with(wanted) : text.starts_with(wanted));
+}
+
+Result<Value> replace(Budget& budget, Text text, Arguments arguments) {
+  TUFT_ASSIGN(const Values values, bind("replace", arguments, {{"old"}, {"new"}}));
+  TUFT_ASSIGN(const auto old, text_argument(values[0], "replace: old"));
+  TUFT_ASSIGN(const auto with, text_argument(values[1], "replace: new"));
+  return replace_text(budget, text, old, with);
+}
+
+struct TextMethod {
+  std::string_view name;
+  Result<Value> (*call)(Budget&, Text, Arguments);
+};
+
+constexpr TextMethod kTextMethods[] = {
+    {"capitalize", change<capitalize>},
+    {"endswith", starts_or_ends<true>},
+    {"lower", change<to_lower>},
+    {"lstrip", strip_method<Side::kLeft>},
+    {"replace", replace},
+    {"rstrip", strip_method<Side::kRight>},
+    {"split", split},
+    {"startswith", starts_or_ends<false>},
+    {"strip", strip_method<Side::kBoth>},
+    {"title", change<title_case>},
+    {"upper", change<to_upper>},
+};
+
+constexpr std::string_view kDictMethods[] = {"get", "items", "keys", "values"};
+
+// They would change a list. Jinja's sandbox hides them, so that a call fails; a template may name them in a branch that
+// is not taken.
+constexpr std::string_view kHiddenMethods[] = {"append", "pop"};
+
+const TextMethod* find_text_method(std::string_view name) {
+  const auto* found = std::ranges::find(kTextMethods, name, &TextMethod::name);
+  return found == std::end(kTextMethods) ? nullptr : found;
+}
+
+bool is_dict_method(std::string_view name) {
+  return std::ranges::find(kDictMethods, name) != std::end(kDictMethods);
+}
+
+Result<Value> call_dict_method(const DictRef& dict, std::string_view name, Arguments arguments) {
   if (name == "get") {
     TUFT_ASSIGN(const Values values, bind("get", arguments, {{"key"}, {"default", Value(None{})}}));
-    TUFT_ASSIGN(const Value* found, dict->find(budget, values[0]));
+    const Value* found = dict->find(values[0]);
     return found == nullptr ? values[1] : *found;
   }
   TUFT_TRY(bind(name, arguments, {}));
-  if (name == "copy") return object;
   using enum DictView::Part;
   return Value(DictView{dict, name == "keys" ? kKeys : name == "values" ? kValues : kItems});
-}
-
-Result<Value> call_sequence_method(Budget& budget, const Value& object, std::string_view name,
-                                   const CallArguments& arguments) {
-  TUFT_ASSIGN(const Values values, bind(name, arguments, {{"value"}}));
-  const Values& items = *object.sequence();
-  int64_t times = 0;
-  for (size_t i = 0; i < items.size(); ++i) {
-    TUFT_ASSIGN(const bool same, equals(budget, items[i], values[0]));
-    if (same && name == "index") return Value(static_cast<int64_t>(i));
-    times += same ? 1 : 0;
-  }
-  if (name == "index") return template_error("the value is not in the list");
-  return Value(times);
-}
-
-Result<Value> call_loop_method(Budget& budget, Loop& loop, std::string_view name, const CallArguments& arguments) {
-  if (!arguments.named.empty()) return template_error("loop." + std::string(name) + " takes no named arguments");
-  if (name == "cycle") {
-    if (arguments.positional.empty()) return template_error("no items for cycling given");
-    return arguments.positional[loop.index % arguments.positional.size()];
-  }
-  if (!loop.runs) return template_error("loop.changed behind the end of the loop");
-  TUFT_ASSIGN(Value now, make_tuple(budget, arguments.positional));
-  if (loop.last_changed) {
-    TUFT_ASSIGN(const bool same, equals(budget, *loop.last_changed, now));
-    if (same) return Value(false);
-  }
-  if (now.depth() >= kMaxValueDepth) return template_error("loop.changed of a value that is too deep");
-  loop.depth = std::max(loop.depth, now.depth() + 1);
-  loop.last_changed = std::move(now);
-  return Value(true);
 }
 
 }  // namespace
 
 bool is_method(std::string_view name) {
-  return is_text_method(name) || has(kDictMethods, name) || has(kSequenceMethods, name) || has(kLoopMethods, name) ||
-         has(kHiddenOfDict, name) || has(kHiddenOfList, name);
+  return find_text_method(name) != nullptr || is_dict_method(name) ||
+         std::ranges::find(kHiddenMethods, name) != std::end(kHiddenMethods);
 }
 
 std::optional<Value> find_method(const Value& object, std::string_view name) {
-  if (object.text() != nullptr) {
-    return is_text_method(name) ? std::optional<Value>(method_of(object, name)) : std::nullopt;
-  }
-  if (object.dict() != nullptr) {
-    if (has(kDictMethods, name)) return method_of(object, name);
-    return has(kHiddenOfDict, name) ? std::optional<Value>(hidden(object, name)) : std::nullopt;
-  }
-  if (object.sequence() == nullptr) return std::nullopt;
-  if (has(kSequenceMethods, name) || (object.is<List>() && name == "copy")) return method_of(object, name);
-  return object.is<List>() && has(kHiddenOfList, name) ? std::optional<Value>(hidden(object, name)) : std::nullopt;
+  const bool exists = (object.text() != nullptr && find_text_method(name) != nullptr) ||
+                      (object.dict() != nullptr && is_dict_method(name));
+  if (!exists) return std::nullopt;
+  return Value(std::make_shared<const Callable>(Callable{Callable::Kind::kMethod, std::string(name), object, nullptr}));
 }
 
 Result<Value> call_method(Budget& budget, const Value& object, std::string_view name, const CallArguments& arguments) {
-  if (const auto* text = object.text()) return call_text_method(budget, *text, name, arguments);
-  if (object.dict() != nullptr) return call_dict_method(budget, object, name, arguments);
-  if (const auto* loop = object.as<std::shared_ptr<Loop>>()) return call_loop_method(budget, **loop, name, arguments);
-  if (name != "copy") return call_sequence_method(budget, object, name, arguments);
-  TUFT_TRY(bind(name, arguments, {}));
-  return object;
+  if (const auto* text = object.text()) return find_text_method(name)->call(budget, *text, arguments);
+  return call_dict_method(*object.as<DictRef>(), name, arguments);
+}
+
+Result<Value> replace_text(Budget& budget, std::string_view text, std::string_view old, std::string_view with) {
+  if (old.empty()) return unsupported_here("replacing an empty string");
+  TUFT_TRY(budget.scan(text.size()));
+  std::string out;
+  size_t at = 0;
+  for (size_t found = find_text(text, old, 0); found != kNowhere; found = find_text(text, old, at)) {
+    TUFT_TRY(budget.allocate(found - at + with.size()));
+    out += text.substr(at, found - at);
+    out += with;
+    at = found + old.size();
+  }
+  out += text.substr(at);
+  return make_string(budget, std::move(out));
 }
 
 }  // namespace tuft::chat

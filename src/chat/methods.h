@@ -1,4 +1,4 @@
-// The methods of strings, lists and dicts that a template may call.
+// The methods of strings and dicts that a template may call.
 #pragma once
 
 #include <optional>
@@ -11,17 +11,16 @@
 
 namespace tuft::chat {
 
-// Whether any type has a method of that name, also one whose call will be refused as Jinja's sandbox refuses it.
+// Returns whether a template may name this method. A call can still fail because the object has no such method.
 bool is_method(std::string_view name);
 
-// What `object.name` is if it is a method of the object's type: the method, or undefined where the sandbox hides it.
+// Returns the method `name` of the object's type, bound to the object; nothing if there is none.
 std::optional<Value> find_method(const Value& object, std::string_view name);
 
+// Requires that find_method found the method.
 Result<Value> call_method(Budget& budget, const Value& object, std::string_view name, const CallArguments& arguments);
 
-// By type.
-Result<Value> call_text_method(Budget& budget, const std::string& text, std::string_view name,
-                               const CallArguments& arguments);
-bool is_text_method(std::string_view name);
+// Returns the text with every `old` replaced.
+Result<Value> replace_text(Budget& budget, std::string_view text, std::string_view old, std::string_view with);
 
 }  // namespace tuft::chat

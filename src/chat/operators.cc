@@ -1,7 +1,6 @@
 #include "chat/operators.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "chat/methods.h"
@@ -24,20 +23,6 @@ Error wrong_operands(const Value& left, const Value& right) {
                         std::string(right.type_name()) + "'");
 }
 
-Result<Value> integer_power(int64_t base, int64_t exponent) {
-  if (exponent < 0) {
-    if (base == 0) return template_error("0 cannot be raised to a negative power");
-    return Value(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
-  }
-  if (base == 0 || base == 1) return Value(exponent == 0 ? int64_t{1} : base);
-  if (base == -1) return Value(exponent % 2 == 0 ? int64_t{1} : int64_t{-1});
-  int64_t result = 1;
-  for (; exponent > 0; --exponent) {  // at most 63 rounds before it overflows
-    if (__builtin_mul_overflow(result, base, &result)) return overflow();
-  }
-  return Value(result);
-}
-
 Result<Value> integer_arithmetic(ast::BinaryOperator op, int64_t a, int64_t b) {
   int64_t result = 0;
   switch (op) {
@@ -47,8 +32,6 @@ Result<Value> integer_arithmetic(ast::BinaryOperator op, int64_t a, int64_t b) {
       return __builtin_sub_overflow(a, b, &result) ? Result<Value>(overflow()) : Result<Value>(Value(result));
     case kMultiply:
       return __builtin_mul_overflow(a, b, &result) ? Result<Value>(overflow()) : Result<Value>(Value(result));
-    case kPower:
-      return integer_power(a, b);
     case kDivide:
       if (b == 0) return template_error("division by zero");
       return Value(static_cast<double>(a) / static_cast<double>(b));
@@ -64,19 +47,6 @@ Result<Value> integer_arithmetic(ast::BinaryOperator op, int64_t a, int64_t b) {
   return Value(a / b - (adjust ? 1 : 0));
 }
 
-double float_modulo(double a, double b) {
-  const double remainder = std::fmod(a, b);
-  if (remainder == 0) return std::copysign(0.0, b);
-  return (remainder < 0) != (b < 0) ? remainder + b : remainder;
-}
-
-double float_floor_divide(double a, double b) {
-  const double quotient = (a - float_modulo(a, b)) / b;
-  if (quotient == 0) return std::copysign(0.0, a / b);
-  const double floor = std::floor(quotient);
-  return quotient - floor > 0.5 ? floor + 1 : floor;
-}
-
 Result<Value> float_arithmetic(ast::BinaryOperator op, double a, double b) {
   switch (op) {
     case kAdd:
@@ -85,51 +55,30 @@ Result<Value> float_arithmetic(ast::BinaryOperator op, double a, double b) {
       return Value(a - b);
     case kMultiply:
       return Value(a * b);
-    case kPower:
-      if (a == 0 && b < 0) return template_error("0.0 cannot be raised to a negative power");
-      if (a < 0 && std::isfinite(b) && std::trunc(b) != b) return unsupported_here("a complex number");
-      if (std::isfinite(a) && std::isfinite(b) && std::isinf(std::pow(a, b))) {
-        return template_error("numerical result out of range");
-      }
-      return Value(std::pow(a, b));
+    case kDivide:
+      if (b == 0) return template_error("float division by zero");
+      return Value(a / b);
     default:
-      break;
+      return unsupported_here("the operators // and % on floats");
   }
-  if (b == 0) return template_error("float division by zero");
-  if (op == kDivide) return Value(a / b);
-  return Value(op == kModulo ? float_modulo(a, b) : float_floor_divide(a, b));
 }
 
-Result<Value> repeat(Budget& budget, const Value& value, int64_t count) {
+Result<Value> repeat(Budget& budget, const std::string& text, int64_t count) {
   const auto times = static_cast<size_t>(std::max<int64_t>(count, 0));
-  const std::string* text = value.text();
-  const size_t unit = text ? text->size() : value.sequence()->size() * sizeof(Value);
-  if (unit != 0 && times > std::numeric_limits<size_t>::max() / 4 / unit) {
-    return budget.allocate(std::numeric_limits<size_t>::max() / 4).error();
-  }
-  TUFT_TRY(budget.allocate(unit * times));
-  if (text != nullptr) {
-    std::string out;
-    out.reserve(unit * times);
-    for (size_t i = 0; i < times && unit > 0; ++i) out += *text;
-    return string_value(std::move(out));
-  }
-  Values out;
-  for (size_t i = 0; i < times && unit > 0; ++i) {
-    out.insert(out.end(), value.sequence()->begin(), value.sequence()->end());
-  }
-  return value.is<List>() ? make_list(budget, std::move(out)) : make_tuple(budget, std::move(out));
+  if (text.empty() || times == 0) return make_string(budget, "");
+  // Clamped so that the product does not overflow; the budget refuses it anyway.
+  TUFT_TRY(budget.allocate(text.size() * std::min(times, size_t{1} << 40)));
+  std::string out;
+  out.reserve(text.size() * times);
+  for (size_t i = 0; i < times; ++i) out += text;
+  return string_value(std::move(out));
 }
 
-Result<Value> add_sequences(Budget& budget, const Value& left, const Value& right) {
-  if (const auto *a = left.text(), *b = right.text(); a && b) return make_string(budget, *a + *b);
-  Values out = *left.sequence();
-  out.insert(out.end(), right.sequence()->begin(), right.sequence()->end());
-  return left.is<List>() ? make_list(budget, std::move(out)) : make_tuple(budget, std::move(out));
-}
-
-bool is_sequence(const Value& value) {
-  return value.text() != nullptr || value.sequence() != nullptr;
+Result<Value> add_lists(Budget& budget, const Values& left, const Values& right) {
+  TUFT_TRY(budget.step(left.size() + right.size()));
+  Values out = left;
+  out.insert(out.end(), right.begin(), right.end());
+  return make_list(budget, std::move(out));
 }
 
 }  // namespace
@@ -139,11 +88,10 @@ Result<Value> apply_binary(Budget& budget, ast::BinaryOperator op, const Value& 
   const auto b = right.integer();
   if (a && b) return integer_arithmetic(op, *a, *b);
   if (left.number() && right.number()) return float_arithmetic(op, *left.number(), *right.number());
-  const bool alike =
-      (left.text() && right.text()) || (left.is<List>() && right.is<List>()) || (left.is<Tuple>() && right.is<Tuple>());
-  if (op == kAdd && alike) return add_sequences(budget, left, right);
-  if (op == kMultiply && is_sequence(left) && b) return repeat(budget, left, *b);
-  if (op == kMultiply && is_sequence(right) && a) return repeat(budget, right, *a);
+  if (op == kAdd && left.text() && right.text()) return make_string(budget, *left.text() + *right.text());
+  if (op == kAdd && left.is<List>() && right.is<List>()) return add_lists(budget, *left.sequence(), *right.sequence());
+  if (op == kMultiply && left.text() && b) return repeat(budget, *left.text(), *b);
+  if (op == kMultiply && right.text() && a) return repeat(budget, *right.text(), *a);
   if (op == kModulo && left.text() != nullptr && !right.is<Undefined>()) {
     return unsupported_here("the operator % on strings");
   }
@@ -152,13 +100,10 @@ Result<Value> apply_binary(Budget& budget, ast::BinaryOperator op, const Value& 
 
 Result<Value> apply_unary(ast::UnaryOperator op, const Value& operand) {
   if (op == ast::UnaryOperator::kNot) return Value(!operand.truthy());
-  const bool negate = op == ast::UnaryOperator::kMinus;
-  if (const auto integer = operand.integer()) {
-    return negate ? integer_arithmetic(kSubtract, 0, *integer) : Value(*integer);
-  }
-  if (const auto* number = operand.as<double>()) return Value(negate ? -*number : *number);
+  if (const auto integer = operand.integer()) return integer_arithmetic(kSubtract, 0, *integer);
+  if (const auto* number = operand.as<double>()) return Value(-*number);
   if (const auto* missing = operand.as<Undefined>()) return template_error(*missing->why);
-  return template_error("bad operand type for a sign: '" + std::string(operand.type_name()) + "'");
+  return template_error("bad operand type for unary -: '" + std::string(operand.type_name()) + "'");
 }
 
 Result<bool> compare(Budget& budget, ast::CompareOperator op, const Value& left, const Value& right) {
@@ -167,9 +112,6 @@ Result<bool> compare(Budget& budget, ast::CompareOperator op, const Value& left,
     TUFT_ASSIGN(const bool value, std::move(result));
     return !value;
   };
-  // A NaN makes every order false.
-  const auto is_nan = [](const Value& value) { return value.is<double>() && std::isnan(*value.as<double>()); };
-  const bool unordered = (is_nan(left) || is_nan(right)) && left.number() && right.number();
   switch (op) {
     case kEqual:
       return equals(budget, left, right);
@@ -180,9 +122,9 @@ Result<bool> compare(Budget& budget, ast::CompareOperator op, const Value& left,
     case kGreater:
       return less_than(budget, right, left);
     case kLessEqual:
-      return unordered ? Result<bool>(false) : negate(less_than(budget, right, left));
+      return negate(less_than(budget, right, left));
     case kGreaterEqual:
-      return unordered ? Result<bool>(false) : negate(less_than(budget, left, right));
+      return negate(less_than(budget, left, right));
     case kIn:
       return contains(budget, right, left);
     case kNotIn:
@@ -200,19 +142,10 @@ Result<bool> contains(Budget& budget, const Value& container, const Value& item)
     return item.text()->empty() || find_text(*text, *item.text(), 0) != std::string::npos;
   }
   if (const auto* dict = container.dict()) {
-    TUFT_ASSIGN(const Value* found, dict->find(budget, item));
-    return found != nullptr;
-  }
-  if (const auto* view = container.as<DictView>(); view && view->part == DictView::Part::kKeys) {
-    return contains(budget, Value(view->dict), item);
-  }
-  if (const auto* iterator = container.as<std::shared_ptr<Iterator>>()) {
-    while (true) {
-      TUFT_ASSIGN(auto next, take_next(**iterator));
-      if (!next) return false;
-      TUFT_ASSIGN(const bool same, equals(budget, *next, item));
-      if (same) return true;
+    if (item.is<List>() || item.dict() != nullptr) {
+      return template_error("unhashable type: '" + std::string(item.type_name()) + "'");
     }
+    return dict->find(item) != nullptr;
   }
   Values copied;
   const Values* items = container.sequence();
@@ -243,8 +176,6 @@ Result<Value> loop_attribute(const std::shared_ptr<Loop>& loop, std::string_view
   if (name == "index0") return Value(index);
   if (name == "index") return Value(index + 1);
   if (name == "first") return Value(index == 0);
-  if (name == "depth0") return Value(int64_t{0});
-  if (name == "depth") return Value(int64_t{1});
   if (name == "previtem") {
     return index == 0 ? Value(undefined("there is no previous item")) : loop->items[loop->index - 1];
   }
@@ -258,14 +189,13 @@ Result<Value> loop_attribute(const std::shared_ptr<Loop>& loop, std::string_view
     const auto length = static_cast<int64_t>(loop->items.size());
     return Value(name == "length" ? length : length - index - (name == "revindex0" ? 1 : 0));
   }
-  if (name == "cycle" || name == "changed") {
-    return Value(
-        std::make_shared<const Callable>(Callable{Callable::Kind::kMethod, std::string(name), Value(loop), nullptr}));
+  if (name == "cycle" || name == "changed" || name == "depth" || name == "depth0") {
+    return unsupported_here("loop." + std::string(name));
   }
   return Value(undefined("'LoopContext object' has no attribute '" + std::string(name) + "'"));
 }
 
-// An attribute that Python objects of this type have; none otherwise.
+// Returns an attribute that Python objects of this type have, or nothing.
 Result<std::optional<Value>> own_attribute(Budget& budget, const Value& object, std::string_view name) {
   if (const auto* missing = object.as<Undefined>()) return template_error(*missing->why);
   if (const auto* space = object.as<Namespace*>()) {
@@ -280,25 +210,19 @@ Result<std::optional<Value>> own_attribute(Budget& budget, const Value& object, 
   return find_method(object, name);
 }
 
-// Items by key or place; none where Python raises LookupError or TypeError.
+// Returns an item by its key or index, or nothing where Python raises LookupError or TypeError.
 Result<std::optional<Value>> own_item(Budget& budget, const Value& object, const Value& index) {
   if (const auto* dict = object.dict()) {
-    if (!hash_value(index).ok()) return std::optional<Value>();
-    TUFT_ASSIGN(const Value* found, dict->find(budget, index));
+    const Value* found = dict->find(index);
     return found == nullptr ? std::optional<Value>() : std::optional<Value>(*found);
   }
-  if (const auto* space = object.as<Namespace*>(); space && index.text()) {
-    const Value* found = (*space)->find(*index.text());
-    return found == nullptr ? std::optional<Value>() : std::optional<Value>(*found);
-  }
+  if (object.is<Range>()) return unsupported_here("an index of a range");
   const auto place = index.integer();
-  const bool has_places = object.text() || object.sequence() || object.is<Range>();
-  if (!place || !has_places) return std::optional<Value>();
+  if (!place || (!object.text() && !object.sequence())) return std::optional<Value>();
   TUFT_ASSIGN(const int64_t length, length_of(budget, object));
   const int64_t at = *place < 0 ? *place + length : *place;
   if (at < 0 || at >= length) return std::optional<Value>();
   if (const auto* items = object.sequence()) return std::optional<Value>((*items)[static_cast<size_t>(at)]);
-  if (const auto* range = object.as<Range>()) return std::optional<Value>(Value(range->start + at * range->step));
   const std::string& text = *object.text();
   const size_t start = byte_offset(text, static_cast<size_t>(at));
   TUFT_ASSIGN(Value character, make_string(budget, text.substr(start, code_point_at(text, start).bytes)));
@@ -351,7 +275,7 @@ struct Bounds {
   int64_t step;
 };
 
-// Python's slice.indices.
+// Computes slice.indices of Python.
 Result<Bounds> slice_bounds(int64_t length, const Value& start, const Value& stop, const Value& step) {
   for (const Value* part : {&start, &stop, &step}) {
     if (const auto* missing = part->as<Undefined>()) return template_error(*missing->why);
@@ -359,7 +283,7 @@ Result<Bounds> slice_bounds(int64_t length, const Value& start, const Value& sto
   }
   Bounds out{0, 0, step.integer().value_or(1)};
   if (out.step == 0) return template_error("slice step cannot be zero");
-  // A longer step takes the same single item; this one cannot overflow.
+  // A longer step takes the same single item, and this one cannot overflow.
   out.step = std::clamp(out.step, -length - 1, length + 1);
   const bool backwards = out.step < 0;
   const int64_t lowest = backwards ? -1 : 0;
@@ -390,7 +314,7 @@ std::string slice_text(const std::string& text, const Bounds& bounds, int64_t co
 
 Result<Value> get_slice(Budget& budget, const Value& object, const Value& start, const Value& stop, const Value& step) {
   if (const auto* missing = object.as<Undefined>()) return template_error(*missing->why);
-  if (!object.text() && !object.sequence() && !object.is<Range>()) {
+  if (!object.text() && !object.sequence()) {
     return template_error("'" + std::string(object.type_name()) + "' object cannot be sliced");
   }
   TUFT_ASSIGN(const int64_t length, length_of(budget, object));
@@ -404,10 +328,6 @@ Result<Value> get_slice(Budget& budget, const Value& object, const Value& start,
     }
     TUFT_TRY(budget.allocate(text->size() * sizeof(size_t)));
     return make_string(budget, slice_text(*text, bounds, count));
-  }
-  if (const auto* range = object.as<Range>()) {
-    const int64_t first = range->start + bounds.start * range->step;
-    return Value(Range{first, range->start + bounds.stop * range->step, bounds.step * range->step});
   }
   Values out;
   for (int64_t i = 0; i < count; ++i) {

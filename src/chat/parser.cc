@@ -34,7 +34,7 @@ class Parser {
   }
 
  private:
-  // Up to one of the tags, whose name is then the current token; without tags, up to the end.
+  // Reads up to one of the tags, whose name is then the current token. Without tags, reads up to the end.
   Result<ast::Block> block(EndTags end_tags) {
     const ExpressionParser::Nested nested(tokens_);
     TUFT_TRY(nested.check());
@@ -49,7 +49,8 @@ class Parser {
         out.push_back(make_statement(token.line, ast::Output{std::move(value)}));
       } else {
         if (std::ranges::any_of(end_tags, [&](std::string_view tag) { return tokens_.at_name(tag); })) return out;
-        TUFT_TRY(statement(out));
+        TUFT_ASSIGN(auto parsed, statement());
+        out.push_back(std::move(parsed));
         TUFT_TRY(tokens_.expect(TokenKind::kBlockEnd));
       }
     }
@@ -58,7 +59,7 @@ class Parser {
                         "unexpected end of the template; missing " + std::string(*end_tags.begin()));
   }
 
-  // The body of a tag, behind its head; its end tag's name is taken.
+  // Reads the end of a tag, the body after it, and the name of the end tag.
   Result<ast::Block> body(std::string_view end_tag) {
     TUFT_TRY(end_head());
     TUFT_ASSIGN(auto out, block({end_tag}));
@@ -71,7 +72,7 @@ class Parser {
     return tokens_.expect(TokenKind::kBlockEnd);
   }
 
-  // Break and continue do not reach out of the functions that Jinja makes of these bodies.
+  // Reads the body of a macro or call. `break` in it cannot end a loop around it.
   Result<ast::Block> function_body(std::string_view end_tag) {
     const int loops = std::exchange(loops_, 0);
     auto out = body(end_tag);
@@ -79,33 +80,22 @@ class Parser {
     return out;
   }
 
-  Status statement(ast::Block& out) {
+  Result<StatementPtr> statement() {
     const int line = tokens_.peek().line;
     TUFT_ASSIGN(const std::string tag, tokens_.expect_any_name());
-    TUFT_ASSIGN(auto parsed, tagged(tag, line));
-    if (parsed != nullptr) out.push_back(std::move(parsed));
-    while (!pending_.empty()) {
-      out.push_back(std::move(pending_.front()));
-      pending_.erase(pending_.begin());
-    }
-    return {};
-  }
-
-  Result<StatementPtr> tagged(const std::string& tag, int line) {
     if (tag == "if") return if_tag(line);
     if (tag == "for") return for_tag(line);
     if (tag == "set") return set_tag(line);
     if (tag == "macro") return macro_tag(line);
     if (tag == "call") return call_tag(line);
     if (tag == "filter") return filter_tag(line);
-    if (tag == "with") return with_tag(line);
-    if (tag == "print") return print_tag(line);
     if (tag == "break" || tag == "continue") return jump_tag(tag, line);
     if (tag == "generation") {
       TUFT_ASSIGN(auto inside, function_body("endgeneration"));
       return make_statement(line, ast::Generation{std::move(inside)});
     }
-    for (const std::string_view known : {"include", "import", "from", "extends", "block", "autoescape"}) {
+    for (const std::string_view known :
+         {"include", "import", "from", "extends", "block", "autoescape", "with", "print", "do"}) {
       if (tag == known) return not_supported(line, "the tag '" + tag + "'");
     }
     return syntax_error(line, "unknown tag '" + tag + "'");
@@ -129,9 +119,9 @@ class Parser {
 
   Result<StatementPtr> for_tag(int line) {
     ast::For out;
-    TUFT_ASSIGN(out.target, tokens_.target(false, true, "in"));
+    TUFT_TRY(loop_names(out));
     TUFT_TRY(tokens_.expect_name("in"));
-    TUFT_ASSIGN(out.iterable, tokens_.tuple(false, "recursive"));
+    TUFT_ASSIGN(out.iterable, tokens_.tuple(false));
     if (tokens_.skip_name("if")) {
       TUFT_ASSIGN(out.filter, tokens_.expression());
     }
@@ -147,16 +137,31 @@ class Parser {
     return make_statement(line, std::move(out));
   }
 
+  Status loop_names(ast::For& loop) {
+    const bool parenthesized = tokens_.skip_operator("(");
+    do {
+      if (tokens_.at_operator("(")) return not_supported(tokens_.peek().line, "a loop with nested names");
+      TUFT_ASSIGN(auto name, tokens_.assigned_name());
+      loop.names.push_back(std::move(name));
+    } while (tokens_.skip_operator(","));
+    loop.unpacks = loop.names.size() > 1;
+    return parenthesized ? tokens_.expect_operator(")") : Status();
+  }
+
   Result<StatementPtr> set_tag(int line) {
-    TUFT_ASSIGN(auto target, tokens_.target(true, true));
+    ast::Target target;
+    TUFT_ASSIGN(target.name, tokens_.assigned_name());
+    if (tokens_.skip_operator(".")) {
+      TUFT_ASSIGN(target.attribute, tokens_.expect_any_name());
+    }
+    if (tokens_.at_operator(",")) return not_supported(line, "an assignment to several names");
+    if (tokens_.at_operator("|")) return not_supported(line, "a filter after 'set'");
     if (tokens_.skip_operator("=")) {
       TUFT_ASSIGN(auto value, tokens_.tuple(true));
       return make_statement(line, ast::Set{std::move(target), std::move(value)});
     }
-    if (target.is_tuple) return not_supported(line, "a block for several names");
-    TUFT_ASSIGN(auto filter, tokens_.filter_chain(false));
     TUFT_ASSIGN(auto inside, body("endset"));
-    return make_statement(line, ast::SetBlock{std::move(target), std::move(filter), std::move(inside)});
+    return make_statement(line, ast::SetBlock{std::move(target), std::move(inside)});
   }
 
   Status parameters(ast::Macro& macro) {
@@ -164,18 +169,17 @@ class Parser {
     while (!tokens_.at_operator(")")) {
       if (!macro.parameters.empty()) TUFT_TRY(tokens_.expect_operator(","));
       const int line = tokens_.peek().line;
-      TUFT_ASSIGN(auto parameter, tokens_.target(false, false));
-      if (parameter.is_tuple) return syntax_error(line, "a tuple as a parameter");
-      if (std::ranges::find(macro.parameters, parameter.name) != macro.parameters.end()) {
-        return syntax_error(line, "the parameter " + parameter.name + " twice");
+      TUFT_ASSIGN(std::string name, tokens_.assigned_name());
+      if (std::ranges::find(macro.parameters, name) != macro.parameters.end()) {
+        return syntax_error(line, "the parameter " + name + " twice");
       }
       if (tokens_.skip_operator("=")) {
         TUFT_ASSIGN(auto value, tokens_.expression());
         macro.defaults.push_back(std::move(value));
       } else if (!macro.defaults.empty()) {
-        return syntax_error(line, "a parameter without a default behind one with a default");
+        return syntax_error(line, "a parameter without a default after one with a default");
       }
-      macro.parameters.push_back(std::move(parameter.name));
+      macro.parameters.push_back(std::move(name));
     }
     return tokens_.expect_operator(")");
   }
@@ -183,22 +187,15 @@ class Parser {
   Status macro_body(ast::Macro& macro, std::string_view end_tag) {
     tokens_.enter_macro();
     auto inside = function_body(end_tag);
-    const auto special = tokens_.leave_macro();
+    const bool reads_caller = tokens_.leave_macro();
     TUFT_ASSIGN(macro.body, std::move(inside));
-    const auto is_parameter = [&](std::string_view name) {
-      return std::ranges::find(macro.parameters, name) != macro.parameters.end();
-    };
-    macro.uses_caller = special.used.contains("caller") && !is_parameter("caller");
-    macro.uses_varargs = special.used.contains("varargs") && !is_parameter("varargs");
-    macro.uses_kwargs = special.used.contains("kwargs") && !is_parameter("kwargs");
+    macro.uses_caller = reads_caller && std::ranges::find(macro.parameters, "caller") == macro.parameters.end();
     return {};
   }
 
   Result<StatementPtr> macro_tag(int line) {
     ast::Macro out;
-    TUFT_ASSIGN(auto name, tokens_.target(false, false));
-    if (name.is_tuple) return syntax_error(line, "a macro needs a name");
-    out.name = std::move(name.name);
+    TUFT_ASSIGN(out.name, tokens_.assigned_name());
     TUFT_TRY(parameters(out));
     TUFT_TRY(macro_body(out, "endmacro"));
     return make_statement(line, std::move(out));
@@ -207,7 +204,7 @@ class Parser {
   Result<StatementPtr> call_tag(int line) {
     ast::CallBlock out;
     out.caller.name = "caller";
-    if (tokens_.at_operator("(")) TUFT_TRY(parameters(out.caller));
+    if (tokens_.at_operator("(")) return not_supported(line, "a call block with parameters");
     TUFT_ASSIGN(out.call, tokens_.expression());
     if (!std::holds_alternative<ast::Call>(out.call->node)) return syntax_error(line, "expected a call");
     TUFT_TRY(macro_body(out.caller, "endcall"));
@@ -216,33 +213,9 @@ class Parser {
 
   Result<StatementPtr> filter_tag(int line) {
     ast::FilterBlock out;
-    TUFT_ASSIGN(out.filter, tokens_.filter_chain(true));
+    TUFT_ASSIGN(out.filter, tokens_.filter_chain());
     TUFT_ASSIGN(out.body, body("endfilter"));
     return make_statement(line, std::move(out));
-  }
-
-  Result<StatementPtr> with_tag(int line) {
-    ast::With out;
-    while (tokens_.peek().kind != TokenKind::kBlockEnd && !tokens_.at_operator(":")) {
-      if (!out.values.empty()) TUFT_TRY(tokens_.expect_operator(","));
-      TUFT_ASSIGN(auto target, tokens_.target(false, false));
-      TUFT_TRY(tokens_.expect_operator("="));
-      TUFT_ASSIGN(auto value, tokens_.expression());
-      out.values.emplace_back(std::move(target), std::move(value));
-    }
-    TUFT_ASSIGN(out.body, body("endwith"));
-    return make_statement(line, std::move(out));
-  }
-
-  // {% print a, b %} is {{ a }}{{ b }}.
-  Result<StatementPtr> print_tag(int line) {
-    bool first = true;
-    while (tokens_.peek().kind != TokenKind::kBlockEnd) {
-      if (!std::exchange(first, false)) TUFT_TRY(tokens_.expect_operator(","));
-      TUFT_ASSIGN(auto value, tokens_.expression());
-      pending_.push_back(make_statement(line, ast::Output{std::move(value)}));
-    }
-    return StatementPtr();
   }
 
   Result<StatementPtr> jump_tag(const std::string& tag, int line) {
@@ -253,7 +226,6 @@ class Parser {
 
   ExpressionParser tokens_;
   int loops_ = 0;
-  ast::Block pending_;
 };
 
 }  // namespace

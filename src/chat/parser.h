@@ -1,4 +1,4 @@
-// Reads a whole template.
+// Parses the source of a template.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace tuft::chat {
 
-// kInvalidArgument, kUnimplemented: what and in which line.
+// Returns kInvalidArgument or kUnimplemented with a message that says what is wrong and in which line.
 Result<std::shared_ptr<const ast::Template>> parse_template(std::string_view source);
 
 }  // namespace tuft::chat

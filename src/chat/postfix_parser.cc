@@ -1,5 +1,4 @@
-// The part of the expression parser that reads what stands behind a value: .name, [index], (arguments), | filter, is
-// test.
+// The part of the expression parser that reads what follows a value: .name, [index], (arguments), | filter, is test.
 #include <algorithm>
 #include <utility>
 
@@ -61,7 +60,7 @@ Result<ExprPtr> ExpressionParser::dot(ExprPtr object) {
   return make(sign.line, ast::Attribute{std::move(object), std::move(name)});
 }
 
-// The expression behind a colon, or null.
+// Returns null for an empty part.
 Result<ExprPtr> ExpressionParser::slice_part() {
   if (at_operator(":") || at_operator("]") || at_operator(",")) return ExprPtr();
   return expression();
@@ -76,12 +75,10 @@ Result<ExprPtr> ExpressionParser::subscript(ExprPtr object) {
       if (!skip_operator(":")) break;
       TUFT_ASSIGN(part, slice_part());
     }
-    if (at_operator(",")) return not_supported(open.line, "a subscript of several slices");
     TUFT_TRY(expect_operator("]"));
     return make(open.line, ast::Slice{std::move(object), std::move(first), std::move(parts[0]), std::move(parts[1])});
   }
   if (first == nullptr) return unexpected();
-  if (at_operator(",")) return not_supported(open.line, "a subscript of several values");
   TUFT_TRY(expect_operator("]"));
   return make(open.line, ast::Subscript{std::move(object), std::move(first)});
 }
@@ -92,11 +89,11 @@ Result<ast::Arguments> ExpressionParser::arguments() {
   while (!at_operator(")")) {
     if (!out.positional.empty() || !out.named.empty()) TUFT_TRY(expect_operator(","));
     if (at_operator(")")) break;
-    if (at_operator("*") || at_operator("**")) return not_supported(peek().line, "an argument behind " + peek().text);
+    if (at_operator("*") || at_operator("**")) return not_supported(peek().line, "an argument after " + peek().text);
     const bool is_named =
         peek().kind == TokenKind::kName && peek(1).kind == TokenKind::kOperator && peek(1).text == "=";
     if (!is_named) {
-      if (!out.named.empty()) return syntax_error(peek().line, "a positional argument behind a named one");
+      if (!out.named.empty()) return syntax_error(peek().line, "a positional argument after a named one");
       TUFT_ASSIGN(auto value, expression());
       out.positional.push_back(std::move(value));
       continue;
@@ -146,12 +143,11 @@ Result<ExprPtr> ExpressionParser::filter(ExprPtr input) {
   return make(line, ast::Filter{std::move(input), entry, std::move(values)});
 }
 
-Result<ExprPtr> ExpressionParser::filter_chain(bool starts_inline) {
+Result<ExprPtr> ExpressionParser::filter_chain() {
   ExprPtr chain;
-  while (starts_inline || skip_operator("|")) {
-    starts_inline = false;
+  do {
     TUFT_ASSIGN(chain, filter(std::move(chain)));
-  }
+  } while (skip_operator("|"));
   return chain;
 }
 

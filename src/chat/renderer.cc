@@ -7,7 +7,7 @@
 namespace tuft::chat {
 namespace {
 
-// Says where, once.
+// Adds the line to an error message, unless an inner statement has done so.
 Error at_line(Error error, int line) {
   static constexpr std::string_view kPrefix = "chat template, line ";
   const bool is_ours = error.reason == "template_failed" || error.reason == "template_unsupported";
@@ -80,16 +80,14 @@ Result<Renderer::Flow> Renderer::exec(const ast::For& node, Scope* scope) {
     loop->unfiltered = std::move(items);
     loop->accepts = [this, &node, scope](const Value& item) -> Result<bool> {
       const Scopes::Inner inner(scopes_, scope);
-      TUFT_TRY(assign(node.target, item, inner.get()));
+      TUFT_TRY(unpack(node, item, inner.get()));
       TUFT_ASSIGN(const Value accepted, evaluate(*node.filter, inner.get()));
       return accepted.truthy();
     };
   }
   auto flow = iterate(node, loop, scope);
-  // The loop may have been put somewhere that lives longer.
+  // The template may have stored the loop in a namespace, which lives longer than this function.
   loop->accepts = nullptr;
-  loop->runs = false;
-  loop->last_changed.reset();
   return flow;
 }
 
@@ -102,22 +100,27 @@ Result<Renderer::Flow> Renderer::iterate(const ast::For& node, const std::shared
     loop->index = i;
     const Scopes::Inner inner(scopes_, scope);
     inner.get()->set("loop", Value(loop));
-    TUFT_TRY(assign(node.target, loop->items[i], inner.get()));
+    TUFT_TRY(unpack(node, loop->items[i], inner.get()));
     TUFT_ASSIGN(const Flow flow, execute(node.body, inner.get()));
     if (flow == Flow::kBreak) return Flow::kNext;
   }
 }
 
-Status Renderer::assign(const ast::Target& target, Value value, Scope* scope) {
-  if (target.is_tuple) {
-    TUFT_ASSIGN(Values items, items_of(budget_, value));
-    if (items.size() != target.parts.size()) {
-      return template_error(std::to_string(items.size()) + " values for " + std::to_string(target.parts.size()) +
-                            " names");
-    }
-    for (size_t i = 0; i < items.size(); ++i) TUFT_TRY(assign(target.parts[i], std::move(items[i]), scope));
+Status Renderer::unpack(const ast::For& node, const Value& item, Scope* scope) {
+  if (!node.unpacks) {
+    scope->set(node.names[0], item);
     return {};
   }
+  TUFT_ASSIGN(Values values, items_of(budget_, item));
+  if (values.size() != node.names.size()) {
+    return template_error(std::to_string(values.size()) + " values for " + std::to_string(node.names.size()) +
+                          " names");
+  }
+  for (size_t i = 0; i < values.size(); ++i) scope->set(node.names[i], std::move(values[i]));
+  return {};
+}
+
+Status Renderer::assign(const ast::Target& target, Value value, Scope* scope) {
   if (target.attribute.empty()) {
     scope->set(target.name, std::move(value));
     return {};
@@ -151,21 +154,12 @@ Result<Renderer::Flow> Renderer::capture(const ast::Block& body, Scope* scope, V
   return flow;
 }
 
-Result<Value> Renderer::apply_filters(const ast::ExprPtr& chain, Value text, Scope* scope) {
-  if (chain == nullptr) return text;
-  Value outer = std::exchange(filtered_block_, std::move(text));
-  auto value = evaluate(*chain, scope);
-  filtered_block_ = std::move(outer);
-  return value;
-}
-
 Result<Renderer::Flow> Renderer::exec(const ast::SetBlock& node, Scope* scope) {
   const Scopes::Inner inner(scopes_, scope);
   Value text;
   TUFT_ASSIGN(const Flow flow, capture(node.body, inner.get(), text));
   if (flow != Flow::kNext) return flow;
-  TUFT_ASSIGN(Value value, apply_filters(node.filter, std::move(text), inner.get()));
-  TUFT_TRY(assign(node.target, std::move(value), scope));
+  TUFT_TRY(assign(node.target, std::move(text), scope));
   return Flow::kNext;
 }
 
@@ -192,19 +186,13 @@ Result<Renderer::Flow> Renderer::exec(const ast::FilterBlock& node, Scope* scope
   Value text;
   TUFT_ASSIGN(const Flow flow, capture(node.body, inner.get(), text));
   if (flow != Flow::kNext) return flow;
-  TUFT_ASSIGN(const Value value, apply_filters(node.filter, std::move(text), inner.get()));
-  TUFT_ASSIGN(const auto made, text_argument(value, "the text of a filter block"));
+  Value outer = std::exchange(filtered_block_, std::move(text));
+  const auto value = evaluate(*node.filter, inner.get());
+  filtered_block_ = std::move(outer);
+  if (!value.ok()) return value.error();
+  TUFT_ASSIGN(const auto made, text_argument(*value, "the text of a filter block"));
   TUFT_TRY(write(made));
   return Flow::kNext;
-}
-
-Result<Renderer::Flow> Renderer::exec(const ast::With& node, Scope* scope) {
-  const Scopes::Inner inner(scopes_, scope);
-  for (const auto& [target, expr] : node.values) {
-    TUFT_ASSIGN(Value value, evaluate(*expr, scope));
-    TUFT_TRY(assign(target, std::move(value), inner.get()));
-  }
-  return execute(node.body, inner.get());
 }
 
 Result<Renderer::Flow> Renderer::exec(const ast::Generation& node, Scope* scope) {

@@ -1,4 +1,4 @@
-// Walks a parsed template with the names of one conversation.
+// Renders a parsed template for one conversation.
 #pragma once
 
 #include <deque>
@@ -17,18 +17,19 @@
 
 namespace tuft::chat {
 
-// Used once, on one thread. The template outlives it.
+// Renders once, on one thread. The template must outlive the renderer. It has many methods: one for each kind of
+// statement and expression.
 class Renderer {
  public:
   Renderer(Budget& budget, Nanos now) : budget_(budget), functions_{budget, now, namespaces_} {}
 
-  // `name` outlives the renderer.
+  // Defines a global name. The text of `name` must outlive the renderer.
   void define(std::string_view name, Value value) { root_.get()->set(name, std::move(value)); }
   Result<std::string> run(const ast::Template& root);
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
-  // A macro with the names around its definition.
+  // A macro with the scope of its definition.
   struct Closure {
     const ast::Macro* macro;
     Scope* scope;
@@ -72,16 +73,15 @@ class Renderer {
   Result<Flow> exec(const ast::Macro& node, Scope* scope);
   Result<Flow> exec(const ast::CallBlock& node, Scope* scope);
   Result<Flow> exec(const ast::FilterBlock& node, Scope* scope);
-  Result<Flow> exec(const ast::With& node, Scope* scope);
   Result<Flow> exec(const ast::Generation& node, Scope* scope);
   Result<Flow> exec(const ast::Break& node, Scope* scope);
   Result<Flow> exec(const ast::Continue& node, Scope* scope);
   Result<Flow> iterate(const ast::For& node, const std::shared_ptr<Loop>& loop, Scope* scope);
+  Status unpack(const ast::For& node, const Value& item, Scope* scope);
   Status assign(const ast::Target& target, Value value, Scope* scope);
   Status write(std::string_view text);
-  // What a body writes, in a scope of its own; nothing of it reaches the output.
+  // Renders a body into `text` instead of the output.
   Result<Flow> capture(const ast::Block& body, Scope* scope, Value& text);
-  Result<Value> apply_filters(const ast::ExprPtr& chain, Value text, Scope* scope);
 
   Budget& budget_;
   std::deque<Namespace> namespaces_;
@@ -90,7 +90,7 @@ class Renderer {
   Scopes::Inner root_{scopes_, nullptr};
   FunctionContext functions_;
   std::string* out_ = nullptr;
-  Value filtered_block_;  // the input of a block's first filter
+  Value filtered_block_;  // the text of the innermost FilterBlock
 };
 
 }  // namespace tuft::chat

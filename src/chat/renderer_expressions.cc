@@ -188,7 +188,7 @@ Value Renderer::make_macro(const ast::Macro& macro, Scope* scope) {
 
 namespace {
 
-// Removes and returns the argument of that name.
+// Removes the argument of this name and returns it.
 std::optional<Value> take_named(CallArguments& arguments, std::string_view name) {
   const auto found = std::ranges::find_if(arguments.named, [&](const auto& one) { return one.first == name; });
   if (found == arguments.named.end()) return std::nullopt;
@@ -234,25 +234,12 @@ Result<Value> Renderer::call_macro(const Closure& closure, CallArguments argumen
   if (macro.uses_caller) {
     inner.get()->set("caller", take_named(arguments, "caller").value_or(Value(undefined("No caller defined"))));
   }
-  if (macro.uses_kwargs) {
-    Dict named;
-    for (auto& [name, value] : arguments.named) {
-      TUFT_ASSIGN(Value key, make_string(budget_, name));
-      TUFT_TRY(named.insert(budget_, std::move(key), std::move(value)));
-    }
-    TUFT_ASSIGN(Value dict, make_dict(budget_, std::move(named)));
-    inner.get()->set("kwargs", std::move(dict));
-  } else if (!arguments.named.empty()) {
+  if (!arguments.named.empty()) {
     return template_error("macro '" + macro.name + "' takes no keyword argument '" + arguments.named[0].first + "'");
   }
   const size_t count = macro.parameters.size();
-  if (macro.uses_varargs) {
-    Values rest;
-    for (size_t i = count; i < arguments.positional.size(); ++i) rest.push_back(std::move(arguments.positional[i]));
-    TUFT_ASSIGN(Value tuple, make_tuple(budget_, std::move(rest)));
-    inner.get()->set("varargs", std::move(tuple));
-  } else if (arguments.positional.size() > count) {
-    return template_error("macro '" + macro.name + "' takes not more than " + std::to_string(count) + " argument(s)");
+  if (arguments.positional.size() > count) {
+    return template_error("macro '" + macro.name + "' takes at most " + std::to_string(count) + " argument(s)");
   }
   Value text;
   TUFT_TRY(capture(macro.body, inner.get(), text));

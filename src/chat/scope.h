@@ -1,4 +1,4 @@
-// The names that a part of a template sees.
+// The names that are visible in a part of a template.
 #pragma once
 
 #include <deque>
@@ -12,8 +12,8 @@ namespace tuft::chat {
 
 struct Scope {
   Scope* parent = nullptr;
-  std::vector<std::pair<std::string_view, Value>> names;  // the text of a name belongs to the template or the options
-  bool captured = false;                                  // a macro looks into it
+  std::vector<std::pair<std::string_view, Value>> names;  // the names point into the template or the options
+  bool captured = false;                                  // a macro can read it
 
   const Value* find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
@@ -34,14 +34,16 @@ struct Scope {
     names.emplace_back(name, std::move(value));
   }
 
+  // Marks this scope and its parents as captured by a macro.
   void capture() {
     for (Scope* scope = this; scope != nullptr && !scope->captured; scope = scope->parent) scope->captured = true;
   }
 };
 
-// Owns the scopes of one rendering. One that a macro looks into lives on until the end, the others are used again.
+// Owns the scopes of one rendering. A captured scope lives until the end of the rendering; others are reused.
 class Scopes {
  public:
+  // A scope inside `parent`, as long as this object lives.
   class Inner {
    public:
     Inner(Scopes& scopes, Scope* parent) : scopes_(scopes), scope_(scopes.take(parent)) {}

@@ -15,7 +15,7 @@ struct TestEntry {
   Result<bool> (*apply)(Budget& budget, const Value& input, const CallArguments& arguments);
 };
 
-// Null for a name that is not one.
+// Returns null if there is no test of this name.
 const TestEntry* find_test(std::string_view name);
 
 }  // namespace tuft::chat

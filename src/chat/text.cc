@@ -1,10 +1,8 @@
 #include "chat/text.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <limits>
 
 #include "chat/unicode.h"
 
@@ -49,7 +47,6 @@ void append_string_repr(std::string& out, std::string_view text) {
   out += quote;
 }
 
-// Writes reprs; the depth of namespaces, which may hold themselves, is counted.
 class Writer {
  public:
   Writer(Budget& budget, std::string& out) : budget_(budget), out_(out) {}
@@ -69,7 +66,7 @@ class Writer {
     if (value.is<List>()) return items(*value.sequence(), "[", "]");
     if (value.is<Tuple>()) return items(*value.sequence(), "(", value.sequence()->size() == 1 ? ",)" : ")");
     if (const auto* dict = value.dict()) return entries(*dict);
-    return rare(value);
+    return unsupported_here("printing a " + std::string(value.type_name()));
   }
 
  private:
@@ -100,40 +97,8 @@ class Writer {
     return put("}");
   }
 
-  Status attributes(const Namespace& object) {
-    if (++namespaces_ > 1) return unsupported_here("printing a namespace inside a namespace");
-    out_ += "<Namespace {";
-    for (size_t i = 0; i < object.attributes.size(); ++i) {
-      if (i > 0) out_ += ", ";
-      append_string_repr(out_, object.attributes[i].first);
-      out_ += ": ";
-      TUFT_TRY(repr(object.attributes[i].second));
-    }
-    --namespaces_;
-    return put("}>");
-  }
-
-  Status rare(const Value& value) {
-    if (const auto* view = value.as<DictView>()) {
-      Values shown;
-      for (size_t i = 0; i < view->dict->entries().size(); ++i) shown.push_back(view_item(*view, i));
-      TUFT_TRY(budget_.allocate(shown.size() * sizeof(Value)));
-      return items(shown, std::string(value.type_name()) + "([", "])");
-    }
-    if (const auto* range = value.as<Range>()) {
-      const std::string step = range->step == 1 ? "" : ", " + std::to_string(range->step);
-      return put("range(" + std::to_string(range->start) + ", " + std::to_string(range->stop) + step + ")");
-    }
-    if (const auto* object = value.as<Namespace*>()) return attributes(**object);
-    const auto* callable = value.as<std::shared_ptr<const Callable>>();
-    if (callable != nullptr && (*callable)->kind == Callable::Kind::kMacro)
-      return put("<Macro '" + (*callable)->name + "'>");
-    return unsupported_here("printing a " + std::string(value.type_name()));
-  }
-
   Budget& budget_;
   std::string& out_;
-  int namespaces_ = 0;
 };
 
 }  // namespace
@@ -176,86 +141,34 @@ std::string float_text(double value) {
 
 namespace {
 
-// "1_000" to "1000"; none where an underscore is not between two digits.
-std::optional<std::string> without_underscores(std::string_view text, bool (*is_digit)(char)) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '_') {
-      out += text[i];
-    } else if (i == 0 || i + 1 == text.size() || !is_digit(text[i - 1]) || !is_digit(text[i + 1])) {
-      return std::nullopt;
-    }
-  }
-  return out;
+// Removes white space at both ends and a plus sign. Returns nothing if the rest does not start as a number.
+std::optional<std::string_view> number_part(std::string_view text) {
+  text = strip(text, Side::kBoth);
+  const bool has_plus = text.starts_with('+');
+  if (has_plus) text.remove_prefix(1);
+  const std::string_view digits = !has_plus && text.starts_with('-') ? text.substr(1) : text;
+  if (digits.empty() || digits[0] < '0' || digits[0] > '9') return std::nullopt;
+  return text;
 }
 
-bool is_decimal(char c) {
-  return c >= '0' && c <= '9';
-}
-
-bool is_alphanumeric(char c) {
-  return is_decimal(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-bool take_sign(std::string_view& text) {
-  const bool negative = !text.empty() && text[0] == '-';
-  if (negative || (!text.empty() && text[0] == '+')) text.remove_prefix(1);
-  return negative;
-}
-
-// Removes "0x" and the like where the base allows it; base 0 becomes what it says, 0 where it says nothing readable.
-int take_prefix(std::string_view& text, int base) {
-  static constexpr struct {
-    char letter;
-    int base;
-  } kPrefixes[] = {{'b', 2}, {'o', 8}, {'x', 16}};
-  for (const auto& prefix : kPrefixes) {
-    if (text.size() > 2 && text[0] == '0' && (text[1] | 0x20) == prefix.letter && (base == 0 || base == prefix.base)) {
-      text.remove_prefix(text[2] == '_' ? 3 : 2);
-      return prefix.base;
-    }
-  }
-  if (base != 0) return base;
-  return text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string_view::npos ? 0 : 10;
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  const auto number = number_part(text);
+  if (!number) return std::nullopt;
+  Number value = 0;
+  const auto read = std::from_chars(number->data(), number->data() + number->size(), value);
+  if (read.ptr != number->data() + number->size() || read.ec != std::errc()) return std::nullopt;
+  return value;
 }
 
 }  // namespace
 
-std::optional<int64_t> parse_integer(std::string_view text, int base) {
-  text = strip(text, Side::kBoth);
-  const bool negative = take_sign(text);
-  base = take_prefix(text, base);
-  if (base < 2 || base > 36) return std::nullopt;
-  const auto digits = without_underscores(text, is_alphanumeric);
-  if (!digits || digits->empty() || !is_alphanumeric((*digits)[0])) return std::nullopt;
-  uint64_t magnitude = 0;
-  const auto read = std::from_chars(digits->data(), digits->data() + digits->size(), magnitude, base);
-  if (read.ec != std::errc() || read.ptr != digits->data() + digits->size()) return std::nullopt;
-  constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
-  if (magnitude > kLargest + (negative ? 1 : 0)) return std::nullopt;
-  return static_cast<int64_t>(negative ? uint64_t{0} - magnitude : magnitude);
+std::optional<int64_t> parse_integer(std::string_view text) {
+  return parse_number<int64_t>(text);
 }
 
 std::optional<double> parse_float(std::string_view text) {
-  text = strip(text, Side::kBoth);
-  const bool negative = take_sign(text);
-  const auto digits = without_underscores(text, is_decimal);
-  if (!digits || digits->empty()) return std::nullopt;
-  std::string lower = *digits;
-  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c | 0x20) : c; });
-  const bool named = lower == "inf" || lower == "infinity" || lower == "nan";
-  if (!named && !is_decimal(lower[0]) && lower[0] != '.') return std::nullopt;
-  double value = 0;
-  const auto read = std::from_chars(lower.data(), lower.data() + lower.size(), value);
-  if (read.ptr != lower.data() + lower.size() || read.ec == std::errc::invalid_argument) return std::nullopt;
-  if (read.ec == std::errc::result_out_of_range) value = std::strtod(lower.c_str(), nullptr);
-  return negative ? -value : value;
-}
-
-std::optional<int64_t> truncate(double value) {
-  constexpr double kLimit = 9223372036854775808.0;
-  if (!(value >= -kLimit && value < kLimit)) return std::nullopt;
-  return static_cast<int64_t>(value);
+  return parse_number<double>(text);
 }
 
 }  // namespace tuft::chat

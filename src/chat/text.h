@@ -1,4 +1,4 @@
-// Values as text, and numbers out of text, as Python does it.
+// Conversions between values and text, as Python makes them.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,14 @@
 
 namespace tuft::chat {
 
-// str(x). Fails for what only prints as an address in memory.
+// Returns str(x). Fails for values that no template prints: namespaces, loops, functions, iterators, ranges, views.
 Result<std::string> to_text(Budget& budget, const Value& value);
 
-// repr(1e16): the shortest digits that give the same number.
+// Returns repr(x) of a float: the fewest digits that give the same number.
 std::string float_text(double value);
 
-// int("12"), float("1.5"): with surrounding white space, signs and underscores; none where Python raises.
-std::optional<int64_t> parse_integer(std::string_view text, int base);
+// Reads decimal numbers, with white space around them and a sign; returns nothing for anything else.
+std::optional<int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_float(std::string_view text);
-// int(1.5); none for what has no 64-bit integer.
-std::optional<int64_t> truncate(double value);
 
 }  // namespace tuft::chat

@@ -5,97 +5,24 @@
 
 #include <utf8proc.h>
 
-#include "chat/case_table.h"
-
 namespace tuft::chat {
 namespace {
-
-constexpr char32_t kCapitalSigma = 0x3A3;
-constexpr char32_t kFinalSigma = 0x3C2;
-constexpr char32_t kCapitalDottedI = 0x130;
 
 int category(char32_t value) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(value));
 }
 
-// Unicode's Other_Lowercase and Other_Uppercase: cased, though no letters by their category.
-bool is_other_cased(char32_t c) {
-  static constexpr struct {
-    char32_t first, last;
-  } kRanges[] = {{0xAA, 0xAA},     {0xBA, 0xBA},     {0x2B0, 0x2B8},   {0x2C0, 0x2C1},   {0x2E0, 0x2E4},
-                 {0x345, 0x345},   {0x37A, 0x37A},   {0x1D2C, 0x1D6A}, {0x1D78, 0x1D78}, {0x1D9B, 0x1DBF},
-                 {0x2071, 0x2071}, {0x207F, 0x207F}, {0x2090, 0x209C}, {0x2160, 0x217F}, {0x24B6, 0x24E9}};
-  for (const auto& range : kRanges) {
-    if (c >= range.first && c <= range.last) return true;
-  }
-  return false;
-}
-
-bool is_case_ignorable(char32_t c) {
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return c == '\'' || c == '.' || c == ':' || c == 0xB7 || c == 0x387 || c == 0x2018 || c == 0x2019 ||
-             c == 0x2024 || c == 0x2027;
-  }
-}
-
-// A capital sigma at the end of a word becomes the final form.
-bool is_final_sigma(std::string_view text, size_t at) {
-  size_t before = at;
-  bool cased_before = false;
-  while (before > 0 && !cased_before) {
-    do --before;
-    while ((text[before] & 0xC0) == 0x80);
-    const char32_t c = code_point_at(text, before).value;
-    if (is_case_ignorable(c)) continue;
-    if (!is_cased(c)) return false;
-    cased_before = true;
-  }
-  if (!cased_before) return false;
-  for (size_t after = at + 2; after < text.size();) {
-    const auto [c, bytes] = code_point_at(text, after);
-    if (!is_case_ignorable(c)) return !is_cased(c);
-    after += bytes;
-  }
-  return true;
-}
-
-void append_lower(std::string& out, std::string_view text, size_t at, char32_t c) {
-  if (c == kCapitalDottedI) {
-    out += "i\u0307";
-  } else if (c == kCapitalSigma && is_final_sigma(text, at)) {
-    append_code_point(out, kFinalSigma);
-  } else {
-    append_code_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
-  }
+bool is_letter(char32_t c) {
+  const int kind = category(c);
+  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT;
 }
 
 void append_upper(std::string& out, char32_t c) {
-  if (const SpecialCase* special = find_special_case(c)) {
-    for (const char32_t mapped : special->upper) append_code_point(out, mapped);
-  } else {
-    append_code_point(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
-  }
+  append_code_point(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))));
 }
 
-void append_title(std::string& out, char32_t c) {
-  if (const SpecialCase* special = find_special_case(c)) {
-    for (const char32_t mapped : special->title) append_code_point(out, mapped);
-  } else {
-    append_code_point(out, static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))));
-  }
-}
-
-bool is_upper_or_title(char32_t c) {
-  const int kind = category(c);
-  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LT || (c >= 0x2160 && c <= 0x216F) ||
-         (c >= 0x24B6 && c <= 0x24CF);
+void append_lower(std::string& out, char32_t c) {
+  append_code_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
 }
 
 bool is_line_end(char32_t c) {
@@ -157,12 +84,6 @@ bool is_printable(char32_t c) {
   }
 }
 
-bool is_cased(char32_t c) {
-  const int kind = category(c);
-  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT ||
-         is_other_cased(c);
-}
-
 namespace {
 
 template <typename InSet>
@@ -202,128 +123,66 @@ std::string_view strip(std::string_view text, std::string_view set, Side side) {
   return strip_if(text, side, [&](char32_t c) { return std::ranges::binary_search(wanted, c); });
 }
 
-std::string to_upper(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const auto [c, bytes] = code_point_at(text, at);
-    append_upper(out, c);
-    at += bytes;
-  }
-  return out;
-}
-
-std::string to_lower(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    const auto [c, bytes] = code_point_at(text, at);
-    append_lower(out, text, at, c);
-    at += bytes;
-  }
-  return out;
-}
-
-std::string capitalize(std::string_view text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const auto [c, bytes] = code_point_at(text, at);
-    if (at == 0) {
-      append_title(out, c);
-    } else {
-      append_lower(out, text, at, c);
-    }
-    at += bytes;
-  }
-  return out;
-}
-
-std::string title_case(std::string_view text) {
-  std::string out;
-  bool inside = false;
-  for (size_t at = 0; at < text.size();) {
-    const auto [c, bytes] = code_point_at(text, at);
-    if (inside) {
-      append_lower(out, text, at, c);
-    } else {
-      append_title(out, c);
-    }
-    inside = is_cased(c);
-    at += bytes;
-  }
-  return out;
-}
-
-bool is_upper(std::string_view text) {
-  bool any = false;
-  for (size_t at = 0; at < text.size();) {
-    const auto [c, bytes] = code_point_at(text, at);
-    if (is_cased(c)) {
-      if (!is_upper_or_title(c) || category(c) == UTF8PROC_CATEGORY_LT) return false;
-      any = true;
-    }
-    at += bytes;
-  }
-  return any;
-}
-
-bool is_lower(std::string_view text) {
-  bool any = false;
-  for (size_t at = 0; at < text.size();) {
-    const auto [c, bytes] = code_point_at(text, at);
-    if (is_cased(c)) {
-      if (is_upper_or_title(c)) return false;
-      any = true;
-    }
-    at += bytes;
-  }
-  return any;
-}
-
 namespace {
 
-bool is_of_class(char32_t c, CharacterClass wanted) {
-  const int kind = category(c);
-  const bool letter = kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
-  const bool digit = kind == UTF8PROC_CATEGORY_ND || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
-                     (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089);
-  switch (wanted) {
-    case CharacterClass::kAlpha:
-      return letter;
-    case CharacterClass::kDigit:
-      return digit;
-    case CharacterClass::kAlphanumeric:
-      return letter || (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO);
-    case CharacterClass::kSpace:
-      return is_space(c);
+// Calls `append(out, c, at)` for each character.
+template <typename Append>
+std::string mapped(std::string_view text, const Append& append) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const auto [c, bytes] = code_point_at(text, at);
+    append(out, c, at);
+    at += bytes;
   }
-  return false;
+  return out;
 }
 
 }  // namespace
 
-bool all_of_class(std::string_view text, CharacterClass wanted) {
-  for (size_t at = 0; at < text.size();) {
-    const auto [c, bytes] = code_point_at(text, at);
-    if (!is_of_class(c, wanted)) return false;
-    at += bytes;
-  }
-  return !text.empty();
+std::string to_upper(std::string_view text) {
+  return mapped(text, [](std::string& out, char32_t c, size_t) { append_upper(out, c); });
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+std::string to_lower(std::string_view text) {
+  return mapped(text, [](std::string& out, char32_t c, size_t) { append_lower(out, c); });
+}
+
+std::string capitalize(std::string_view text) {
+  return mapped(text,
+                [](std::string& out, char32_t c, size_t at) { at == 0 ? append_upper(out, c) : append_lower(out, c); });
+}
+
+std::string title_case(std::string_view text) {
+  bool inside = false;
+  return mapped(text, [&](std::string& out, char32_t c, size_t) {
+    inside ? append_lower(out, c) : append_upper(out, c);
+    inside = is_letter(c);
+  });
+}
+
+std::string title_filter(std::string_view text) {
+  static constexpr std::string_view kSeparators = "-({[<";
+  bool inside = false;
+  return mapped(text, [&](std::string& out, char32_t c, size_t) {
+    inside ? append_lower(out, c) : append_upper(out, c);
+    inside = !is_space(c) && (c >= 0x80 || kSeparators.find(static_cast<char>(c)) == std::string_view::npos);
+  });
+}
+
+std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;
   size_t start = 0;
   for (size_t at = 0; at < text.size();) {
-    auto [c, bytes] = code_point_at(text, at);
-    if (!is_line_end(c)) {
+    const auto [c, bytes] = code_point_at(text, at);
+    if (is_line_end(c)) {
+      lines.push_back(text.substr(start, at - start));
+      const bool is_pair = c == '\r' && text.substr(at + 1).starts_with('\n');
+      start = at + (is_pair ? 2 : bytes);
+      at = start;
+    } else {
       at += bytes;
-      continue;
     }
-    if (c == '\r' && at + 1 < text.size() && text[at + 1] == '\n') bytes = 2;
-    lines.push_back(text.substr(start, at - start + (keep_ends ? bytes : 0)));
-    at += bytes;
-    start = at;
   }
   if (start < text.size()) lines.push_back(text.substr(start));
   return lines;
@@ -334,14 +193,6 @@ size_t find_text(std::string_view text, std::string_view needle, size_t from) {
   const void* found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
-}
-
-size_t find_text_last(std::string_view text, std::string_view needle, size_t end) {
-  // On the reversed bytes, so that it is linear too.
-  const std::string backwards(text.substr(0, end).rbegin(), text.substr(0, end).rend());
-  const std::string wanted(needle.rbegin(), needle.rend());
-  const size_t found = find_text(backwards, wanted, 0);
-  return found == std::string_view::npos ? found : end - found - needle.size();
 }
 
 }  // namespace tuft::chat

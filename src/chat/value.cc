@@ -1,17 +1,11 @@
 #include "chat/value.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <functional>
-#include <limits>
 
 #include "chat/unicode.h"
 
 namespace tuft::chat {
 namespace {
-
-constexpr size_t kIndexedFrom = 9;  // entries; below, looking at all is quicker
 
 int depth_of(const Values& items) {
   int deepest = 0;
@@ -20,7 +14,7 @@ int depth_of(const Values& items) {
 }
 
 Error too_deep() {
-  return template_error("lists and dicts in each other more than " + std::to_string(kMaxValueDepth) + " deep");
+  return template_error("lists and dicts are nested more than " + std::to_string(kMaxValueDepth) + " deep");
 }
 
 Result<std::shared_ptr<const Sequence>> make_sequence(Budget& budget, Values items) {
@@ -30,21 +24,11 @@ Result<std::shared_ptr<const Sequence>> make_sequence(Budget& budget, Values ite
   return std::make_shared<const Sequence>(Sequence{std::move(items), depth});
 }
 
-std::optional<int64_t> whole(double value) {
-  constexpr double kLimit = 9223372036854775808.0;
-  if (!(value >= -kLimit && value < kLimit) || std::trunc(value) != value) return std::nullopt;
-  return static_cast<int64_t>(value);
-}
-
 }  // namespace
 
 int64_t Range::size() const {
   if (step > 0 ? start >= stop : start <= stop) return 0;
-  // In unsigned arithmetic, where the distance always fits.
-  const uint64_t distance = step > 0 ? static_cast<uint64_t>(stop) - static_cast<uint64_t>(start)
-                                     : static_cast<uint64_t>(start) - static_cast<uint64_t>(stop);
-  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
-  return static_cast<int64_t>(std::min<uint64_t>((distance - 1) / stride + 1, std::numeric_limits<int64_t>::max()));
+  return step > 0 ? (stop - start - 1) / step + 1 : (start - stop - 1) / -step + 1;
 }
 
 Result<bool> Loop::reaches(size_t at) {
@@ -128,65 +112,43 @@ int Value::depth() const {
   return 0;
 }
 
-Result<std::optional<size_t>> Dict::position(Budget& budget, const Value& key) const {
-  TUFT_ASSIGN(const size_t hash, hash_value(key));
-  if (entries_.size() < kIndexedFrom) {
-    for (size_t i = 0; i < entries_.size(); ++i) {
-      TUFT_ASSIGN(const bool same, equals(budget, entries_[i].key, key));
-      if (same) return std::optional<size_t>(i);
-    }
-    return std::optional<size_t>();
-  }
-  const auto [first, last] = index_.equal_range(hash);
-  for (auto it = first; it != last; ++it) {
-    TUFT_ASSIGN(const bool same, equals(budget, entries_[it->second].key, key));
-    if (same) return std::optional<size_t>(it->second);
-  }
-  return std::optional<size_t>();
-}
-
 Status Dict::insert(Budget& budget, Value key, Value value) {
-  TUFT_ASSIGN(const auto place, position(budget, key));
-  depth_ = std::max({depth_, key.depth() + 1, value.depth() + 1});
+  const std::string* text = key.text();
+  const auto* integer = key.as<int64_t>();
+  if (text == nullptr && integer == nullptr)
+    return unsupported_here("a dict key of type " + std::string(key.type_name()));
+  depth_ = std::max(depth_, value.depth() + 1);
   if (depth_ > kMaxValueDepth) return too_deep();
-  if (place) {
-    entries_[*place].value = std::move(value);
+  size_t position = entries_.size();
+  position = text ? strings_.try_emplace(*text, position).first->second
+                  : integers_.try_emplace(*integer, position).first->second;
+  if (position < entries_.size()) {
+    entries_[position].value = std::move(value);
     return {};
   }
   TUFT_TRY(budget.allocate(sizeof(Entry)));
   entries_.push_back({std::move(key), std::move(value)});
-  const size_t first_new = entries_.size() == kIndexedFrom ? 0 : entries_.size() - 1;
-  for (size_t i = first_new; entries_.size() >= kIndexedFrom && i < entries_.size(); ++i) {
-    TUFT_ASSIGN(const size_t hash, hash_value(entries_[i].key));
-    index_.emplace(hash, i);
-  }
   return {};
 }
 
-Result<const Value*> Dict::find(Budget& budget, const Value& key) const {
-  TUFT_ASSIGN(const auto place, position(budget, key));
-  return place ? &entries_[*place].value : nullptr;
+const Value* Dict::find(const Value& key) const {
+  if (const auto* text = key.text()) return find(std::string_view(*text));
+  if (!key.integer()) return nullptr;
+  const auto found = integers_.find(*key.integer());
+  return found == integers_.end() ? nullptr : &entries_[found->second].value;
 }
 
 const Value* Dict::find(std::string_view key) const {
-  const auto matches = [&](const Entry& entry) { return entry.key.text() != nullptr && *entry.key.text() == key; };
-  if (entries_.size() < kIndexedFrom) {
-    const auto found = std::ranges::find_if(entries_, matches);
-    return found == entries_.end() ? nullptr : &found->value;
-  }
-  const auto [first, last] = index_.equal_range(std::hash<std::string_view>{}(key));
-  for (auto it = first; it != last; ++it) {
-    if (matches(entries_[it->second])) return &entries_[it->second].value;
-  }
-  return nullptr;
+  const auto found = strings_.find(key);
+  return found == strings_.end() ? nullptr : &entries_[found->second].value;
 }
 
 Error template_error(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message), "template_failed"};
 }
 
-Error unsupported_here(std::string message) {
-  return {ErrorCode::kUnimplemented, std::move(message), "template_unsupported"};
+Error unsupported_here(std::string what) {
+  return {ErrorCode::kUnimplemented, std::move(what), "template_unsupported"};
 }
 
 Undefined undefined(std::string why) {
@@ -212,11 +174,11 @@ Result<Value> make_tuple(Budget& budget, Values items) {
   return Value(Tuple{std::move(sequence)});
 }
 
-Result<Value> make_iterator(Budget& budget, Values items, std::optional<Error> failure) {
+Result<Value> make_iterator(Budget& budget, Values items) {
   TUFT_TRY(budget.allocate(sizeof(Iterator) + items.size() * sizeof(Value)));
   const int depth = depth_of(items);
   if (depth > kMaxValueDepth) return too_deep();
-  return Value(std::make_shared<Iterator>(Iterator{std::move(items), 0, std::move(failure), depth}));
+  return Value(std::make_shared<Iterator>(Iterator{std::move(items), 0, depth}));
 }
 
 Result<Value> make_dict(Budget& budget, Dict dict) {
@@ -238,7 +200,7 @@ Result<bool> equal_sequences(Budget& budget, const Values& left, const Values& r
 Result<bool> equal_dicts(Budget& budget, const Dict& left, const Dict& right) {
   if (left.entries().size() != right.entries().size()) return false;
   for (const auto& [key, value] : left.entries()) {
-    TUFT_ASSIGN(const Value* other, right.find(budget, key));
+    const Value* other = right.find(key);
     if (other == nullptr) return false;
     TUFT_ASSIGN(const bool same, equals(budget, value, *other));
     if (!same) return false;
@@ -246,7 +208,7 @@ Result<bool> equal_dicts(Budget& budget, const Dict& left, const Dict& right) {
   return true;
 }
 
-// Exact between 64-bit integers and doubles.
+// Compares 64-bit integers and doubles exactly.
 std::partial_ordering compare_numbers(const Value& left, const Value& right) {
   const auto a = left.integer();
   const auto b = right.integer();
@@ -277,32 +239,9 @@ Result<bool> equals(Budget& budget, const Value& left, const Value& right) {
   }
   if (left.dict() != nullptr && right.dict() != nullptr) return equal_dicts(budget, *left.dict(), *right.dict());
   if (left.is<Undefined>() || left.is<None>()) return left.type_name() == right.type_name();
-  if (left.is<Range>() && right.is<Range>()) {
-    const Range &a = *left.as<Range>(), &b = *right.as<Range>();
-    const int64_t size = a.size();
-    return size == b.size() && (size == 0 || (a.start == b.start && (size == 1 || a.step == b.step)));
-  }
+  if (left.is<Range>() || left.is<DictView>()) return unsupported_here("comparing a " + std::string(left.type_name()));
   return same_object<Namespace*>(left, right) || same_object<std::shared_ptr<Iterator>>(left, right) ||
          same_object<std::shared_ptr<Loop>>(left, right) || same_object<std::shared_ptr<const Callable>>(left, right);
-}
-
-Result<size_t> hash_value(const Value& value) {
-  if (const auto* text = value.text()) return std::hash<std::string_view>{}(*text);
-  if (const auto integer = value.integer()) return std::hash<int64_t>{}(*integer);
-  if (const auto* number = value.as<double>()) {
-    const auto integer = whole(*number);
-    return integer ? std::hash<int64_t>{}(*integer) : std::hash<double>{}(*number);
-  }
-  if (value.is<None>() || value.is<Undefined>()) return size_t{value.is<None>()};
-  if (value.is<Tuple>()) {
-    size_t hash = 0x345678;
-    for (const Value& item : *value.sequence()) {
-      TUFT_ASSIGN(const size_t part, hash_value(item));
-      hash = std::rotl(hash, 13) * 0x9E3779B97F4A7C15U + part;
-    }
-    return hash;
-  }
-  return template_error("unhashable type: '" + std::string(value.type_name()) + "'");
 }
 
 namespace {
@@ -347,30 +286,23 @@ Result<Values> characters_of(Budget& budget, const std::string& text) {
   return out;
 }
 
-Result<Values> rest_of(Budget& budget, Iterator& iterator) {
-  Values out;
-  while (true) {
-    TUFT_TRY(budget.step());
-    TUFT_ASSIGN(auto item, take_next(iterator));
-    if (!item) return out;
-    out.push_back(std::move(*item));
-  }
+Value view_item(const DictView& view, const Dict::Entry& entry) {
+  if (view.part == DictView::Part::kKeys) return entry.key;
+  if (view.part == DictView::Part::kValues) return entry.value;
+  return Value(Tuple{std::make_shared<const Sequence>(Sequence{{entry.key, entry.value}, entry.value.depth() + 1})});
 }
 
 }  // namespace
 
-Value view_item(const DictView& view, size_t index) {
-  const auto& [key, value] = view.dict->entries()[index];
-  if (view.part == DictView::Part::kKeys) return key;
-  if (view.part == DictView::Part::kValues) return value;
-  const int depth = std::max(key.depth(), value.depth()) + 1;
-  return Value(Tuple{std::make_shared<const Sequence>(Sequence{{key, value}, depth})});
-}
-
 Result<Values> items_of(Budget& budget, const Value& value) {
   if (const auto* text = value.text()) return characters_of(budget, *text);
   if (value.is<Undefined>()) return Values{};
-  if (const auto* iterator = value.as<std::shared_ptr<Iterator>>()) return rest_of(budget, **iterator);
+  if (const auto* iterator = value.as<std::shared_ptr<Iterator>>()) {
+    const Values& all = (*iterator)->items;
+    const size_t first = std::exchange((*iterator)->next, all.size());
+    TUFT_TRY(budget.step(all.size() - first + 1));
+    return Values(all.begin() + static_cast<std::ptrdiff_t>(first), all.end());
+  }
   if (!value.sequence() && !value.dict() && !value.is<DictView>() && !value.is<Range>()) {
     return template_error("'" + std::string(value.type_name()) + "' object is not iterable");
   }
@@ -382,17 +314,11 @@ Result<Values> items_of(Budget& budget, const Value& value) {
     for (const auto& entry : dict->entries()) out.push_back(entry.key);
   } else if (const auto* view = value.as<DictView>()) {
     TUFT_TRY(budget.allocate(static_cast<size_t>(length) * (sizeof(Sequence) + 2 * sizeof(Value))));
-    for (size_t i = 0; i < static_cast<size_t>(length); ++i) out.push_back(view_item(*view, i));
+    for (const auto& entry : view->dict->entries()) out.push_back(view_item(*view, entry));
   } else if (const auto* range = value.as<Range>()) {
     for (int64_t i = 0; i < length; ++i) out.emplace_back(range->start + i * range->step);
   }
   return out;
-}
-
-Result<std::optional<Value>> take_next(Iterator& iterator) {
-  if (iterator.next < iterator.items.size()) return std::optional<Value>(iterator.items[iterator.next++]);
-  if (iterator.failure) return *iterator.failure;
-  return std::optional<Value>();
 }
 
 Result<int64_t> length_of(Budget& budget, const Value& value) {

@@ -1,5 +1,7 @@
-// A value of a template: Python's, as far as templates see them. Values are immutable and shared, except namespaces,
-// loops and iterators, as in Jinja.
+// A value that a template computes with. It behaves as the Python value of the same name does in Jinja.
+//
+// Values are immutable and cheap to copy: copies share their contents. Namespaces, loops and iterators are the
+// exceptions: they change, and copies see the change.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +24,12 @@ class Value;
 using Values = std::vector<Value>;
 using String = std::shared_ptr<const std::string>;
 
-// Containers in each other; beyond, a template error. Keeps every walk over a value short of the stack's end.
+// The deepest nesting of containers. It bounds the recursion of every function that walks a value; a template that
+// nests deeper fails.
 inline constexpr int kMaxValueDepth = 100;
 
-// A name that is not there: prints nothing, is false, and fails with `why` when it is used.
+// The value of a name, attribute or item that does not exist. It prints nothing and is false; any other use fails
+// with the message `why`.
 struct Undefined {
   String why;
 };
@@ -42,17 +46,17 @@ struct Tuple {
   std::shared_ptr<const Sequence> sequence;
 };
 
-// In the order of insertion. Keys are what Python can hash.
 class Dict;
 using DictRef = std::shared_ptr<const Dict>;
 
-// d.keys(), d.values(), d.items().
+// The result of d.keys(), d.values() or d.items().
 struct DictView {
   enum class Part : uint8_t { kKeys, kValues, kItems };
   DictRef dict;
   Part part;
 };
 
+// The result of range(). Every number is below 2^40 in magnitude.
 struct Range {
   int64_t start;
   int64_t stop;
@@ -60,18 +64,16 @@ struct Range {
   int64_t size() const;
 };
 
-// What a Python generator is to a template: it can be walked once. The items are computed beforehand; `failure` is what
-// the walk meets after them.
+// The result of a filter that is a generator in Jinja, such as map. It can be walked once and has no length.
 struct Iterator {
   Values items;
   size_t next = 0;
-  std::optional<Error> failure;
   int depth = 1;
 };
 
-struct Namespace;  // owned by the rendering: values may point at each other in circles
-struct Loop;       // `loop` inside a for
-struct Callable;   // a macro, a method with its object, a function
+struct Namespace;  // owned by the renderer, because namespaces can refer to each other in cycles
+struct Loop;       // the name `loop` in the body of a for
+struct Callable;   // a macro, a function, or a method bound to its object
 
 class Value {
  public:
@@ -91,7 +93,7 @@ class Value {
   Value(Namespace* value) : state_(value) {}                                  // NOLINT(google-explicit-constructor)
   Value(std::shared_ptr<Loop> value) : state_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
   Value(std::shared_ptr<const Callable> value) : state_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  Value(const char*) = delete;                                                // it would be a bool
+  Value(const char*) = delete;                                                // it would convert to bool
 
   template <typename T>
   const T* as() const {
@@ -101,17 +103,16 @@ class Value {
   bool is() const {
     return std::holds_alternative<T>(state_);
   }
+  // Each of these returns null if the value is of another type.
   const std::string* text() const { return is<String>() ? std::get<String>(state_).get() : nullptr; }
-  // The items of a list or a tuple, otherwise null.
-  const Values* sequence() const;
+  const Values* sequence() const;  // the items of a list or a tuple
   const Dict* dict() const { return is<DictRef>() ? std::get<DictRef>(state_).get() : nullptr; }
-  // Bool or int.
-  std::optional<int64_t> integer() const;
-  std::optional<double> number() const;
+  std::optional<int64_t> integer() const;  // of a bool or an int
+  std::optional<double> number() const;    // of a bool, an int or a float
 
-  // Python's bool(x).
+  // Returns bool(x) of Python.
   bool truthy() const;
-  // Python's name of the type, e.g. "str".
+  // Returns Python's name of the type, for example "str".
   std::string_view type_name() const;
   int depth() const;
 
@@ -122,20 +123,19 @@ class Value {
 };
 
 struct Loop {
-  Values items;       // those that have passed the filter so far
-  Values unfiltered;  // what is still to be asked about, from `next_unfiltered` on
+  Values items;       // the items that have passed the filter so far
+  Values unfiltered;  // the filter has not seen the items from `next_unfiltered` on
   size_t next_unfiltered = 0;
-  std::function<Result<bool>(const Value&)> accepts;  // only while the loop runs
+  std::function<Result<bool>(const Value&)> accepts;  // the filter; set only while the loop runs
   size_t index = 0;                                   // of the current item, from 0
-  bool runs = true;                                   // its body is being rendered
-  std::optional<Value> last_changed;                  // only while it runs: the value may hold the loop
   int depth = 1;
 
-  // Whether there is an item `at`. Jinja too filters no further than it must.
+  // Returns whether the loop has an item at `at`. It filters only as far as needed, as Jinja does: the body can change
+  // what the filter sees.
   Result<bool> reaches(size_t at);
 };
 
-// What a template may set attributes of.
+// The only object whose attributes a template can set.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> attributes;
 
@@ -147,10 +147,11 @@ struct Callable {
   enum class Kind : uint8_t { kMacro, kFunction, kMethod };
   Kind kind;
   std::string name;
-  Value receiver;                 // kMethod
-  const void* closure = nullptr;  // kMacro: what the renderer made of it
+  Value receiver;                 // of a method
+  const void* closure = nullptr;  // of a macro; the renderer owns it
 };
 
+// Keeps the order of insertion. Keys are strings and integers; templates use no others.
 class Dict {
  public:
   struct Entry {
@@ -158,49 +159,46 @@ class Dict {
     Value value;
   };
 
-  // A key that is there already keeps its place and gets the new value. Fails where Python cannot hash the key.
+  // Replaces the value of a key that exists. Fails for a key of another type, and if the value is nested too deep.
   Status insert(Budget& budget, Value key, Value value);
-  // Null if there is none; fails where Python cannot hash the key.
-  Result<const Value*> find(Budget& budget, const Value& key) const;
+  // Returns null if the key does not exist.
+  const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
 
   const std::vector<Entry>& entries() const { return entries_; }
   int depth() const { return depth_; }
 
  private:
-  Result<std::optional<size_t>> position(Budget& budget, const Value& key) const;
-
   std::vector<Entry> entries_;
-  std::unordered_multimap<size_t, size_t> index_;  // hash to place
+  std::unordered_map<std::string_view, size_t> strings_;  // key to position
+  std::unordered_map<int64_t, size_t> integers_;
   int depth_ = 1;
 };
 
-// Error of a template on this conversation, reason "template_failed".
+// Returns an error with the reason "template_failed": the template does not work on this conversation.
 Error template_error(std::string message);
-Error unsupported_here(std::string message);
+// Returns an error with the reason "template_unsupported": rendering needs something outside the subset. `what` is a
+// noun phrase.
+Error unsupported_here(std::string what);
 
 Undefined undefined(std::string why);
 
-// New values, counted.
+// These make a value and charge its memory to the budget.
 Result<Value> make_string(Budget& budget, std::string text);
 Result<Value> make_list(Budget& budget, Values items);
 Result<Value> make_tuple(Budget& budget, Values items);
-Result<Value> make_iterator(Budget& budget, Values items, std::optional<Error> failure = std::nullopt);
+Result<Value> make_iterator(Budget& budget, Values items);
 Result<Value> make_dict(Budget& budget, Dict dict);
-// Without a budget, for constants.
+// Makes a value without a budget, for constants.
 Value string_value(std::string text);
 
-// Python's ==, hash and <. `less_than` fails for what Python does not order.
+// Python's == and <. `less_than` fails for values that Python does not order.
 Result<bool> equals(Budget& budget, const Value& left, const Value& right);
-Result<size_t> hash_value(const Value& value);
 Result<bool> less_than(Budget& budget, const Value& left, const Value& right);
 
-// list(x): every item of what can be walked. An iterator is used up.
+// Returns list(x) of Python. It leaves an iterator empty.
 Result<Values> items_of(Budget& budget, const Value& value);
-// The next item of an iterator; none at its end.
-Result<std::optional<Value>> take_next(Iterator& iterator);
-// len(x).
+// Returns len(x) of Python; the length of a string is in code points.
 Result<int64_t> length_of(Budget& budget, const Value& value);
-Value view_item(const DictView& view, size_t index);
 
 }  // namespace tuft::chat

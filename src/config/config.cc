@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kFileSizeMax = 1 << 20;
 
-// A setting from outside the file, with the name that messages use for it.
+// A setting of the command line or the environment, with its name for messages.
 struct Outside {
   std::string value;
   std::string source;  // "--port", "TUFT_PORT"
@@ -47,7 +47,7 @@ std::filesystem::path directory(std::string_view text) {
 std::optional<std::string> canonical_level(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   if (text == "debug" || text == "info" || text == "warning" || text == "error") return text;
-  // uvicorn's other levels, which TuFT takes.
+  // Further log levels of uvicorn, which TuFT accepts.
   if (text == "trace") return "debug";
   if (text == "warn") return "warning";
   if (text == "critical") return "error";
@@ -75,7 +75,7 @@ void read_server_keys(MapReader& reader, ServerConfig& config) {
 void read_keys_without_effect(MapReader& reader) {
   reader.take("toy_backend_seed");
   if (reader.take("worker_venv_path") != nullptr) {
-    reader.warning("worker_venv_path", "has no effect: workers are the program tuft-worker, which stands beside tuft");
+    reader.warning("worker_venv_path", "has no effect: workers run the program tuft-worker beside tuft");
   }
 }
 
@@ -137,7 +137,7 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   ServerConfig& config = loaded.config;
   Problems problems(origin);
   MapReader reader(&root, "", problems);
-  // First, so that no later message shows a key.
+  // Read first, so that later messages cannot show a key.
   const Node* const users = reader.take("authorized_users");
   config.authorized_users = read_users(users, "authorized_users", problems);
   read_server_keys(reader, config);
@@ -148,7 +148,7 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   reader.text("model_owner", config.model_owner);
   read_keys_without_effect(reader);
   const bool said = read_telemetry(reader.take("telemetry"), config.telemetry, problems);
-  // FastDeploy's switch, where the file leaves it open.
+  // FastDeploy's switch applies if the file does not decide.
   if (!said && parse_boolean(environment("TRACES_ENABLE").value_or("")).value_or(false))
     enable_tracing(config.telemetry);
   if (std::string path; reader.text("authorized_users_file", path) && !path.empty()) {
@@ -179,7 +179,7 @@ Result<UsersFile> read_users_file(const std::filesystem::path& path) {
   if (!text.ok()) return invalid_argument(std::string(kKey) + ": " + text.error().message, "config");
   if (!text->ends_with('\n')) {
     return invalid_argument(std::string(kKey) + ": " + path.string() +
-                                " does not end with a newline, as if it were half-written; end its last line",
+                                " does not end with a newline, so it may be half-written; add a newline at its end",
                             "config");
   }
   TUFT_ASSIGN(const Node root, parse_document(*text, path.string()));
@@ -188,7 +188,7 @@ Result<UsersFile> read_users_file(const std::filesystem::path& path) {
   file.users = read_users(&root, kKey, problems);
   struct stat info = {};
   if (::stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    problems.warning(1, kKey, "can be read by others; take their rights away with chmod 600");
+    problems.warning(1, kKey, "can be read by others; restrict it with chmod 600");
   }
   if (problems.failed()) return problems.take_error();
   file.warnings = problems.take_warnings();

@@ -10,7 +10,7 @@
 namespace tuft::config {
 namespace {
 
-constexpr int kNodesMax = 100'000;  // aliases of aliases would otherwise grow without end
+constexpr int kNodesMax = 100'000;  // bounds nested aliases, which grow exponentially
 
 Error at(std::string_view origin, int line, std::string_view what) {
   return invalid_argument(std::string(origin) + ":" + std::to_string(line) + ": " + std::string(what), "config");
@@ -20,7 +20,7 @@ bool is_null_word(std::string_view text) {
   return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
 }
 
-// Where documents start; of their contents nothing is kept.
+// Records where documents start and ignores their contents.
 class DocumentStarts final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override { marks.push_back(mark); }
@@ -36,7 +36,7 @@ class DocumentStarts final : public YAML::EventHandler {
   std::vector<YAML::Mark> marks;
 };
 
-// yaml-cpp 0.7 reads endless empty documents out of a text that begins with a comma: it is asked for two at most.
+// For a text that begins with a comma, yaml-cpp 0.7 finds empty documents without end, so at most two are read.
 Status check_single_document(const std::string& yaml, std::string_view origin) {
   std::istringstream stream(yaml);
   YAML::Parser parser(stream);
@@ -45,7 +45,7 @@ Status check_single_document(const std::string& yaml, std::string_view origin) {
   if (starts.marks.size() < 2) return {};
   const int line = starts.marks[1].line + 1;
   if (starts.marks[0].pos == starts.marks[1].pos) return at(origin, line, "this is not YAML: nothing can start here");
-  return at(origin, line, "a second document starts here; a configuration is one document");
+  return at(origin, line, "a second document starts here; a configuration must be one document");
 }
 
 class Converter {
@@ -62,7 +62,7 @@ class Converter {
       case YAML::NodeType::Null:
         return node;
       case YAML::NodeType::Scalar:
-        // yaml-cpp tags plain scalars "?", quoted ones "!".
+        // yaml-cpp gives plain scalars the tag "?" and quoted ones "!".
         node.quoted = source.Tag() != "?" && !source.Tag().empty();
         node.text = source.Scalar();
         node.kind = !node.quoted && is_null_word(node.text) ? Node::Kind::kNull : Node::Kind::kScalar;
@@ -92,7 +92,7 @@ class Converter {
       if (first != node.entries.end()) {
         return at(origin_, line,
                   "this key stands here twice; the first one is in line " + std::to_string(first->line) +
-                      ". Take one of them away");
+                      ". Remove one of them");
       }
       TUFT_ASSIGN(entry.value, convert(pair.second, line));
       node.entries.push_back(std::move(entry));

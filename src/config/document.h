@@ -1,4 +1,4 @@
-// A YAML document as a tree with line numbers: duplicates refused, anchors expanded, ${...} resolved.
+// A YAML document as a tree with line numbers. Duplicate keys are refused, aliases expanded, and ${...} resolved.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Node {
   Kind kind = Kind::kNull;
   int line = 1;
   std::string text;               // kScalar, as written, without quotes
-  bool quoted = false;            // "null" in quotes is a word
-  bool from_environment = false;  // not to be shown in a message
+  bool quoted = false;            // a quoted "null" is text
+  bool from_environment = false;  // must not be shown in a message
   std::vector<Entry> entries;     // kMap, in the file's order
   std::vector<Node> items;        // kList
 
@@ -37,11 +37,11 @@ struct Node::Entry {
   Node value;
 };
 
-// Fails with "origin:line: what is wrong". An empty document is a null node.
+// Parses a document; an empty one is a null node. Error messages have the form "origin:line: problem".
 Result<Node> parse_document(std::string_view yaml, std::string_view origin);
 
-// Replaces, in every scalar value, ${oc.env:NAME}, ${oc.env:NAME,default} and ${path.to.key} (also path[0].key) as
-// OmegaConf does; "\${" stands for "${". A path must lead to a scalar.
+// Replaces ${oc.env:NAME}, ${oc.env:NAME,default} and ${path.to.key} (also path[0].key) in all scalar values, as
+// OmegaConf does. "\${" means "${". A path must lead to a scalar.
 Status interpolate(Node& root, std::string_view origin);
 
 }  // namespace tuft::config

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kOpen = "${";
 constexpr std::string_view kEnvironment = "oc.env:";
-constexpr size_t kDepthMax = 32;           // of references to references, and of ${ in ${
-constexpr size_t kTextBytesMax = 1 << 16;  // values that hold others several times grow fast
+constexpr size_t kDepthMax = 32;           // limits references to references and nested ${
+constexpr size_t kTextBytesMax = 1 << 16;  // limits values that repeat other values
 
 std::string_view trim(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
@@ -28,7 +28,7 @@ std::string_view unquote(std::string_view text) {
   return in_quotes ? text.substr(1, text.size() - 2) : text;
 }
 
-// What an expression stands for; no text is null.
+// The value of an expression; without a text it is null.
 struct Expansion {
   std::optional<std::string> text;
   bool from_environment = false;
@@ -117,7 +117,7 @@ class Interpolator {
     TUFT_ASSIGN(const Expansion inner, expand(node, expression));
     const std::string path = inner.text.value_or("");
     if (path.find(':') != std::string::npos) {
-      return fail(node, "there is one resolver, ${oc.env:NAME,default}; this value asks for another");
+      return fail(node, "the one resolver is ${oc.env:NAME,default}; this value names another");
     }
     return lookup(node, path);
   }
@@ -175,7 +175,7 @@ class Interpolator {
   std::string_view origin_;
   size_t depth_ = 0;
   std::vector<const Node*> open_;  // being resolved, outermost first
-  std::set<const Node*> done_;     // their text may hold a literal ${
+  std::set<const Node*> done_;     // resolved; their text may contain a literal ${
 };
 
 }  // namespace

@@ -20,10 +20,9 @@ constexpr std::string_view kLoraTargets =
 constexpr std::string_view kFsdp =
     "has no effect: there is one training back end and no ranks; `threads` sets its cores";
 constexpr std::string_view kAdapterSlots =
-    "has no effect: adapters of any rank up to max_lora_rank are made when asked for";
-constexpr std::string_view kEngineDefault =
-    "has no effect: Tinker requests carry their own value, and there are no OpenAI endpoints in this version";
-constexpr std::string_view kToolCalls = "has no effect: there are no OpenAI endpoints in this version";
+    "has no effect: adapters of any rank up to max_lora_rank are made on request";
+constexpr std::string_view kEngineDefault = "has no effect: each request has its own value";
+constexpr std::string_view kToolCalls = "has no effect: tools only go into the prompt, and answers are text";
 constexpr std::string_view kOneCopy = "has no effect: training and sampling always share one copy of the weights";
 
 constexpr auto kLegacyKeys = std::to_array<LegacyKey>({
@@ -35,7 +34,7 @@ constexpr auto kLegacyKeys = std::to_array<LegacyKey>({
     {"logprobs", kEngineDefault},
     {"min_response_tokens", kEngineDefault},
     {"seed", "has no effect: give the seed with the sampling request or the LoRA configuration"},
-    {"micro_batch_size", "has no effect: passes are cut by tokens; set train_batch_tokens"},
+    {"micro_batch_size", "has no effect: the size of a pass is counted in tokens; set train_batch_tokens"},
     {"training_backend", kFsdp},
     {"fsdp_num_gpus", kFsdp},
     {"fsdp_master_port", kFsdp},
@@ -49,11 +48,11 @@ constexpr auto kLegacyKeys = std::to_array<LegacyKey>({
     {"fsdp_train_unembed", kLoraTargets},
     {"qwen_gated_deltanet_full_lora", kLoraTargets},
     {"attn_implementation", "has no effect: attention has one implementation here"},
-    {"quantization", "has no effect: weights are held as weights_dtype says (auto, f32, bf16)"},
+    {"quantization", "has no effect: weights_dtype sets the type of the weights (auto, f32, bf16)"},
     {"colocate", kOneCopy},
     {"sampling_memory_fraction", kOneCopy},
-    {"sampling_max_model_len", "has no effect: max_model_len holds for training and sampling"},
-    {"sampling_enforce_eager", "has no effect: there are no compiled graphs"},
+    {"sampling_max_model_len", "has no effect: max_model_len applies to training and sampling"},
+    {"sampling_enforce_eager", "has no effect: cuda_graphs decides whether graphs are used"},
     {"enable_auto_tool_choice", kToolCalls},
     {"tool_call_parser", kToolCalls},
     {"reasoning_parser", kToolCalls},
@@ -67,11 +66,11 @@ void check_colocate(MapReader& model, const LegacyContext& context) {
   model.integer("data_parallel_size", data_parallel, 1);
   if (!colocate) return;
   if (tensor_parallel != 1)
-    model.error("colocate", "needs tensor_parallel_size 1; take both keys away, they have no effect here");
+    model.error("colocate", "needs tensor_parallel_size 1; remove both keys, they have no effect here");
   if (data_parallel != 1)
-    model.error("colocate", "needs data_parallel_size 1; take both keys away, they have no effect here");
+    model.error("colocate", "needs data_parallel_size 1; remove both keys, they have no effect here");
   if (!context.training || !context.sampling) model.error("colocate", "needs the capabilities training and sampling");
-  if (context.models != 1) model.error("colocate", "is for a single model; take the key away, it has no effect here");
+  if (context.models != 1) model.error("colocate", "is for a single model; remove the key, it has no effect here");
 }
 
 void check_rank_slots(MapReader& model, int max_lora_rank, bool fsdp) {
@@ -93,13 +92,13 @@ void check_rank_slots(MapReader& model, int max_lora_rank, bool fsdp) {
   }
 }
 
-// The names in a list of targets; reports blanks and doubles. Absent: no value.
+// Returns the names in a list of targets, or nothing if the key is absent. Reports blank and repeated names.
 std::optional<std::set<std::string>> read_targets(MapReader& model, std::string_view key, bool may_be_empty) {
   const Node* node = model.take(key);
   if (node == nullptr) return std::nullopt;
   std::set<std::string> names;
   if (!node->is_list() || (node->items.empty() && !may_be_empty)) {
-    model.error(key, "must be a list of names, at least one");
+    model.error(key, "must be a list of names with at least one entry");
     return std::nullopt;
   }
   for (const Node& item : node->items) {
@@ -124,7 +123,7 @@ void check_fsdp(MapReader& model, const LegacyContext& context) {
   const bool modules_are_qv = modules && *modules == std::set<std::string>{"q_proj", "v_proj"};
   if (qv_only && !fsdp) model.error("fsdp_qv_only", "needs training_backend: fsdp");
   if (qv_only && ((modules && !modules_are_qv) || (parameters && !parameters->empty()))) {
-    model.error("fsdp_qv_only", "contradicts the explicit targets; keep one of them");
+    model.error("fsdp_qv_only", "contradicts the explicit targets; remove one of the two");
   }
   if (!qv_only && modules_are_qv) model.error("fsdp_target_modules", "q_proj and v_proj alone need fsdp_qv_only: true");
 }

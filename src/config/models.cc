@@ -65,7 +65,7 @@ bool is_device(std::string_view device) {
          std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Whether the worker was built with libtorch, and has such a device, it says itself when it starts.
+// The worker itself reports at its start if it lacks libtorch or the device.
 void read_back_end(MapReader& reader, ModelConfig& model) {
   if (const auto backend = reader.one_of("backend", {"native", "torch"})) {
     model.backend = static_cast<BackEnd>(*backend);

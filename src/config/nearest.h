@@ -1,4 +1,4 @@
-// "did you mean": the known word that a mistyped one is closest to.
+// Finds the known word that is closest to a mistyped one.
 #pragma once
 
 #include <span>
@@ -6,10 +6,11 @@
 
 namespace tuft::config {
 
-// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment), in bytes.
+// Returns the number of insertions, deletions, substitutions and swaps of neighbours between two texts, in bytes
+// (optimal string alignment).
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The closest of `known`, or "" where none is within a third of the word's length (at least 2).
+// Returns the closest of `known`, or "" if none is within a third of the word's length (at least 2).
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace tuft::config

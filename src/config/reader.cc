@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kErrorsMax = 20;
 
-// A key that may be shown. Anything else may be a secret that slipped a level.
+// Returns true if a key may be shown. Other texts may be secrets at the wrong level of the file.
 bool looks_like_a_setting(std::string_view key) {
   return !key.empty() && key.size() <= 48 &&
          std::all_of(key.begin(), key.end(), [](unsigned char c) { return std::islower(c) || c == '_'; });
@@ -37,7 +37,7 @@ std::string mask_keys(const std::string& text) {
     while (i < text.size() &&
            (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '-' || text[i] == '_' || text[i] == '.'))
       ++i;
-    // "tml-" alone is the rule's own text.
+    // "tml-" without more is a part of a rule's text.
     out += i - start > 4 ? "***" : text.substr(start, i - start);
   }
   return out;

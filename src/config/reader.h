@@ -1,7 +1,7 @@
-// Typed reading of a mapping: every key that is asked for is known, every other one is an error with a suggestion.
-// All problems of a file are collected, so that one start shows all of them.
+// Reads typed values from a mapping. The keys that are read are the known ones; finish() reports any other key, with a
+// suggestion. All problems of a file are collected, so that one start shows all of them.
 //
-// No message shows a value that came from the environment, and none shows what looks like an API key.
+// No message shows a value from the environment or a word that looks like an API key.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ class Problems {
 
   void error(int line, std::string_view path, std::string_view text);
   void warning(int line, std::string_view path, std::string_view text);
-  // The same, but once for all paths that end in `key`.
+  // Adds the warning only once for all paths that end in `key`.
   void warning_once(int line, std::string_view path, std::string_view key, std::string_view text);
-  // From now on, and in what was said already, these words are shown as ***.
+  // Replaces `secret` by *** in all messages, including earlier ones.
   void hide(std::string secret);
 
   bool failed() const { return !errors_.empty(); }
-  Error take_error() const;  // all of them, one a line
+  Error take_error() const;  // all errors, one per line
   std::vector<std::string> take_warnings() const;
 
  private:
@@ -44,13 +44,14 @@ class Problems {
 
 class MapReader {
  public:
-  // `node` may be null or absent (nullptr): then every key is absent. A node of another kind is an error.
+  // If `node` is nullptr or a null node, every key is absent. A node that is not a map is an error.
   MapReader(const Node* node, std::string path, Problems& problems);
 
-  // Marks the key as known. nullptr where it is absent or null; both mean "the default".
+  // Marks the key as known and returns its value, or nullptr if it is absent or null, which both mean the default.
   const Node* take(std::string_view key);
 
-  // Each leaves `out` alone where the key is absent or wrong; a wrong one is reported. True where `out` was set.
+  // Each of these sets `out` and returns true, or leaves `out` unchanged if the key is absent or wrong. A wrong value
+  // is reported.
   bool text(std::string_view key, std::string& out);
   bool boolean(std::string_view key, bool& out);
   bool number(std::string_view key, double& out);
@@ -61,11 +62,11 @@ class MapReader {
     if (value) out = static_cast<T>(*value);
     return value.has_value();
   }
-  // The index of the word in `words`.
+  // Returns the index of the value in `words`.
   std::optional<size_t> one_of(std::string_view key, const std::vector<std::string_view>& words);
 
-  void require(std::string_view key, std::string_view what);  // an error where the key is absent
-  void finish();                                              // an error for each key that nobody asked for
+  void require(std::string_view key, std::string_view what);  // reports the key if it is absent
+  void finish();                                              // reports every unknown key
 
   Problems& problems() const { return problems_; }
   std::string path_of(std::string_view key) const;
@@ -85,7 +86,7 @@ class MapReader {
   std::vector<std::string_view> known_;
 };
 
-// Scalars as TuFT reads them: "8" and 8.0 are whole numbers, yes/no/on/off are booleans.
+// Parse scalars as TuFT does: "8" and 8.0 are whole numbers; yes, no, on and off are booleans.
 std::optional<int64_t> parse_whole_number(std::string_view text);
 std::optional<double> parse_number(std::string_view text);
 std::optional<bool> parse_boolean(std::string_view text);

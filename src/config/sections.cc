@@ -56,21 +56,21 @@ std::map<std::string, std::string> read_users(const Node* node, std::string_view
     problems.error(node->line, path, "must be a mapping of API keys to users (\"tml-...: alice\" lines)");
     return users;
   }
-  // First all of them, so that no message about one entry shows another.
+  // All keys are hidden first, so that a message about one entry cannot show another.
   for (const Node::Entry& entry : node->entries) problems.hide(entry.key);
   for (size_t i = 0; i < node->entries.size(); ++i) {
     const Node::Entry& entry = node->entries[i];
-    const std::string place = std::string(path) + " (entry " + std::to_string(i + 1) + ")";
+    const std::string entry_path = std::string(path) + " (entry " + std::to_string(i + 1) + ")";
     if (entry.key.empty()) {
-      problems.error(entry.line, place, "has an empty API key");
+      problems.error(entry.line, entry_path, "has an empty API key");
     } else if (entry.value.is_map() || entry.value.is_list()) {
-      problems.error(entry.line, place, "must be the name of a user");
+      problems.error(entry.line, entry_path, "must be the name of a user");
     } else if (entry.value.text.empty()) {
-      problems.warning(entry.line, place, "names no user, so the key is refused");
+      problems.warning(entry.line, entry_path, "names no user, so the key is refused");
     } else if (!is_user_name(entry.value.text)) {
-      problems.error(entry.line, place, "the user must be a text of at most 200 bytes without control characters");
+      problems.error(entry.line, entry_path, "the user must be a text of at most 200 bytes without control characters");
     } else {
-      check_key(entry, place, problems);
+      check_key(entry, entry_path, problems);
       users[entry.key] = entry.value.text;
     }
   }
@@ -86,13 +86,13 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("samplers_per_user_max", limits.samplers_per_user_max, 1);
   reader.integer("reorder_window", limits.reorder_window, 1);
   reader.integer("gap_timeout_seconds", limits.gap_timeout_seconds, 1);
-  // The SDK polls again after up to 30 s of back-off and a 45 s timeout; less would lose results.
+  // The SDK may poll again after a back-off of 30 s and a timeout of 45 s. A shorter time would lose results.
   reader.integer("future_retention_seconds", limits.future_retention_seconds, 120);
   reader.integer("future_bytes_max", limits.future_bytes_max, 1 << 20);
   reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
   reader.integer("queued_bytes_per_user_max", limits.queued_bytes_per_user_max, 1 << 20);
   reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
-  // The SDK gives a sign of life every 10 s and may miss some.
+  // The SDK sends a heartbeat every 10 s, and some may be lost.
   reader.integer("session_idle_seconds", limits.session_idle_seconds, 30);
   reader.boolean("save_before_expiry", limits.save_before_expiry);
   reader.integer("audit_retention_days", limits.audit_retention_days, 1, 3650);
@@ -100,11 +100,11 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   if (limits.receiving_bytes_max < limits.request_body_bytes_max) {
     reader.error("receiving_bytes_max", "must be at least limits.request_body_bytes_max, which is " +
                                             std::to_string(limits.request_body_bytes_max) +
-                                            ": else the largest bodies are never received");
+                                            "; otherwise the largest bodies are never received");
   }
   reader.integer("connections_max", limits.connections_max, 1);
   reader.integer("connections_per_address_max", limits.connections_per_address_max, 1);
-  // What the SDK sends takes about 1 KiB; no header is longer than 64 KiB.
+  // The SDK sends about 1 KiB; no single header may exceed 64 KiB.
   reader.integer("header_bytes_max", limits.header_bytes_max, 4096, 64 << 10);
   reader.integer("request_timeout_seconds", limits.request_timeout_seconds, 1, 3600);
   reader.integer("idle_timeout_seconds", limits.idle_timeout_seconds, 1, 3600);
@@ -127,7 +127,7 @@ void read_tls(const Node* node, TlsConfig& tls, Problems& problems) {
 
 namespace {
 
-// Names as TuFT's ConfigCheckField has them.
+// The names in TuFT's ConfigCheckField.
 const std::vector<std::string_view> kCheckFields = {"SUPPORTED_MODELS", "CHECKPOINT_DIR",   "MODEL_OWNER",
                                                     "TOY_BACKEND_SEED", "AUTHORIZED_USERS", "TELEMETRY"};
 
@@ -150,7 +150,7 @@ void read_check_fields(const Node* node, std::vector<std::string>& fields, Probl
 
 void read_persistence(const Node* node, PersistenceConfig& persistence, Problems& problems) {
   MapReader reader(node, "persistence", problems);
-  // First, so that no message shows it: it may hold a password.
+  // Read first, so that no message shows it: it may contain a password.
   if (reader.text("redis_url", persistence.redis_url) && persistence.redis_url.find('@') != std::string::npos) {
     problems.hide(persistence.redis_url);
   }
@@ -168,7 +168,7 @@ void read_persistence(const Node* node, PersistenceConfig& persistence, Problems
   if (int64_t seconds = 0; reader.integer("future_ttl_seconds", seconds, 1, kFutureTtlMax)) {
     persistence.future_ttl_seconds = seconds;
   } else if (node != nullptr && node->is_map()) {
-    const Node* const ttl = node->find("future_ttl_seconds");  // here null is a value: they stay for ever
+    const Node* const ttl = node->find("future_ttl_seconds");  // here null is a value: results do not expire
     if (ttl != nullptr && ttl->is_null()) persistence.future_ttl_seconds.reset();
   }
   read_check_fields(reader.take("check_fields"), persistence.check_fields, problems);

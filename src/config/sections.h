@@ -1,4 +1,4 @@
-// The blocks of the file, each read by a function of its own.
+// Reads the sections of the configuration file.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,19 @@
 namespace tuft::config {
 
 std::vector<ModelConfig> read_models(const Node* node, int parent_line, Problems& problems);
-// `path` stands in front of messages; a missing node is an empty map.
+// `path` is the prefix of messages. A missing node is an empty map.
 std::map<std::string, std::string> read_users(const Node* node, std::string_view path, Problems& problems);
 void read_tls(const Node* node, TlsConfig& tls, Problems& problems);
-// True where the block says whether telemetry is enabled.
+// Returns true if the section has the key `enabled`.
 bool read_telemetry(const Node* node, telemetry::TelemetryConfig& config, Problems& problems);
-// What --trace-enable asks for: traces, and of the other signals what was on already or is asked for by name.
+// Implements --trace-enable: enables traces, and keeps other signals on only if they were already enabled or are
+// configured explicitly.
 void enable_tracing(telemetry::TelemetryConfig& config);
 void read_limits(const Node* node, Limits& limits, Problems& problems);
 void read_persistence(const Node* node, PersistenceConfig& persistence, Problems& problems);
 
-// The keys of a model entry that speak to vLLM, FSDP or Ray. They are checked as TuFT checks them and have no effect;
-// each gives one warning that says what stands in its place.
+// Reads the keys of a model entry that configure vLLM, FSDP or Ray in TuFT. They are checked as in TuFT and have no
+// effect. Each gives one warning that names its replacement.
 struct LegacyContext {
   size_t models = 1;
   bool training = true;

@@ -23,11 +23,11 @@ constexpr int64_t kTraceArchiveMax = int64_t{4} << 30;
 void read_attributes(const Node* node, std::map<std::string, std::string>& attributes, Problems& problems) {
   constexpr std::string_view kPath = "telemetry.resource_attributes";
   if (node == nullptr) return;
-  if (!node->is_map()) return problems.error(node->line, kPath, "must be a mapping of texts to texts");
+  if (!node->is_map()) return problems.error(node->line, kPath, "must be a mapping of text to text");
   for (const Node::Entry& entry : node->entries) {
     const std::string path = std::string(kPath) + "." + entry.key;
     if (entry.key.empty()) {
-      problems.error(entry.line, kPath, "holds an empty name");
+      problems.error(entry.line, kPath, "has an empty name");
     } else if (entry.value.is_scalar()) {
       attributes[entry.key] = entry.value.text;
     } else {
@@ -36,7 +36,7 @@ void read_attributes(const Node* node, std::map<std::string, std::string>& attri
   }
 }
 
-// A token of RFC 9110.
+// Returns true for a token of RFC 9110.
 bool is_header_name(std::string_view name) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
   return !name.empty() && std::all_of(name.begin(), name.end(), [&](unsigned char c) {
@@ -48,7 +48,7 @@ bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
 }
 
-// Header values are credentials as a rule: no message shows one, nor a name that may be one on the wrong side.
+// Header values are usually credentials: no message shows a value, or a name that may be a misplaced value.
 void read_headers(const Node* node, std::map<std::string, std::string>& headers, Problems& problems) {
   constexpr std::string_view kPath = "telemetry.headers";
   if (node == nullptr) return;
@@ -70,7 +70,7 @@ void read_headers(const Node* node, std::map<std::string, std::string>& headers,
 }
 
 void read_optional(MapReader& reader, std::string_view key, std::optional<std::string>& out) {
-  // Empty as good as absent: ${oc.env:NAME,} is how files leave something to the environment.
+  // An empty value counts as absent, because files use ${oc.env:NAME,} to let the environment decide.
   if (std::string text; reader.text(key, text) && !text.empty()) out = text;
 }
 
@@ -84,7 +84,7 @@ void read_optional(MapReader& reader, std::string_view key, std::optional<int64_
   if (reader.integer(key, value, 1, at_most)) out = value;
 }
 
-// In seconds, down to a millisecond; 0 only where it has a meaning.
+// Reads a time in seconds, at least one millisecond. 0 is accepted only with `zero_allowed`.
 void read_duration(MapReader& reader, std::string_view key, std::optional<Nanos>& out, bool zero_allowed = false) {
   double seconds = 0;
   if (!reader.number(key, seconds)) return;
@@ -95,8 +95,9 @@ void read_duration(MapReader& reader, std::string_view key, std::optional<Nanos>
 }
 
 void read_protocol(MapReader& reader, std::optional<Protocol>& out) {
-  if (const auto word = reader.one_of("protocol", {"grpc", "http/protobuf", "console", "file", "none"}))
-    out = static_cast<Protocol>(*word);
+  static const std::vector<std::string_view> words(std::begin(telemetry::kProtocolWords),
+                                                   std::end(telemetry::kProtocolWords));
+  if (const auto word = reader.one_of("protocol", words)) out = static_cast<Protocol>(*word);
 }
 
 void read_signal(const Node* node, std::string_view name, SignalConfig& signal, Problems& problems) {
@@ -114,7 +115,7 @@ void read_tls(const Node* node, TlsConfig& tls, Problems& problems) {
   read_optional(reader, "key_file", tls.key_file);
   if (tls.certificate_file.has_value() != tls.key_file.has_value()) {
     const std::string_view missing = tls.key_file ? "certificate_file" : "key_file";
-    reader.error(missing, "is missing: certificate_file and key_file need each other");
+    reader.error(missing, "is missing: certificate_file and key_file must be set together");
   }
   reader.finish();
 }
@@ -168,7 +169,7 @@ void read_pace(MapReader& reader, TelemetryConfig& config) {
   read_optional(reader, "batch_max", config.batch_max, kBatchMax);
   read_optional(reader, "queue_max", config.queue_max, kQueueMax);
   if (config.batch_max && config.queue_max && *config.batch_max > *config.queue_max)
-    reader.error("batch_max", "must not be above queue_max: a batch is taken from the queue");
+    reader.error("batch_max", "must not be above queue_max, because batches are taken from the queue");
   reader.integer("trace_archive_bytes", config.trace_archive_bytes, 0, kTraceArchiveMax);
   read_duration(reader, "shutdown_budget_seconds", config.shutdown_budget);
 }
@@ -204,7 +205,7 @@ void enable_tracing(TelemetryConfig& config) {
   config.traces.enabled = true;
   if (config.enabled) return;
   config.enabled = true;
-  // Nobody asked for these two, and the address given may be one of a trace store.
+  // The user asked for neither of these two, and the address may be that of a trace store.
   if (!config.metrics.enabled) config.metrics.enabled = false;
   if (!config.logs.enabled) config.logs.enabled = false;
 }

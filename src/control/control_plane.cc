@@ -3,35 +3,35 @@
 #include <unordered_set>
 #include <utility>
 
-#include "control/api_keys.h"
-#include "control/catalog_impl.h"
-#include "control/checkpoint_store.h"
-#include "control/disk_checkpoint_actions.h"
-#include "control/disk_worker.h"
-#include "control/future_store.h"
-#include "control/generation_impl.h"
-#include "control/model_backend.h"
-#include "control/queue_state.h"
-#include "control/restore_plan.h"
-#include "control/sampling_controller.h"
-#include "control/sessions.h"
-#include "control/trace_exports.h"
-#include "control/training_controller.h"
-#include "control/usage_ledger.h"
-#include "control/worker_telemetry.h"
+#include "control/accounts/api_keys.h"
+#include "control/accounts/usage_ledger.h"
+#include "control/checkpoints/checkpoint_store.h"
+#include "control/checkpoints/disk_checkpoint_actions.h"
+#include "control/futures/future_store.h"
+#include "control/persistence/restore_plan.h"
+#include "control/queues/disk_worker.h"
+#include "control/sampling/generation_impl.h"
+#include "control/sampling/sampling_controller.h"
+#include "control/sessions/sessions.h"
+#include "control/training/training_controller.h"
+#include "control/views/catalog_impl.h"
+#include "control/views/queue_state.h"
+#include "control/views/trace_exports.h"
+#include "control/workers/model_backend.h"
+#include "control/workers/worker_telemetry.h"
+#include "metrics/tenants.h"
 #include "telemetry/log.h"
-#include "telemetry/metrics.h"
-#include "telemetry/tail_sampler.h"
+#include "telemetry/record/tail_sampler.h"
 
 namespace tuft::control {
 namespace {
 
 constexpr size_t kDescriptionBytesMax = 64 << 10;
 constexpr size_t kIdempotencyKeyBytesMax = 256;
-// How long the end waits for a store that is slow.
+// The destructor waits so long for a slow store.
 constexpr Nanos kPersistenceGrace = kSecond;
 
-// What clients attach to sessions and runs stays in memory, so it is bounded.
+// The metadata that clients attach to sessions and runs stays in memory, so it is bounded.
 Status check_description(const std::map<std::string, std::string>& metadata, const std::vector<std::string>& tags) {
   size_t bytes = 0;
   for (const auto& [key, value] : metadata) bytes += key.size() + value.size();
@@ -41,7 +41,7 @@ Status check_description(const std::map<std::string, std::string>& metadata, con
                           "metadata_too_large");
 }
 
-// What the controllers share.
+// The objects that the controllers share.
 struct Core {
   Core(const config::ServerConfig& server, const std::vector<actor::ModelActor*>& actors, const Clock& clock,
        std::unique_ptr<Persistence> given)
@@ -50,7 +50,8 @@ struct Core {
         usage(server.limits, clock, *persistence),
         backends(server.supported_models, actors),
         sessions(server.limits, clock, *persistence, usage),
-        futures(server.limits, clock, *persistence, server.telemetry.tenant_label),
+        budget(server.limits),
+        futures(server.limits, clock, *persistence, budget, server.telemetry.tenant_label),
         checkpoints(server.checkpoint_dir) {}
 
   const config::ServerConfig config;
@@ -58,20 +59,22 @@ struct Core {
   UsageLedger usage;
   const ModelBackends backends;
   Sessions sessions;
+  OperationBudget budget;
   FutureStore futures;
   CheckpointStore checkpoints;
   DiskWorker disk;
 };
 
-// True: nothing is left of it.
+// Returns true once nothing is left of the session.
 bool close_session(Core& core, TrainingController& training, SamplingController& sampling, const UserId& user,
                    const SessionId& session, SessionEnd why) {
   core.futures.cancel_session(
       session, Error{ErrorCode::kCancelled, "cancelled: " + core.sessions.ending_of(user, session), "session_ended"});
-  sampling.close_session(user, session);
-  return training.close_session(user, session, why);
+  sampling.samplers().close_session(user, session);
+  return training.expiry().close_session(user, session, why);
 }
 
+// It has a method for each request of the port, and passes most of them on to the part that does the work.
 class ControlPlaneImpl final : public ControlPlane {
  public:
   ControlPlaneImpl(const config::ServerConfig& config, const std::vector<actor::ModelActor*>& actors,
@@ -79,15 +82,15 @@ class ControlPlaneImpl final : public ControlPlane {
       : keys_(config.authorized_users),
         core_(std::make_shared<Core>(config, actors, clock, std::move(persistence))),
         sampling_(std::make_shared<SamplingController>(
-            SamplingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
-                                      core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
-        training_(std::make_shared<TrainingController>(
+            SamplingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->budget,
+                                      core_->futures, core_->checkpoints, *core_->persistence, core_->usage})),
+        training_(TrainingController::create(
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
                                       core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})),
         checkpoint_actions_(std::make_shared<DiskCheckpointActions>(DiskCheckpointActions::Parts{
             core_, clock, core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
-        catalog_(core_->sessions, *training_, *sampling_, core_->checkpoints),
-        generation_(core_->backends, core_->checkpoints, core_->futures, sampling_, clock) {
+        catalog_(core_->sessions, training_->runs(), sampling_->samplers(), core_->checkpoints),
+        generation_(core_->backends, core_->checkpoints, core_->budget, sampling_, clock) {
     core_->usage.set_describe_session([&sessions = core_->sessions](const SessionId& id) {
       auto project = sessions.project_of(id);
       if (!project) return std::optional<UsageLedger::SessionFacts>();
@@ -162,43 +165,45 @@ class ControlPlaneImpl final : public ControlPlane {
                                  const telemetry::SpanContext& trace) override {
     const auto submit = [&]() -> Result<Submitted> {
       TUFT_TRY(check_description(request.user_metadata, {}));
-      return training_->create_model(user, request, trace);
+      return training_->submissions().create_model(user, request, trace);
     };
     return counted(OperationType::kCreateModel, submit(), [&] { return request.base_model; });
   }
   Result<Submitted> unload_model(const UserId& user, const RunId& run, const telemetry::SpanContext& trace) override {
-    return of_run(OperationType::kUnloadModel, user, run, training_->unload_model(user, run, trace));
+    return of_run(OperationType::kUnloadModel, user, run, training_->submissions().unload_model(user, run, trace));
   }
   Result<Submitted> forward_backward(const UserId& user, tinker_public::ForwardBackwardRequest request,
                                      const telemetry::SpanContext& trace) override {
     const OperationType type = request.forward_only() ? OperationType::kForward : OperationType::kForwardBackward;
     const RunId run(request.model_id());
-    return of_run(type, user, run, training_->forward_backward(user, std::move(request), trace));
+    return of_run(type, user, run, training_->submissions().forward_backward(user, std::move(request), trace));
   }
   Result<Submitted> optim_step(const UserId& user, const OptimStep& request,
                                const telemetry::SpanContext& trace) override {
-    return of_run(OperationType::kOptimStep, user, request.run, training_->optim_step(user, request, trace));
+    return of_run(OperationType::kOptimStep, user, request.run,
+                  training_->submissions().optim_step(user, request, trace));
   }
   Result<Submitted> save_weights(const UserId& user, const SaveWeights& request,
                                  const telemetry::SpanContext& trace) override {
-    return of_run(OperationType::kSaveWeights, user, request.run, training_->save_weights(user, request, trace));
+    return of_run(OperationType::kSaveWeights, user, request.run,
+                  training_->submissions().save_weights(user, request, trace));
   }
   Result<Submitted> save_weights_for_sampler(const UserId& user, const SaveWeightsForSampler& request,
                                              const telemetry::SpanContext& trace) override {
     return of_run(OperationType::kSaveWeightsForSampler, user, request.run,
-                  training_->save_weights_for_sampler(user, request, trace));
+                  training_->submissions().save_weights_for_sampler(user, request, trace));
   }
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request,
                                  const telemetry::SpanContext& trace) override {
     const auto submit = [&]() -> Result<Submitted> {
       if (request.create) TUFT_TRY(check_description(request.create->user_metadata, {}));
-      return training_->load_weights(user, request, trace);
+      return training_->submissions().load_weights(user, request, trace);
     };
     return of_run(OperationType::kLoadWeights, user, request.run, submit());
   }
   Result<Submitted> sample(const UserId& user, Sample request, const telemetry::SpanContext& trace) override {
     return counted(OperationType::kSample, sampling_->sample(user, request, trace), [&] {
-      const auto sampler = sampling_->get_sampler(user, request.sampler);
+      const auto sampler = sampling_->samplers().info(user, request.sampler);
       return sampler.ok() ? sampler->base_model : std::string();
     });
   }
@@ -208,10 +213,10 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
   Result<ModelInfo> get_info(const UserId& user, const RunId& run) const override {
-    return training_->get_info(user, run);
+    return training_->runs().get_info(user, run);
   }
   Result<SamplerInfo> get_sampler(const UserId& user, const SamplerId& sampler) const override {
-    return sampling_->get_sampler(user, sampler);
+    return sampling_->samplers().info(user, sampler);
   }
   Result<WeightsInfo> weights_info(const UserId& user, std::string_view tinker_path) const override {
     TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, core_->checkpoints.find_visible(user, tinker_path));
@@ -223,7 +228,7 @@ class ControlPlaneImpl final : public ControlPlane {
                      std::function<void(Result<FutureSnapshot>)> done) override {
     SessionId session;
     auto explained = [core = core_, user, done = std::move(done)](Result<FutureSnapshot> snapshot) {
-      if (snapshot.ok()) explain_queue(*snapshot, user, core->backends, core->futures);
+      if (snapshot.ok()) explain_queue(*snapshot, user, core->backends, core->budget);
       done(std::move(snapshot));
     };
     const WaitId wait = core_->futures.wait(user, request, std::move(explained), &session);
@@ -252,14 +257,14 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->usage.sweep();
     core_->futures.sweep();
     core_->sessions.sweep();
-    training_->sweep();
-    sampling_->sweep();
+    training_->executor().sweep();
+    sampling_->adapters().sweep();
     checkpoint_actions_->sweep();
   }
 
   void shut_down() override {
     core_->futures.shut_down();
-    training_->shut_down();
+    training_->executor().shut_down();
     sampling_->shut_down();
     for (const auto& backend : core_->backends.all()) {
       backend->training_queue().close();
@@ -268,7 +273,7 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
  private:
-  // Before any worker is up and any client heard.
+  // Runs before any worker is ready and any client is served.
   void restore() {
     StoredState state = core_->persistence->take_state();
     std::unordered_set<std::string> kept;
@@ -280,15 +285,15 @@ class ControlPlaneImpl final : public ControlPlane {
     if (!core_->persistence->enabled()) return;
     core_->usage.restore(state.usage, std::move(state.audit));
     const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
-                                [this](const RunId& run) { return core_->checkpoints.newest_training(run); }};
+                                [this](const RunId& run) { return core_->checkpoints.lists().newest_training(run); }};
     const size_t unreadable = state.unreadable;
     const RestorePlan plan = plan_restore(std::move(state), index);
     for (const SessionRecord& session : plan.sessions) core_->sessions.restore(session);
-    for (const RestoredRun& run : plan.runs) training_->restore_run(run);
+    for (const RestoredRun& run : plan.runs) training_->restorer().restore_run(run);
     for (const SamplerRecord& sampler : plan.samplers) restore_sampler(sampler, index);
     core_->futures.restore(plan);
     core_->sessions.sweep();  // those that were ending: before clients are heard
-    telemetry::log_info("persistence.restored", "the state of the server's former life is back",
+    telemetry::log_info("persistence.restored", "the state of the former server process was restored",
                         {{"tuft.sessions", plan.sessions.size()},
                          {"tuft.runs", plan.runs.size()},
                          {"tuft.samplers", plan.samplers.size()},
@@ -297,60 +302,62 @@ class ControlPlaneImpl final : public ControlPlane {
                          {"tuft.unreadable", unreadable}});
   }
 
-  // One whose checkpoint was replaced or deleted has nothing to sample from any more.
+  // A sampling session whose checkpoint was replaced or deleted cannot be restored.
   void restore_sampler(const SamplerRecord& record, const CheckpointIndex& index) {
     const auto backend = core_->backends.find(record.base_model);
     const CheckpointStore::Ptr checkpoint = record.checkpoint ? same_checkpoint(*record.checkpoint, index) : nullptr;
     if (backend.ok() && (!record.checkpoint || checkpoint != nullptr)) {
-      return sampling_->restore(record, *backend, checkpoint);
+      return sampling_->samplers().restore(record, *backend, checkpoint);
     }
     core_->persistence->write({core_->persistence->erase(record.id)}, {});
-    sampling_->note_gone(record.id, record.user,
-                         backend.ok() ? "its checkpoint " + record.checkpoint->path +
-                                            " was deleted or replaced, and the server was restarted since. Make a new "
-                                            "one on a checkpoint that is there"
-                                      : "the server was restarted and does not serve its base model any more");
+    sampling_->samplers().note_gone(
+        record.id, record.user,
+        backend.ok() ? "its checkpoint " + record.checkpoint->path +
+                           " was deleted or replaced, and the server was restarted since. Make a new "
+                           "one on a checkpoint that is there"
+                     : "the server was restarted and does not serve its base model any more");
     telemetry::log_warning("sampling_session.dropped",
-                           backend.ok() ? "a sampling session cannot come back: its checkpoint was replaced or deleted"
-                                        : "a sampling session cannot come back: its base model is not served any more",
+                           backend.ok()
+                               ? "a sampling session cannot be restored: its checkpoint was replaced or deleted"
+                               : "a sampling session cannot be restored: its base model is not served any more",
                            {{"tuft.sampling_session_id", record.id.str()}});
   }
 
-  // Counts what was refused; what was accepted is counted when it ends. `base_model` is asked for refusals only.
+  // Counts refused requests; accepted ones are counted when they end. Calls `base_model` for refused requests only.
   template <typename BaseModel>
   Result<Submitted> counted(OperationType type, Result<Submitted> submitted, BaseModel base_model) const {
     if (submitted.ok()) return submitted;
     const std::string name = base_model();
     const bool known = !name.empty() && core_->backends.find(name).ok();
-    telemetry::get_metrics().requests_terminal.add(1, {{"operation_type", operation_name(type)},
-                                                       {"base_model", known ? std::string_view(name) : "unknown"},
-                                                       {"status", "rejected"}});
+    metrics::tenants().requests_terminal.add(1, {{"operation_type", operation_name(type)},
+                                                 {"base_model", known ? std::string_view(name) : "unknown"},
+                                                 {"status", "rejected"}});
     return submitted;
   }
   Result<Submitted> of_run(OperationType type, const UserId& user, const RunId& run,
                            Result<Submitted> submitted) const {
     return counted(type, std::move(submitted), [&] {
-      const auto info = training_->get_info(user, run);
+      const auto info = training_->runs().get_info(user, run);
       return info.ok() ? info->base_model : std::string();
     });
   }
 
   void watch(const std::shared_ptr<ModelBackend>& backend) {
     auto on_ready = [weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_),
-                     weak_sampling = std::weak_ptr(sampling_)](uint64_t generation) {
+                     weak_sampling = std::weak_ptr(sampling_)](uint64_t incarnation) {
       const auto model = weak_backend.lock();
       const auto training = weak_training.lock();
       const auto sampling = weak_sampling.lock();
       if (model == nullptr || training == nullptr || sampling == nullptr) return;
-      model->actor().describe({}, [weak_backend](Result<worker::v1::DescribeResponse> result) {
+      model->actor().describe({}, {}, [weak_backend](Result<worker::v1::DescribeResponse> result) {
         const auto described = weak_backend.lock();
-        if (described != nullptr && result.ok()) described->set_architecture(result->architecture());
+        if (described != nullptr && result.ok()) described->set_description(*result);
       });
-      training->on_worker_ready(model, generation);
-      sampling->on_worker_ready(model);
+      training->restorer().on_worker_ready(model, incarnation);
+      sampling->adapters().on_worker_ready(model);
     };
     backend->actor().on_ready(on_ready);
-    if (backend->actor().ready()) on_ready(backend->actor().generation());
+    if (backend->actor().ready()) on_ready(backend->actor().incarnation());
   }
 
   ApiKeys keys_;

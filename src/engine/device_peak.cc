@@ -14,7 +14,7 @@ struct Device {
   double bf16;
 };
 
-// NVIDIA's data sheets. The first that fits counts.
+// From NVIDIA's data sheets. The first match counts.
 constexpr std::array<Device, 11> kDevices = {{
     {"H100", "PCIe", 51.2e12, 756e12},
     {"H100", "NVL", 60e12, 835e12},

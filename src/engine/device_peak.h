@@ -1,4 +1,4 @@
-// What GPUs can do at most, as their makers say.
+// The peak FLOP/s of GPUs, from the data sheets of their makers.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@ namespace tuft::engine {
 
 enum class PeakType : uint8_t { kF32, kBf16 };
 
-// `name` as the driver has it ("NVIDIA H100 80GB HBM3"). FLOP/s, dense (data sheets also give twice that, for matrices
-// of which half is zero), with accumulation in f32; f32 is that of the vector units, without TF32. 0 for a device, or a
-// part of one (MIG), that is not known.
+// Returns dense FLOP/s with accumulation in f32 (data sheets also state twice the value, for sparse matrices). `name`
+// is the driver's, such as "NVIDIA H100 80GB HBM3". kF32 means the vector units, without TF32. Returns 0 for an unknown
+// device and for a part of a device (MIG).
 double known_peak_flops(std::string_view name, PeakType type);
 
 }  // namespace tuft::engine

@@ -32,28 +32,10 @@ constexpr const char* kChatTemplate =
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-struct FamilyFacts {
-  const char* architecture;
-  const char* model_type;
-  double rope_theta;
-};
-
-FamilyFacts facts_of(Family family) {
-  switch (family) {
-    case Family::kLlama:
-      return {"LlamaForCausalLM", "llama", 10000.0};
-    case Family::kQwen2:
-      return {"Qwen2ForCausalLM", "qwen2", 1000000.0};
-    case Family::kQwen3:
-      return {"Qwen3ForCausalLM", "qwen3", 1000000.0};
-  }
-  return {};
-}
-
 Json make_config(const InitModelOptions& options) {
-  const FamilyFacts facts = facts_of(options.family);
+  const FamilyFacts& facts = facts_of(options.family);
   Json config = {{"architectures", {facts.architecture}},
-                 {"model_type", facts.model_type},
+                 {"model_type", facts.name},
                  {"vocab_size", kVocabulary},
                  {"hidden_size", options.hidden_size},
                  {"intermediate_size", options.intermediate_size},
@@ -65,7 +47,7 @@ Json make_config(const InitModelOptions& options) {
                  {"max_position_embeddings", options.max_position},
                  {"initializer_range", kInitializerRange},
                  {"rms_norm_eps", 1e-6},
-                 {"rope_theta", facts.rope_theta},
+                 {"rope_theta", facts.init_rope_theta},
                  {"tie_word_embeddings", options.tie_word_embeddings},
                  {"attention_dropout", 0.0},
                  {"torch_dtype", options.dtype == Dtype::kBfloat16 ? "bfloat16" : "float32"},
@@ -73,24 +55,26 @@ Json make_config(const InitModelOptions& options) {
                  {"bos_token_id", nullptr},
                  {"eos_token_id", kTurnEnd},
                  {"pad_token_id", kPad}};
-  if (options.family != Family::kQwen2) config["attention_bias"] = false;
-  if (options.family == Family::kLlama) config["mlp_bias"] = false;
-  if (options.family != Family::kLlama) config["use_sliding_window"] = false;
+  if (facts.has_attention_bias) config["attention_bias"] = false;
+  if (facts.has_mlp_bias) config["mlp_bias"] = false;
+  if (facts.has_sliding_window) config["use_sliding_window"] = false;
   return config;
 }
 
-// The options are checked by the reader of what they make.
+// parse_model_spec() checks the options in the configuration that they produce.
 Result<ModelSpec> check_options(const InitModelOptions& options, const Json& config) {
   TUFT_ASSIGN(ModelSpec spec, parse_model_spec(config.dump(), "init-model"));
   if (options.dtype != Dtype::kFloat32 && options.dtype != Dtype::kBfloat16) {
     return invalid_argument("init-model: dtype must be float32 or bfloat16", "bad_option");
   }
-  if (options.family == Family::kLlama && options.hidden_size % options.heads != 0) {
-    return invalid_argument("init-model: hidden_size must be a multiple of heads for a Llama", "bad_option");
+  const FamilyFacts& facts = facts_of(options.family);
+  if (facts.hidden_multiple_of_heads && options.hidden_size % options.heads != 0) {
+    return invalid_argument(
+        "init-model: hidden_size must be a multiple of heads in the family " + std::string(facts.name), "bad_option");
   }
   if (spec.parameters() > kParametersMax) {
-    return invalid_argument("init-model: that is " + std::to_string(spec.parameters()) +
-                                " parameters; it makes at most " + std::to_string(kParametersMax),
+    return invalid_argument("init-model: the model would have " + std::to_string(spec.parameters()) +
+                                " parameters; the maximum is " + std::to_string(kParametersMax),
                             "bad_option");
   }
   return spec;
@@ -100,7 +84,7 @@ Result<ModelSpec> check_options(const InitModelOptions& options, const Json& con
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
-  // Near enough to a standard normal: four uniforms. Integers until the end, so that the bits are the same everywhere.
+  // Approximates a standard normal by four uniforms, in integers, so that the bits are equal everywhere.
   float normal() {
     const uint64_t bits = next();
     const int64_t sum =
@@ -119,7 +103,7 @@ class Random {
   uint64_t state_;
 };
 
-// Every tensor of the model in the order in which the random numbers go into them.
+// Collects every tensor of the model in the order in which random numbers are drawn.
 class Weights {
  public:
   Weights(Dtype dtype, uint64_t seed) : dtype_(dtype), random_(seed) {}
@@ -127,8 +111,8 @@ class Weights {
   void add_random(const std::string& name, std::vector<int64_t> shape, double deviation) {
     add(name, std::move(shape), [&] { return random_.normal() * static_cast<float>(deviation); });
   }
-  // [out, in] with a deviation of 1 / sqrt(in), which keeps the variance of what passes through. The usual 0.02 is for
-  // models that are trained whole; an adapter learns little on a frozen base whose layers let almost nothing through.
+  // [out, in] with a deviation of 1 / sqrt(in), which keeps the variance of activations. The usual 0.02 suits models
+  // that are trained whole; with it a frozen base passes too little signal for an adapter to learn.
   void add_linear(const std::string& name, int64_t out, int64_t in) {
     add_random(name, {out, in}, 1.0 / std::sqrt(static_cast<double>(in)));
   }
@@ -255,7 +239,7 @@ Status init_model(const std::filesystem::path& directory, const InitModelOptions
   TUFT_TRY(write_json(target.path() / "tokenizer.json", make_tokenizer()));
   TUFT_TRY(write_json(target.path() / "tokenizer_config.json", make_tokenizer_config(options)));
   TUFT_TRY(write_weights(target.path() / "model.safetensors", spec, options));
-  return target.publish();
+  return target.commit();
 }
 
 }  // namespace tuft::engine

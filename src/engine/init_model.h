@@ -1,4 +1,4 @@
-// `tuft init-model`: a small randomly initialised Hugging Face model directory.
+// `tuft init-model`: writes a small, randomly initialised Hugging Face model directory.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct InitModelOptions {
   uint64_t seed = 0;
 };
 
-// Writes config.json, generation_config.json, model.safetensors, tokenizer.json and tokenizer_config.json: a
-// byte-level tokenizer (256 byte tokens and <|endoftext|>, <|im_start|>, <|im_end|>, <|pad|>) that AutoTokenizer
-// loads. Atomic; kAlreadyExists where the directory exists.
+// Writes config.json, generation_config.json, model.safetensors, tokenizer.json and tokenizer_config.json. The
+// tokenizer is byte-level (256 byte tokens and <|endoftext|>, <|im_start|>, <|im_end|>, <|pad|>), and AutoTokenizer
+// loads it. Atomic. Returns kAlreadyExists if the directory exists.
 Status init_model(const std::filesystem::path& directory, const InitModelOptions& options);
 
 }  // namespace tuft::engine

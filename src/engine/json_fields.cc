@@ -37,8 +37,8 @@ Result<Json> parse_json_object(std::string_view text, std::string_view origin) {
   Json parsed = Json::parse(text, watch, /*allow_exceptions=*/false);
   const std::string name(origin);
   if (parsed.is_discarded()) return invalid_argument(name + " is not valid JSON", "bad_json");
-  if (!parsed.is_object()) return invalid_argument(name + " must hold a JSON object", "bad_json");
-  if (!twice.empty()) return invalid_argument(name + " gives the key '" + twice + "' twice", "bad_json");
+  if (!parsed.is_object()) return invalid_argument(name + " must be a JSON object", "bad_json");
+  if (!twice.empty()) return invalid_argument(name + " has the key '" + twice + "' twice", "bad_json");
   return parsed;
 }
 

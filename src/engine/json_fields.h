@@ -15,25 +15,25 @@ namespace tuft::engine {
 
 using Json = nlohmann::json;
 
-// The top-level object of `text`. Anything else, and a key given twice, is kInvalidArgument naming `origin`.
+// Returns the top-level object of `text`, or kInvalidArgument, with `origin`, for anything else and for a repeated key.
 Result<Json> parse_json_object(std::string_view text, std::string_view origin);
 
-// Reads members of one object; null counts as absent. The first thing that is wrong stays in status() (kInvalidArgument
-// naming origin and key), and every later read gives its fallback, so that a caller checks once at the end.
+// Reads members of one object; null counts as absent. status() keeps the first problem (kInvalidArgument with origin
+// and key), and every later read returns its fallback, so that a caller checks once at the end.
 class JsonFields {
  public:
   // Borrows `object`.
   JsonFields(const Json& object, std::string origin) : object_(object), origin_(std::move(origin)) {}
 
   bool has(const char* key) const;
-  // Without a fallback the key must be there.
+  // Without a fallback the key is required.
   int64_t integer(const char* key, std::optional<int64_t> fallback, int64_t min, int64_t max);
-  // Finite numbers only.
+  // Accepts finite numbers only.
   double number(const char* key, std::optional<double> fallback, double min, double max);
   bool boolean(const char* key, bool fallback);
   std::string text(const char* key, const std::string& fallback);
   std::vector<std::string> texts(const char* key);
-  // An integer or a list of them; empty where absent.
+  // Reads an integer or a list of integers; returns an empty list if the key is absent.
   std::vector<int32_t> integers(const char* key, int64_t min, int64_t max);
 
   void fail(const std::string& what);

@@ -17,7 +17,7 @@ uint64_t mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// Each tensor has a stream of its own, so that its bits do not depend on which other sites are trained.
+// Each tensor has its own random stream, so that its bits do not depend on which other modules are trained.
 void fill_uniform(std::vector<float>& values, float bound, uint64_t stream) {
   for (size_t i = 0; i < values.size(); ++i) {
     const auto bits = static_cast<int32_t>(mix(stream + i) >> 40);  // 24 bits: exact as f32
@@ -25,126 +25,126 @@ void fill_uniform(std::vector<float>& values, float bound, uint64_t stream) {
   }
 }
 
-LoraTensor make_tensor(const LoraSpec& spec, const LoraPlace& place) {
+LoraTensor make_tensor(const LoraSpec& spec, const LoraLayer& layer) {
   const auto rank = static_cast<size_t>(spec.rank);
   LoraTensor tensor;
-  tensor.site = place.site;
-  tensor.layer = place.layer;
-  tensor.a.resize(rank * static_cast<size_t>(place.in));
-  tensor.b.resize(static_cast<size_t>(place.out) * rank);
-  const uint64_t stream = static_cast<uint64_t>(place.layer) * 16 + static_cast<uint64_t>(place.site);
-  fill_uniform(tensor.a, 1.0F / std::sqrt(static_cast<float>(place.in)), mix(mix(spec.seed) ^ stream));
+  tensor.module = layer.module;
+  tensor.layer = layer.layer;
+  tensor.a.resize(rank * static_cast<size_t>(layer.in));
+  tensor.b.resize(static_cast<size_t>(layer.out) * rank);
+  const uint64_t stream = static_cast<uint64_t>(layer.layer) * 16 + static_cast<uint64_t>(layer.module);
+  fill_uniform(tensor.a, 1.0F / std::sqrt(static_cast<float>(layer.in)), mix(mix(spec.seed) ^ stream));
   return tensor;
 }
 
-bool all_fit(const std::vector<LoraTensor>& tensors, const std::vector<LoraPlace>& places, int rank) {
-  return std::equal(tensors.begin(), tensors.end(), places.begin(), places.end(),
-                    [rank](const LoraTensor& tensor, const LoraPlace& place) { return fits(tensor, place, rank); });
+bool all_fit(const std::vector<LoraTensor>& tensors, const std::vector<LoraLayer>& layers, int rank) {
+  return std::equal(tensors.begin(), tensors.end(), layers.begin(), layers.end(),
+                    [rank](const LoraTensor& tensor, const LoraLayer& layer) { return fits(tensor, layer, rank); });
 }
 
 }  // namespace
 
-std::string_view site_name(Site site) {
-  switch (site) {
-    case Site::kQ:
+std::string_view module_name(TargetModule module) {
+  switch (module) {
+    case TargetModule::kQ:
       return "q_proj";
-    case Site::kK:
+    case TargetModule::kK:
       return "k_proj";
-    case Site::kV:
+    case TargetModule::kV:
       return "v_proj";
-    case Site::kO:
+    case TargetModule::kO:
       return "o_proj";
-    case Site::kGate:
+    case TargetModule::kGate:
       return "gate_proj";
-    case Site::kUp:
+    case TargetModule::kUp:
       return "up_proj";
-    case Site::kDown:
+    case TargetModule::kDown:
       return "down_proj";
-    case Site::kLmHead:
+    case TargetModule::kLmHead:
       return "lm_head";
   }
   return "";
 }
 
-SiteShape site_shape(const ModelSpec& model, Site site) {
+ModuleShape module_shape(const ModelSpec& model, TargetModule module) {
   const int query = model.heads * model.head_dim;
   const int key_value = model.kv_heads * model.head_dim;
-  switch (site) {
-    case Site::kQ:
+  switch (module) {
+    case TargetModule::kQ:
       return {model.hidden_size, query};
-    case Site::kK:
-    case Site::kV:
+    case TargetModule::kK:
+    case TargetModule::kV:
       return {model.hidden_size, key_value};
-    case Site::kO:
+    case TargetModule::kO:
       return {query, model.hidden_size};
-    case Site::kGate:
-    case Site::kUp:
+    case TargetModule::kGate:
+    case TargetModule::kUp:
       return {model.hidden_size, model.intermediate_size};
-    case Site::kDown:
+    case TargetModule::kDown:
       return {model.intermediate_size, model.hidden_size};
-    case Site::kLmHead:
+    case TargetModule::kLmHead:
       return {model.hidden_size, model.vocab_size};
   }
   return {};
 }
 
-std::vector<Site> LoraSpec::sites() const {
-  std::vector<Site> out;
-  const auto add = [&](bool wanted, std::initializer_list<Site> sites) {
-    for (const Site site : sites) {
-      if (wanted) out.push_back(site);
+std::vector<TargetModule> LoraSpec::target_modules() const {
+  std::vector<TargetModule> out;
+  const auto add = [&](bool wanted, std::initializer_list<TargetModule> target_modules) {
+    for (const TargetModule module : target_modules) {
+      if (wanted) out.push_back(module);
     }
   };
-  add(train_attn, {Site::kQ, Site::kK, Site::kV, Site::kO});
-  add(train_mlp, {Site::kGate, Site::kUp, Site::kDown});
-  add(train_unembed, {Site::kLmHead});
+  add(train_attn, {TargetModule::kQ, TargetModule::kK, TargetModule::kV, TargetModule::kO});
+  add(train_mlp, {TargetModule::kGate, TargetModule::kUp, TargetModule::kDown});
+  add(train_unembed, {TargetModule::kLmHead});
   return out;
 }
 
-std::vector<LoraPlace> lora_places(const ModelSpec& model, const LoraSpec& spec) {
-  std::vector<LoraPlace> places;
-  const auto add = [&](Site site, int layer) {
-    const SiteShape shape = site_shape(model, site);
-    places.push_back({site, layer, shape.in, shape.out});
+std::vector<LoraLayer> lora_layers(const ModelSpec& model, const LoraSpec& spec) {
+  std::vector<LoraLayer> layers;
+  const auto add = [&](TargetModule module, int layer) {
+    const ModuleShape shape = module_shape(model, module);
+    layers.push_back({module, layer, shape.in, shape.out});
   };
-  const std::vector<Site> sites = spec.sites();
+  const std::vector<TargetModule> target_modules = spec.target_modules();
   for (int layer = 0; layer < model.layers; ++layer) {
-    for (const Site site : sites) {
-      if (site != Site::kLmHead) add(site, layer);
+    for (const TargetModule module : target_modules) {
+      if (module != TargetModule::kLmHead) add(module, layer);
     }
   }
-  if (spec.train_unembed) add(Site::kLmHead, 0);
-  return places;
+  if (spec.train_unembed) add(TargetModule::kLmHead, 0);
+  return layers;
 }
 
-int lora_place_index(int layers, const LoraSpec& spec, Site site, int layer) {
-  const int attention = spec.train_attn ? static_cast<int>(Site::kGate) : 0;
-  const int mlp = spec.train_mlp ? static_cast<int>(Site::kLmHead) - static_cast<int>(Site::kGate) : 0;
+int lora_layer_index(int layers, const LoraSpec& spec, TargetModule module, int layer) {
+  const int attention = spec.train_attn ? static_cast<int>(TargetModule::kGate) : 0;
+  const int mlp = spec.train_mlp ? static_cast<int>(TargetModule::kLmHead) - static_cast<int>(TargetModule::kGate) : 0;
   const int first = layer * (attention + mlp);
-  if (site == Site::kLmHead) return spec.train_unembed ? layers * (attention + mlp) : -1;
-  if (site < Site::kGate) return spec.train_attn ? first + static_cast<int>(site) : -1;
-  return spec.train_mlp ? first + attention + static_cast<int>(site) - static_cast<int>(Site::kGate) : -1;
+  if (module == TargetModule::kLmHead) return spec.train_unembed ? layers * (attention + mlp) : -1;
+  if (module < TargetModule::kGate) return spec.train_attn ? first + static_cast<int>(module) : -1;
+  return spec.train_mlp ? first + attention + static_cast<int>(module) - static_cast<int>(TargetModule::kGate) : -1;
 }
 
 int64_t parameters_of(const ModelSpec& model, const LoraSpec& spec) {
   int64_t count = 0;
-  for (const LoraPlace& place : lora_places(model, spec)) count += spec.rank * (int64_t{place.in} + place.out);
+  for (const LoraLayer& layer : lora_layers(model, spec)) count += spec.rank * (int64_t{layer.in} + layer.out);
   return count;
 }
 
-bool fits(const LoraTensor& tensor, const LoraPlace& place, int rank) {
+bool fits(const LoraTensor& tensor, const LoraLayer& layer, int rank) {
   const auto size = static_cast<size_t>(rank);
-  return tensor.site == place.site && tensor.layer == place.layer &&
-         tensor.a.size() == size * static_cast<size_t>(place.in) &&
-         tensor.b.size() == size * static_cast<size_t>(place.out);
+  return tensor.module == layer.module && tensor.layer == layer.layer &&
+         tensor.a.size() == size * static_cast<size_t>(layer.in) &&
+         tensor.b.size() == size * static_cast<size_t>(layer.out);
 }
 
 Status check_adapter(const ModelSpec& model, const AdapterState& state) {
   if (state.spec.rank < 1 || !std::isfinite(state.spec.alpha)) {
     return invalid_argument("a LoRA adapter needs a rank of at least 1 and a finite alpha", "adapter_rank");
   }
-  const std::vector<LoraPlace> places = lora_places(model, state.spec);
-  const auto fit = [&](const std::vector<LoraTensor>& tensors) { return all_fit(tensors, places, state.spec.rank); };
+  const std::vector<LoraLayer> layers = lora_layers(model, state.spec);
+  const auto fit = [&](const std::vector<LoraTensor>& tensors) { return all_fit(tensors, layers, state.spec.rank); };
   if (!fit(state.tensors)) {
     return invalid_argument(
         "the adapter's tensors do not fit the base model and its rank: load it on the model that "
@@ -175,7 +175,7 @@ Status check_same_layers(const LoraSpec& spec, const LoraSpec& other) {
 AdapterState make_adapter(const ModelSpec& model, const LoraSpec& spec) {
   AdapterState state;
   state.spec = spec;
-  for (const LoraPlace& place : lora_places(model, spec)) state.tensors.push_back(make_tensor(spec, place));
+  for (const LoraLayer& layer : lora_layers(model, spec)) state.tensors.push_back(make_tensor(spec, layer));
   return state;
 }
 

@@ -15,19 +15,20 @@ namespace tuft::engine {
 
 using AdapterId = Id<struct AdapterTag>;
 
-// The linear layers that can carry an adapter. kLmHead stands once, the others in each transformer block.
-enum class Site : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown, kLmHead };
-inline constexpr std::array<Site, 7> kBlockSites = {Site::kQ,    Site::kK,  Site::kV,   Site::kO,
-                                                    Site::kGate, Site::kUp, Site::kDown};
+// The linear layers that can carry an adapter. kLmHead exists once, the others in each transformer block.
+enum class TargetModule : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown, kLmHead };
+inline constexpr std::array<TargetModule, 7> kBlockModules = {
+    TargetModule::kQ,    TargetModule::kK,  TargetModule::kV,   TargetModule::kO,
+    TargetModule::kGate, TargetModule::kUp, TargetModule::kDown};
 
-// "q_proj" ... "down_proj", "lm_head": the name in checkpoints.
-std::string_view site_name(Site site);
-// in_features and out_features of the layer that carries it.
-struct SiteShape {
+// Returns the name in checkpoints: "q_proj" ... "down_proj", "lm_head".
+std::string_view module_name(TargetModule module);
+// Returns in_features and out_features of a linear layer.
+struct ModuleShape {
   int in = 0;
   int out = 0;
 };
-SiteShape site_shape(const ModelSpec& model, Site site);
+ModuleShape module_shape(const ModelSpec& model, TargetModule module);
 
 struct LoraSpec {
   int rank = 0;
@@ -38,33 +39,34 @@ struct LoraSpec {
   uint64_t seed = 0;
 
   float scale() const { return alpha / static_cast<float>(rank); }
-  std::vector<Site> sites() const;  // in Site order
+  std::vector<TargetModule> target_modules() const;  // in TargetModule order
 };
 
-// A linear layer that an adapter touches. There A is [rank, in] and B is [out, rank].
-struct LoraPlace {
-  Site site = Site::kQ;
+// One linear layer that an adapter changes. Its A is [rank, in] and its B is [out, rank].
+struct LoraLayer {
+  TargetModule module = TargetModule::kQ;
   int layer = 0;  // 0 for kLmHead
   int in = 0;
   int out = 0;
 };
-// Ordered by layer, then by site, lm_head last: the order of everything that is said of an adapter's tensors.
-std::vector<LoraPlace> lora_places(const ModelSpec& model, const LoraSpec& spec);
-// Where (site, layer) is among these, of a model of `layers` layers; -1: the adapter does not touch it.
-int lora_place_index(int layers, const LoraSpec& spec, Site site, int layer);
+// Returns the layers of an adapter ordered by transformer block, then by module, lm_head last. All lists of tensors of
+// an adapter have this order.
+std::vector<LoraLayer> lora_layers(const ModelSpec& model, const LoraSpec& spec);
+// Returns the index of (module, layer) in that list for a model of `layers` blocks; -1 if it has no adapter.
+int lora_layer_index(int layers, const LoraSpec& spec, TargetModule module, int layer);
 
-// Numbers in all its A and B.
+// Returns the number of parameters in all A and B.
 int64_t parameters_of(const ModelSpec& model, const LoraSpec& spec);
 
-// One A and B of one layer, f32, row-major: a is [rank, in], b is [out, rank].
+// The A and B of one layer, f32, row-major: a is [rank, in], b is [out, rank].
 struct LoraTensor {
-  Site site = Site::kQ;
+  TargetModule module = TargetModule::kQ;
   int layer = 0;  // 0 for kLmHead
   std::vector<float> a;
   std::vector<float> b;
 };
 
-bool fits(const LoraTensor& tensor, const LoraPlace& place, int rank);
+bool fits(const LoraTensor& tensor, const LoraLayer& layer, int rank);
 
 // Adam moments, in the same order and shape as the tensors they belong to.
 struct AdamState {
@@ -73,7 +75,7 @@ struct AdamState {
   std::vector<LoraTensor> second;  // v
 };
 
-// An adapter outside the engine: what checkpoints hold. Tensors are in the order of lora_places().
+// An adapter outside the engine, as in checkpoints. Tensors are in the order of lora_layers().
 struct AdapterState {
   LoraSpec spec;
   std::vector<LoraTensor> tensors;
@@ -82,14 +84,14 @@ struct AdapterState {
   std::vector<LoraTensor> gradients;  // accumulated; empty: none. Not in checkpoints
 };
 
-// kInvalidArgument unless it has the tensors, the gradients and moments if any, and a rank and alpha that spec and
-// model ask for.
+// Returns kInvalidArgument unless rank and alpha are valid and the tensors, and the gradients and moments if present,
+// have the shapes that spec and model require.
 Status check_adapter(const ModelSpec& model, const AdapterState& state);
-// kInvalidArgument unless an adapter of `spec` can go on as one of `other`: by rank and layers.
+// Returns kInvalidArgument unless `spec` and `other` have the same rank and the same layers.
 Status check_same_layers(const LoraSpec& spec, const LoraSpec& other);
 
-// A fresh adapter as PEFT makes it: A uniform in +-1/sqrt(in) (kaiming with a = sqrt 5), B zero. The same seed, spec
-// and model give the same bits everywhere.
+// Returns a new adapter with PEFT's initialisation: A uniform in +-1/sqrt(in) (kaiming with a = sqrt 5), B zero. The
+// same seed, spec and model give the same bits everywhere.
 AdapterState make_adapter(const ModelSpec& model, const LoraSpec& spec);
 
 }  // namespace tuft::engine

@@ -3,7 +3,7 @@
 namespace tuft::engine {
 namespace {
 
-int64_t weights_of(const SiteShape& shape) {
+int64_t weights_of(const ModuleShape& shape) {
   return int64_t{shape.in} * shape.out;
 }
 
@@ -11,10 +11,10 @@ int64_t weights_of(const SiteShape& shape) {
 
 AdapterWeights adapter_weights(const ModelSpec& model, const LoraSpec& spec) {
   AdapterWeights weights;
-  for (const Site site : spec.sites()) {
-    const SiteShape shape = site_shape(model, site);
+  for (const TargetModule module : spec.target_modules()) {
+    const ModuleShape shape = module_shape(model, module);
     const int64_t count = (int64_t{shape.in} + shape.out) * spec.rank;
-    if (site == Site::kLmHead) {
+    if (module == TargetModule::kLmHead) {
       weights.head += count;
     } else {
       weights.blocks += count * model.layers;
@@ -24,10 +24,10 @@ AdapterWeights adapter_weights(const ModelSpec& model, const LoraSpec& spec) {
 }
 
 ModelCost::ModelCost(const ModelSpec& model)
-    : head_(weights_of(site_shape(model, Site::kLmHead))),
-      // Scores, and the sum of values: 2 a channel each.
+    : head_(weights_of(module_shape(model, TargetModule::kLmHead))),
+      // The scores and the sum of values each cost 2 per channel.
       per_pair_(4.0 * model.heads * model.head_dim * model.layers) {
-  for (const Site site : kBlockSites) blocks_ += weights_of(site_shape(model, site)) * model.layers;
+  for (const TargetModule module : kBlockModules) blocks_ += weights_of(module_shape(model, module)) * model.layers;
 }
 
 double ModelCost::attention(int64_t begin, int64_t tokens) const {

@@ -1,6 +1,6 @@
-// What a dense decoder with LoRA adapters has to compute at the least, counted from its shapes: a multiply and an add
-// are two, causal attention reaches each token and those before it, and nothing counts that is computed a second time.
-// Norms, activation functions and softmax are left out: they are below a percent.
+// ModelCost: the minimum number of floating-point operations of a dense decoder with LoRA adapters, computed from its
+// shapes. A multiply-add counts as two, causal attention reaches each token and those before it, and recomputation does
+// not count. Norms, activation functions and softmax are left out: they are below one percent.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace tuft::engine {
 
-// Numbers in the A and B of an adapter.
+// The number of values in A and B of an adapter.
 struct AdapterWeights {
-  int64_t blocks = 0;  // that every token passes
-  int64_t head = 0;    // that only tokens with logits pass
+  int64_t blocks = 0;  // used by every token
+  int64_t head = 0;    // used only by tokens with logits
 };
 AdapterWeights adapter_weights(const ModelSpec& model, const LoraSpec& spec);
 
@@ -24,12 +24,12 @@ class ModelCost {
   int64_t block_weights() const { return blocks_; }  // of the linear layers of all blocks
   int64_t head_weights() const { return head_; }
 
-  // Tokens at positions [begin, begin + tokens) of a sequence through the blocks: 2 a weight and token, and attention.
+  // Returns the cost of positions [begin, begin + tokens) in all blocks: 2 per weight and token, and attention.
   double forward(const AdapterWeights& adapter, int64_t begin, int64_t tokens) const;
-  // Of a whole sequence from position 0. The base is frozen: 2 a weight and token for the gradient of activations; 4
-  // for weights of the adapter; attention twice that of forward().
+  // Returns the cost of a whole sequence from position 0. The base is frozen and costs 2 per weight and token, for the
+  // gradient of activations; adapter weights cost 4; attention costs twice that of forward().
   double backward(const AdapterWeights& adapter, int64_t tokens) const;
-  // Of `rows` tokens through the output layer.
+  // Return the cost of `rows` tokens in the output layer.
   double head_forward(const AdapterWeights& adapter, int64_t rows) const;
   double head_backward(const AdapterWeights& adapter, int64_t rows) const;
 

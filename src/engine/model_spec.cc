@@ -12,24 +12,51 @@ namespace tuft::engine {
 namespace {
 
 constexpr size_t kConfigBytesMax = 16 << 20;
-constexpr int64_t kWidthMax = 1 << 20;  // no dense model is near it; keeps products of two inside 64 bits
+constexpr int64_t kWidthMax = 1 << 20;  // larger than any dense model; keeps the product of two widths within 64 bits
 constexpr int64_t kLayersMax = 4096;
 constexpr int64_t kPositionMax = 1 << 30;
 
-struct FamilyFacts {
-  Family family;
-  const char* architecture;
-  int default_kv_heads;  // 0: as many as heads
-  int default_head_dim;  // 0: hidden_size / heads
-  int default_max_position;
-};
-
-// The defaults are those of the configuration classes, for files that leave a key out.
-constexpr std::array<FamilyFacts, 3> kFamilies = {{
-    {Family::kLlama, "LlamaForCausalLM", 0, 0, 2048},
-    {Family::kQwen2, "Qwen2ForCausalLM", 32, 0, 32768},
-    {Family::kQwen3, "Qwen3ForCausalLM", 32, 128, 32768},
-}};
+constexpr auto kFamilies = std::to_array<FamilyFacts>({
+    {.family = Family::kLlama,
+     .name = "llama",
+     .architecture = "LlamaForCausalLM",
+     .default_kv_heads = 0,
+     .default_head_dim = 0,
+     .default_max_position = 2048,
+     .init_rope_theta = 1e4,
+     .always_qkv_bias = false,
+     .has_attention_bias = true,
+     .has_mlp_bias = true,
+     .has_sliding_window = false,
+     .qk_norm = false,
+     .hidden_multiple_of_heads = true},
+    {.family = Family::kQwen2,
+     .name = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .default_kv_heads = 32,
+     .default_head_dim = 0,
+     .default_max_position = 32768,
+     .init_rope_theta = 1e6,
+     .always_qkv_bias = true,
+     .has_attention_bias = false,
+     .has_mlp_bias = false,
+     .has_sliding_window = true,
+     .qk_norm = false,
+     .hidden_multiple_of_heads = false},
+    {.family = Family::kQwen3,
+     .name = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .default_kv_heads = 32,
+     .default_head_dim = 128,
+     .default_max_position = 32768,
+     .init_rope_theta = 1e6,
+     .always_qkv_bias = false,
+     .has_attention_bias = true,
+     .has_mlp_bias = false,
+     .has_sliding_window = true,
+     .qk_norm = true,
+     .hidden_multiple_of_heads = false},
+});
 
 Error unimplemented(const std::string& message, const char* reason) {
   return {ErrorCode::kUnimplemented, message, reason};
@@ -47,43 +74,43 @@ Result<const FamilyFacts*> find_family(JsonFields& config) {
     return invalid_argument(config.origin() + ": architectures is missing; it must hold one of " + known, "bad_json");
   }
   return unimplemented(
-      config.origin() + ": architecture '" + architectures[0] + "' is not one of those computed here: " + known,
+      config.origin() + ": architecture '" + architectures[0] + "' is not supported; supported are " + known,
       "unknown_architecture");
 }
 
-// What would change the numbers and is not computed here.
-Status refuse_unknown_features(const Json& object, JsonFields& config, Family family) {
+// Refuses features that would change the results and are not supported.
+Status refuse_unknown_features(const Json& object, JsonFields& config, const FamilyFacts& facts) {
   const auto refuse = [&](const std::string& what) {
     return unimplemented(config.origin() + ": " + what, "unsupported_model");
   };
   if (config.has("quantization_config")) {
-    return refuse("quantization_config: quantized weights are not read; use the float32 or bfloat16 model");
+    return refuse("quantization_config: quantized weights are not supported; use the float32 or bfloat16 model");
   }
   const std::string activation = config.text("hidden_act", "silu");
-  if (activation != "silu") return refuse("hidden_act '" + activation + "' is not computed; only 'silu' is");
+  if (activation != "silu") return refuse("hidden_act '" + activation + "' is not supported; only 'silu' is");
   if (config.boolean("use_sliding_window", false)) {
-    return refuse("use_sliding_window is true; sliding-window attention is not computed");
+    return refuse("use_sliding_window is true; sliding-window attention is not supported");
   }
   for (const std::string& type : config.texts("layer_types")) {
     if (type != "full_attention") {
-      return refuse("layer_types holds '" + type + "'; only 'full_attention' is computed");
+      return refuse("layer_types holds '" + type + "'; only 'full_attention' is supported");
     }
   }
-  if (family != Family::kLlama && config.boolean("mlp_bias", false)) {
-    return refuse("mlp_bias is true; in this family it is not computed");
+  if (!facts.has_mlp_bias && config.boolean("mlp_bias", false)) {
+    return refuse("mlp_bias is true; it is not supported for this family");
   }
   if (config.number("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0) {
-    return refuse("partial_rotary_factor other than 1 is not computed");
+    return refuse("partial_rotary_factor other than 1 is not supported");
   }
   const char* dtype_key = config.has("dtype") ? "dtype" : "torch_dtype";
   const std::string dtype = config.text(dtype_key, "float32");
   constexpr std::array kDtypes = {"float32", "bfloat16", "float16", "auto"};
   if (std::find(kDtypes.begin(), kDtypes.end(), dtype) == kDtypes.end()) {
-    return refuse(std::string(dtype_key) + " '" + dtype + "' is not read; float32, bfloat16 and float16 are");
+    return refuse(std::string(dtype_key) + " '" + dtype + "' is not supported; float32, bfloat16 and float16 are");
   }
   for (const auto& [key, value] : object.items()) {
     if (key.starts_with("num_experts") || key == "num_local_experts") {
-      return refuse(key + ": mixture-of-experts layers are not computed");
+      return refuse(key + ": mixture-of-experts layers are not supported");
     }
   }
   return config.status();
@@ -117,7 +144,7 @@ Status parse_rope_type(JsonFields& config, JsonFields& rope, int max_position, R
   }
   if (out.type == RopeScaling::Type::kNone) {
     return unimplemented(
-        rope.origin() + ": rope type '" + type + "' is not computed; default, linear, llama3 and yarn are",
+        rope.origin() + ": rope type '" + type + "' is not supported; default, linear, llama3 and yarn are",
         "unsupported_model");
   }
   if (out.type != RopeScaling::Type::kLinear) {
@@ -139,7 +166,7 @@ Status parse_rope_type(JsonFields& config, JsonFields& rope, int max_position, R
   return rope.status();
 }
 
-// rope_scaling and rope_theta as written up to Transformers 4, or rope_parameters as written from 5 on.
+// Reads rope_scaling and rope_theta of Transformers up to 4, or rope_parameters of Transformers 5 and later.
 Status parse_rope(const Json& object, JsonFields& config, ModelSpec& spec) {
   const Json empty = Json::object();
   const auto section = [&](const char* key) -> const Json& { return config.has(key) ? object[key] : empty; };
@@ -154,11 +181,11 @@ Status parse_rope(const Json& object, JsonFields& config, ModelSpec& spec) {
   JsonFields theta(parameters, config.origin() + " rope_parameters");
   for (const char* nested : {"full_attention", "sliding_attention"}) {
     if (rope.has(nested)) {
-      return unimplemented(rope.origin() + ": rope parameters per layer type are not computed", "unsupported_model");
+      return unimplemented(rope.origin() + ": rope parameters per layer type are not supported", "unsupported_model");
     }
   }
   if (rope.number("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0) {
-    return unimplemented(rope.origin() + ": partial_rotary_factor other than 1 is not computed", "unsupported_model");
+    return unimplemented(rope.origin() + ": partial_rotary_factor other than 1 is not supported", "unsupported_model");
   }
   const double top = config.number("rope_theta", 10000.0, 1.0, 1e12);
   spec.rope_theta = rope.number("rope_theta", theta.number("rope_theta", top, 1.0, 1e12), 1.0, 1e12);
@@ -205,6 +232,14 @@ Status read_generation_config(const std::filesystem::path& directory, ModelSpec&
 
 }  // namespace
 
+std::span<const FamilyFacts> families() {
+  return kFamilies;
+}
+
+const FamilyFacts& facts_of(Family family) {
+  return *std::find_if(kFamilies.begin(), kFamilies.end(), [&](const auto& facts) { return facts.family == family; });
+}
+
 int64_t ModelSpec::parameters() const {
   const int64_t hidden = hidden_size;
   const int64_t query = int64_t{heads} * head_dim;
@@ -222,7 +257,7 @@ Result<ModelSpec> parse_model_spec(std::string_view config_json, std::string_vie
   TUFT_ASSIGN(const Json object, parse_json_object(config_json, origin));
   JsonFields config(object, std::string(origin));
   TUFT_ASSIGN(const FamilyFacts* facts, find_family(config));
-  TUFT_TRY(refuse_unknown_features(object, config, facts->family));
+  TUFT_TRY(refuse_unknown_features(object, config, *facts));
 
   ModelSpec spec;
   spec.family = facts->family;
@@ -232,10 +267,10 @@ Result<ModelSpec> parse_model_spec(std::string_view config_json, std::string_vie
   TUFT_TRY(parse_rope(object, config, spec));
   spec.tie_word_embeddings = config.boolean("tie_word_embeddings", false);
   const bool attention_bias = config.boolean("attention_bias", false);
-  spec.qkv_bias = spec.family == Family::kQwen2 || attention_bias;
-  spec.o_bias = spec.family != Family::kQwen2 && attention_bias;
+  spec.qkv_bias = facts->always_qkv_bias || attention_bias;
+  spec.o_bias = facts->has_attention_bias && attention_bias;
   spec.mlp_bias = config.boolean("mlp_bias", false);
-  spec.qk_norm = spec.family == Family::kQwen3;
+  spec.qk_norm = facts->qk_norm;
   spec.eos_token_ids = config.integers("eos_token_id", 0, spec.vocab_size - 1);
   TUFT_TRY(config.status());
   return spec;

@@ -15,14 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 
 Error taken(const fs::path& path) {
-  return {ErrorCode::kAlreadyExists, path.string() + " exists already; choose another name", "already_exists"};
+  return {ErrorCode::kAlreadyExists, path.string() + " already exists; choose another name", "already_exists"};
 }
 
-// rename() alone would replace an empty directory of that name.
+// rename() would replace an empty directory of that name.
 Status rename_to_new(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return {};
   int code = errno;
-  if (code == EINVAL || code == ENOSYS) {  // a file system without it
+  if (code == EINVAL || code == ENOSYS) {  // the file system does not support it
     std::error_code ignored;
     if (fs::exists(to, ignored)) return taken(to);
     if (::rename(from.c_str(), to.c_str()) == 0) return {};
@@ -39,7 +39,7 @@ Result<NewDirectory> NewDirectory::create(const fs::path& wanted) {
   if (fs::exists(wanted, code)) return taken(wanted);
   fs::path temporary = wanted.parent_path() / ("." + wanted.filename().string() + ".tmp-" + random_uuid());
   fs::create_directories(temporary, code);
-  if (code) return internal_error("cannot make the directory " + temporary.string() + ": " + code.message(), "io");
+  if (code) return internal_error("cannot create the directory " + temporary.string() + ": " + code.message(), "io");
   return NewDirectory(wanted, std::move(temporary));
 }
 
@@ -54,7 +54,7 @@ NewDirectory::~NewDirectory() {
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
 }
 
-Status NewDirectory::publish() {
+Status NewDirectory::commit() {
   TUFT_TRY(sync_directory(temporary_));
   TUFT_TRY(rename_to_new(temporary_, wanted_));
   temporary_.clear();

@@ -17,7 +17,7 @@ double llama3_frequency(double frequency, const RopeScaling& scaling) {
   return (1.0 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-// The dimension that turns `rotations` times over the original context.
+// Returns the dimension that makes `rotations` full turns over the original context.
 double yarn_dimension(double rotations, const ModelSpec& spec) {
   const double turns = spec.rope_scaling.original_max_position / (rotations * 2.0 * std::numbers::pi);
   return spec.head_dim * std::log(turns) / (2.0 * std::log(spec.rope_theta));
@@ -70,7 +70,7 @@ Rope::Rope(const ModelSpec& spec)
 
 void Rope::extend(int count) {
   if (count <= count_) return;
-  count = std::max(count, 2 * count_);  // decoding asks for one more at a time
+  count = std::max(count, 2 * count_);  // decoding extends by one position at a time
   const size_t size = static_cast<size_t>(count) * static_cast<size_t>(half_);
   cosines_.reserve(size);
   sines_.reserve(size);

@@ -1,5 +1,5 @@
 // Rotary position embedding (Su et al. 2021) with the scalings of Transformers' modeling_rope_utils: cosines and sines
-// of every position up to the longest one seen, in f32 as Transformers computes them.
+// of every position up to the longest one so far, in f32 as in Transformers.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ class Rope {
 
   // Makes positions [0, count) available. Throws std::bad_alloc.
   void extend(int count);
-  // head_dim / 2 values each, times the attention factor of yarn.
+  // Return head_dim / 2 values each, multiplied by yarn's attention factor.
   const float* cosines(int position) const { return cosines_.data() + static_cast<ptrdiff_t>(position) * half_; }
   const float* sines(int position) const { return sines_.data() + static_cast<ptrdiff_t>(position) * half_; }
 

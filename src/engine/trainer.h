@@ -1,5 +1,5 @@
-// What forward and forward_backward requests are made of. They are run by the training scheduler
-// (engine/train/scheduler.h).
+// Requests of forward and forward_backward, and their results. The training scheduler (engine/train/scheduler.h) runs
+// them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/lora.h"
 
 namespace tuft::engine {
 
@@ -23,7 +23,7 @@ struct Datum {
   std::map<std::string, LossTensor> loss_inputs;
 };
 
-// loss_config may hold, for every loss, "temperature" (1): the log-probabilities are those of logits divided by it.
+// The minimum of "temperature" in loss_config. Every loss has this key (default 1): the logits are divided by it.
 inline constexpr float kTemperatureMin = 1e-3F;
 
 struct TrainRequest {
@@ -32,23 +32,23 @@ struct TrainRequest {
   std::string loss_fn;
   std::map<std::string, double> loss_config;
   bool backward = true;
-  int rank = 0;             // of the adapter: those of one rank lie side by side in a pass
-  std::string tenant = {};  // who takes turns with others; empty: the adapter by itself
+  int rank = 0;             // of the adapter; a pass puts adapters of one rank side by side
+  std::string tenant = {};  // tenants take turns; empty: the adapter is a tenant of its own
 };
 
 struct TrainOutput {
   // logprobs[i] belongs to data[i] and has the shape of its target_tokens.
   std::vector<LossTensor> logprobs;
-  std::map<std::string, double> metrics;  // "loss:sum", ... exactly one ':' each
-  // Of the losses' weights: loss:sum over it is the mean per weighted token. 0 where a weight is below 0, as a custom
-  // loss sends them: what it gives is a gradient, and its sum no loss.
+  std::map<std::string, double> metrics;  // "loss:sum", ...; exactly one ':' each
+  // The sum of the token weights; loss:sum divided by it is the mean loss. 0 if a weight is below 0: a custom loss
+  // sends its gradient as weights, and then loss:sum is not a loss.
   double weight_sum = 0;
   int64_t tokens = 0;
   int passes = 0;
 };
 
 struct TrainerOptions {
-  int batch_tokens = 512;  // of one pass; a longer datum makes a pass of its own
+  int batch_tokens = 512;  // per pass; a longer datum makes a pass of its own
   int tokens_max = 0;      // max_model_len: a longer datum is refused
 };
 

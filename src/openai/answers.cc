@@ -49,7 +49,7 @@ Json chat_logprobs(const ModelText& text, const std::vector<ShownToken>& tokens)
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-// The token that was chosen is among its alternatives, however unlikely.
+// The chosen token is one of the alternatives, even if it is not among the most likely.
 Json top_map(const ModelText& text, const ShownToken& token) {
   Json map = Json::object();
   for (const TokenChoice& choice : token.top) map[printable(text.bytes(choice.token))] = choice.logprob;
@@ -90,7 +90,7 @@ Json chunk(const AnswerHead& head, Json choices) {
   return json;
 }
 
-// `content`: what the choice says, as delta or as text.
+// `content` holds the text of the choice, as "delta" or as "text".
 Json chunk_choice(const AnswerHead& head, int index, Json content, Json logprobs, Json finish_reason) {
   return Json::array({{{"index", index},
                        {is_chat(head) ? "delta" : "text", std::move(content)},

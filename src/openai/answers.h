@@ -1,4 +1,4 @@
-// Answers and chunks as OpenAI's clients read them.
+// Writes the answers and stream chunks of the OpenAI API.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "control/generation.h"
+#include "control/sampling/generation.h"
 #include "openai/request.h"
 #include "openai/text_stream.h"
 
 namespace tuft::openai {
 
-// What every answer and chunk of a request begins with.
+// The fields that all answers and chunks of a request share.
 struct AnswerHead {
   Endpoint endpoint = Endpoint::kCompletions;
   std::string id;
@@ -26,22 +26,22 @@ struct AnswerHead {
 
 struct TokenUsage {
   int64_t prompt = 0;
-  int64_t cached = 0;  // of them
+  int64_t cached = 0;  // part of `prompt`
   int64_t completion = 0;
 };
 
-// A choice with all its text.
+// A complete choice.
 struct WholeChoice {
   TextStream::Piece piece;
-  std::vector<bool>
-      unscored;  // of piece.tokens from the start: true where there is no log-probability (the first of a prompt)
+  // For the first of piece.tokens: true if the token has no log-probability (the first token of a prompt).
+  std::vector<bool> unscored;
   std::string_view finish_reason;
 };
 
 std::string whole_answer(const AnswerHead& head, const ModelText& text, const std::vector<WholeChoice>& choices,
                          const TokenUsage& usage);
 
-// Server-sent events.
+// Each returns one server-sent event.
 std::string role_event(const AnswerHead& head, int index);
 std::string piece_event(const AnswerHead& head, const ModelText& text, int index, const TextStream::Piece& piece);
 std::string finish_event(const AnswerHead& head, int index, std::string_view finish_reason);
@@ -49,7 +49,7 @@ std::string usage_event(const AnswerHead& head, const TokenUsage& usage);
 std::string error_event(const Error& error);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 
-// GET /models and /models/{id}
+// The answers to GET /models and GET /models/{id}.
 std::string model_list(const control::ListedModels& page);
 std::string model_card(const control::ListedModel& model);
 

@@ -10,10 +10,10 @@
 namespace tuft::openai {
 namespace {
 
-// What putting an answer together counts in its user's turns.
+// The cost of composing an answer in the user's turns.
 constexpr int64_t kAnswerBytes = 16 << 10;
 
-// Destroyed when the client is gone or has everything.
+// Destroyed when the client has disconnected or has read everything.
 class CompletionEvents final : public EventStream {
  public:
   explicit CompletionEvents(std::shared_ptr<Completion> completion) : completion_(std::move(completion)) {}
@@ -32,7 +32,7 @@ std::vector<Number> read_numbers(const std::string& bytes) {
 }
 
 Error client_went_away() {
-  return {ErrorCode::kCancelled, "the client went away", "cancelled"};
+  return {ErrorCode::kCancelled, "the client disconnected", "cancelled"};
 }
 
 AnswerHead head_of(const Completion::Parts& parts) {
@@ -54,8 +54,8 @@ Reply error_reply(const Error& error, std::string_view param) {
   return {http_status(error), error_body(error, param), nullptr};
 }
 
-Completion::Completion(Parts parts, CompletionRecord record, ReplyDone reply)
-    : parts_(std::move(parts)), head_(head_of(parts_)), record_(std::move(record)), reply_(std::move(reply)) {
+Completion::Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply)
+    : parts_(std::move(parts)), head_(head_of(parts_)), telemetry_(std::move(telemetry)), reply_(std::move(reply)) {
   const size_t prompts = parts_.prompts.size();
   prompts_left_ = prompts;
   scores_.resize(prompts);
@@ -70,7 +70,7 @@ Completion::Completion(Parts parts, CompletionRecord record, ReplyDone reply)
 
 void Completion::start() {
   for (size_t prompt = 0; prompt < parts_.prompts.size(); ++prompt) {
-    // One that was given up before it had anything to cancel ends here; else this is no news.
+    // A request that was cancelled before its first generation ends here; otherwise it has already ended.
     if (!start_prompt(prompt)) return fail(client_went_away());
   }
 }
@@ -80,7 +80,7 @@ bool Completion::start_prompt(size_t prompt) {
   {
     MutexLock lock(mutex_);
     if (ended_ || cancelled_) return false;
-    trace = record_.context();
+    trace = telemetry_.context();
   }
   control::GenerationListener listener;
   listener.on_tokens = [self = shared_from_this(), prompt](const control::GenerationDelta& delta) {
@@ -98,7 +98,7 @@ bool Completion::start_prompt(size_t prompt) {
     MutexLock lock(mutex_);
     running_.push_back(*number);
     if (!ended_ && !cancelled_) return true;
-    if (!cancelled_ && !failure_) return true;  // it has all been done already
+    if (!cancelled_ && !failure_) return true;  // it has already been completed
   }
   parts_.generation.cancel(*number);
   return false;
@@ -128,7 +128,7 @@ void Completion::on_tokens(size_t prompt, const control::GenerationDelta& delta)
     MutexLock lock(mutex_);
     Choice* choice = choice_locked(prompt, delta.sample);
     if (ended_ || cancelled_ || choice == nullptr || parts_.request.scores_only) return;
-    record_.first_tokens();
+    telemetry_.first_tokens();
     usage_.completion += static_cast<int64_t>(delta.tokens.size());
     const auto topk = static_cast<size_t>(delta.topk);
     std::vector<TokenChoice> top(topk);
@@ -181,7 +181,7 @@ void Completion::finish_prompt_locked(size_t prompt, const tinker_public::Sample
   }
 }
 
-// Everything is there.
+// Called when all prompts are finished.
 void Completion::complete() {
   TokenUsage usage;
   int64_t stopped = 0;
@@ -192,7 +192,7 @@ void Completion::complete() {
     stopped = stopped_;
     choices = static_cast<int64_t>(choices_.size());
   }
-  record_.completed(usage, stopped, choices - stopped);
+  telemetry_.completed(usage, stopped, choices - stopped);
   if (parts_.request.stream) {
     give_stream();
     return wake_reader();
@@ -201,7 +201,7 @@ void Completion::complete() {
   if (!parts_.work->push(parts_.user, kAnswerBytes, std::move(give))) give_answer();
 }
 
-// The first error counts, also a cancelled request's.
+// Keeps the first error, which may be that of a cancellation.
 void Completion::fail(const Error& error) {
   ReplyDone reply;
   std::vector<control::Generation::Number> others;
@@ -213,7 +213,7 @@ void Completion::fail(const Error& error) {
     reply = std::exchange(reply_, {});
     others = running_;
   }
-  record_.failed(error);
+  telemetry_.failed(error);
   for (const auto number : others) parts_.generation.cancel(number);
   if (reply) return reply(error_reply(error));
   wake_reader();

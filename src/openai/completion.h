@@ -1,5 +1,5 @@
-// One request that is being answered: its generations, the texts of its choices, and the answer or the events for who
-// waits.
+// A request of the OpenAI API that is being answered: its generations, the text of its choices, and the answer or the
+// events for its client.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,18 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
-#include "control/generation.h"
-#include "control/tenant_queue.h"
+#include "control/sampling/generation.h"
 #include "openai/answers.h"
-#include "openai/completion_record.h"
+#include "openai/completion_telemetry.h"
 #include "openai/model_text.h"
 #include "openai/request.h"
+#include "openai/types.h"
 
 namespace tuft::openai {
 
-// The body of a streamed answer. Destroyed when it is sent or the client is gone, which ends the generation.
-class EventStream {
- public:
-  virtual ~EventStream() = default;
-  // The next events; empty: the end. One call at a time; `done` is called once, on any thread.
-  virtual void next(std::function<void(Result<std::string>)> done) = 0;
-};
-
-struct Reply {
-  int status = 200;
-  std::string body;                     // JSON
-  std::shared_ptr<EventStream> events;  // where set, instead of the body: text/event-stream
-};
-using ReplyDone = std::function<void(Reply)>;
-
-// What is not to be done on the thread that hears of it. Costs are bytes.
-using WorkQueue = control::TenantQueue<std::function<void()>>;
-
 Reply error_reply(const Error& error, std::string_view param = {});
 
-// Thread-safe. Kept alive by whoever waits and by its generations.
+// Thread-safe. Kept alive by its waiter and by its generations.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
   struct Parts {
@@ -54,13 +36,14 @@ class Completion : public std::enable_shared_from_this<Completion> {
     std::shared_ptr<const ModelText> text = nullptr;
     std::vector<std::vector<int32_t>> prompts = {};  // tokens
   };
-  Completion(Parts parts, CompletionRecord record, ReplyDone reply);
+  Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply);
 
-  // Once. A streamed answer is replied to when its first tokens are there, so that what is refused late is no 200.
+  // To be called once. The reply of a stream waits for its first tokens, so that a refusal before them is not sent with
+  // status 200.
   void start();
-  // Nobody waits for the reply any more. Nothing once it was given.
+  // Cancels the request before the reply. Has no effect after the reply.
   void abandon();
-  // Nobody reads the events any more.
+  // Cancels the request after the reply: the events are no longer read.
   void cancel();
   // See EventStream.
   void next(std::function<void(Result<std::string>)> done);
@@ -68,10 +51,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
  private:
   struct Choice {
     TextStream text;
-    bool began = false;   // its role, or the prompt that it echoes, was sent
+    bool began = false;   // its role, or the echoed prompt, was sent
     bool closed = false;  // its finish_reason was sent
   };
-  struct Scores {  // of a prompt that is echoed with its log-probabilities
+  struct Scores {  // the log-probabilities of an echoed prompt
     std::vector<float> logprobs;
     std::vector<std::vector<TokenChoice>> top;
   };
@@ -97,11 +80,11 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const AnswerHead head_;
 
   Mutex mutex_;
-  // Once it has ended, only its end uses it, without the lock.
-  CompletionRecord record_;
-  ReplyDone reply_ TUFT_GUARDED_BY(mutex_);  // empty once it was given
+  // Guarded by mutex_ until ended_; afterwards only the thread that ended the request uses it.
+  CompletionTelemetry telemetry_;
+  ReplyDone reply_ TUFT_GUARDED_BY(mutex_);  // empty after the reply
   std::function<void(Result<std::string>)> reader_ TUFT_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Choice>> choices_ TUFT_GUARDED_BY(mutex_);  // of the first prompt, then of the next
+  std::vector<std::unique_ptr<Choice>> choices_ TUFT_GUARDED_BY(mutex_);  // ordered by prompt, then sample
   std::vector<Scores> scores_ TUFT_GUARDED_BY(mutex_);
   std::vector<control::Generation::Number> running_ TUFT_GUARDED_BY(mutex_);
   size_t prompts_left_ TUFT_GUARDED_BY(mutex_) = 0;

@@ -14,7 +14,7 @@ std::string_view type_name(int status) {
   return status == 429 ? "rate_limit_error" : "invalid_request_error";
 }
 
-// OpenAI's own words for what their clients look at.
+// The words of OpenAI that its clients test for.
 std::string_view code_name(const Error& error) {
   if (error.code == ErrorCode::kUnauthenticated || error.code == ErrorCode::kPermissionDenied) return "invalid_api_key";
   if (error.code == ErrorCode::kResourceExhausted) return "rate_limit_exceeded";

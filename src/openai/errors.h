@@ -1,4 +1,4 @@
-// Errors as OpenAI's clients read them: {"error": {"message", "type", "param", "code"}}.
+// Maps errors to the form of the OpenAI API: {"error": {"message", "type", "param", "code"}}.
 #pragma once
 
 #include <string>
@@ -8,11 +8,10 @@
 
 namespace tuft::openai {
 
-// The clients retry 408, 409, 429 and everything from 500 on.
+// Clients retry 408, 409, 429 and every status from 500 on.
 int http_status(const Error& error);
 
-// `param`: the field of the request that is wrong; may be empty. Of internal errors the client learns only that there
-// was one.
+// `param` names the wrong field of the request and may be empty. The message of an internal error is not shown.
 std::string error_body(const Error& error, std::string_view param = {});
 
 }  // namespace tuft::openai

@@ -7,7 +7,7 @@
 namespace tuft::openai {
 namespace {
 
-// Copying and writing a JSON value costs stack by its depth.
+// Copying and writing a JSON value needs stack space in proportion to its depth.
 int depth_of(std::string_view text) {
   int depth = 0;
   int deepest = 0;

@@ -1,5 +1,5 @@
-// The fields of a JSON object, checked as they are read. The first problem is kept, with the name of its field; what is
-// read after it is a default. A field that is null counts as left out.
+// Reads and checks the fields of a JSON object. The first problem is kept with the name of its field. A field that is
+// null counts as absent.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct Problem {
 
 class Fields {
  public:
-  // Both outlive this. `prefix` stands in front of names: "stream_options.".
+  // Both references must outlive this. `prefix` is put before names in messages, e.g. "stream_options.".
   Fields(const Json& object, Problem& problem, std::string prefix = {})
       : object_(object), problem_(problem), prefix_(std::move(prefix)) {}
 
-  // Null where it is left out.
+  // Returns null if the field is absent.
   const Json* find(std::string_view name) const;
   void wrong(std::string_view name, const std::string& rule) const { problem_.note(prefix_ + std::string(name), rule); }
 
@@ -41,7 +41,7 @@ class Fields {
   bool boolean(std::string_view name, bool absent) const;
   std::optional<std::string> string(std::string_view name) const;
 
-  // "is not supported", unless the field is left out, or has the value that changes nothing.
+  // Notes "is not supported" unless the field is absent or has the value `harmless`, which has no effect.
   void refuse(std::string_view name, const Json& harmless = nullptr) const;
 
  private:
@@ -50,7 +50,7 @@ class Fields {
   const std::string prefix_;
 };
 
-// An object with at most `depth_max` containers in each other.
+// Parses an object whose containers are nested at most `depth_max` deep.
 Result<Json> parse_object(std::string_view text, int depth_max);
 
 }  // namespace tuft::openai

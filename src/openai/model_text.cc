@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kConfigBytesMax = 16 << 20;
 
-// An empty object where the file is missing or is no object: then nothing in it is known.
+// Returns an empty object if the file is missing or does not hold an object.
 Json read_json(const std::filesystem::path& path) {
   const auto text = read_file(path, kConfigBytesMax);
   if (!text.ok()) return Json::object();
@@ -20,7 +20,7 @@ Json read_json(const std::filesystem::path& path) {
 
 std::unordered_set<int32_t> read_ends(const std::filesystem::path& directory) {
   std::unordered_set<int32_t> ends;
-  // Of two files that say it the first counts, as in the engine.
+  // The first file that has the key counts, as in the engine.
   for (const char* name : {"generation_config", "config"}) {
     const Json json = read_json(directory / (std::string(name) + ".json"));
     const Json ids = json.value("eos_token_id", Json());
@@ -32,7 +32,7 @@ std::unordered_set<int32_t> read_ends(const std::filesystem::path& directory) {
   return ends;
 }
 
-// "eos_token": "</s>" or {"content": "</s>", ...}
+// Reads "eos_token": "</s>" or {"content": "</s>", ...}.
 void read_special_tokens(const Json& json, std::map<std::string, std::string, std::less<>>& out) {
   for (const auto& [key, value] : json.items()) {
     if (!key.ends_with("_token")) continue;
@@ -44,13 +44,13 @@ void read_special_tokens(const Json& json, std::map<std::string, std::string, st
 Error no_tokenizer(const std::string& base_model, const Error& cause) {
   if (cause.code == ErrorCode::kNotFound) {
     return failed_precondition("base model " + base_model +
-                                   " has no tokenizer.json in its directory, so that it cannot be given text; give "
+                                   " has no tokenizer.json in its directory and cannot read text; give "
                                    "token ids through the Tinker API",
                                "no_tokenizer");
   }
-  return failed_precondition("the tokenizer.json of base model " + base_model +
-                                 " is not one that this server reads; the server's log says why",
-                             "unsupported_tokenizer");
+  return failed_precondition(
+      "the tokenizer.json of base model " + base_model + " is not supported; the server's log has the reason",
+      "unsupported_tokenizer");
 }
 
 }  // namespace
@@ -73,9 +73,9 @@ Result<std::shared_ptr<const ModelText>> ModelText::load(const config::ModelConf
   text->ends_ = read_ends(model.model_path);
   if (const Status read = text->read_templates(model); !read.ok()) {
     telemetry::log_warning("openai.template_refused", read.error().message, {{"tuft.base_model", model.model_name}});
-    text->template_error_ = failed_precondition("the chat template of base model " + model.model_name +
-                                                    " is not one that this server reads: " + read.error().message,
-                                                "unsupported_chat_template");
+    text->template_error_ = failed_precondition(
+        "the chat template of base model " + model.model_name + " is not supported: " + read.error().message,
+        "unsupported_chat_template");
   }
   return std::shared_ptr<const ModelText>(std::move(text));
 }
@@ -101,8 +101,8 @@ Status ModelText::read_templates(const config::ModelConfig& model) {
   return {};
 }
 
-// A text that cannot fit is not cut into tokens first, which takes time by its length. A normalizer may make a text
-// shorter, hence the factor.
+// Refuses a text that is too long before it is tokenized, which takes time in proportion to its length. The factor
+// allows for a normalizer that shortens the text.
 Status ModelText::fits(std::string_view text) const {
   const size_t bytes_max =
       2 * std::max<size_t>(token_bytes_max_, 4) * static_cast<size_t>(std::max<int64_t>(tokens_max_, 1));
@@ -138,13 +138,13 @@ Result<std::vector<int32_t>> ModelText::encode_chat(const Request& request, Nano
   TUFT_ASSIGN(const chat::ChatTemplate* chosen, template_for(request));
   chat::RenderOptions options;
   options.add_generation_prompt = request.add_generation_prompt;
-  options.tools = request.tools;
+  options.tools = &request.tools;
   options.special_tokens = special_tokens_;
-  options.variables = request.variables;
+  options.variables = &request.variables;
   options.now = now;
   TUFT_ASSIGN(const std::string text, chosen->render(request.messages, options));
   TUFT_TRY(fits(text));
-  // The template has written the special tokens.
+  // The template has already written the special tokens.
   return tokenizer_->encode(text, {.add_special_tokens = false});
 }
 
@@ -157,9 +157,9 @@ Result<std::shared_ptr<const ModelText>> ModelTexts::get(const config::ModelConf
   std::shared_ptr<Entry> entry;
   {
     MutexLock lock(mutex_);
-    std::shared_ptr<Entry>& place = entries_[model.model_name];
-    if (place == nullptr) place = std::make_shared<Entry>();
-    entry = place;
+    std::shared_ptr<Entry>& known = entries_[model.model_name];
+    if (known == nullptr) known = std::make_shared<Entry>();
+    entry = known;
   }
   MutexLock lock(entry->mutex);
   if (!entry->loaded) entry->loaded = ModelText::load(model);

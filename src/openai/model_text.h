@@ -1,4 +1,4 @@
-// What a base model's directory says about text: its tokenizer, its chat template, the tokens that end an answer.
+// The text side of a base model: its tokenizer, its chat template, and the tokens that end an answer.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ namespace tuft::openai {
 // Immutable; thread-safe.
 class ModelText {
  public:
-  // kFailedPrecondition where the directory has no tokenizer that is read here; the message names no path.
+  // Reads the model's directory. Returns kFailedPrecondition if it has no supported tokenizer; the message has no path.
   static Result<std::shared_ptr<const ModelText>> load(const config::ModelConfig& model);
 
-  // A prompt of completions: what the tokenizer puts around every text (such as a beginning-of-text token) comes with
-  // it.
+  // Encodes a prompt of completions, with the special tokens that the tokenizer adds to every text, such as
+  // beginning-of-text.
   Result<std::vector<int32_t>> encode_prompt(std::string_view text) const;
-  // A conversation through the chat template. kFailedPrecondition where the model has none.
+  // Encodes a conversation with the chat template. Returns kFailedPrecondition if the model has none.
   Result<std::vector<int32_t>> encode_chat(const Request& request, Nanos now) const;
 
-  // What the token adds to an answer's text; nothing for special tokens and those that end an answer. May be a part of
-  // a UTF-8 character.
+  // Returns the bytes that the token adds to an answer: nothing for special tokens and tokens that end an answer. The
+  // bytes may be a part of a UTF-8 character.
   std::string visible_bytes(int32_t token) const;
   std::string bytes(int32_t token) const { return tokenizer_->decoder().token_bytes(token); }
   std::string decode(const std::vector<int32_t>& tokens) const { return tokenizer_->decode(tokens); }
@@ -52,18 +52,18 @@ class ModelText {
   std::unordered_set<int32_t> ends_;
   std::optional<chat::ChatTemplate> template_;
   std::optional<chat::ChatTemplate> tools_template_;
-  std::optional<Error> template_error_;  // why there is none
+  std::optional<Error> template_error_;  // why there is no template
   std::map<std::string, std::string, std::less<>> special_tokens_;
 };
 
-// Loads each model when it is first asked for. Thread-safe; get() reads files, so not from an I/O thread.
+// Loads each model at its first use. Thread-safe. get() reads files, so it must not be called on an I/O thread.
 class ModelTexts {
  public:
   Result<std::shared_ptr<const ModelText>> get(const config::ModelConfig& model);
 
  private:
   struct Entry {
-    Mutex mutex;  // held while it is loaded: who comes meanwhile waits for it
+    Mutex mutex;  // held while the model is loaded, so that other callers wait for it
     std::optional<Result<std::shared_ptr<const ModelText>>> loaded TUFT_GUARDED_BY(mutex);
   };
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kDepthMax = 64;
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
-// What completions give where nobody says.
+// The default of completions.
 constexpr int kDefaultTokens = 16;
 
 void read_stops(const Fields& fields, Request& request) {
@@ -51,7 +51,7 @@ void read_stream_options(const Fields& fields, Problem& problem, Request& reques
   const Json* options = fields.find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return fields.wrong("stream_options", "must be an object");
-  if (!request.stream) return fields.wrong("stream_options", "is allowed only where stream is true");
+  if (!request.stream) return fields.wrong("stream_options", "is allowed only if stream is true");
   request.include_usage = Fields(*options, problem, "stream_options.").boolean("include_usage", false);
 }
 
@@ -106,7 +106,7 @@ void read_completion(const Fields& fields, Request& request) {
   request.echo = fields.boolean("echo", false);
   const int64_t tokens = fields.integer("max_tokens", 0, kInt32Max).value_or(kDefaultTokens);
   request.scores_only = tokens == 0;
-  if (request.scores_only && !request.echo) fields.wrong("max_tokens", "must be at least 1 where echo is not true");
+  if (request.scores_only && !request.echo) fields.wrong("max_tokens", "must be at least 1 unless echo is true");
   request.params.set_max_tokens(static_cast<int32_t>(std::max<int64_t>(tokens, 1)));
   if (const auto logprobs = fields.integer("logprobs", 0, kTopLogprobsMax)) {
     request.logprobs = true;
@@ -116,7 +116,7 @@ void read_completion(const Fields& fields, Request& request) {
     fields.wrong("echo", "with logprobs cannot be streamed: the prompt's log-probabilities are known at the end");
   }
   if (fields.integer("best_of", 1, kChoicesMax).value_or(request.choices) != request.choices) {
-    fields.wrong("best_of", "must be n: this server does not choose among more");
+    fields.wrong("best_of", "must equal n: selecting the best of more choices is not supported");
   }
   fields.refuse("suffix", "");
   read_prompts(fields, request);
@@ -124,7 +124,7 @@ void read_completion(const Fields& fields, Request& request) {
 
 // ---- chat
 
-// The text of a message's content: a string, or parts of text, which follow each other on lines of their own.
+// Returns the content of a message: a string, or its text parts joined by newlines.
 bool read_content(const Json& content, std::string& out) {
   if (content.is_string()) {
     out = content.get<std::string>();

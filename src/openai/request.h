@@ -1,5 +1,5 @@
-// What a client asks for: the body of POST /completions and /chat/completions, checked. What this server cannot do is
-// refused by the field's name; fields that nobody knows are ignored.
+// The checked body of POST /completions or POST /chat/completions. A known field that this server does not support is
+// refused by name; unknown fields are ignored.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "openai/fields.h"
+#include "openai/types.h"
 #include "tinker/public.pb.h"
 
 namespace tuft::openai {
@@ -18,35 +19,32 @@ inline constexpr int kTopLogprobsMax = 20;
 inline constexpr int kStopsMax = 16;
 inline constexpr size_t kStopBytesMax = 1024;
 
-enum class Endpoint : uint8_t { kCompletions, kChat };
-std::string_view endpoint_name(Endpoint endpoint);  // "completions", "chat/completions"
-
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
 struct Request {
   Endpoint endpoint = Endpoint::kCompletions;
   std::string model;
 
-  std::vector<Prompt> prompts;  // of completions; >= 1
+  std::vector<Prompt> prompts;  // completions: at least 1
 
-  // Of chat. Contents are strings.
+  // Chat. Message contents are strings.
   Json messages;
   Json tools;                       // null: none
-  Json variables = Json::object();  // more names for the template
+  Json variables = Json::object();  // further variables of the template
   bool add_generation_prompt = true;
 
-  tinker_public::SamplingParams params;  // max_tokens 0 is 1 here; see scores_only
+  tinker_public::SamplingParams params;  // a max_tokens of 0 is 1 here; see scores_only
   std::vector<std::string> stops;
-  int choices = 1;  // of each prompt
+  int choices = 1;  // per prompt
   bool stream = false;
   bool include_usage = false;
   bool echo = false;         // completions: the text begins with the prompt
-  bool scores_only = false;  // completions with echo and max_tokens 0: no tokens are wanted
+  bool scores_only = false;  // completions with echo and max_tokens 0: no output tokens
   bool logprobs = false;
   int top_logprobs = 0;
 };
 
-// `problem.status` says whether the request is good.
+// The request is valid if `problem.status` is ok.
 Request read_request(Endpoint endpoint, std::string_view body, Problem& problem);
 
 }  // namespace tuft::openai

@@ -5,19 +5,22 @@
 
 #include "base/id.h"
 #include "base/mutex.h"
-#include "openai/completion_record.h"
+#include "openai/completion.h"
+#include "openai/completion_telemetry.h"
 #include "openai/errors.h"
+#include "openai/model_text.h"
+#include "openai/request.h"
 #include "telemetry/log.h"
 
 namespace tuft::openai {
 
-// Where a request that was given up and the thread that prepares it meet.
+// Connects the waiter, who may cancel the request, with the thread that prepares it.
 class Service::Pending {
  public:
   ~Pending() {
     if (completion_ != nullptr) completion_->abandon();
   }
-  // Before the completion starts, by the one thread that prepares it, which holds this.
+  // Called before the completion starts, by the thread that prepares it and holds this object.
   void set(std::shared_ptr<Completion> completion) { completion_ = std::move(completion); }
 
  private:
@@ -31,7 +34,7 @@ struct Service::Task {
   telemetry::SpanContext trace;
   ReplyDone reply;
   Nanos arrived = 0;
-  ByteAccount::Hold memory;  // of the body, until the generations take their own
+  ByteAccount::Hold memory;  // the body, until the generations are charged
 };
 
 namespace {
@@ -42,15 +45,15 @@ void refuse(const ReplyDone& reply, Endpoint endpoint, std::string_view base_mod
   reply(error_reply(error, param));
 }
 
-// Of a turn: a long conversation, or some short ones.
+// Bytes per turn: one long conversation or several short ones.
 constexpr int64_t kQuantum = 64 << 10;
 
 Error refusal_of(WorkQueue::Push push) {
   if (push == WorkQueue::Push::kClosed) return unavailable("the server is shutting down", "shutting_down");
   const bool own = push == WorkQueue::Push::kUserFull;
   return {ErrorCode::kResourceExhausted,
-          own ? "too many of your requests wait to be prepared; send this one again when some are answered"
-              : "the server has too many requests to prepare; try again in a moment",
+          own ? "too many of your requests are waiting; send this one again when some have been answered"
+              : "too many requests are waiting; try again in a moment",
           "openai_queue_full"};
 }
 
@@ -60,6 +63,7 @@ Service::Service(control::Generation& generation, const Clock& clock, const Opti
     : generation_(generation),
       clock_(clock),
       options_(options),
+      texts_(std::make_unique<ModelTexts>()),
       work_(std::make_shared<WorkQueue>(control::TenantBounds{
           .quantum = kQuantum, .user_max = options.user_bytes_max, .all_max = options.bytes_max})) {
   for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
@@ -129,7 +133,7 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
   if (!problem.status.ok()) return refused({}, problem.status.error(), problem.param);
   const auto model = generation_.resolve(task.user, request.model);
   if (!model.ok()) return refused({}, model.error(), "model");
-  const auto text = texts_.get(*model->config);
+  const auto text = texts_->get(*model->config);
   if (!text.ok()) return refused(model->base_model, text.error(), "model");
   auto prompts = encode(request, **text);
   if (!prompts.ok()) {
@@ -139,14 +143,14 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
   record_preparation(task.endpoint, to_seconds(clock_.monotonic() - task.arrived));
 
   Completion::Parts parts{generation_, work_, task.user, control::RequestId(random_uuid()), clock_.wall() / kSecond};
-  CompletionRecord record(request, *model, task.user, parts.id, task.trace, task.arrived);
+  CompletionTelemetry observed(request, *model, task.user, parts.id, task.trace, task.arrived);
   int64_t tokens = 0;
   for (const auto& prompt : *prompts) tokens += static_cast<int64_t>(prompt.size());
-  record.prepared(tokens);
+  observed.prepared(tokens);
   parts.request = std::move(request);
   parts.text = *text;
   parts.prompts = std::move(*prompts);
-  auto completion = std::make_shared<Completion>(std::move(parts), std::move(record), std::exchange(task.reply, {}));
+  auto completion = std::make_shared<Completion>(std::move(parts), std::move(observed), std::exchange(task.reply, {}));
   pending->set(completion);
   task.memory.shrink_to(0);
   completion->start();

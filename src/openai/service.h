@@ -1,5 +1,5 @@
-// The OpenAI-compatible API behind its routes. Bodies are read, templates rendered and texts cut into tokens on threads
-// of its own: an I/O thread never does it. What waits for them is bounded, and users take turns.
+// The OpenAI-compatible API, independent of HTTP. It parses bodies, renders templates and tokenizes texts on its own
+// threads and never on an I/O thread. The queue for these threads is bounded, and users take turns.
 #pragma once
 
 #include <atomic>
@@ -12,31 +12,33 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "control/generation.h"
-#include "openai/completion.h"
-#include "openai/model_text.h"
-#include "openai/request.h"
+#include "control/sampling/generation.h"
+#include "openai/types.h"
 #include "telemetry/context.h"
 
 namespace tuft::openai {
 
+class ModelText;
+class ModelTexts;
+struct Request;
+
 inline constexpr int64_t kBodyBytesMax = 16 << 20;
 
-// Of a page of GET /models.
+// The largest page of GET /models.
 inline constexpr int64_t kModelsMax = 1'000;
 
-// What a request counts besides its body, so that the turns of small ones are not endless.
+// The cost of a request in addition to its body, which limits the number of small requests per turn.
 inline constexpr int64_t kRequestBytes = 16 << 10;
 
 struct ServiceOptions {
   int threads = 2;
-  // Of requests that wait for a thread; over it: 429, but never for a user's only one. Their bodies are in the user's
-  // account of memory, too (limits.queued_bytes_per_user_max).
+  // Limits of the requests that wait for a thread. Above them the answer is 429, except for a user's only request. The
+  // bodies are also charged to the user's memory (limits.queued_bytes_per_user_max).
   int64_t user_bytes_max = int64_t{32} << 20;
   int64_t bytes_max = int64_t{256} << 20;
 };
 
-// Thread-safe. `generation` and `clock` outlive it.
+// Thread-safe. `generation` and `clock` must outlive it.
 class Service {
  public:
   using Options = ServiceOptions;
@@ -46,15 +48,16 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  // Whoever drops it before the reply gives the request up.
+  // Destroying it before the reply cancels the request.
   class Pending;
   using PendingPtr = std::shared_ptr<Pending>;
 
-  // `reply` is called once, perhaps before this returns, perhaps on another thread; perhaps not where it is given up.
+  // Calls `reply` once, before complete() returns or later on another thread. If the request is cancelled, `reply` may
+  // never be called.
   PendingPtr complete(Endpoint endpoint, const control::UserId& user, std::string body,
                       const telemetry::SpanContext& trace, ReplyDone reply);
 
-  // As OpenAI pages other lists: those after the model `after`, which may be empty. `limit`: 1 to kModelsMax.
+  // Lists the models after the id `after`, which may be empty. Requires 1 <= `limit` <= kModelsMax.
   Reply list_models(const control::UserId& user, std::string_view after = {}, int64_t limit = kModelsMax) const;
   Reply get_model(const control::UserId& user, std::string_view id) const;
 
@@ -68,7 +71,7 @@ class Service {
   control::Generation& generation_;
   const Clock& clock_;
   const Options options_;
-  ModelTexts texts_;
+  const std::unique_ptr<ModelTexts> texts_;
   const std::shared_ptr<WorkQueue> work_;
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> threads_;

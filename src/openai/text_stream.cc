@@ -14,7 +14,7 @@ bool continues(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
 }
 
-// Whether `text` may become a character with more bytes.
+// Returns true if further bytes can complete `text` to a character.
 bool is_beginning(std::string_view text) {
   const auto lead = static_cast<uint8_t>(text.front());
   const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
@@ -80,19 +80,19 @@ void TextStream::decode(bool at_end) {
   cut_at_stop(before);
 }
 
-// A stop string that ends in what was added after `before` bytes of pending_.
+// Cuts the text at a stop string that ends after the first `before` bytes of pending_.
 void TextStream::cut_at_stop(size_t before) {
-  size_t place = std::string::npos;
+  size_t found = std::string::npos;
   for (const std::string& stop : stops_) {
     const size_t from = before >= stop.size() ? before - stop.size() + 1 : 0;
-    place = std::min(place, pending_.find(stop, from));
+    found = std::min(found, pending_.find(stop, from));
   }
-  if (place == std::string::npos) return;
-  pending_.resize(place);
+  if (found == std::string::npos) return;
+  pending_.resize(found);
   cut_ = true;
 }
 
-// Bytes at the end that may be the beginning of a stop string.
+// Returns the number of bytes at the end that may begin a stop string.
 size_t TextStream::held_back() const {
   size_t longest = 0;
   for (const std::string& stop : stops_) {
@@ -117,7 +117,7 @@ TextStream::Piece TextStream::take() {
   piece.text = pending_.substr(0, size);
   pending_.erase(0, size);
   shown_ += size;
-  // After a cut, tokens that begin behind it are not part of the text.
+  // Tokens that begin after the cut are not part of the text.
   while (!waiting_.empty() && (waiting_.front().begin < shown_ || (finished_ && !cut_))) {
     piece.tokens.push_back(std::move(waiting_.front().token));
     waiting_.pop_front();

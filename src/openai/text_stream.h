@@ -1,5 +1,5 @@
-// From the tokens of one choice to the text that its client sees, as it grows: whole UTF-8 characters only, nothing of
-// a stop string and nothing after it. What comes out is the same however the tokens are given in pieces.
+// Converts the tokens of a choice to the text for its client, incrementally. The text has whole UTF-8 characters only
+// and ends before a stop string. It does not depend on how the tokens are split over calls.
 #pragma once
 
 #include <cstddef>
@@ -29,20 +29,20 @@ struct ShownToken {
 // Confined to one thread at a time.
 class TextStream {
  public:
-  // Both outlive this. `keep_tokens`: take() gives tokens too.
+  // Both references must outlive this. With `keep_tokens`, take() also returns the tokens.
   TextStream(const ModelText& model, const std::vector<std::string>& stops, bool keep_tokens)
       : model_(model), stops_(stops), keep_tokens_(keep_tokens) {}
 
   void add(TokenChoice chosen, std::span<const TokenChoice> top);
-  // The last token was there. `stopped`: the model ended by itself, or at a stop string.
+  // To be called after the last token. `stopped` says that the model ended by itself or at a stop string.
   void finish(bool stopped);
 
   struct Piece {
     std::string text;
-    std::vector<ShownToken> tokens;  // whose text begins in it
+    std::vector<ShownToken> tokens;  // those whose text begins in `text`
     bool empty() const { return text.empty() && tokens.empty(); }
   };
-  // What can be shown now and has not been.
+  // Returns the text that can be shown now and was not returned before.
   Piece take();
 
   bool finished() const { return finished_; }
@@ -63,18 +63,18 @@ class TextStream {
   const std::vector<std::string>& stops_;
   const bool keep_tokens_;
 
-  std::string raw_;            // the beginning of a character
-  bool in_bad_bytes_ = false;  // the rest of a broken character is still to be left out
-  std::string pending_;        // text that was not shown
-  size_t shown_ = 0;           // bytes that were
-  int64_t characters_ = 0;     // of all the text
+  std::string raw_;            // an incomplete character
+  bool in_bad_bytes_ = false;  // the rest of an invalid character must be skipped
+  std::string pending_;        // text that take() has not returned
+  size_t shown_ = 0;           // bytes that it has returned
+  int64_t characters_ = 0;     // in the whole text
   std::deque<Waiting> waiting_;
-  bool cut_ = false;  // a stop string stood in the text
+  bool cut_ = false;  // the text was cut at a stop string
   bool finished_ = false;
   bool stopped_ = false;
 };
 
-// Text with U+FFFD for what is no UTF-8, as take() writes it.
+// Replaces invalid UTF-8 by U+FFFD, as take() does.
 std::string printable(std::string_view bytes);
 int64_t count_characters(std::string_view text);
 

@@ -1,4 +1,4 @@
-// A store that ends with the process: for tests, with the faults that they ask for.
+// A store in memory for tests, with fault injection.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace tuft::store {
 
-// What memory stores keep. Several, one after the other, may share one: the lives of a server. Thread-safe.
+// The contents of a memory store. Consecutive stores may share it, to test restarts of a server. Thread-safe.
 class MemoryContents {
  public:
   struct Value {
@@ -28,7 +28,7 @@ class MemoryContents {
 
   // While false, every operation fails with store_unreachable.
   void set_reachable(bool reachable) { reachable_ = reachable; }
-  // While false, writes fail with store_readonly; everything else goes on.
+  // While false, writes fail with store_readonly; other operations succeed.
   void set_writable(bool writable) { writable_ = writable; }
   // While true, the store's thread waits before it answers.
   void hold(bool hold);

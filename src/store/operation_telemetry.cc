@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "metrics/store.h"
 #include "telemetry/log.h"
 
 namespace tuft::store {
@@ -18,12 +19,12 @@ std::string_view name_of(Operation operation) {
 
 OperationTelemetry::OperationTelemetry(StoreIdentity identity)
     : identity_(std::move(identity)), tracer_(telemetry::get_tracer(identity_.scope)) {
-  telemetry::Metrics& metrics = telemetry::get_metrics();
   for (size_t i = 0; i < kOperationCount; ++i) {
-    if (identity_.is_redis) instruments_[i].redis = metrics.redis_operation_duration.with({{"operation", kNames[i]}});
-    instruments_[i].client = metrics.db_client_operation_duration.with(
+    if (identity_.is_redis)
+      instruments_[i].redis = metrics::store().redis_operation_duration.with({{"operation", kNames[i]}});
+    instruments_[i].client = metrics::store().db_client_operation_duration.with(
         {{"db.system.name", identity_.system}, {"db.operation.name", kNames[i]}});
-    instruments_[i].slow = metrics.store_slow_operations.with({{"operation", kNames[i]}});
+    instruments_[i].slow = metrics::store().slow_operations.with({{"operation", kNames[i]}});
   }
 }
 
@@ -51,11 +52,10 @@ void OperationTelemetry::record(Operation operation, const telemetry::SpanContex
     if (identity_.is_redis) instruments.redis.record(seconds);
     return;
   }
-  telemetry::Metrics& metrics = telemetry::get_metrics();
   const std::string& reason = result.error().reason;
-  metrics.db_client_operation_duration.record(
+  metrics::store().db_client_operation_duration.record(
       seconds, {{"db.system.name", identity_.system}, {"db.operation.name", name}, {"error.type", reason}});
-  metrics.store_errors.add(1, {{"operation", name}, {"reason", reason}});
+  metrics::store().errors.add(1, {{"operation", name}, {"reason", reason}});
 }
 
 void OperationTelemetry::warn_if_slow(Operation operation, const telemetry::SpanContext& trace, Nanos began,
@@ -63,7 +63,7 @@ void OperationTelemetry::warn_if_slow(Operation operation, const telemetry::Span
   if (ended - began <= kSlowOperation) return;
   instruments_[static_cast<size_t>(operation)].slow.add(1);
   const telemetry::ContextScope scope(trace);
-  telemetry::log_warning("store.slow", identity_.name + " took long",
+  telemetry::log_warning("store.slow", identity_.name + " was slow",
                          {{"db.system.name", identity_.system},
                           {"db.operation.name", name_of(operation)},
                           {"tuft.seconds", to_seconds(ended - began)}});

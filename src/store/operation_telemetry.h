@@ -1,5 +1,5 @@
-// What is recorded of store operations: one client span, the duration metrics, errors and slow ones. Never a key's
-// value, nor a key: ids stand on the spans around it.
+// Telemetry of store operations: a client span, duration metrics, errors, and warnings of slow operations. It contains
+// neither keys nor values.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "telemetry/context.h"
-#include "telemetry/metrics.h"
+#include "telemetry/instrument.h"
 #include "telemetry/trace.h"
 
 namespace tuft::store {
@@ -17,19 +17,19 @@ namespace tuft::store {
 enum class Operation : uint8_t { kSet, kGet, kDelete, kScan };
 inline constexpr size_t kOperationCount = 4;
 
-// TuFT's threshold.
+// The threshold of TuFT.
 inline constexpr Nanos kSlowOperation = 100 * kMillisecond;
 
-// Who is asked, in the words of OpenTelemetry.
+// Identifies the store in OpenTelemetry's terms.
 struct StoreIdentity {
-  std::string name;     // for people
+  std::string name;     // for messages
   std::string system;   // db.system.name: "redis", "sqlite", "memory"
   std::string address;  // server.address; empty for a store in this process
   int port = 0;
   std::string database;  // db.namespace; may be empty
   telemetry::Name scope;
   std::array<telemetry::Name, kOperationCount> span_names;  // by Operation
-  bool is_redis = false;                                    // has TuFT's metric beside the standard one
+  bool is_redis = false;                                    // also updates TuFT's Redis metric
 };
 
 // Confined to the store's thread.
@@ -37,10 +37,10 @@ class OperationTelemetry {
  public:
   explicit OperationTelemetry(StoreIdentity identity);
 
-  // An operation that was asked for at `began` and answered at `ended` (monotonic), as child of `trace`.
+  // Records an operation from `began` to `ended` (monotonic times) as a child of `trace`.
   void record(Operation operation, const telemetry::SpanContext& trace, Nanos began, Nanos ended,
               const Status& result) const;
-  // One WARN where it took longer than kSlowOperation.
+  // Logs a warning if the operation took longer than kSlowOperation.
   void warn_if_slow(Operation operation, const telemetry::SpanContext& trace, Nanos began, Nanos ended) const;
 
   const StoreIdentity& identity() const { return identity_; }

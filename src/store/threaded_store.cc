@@ -54,7 +54,7 @@ Status check_write(const Write& write) {
     TUFT_TRY(check_key(change.key));
     if (change.value && change.value->size() > kValueBytesMax) {
       return Error{ErrorCode::kPayloadTooLarge,
-                   "a record is over " + std::to_string(kValueBytesMax) + " bytes and cannot be stored",
+                   "a value exceeds " + std::to_string(kValueBytesMax) + " bytes and cannot be stored",
                    "store_value_size"};
     }
   }
@@ -65,7 +65,7 @@ Operation operation_of(const Change& change) {
   return change.value ? Operation::kSet : Operation::kDelete;
 }
 
-// It was heard and not done; any answer at all says nothing against that.
+// The store answered and refused the write. Successful reads do not contradict that.
 bool is_refusal(const Status& status) {
   return !status.ok() && status.error().reason != "store_unreachable" && status.error().reason != "store_timeout";
 }
@@ -118,12 +118,12 @@ class ThreadedStore final : public KeyValue {
     {
       MutexLock lock(mutex_);
       if (closed_) return unavailable(name() + " is closed", "store_closed");
-      // One that is larger than everything may pass when nothing waits.
+      // A write larger than the whole limit is accepted if the queue is empty.
       const bool full = queue_.size() >= limits_.operations_max ||
                         (queued_bytes_ > 0 && queued_bytes_ + request.bytes > limits_.bytes_max);
       if (full) {
-        return Error{ErrorCode::kResourceExhausted, "too many operations wait for " + name() + "; try again later",
-                     "store_queue"};
+        return Error{ErrorCode::kResourceExhausted,
+                     "too many operations are queued for " + name() + "; try again later", "store_queue"};
       }
       queued_bytes_ += request.bytes;
       queue_.push_back(std::move(request));
@@ -132,7 +132,8 @@ class ThreadedStore final : public KeyValue {
     return {};
   }
 
-  // Writes that may go together, or one read. Empty: it is time for a probe. Nothing: closed and done.
+  // Returns writes that can be done together, or one read; an empty list if a probe is due; nothing when the store is
+  // closed and the queue is empty.
   std::optional<std::vector<Request>> take_group() TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     const auto probe_at = std::chrono::steady_clock::now() + kProbeInterval;
@@ -155,7 +156,7 @@ class ThreadedStore final : public KeyValue {
   static bool is_write(const Request& request) { return std::holds_alternative<WriteRequest>(request.what); }
 
   void run() {
-    // A connection that breaks shall be an error, not a signal.
+    // A broken connection must be an error and not a SIGPIPE.
     sigset_t pipe;
     ::sigemptyset(&pipe);
     ::sigaddset(&pipe, SIGPIPE);
@@ -239,8 +240,8 @@ class ThreadedStore final : public KeyValue {
   }
 
   const QueueLimits limits_;
-  const std::unique_ptr<Backend> backend_;  // the thread's
-  const OperationTelemetry telemetry_;      // the thread's
+  const std::unique_ptr<Backend> backend_;  // confined to thread_
+  const OperationTelemetry telemetry_;      // confined to thread_
 
   mutable Mutex mutex_;
   CondVar wake_up_;
@@ -251,7 +252,7 @@ class ThreadedStore final : public KeyValue {
   bool write_refused_ TUFT_GUARDED_BY(mutex_) = false;  // the last one
   bool interrupted_ TUFT_GUARDED_BY(mutex_) = false;
   CondVar ended_changed_;
-  bool ended_ TUFT_GUARDED_BY(mutex_) = false;  // the thread answers nothing more
+  bool ended_ TUFT_GUARDED_BY(mutex_) = false;  // the thread answers no more calls
 
   std::thread thread_;  // last: it uses all of the above
 };

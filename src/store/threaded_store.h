@@ -1,4 +1,4 @@
-// The thread, the bounded queue and the telemetry that every store has; what differs between them is the Backend.
+// The thread, the bounded queue and the telemetry that all stores share. A Backend does the work.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,20 @@
 
 namespace tuft::store {
 
-// A store as its thread sees it: calls block. Confined to that thread once the store runs.
+// The blocking operations of a store. Confined to the store's thread.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // One status per write, in order.
+  // Returns one status per write, in order.
   virtual std::vector<Status> write(std::span<const Write> writes) = 0;
   virtual Result<std::optional<std::string>> get(const std::string& key) = 0;
   virtual Result<std::vector<Entry>> scan(const std::string& prefix) = 0;
-  // Called about every second while nothing is asked for.
+  // Checks the store; called about every second while it is idle.
   virtual Status probe() = 0;
-  // probe() writes where a write failed before, so that its success says that writes work.
+  // True if probe() writes after a failed write, so that its success shows that writes work.
   virtual bool probe_writes() const { return false; }
-  // On another thread, perhaps while a call blocks: that one and all later ones are to fail soon.
+  // Makes the current call and all later ones fail soon. Called on another thread.
   virtual void interrupt() {}
 };
 
@@ -35,7 +35,7 @@ struct QueueLimits {
   size_t bytes_max = size_t{512} << 20;  // of keys and values
 };
 
-// Writes that wait are handed to the backend together, so that one fsync or one round trip serves all of them.
+// Passes waiting writes to the backend together, so that they share one fsync or round trip.
 std::unique_ptr<KeyValue> make_threaded_store(std::unique_ptr<Backend> backend, StoreIdentity identity,
                                               const QueueLimits& limits = {});
 

@@ -1,4 +1,4 @@
-// Attribute keys and values as they are recorded: no allocation, no copy until the record is written.
+// Attribute keys and values. They are views: nothing is allocated or copied before the record is written.
 #pragma once
 
 #include <concepts>
@@ -10,13 +10,15 @@
 
 namespace tuft::telemetry {
 
-// A name that lives as long as the process: span names, attribute keys, event names. Recording keeps the pointer.
+// A name that lives as long as the process: the name of a span or an event, or the key of an attribute. Recording keeps
+// a pointer to it.
 class Name {
  public:
   template <size_t N>
   consteval Name(const char (&literal)[N]) : text_(literal, N - 1) {}  // NOLINT(google-explicit-constructor)
 
-  // For names known only at start-up, such as "POST /api/v1/asample". Never forgotten: call it for closed sets only.
+  // Returns the name for `text`, for names known only at start-up, such as "POST /api/v1/asample". It is never freed:
+  // call it for closed sets only. Thread-safe.
   static Name intern(std::string_view text);
 
   std::string_view view() const { return text_; }
@@ -27,7 +29,7 @@ class Name {
   std::string_view text_;
 };
 
-// A value to record. Strings are borrowed until the call they are given to returns.
+// A value to record. A string is borrowed until the call that takes the value returns.
 class AttributeValue {
  public:
   enum class Kind : uint8_t { kBool, kInt, kDouble, kString };
@@ -62,7 +64,7 @@ struct Attribute {
   AttributeValue value;
 };
 
-// What calls take: `{{"tuft.session_id", id}, {"tuft.backward", true}}` or a span of Attribute.
+// A list of attributes as an argument: `{{"tuft.session_id", id}, {"tuft.backward", true}}` or a span of Attribute.
 class Attributes {
  public:
   Attributes() = default;

@@ -1,4 +1,4 @@
-// Trace context: the identity of a span, how it travels inside a thread and between processes (W3C Trace Context and
+// The trace context: the identity of a span, passed on within a thread and between processes (W3C Trace Context and
 // Baggage).
 #pragma once
 
@@ -14,7 +14,7 @@ struct SpanContext {
   uint64_t trace_id_low = 0;
   uint64_t span_id = 0;
   uint8_t flags = 0;
-  // What else came with it, tracestate and baggage; 0: nothing. Children inherit it. Of no use outside this process.
+  // Identifies the tracestate and baggage of the trace; 0: none. Children inherit it. Valid in this process only.
   uint32_t carried = 0;
 
   bool valid() const { return (trace_id_high | trace_id_low) != 0 && span_id != 0; }
@@ -24,11 +24,12 @@ struct SpanContext {
   friend bool operator==(const SpanContext&, const SpanContext&) = default;
 };
 
-// The span that this thread works for; invalid where there is none. Logs take their ids from it.
+// Returns the context of the calling thread's current span; an invalid one if there is none. Log records take their ids
+// from it.
 SpanContext current_context();
 
-// Makes a context current on this thread until the end of the scope. Not for coroutines that may resume elsewhere:
-// pass the SpanContext on and open a scope around each synchronous piece.
+// Makes a context the current one of the calling thread until the end of the scope. Not for coroutines that may resume
+// on another thread: pass the SpanContext on and open a scope around each synchronous part.
 class ContextScope {
  public:
   explicit ContextScope(const SpanContext& context);
@@ -40,19 +41,19 @@ class ContextScope {
   SpanContext previous_;
 };
 
-// "00-<trace id>-<span id>-<flags>".
+// Returns "00-<trace id>-<span id>-<flags>".
 std::string to_traceparent(const SpanContext& context);
-// Invalid for anything that W3C Trace Context calls invalid. Counted in tuft.telemetry.context.malformed where the
-// header was there at all.
+// Returns an invalid context for a header that W3C Trace Context calls invalid. Such a header is counted in
+// tuft.telemetry.context.malformed unless it is empty.
 SpanContext from_traceparent(std::string_view header);
 
-// What the context carries; "" for nothing, and for what came so long ago that a few thousand others came since.
-// tracestate: as it came, shortened as W3C asks where it was over 512 bytes. baggage: where
+// Return the tracestate and the baggage that came with the context; "" if there is none, or if a few thousand newer
+// headers have replaced them. A tracestate over 512 bytes is shortened as W3C requires. Baggage is kept only with
 // telemetry.propagate_baggage.
 std::string tracestate(const SpanContext& context);
 std::string baggage(const SpanContext& context);
 
-// The sender of headers. OTEL_PROPAGATORS is about the outside; our own processes always understand each other.
+// The sender of headers. OTEL_PROPAGATORS applies to kOutside only; our own processes always propagate the context.
 enum class Peer : uint8_t { kOutside, kOwnProcess };
 
 struct ContextHeaders {
@@ -60,10 +61,10 @@ struct ContextHeaders {
   std::string_view tracestate = {};
   std::string_view baggage = {};
 };
-// A header that is malformed is ignored and counted; a tracestate without a valid traceparent is nothing.
+// Ignores and counts malformed headers. A tracestate without a valid traceparent is ignored.
 SpanContext from_headers(const ContextHeaders& headers, Peer peer);
 
-// Writes the headers through `set(std::string_view key, std::string value)`; nothing for an invalid context.
+// Calls `set(std::string_view key, std::string value)` for each header; does nothing for an invalid context.
 template <typename Setter>
 void inject(const SpanContext& context, Setter&& set) {
   if (!context.valid()) return;
@@ -73,8 +74,8 @@ void inject(const SpanContext& context, Setter&& set) {
   if (std::string bag = baggage(context); !bag.empty()) set(std::string_view("baggage"), std::move(bag));
 }
 
-// Reads them through `get(std::string_view key) -> std::string_view`, which gives "" for an absent key. Several headers
-// of one name are to be joined with commas.
+// Reads the headers with `get(std::string_view key) -> std::string_view`, which returns "" for an absent key. The
+// caller joins several headers of one name with commas.
 template <typename Getter>
 SpanContext extract(Getter&& get, Peer peer = Peer::kOutside) {
   return from_headers(

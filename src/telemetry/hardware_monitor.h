@@ -1,12 +1,12 @@
-// Samples of processors, memory and GPUs while something runs, as benches want them.
+// Samples the use of processors, memory and GPUs while a program runs, for benchmarks.
 //
 //   HardwareMonitor monitor;
 //   monitor.start();
 //   ...
 //   const HardwareReport report = monitor.stop_and_collect();
 //
-// It needs no telemetry. GPUs are seen through NVML, loaded at run time; without one the rest is sampled all the same.
-// Where a control group limits the process, processors and memory are those that it grants.
+// Works without init_telemetry(). GPU values come from NVML, which is loaded at run time; without NVML they are absent.
+// In a control group with limits, the limits count as the machine's processors and memory.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 namespace tuft::telemetry {
 
 struct GpuSample {
-  // What the GPU does not tell is absent.
+  // A value that the GPU does not report is absent.
   std::optional<double> utilization_percent = {};
   std::optional<double> memory_used_bytes = {};
   std::optional<double> temperature_celsius = {};
@@ -31,18 +31,18 @@ struct GpuSample {
 
 struct HardwareSample {
   Nanos time = 0;                          // since the first sample
-  std::optional<double> cpu_percent = {};  // since the sample before
+  std::optional<double> cpu_percent = {};  // since the previous sample
   std::optional<double> memory_percent = {};
   std::vector<GpuSample> gpus = {};  // in NVML's order
 };
 
 enum class MonitorStatus : uint8_t {
   kSuccess,
-  kNoGpusAvailable,     // there are samples, but of the processors and memory only
-  kNoSamplesCollected,  // it was stopped before the first interval ended
-  kFailed,              // never started, or its thread could not be; see `detail`
+  kNoGpusAvailable,     // there are samples of processors and memory only
+  kNoSamplesCollected,  // stopped before the first interval ended
+  kFailed,              // not started, or its thread could not start; see `detail`
 };
-// "success", "no_gpus_available", "no_samples_collected", "failed".
+// Returns "success", "no_gpus_available", "no_samples_collected" or "failed".
 std::string_view monitor_status_name(MonitorStatus status);
 
 struct Summary {
@@ -55,11 +55,11 @@ struct Summary {
 struct HardwareReport {
   MonitorStatus status = MonitorStatus::kFailed;
   std::string detail = {};
-  Nanos interval = 0;  // between the samples that are kept
+  Nanos interval = 0;  // between kept samples
   std::vector<HardwareSample> samples = {};
 
-  // Over all samples, GPUs together: their mean utilisation, the sum of their memory, the hottest, the sum of the
-  // power.
+  // Statistics over all samples. GPU values are the mean utilization of all GPUs, the sum of their memory, the highest
+  // temperature and the sum of their power.
   Summary gpu_utilization_percent = {};
   Summary gpu_memory_used_bytes = {};
   Summary gpu_temperature_celsius = {};
@@ -68,19 +68,19 @@ struct HardwareReport {
   Summary memory_percent = {};
 };
 
-// Thread-safe. Ends its thread when destroyed.
+// Thread-safe. The destructor ends the thread.
 class HardwareMonitor {
  public:
-  // At least 1 ms.
+  // Requires `interval` >= 1 ms.
   explicit HardwareMonitor(Nanos interval = 100 * kMillisecond);
   ~HardwareMonitor();
   HardwareMonitor(const HardwareMonitor&) = delete;
   HardwareMonitor& operator=(const HardwareMonitor&) = delete;
 
-  // Begins anew, without the samples of before; nothing happens while it runs.
+  // Starts sampling and forgets earlier samples; does nothing while it runs.
   Status start();
-  // Samples that are kept so far. At most 36,000, an hour at the default interval: then every second one is dropped and
-  // the interval doubles, so that the whole run stays covered.
+  // Returns the number of samples kept so far. At most 36,000 are kept, one hour at the default interval; then every
+  // second sample is dropped and the interval doubles, so that the samples cover the whole run.
   size_t sample_count() const;
   HardwareReport stop_and_collect();
 
@@ -89,14 +89,14 @@ class HardwareMonitor {
   std::unique_ptr<State> state_;
 };
 
-// What the machine is.
+// A description of the machine.
 struct HardwareInfo {
-  std::string gpu_name = {};  // of the first; "" without NVML
+  std::string gpu_name = {};  // of the first GPU; "" without NVML
   int gpu_count = 0;
-  uint64_t gpu_memory_total = 0;  // bytes, of the first
+  uint64_t gpu_memory_total = 0;  // bytes, of the first GPU
   std::string gpu_driver_version = {};
   std::string cpu_name = {};
-  double cpu_count = 0;  // of a quota: fractions too
+  double cpu_count = 0;  // may be fractional under a quota
   uint64_t memory_total = 0;
   std::string kernel_version = {};
   std::string compiler_version = {};
@@ -104,7 +104,7 @@ struct HardwareInfo {
 };
 HardwareInfo hardware_info();
 
-// Both as one JSON object, with or without the samples themselves.
+// Returns both as one JSON object, with or without the single samples.
 std::string hardware_json(const HardwareInfo& info, const HardwareReport& report, bool with_samples);
 
 }  // namespace tuft::telemetry

@@ -1,10 +1,10 @@
-// The kinds of instruments: counters, histograms, gauges. The product's own stand in metrics.h.
+// Instruments of metrics: counters, histograms and gauges.
 //
-// Recording is a few atomics where the label set was bound before, and a look-up of the series where it was not. Labels
-// come from closed sets and from the keys that the spec lists (another key is logged); ids belong on spans and logs. At
-// most 256 label sets an instrument; what is over goes into one series labelled otel.metric.overflow=true and is
-// counted. Values that are not finite never enter a series; they are counted in tuft.telemetry.nonfinite. All of it is
-// thread-safe and does nothing while metrics are off.
+// Recording to a bound label set costs a few atomic operations; an unbound one costs a look-up of the series as well.
+// Label values come from closed sets, and label keys from the list in the spec (another key is logged); ids belong on
+// spans and logs. An instrument has at most 256 label sets; further ones are counted and share one series labelled
+// otel.metric.overflow=true. Values that are not finite do not enter a series; tuft.telemetry.nonfinite counts them.
+// All functions are thread-safe and do nothing while metrics are off.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,24 @@ using Labels = std::initializer_list<Label>;
 struct Series;  // one label set of one instrument; lives as long as the process
 struct InstrumentState;
 
-// Which process records an instrument.
+// The process that records an instrument.
 enum class RecordedBy : uint8_t { kServer, kWorker, kBoth };
 
 struct InstrumentSpec {
   std::string_view name;
   std::string_view unit;  // UCUM, or {thing}
   std::string_view description;
-  std::initializer_list<std::string_view> labels = {};  // the keys that records may carry
-  std::vector<double> bounds = {};                      // histograms: upper bounds, inclusive
+  std::initializer_list<std::string_view> labels = {};  // label keys
+  std::vector<double> bounds = {};                      // histograms: inclusive upper bounds
   RecordedBy recorded_by = RecordedBy::kServer;
   std::string_view scope = "tuft";  // the meter
 };
 
-// A name that is registered already gives the instrument that exists, whatever else the spec says.
+// Constructing an instrument with a name that exists already gives the existing instrument; the rest of the spec is
+// ignored.
 
-class BoundCounter {  // also of an UpDownCounter: only that one takes negative values, the other ignores them
+// One series of a Counter or an UpDownCounter. A Counter ignores negative values.
+class BoundCounter {
  public:
   BoundCounter() = default;
   void add(int64_t value) const;
@@ -74,7 +76,7 @@ class BoundHistogram {
  public:
   BoundHistogram() = default;
   void record(double value) const;
-  // The same value `count` times, e.g. the latency of tokens that arrive together.
+  // Records the same value `count` times, for instance the latency of tokens that arrive together.
   void record(double value, uint64_t count) const;
 
  private:
@@ -97,7 +99,7 @@ class BoundGauge {
  public:
   BoundGauge() = default;
   void set(double value) const;
-  // Takes the series away until it is set again: a value nobody keeps up to date is worse than none.
+  // Removes the series until the next set(), so that an outdated value is not exported.
   void clear() const;
 
  private:
@@ -106,7 +108,7 @@ class BoundGauge {
   Series* series_ = nullptr;
 };
 
-// The last value set. For what is known when it happens; what can be asked for is better an ObservableGauge.
+// Reports the value that was set last. For a value that can be read at any time, prefer an ObservableGauge.
 class Gauge {
  public:
   explicit Gauge(InstrumentSpec spec);
@@ -117,14 +119,14 @@ class Gauge {
   InstrumentState* state_;
 };
 
-// Read when metrics are collected, on a telemetry thread: the callback must be quick, must not block, and reports
-// through `observe(value, labels)`. What it does not report is gone from the export.
+// Reports values when metrics are collected. The callback runs on a telemetry thread: it must be quick and must not
+// block. It reports through `observe(value, labels)`; a series that it does not report is not exported.
 class Observable {
  public:
   using Observe = std::function<void(double value, Labels labels)>;
   using Callback = std::function<void(const Observe& observe)>;
-  // One callback at a time; an empty one takes it away. When this returns, the previous one is not running any more.
-  // Not to be called from inside a callback.
+  // Replaces the callback; an empty one removes it. When this returns, the previous callback is not running any more.
+  // Must not be called from inside a callback.
   void set_callback(Callback callback) const;
 
  protected:
@@ -139,7 +141,7 @@ class ObservableGauge : public Observable {
   explicit ObservableGauge(InstrumentSpec spec);
 };
 
-// Reports totals that only grow, such as the CPU time of the process.
+// Reports totals that never decrease, such as the process' CPU time.
 class ObservableCounter : public Observable {
  public:
   explicit ObservableCounter(InstrumentSpec spec);
@@ -154,7 +156,7 @@ enum class InstrumentKind : uint8_t {
   kObservableCounter
 };
 
-// "Counter", "UpDownCounter", "Histogram", "Gauge", "ObservableGauge", "ObservableCounter".
+// Returns "Counter", "UpDownCounter", "Histogram", "Gauge", "ObservableGauge" or "ObservableCounter".
 std::string_view instrument_kind_name(InstrumentKind kind);
 
 struct InstrumentInfo {
@@ -168,29 +170,10 @@ struct InstrumentInfo {
   std::string scope;
 };
 
-// Every instrument of the process, sorted by name; those of Metrics are always among them.
+// Returns every instrument that the process has made so far, sorted by name, including the library's own.
 std::vector<InstrumentInfo> instrument_catalogue();
 
-// Bucket bounds, by what they measure (seconds unless named otherwise).
-std::vector<double> bounds_http();
-std::vector<double> bounds_wait();
-std::vector<double> bounds_request();
-std::vector<double> bounds_step();
+// Returns bucket bounds in seconds, 100 us .. 10 s, for one operation on a file, a store or a network.
 std::vector<double> bounds_operation();
-std::vector<double> bounds_first_token();
-std::vector<double> bounds_inter_token();
-std::vector<double> bounds_gen_ai_request();
-std::vector<double> bounds_tokens();
-std::vector<double> bounds_tokens_per_second();
-std::vector<double> bounds_bytes();       // of files: 64 KiB .. 64 GiB
-std::vector<double> bounds_body_bytes();  // of HTTP bodies: 64 B .. 64 MiB
-std::vector<double> bounds_fraction();
-std::vector<double> bounds_count();
-std::vector<double> bounds_norm();
-std::vector<double> bounds_loss();
-// Those of Transformers' continuous batching (milliseconds, percent).
-std::vector<double> bounds_ttft_milliseconds();
-std::vector<double> bounds_latency_milliseconds();
-std::vector<double> bounds_percent();
 
 }  // namespace tuft::telemetry

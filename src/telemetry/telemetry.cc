@@ -8,18 +8,19 @@
 #include <grpc/grpc.h>
 
 #include "base/mutex.h"
-#include "telemetry/instrument_fork.h"
+#include "telemetry/export/pipeline.h"
+#include "telemetry/host/resource_metrics.h"
+#include "telemetry/instruments/health.h"
+#include "telemetry/instruments/resources.h"
 #include "telemetry/log.h"
-#include "telemetry/log_line.h"
-#include "telemetry/metrics.h"
+#include "telemetry/log/log_line.h"
+#include "telemetry/metric/instrument_fork.h"
+#include "telemetry/metric/target_info.h"
 #include "telemetry/otlp/resource.h"
-#include "telemetry/per_process.h"
-#include "telemetry/pipeline.h"
-#include "telemetry/recorder.h"
-#include "telemetry/recording.h"
-#include "telemetry/resource_metrics.h"
-#include "telemetry/settings.h"
-#include "telemetry/target_info.h"
+#include "telemetry/record/per_process.h"
+#include "telemetry/record/recorder.h"
+#include "telemetry/record/recording.h"
+#include "telemetry/settings/settings.h"
 
 namespace tuft::telemetry {
 
@@ -34,15 +35,15 @@ namespace {
 using internal::Pipeline;
 using internal::Settings;
 
-// The running one. Never destroyed, see Pipeline.
+// The running pipeline. Never destroyed, see Pipeline.
 std::atomic<Pipeline*> g_pipeline{nullptr};
 std::atomic<bool> g_started{false};
-// gRPC's own threads and locks do not survive a fork(), and it offers no way to start it anew.
+// gRPC's threads and locks do not survive a fork(), and gRPC cannot be started again.
 std::atomic<bool> g_grpc_lost{false};
 std::atomic<bool> g_grpc_at_fork{false};
 
 struct LifeCycle {
-  // Orders starts and stops; held while a stop waits. Recording never takes it.
+  // Serializes starts and stops; held while a stop waits. Recording never locks it.
   Mutex mutex;
   std::vector<Pipeline*> stopped TUFT_GUARDED_BY(mutex);
   Nanos shutdown_budget TUFT_GUARDED_BY(mutex) = 0;
@@ -61,7 +62,7 @@ void prepare_fork() {
   internal::lock_instruments();
 }
 
-// The telemetry threads are the parent's. Nothing is recorded until init_telemetry() is called here.
+// The telemetry threads belong to the parent. The child records nothing until it calls init_telemetry().
 void forget_in_child() {
   internal::reset_instruments_in_child();
   if (g_grpc_at_fork) g_grpc_lost = true;
@@ -74,7 +75,8 @@ void forget_in_child() {
 
 void watch_forks() {
   static const bool watched = [] {
-    get_metrics();
+    internal::health_metrics();
+    internal::resource_metrics();
     ::pthread_atfork(&prepare_fork, &internal::unlock_instruments, &forget_in_child);
     return true;
   }();
@@ -84,7 +86,7 @@ void watch_forks() {
 Status start_pipeline(const Settings& settings) {
   try {
     TUFT_ASSIGN(auto made, Pipeline::make(settings));
-    // Let go before it starts: where a later thread cannot be made, the earlier ones still use it.
+    // Never destroyed, even if start() fails: if a later thread cannot start, the earlier ones still use it.
     Pipeline* pipeline = made.release();
     pipeline->start();
     g_pipeline.store(pipeline, std::memory_order_release);
@@ -95,7 +97,7 @@ Status start_pipeline(const Settings& settings) {
 }
 
 void observe_spans(bool on) {
-  const Metrics& metrics = get_metrics();
+  const internal::HealthMetrics& metrics = internal::health_metrics();
   if (!on) {
     metrics.sdk_span_started.set_callback({});
     metrics.sdk_span_live.set_callback({});
@@ -154,7 +156,7 @@ Status start(const Settings& settings) {
 
 Status init_telemetry(const TelemetryConfig& config) {
   if (g_started.load()) {
-    log_warning("telemetry.already_started", "telemetry runs already; the second configuration is ignored");
+    log_warning("telemetry.already_started", "telemetry is already running; the second configuration is ignored");
     return {};
   }
   TUFT_ASSIGN(const Settings settings, internal::read_settings(config));

@@ -1,13 +1,13 @@
-// Spans. Recording one costs a few stores into memory of this thread: no lock, no allocation, no exporter. A span is
-// complete when it ends; then it goes into this thread's ring, from which the telemetry thread takes it.
+// Spans. Recording a span costs a few stores into memory of the calling thread: no lock, no allocation, no exporter.
+// When a span ends it is copied into the thread's ring, from which the telemetry thread takes it.
 //
 //   const Tracer tracer = get_tracer("tuft.my_module");
 //   Span span = tracer.start_span("my_operation", {.attributes = {{"tuft.session_id", session_id}}});
 //   span.set_attribute("tuft.tokens", tokens);
 //   if (!status.ok()) span.record_error(status.error());
 //
-// With telemetry off, and in traces that are not sampled (the parent says so, or OTEL_TRACES_SAMPLER for a root), all
-// of it does nothing.
+// All of this does nothing while telemetry is off and in traces that are not sampled. The parent decides on sampling;
+// for a root, OTEL_TRACES_SAMPLER does.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@ enum class SpanKind : uint8_t { kInternal, kServer, kClient, kProducer, kConsume
 
 struct SpanOptions {
   Attributes attributes = {};
-  // Parent; by default current_context(). An invalid one makes a new root.
+  // The parent; by default current_context(). An invalid one makes a new root.
   SpanContext parent = current_context();
   SpanKind kind = SpanKind::kInternal;
-  // A span of another trace that this one belongs with, e.g. the operation that a poll delivered.
+  // A related span of another trace, for instance of the operation whose result a poll delivered.
   SpanContext link = {};
-  // Start in Clock::monotonic() terms; 0 is now.
+  // The start as Clock::monotonic() time; 0: now.
   Nanos start = 0;
 };
 
 struct SpanRecord;
 
-// Move-only; ends when destroyed. Confined to one thread at a time; may move between threads.
+// Move-only. The destructor ends the span. Not thread-safe, but may move between threads.
 class Span {
  public:
   Span();  // records nothing
@@ -45,25 +45,27 @@ class Span {
   ~Span();
 
   bool recording() const { return record_ != nullptr; }
-  // Valid also where the trace is not sampled, so that it can be passed on.
+  // Valid even if the trace is not sampled, so that it can be passed on.
   const SpanContext& context() const { return context_; }
 
-  // A key set twice keeps the last value. At most 32 attributes and 2 KiB of strings a span; what is over is counted
-  // in the span's dropped attributes. Strings are cut at 512 bytes.
+  // Setting a key again replaces its value. A span has at most 32 attributes and 2 KiB of strings; further attributes
+  // are counted as dropped. Strings are cut at 512 bytes.
   void set_attribute(Name key, AttributeValue value);
   void set_attributes(Attributes attributes);
-  // Now, or at `at` in Clock::monotonic() terms.
+  // Adds an event at `at`, a Clock::monotonic() time; 0: now.
   void add_event(Name name, Attributes attributes = {}, Nanos at = 0);
-  // Another span that this one belongs with. At most 31 besides the one of the start; what is over is counted in the
-  // span's dropped links.
+  // Links a related span. A span has at most 31 links besides the one of its start; further links are counted as
+  // dropped.
   void add_link(const SpanContext& link);
-  // Status ERROR with the message, error.type = the code's name, and one exception event, however often it is called.
+  // Sets the status to ERROR with the message, and error.type to the name of the code; adds one exception event,
+  // however often it is called.
   void record_error(const Error& error);
-  // For a name known only after the start (an HTTP route); `name` as in Name.
+  // Replaces the name, for a name that is known only after the start (an HTTP route).
   void update_name(Name name);
-  // A name with an id in it, which request tracing asks for; everything else keeps names of a closed set. Copied.
+  // Replaces the name by one that contains an id, as request tracing needs. All other names come from closed sets.
+  // Copies `name`.
   void set_dynamic_name(std::string_view name);
-  // Ends it now, or at `at` in Clock::monotonic() terms. Further calls do nothing.
+  // Ends the span at `at`, a Clock::monotonic() time; 0: now. Further calls do nothing.
   void end(Nanos at = 0);
 
  private:
@@ -72,7 +74,7 @@ class Span {
   SpanContext context_;
 };
 
-// Cheap to copy. Keep it in a static or a member: looking one up by name takes a lock.
+// Cheap to copy. Keep a tracer in a static or a member: get_tracer() takes a lock.
 class Tracer {
  public:
   Span start_span(Name name, const SpanOptions& options = {}) const;

@@ -1,21 +1,21 @@
-// Tracing of a function, a callable or a class in one line.
+// Traces a function, a callable or a class with one line of code.
 //
 //   int Cache::find(Key key) {
-//     TUFT_TRACED_FUNCTION();                              // span "find" as long as the function runs
+//     TUFT_TRACED_FUNCTION();                              // span "find", from here to the return
 //     TUFT_TRACED_FUNCTION({"tuft.cache.key", key.id});    // the same with attributes
 //     ...
 //   }
 //
 //   class Cache {
-//     TUFT_TRACED_CLASS("acme.cache");                     // scope of the spans of its member functions
+//     TUFT_TRACED_CLASS("acme.cache");                     // the tracer of its member functions
 //   };
 //
 //   auto load = traced(tracer, "cache.load", [&](int id) -> Result<Entry> { ... });
-//   auto entry = load(7);                                  // a span a call; ERROR if it returns an error or throws
+//   auto entry = load(7);                                  // one span per call; ERROR if it returns an error or throws
 //
-// The span is current meanwhile: spans and logs inside hang below it. An exception ends it with status ERROR and goes
-// on. Whether it records is decided at each call. Not for coroutines. Per call about the price of a span (trace.h), of
-// one branch with telemetry off; do not put it into functions that run per token.
+// The span is the current one until it ends: spans and log records inside are below it. An exception sets status ERROR
+// and is rethrown. Each call decides anew whether to record. Not for coroutines. A call costs about as much as a span,
+// and one branch while telemetry is off; do not use it in functions that run per token.
 #pragma once
 
 #include <concepts>
@@ -32,28 +32,28 @@
 #include "telemetry/telemetry.h"
 #include "telemetry/trace.h"
 
-// The tracer of functions that stand in no class with TUFT_TRACED_CLASS. A namespace may declare one of its own.
+// The tracer of functions outside of classes with TUFT_TRACED_CLASS. A namespace may declare its own.
 inline tuft::telemetry::Tracer tuft_traced_tracer() {
   return tuft::telemetry::get_tracer("tuft.traced");
 }
 
 namespace tuft::telemetry {
 
-// What every call of one function shares. Built at its first call, lives as long as the process.
+// Data that all calls of one function share. Made at the first call; lives as long as the process.
 struct TracedSite {
   TracedSite(std::string_view function, std::source_location at) : name(Name::intern(function)), where(at) {}
   Name name;
   std::source_location where;
 };
 
-// What returns an Error or something else: Result<T>, Status and whatever looks like them.
+// A type that holds either an Error or something else, such as Result<T> and Status.
 template <typename T>
 concept ReturnsError = requires(const T& value) {
   { value.ok() } -> std::convertible_to<bool>;
   { value.error() } -> std::convertible_to<const Error&>;
 };
 
-// A span that is current as long as the scope. Made by TUFT_TRACED_FUNCTION, which names it `traced_function`.
+// A span that is current until the end of the scope. TUFT_TRACED_FUNCTION makes one named `traced_function`.
 class TracedScope {
  public:
   TracedScope(Tracer tracer, const TracedSite& site, Attributes attributes = {})
@@ -73,7 +73,7 @@ class TracedScope {
 
   Span& span() { return span_; }
 
-  // `return traced_function.returns(save(file));` - an error becomes the span's.
+  // `return traced_function.returns(save(file));` records the error of the result, if it has one, on the span.
   template <ReturnsError R>
   R returns(R result) {
     if (!result.ok()) span_.record_error(result.error());
@@ -86,7 +86,8 @@ class TracedScope {
   int exceptions_ = 0;
 };
 
-// `function` with a span around each call. Attributes of a call: set them on the span inside, or wrap a lambda.
+// Returns a callable that calls `function` inside a span. To set attributes of one call, wrap a lambda and set them on
+// the span inside.
 template <typename Function>
 auto traced(Tracer tracer, Name name, Function function) {
   return [tracer, name, function = std::move(function)](auto&&... arguments) mutable -> decltype(auto) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "tokenizer/utf8.h"
 
 namespace tuft::tokenizer {

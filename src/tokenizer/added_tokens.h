@@ -1,4 +1,4 @@
-// The `added_tokens` of a tokenizer.json: texts that stand for one token each, found before anything else is cut.
+// The `added_tokens` of a tokenizer.json: texts that become one token each. They are found before the text is split.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +24,19 @@ struct AddedToken {
   bool normalized = false;
 };
 
-// A stretch of text: an added token, or what lies between.
+// A part of a text: an added token, or the text between two of them.
 struct Piece {
   size_t begin = 0;
   size_t end = 0;
   std::optional<int32_t> token;
 };
 
-// Finds tokens in texts: at each place the longest, from left to right. Immutable; thread-safe.
+// Finds added tokens in a text from left to right; at each position the longest one wins. Its const methods are
+// thread-safe.
 class TokenFinder {
  public:
   void add(const AddedToken& token, std::string content);
+  // Divides the text into pieces. The pieces cover the whole text in order.
   std::vector<Piece> cut(std::string_view text) const;
 
  private:

@@ -5,6 +5,8 @@
 #include <queue>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "tokenizer/utf8.h"
 
 namespace tuft::tokenizer {
@@ -20,12 +22,12 @@ std::string byte_token(uint8_t byte) {
   return text.data();
 }
 
-// A merge that was possible when it was found.
+// A merge that was possible when it was queued.
 struct Candidate {
   int32_t rank;
   int position;
   int32_t id;
-  // The lowest rank first; of equal ones the leftmost.
+  // The lowest rank comes first; among equal ranks, the leftmost.
   bool operator<(const Candidate& other) const {
     return rank != other.rank ? rank > other.rank : position > other.position;
   }
@@ -39,7 +41,7 @@ Status Bpe::read_vocabulary(const Json& model, std::string_view origin) {
   ids_.reserve(vocabulary.size());
   for (const auto& [token, value] : vocabulary.items()) {
     int32_t number = 0;
-    if (!to_id(value, &number)) return malformed(origin, "model.vocab holds an id that is not one");
+    if (!to_id(value, &number)) return malformed(origin, "model.vocab has an invalid id");
     ids_.emplace(token, number);
   }
   return {};
@@ -61,14 +63,14 @@ Status Bpe::read_merges(const Json& model, std::string_view origin) {
   if (!merges.is_array()) return malformed(origin, "model.merges must be a list");
   merges_.reserve(merges.size());
   for (const Json& merge : merges) {
-    // Two strings, or, in older files, one with a space between.
+    // Newer files have two strings; older files have one string with a space.
     if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
       TUFT_TRY(add_merge(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>(), origin));
       continue;
     }
     const std::string both = merge.is_string() ? merge.get<std::string>() : "";
     const size_t space = both.find(' ');
-    if (space == std::string::npos) return malformed(origin, "model.merges holds what is no pair of tokens");
+    if (space == std::string::npos) return malformed(origin, "model.merges has an entry that is not a pair of tokens");
     TUFT_TRY(add_merge(std::string_view(both).substr(0, space), std::string_view(both).substr(space + 1), origin));
   }
   return {};
@@ -164,7 +166,7 @@ void Bpe::merge_all(std::vector<Symbol>& symbols) const {
     Symbol& left = at(best.position);
     if (left.dead || left.next < 0) continue;
     Symbol& right = at(left.next);
-    // What it was found for may have been merged since.
+    // One of its symbols may have been merged since it was queued.
     const Merge* merge = merge_of(left.id, right.id);
     if (merge == nullptr || merge->id != best.id) continue;
     left.id = best.id;

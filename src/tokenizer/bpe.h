@@ -1,5 +1,5 @@
-// Byte-pair encoding of one word: from its characters, the adjacent pair with the lowest rank is merged, again and
-// again (Sennrich et al. 2016), as Hugging Face's `model` of type BPE does it.
+// Byte-pair encoding of one word (Sennrich et al. 2016), as the `model` of type BPE in a tokenizer.json defines it:
+// starts from characters and repeatedly merges the adjacent pair with the lowest rank.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace tuft::tokenizer {
 
-// Immutable; thread-safe.
+// Immutable and thread-safe.
 class Bpe {
  public:
   static Result<Bpe> read(const Json& model, std::string_view origin);
 
   std::optional<int32_t> id(std::string_view token) const;
-  // Appends the word's tokens. Characters that the vocabulary does not have become byte tokens or the unknown token
-  // where the model has them, else they are left out.
+  // Appends the tokens of the word. A character that is not in the vocabulary becomes byte tokens or the unknown token
+  // if the model has them; otherwise it is omitted.
   void encode(std::string_view word, std::vector<int32_t>& out) const;
   size_t vocabulary_size() const { return ids_.size(); }
 
@@ -51,10 +51,10 @@ class Bpe {
   void merge_all(std::vector<Symbol>& symbols) const;
 
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
-  std::unordered_map<uint64_t, Merge> merges_;  // by both ids
+  std::unordered_map<uint64_t, Merge> merges_;  // key: both ids
   std::optional<int32_t> unknown_;
-  std::string prefix_;  // of characters inside a word
-  std::string suffix_;  // of a word's last character
+  std::string prefix_;  // of every character but the first of a word
+  std::string suffix_;  // of the last character of a word
   bool fuse_unknown_ = false;
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;

@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/file.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/byte_level.h"
@@ -17,7 +19,7 @@ constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // U+2581
 
 enum class Style : uint8_t { kByteLevel, kSentencePiece };
 
-// The style of the first part that has one.
+// Returns the style of the first part that has one.
 std::optional<Style> find_style(const Json& decoder) {
   for (const Json* part : parts_of(decoder, "decoders")) {
     const std::string type = type_of(*part);
@@ -32,7 +34,7 @@ std::string decode_byte_level(const std::string& token) {
   std::string out;
   for (size_t at = 0; at < token.size();) {
     const std::optional<uint8_t> byte = character_to_byte(next_character(token, at));
-    if (!byte) return token;  // not written in the alphabet: it is text
+    if (!byte) return token;  // the token is not in the byte alphabet, so it is text
     out.push_back(static_cast<char>(*byte));
   }
   return out;
@@ -59,7 +61,7 @@ std::string decode_metaspace(const std::string& token) {
   return out.append(token, at);
 }
 
-// Without the merges, which are most of the file and only encoding needs.
+// Skips the merges: they are most of the file, and only encoding needs them.
 Json parse_without_merges(std::string_view text) {
   const auto keep = [](int depth, Json::parse_event_t event, Json& value) {
     return !(event == Json::parse_event_t::key && depth == 2 && value == "merges");
@@ -82,7 +84,7 @@ Status read_vocabulary(const Json& file, Style style, std::string_view origin, s
   if (!vocabulary.is_object()) return malformed(origin, "model.vocab must be an object");
   for (const auto& [token, value] : vocabulary.items()) {
     int32_t id = 0;
-    if (!to_id(value, &id)) return malformed(origin, "model.vocab holds an id that is not one");
+    if (!to_id(value, &id)) return malformed(origin, "model.vocab has an invalid id");
     store(bytes, id, style == Style::kByteLevel ? decode_byte_level(token) : decode_metaspace(token));
   }
   return {};

@@ -1,5 +1,7 @@
 #include "tokenizer/json.h"
 
+#include <nlohmann/json.hpp>
+
 namespace tuft::tokenizer {
 namespace {
 

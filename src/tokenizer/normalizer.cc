@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include <nlohmann/json.hpp>
 #include <utf8proc.h>
 
 #include "tokenizer/utf8.h"
@@ -27,7 +28,7 @@ Result<std::string> unicode_form(const std::string& text, int options) {
   return out;
 }
 
-// Character by character, as tokenizers do: no folding, no word-final sigma.
+// Maps each character alone, as tokenizers do: without case folding or a rule for a final sigma.
 std::string lowercase(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {

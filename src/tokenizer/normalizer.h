@@ -13,16 +13,16 @@
 
 namespace tuft::tokenizer {
 
-// Immutable; thread-safe.
+// Immutable and thread-safe.
 class Normalizer {
  public:
   static Result<Normalizer> read(const Json& part, std::string_view origin);
-  // `text` is valid UTF-8.
+  // Requires that `text` is valid UTF-8.
   Result<std::string> apply(std::string_view text) const;
 
  private:
   struct Form {
-    int options;  // utf8proc's
+    int options;  // of utf8proc
   };
   struct Lowercase {};
   struct Prepend {
@@ -44,7 +44,7 @@ class Normalizer {
   std::vector<Step> steps_;
 };
 
-// A pattern of tokenizer.json: {"String": ..} or {"Regex": ..}.
+// Reads a pattern of a tokenizer.json: {"String": ..} or {"Regex": ..}.
 Result<Pattern> read_pattern(const Json& pattern, std::string_view origin);
 
 }  // namespace tuft::tokenizer

@@ -6,7 +6,7 @@
 namespace tuft::tokenizer {
 namespace {
 
-// What Oniguruma means by \s: White_Space. PCRE2 adds U+180E, which ceased to be a space in Unicode 6.3.
+// The meaning of \s in Oniguruma is White_Space. PCRE2 adds U+180E, which is not a space since Unicode 6.3.
 constexpr std::string_view kSpaces =
     "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 
@@ -60,7 +60,7 @@ Result<Pattern> Pattern::compile(std::string_view expression, std::string_view o
                                 "' cannot be compiled: " + error_text(error),
                             "bad_tokenizer");
   }
-  // Without the JIT, where the system forbids it, matching is slower and the same.
+  // A system can forbid the JIT; matching is then slower, with the same result.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   Pattern out;
   out.code_ = std::make_shared<Code>(code);

@@ -1,4 +1,4 @@
-// A regular expression of a tokenizer: Oniguruma's syntax as far as tokenizers use it, run by PCRE2.
+// A regular expression of a tokenizer. PCRE2 runs it; the syntax is the part of Oniguruma's that tokenizers use.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,15 @@
 
 namespace tuft::tokenizer {
 
-// Immutable; thread-safe.
+// Immutable and thread-safe.
 class Pattern {
  public:
   static Result<Pattern> compile(std::string_view expression, std::string_view origin);
-  // Of this text as it stands.
+  // Returns a pattern that matches exactly this text.
   static Pattern literal(std::string_view text);
 
-  // Calls take(begin, end) for each match, from left to right; matches are not empty and do not overlap. `text` is
-  // valid UTF-8. kInternal where the expression needs more steps than PCRE2 allows.
+  // Calls take(begin, end) for each match from left to right. Matches are not empty and do not overlap. Requires that
+  // `text` is valid UTF-8. Returns kInternal if the expression needs more steps than PCRE2 allows.
   Status for_each_match(std::string_view text, const std::function<void(size_t begin, size_t end)>& take) const;
 
  private:

@@ -3,13 +3,15 @@
 #include <cstdint>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "tokenizer/byte_level.h"
 #include "tokenizer/normalizer.h"
 
 namespace tuft::tokenizer {
 namespace {
 
-// GPT-2's words.
+// The words of GPT-2.
 constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -37,7 +39,7 @@ std::string replace_spaces(std::string_view text, std::string_view with) {
   return out;
 }
 
-// Matches and what lies between them, in order, without empty ones.
+// Returns the matches and the text between them, in order, without empty pieces.
 Result<std::vector<Range>> find_ranges(const Pattern& pattern, std::string_view text, bool invert) {
   std::vector<Range> ranges;
   size_t done = 0;

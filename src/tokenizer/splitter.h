@@ -1,5 +1,5 @@
-// The `pre_tokenizer` of a tokenizer.json: cuts a text into the words within which BPE merges. ByteLevel, Metaspace,
-// Split, Digits, and sequences of them.
+// The `pre_tokenizer` of a tokenizer.json: splits a text into words; BPE merges only within a word. Supports ByteLevel,
+// Metaspace, Split, Digits, and sequences of them.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@
 
 namespace tuft::tokenizer {
 
-// Immutable; thread-safe.
+// Immutable and thread-safe.
 class Splitter {
  public:
   static Result<Splitter> read(const Json& part, std::string_view origin);
-  // `at_start`: the text stands at the very start of what is encoded.
+  // `at_start` says that the text is at the start of the input.
   Result<std::vector<std::string>> split(std::string text, bool at_start) const;
 
  private:

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/file.h"
 #include "base/utf8.h"
 #include "tokenizer/utf8.h"
@@ -18,7 +20,7 @@ std::string replace_invalid(std::string_view text) {
     if (length == 0) {
       out += "\xEF\xBF\xBD";
       ++at;
-      // One for a character that was cut off, however many of its bytes are there.
+      // A truncated character becomes one U+FFFD, no matter how many of its bytes exist.
       while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) ++at;
     } else {
       out += text.substr(at, length);
@@ -53,10 +55,10 @@ Status Tokenizer::read_template(const Json& processor, std::string_view origin) 
       }
       const std::string name = text(member(item, "SpecialToken"), "id");
       const Json& ids = member(member(member(*part, "special_tokens"), name.c_str()), "ids");
-      if (name.empty() || !ids.is_array()) return malformed(origin, "a template names a token that it does not list");
+      if (name.empty() || !ids.is_array()) return malformed(origin, "a template uses a token that is not in its list");
       for (const Json& value : ids) {
         int32_t number = 0;
-        if (!to_id(value, &number)) return malformed(origin, "a template holds an id that is not one");
+        if (!to_id(value, &number)) return malformed(origin, "a template has an invalid id");
         (seen_text ? suffix_ : prefix_).push_back(number);
       }
     }

@@ -1,5 +1,5 @@
-// Text to tokens and back, as a Hugging Face tokenizer.json says: byte-level BPE (GPT-2, Llama 3, Qwen) and
-// SentencePiece-style BPE (Llama 2). What it does not read it refuses by name.
+// Converts text to tokens and back, as a Hugging Face tokenizer.json defines: byte-level BPE (GPT-2, Llama 3, Qwen) and
+// SentencePiece-style BPE (Llama 2). Other kinds are refused by name.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,22 @@
 namespace tuft::tokenizer {
 
 struct EncodeOptions {
-  // What the file's post-processor puts around a text, such as a beginning-of-text token.
+  // Adds the tokens that the post-processor of the file puts around a text, such as a beginning-of-text token.
   bool add_special_tokens = true;
 };
 
-// Immutable; thread-safe.
+// Immutable and thread-safe.
 class Tokenizer {
  public:
-  // Reads <directory>/tokenizer.json. kNotFound, kInvalidArgument (malformed), kUnimplemented (another kind, named).
+  // Reads <directory>/tokenizer.json. Returns kNotFound, kInvalidArgument for a malformed file, or kUnimplemented for a
+  // kind of tokenizer that is not supported. `origin` names the file in error messages.
   static Result<Tokenizer> load(const std::filesystem::path& directory);
   static Result<Tokenizer> parse(std::string_view tokenizer_json, std::string_view origin);
 
-  // Time grows as n log n with the text's longest word. kInvalidArgument where `text` is not UTF-8.
+  // Takes O(n log n) time in the length of the longest word. Returns kInvalidArgument if `text` is not UTF-8.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // Bytes that are no UTF-8 become U+FFFD.
+  // Replaces bytes that are not UTF-8 by U+FFFD.
   std::string decode(std::span<const int32_t> tokens, bool skip_special_tokens = true) const;
 
   std::optional<int32_t> id(std::string_view token) const;
@@ -53,13 +54,13 @@ class Tokenizer {
   Splitter splitter_;
   Bpe model_;
   Decoder decoder_;
-  TokenFinder raw_tokens_;         // found in the text as it is
+  TokenFinder raw_tokens_;         // found in the original text
   TokenFinder normalized_tokens_;  // found after normalization
   std::unordered_map<std::string, int32_t> added_;
   std::unordered_set<int32_t> special_;
   std::vector<int32_t> prefix_;  // of the post-processor's template
   std::vector<int32_t> suffix_;
-  // SentencePiece writes a space in front of the first word, which decoding takes away again.
+  // SentencePiece adds a space before the first word; decoding removes it.
   bool strip_first_space_ = false;
 };
 

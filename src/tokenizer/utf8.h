@@ -1,4 +1,4 @@
-// Valid UTF-8, character by character.
+// Walks valid UTF-8 by characters.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 
 namespace tuft::tokenizer {
 
-// The character at `at`; moves `at` behind it.
+// Returns the character at `at` and moves `at` past it.
 char32_t next_character(std::string_view text, size_t& at);
-// The start of the character that ends before `end`.
+// Returns the start of the character that ends at `end`.
 size_t previous_character(std::string_view text, size_t end);
 
-// White_Space, and what \w matches (letters, marks, decimal digits, connectors), of Unicode.
+// Return whether the character has Unicode's White_Space property, or matches \w (letters, marks, decimal digits,
+// connectors).
 bool is_space(char32_t character);
 bool is_word(char32_t character);
 

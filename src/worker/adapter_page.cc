@@ -15,7 +15,7 @@ namespace {
 
 using engine::AdapterState;
 
-// All values of a state, in one order.
+// Visits all values of a state in a fixed order.
 template <typename State, typename Visit>
 void for_each_values(State& state, const Visit& visit) {
   for (auto* tensors : {&state.tensors, &state.adam.first, &state.adam.second, &state.gradients}) {
@@ -27,7 +27,7 @@ void for_each_values(State& state, const Visit& visit) {
 }
 
 uint64_t add_to_checksum(uint64_t sum, const std::vector<float>& values) {
-  constexpr uint64_t kPrime = 1099511628211ULL;  // FNV-1a's
+  constexpr uint64_t kPrime = 1099511628211ULL;  // of FNV-1a
   for (const float value : values) {
     uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
@@ -99,7 +99,7 @@ Status AdapterPage::write(const std::filesystem::path& directory, const AdapterS
   shape_.has_optimizer = state.has_optimizer;
   shape_.adam.step = state.adam.step;
   const auto copy_places = [](const std::vector<engine::LoraTensor>& from, std::vector<engine::LoraTensor>& to) {
-    for (const engine::LoraTensor& tensor : from) to.push_back({tensor.site, tensor.layer, {}, {}});
+    for (const engine::LoraTensor& tensor : from) to.push_back({tensor.module, tensor.layer, {}, {}});
   };
   copy_places(state.tensors, shape_.tensors);
   copy_places(state.adam.first, shape_.adam.first);

@@ -1,5 +1,5 @@
-// An adapter in a file instead of in memory: its exact bits, for as long as this process lives. The file has no name,
-// so that nothing of it stays behind however the process ends.
+// AdapterPage: an adapter in a file instead of in memory, with its exact bits, while this process lives. The file has
+// no name, so that it disappears however the process ends.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,10 @@ class AdapterPage {
   AdapterPage(const AdapterPage&) = delete;
   AdapterPage& operator=(const AdapterPage&) = delete;
 
-  // Once. In `directory`, which is made where it is missing. kInternal says why it failed.
+  // Writes the file in `directory`, which is created if it is missing. To be called once. Returns kInternal with the
+  // cause.
   Status write(const std::filesystem::path& directory, const engine::AdapterState& state);
-  // As often as wanted. kDataLoss where what comes back is not what was written.
+  // Returns what was written, or kDataLoss where the file has changed. May be called any number of times.
   Result<engine::AdapterState> read() const;
   int64_t bytes() const { return bytes_; }
 

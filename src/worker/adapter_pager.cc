@@ -3,14 +3,15 @@
 #include <new>
 #include <utility>
 
+#include "metrics/engine.h"
+#include "telemetry/instrument.h"
 #include "telemetry/log.h"
-#include "telemetry/metrics.h"
 #include "worker/operation_base.h"
 
 namespace tuft::worker {
 namespace {
 
-// After a page could not be written: the disk is full, and will not be empty at once.
+// After a page could not be written, none is written for this time, because a full disk stays full for a while.
 constexpr Nanos kBrokenPause = 30 * kSecond;
 
 Error exists_already(const engine::AdapterId& id) {
@@ -43,14 +44,15 @@ void PageJob::run() try {
       Error{ErrorCode::kResourceExhausted, "not enough memory to bring an adapter back; try again later", "memory"};
 }
 
-AdapterPager::AdapterPager(TracedEngine& engine, const Clock& clock, std::string base_model, PagerOptions options,
-                           Surroundings surroundings)
-    : engine_(engine),
+AdapterPager::AdapterPager(const engine::ModelSpec& model, engine::AdapterStore& store, const Clock& clock,
+                           std::string base_model, PagerOptions options, Surroundings surroundings)
+    : model_(model),
+      store_(store),
       clock_(clock),
       base_model_(std::move(base_model)),
       options_(std::move(options)),
       surroundings_(std::move(surroundings)),
-      published_(telemetry::get_metrics().lora_publish_duration.with({{"base_model", base_model_}})),
+      published_(metrics::engine().lora_publish_duration.with({{"base_model", base_model_}})),
       training_(base_model_, AdapterKind::kTraining),
       samplers_(base_model_, AdapterKind::kSampler) {
   counts_.limit = options_.bytes_max;
@@ -59,9 +61,9 @@ AdapterPager::AdapterPager(TracedEngine& engine, const Clock& clock, std::string
 AdapterPager::Counters::Counters(const std::string& base_model, AdapterKind kind) {
   const telemetry::Label model = {"base_model", base_model};
   const telemetry::Label name = {"kind", kind_name_of(kind)};
-  lookups = telemetry::get_metrics().lora_lookups.with({model, name});
-  hits = telemetry::get_metrics().lora_hits.with({model, name});
-  evictions = telemetry::get_metrics().lora_evictions.with({model, name});
+  lookups = metrics::engine().lora_lookups.with({model, name});
+  hits = metrics::engine().lora_hits.with({model, name});
+  evictions = metrics::engine().lora_evictions.with({model, name});
 }
 
 void AdapterPager::looked_up(const engine::AdapterId& id) const {
@@ -69,12 +71,12 @@ void AdapterPager::looked_up(const engine::AdapterId& id) const {
   if (found == adapters_.end()) return;
   const Counters& counters = counters_of(found->second);
   counters.lookups.add(1);
-  if (found->second.place == Place::kEngine) counters.hits.add(1);
+  if (found->second.location == Location::kEngine) counters.hits.add(1);
 }
 
 bool AdapterPager::in_engine(const engine::AdapterId& id) const {
   const auto found = adapters_.find(id);
-  return found != adapters_.end() && found->second.place == Place::kEngine;
+  return found != adapters_.end() && found->second.location == Location::kEngine;
 }
 
 void AdapterPager::used(const engine::AdapterId& id) {
@@ -83,16 +85,16 @@ void AdapterPager::used(const engine::AdapterId& id) {
 
 void AdapterPager::count(const Entry& entry, int by) {
   const bool training = entry.kind == AdapterKind::kTraining;
-  const bool paged = entry.place != Place::kEngine;
-  if (entry.place == Place::kEngine || entry.place == Place::kReading) counts_.reserved += by * entry.bytes;
+  const bool paged = entry.location != Location::kEngine;
+  if (entry.location == Location::kEngine || entry.location == Location::kReading) counts_.reserved += by * entry.bytes;
   (training ? paged ? counts_.paged_training : counts_.training
    : paged  ? counts_.paged_samplers
             : counts_.samplers) += by;
 }
 
-void AdapterPager::move(Entry& entry, Place to) {
+void AdapterPager::move(Entry& entry, Location to) {
   count(entry, -1);
-  entry.place = to;
+  entry.location = to;
   count(entry, 1);
 }
 
@@ -100,7 +102,7 @@ AdapterPager::Entry& AdapterPager::add(const engine::AdapterId& id, AdapterKind 
   Entry& entry = adapters_[id];
   entry.kind = kind;
   entry.spec = spec;
-  entry.bytes = engine_.adapter_bytes(spec, kind == AdapterKind::kTraining);
+  entry.bytes = store_.bytes_of(spec, kind == AdapterKind::kTraining);
   entry.last_used = ++last_use_;
   count(entry, 1);
   return entry;
@@ -108,19 +110,19 @@ AdapterPager::Entry& AdapterPager::add(const engine::AdapterId& id, AdapterKind 
 
 Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind) {
   if (exists(id)) return exists_already(id);
-  const int64_t bytes = engine_.adapter_bytes(state.spec, kind == AdapterKind::kTraining);
+  const int64_t bytes = store_.bytes_of(state.spec, kind == AdapterKind::kTraining);
   if (!make_room(bytes)) {
     Entry& entry = add(id, kind, state.spec);
     if (send_out(id, entry, state)) return {};
     count(entry, -1);
     adapters_.erase(id);
   }
-  TUFT_TRY(engine_.create_adapter(id, state));
+  TUFT_TRY(store_.create(id, state));
   add(id, kind, state.spec);
   return {};
 }
 
-Result<int64_t> AdapterPager::publish(const engine::AdapterId& source, const engine::AdapterId& sampler) {
+Result<int64_t> AdapterPager::copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler) {
   const Nanos begin = clock_.monotonic();
   if (exists(sampler)) return exists_already(sampler);
   const auto from = adapters_.find(source);
@@ -128,20 +130,20 @@ Result<int64_t> AdapterPager::publish(const engine::AdapterId& source, const eng
     return not_found("adapter \"" + source.str() + "\" is not loaded: create or load it first", "adapter_not_loaded");
   }
   const engine::LoraSpec spec = from->second.spec;
-  if (make_room(engine_.adapter_bytes(spec, false))) {
-    TUFT_TRY(engine_.clone_adapter(source, sampler));
+  if (make_room(store_.bytes_of(spec, false))) {
+    TUFT_TRY(store_.clone(source, sampler));
     add(sampler, AdapterKind::kSampler, spec);
   } else {
-    TUFT_ASSIGN(engine::AdapterState state, engine_.export_adapter(source, false));
+    TUFT_ASSIGN(engine::AdapterState state, store_.export_state(source, false));
     TUFT_TRY(create(sampler, std::move(state), AdapterKind::kSampler));
   }
   published_.record(to_seconds(clock_.monotonic() - begin));
-  return engine::parameters_of(engine_.model(), spec) * static_cast<int64_t>(sizeof(float));
+  return engine::parameters_of(model_, spec) * static_cast<int64_t>(sizeof(float));
 }
 
 Status AdapterPager::remove(const engine::AdapterId& id) {
   const auto found = adapters_.find(id);
-  if (found == adapters_.end() || found->second.place == Place::kEngine) TUFT_TRY(engine_.remove_adapter(id));
+  if (found == adapters_.end() || found->second.location == Location::kEngine) TUFT_TRY(store_.remove(id));
   if (found == adapters_.end()) return {};
   count(found->second, -1);
   adapters_.erase(found);
@@ -161,7 +163,7 @@ AdapterPager::Entries::iterator AdapterPager::longest_unused() {
   auto oldest = adapters_.end();
   for (auto at = adapters_.begin(); at != adapters_.end(); ++at) {
     const Entry& entry = at->second;
-    if (entry.place != Place::kEngine || (broken() && entry.page == nullptr)) continue;
+    if (entry.location != Location::kEngine || (broken() && entry.page == nullptr)) continue;
     if (oldest != adapters_.end() && oldest->second.last_used < entry.last_used) continue;
     if (!surroundings_.at_work(at->first)) oldest = at;
   }
@@ -170,15 +172,15 @@ AdapterPager::Entries::iterator AdapterPager::longest_unused() {
 
 bool AdapterPager::page_out(const engine::AdapterId& id, Entry& entry) {
   if (entry.page != nullptr) {
-    if (!engine_.remove_adapter(id).ok()) return false;
-    move(entry, Place::kPage);
+    if (!store_.remove(id).ok()) return false;
+    move(entry, Location::kPage);
     return true;
   }
-  auto state = engine_.take_adapter(id);
+  auto state = store_.take(id);
   if (!state.ok()) return false;
   if (send_out(id, entry, *state)) return true;
-  // It was there a moment ago, so there is room for it.
-  (void)engine_.create_adapter(id, *state);
+  // take() has just freed its memory, so there is room for it.
+  (void)store_.create(id, *state);
   return false;
 }
 
@@ -209,21 +211,21 @@ bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::A
     entry.page.reset();
     return false;
   }
-  move(entry, Place::kPage);
+  move(entry, Location::kPage);
   return true;
 }
 
 bool AdapterPager::read_back(const engine::AdapterId& id, Entry& entry) {
   if (!send(id, entry, false, nullptr)) return false;
-  move(entry, Place::kReading);
+  move(entry, Location::kReading);
   return true;
 }
 
 void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::SpanContext& cause) {
   const auto found = adapters_.find(id);
-  if (found == adapters_.end() || found->second.place != Place::kPage) return;
+  if (found == adapters_.end() || found->second.location != Location::kPage) return;
   found->second.cause = cause;
-  move(found->second, Place::kWaiting);
+  move(found->second, Location::kWaiting);
   coming_.push_back(id);
   go_on();
 }
@@ -231,8 +233,8 @@ void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::Span
 void AdapterPager::go_on() {
   while (!coming_.empty()) {
     const auto next = adapters_.find(coming_.front());
-    if (next != adapters_.end() && next->second.place == Place::kWaiting) {
-      // Where no page can be written, going over the limit is better than standing still.
+    if (next != adapters_.end() && next->second.location == Location::kWaiting) {
+      // If no page can be written, exceeding the limit is better than making no progress.
       if (!make_room(next->second.bytes) && counts_.reserved > 0 && !broken()) return;
       if (!read_back(next->first, next->second)) return;
     }
@@ -250,11 +252,11 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish(std::unique_ptr<PageJo
 std::optional<AdapterPager::Arrival> AdapterPager::finish_out(PageJob& job, Entry& entry) {
   if (job.status.ok()) return std::nullopt;
   broken_until_ = clock_.monotonic() + kBrokenPause;
-  const bool wanted = entry.place != Place::kPage;
-  entry.page.reset();  // what reads it comes to nothing
-  Status status = engine_.create_adapter(job.adapter, job.state);
+  const bool wanted = entry.location != Location::kPage;
+  entry.page.reset();  // a job that reads it fails
+  Status status = store_.create(job.adapter, job.state);
   if (status.ok()) {
-    move(entry, Place::kEngine);
+    move(entry, Location::kEngine);
   } else {
     count(entry, -1);
     adapters_.erase(job.adapter);
@@ -266,12 +268,12 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_out(PageJob& job, Entr
 std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry& entry) {
   if (entry.job != job.number) return std::nullopt;
   Status status = job.status;
-  if (status.ok()) status = engine_.create_adapter(job.adapter, job.state);
+  if (status.ok()) status = store_.create(job.adapter, job.state);
   if (status.ok()) {
-    move(entry, Place::kEngine);
+    move(entry, Location::kEngine);
     if (entry.kind == AdapterKind::kTraining) entry.page.reset();
   } else if (status.error().code == ErrorCode::kResourceExhausted) {
-    move(entry, Place::kPage);  // which is as good as it was
+    move(entry, Location::kPage);  // the page is still valid
   } else {
     count(entry, -1);
     adapters_.erase(job.adapter);
@@ -283,7 +285,6 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry
 }
 
 void AdapterPager::record(PageJob& job, AdapterKind kind) const {
-  const auto& metrics = telemetry::get_metrics();
   const telemetry::Label model = {"base_model", base_model_};
   const telemetry::Label direction = {"direction", direction_of(job.out)};
   const double seconds = to_seconds(clock_.monotonic() - job.begin);
@@ -292,10 +293,10 @@ void AdapterPager::record(PageJob& job, AdapterKind kind) const {
   const telemetry::ContextScope scope(job.span.context());
   if (job.status.ok()) {
     job.span.set_attribute("tuft.size_bytes", job.page->bytes());
-    metrics.lora_page_duration.record(seconds, {model, direction});
-    metrics.lora_page_io.add(job.page->bytes(), {model, direction});
+    metrics::engine().lora_page_duration.record(seconds, {model, direction});
+    metrics::engine().lora_page_io.add(job.page->bytes(), {model, direction});
     telemetry::log_debug(job.out ? telemetry::Name("lora.paged_out") : telemetry::Name("lora.paged_in"),
-                         job.out ? "an adapter left the memory" : "an adapter came back into memory",
+                         job.out ? "an adapter was written to its page" : "an adapter was read from its page",
                          {{"tuft.base_model", base_model_},
                           {"tuft.lora_id", job.adapter.str()},
                           {"tuft.adapter_kind", kind_name},
@@ -303,7 +304,7 @@ void AdapterPager::record(PageJob& job, AdapterKind kind) const {
                           {"tuft.seconds", seconds}});
   } else {
     job.span.record_error(job.status.error());
-    metrics.lora_page_failures.add(1, {model, direction});
+    metrics::engine().lora_page_failures.add(1, {model, direction});
     telemetry::log_error(
         "lora.page.failed", job.status.error().message,
         {{"tuft.base_model", base_model_}, {"tuft.lora_id", job.adapter.str()}, {"tuft.adapter_kind", kind_name}});

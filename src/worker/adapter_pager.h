@@ -1,10 +1,10 @@
-// Keeps adapters within their memory: those that were not used for longest wait in page files and come back when
-// somebody needs them, with every bit of weights, gradients and moments.
+// AdapterPager: keeps the adapters within a limit of memory. The least recently used ones are paged out to files, and
+// come back when an operation needs them, with every bit of weights, gradients and moments.
 //
-// Each adapter is counted with what it takes at most. One that cannot have room at once (all others are at work) starts
-// out in its page. What comes back waits in line until others stop working, and nothing that is at work needs more room
-// to end: as long as one adapter fits, all of them get on. A sampler's page stays good, because a sampler never
-// changes.
+// Each adapter counts with the most bytes that it can occupy. A new adapter that finds no room, because all others are
+// at work, starts in its page. An adapter that comes back waits in line until others stop working. Work in progress
+// never needs more room, so that all adapters make progress as long as one fits. The page of a sampler stays valid,
+// because a sampler never changes.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/adapter_store.h"
 #include "telemetry/instrument.h"
 #include "telemetry/trace.h"
 #include "worker/adapter_page.h"
-#include "worker/traced_engine.h"
 
 namespace tuft::worker {
 
@@ -32,8 +32,8 @@ struct PagerOptions {
   std::filesystem::path directory;  // of page files
 };
 
-// One move between the engine and a page. Made and ended on the engine thread, run on the file thread in between; jobs
-// run in the order in which they were sent.
+// One move between the engine and a page. The engine thread creates and finishes it; the file thread runs it in
+// between, in the order of sending.
 struct PageJob {
   void run();
 
@@ -48,41 +48,41 @@ struct PageJob {
   telemetry::Span span;
 };
 
-// Confined to the engine thread. Adapters come into the engine and leave it through this alone.
+// Confined to the engine thread. Adapters enter and leave the engine only through this class.
 class AdapterPager {
  public:
   struct Surroundings {
-    // Somebody works with the adapter now: it stays.
+    // Returns whether an operation or a sample uses the adapter now; it then stays in the engine.
     std::function<bool(const engine::AdapterId&)> at_work;
-    // Gives the job to the file thread; finish() gets it back. False: no room for it.
+    // Gives the job to the file thread; finish() gets it back. Returns false where its queue is full.
     std::function<bool(std::unique_ptr<PageJob>&)> send;
   };
-  // `engine` and `clock` outlive it.
-  AdapterPager(TracedEngine& engine, const Clock& clock, std::string base_model, PagerOptions options,
-               Surroundings surroundings);
+  // `model`, `store` and `clock` outlive it.
+  AdapterPager(const engine::ModelSpec& model, engine::AdapterStore& store, const Clock& clock, std::string base_model,
+               PagerOptions options, Surroundings surroundings);
 
-  // As in Engine.
+  // As in AdapterStore.
   Status create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind);
-  // A sampler with the weights that `source` has now. Gives the bytes of its tensors.
-  Result<int64_t> publish(const engine::AdapterId& source, const engine::AdapterId& sampler);
+  // Makes a sampler with the current weights of `source`. Returns the bytes of its tensors.
+  Result<int64_t> copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler);
   Status remove(const engine::AdapterId& id);
 
   bool exists(const engine::AdapterId& id) const { return adapters_.contains(id); }
-  // False: it has to be brought back before it can be used.
+  // Returns false for an adapter that has to be brought back before it can be used.
   bool in_engine(const engine::AdapterId& id) const;
-  // Asks for one that is in its page; once for all who need it. `cause`: parent of the span.
+  // Asks for an adapter that is in its page. One call serves all who wait. `cause` is the parent of the span.
   void bring_back(const engine::AdapterId& id, const telemetry::SpanContext& cause);
   void used(const engine::AdapterId& id);
-  // A request that needs it came; counted with whether it is in the engine now.
+  // Counts a request that needs the adapter, and whether the adapter is in the engine now.
   void looked_up(const engine::AdapterId& id) const;
-  // Starts what waits for room, where others have stopped working.
+  // Brings adapters back that wait for room, as far as others have stopped working.
   void go_on();
 
   struct Arrival {
     engine::AdapterId adapter;
-    Status status;  // kDataLoss: it is lost, and does not exist any more
+    Status status;  // kDataLoss: the adapter is lost and no longer exists
   };
-  // What can go on because this job has ended.
+  // Ends a job. Returns the adapter whose waiting work can go on, if there is one.
   std::optional<Arrival> finish(std::unique_ptr<PageJob> job);
 
   struct Counts {
@@ -96,13 +96,13 @@ class AdapterPager {
   const Counts& counts() const { return counts_; }
 
  private:
-  enum class Place : uint8_t { kEngine, kPage, kWaiting, kReading };
+  enum class Location : uint8_t { kEngine, kPage, kWaiting, kReading };
   struct Entry {
     AdapterKind kind = AdapterKind::kTraining;
     engine::LoraSpec spec;
     int64_t bytes = 0;
-    Place place = Place::kEngine;       // changed by move() alone
-    std::shared_ptr<AdapterPage> page;  // of a sampler also while it is in the engine
+    Location location = Location::kEngine;  // changed by move() alone
+    std::shared_ptr<AdapterPage> page;      // of a sampler also while it is in the engine
     uint64_t last_used = 0;
     uint64_t job = 0;              // the newest
     telemetry::SpanContext cause;  // of its way back
@@ -116,19 +116,20 @@ class AdapterPager {
   bool send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state);
   bool read_back(const engine::AdapterId& id, Entry& entry);
   Entry& add(const engine::AdapterId& id, AdapterKind kind, const engine::LoraSpec& spec);
-  void move(Entry& entry, Place to);
+  void move(Entry& entry, Location to);
   void count(const Entry& entry, int by);
   bool send(const engine::AdapterId& id, Entry& entry, bool out, engine::AdapterState* state);
   std::optional<Arrival> finish_out(PageJob& job, Entry& entry);
   std::optional<Arrival> finish_in(PageJob& job, Entry& entry);
   void record(PageJob& job, AdapterKind kind) const;
 
-  TracedEngine& engine_;
+  const engine::ModelSpec& model_;
+  engine::AdapterStore& store_;
   const Clock& clock_;
   const std::string base_model_;
   const PagerOptions options_;
   const Surroundings surroundings_;
-  // Of one kind.
+  // The counters of one kind of adapters.
   struct Counters {
     Counters(const std::string& base_model, AdapterKind kind);
     telemetry::BoundCounter lookups;
@@ -146,7 +147,7 @@ class AdapterPager {
   Counts counts_;                         // reserved: by those in the engine and those being read
   uint64_t last_use_ = 0;
   uint64_t last_job_ = 0;
-  Nanos broken_until_ = 0;  // a page could not be written: none is tried before
+  Nanos broken_until_ = 0;  // after a failed write, no page is written before this time
 };
 
 }  // namespace tuft::worker

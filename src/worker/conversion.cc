@@ -1,5 +1,6 @@
 #include "worker/conversion.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -8,7 +9,8 @@
 namespace tuft::worker {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers travel little-endian and are copied as they are");
+static_assert(std::endian::native == std::endian::little,
+              "the wire format is little-endian, and numbers are copied unchanged");
 
 template <typename T>
 std::vector<T> read_numbers(const std::string& bytes) {
@@ -22,7 +24,7 @@ std::string write_numbers(const std::vector<T>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
 }
 
-// Names come from clients: only short plain ones are repeated in a message.
+// Names come from clients, so only short plain ones are repeated in an error message.
 std::string shown_name(const std::string& name) {
   bool plain = !name.empty() && name.size() <= 64;
   for (const char c : name) {
@@ -31,7 +33,7 @@ std::string shown_name(const std::string& name) {
   return plain ? "'" + name + "'" : "with an unreadable name";
 }
 
-struct Place {
+struct TensorName {
   size_t datum = 0;
   const std::string* key = nullptr;
 
@@ -72,13 +74,13 @@ std::variant<std::vector<float>, std::vector<int64_t>> read_values(const std::st
   return std::vector<int64_t>(narrow.begin(), narrow.end());
 }
 
-// Cells that the shape asks for, bounded by what is left of kLossCellsMax.
-Result<int64_t> count_cells(const std::vector<int64_t>& shape, int64_t cells_left, const Place& place) {
-  if (shape.size() > 2) return place.error("has " + std::to_string(shape.size()) + " dimensions; 1 or 2 are read");
+// Returns the number of cells of a shape. Fails if it exceeds `cells_left`, the rest of kLossCellsMax.
+Result<int64_t> count_cells(const std::vector<int64_t>& shape, int64_t cells_left, const TensorName& name) {
+  if (shape.size() > 2) return name.error("has " + std::to_string(shape.size()) + " dimensions; it must have 1 or 2");
   int64_t cells = 1;
   for (const int64_t size : shape) {
-    if (size < 0) return place.error("has a negative size in its shape");
-    if (size != 0 && cells > std::numeric_limits<int64_t>::max() / size) return place.error("has an absurd shape");
+    if (size < 0) return name.error("has a negative size in its shape");
+    if (size != 0 && cells > std::numeric_limits<int64_t>::max() / size) return name.error("has an absurd shape");
     cells *= size;
   }
   if (cells > cells_left) {
@@ -90,20 +92,20 @@ Result<int64_t> count_cells(const std::vector<int64_t>& shape, int64_t cells_lef
   return cells;
 }
 
-Result<engine::LossTensor> read_dense(const tinker_public::Tensor& tensor, int64_t cells_left, const Place& place) {
+Result<engine::LossTensor> read_dense(const tinker_public::Tensor& tensor, int64_t cells_left, const TensorName& name) {
   const std::string& bytes = tensor.dense();
   const size_t size = item_size(tensor.dtype());
   if (bytes.size() % size != 0) {
-    return place.error("has " + std::to_string(bytes.size()) + " bytes, which is no multiple of its item size " +
-                       std::to_string(size));
+    return name.error("has " + std::to_string(bytes.size()) + " bytes, which is not a multiple of its item size " +
+                      std::to_string(size));
   }
   engine::LossTensor result;
   result.shape.assign(tensor.shape().begin(), tensor.shape().end());
   if (result.shape.empty()) result.shape.push_back(static_cast<int64_t>(bytes.size() / size));
-  TUFT_ASSIGN(const int64_t cells, count_cells(result.shape, cells_left, place));
+  TUFT_ASSIGN(const int64_t cells, count_cells(result.shape, cells_left, name));
   if (static_cast<size_t>(cells) * size != bytes.size()) {
-    return place.error("has " + std::to_string(bytes.size() / size) + " values, but its shape asks for " +
-                       std::to_string(cells));
+    return name.error("has " + std::to_string(bytes.size() / size) + " values, but its shape asks for " +
+                      std::to_string(cells));
   }
   result.values = read_values(bytes, tensor.dtype());
   return result;
@@ -116,23 +118,23 @@ struct Sparse {
   int64_t cols = 0;
 };
 
-Status check_sparse(const Sparse& sparse, const Place& place) {
+Status check_sparse(const Sparse& sparse, const TensorName& name) {
   if (sparse.crow.size() != static_cast<size_t>(sparse.rows) + 1) {
-    return place.error("has " + std::to_string(sparse.crow.size()) + " crow_indices for " +
-                       std::to_string(sparse.rows) + " rows; one more than rows are needed");
+    return name.error("has " + std::to_string(sparse.crow.size()) + " crow_indices for " + std::to_string(sparse.rows) +
+                      " rows; one more than rows are needed");
   }
-  if (sparse.crow.front() != 0) return place.error("has crow_indices that do not start at 0");
+  if (sparse.crow.front() != 0) return name.error("has crow_indices that do not start at 0");
   if (sparse.crow.back() != static_cast<int64_t>(sparse.col.size())) {
-    return place.error("has crow_indices that do not end at the number of values");
+    return name.error("has crow_indices that do not end at the number of values");
   }
   for (size_t row = 0; row + 1 < sparse.crow.size(); ++row) {
     if (sparse.crow[row] > sparse.crow[row + 1]) {
-      return place.error("has crow_indices that go down after row " + std::to_string(row));
+      return name.error("has crow_indices that go down after row " + std::to_string(row));
     }
   }
   for (const int64_t col : sparse.col) {
     if (col < 0 || col >= sparse.cols) {
-      return place.error("has a column index outside of its " + std::to_string(sparse.cols) + " columns");
+      return name.error("has a column index outside of its " + std::to_string(sparse.cols) + " columns");
     }
   }
   return {};
@@ -149,41 +151,44 @@ std::vector<T> scatter(const Sparse& sparse, const std::vector<T>& values) {
   return dense;
 }
 
-Result<engine::LossTensor> read_sparse(const tinker_public::Tensor& tensor, int64_t cells_left, const Place& place) {
+Result<engine::LossTensor> read_sparse(const tinker_public::Tensor& tensor, int64_t cells_left,
+                                       const TensorName& name) {
   const tinker_public::SparseCsr& csr = tensor.sparse_csr();
-  if (tensor.shape_size() != 2) return place.error("is sparse_csr, which needs a shape of two dimensions");
+  if (tensor.shape_size() != 2) return name.error("is sparse_csr, which needs a shape of two dimensions");
   engine::LossTensor result;
   result.shape.assign(tensor.shape().begin(), tensor.shape().end());
-  TUFT_TRY(count_cells(result.shape, cells_left, place));
+  TUFT_TRY(count_cells(result.shape, cells_left, name));
   const size_t size = item_size(tensor.dtype());
   if (csr.crow_indices().size() % 8 != 0 || csr.col_indices().size() % 8 != 0) {
-    return place.error("has crow_indices or col_indices that are not whole i64 numbers");
+    return name.error("has crow_indices or col_indices that are not whole i64 numbers");
   }
   if (csr.values().size() % size != 0 || csr.values().size() / size != csr.col_indices().size() / 8) {
-    return place.error("has " + std::to_string(csr.values().size()) + " bytes of values for " +
-                       std::to_string(csr.col_indices().size() / 8) + " column indices");
+    return name.error("has " + std::to_string(csr.values().size()) + " bytes of values for " +
+                      std::to_string(csr.col_indices().size() / 8) + " column indices");
   }
-  // Rows are bounded by the data before anything is compared with them: with no columns the cell count says nothing.
-  if (result.shape[0] >= static_cast<int64_t>(kLossCellsMax)) return place.error("has an absurd shape");
+  // The cell count does not bound the rows of a shape without columns.
+  if (result.shape[0] >= static_cast<int64_t>(kLossCellsMax)) return name.error("has an absurd shape");
   const Sparse sparse = {read_numbers<int64_t>(csr.crow_indices()), read_numbers<int64_t>(csr.col_indices()),
                          result.shape[0], result.shape[1]};
-  TUFT_TRY(check_sparse(sparse, place));
+  TUFT_TRY(check_sparse(sparse, name));
   const auto values = read_values(csr.values(), tensor.dtype());
   std::visit([&](const auto& numbers) { result.values = scatter(sparse, numbers); }, values);
   return result;
 }
 
-Result<engine::LossTensor> read_tensor(const tinker_public::Tensor& tensor, int64_t cells_left, const Place& place) {
-  if (item_size(tensor.dtype()) == 0) return place.error("has no dtype that is read: float32, int64, int32, bfloat16");
+Result<engine::LossTensor> read_tensor(const tinker_public::Tensor& tensor, int64_t cells_left,
+                                       const TensorName& name) {
+  if (item_size(tensor.dtype()) == 0)
+    return name.error("has an unsupported dtype; use float32, int64, int32 or bfloat16");
   switch (tensor.encoding_case()) {
     case tinker_public::Tensor::kDense:
-      return read_dense(tensor, cells_left, place);
+      return read_dense(tensor, cells_left, name);
     case tinker_public::Tensor::kSparseCsr:
-      return read_sparse(tensor, cells_left, place);
+      return read_sparse(tensor, cells_left, name);
     case tinker_public::Tensor::ENCODING_NOT_SET:
       break;
   }
-  return place.error("has no data; send dense or sparse_csr");
+  return name.error("has no data; send dense or sparse_csr");
 }
 
 Status append_chunk(const tinker_public::Chunk& chunk, size_t datum, const std::string& base_model,
@@ -194,7 +199,7 @@ Status append_chunk(const tinker_public::Chunk& chunk, size_t datum, const std::
       const std::string& bytes = chunk.encoded_text().tokens();
       if (bytes.size() % 4 != 0) {
         return invalid_argument(where + "a text chunk has " + std::to_string(bytes.size()) +
-                                    " bytes, which is no whole number of i32 tokens",
+                                    " bytes, which is not a whole number of i32 tokens",
                                 "malformed_tokens");
       }
       const auto more = read_numbers<int32_t>(bytes);
@@ -233,7 +238,7 @@ Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwa
       return invalid_argument("datum " + std::to_string(index) + ": model_input has no tokens", "no_tokens");
     }
     for (const auto& [key, tensor] : source.loss_fn_inputs()) {
-      TUFT_ASSIGN(auto values, read_tensor(tensor, cells_left, Place{index, &key}));
+      TUFT_ASSIGN(auto values, read_tensor(tensor, cells_left, TensorName{index, &key}));
       cells_left -= std::visit([](const auto& numbers) { return static_cast<int64_t>(numbers.size()); }, values.values);
       datum.loss_inputs.emplace(key, std::move(values));
     }
@@ -274,7 +279,7 @@ Result<engine::SampleRequest> to_sample_request(const v1::SampleRequest& request
                                                 std::optional<engine::AdapterId> sampler) {
   if (request.prompt_tokens().size() % 4 != 0) {
     return invalid_argument("prompt has " + std::to_string(request.prompt_tokens().size()) +
-                                " bytes, which is no whole number of i32 tokens",
+                                " bytes, which is not a whole number of i32 tokens",
                             "malformed_tokens");
   }
   engine::SampleRequest result;
@@ -299,7 +304,7 @@ Result<engine::SampleRequest> to_sample_request(const v1::SampleRequest& request
 namespace {
 
 void write_topk(const engine::SampleResult& result, int topk, tinker_public::TopkPromptLogprobs* message) {
-  // A cell without a token; a row that starts with one is read as "none".
+  // The content of a cell without a token. Clients read a row that starts with such a cell as "none".
   constexpr int32_t kNoToken = 0;
   constexpr float kNoLogprob = -99999.0F;
   const size_t rows = result.topk_prompt_logprobs.size();
@@ -337,27 +342,33 @@ void append_tokens(std::span<const int32_t> tokens, std::span<const float> logpr
   }
 }
 
-void to_sample_response(const engine::SampleResult& result, int64_t prompt_tokens, int topk,
-                        v1::SampleResponse* response) {
-  tinker_public::SampleResponse& message = *response->mutable_response();
+v1::SampleResponse to_sample_response(const engine::SampleResult& result, int64_t prompt_tokens, int topk) {
+  v1::SampleResponse response;
+  tinker_public::SampleResponse message;
   int64_t output_tokens = 0;
   for (const engine::SampledSequence& source : result.sequences) {
+    const bool stopped = source.reason == engine::StopReason::kStop;
     tinker_public::SampledSequence& sequence = *message.add_sequences();
-    sequence.set_stop_reason(source.reason == engine::StopReason::kStop ? tinker_public::STOP_REASON_STOP
-                                                                        : tinker_public::STOP_REASON_LENGTH);
+    sequence.set_stop_reason(stopped ? tinker_public::STOP_REASON_STOP : tinker_public::STOP_REASON_LENGTH);
     sequence.set_tokens(write_numbers(source.tokens));
     sequence.set_logprobs(write_numbers(source.logprobs));
-    output_tokens += static_cast<int64_t>(source.tokens.size());
+    const auto tokens = static_cast<int64_t>(source.tokens.size());
+    response.add_sequence_tokens(tokens);
+    if (stopped) response.set_stopped_sequences(response.stopped_sequences() + 1);
+    output_tokens += tokens;
   }
   if (!result.prompt_logprobs.empty()) message.set_prompt_logprobs(write_numbers(result.prompt_logprobs));
   if (topk > 0) write_topk(result, topk, message.mutable_topk_prompt_logprobs());
   message.set_prompt_cache_hit_tokens(result.cached_tokens);
-  response->set_preemptions(result.preemptions);
-  response->set_prompt_tokens(prompt_tokens);
-  response->set_output_tokens(output_tokens);
-  response->set_queue_seconds(result.times.queue_seconds());
-  response->set_prefill_seconds(result.times.prefill_seconds());
-  response->set_decode_seconds(result.times.decode_seconds());
+  response.set_response(message.SerializeAsString());
+  response.set_cached_tokens(result.cached_tokens);
+  response.set_preemptions(result.preemptions);
+  response.set_prompt_tokens(prompt_tokens);
+  response.set_output_tokens(output_tokens);
+  response.set_queue_seconds(result.times.queue_seconds());
+  response.set_prefill_seconds(result.times.prefill_seconds());
+  response.set_decode_seconds(result.times.decode_seconds());
+  return response;
 }
 
 }  // namespace tuft::worker

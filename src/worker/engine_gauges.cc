@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "telemetry/metrics.h"
+#include "metrics/engine.h"
+#include "metrics/sampling.h"
+#include "metrics/training.h"
+#include "metrics/workers.h"
+#include "telemetry/instrument.h"
 
 namespace tuft::worker {
 namespace {
 
-// Two readers (a scraper, the exporter) that come one right after the other see the same window.
+// Readers (a scraper, the exporter) that read within this time see the same window.
 constexpr Nanos kWindow = kSecond / 2;
 
 Nanos device_or_host(Nanos device, Nanos host) {
@@ -31,115 +35,107 @@ EngineGauges::EngineGauges(std::string base_model, int64_t memory_bytes, const C
   observe_work();
 }
 
+// `read(state)` returns the value, if there is one.
+template <typename Read>
+void EngineGauges::add(const telemetry::Observable& instrument, Read read) {
+  observed_.push_back(&instrument);
+  instrument.set_callback([this, read](const Observe& observe) {
+    if (const std::optional<double> value = read(state())) observe(*value, {{"base_model", base_model_}});
+  });
+}
+
+// `read(state, put)` calls put(value of the label, number) for each series.
+template <typename Read>
+void EngineGauges::add(const telemetry::Observable& instrument, std::string_view label, Read read) {
+  observed_.push_back(&instrument);
+  instrument.set_callback([this, label, read](const Observe& observe) {
+    read(state(), [&](std::string_view value, auto number) {
+      observe(static_cast<double>(number), {{"base_model", base_model_}, {label, value}});
+    });
+  });
+}
+
 void EngineGauges::observe_requests_and_steps() {
-  const auto& metrics = telemetry::get_metrics();
-  metrics.scheduler_requests.set_callback([this](const Observe& observe) { observe_requests(observe); });
-  metrics.scheduler_last_step_age.set_callback([this](const Observe& observe) {
-    observe(step_age(), {{"base_model", base_model_}});
+  add(metrics::engine().scheduler_requests, "state", [this](const State& state, auto put) {
+    const size_t accepted = accepted_();
+    put("running", state.running);
+    put("waiting", accepted > state.running ? accepted - state.running : 0);
   });
-  metrics.scheduler_fairness_deficit.set_callback([this](const Observe& observe) {
-    observe(state().deficit_max, {{"base_model", base_model_}});
-  });
-  metrics.worker_busy.set_callback([this](const Observe& observe) { observe(busy(), {{"base_model", base_model_}}); });
+  add(metrics::engine().scheduler_last_step_age, [this](const State&) { return step_age(); });
+  add(metrics::engine().scheduler_fairness_deficit, [](const State& state) { return state.deficit_max; });
+  add(metrics::workers().busy, [this](const State&) { return busy(); });
 }
 
 void EngineGauges::observe_kv_cache() {
-  const auto& metrics = telemetry::get_metrics();
-  metrics.kv_cache_usage.set_callback([this](const Observe& observe) {
-    const engine::KvUsage kv = state().kv;
-    if (kv_limit(kv) == 0) return;
-    observe(static_cast<double>(kv.used) / static_cast<double>(kv_limit(kv)), {{"base_model", base_model_}});
+  add(metrics::engine().kv_cache_usage, [this](const State& state) -> std::optional<double> {
+    if (kv_limit(state.kv) == 0) return std::nullopt;
+    return static_cast<double>(state.kv.used) / static_cast<double>(kv_limit(state.kv));
   });
-  metrics.kv_cache_blocks.set_callback([this](const Observe& observe) {
-    const engine::KvUsage kv = state().kv;
+  add(metrics::engine().kv_cache_blocks, "state", [this](const State& state, auto put) {
+    const engine::KvUsage& kv = state.kv;
     if (kv.block == 0) return;
-    const auto blocks = [&](int64_t bytes) {
-      const int64_t count = std::max<int64_t>(0, bytes) / kv.block;
-      return static_cast<double>(count);
-    };
-    observe(blocks(kv.used), {{"base_model", base_model_}, {"state", "used"}});
-    observe(blocks(kv.cached), {{"base_model", base_model_}, {"state", "cached"}});
-    if (kv_limit(kv) == 0) return;
-    observe(blocks(kv_limit(kv) - kv.used - kv.cached), {{"base_model", base_model_}, {"state", "free"}});
+    const auto blocks = [&](int64_t bytes) { return std::max<int64_t>(0, bytes) / kv.block; };
+    put("used", blocks(kv.used));
+    put("cached", blocks(kv.cached));
+    if (kv_limit(kv) > 0) put("free", blocks(kv_limit(kv) - kv.used - kv.cached));
   });
-  metrics.kv_cache_memory.set_callback([this](const Observe& observe) {
-    const engine::KvUsage kv = state().kv;
-    observe(static_cast<double>(kv.used), {{"base_model", base_model_}, {"state", "used"}});
-    observe(static_cast<double>(kv.cached), {{"base_model", base_model_}, {"state", "cached"}});
-    if (kv_limit(kv) == 0) return;
-    observe(static_cast<double>(kv_limit(kv)), {{"base_model", base_model_}, {"state", "limit"}});
+  add(metrics::engine().kv_cache_memory, "state", [this](const State& state, auto put) {
+    put("used", state.kv.used);
+    put("cached", state.kv.cached);
+    if (kv_limit(state.kv) > 0) put("limit", kv_limit(state.kv));
   });
-  metrics.kv_cache_fragmentation.set_callback([this](const Observe& observe) {
-    const engine::KvUsage kv = state().kv;
-    if (kv.used == 0) return observe(0.0, {{"base_model", base_model_}});
-    observe(static_cast<double>(kv.empty) / static_cast<double>(kv.used), {{"base_model", base_model_}});
+  add(metrics::engine().kv_cache_fragmentation, [](const State& state) {
+    return state.kv.used == 0 ? 0.0 : static_cast<double>(state.kv.empty) / static_cast<double>(state.kv.used);
   });
 }
 
 void EngineGauges::observe_adapters() {
-  const auto& metrics = telemetry::get_metrics();
-  metrics.lora_waiting.set_callback([this](const Observe& observe) {
-    observe(static_cast<double>(state().waiting_for_adapter), {{"base_model", base_model_}});
+  add(metrics::engine().lora_waiting,
+      [](const State& state) { return static_cast<double>(state.waiting_for_adapter); });
+  add(metrics::engine().lora_adapters, "kind", [](const State& state, auto put) {
+    put("training", state.pager.training);
+    put("sampler", state.pager.samplers);
   });
-  metrics.lora_adapters.set_callback([this](const Observe& observe) {
-    const AdapterPager::Counts counts = state().pager;
-    observe(counts.training, {{"base_model", base_model_}, {"kind", "training"}});
-    observe(counts.samplers, {{"base_model", base_model_}, {"kind", "sampler"}});
+  add(metrics::engine().lora_adapters_paged, "kind", [](const State& state, auto put) {
+    put("training", state.pager.paged_training);
+    put("sampler", state.pager.paged_samplers);
   });
-  metrics.lora_adapters_paged.set_callback([this](const Observe& observe) {
-    const AdapterPager::Counts counts = state().pager;
-    observe(counts.paged_training, {{"base_model", base_model_}, {"kind", "training"}});
-    observe(counts.paged_samplers, {{"base_model", base_model_}, {"kind", "sampler"}});
+  add(metrics::engine().lora_pool_memory, "state", [](const State& state, auto put) {
+    put("reserved", state.pager.reserved);
+    if (state.pager.limit > 0) put("limit", state.pager.limit);
   });
-  metrics.lora_pool_memory.set_callback([this](const Observe& observe) {
-    const AdapterPager::Counts counts = state().pager;
-    observe(static_cast<double>(counts.reserved), {{"base_model", base_model_}, {"state", "reserved"}});
-    if (counts.limit == 0) return;
-    observe(static_cast<double>(counts.limit), {{"base_model", base_model_}, {"state", "limit"}});
-  });
-  metrics.lora_memory.set_callback([this](const Observe& observe) {
-    const engine::AdapterMemory memory = state().adapters;
-    observe(static_cast<double>(memory.weights), {{"base_model", base_model_}, {"part", "weights"}});
-    observe(static_cast<double>(memory.gradients), {{"base_model", base_model_}, {"part", "gradients"}});
-    observe(static_cast<double>(memory.optimizer), {{"base_model", base_model_}, {"part", "optimizer"}});
+  add(metrics::engine().lora_memory, "part", [](const State& state, auto put) {
+    put("weights", state.adapters.weights);
+    put("gradients", state.adapters.gradients);
+    put("optimizer", state.adapters.optimizer);
   });
 }
 
 void EngineGauges::observe_work() {
-  const auto& metrics = telemetry::get_metrics();
-  metrics.training_model_flops.set_callback([this](const Observe& observe) {
-    const PassTotals passes = state().passes;
-    observe(passes.forward_flops, {{"base_model", base_model_}, {"pass", "forward"}});
-    observe(passes.backward_flops, {{"base_model", base_model_}, {"pass", "backward"}});
+  add(metrics::training().model_flops, "pass", [](const State& state, auto put) {
+    put("forward", state.passes.forward_flops);
+    put("backward", state.passes.backward_flops);
   });
-  metrics.sampling_model_flops.set_callback([this](const Observe& observe) {
-    const StepTotals steps = state().steps;
-    observe(steps.prefill_flops, {{"base_model", base_model_}, {"kind", "prefill"}});
-    observe(steps.decode_flops, {{"base_model", base_model_}, {"kind", "decode"}});
+  add(metrics::sampling().model_flops, "kind", [](const State& state, auto put) {
+    put("prefill", state.steps.prefill_flops);
+    put("decode", state.steps.decode_flops);
   });
-  metrics.sampling_model_bytes.set_callback([this](const Observe& observe) {
-    const StepTotals steps = state().steps;
-    observe(steps.bytes_read, {{"base_model", base_model_}, {"direction", "read"}});
-    observe(steps.bytes_written, {{"base_model", base_model_}, {"direction", "write"}});
+  add(metrics::sampling().model_bytes, "direction", [](const State& state, auto put) {
+    put("read", state.steps.bytes_read);
+    put("write", state.steps.bytes_written);
   });
-  metrics.device_peak_flops.set_callback([this](const Observe& observe) {
-    const double peak = state().peak_flops;
-    if (peak > 0) observe(peak, {{"base_model", base_model_}});
-  });
-  metrics.device_time.set_callback([this](const Observe& observe) {
-    const engine::DeviceTimes device = state().device;
+  add(metrics::engine().device_peak_flops,
+      [](const State& state) { return state.peak_flops > 0 ? std::optional(state.peak_flops) : std::nullopt; });
+  add(metrics::engine().device_time, "work", [](const State& state, auto put) {
+    const engine::DeviceTimes& device = state.device;
     if (device.forward + device.backward + device.optim_step + device.step == 0) return;
-    observe(to_seconds(device.forward), {{"base_model", base_model_}, {"work", "forward"}});
-    observe(to_seconds(device.backward), {{"base_model", base_model_}, {"work", "backward"}});
-    observe(to_seconds(device.optim_step), {{"base_model", base_model_}, {"work", "optim"}});
-    observe(to_seconds(device.step), {{"base_model", base_model_}, {"work", "step"}});
+    put("forward", to_seconds(device.forward));
+    put("backward", to_seconds(device.backward));
+    put("optim", to_seconds(device.optim_step));
+    put("step", to_seconds(device.step));
   });
-  metrics.training_mfu.set_callback([this](const Observe& observe) {
-    if (const auto share = training_utilization()) observe(*share, {{"base_model", base_model_}});
-  });
-  metrics.sampling_mfu.set_callback([this](const Observe& observe) {
-    if (const auto share = sampling_utilization()) observe(*share, {{"base_model", base_model_}});
-  });
+  add(metrics::training().mfu, [this](const State&) { return training_utilization(); });
+  add(metrics::sampling().mfu, [this](const State&) { return sampling_utilization(); });
 }
 
 std::optional<double> EngineGauges::training_utilization() {
@@ -169,19 +165,10 @@ std::optional<double> EngineGauges::Utilization::take(double flops, Nanos spent,
 }
 
 EngineGauges::~EngineGauges() {
-  const auto& metrics = telemetry::get_metrics();
-  const std::initializer_list<const telemetry::Observable*> observed = {
-      &metrics.scheduler_requests,   &metrics.scheduler_last_step_age, &metrics.scheduler_fairness_deficit,
-      &metrics.worker_busy,          &metrics.kv_cache_usage,          &metrics.kv_cache_blocks,
-      &metrics.kv_cache_memory,      &metrics.kv_cache_fragmentation,  &metrics.lora_adapters,
-      &metrics.lora_memory,          &metrics.lora_adapters_paged,     &metrics.lora_pool_memory,
-      &metrics.lora_waiting,         &metrics.training_model_flops,    &metrics.training_mfu,
-      &metrics.sampling_model_flops, &metrics.sampling_model_bytes,    &metrics.sampling_mfu,
-      &metrics.device_time,          &metrics.device_peak_flops};
-  for (const telemetry::Observable* one : observed) one->set_callback({});
+  for (const telemetry::Observable* one : observed_) one->set_callback({});
 }
 
-void EngineGauges::publish(const State& state) {
+void EngineGauges::update(const State& state) {
   MutexLock lock(mutex_);
   state_ = state;
 }
@@ -207,14 +194,6 @@ void EngineGauges::progressed(Nanos at) {
 EngineGauges::State EngineGauges::state() const {
   MutexLock lock(mutex_);
   return state_;
-}
-
-void EngineGauges::observe_requests(const Observe& observe) const {
-  const size_t running = state().running;
-  const size_t accepted = accepted_();
-  observe(static_cast<double>(running), {{"base_model", base_model_}, {"state", "running"}});
-  observe(static_cast<double>(accepted > running ? accepted - running : 0),
-          {{"base_model", base_model_}, {"state", "waiting"}});
 }
 
 double EngineGauges::step_age() const {

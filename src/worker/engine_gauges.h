@@ -1,6 +1,6 @@
-// What the engine loop is asked for when metrics are collected: requests, age of the newest step, share of busy time,
-// KV cache, adapters, and the arithmetic of passes and steps. The engine thread publishes after each turn; the
-// callbacks read a copy on a telemetry thread.
+// EngineGauges: the metrics of the engine loop that are read when metrics are collected: requests, age of the newest
+// step, share of busy time, KV cache, adapters, and the arithmetic of passes and steps. The engine thread updates the
+// state after each turn; the callbacks read a copy on a telemetry thread.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,19 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "telemetry/instrument.h"
 #include "worker/adapter_pager.h"
-#include "worker/traced_engine.h"
+#include "worker/work_count.h"
 
 namespace tuft::worker {
 
-// Thread-safe. One a process: it takes the callbacks of its instruments, and gives them back when it is destroyed.
+// Thread-safe. At most one per process: it sets the callbacks of its instruments, and clears them when it is destroyed.
 class EngineGauges {
  public:
   struct State {
@@ -34,28 +36,28 @@ class EngineGauges {
     double peak_flops = 0;  // 0: not known
   };
 
-  // `memory_bytes` stands in where the KV cache has no limit of its own; 0: no limit is reported. `accepted` gives the
-  // requests that are accepted and not answered. `clock` and what `accepted` uses outlive this.
+  // `memory_bytes` is reported as limit where the KV cache has none; 0: no limit is reported. `accepted` returns the
+  // number of requests that are accepted and not answered. `clock` and all that `accepted` uses outlive this.
   EngineGauges(std::string base_model, int64_t memory_bytes, const Clock& clock, std::function<size_t()> accepted);
   ~EngineGauges();
   EngineGauges(const EngineGauges&) = delete;
   EngineGauges& operator=(const EngineGauges&) = delete;
 
-  void publish(const State& state) TUFT_EXCLUDES(mutex_);
-  // The engine thread has nothing to do until work_arrived(); so it begins.
+  void update(const State& state) TUFT_EXCLUDES(mutex_);
+  // Says that the engine thread has nothing to do until work_arrived(). This is the state at the start.
   void work_ended(Nanos at) TUFT_EXCLUDES(mutex_);
   void work_arrived(Nanos at) TUFT_EXCLUDES(mutex_);
-  // A step or a pass ended.
+  // Says that a step or a pass ended.
   void progressed(Nanos at) TUFT_EXCLUDES(mutex_);
 
  private:
   using Observe = telemetry::Observable::Observe;
 
-  // Arithmetic done over what the device could have done meanwhile, between two collections. Two readers that come one
-  // right after the other get the same.
+  // The arithmetic done, divided by what the device could have done in the same time, between two collections. Readers
+  // that come right after each other get the same value.
   class Utilization {
    public:
-    // Sums since the start. Nothing where no time was spent, or no peak is known.
+    // Takes sums since the start. Returns nullopt where no time was spent or no peak is known.
     std::optional<double> take(double flops, Nanos spent, double peak, Nanos now);
 
    private:
@@ -66,11 +68,14 @@ class EngineGauges {
   };
 
   State state() const TUFT_EXCLUDES(mutex_);
+  template <typename Read>
+  void add(const telemetry::Observable& instrument, Read read);
+  template <typename Read>
+  void add(const telemetry::Observable& instrument, std::string_view label, Read read);
   void observe_requests_and_steps();
   void observe_kv_cache();
   void observe_adapters();
   void observe_work();
-  void observe_requests(const Observe& observe) const;
   double step_age() const TUFT_EXCLUDES(mutex_);
   double busy() TUFT_EXCLUDES(mutex_);
   std::optional<double> training_utilization() TUFT_EXCLUDES(mutex_);
@@ -81,14 +86,15 @@ class EngineGauges {
   const int64_t memory_bytes_;
   const Clock& clock_;
   const std::function<size_t()> accepted_;
+  std::vector<const telemetry::Observable*> observed_;  // whose callbacks are set
 
   mutable Mutex mutex_;
   State state_ TUFT_GUARDED_BY(mutex_);
   bool idle_ TUFT_GUARDED_BY(mutex_) = true;
   Nanos idle_since_ TUFT_GUARDED_BY(mutex_) = 0;  // while idle_
-  Nanos idle_sum_ TUFT_GUARDED_BY(mutex_) = 0;    // of what is over
+  Nanos idle_sum_ TUFT_GUARDED_BY(mutex_) = 0;    // of idle periods that are over
   Nanos progress_ TUFT_GUARDED_BY(mutex_) = 0;    // newest step, or when work arrived
-  // Of the window that busy() reports.
+  // The window that busy() reports.
   Nanos window_begin_ TUFT_GUARDED_BY(mutex_) = 0;
   Nanos window_idle_ TUFT_GUARDED_BY(mutex_) = 0;
   double window_busy_ TUFT_GUARDED_BY(mutex_) = 0;

@@ -1,25 +1,24 @@
-// What the engine thread runs for one call, in pieces where files or training passes lie between.
+// An operation is what the engine thread runs for one call. It runs in several pieces if it needs files or training
+// passes in between.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <utility>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
 #include "engine/train/scheduler.h"
+#include "rpc/methods.h"
 #include "telemetry/instrument.h"
 #include "telemetry/trace.h"
-#include "tuft/worker/v1/model_actor.pb.h"
 #include "worker/adapter_pager.h"
-#include "worker/traced_engine.h"
 
 namespace tuft::worker {
 
-// Who called, and when.
+// The caller of a method, and the time of the call.
 struct Caller {
   telemetry::SpanContext trace;
   v1::CallIds ids;
@@ -29,11 +28,19 @@ struct Caller {
 template <typename Response>
 using Reply = std::function<void(Result<Response>)>;
 
+// One call of a unary method of rpc/methods.h. `reply` must run exactly once; `request` lives until then.
+template <typename Method>
+struct Call {
+  const typename Method::Request& request;
+  Caller caller;
+  Reply<typename Method::Response> reply;
+};
+
 struct AdapterLimits {
   int rank_max = 256;
 };
 
-// What operations record. Bound beforehand.
+// The metrics of operations, bound to the labels of one base model.
 struct OperationMetrics {
   explicit OperationMetrics(const std::string& base_model);
 
@@ -59,9 +66,9 @@ class Operation;
 class PassRecorder;
 class StepBatch;
 
-// What operations work with; all of it belongs to the engine thread.
-struct Bench {
-  TracedEngine& engine;
+// The engine and what belongs to it, for operations. Confined to the engine thread.
+struct EngineContext {
+  engine::Engine& engine;
   AdapterPager& adapters;
   const Clock& clock;
   const std::string& base_model;
@@ -70,67 +77,53 @@ struct Bench {
   PassRecorder& passes;
   StepBatch& steps;
   AdapterLimits limits;
-  // Drops the samples that run on a sampler, before it is removed.
+  // Cancels the samples that run on a sampler. Called before the sampler is removed.
   std::function<void(const engine::AdapterId&)> cancel_samples;
-  // To be called when the training scheduler has answered an operation that is kTraining.
+  // Must be called when the training scheduler has answered an operation that is kTraining.
   std::function<void(Operation&)> trained;
-  std::unordered_map<engine::AdapterId, int> ranks = {};
+  std::unordered_map<engine::AdapterId, int> ranks = {};  // of the adapters and samplers
 };
 
-// The engine's ids: samplers have a name space of their own.
+// The engine's ids of adapters and samplers. The two kinds do not collide.
 engine::AdapterId training_adapter(const std::string& adapter_id);
 engine::AdapterId sampler_adapter(const std::string& sampler_id);
 
 class Operation {
  public:
   enum class Progress : uint8_t {
-    kFile,      // run_file() on the file thread, then advance again
-    kTraining,  // with the training scheduler; advance again after Bench::trained()
-    kStepping,  // in Bench::steps; advance again when they were taken
-    kDone,      // answered
+    kFile,      // run_file() must run on the file thread, then advance()
+    kTraining,  // the training scheduler has it; advance() must run after EngineContext::trained()
+    kStepping,  // it is in EngineContext::steps; advance() must run when they have been taken
+    kDone,      // the call is answered
   };
 
   virtual ~Operation() = default;
-  // Operations of one lane run one after the other, in order of arrival.
-  virtual const std::string& lane() const = 0;
-  // True: it may be advanced to kTraining while those before it in its lane still are.
+  // Returns the name of the operation's queue. Operations of one queue run one after the other, in order of arrival.
+  virtual const std::string& queue() const = 0;
+  // Returns whether it may advance to kTraining while those before it in its queue are still training.
   virtual bool trains() const { return false; }
-  // True: what waits in its lane is not run any more, but fails; what has begun goes on, but for training.
-  virtual bool ends_lane() const { return false; }
-  // False: it goes on although its adapter waits in a page.
+  // Returns whether the operations that wait in its queue fail instead of running. An operation that has begun goes on,
+  // unless it trains.
+  virtual bool ends_queue() const { return false; }
+  // Returns whether its adapter must be in the engine's memory and not in a page.
   virtual bool needs_adapter() const { return true; }
-  // Of the call.
+  // Returns the trace context of the call.
   virtual telemetry::SpanContext cause() const { return {}; }
-  // Engine thread.
-  virtual Progress advance(Bench& bench) = 0;
-  // File thread. Must not touch the engine.
+  // Runs the next piece on the engine thread.
+  virtual Progress advance(EngineContext& context) = 0;
+  // Reads or writes files on the file thread. Must not touch the engine.
   virtual void run_file() {}
-  // File thread: run_file() threw. The next advance() answers with it.
+  // Runs on the file thread when run_file() threw. The next advance() answers with `error`.
   virtual void file_failed(const Error& error) = 0;
-  // Answers with an error instead; after it the operation is dropped. Engine thread, or none left running.
+  // Answers with `error`; the operation is dropped after that. Runs on the engine thread, or after it has ended.
   virtual void fail(const Error& error) = 0;
 };
 
-std::unique_ptr<Operation> make_create_adapter(v1::CreateAdapterRequest request, Caller caller,
-                                               Reply<v1::CreateAdapterResponse> reply);
-std::unique_ptr<Operation> make_remove_adapter(const v1::RemoveAdapterRequest& request, Caller caller,
-                                               Reply<v1::RemoveAdapterResponse> reply);
-// `request` is what to_train_request() made.
-std::unique_ptr<Operation> make_forward_backward(const std::string& adapter_id, engine::TrainRequest request,
-                                                 Caller caller, Reply<v1::ForwardBackwardResponse> reply);
-std::unique_ptr<Operation> make_optim_step(v1::OptimStepRequest request, Caller caller,
-                                           Reply<v1::OptimStepResponse> reply);
-std::unique_ptr<Operation> make_save_state(v1::SaveStateRequest request, Caller caller,
-                                           Reply<v1::SaveStateResponse> reply);
-std::unique_ptr<Operation> make_load_state(v1::LoadStateRequest request, Caller caller,
-                                           Reply<v1::LoadStateResponse> reply);
-std::unique_ptr<Operation> make_add_sampler(v1::AddSamplerRequest request, Caller caller,
-                                            Reply<v1::AddSamplerResponse> reply);
-std::unique_ptr<Operation> make_remove_sampler(const v1::RemoveSamplerRequest& request, Caller caller,
-                                               Reply<v1::RemoveSamplerResponse> reply);
-std::unique_ptr<Operation> make_publish_adapter(v1::PublishAdapterRequest request, Caller caller,
-                                                Reply<v1::PublishAdapterResponse> reply);
-std::unique_ptr<Operation> make_save_sampler(v1::SaveSamplerRequest request, Caller caller,
-                                             Reply<v1::SaveSamplerResponse> reply);
+// Each operation method X of rpc/methods.h has a make_operation(Call<rpc::X>).
+#define TUFT_MAKE_OPERATION(Name, function, timeout) std::unique_ptr<Operation> make_operation(Call<rpc::Name> call);
+TUFT_OPERATION_METHODS(TUFT_MAKE_OPERATION)
+#undef TUFT_MAKE_OPERATION
+// `request` is the result of to_train_request(); the call's own request is not read.
+std::unique_ptr<Operation> make_forward_backward(Call<rpc::ForwardBackward> call, engine::TrainRequest request);
 
 }  // namespace tuft::worker

@@ -1,35 +1,36 @@
 #include "worker/operation_base.h"
 
-#include "telemetry/metrics.h"
+#include "metrics/engine.h"
+#include "metrics/training.h"
+#include "telemetry/instrument.h"
 
 namespace tuft::worker {
 
 OperationMetrics::OperationMetrics(const std::string& base_model) {
-  const auto& metrics = telemetry::get_metrics();
   const telemetry::Label model = {"base_model", base_model};
-  train_queue = metrics.scheduler_queue_duration.with({model, {"kind", "train"}});
-  passes = metrics.scheduler_steps.with({model, {"phase", "train"}});
-  pass_duration = metrics.scheduler_step_duration.with({model, {"phase", "train"}});
-  pass_sequences = metrics.scheduler_batch_requests.with({model, {"phase", "train"}});
-  pass_tokens = metrics.scheduler_batch_tokens.with({model});
-  pass_requests = metrics.training_batch_requests.with({model});
-  pass_runs = metrics.training_batch_runs.with({model, {"phase", "train"}});
-  pass_fill = metrics.training_batch_fill.with({model});
-  passes_out_of_memory = metrics.training_ooms.with({model});
-  optim_passes = metrics.scheduler_steps.with({model, {"phase", "optim"}});
-  optim_duration = metrics.scheduler_step_duration.with({model, {"phase", "optim"}});
-  optim_runs = metrics.training_batch_runs.with({model, {"phase", "optim"}});
-  pass_adapters = metrics.scheduler_batch_adapters.with({model});
-  passes_of_request = metrics.training_passes.with({model});
-  load_from_disk = metrics.lora_load_duration.with({model, {"source", "disk"}});
-  load_new = metrics.lora_load_duration.with({model, {"source", "new"}});
+  train_queue = metrics::engine().scheduler_queue_duration.with({model, {"kind", "train"}});
+  passes = metrics::engine().scheduler_steps.with({model, {"phase", "train"}});
+  pass_duration = metrics::engine().scheduler_step_duration.with({model, {"phase", "train"}});
+  pass_sequences = metrics::engine().scheduler_batch_requests.with({model, {"phase", "train"}});
+  pass_tokens = metrics::engine().scheduler_batch_tokens.with({model});
+  pass_requests = metrics::training().batch_requests.with({model});
+  pass_runs = metrics::training().batch_runs.with({model, {"phase", "train"}});
+  pass_fill = metrics::training().batch_fill.with({model});
+  passes_out_of_memory = metrics::training().ooms.with({model});
+  optim_passes = metrics::engine().scheduler_steps.with({model, {"phase", "optim"}});
+  optim_duration = metrics::engine().scheduler_step_duration.with({model, {"phase", "optim"}});
+  optim_runs = metrics::training().batch_runs.with({model, {"phase", "optim"}});
+  pass_adapters = metrics::engine().scheduler_batch_adapters.with({model});
+  passes_of_request = metrics::training().passes.with({model});
+  load_from_disk = metrics::engine().lora_load_duration.with({model, {"source", "disk"}});
+  load_new = metrics::engine().lora_load_duration.with({model, {"source", "new"}});
 }
 
-void TracedOperation::begin(Bench& bench) {
-  started_ = bench.clock.monotonic();
-  keys_ = share_keys(caller_.ids, bench.base_model);
+void TracedOperation::begin(EngineContext& context) {
+  started_ = context.clock.monotonic();
+  keys_ = share_keys(caller_.ids, context.base_model);
   keys_.push_back({subject_.id_key, subject_.id});
-  if (const auto rank = bench.ranks.find(subject_.adapter); rank != bench.ranks.end()) {
+  if (const auto rank = context.ranks.find(subject_.adapter); rank != context.ranks.end()) {
     keys_.push_back({"tuft.lora_rank", rank->second});
   }
   span_ =

@@ -1,4 +1,4 @@
-// What the operations have in common: a lane, a span from the first piece to the answer, log events, one reply.
+// The common part of the operations: a queue, a span from the first piece to the answer, log events, one reply.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ inline telemetry::Tracer engine_tracer() {
   return tracer;
 }
 
-// Absolute, so that what a client could reach is the control plane's decision alone.
+// Returns an error unless the path is absolute. Which directories a client reaches is the control plane's decision.
 inline Status check_directory(const std::string& directory) {
   if (std::filesystem::path(directory).is_absolute()) return {};
   return invalid_argument("the checkpoint directory must be an absolute path");
@@ -34,27 +34,30 @@ struct OperationNames {
   bool life_cycle = false;  // `completed` is INFO, else DEBUG
 };
 
-// What an operation works on.
+// The adapter or sampler that an operation works on.
 struct Subject {
-  telemetry::Name id_key;
+  telemetry::Name id_key;  // attribute of spans and logs
   std::string id;
-  engine::AdapterId adapter;  // also the lane
+  engine::AdapterId adapter;  // also the name of the queue
 };
 
-inline Subject training_subject(const std::string& adapter_id) {
-  return {"tuft.lora_id", adapter_id, training_adapter(adapter_id)};
-}
-inline Subject sampler_subject(const std::string& sampler_id) {
-  return {"tuft.sampler_id", sampler_id, sampler_adapter(sampler_id)};
+template <typename Request>
+Subject subject_of(const Request& request) {
+  if constexpr (requires { request.adapter_id(); }) {
+    return {"tuft.lora_id", request.adapter_id(), training_adapter(request.adapter_id())};
+  } else {
+    return {"tuft.sampler_id", request.sampler_id(), sampler_adapter(request.sampler_id())};
+  }
 }
 
-// What of an operation does not depend on its reply. The ids are borrowed by its attributes: it must not move.
+// The part of an operation that does not depend on its message types. Its attributes borrow its ids, so it must not
+// move.
 class TracedOperation : public Operation {
  public:
   TracedOperation(OperationNames names, Subject subject, Caller caller)
       : names_(names), subject_(std::move(subject)), caller_(std::move(caller)) {}
 
-  const std::string& lane() const final { return subject_.adapter.str(); }
+  const std::string& queue() const final { return subject_.adapter.str(); }
   telemetry::SpanContext cause() const final { return caller_.trace; }
 
  protected:
@@ -62,16 +65,16 @@ class TracedOperation : public Operation {
   const engine::AdapterId& adapter() const { return subject_.adapter; }
   telemetry::Span& span() { return span_; }
   const telemetry::Span& span() const { return span_; }
-  // On the span, and numbers and flags on the log of its end too.
+  // Adds attributes to the span, and numbers and flags to the log event of the end.
   void note(telemetry::Attributes attributes);
-  // Share keys, the id and the rank.
+  // Returns the share keys, the id and the rank.
   const std::vector<telemetry::Attribute>& keys() const { return keys_; }
-  // Until it was begun, or what else an operation calls waiting.
+  // Returns the time from the arrival to the begin. A subclass may count more of its time as waiting.
   virtual double queue_seconds() const { return to_seconds(started_ - arrived()); }
   Nanos arrived() const { return caller_.arrived; }
   Nanos started() const { return started_; }
 
-  void begin(Bench& bench);
+  void begin(EngineContext& context);
   bool begun() const { return started_ != 0; }
   void end(const Clock& clock);
   void end(const Error& error);
@@ -88,23 +91,29 @@ class TracedOperation : public Operation {
   telemetry::Span span_;
 };
 
-template <typename Response>
-class ReplyingOperation : public TracedOperation {
+// The operation of one method. Subclasses implement run().
+template <typename Method>
+class MethodOperation : public TracedOperation {
  public:
-  ReplyingOperation(OperationNames names, Subject subject, Caller caller, Reply<Response> reply)
-      : TracedOperation(names, std::move(subject), std::move(caller)), reply_(std::move(reply)) {}
+  using Request = typename Method::Request;
+  using Response = typename Method::Response;
 
-  Progress advance(Bench& bench) final {
-    if (!begun()) begin(bench);
+  MethodOperation(OperationNames names, Call<Method> call)
+      : TracedOperation(names, subject_of(call.request), std::move(call.caller)),
+        request_(call.request),
+        reply_(std::move(call.reply)) {}
+
+  Progress advance(EngineContext& context) final {
+    if (!begun()) begin(context);
     const telemetry::ContextScope scope(span().context());
-    auto progress = check().ok() ? run(bench, response_) : Result<Progress>(check().error());
+    auto progress = check().ok() ? run(context, response_) : Result<Progress>(check().error());
     if (!progress.ok()) {
       fail(progress.error());
       return Progress::kDone;
     }
     if (*progress == Progress::kDone) {
       response_.set_queue_seconds(queue_seconds());
-      end(bench.clock);
+      end(context.clock);
       reply_(std::move(response_));
     }
     return *progress;
@@ -118,8 +127,10 @@ class ReplyingOperation : public TracedOperation {
   }
 
  protected:
-  // The next piece; kDone when `response` is complete.
-  virtual Result<Progress> run(Bench& bench, Response& response) = 0;
+  // Valid until the reply.
+  const Request& request() const { return request_; }
+  // Runs the next piece. Returns kDone when `response` is complete.
+  virtual Result<Progress> run(EngineContext& context, Response& response) = 0;
 
  private:
   Status check() const {
@@ -128,6 +139,7 @@ class ReplyingOperation : public TracedOperation {
     return {};
   }
 
+  const Request& request_;
   const Reply<Response> reply_;
   std::optional<Error> file_error_;
   Response response_;

@@ -54,7 +54,7 @@ void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& statu
   metrics_.pass_requests.record(static_cast<double>(pass.shares.size()));
   metrics_.pass_runs.record(pass.adapters);
   metrics_.pass_fill.record(static_cast<double>(pass.tokens) / batch_tokens_);
-  // Nothing else is short in a pass.
+  // Memory is the only resource that a pass can exhaust.
   if (!status.ok() && status.error().code == ErrorCode::kResourceExhausted) metrics_.passes_out_of_memory.add(1);
   for (const Present& present : present_) tell(present, pass, end);
   if (present_.size() > 1) {

@@ -38,7 +38,7 @@ class PassMember {
 class PassRecorder final : public engine::PassObserver {
  public:
   // All of them outlive this.
-  PassRecorder(TracedEngine& engine, const Clock& clock, const OperationMetrics& metrics, int batch_tokens)
+  PassRecorder(TracedTraining& engine, const Clock& clock, const OperationMetrics& metrics, int batch_tokens)
       : engine_(engine), clock_(clock), metrics_(metrics), batch_tokens_(batch_tokens) {}
 
   void add(engine::TrainRequestNumber number, PassMember& member) { members_[number] = &member; }
@@ -56,7 +56,7 @@ class PassRecorder final : public engine::PassObserver {
   void begin_merged(const engine::TrainPass& pass);
   void tell(const Present& present, const engine::TrainPass& pass, Nanos end);
 
-  TracedEngine& engine_;
+  TracedTraining& engine_;
   const Clock& clock_;
   const OperationMetrics& metrics_;
   const int batch_tokens_;

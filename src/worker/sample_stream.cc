@@ -1,10 +1,11 @@
 #include "worker/sample_stream.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "rpc/status.h"
 #include "worker/conversion.h"
-#include "worker/status.h"
 
 namespace tuft::worker {
 
@@ -55,7 +56,8 @@ void SampleStream::OnWriteDone(bool ok) {
   go_on(next);
 }
 
-// In the same hold of the lock as what it follows: when another thread has taken the end, this may be deleted.
+// Called under the same hold of the lock as the change before it: once another thread has taken the end, this object
+// may be deleted.
 SampleStream::Next SampleStream::take_next_locked() {
   if (writing_ || finished_) return {};
   if (waiting_.new_tokens_size() > 0) {
@@ -79,7 +81,7 @@ void SampleStream::go_on(const Next& next) {
     case Next::Step::kAnswer:
       return StartWriteAndFinish(&written_, {}, grpc::Status::OK);
     case Next::Step::kFail:
-      return Finish(to_grpc(next.status.error(), context_));
+      return Finish(rpc::to_grpc(next.status.error(), context_));
   }
 }
 

@@ -1,4 +1,4 @@
-// One StreamSample call: what the engine thread draws, on its way to a reader who may be slow.
+// One StreamSample call: carries tokens from the engine thread to a reader that may be slow.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace tuft::worker {
 
-// One message at a time is under way; what is drawn meanwhile goes together into the next one, so that there is never
-// more waiting than the answer holds. Thread-safe; deletes itself when gRPC is done with it, after end().
+// Sends one message at a time. Tokens drawn meanwhile are collected in the next message, so the tokens that wait are
+// never more than those of the answer. Thread-safe. Deletes itself when gRPC is done with it, after end().
 class SampleStream final : public grpc::ServerWriteReactor<v1::SampleDelta> {
  public:
   explicit SampleStream(grpc::CallbackServerContext& context) : context_(context) {}
 
-  // Set before the call is handed on: a cancel can come at any time after.
+  // Must be set before the call is passed on, because a cancel can come at any time after that.
   void on_cancel(std::function<void()> cancel) { cancel_ = std::move(cancel); }
 
-  // Never waits.
+  // Does not block.
   void add(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs,
            std::span<const std::vector<engine::TokenLogprob>> topk);
-  // Once, last.
+  // Must be called exactly once, after the last add().
   void end(Result<v1::SampleResponse> result);
 
  private:
@@ -41,9 +41,9 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleDelta> {
     enum class Step : uint8_t { kNothing, kWrite, kAnswer, kFail } step = Step::kNothing;
     Status status;  // of kFail
   };
-  // What is to be begun now; the caller gives it to go_on().
+  // Returns what to begin now. The caller must pass it to go_on().
   Next take_next_locked() TUFT_REQUIRES(mutex_);
-  // Outside the lock: gRPC may call back at once. Of this, nothing may be touched after it, nor where it is kNothing.
+  // Called outside the lock, because gRPC may call back at once. This object may be gone afterwards, also for kNothing.
   void go_on(const Next& next);
 
   grpc::CallbackServerContext& context_;
@@ -51,13 +51,13 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleDelta> {
 
   Mutex mutex_;
   bool writing_ TUFT_GUARDED_BY(mutex_) = false;
-  bool broken_ TUFT_GUARDED_BY(mutex_) = false;  // nobody reads any more
+  bool broken_ TUFT_GUARDED_BY(mutex_) = false;  // the reader is gone
   bool ended_ TUFT_GUARDED_BY(mutex_) = false;
   bool finished_ TUFT_GUARDED_BY(mutex_) = false;
   v1::SampleDelta waiting_ TUFT_GUARDED_BY(mutex_);
   v1::SampleResponse answer_ TUFT_GUARDED_BY(mutex_);
   Status status_ TUFT_GUARDED_BY(mutex_);
-  v1::SampleDelta written_;  // gRPC's while writing_
+  v1::SampleDelta written_;  // belongs to gRPC while writing_
 };
 
 }  // namespace tuft::worker

@@ -1,4 +1,4 @@
-// The spans and log events of one sample request. Spans are built when it ends, from times that the sampler kept:
+// The spans and log events of one sample request. The spans are made when it ends, from times that the sampler kept;
 // nothing is recorded per step.
 #pragma once
 
@@ -11,12 +11,13 @@
 
 namespace tuft::worker {
 
+// The parameters of a request that spans and logs show.
 struct SampleFacts {
   std::string sampler_id;  // empty: the base model
   int lora_rank = 0;       // 0: not known
   int64_t prompt_tokens = 0;
   int num_samples = 0;
-  // Of the request's parameters; absent ones are not recorded.
+  // Parameters of the request. Absent ones are not recorded.
   std::optional<int> max_tokens;
   double temperature = 1.0;
   double top_p = 1.0;
@@ -27,12 +28,12 @@ struct SampleFacts {
 
 SampleFacts facts_of(const engine::SampleRequest& request, const std::string& sampler_id);
 
-// sampling.begin at DEBUG.
+// Logs sampling.begin at DEBUG.
 void log_sample_begin(const Caller& caller, const SampleFacts& facts, const std::string& base_model);
 
-// hf_model.sample from the arrival to `converted`, when its answer was ready, and in it the row of the calling thread
-// with the request tracing stages SCHEDULE, PREFILL, DECODE and POSTPROCESS; sampling.completed at DEBUG or
-// sampling.failed. `result` still holds its sequences.
+// Records the span hf_model.sample from the arrival to `converted`, the time at which the answer was ready. In it lie
+// the request tracing stages SCHEDULE, PREFILL, DECODE and POSTPROCESS of the calling thread. Logs sampling.completed
+// at DEBUG or sampling.failed. `result` must still hold its sequences.
 void record_sample(const Caller& caller, const SampleFacts& facts, const std::string& base_model,
                    const Result<engine::SampleResult>& result, Nanos converted);
 

@@ -5,28 +5,27 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "engine/loss/loss.h"
+#include "rpc/status.h"
+#include "telemetry/export/span_archive.h"
 #include "telemetry/exposition.h"
-#include "telemetry/span_archive.h"
-#include "telemetry/tail_sampler.h"
+#include "telemetry/record/tail_sampler.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"
 #include "worker/sample_stream.h"
 #include "worker/sample_trace.h"
-#include "worker/status.h"
 
 namespace tuft::worker {
 namespace {
 
-constexpr int kMessageBytesMax = 256 << 20;
-
-// One call that the engine loop finishes. Deletes itself when gRPC is done with it.
+// The gRPC side of a unary call. Deletes itself when gRPC is done with it, after finish().
 class PendingCall final : public grpc::ServerUnaryReactor {
  public:
   explicit PendingCall(grpc::CallbackServerContext& context) : context_(context) {}
 
-  // Set before the call is handed on: a cancel can come at any time after.
+  // Must be set before the call is passed on, because a cancel can come at any time after that.
   void on_cancel(std::function<void()> cancel) { cancel_ = std::move(cancel); }
-  void finish(const Status& status) { Finish(status.ok() ? grpc::Status::OK : to_grpc(status.error(), context_)); }
+  void finish(const Status& status) { Finish(status.ok() ? grpc::Status::OK : rpc::to_grpc(status.error(), context_)); }
 
  private:
   void OnCancel() override {
@@ -38,121 +37,25 @@ class PendingCall final : public grpc::ServerUnaryReactor {
   std::function<void()> cancel_;
 };
 
-// Messages of a call live until it is finished, so the reply is written where gRPC will read it.
-template <typename Response>
-Reply<Response> reply_into(PendingCall* call, Response* response) {
-  return [call, response](Result<Response> result) {
-    if (!result.ok()) {
-      call->finish(std::move(result).error());
-      return;
-    }
-    *response = std::move(result).value();
-    call->finish({});
-  };
+std::vector<telemetry::TraceId> read_traces(const google::protobuf::RepeatedPtrField<v1::TraceId>& messages) {
+  std::vector<telemetry::TraceId> traces;
+  traces.reserve(static_cast<size_t>(messages.size()));
+  for (const v1::TraceId& trace : messages) traces.push_back({trace.high(), trace.low()});
+  return traces;
 }
 
+// Implements the methods of rpc/methods.h: each has an overload of handle(), which runs on gRPC's thread.
 class Service final : public v1::ModelActor::CallbackService {
  public:
   Service(EngineLoop& loop, std::string base_model) : loop_(loop), base_model_(std::move(base_model)) {}
 
-  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest*,
-                                     v1::DescribeResponse* response) override {
-    const engine::ModelSpec& model = loop_.engine().model();
-    response->set_architecture(model.architecture);
-    response->set_parameters(model.parameters());
-    response->set_vocab_size(model.vocab_size);
-    response->set_max_position(model.max_position);
-    response->set_weights_dtype(std::string(loop_.engine().weights_dtype()));
-    response->set_steps(loop_.steps());
-    response->set_pid(getpid());
-    return answer(*context);
+#define TUFT_SERVE(Name, function, timeout)                                                              \
+  grpc::ServerUnaryReactor* Name(grpc::CallbackServerContext* context, const v1::Name##Request* request, \
+                                 v1::Name##Response* response) override {                                \
+    return serve<rpc::Name>(*context, *request, *response);                                              \
   }
-
-  grpc::ServerUnaryReactor* CreateAdapter(grpc::CallbackServerContext* context, const v1::CreateAdapterRequest* request,
-                                          v1::CreateAdapterResponse* response) override {
-    return post(make_create_adapter, context, request, response);
-  }
-  grpc::ServerUnaryReactor* RemoveAdapter(grpc::CallbackServerContext* context, const v1::RemoveAdapterRequest* request,
-                                          v1::RemoveAdapterResponse* response) override {
-    return post(make_remove_adapter, context, request, response);
-  }
-  grpc::ServerUnaryReactor* OptimStep(grpc::CallbackServerContext* context, const v1::OptimStepRequest* request,
-                                      v1::OptimStepResponse* response) override {
-    return post(make_optim_step, context, request, response);
-  }
-  grpc::ServerUnaryReactor* SaveState(grpc::CallbackServerContext* context, const v1::SaveStateRequest* request,
-                                      v1::SaveStateResponse* response) override {
-    return post(make_save_state, context, request, response);
-  }
-  grpc::ServerUnaryReactor* LoadState(grpc::CallbackServerContext* context, const v1::LoadStateRequest* request,
-                                      v1::LoadStateResponse* response) override {
-    return post(make_load_state, context, request, response);
-  }
-  grpc::ServerUnaryReactor* AddSampler(grpc::CallbackServerContext* context, const v1::AddSamplerRequest* request,
-                                       v1::AddSamplerResponse* response) override {
-    return post(make_add_sampler, context, request, response);
-  }
-  grpc::ServerUnaryReactor* RemoveSampler(grpc::CallbackServerContext* context, const v1::RemoveSamplerRequest* request,
-                                          v1::RemoveSamplerResponse* response) override {
-    return post(make_remove_sampler, context, request, response);
-  }
-
-  grpc::ServerUnaryReactor* PublishAdapter(grpc::CallbackServerContext* context,
-                                           const v1::PublishAdapterRequest* request,
-                                           v1::PublishAdapterResponse* response) override {
-    return post(make_publish_adapter, context, request, response);
-  }
-  grpc::ServerUnaryReactor* SaveSampler(grpc::CallbackServerContext* context, const v1::SaveSamplerRequest* request,
-                                        v1::SaveSamplerResponse* response) override {
-    return post(make_save_sampler, context, request, response);
-  }
-
-  grpc::ServerUnaryReactor* CollectMetrics(grpc::CallbackServerContext* context, const v1::CollectMetricsRequest*,
-                                           v1::CollectMetricsResponse* response) override {
-    response->set_snapshot(telemetry::metrics_snapshot());
-    return answer(*context);
-  }
-  grpc::ServerUnaryReactor* KeepTraces(grpc::CallbackServerContext* context, const v1::KeepTracesRequest* request,
-                                       v1::KeepTracesResponse*) override {
-    std::vector<telemetry::TraceId> traces;
-    traces.reserve(static_cast<size_t>(request->traces_size()));
-    for (const v1::TraceId& trace : request->traces()) traces.push_back({trace.high(), trace.low()});
-    telemetry::keep_traces(std::move(traces));
-    return answer(*context);
-  }
-
-  grpc::ServerUnaryReactor* CollectTraces(grpc::CallbackServerContext* context, const v1::CollectTracesRequest* request,
-                                          v1::CollectTracesResponse* response) override {
-    std::vector<telemetry::TraceId> traces;
-    traces.reserve(static_cast<size_t>(request->traces_size()));
-    for (const v1::TraceId& trace : request->traces()) traces.push_back({trace.high(), trace.low()});
-    response->set_spans(telemetry::archived_spans(traces, static_cast<size_t>(request->bytes_max())));
-    return answer(*context);
-  }
-
-  grpc::ServerUnaryReactor* ForwardBackward(grpc::CallbackServerContext* context,
-                                            const v1::ForwardBackwardRequest* request,
-                                            v1::ForwardBackwardResponse* response) override {
-    auto* call = new PendingCall(*context);
-    auto converted = to_train_request(request->request(), training_adapter(request->adapter_id()), base_model_);
-    if (!converted.ok()) {
-      call->finish(std::move(converted).error());
-    } else {
-      converted->tenant = request->tenant();
-      loop_.post(make_forward_backward(request->adapter_id(), std::move(converted).value(), caller(*context),
-                                       reply_into(call, response)));
-    }
-    return call;
-  }
-
-  grpc::ServerUnaryReactor* Sample(grpc::CallbackServerContext* context, const v1::SampleRequest* request,
-                                   v1::SampleResponse* response) override {
-    auto* call = new PendingCall(*context);
-    const EngineLoop::Ticket ticket = loop_.next_ticket();
-    call->on_cancel([this, ticket] { loop_.cancel_sample(ticket); });
-    run_sample(*context, *request, ticket, {}, reply_into(call, response));
-    return call;
-  }
+  TUFT_UNARY_METHODS(TUFT_SERVE)
+#undef TUFT_SERVE
 
   grpc::ServerWriteReactor<v1::SampleDelta>* StreamSample(grpc::CallbackServerContext* context,
                                                           const v1::SampleRequest* request) override {
@@ -160,52 +63,103 @@ class Service final : public v1::ModelActor::CallbackService {
     const EngineLoop::Ticket ticket = loop_.next_ticket();
     stream->on_cancel([this, ticket] { loop_.cancel_sample(ticket); });
     run_sample(
-        *context, *request, ticket,
+        *request, caller(*context), ticket,
         [stream](int sample, auto tokens, auto logprobs, auto topk) { stream->add(sample, tokens, logprobs, topk); },
         [stream](Result<v1::SampleResponse> result) { stream->end(std::move(result)); });
     return stream;
   }
 
  private:
-  void run_sample(const grpc::CallbackServerContext& context, const v1::SampleRequest& request,
-                  EngineLoop::Ticket ticket, engine::OnTokens on_tokens, Reply<v1::SampleResponse> reply) {
+  template <typename Method>
+  grpc::ServerUnaryReactor* serve(grpc::CallbackServerContext& context, const typename Method::Request& request,
+                                  typename Method::Response& response) {
+    auto* pending = new PendingCall(context);
+    // gRPC keeps both messages until the call is finished.
+    auto reply = [pending, &response](Result<typename Method::Response> result) {
+      if (!result.ok()) return pending->finish(std::move(result).error());
+      response = std::move(result).value();
+      pending->finish({});
+    };
+    handle(Call<Method>{request, caller(context), std::move(reply)}, *pending);
+    return pending;
+  }
+
+  // Operations go to the engine thread. The other methods have an overload of their own.
+  template <typename Method>
+  void handle(Call<Method> call, PendingCall&) {
+    loop_.post(make_operation(std::move(call)));
+  }
+
+  void handle(const Call<rpc::Describe>& call, PendingCall&) {
+    v1::DescribeResponse response;
+    const engine::ModelSpec& model = loop_.engine().model();
+    response.set_architecture(model.architecture);
+    response.set_parameters(model.parameters());
+    response.set_vocab_size(model.vocab_size);
+    response.set_max_position(model.max_position);
+    response.set_weights_dtype(std::string(loop_.engine().weights_dtype()));
+    response.set_steps(loop_.steps());
+    response.set_pid(getpid());
+    for (const std::string_view loss : engine::loss_names()) response.add_losses(std::string(loss));
+    call.reply(std::move(response));
+  }
+
+  void handle(Call<rpc::ForwardBackward> call, PendingCall&) {
+    const v1::ForwardBackwardRequest& request = call.request;
+    auto converted = to_train_request(request.request(), training_adapter(request.adapter_id()), base_model_);
+    if (!converted.ok()) return call.reply(std::move(converted).error());
+    converted->tenant = request.tenant();
+    loop_.post(make_forward_backward(std::move(call), std::move(converted).value()));
+  }
+
+  void handle(Call<rpc::Sample> call, PendingCall& pending) {
+    const EngineLoop::Ticket ticket = loop_.next_ticket();
+    pending.on_cancel([this, ticket] { loop_.cancel_sample(ticket); });
+    run_sample(call.request, std::move(call.caller), ticket, {}, std::move(call.reply));
+  }
+
+  void handle(const Call<rpc::CollectMetrics>& call, PendingCall&) {
+    v1::CollectMetricsResponse response;
+    response.set_snapshot(telemetry::metrics_snapshot());
+    call.reply(std::move(response));
+  }
+
+  void handle(const Call<rpc::KeepTraces>& call, PendingCall&) {
+    telemetry::keep_traces(read_traces(call.request.traces()));
+    call.reply(v1::KeepTracesResponse());
+  }
+
+  void handle(const Call<rpc::CollectTraces>& call, PendingCall&) {
+    v1::CollectTracesResponse response;
+    response.set_spans(
+        telemetry::archived_spans(read_traces(call.request.traces()), static_cast<size_t>(call.request.bytes_max())));
+    call.reply(std::move(response));
+  }
+
+  void run_sample(const v1::SampleRequest& request, Caller who, EngineLoop::Ticket ticket, engine::OnTokens on_tokens,
+                  Reply<v1::SampleResponse> reply) {
     std::optional<engine::AdapterId> sampler;
     if (!request.sampler_id().empty()) sampler = sampler_adapter(request.sampler_id());
     auto converted = to_sample_request(request, std::move(sampler));
     if (!converted.ok()) return reply(std::move(converted).error());
     SampleFacts facts = facts_of(*converted, request.sampler_id());
-    const Caller who = caller(context);
     converted->arrived = who.arrived;
     converted->trace = who.trace;
     converted->on_tokens = std::move(on_tokens);
     log_sample_begin(who, facts, base_model_);
     const int topk = request.topk_prompt_logprobs();
     loop_.post_sample(ticket, std::move(converted).value(),
-                      [this, reply = std::move(reply), facts, topk, who](auto result) mutable {
+                      [this, reply = std::move(reply), facts, topk, who = std::move(who)](auto result) mutable {
                         Result<v1::SampleResponse> response = v1::SampleResponse();
                         if (result.ok()) {
-                          // A refusal comes on this call's thread, where the ranks are not to be read.
+                          // Results come on the engine thread, which owns the ranks. Refusals may come on another.
                           facts.lora_rank = loop_.rank_of(sampler_adapter(facts.sampler_id));
-                          to_sample_response(*result, facts.prompt_tokens, topk, &*response);
+                          response = to_sample_response(*result, facts.prompt_tokens, topk);
                         }
                         record_sample(who, facts, base_model_, result, loop_.clock().monotonic());
                         if (!result.ok()) response = std::move(result).error();
                         reply(std::move(response));
                       });
-  }
-
-  static grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext& context) {
-    auto* call = new PendingCall(context);
-    call->finish({});
-    return call;
-  }
-
-  template <typename Make, typename Request, typename Response>
-  grpc::ServerUnaryReactor* post(Make make, grpc::CallbackServerContext* context, const Request* request,
-                                 Response* response) {
-    auto* call = new PendingCall(*context);
-    loop_.post(make(*request, caller(*context), reply_into(call, response)));
-    return call;
   }
 
   Caller caller(const grpc::CallbackServerContext& context) const {
@@ -218,8 +172,8 @@ class Service final : public v1::ModelActor::CallbackService {
     Caller caller;
     caller.arrived = loop_.clock().monotonic();
     caller.trace = telemetry::extract(header, telemetry::Peer::kOwnProcess);
-    const std::string_view ids = header("tuft-ids-bin");
-    // Ids are for spans and logs only: without them the call goes on all the same.
+    const std::string_view ids = header(rpc::kIdsMetadata);
+    // Only spans and logs use the ids, so a call goes on without them.
     if (!caller.ids.ParseFromArray(ids.data(), static_cast<int>(ids.size()))) caller.ids.Clear();
     return caller;
   }
@@ -233,8 +187,8 @@ class GrpcServer final : public WorkerServer {
   GrpcServer(EngineLoop& loop, const ServerOptions& options) : service_(loop, options.base_model) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix:" + options.socket.string(), grpc::InsecureServerCredentials());
-    builder.SetMaxReceiveMessageSize(kMessageBytesMax);
-    builder.SetMaxSendMessageSize(kMessageBytesMax);
+    builder.SetMaxReceiveMessageSize(rpc::kMessageBytesMax);
+    builder.SetMaxSendMessageSize(rpc::kMessageBytesMax);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }

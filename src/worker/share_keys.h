@@ -1,4 +1,4 @@
-// The keys by which spans and logs of one session, run, sampler or request are found.
+// The attributes by which one finds the spans and logs of a session, run, sampler or request.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace tuft::worker {
 
-// What `ids` holds and the base model. Borrows from both.
+// Returns the ids that are set, and the base model. The attributes borrow from both arguments.
 std::vector<telemetry::Attribute> share_keys(const v1::CallIds& ids, std::string_view base_model);
 
 }  // namespace tuft::worker

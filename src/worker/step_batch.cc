@@ -11,7 +11,7 @@ namespace {
 
 using Reports = std::vector<Result<engine::OptimReport>>;
 
-// Of the whole time; equal parts where nobody has stepped.
+// Returns the share of one step in the whole time. The shares are equal if no step was made.
 Nanos share_of(Nanos whole, const Result<engine::OptimReport>& report, const Reports& all) {
   int64_t parameters = 0;
   for (const auto& one : all) parameters += one.ok() ? one->parameters : 0;
@@ -20,7 +20,7 @@ Nanos share_of(Nanos whole, const Result<engine::OptimReport>& report, const Rep
   return static_cast<Nanos>(static_cast<double>(whole) * part);
 }
 
-Reports step(engine::Engine& engine, const std::vector<engine::AdapterStep>& steps) try {
+Reports step(engine::TrainingEngine& engine, const std::vector<engine::AdapterStep>& steps) try {
   return engine.optim_steps(steps);
 } catch (const std::bad_alloc&) {
   return Reports(steps.size(),
@@ -40,15 +40,15 @@ std::vector<std::string> StepBatch::run() {
   const Nanos end = clock_.monotonic();
   TUFT_CHECK(reports.size() == members_.size(), "an answer for each step");
   record(begin, end);
-  std::vector<std::string> lanes;
+  std::vector<std::string> queues;
   for (size_t i = 0; i < reports.size(); ++i) {
     const Nanos computing = share_of(end - begin, reports[i], reports);
-    lanes.push_back(members_[i]->step_lane());
+    queues.push_back(members_[i]->step_queue());
     members_[i]->stepped(reports[i], computing);
   }
   steps_.clear();
   members_.clear();
-  return lanes;
+  return queues;
 }
 
 void StepBatch::record(Nanos begin, Nanos end) {

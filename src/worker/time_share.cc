@@ -20,7 +20,7 @@ TimeShare::Turn TimeShare::next(bool training, bool sampling) {
 void TimeShare::spent(Turn turn, Nanos duration) {
   const auto time = static_cast<double>(duration);
   ahead_ += turn == Turn::kTraining ? time * (1 - training_share_) : -time * training_share_;
-  // Sampling that pays a debt of training runs debt / training_share, and the other way round.
+  // To pay a debt of training, sampling runs for debt / training_share; the reverse holds for training.
   ahead_ = std::clamp(ahead_, -ahead_max_ * (1 - training_share_), ahead_max_ * training_share_);
 }
 

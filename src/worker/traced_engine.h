@@ -1,56 +1,62 @@
-// An Engine that measures another one: spans engine.forward and engine.backward under the current one, and what passes
-// and steps cost in time, arithmetic and memory traffic. Everything else goes straight through.
+// Tracing of passes and decode steps: spans engine.forward and engine.backward under the current span, and sums of what
+// passes and steps cost in time, arithmetic and memory traffic. Adapters need no tracing and are used directly.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "telemetry/attribute.h"
+#include "worker/work_count.h"
 
 namespace tuft::worker {
 
-// Sums since the start. Arithmetic is that of engine/model_cost.h.
-struct PassTotals {
-  Nanos forward = 0;
-  Nanos loss = 0;  // between a forward pass and its backward pass
-  Nanos backward = 0;
-  int64_t tokens = 0;
-  int64_t sequences = 0;
-  double forward_flops = 0;   // the output layer for tokens with a target
-  double backward_flops = 0;  // the output layer for those whose loss has a gradient; none without any
-
-  friend PassTotals operator-(const PassTotals& left, const PassTotals& right) {
-    return {left.forward - right.forward,
-            left.loss - right.loss,
-            left.backward - right.backward,
-            left.tokens - right.tokens,
-            left.sequences - right.sequences,
-            left.forward_flops - right.forward_flops,
-            left.backward_flops - right.backward_flops};
-  }
-};
-
-struct StepTotals {
-  Nanos time = 0;
-  double prefill_flops = 0;
-  double decode_flops = 0;  // of sequences that got one token
-  // To and from memory at the least: every weight and adapter once a step, keys and values once a sequence.
-  double bytes_read = 0;
-  double bytes_written = 0;
-};
-
-class TracedEngine : public engine::Engine {
+// Thread-confined like the engine. The engine and the clock outlive it.
+class TracedTraining final : public engine::TrainingEngine {
  public:
-  virtual const PassTotals& totals() const = 0;
-  virtual const StepTotals& step_totals() const = 0;
-  // The spans of the next passes carry these; what they borrow lives until they are set anew.
-  virtual void set_pass_attributes(std::vector<telemetry::Attribute> attributes) = 0;
+  TracedTraining(engine::Engine& engine, const Clock& clock)
+      : inner_(engine.training()), clock_(clock), work_(engine) {}
+
+  const PassTotals& totals() const { return totals_; }
+  // Sets the attributes of the spans of the next passes. What they borrow lives until they are set again.
+  void set_pass_attributes(std::vector<telemetry::Attribute> attributes) { attributes_ = std::move(attributes); }
+
+  Status forward(const engine::Pack& pack, bool keep, std::span<float> logprobs) override;
+  Status backward(std::span<const float> dloss_dlogprobs) override;
+  std::vector<Result<engine::OptimReport>> optim_steps(std::span<const engine::AdapterStep> steps) override {
+    return inner_.optim_steps(steps);
+  }
+
+ private:
+  engine::TrainingEngine& inner_;
+  const Clock& clock_;
+  PassWork work_;
+  PassTotals totals_;
+  Nanos forward_end_ = 0;
+  std::vector<telemetry::Attribute> attributes_;
 };
 
-// Both outlive the result.
-std::unique_ptr<TracedEngine> make_traced_engine(engine::Engine& engine, const Clock& clock);
+class TracedDecoding final : public engine::DecodeEngine {
+ public:
+  TracedDecoding(engine::Engine& engine, const Clock& clock)
+      : inner_(engine.decoding()), clock_(clock), work_(engine) {}
+
+  const StepTotals& totals() const { return totals_; }
+
+  Result<engine::SequenceId> open(const std::optional<engine::AdapterId>& adapter, uint64_t scope) override;
+  Result<engine::SequenceId> fork(engine::SequenceId source) override;
+  void close(engine::SequenceId sequence) override;
+  int adopt_prefix(engine::SequenceId sequence, std::span<const int32_t> tokens) override;
+  Status step(std::span<const engine::Feed> feeds, const engine::LogitsSink& sink) override;
+  engine::KvUsage kv_usage() const override { return inner_.kv_usage(); }
+  std::vector<engine::KvBlockTime> take_kv_block_times() override { return inner_.take_kv_block_times(); }
+
+ private:
+  engine::DecodeEngine& inner_;
+  const Clock& clock_;
+  StepWork work_;
+  StepTotals totals_;
+};
 
 }  // namespace tuft::worker

@@ -1,4 +1,4 @@
-// Operations on training adapters that need no file.
+// Operations on training adapters that need no files.
 #include <cmath>
 
 #include "worker/conversion.h"
@@ -24,7 +24,7 @@ Result<engine::LoraSpec> read_spec(const v1::LoraSpec& source, const AdapterLimi
                             "lora_rank_out_of_range");
   }
   if (!std::isfinite(source.alpha()) || source.alpha() <= 0) {
-    return invalid_argument("lora alpha must be over 0 and finite");
+    return invalid_argument("lora alpha must be finite and greater than 0");
   }
   if (!source.train_attn() && !source.train_mlp() && !source.train_unembed()) {
     return invalid_argument("at least one of train_attn, train_mlp and train_unembed must be true");
@@ -39,54 +39,68 @@ Result<engine::LoraSpec> read_spec(const v1::LoraSpec& source, const AdapterLimi
   return spec;
 }
 
-class CreateAdapter final : public ReplyingOperation<v1::CreateAdapterResponse> {
+// The control plane refuses parameters out of range, so one that arrives here is an error of the control plane.
+Result<engine::AdamParams> read_params(const v1::AdamParams& source) {
+  const auto at_least_0 = [](double value) { return std::isfinite(value) && value >= 0; };
+  const auto below_1 = [](double value) { return value >= 0 && value < 1; };
+  const std::pair<const char*, bool> checks[] = {{"learning_rate", at_least_0(source.learning_rate())},
+                                                 {"beta1", below_1(source.beta1())},
+                                                 {"beta2", below_1(source.beta2())},
+                                                 {"eps", at_least_0(source.eps())},
+                                                 {"weight_decay", at_least_0(source.weight_decay())},
+                                                 {"grad_clip_norm", at_least_0(source.grad_clip_norm())}};
+  for (const auto& [field, valid] : checks) {
+    if (!valid) return internal_error(std::string("adam_params.") + field + " is out of range");
+  }
+  return engine::AdamParams{source.learning_rate(), source.beta1(),        source.beta2(),
+                            source.eps(),           source.weight_decay(), source.grad_clip_norm()};
+}
+
+class CreateAdapter final : public MethodOperation<rpc::CreateAdapter> {
  public:
-  CreateAdapter(v1::CreateAdapterRequest request, Caller caller, Reply<v1::CreateAdapterResponse> reply)
-      : ReplyingOperation(
+  explicit CreateAdapter(Call<rpc::CreateAdapter> call)
+      : MethodOperation(
             {"hf_model.create_adapter", "lora.load.begin", "lora.loaded", "lora.load.failed", /*life_cycle=*/true},
-            training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
-        request_(std::move(request)) {}
+            std::move(call)) {}
 
  private:
-  Result<Progress> run(Bench& bench, v1::CreateAdapterResponse& response) override {
-    note({{"tuft.lora_rank", request_.spec().rank()}, {"tuft.lora_alpha", request_.spec().alpha()}});
-    TUFT_ASSIGN(const engine::LoraSpec spec, read_spec(request_.spec(), bench.limits));
-    engine::AdapterState state = engine::make_adapter(bench.engine.model(), spec);
+  Result<Progress> run(EngineContext& context, v1::CreateAdapterResponse& response) override {
+    note({{"tuft.lora_rank", request().spec().rank()}, {"tuft.lora_alpha", request().spec().alpha()}});
+    TUFT_ASSIGN(const engine::LoraSpec spec, read_spec(request().spec(), context.limits));
+    engine::AdapterState state = engine::make_adapter(context.engine.model(), spec);
     response.set_parameters(count_parameters(state));
-    TUFT_TRY(bench.adapters.create(adapter(), std::move(state), AdapterKind::kTraining));
-    bench.ranks[adapter()] = spec.rank;
-    bench.metrics.load_new.record(to_seconds(bench.clock.monotonic() - started()));
-    for (const engine::Site site : spec.sites()) response.add_target_modules(std::string(engine::site_name(site)));
+    TUFT_TRY(context.adapters.create(adapter(), std::move(state), AdapterKind::kTraining));
+    context.ranks[adapter()] = spec.rank;
+    context.metrics.load_new.record(to_seconds(context.clock.monotonic() - started()));
+    for (const engine::TargetModule module : spec.target_modules())
+      response.add_target_modules(std::string(engine::module_name(module)));
     return Progress::kDone;
   }
-
-  const v1::CreateAdapterRequest request_;
 };
 
-class RemoveAdapter final : public ReplyingOperation<v1::RemoveAdapterResponse> {
+class RemoveAdapter final : public MethodOperation<rpc::RemoveAdapter> {
  public:
-  RemoveAdapter(const v1::RemoveAdapterRequest& request, Caller caller, Reply<v1::RemoveAdapterResponse> reply)
-      : ReplyingOperation({"hf_model.remove_adapter", "lora.unload.begin", "lora.unloaded", "lora.unload.failed"},
-                          training_subject(request.adapter_id()), std::move(caller), std::move(reply)) {}
+  explicit RemoveAdapter(Call<rpc::RemoveAdapter> call)
+      : MethodOperation({"hf_model.remove_adapter", "lora.unload.begin", "lora.unloaded", "lora.unload.failed"},
+                        std::move(call)) {}
 
-  bool ends_lane() const override { return true; }
+  bool ends_queue() const override { return true; }
   bool needs_adapter() const override { return false; }
 
  private:
-  Result<Progress> run(Bench& bench, v1::RemoveAdapterResponse&) override {
-    TUFT_TRY(bench.adapters.remove(adapter()));
-    bench.ranks.erase(adapter());
+  Result<Progress> run(EngineContext& context, v1::RemoveAdapterResponse&) override {
+    TUFT_TRY(context.adapters.remove(adapter()));
+    context.ranks.erase(adapter());
     return Progress::kDone;
   }
 };
 
-class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardResponse>, public PassMember {
+class ForwardBackward final : public MethodOperation<rpc::ForwardBackward>, public PassMember {
  public:
-  ForwardBackward(const std::string& adapter_id, engine::TrainRequest request, Caller caller,
-                  Reply<v1::ForwardBackwardResponse> reply)
-      : ReplyingOperation(names(request.backward), training_subject(adapter_id), std::move(caller), std::move(reply)),
-        request_(std::move(request)),
-        backward_(request_.backward) {}
+  ForwardBackward(Call<rpc::ForwardBackward> call, engine::TrainRequest request)
+      : MethodOperation(names(request.backward), std::move(call)),
+        train_request_(std::move(request)),
+        backward_(train_request_.backward) {}
 
   bool trains() const override { return true; }
 
@@ -114,40 +128,43 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
     return {"hf_model.forward", "forward.begin", "forward.completed", "forward.failed"};
   }
 
-  // Its turn in a pass is what it waits for.
+  // A request waits until its first pass begins.
   double queue_seconds() const override { return to_seconds((first_pass_ != 0 ? first_pass_ : started()) - arrived()); }
 
-  Result<Progress> run(Bench& bench, v1::ForwardBackwardResponse& response) override {
+  Result<Progress> run(EngineContext& context, v1::ForwardBackwardResponse& response) override {
     if (!result_) {
-      TUFT_TRY(start(bench));
+      TUFT_TRY(start(context));
       return Progress::kTraining;
     }
-    bench.metrics.train_queue.record(queue_seconds());
+    context.metrics.train_queue.record(queue_seconds());
     span().set_attribute("tuft.queue_seconds", queue_seconds());
     if (!result_->ok()) return std::move(*result_).error();
-    finish(bench, **result_, response);
+    finish(context, **result_, response);
     return Progress::kDone;
   }
 
-  Status start(Bench& bench) {
-    note({{"tuft.backward", backward_}, {"tuft.data_count", request_.data.size()}});
-    if (const auto rank = bench.ranks.find(adapter()); rank != bench.ranks.end()) request_.rank = rank->second;
-    TUFT_ASSIGN(number_, bench.trainer.submit(std::move(request_), [this, &bench](Result<engine::TrainOutput> result) {
-      bench.passes.remove(number_);
-      result_ = std::move(result);
-      bench.trained(*this);
-    }));
-    bench.passes.add(number_, *this);
+  Status start(EngineContext& context) {
+    note({{"tuft.backward", backward_}, {"tuft.data_count", train_request_.data.size()}});
+    if (const auto rank = context.ranks.find(adapter()); rank != context.ranks.end())
+      train_request_.rank = rank->second;
+    TUFT_ASSIGN(number_,
+                context.trainer.submit(std::move(train_request_), [this, &context](Result<engine::TrainOutput> result) {
+                  context.passes.remove(number_);
+                  result_ = std::move(result);
+                  context.trained(*this);
+                }));
+    context.passes.add(number_, *this);
     return {};
   }
 
-  void finish(Bench& bench, const engine::TrainOutput& output, v1::ForwardBackwardResponse& response) {
-    bench.metrics.passes_of_request.record(output.passes);
+  void finish(EngineContext& context, const engine::TrainOutput& output, v1::ForwardBackwardResponse& response) {
+    context.metrics.passes_of_request.record(output.passes);
     note({{"tuft.num_micro_batches", output.passes}, {"tuft.tokens", output.tokens}});
     if (const auto loss = output.metrics.find("loss:sum"); loss != output.metrics.end()) {
       note({{"tuft.loss", loss->second}});
+      response.set_loss_sum(loss->second);
     }
-    *response.mutable_output() = to_output(output);
+    response.set_output(to_output(output).SerializeAsString());
     response.set_tokens(output.tokens);
     response.set_compute_seconds(to_seconds(computing_));
     response.set_weight_sum(output.weight_sum);
@@ -158,7 +175,7 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
     response.set_passes(output.passes);
   }
 
-  engine::TrainRequest request_;
+  engine::TrainRequest train_request_;
   const bool backward_;
   engine::TrainRequestNumber number_ = 0;
   std::optional<Result<engine::TrainOutput>> result_;
@@ -171,14 +188,13 @@ class ForwardBackward final : public ReplyingOperation<v1::ForwardBackwardRespon
   Nanos backward_time_ = 0;
 };
 
-class OptimStep final : public ReplyingOperation<v1::OptimStepResponse>, public StepMember {
+class OptimStep final : public MethodOperation<rpc::OptimStep>, public StepMember {
  public:
-  OptimStep(v1::OptimStepRequest request, Caller caller, Reply<v1::OptimStepResponse> reply)
-      : ReplyingOperation({"hf_model.optim_step", "optim_step.begin", "optim_step.completed", "optim_step.failed"},
-                          training_subject(request.adapter_id()), std::move(caller), std::move(reply)),
-        request_(std::move(request)) {}
+  explicit OptimStep(Call<rpc::OptimStep> call)
+      : MethodOperation({"hf_model.optim_step", "optim_step.begin", "optim_step.completed", "optim_step.failed"},
+                        std::move(call)) {}
 
-  const std::string& step_lane() const override { return lane(); }
+  const std::string& step_queue() const override { return queue(); }
   telemetry::Span& step_span() override { return span(); }
   void stepped(Result<engine::OptimReport> report, Nanos computing) override {
     report_ = std::move(report);
@@ -186,10 +202,10 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse>, public 
   }
 
  private:
-  Result<Progress> run(Bench& bench, v1::OptimStepResponse& response) override {
+  Result<Progress> run(EngineContext& context, v1::OptimStepResponse& response) override {
     if (report_) return finish(response);
-    TUFT_ASSIGN(const engine::AdamParams params, read_params());
-    bench.steps.add({adapter(), params}, *this);
+    TUFT_ASSIGN(const engine::AdamParams params, read_params(request().params()));
+    context.steps.add({adapter(), params}, *this);
     return Progress::kStepping;
   }
 
@@ -199,37 +215,20 @@ class OptimStep final : public ReplyingOperation<v1::OptimStepResponse>, public 
     response.set_clipped(report.clipped);
     response.set_nonfinite(!report.applied);
     response.set_nonfinite_update(!report.finite);
-    note({{"tuft.learning_rate", request_.params().learning_rate()},
+    note({{"tuft.learning_rate", request().params().learning_rate()},
           {"tuft.grad_norm", report.grad_norm},
           {"tuft.grad_clipped", report.clipped},
           {"tuft.step", report.step}});
     if (!report.applied) span().add_event("optim_step.skipped", {{"tuft.reason", "gradient not finite"}});
     auto& metrics = *response.mutable_metrics();
     metrics["grad_norm"] = report.grad_norm;
-    metrics["learning_rate"] = request_.params().learning_rate();
+    metrics["learning_rate"] = request().params().learning_rate();
     metrics["step"] = static_cast<double>(report.step);
     if (!report.applied) metrics["skipped"] = 1.0;
     if (!report.finite) span().add_event("optim_step.broke", {{"tuft.reason", "weights not finite"}});
     return Progress::kDone;
   }
 
-  Result<engine::AdamParams> read_params() const {
-    const v1::AdamParams& source = request_.params();
-    const auto need = [](const char* field, double value, bool fits, const char* allowed) -> Status {
-      if (std::isfinite(value) && fits) return {};
-      return invalid_argument(std::string("adam_params.") + field + " must be " + allowed);
-    };
-    TUFT_TRY(need("learning_rate", source.learning_rate(), source.learning_rate() >= 0, "0 or more and finite"));
-    TUFT_TRY(need("beta1", source.beta1(), source.beta1() >= 0 && source.beta1() < 1, "at least 0 and below 1"));
-    TUFT_TRY(need("beta2", source.beta2(), source.beta2() >= 0 && source.beta2() < 1, "at least 0 and below 1"));
-    TUFT_TRY(need("eps", source.eps(), source.eps() >= 0, "0 or more and finite"));
-    TUFT_TRY(need("weight_decay", source.weight_decay(), source.weight_decay() >= 0, "0 or more and finite"));
-    TUFT_TRY(need("grad_clip_norm", source.grad_clip_norm(), source.grad_clip_norm() >= 0, "0 (off) or more"));
-    return engine::AdamParams{source.learning_rate(), source.beta1(),        source.beta2(),
-                              source.eps(),           source.weight_decay(), source.grad_clip_norm()};
-  }
-
-  const v1::OptimStepRequest request_;
   std::optional<Result<engine::OptimReport>> report_;
   Nanos computing_ = 0;
 };
@@ -243,24 +242,20 @@ engine::AdapterId sampler_adapter(const std::string& sampler_id) {
   return engine::AdapterId("sampler/" + sampler_id);
 }
 
-std::unique_ptr<Operation> make_create_adapter(v1::CreateAdapterRequest request, Caller caller,
-                                               Reply<v1::CreateAdapterResponse> reply) {
-  return std::make_unique<CreateAdapter>(std::move(request), std::move(caller), std::move(reply));
+std::unique_ptr<Operation> make_operation(Call<rpc::CreateAdapter> call) {
+  return std::make_unique<CreateAdapter>(std::move(call));
 }
 
-std::unique_ptr<Operation> make_remove_adapter(const v1::RemoveAdapterRequest& request, Caller caller,
-                                               Reply<v1::RemoveAdapterResponse> reply) {
-  return std::make_unique<RemoveAdapter>(request, std::move(caller), std::move(reply));
+std::unique_ptr<Operation> make_operation(Call<rpc::RemoveAdapter> call) {
+  return std::make_unique<RemoveAdapter>(std::move(call));
 }
 
-std::unique_ptr<Operation> make_forward_backward(const std::string& adapter_id, engine::TrainRequest request,
-                                                 Caller caller, Reply<v1::ForwardBackwardResponse> reply) {
-  return std::make_unique<ForwardBackward>(adapter_id, std::move(request), std::move(caller), std::move(reply));
+std::unique_ptr<Operation> make_forward_backward(Call<rpc::ForwardBackward> call, engine::TrainRequest request) {
+  return std::make_unique<ForwardBackward>(std::move(call), std::move(request));
 }
 
-std::unique_ptr<Operation> make_optim_step(v1::OptimStepRequest request, Caller caller,
-                                           Reply<v1::OptimStepResponse> reply) {
-  return std::make_unique<OptimStep>(std::move(request), std::move(caller), std::move(reply));
+std::unique_ptr<Operation> make_operation(Call<rpc::OptimStep> call) {
+  return std::make_unique<OptimStep>(std::move(call));
 }
 
 }  // namespace tuft::worker

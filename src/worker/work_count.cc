@@ -4,35 +4,15 @@
 
 namespace tuft::worker {
 
-WorkCount::WorkCount(const engine::Engine& engine)
-    : engine_(engine),
-      cost_(engine.model()),
-      none_(std::make_shared<Adapter>()),
-      weight_bytes_(engine.weights_dtype() == "bf16" ? 2 : 4) {
-  const engine::KvUsage usage = engine.kv_usage();
-  if (usage.positions > 0) kv_bytes_ = static_cast<double>(usage.block) / usage.positions;
-}
+PassWork::PassWork(engine::Engine& engine) : engine_(engine), cost_(engine.model()) {}
 
-const WorkCount::AdapterPtr& WorkCount::find(const engine::AdapterId& id) const {
-  const auto found = adapters_.find(id);
-  return found == adapters_.end() ? none_ : found->second;
-}
-
-void WorkCount::adapter_created(const engine::AdapterId& id, const engine::LoraSpec& spec) {
-  adapters_[id] = std::make_shared<Adapter>(
-      Adapter{engine::adapter_weights(engine_.model(), spec), engine_.adapter_bytes(spec, false)});
-}
-
-void WorkCount::adapter_cloned(const engine::AdapterId& source, const engine::AdapterId& copy) {
-  adapters_[copy] = std::make_shared<Adapter>(*find(source));
-}
-
-void WorkCount::passed_forward(const engine::Pack& pack, bool keep, PassTotals& totals) {
+void PassWork::add_forward(const engine::Pack& pack, bool keep, PassTotals& totals) {
   blocks_backward_ = 0;
   rows_.clear();
   auto target = pack.targets.begin();
   for (const engine::Segment& segment : pack.segments) {
-    const engine::AdapterWeights& adapter = find(segment.adapter)->weights;
+    const engine::LoraSpec* spec = engine_.adapters().spec(segment.adapter);
+    const auto adapter = spec == nullptr ? engine::AdapterWeights() : engine::adapter_weights(engine_.model(), *spec);
     const int tokens = segment.end - segment.begin;
     totals.forward_flops += cost_.forward(adapter, 0, tokens);
     if (keep) blocks_backward_ += cost_.backward(adapter, tokens);
@@ -45,7 +25,7 @@ void WorkCount::passed_forward(const engine::Pack& pack, bool keep, PassTotals& 
   }
 }
 
-void WorkCount::passed_backward(std::span<const float> dloss_dlogprobs, PassTotals& totals) {
+void PassWork::add_backward(std::span<const float> dloss_dlogprobs, PassTotals& totals) {
   double head = 0;
   size_t at = 0;
   for (const TargetRow& row : rows_) {
@@ -56,11 +36,39 @@ void WorkCount::passed_backward(std::span<const float> dloss_dlogprobs, PassTota
   if (head > 0) totals.backward_flops += head + blocks_backward_;
 }
 
-void WorkCount::sequence_opened(engine::SequenceId id, const std::optional<engine::AdapterId>& adapter) {
-  sequences_[id] = {adapter ? find(*adapter) : none_, 0};
+StepWork::StepWork(engine::Engine& engine)
+    : engine_(engine),
+      cost_(engine.model()),
+      none_(std::make_shared<Adapter>()),
+      weight_bytes_(engine.weights_dtype() == "bf16" ? 2 : 4) {
+  const engine::KvUsage usage = engine.decoding().kv_usage();
+  if (usage.positions > 0) kv_bytes_ = static_cast<double>(usage.block) / usage.positions;
 }
 
-void WorkCount::stepped(std::span<const engine::Feed> feeds, StepTotals& totals) {
+void StepWork::opened(engine::SequenceId id, const std::optional<engine::AdapterId>& adapter) {
+  const engine::LoraSpec* spec = adapter ? engine_.adapters().spec(*adapter) : nullptr;
+  if (spec == nullptr) {
+    sequences_[id] = {none_, 0};
+    return;
+  }
+  const int64_t bytes = engine_.adapters().bytes_of(*spec, false);
+  std::shared_ptr<Adapter>& shared = adapters_[*adapter];
+  // The id may have another adapter by now.
+  if (shared == nullptr || shared->bytes != bytes) {
+    shared = std::make_shared<Adapter>(Adapter{*adapter, engine::adapter_weights(engine_.model(), *spec), bytes});
+  }
+  sequences_[id] = {shared, 0};
+}
+
+void StepWork::closed(engine::SequenceId id) {
+  const auto node = sequences_.extract(id);
+  if (node.empty()) return;
+  const auto shared = adapters_.find(node.mapped().adapter->id);
+  const bool last = node.mapped().adapter.use_count() == 2;  // this one and that in adapters_
+  if (last && shared != adapters_.end() && shared->second == node.mapped().adapter) adapters_.erase(shared);
+}
+
+void StepWork::add_step(std::span<const engine::Feed> feeds, StepTotals& totals) {
   ++steps_;
   bool head = false;
   for (const engine::Feed& feed : feeds) {

@@ -1,5 +1,5 @@
-"""Exchanges of a client with the server, in a form that can be kept and compared: JSON lines without the ids, times and
-signed addresses of the day."""
+"""Exchanges between a client and the server in a form that can be stored and compared: JSON lines without ids, times
+and signed URLs, which differ in every run."""
 import base64
 import json
 import re
@@ -15,7 +15,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 SIGNED = re.compile(r"https?://127\.0\.0\.1:\d+/[^\"\s]*")
 MODEL_PATH = re.compile(r"/[^\"\s]*/tiny(?=\")")
 PLACEHOLDER = re.compile(r"<(\w+) (\d+)>")
-WORDING = ("detail", "error", "message")  # for people; only that there is one is compared
+WORDING = ("detail", "error", "message")  # texts for people: the test checks only that they exist
 
 
 def content_type(headers):
@@ -25,7 +25,7 @@ def content_type(headers):
 # ---- what is kept
 
 class Names:
-    """Ids of one recording and what stands for them, longest first so that no id is cut by another."""
+    """Maps the ids of one recording to placeholders. Replaces long ids first: a short one may be a part of them."""
 
     def __init__(self):
         self.of = {}
@@ -60,7 +60,7 @@ def floats(raw):
 
 
 def readable(body, headers, request_type):
-    """The answer as JSON; protobuf is taken apart."""
+    """Returns the answer as JSON. Protobuf is decoded."""
     if not body:
         return None
     if content_type(headers) == PROTOBUF:
@@ -71,7 +71,7 @@ def readable(body, headers, request_type):
 
 
 def without_chance(answer):
-    """Of sequences that were drawn without a seed only their number can be told again: one may end early."""
+    """Keeps only the number of sequences that were sampled without a seed, because nothing else is reproducible."""
     return {**answer, "sequences": len(answer["sequences"])}
 
 
@@ -100,7 +100,7 @@ def readable_pass(body):
 # ---- sending again
 
 class Replay:
-    """Fills placeholders with the ids of this run, and learns them where they first appear in an answer."""
+    """Replaces placeholders by the ids of this run. Learns each id where it first appears in an answer."""
 
     def __init__(self, client):
         self.client, self.ids = client, {}
@@ -118,13 +118,13 @@ class Replay:
                 body = zstandard.compress(body)
         else:
             body = None if request is None else self.fill(json.dumps(request))
-        while True:  # a result that is not ready yet is asked for again, as the SDK does
+        while True:  # polls until the result is ready, as the SDK does
             answer = self.client.request(exchange["method"], self.fill(exchange["path"]), body, headers)
             if answer.status != 408:
                 return answer
 
     def differences(self, expected, got, where=""):
-        """What of the answer is not as it was recorded, in words."""
+        """Returns the differences between the answer and the recording, as texts."""
         if isinstance(expected, bool) or expected is None or isinstance(got, bool):
             return [] if expected is got else [f"{where}: {got!r} instead of {expected!r}"]
         if isinstance(expected, dict) and isinstance(got, dict):

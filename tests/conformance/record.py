@@ -24,7 +24,7 @@ from scenario import PARTS
 from tuft_server import ALICE, TuftServer, configuration
 
 HERE = pathlib.Path(__file__).resolve().parent
-# They come by the clock, and what they say depends on the machine.
+# They are sent at intervals, and their contents depend on the machine.
 LEFT_OUT = ("/api/v1/telemetry", "/api/v1/session_heartbeat")
 
 
@@ -38,7 +38,7 @@ class Proxy(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def keep(self, handler, body, answer, content):
-        """In the order of the answers: whatever an answer waited for was sent before it."""
+        """Exchanges are kept in the order of their answers, so everything that an answer depends on precedes it."""
         if handler.path in LEFT_OUT or answer.status == 408:
             return
         with self.lock:

@@ -1,5 +1,5 @@
-"""What record.py records: `python scenario.py URL KEY PART` runs one part with whatever Tinker SDK this Python has, 0.18.0
-and newer. Everything in it is repeatable: seeds, names, one request after the other."""
+"""The actions that record.py records. `python scenario.py URL KEY PART` runs one part with this Python's Tinker SDK,
+0.18.0 or newer. All of it is repeatable: seeds, names, one request after the other."""
 import sys
 
 import tinker
@@ -29,7 +29,7 @@ def failing(call):
         call()
     except (tinker.TinkerError, ValueError):  # older SDKs check some values themselves
         return
-    raise AssertionError("this had to fail")
+    raise AssertionError("the call did not fail")
 
 
 def model(service, rank=4, **more):
@@ -37,7 +37,7 @@ def model(service, rank=4, **more):
 
 
 def part_train(service):
-    """The shortest useful path: train, save, sample, resume."""
+    """The shortest useful workflow: train, save, sample, resume."""
     client = model(service)
     losses = []
     for _ in range(3):
@@ -81,7 +81,7 @@ def part_sampling(service):
 
 
 def part_rest(service):
-    rest = service.create_rest_client()  # first: 0.38 stands still when a model is being made meanwhile
+    rest = service.create_rest_client()  # first, because SDK 0.38 hangs here while a model is being created
     client = model(service, user_metadata={"renderer_name": "plain"})
     first = client.save_state("first").result().path
     client.save_weights_for_sampler("second").result()
@@ -96,7 +96,7 @@ def part_rest(service):
     rest.unpublish_checkpoint_from_tinker_path(first).result()
     if hasattr(rest, "set_checkpoint_ttl_from_tinker_path"):
         rest.set_checkpoint_ttl_from_tinker_path(first, 3600).result()
-    if tinker.__version__ > "0.2":  # those before cannot read an archive's answer
+    if tinker.__version__ > "0.2":  # older SDKs cannot parse the answer of an archive
         rest.get_checkpoint_archive_url_from_tinker_path(first).result()
     rest.list_sessions().result()
     rest.get_session(run.split(":")[0]).result()

@@ -1,9 +1,9 @@
-"""Beside TuFT 0.2.2: the same requests, what it answers (with the dummy models of TUFT_CPU_TEST=1), and what we answer. A
-row says `same`, or why ours differs: a defect of TuFT that we do not repeat (D1, D12, ... as below), or a form that the SDK
-takes either way.
+"""Compares with TuFT 0.2.2: the same requests, TuFT's answers (with the dummy models of TUFT_CPU_TEST=1), and ours. A
+row says `same`, or why ours differs: a defect of TuFT that we do not repeat (D1, D12, ... as below), or a form that
+the SDK accepts equally.
 
-TUFT_OTHER_URL, TUFT_OTHER_KEY and TUFT_OTHER_SECOND_KEY (of another user) name a running TuFT that is asked instead; then
-its column is compared."""
+TUFT_OTHER_URL, TUFT_OTHER_KEY and TUFT_OTHER_SECOND_KEY (of another user) name a running TuFT. Then the requests go to
+it, and its column is compared."""
 import dataclasses
 import itertools
 import os
@@ -17,58 +17,58 @@ from tuft_server import ALICE, BOB, MODEL
 
 OTHER = os.environ.get("TUFT_OTHER_URL")
 
-# Why ours differs.
+# The reasons for differences.
 DEFECTS = {
     "D1": "lookups that fail are plain-text 500, which the SDK retries for minutes",
     "D2": "capabilities and telemetry need no key",
-    "D3": "auth/token gives out a token that nothing accepts",
+    "D3": "auth/token issues a token that nothing accepts",
     "D5": "sessions of others are accepted",
-    "D6": "asking for another's future destroys it",
+    "D6": "a request for another user's future destroys it",
     "D7": "checkpoint names are paths",
     "D8": "the two kinds of checkpoints share a directory for each name",
-    "D9": "unpublish is taken for a delete",
+    "D9": "unpublish deletes the checkpoint",
     "D10": "an archive is a directory of the server",
-    "D11": "ttl and overwrite are not there",
+    "D11": "ttl and overwrite are missing",
     "D12": "a failed operation does not use up its number",
     "D13": "a repeated submission is done twice or refused",
-    "D14": "409 for what repeating does not mend",
+    "D14": "409 for errors that a retry does not cure",
     "D24": "sampling parameters and prompts are not checked",
     "D27": "models are made inside the request",
     "D28": "ranks are not checked",
     "D31": "a constant architecture; samplers show server paths",
 }
 FORMS = {
-    "200": "submissions and creations answer 200 where TuFT has 201 and 202: the SDK takes any 2xx",
-    "lenient": "unknown fields are ignored, as the protocol demands for newer SDKs",
-    "400": "what cannot be served as it was asked for is 400 here; the SDK raises 400, 404 and 422 alike",
-    "strict": "a text is no number",
-    "config": "we buffer numbers that come early, so chunks may come at once",
+    "200": "submissions and creations answer 200, TuFT 201 and 202: the SDK accepts any 2xx",
+    "lenient": "unknown fields are ignored, as the protocol requires for newer SDKs",
+    "400": "requests that cannot be served get 400 here; the SDK raises 400, 404 and 422 alike",
+    "strict": "a text is not accepted as a number",
+    "config": "we buffer early sequence numbers, so chunks may arrive at once",
     "dynamic": "TuFT has no dynamic configuration",
-    "hidden": "what belongs to others looks like what does not exist",
-    "redirect": "we give the address in JSON, TuFT redirects",
+    "hidden": "other users' objects look as if they did not exist",
+    "redirect": "we return the URL in JSON, TuFT redirects",
     "kinds": "a checkpoint is named by its kind and name",
-    "future": "the failure comes with the submission where TuFT accepts and fails later, or the other way round",
-    "key first": "without a key nothing of the body is looked at; TuFT refuses broken JSON first",
+    "future": "the submission fails at once and TuFT's later, or the other way round",
+    "key first": "without a key the body is not read; TuFT refuses broken JSON first",
     "no redirect": "a trailing slash is another path",
 }
 
 
 @dataclasses.dataclass
 class Row:
-    """`tuft` and `ours` are statuses; `result` of an accepted submission counts as "future failed" when it did."""
+    """`tuft` and `ours` are statuses, or FAILED if the submission is accepted and its future fails."""
     name: str
     call: typing.Callable
     tuft: object
     ours: object
     why: str = "same"
-    keys: tuple = ()  # of our answer, TuFT's names for them
+    keys: tuple = ()  # keys that our answer must have, by TuFT's names
 
 
 FAILED = "failed"
 
 
 class World:
-    """A user with a session, a trained run and both kinds of checkpoints; and another user."""
+    """A user with a session, a trained run and both kinds of checkpoints, and another user."""
 
     def __init__(self, url, key, other_key, model):
         self.raw, self.other, self.base, self.url = RawClient(url, key), RawClient(url, other_key), model, url
@@ -253,7 +253,7 @@ def after_failure(world):
 
 
 def outcome(world, answer):
-    """The status; that of an accepted submission is FAILED when its future fails."""
+    """Returns the status, or FAILED if the submission is accepted and its future fails."""
     submitted = answer.status in (200, 202) and "json" in answer.headers["Content-Type"] and "request_id" in answer.json
     if not submitted:
         return answer.status
@@ -274,7 +274,7 @@ def world(request):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_of_the_table(row, world):
     for client in (world.raw, world.other, world.nobody):
-        client.connection.close()  # a server may close what it has refused
+        client.connection.close()  # a server may close a connection whose request it has refused
     answer = row.call(world)
     assert outcome(world, answer) == (row.tuft if OTHER else row.ours), answer
     if not OTHER:
@@ -295,13 +295,13 @@ only_ours = pytest.mark.skipif(OTHER is not None, reason="the values of our own 
 
 @only_ours
 def test_the_clients_configuration(raw):
-    """TuFT's values are the SDK's defaults, and so are ours but for what we can do more."""
+    """TuFT's values are the SDK's defaults. Ours are the same except for additional features."""
     got = raw.post("client/config", {"sdk_version": "0.25.0"}).json
     tuft = {"pjwt_auth_enabled": False, "credential_default_source": "api_key", "fwdbwd_max_chunk_len": 1024,
             "fwdbwd_max_chunk_bytes_count": 5_000_000, "sample_no_retries": False, "sample_max_concurrent_requests": 2000,
             "use_pyqwest_transport": True}
     assert {key: got[key] for key in tuft} == tuft
-    # Only what is implemented is published: chunks in any order, zstd, models by loading.
+    # Only implemented features are announced: chunks in any order, zstd, models by loading.
     assert got["parallel_fwdbwd_chunks"] and got["proto_compress_fwdbwd"] and got["create_model_via_load_weights"]
     assert not {"grpc_target", "enable_grpc_retrieve_future", "sample_use_retrieve_futures"} & set(got)
 
@@ -314,9 +314,9 @@ def test_orders_of_lists(raw):
     for seq_id, name in enumerate(["b", "a"], 1):
         assert raw.result(raw.post("save_weights", {"model_id": models[0], "path": name, "seq_id": seq_id})).status == 200
     assert raw.result(raw.train(models[0], 3), protobuf=True).status == 200
-    assert raw.get("sessions/" + session).json["training_run_ids"] == models  # as they were made
+    assert raw.get("sessions/" + session).json["training_run_ids"] == models  # in the order of creation
     runs = [run["training_run_id"] for run in raw.get("training_runs?limit=500").json["training_runs"]]
-    assert runs.index(models[0]) < runs.index(models[1])  # the last request first
+    assert runs.index(models[0]) < runs.index(models[1])  # most recently used first
     names = [one["checkpoint_id"] for one in raw.get(f"training_runs/{models[0]}/checkpoints").json["checkpoints"]]
     assert names == ["weights/b", "weights/a"]  # of a run: oldest first
     listed = raw.get("checkpoints?limit=2").json
@@ -350,8 +350,8 @@ def test_a_sample_in_both_forms(raw):
 
 @only_ours
 @pytest.mark.parametrize("loss, distances, advantages, config, per_token", [
-    # TuFT's test vectors give lp and lq; the loss depends on lp (from the model) and their distance, so the vectors' distances
-    # and advantages are kept and lp is what the model says.
+    # TuFT's test vectors give lp and lq. The loss depends on lp, which the model computes, and on their difference, so
+    # the vectors' differences and advantages are used.
     ("importance_sampling", [.1, .1, -.25], [1, -1, .5], {}, lambda lp, r, a: -r * a),
     ("ppo", [-.1, -.1, -.2], [1, -1, .5], {"clip_low_threshold": .8, "clip_high_threshold": 1.2},
      lambda lp, r, a: -np.minimum(r * a, np.clip(r, .8, 1.2) * a)),

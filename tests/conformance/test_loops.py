@@ -1,5 +1,5 @@
-"""The loops that people run on Tinker, small: supervised, reinforcement, custom losses, distillation, resuming, keeping
-few checkpoints. Each is written as tinker-cookbook writes it: pipelined, asynchronous, with snapshots for sampling."""
+"""Small versions of the loops that people run on Tinker: supervised, reinforcement, custom losses, distillation,
+resuming, few checkpoints. Each follows tinker-cookbook: pipelined, asynchronous, with snapshots for sampling."""
 import asyncio
 import dataclasses
 import math
@@ -17,7 +17,7 @@ WORDS = ["red", "green", "blue", "white"]
 
 
 def sentences():
-    """One rule in many forms: the answer repeats the word."""
+    """Many examples of one rule: the answer repeats the word."""
     return [f"say {word} {i}: {word}!" for i in range(3) for word in WORDS]
 
 
@@ -29,7 +29,7 @@ def nll(client, texts):
 
 
 def supervised(client, texts, steps, start=0, total=None, batch=4, peak=1e-2):
-    """Batches in a fixed order, a rate that falls linearly, the next step submitted before this one has ended."""
+    """Trains on batches in a fixed order at a linearly falling rate; does not wait for a step before the next one."""
     total, submitted = total or steps, []
     for step in range(start, start + steps):
         chosen = [texts[(step * batch + i) % len(texts)] for i in range(batch)]
@@ -53,7 +53,7 @@ def test_supervised_learning_generalises_to_what_it_has_not_seen(alice):
 
 
 def test_weights_mask_the_prompt(alice):
-    """Only the completion is learned: what has weight 0 is not."""
+    """Only tokens with a weight above 0, the completion, are learned."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=1)
     asked, answered = "question?", " answer"
     weights = [0.0] * (len(asked) - 1) + [1.0] * len(answered)
@@ -86,7 +86,7 @@ class Trajectory:
 
 
 def reward_of(tokens):
-    """The mean share of the alphabet that lies below the token: dense, so that four steps show a slope."""
+    """Returns the mean token value, 0 to 1. Dense, so that a few steps show an increase."""
     return float(np.mean([min(token, 255) / 255 for token in tokens]))
 
 
@@ -98,7 +98,7 @@ async def group(sampler, text, size, seed):
 
 
 def with_advantages(groups):
-    """GRPO: the reward above its group's mean, in its group's deviation; a group of equals teaches nothing."""
+    """GRPO: the reward minus its group's mean, divided by the group's deviation. Omits groups of equal rewards."""
     data = []
     for members in groups:
         rewards = np.array([member.reward for member in members])
@@ -136,7 +136,7 @@ def test_groups_and_their_advantages_raise_the_reward(alice, loss_fn, config, su
 
 
 def test_the_trainer_scores_what_was_sampled_as_the_sampler_did(alice):
-    """The difference of the two, that RL recipes watch as KL, is rounding."""
+    """The two log-probabilities, whose difference RL recipes watch as KL, differ only by rounding."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=4)
     supervised(client, sentences(), 3)
     sampler = client.save_weights_and_get_sampling_client()
@@ -147,7 +147,7 @@ def test_the_trainer_scores_what_was_sampled_as_the_sampler_did(alice):
 
 
 def test_old_snapshots_keep_sampling_while_newer_ones_are_saved(alice):
-    """Off-policy: the samplers of all versions work at once, each for what it was saved from."""
+    """Off-policy: the samplers of all versions work at the same time, each with the weights from which it was saved."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=4)
     versions, asked = [], types.SamplingParams(max_tokens=6, temperature=1.0, seed=21)
 
@@ -157,7 +157,7 @@ def test_old_snapshots_keep_sampling_while_newer_ones_are_saved(alice):
             sampler = await client.save_weights_and_get_sampling_client_async()
             first = await sampler.sample_async(prompt("go:"), num_samples=2, sampling_params=asked)
             versions.append((sampler, first))
-            # These are still running when the next version is trained and saved.
+            # They are still running when the next version is trained and saved.
             pending += [asyncio.ensure_future(group(old, "go:", 4, seed)) for seed, (old, _) in enumerate(versions)]
             members = await pending.pop(0)
             passed = await client.forward_backward_async([m.datum(m.reward - 0.5) for m in members], "importance_sampling")
@@ -174,10 +174,10 @@ def test_old_snapshots_keep_sampling_while_newer_ones_are_saved(alice):
         assert [one.tokens for one in first.sequences] == [one.tokens for one in second.sequences]
         np.testing.assert_allclose(first.sequences[0].logprobs, second.sequences[0].logprobs, atol=1e-4)
         seen.append(tuple(first.sequences[0].logprobs))
-    assert len(set(seen)) == len(seen), "each version is another policy"
+    assert len(set(seen)) == len(seen), "two versions have the same policy"
 
 
-# ---- losses of one's own, distillation
+# ---- custom losses, distillation
 
 def test_a_preference_loss_in_torch_moves_the_chosen_above_the_rejected(alice):
     torch = pytest.importorskip("torch", reason="forward_backward_custom needs torch, which the tests do not install")
@@ -199,7 +199,7 @@ def test_a_preference_loss_in_torch_moves_the_chosen_above_the_rejected(alice):
 
 
 def test_a_student_takes_the_distribution_of_its_teacher(alice):
-    """The teacher's most probable tokens become soft targets of two dimensions."""
+    """The teacher's most probable tokens become two-dimensional soft targets."""
     teacher = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=1)
     supervised(teacher, sentences(), 10)
     scorer = teacher.save_weights_and_get_sampling_client()
@@ -241,14 +241,14 @@ def test_resuming_in_another_server_gives_the_losses_that_would_have_come(end, m
     with TuftServer(tmp_path / "home", config) as second:
         resumed = service_client(second).create_training_client_from_state_with_optimizer(path)
         assert supervised(resumed, sentences(), 6, start=6, total=12) == expected
-        # Without the moments of the optimizer it is another course.
+        # Without the optimizer's moments the losses differ from the second step on.
         fresh = service_client(second).create_training_client_from_state(path)
         other = supervised(fresh, sentences(), 6, start=6, total=12)
         assert other[0] == expected[0] and other[1:] != expected[1:]
 
 
 def test_rolling_checkpoints_leave_the_last_ones_and_resume_from_them(alice, server):
-    """Each step is saved for a while; what is two saves old is deleted; the last one stays."""
+    """Each step is saved with a time limit, older saves than the last two are deleted, and the final save stays."""
     client, rest = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=5), alice.create_rest_client()
     kept = []
     for step in range(5):

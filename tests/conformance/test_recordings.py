@@ -1,5 +1,5 @@
-"""What real SDKs of several versions have sent, sent again: the answers must be those that these SDKs understood.
-record.py makes the recordings."""
+"""Repeats the requests that real SDKs of several versions have sent. The answers must be those that these SDKs
+understood. record.py makes the recordings."""
 import json
 import pathlib
 

@@ -1,4 +1,4 @@
-"""The files of deploy/ against each other and the metrics that there are, and through promtool where it is installed."""
+"""Checks the files of deploy/ against each other and the existing metrics, and with promtool if installed."""
 
 import json
 import pathlib
@@ -12,15 +12,15 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-DASHBOARDS = sorted((DEPLOY / "grafana/dashboards").glob("*.json"))
+DASHBOARDS = sorted((DEPLOY / "grafana/generated").glob("*.json"))
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
-# Of Prometheus itself.
+# Metrics of Prometheus itself.
 OWN_METRICS = {"up": {"job", "instance"}, "scrape_duration_seconds": {"job", "instance"}}
 OWN_LABELS = {"job", "instance", "worker", "le"}
 
 
 def known_metrics():
-    """Each name that a query may use, and its labels; made from the code."""
+    """Returns each name that a query may use, with its labels, from the list that the code generates."""
     found = dict(OWN_METRICS)
     for line in (ROOT / "tests/telemetry/golden_exposition_names.txt").read_text().splitlines():
         _, kind, name, *labels = line.split()
@@ -33,7 +33,7 @@ KNOWN = known_metrics()
 
 
 def selectors(query):
-    """(metric, its matchers) of a query."""
+    """Returns (metric, matchers) for each selector of a query."""
     return re.findall(r"\b([a-z_:][a-z0-9_:]*)\s*\{([^}]*)\}", query)
 
 

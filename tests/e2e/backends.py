@@ -25,7 +25,7 @@ BUILD_SECONDS = 3600
 
 
 def program(name):
-    """Path of a back end, built where it is not there yet."""
+    """Returns the path of a back end, and builds it if it does not exist."""
     folder = HERE / name
     sources = sorted(path for path in folder.iterdir() if path.suffix in (".go", ".mod", ".sum"))
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]
@@ -34,7 +34,7 @@ def program(name):
         CACHE.mkdir(parents=True, exist_ok=True)
         print(f"building the {name} (some minutes, once)", flush=True)
         part = built.with_suffix(".part")
-        # The checksums are in go.sum; the checksum database does not answer everywhere the proxy does.
+        # The checksums are in go.sum. Some networks that reach the proxy do not reach the checksum database.
         environment = {
             "GOFLAGS": "-p=1 -mod=readonly",
             "GOPROXY": "https://proxy.golang.org",
@@ -94,7 +94,7 @@ def answers(url):
 
 
 class BackEnd:
-    """A program that runs until stop(); its output is in a file of its home."""
+    """A program that runs until stop(). Its output goes to a file in its home directory."""
 
     def __init__(self, name, home, command, environment=None):
         self.name, self.home, self.log_path = name, home, home / f"{name}.log"
@@ -126,7 +126,7 @@ class BackEnd:
 
 
 class Jaeger(BackEnd):
-    """Everything in one process, traces in memory."""
+    """Jaeger in one process, with the traces in memory."""
 
     def __init__(self, home):
         self.otlp, otlp_http, self.query, query_grpc, admin, collector, collector_grpc = free_ports(7)
@@ -148,7 +148,7 @@ class Jaeger(BackEnd):
         self.wait_ready(f"http://127.0.0.1:{admin}/")
 
     def traces(self, service, tags):
-        """As the search of its page asks for them."""
+        """Searches for traces like Jaeger's web page."""
         found = get_json(
             f"http://127.0.0.1:{self.query}/api/traces",
             service=service,
@@ -164,7 +164,7 @@ class Jaeger(BackEnd):
 
 
 class Collector(BackEnd):
-    """With the configuration of deploy/: what comes is forwarded to Jaeger and written to a file."""
+    """The Collector with the configuration of deploy/: it forwards everything to Jaeger and writes it to files."""
 
     def __init__(self, home, config, jaeger):
         self.grpc, self.http, health = free_ports(3)
@@ -183,9 +183,9 @@ class Collector(BackEnd):
         self.wait_ready(f"http://127.0.0.1:{health}/")
 
     def written(self, name):
-        """The exports in one of its files, a JSON object each."""
+        """Returns the exports in one of its files, which has one JSON object per line."""
         path = self.home / name
-        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # the last line may be half written
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""  # the last line may be incomplete
         return [json.loads(line) for line in whole.splitlines() if line]
 
 

@@ -1,4 +1,4 @@
-"""What the back ends get to see: the demo, every operation of the SDK, and mistakes that clients make."""
+"""The load on the back ends: the demo, every operation of the SDK, and mistakes of clients."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ TEXT = list(b"The harbour master keeps the book of tides.")
 
 
 def demo(url, steps):
-    """The program that `./dev demo` runs, against a server that is there."""
+    """Runs the program of `./dev demo` against a running server."""
     environment = {**os.environ, "TINKER_API_KEY": ALICE}
     subprocess.run(
         [
@@ -41,7 +41,7 @@ def demo(url, steps):
 
 
 class Client:
-    """A user with a run and samplers of its own; round() uses every operation once."""
+    """A user with a run and samplers. round() uses every operation once."""
 
     def __init__(self, url):
         self.url = url
@@ -83,7 +83,7 @@ class Client:
             future.result()
 
     def mistakes(self):
-        """Failures that are the client's own, an operation that comes too early, and headers that make no sense."""
+        """Causes errors of a client, sends an operation too early, and sends invalid headers."""
         raw = RawClient(self.url, ALICE)
         run = raw.model(MODEL)
         failed = raw.result(raw.train(run, 1, forward_backward(run, 1, loss="no_such_loss")))
@@ -116,14 +116,14 @@ class Client:
 
 
 def lose_worker(server):
-    """Ends a worker in the middle of its work; the server starts another and goes on. Gives the sampler that it hit."""
+    """Kills a worker while it works; the server starts another one. Returns the sampler that was affected."""
     raw = RawClient(server.url, ALICE)
     sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
     answers = [raw.sample(sampler, i, num_samples=8, max_tokens=200) for i in range(20)]
     (worker,) = server.worker_pids()
     os.kill(worker, signal.SIGKILL)
     failed = [answer for answer in map(raw.result, answers) if "error" in answer.json]
-    assert failed, "the worker was done before it was ended"
+    assert failed, "the worker finished before it was killed"
     wait_until(lambda: [pid for pid in server.worker_pids() if pid != worker], 60, "a new worker is there")
 
     def samples_again():

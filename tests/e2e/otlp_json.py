@@ -1,4 +1,4 @@
-"""Spans and log records as the Collector's file exporter writes them."""
+"""Reads spans and log records from the files of the Collector's file exporter."""
 
 
 def plain(value):
@@ -51,7 +51,7 @@ def logs(lines):
 
 
 def below(spans_of_trace, root):
-    """The root and what hangs on it."""
+    """Returns the root and all its descendants."""
     children, found, todo = {}, [], [root]
     for span in spans_of_trace:
         children.setdefault(span.parent_id, []).append(span)

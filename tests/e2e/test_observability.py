@@ -1,8 +1,8 @@
-"""tuft against the real Collector, Jaeger and Prometheus, under the demo's load: `./dev e2e observability`.
+"""Runs tuft against the real Collector, Jaeger and Prometheus, under the demo's load: `./dev e2e observability`.
 
 Two servers run one after the other: the first exports OTLP over gRPC, the second over HTTP. The first gets every kind
-of work, loses a worker and is restarted, and is scraped by Prometheus with the configuration and the rules of deploy/.
-"""
+of work, loses a worker and is restarted, and is scraped by Prometheus with the configuration and the rules of
+deploy/."""
 
 import json
 import math
@@ -28,7 +28,7 @@ DEMO_STEPS = 12
 SETTLE_SECONDS = 60
 SERVER = 2
 
-# Queries that may come back empty here, by a metric in them, and why.
+# Queries whose result may be empty here: a metric in the query, and the reason.
 MAY_BE_EMPTY = {
     "decode_prefill_ratio": "needs a scrape during a step with prefill",
     "tuft_resource_gpu": "needs a GPU",
@@ -65,7 +65,7 @@ def redis(home):
 
 
 def prometheus_config(home, port):
-    """The one of deploy/, with this server, this token and no patience."""
+    """Writes the configuration of deploy/ for this server and this token, with short intervals."""
     config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
     config["global"] |= {"scrape_interval": "1s", "scrape_timeout": "900ms", "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus/alerts.yml")]
@@ -79,7 +79,7 @@ def prometheus_config(home, port):
 
 
 class World:
-    """The back ends, and what the servers did. A server works when a test first asks for it."""
+    """The back ends, and the results of the servers' work. Each server works when the first test needs it."""
 
     def __init__(self, home):
         self.home, self.running, self.done, self.hit = home, [], {}, None
@@ -125,7 +125,7 @@ class World:
             **changes,
         )
         server = TuftServer(self.home / SERVICES[protocol], config)
-        server.arguments = ["--host", "127.0.0.1", "--port", str(port)]  # the same one after a restart
+        server.arguments = ["--host", "127.0.0.1", "--port", str(port)]  # the same port after a restart
         return self.start(server).start()
 
     def end(self, server):
@@ -133,7 +133,7 @@ class World:
         assert status == 0, server.log
 
     def did(self, protocol):
-        """Lets the server of this protocol work, once; a failure stays one."""
+        """Lets the server of this protocol do its work once. If that failed, every later call fails too."""
         if protocol not in self.done:
             try:
                 self.work_over_grpc() if protocol == "grpc" else self.work_over_http()
@@ -159,7 +159,7 @@ class World:
         for _ in range(2):
             client.round()
             self.wait_scraped()
-        self.wait_settled()  # a worker that is killed takes along what it has not sent
+        self.wait_settled()  # a killed worker loses the data that it has not sent
         self.hit = load.lose_worker(server)
         self.wait_scraped()
         self.end(server)
@@ -177,7 +177,7 @@ class World:
         self.end(server)
 
     def wait_scraped(self):
-        """Two scrapes more, so that what happened so far is in Prometheus and rates have two points."""
+        """Waits for two more scrapes, so that Prometheus has the current values and rates have two points."""
 
         def scrapes():
             found = self.prometheus.get("query", query='count_over_time(tuft_build_info{worker=""}[1h])')["result"]
@@ -187,7 +187,7 @@ class World:
         wait_until(lambda: scrapes() >= before + 2, 60, "Prometheus scrapes the server")
 
     def wait_settled(self):
-        """Until no more spans and logs come."""
+        """Waits until no more spans and logs arrive."""
         sizes = []
 
         def still():
@@ -216,7 +216,7 @@ def world(tmp_path_factory):
 
 BOTH = pytest.mark.parametrize("protocol", SERVICES)
 
-# What hangs below the request of each operation, down to the worker. The SDK sends `forward` as forward_backward.
+# The descendants of each operation's request span, down to the worker. The SDK sends `forward` as forward_backward.
 OPERATIONS = {
     "create_model": ["training_controller.create_model", "training_backend.create_adapter", "hf_model.create_adapter"],
     "forward": ["training_controller.run_forward", "training_backend.forward", "hf_model.forward"],
@@ -260,9 +260,9 @@ def test_the_collector_holds_one_connected_trace_of_each_operation(world, protoc
         assert len(found) == len(trace), f"not below the request: {set(trace) - set(found)}"
         names = [span.name for span in found]
         if OPERATIONS[operation][0] not in names or any(span.failed for span in found):
-            continue  # another operation on this route, or one that failed on purpose
+            continue  # another operation on this route, or one that was meant to fail
         if world.hit and world.hit in [span.attributes.get("tuft.sampling_session_id") for span in found]:
-            continue  # done by the worker that was killed before it had sent its spans
+            continue  # run by the worker that was killed before it had sent its spans
         missing = {*OPERATIONS[operation], "future_store.execute_operation"} - set(names)
         assert not missing, f"{missing} not among {names}"
         (worker,) = {span.resource["process.pid"] for span in found if span.name == OPERATIONS[operation][-1]}
@@ -278,7 +278,7 @@ def test_jaeger_finds_all_traces_of_an_id_and_no_others(world, protocol, key):
     spans = [span for span in world.spans_of(protocol) if key in span.attributes]
     ids = {span.attributes[key] for span in spans}
     assert ids
-    # The busiest one and one more.
+    # The ids with the most and with the fewest traces.
     by_traces = sorted(ids, key=lambda one: len({span.trace_id for span in spans if span.attributes[key] == one}))
     for one in {by_traces[-1], by_traces[0]}:
         expected = {span.trace_id for span in spans if span.attributes[key] == one}
@@ -341,7 +341,7 @@ def test_the_collector_takes_the_configurations_of_deploy(config):
 
 
 def panels():
-    for path in sorted((DEPLOY / "grafana/dashboards").glob("*.json")):
+    for path in sorted((DEPLOY / "grafana/generated").glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
                 yield pytest.param(target["expr"], id=f"{path.stem}: {panel['title']} {target['refId']}")

@@ -1,6 +1,6 @@
-"""What a client was promised: every operation that it sent, every answer that it got, and what must be true after a
-crash. The training is the same in every run (one datum, one seed), so that loss and gradient norm are functions of the
-step number alone: a step that was lost, done twice, or done with another optimizer state shows in the next numbers."""
+"""Records what the server has promised to a client: every operation sent, every answer received, and what must be true
+after a crash. Training is the same in every run (one datum, one seed), so that loss and gradient norm depend on the
+step number only: a step that was lost, done twice, or done with another optimizer state changes the next numbers."""
 import dataclasses
 import http.client
 import math
@@ -12,11 +12,11 @@ from tinker.proto import tinker_public_pb2 as pb
 from raw_client import PROTOBUF, RawClient
 
 CUT = (OSError, http.client.HTTPException)  # the server died under the request
-POLL_SECONDS = 25  # less than one long poll: nothing may be pending for long
+POLL_SECONDS = 25  # shorter than a long poll, because no operation may be pending for long
 
 
 class Broken(AssertionError):
-    """A promise that was not kept."""
+    """The server broke a promise."""
 
 
 def promise(kept, what, *facts):
@@ -32,8 +32,8 @@ class Op:
     request: str | None = None  # None: its submission was not answered
     answer: object = None       # the first final answer
     step: int | None = None     # of a checkpoint: how many steps are in it
-    public: bool = False        # its checkpoint was published
-    deleted: bool | None = None  # its checkpoint: asked for (False), and acknowledged (True)
+    public: bool = False        # its checkpoint was made public
+    deleted: bool | None = None  # deletion of its checkpoint: requested (False), acknowledged (True)
 
     @property
     def in_protobuf(self):
@@ -58,11 +58,11 @@ class Op:
 
 
 class Client(RawClient):
-    """One that tries again while the store is away; at any other time a 503 is an answer like others."""
+    """A client that repeats a request while the store is away. At any other time it treats a 503 like other answers."""
 
     def __init__(self, url, key, store_away):
         super().__init__(url, key, timeout=POLL_SECONDS)
-        self.store_away = store_away  # an event; set from before it goes until after it is back
+        self.store_away = store_away  # an event that is set from before the store goes away until after it is back
 
     def request(self, *arguments, **keywords):
         self.tried_again = False
@@ -75,19 +75,19 @@ class Client(RawClient):
             time.sleep(0.05)
 
     def why_pending(self, op):
-        """What a poll that waits its whole time is told."""
+        """Returns the answer to a poll that waits until its time limit."""
         host, port = self.connection.host, self.connection.port
         return RawClient(f"http://{host}:{port}", self.api_key).retrieve(op.request, op.in_protobuf)
 
 
 def take(raw, op, submitted):
-    """Notes the answer to a submission."""
+    """Records the answer to a submission."""
     promise(submitted.status in (200, 202), "a submission is accepted", op, submitted)
     op.request = submitted.json["request_id"]
 
 
 def final(raw, op):
-    """The answer of its future, which must not be long in coming."""
+    """Returns the answer of the operation's future. Fails if it stays pending."""
     try:
         answer = raw.retrieve(op.request, op.in_protobuf)
     except TimeoutError as hangs:
@@ -97,7 +97,7 @@ def final(raw, op):
 
 
 class Curve:
-    """Loss and gradient norm by step number; the first who sees one fixes it for all."""
+    """Loss and gradient norm by step number. The first value seen of a step is the expected value for all runs."""
 
     def __init__(self):
         self.lock, self.losses, self.norms = threading.Lock(), {}, {}
@@ -117,7 +117,7 @@ class Curve:
 
 
 class Usage:
-    """What a user can have used at most: everything that was ever sent."""
+    """An upper bound of a user's usage: the sum of everything that was ever sent."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -129,12 +129,12 @@ class Usage:
 
     def check(self, raw, since, until):
         answer = raw.get(f"billing/usage/events?starting_on={since}&ending_before={until}")
-        promise(answer.status == 200, "usage is told", answer)
+        promise(answer.status == 200, "usage is available", answer)
         counted = dict.fromkeys(self.most, 0)
         for event in answer.json["data"]:
             info = event["event_info"]
             if info["type"] in counted:
                 counted[info["type"]] += info.get("token_count", info.get("count", 0))
         for kind, count in counted.items():
-            promise(count <= self.most[kind], f"{kind} is counted once", count, "sent:", self.most[kind])
+            promise(count <= self.most[kind], f"{kind} is not counted twice", count, "sent:", self.most[kind])
         return counted

@@ -1,4 +1,4 @@
-"""One server in several lives, on one port, with what it keeps; and the ways to kill it."""
+"""A server that is killed and restarted on the same port with the same state, and the ways to kill it."""
 import os
 import signal
 import time
@@ -25,7 +25,7 @@ class Lives:
         return self.server.url
 
     def start_and_kill(self, seconds):
-        """A start that is killed so long after it began, wherever it is."""
+        """Starts the server and kills it after `seconds`, at whatever point it is."""
         url = self.server.url
         self.prepare()
         self.server.url = url
@@ -63,7 +63,7 @@ class Lives:
         wait_until(lambda: not any(alive(pid) for pid in workers), 20, "the workers end with their server")
 
     def kill_worker(self):
-        """False: there was none to kill just now."""
+        """Returns False if there was no worker to kill."""
         workers = self.server.worker_pids()
         for pid in workers:
             os.kill(pid, signal.SIGKILL)

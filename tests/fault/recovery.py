@@ -1,4 +1,4 @@
-"""What a trainer demands of a server that was started again."""
+"""Checks the promises of a server that was restarted, from the view of a trainer."""
 from ledger import Op, final, promise
 from trainer import LATEST, Anchor
 
@@ -6,7 +6,7 @@ DEPENDS_ON_WEIGHTS = ("forward", "backward", "step", "load")
 
 
 def recover(trainer, raw, other):
-    """`other`: a client of another user."""
+    """`other` is a client of another user."""
     trainer.was_cut = False
     for op in trainer.samples:
         settle(raw, op, lambda answer: "Submit it again" in answer.detail)
@@ -16,11 +16,11 @@ def recover(trainer, raw, other):
         promise(beat.status == 200, "a session comes back", trainer.session, beat)
     for model in trainer.unloaded:
         answer = raw.post("get_info", {"model_id": model, "type": "get_info"})
-        promise(answer.status == 404, "what was unloaded stays away", model, answer)
+        promise(answer.status == 404, "an unloaded run stays unloaded", model, answer)
     if trainer.model is None:
         return recover_creation(trainer, raw)
     if trainer.unloading and raw.post("get_info", {"model_id": trainer.model, "type": "get_info"}).status == 404:
-        return trainer.begin_run()  # done, though nobody heard of it
+        return trainer.begin_run()  # done, although the client did not get the answer
     trainer.unloading = False
     promise(raw.get(f"training_runs/{trainer.model}").status == 200, "a run comes back", trainer.model)
     runs = raw.get(f"sessions/{trainer.session}").json["training_run_ids"]
@@ -29,7 +29,7 @@ def recover(trainer, raw, other):
     Recovery(trainer, raw).go()
     asked = next((op for op in trainer.ops if op.request), None)
     if asked:
-        promise(final_status(other, asked) == 404, "nobody else learns of it", asked)
+        promise(final_status(other, asked) == 404, "another user does not see the operation", asked)
 
 
 def final_status(raw, op):
@@ -37,12 +37,12 @@ def final_status(raw, op):
 
 
 def settle(raw, op, may_be_gone):
-    """The answer now: the one that was given before, a first one, or gone."""
+    """Checks the future's answer after the restart: the same as before, the first one, or gone."""
     if op.request is None:
         return
     answer = final(raw, op)
     if op.answer is None:
-        promise(answer.status == 200 or may_be_gone(answer), "what to do about it is said", op, answer)
+        promise(answer.status == 200 or may_be_gone(answer), "the error says to submit it again", op, answer)
         op.answer = answer
     promise(op.same_as(answer), "an answer stays", op, answer)
 
@@ -56,7 +56,7 @@ def recover_creation(trainer, raw):
         trainer.model = creation.fields["model_id"]
         promise(raw.get(f"training_runs/{trainer.model}").status == 200, "a run comes back", trainer.model)
     else:
-        promise("Submit it again" in creation.error, "what to do about it is said", creation)
+        promise("Submit it again" in creation.error, "the error tells the client to submit it again", creation)
 
 
 def recover_samplers(trainer, raw):
@@ -72,7 +72,7 @@ class Recovery:
     def __init__(self, trainer, raw):
         self.trainer, self.raw = trainer, raw
         last = trainer.ops[-1] if trainer.ops else None
-        self.unheard = last if last and last.request is None else None  # perhaps accepted, perhaps not
+        self.unheard = last if last and last.request is None else None  # perhaps accepted
         self.pending = [op for op in trainer.ops if op.answer is None and op.request]
 
     def go(self):
@@ -80,12 +80,12 @@ class Recovery:
         answers = {op.request: final(self.raw, op) for op in self.trainer.ops if op.request}
         self.add_anchors(listed, answers)
         anchor = self.anchor = self.find_anchor(listed)
-        # One of those that nobody heard of may be where the run went back to.
+        # An operation without an answer may have changed the checkpoint to which the run went back.
         self.sure = self.unheard is None or not (self.unheard.kind == "load" or self.unheard.name == LATEST)
         self.must_lose = self.sure and any(op.ok and op.kind in ("backward", "step") and op.seq > anchor.seq
                                            for op in self.trainer.ops)
         for op in self.trainer.undone:
-            promise(final_status(self.raw, op) == 410, "what is undone stays undone", op)
+            promise(final_status(self.raw, op) == 410, "an undone operation stays undone", op)
         highest = max((op.seq for op in self.trainer.ops if op.request), default=0)
         for op in list(self.trainer.ops):
             if op.request:
@@ -94,7 +94,7 @@ class Recovery:
         self.go_on(max(highest, anchor.seq))
 
     def find_anchor(self, listed):
-        """The newest that was saved or loaded; where its checkpoint was deleted, the newest save that is there."""
+        """Returns the newest save or load. If its checkpoint was deleted, returns the newest save that still exists."""
         anchors = sorted(self.trainer.anchors, key=lambda one: one.seq)
         self.newest_is_gone = bool(anchors) and f"weights/{anchors[-1].name}" not in listed
         if self.newest_is_gone:
@@ -112,12 +112,12 @@ class Recovery:
             unheard = {op.name for op in trainer.ops if op.kind == kind and op.answer is None}
             for name, op in trainer.saved(kind).items():
                 if op.deleted is None:
-                    promise(f"{folder}/{name}" in listed, "a saved checkpoint is there", op, listed)
-                    promise(not op.public or f"{folder}/{name}" in public, "what is published stays so", op)
+                    promise(f"{folder}/{name}" in listed, "a saved checkpoint is listed", op, listed)
+                    promise(not op.public or f"{folder}/{name}" in public, "a public checkpoint stays public", op)
                 elif op.deleted and name not in unheard:
-                    promise(f"{folder}/{name}" not in listed, "a deleted checkpoint is not there", op)
+                    promise(f"{folder}/{name}" not in listed, "a deleted checkpoint is not listed", op)
         known = {f"n{number}" for number in range(1, trainer.names + 1)} | {LATEST}
-        promise({name.rsplit("/", 1)[1] for name in listed} <= known, "nothing else is there", listed)
+        promise({name.rsplit("/", 1)[1] for name in listed} <= known, "no other checkpoint is listed", listed)
         return listed
 
     def add_anchors(self, listed, answers):
@@ -142,32 +142,33 @@ class Recovery:
         anchor, after = self.anchor, op.seq > self.anchor.seq
         if answer.status == 410:
             detail = answer.detail
-            promise("restarted" in detail and ("load" in detail or "Submit it again" in detail), "what to do is said", op,
-                    detail)
+            promise("restarted" in detail and ("load" in detail or "Submit it again" in detail),
+                    "the error tells the client what to do", op, detail)
             if self.sure:
                 where = f"/weights/{anchor.name}" if anchor.name else "its first state"
-                promise(where in detail, "where the run is, is said", op, detail, anchor)
+                promise(where in detail, "the error names the run's checkpoint", op, detail, anchor)
             promise(op.answer is None or (after and op.ok and op.kind in DEPENDS_ON_WEIGHTS),
-                    "what was done before the checkpoint is kept", op, detail, anchor)
+                    "operations before the checkpoint are kept", op, detail, anchor)
             self.trainer.ops.remove(op)
             self.trainer.undone.append(op)
             return
         if op.answer is None:
             op.answer = answer
             if op.kind == "step" and op.ok and op.step is not None:
-                promise(op.fields["metrics"]["step"] == op.step + 1, "each step once", op)
+                promise(op.fields["metrics"]["step"] == op.step + 1, "each step is done once", op)
         promise(op.same_as(answer), "an answer stays", op, answer)
         promise(not (self.must_lose and after and op.ok and op.kind in DEPENDS_ON_WEIGHTS),
-                "what is undone is gone", op, anchor)
+                "undone operations have no result", op, anchor)
 
     def repeat_some(self):
-        """Sent again, an operation is the same one."""
+        """A repeated submission must return the same operation."""
         trainer = self.trainer
         done = [op for op in trainer.ops if op.ok and op.kind in ("forward", "backward", "step") and
                 op.seq <= self.anchor.seq]
         for op in done[-1:] + trainer.chance.sample(done, min(2, len(done))):
             answer = trainer.submit(self.raw, op.kind, again=op)
-            promise(answer.status == 200 and answer.json["request_id"] == op.request, "the same operation", op, answer)
+            promise(answer.status == 200 and answer.json["request_id"] == op.request, "a repeat is the same operation",
+                    op, answer)
 
     def go_on(self, highest):
         trainer, anchor = self.trainer, self.anchor
@@ -182,26 +183,26 @@ class Recovery:
             return "restarted" in op.error and where in op.error and len(warnings) == 1
 
         if self.must_lose and trainer.chance.random() < 0.6:
-            trainer.next_seq = anchor.seq + 1  # a client that goes back to the checkpoint
+            trainer.next_seq = anchor.seq + 1  # this client goes back to the checkpoint
             self.free_numbers()
             trainer.expect_at(self.raw, anchor.step) if anchor.step is not None else None
         elif self.must_lose or not self.unheard:
-            trainer.next_seq = highest + (2 if self.unheard else 1)  # one that lives on
+            trainer.next_seq = highest + (2 if self.unheard else 1)  # this client continues
             may_warn = self.must_lose or self.pending or not self.sure or self.newest_is_gone
             if anchor.step is not None:
                 trainer.expect_at(self.raw, anchor.step, warned if may_warn else None)
-                promise(warnings or not self.must_lose, "it is told what it lost", anchor)
+                promise(warnings or not self.must_lose, "the client is told what it lost", anchor)
         else:
             self.send_again()
 
     def free_numbers(self):
-        """What was done after the checkpoint and is kept, such as a sampler's weights, has no number any more."""
+        """Operations after the checkpoint whose result is kept, such as a sampler's weights, lose their number."""
         for op in self.trainer.ops:
             if op.seq > self.anchor.seq:
                 op.seq = 0
 
     def send_again(self):
-        """The operation whose submission was not answered: whatever becomes of it, the trainer starts over."""
+        """Repeats the operation whose submission was not answered. Whatever its result is, the trainer starts over."""
         trainer, op = self.trainer, self.unheard
         trainer.next_seq = op.seq + 1
         again = Op(op.kind, op.seq, op.name, step=None)

@@ -1,6 +1,6 @@
-"""kill -9 of the server, its workers, both, a server that is starting, or Redis, at random moments under load: nothing
-that was acknowledged is lost or done twice. TUFT_CRASH_ROUNDS=100 for more rounds, TUFT_CRASH_SEED=<number> for a
-certain choice of them (the moments are those of the machine)."""
+"""Kills the server, its workers, both, a starting server, or Redis with SIGKILL at random moments under load. No
+acknowledged operation may be lost or done twice. TUFT_CRASH_ROUNDS=100 runs more rounds, TUFT_CRASH_SEED=<number>
+repeats the choices of a run (but not its timing)."""
 import datetime
 import os
 import random
@@ -70,7 +70,7 @@ class Crashes:
     def kill(self, kill):
         if kill == "worker":
             self.lives.kill_worker()
-            time.sleep(self.chance.uniform(0.0, 1.5))  # clients go on, with the new worker
+            time.sleep(self.chance.uniform(0.0, 1.5))  # clients continue with the new worker
         elif kill == "store":
             self.store_away.set()
             self.lives.kill_store(self.chance.uniform(0.0, 0.7))
@@ -90,7 +90,7 @@ class Crashes:
             if trainer.errors:
                 raise trainer.errors[0]
             if kill in ("worker", "store") and trainer.was_cut:
-                raise Broken(f"the server answers while its {kill} is away")
+                raise Broken(f"the server did not answer without its {kill}")
 
     def after_restart(self):
         keys = {ALICE: BOB, BOB: ALICE}
@@ -118,4 +118,4 @@ def test_killed_at_random_moments_nothing_acknowledged_is_lost_or_done_twice(liv
         print("\n".join(line[:400] for line in lives.server.lines[-30:]))
         raise
     print(crashes)
-    assert sum(trainer.acknowledged_steps for trainer in crashes.trainers) > 0, "there was load"
+    assert sum(trainer.acknowledged_steps for trainer in crashes.trainers) > 0, "no step was acknowledged"

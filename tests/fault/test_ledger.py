@@ -1,5 +1,5 @@
-"""The ledger of test_crash.py notices when a server that was killed has lost or changed something: what is taken away
-here between two lives must be missed."""
+"""Checks that the ledger of test_crash.py notices data that a killed server has lost or changed: each test removes or
+changes some between two lives."""
 import random
 import shutil
 import threading
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(redis_server.MISSING is not None, reason=str(red
 
 
 def forget(kind):
-    """Of a record that somebody relies on."""
+    """Returns a function that deletes a record on which a client relies."""
     def take_away(lives, trainers):
         keys = {"future": [op.request for one in trainers for op in one.ops if op.ok],
                 "sampling_session": [one.samplers[-1][0] for one in trainers if one.samplers],
@@ -27,7 +27,7 @@ def forget(kind):
 
 
 def training_checkpoints(lives, trainer):
-    """The directories of a run's checkpoints, oldest first, by the ledger's names."""
+    """Returns the directories of a run's checkpoints, oldest first, by their names in the ledger."""
     directories = {}
     for metadata in (lives.home / "checkpoints").rglob("metadata.json"):
         text = metadata.read_text()
@@ -38,18 +38,18 @@ def training_checkpoints(lives, trainer):
 
 
 def other_moments(lives, trainers):
-    """Of each run: the newest checkpoint gets the optimizer state of the oldest."""
+    """Gives the newest checkpoint of each run the optimizer state of the oldest."""
     changed = 0
     for trainer in trainers:
         found = training_checkpoints(lives, trainer)
         names = [anchor.name for anchor in trainer.anchors if anchor.name in found]
-        older = [name for name in names if name != names[-1]]  # a name is saved again and again
+        older = [name for name in names if name != names[-1]]  # one name is saved repeatedly
         if not older:
             continue
         for file in found[older[0]].glob("*optim*"):
             shutil.copy(file, found[names[-1]] / file.name)
             changed += 1
-    assert changed, "nothing was changed"
+    assert changed, "the test changed nothing"
 
 
 @pytest.mark.parametrize("what", ["future", "sampling_session", "training_run"])

@@ -1,11 +1,11 @@
-"""A client that trains one run in pipelines, saves, loads, deletes and samples, until its server dies; and what it
-demands of the server that comes back."""
+"""A client that trains one run in pipelines, saves, loads, deletes and samples until its server dies, and checks the
+answers of a live server."""
 import dataclasses
 import time
 
 from tinker.proto import tinker_public_pb2 as pb
 
-from ledger import CUT, Client, Op, final, promise, take
+from ledger import CUT, Op, final, promise, take
 from raw_client import forward_backward
 from tuft_server import MODEL
 
@@ -13,15 +13,15 @@ TOKENS = (72, 101, 108, 108, 111, 32, 116, 117)
 TARGETS = (101, 108, 108, 111, 32, 116, 117, 102)
 RATE = 2e-3
 PATIENCE = 60
-LATEST = "latest"  # the name that is saved again and again
+LATEST = "latest"  # this name is overwritten again and again
 
 
 @dataclasses.dataclass
 class Anchor:
-    """Where the run comes back to."""
+    """The state to which the run goes back after a restart."""
     seq: int
     name: str
-    step: int | None  # None: nobody knows, something failed before
+    step: int | None  # None: unknown, because an operation before it failed
     is_save: bool = True
 
 
@@ -42,12 +42,12 @@ class Trainer:
         self.model, self.creation = None, None
         self.ops, self.undone = [], []
         self.next_seq, self.names = 1, 0
-        self.step, self.passes = 0, 0  # None: not known any more
+        self.step, self.passes = 0, 0  # None: unknown
         self.anchors = []
         self.told = self.unloading = False
 
     def saved(self, kind):
-        """The newest save that was acknowledged, by name."""
+        """Returns the newest acknowledged save of each name."""
         return {op.name: op for op in self.ops if op.kind == kind and op.name and op.ok}
 
     @property
@@ -55,7 +55,7 @@ class Trainer:
         return self.anchors[-1] if self.anchors else None
 
     def add_anchor(self, anchor):
-        """A save under a name takes the place of the one before."""
+        """A save replaces an earlier save of the same name."""
         if anchor.is_save:
             self.anchors = [one for one in self.anchors if one.name != anchor.name]
         self.anchors.append(anchor)
@@ -68,7 +68,7 @@ class Trainer:
         return op
 
     def submit(self, raw, kind, name="", again=None):
-        """Known to the ledger before it is sent: who knows what of it happens."""
+        """Records the operation before sending it, because the server may die at any moment."""
         op = again or self.note(kind, name=name)
         body = {"model_id": self.model, "seq_id": op.seq}
         if kind in ("backward", "forward"):
@@ -100,7 +100,7 @@ class Trainer:
         return f"n{self.names}"
 
     def fresh_number(self):
-        """sampling_session_seq_id: never again the same in a session."""
+        """Returns a sampling_session_seq_id that was not used in this session."""
         self.sampler_numbers += 1
         return self.sampler_numbers
 
@@ -113,7 +113,7 @@ class Trainer:
                 self.turn(raw)
         except CUT:
             self.was_cut = True
-        except BaseException as error:  # told by the main thread
+        except BaseException as error:  # the main thread raises it
             self.errors.append(error)
 
     def turn(self, raw):
@@ -149,16 +149,16 @@ class Trainer:
         if self.creation.ok:
             self.model = self.creation.fields["model_id"]
             return True
-        promise("worker" in self.creation.error, "why no model", self.creation)
+        promise("worker" in self.creation.error, "a failed creation names the worker", self.creation)
         self.creation = None
         return False
 
     def heard(self, op, answer):
-        """A first final answer of a server that did not die: follows what the run does."""
+        """Handles the first final answer of a server that did not die, and updates the state of the run."""
         op.answer = answer
-        promise(answer.status == 200, "no result goes while the server lives", op, answer)
+        promise(answer.status == 200, "no result is lost while the server lives", op, answer)
         if not op.ok:
-            promise(any(word in op.error for word in ("worker", "restarted", "used up")), "why it failed", op)
+            promise(any(word in op.error for word in ("worker", "restarted", "used up")), "the error has a reason", op)
             self.told, self.step = True, None
             return
         if op.kind in ("backward", "forward"):
@@ -168,7 +168,7 @@ class Trainer:
         elif op.kind == "step":
             self.heard_step(op)
         elif op.kind == "save":
-            promise(op.fields["path"] == self.path(op.name), "the save's path", op)
+            promise(op.fields["path"] == self.path(op.name), "a save returns its path", op)
             op.step = self.step
             self.add_anchor(Anchor(op.seq, op.name, self.step))
         elif op.kind == "save_sampler" and not op.name:
@@ -177,8 +177,8 @@ class Trainer:
     def heard_step(self, op):
         metrics = op.fields["metrics"]
         if self.step is not None:
-            promise(metrics["step"] == self.step + 1, "each step once", op, "expected", self.step + 1)
-            promise(self.passes == 1, "the ledger's own order", op)
+            promise(metrics["step"] == self.step + 1, "each step is done once", op, "expected", self.step + 1)
+            promise(self.passes == 1, "the ledger counts one pass for each step", op)
             self.curve.norm(self.step, metrics, op, self.model)
             self.step += 1
             self.acknowledged_steps += 1
@@ -187,11 +187,11 @@ class Trainer:
     def do(self, raw, kind, name=""):
         op = self.submit(raw, kind, name)
         op.answer = final(raw, op)
-        promise(op.answer.status == 200, "no result goes while the server lives", op, op.answer)
+        promise(op.answer.status == 200, "no result is lost while the server lives", op, op.answer)
         return op
 
     def go_back(self, raw):
-        """After an error of a server that lives on: looks where the run is, then loads what is known."""
+        """After an error of a server that did not die: checks the state of the run, then loads a known checkpoint."""
         first = self.ops and next((i for i, op in enumerate(self.ops) if op.answer and not op.ok), len(self.ops))
         nothing_since = not any(op.ok and op.kind in ("backward", "step") for op in self.ops[first:])
         if self.anchor and self.anchor.step is not None and nothing_since:
@@ -213,7 +213,7 @@ class Trainer:
         self.step, self.passes, self.told = good[-1].step, 0, False
 
     def expect_at(self, raw, step, may_fail=None):
-        """The weights are those of `step`; the server may say before that it went back."""
+        """Checks that the weights are those of `step`. The server may first report that the run went back."""
         deadline = time.monotonic() + PATIENCE
         while True:
             op = self.do(raw, "forward")
@@ -221,10 +221,10 @@ class Trainer:
                 break
             promise(may_fail is None or may_fail(op), "one warning, and no other error", op)
             promise(time.monotonic() < deadline, "a worker comes back", op)
-        self.curve.loss(step, op.answer, "after it came back", op, self.model)
+        self.curve.loss(step, op.answer, "the loss after the recovery", op, self.model)
 
     def look_around(self, raw):
-        """Between pipelines: samples, deletes."""
+        """Samples, publishes and deletes between pipelines."""
         saved = [name for name, op in self.saved("save_sampler").items() if op.deleted is None]
         if saved and self.chance.random() < 0.3:
             path = self.path(self.chance.choice(saved), "sampler_weights")
@@ -246,13 +246,13 @@ class Trainer:
         saved = {name: op for name, op in self.saved(kind).items() if op.deleted is None}
         if not saved:
             return
-        # Often the newest: then the run comes back at the one before.
+        # Often the newest, so that the run goes back to an earlier one.
         newest = max(saved, key=lambda one: saved[one].seq)
         name = newest if self.chance.random() < 0.4 else self.chance.choice(list(saved))
         saved[name].deleted = False
         self.deleted_paths.add(self.path(name, folder))
         answer = raw.request("DELETE", f"/api/v1/training_runs/{self.model}/checkpoints/{folder}/{name}")
-        # The first try may have deleted it, and only the word of it was not durable.
+        # The first attempt may have deleted it without making the deletion durable.
         done = answer.status in (200, 204) or (answer.status == 404 and raw.tried_again)
         promise(done, "a checkpoint is deleted", name, answer)
         saved[name].deleted = True
@@ -261,13 +261,13 @@ class Trainer:
         op, self.unloading = Op("unload", name=self.model), True
         take(raw, op, raw.post("unload_model", {"model_id": self.model, "type": "unload_model"}))
         op.answer = final(raw, op)
-        promise(op.answer.status == 200, "no result goes while the server lives", op)
+        promise(op.answer.status == 200, "no result is lost while the server lives", op)
         if op.ok:
             self.unloaded.append(self.model)
             self.begin_run()
         else:
             self.unloading = False
-            promise("worker" in op.error, "why it is not unloaded", op)
+            promise("worker" in op.error, "a failed unload names the worker", op)
             self.told, self.step = True, None
 
     def publish_one(self, raw):
@@ -275,11 +275,11 @@ class Trainer:
         if saved:
             op = self.chance.choice(saved)
             answer = raw.request("POST", f"/api/v1/training_runs/{self.model}/checkpoints/weights/{op.name}/publish")
-            promise(answer.status in (200, 204), "a checkpoint is published", op, answer)
+            promise(answer.status in (200, 204), "a checkpoint is made public", op, answer)
             op.public = True
 
     def sample(self, raw, sampler, count=1):
-        """Greedy, so that a sampler gives the same for ever."""
+        """Samples greedily, so that a sampler always returns the same tokens."""
         ops = []
         for _ in range(count):
             op = Op("sample", seq=len(self.samples) + 1, name=sampler[0])
@@ -295,4 +295,4 @@ class Trainer:
                 sampler[2] = sampler[2] or tokens
                 promise(sampler[2] == tokens, "a sampler keeps its weights", op, sampler)
             else:
-                promise(op.answer.status == 200 and "worker" in op.error, "why a sample failed", op)
+                promise(op.answer.status == 200 and "worker" in op.error, "a failed sample names the worker", op)

@@ -1,11 +1,11 @@
-# Installs the component into an empty folder, builds the consumer against it and runs it.
+# Installs the component into an empty folder, builds the consumer with it and runs it.
 file(REMOVE_RECURSE ${WORK})
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 run(${CMAKE_COMMAND} --install ${BUILD} --component tuft-telemetry --prefix ${WORK}/installed)
 
-# Nothing internal leaves the house, and no server.
+# No internal header and no part of the server may be installed.
 file(GLOB_RECURSE installed RELATIVE ${WORK}/installed ${WORK}/installed/*)
 foreach(file IN LISTS installed)
   if(file MATCHES "recorder|recording|pipeline|_table|/otlp/|libtuft_(api|control|engine)|/bin/")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Every #include stands in the module graph of cmake/layers.txt, every test is in a CMake target, files stay short.
+"""Checks that every #include is allowed by cmake/layers.txt, that every test is in a CMake target, and that files are
+short.
 
-  check_layers.py [--root DIR]      prints what is wrong, one line each; status 1 where something is
-"""
+check_layers.py [--root DIR]      prints one line for each error; the status is 1 if there are any"""
 import argparse
 import pathlib
 import re
@@ -10,13 +10,14 @@ import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 LINES_WARN, LINES_MAX = 500, 800
-# The telemetry library is used without the SDK's headers in sight.
+# Programs use the telemetry library without seeing the SDK's headers.
 SDK_FREE_MODULE, SDK_PREFIXES = "telemetry", ("opentelemetry/", "grpcpp/", "grpc/", "spdlog/")
 
 
 def read_layers(path):
-    """({module: its direct dependencies}, {third-party prefix: modules that may include it})"""
-    modules, third = {}, {}
+    """Returns ({module: its direct dependencies}, {third-party prefix: modules that may include it}, {module/room:
+    rooms of the same module that it may include})."""
+    modules, third, rooms = {}, {}, {}
     for line in path.read_text().splitlines():
         line = line.split("#")[0].strip()
         if not line:
@@ -26,13 +27,15 @@ def read_layers(path):
         if words[0] == "third":
             for prefix in words[1:]:
                 third[prefix] = set(rest.split())
+        elif words[0] == "room":
+            rooms[words[1]] = set(rest.split())
         else:
             modules[name.strip()] = set(rest.split())
-    return modules, third
+    return modules, third, rooms
 
 
 def module_of(path, modules):
-    """The longest module that is a folder of the path; None for a path outside of all."""
+    """Returns the longest module name that is a parent folder of the path; None if there is none."""
     parts = path.split("/")
     for length in range(len(parts), 0, -1):
         if "/".join(parts[:length]) in modules:
@@ -54,7 +57,8 @@ def restricted_by(include, third):
 class Checker:
     def __init__(self, root):
         self.root, self.src = root, root / "src"
-        self.modules, self.third = read_layers(root / "cmake" / "layers.txt")
+        self.modules, self.third, self.rooms = read_layers(root / "cmake" / "layers.txt")
+        self.modules_with_rooms = {room.rpartition("/")[0] for room in self.rooms}
         self.problems, self.warnings = [], []
 
     def complain(self, path, text, line=None):
@@ -62,27 +66,35 @@ class Checker:
         self.problems.append(f"{where}: {text}")
 
     def check_graph(self):
-        for module, dependencies in self.modules.items():
-            for unknown in dependencies - self.modules.keys():
-                self.problems.append(f"cmake/layers.txt: {module} depends on {unknown}, which has no line")
-        state = {}
-
-        def visit(module, trail):
-            if state.get(module) == "done" or module not in self.modules:
-                return
-            if module in trail:
-                cycle = " -> ".join(trail[trail.index(module):] + [module])
-                self.problems.append(f"cmake/layers.txt: a cycle: {cycle}")
-                return
-            for dependency in sorted(self.modules[module]):
-                visit(dependency, trail + [module])
-            state[module] = "done"
-
-        for module in self.modules:
-            visit(module, [])
+        self.check_acyclic(self.modules)
+        for module in sorted(self.modules_with_rooms):
+            if module not in self.modules:
+                self.problems.append(f"cmake/layers.txt: rooms of {module}, which has no line")
+            self.check_acyclic({room: {f"{module}/{name}" for name in names - {"."}}
+                                for room, names in self.rooms.items() if room.rpartition("/")[0] == module})
         for prefix, users in self.third.items():
             for unknown in users - self.modules.keys() - {"engine/torch", "store/redis"}:
                 self.problems.append(f"cmake/layers.txt: third {prefix} names {unknown}, which has no line")
+
+    def check_acyclic(self, graph):
+        for node, dependencies in graph.items():
+            for unknown in sorted(dependencies - graph.keys()):
+                self.problems.append(f"cmake/layers.txt: {node} depends on {unknown}, which has no line")
+        state = {}
+
+        def visit(node, trail):
+            if state.get(node) == "done" or node not in graph:
+                return
+            if node in trail:
+                cycle = " -> ".join(trail[trail.index(node):] + [node])
+                self.problems.append(f"cmake/layers.txt: a cycle: {cycle}")
+                return
+            for dependency in sorted(graph[node]):
+                visit(dependency, trail + [node])
+            state[node] = "done"
+
+        for node in graph:
+            visit(node, [])
 
     def check_file(self, path):
         relative = path.relative_to(self.src).as_posix()
@@ -103,7 +115,7 @@ class Checker:
     def check_include(self, path, module, include, ours, line):
         prefix, allowed = restricted_by(include, self.third)
         if prefix is not None:
-            # A folder below a module counts as the module.
+            # A folder inside a module counts as part of the module.
             if module not in allowed:
                 self.complain(path, f"{module} may not include <{include}>; only {', '.join(sorted(allowed))} may", line)
         is_header, is_test = path.suffix == ".h", "/tests/" in path.as_posix() or "/testing/" in path.as_posix()
@@ -120,10 +132,29 @@ class Checker:
                 self.complain(path, f'"{include}" is in no module; write #include "module/file.h"', line)
         elif target != module and target not in self.modules[module]:
             self.complain(path, f'{module} may not include {target} ("{include}")', line)
+        elif target == module and module in self.modules_with_rooms and not is_test:
+            self.check_room(path, module, include, line)
+
+    def check_room(self, path, module, include, line):
+        """Checks an include within a module. Files in the module's own folder may include every room."""
+        source = self.room_of(path.relative_to(self.src).as_posix(), module)
+        target = self.room_of(include, module)
+        if source is None or source == target:
+            return
+        if f"{module}/{source}" not in self.rooms:
+            self.complain(path, f"{module}/{source} is no room of cmake/layers.txt", line)
+        elif (target or ".") not in self.rooms[f"{module}/{source}"]:
+            self.complain(path, f'{module}/{source} may not include {module}/{target or "*.h"} ("{include}")', line)
+
+    @staticmethod
+    def room_of(path, module):
+        """Returns the folder below the module; None for a file in the module's own folder."""
+        first, slash, _ = path.removeprefix(module + "/").partition("/")
+        return first if slash else None
 
     @staticmethod
     def is_public(path):
-        """A header is public unless it says in its first lines that it is internal."""
+        """Returns True unless the header's first lines say that it is internal."""
         head = "".join(path.read_text(errors="replace").splitlines(True)[:6]).lower()
         return "internal" not in head
 

@@ -1,4 +1,4 @@
-"""Each rule of check_layers.py bites, and a clean tree passes."""
+"""Tests that each rule of check_layers.py detects its error, and that a clean tree passes."""
 import pathlib
 import subprocess
 import sys
@@ -73,6 +73,32 @@ class CheckLayers(unittest.TestCase):
     def test_a_cycle_and_an_unknown_module_in_the_graph(self):
         self.assert_refused("a cycle: a -> b -> a", {}, "a: b\nb: a\n")
         self.assert_refused("a depends on c, which has no line", {}, "a: c\n")
+
+    ROOMS = "api:\nroom api/json: .\nroom api/http: json\n"
+
+    def test_rooms_that_include_what_they_may(self):
+        status, output = self.check({
+            "src/api/server.cc": '#include "api/http/socket.h"\n',
+            "src/api/http/socket.h": '#include "api/json/writer.h"\n',
+            "src/api/json/writer.h": '#include "api/exchange.h"\n',
+            "src/api/exchange.h": "",
+        }, self.ROOMS)
+        self.assertEqual((status, output), (0, ""))
+
+    def test_an_include_against_the_grain_of_the_rooms(self):
+        self.assert_refused('src/api/json/writer.h:1: api/json may not include api/http ("api/http/socket.h")',
+                            {"src/api/json/writer.h": '#include "api/http/socket.h"\n', "src/api/http/socket.h": ""},
+                            self.ROOMS)
+        self.assert_refused('api/http may not include api/*.h ("api/server.h")',
+                            {"src/api/http/socket.h": '#include "api/server.h"\n', "src/api/server.h": ""}, self.ROOMS)
+
+    def test_a_folder_that_is_no_room(self):
+        self.assert_refused("api/attic is no room of cmake/layers.txt",
+                            {"src/api/attic/a.h": '#include "api/json/writer.h"\n', "src/api/json/writer.h": ""},
+                            self.ROOMS)
+
+    def test_a_cycle_of_rooms(self):
+        self.assert_refused("a cycle: api/a -> api/b -> api/a", {}, "api:\nroom api/a: b\nroom api/b: a\n")
 
     def test_a_file_that_is_too_long(self):
         self.assert_refused("901 lines; split it", {"src/base/a.cc": "\n" * 901})

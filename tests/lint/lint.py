@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Format and clang-tidy over every source of ours. What passed is remembered by the hash of the file's text, headers and
-rules ($XDG_CACHE_HOME/tuft-lint), so that a second run costs seconds, in another clone too."""
+"""Checks the format of all our sources and runs clang-tidy on them. Results of checked files are cached by the hash of
+their text, headers and rules ($XDG_CACHE_HOME/tuft-lint), so that a second run takes seconds, in other clones too."""
 import argparse
 import concurrent.futures
 import hashlib
@@ -12,9 +12,14 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/support"))
+import compile_commands  # noqa: E402
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 TIDY_ARGUMENTS = ["--quiet", "--extra-arg=-Wthread-safety", "--extra-arg=-Wno-unknown-warning-option",
                   "--extra-arg=-Wno-unused-command-line-argument"]
+# clang-tidy requires at least one check. For tests, only clang's own warnings count, such as those of thread safety.
+TEST_CHECKS = "--checks=-*,modernize-use-override"
 
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tuft-lint"
@@ -37,7 +42,7 @@ def check_format(files):
 
 
 class Fingerprints:
-    """Hash of a source with everything of ours that it includes, directly or not."""
+    """Returns the hash of a source and all files of ours that it includes, directly or indirectly."""
 
     def __init__(self, generated):
         self.generated = generated
@@ -68,8 +73,23 @@ class Fingerprints:
         return digest.hexdigest()
 
 
+def commands_for_clang(build):
+    """A folder with the compile commands as clang reads them, and the sources in them. Precompiled headers are g++'s; without
+    them, each source is read with the headers that it includes itself."""
+    entries = compile_commands.entries(build)
+    folder = build / "lint"
+    folder.mkdir(exist_ok=True)
+    (folder / "compile_commands.json").write_text(json.dumps(entries))
+    return folder, {entry["file"] for entry in entries}
+
+
+def is_test(source):
+    return not {"tests", "testing", "fuzz", "bench"}.isdisjoint(source.relative_to(ROOT).parts)
+
+
 def tidy(source, build):
-    run = subprocess.run(["clang-tidy-16", "-p", str(build), *TIDY_ARGUMENTS, str(source)],
+    checks = [TEST_CHECKS] if is_test(source) else []
+    run = subprocess.run(["clang-tidy-16", "-p", str(build), *TIDY_ARGUMENTS, *checks, str(source)],
                          capture_output=True, text=True)
     return run.returncode, run.stdout + ("" if run.returncode == 0 else run.stderr)
 
@@ -84,20 +104,20 @@ def main():
     headers_and_sources = tracked("*.h", "*.cc")
     ok = check_format(headers_and_sources)
 
-    compiled = {entry["file"] for entry in json.loads((options.build / "compile_commands.json").read_text())}
+    commands, compiled = commands_for_clang(options.build)
     sources = [path for path in tracked("*.cc") if str(path) in compiled]
     if options.files:
         chosen = {str(pathlib.Path(name).resolve()) for name in options.files}
         sources = [path for path in sources if str(path) in chosen]
     version = subprocess.run(["clang-tidy-16", "--version"], capture_output=True, text=True, check=True).stdout
-    rules = (ROOT / ".clang-tidy").read_text() + " ".join(TIDY_ARGUMENTS) + version
+    rules = (ROOT / ".clang-tidy").read_text() + " ".join([*TIDY_ARGUMENTS, TEST_CHECKS]) + version
     fingerprints = Fingerprints(options.build / "proto")
     CACHE.mkdir(parents=True, exist_ok=True)
     stamps = {path: CACHE / fingerprints.of(path, rules) for path in sources}
     todo = [path for path in sources if not stamps[path].exists()]
     print(f"clang-tidy: {len(todo)} of {len(sources)} files changed", flush=True)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for path, (code, output) in zip(todo, pool.map(lambda path: tidy(path, options.build), todo)):
+        for path, (code, output) in zip(todo, pool.map(lambda path: tidy(path, commands), todo)):
             if code == 0:
                 stamps[path].touch()
             else:

@@ -24,7 +24,7 @@ class CheckpointParity : public ParityTest {
     for (int step = 0; step < steps; ++step) {
       engine::TrainRequest request{id, reference_->request_data("cross_entropy"), "cross_entropy", {}, true};
       ASSERT_TRUE(train(engine, std::move(request), 64));
-      ASSERT_TRUE(engine.optim_step(id, reference_->adam().params).ok());
+      ASSERT_TRUE(engine.training().optim_step(id, reference_->adam().params).ok());
     }
   }
 
@@ -41,7 +41,7 @@ TEST_P(CheckpointParity, AnAdapterSavedByPeftIsRead) {
 
 TEST_P(CheckpointParity, WhatIsWrittenComesBackToTheBit) {
   train_steps(*engine_, adapter_, 2);
-  const auto state = engine_->export_adapter(adapter_, true);
+  const auto state = engine_->adapters().export_state(adapter_, true);
   ASSERT_TRUE(state.ok());
   const auto written = engine::write_checkpoint(root_ / "a", reference_->model(), *state, "base");
   ASSERT_TRUE(written.ok()) << written.error().message;
@@ -56,7 +56,7 @@ TEST_P(CheckpointParity, WhatIsWrittenComesBackToTheBit) {
 
 TEST_P(CheckpointParity, TrainingGoesOnFromACheckpointAsIfNeverStopped) {
   train_steps(*engine_, adapter_, 3);
-  const auto state = engine_->export_adapter(adapter_, true);
+  const auto state = engine_->adapters().export_state(adapter_, true);
   ASSERT_TRUE(state.ok());
   ASSERT_TRUE(engine::write_checkpoint(root_ / "a", reference_->model(), *state, "base").ok());
   train_steps(*engine_, adapter_, 3);
@@ -64,11 +64,11 @@ TEST_P(CheckpointParity, TrainingGoesOnFromACheckpointAsIfNeverStopped) {
   const engine::AdapterId resumed("resumed");
   const auto read = engine::read_checkpoint(root_ / "a", reference_->model(), true);
   ASSERT_TRUE(read.ok()) << read.error().message;
-  ASSERT_TRUE(engine_->create_adapter(resumed, *read).ok());
+  ASSERT_TRUE(engine_->adapters().create(resumed, *read).ok());
   train_steps(*engine_, resumed, 3);
 
-  const auto straight = engine_->export_adapter(adapter_, true);
-  const auto stopped = engine_->export_adapter(resumed, true);
+  const auto straight = engine_->adapters().export_state(adapter_, true);
+  const auto stopped = engine_->adapters().export_state(resumed, true);
   ASSERT_TRUE(straight.ok() && stopped.ok());
   EXPECT_EQ(stopped->adam.step, 6);
   EXPECT_TRUE(near_lora(stopped->tensors, straight->tensors, 0, 0));

@@ -19,8 +19,8 @@ class EngineContract : public ParityTest {
   void SetUp() override {
     ParityTest::SetUp();
     if (IsSkipped()) return;
-    ASSERT_TRUE(engine_->create_adapter(other_, random_adapter(7, 1)).ok());
-    ASSERT_TRUE(engine_->create_adapter(third_, random_adapter(7, 2)).ok());
+    ASSERT_TRUE(engine_->adapters().create(other_, random_adapter(7, 1)).ok());
+    ASSERT_TRUE(engine_->adapters().create(third_, random_adapter(7, 2)).ok());
   }
 
   AdapterState random_adapter(int rank, uint64_t seed) const {
@@ -50,13 +50,13 @@ class EngineContract : public ParityTest {
   // Forward and backward of -sum(logprob).
   std::vector<float> train(const engine::Pack& pack) {
     std::vector<float> logprobs(pack.targets.size());
-    const Status forward = engine_->forward(pack, true, logprobs);
+    const Status forward = engine_->training().forward(pack, true, logprobs);
     EXPECT_TRUE(forward.ok()) << forward.error().message;
-    const Status backward = engine_->backward(std::vector<float>(pack.targets.size(), -1.0F));
+    const Status backward = engine_->training().backward(std::vector<float>(pack.targets.size(), -1.0F));
     EXPECT_TRUE(backward.ok()) << backward.error().message;
     return logprobs;
   }
-  std::vector<engine::LoraTensor> gradients(const AdapterId& id) { return engine_->gradients(id).value(); }
+  std::vector<engine::LoraTensor> gradients(const AdapterId& id) { return engine_->adapters().gradients(id).value(); }
   testing::AssertionResult near_gradients(const std::vector<engine::LoraTensor>& got,
                                           const std::vector<engine::LoraTensor>& want) const {
     return back_end().bitwise ? near_lora(got, want, 0, 0) : near_lora(got, want, 1e-6, 1e-4, 5e-6);
@@ -70,10 +70,10 @@ TEST_P(EngineContract, ANumberThatIsNoneInOneTenantLeavesTheOthersAlone) {
   const engine::Pack alone = pack_of({{other_, 2}});
   const auto logprobs = train(alone);
   const auto before = gradients(other_);
-  ASSERT_TRUE(engine_->clear_gradients(other_).ok());
+  ASSERT_TRUE(engine_->adapters().clear_gradients(other_).ok());
   AdapterState broken = random_adapter(7, 2);
   broken.tensors[2].b[0] = std::numeric_limits<float>::quiet_NaN();
-  ASSERT_TRUE(engine_->import_adapter(third_, broken).ok());
+  ASSERT_TRUE(engine_->adapters().import_state(third_, broken).ok());
   // Shapes alike, so that a back end that computes adapters together does so here.
   const engine::Pack together = pack_of({{third_, 2}, {other_, 2}, {third_, 3}});
   const auto mixed = train(together);
@@ -81,7 +81,7 @@ TEST_P(EngineContract, ANumberThatIsNoneInOneTenantLeavesTheOthersAlone) {
   EXPECT_TRUE(agree(back_end(), std::span(mixed).subspan(logprobs.size(), logprobs.size()), logprobs));
   EXPECT_TRUE(near_gradients(gradients(other_), before));
   const std::vector<engine::AdapterStep> steps = {{third_, {}}, {other_, {}}};
-  const auto reports = engine_->optim_steps(steps);
+  const auto reports = engine_->training().optim_steps(steps);
   ASSERT_TRUE(reports[0].ok() && reports[1].ok());
   EXPECT_FALSE(reports[0]->applied);
   EXPECT_EQ(reports[0]->step, 0);
@@ -93,7 +93,7 @@ TEST_P(EngineContract, AdaptersOfOneShapeInAPassGetWhatEachGetsAlone) {
   std::vector<std::pair<AdapterId, size_t>> work;
   for (int i = 0; i < 6; ++i) {
     const AdapterId id("many" + std::to_string(i));
-    ASSERT_TRUE(engine_->create_adapter(id, random_adapter(i < 4 ? 4 : 3, 50 + static_cast<uint64_t>(i))).ok());
+    ASSERT_TRUE(engine_->adapters().create(id, random_adapter(i < 4 ? 4 : 3, 50 + static_cast<uint64_t>(i))).ok());
     work.emplace_back(id, 1 + static_cast<size_t>(i) % 4);
   }
   work.emplace_back(AdapterId(), 2);  // the base model
@@ -103,7 +103,7 @@ TEST_P(EngineContract, AdaptersOfOneShapeInAPassGetWhatEachGetsAlone) {
   std::vector<std::vector<engine::LoraTensor>> packed;
   for (int i = 0; i < 6; ++i) {
     packed.push_back(gradients(work[static_cast<size_t>(i)].first));
-    ASSERT_TRUE(engine_->clear_gradients(work[static_cast<size_t>(i)].first).ok());
+    ASSERT_TRUE(engine_->adapters().clear_gradients(work[static_cast<size_t>(i)].first).ok());
   }
   for (const auto& one : work) {
     const auto alone = train(pack_of({one}));
@@ -120,7 +120,7 @@ TEST_P(EngineContract, TemperatureDividesTheLogits) {
   engine::Pack pack = pack_of({{adapter_, 2}, {adapter_, 2}});
   pack.segments[1].temperature = 0.7F;
   std::vector<float> logprobs(pack.targets.size());
-  ASSERT_TRUE(engine_->forward(pack, false, logprobs).ok());
+  ASSERT_TRUE(engine_->training().forward(pack, false, logprobs).ok());
   engine::Distribution distribution;
   for (size_t row = 0; row < tokens.size(); ++row) {
     const std::span<float> one(logits.data() + row * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
@@ -131,7 +131,7 @@ TEST_P(EngineContract, TemperatureDividesTheLogits) {
     EXPECT_NEAR(logprobs[tokens.size() + row], distribution.logprob(pack.targets[row].token), 2e-5);
   }
   pack.segments[0].temperature = 0;
-  EXPECT_EQ(engine_->forward(pack, false, logprobs).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine_->training().forward(pack, false, logprobs).error().code, ErrorCode::kInvalidArgument);
 }
 
 // d/dT of nothing: the gradient with a temperature is that of the loss with it, by central differences of one entry.
@@ -140,15 +140,15 @@ TEST_P(EngineContract, TemperatureIsInTheGradient) {
   pack.segments[0].temperature = 0.5F;
   train(pack);
   const auto got = gradients(other_);
-  const AdapterState state = engine_->export_adapter(other_, false).value();
+  const AdapterState state = engine_->adapters().export_state(other_, false).value();
   const size_t tensor = state.tensors.size() / 2;
   constexpr float kStep = 2e-2F;
   const auto loss = [&](float change) {
     AdapterState moved = state;
     moved.tensors[tensor].b[1] += change;
-    EXPECT_TRUE(engine_->import_adapter(other_, moved).ok());
+    EXPECT_TRUE(engine_->adapters().import_state(other_, moved).ok());
     std::vector<float> logprobs(pack.targets.size());
-    EXPECT_TRUE(engine_->forward(pack, false, logprobs).ok());
+    EXPECT_TRUE(engine_->training().forward(pack, false, logprobs).ok());
     double sum = 0;
     for (const float value : logprobs) sum -= static_cast<double>(value);
     return sum;
@@ -159,39 +159,39 @@ TEST_P(EngineContract, TemperatureIsInTheGradient) {
 
 TEST_P(EngineContract, MarkedGradientsComeBack) {
   const engine::Pack pack = pack_of({{other_, 2}});
-  EXPECT_EQ(engine_->restore_gradients(other_).error().code, ErrorCode::kFailedPrecondition);
-  ASSERT_TRUE(engine_->mark_gradients(other_).ok());
+  EXPECT_EQ(engine_->adapters().restore_gradients(other_).error().code, ErrorCode::kFailedPrecondition);
+  ASSERT_TRUE(engine_->adapters().mark_gradients(other_).ok());
   train(pack);
   const auto once = gradients(other_);
-  ASSERT_TRUE(engine_->restore_gradients(other_).ok());
+  ASSERT_TRUE(engine_->adapters().restore_gradients(other_).ok());
   const auto restored = gradients(other_);
   for (const auto& tensor : restored) {
     for (const float value : tensor.a) ASSERT_EQ(value, 0.0F);
     for (const float value : tensor.b) ASSERT_EQ(value, 0.0F);
   }
   train(pack);
-  ASSERT_TRUE(engine_->mark_gradients(other_).ok());
+  ASSERT_TRUE(engine_->adapters().mark_gradients(other_).ok());
   train(pack);
-  ASSERT_TRUE(engine_->restore_gradients(other_).ok());
-  ASSERT_TRUE(engine_->restore_gradients(other_).ok()) << "the mark stays";
+  ASSERT_TRUE(engine_->adapters().restore_gradients(other_).ok());
+  ASSERT_TRUE(engine_->adapters().restore_gradients(other_).ok()) << "the mark stays";
   EXPECT_TRUE(near_lora(gradients(other_), once, 0, 0));
-  ASSERT_TRUE(engine_->optim_step(other_, {}).ok());
-  EXPECT_FALSE(engine_->restore_gradients(other_).ok()) << "a step ends it";
+  ASSERT_TRUE(engine_->training().optim_step(other_, {}).ok());
+  EXPECT_FALSE(engine_->adapters().restore_gradients(other_).ok()) << "a step ends it";
 }
 
 TEST_P(EngineContract, TakenOutWithItsGradientAndPutBackItGoesOnBitForBit) {
   const engine::Pack pack = pack_of({{other_, 2}});
   train(pack);
-  ASSERT_TRUE(engine_->optim_step(other_, {}).ok());
+  ASSERT_TRUE(engine_->training().optim_step(other_, {}).ok());
   train(pack);
   const auto before = gradients(other_);
-  const AdapterState whole = engine_->export_adapter(other_, true).value();
-  auto taken = engine_->take_adapter(other_);
+  const AdapterState whole = engine_->adapters().export_state(other_, true).value();
+  auto taken = engine_->adapters().take(other_);
   ASSERT_TRUE(taken.ok());
-  EXPECT_FALSE(engine_->has_adapter(other_));
-  ASSERT_TRUE(engine_->create_adapter(other_, *taken).ok());
+  EXPECT_FALSE(engine_->adapters().contains(other_));
+  ASSERT_TRUE(engine_->adapters().create(other_, *taken).ok());
   EXPECT_TRUE(near_lora(gradients(other_), before, 0, 0));
-  const AdapterState back = engine_->export_adapter(other_, true).value();
+  const AdapterState back = engine_->adapters().export_state(other_, true).value();
   EXPECT_TRUE(near_lora(back.tensors, whole.tensors, 0, 0));
   EXPECT_TRUE(near_lora(back.adam.first, whole.adam.first, 0, 0));
   EXPECT_TRUE(near_lora(back.adam.second, whole.adam.second, 0, 0));
@@ -200,36 +200,36 @@ TEST_P(EngineContract, TakenOutWithItsGradientAndPutBackItGoesOnBitForBit) {
 
 TEST_P(EngineContract, ACloneKeepsTheWeightsThatWereWhenItsSourceGoesOn) {
   const AdapterId copy("copy");
-  ASSERT_TRUE(engine_->clone_adapter(other_, copy).ok());
+  ASSERT_TRUE(engine_->adapters().clone(other_, copy).ok());
   const auto& tokens = reference_->data()[1].tokens;
   const auto before = all_logits(*engine_, other_, tokens, tokens.size());
   train(pack_of({{other_, 2}}));
-  ASSERT_TRUE(engine_->optim_step(other_, {}).ok());
+  ASSERT_TRUE(engine_->training().optim_step(other_, {}).ok());
   EXPECT_TRUE(same_all(all_logits(*engine_, copy, tokens, tokens.size()), before));
   EXPECT_FALSE(near_all(all_logits(*engine_, other_, tokens, tokens.size()), before, 1e-6));
-  EXPECT_EQ(engine_->clone_adapter(other_, copy).error().code, ErrorCode::kAlreadyExists);
-  EXPECT_EQ(engine_->clone_adapter(AdapterId("nobody"), AdapterId("new")).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine_->adapters().clone(other_, copy).error().code, ErrorCode::kAlreadyExists);
+  EXPECT_EQ(engine_->adapters().clone(AdapterId("nobody"), AdapterId("new")).error().code, ErrorCode::kNotFound);
 }
 
 TEST_P(EngineContract, AnAdapterNeverTakesMoreThanItSays) {
-  for (const AdapterId& id : {adapter_, third_}) ASSERT_TRUE(engine_->remove_adapter(id).ok());
-  const engine::LoraSpec spec = engine_->export_adapter(other_, false).value().spec;
+  for (const AdapterId& id : {adapter_, third_}) ASSERT_TRUE(engine_->adapters().remove(id).ok());
+  const engine::LoraSpec spec = engine_->adapters().export_state(other_, false).value().spec;
   const auto sum = [&] {
-    const engine::AdapterMemory memory = engine_->adapter_memory();
+    const engine::AdapterMemory memory = engine_->adapters().memory();
     return memory.weights + memory.gradients + memory.optimizer;
   };
-  EXPECT_LE(sum(), engine_->adapter_bytes(spec, false));
+  EXPECT_LE(sum(), engine_->adapters().bytes_of(spec, false));
   train(pack_of({{other_, 2}}));
-  ASSERT_TRUE(engine_->optim_step(other_, {}).ok());
+  ASSERT_TRUE(engine_->training().optim_step(other_, {}).ok());
   train(pack_of({{other_, 2}}));
-  ASSERT_TRUE(engine_->mark_gradients(other_).ok());
-  EXPECT_GT(sum(), engine_->adapter_bytes(spec, false));
-  EXPECT_LE(sum(), engine_->adapter_bytes(spec, true));
+  ASSERT_TRUE(engine_->adapters().mark_gradients(other_).ok());
+  EXPECT_GT(sum(), engine_->adapters().bytes_of(spec, false));
+  EXPECT_LE(sum(), engine_->adapters().bytes_of(spec, true));
 }
 
 TEST_P(EngineContract, SeveralStepsTogetherAreWhatEachIsAlone) {
   const AdapterId copy("copy");
-  ASSERT_TRUE(engine_->create_adapter(copy, random_adapter(7, 1)).ok());
+  ASSERT_TRUE(engine_->adapters().create(copy, random_adapter(7, 1)).ok());
   train(pack_of({{other_, 2}}));
   train(pack_of({{copy, 2}}));
   train(pack_of({{third_, 3}}));
@@ -239,36 +239,36 @@ TEST_P(EngineContract, SeveralStepsTogetherAreWhatEachIsAlone) {
   params.grad_clip_norm = 0.01;
   const std::vector<engine::AdapterStep> steps = {
       {third_, {}}, {AdapterId("nobody"), {}}, {other_, params}, {other_, {}}};
-  const auto reports = engine_->optim_steps(steps);
+  const auto reports = engine_->training().optim_steps(steps);
   ASSERT_EQ(reports.size(), 4U);
   EXPECT_TRUE(reports[0].ok());
   EXPECT_EQ(reports[1].error().code, ErrorCode::kNotFound);
   ASSERT_TRUE(reports[2].ok());
   EXPECT_TRUE(reports[2]->clipped);
   EXPECT_EQ(reports[3].error().code, ErrorCode::kInvalidArgument) << "twice";
-  const auto alone = engine_->optim_step(copy, params);
+  const auto alone = engine_->training().optim_step(copy, params);
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ(alone->grad_norm, reports[2]->grad_norm);
   EXPECT_GT(alone->parameters, 0);
-  EXPECT_TRUE(near_lora(engine_->export_adapter(copy, false).value().tensors,
-                        engine_->export_adapter(other_, false).value().tensors, 0, 0));
+  EXPECT_TRUE(near_lora(engine_->adapters().export_state(copy, false).value().tensors,
+                        engine_->adapters().export_state(other_, false).value().tensors, 0, 0));
 }
 
 TEST_P(EngineContract, AStepWithoutAGradientIsNone) {
   train(pack_of({{other_, 2}}));
-  ASSERT_TRUE(engine_->optim_step(other_, {}).ok());  // from here on there are moments
+  ASSERT_TRUE(engine_->training().optim_step(other_, {}).ok());  // from here on there are moments
   train(pack_of({{third_, 2}}));
-  ASSERT_TRUE(engine_->clear_gradients(third_).ok());
+  ASSERT_TRUE(engine_->adapters().clear_gradients(third_).ok());
   engine::AdamParams params;
   params.weight_decay = 0.1;
   for (const auto& [id, steps] : {std::pair(other_, 1), std::pair(third_, 0)}) {
-    const AdapterState before = engine_->export_adapter(id, true).value();
-    const auto report = engine_->optim_step(id, params);
+    const AdapterState before = engine_->adapters().export_state(id, true).value();
+    const auto report = engine_->training().optim_step(id, params);
     ASSERT_TRUE(report.ok());
     EXPECT_EQ(report->step, steps);
     EXPECT_EQ(report->grad_norm, 0.0);
     EXPECT_TRUE(report->applied);
-    const AdapterState after = engine_->export_adapter(id, true).value();
+    const AdapterState after = engine_->adapters().export_state(id, true).value();
     EXPECT_TRUE(near_lora(after.tensors, before.tensors, 0, 0));
     EXPECT_TRUE(near_lora(after.adam.first, before.adam.first, 0, 0));
     EXPECT_TRUE(near_lora(after.adam.second, before.adam.second, 0, 0));
@@ -280,12 +280,12 @@ TEST_P(EngineContract, AStepThatDividesByZeroSaysSoAndOthersAreUntouched) {
   const AdapterId fresh("fresh");
   AdapterState state = random_adapter(7, 3);
   for (engine::LoraTensor& tensor : state.tensors) std::fill(tensor.b.begin(), tensor.b.end(), 0.0F);  // A has no slope
-  ASSERT_TRUE(engine_->create_adapter(fresh, state).ok());
+  ASSERT_TRUE(engine_->adapters().create(fresh, state).ok());
   train(pack_of({{fresh, 2}, {other_, 2}}));
   engine::AdamParams params;
   params.eps = 0;
   const std::vector<engine::AdapterStep> steps = {{fresh, params}, {other_, {}}};
-  const auto reports = engine_->optim_steps(steps);
+  const auto reports = engine_->training().optim_steps(steps);
   ASSERT_TRUE(reports[0].ok() && reports[1].ok());
   EXPECT_TRUE(reports[0]->applied) << "the gradient was finite";
   EXPECT_FALSE(reports[0]->finite);
@@ -295,16 +295,16 @@ TEST_P(EngineContract, AStepThatDividesByZeroSaysSoAndOthersAreUntouched) {
 // Not one that waits: import_adapter() starts with none.
 TEST_P(EngineContract, AStateWithAGradientThenOnlyANewAdapterTakesIt) {
   train(pack_of({{other_, 2}}));
-  const AdapterState taken = engine_->take_adapter(other_).value();
+  const AdapterState taken = engine_->adapters().take(other_).value();
   ASSERT_FALSE(taken.gradients.empty());
   EXPECT_FALSE(taken.has_optimizer) << "no step has made moments";
-  ASSERT_TRUE(engine_->create_adapter(other_, taken).ok());
+  ASSERT_TRUE(engine_->adapters().create(other_, taken).ok());
   EXPECT_TRUE(near_lora(gradients(other_), taken.gradients, 0, 0));
-  ASSERT_TRUE(engine_->import_adapter(other_, taken).ok());
-  EXPECT_EQ(engine_->optim_step(other_, {})->step, 0);
+  ASSERT_TRUE(engine_->adapters().import_state(other_, taken).ok());
+  EXPECT_EQ(engine_->training().optim_step(other_, {})->step, 0);
 }
 
-TEST_P(EngineContract, SomeSitesOnlyThenOnlyTheyTrain) {
+TEST_P(EngineContract, SomeModulesOnlyThenOnlyTheyTrain) {
   for (int flags = 1; flags < 8; ++flags) {
     engine::LoraSpec spec;
     spec.rank = 2;
@@ -313,9 +313,9 @@ TEST_P(EngineContract, SomeSitesOnlyThenOnlyTheyTrain) {
     spec.train_mlp = (flags & 2) != 0;
     spec.train_unembed = (flags & 4) != 0;
     const AdapterId id(std::to_string(flags));
-    ASSERT_TRUE(engine_->create_adapter(id, engine::make_adapter(reference_->model(), spec)).ok());
+    ASSERT_TRUE(engine_->adapters().create(id, engine::make_adapter(reference_->model(), spec)).ok());
     train(pack_of({{id, 2}, {other_, 1}}));
-    const auto report = engine_->optim_step(id, {});
+    const auto report = engine_->training().optim_step(id, {});
     ASSERT_TRUE(report.ok());
     EXPECT_TRUE(report->applied);
     EXPECT_GT(report->grad_norm, 0.0) << flags;
@@ -327,7 +327,9 @@ TEST_P(EngineContract, MistakesAreErrorsAndTheEngineGoesOn) {
   const auto expected = train(good);
   std::vector<float> logprobs(1);
   const int vocab = reference_->model().vocab_size;
-  const auto code = [&](const engine::Pack& pack) { return engine_->forward(pack, true, logprobs).error().code; };
+  const auto code = [&](const engine::Pack& pack) {
+    return engine_->training().forward(pack, true, logprobs).error().code;
+  };
   EXPECT_EQ(code({{1, vocab}, {{other_, 0, 2}}, {{0, 1}}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({{1, -1}, {{other_, 0, 2}}, {{0, 1}}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({{1, 2}, {{AdapterId("x"), 0, 2}}, {{0, 1}}}), ErrorCode::kNotFound);
@@ -335,16 +337,16 @@ TEST_P(EngineContract, MistakesAreErrorsAndTheEngineGoesOn) {
   EXPECT_EQ(code({{1, 2}, {{other_, 0, 2}}, {{2, 1}}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({{1, 2}, {{other_, 0, 2}}, {{0, vocab}}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine_->backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(engine_->create_adapter(other_, random_adapter(7, 1)).error().code, ErrorCode::kAlreadyExists);
-  EXPECT_EQ(engine_->import_adapter(other_, random_adapter(4, 1)).error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine_->remove_adapter(AdapterId("x")).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(engine_->optim_step(AdapterId("x"), {}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine_->training().backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(engine_->adapters().create(other_, random_adapter(7, 1)).error().code, ErrorCode::kAlreadyExists);
+  EXPECT_EQ(engine_->adapters().import_state(other_, random_adapter(4, 1)).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine_->adapters().remove(AdapterId("x")).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine_->training().optim_step(AdapterId("x"), {}).error().code, ErrorCode::kNotFound);
   std::vector<float> kept(good.targets.size());
-  ASSERT_TRUE(engine_->forward(pack_of({{other_, 1}}), true, kept).ok());
-  ASSERT_TRUE(engine_->remove_adapter(other_).ok());
-  EXPECT_EQ(engine_->backward(kept).error().code, ErrorCode::kFailedPrecondition);
-  ASSERT_TRUE(engine_->create_adapter(other_, random_adapter(7, 1)).ok());
+  ASSERT_TRUE(engine_->training().forward(pack_of({{other_, 1}}), true, kept).ok());
+  ASSERT_TRUE(engine_->adapters().remove(other_).ok());
+  EXPECT_EQ(engine_->training().backward(kept).error().code, ErrorCode::kFailedPrecondition);
+  ASSERT_TRUE(engine_->adapters().create(other_, random_adapter(7, 1)).ok());
   EXPECT_TRUE(same_all(train(good), expected));
 }
 

@@ -1,5 +1,10 @@
 // Logits, log-probabilities and greedy continuations against Transformers + PEFT.
 #include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,10 @@
 // What a tenant gets does not depend on who shares its pass or its step.
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -32,8 +36,8 @@ class IsolationTest : public ParityTest {
   void SetUp() override {
     ParityTest::SetUp();
     if (IsSkipped()) return;
-    ASSERT_TRUE(engine_->create_adapter(wide_, other_adapter(reference_->model(), 7, 1)).ok());
-    ASSERT_TRUE(engine_->create_adapter(narrow_, other_adapter(reference_->model(), 1, 2)).ok());
+    ASSERT_TRUE(engine_->adapters().create(wide_, other_adapter(reference_->model(), 7, 1)).ok());
+    ASSERT_TRUE(engine_->adapters().create(narrow_, other_adapter(reference_->model(), 1, 2)).ok());
     all_ = {{wide_, 3}, {adapter_, 1}, {narrow_, 2}, {adapter_, 4}, {wide_, 0}, {adapter_, 2}};
   }
 
@@ -54,9 +58,9 @@ class IsolationTest : public ParityTest {
       counts.push_back(datum.tokens.size());
     }
     std::vector<float> logprobs(pack.targets.size());
-    const Status forward = engine_->forward(pack, true, logprobs);
+    const Status forward = engine_->training().forward(pack, true, logprobs);
     EXPECT_TRUE(forward.ok()) << forward.error().message;
-    const Status backward = engine_->backward(dloss);
+    const Status backward = engine_->training().backward(dloss);
     EXPECT_TRUE(backward.ok()) << backward.error().message;
     std::vector<std::vector<float>> split;
     auto next = logprobs.begin();
@@ -68,9 +72,9 @@ class IsolationTest : public ParityTest {
   }
 
   std::vector<engine::LoraTensor> take_gradients(const engine::AdapterId& id) {
-    auto gradients = engine_->gradients(id);
+    auto gradients = engine_->adapters().gradients(id);
     EXPECT_TRUE(gradients.ok());
-    EXPECT_TRUE(engine_->clear_gradients(id).ok());
+    EXPECT_TRUE(engine_->adapters().clear_gradients(id).ok());
     return std::move(gradients).value();
   }
 
@@ -107,12 +111,12 @@ TEST_P(IsolationTest, GradientsAreThoseOfAPassAlone) {
 
 TEST_P(IsolationTest, AStepOfOneAdapterLeavesTheOthersAlone) {
   pass(all_);
-  const auto before = engine_->gradients(narrow_);
-  const auto tensors = engine_->export_adapter(narrow_, false);
+  const auto before = engine_->adapters().gradients(narrow_);
+  const auto tensors = engine_->adapters().export_state(narrow_, false);
   ASSERT_TRUE(before.ok() && tensors.ok());
-  ASSERT_TRUE(engine_->optim_step(adapter_, reference_->adam().params).ok());
-  const auto after = engine_->gradients(narrow_);
-  const auto tensors_after = engine_->export_adapter(narrow_, false);
+  ASSERT_TRUE(engine_->training().optim_step(adapter_, reference_->adam().params).ok());
+  const auto after = engine_->adapters().gradients(narrow_);
+  const auto tensors_after = engine_->adapters().export_state(narrow_, false);
   ASSERT_TRUE(after.ok() && tensors_after.ok());
   EXPECT_TRUE(near_lora(*after, *before, 0, 0));
   EXPECT_TRUE(near_lora(tensors_after->tensors, tensors->tensors, 0, 0));

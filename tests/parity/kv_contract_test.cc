@@ -1,5 +1,10 @@
 // What engine.h promises of open sequences and their KV cache, for every back end; and the sampler over it.
 #include <algorithm>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -17,14 +22,14 @@ class KvContract : public ParityTest {
   void SetUp() override {
     ParityTest::SetUp();
     if (IsSkipped()) return;
-    positions_ = engine_->kv_usage().positions;
-    block_ = engine_->kv_usage().block;
+    positions_ = engine_->decoding().kv_usage().positions;
+    block_ = engine_->decoding().kv_usage().block;
     for (int i = 0; i < 6 * positions_; ++i) tokens_.push_back((i * 7 + i / 5) % reference_->model().vocab_size);
   }
   void limit(int64_t blocks) { engine_ = make_engine({.kv_bytes_max = blocks * block_}); }
 
   SequenceId open(const std::optional<AdapterId>& adapter = std::nullopt, uint64_t scope = 0) {
-    return engine_->open_sequence(adapter, scope).value();
+    return engine_->decoding().open(adapter, scope).value();
   }
   std::span<const int32_t> tokens(size_t first, size_t count) const { return std::span(tokens_).subspan(first, count); }
   // All logits of the tokens, fed `piece` at a time.
@@ -34,7 +39,7 @@ class KvContract : public ParityTest {
       const auto part = tokens.first(std::min(piece, tokens.size()));
       tokens = tokens.subspan(part.size());
       const engine::Feed one{sequence, part, static_cast<int>(part.size())};
-      const Status status = engine_->step({&one, 1}, [&](size_t, int, std::span<const float> logits) {
+      const Status status = engine_->decoding().step({&one, 1}, [&](size_t, int, std::span<const float> logits) {
         all.insert(all.end(), logits.begin(), logits.end());
       });
       EXPECT_TRUE(status.ok()) << status.error().message;
@@ -46,7 +51,7 @@ class KvContract : public ParityTest {
     const SequenceId sequence = open(adapter, ++scope_);
     feed(sequence, tokens.first(first));
     std::vector<float> logits = feed(sequence, tokens.subspan(first));
-    engine_->close_sequence(sequence);
+    engine_->decoding().close(sequence);
     return logits;
   }
   // One step of the adapter's optimizer.
@@ -56,12 +61,12 @@ class KvContract : public ParityTest {
     pack.segments = {{adapter_, 0, 3}};
     pack.targets = {{0, 2}, {1, 3}};
     std::vector<float> logprobs(2);
-    ASSERT_TRUE(engine_->forward(pack, true, logprobs).ok());
-    ASSERT_TRUE(engine_->backward(std::vector<float>{-1.0F, -1.0F}).ok());
-    ASSERT_TRUE(engine_->optim_step(adapter_, {}).ok());
+    ASSERT_TRUE(engine_->training().forward(pack, true, logprobs).ok());
+    ASSERT_TRUE(engine_->training().backward(std::vector<float>{-1.0F, -1.0F}).ok());
+    ASSERT_TRUE(engine_->training().optim_step(adapter_, {}).ok());
   }
-  int64_t used() const { return engine_->kv_usage().used / block_; }
-  int64_t cached() const { return engine_->kv_usage().cached / block_; }
+  int64_t used() const { return engine_->decoding().kv_usage().used / block_; }
+  int64_t cached() const { return engine_->decoding().kv_usage().cached / block_; }
 
   static constexpr double kError = 5e-5;  // of logits
   int positions_ = 0;
@@ -75,7 +80,7 @@ TEST_P(KvContract, AForkAndItsSourceGoOnAsIfAlone) {
     const auto past = static_cast<size_t>(shared);
     const SequenceId left = open(adapter_);
     feed(left, tokens(0, past));
-    const SequenceId right = engine_->fork_sequence(left).value();
+    const SequenceId right = engine_->decoding().fork(left).value();
     for (const auto& [sequence, from, piece] :
          {std::tuple{left, size_t{3}, size_t{3}}, {right, size_t{11}, size_t{1}}}) {
       std::vector<int32_t> whole(tokens_.begin(), tokens_.begin() + shared);
@@ -83,8 +88,8 @@ TEST_P(KvContract, AForkAndItsSourceGoOnAsIfAlone) {
       whole.insert(whole.end(), future.begin(), future.end());
       EXPECT_TRUE(agree(back_end(), feed(sequence, future, piece), alone(adapter_, whole, past), kError)) << shared;
     }
-    engine_->close_sequence(left);
-    engine_->close_sequence(right);
+    engine_->decoding().close(left);
+    engine_->decoding().close(right);
   }
   EXPECT_EQ(used(), 0);
   EXPECT_EQ(cached(), 0) << "without a limit nothing is kept";
@@ -98,18 +103,18 @@ TEST_P(KvContract, AFullCacheRefusesAStepAndTheSequenceGoesOnLater) {
   feed(first, tokens(0, block + 1));
   feed(second, tokens(1, block - 4));
   EXPECT_EQ(used(), 3);
-  EXPECT_EQ(engine_->kv_usage().empty, block_ * (positions_ - 1 + 4) / positions_);
+  EXPECT_EQ(engine_->decoding().kv_usage().empty, block_ * (positions_ - 1 + 4) / positions_);
   const engine::Feed one{first, tokens(block + 1, block), 1};
-  const auto refused = engine_->step({&one, 1}, [](size_t, int, std::span<const float>) { FAIL(); });
+  const auto refused = engine_->decoding().step({&one, 1}, [](size_t, int, std::span<const float>) { FAIL(); });
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(refused.error().reason, "kv_cache_full");
-  EXPECT_EQ(engine_->fork_sequence(first).error().reason, "kv_cache_full");
-  engine_->close_sequence(second);
+  EXPECT_EQ(engine_->decoding().fork(first).error().reason, "kv_cache_full");
+  engine_->decoding().close(second);
   const auto later = feed(first, tokens(block + 1, block));
-  engine_->close_sequence(first);
+  engine_->decoding().close(first);
   EXPECT_TRUE(agree(back_end(), later, alone(std::nullopt, tokens(0, 2 * block + 1), block + 1), kError));
   EXPECT_EQ(used(), 0);
-  EXPECT_EQ(engine_->kv_usage().empty, 0);
+  EXPECT_EQ(engine_->decoding().kv_usage().empty, 0);
 }
 
 TEST_P(KvContract, APrefixThatWasComputedBeforeGivesTheSameLogits) {
@@ -120,11 +125,11 @@ TEST_P(KvContract, APrefixThatWasComputedBeforeGivesTheSameLogits) {
     const auto fresh = alone(adapter, prompt, 2 * block);
     const SequenceId writer = open(adapter, 1);
     feed(writer, prompt, 7);
-    engine_->close_sequence(writer);
+    engine_->decoding().close(writer);
     const SequenceId reader = open(adapter, 1);
-    EXPECT_EQ(engine_->adopt_prefix(reader, prompt), 2 * positions_);
+    EXPECT_EQ(engine_->decoding().adopt_prefix(reader, prompt), 2 * positions_);
     EXPECT_TRUE(agree(back_end(), feed(reader, prompt.subspan(2 * block)), fresh, kError));
-    engine_->close_sequence(reader);
+    engine_->decoding().close(reader);
   }
 }
 
@@ -133,14 +138,14 @@ TEST_P(KvContract, OnlyTheSameVersionAndScopeShare) {
   const auto prompt = tokens(0, static_cast<size_t>(positions_) + 6);
   const auto hits = [&](const std::optional<AdapterId>& adapter, uint64_t scope) {
     const SequenceId sequence = open(adapter, scope);
-    const int hit = engine_->adopt_prefix(sequence, prompt);
-    engine_->close_sequence(sequence);
+    const int hit = engine_->decoding().adopt_prefix(sequence, prompt);
+    engine_->decoding().close(sequence);
     return hit;
   };
   const auto fill = [&] {
     const SequenceId sequence = open(adapter_, 1);
     feed(sequence, prompt);
-    engine_->close_sequence(sequence);
+    engine_->decoding().close(sequence);
   };
   fill();
   EXPECT_EQ(hits(adapter_, 1), positions_);
@@ -150,18 +155,18 @@ TEST_P(KvContract, OnlyTheSameVersionAndScopeShare) {
   EXPECT_EQ(hits(adapter_, 1), 0) << "its matrices changed";
   EXPECT_EQ(cached(), 0);
   fill();
-  ASSERT_TRUE(engine_->import_adapter(adapter_, reference_->adapter()).ok());
+  ASSERT_TRUE(engine_->adapters().import_state(adapter_, reference_->adapter()).ok());
   EXPECT_EQ(hits(adapter_, 1), 0);
   fill();
-  const auto taken = engine_->take_adapter(adapter_);
+  const auto taken = engine_->adapters().take(adapter_);
   ASSERT_TRUE(taken.ok());
-  ASSERT_TRUE(engine_->create_adapter(adapter_, *taken).ok());
+  ASSERT_TRUE(engine_->adapters().create(adapter_, *taken).ok());
   EXPECT_EQ(hits(adapter_, 1), 0) << "another adapter of the same name";
 }
 
 TEST_P(KvContract, LogitsComeInOrderFromFeedsOfSeveralAdapters) {
   const AdapterId copy("copy");
-  ASSERT_TRUE(engine_->clone_adapter(adapter_, copy).ok());
+  ASSERT_TRUE(engine_->adapters().clone(adapter_, copy).ok());
   const std::vector<std::optional<AdapterId>> adapters = {adapter_, std::nullopt, copy, adapter_, copy};
   std::vector<SequenceId> sequences;
   std::vector<std::vector<float>> got(adapters.size());
@@ -173,13 +178,13 @@ TEST_P(KvContract, LogitsComeInOrderFromFeedsOfSeveralAdapters) {
       feeds.push_back({sequences[i], tokens(at, round == 0 ? 10 + i : 1), i == 1 && round == 0 ? 0 : 1});
     }
     std::vector<size_t> order;
-    ASSERT_TRUE(engine_
-                    ->step(feeds,
-                           [&](size_t feed, int row, std::span<const float> logits) {
-                             order.push_back(feed);
-                             EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
-                             got[feed].assign(logits.begin(), logits.end());
-                           })
+    ASSERT_TRUE(engine_->decoding()
+                    .step(feeds,
+                          [&](size_t feed, int row, std::span<const float> logits) {
+                            order.push_back(feed);
+                            EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
+                            got[feed].assign(logits.begin(), logits.end());
+                          })
                     .ok());
     EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
     EXPECT_EQ(order.size(), round == 0 ? 4U : 5U);
@@ -187,9 +192,10 @@ TEST_P(KvContract, LogitsComeInOrderFromFeedsOfSeveralAdapters) {
   for (size_t i = 0; i < adapters.size(); ++i) {
     EXPECT_TRUE(agree(back_end(), got[i], alone(adapters[i], tokens(0, 12 + i), 11 + i), kError)) << "feed " << i;
   }
-  EXPECT_EQ(engine_->step(std::vector<engine::Feed>{{9999, tokens(0, 1), 1}}, {}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine_->decoding().step(std::vector<engine::Feed>{{9999, tokens(0, 1), 1}}, {}).error().code,
+            ErrorCode::kNotFound);
   const std::vector<engine::Feed> twice = {{sequences[0], tokens(0, 1), 1}, {sequences[0], tokens(0, 1), 1}};
-  EXPECT_EQ(engine_->step(twice, {}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine_->decoding().step(twice, {}).error().code, ErrorCode::kInvalidArgument);
 }
 
 // The sampler in a cache so small that sequences give way and are computed again: the tokens of an endless one.

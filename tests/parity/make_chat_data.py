@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/parity/data/chat: templates (our own, those of chat/), conversations, and what transformers and Jinja
-make of them, with some thousand expressions, statements and white space cases made at random. Run with an interpreter
-that has `transformers` and `jinja2`; their versions are written into the files. A case is one line:
-{"template": source or name, "chat": name, "options": ..., "text": rendered or null for an error, "raised": text}."""
+"""Writes tests/parity/data/chat: templates (our own, from chat/), conversations, the texts that transformers and
+Jinja make of them, and about two thousand random expressions, statements and white space cases. Run it with an
+interpreter that has `transformers` and `jinja2`; their versions are written into the files. A case is one line:
+{"template": source or name, "chat": name, "options": ..., "text": rendered or null for an error, "raised": text}.
+
+The random cases contain some constructs outside the subset (docs/adr/0013-chat-templates.md). The parity test reports
+each as "not supported" or as an unknown argument: remove these lines and correct the number in the first line."""
 import datetime
 import json
 import pathlib
@@ -16,20 +19,20 @@ from transformers.utils import chat_template_utils
 
 SOURCES = pathlib.Path(__file__).resolve().parent / "chat"
 OUT = pathlib.Path(__file__).resolve().parent / "data" / "chat"
-# Templates of our own that use what the templates of the model families use, construct by construct.
+# Templates of our own with the constructs that the templates of the model families use.
 FAMILIES = [
-    "chatml", "zephyr",   # Zephyr, SmolLM, ChatML: the plainest, white space that trim_blocks and lstrip_blocks settle
+    "chatml", "zephyr",   # Zephyr, SmolLM, ChatML: simple; white space that trim_blocks and lstrip_blocks remove
     "llama2", "mistral",  # roles checked in turn, the system text inside the first question, errors raised
     "llama3", "llama31",  # dates, tools in the system or the first user text, builtin tools, one call at a time
     "qwen25",             # tools as lines of JSON, runs of results joined into one turn
-    "qwen3",              # a walk backwards for the last question, thoughts cut out of older answers
+    "qwen3",              # a search backwards for the last question, thoughts removed from older answers
     "gemma3",             # roles renamed, content as parts, an inline if inside a set
     "phi4",               # names built from roles, an else of a condition as expression
     "deepseek",           # state in a namespace, tool calls as first or later ones, thoughts cut off by split
     "granite",            # documents, controls, pieces of text put together before they are printed
     "harmony",            # gpt-oss: macros that call each other and themselves, types written as a programming language
     "marked",             # SmolLM 3: parts of the system text recognised by words, generation marked
-    "odd",                # everything that no family above uses
+    "odd",                # constructs of the subset that no family above uses
 ]
 TEMPLATES = {name: (SOURCES / f"{name}.jinja").read_text(encoding="utf-8").removesuffix("\n") for name in FAMILIES}
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -48,7 +51,7 @@ def no_constant(*_):
     raise jinja2.nodes.Impossible()
 
 
-# Jinja computes a slice of constants by other rules than any other slice: nothing to imitate.
+# Jinja has special rules for a slice of constants, which need not be imitated.
 jinja2.nodes.Slice.as_const = no_constant
 
 VARIABLES = {
@@ -123,7 +126,7 @@ OPTIONS = {"vars": {"variables": VARIABLES}}
 
 
 def render(source, chat, options):
-    """(text, raised): a text of None is an error."""
+    """Returns (text, raised). The text is None if there is an error."""
     kwargs = {**TOKENS, **options.get("variables", {})}
     try:
         texts, _ = chat_template_utils.render_jinja_template(
@@ -137,7 +140,7 @@ def render(source, chat, options):
 
 
 def portable(text):
-    """Not what depends on addresses, and not integers beyond 64 bits."""
+    """Rejects results that contain addresses, and integers beyond 64 bits."""
     if text is None:
         return True
     if " at 0x" in text or re.search(r"(?<![.\d])\d{19,}(?![.\de])", text):
@@ -146,7 +149,7 @@ def portable(text):
 
 
 class Writer:
-    """`errors`: the share of cases without a text that is kept."""
+    """`errors` is the share of the cases without a text that is kept."""
 
     def __init__(self, name, errors=1.0):
         self.name, self.lines, self.seen, self.errors, self.random = name, [], set(), errors, random.Random(5)
@@ -154,7 +157,7 @@ class Writer:
     def add(self, template, chat=None, options=None):
         shown = options if options is not None else {}
         key = json.dumps([template, chat, shown])
-        # Formatting with % and printing generators are refused, even where nobody sees the result.
+        # Formatting with % and printing generators are refused, even if the result is not used.
         if key in self.seen or re.search(r"['\"]\)* % |set ns.v = [^%]*items %", template):
             return
         self.seen.add(key)
@@ -182,36 +185,27 @@ class Writer:
 
 
 class Expressions:
-    """Random expressions over VARIABLES."""
+    """Makes random expressions over VARIABLES."""
     NAMES = list(VARIABLES) + ["missing", "d.a", "d['items']", "nested[0]", "nested[0].tags", "missing_too"]
-    LITERALS = ["0", "1", "-2", "7", "1.5", "2.0", "1e3", "''", "'a'", "\"b'c\"", "'x\\ty\\n'", "'é' 'à'", "true", "false", "none",
-                "[]", "[1, 'a']", "{}", "{'k': 1, 2: 'v'}", "(1, 2)", "(1,)", "()", "0x1F", "1_000", "'\\u00e9\\x41\\101\\q'"]
+    LITERALS = ["0", "1", "-2", "7", "1.5", "2.0", "''", "'a'", "\"b'c\"", "'x\\ty\\n'", "'é' 'à'", "true", "false", "none",
+                "[]", "[1, 'a']", "{}", "{'k': 1, 2: 'v'}", "(1, 2)", "(1,)", "()", "'\\u00e9\\x41\\q'"]
     BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
-    FILTERS = ["abs", "capitalize", "count", "d('x')", "default('x', true)", "default", "dictsort", "dictsort(by='value')",
-               "dictsort(reverse=true)", "first", "float", "float(1.0)", "indent", "indent(2, true)", "indent('> ', blank=true)",
-               "int", "int(7)", "int(base=16)", "items|list", "join", "join(', ')", "join('|', attribute='n')", "last", "length",
-               "list", "lower", "map('upper')|list", "map(attribute='n')|list", "map(attribute='ok', default='-')|join",
-               "map('default', 'z')|list", "max", "min", "max(attribute='n')", "reject('string')|list", "reject|list",
-               "rejectattr('n', 'gt', 1)|list", "rejectattr('ok')|list", "replace('a', 'ZZ')", "replace('', '-')", "replace('b', '', 1)",
-               "reverse|list", "reverse", "round", "round(1)", "round(1, 'floor')", "round(method='ceil')", "select('number')|list",
-               "select|list", "select('in', [1, 'a'])|list", "selectattr('role', 'equalto', 'user')|list",
+    FILTERS = ["capitalize", "count", "d('x')", "default('x', true)", "default", "dictsort", "first", "indent", "indent(2, true)",
+               "int", "int(7)", "items|list", "join", "join(', ')", "last", "length", "list", "lower", "map('upper')|list",
+               "map(attribute='n')|list", "map('default', 'z')|list", "reject('string')|list", "reject|list",
+               "rejectattr('n', 'gt', 1)|list", "rejectattr('ok')|list", "replace('a', 'ZZ')", "reverse|list", "reverse",
+               "select('number')|list", "select|list", "select('in', [1, 'a'])|list", "selectattr('role', 'equalto', 'user')|list",
                "selectattr('n', '>', 1)|map(attribute='n')|list", "selectattr('tags', 'defined')|first", "sort", "sort(reverse=true)",
-               "sort(case_sensitive=true)", "sort(attribute='n')", "sort(attribute='role,n')", "string", "sum", "sum('n')",
-               "sum(start=10)", "title", "tojson", "tojson(indent=2)", "tojson(ensure_ascii=true)", "tojson(sort_keys=true)",
-               "tojson(separators=(',', ':'))", "tojson(indent=0)", "trim", "trim('a ')", "unique|list",
-               "unique(case_sensitive=true)|join", "unique(attribute='role')|list", "upper", "batch(2)|list", "batch(2, 'f')|list",
-               "first|default('none')", "list|length", "string|length", "items", "map('length')|sum", "join|length", "select|first"]
+               "sort(case_sensitive=true)", "sort(attribute='n')", "string", "title", "tojson", "tojson(indent=2)",
+               "tojson(ensure_ascii=true)", "tojson(separators=(',', ':'))", "tojson(indent=0)", "trim", "trim('a ')", "unique|list",
+               "upper", "first|default('none')", "list|length", "string|length", "items", "join|length", "select|first"]
     TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "sequence", "iterable",
-             "callable", "true", "false", "odd", "even", "divisibleby 3", "eq 5", "equalto('a')", "ne none", "lt 3", "ge 2", "gt(1)",
-             "le 2.5", "in [1, 'a', none]", "sameas true", "sameas none", "lower", "upper", "not defined", "not none", "not string"]
-    METHODS = ["strip()", "lstrip()", "rstrip('cd ')", "strip('H')", "split()", "split(' ')", "split('b', 1)", "rsplit('b', 1)",
-               "rsplit(none, 1)", "split(maxsplit=1)", "splitlines()", "splitlines(true)", "startswith('He')", "startswith(('x', 'H'))",
-               "endswith('d')", "replace('l', 'L')", "replace('l', 'L', 1)", "upper()", "lower()", "title()", "capitalize()", "find('o')",
-               "find('o', 5)", "rfind('o')", "index('o')", "count('l')", "join(['x', 'y'])", "join(strs)", "items()", "keys()", "values()",
-               "get('a')", "get('zz')", "get('zz', 7)", "isdigit()", "isalpha()", "isspace()", "isupper()", "islower()", "isalnum()",
-               "zfill(8)", "ljust(14, '.')", "rjust(14)", "center(15, '*')", "partition(' ')", "rpartition('b')", "removeprefix('He')",
-               "removesuffix('ld')", "count(1)", "index(1)", "copy()", "append(1)", "items()|list", "keys()|list", "values()|list",
-               "startswith('e', 1)", "endswith('o', 0, 5)", "find('')", "count('')", "rindex('zz')", "pop()", "get('a')[0]"]
+             "true", "false", "eq 5", "equalto('a')", "ne none", "lt 3", "ge 2", "gt(1)", "le 2.5", "in [1, 'a', none]",
+             "not defined", "not none", "not string"]
+    METHODS = ["strip()", "lstrip()", "rstrip('cd ')", "strip('H')", "split()", "split(' ')", "split('b', 1)", "split(maxsplit=1)",
+               "startswith('He')", "endswith('d')", "replace('l', 'L')", "upper()", "lower()", "title()", "capitalize()", "items()",
+               "keys()", "values()", "get('a')", "get('zz')", "get('zz', 7)", "items()|list", "keys()|list", "values()|list",
+               "get('a')[0]"]
     SUFFIXES = ["[0]", "[-1]", "[99]", "['a']", ".a", ".n", ".role", "[1:]", "[:2]", "[::-1]", "[::2]", "[-2:]", "[1:-1]", "[5:1:-2]",
                 "[:]", "['items']", ".items", "[none]", "[1.0]", "[true]", ".zz", "[0][0]", "[-100:100]", "['zz']", "[::0]", "['a':]"]
 
@@ -242,15 +236,15 @@ class Expressions:
         if kind == 9:
             return f"[{inner}, {self.make(depth - 1)}]"
         if kind == 10:
-            return f"{pick(['not', '-', '+'])} ({inner})"
+            return f"{pick(['not', '-'])} ({inner})"
         return pick([f"{{'k': {inner}}}", f"({inner}, )", f"{self.atom()} < {inner} <= {self.atom()}", f"{inner} if {self.atom()}",
-                     f"{self.atom()} ~ {inner} ~ {self.atom()}", f"dict(a={inner})", f"range({inner})|list", f"2 ** {inner}"])
+                     f"{self.atom()} ~ {inner} ~ {self.atom()}", f"dict(a={inner})", f"range({inner})|list"])
 
 
 def expressions():
     out = Writer("expressions", errors=0.4)
     e = Expressions(1)
-    # Everything on everything, once.
+    # A random part of all pairs of a value and a filter, test or method.
     for name in e.NAMES:
         for filter_ in e.FILTERS:
             if e.random.random() < 0.35:
@@ -270,11 +264,8 @@ def expressions():
                 out.add(f"{{{{ {left} {e.random.choice(e.BINARY)} {right} }}}}", options="vars")
     for literal in e.LITERALS:
         out.add(f"{{{{ {literal} }}}}|{{{{ [{literal}] }}}}|{{{{ {literal} | tojson }}}}")
-    for number in ["0.1", "1e16", "1e-5", "0.0001", "123456789.125", "1e22", "5e-324", "1.7976931348623157e308", "100.0", "1e15", "2.675",
-                   "1/3", "-0.0", "1e308*10", "7//2", "-7//2", "-7%3", "7%-3", "7.5//2", "-7.5%2", "2**10", "2**-1", "2**0.5", "10**15",
-                   "9223372036854775807", "0b101", "0o17", "1_0.5_0", "5/0", "5//0", "5%0", "1.0//0", "0.5|round", "1.5|round", "2.5|round",
-                   "2.675|round(2)", "(0.1+0.2)|round(3)", "true+true", "-true", "7|round", "1e20|int", "'1e3'|int", "'0x1f'|int(base=16)",
-                   "' -1_0 '|int", "'inf'|float", "'nan'|float", "3 == 3.0", "1 == true", "'a' < 'B'", "[1] < [1, 2]", "(1, 2) < (1, 3)"]:
+    for number in ["0.1", "123456789.125", "100.0", "1/3", "-0.0", "7//2", "-7//2", "-7%3", "7%-3", "9223372036854775807", "5/0",
+                   "5//0", "5%0", "true+true", "-true", "3 == 3.0", "1 == true", "'a' < 'B'", "[1] < [1, 2]", "(1, 2) < (1, 3)"]:
         out.add(f"{{{{ {number} }}}}")
     while len(out.lines) < 3300:
         out.add("{{ " + e.make(e.random.choice([2, 2, 3])) + " }}", options="vars")
@@ -310,8 +301,6 @@ def whitespace():
             return tag("{%", " for i in [1, 2] ") + body(depth - 1) + tag("{%", "endfor")
         if kind == 4:
             return tag("{%", " set q = 3 ")
-        if kind == 5:
-            return "{% raw" + source.choice(["", " "]) + source.choice(["%}", "-%}"]) + text() + "{{ r }}" + text() + tag("{%", " endraw ")
         if kind == 6 and depth:
             return tag("{%", " if 0 ") + body(depth - 1) + tag("{%", " else ") + body(depth - 1) + tag("{%", "endif ")
         return text()

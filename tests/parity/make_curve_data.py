@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes tests/parity/data/*/curve.json: how fast Transformers + PEFT learn eight phrases of pig latin by heart.
+"""Makes tests/parity/data/*/curve.json: the losses while Transformers + PEFT learn eight phrases of pig latin by
+heart.
 
-Run by hand after make_parity_data.py; needs the same packages. The loss of each of thirty steps is kept, as a float64 model
-gives it: the mean over the tokens of the answers. What a training loop shows is the sum of everything below it - losses,
-gradients, clipping, moments, step by step - so that a small error that each of their own tests would allow shows here.
-"""
+Run it by hand after make_parity_data.py; it needs the same packages. The file holds the loss of each of thirty steps
+from a float64 model: the mean over the tokens of the answers. The curve depends on all parts of training (losses,
+gradients, clipping, moments), so it shows small errors that the test of each part would tolerate."""
 import json
 import math
 
@@ -14,7 +14,7 @@ from make_parity_data import CASES, ROOT, gradients, load_model, logprobs_of
 PHRASES = ["banana split", "quantum physics", "donut shop", "pickle jar", "space exploration", "rubber duck", "coding wizard",
            "open water"]
 LETTERS = " -abcdefghijklmnopqrstuvwxyz:\n"
-FIRST_ID = 3  # past the special tokens
+FIRST_ID = 3  # after the special tokens
 STEPS = 30
 ADAM = {"learning_rate": 5e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.0, "grad_clip_norm": 100.0}
 
@@ -25,7 +25,7 @@ def pig_latin(word):
 
 
 def datum(phrase):
-    """Only the answer counts, as in supervised fine-tuning."""
+    """Only the answer has a loss, as in supervised fine-tuning."""
     prompt = phrase + ":"
     text = prompt + " ".join(map(pig_latin, phrase.split())) + "\n"
     tokens = [FIRST_ID + LETTERS.index(letter) for letter in text]
@@ -57,7 +57,7 @@ def main():
     for name in CASES:
         directory = ROOT / name
         losses, single = (run(directory, data, dtype) for dtype in (torch.float64, torch.float32))
-        # How far PyTorch's own float32 run is from its float64 run, relative, at the worst step.
+        # The largest relative difference between PyTorch's own float32 and float64 runs.
         error = max(abs(got / want - 1) for got, want in zip(single, losses))
         curve = dict(adam=ADAM, data=data, losses=losses, f32_worst_relative=error)
         (directory / "curve.json").write_text(json.dumps(curve, sort_keys=True) + "\n")

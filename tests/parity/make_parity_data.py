@@ -31,11 +31,11 @@ ROOT = pathlib.Path(__file__).resolve().parent / "data"
 RANK, ALPHA = 4, 8
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"]
 LENGTHS = [1, 5, 17, 33, 150]
-LOGITS_OF = 2  # the sequence whose whole logits are kept
+LOGITS_OF = 2  # the sequence whose logits are stored completely
 ADAM = {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.01}
 ADAM_STEPS = 10
 
-# Sizes are odd on purpose where a format allows it: kernels have tails.
+# Sizes are odd where a format allows it, so that kernels have remainders.
 SIZES = dict(vocab_size=61, hidden_size=40, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16, max_position_embeddings=256, rms_norm_eps=1e-5,
              bos_token_id=None, eos_token_id=2, pad_token_id=None)
@@ -72,7 +72,7 @@ CASES = {
 
 
 def randomise(model, generator):
-    """Weights that make every part matter: logits some nats wide, norms and biases away from 1 and 0."""
+    """Sets weights for which every part matters: logits of some nats, norms and biases different from 1 and 0."""
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if "norm" in name:
@@ -88,7 +88,7 @@ def randomise(model, generator):
 
 
 def write_old_config(directory, drop):
-    """config.json as most of the Hub has it: rope_theta and rope_scaling at the top, torch_dtype."""
+    """Writes config.json as most models on the Hub have it: top-level rope_theta and rope_scaling, torch_dtype."""
     path = directory / "config.json"
     config = json.loads(path.read_text())
     rope = config.pop("rope_parameters")
@@ -120,7 +120,7 @@ def load_model(directory, adapter, dtype):
 
 
 def save_adapter(model_directory, directory, generator, with_embeddings):
-    """with_embeddings: as PEFT saves it by default when lm_head is a target, base embeddings included."""
+    """with_embeddings: includes the base embeddings, as PEFT does by default if lm_head is a target."""
     model = transformers.AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32)
     config = peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=TARGETS, lora_dropout=0.0, bias="none",
                              task_type="CAUSAL_LM")
@@ -143,7 +143,7 @@ def lora_tensors(model, of=lambda p: p):
 
 
 def logprobs_of(model, tokens, targets):
-    """log p(target) of every position in float64; targets [N] or [N, K]."""
+    """Returns log p(target) of every position in float64. `targets` is [N] or [N, K]."""
     logits = model(input_ids=torch.tensor([tokens])).logits[0].double()
     wanted = torch.tensor(targets)
     if wanted.dim() == 1:
@@ -197,7 +197,7 @@ def make_soft_datum(vocab, random):
 
 
 def greedy(model, vocab, random, count=20):
-    """The likeliest continuation of a prompt where the likeliest token leads clearly: rounding cannot change it."""
+    """Returns a greedy continuation in which each best token leads clearly, so that rounding cannot change it."""
     while True:
         run = continue_greedily(model, random.integers(0, vocab, 7).tolist(), count)
         if run["margin"] > 0.02 and SIZES["eos_token_id"] not in run["tokens"]:
@@ -217,7 +217,7 @@ def continue_greedily(model, prompt, count):
 
 
 def adam_run(model, data, clip):
-    """Ten rounds of forward_backward (cross_entropy over all data) and optim_step."""
+    """Runs ten rounds of forward_backward (cross_entropy over all data) and optim_step."""
     parameters = [p for n, p in model.named_parameters() if "lora_" in n]
     optimizer = torch.optim.AdamW(parameters, lr=ADAM["learning_rate"], betas=(ADAM["beta1"], ADAM["beta2"]),
                                   eps=ADAM["eps"], weight_decay=ADAM["weight_decay"])
@@ -265,12 +265,12 @@ def make_case(name, seed):
         tensors |= {f"grad.importance_sampling.{key}": value for key, value in grads.items()}
     reference["cross_entropy_soft"] = float(cross_entropy(exact, soft).detach())
 
-    reference["adam"]["grad_clip_norm"] = 0.97 * norm  # bites in the first steps, not in the last
+    reference["adam"]["grad_clip_norm"] = 0.97 * norm  # clips the first steps, not the last ones
     losses, norms, final = adam_run(fresh(torch.float64), data, reference["adam"]["grad_clip_norm"])
     reference["adam"] |= dict(losses=losses, grad_norms=norms)
     tensors |= {f"adam.{key}": value for key, value in final.items()}
     f32_losses, f32_norms, f32_final = adam_run(fresh(torch.float32), data, reference["adam"]["grad_clip_norm"])
-    # How far PyTorch's own float32 run ends from its float64 run: what the test's AdamW tolerance has to allow.
+    # The final difference of PyTorch's own float32 and float64 runs: a lower bound of the test's AdamW tolerance.
     reference["adam"]["f32_max_difference"] = max(float((f32_final[k] - final[k]).abs().max()) for k in final)
     reference["made_with"] = dict(torch=torch.__version__, transformers=transformers.__version__, peft=peft.__version__)
     save_file(tensors, directory / "reference.safetensors")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/parity/data/tokenizer: small tokenizers of the kinds that model families use, trained with Hugging Face's
-`tokenizers`, and what that library makes of a few thousand strings in many scripts. Run with an interpreter that has
-`tokenizers`; the result depends on its version, which is written into it."""
+"""Writes tests/parity/data/tokenizer: small tokenizers of the kinds that model families use, trained with Hugging
+Face's `tokenizers`, and that library's results for a few thousand strings in many scripts. Run it with an
+interpreter that has `tokenizers`; the result depends on its version, which is written into the files."""
 import json
 import pathlib
 import random
@@ -130,7 +130,7 @@ def llama2_legacy():
 
 def llama2():
     out = sentencepiece_style()
-    # As converters write it since Transformers 4.38: no normalizer.
+    # The form that converters write since Transformers 4.38: no normalizer.
     text = json.loads(out.to_str())
     text["normalizer"] = None
     text["pre_tokenizer"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
@@ -141,7 +141,7 @@ def llama2():
 
 
 def odd():
-    """Every option that no family above uses."""
+    """A tokenizer with every option that no family above uses."""
     out = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=False))
     out.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     out.pre_tokenizer = pre_tokenizers.Sequence([
@@ -168,7 +168,7 @@ def main():
         for text in texts:
             ids = tokenizer.encode(text).ids
             case = [text, ids]
-            if name != "odd":  # it has no decoder of its own
+            if name != "odd":  # it has no decoder
                 case.append(tokenizer.decode(ids, skip_special_tokens=True))
             lines.append(json.dumps(case, ensure_ascii=True, separators=(",", ":")))
         header = json.dumps({"made_with": f"tokenizers {tokenizers.__version__}", "cases": len(texts)})

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""A checkpoint that the engine writes loads in PEFT and gives the same logits there.
+"""Checks that PEFT loads a checkpoint written by the engine and computes the same logits.
 
     peft_loads_ours.py --writer build/release/tests/tuft_parity_writer
 
-Needs torch, transformers and peft; exit code 77 (skipped) where they are not installed. TUFT_PEFT_PYTHON names an
-interpreter that has them.
-"""
+Needs torch, transformers and peft; the exit code is 77 (skipped) if they are not installed. Uses the interpreter that
+TUFT_PEFT_PYTHON names, else the one that `./dev bench --peers` has made."""
 import argparse
 import json
 import os
@@ -16,19 +15,21 @@ import tempfile
 
 SKIPPED = 77
 LOGITS_ERROR = 1e-4
+PEERS = pathlib.Path(__file__).resolve().parents[2] / "build" / "peers" / "transformers" / "bin" / "python"
 DATA = pathlib.Path(__file__).resolve().parent / "data"
 
 
 def import_peft():
-    python = os.environ.pop("TUFT_PEFT_PYTHON", None)
+    python = os.environ.get("TUFT_PEFT_PYTHON", str(PEERS) if PEERS.exists() else "")
     if python:
+        os.environ["TUFT_PEFT_PYTHON"] = ""  # for the interpreter that replaces this one
         os.execv(python, [python, *sys.argv])
     try:
         import peft
         import torch
         import transformers
     except ImportError as error:
-        print(f"skipped: {error}; TUFT_PEFT_PYTHON can name an interpreter that has it")
+        print(f"skipped: {error}; ./dev bench --peers makes an interpreter that has it, or TUFT_PEFT_PYTHON names one")
         sys.exit(SKIPPED)
     return torch, transformers, peft
 
@@ -56,7 +57,7 @@ def main():
     writer = parser.parse_args().writer
     modules = import_peft()
     failed = False
-    for case in sorted(path for path in DATA.iterdir() if path.is_dir()):
+    for case in sorted(path for path in DATA.iterdir() if (path / "adapter").is_dir()):
         difference = largest_difference(case, writer, *modules)
         failed |= not difference <= LOGITS_ERROR
         print(f"{case.name}: largest difference of a logit {difference:.1e}")

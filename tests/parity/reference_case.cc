@@ -1,8 +1,14 @@
 #include "reference_case.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -17,10 +23,11 @@ T value_or_throw(Result<T> result) {
   return std::move(result).value();
 }
 
-std::string module_name(engine::Site site, int layer) {
-  std::string name(engine::site_name(site));
-  if (site == engine::Site::kLmHead) return name;
-  const bool mlp = site == engine::Site::kGate || site == engine::Site::kUp || site == engine::Site::kDown;
+std::string module_name(engine::TargetModule module, int layer) {
+  std::string name(engine::module_name(module));
+  if (module == engine::TargetModule::kLmHead) return name;
+  const bool mlp = module == engine::TargetModule::kGate || module == engine::TargetModule::kUp ||
+                   module == engine::TargetModule::kDown;
   return "model.layers." + std::to_string(layer) + (mlp ? ".mlp." : ".self_attn.") + name;
 }
 
@@ -28,17 +35,19 @@ std::vector<float> floats(const engine::TensorFiles& file, const std::string& na
   return value_or_throw(value_or_throw(file.find(name)).to_float());
 }
 
-engine::LoraTensor read_lora(const engine::TensorFiles& file, const std::string& prefix, engine::Site site, int layer) {
-  const std::string name = prefix + "base_model.model." + module_name(site, layer);
-  return {site, layer, floats(file, name + ".lora_A.weight"), floats(file, name + ".lora_B.weight")};
+engine::LoraTensor read_lora(const engine::TensorFiles& file, const std::string& prefix, engine::TargetModule module,
+                             int layer) {
+  const std::string name = prefix + "base_model.model." + module_name(module, layer);
+  return {module, layer, floats(file, name + ".lora_A.weight"), floats(file, name + ".lora_B.weight")};
 }
 
 std::vector<engine::LoraTensor> read_all_lora(const engine::TensorFiles& file, const std::string& prefix, int layers) {
   std::vector<engine::LoraTensor> tensors;
   for (int layer = 0; layer < layers; ++layer) {
-    for (const engine::Site site : engine::kBlockSites) tensors.push_back(read_lora(file, prefix, site, layer));
+    for (const engine::TargetModule module : engine::kBlockModules)
+      tensors.push_back(read_lora(file, prefix, module, layer));
   }
-  tensors.push_back(read_lora(file, prefix, engine::Site::kLmHead, 0));
+  tensors.push_back(read_lora(file, prefix, engine::TargetModule::kLmHead, 0));
   return tensors;
 }
 
@@ -164,7 +173,12 @@ ReferenceCurve ReferenceCase::curve() const {
 }
 
 std::vector<std::string> reference_case_names() {
-  return {"llama_plain", "llama3_rope", "llama_linear_bias", "qwen2_tied", "qwen3_untied", "qwen3_tied_yarn"};
+  std::vector<std::string> names;
+  for (const auto& folder : std::filesystem::directory_iterator(TUFT_PARITY_DATA)) {
+    if (exists(folder.path() / "reference.json")) names.push_back(folder.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace tuft::parity

@@ -59,8 +59,8 @@ testing::AssertionResult near_lora(const std::vector<engine::LoraTensor>& got,
   bool failed = false;
   for (size_t i = 0; i < got.size(); ++i) {
     const std::string name =
-        std::string(engine::site_name(want[i].site)) + " of layer " + std::to_string(want[i].layer);
-    if (got[i].site != want[i].site || got[i].layer != want[i].layer) {
+        std::string(engine::module_name(want[i].module)) + " of layer " + std::to_string(want[i].layer);
+    if (got[i].module != want[i].module || got[i].layer != want[i].layer) {
       return testing::AssertionFailure() << "tensor " << i << " is not " << name;
     }
     const auto a = near_all(got[i].a, want[i].a, allowance(want[i].a), relative);
@@ -81,7 +81,7 @@ std::vector<float> score(engine::Engine& engine, const engine::AdapterId& adapte
     pack.targets.push_back({static_cast<int>(row), static_cast<int32_t>(targets[row])});
   }
   std::vector<float> logprobs(targets.size());
-  const Status status = engine.forward(pack, false, logprobs);
+  const Status status = engine.training().forward(pack, false, logprobs);
   EXPECT_TRUE(status.ok()) << status.error().message;
   return logprobs;
 }
@@ -99,7 +99,7 @@ std::optional<engine::TrainOutput> train(engine::Engine& engine, engine::TrainRe
 std::vector<float> all_logits(engine::Engine& engine, const std::optional<engine::AdapterId>& adapter,
                               std::span<const int32_t> tokens, size_t piece) {
   std::vector<float> all;
-  auto sequence = engine.open_sequence(adapter, 0);
+  auto sequence = engine.decoding().open(adapter, 0);
   if (!sequence.ok()) {
     ADD_FAILURE() << sequence.error().message;
     return all;
@@ -111,17 +111,18 @@ std::vector<float> all_logits(engine::Engine& engine, const std::optional<engine
     const auto next = tokens.first(std::min(piece, tokens.size()));
     tokens = tokens.subspan(next.size());
     const engine::Feed feed{*sequence, next, static_cast<int>(next.size())};
-    const Status status = engine.step({&feed, 1}, keep);
+    const Status status = engine.decoding().step({&feed, 1}, keep);
     EXPECT_TRUE(status.ok()) << status.error().message;
   }
-  engine.close_sequence(*sequence);
+  engine.decoding().close(*sequence);
   return all;
 }
 
 std::vector<engine::SampleResult> sample(engine::Engine& engine, const std::vector<engine::SampleRequest>& requests) {
   engine::SamplerOptions options;
   options.tokens_max = engine.model().max_position;
-  const auto sampler = engine::make_sampler(engine, options, {}, system_clock());
+  const auto sampler =
+      engine::make_sampler(engine.model(), engine.adapters(), engine.decoding(), options, {}, system_clock());
   std::vector<engine::SampleResult> results(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto done = [&results, i](Result<engine::SampleResult> result) {
@@ -144,7 +145,7 @@ void ParityTest::SetUp() {
 std::unique_ptr<engine::Engine> ParityTest::make_engine(const Wish& wish) {
   auto made = back_end().make(reference_->model_directory(), wish);
   if (!made.ok()) throw std::runtime_error(made.error().message);
-  const Status status = (*made)->create_adapter(adapter_, reference_->adapter());
+  const Status status = (*made)->adapters().create(adapter_, reference_->adapter());
   if (!status.ok()) throw std::runtime_error(status.error().message);
   return std::move(*made);
 }

@@ -74,7 +74,7 @@ using GradientParity = ParityTest;
 void expect_gradients(engine::Engine& engine, const engine::AdapterId& adapter, const ReferenceCase& reference,
                       const std::string& loss) {
   if (!reference.has_gradients(loss)) return;
-  const auto gradients = engine.gradients(adapter);
+  const auto gradients = engine.adapters().gradients(adapter);
   ASSERT_TRUE(gradients.ok()) << gradients.error().message;
   EXPECT_TRUE(near_lora(*gradients, reference.lora("grad." + loss), 1e-6, kGradientRelative, kGradientOfLargest));
 }
@@ -85,7 +85,7 @@ TEST_P(GradientParity, EveryAdapterTensorHasTheReferenceGradient) {
       SCOPED_TRACE(loss + " with " + std::to_string(batch_tokens) + " tokens a pass");
       ASSERT_TRUE(train(*engine_, request_of(*reference_, adapter_, loss), batch_tokens));
       expect_gradients(*engine_, adapter_, *reference_, loss);
-      ASSERT_TRUE(engine_->clear_gradients(adapter_).ok());
+      ASSERT_TRUE(engine_->adapters().clear_gradients(adapter_).ok());
     }
   }
 }
@@ -115,13 +115,13 @@ TEST_P(AdamParity, TenStepsEndWhereTheReferenceEnds) {
     const auto output = train(*engine_, request_of(*reference_, adapter_, "cross_entropy"), 64);
     ASSERT_TRUE(output);
     expect_loss(*output, adam.losses[step]);
-    const auto report = engine_->optim_step(adapter_, adam.params);
+    const auto report = engine_->training().optim_step(adapter_, adam.params);
     ASSERT_TRUE(report.ok()) << report.error().message;
     EXPECT_TRUE(report->applied);
     EXPECT_EQ(report->step, static_cast<int64_t>(step) + 1);
     EXPECT_NEAR(report->grad_norm, adam.grad_norms[step], 1e-4 * adam.grad_norms[step]);
   }
-  const auto state = engine_->export_adapter(adapter_, false);
+  const auto state = engine_->adapters().export_state(adapter_, false);
   ASSERT_TRUE(state.ok());
   EXPECT_TRUE(near_lora(state->tensors, reference_->lora("adam"), kAdamAbsolute, kAdamRelative));
 }
@@ -146,7 +146,7 @@ TEST_P(CurveParity, PhrasesAreLearntByHeartAsFastAsTheReferenceLearnsThem) {
     ASSERT_TRUE(output);
     loss = output->metrics.at("loss:sum") / curve.weight;
     EXPECT_NEAR(loss, curve.losses[step], kCurveRelative * curve.losses[step]) << "step " << step;
-    ASSERT_TRUE(engine_->optim_step(adapter_, curve.params).ok());
+    ASSERT_TRUE(engine_->training().optim_step(adapter_, curve.params).ok());
   }
   EXPECT_LT(loss, 0.15 * curve.losses.front());
 }

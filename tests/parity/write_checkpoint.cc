@@ -27,19 +27,19 @@ void train_two_steps(engine::Engine& engine, const engine::AdapterId& adapter, c
     engine::TrainerOptions options;
     options.tokens_max = engine.model().max_position;
     value_or_throw(engine::train_alone(engine, std::move(request), options));
-    value_or_throw(engine.optim_step(adapter, reference.adam().params));
+    value_or_throw(engine.training().optim_step(adapter, reference.adam().params));
   }
 }
 
 std::vector<float> logits_of(engine::Engine& engine, const engine::AdapterId& adapter,
                              const std::vector<int32_t>& tokens) {
-  const auto sequence = value_or_throw(engine.open_sequence(adapter, 0));
+  const auto sequence = value_or_throw(engine.decoding().open(adapter, 0));
   std::vector<float> logits;
   const engine::Feed feed{sequence, tokens, static_cast<int>(tokens.size())};
-  check(engine.step({&feed, 1}, [&](size_t, int, std::span<const float> row) {
+  check(engine.decoding().step({&feed, 1}, [&](size_t, int, std::span<const float> row) {
     logits.insert(logits.end(), row.begin(), row.end());
   }));
-  engine.close_sequence(sequence);
+  engine.decoding().close(sequence);
   return logits;
 }
 
@@ -47,9 +47,9 @@ void write_all(const std::string& name, const std::filesystem::path& directory) 
   const ReferenceCase reference(name);
   const auto engine = value_or_throw(back_ends().front().make(reference.model_directory(), {}));
   const engine::AdapterId adapter("written");
-  check(engine->create_adapter(adapter, reference.adapter()));
+  check(engine->adapters().create(adapter, reference.adapter()));
   train_two_steps(*engine, adapter, reference);
-  const auto state = value_or_throw(engine->export_adapter(adapter, true));
+  const auto state = value_or_throw(engine->adapters().export_state(adapter, true));
   value_or_throw(engine::write_checkpoint(directory / "checkpoint", engine->model(), state, name));
   const auto logits = logits_of(*engine, adapter, reference.data()[reference.logits_of()].tokens);
   const engine::NamedTensor tensor{

@@ -1,8 +1,8 @@
-"""Small data for the tests: bytes of a text as tokens (the tiny model's tokenizer is byte-level)."""
+"""Small data for the tests. The tokens are the bytes of a text (the tiny model's tokenizer is byte-level)."""
 import numpy as np
 from tinker import types
 
-VOCABULARY = 256  # the bytes; special tokens stand above
+VOCABULARY = 256  # the bytes; special tokens are above them
 
 
 def tokens_of(text):
@@ -10,7 +10,7 @@ def tokens_of(text):
 
 
 def datum(text, weights=None):
-    """Predict each byte of `text` from those before it."""
+    """A datum that predicts each byte of `text` from the bytes before it."""
     tokens = tokens_of(text)
     return types.Datum(
         model_input=types.ModelInput.from_ints(tokens[:-1]),
@@ -24,7 +24,7 @@ def rl_datum(tokens, logprobs, advantages):
 
 
 def logprobs_of(output):
-    """One array a datum."""
+    """Returns one array per datum."""
     return [np.asarray(one["logprobs"].tolist(), np.float32) for one in output.loss_fn_outputs]
 
 

@@ -19,7 +19,7 @@ SERVICES = {
 
 
 def attributes(pairs):
-    """A plain dict of KeyValue pairs."""
+    """Converts KeyValue pairs to a dict."""
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "string_value") for pair in pairs}
 
 
@@ -83,14 +83,14 @@ class OtlpReceiver:
                 for scoped in group.scope_logs for record in scoped.log_records]
 
     def metrics(self):
-        """(metric, resource) pairs."""
+        """Returns (metric, resource) pairs."""
         return [(metric, attributes(group.resource.attributes))
                 for request in self.requests("metrics") for group in request.resource_metrics
                 for scoped in group.scope_metrics for metric in scoped.metrics]
 
 
 class HangingCollector:
-    """Takes connections and never says a word."""
+    """Accepts connections and never answers."""
 
     def __init__(self):
         self.socket = socket.create_server(("127.0.0.1", 0), backlog=64)

@@ -1,4 +1,4 @@
-"""The protocol by hand: one request at a time, every status and header in sight."""
+"""Speaks the protocol directly: one request at a time, with access to every status and header."""
 import http.client
 import itertools
 import json
@@ -27,7 +27,7 @@ class Answer:
 
 
 class RawClient:
-    """Not thread-safe: make one a thread."""
+    """Not thread-safe: make one for each thread."""
 
     def __init__(self, url, api_key, timeout=60):
         parts = urllib.parse.urlsplit(url)
@@ -54,7 +54,7 @@ class RawClient:
         body = message if isinstance(message, bytes) else message.SerializeToString()
         return self.request("POST", "/api/v1/" + path, body, {"Content-Type": PROTOBUF, **(headers or {})})
 
-    # What a good client does
+    # A good client does the following.
 
     def session(self):
         answer = self.post("create_session", {"tags": [], "user_metadata": {}, "sdk_version": "0.25.0",
@@ -67,7 +67,7 @@ class RawClient:
                          {"Accept": PROTOBUF if protobuf else "application/json"})
 
     def result(self, submitted, protobuf=False):
-        """The final answer of a future, failed or not."""
+        """Returns the final answer of a future, failed or not."""
         assert submitted.status in (200, 202), submitted
         while True:
             answer = self.retrieve(submitted.json["request_id"], protobuf)
@@ -109,7 +109,7 @@ def tensor(array):
 
 def forward_backward(model_id, seq_id, tokens=(1, 2, 3, 4), targets=(2, 3, 4, 5), weights=None, loss="cross_entropy",
                      forward_only=False, **more):
-    """One datum; `more` are further loss inputs as lists of floats."""
+    """Makes a request with one datum. `more` holds further loss inputs as lists of floats."""
     weights = [1.0] * len(targets) if weights is None else weights
     inputs = {"target_tokens": tensor(np.asarray(targets, np.int64))}
     if loss == "cross_entropy":

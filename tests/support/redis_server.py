@@ -1,4 +1,4 @@
-"""A real redis-server of a test's own, on a unix socket in a directory of its own."""
+"""A real redis-server for one test, on a unix socket in its own directory."""
 import shutil
 import socket
 import subprocess

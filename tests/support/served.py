@@ -20,7 +20,7 @@ def model_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(model_dir, tmp_path_factory):
-    """One server for the tests of a file. What it logged as an error makes the last test's teardown fail."""
+    """One server for the tests of a file. If it logged an error, the last test's teardown fails."""
     running = TuftServer(tmp_path_factory.mktemp("home"), configuration(model_dir))
     running.expected_errors = []
     running.start()

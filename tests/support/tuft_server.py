@@ -1,8 +1,9 @@
-"""The real `tuft launch` in a directory of its own, for tests and tools."""
+"""Runs the real `tuft launch` in its own directory, for tests and tools."""
 import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import threading
@@ -17,7 +18,7 @@ START_SECONDS = 120
 
 
 def wait_until(condition, seconds, what):
-    """Polls `condition` until it is true; what it gave back is the result."""
+    """Polls `condition` until its result is true, and returns the result."""
     end = time.monotonic() + seconds
     while True:
         found = condition()
@@ -29,7 +30,7 @@ def wait_until(condition, seconds, what):
 
 
 def tuft(*arguments, env=None, timeout=60):
-    """Runs `tuft ARGUMENTS` to its end."""
+    """Runs `tuft ARGUMENTS` and waits for its end."""
     return subprocess.run([BIN / "tuft", *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
                           env={**clean_environment(), **(env or {})})
 
@@ -50,7 +51,7 @@ def as_yaml(value):
 
 
 def configuration(model_path, **changes):
-    """A valid configuration; a key given as None is left out."""
+    """Returns a valid configuration. Keys with the value None are left out."""
     model = {"model_name": MODEL, "model_path": str(model_path), "max_model_len": 256, "max_lora_rank": 32}
     model.update(changes.pop("model", {}))
     config = {"supported_models": [model], "authorized_users": USERS, **changes}
@@ -58,7 +59,7 @@ def configuration(model_path, **changes):
 
 
 class TuftServer:
-    """Started by start(), stopped by stop(); the log is read all the time so that the pipe never fills."""
+    """A server with start() and stop(). A thread reads the log, so that the pipe never fills."""
 
     def __init__(self, home, config, env=None, arguments=()):
         self.home = pathlib.Path(home)
@@ -107,6 +108,28 @@ class TuftServer:
     def error_lines(self):
         return [line for line in self.lines if " error " in line.lower() or '"level":"error"' in line]
 
+    def metric(self, name, **labels):
+        """Returns the sum of the series of `name` on GET /metrics whose labels have these values."""
+        request = urllib.request.Request(self.url + "/metrics", headers={"X-API-Key": ALICE})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        total = 0.0
+        for line in lines:
+            found = re.match(rf"{name}{{(.*)}} (\S+)$", line)
+            if found and all(f'{key}="{value}"' in found.group(1) for key, value in labels.items()):
+                total += float(found.group(2))
+        return total
+
+    def wait_until_polls_wait(self, count):
+        """Waits until so many POST requests are open. For a client that sends nothing else, these are its polls."""
+        wait_until(lambda: self.metric("http_server_active_requests", http_request_method="POST") >= count, 20,
+                   f"{count} polls are open")
+
+    def wait_until_running(self, operation_type):
+        """Waits until a worker runs an operation of this type."""
+        wait_until(lambda: self.metric("tuft_futures_running", operation_type=operation_type) > 0, 20,
+                   f"a worker runs {operation_type}")
+
     def worker_pids(self):
         pid = self.process.pid
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
@@ -122,7 +145,7 @@ class TuftServer:
         return status
 
     def stop(self, seconds=10):
-        """SIGTERM; the exit status and how long it took."""
+        """Sends SIGTERM. Returns the exit status and the time until the exit."""
         if self.process is None or self.process.poll() is not None:
             return (self.process.returncode if self.process else None), 0.0
         began = time.monotonic()
@@ -148,7 +171,7 @@ def is_worker(pid):
 
 
 def alive(pid):
-    """Running, not a zombie."""
+    """Returns True for a running process, False for a zombie."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""Wrong requests over raw HTTP: each gets its status and a JSON message, and the next good request works."""
+"""Sends wrong requests over raw HTTP. Each gets its status and a JSON message, and the next good request works."""
 import json
 import pathlib
 
@@ -32,7 +32,7 @@ def the_next_good_request_works(server, of_alice):
 
 
 def is_clear(answer):
-    """JSON with a message and a length, and nothing of the inside in it."""
+    """Checks that the body is JSON with a message, has its length, and shows nothing internal."""
     assert answer.headers["Content-Type"].startswith(JSON), answer.headers
     assert int(answer.headers["Content-Length"]) == len(answer.body) > 0
     assert len(answer.detail) > 8
@@ -41,7 +41,7 @@ def is_clear(answer):
     return True
 
 
-# name: (statuses, call(client, ids)); a submission may also be accepted and its future fail
+# name: (statuses, call(client, ids)). A submission may also be accepted and its future fail.
 HTTP_CASES = {
     "no key": ({401}, lambda c, a: keyless(c).post("create_session", {})),
     "empty key": ({401}, lambda c, a: c.post("create_session", {}, {"X-API-Key": ""})),
@@ -114,7 +114,7 @@ FUTURE_CASES = {
         "prompt": {"chunks": [{"type": "image", "data": "AAAA", "format": "png"}]}}),
 }
 
-# A fresh run each, seq_id 1, then a good pass with seq_id 2: the failed operation has used up its number.
+# Each case uses a new run. It has seq_id 1, a good pass then has seq_id 2: a failed operation uses up its number.
 RUN_CASES = {
     "no targets": lambda c, m: c.train(m, 1, pb.ForwardBackwardRequest(
         model_id=m, seq_id=1, loss_fn="cross_entropy", data=[pb.Datum(model_input=forward_backward(m, 1).data[0].model_input)])),
@@ -298,7 +298,7 @@ def test_a_corrupt_checkpoint_is_refused_by_name(damage, raw, server):
 
 
 def foreign(content):
-    """The same file with the dimensions of each tensor swapped in the header."""
+    """Returns the same file with the dimensions of each tensor swapped in the header."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8:8 + size])
     for name, entry in header.items():

@@ -1,4 +1,4 @@
-"""A worker that dies, a server that is told to stop: clear errors, and the rest goes on."""
+"""A worker that dies, and a server that is told to stop: the errors are clear, and all other work continues."""
 import concurrent.futures
 import itertools
 import os
@@ -18,7 +18,7 @@ def own_server(model_dir, tmp_path):
 
 
 def long_pass(model, seq_id, datums=400):
-    """Some seconds of work for the tiny model."""
+    """Returns a pass that takes the tiny model some seconds."""
     message = forward_backward(model, seq_id, tokens=(7,) * 250, targets=(8,) * 250)
     for _ in range(datums - 1):
         message.data.append(message.data[0])
@@ -40,9 +40,9 @@ def test_a_killed_worker_fails_its_operation_and_is_restarted(own_server):
     client = RawClient(own_server.url, ALICE)
     model = client.model(MODEL)
     running = client.train(model, 1, long_pass(model, 1))
-    time.sleep(0.3)  # it is in the worker now; a pass that is over already would show below
+    own_server.wait_until_running("forward_backward")  # the checks below fail if the pass is over
     old = kill_worker(own_server)
-    # While there is no worker the server answers.
+    # The server answers while there is no worker.
     began = time.monotonic()
     assert client.get("healthz").status == 200
     assert client.session()
@@ -80,13 +80,13 @@ def test_after_a_restart_a_run_goes_on_from_its_newest_checkpoint_or_says_what_i
     restarted(own_server, old)
 
     def next_answer(run, numbers):
-        """True for a pass that ran, else what the error says."""
+        """Returns True for a pass that ran, else the error message."""
         answer = client.result(client.train(run, next(numbers)), protobuf=True)
         return answer.headers["Content-Type"] == PROTOBUF or answer.json["error"]
 
     kept, lost = itertools.count(4), itertools.count(3)
     wait_until(lambda: next_answer(model, kept) is True, 60, "the saved run trains again")
-    # Never silently from scratch: what was trained is lost, and the first answer says so.
+    # The run is never silently started anew: its training is lost, and the first answer says so.
     said = next_answer(unsaved, lost)
     assert "restarted" in said and "trained again" in said
     wait_until(lambda: next_answer(unsaved, lost) is True, 60, "the other one trains again, from its first state")
@@ -103,7 +103,7 @@ def test_two_deaths_in_a_row_leave_the_server_answering(own_server):
 def test_sigterm_with_open_long_polls_ends_in_time(own_server):
     client = RawClient(own_server.url, ALICE)
     model = client.model(MODEL)
-    waiting = client.optim(model, 2).json["request_id"]  # 1 never comes
+    waiting = client.optim(model, 2).json["request_id"]  # 1 never arrives
 
     def poll(_):
         try:
@@ -113,7 +113,7 @@ def test_sigterm_with_open_long_polls_ends_in_time(own_server):
 
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
         polls = [pool.submit(poll, i) for i in range(32)]
-        time.sleep(0.5)
+        own_server.wait_until_polls_wait(32)
         status, seconds = own_server.stop()
         assert status == 0
         assert seconds < 5, own_server.log
@@ -128,7 +128,7 @@ def test_sigterm_in_the_middle_of_a_pass_ends_in_time_and_leaves_no_worker(own_s
     client.sample(sampler, 1, max_tokens=200, num_samples=16)
     workers = own_server.worker_pids()
     assert workers
-    time.sleep(0.3)
+    own_server.wait_until_running("forward_backward")
     status, seconds = own_server.stop()
     assert status == 0 and seconds < 5, own_server.log
     wait_until(lambda: not any(alive(pid) for pid in workers), 2, "the workers are gone")

@@ -1,5 +1,5 @@
-"""What a user is told of somebody else's ids, on every route that takes one: the same, byte by byte, as of ids that
-never were, so that nobody learns what exists. A route that takes an id and has no row here fails the last test."""
+"""Checks every route that takes an id: another user's id gets the same answer, byte by byte, as an id that never
+existed, so that nobody learns which ids exist. The last test fails if a route that takes an id has no row here."""
 import json
 import uuid
 
@@ -9,12 +9,12 @@ from raw_client import RawClient, forward_backward
 from tuft_server import ALICE, BOB, MODEL
 
 HEADERS_THAT_DIFFER = {"date", "content-length"}
-# Query and body fields that name something of somebody.
+# The fields of queries and bodies that identify an object.
 ID_FIELDS = {"session_id", "model_id", "sampling_session_id", "request_id", "tinker_path", "model_path"}
 
 
 def everything_of(client):
-    """One of each thing that a user can own, alive."""
+    """Makes one of each object that a user can own."""
     session = client.session()
     model = client.model(MODEL, session)
     saved = client.result(client.post("save_weights", {"model_id": model, "path": "kept", "seq_id": 1}))
@@ -27,7 +27,7 @@ def everything_of(client):
 
 
 def never_were(things):
-    """Ids of the same form."""
+    """Returns ids of the same form that do not exist."""
     session = str(uuid.uuid4())
     return {name: str(uuid.uuid4()) if name == "future" else value.replace(things["session"], session)
             for name, value in things.items()}
@@ -40,7 +40,7 @@ def alices(server):
 
 @pytest.fixture(scope="module")
 def finished(server):
-    """Of a session that alice has ended."""
+    """The objects of a session that alice has ended."""
     client = RawClient(server.url, ALICE)
     things = everything_of(client)
     assert client.post(f"sessions/{things['session']}/finish", {}).status == 200
@@ -74,7 +74,7 @@ def at(method, pattern, body=None):
 
 
 def of_the_future(ask):
-    """The submission is taken: its result tells."""
+    """If the submission is accepted, returns its result."""
     def asked(client, it, own):
         submitted = ask(client, it, own)
         return client.result(submitted) if submitted.status == 200 else submitted
@@ -96,7 +96,7 @@ CHECKPOINT = "training_runs/{run}/checkpoints/weights/kept"
 PROMPT = {"chunks": [{"tokens": [1, 2], "type": "encoded_text"}]}
 LORA = {"rank": 4}
 
-# (route, what is asked of which id, the status) -> how
+# (route, the id that is tested, the status) -> the request
 ROWS = {
     ("POST /api/v1/session_heartbeat", "session", 404): post("session_heartbeat", session_id=of("session")),
     ("GET /api/v1/sessions/{session_id}", "session", 404): at("GET", "sessions/{session}"),
@@ -170,7 +170,7 @@ def answer_to(client, ask, things, own):
 def test_somebody_elses_id_is_an_unknown_one(row, alices, finished, bobs, raw_bob):
     unknown = answer_to(raw_bob, ROWS[row], never_were(alices), bobs)
     assert answer_to(raw_bob, ROWS[row], alices, bobs) == unknown
-    assert answer_to(raw_bob, ROWS[row], finished, bobs) == unknown, "of a session that has ended"
+    assert answer_to(raw_bob, ROWS[row], finished, bobs) == unknown, "the session has ended"
     if row[2] is not None:
         assert unknown[0] == row[2], unknown
     else:
@@ -189,7 +189,7 @@ def takes_an_id(path, operation):
     if "{" in path:
         return True
     schemas = [content.get("schema", {}) for content in operation.get("requestBody", {}).get("content", {}).values()]
-    # A body that the document does not describe may hold anything.
+    # A body without a description in the document may contain ids.
     return any(not schema.get("properties") or ID_FIELDS & set(schema["properties"]) for schema in schemas
                if schema != {"type": "object", "properties": {}})
 

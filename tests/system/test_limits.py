@@ -1,4 +1,4 @@
-"""Limits of the HTTP edge and keys that change, against the real server: what is refused says which limit it was."""
+"""Tests limits of the HTTP server and changes of keys with the real server. Each refusal names its limit."""
 import http.client
 import re
 import signal
@@ -121,7 +121,7 @@ def test_operations_that_wait_have_a_limit_of_bytes(patient_server):
 
     too_large = submit(1, 1_500_000)
     assert too_large.status == 413 and "limits.queued_bytes_per_user_max" in too_large.detail
-    # They wait for the first, which keeps half of the room free for itself.
+    # They wait for operation 1, for which half of the room is reserved.
     assert submit(2, 400_000).status in (200, 202)
     refused = submit(3, 400_000)
     assert refused.status == 429 and int(refused.headers["Retry-After"]) > 0
@@ -147,10 +147,10 @@ def test_keys_change_without_a_restart(server, users_file):
     made = tuft_server.tuft("hash-key", "--new")
     key = re.search(r"tml-[0-9a-f]{64}", made.stdout).group()
     hashed = re.search(r"sha256:[0-9a-f]+:[0-9a-f]{64}", made.stdout).group()
-    users_file.write_text(f"{hashed}: carol\n")  # seen without a signal
+    users_file.write_text(f"{hashed}: carol\n")  # noticed without a signal
     wait_until(lambda: status_of(server, key) == 200, 10, "the new key opens")
     assert status_of(server, "tml-first-key") == 403
-    assert status_of(server, hashed) == 403, "a hash is no key"
+    assert status_of(server, hashed) == 403, "a hash was accepted as a key"
     assert status_of(server, ALICE) == 200
 
     users_file.write_text("- tml-broken\n")

@@ -1,4 +1,4 @@
-"""A server that is killed and started again, in both modes: the SDK goes on with what it had."""
+"""Kills and restarts a server, in both modes. The SDK continues with what it had."""
 import contextlib
 import http.client
 import itertools
@@ -24,7 +24,7 @@ TEXT = "the answer is tuft"
 
 
 class Restartable:
-    """One server in several lives, with what it keeps."""
+    """One server that is restarted with the same state."""
 
     def __init__(self, mode, model_dir, tmp_path):
         self.redis = None
@@ -39,7 +39,7 @@ class Restartable:
         return configuration(self.model_dir, persistence=self.persistence, **changes)
 
     def start(self):
-        # The same port, so that clients of the former life find it again.
+        # The same port, so that the existing clients find it again.
         port = self.server.url.rsplit(":", 1)[1] if self.server else "0"
         self.server = TuftServer(self.home, self.config())
         self.server.arguments = ["--host", "127.0.0.1", "--port", port]
@@ -86,20 +86,20 @@ def test_a_killed_server_comes_back_with_its_models_at_the_checkpoint(lives):
     at_checkpoint = loss_of(client)
     lives.kill()
     server = lives.start()
-    # Nothing was lost, so the same client goes on, with its optimizer.
+    # Nothing was lost, so the same client continues, with its optimizer.
     assert loss_of(client) == pytest.approx(at_checkpoint, rel=1e-6)
     train(client, 5)
     after = loss_of(client)
     assert after < at_checkpoint
 
-    # What comes after the checkpoint is lost with the process, and the client is told once.
+    # Work after the checkpoint is lost with the process, and the client gets one error that says so.
     lives.kill()
     lives.start()
     with pytest.raises(tinker.TinkerError) as told:
         loss_of(client)
     assert path in str(told.value) and "server was restarted" in str(told.value)
     assert loss_of(client) == pytest.approx(at_checkpoint, rel=1e-6)
-    # Five steps from there give what five steps gave before: the moments of the optimizer came back too.
+    # Five more steps give the same loss as before, so the optimizer's moments were restored too.
     client.load_state_with_optimizer(path).result()
     train(client, 5)
     assert loss_of(client) == pytest.approx(after, rel=1e-4)
@@ -125,9 +125,9 @@ def test_samplers_and_results_outlive_the_server(lives):
     assert again == before
     raw = RawClient(server.url, ALICE)
     assert raw.result(done).json == result.json
-    # A submission that is repeated finds the first one's result, and is not executed again.
+    # A repeated submission returns the first one's result and is not executed again.
     assert raw.train(model, 1, forward_backward(model, 1)).json["request_id"] == done.json["request_id"]
-    # Nobody else learns of it.
+    # Another user does not see it.
     assert RawClient(server.url, BOB).result(done).status == 404
 
 
@@ -137,7 +137,7 @@ def test_what_was_accepted_and_not_finished_is_gone(lives):
     model = raw.model(MODEL)
     assert raw.result(raw.post("save_weights", {"model_id": model, "seq_id": 1, "path": "first",
                                                 "type": "save_weights"})).status == 200
-    waiting = raw.train(model, 3, forward_backward(model, 3))  # 2 never comes
+    waiting = raw.train(model, 3, forward_backward(model, 3))  # 2 never arrives
     assert waiting.status == 200
     lives.kill()
     server = lives.start()
@@ -145,7 +145,7 @@ def test_what_was_accepted_and_not_finished_is_gone(lives):
     answer = raw.result(waiting)
     assert answer.status == 410, answer
     assert "/weights/first" in answer.detail and "load" in answer.detail
-    # The numbers go on where the weights are.
+    # The sequence numbers continue from the weights' position.
     assert raw.result(raw.train(model, 2, forward_backward(model, 2)), protobuf=True).status == 200
 
 
@@ -216,7 +216,7 @@ def test_redis_holds_tufts_keys(redis_lives):
 
 
 def train_until_killed(url, model, first_seq, delivered):
-    """Steps with a save after every third; notes each result that it was given."""
+    """Submits passes with a save at every third number. Records each result that it receives."""
     raw = RawClient(url, ALICE, timeout=20)
     with contextlib.suppress(OSError, http.client.HTTPException):
         for seq in itertools.count(first_seq):
@@ -228,7 +228,7 @@ def train_until_killed(url, model, first_seq, delivered):
             assert submitted.status == 200, submitted
             answer = raw.result(submitted, protobuf=seq % 3 != 0)
             assert answer.status == 200, answer
-            # The first number after a kill may have been used up by an operation that nobody heard of; that is said.
+            # An operation whose answer was lost in the kill may have used up the first number. The error says so.
             if answer.headers["Content-Type"] == PROTOBUF or "path" in answer.json:
                 delivered[seq] = submitted.json["request_id"]
             else:
@@ -258,9 +258,9 @@ def test_killed_at_random_moments_under_load_nothing_acknowledged_is_lost_or_don
                 if seq % 3 == 0:
                     path = f"tinker://{model}/weights/at-{seq}"
                     assert raw.post("weights_info", {"tinker_path": path, "type": "weights_info"}).status == 200, path
-                # Nothing of it is in the weights, so each result stands.
+                # The weights do not depend on it, so each result stays valid.
                 assert raw.retrieve(request, protobuf=seq % 3 != 0).status == 200, (model, seq)
-                # Sent again, it is the same operation.
+                # A repeated submission is the same operation.
                 if seq % 3 != 0:
                     again = raw.train(model, seq, forward_backward(model, seq, forward_only=True))
                     assert again.json["request_id"] == request, (model, seq)

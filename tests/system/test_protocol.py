@@ -1,4 +1,4 @@
-"""The traps of the protocol, by hand: order, repetition, long polls, encodings."""
+"""Tests the difficult parts of the protocol with raw requests: order, repetition, long polls, encodings."""
 import concurrent.futures
 import time
 
@@ -13,7 +13,7 @@ def step_of(answer):
 
 
 def test_operations_run_in_order_of_their_numbers(raw):
-    """3, 2, then 1: all acknowledged at once, executed 1, 2, 3."""
+    """Numbers 3, 2, then 1 are acknowledged at once and executed in the order 1, 2, 3."""
     model = raw.model(MODEL)
     third = raw.optim(model, 3)
     second = raw.train(model, 2)
@@ -45,8 +45,8 @@ def test_a_repeated_submission_gives_the_first_future(raw):
         assert first.json["request_id"] == again.json["request_id"]
         assert raw.result(again, protobuf=True).body == result.body
     raw.result(raw.train(model, 5), protobuf=True)
-    assert step_of(raw.result(raw.optim(model, 6))) == 2, "the repeated optim_step ran once"
-    assert step_of(raw.result(raw.optim(model, 7))) == 2, "and one without a gradient is no step"
+    assert step_of(raw.result(raw.optim(model, 6))) == 2, "a repeated optim_step ran twice"
+    assert step_of(raw.result(raw.optim(model, 7))) == 2, "an optim_step without a gradient counted as a step"
     sampler = raw.result(submissions[-1]()).json["sampling_session_id"]
     assert raw.sample(sampler, 10**18).json["request_id"] == raw.sample(sampler, 10**18).json["request_id"]
     made = raw.post("create_sampling_session", {"session_id": session, "sampling_session_seq_id": 1, "base_model": MODEL})
@@ -55,7 +55,7 @@ def test_a_repeated_submission_gives_the_first_future(raw):
 
 
 def test_an_unnamed_save_that_is_repeated_with_a_new_session_number_gives_the_first_result(raw):
-    """The SDK draws a new sampling_session_seq_id on each outer retry."""
+    """The SDK uses a new sampling_session_seq_id for each outer retry."""
     model = raw.model(MODEL)
 
     def save(number):
@@ -84,7 +84,7 @@ def test_asample_names_its_sequences(raw):
 
 
 def test_what_is_not_ready_is_held_and_then_408(server):
-    """seq_id 2 without 1 waits. Many polls park at once, none of them keeps others waiting."""
+    """seq_id 2 waits for 1. Many polls wait at the same time, and none delays other requests."""
     client = RawClient(server.url, ALICE)
     model = client.model(MODEL)
     waiting = client.optim(model, 2).json["request_id"]
@@ -96,7 +96,7 @@ def test_what_is_not_ready_is_held_and_then_408(server):
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         polls = [pool.submit(poll, i) for i in range(16)]
-        time.sleep(0.5)
+        server.wait_until_polls_wait(16)
         began = time.monotonic()
         assert client.get("healthz").status == 200
         assert time.monotonic() - began < 2
@@ -115,7 +115,7 @@ def test_a_poll_is_answered_when_the_result_comes(server):
     waiting = client.optim(model, 2).json["request_id"]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         poll = pool.submit(lambda: RawClient(server.url, ALICE).retrieve(waiting))
-        time.sleep(0.3)
+        server.wait_until_polls_wait(1)
         assert not poll.done()
         client.train(model, 1)
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Versions for samplers and adapters that do not fit into memory, through the unmodified SDK."""
+"""Tests versions for samplers, and adapters that do not fit into memory, through the unmodified SDK."""
 import re
 
 import pytest
@@ -6,26 +6,15 @@ from tinker import types
 
 from conftest import service_client
 from examples_of_data import datum, prompt
-from raw_client import RawClient
-from tuft_server import ALICE, MODEL, TuftServer, configuration, wait_until
+from tuft_server import MODEL, TuftServer, configuration, wait_until
 
 ADAM = types.AdamParams(learning_rate=5e-3)
 TEXTS = ["the answer is tuft", "one two three four", "a b c d e f g h i", "so it goes on and on"]
 GREEDY = types.SamplingParams(max_tokens=8, temperature=0.0)
 
 
-def metric(server, name, **labels):
-    text = RawClient(server.url, ALICE).request("GET", "/metrics").body.decode()
-    total = 0.0
-    for line in text.splitlines():
-        found = re.match(rf"{name}{{(.*)}} (\S+)$", line)
-        if found and all(f'{key}="{value}"' in found.group(1) for key, value in labels.items()):
-            total += float(found.group(2))
-    return total
-
-
 def interleaved_losses(client, steps=6):
-    """Several runs in turn, with a gradient left waiting while the others have theirs."""
+    """Trains several runs in turn. Each run's gradient waits while the other runs compute theirs."""
     runs = [client.create_lora_training_client(base_model=MODEL, rank=8, seed=i) for i in range(len(TEXTS))]
     losses = []
     for _ in range(steps):
@@ -43,7 +32,7 @@ def samples_of(samplers):
 
 @pytest.fixture(scope="module")
 def small(model_dir, tmp_path_factory):
-    """A server whose adapters' memory holds one of rank 32 and its version: about four of rank 8."""
+    """A server whose adapter memory holds one adapter of the maximum rank and a version of it."""
     config = configuration(model_dir, model={"max_lora_rank": 8, "adapter_memory_bytes": 1})
     with pytest.raises(AssertionError) as refused:
         TuftServer(tmp_path_factory.mktemp("refused"), config).start()
@@ -57,7 +46,7 @@ def test_paged_runs_train_with_the_same_bits(small, alice):
     paged, paged_runs = interleaved_losses(service_client(small))
     stayed, runs = interleaved_losses(alice)
     assert paged == stayed
-    assert metric(small, "tuft_lora_page_io_bytes_total", direction="in") > 0
+    assert small.metric("tuft_lora_page_io_bytes_total", direction="in") > 0
     before = samples_of([run.save_weights_and_get_sampling_client() for run in runs])
     assert samples_of([run.save_weights_and_get_sampling_client() for run in paged_runs]) == before
 
@@ -74,16 +63,16 @@ def test_more_versions_than_fit_answer_as_they_were(small):
     assert len({tuple(answer) for answer in answers}) > 1
     for sampler, answer in zip(reversed(samplers), reversed(answers)):
         assert list(sampler.sample(prompt(TEXTS[0][:4]), 1, GREEDY).result().sequences[0].tokens) == answer
-    assert metric(small, "tuft_lora_adapters_paged", kind="sampler") > 0
+    assert small.metric("tuft_lora_adapters_paged", kind="sampler") > 0
 
 
 def test_published_sampler_reads_no_file(server, alice):
-    before = metric(server, "tuft_lora_load_duration_seconds_count", source="disk")
+    before = server.metric("tuft_lora_load_duration_seconds_count", source="disk")
     run = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=1)
     run.save_weights_and_get_sampling_client().sample(prompt("ab"), 1, GREEDY).result()
     path = run.save_weights_for_sampler("named").result().path
     alice.create_sampling_client(model_path=path).sample(prompt("ab"), 1, GREEDY).result()
-    assert metric(server, "tuft_lora_load_duration_seconds_count", source="disk") == before
-    assert metric(server, "tuft_lora_publish_duration_seconds_count") >= 2
-    wait_until(lambda: metric(server, "tuft_training_checkpoints_saved_total", checkpoint_type="sampler") >= 2, 20,
+    assert server.metric("tuft_lora_load_duration_seconds_count", source="disk") == before
+    assert server.metric("tuft_lora_publish_duration_seconds_count") >= 2
+    wait_until(lambda: server.metric("tuft_training_checkpoints_saved_total", checkpoint_type="sampler") >= 2, 20,
                "both files are written")

@@ -1,15 +1,15 @@
-"""What a user has on the server, through the SDK's RestClient and the `tinker` CLI; and what bob sees of it."""
+"""Tests what a user sees of their own data through the SDK's RestClient and the `tinker` CLI, and what bob sees."""
 import datetime
 import io
 import json
 import pathlib
 import subprocess
-import sys
 import tarfile
 import urllib.error
 import urllib.request
 
 import pytest
+import sdk_exit
 import tinker
 from tinker import types
 
@@ -17,12 +17,11 @@ from conftest import service_client
 from raw_client import RawClient
 from tuft_server import ALICE, BOB, MODEL, TuftServer, clean_environment, configuration, wait_until
 
-CLI = pathlib.Path(sys.executable).with_name("tinker")
 
 
 @pytest.fixture(scope="module")
 def owned(server):
-    """Two runs of alice in a session of their own; the first has checkpoints of both kinds."""
+    """Two of alice's runs in a session of their own; the first has checkpoints of both kinds."""
     client = service_client(server, ALICE)
     run = client.create_lora_training_client(base_model=MODEL, rank=8, user_metadata={"renderer_name": "r"})
     other = client.create_lora_training_client(base_model=MODEL, rank=4)
@@ -232,7 +231,8 @@ def test_openapi_names_what_the_server_answers(server):
 
 def cli(server, *arguments, key=ALICE):
     environment = {**clean_environment(), "TINKER_BASE_URL": server.url, "TINKER_API_KEY": key, "TINKER_TELEMETRY": "0"}
-    run = subprocess.run([CLI, "--format", "json", *arguments], capture_output=True, text=True, timeout=120, env=environment)
+    run = subprocess.run([*sdk_exit.CLI, "--format", "json", *arguments], capture_output=True, text=True,
+                         timeout=120, env=environment)
     return run.returncode, run.stdout, run.stderr
 
 
@@ -273,7 +273,7 @@ def test_cli_changes_checkpoints(owned, server, rest, tmp_path):
     code, out, err = cli(server, "checkpoint", "download", path, "--output", str(tmp_path))
     assert code == 0, err + out
     assert [file for file in tmp_path.rglob("adapter_model.safetensors") if file.stat().st_size > 0]
-    cli(server, "checkpoint", "delete", path, "--yes", key=BOB)  # says what failed and exits with 0
+    cli(server, "checkpoint", "delete", path, "--yes", key=BOB)  # prints the failure and exits with 0
     assert view().tinker_path == path
     assert cli(server, "checkpoint", "delete", path, "--yes")[0] == 0
     assert path not in [c.tinker_path for c in rest.list_checkpoints(owned["run"]).result().checkpoints]

@@ -1,4 +1,4 @@
-"""Sampling through the unmodified SDK."""
+"""Tests sampling through the unmodified SDK."""
 import math
 
 import numpy as np
@@ -39,7 +39,7 @@ def test_a_seed_makes_it_repeatable_and_another_seed_another(sampler):
     tokens = [[list(sequence.tokens) for sequence in answer.sequences] for answer in (first, second, other)]
     assert tokens[0] == tokens[1]
     assert tokens[0] != tokens[2]
-    assert tokens[0][0] != tokens[0][1], "the sequences of one request differ"
+    assert tokens[0][0] != tokens[0][1], "the sequences of one request are equal"
 
 
 def test_a_seed_is_repeatable_whoever_shares_the_step(sampler):

@@ -1,4 +1,4 @@
-"""How sessions end, and limits between users, with the real SDK."""
+"""Tests the ends of sessions and the limits between users with the real SDK."""
 import pytest
 from tinker import types
 
@@ -7,7 +7,7 @@ from examples_of_data import datum, logprobs_of
 from raw_client import RawClient
 from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration, wait_until
 
-IDLE = 30  # the least; the SDK sends a heartbeat every 10 s
+IDLE = 30  # the minimum; the SDK sends a heartbeat every 10 s
 ADAM = types.AdamParams(learning_rate=5e-3)
 
 
@@ -37,7 +37,7 @@ def message_of(answer):
 
 
 def test_a_silent_session_is_saved_and_an_idle_sdk_client_lives_on(server):
-    """The silent one is raw: the SDK's heartbeat keeps its sessions alive."""
+    """The silent session is made with raw requests, because the SDK's heartbeat keeps its sessions alive."""
     idle_text = "the client does nothing for a while"
     idle, before = trained(service_client(server, ALICE), idle_text)
     raw = RawClient(server.url, ALICE)

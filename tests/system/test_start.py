@@ -1,4 +1,4 @@
-"""The command line: what starts, what does not, and what it says."""
+"""Tests the command line: valid and invalid starts, and the messages."""
 import json
 import os
 import pathlib

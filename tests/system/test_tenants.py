@@ -1,4 +1,4 @@
-"""Two users at once, and what one cannot see of the other."""
+"""Two users work at the same time, and neither sees the other's data."""
 import threading
 
 import numpy as np
@@ -25,7 +25,7 @@ def finetune(server, key, text, seed, steps=12):
 
 
 def test_two_users_at_once_get_what_each_gets_alone(server):
-    """Invariant 2: who shares the pass does not matter."""
+    """Invariant 2: a result does not depend on other users in the same pass."""
     jobs = {ALICE: ("alice has a text of her own", 1), BOB: ("and bob another, longer one, for the packing", 2)}
     alone = {key: finetune(server, key, *job) for key, job in jobs.items()}
     together, failures = {}, []
@@ -33,7 +33,7 @@ def test_two_users_at_once_get_what_each_gets_alone(server):
     def work(key):
         try:
             together[key] = finetune(server, key, *jobs[key])
-        except BaseException as error:  # noqa: BLE001 - shown by the main thread
+        except BaseException as error:  # noqa: BLE001 - raised by the main thread
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(key,)) for key in jobs]
@@ -50,7 +50,7 @@ def test_two_users_at_once_get_what_each_gets_alone(server):
 
 @pytest.fixture(scope="module")
 def of_alice(server):
-    """Everything that alice can own."""
+    """One of each object that alice can own."""
     client = RawClient(server.url, ALICE)
     session = client.session()
     model = client.model(MODEL, session)
@@ -65,7 +65,7 @@ def of_alice(server):
 
 
 def failure_of(client, submitted):
-    """(status, message) of a submission that must not succeed, however it fails."""
+    """Returns (status, message) of a submission that must fail at once or later."""
     if submitted.status not in (200, 202):
         return submitted.status, submitted.detail
     answer = client.result(submitted)
@@ -108,7 +108,7 @@ def test_bob_cannot_load_alices_checkpoint(of_alice, raw_bob):
 
 
 def test_foreign_and_unknown_look_alike(of_alice, raw_bob):
-    """Nobody learns from the answer what exists."""
+    """The answer does not show whether an id exists."""
     def answer(model):
         got = raw_bob.post("get_info", {"model_id": model, "type": "get_info"})
         return got.status, got.body.replace(model.encode(), b"ID")

@@ -1,4 +1,4 @@
-"""Training through the unmodified SDK."""
+"""Tests training through the unmodified SDK."""
 import numpy as np
 import pytest
 import tinker
@@ -133,7 +133,7 @@ def test_gradients_of_several_passes_add_up(alice):
 
 
 def test_chunks_that_arrive_out_of_order_make_one_step(alice):
-    """More datums than fwdbwd_max_chunk_len: the SDK sends chunk 2 first and waits for its acknowledgement."""
+    """With more datums than fwdbwd_max_chunk_len, the SDK sends chunk 2 first and waits for its acknowledgement."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=4, seed=1)
     data = [datum("ab" + chr(97 + i % 26)) for i in range(1500)]
     passed, stepped = client.forward_backward(data, "cross_entropy"), client.optim_step(ADAM)
@@ -193,7 +193,7 @@ def test_sparse_targets_and_weights_give_what_dense_ones_do(raw):
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_a_temperature_divides_the_logits(alice, temperature):
-    """The log-probabilities of one token against another are differences of logits."""
+    """Differences between the log-probabilities of two tokens are differences of their logits."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=4, seed=1)
     tokens = tokens_of("warm")
     targets = np.array([[t, (t + 1) % 256] for t in tokens[1:]], np.int64)
@@ -239,7 +239,7 @@ def test_the_other_losses_of_policy_gradients(alice, loss_fn, config, expected):
 
 
 def test_a_reward_loop_with_sampling_in_it_raises_the_reward(alice):
-    """Sample, score (is it the letter a?), importance_sampling, step; the policy learns."""
+    """Samples, scores (closeness to the letter a), trains with importance_sampling, steps: the policy improves."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=4)
     start = tokens_of("go:")
     target = ord("a")
@@ -257,7 +257,7 @@ def test_a_reward_loop_with_sampling_in_it_raises_the_reward(alice):
         for sequence in group.sequences:
             tokens = start + list(sequence.tokens)
             prompt_part = [0.0] * (len(start) - 1)
-            # The letter itself is too rare to be sampled often: reward closeness to it.
+            # The letter itself is sampled too rarely, so the reward is the closeness to it.
             reward = 1.0 - abs(sequence.tokens[0] - target) / 256.0
             data.append(rl_datum(tokens, prompt_part + list(sequence.logprobs), prompt_part + [reward]))
         data.append(rl_datum(start + [target], [0.0] * (len(start) - 1) + [mean_logprob()], [0.0] * (len(start) - 1) + [4.0]))
@@ -267,13 +267,13 @@ def test_a_reward_loop_with_sampling_in_it_raises_the_reward(alice):
 
 
 def test_the_two_passes_of_a_custom_loss_by_hand(alice):
-    """What forward_backward_custom does: forward, dLoss/dlogprobs outside, cross_entropy with weights of any sign."""
+    """Repeats forward_backward_custom: forward, dLoss/dlogprobs in the client, cross_entropy with signed weights."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=7)
 
     def logprobs():
         return logprobs_of(client.forward([datum(TEXT)], "cross_entropy").result())[0].astype(np.float64)
 
-    wanted = -1.0  # a log-probability for every token, from above or below: loss = sum (lp - wanted)^2
+    wanted = -1.0  # the target log-probability of every token: loss = sum (lp - wanted)^2
     first = ((logprobs() - wanted) ** 2).sum()
     for _ in range(12):
         gradient = 2 * (logprobs() - wanted)

@@ -1,17 +1,16 @@
-"""The bill, the audit and the trace of a session, as the real SDK and the `tinker` CLI get them."""
+"""Tests billing, audit events and the trace of a session with the real SDK and the `tinker` CLI."""
 import datetime
 import json
 import os
 import pathlib
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 
 import pytest
+import sdk_exit
 from tinker import types
 
-import tuft_server
 from conftest import service_client
 from examples_of_data import datum, prompt
 from raw_client import RawClient
@@ -23,7 +22,7 @@ HOUR = datetime.timedelta(hours=1)
 
 @pytest.fixture(scope="module")
 def traced(model_dir, tmp_path_factory):
-    """A server that records traces, for a collector that is not there."""
+    """A server that records traces and exports them to a file."""
     home = tmp_path_factory.mktemp("traced")
     config = configuration(model_dir, telemetry={"enabled": True, "protocol": "file", "file_path": str(home / "otlp.jsonl")},
                            persistence={"mode": "FILE"})
@@ -32,7 +31,7 @@ def traced(model_dir, tmp_path_factory):
 
 
 def work(server, key, text):
-    """Trains a step, saves, samples; the session's id."""
+    """Trains a step, saves and samples. Returns the session's id, the training client and the checkpoint."""
     client = service_client(server, key)
     training = client.create_lora_training_client(base_model=MODEL, rank=8)
     training.forward_backward([datum(text)], "cross_entropy").result()
@@ -45,7 +44,7 @@ def work(server, key, text):
 
 def cli(server, key, *arguments, cwd):
     environment = {**os.environ, "TINKER_BASE_URL": server.url, "TINKER_API_KEY": key, "NO_PROXY": "127.0.0.1"}
-    run = subprocess.run([sys.executable, "-m", "tinker.cli", *arguments], capture_output=True, text=True, timeout=120,
+    run = subprocess.run([*sdk_exit.CLI, *arguments], capture_output=True, text=True, timeout=120,
                          env=environment, cwd=cwd)
     return run
 
@@ -64,7 +63,7 @@ def totals(response):
     sums = {}
     for event in response.data:
         info = event.event_info
-        if info.type == "storage":  # grows by itself
+        if info.type == "storage":  # increases without requests
             continue
         amount = getattr(info, "token_count", None) or getattr(info, "count", 0)
         sums[info.type] = sums.get(info.type, 0) + amount
@@ -132,9 +131,9 @@ def test_the_cli_exports_a_trace_of_connected_trees_down_to_the_engine(traced, t
     run = cli(traced, ALICE, "session", "export-trace", session, cwd=tmp_path)
     assert run.returncode == 0, run.stderr + run.stdout
     file, spans = spans_of(tmp_path / f"{session}.pftrace")
-    assert file["traceEvents"], "Perfetto finds its events"
+    assert file["traceEvents"], "there are no events for Perfetto"
     by_id = {span["spanId"]: span for span in spans}
-    assert len({str(span["resource"]["process.pid"]) for span in spans}) == 2, "the server and the worker"
+    assert len({str(span["resource"]["process.pid"]) for span in spans}) == 2, "there are not two processes"
     names = {span["name"] for span in spans}
     assert {"POST /api/v1/forward_backward", "training_controller.run_forward_backward", "hf_model.forward_backward",
             "engine.forward", "engine.backward", "hf_model.sample"} <= names

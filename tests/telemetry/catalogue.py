@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The tables of spans, log events and attribute keys in docs/telemetry.md, made from the sources.
+"""Makes the tables of spans, log events and attribute keys in docs/telemetry.md from the sources.
 
-  catalogue.py --check     fails when the page misses a name, or names one that is gone
-  catalogue.py --update    writes the tables anew; what people wrote in the last column stays
-  catalogue.py --update --seen FILE...   also takes the attributes of what ran, from files of `protocol: file`
+  catalogue.py --check     fails if a name is missing on the page, or if the page has a name that no longer exists
+  catalogue.py --update    writes the tables; keeps the texts of the last column, which people write
+  catalogue.py --update --seen FILE...   also uses the attributes in files of `protocol: file`
 
-A name is found where it is given to start_span(), a log function, a table of names, or as a stage of request tracing.
-"""
+A name is found where it is passed to start_span() or a log function, in a table of names, or as a stage of request
+tracing."""
 import argparse
 import collections
 import itertools
@@ -18,24 +18,24 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/telemetry.md"
 GOLDEN_SPANS = ROOT / "tests/telemetry/golden_spans.txt"
-# The library itself: its names are arguments of its users.
-LIBRARY = {"src/telemetry/log.h", "src/telemetry/log.cc", "src/telemetry/trace.h", "src/telemetry/trace.cc",
+# The library itself, which gets names as arguments.
+LIBRARY = {"src/telemetry/log.h", "src/telemetry/log/log.cc", "src/telemetry/trace.h", "src/telemetry/record/trace.cc",
            "src/telemetry/traced.h"}
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 DOTTED = re.compile(r"^[a-z][a-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+$")
 LOG_CALL = re.compile(r"\blog(_debug|_info|_warning|_error)?\s*\(")
 OPERATION_NAMES = re.compile(r'\{\s*"(hf_model\.\w+)",\s*"([\w.]+)",\s*"([\w.]+)",\s*"([\w.]+)"(,\s*(?:/\*\w+=\*/)?true)?')
 SPAN_NAMES = re.compile(r"span_names\s*=\s*\{([^}]*)\}")
-# Functions that pass a name on to start_span().
+# Functions that pass a name to start_span().
 PASSED_ON = re.compile(r'\bbegin_call\(\s*"([\w.]+)"')
-# Names with an id in them.
+# Names that contain an id.
 RENAMED = {"Req": "{role} Req {rid}", "Bootstrap Room": "Bootstrap Room 0x{room}", "thread": "{thread}"}
 CLIENT_EVENT = re.compile(r'"(client\.\w+)"')
 STAGE = re.compile(r"\bTraceSpanName::([A-Z]+)")
 ATTRIBUTE = re.compile(r'(?:\{|set_attribute\(\s*)"([a-z_]+(?:\.[a-z_0-9]+)+)"\s*,')
 SHARE_KEYS = ["tuft.session_id", "tuft.training_run_id", "tuft.sampling_session_id", "tuft.request_id",
               "tuft.operation_type", "tuft.base_model", "tuft.lora_rank", "tuft.backward", "tuft.seq_id"]
-# Set by the library.
+# Keys that the library sets.
 LIBRARY_KEYS = {"error.type", "rid", "thread_label", "host_id", "pid", "tp_rank", "dp_rank"}
 SHARED = "share keys"
 TODO = "TODO: say what it is"
@@ -54,7 +54,7 @@ def sources():
 
 
 def arguments(text, start):
-    """The arguments of the call whose bracket opens at `start`, split at the outermost commas."""
+    """Returns the arguments of the call whose bracket opens at `start`, split at the outermost commas."""
     parts, depth, at, begin = [], 0, start, start + 1
     while at < len(text):
         c = text[at]
@@ -75,7 +75,7 @@ def arguments(text, start):
 
 
 class Found:
-    """Names with what the sources say of them."""
+    """Names, and what the sources say about them."""
 
     def __init__(self):
         self.files = collections.defaultdict(set)
@@ -89,7 +89,7 @@ class Found:
 
 
 def keys_in(code):
-    """What a call sets by itself; more may follow later on a span."""
+    """Returns the keys that a call sets itself. Later calls may set more on a span."""
     keys = set(ATTRIBUTE.findall(code))
     return keys | {SHARED} if re.search(r"KeyAttributes|share_keys|keys_?\)", code) else keys
 
@@ -112,7 +112,7 @@ def scan_spans(name, text, spans):
     if not name.startswith("telemetry/"):
         for stage in STAGE.findall(text):
             spans.add(stage, name, ["internal"])
-    if name == "api/request_record.cc":
+    if name == "api/routing/request_telemetry.cc":
         spans.add("{METHOD} {route}", name, ["server"])
 
 
@@ -123,7 +123,7 @@ def scan_events(name, text, events):
             severities, event = [call.group(1)[1:]], given[:1]
         else:
             severities, event = [word.lower() for word in re.findall(r"Severity::k(\w+)", given[0])], given[1:2]
-            # A variable: what it can be stands above the call.
+            # For a variable, its possible values are above the call.
             if not severities and given[0].strip() == "severity":
                 severities = sorted({w.lower() for w in re.findall(r"Severity::k(\w+)", text[:call.start()])})
         for literal in STRING.findall(event[0] if event else ""):
@@ -133,7 +133,7 @@ def scan_events(name, text, events):
         events.add(names.group(2), name, ["debug"])
         events.add(names.group(3), name, ["info" if names.group(5) else "debug"])
         events.add(names.group(4), name, ["warning", "error"])
-    if name == "api/client_telemetry.cc":
+    if name == "api/handlers/client_telemetry.cc":
         for literal in CLIENT_EVENT.findall(text):
             events.add(literal, name, ["debug", "info", "warning", "error"])
 
@@ -153,8 +153,9 @@ def scan():
 
 
 def metric_labels():
-    """Keys that only metrics carry."""
-    text = "".join(path.read_text() for path in ROOT.glob("src/telemetry/instruments/*.h"))
+    """Returns keys that only metrics have."""
+    text = "".join(path.read_text() for folder in ("src/metrics", "src/telemetry/instruments")
+                   for path in (ROOT / folder).glob("*.h"))
     return {key for block in re.findall(r"\.labels = \{([^}]*)\}", text) for key in STRING.findall(block)} - {
         "error.type", "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "http.request.method", "http.route", "http.response.status_code",
         "url.scheme", "db.system.name", "db.operation.name"}
@@ -165,10 +166,10 @@ def marks(table):
 
 
 def read_rows(page, table):
-    """name -> cells of the table that the page holds."""
+    """Returns the cells of each name's row in the page's table."""
     begin, end = marks(table)
     if begin not in page or end not in page:
-        sys.exit(f"{PAGE.relative_to(ROOT)} has lost its marks {begin.strip()} and {end}")
+        sys.exit(f"{PAGE.relative_to(ROOT)} lacks the marks {begin.strip()} and {end}")
     rows = {}
     for line in page.split(begin)[1].split(end)[0].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
@@ -187,7 +188,7 @@ def keys_of(cell):
 
 
 def make_table(head, found, old, seen, real_keys):
-    """A row a name: what the sources say, what ran, and what stood there before where the sources still know the key."""
+    """Makes a row for each name from the sources, the exports, and those keys of its old row that still exist."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for name in sorted(found.files):
         before = old.get(name, [""] * len(head))
@@ -200,7 +201,7 @@ def make_table(head, found, old, seen, real_keys):
 
 
 def read_seen(files):
-    """What files of OTLP JSON lines show: name of span or event -> attribute keys."""
+    """Returns the attribute keys of each span and event in files of OTLP JSON lines."""
     seen = collections.defaultdict(set)
     for file in files:
         for line in pathlib.Path(file).read_text().splitlines():
@@ -233,13 +234,13 @@ def render(page, seen):
 
 
 def quotes_gone(page):
-    """Code on the page that its example does not hold any more."""
+    """Returns errors for code on the page that its example file no longer contains."""
     found = []
     for file, code in re.findall(r"<!-- from (\S+) -->\n```cpp\n(.*?)```", page, re.S):
         lines = [line.strip() for line in (ROOT / file).read_text().splitlines()]
         quoted = [line.strip() for line in code.splitlines()]
         if not any(lines[at:at + len(quoted)] == quoted for at in range(len(lines))):
-            found.append(f"{file} does not hold what the page quotes from it: {quoted[0]}")
+            found.append(f"{file} does not contain what the page quotes from it: {quoted[0]}")
     return found
 
 
@@ -270,7 +271,7 @@ def main():
     for line in wrong:
         print(line)
     if wrong:
-        print("mend it: tests/telemetry/catalogue.py --update, then write the last column in docs/telemetry.md")
+        print("to fix it: run tests/telemetry/catalogue.py --update, then write the last column in docs/telemetry.md")
     return 1 if wrong and options.check else 0
 
 

@@ -1,4 +1,4 @@
-"""A collector that is absent, or takes connections and never answers, changes nothing for a request."""
+"""Checks that a collector that is absent, or accepts connections and never answers, does not affect requests."""
 import socket
 import time
 
@@ -22,7 +22,7 @@ def serve(model_dir, home, endpoint, **env):
 
 
 def timed_requests(server, count=150):
-    """The median of a small request, after one full training step and one sample."""
+    """Returns the median duration of a small request, after one full training step and one sample."""
     client = RawClient(server.url, ALICE)
     model = client.model(MODEL)
     assert client.result(client.train(model, 1), protobuf=True).headers["Content-Type"] == PROTOBUF
@@ -49,14 +49,14 @@ def test_requests_go_on_and_the_stop_is_bounded(fault, model_dir, tmp_path, quie
     server = serve(model_dir, tmp_path, collector.endpoint if collector else unused_endpoint()).start()
     try:
         median = timed_requests(server)
-        # Generous: it must not wait for the collector; how little it costs is for the benchmark.
+        # A generous limit: a request must not wait for the collector. The benchmark measures the small cost.
         assert median < max(10 * quiet_median, 0.01)
     finally:
         status, seconds = server.stop()
         if collector:
             collector.stop()
     assert status == 0 and seconds < 5, server.log
-    # It is said once or now and then, not for each batch.
+    # A failure is logged once or from time to time, not for each batch.
     assert sum("telemetry" in line.lower() or "export" in line.lower() for line in server.lines) < 20, server.log
 
 
@@ -66,12 +66,12 @@ def test_a_collector_that_comes_late_gets_the_rest(model_dir, tmp_path):
     timed_requests(server, 5)
     receiver = OtlpReceiver(int(endpoint.rsplit(":", 1)[1]))
     try:
-        # The exporter tries again with growing pauses.
+        # The exporter retries with growing pauses.
         wait_until(lambda: any(metric.name == "tuft.telemetry.exported" for metric, _ in receiver.metrics()), 60,
-                   "its own health, which says what was lost")
+                   "the library's own metrics, which show what was lost")
         timed_requests(server, 5)
         wait_until(lambda: any(span.name == "training_controller.run_optim_step" for span in receiver.spans()), 60,
-                   "the spans of what came after")
+                   "the spans of the later work")
     finally:
         server.stop()
         receiver.stop()

@@ -1,7 +1,7 @@
-"""What a collector gets from a run of the real programs: connected traces, the golden names, correlated logs, no secrets.
+"""Checks the telemetry that a collector gets from the real programs: connected traces, the golden names, correlated
+logs, no secrets.
 
-TUFT_UPDATE_GOLDEN=1 writes the golden lists anew; read the difference before committing it.
-"""
+TUFT_UPDATE_GOLDEN=1 writes the golden lists; read the difference before committing it."""
 import os
 import pathlib
 import re
@@ -13,19 +13,19 @@ from tuft_server import MODEL, USERS
 from workload import ANSWER, CANARY, ERROR, SERVER, STRANGER, spans_below, total, traces_of, histogram_sum
 
 HERE = pathlib.Path(__file__).parent
-# Where there is a GPU, a block device, a load; where the client has reported by itself, which it does every 10 s; where
-# something ran since another reader came.
+# They depend on a GPU, a block device or load, on a report that the client sends every 10 s, or on an earlier reader of
+# the metrics.
 OPTIONAL_METRICS = re.compile(r"hw\..*|tuft\.resource\.gpu\..*|tuft\.client\.events|system\.disk\.io|decode_prefill_ratio|"
                               r"tuft\.futures\.try_again|tuft\.device\.time|tuft\.(training|sampling)\.mfu")
 OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat", "sequence_guard.wait", "engine.queue",
-                  "engine.pass", "engine.train_pass"}  # the last two: where requests of several runs meet
+                  "engine.pass", "engine.train_pass"}  # the last two need requests of several runs in one pass
 CONTROLLER_OF = {"create_model": "create_model", "forward": "run_forward", "forward_backward": "run_forward_backward",
                  "optim_step": "run_optim_step", "save_weights": "save_checkpoint",
                  "save_weights_for_sampler": "save_checkpoint", "load_weights": "load_checkpoint"}
 
 
 def plain(name):
-    """A row of request tracing is named after its machine and thread."""
+    """Removes the machine and thread from the name of a request-tracing row."""
     return re.sub(r"\(host:.*\)$", "(host:* | pid:*)", name)
 
 
@@ -79,7 +79,7 @@ def test_one_connected_trace_reaches_from_the_request_into_the_worker(route, exp
 
 
 def test_spans_of_an_operation_carry_its_keys(exported):
-    """In every process, from the poll that fetched the result to the engine."""
+    """Checks all processes, from the poll that fetched the result to the engine."""
     futures = {span.attributes["tuft.request_id"]: span for span in spans_named(exported, "future_store.execute_operation")}
     seen = set()
     for span in exported.spans():
@@ -133,7 +133,7 @@ def test_http_spans_follow_the_conventions(exported):
     for span in http:
         assert needed <= span.attributes.keys(), span
         assert span.name == f"{span.attributes['http.request.method']} {span.attributes['http.route']}"
-        assert span.status != ERROR, "4xx is no error of the server"
+        assert span.status != ERROR, "a 4xx counts as an error of the server"
     assert not [span for span in http if span.attributes["http.route"] in ("/metrics", "/api/v1/healthz", "/api/v1/telemetry")]
     assert [span for span in http if span.attributes["http.response.status_code"] == 403]
 
@@ -177,7 +177,7 @@ def golden(name, found):
     text = "\n".join(sorted(found)) + "\n"
     if os.environ.get("TUFT_UPDATE_GOLDEN"):
         path.write_text(text)
-    assert text == path.read_text(), f"{name} differs; if it is meant, run with TUFT_UPDATE_GOLDEN=1"
+    assert text == path.read_text(), f"{name} differs; if that is intended, run with TUFT_UPDATE_GOLDEN=1"
 
 
 def test_the_span_names_are_the_golden_ones(exported):
@@ -192,7 +192,7 @@ def test_the_metric_names_are_the_golden_ones(exported):
 
 
 def test_metric_labels_come_from_closed_sets(exported):
-    """No id is ever a label."""
+    """An id is never a label."""
     ids = {value for span in exported.spans() for key, value in span.attributes.items() if key.startswith("tuft.") and
            key.endswith("_id")}
     series = {}
@@ -223,7 +223,7 @@ def test_counts_agree_with_what_was_done(exported):
 
 
 def test_totals_agree_with_each_other(exported):
-    """The same thing counted in several places, also by the worker, is the same number."""
+    """Values that are counted in several places, including the worker, must be equal."""
     created, completed = total(exported, "tuft.futures.created"), total(exported, "tuft.futures.completed")
     assert created == completed
     assert total(exported, "tuft.requests.terminal") == created + total(exported, "tuft.requests.terminal", status="rejected")

@@ -1,4 +1,4 @@
-"""Two tenants at once: what is told of one never carries a key of the other."""
+"""Runs two tenants at once and checks that the telemetry of one never has a key of the other."""
 import threading
 
 import pytest

@@ -1,4 +1,4 @@
-"""GET /metrics of the real server: who may read it, that every reader understands it, and that it says what OTLP says."""
+"""Tests GET /metrics of the real server: its access check, its formats, and that its values equal those of OTLP."""
 import shutil
 import subprocess
 import urllib.error
@@ -15,7 +15,7 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0
 
 
 def scrape(url, **headers):
-    """(status, content type, body)"""
+    """Returns (status, content type, body)."""
     request = urllib.request.Request(url + "/metrics", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -25,7 +25,7 @@ def scrape(url, **headers):
 
 
 def samples(page):
-    """{(name, labels): value}"""
+    """Returns {(name, labels): value}."""
     return {(sample.name, frozenset(sample.labels.items())): sample.value
             for family in parse_prometheus(page) for sample in family.samples}
 
@@ -37,7 +37,7 @@ def total(page, name, **labels):
 
 @pytest.fixture(scope="module")
 def server(model_dir, tmp_path_factory):
-    """Without telemetry: the page is there all the same."""
+    """The page exists even without telemetry."""
     with TuftServer(tmp_path_factory.mktemp("home"), configuration(model_dir)) as one:
         one.fresh = scrape(one.url)
         workload.train_and_sample(one.url)
@@ -68,7 +68,7 @@ def test_both_formats_are_read_by_their_parsers(server):
 def test_promtool_reads_it(server):
     page = scrape(server.url)[2]
     run = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, timeout=60)
-    # What it says of names and units is about names that other people's dashboards know; those count as style.
+    # Names and units that other projects' dashboards require count as style errors.
     assert run.returncode in (0, 3), run.stderr
     assert "error while linting" not in run.stderr
 

@@ -1,4 +1,4 @@
-"""The operations on the persistent store stand in the trace of the request, or of the operation, that they are done for."""
+"""Checks that operations on the persistent store are in the trace of the request or operation that needs them."""
 import pytest
 
 import redis_server
@@ -56,7 +56,7 @@ def test_the_writes_of_a_request_are_in_its_trace(route, stored):
         if route == "create_session":
             assert parents == {root.name}
         else:
-            # The submission before its answer, the result before its delivery.
+            # The submission is stored before its answer, and the result before its delivery.
             assert parents == {root.name, "future_store.execute_operation"}
             submitted = min(span.end for span in sets)
             assert root.start <= submitted <= root.end

@@ -1,4 +1,4 @@
-"""What the tests let a server do, and what of its export they look at."""
+"""The work that the tests give a server, and functions that read its export."""
 from collections import Counter
 
 import tinker
@@ -16,7 +16,7 @@ ERROR = 2  # status of a span
 
 
 def train_and_sample(url, key=ALICE, steps=2, rank=8):
-    """Every operation of the SDK once; gives the ids that were used."""
+    """Uses every operation of the SDK once and returns the ids of the objects."""
     client = tinker.ServiceClient(base_url=url, api_key=key, user_metadata={"note": "x"})
     trainer = client.create_lora_training_client(base_model=MODEL, rank=rank, seed=1)
     tokens = list((CANARY + ANSWER).encode())
@@ -39,7 +39,7 @@ def train_and_sample(url, key=ALICE, steps=2, rank=8):
 
 
 def fail(url):
-    """One operation of each kind of failure."""
+    """Causes one failure of each kind."""
     raw = RawClient(url, ALICE)
     model = raw.model(MODEL)
     failed = raw.result(raw.train(model, 1, forward_backward(model, 1, loss="no_such_loss")))
@@ -53,13 +53,13 @@ def fail(url):
 
 
 def exports(receiver):
-    """The process of each metric export."""
+    """Returns the process of each metric export."""
     return [attributes(group.resource.attributes)["process.pid"] for request in receiver.requests("metrics")
             for group in request.resource_metrics]
 
 
 def start_exporting(model_dir, home, **telemetry):
-    """A server that exports to a receiver of its own."""
+    """Starts a server that exports to its own receiver."""
     receiver = OtlpReceiver()
     config = configuration(model_dir, telemetry={
         "enabled": True, "service_name": "tuft-test", "otlp_endpoint": receiver.endpoint,
@@ -69,7 +69,7 @@ def start_exporting(model_dir, home, **telemetry):
 
 
 def finish(server, receiver):
-    """Ends the server once both processes have exported twice more: gauges show what is there when they are read."""
+    """Stops the server after both processes have exported twice more, because gauges show the state at an export."""
     receiver.worker_pid, receiver.server_pid = server.worker_pids()[0], server.process.pid
     already = Counter(exports(receiver))
     wait_until(lambda: all(Counter(exports(receiver))[pid] >= already[pid] + 2 for pid in
@@ -92,7 +92,7 @@ def spans_below(spans, root):
 
 
 def traces_of(receiver, route):
-    """The root and the spans of each trace that a request to this route began."""
+    """Returns the root and the spans of each trace that starts with a request to this route."""
     spans = receiver.spans()
     roots = [span for span in spans if span.name == f"POST {route}" and not span.parent_id]
     assert roots, sorted({span.name for span in spans})
@@ -100,7 +100,7 @@ def traces_of(receiver, route):
 
 
 def newest_points(receiver, name):
-    """(labels, point) of each series as its process exported it last."""
+    """Returns (labels, point) of each series from its process' last export."""
     newest = {}
     for metric, resource in receiver.metrics():
         if metric.name == name:
@@ -111,7 +111,7 @@ def newest_points(receiver, name):
 
 
 def total(receiver, name, **wanted):
-    """A counter's or gauge's sum over the series with these labels; of a histogram the number of its values."""
+    """Returns a counter's or gauge's sum, or a histogram's number of values, over the series with these labels."""
     value = 0
     for labels, point in newest_points(receiver, name):
         if wanted.items() <= labels.items():

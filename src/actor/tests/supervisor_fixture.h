@@ -1,4 +1,4 @@
-// A supervisor of the worker in test_worker.cc.
+// A fixture with a supervisor of the worker in test_worker.cc.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ class SupervisorTest : public ::testing::Test {
   }
   void start(WorkerSpec what) {
     actor_ = make_supervised_actor(std::move(what));
-    actor_->on_ready([this](uint64_t generation) { EXPECT_TRUE(ready_.try_push(uint64_t{generation})); });
+    actor_->on_ready([this](uint64_t incarnation) { EXPECT_TRUE(ready_.try_push(uint64_t{incarnation})); });
     const Status started = actor_->start();
     ASSERT_TRUE(started.ok()) << started.error().message;
   }
@@ -60,7 +60,7 @@ class SupervisorTest : public ::testing::Test {
   }
   pid_t pid() {
     std::promise<int64_t> promise;
-    actor_->describe({}, [&](auto result) { promise.set_value(result.ok() ? result->pid() : 0); });
+    actor_->describe({}, {}, [&](auto result) { promise.set_value(result.ok() ? result->pid() : 0); });
     return static_cast<pid_t>(promise.get_future().get());
   }
 

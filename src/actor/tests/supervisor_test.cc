@@ -16,7 +16,7 @@ namespace {
 TEST_F(SupervisorTest, AWorkerThatAnswersIsReady) {
   start_ready();
   EXPECT_TRUE(actor_->ready());
-  EXPECT_EQ(actor_->generation(), 1U);
+  EXPECT_EQ(actor_->incarnation(), 1U);
   EXPECT_EQ(actor_->base_model(), "tiny");
   EXPECT_NE(pid(), 0);
   EXPECT_NE(pid(), getpid());
@@ -34,12 +34,12 @@ TEST_F(SupervisorTest, AKilledWorkerFailsItsCallsAndIsStartedAgain) {
   EXPECT_NE(result.error().message.find("signal 9"), std::string::npos) << result.error().message;
   EXPECT_NE(result.error().message.find("tiny"), std::string::npos);
   EXPECT_EQ(ready_.pop(), 2U);
-  EXPECT_EQ(actor_->generation(), 2U);
+  EXPECT_EQ(actor_->incarnation(), 2U);
   EXPECT_NE(pid(), first);
   EXPECT_TRUE(get(sample("")).ok());
 }
 
-TEST_F(SupervisorTest, EachLifeHasItsSocketAndTheOldOneIsTakenAway) {
+TEST_F(SupervisorTest, EachLifeHasItsOwnSocketAndTheOldOneIsRemoved) {
   start_ready();
   EXPECT_FALSE(get(sample("exit")).ok());
   EXPECT_EQ(ready_.pop(), 2U);
@@ -76,16 +76,15 @@ TEST_F(SupervisorTest, TheTraceContextTravelsWithTheCall) {
   const telemetry::SpanContext trace{.trace_id_high = 1, .trace_id_low = 2, .span_id = 3, .flags = 1};
   const SampleResult result = get(sample("trace", {.trace = trace, .timeout = 20 * kSecond}));
   ASSERT_TRUE(result.ok());
-  ASSERT_EQ(result->response().sequences_size(), 1);
-  EXPECT_EQ(result->response().sequences(0).tokens(), telemetry::to_traceparent(trace));
-  EXPECT_EQ(get(sample("trace"))->response().sequences_size(), 0);
+  EXPECT_EQ(result->response(), telemetry::to_traceparent(trace));
+  EXPECT_EQ(get(sample("trace"))->response(), "");
 }
 
 TEST_F(SupervisorTest, MessagesMayBeLarge) {
   start_ready();
   const SampleResult result = get(sample("large"));
   ASSERT_TRUE(result.ok()) << result.error().message;
-  EXPECT_EQ(result->response().sequences(0).tokens().size(), size_t{5} << 20);
+  EXPECT_EQ(result->response().size(), size_t{5} << 20);
 }
 
 TEST_F(SupervisorTest, TheWorkerInheritsNoDescriptors) {
@@ -98,7 +97,7 @@ TEST_F(SupervisorTest, TheWorkerInheritsNoDescriptors) {
   EXPECT_EQ(result->output_tokens(), 0);
 }
 
-TEST_F(SupervisorTest, CallsToAWorkerThatIsStartingAreRefused) {
+TEST_F(SupervisorTest, CallsToAStartingWorkerAreRefused) {
   start(spec({"--never-ready"}));
   EXPECT_FALSE(actor_->ready());
   const SampleResult result = get(sample(""));
@@ -110,7 +109,7 @@ TEST_F(SupervisorTest, CallsToAWorkerThatIsStartingAreRefused) {
   EXPECT_EQ(ready.error().code, ErrorCode::kDeadlineExceeded);
 }
 
-TEST_F(SupervisorTest, AWorkerThatEndsAtOnceIsToldWithItsCode) {
+TEST_F(SupervisorTest, WaitReadyNamesTheExitCodeOfAWorkerThatEndsAtOnce) {
   start(spec({"--exit-at-once"}));
   const Status ready = actor_->wait_ready(20 * kSecond);
   ASSERT_FALSE(ready.ok());
@@ -118,7 +117,7 @@ TEST_F(SupervisorTest, AWorkerThatEndsAtOnceIsToldWithItsCode) {
   EXPECT_NE(ready.error().message.find("code 3"), std::string::npos) << ready.error().message;
 }
 
-TEST_F(SupervisorTest, AWorkerThatIsNeverReadyIsEndedAtTheLimit) {
+TEST_F(SupervisorTest, AWorkerThatIsNeverReadyIsStoppedAtTheTimeLimit) {
   WorkerSpec what = spec({"--never-ready"});
   what.start_timeout = 100 * kMillisecond;
   start(std::move(what));
@@ -127,7 +126,7 @@ TEST_F(SupervisorTest, AWorkerThatIsNeverReadyIsEndedAtTheLimit) {
   EXPECT_NE(ready.error().message.find("not ready"), std::string::npos) << ready.error().message;
 }
 
-TEST_F(SupervisorTest, StopEndsTheProcessAndFailsWhatRuns) {
+TEST_F(SupervisorTest, StopEndsTheProcessAndFailsItsCalls) {
   start_ready();
   const pid_t process = pid();
   auto hanging = sample("hang");
@@ -140,7 +139,7 @@ TEST_F(SupervisorTest, StopEndsTheProcessAndFailsWhatRuns) {
   EXPECT_FALSE(actor_->ready());
 }
 
-TEST_F(SupervisorTest, StopKillsAWorkerThatDoesNotListen) {
+TEST_F(SupervisorTest, StopKillsAWorkerThatIgnoresSigterm) {
   WorkerSpec what = spec({"--ignore-sigterm"});
   what.stop_timeout = 50 * kMillisecond;
   start(std::move(what));
@@ -150,7 +149,7 @@ TEST_F(SupervisorTest, StopKillsAWorkerThatDoesNotListen) {
   EXPECT_EQ(kill(process, 0), -1);
 }
 
-TEST_F(SupervisorTest, AMissingProgramAndALongPathAreRefusedAtStart) {
+TEST_F(SupervisorTest, StartRefusesAMissingProgramAndATooLongPath) {
   WorkerSpec missing = spec();
   missing.executable = directory_ / "no-such-program";
   EXPECT_EQ(make_supervised_actor(missing)->start().error().code, ErrorCode::kNotFound);

@@ -1,4 +1,4 @@
-// What the supervisor records of its worker, and the calls that are about telemetry.
+// Tests the metrics and spans of the supervisor, and the calls that carry telemetry.
 #include <signal.h>
 
 #include "actor/tests/supervisor_fixture.h"
@@ -20,7 +20,7 @@ class WorkerMetricsTest : public SupervisorTest {
   RecordedMetrics metrics_;
 };
 
-TEST_F(WorkerMetricsTest, AReadyWorkerThenUpWithAHeartbeatAndTheTimeOfItsStart) {
+TEST_F(WorkerMetricsTest, AReadyWorkerIsUpAndHasAHeartbeatAndAStartupTime) {
   start_ready();
   EXPECT_EQ(metrics_.gauge("tuft.workers", state("ready")), 1);
   EXPECT_EQ(metrics_.gauge("tuft.workers", state("starting")), 0);
@@ -34,14 +34,14 @@ TEST_F(WorkerMetricsTest, AReadyWorkerThenUpWithAHeartbeatAndTheTimeOfItsStart) 
   EXPECT_FALSE(metrics_.gauge("tuft.worker.up", model_)) << "no supervisor, no series";
 }
 
-TEST_F(WorkerMetricsTest, AWorkerThatNeverAnswersThenStartingAndNotUp) {
+TEST_F(WorkerMetricsTest, AWorkerThatNeverAnswersIsStartingAndNotUp) {
   start(spec({"--never-ready"}));
   EXPECT_EQ(metrics_.gauge("tuft.workers", state("starting")), 1);
   EXPECT_EQ(metrics_.gauge("tuft.worker.up", model_), 0);
   EXPECT_FALSE(metrics_.gauge("tuft.worker.heartbeat.age", model_)) << "it has not answered yet";
 }
 
-TEST_F(WorkerMetricsTest, AKilledWorkerThenARestartIsCounted) {
+TEST_F(WorkerMetricsTest, TheRestartOfAKilledWorkerIsCounted) {
   start_ready();
   ASSERT_EQ(kill(pid(), SIGKILL), 0);
   EXPECT_EQ(ready_.pop(), 2U);
@@ -49,7 +49,7 @@ TEST_F(WorkerMetricsTest, AKilledWorkerThenARestartIsCounted) {
   EXPECT_EQ(metrics_.count("tuft.worker.startup.duration", {{"base_model", "tiny"}, {"phase", "ready"}}), 2U);
 }
 
-TEST_F(WorkerMetricsTest, CallsThenTheirDurationByMethodAndStatus) {
+TEST_F(WorkerMetricsTest, CallsRecordTheirDurationByMethodAndStatus) {
   start_ready();
   EXPECT_TRUE(get(sample("")).ok());
   EXPECT_FALSE(get(sample("gone")).ok());
@@ -61,22 +61,22 @@ TEST_F(SupervisorTest, TheIdsTravelWithTheCall) {
   start_ready();
   CallOptions options;
   options.ids.set_session_id("a session");
-  EXPECT_EQ(get(sample("ids", options))->response().sequences(0).tokens(), "a session");
-  EXPECT_EQ(get(sample("ids"))->response().sequences(0).tokens(), "");
+  EXPECT_EQ(get(sample("ids", options))->response(), "a session");
+  EXPECT_EQ(get(sample("ids"))->response(), "");
 }
 
 TEST_F(SupervisorTest, MetricsAreCollected) {
   start_ready();
   std::promise<Result<v1::CollectMetricsResponse>> promise;
-  actor_->collect_metrics([&](auto result) { promise.set_value(std::move(result)); });
+  actor_->collect_metrics({}, {}, [&](auto result) { promise.set_value(std::move(result)); });
   EXPECT_EQ(promise.get_future().get()->snapshot(), "a snapshot");
 }
 
-TEST_F(SupervisorTest, AWorkerThatDoesNotGiveItsMetricsThenTheDeadline) {
+TEST_F(SupervisorTest, CollectingFromASilentWorkerEndsAtTheDeadline) {
   start(spec({"--silent"}));
   ASSERT_TRUE(actor_->wait_ready(20 * kSecond).ok());
   std::promise<Result<v1::CollectMetricsResponse>> promise;
-  actor_->collect_metrics([&](auto result) { promise.set_value(std::move(result)); });
+  actor_->collect_metrics({}, {}, [&](auto result) { promise.set_value(std::move(result)); });
   EXPECT_EQ(promise.get_future().get().error().code, ErrorCode::kDeadlineExceeded);
 }
 
@@ -86,25 +86,25 @@ TEST_F(SupervisorTest, TheSpansOfTracesAreCollected) {
   request.add_traces()->set_high(3);
   request.set_bytes_max(1000);
   std::promise<Result<v1::CollectTracesResponse>> promise;
-  actor_->collect_traces(request, [&](auto result) { promise.set_value(std::move(result)); });
+  actor_->collect_traces(request, {}, [&](auto result) { promise.set_value(std::move(result)); });
   EXPECT_EQ(promise.get_future().get()->spans(), "3/1000");
 }
 
-TEST_F(SupervisorTest, TracesToKeepAreTold) {
+TEST_F(SupervisorTest, KeepTracesReachesTheWorker) {
   start_ready();
   v1::KeepTracesRequest request;
   auto& trace = *request.add_traces();
   trace.set_high(3);
   trace.set_low(4);
-  actor_->keep_traces(request);
-  // Calls run side by side: ask until it was heard.
+  actor_->keep_traces(request, {}, [](const Result<v1::KeepTracesResponse>&) {});
+  // The calls run concurrently, so ask until the worker has received the first.
   SampleResult kept = get(sample("kept traces"));
-  while (kept.ok() && kept->response().sequences().empty()) kept = get(sample("kept traces"));
+  while (kept.ok() && kept->response().empty()) kept = get(sample("kept traces"));
   ASSERT_TRUE(kept.ok());
-  EXPECT_EQ(kept->response().sequences(0).tokens(), "3/4");
+  EXPECT_EQ(kept->response(), "3/4");
 }
 
-TEST_F(SupervisorTest, AStartIsASpanThatTheWorkerHangsIn) {
+TEST_F(SupervisorTest, TheStartIsASpanWithTheWorkersSpansBelowIt) {
   telemetry::WithCollector collector;
   telemetry::SpanContext server;
   {
@@ -119,12 +119,12 @@ TEST_F(SupervisorTest, AStartIsASpanThatTheWorkerHangsIn) {
   EXPECT_EQ(span->trace_id, server.trace_id_hex());
   EXPECT_EQ(span->parent_span_id, server.span_id_hex());
   EXPECT_EQ(text_of(span->attributes, "tuft.base_model"), "tiny");
-  const std::string flag = get(sample("traceparent flag"))->response().sequences(0).tokens();
+  const std::string flag = get(sample("traceparent flag"))->response();
   EXPECT_EQ(flag, "00-" + span->trace_id + "-" + span->span_id + "-01");
   actor_.reset();
 }
 
-TEST_F(SupervisorTest, AStartThatFailsThenItsSpanSaysWhy) {
+TEST_F(SupervisorTest, TheSpanOfAFailedStartSaysWhy) {
   telemetry::WithCollector collector;
   start(spec({"--exit-at-once"}));
   EXPECT_FALSE(actor_->wait_ready(20 * kSecond).ok());

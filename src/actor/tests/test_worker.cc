@@ -1,4 +1,4 @@
-// A worker for the supervisor's tests: a real process that speaks the protocol and misbehaves on request.
+// The worker process of the supervisor's tests. It implements the protocol and misbehaves on request.
 #include <cstdio>
 #include <cstdlib>
 #include <signal.h>
@@ -24,7 +24,7 @@ class Service final : public v1::ModelActor::CallbackService {
     return reactor;
   }
 
-  // sampler_id says what to do.
+  // The request's sampler_id selects the behaviour. `response` gets the data that the test asks for.
   grpc::ServerUnaryReactor* Sample(grpc::CallbackServerContext* context, const v1::SampleRequest* request,
                                    v1::SampleResponse* response) override {
     auto* reactor = context->DefaultReactor();
@@ -42,7 +42,7 @@ class Service final : public v1::ModelActor::CallbackService {
       const auto found = context->client_metadata().find("traceparent");
       if (found != context->client_metadata().end()) {
         const std::string header(found->second.data(), found->second.size());
-        response->mutable_response()->add_sequences()->set_tokens(header);
+        response->set_response(header);
       }
     }
     if (what == "ids") {
@@ -51,17 +51,16 @@ class Service final : public v1::ModelActor::CallbackService {
       if (found != context->client_metadata().end()) {
         ids.ParseFromArray(found->second.data(), static_cast<int>(found->second.size()));
       }
-      response->mutable_response()->add_sequences()->set_tokens(ids.session_id());
+      response->set_response(ids.session_id());
     }
-    if (what == "traceparent flag") response->mutable_response()->add_sequences()->set_tokens(traceparent);
+    if (what == "traceparent flag") response->set_response(traceparent);
     if (what == "kept traces") {
       for (const v1::TraceId& trace : kept_) {
-        response->mutable_response()->add_sequences()->set_tokens(std::to_string(trace.high()) + "/" +
-                                                                  std::to_string(trace.low()));
+        response->set_response(std::to_string(trace.high()) + "/" + std::to_string(trace.low()));
       }
     }
-    // More than the 4 MiB that gRPC takes by itself.
-    if (what == "large") response->mutable_response()->add_sequences()->set_tokens(std::string(5 << 20, 'x'));
+    // Larger than gRPC's default limit of 4 MiB.
+    if (what == "large") response->set_response(std::string(5 << 20, 'x'));
     if (what == "descriptors") {
       int open = 0;
       for (const bool was_open : inherited) open += was_open ? 1 : 0;

@@ -1,11 +1,12 @@
-// What alice has: a session with a run, a sampler and two checkpoints. Bob has nothing; one of alice's checkpoints is
-// public, so he may see her run.
+// A catalog in which alice has a session with a run, a sampler and two checkpoints. Bob has nothing, but he may see her
+// run, because one of its checkpoints is public.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "base/mutex.h"
-#include "control/catalog.h"
+#include "control/views/catalog.h"
 
 namespace tuft::api {
 

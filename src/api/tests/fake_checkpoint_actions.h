@@ -1,4 +1,4 @@
-// Checkpoint actions that note what they were asked, and an archive of a few bytes.
+// Checkpoint actions that record their calls, and a small archive.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "control/checkpoint_actions.h"
+#include "control/checkpoints/checkpoint_actions.h"
 
 namespace tuft::api {
 
@@ -27,7 +27,7 @@ class FakeArchive final : public control::Archive {
   size_t at_ = 0;
 };
 
-// Thread-safe. alice owns tinker://r/weights/a; everything else is unknown.
+// Thread-safe. The only checkpoint is tinker://r/weights/a of alice.
 class FakeCheckpointActions final : public control::CheckpointActions {
  public:
   static constexpr const char* kTicket = "ticket";

@@ -1,4 +1,4 @@
-// A control plane of two users and futures that tests finish by hand. Thread-safe.
+// A control plane with two users and with futures that tests finish. Thread-safe.
 #pragma once
 
 #include <map>
@@ -10,9 +10,9 @@
 #include "api/tests/fake_catalog.h"
 #include "api/tests/fake_checkpoint_actions.h"
 #include "base/mutex.h"
+#include "control/accounts/usage_ledger.h"
 #include "control/control_plane.h"
-#include "control/trace_exports.h"
-#include "control/usage_ledger.h"
+#include "control/views/trace_exports.h"
 #include "openai/tests/fake_generation.h"
 
 namespace tuft::api {
@@ -55,7 +55,7 @@ class FakeControl final : public control::ControlPlane {
     snapshot.error = std::move(error);
     finish(id, std::move(snapshot));
   }
-  // Blocks until so many polls are parked.
+  // Blocks until `count` polls wait.
   void await_waits(size_t count) TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (waits_.size() != count) changed_.wait(mutex_);
@@ -64,14 +64,14 @@ class FakeControl final : public control::ControlPlane {
     MutexLock lock(mutex_);
     return waits_.size();
   }
-  // Takes the callback of a parked poll away, so that it can come late.
+  // Removes and returns the callback of a parked poll, so that a test can call it late.
   std::function<void(Result<Snapshot>)> steal_wait() TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     std::function<void(Result<Snapshot>)> done = std::move(waits_.begin()->second.done);
     waits_.clear();
     return done;
   }
-  // Between a test's look at the fields below and the server's: a socket orders them, but no tool can see that.
+  // Orders a test's reads of the fields below after the server's writes, in a way that ThreadSanitizer sees.
   void synchronize() TUFT_EXCLUDES(mutex_) { MutexLock lock(mutex_); }
 
   std::vector<std::string> calls;  // "<user> <call>"
@@ -85,7 +85,7 @@ class FakeControl final : public control::ControlPlane {
   std::vector<telemetry::WorkerMetrics> worker_metrics;
   FakeCatalog fake_catalog;
   FakeCheckpointActions fake_checkpoint_actions;
-  Status next_failure;  // of the next call but authenticate
+  Status next_failure;  // returned by the next call (except authenticate)
   openai::FakeGeneration fake_generation;
   control::Persistence keeps_nothing;
   control::UsageLedger usage_ledger{config::Limits(), system_clock(), keeps_nothing};

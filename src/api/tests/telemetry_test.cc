@@ -1,10 +1,10 @@
-// What telemetry hears of requests, and who may read the metrics.
+// Tests of the telemetry of requests and of the access to the metrics.
 #include "telemetry/telemetry.h"
 
 #include <algorithm>
 
 #include "api/tests/test_client.h"
-#include "telemetry/metrics.h"
+#include "metrics/futures.h"
 #include "telemetry/tests/collector_fixture.h"
 
 namespace tuft::api {
@@ -15,7 +15,7 @@ using telemetry::testing::text_of;
 
 class HttpTelemetry : public ServerTest {
  protected:
-  // A request's span ends after its answer was sent.
+  // The span of a request ends after its answer has been sent.
   std::optional<ReceivedSpan> span_of(const std::string& name) {
     EXPECT_TRUE(collector.receiver.wait_until([&] { return collector.span(name).has_value(); })) << name;
     return collector.span(name);
@@ -35,7 +35,7 @@ class HttpTelemetry : public ServerTest {
   telemetry::WithCollector collector;
 };
 
-TEST_F(HttpTelemetry, SpanSaysWhatTheConventionsAskFor) {
+TEST_F(HttpTelemetry, SpanHasTheAttributesOfTheConventions) {
   start();
   const std::string body = R"({"model_id":"s1:train:0"})";
   const Reply reply =
@@ -123,7 +123,7 @@ TEST_F(HttpTelemetry, DeliveredPollIsASpanThatLinksToItsOperation) {
   EXPECT_GE(collector.sum("tuft.futures.try_again", {{"queue_state", "active"}}), 1);
 }
 
-TEST_F(HttpTelemetry, FirstPollTellsHowLongTheClientTookToSubmit) {
+TEST_F(HttpTelemetry, FirstPollReportsTheDurationOfTheSubmission) {
   start();
   ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
   control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
@@ -139,7 +139,7 @@ TEST_F(HttpTelemetry, FirstPollTellsHowLongTheClientTookToSubmit) {
   EXPECT_EQ(histogram_count("tuft.client.roundtrip.duration", labels), before + 1);
 }
 
-TEST_F(HttpTelemetry, HealthTelemetryAndMetricsMakeNoSpan) {
+TEST_F(HttpTelemetry, HealthTelemetryAndMetricsHaveNoSpan) {
   start();
   EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
   EXPECT_EQ(call("GET", "/metrics").status, 200);
@@ -155,7 +155,7 @@ TEST_F(HttpTelemetry, HealthTelemetryAndMetricsMakeNoSpan) {
   EXPECT_EQ(collector.receiver.spans().size(), 1U);
 }
 
-TEST_F(HttpTelemetry, RefusedKeysAreCountedAndLoggedSeldomWithoutTheKey) {
+TEST_F(HttpTelemetry, RefusedKeysAreCountedAndLoggedRarely) {
   start();
   for (int i = 0; i < 20; ++i) post("get_info", "{}", {{"X-API-Key", "tml-not-a-key"}});
   ASSERT_TRUE(collector.flush());
@@ -172,13 +172,13 @@ class Metrics : public ServerTest {
  protected:
   Metrics() {
     EXPECT_TRUE(telemetry::init_telemetry({.enabled = false}).ok());
-    telemetry::get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+    metrics::futures().created.add(1, {{"operation_type", "sample"}});
   }
   ~Metrics() override { telemetry::shutdown_telemetry(); }
   Reply scrape(const Headers& headers = {}) { return call("GET", "/metrics", "", headers); }
 };
 
-TEST_F(Metrics, WithoutATokenOnlyCallersOnTheMachineMayRead) {
+TEST_F(Metrics, WithoutATokenOnlyLocalClientsMayRead) {
   start();
   const Reply reply = scrape({{"X-API-Key", ""}});
   EXPECT_EQ(reply.status, 200);
@@ -190,8 +190,8 @@ TEST_F(Metrics, WithoutATokenOnlyCallersOnTheMachineMayRead) {
   }
 }
 
-// A page may point its own name at this machine; the browser says that name.
-TEST_F(Metrics, WithoutATokenTheHostIsNobodysName) {
+// DNS rebinding: a web page can resolve its own name to this machine, but the browser sends that name as Host.
+TEST_F(Metrics, WithoutATokenTheHostMustNotBeAName) {
   start();
   for (const char* host : {"localhost:10610", "LOCALHOST", "127.0.0.1:10610", "[::1]:10610", "127.0.0.1"}) {
     EXPECT_EQ(scrape({{"Host", host}}).status, 200) << host;
@@ -201,7 +201,7 @@ TEST_F(Metrics, WithoutATokenTheHostIsNobodysName) {
   }
 }
 
-TEST_F(Metrics, TokenOpensThemToAnybodyWhoHasIt) {
+TEST_F(Metrics, TokenGrantsAccess) {
   options.metrics.token = "s3cret";
   start();
   EXPECT_EQ(scrape({{"Authorization", "Bearer s3cret"}, {"X-Forwarded-For", "10.0.0.1"}}).status, 200);
@@ -212,20 +212,20 @@ TEST_F(Metrics, TokenOpensThemToAnybodyWhoHasIt) {
   }
 }
 
-TEST_F(Metrics, SwitchedOffTheyDoNotExist) {
+TEST_F(Metrics, DisabledEndpointIsNotFound) {
   options.metrics.enabled = false;
   start();
   expect_refusal(scrape(), 404, "endpoint");
 }
 
-TEST_F(Metrics, ScraperChoosesTheFormat) {
+TEST_F(Metrics, AcceptHeaderChoosesTheFormat) {
   start();
   const Reply reply = scrape({{"Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}});
   EXPECT_NE(reply.headers.at("content-type").find("application/openmetrics-text"), std::string::npos);
   EXPECT_TRUE(reply.body.ends_with("# EOF\n"));
 }
 
-TEST_F(Metrics, WorkersAreOnThePage) {
+TEST_F(Metrics, PageIncludesTheWorkers) {
   control.worker_metrics = {{"base/model", telemetry::metrics_snapshot()}, {"other", "not a snapshot"}};
   start();
   const Reply reply = scrape();

@@ -1,4 +1,4 @@
-// A blocking HTTP client made of one socket, and a server to talk to.
+// A blocking HTTP client on one socket, and a fixture with a server.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class TestClient {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
 
-  // False once the server has gone.
+  // Returns false if the server has closed the connection.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -88,7 +88,7 @@ class TestClient {
     return reply;
   }
 
-  // Everything up to the end of `mark`; what there was where the server closed first.
+  // Returns the text up to the end of `mark`, or all of it if the server closes the connection first.
   std::string read_until(std::string_view mark) {
     size_t found = 0, seen = 0;
     while ((found = input_.find(mark, seen)) == std::string::npos) {
@@ -100,7 +100,7 @@ class TestClient {
     return text;
   }
 
-  // True when the server has closed and nothing is left to read.
+  // Returns true if the server has closed the connection and nothing is left to read.
   bool at_end() { return input_.empty() && !receive(); }
 
  private:
@@ -169,7 +169,7 @@ class ServerTest : public testing::Test {
   std::thread runner;
 };
 
-// Every refusal is JSON with a detail and a length that the SDK takes for a real answer.
+// Every refusal is a JSON object with `detail`, and has the headers of a complete answer.
 inline void expect_refusal(const Reply& reply, int status, const std::string& part) {
   EXPECT_EQ(reply.status, status);
   EXPECT_EQ(reply.headers.count("transfer-encoding"), 0U);

@@ -1,4 +1,4 @@
-// $TUFT_HOME/tuft_current_server: where local clients find the running server.
+// The file $TUFT_HOME/tuft_current_server, in which local clients find the address of the running server.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,8 @@
 
 namespace tuft::app {
 
-// Holds "http://host:port" from write() until it is destroyed, unless another server has written its own since.
+// The file holds "http://host:port" from write() until remove() or destruction, unless another server has overwritten
+// it.
 class AddressFile {
  public:
   explicit AddressFile(std::filesystem::path path) : path_(std::move(path)) {}
@@ -24,7 +25,7 @@ class AddressFile {
   std::string address_;
 };
 
-// "http://127.0.0.1:10610", "http://[::1]:10610".
+// Returns, for instance, "http://127.0.0.1:10610" or "http://[::1]:10610".
 std::string http_address(const std::string& host, uint16_t port, bool is_tls = false);
 
 }  // namespace tuft::app

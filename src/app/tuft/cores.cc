@@ -9,7 +9,7 @@
 namespace tuft::app {
 namespace {
 
-// cpu.max of cgroup v2: "max 100000" or "<quota> <period>".
+// Reads cpu.max of cgroup v2: "max 100000" or "<quota> <period>".
 int cgroup_cores(int otherwise) {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   std::string quota;

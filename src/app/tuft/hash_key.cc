@@ -4,7 +4,7 @@
 #include <ostream>
 #include <string>
 
-#include "control/api_keys.h"
+#include "control/accounts/api_keys.h"
 
 namespace tuft::app {
 namespace {
@@ -25,7 +25,7 @@ int hash_key(bool is_new, std::istream& in, std::ostream& out, std::ostream& err
   while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
   if (key.size() < kKeyBytesMin) {
     err << "tuft hash-key: the key on the standard input must have at least " << kKeyBytesMin
-        << " characters, random ones: a shorter one could be found from its hash by trying. --new makes one\n";
+        << " random characters, because a shorter key could be guessed from its hash; --new makes one\n";
     return 1;
   }
   out << control::hash_key(key) << "\n";

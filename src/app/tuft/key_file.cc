@@ -28,7 +28,7 @@ Result<std::map<std::string, std::string>> KeyFile::read() {
   const Stamp before = stamp();
   Result<config::UsersFile> file = config::read_users_file(config_.authorized_users_file);
   if (stamp() != before) return unavailable("authorized_users_file changed while it was read; it is read again soon");
-  // A mistake is told once; that there is no file, look() tells.
+  // Remembered even if the file is wrong, so that an error is reported once. look() reports a missing file.
   if (before != Stamp()) seen_ = read_ = before;
   if (!file.ok()) return std::move(file).error();
   for (const std::string& warning : file->warnings) telemetry::log_warning("config.warning", warning);

@@ -1,10 +1,9 @@
-// Who may use the server: authorized_users of the configuration and, in a file that is read again while the server
-// runs, authorized_users_file. Reads the disk; for the main thread.
+// The API keys: authorized_users of the configuration, and authorized_users_file, which is read again while the server
+// runs. Reads the disk. For the main thread only.
 //
-// The file may be written in place, so what is found half-written must not count: a change counts once two looks in a
-// row found the same file, and a file counts that ends with a newline and stayed the same while it was read. A rename
-// over it leaves no moment without a file, so one that two looks in a row did not find was taken away, and with it its
-// keys.
+// The file may be written in place, so a half-written file must be ignored: a change is accepted when two consecutive
+// looks find the same file, and only if the file ends with a newline and did not change while it was read. A file that
+// two consecutive looks do not find has been removed, and its keys are revoked; a rename() over it leaves no such gap.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +20,19 @@ class KeyFile {
  public:
   explicit KeyFile(const config::ServerConfig& config) : config_(config) {}
 
-  // All users; logs the file's warnings. Where a key is in both, the configuration's word holds. An error says why the
-  // file does not count as it is.
+  // Reads the file and returns all users; for a key in both places the configuration decides. Logs the file's warnings.
+  // Returns an error if the file cannot be used.
   Result<std::map<std::string, std::string>> read();
 
-  // kChanged: read() it. kGone: it was taken away; its users are none any more. Each is said once.
+  // kChanged: the file should be read again. kGone: the file was removed. Each is reported once.
   enum class Look : uint8_t { kSame, kChanged, kGone };
-  // To be called about once a second.
+  // Checks the file for changes. To be called about once a second.
   Look look();
 
  private:
   struct Stamp {
     ino_t inode = 0;
-    off_t size = -1;  // there is no file
+    off_t size = -1;  // -1: there is no file
     time_t seconds = 0;
     long nanoseconds = 0;
     bool operator==(const Stamp&) const = default;
@@ -43,7 +42,7 @@ class KeyFile {
 
   const config::ServerConfig& config_;
   Stamp read_;
-  Stamp seen_;  // by the last look, or read
+  Stamp seen_;  // at the last look() or read()
 };
 
 }  // namespace tuft::app

@@ -22,8 +22,10 @@
 #include "app/tuft/state_store.h"
 #include "app/tuft/worker_command.h"
 #include "control/control_plane.h"
-#include "telemetry/config_json.h"
+#include "metrics/catalogue.h"
+#include "metrics/checkpoint_disk.h"
 #include "telemetry/log.h"
+#include "telemetry/settings/config_json.h"
 #include "telemetry/telemetry.h"
 
 namespace tuft::app {
@@ -42,7 +44,7 @@ sigset_t stop_signals() {
   return set;
 }
 
-// Before any thread starts, so that all inherit the mask and only this one takes the signals.
+// To be called before any thread starts, so that all threads inherit the mask and only this one receives signals.
 void take_over_signals() {
   sigset_t set = stop_signals();
   ::sigaddset(&set, SIGHUP);
@@ -56,7 +58,7 @@ bool stop_requested() {
   return ::sigtimedwait(&set, nullptr, &now) > 0;
 }
 
-// The signal that came; nothing where none did for a while.
+// Waits up to a second for a signal and returns it, or -1.
 int next_signal() {
   sigset_t set = stop_signals();
   ::sigaddset(&set, SIGHUP);
@@ -64,7 +66,7 @@ int next_signal() {
   return ::sigtimedwait(&set, nullptr, &a_while);
 }
 
-// The last word if a step of the shutdown hangs after all.
+// Ends the process if a step of the shutdown hangs.
 void limit_shutdown() {
   ::signal(SIGALRM, [](int) { ::_exit(1); });
   itimerval timer = {};
@@ -73,7 +75,7 @@ void limit_shutdown() {
   ::setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
-// Every open long poll holds a socket. Returns how many files may be open.
+// Raises the limit of open files, because every open long poll has a socket. Returns the limit.
 uint64_t raise_file_limit() {
   rlimit limit = {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
@@ -83,14 +85,15 @@ uint64_t raise_file_limit() {
 }
 
 void warn_of_few_files(uint64_t files_max, const config::Limits& limits) {
-  constexpr uint64_t kOwnFiles = 256;  // of the server itself: logs, stores, workers
+  constexpr uint64_t kOwnFiles = 256;  // for logs, stores and workers
   const auto connections = static_cast<uint64_t>(limits.connections_max);
   if (files_max >= connections + kOwnFiles) return;
-  telemetry::log_warning("server.few_files",
-                         "this process may open " + std::to_string(files_max) +
-                             " files, fewer than limits.connections_max (" + std::to_string(connections) +
-                             ") and its own need; raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower the key",
-                         {{"tuft.open_files_max", files_max}});
+  telemetry::log_warning(
+      "server.few_files",
+      "this process may open " + std::to_string(files_max) + " files, fewer than limits.connections_max (" +
+          std::to_string(connections) +
+          ") and the server's own files; raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower the key",
+      {{"tuft.open_files_max", files_max}});
 }
 
 class ServerProcess {
@@ -101,7 +104,7 @@ class ServerProcess {
   ~ServerProcess() { stop(); }
 
   Status start() {
-    // First: a store that is away, or holds the state of another configuration, stops the start at once.
+    // First, so that an unreachable store, or one of another configuration, fails the start at once.
     TUFT_ASSIGN(std::unique_ptr<control::Persistence> persistence, open_persistence(config_));
     TUFT_ASSIGN(runtime_, RuntimeDirectory::create(config_.home));
     TUFT_TRY(make_actors());
@@ -110,7 +113,7 @@ class ServerProcess {
     control_ = control::ControlPlane::create(config_, ports, system_clock(), std::move(persistence));
     TUFT_ASSIGN(const auto users, key_file_.read());
     control_->replace_api_keys(users);
-    // Before the weights are read: a port in use shows at once.
+    // Before the weights are read, so that a port in use fails the start at once.
     api::Server::Options options{
         .host = config_.host, .port = config_.port, .limits = config_.limits, .tls = config_.tls};
     options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
@@ -119,8 +122,8 @@ class ServerProcess {
     return {};
   }
 
-  // False where a stop signal came first. Nothing is answered until it returns, so that a health check that gets an
-  // answer is a readiness check too.
+  // Returns false if a stop signal came first. No request is answered before it returns, so any answer to a health
+  // check means that the server is ready.
   Result<bool> wait_ready() {
     for (const auto& actor : actors_) {
       while (true) {
@@ -145,14 +148,14 @@ class ServerProcess {
                         {{"server.address", config_.host}, {"server.port", server_->port()}});
   }
 
-  // What can change while the server runs; a part that is broken stays as it was.
+  // Reads the API keys and the TLS files again. If one cannot be used, the previous one stays in use.
   void reload() {
     reload_keys();
     if (config_.tls.certificate.empty()) return;
     if (const Status status = server_->reload_tls(); !status.ok()) {
-      telemetry::log_error("tls.reload_failed", status.error().message + "; the former certificate stays");
+      telemetry::log_error("tls.reload_failed", status.error().message + "; the former certificate stays in use");
     } else {
-      telemetry::log_info("tls.reloaded", "new connections get the certificate as it is now");
+      telemetry::log_info("tls.reloaded", "new connections use the new certificate");
     }
   }
   void reload_changed_keys() {
@@ -161,8 +164,8 @@ class ServerProcess {
     if (found != KeyFile::Look::kGone) return;
     control_->replace_api_keys(config_.authorized_users);
     telemetry::log_error("keys.file_gone",
-                         "authorized_users_file is not there any more, so its keys open nothing from now on; put it "
-                         "back, and they do again");
+                         "authorized_users_file is not there any more, so its keys are refused; restore it to accept "
+                         "them again");
   }
 
   void stop() {
@@ -185,7 +188,7 @@ class ServerProcess {
     TUFT_ASSIGN(const std::filesystem::path executable, worker_executable());
     const int threads = threads_per_worker(usable_cores(), static_cast<int>(config_.supported_models.size()));
     for (const config::ModelConfig& model : config_.supported_models) {
-      // One directory each: the sockets of a worker carry no name of its model.
+      // One directory per worker, because the names of its sockets do not contain the model.
       const std::filesystem::path sockets = runtime_->path() / std::to_string(actors_.size());
       std::error_code failure;
       std::filesystem::create_directory(sockets, failure);
@@ -199,18 +202,17 @@ class ServerProcess {
     if (config_.authorized_users_file.empty()) return;
     const auto users = key_file_.read();
     if (!users.ok()) {
-      telemetry::log_error("keys.reload_failed", users.error().message + "; the former keys stay");
+      telemetry::log_error("keys.reload_failed", users.error().message + "; the former keys stay in use");
       return;
     }
     control_->replace_api_keys(*users);
-    telemetry::log_info("keys.reloaded", "the API keys are those of authorized_users_file now",
-                        {{"tuft.keys", users->size()}});
+    telemetry::log_info("keys.reloaded", "authorized_users_file was read again", {{"tuft.keys", users->size()}});
   }
 
   void run_server() {
     server_->run();
     if (stopping_) return;
-    telemetry::log_error("server.ended", "the HTTP server ended by itself; stopping");
+    telemetry::log_error("server.ended", "the HTTP server ended unexpectedly; stopping");
     ::kill(::getpid(), SIGTERM);
   }
 
@@ -230,7 +232,7 @@ int failed(const Error& error) {
   return 1;
 }
 
-// Telemetry gets what the other steps left of the budget.
+// Telemetry gets the rest of the shutdown budget.
 int end(int status, Nanos began) {
   const Nanos spent = system_clock().monotonic() - began;
   telemetry::shutdown_telemetry(std::max(kTelemetryBudgetMin, kShutdownBudget - spent));
@@ -238,7 +240,7 @@ int end(int status, Nanos began) {
   return status;
 }
 
-// Until one of them says stop.
+// Returns at a stop signal.
 void serve_signals(ServerProcess& process) {
   while (true) {
     const int signal = next_signal();
@@ -264,7 +266,7 @@ int serve_until_stopped(const config::ServerConfig& config) {
   }
   limit_shutdown();
   const Nanos began = system_clock().monotonic();
-  telemetry::log_info("server.draining", "stopping: requests in flight may finish");
+  telemetry::log_info("server.draining", "stopping; requests in flight can finish");
   process.stop();
   telemetry::log_info("server.stopped", "stopped", {{"tuft.seconds", to_seconds(system_clock().monotonic() - began)}});
   return end(status, began);
@@ -288,17 +290,19 @@ int launch(const LaunchOptions& options) {
   const config::ServerConfig& config = loaded->config;
   take_over_signals();
   const uint64_t files_max = raise_file_limit();
+  metrics::register_all();
   telemetry::init_logging(log_options(config));
   for (const std::string& warning : loaded->warnings) telemetry::log_warning("config.warning", warning);
   if (options.reload) telemetry::log_warning("launch.reload", "--reload has no effect; start the server again instead");
-  // For the workers, which inherit it: header values are in it, and a command line is for all eyes. No thread runs yet
-  // that reads the environment.
+  // The workers inherit it. It contains header values, which must not be on a command line. No other thread that reads
+  // the environment runs yet.
   ::setenv(telemetry::kTelemetryVariable, telemetry::to_json(config.telemetry).c_str(), 1);
   if (const Status status = telemetry::init_telemetry(config.telemetry); !status.ok()) {
     return end(failed(status.error()), system_clock().monotonic());
   }
   if (telemetry::telemetry_enabled() || config.telemetry.metrics_endpoint) {
     telemetry::start_resource_metrics(config.checkpoint_dir.string());
+    metrics::observe_checkpoint_disk(config.checkpoint_dir);
   }
   telemetry::log_info("server.starting", "tuft " TUFT_VERSION " starting",
                       {{"tuft.models", config.supported_models.size()},

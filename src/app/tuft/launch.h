@@ -1,4 +1,4 @@
-// `tuft launch`: reads the configuration, starts the workers, serves until SIGINT or SIGTERM.
+// `tuft launch`: reads the configuration, starts the workers, and serves until SIGINT or SIGTERM.
 #pragma once
 
 #include "config/config.h"
@@ -7,11 +7,11 @@ namespace tuft::app {
 
 struct LaunchOptions {
   config::Overrides overrides;
-  bool reload = false;  // taken for TuFT's scripts
+  bool reload = false;  // accepted for TuFT's scripts; has no effect
 };
 
-// The exit status: 0 after a signal, 1 where the start failed (the reason is on stderr), 2 where there is no
-// configuration to start with. After a signal it returns within 5 s, whatever clients, workers and collectors do.
+// Returns the exit status: 0 after a signal, 1 if the start failed (the reason is on stderr), 2 if there is no
+// configuration. After a signal it returns within 5 s, whatever clients, workers and collectors do.
 int launch(const LaunchOptions& options);
 
 }  // namespace tuft::app

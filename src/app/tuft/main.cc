@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kUsageError = 2;
 
-// tuft-worker links the engine and this program does not, so it does the work; its flags are passed through.
+// Runs tuft-worker with the same flags, because this program does not link the engine.
 int init_model(int argc, char** argv) {
   const auto worker = tuft::app::worker_executable();
   if (!worker.ok()) {
@@ -44,7 +44,7 @@ int clear_persistence(const tuft::config::Overrides& overrides, bool force) {
   return tuft::app::clear_persistence(loaded->config, force);
 }
 
-// The flags that every command that reads the configuration has.
+// Adds the flag of all commands that read the configuration.
 void add_config_flag(CLI::App& command, tuft::config::Overrides& overrides) {
   command.add_option("-c,--config", overrides.config_path,
                      "configuration file [TUFT_CONFIG; $TUFT_HOME/configs/tuft_config.yaml]");
@@ -53,17 +53,18 @@ void add_config_flag(CLI::App& command, tuft::config::Overrides& overrides) {
 void add_launch_flags(CLI::App& command, tuft::app::LaunchOptions& options) {
   add_config_flag(command, options.overrides);
   command.add_option("--host", options.overrides.host, "address to listen on [TUFT_HOST; 127.0.0.1]");
-  command.add_option("-p,--port", options.overrides.port, "port to listen on, 0 for any free one [TUFT_PORT; 10610]")
+  command.add_option("-p,--port", options.overrides.port, "port to listen on; 0: any free port [TUFT_PORT; 10610]")
       ->check(CLI::Range(0, 65535));
-  command.add_option("--log-level", options.overrides.log_level, "debug, info, warning, error [TUFT_LOG_LEVEL; info]");
-  command.add_option("--log-format", options.overrides.log_format, "text, json [TUFT_LOG_FORMAT; text]")
+  command.add_option("--log-level", options.overrides.log_level,
+                     "debug, info, warning or error [TUFT_LOG_LEVEL; info]");
+  command.add_option("--log-format", options.overrides.log_format, "text or json [TUFT_LOG_FORMAT; text]")
       ->check(CLI::IsMember({"text", "json"}));
   command.add_option("--checkpoint-dir", options.overrides.checkpoint_dir,
-                     "where checkpoints are kept [TUFT_CHECKPOINT_DIR; $TUFT_HOME/checkpoints]");
+                     "directory of the checkpoints [TUFT_CHECKPOINT_DIR; $TUFT_HOME/checkpoints]");
   command.add_flag("--trace-enable", options.overrides.trace_enable, "record and export traces [TRACES_ENABLE; off]");
   command.add_option("--otlp-traces-endpoint", options.overrides.otlp_traces_endpoint,
-                     "collector that traces go to, e.g. http://localhost:4317 [telemetry.traces.endpoint]");
-  command.add_flag("--reload", options.reload, "taken for compatibility; has no effect");
+                     "collector that receives traces, e.g. http://localhost:4317 [telemetry.traces.endpoint]");
+  command.add_flag("--reload", options.reload, "accepted for compatibility; has no effect");
 }
 
 int run(int argc, char** argv) {
@@ -77,17 +78,18 @@ int run(int argc, char** argv) {
 
   app.add_subcommand("init-model", "write a small randomly initialised model directory (--help lists its flags)");
 
-  CLI::App* const clear = app.add_subcommand("clear", "take away what the server keeps");
+  CLI::App* const clear = app.add_subcommand("clear", "delete state of the server");
   clear->require_subcommand(1);
-  CLI::App* const persistence = clear->add_subcommand("persistence", "the records of sessions and runs");
+  CLI::App* const persistence = clear->add_subcommand(
+      "persistence", "delete the records of sessions, training runs and results; checkpoints are kept");
   add_config_flag(*persistence, options.overrides);
   bool force = false;
-  persistence->add_flag("-f,--force", force, "do not ask");
+  persistence->add_flag("-f,--force", force, "do not ask for confirmation");
 
-  CLI::App* const hash = app.add_subcommand(
-      "hash-key", "read an API key from the standard input and print its hash, for authorized_users");
+  CLI::App* const hash =
+      app.add_subcommand("hash-key", "read an API key from the standard input and print its hash for authorized_users");
   bool is_new = false;
-  hash->add_flag("--new", is_new, "make a random key and print both");
+  hash->add_flag("--new", is_new, "make a random key and print the key and its hash");
 
   if (argc < 2) {
     std::cerr << app.help();

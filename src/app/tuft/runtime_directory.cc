@@ -15,7 +15,7 @@ namespace tuft::app {
 namespace {
 
 constexpr std::string_view kPrefix = "tuft.";
-// sockaddr_un holds 107 bytes; the rest is for the name of the socket.
+// sockaddr_un holds 107 bytes, of which the name of the socket needs the rest.
 constexpr size_t kPathMax = 70;
 
 std::vector<std::filesystem::path> candidates(const std::filesystem::path& home) {
@@ -29,7 +29,7 @@ std::vector<std::filesystem::path> candidates(const std::filesystem::path& home)
   return bases;
 }
 
-// "tuft.<pid>.XXXXXX" of a process that is no more.
+// Returns true for "tuft.<pid>.XXXXXX" of a process that no longer exists.
 bool is_stale(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   if (!name.starts_with(kPrefix)) return false;
@@ -63,8 +63,8 @@ Result<std::unique_ptr<RuntimeDirectory>> RuntimeDirectory::create(const std::fi
     if (::mkdtemp(path.data()) != nullptr) return std::unique_ptr<RuntimeDirectory>(new RuntimeDirectory(path));
     reason = base.string() + ": " + std::strerror(errno);
   }
-  return internal_error("cannot make a directory for the workers' sockets (" + reason +
-                            "); set XDG_RUNTIME_DIR or TMPDIR to a short path that is yours",
+  return internal_error("cannot create a directory for the workers' sockets (" + reason +
+                            "); set XDG_RUNTIME_DIR or TMPDIR to a short path that you own",
                         "runtime_directory");
 }
 

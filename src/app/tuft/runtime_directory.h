@@ -1,4 +1,4 @@
-// The directory of the sockets between this server and its workers: 0700, ours alone, gone with us.
+// The directory of the sockets between the server and its workers.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +8,11 @@
 
 namespace tuft::app {
 
+// The directory has mode 0700 and belongs to this process; the destructor removes it.
 class RuntimeDirectory {
  public:
-  // Below $XDG_RUNTIME_DIR, else `home`/run, else $TMPDIR or /tmp where those paths are too long for a unix socket.
-  // Takes away what killed servers left there.
+  // Creates it below $XDG_RUNTIME_DIR, else below `home`/run; if these paths are too long for a unix socket, below
+  // $TMPDIR or /tmp. Removes the directories of servers that were killed.
   static Result<std::unique_ptr<RuntimeDirectory>> create(const std::filesystem::path& home);
   ~RuntimeDirectory();
   RuntimeDirectory(const RuntimeDirectory&) = delete;

@@ -12,7 +12,7 @@
 namespace tuft::app {
 namespace {
 
-// So that an operator knows which lines to look at.
+// Adds the key of the configuration to a message.
 Error of_key(const char* key, Error error) {
   error.message = std::string("persistence.") + key + ": " + error.message;
   return error;

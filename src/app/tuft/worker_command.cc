@@ -18,7 +18,7 @@ std::string_view dtype_name(config::WeightsDtype dtype) {
   return "auto";
 }
 
-// They share its memory.
+// Returns the number of models on a device, which share its memory.
 ptrdiff_t models_on(const config::ServerConfig& config, const std::string& device) {
   return std::count_if(config.supported_models.begin(), config.supported_models.end(),
                        [&](const config::ModelConfig& model) { return model.device == device; });
@@ -32,7 +32,7 @@ Result<std::filesystem::path> worker_executable() {
   if (failure) return internal_error("cannot find the program's own path: " + failure.message());
   std::filesystem::path worker = self.parent_path() / "tuft-worker";
   if (!std::filesystem::is_regular_file(worker, failure)) {
-    return not_found("there is no " + worker.string() + "; tuft-worker must stand beside tuft", "no_worker");
+    return not_found("there is no " + worker.string() + "; tuft-worker must be in the directory of tuft", "no_worker");
   }
   return worker;
 }

@@ -11,10 +11,10 @@
 
 namespace tuft::app {
 
-// tuft-worker stands beside the running program.
+// Returns the path of tuft-worker, which is in the directory of the running program.
 Result<std::filesystem::path> worker_executable();
 
-// `threads` where the model's own setting is 0.
+// Returns the command line of a worker. `threads` is used if the model's own setting is 0.
 actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::ModelConfig& model,
                               const std::filesystem::path& executable, const std::filesystem::path& socket_directory,
                               int threads);

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "engine/native/native_engine.h"
-#include "telemetry/machine.h"
+#include "telemetry/host/machine.h"
 #ifdef TUFT_TORCH
 #include "engine/torch/torch_engine.h"
 #endif
@@ -17,7 +17,7 @@ int64_t free_memory_of_machine() {
   return memory ? static_cast<int64_t>(memory->total - std::min(memory->used, memory->total)) : 0;
 }
 
-// What the native engine keeps: a key and a value of f32 for each layer and head.
+// The native engine stores a key and a value in f32 for each layer and head.
 int64_t native_kv_bytes_per_token(const engine::ModelSpec& model) {
   return int64_t{2} * static_cast<int64_t>(sizeof(float)) * model.layers * model.kv_heads * model.head_dim;
 }
@@ -45,7 +45,7 @@ Result<std::unique_ptr<engine::Engine>> make_torch(const WorkerFlags& flags, eng
   options.device = flags.device;
   options.threads = flags.threads;
   options.weights_dtype = dtype;
-  options.record_decode = flags.cuda_graphs;
+  options.capture_decode = flags.cuda_graphs;
   options.plan_kv = [&](const engine::ModelSpec& model, int64_t kv_bytes_per_token) {
     DeviceMemory device = device_memory(flags);
     device.kv_bytes_per_token = kv_bytes_per_token;

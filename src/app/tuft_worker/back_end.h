@@ -1,4 +1,4 @@
-// Which engine a worker computes with: one place knows the back ends that this program was built with.
+// Makes the engine of a worker. Only back_end.cc knows which back ends this program was built with.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace tuft::app {
 
-// The memory of the device that the engine computes on.
+// The memory of the engine's device.
 struct DeviceMemory {
-  int64_t free = 0;  // 0: not known
+  int64_t free = 0;  // 0: unknown
   int64_t kv_bytes_per_token = 0;
-  bool kv_is_taken = false;  // the KV cache's memory is taken at start, so that later `free` is without it
+  bool kv_is_taken = false;  // the KV cache is allocated at start, so that a later `free` excludes it
 };
 
-// Gives the limit of the KV cache in bytes, once the weights are there.
+// Returns the limit of the KV cache in bytes. Called once the weights are loaded.
 using PlanKv = std::function<Result<int64_t>(const engine::ModelSpec& model, const DeviceMemory& memory)>;
 
-// --backend and --device decide. kInvalidArgument, with the cure, for what this program has not.
+// Makes the engine of --backend and --device. Returns kInvalidArgument if this program does not support them.
 Result<std::unique_ptr<engine::Engine>> make_engine(const WorkerFlags& flags, const PlanKv& plan_kv);
 
-// As it is now; kv_bytes_per_token is 0.
+// Returns the current state; kv_bytes_per_token is 0.
 DeviceMemory device_memory(const WorkerFlags& flags);
 
 }  // namespace tuft::app

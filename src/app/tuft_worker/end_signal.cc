@@ -30,7 +30,7 @@ EndSignal::~EndSignal() {
     over_ = true;
   }
   changed_.notify_all();
-  pthread_kill(thread_.native_handle(), SIGTERM);  // out of sigwait(), where it still waits
+  pthread_kill(thread_.native_handle(), SIGTERM);  // wakes it if it is still in sigwait()
   thread_.join();
 }
 
@@ -53,7 +53,7 @@ void EndSignal::listen(Nanos grace) {
   come_ = true;
   changed_.notify_all();
   while (!over_) {
-    // A pass of a large model, or reading one, cannot be broken off: then this is the end.
+    // A pass of a large model, or loading one, cannot be interrupted; end the process.
     if (changed_.wait_until(mutex_, deadline) == std::cv_status::timeout) _exit(0);
   }
 }

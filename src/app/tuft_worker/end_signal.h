@@ -1,4 +1,4 @@
-// SIGTERM and SIGINT as something to wait for, with a limit on how long the end may take.
+// EndSignal: waits for SIGTERM or SIGINT, and limits how long the process may take to end afterwards.
 #pragma once
 
 #include <thread>
@@ -8,10 +8,10 @@
 
 namespace tuft::app {
 
-// Make it before any other thread: the signals are blocked for all that follow.
+// Construct it before any thread starts: it blocks the signals in all threads that start later.
 class EndSignal {
  public:
-  // Once a signal has come, the process ends with exit code 0 after `grace` at the latest.
+  // After a signal the process ends with exit code 0 after `grace` at the latest.
   explicit EndSignal(Nanos grace);
   ~EndSignal();
   EndSignal(const EndSignal&) = delete;

@@ -6,7 +6,7 @@
 namespace tuft::app {
 namespace {
 
-// Of its share of the free memory: the rest is for adapters, gradients and what a training pass keeps.
+// Fractions of this worker's share of the free memory; adapters, gradients and training passes need the rest.
 constexpr double kReasonable = 0.5;
 constexpr double kMost = 0.8;
 constexpr int64_t kLeastTokens = 64;
@@ -22,7 +22,7 @@ Result<int64_t> plan_kv_cache(const KvCacheNeed& need) {
   const int64_t least = kLeastTokens * need.bytes_per_token;
   if (need.asked > 0) {
     if (need.free > 0 && need.asked > need.free) {
-      return invalid_argument("kv_cache_bytes is " + std::to_string(need.asked) + ", but beside the weights only " +
+      return invalid_argument("kv_cache_bytes is " + std::to_string(need.asked) + ", but next to the weights only " +
                                   std::to_string(need.free) + " bytes of memory are free: lower it",
                               "memory_plan");
     }
@@ -59,7 +59,7 @@ Result<int64_t> plan_adapters(const AdapterNeed& need) {
     const int64_t left = need.free - need.kv_cache;
     if (need.free > 0 && need.asked > left) {
       return invalid_argument("adapter_memory_bytes is " + std::to_string(need.asked) +
-                                  ", but beside the weights and a KV cache of " + std::to_string(need.kv_cache) +
+                                  ", but next to the weights and a KV cache of " + std::to_string(need.kv_cache) +
                                   " only " + std::to_string(left) + " bytes of memory are free: lower one of them",
                               "memory_plan");
     }
@@ -75,7 +75,7 @@ Result<int64_t> plan_adapters(const AdapterNeed& need) {
   const int64_t planned = std::max(left / 2, least);
   if (planned > left) {
     return invalid_argument(largest + ", but this worker's share of the free memory leaves " + std::to_string(left) +
-                                " beside its KV cache: lower max_lora_rank or kv_cache_bytes",
+                                " bytes next to its KV cache: lower max_lora_rank or kv_cache_bytes",
                             "memory_plan");
   }
   return planned;

@@ -10,10 +10,13 @@ namespace {
 
 constexpr int kUsageError = 2;
 
-const std::map<std::string, engine::Family> kFamilies = {
-    {"llama", engine::Family::kLlama}, {"qwen2", engine::Family::kQwen2}, {"qwen3", engine::Family::kQwen3}};
+std::map<std::string, engine::Family> families_by_name() {
+  std::map<std::string, engine::Family> all;
+  for (const engine::FamilyFacts& facts : engine::families()) all.emplace(facts.name, facts.family);
+  return all;
+}
 
-// Presets of the sizes; every single flag wins over them.
+// Presets of --size; a flag of its own overrides each value.
 const std::map<std::string, engine::InitModelOptions>& sizes() {
   static const std::map<std::string, engine::InitModelOptions> all = [] {
     const auto make = [](int hidden, int intermediate, int layers, int heads, int kv_heads, int head_dim) {
@@ -38,31 +41,31 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
   app.add_option("--model-path", flags.model_path, "Hugging Face model directory");
   app.add_option("--model-name", flags.model_name, "name of the base model in messages, logs and telemetry");
   app.add_option("--socket", flags.socket, "unix socket to listen on");
-  app.add_option("--traceparent", flags.traceparent, "W3C trace context that the start belongs to");
-  app.add_option("--parent-pid", flags.parent_pid, "process to end with");
-  app.add_option("--max-model-len", flags.max_model_len, "tokens of prompt and output, and of a datum")
+  app.add_option("--traceparent", flags.traceparent, "W3C trace context of the parent span");
+  app.add_option("--parent-pid", flags.parent_pid, "id of a process; the worker ends when it ends");
+  app.add_option("--max-model-len", flags.max_model_len, "max tokens of prompt and output, and of a datum")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--train-batch-tokens", flags.train_batch_tokens, "tokens of one training pass")
+  app.add_option("--train-batch-tokens", flags.train_batch_tokens, "max tokens of one training pass")
       ->check(CLI::PositiveNumber);
-  app.add_option("--sample-batch-tokens", flags.sample_batch_tokens, "tokens of one sampling step")
+  app.add_option("--sample-batch-tokens", flags.sample_batch_tokens, "max tokens of one sampling step")
       ->check(CLI::PositiveNumber);
   app.add_option("--max-lora-rank", flags.max_lora_rank, "largest rank of an adapter")->check(CLI::PositiveNumber);
   app.add_option("--threads", flags.threads, "compute threads; 0: one per usable core")->check(CLI::NonNegativeNumber);
   app.add_option("--kv-cache-bytes", flags.kv_cache_bytes,
-                 "limit of the KV cache; 0: half of the memory that is free once the weights are loaded")
+                 "bytes of the KV cache; 0: half of the memory that is free after loading the weights")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--adapter-memory-bytes", flags.adapter_memory_bytes,
-                 "limit of the adapters' memory; 0: half of what is free beside weights and KV cache")
+                 "bytes of the adapters; 0: half of the memory that weights and KV cache leave free")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--page-directory", flags.page_directory, "where adapters wait that do not fit into memory");
-  app.add_option("--memory-share", flags.memory_share, "share of the free memory that is this worker's")
+  app.add_option("--page-directory", flags.page_directory, "directory for adapters that do not fit into memory");
+  app.add_option("--memory-share", flags.memory_share, "this worker's share of the free memory")
       ->check(CLI::Range(0.001, 1.0));
   app.add_option("--training-share", flags.training_share,
-                 "percent of the engine's time for training while there is sampling to do as well")
+                 "percent of the engine's time for training while samples wait")
       ->check(CLI::Range(1, 99));
   app.add_option("--backend", flags.backend, "native or torch")->check(CLI::IsMember({"native", "torch"}));
   app.add_option("--device", flags.device, "cpu; with the torch back end also cuda or cuda:N");
-  app.add_option("--cuda-graphs", flags.cuda_graphs, "on a GPU, record decode steps and play them again");
+  app.add_option("--cuda-graphs", flags.cuda_graphs, "on a GPU, capture decode steps as CUDA graphs");
   app.add_option("--weights-dtype", flags.weights_dtype, "auto, f32 or bf16");
   app.add_option("--log-level", flags.log_level, "debug, info, warning or error");
   app.add_option("--log-format", flags.log_format, "text or json");
@@ -78,8 +81,8 @@ struct InitModelText {
 };
 
 void add_init_model_flags(CLI::App& app, InitModelFlags& flags, InitModelText& text) {
-  app.add_option("directory", flags.directory, "where the model is written; must not exist")->required();
-  app.add_option("--family", text.family, "llama, qwen2 or qwen3")->check(CLI::IsMember({"llama", "qwen2", "qwen3"}));
+  app.add_option("directory", flags.directory, "directory to write; must not exist")->required();
+  app.add_option("--family", text.family, "model family")->check(CLI::IsMember(families_by_name()));
   app.add_option("--size", text.size, "tiny, small, medium or large")
       ->check(CLI::IsMember({"tiny", "small", "medium", "large"}));
   app.add_option("--hidden-size", text.hidden)->check(CLI::PositiveNumber);
@@ -96,7 +99,7 @@ void add_init_model_flags(CLI::App& app, InitModelFlags& flags, InitModelText& t
 
 engine::InitModelOptions init_model_options(const InitModelText& text) {
   engine::InitModelOptions options = sizes().at(text.size);
-  options.family = kFamilies.at(text.family);
+  options.family = families_by_name().at(text.family);
   options.hidden_size = text.hidden.value_or(options.hidden_size);
   options.intermediate_size = text.intermediate.value_or(options.intermediate_size);
   options.layers = text.layers.value_or(options.layers);
@@ -115,7 +118,7 @@ engine::InitModelOptions init_model_options(const InitModelText& text) {
 Command parse_command(int argc, const char* const* argv) {
   Command command;
   InitModelText text;
-  CLI::App app("tuft-worker: one base model for a tuft server, which starts it");
+  CLI::App app("tuft-worker: serves one base model to a tuft server, which starts it");
   add_worker_flags(app, command.worker);
   CLI::App* const init_model =
       app.add_subcommand("init-model", "write a small randomly initialised Hugging Face model directory");

@@ -1,4 +1,4 @@
-// What the flags of tuft-worker say.
+// The command line of tuft-worker.
 #pragma once
 
 #include <filesystem>
@@ -14,17 +14,17 @@ struct WorkerFlags {
   std::filesystem::path model_path;
   std::string model_name;
   std::filesystem::path socket;
-  std::string traceparent;  // of the start; empty: none
-  int parent_pid = 0;       // ends with this process; 0: with nobody
-  int max_model_len = 0;    // 0: what the model allows
+  std::string traceparent;  // of the parent span of the start; empty: none
+  int parent_pid = 0;       // the worker ends when this process ends; 0: no such process
+  int max_model_len = 0;    // 0: the maximum of the model
   int train_batch_tokens = 512;
   int sample_batch_tokens = 256;
   int max_lora_rank = 256;
   int threads = 0;
-  int64_t kv_cache_bytes = 0;            // 0: half of the free memory that is this worker's
-  int64_t adapter_memory_bytes = 0;      // 0: half of what is left of that
-  std::filesystem::path page_directory;  // of adapters that do not fit; empty: that of temporary files
-  double memory_share = 1.0;             // of the machine
+  int64_t kv_cache_bytes = 0;            // 0: half of this worker's share of the free memory
+  int64_t adapter_memory_bytes = 0;      // 0: half of the rest of that share
+  std::filesystem::path page_directory;  // of paged adapters; empty: that of temporary files
+  double memory_share = 1.0;             // of the free memory of the machine
   int training_share = 50;               // percent
   std::string backend = "native";
   std::string device = "cpu";
@@ -42,7 +42,7 @@ struct InitModelFlags {
 struct Command {
   enum class Kind : uint8_t { kServe, kInitModel, kExit };
   Kind kind = Kind::kExit;
-  int exit_code = 0;  // kExit: the message is printed already
+  int exit_code = 0;  // kExit: the message has been printed
   WorkerFlags worker;
   InitModelFlags init_model;
 };

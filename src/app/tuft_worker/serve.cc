@@ -11,9 +11,10 @@
 #include "app/tuft_worker/end_signal.h"
 #include "app/tuft_worker/memory_plan.h"
 #include "app/tuft_worker/worker_telemetry.h"
+#include "metrics/catalogue.h"
+#include "metrics/workers.h"
+#include "telemetry/host/machine.h"
 #include "telemetry/log.h"
-#include "telemetry/machine.h"
-#include "telemetry/metrics.h"
 #include "telemetry/telemetry.h"
 #include "telemetry/trace.h"
 #include "tokenizer/decoder.h"
@@ -27,7 +28,7 @@ constexpr Nanos kEndGrace = 1500 * kMillisecond;
 constexpr Nanos kCallsGrace = 200 * kMillisecond;
 constexpr Nanos kTelemetryGrace = 800 * kMillisecond;
 
-// The parent may have ended before the kernel was asked to tell us.
+// The parent may have ended before prctl(), which then sends no signal.
 Status tie_to_parent(int parent_pid) {
   if (parent_pid == 0) return {};
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -36,6 +37,7 @@ Status tie_to_parent(int parent_pid) {
 }
 
 Status start_telemetry(const WorkerFlags& flags) {
+  metrics::register_all();
   telemetry::LogOptions log;
   log.process = flags.model_name;
   TUFT_ASSIGN(log.level, telemetry::parse_severity(flags.log_level));
@@ -62,7 +64,7 @@ Result<int64_t> plan_memory(const WorkerFlags& flags, const engine::ModelSpec& m
     return invalid_argument("base model " + flags.model_name + ": " + bytes.error().message, bytes.error().reason);
   }
   const int64_t tokens = *bytes / need.bytes_per_token;
-  telemetry::log_info("worker.memory_plan", "the KV cache's limit",
+  telemetry::log_info("worker.memory_plan", "KV cache limit set",
                       {{"tuft.base_model", flags.model_name},
                        {"tuft.kv_cache_bytes", *bytes},
                        {"tuft.kv_cache_tokens", tokens},
@@ -71,7 +73,7 @@ Result<int64_t> plan_memory(const WorkerFlags& flags, const engine::ModelSpec& m
                        {"tuft.memory_share", need.share}});
   if (*bytes > 0 && tokens < need.tokens_max) {
     telemetry::log_warning("worker.small_kv_cache",
-                           "the KV cache holds fewer tokens than max_model_len: longer samples will be refused; raise "
+                           "the KV cache holds fewer tokens than max_model_len: longer samples are refused; raise "
                            "kv_cache_bytes, or lower max_model_len",
                            {{"tuft.base_model", flags.model_name}, {"tuft.kv_cache_tokens", tokens}});
   }
@@ -94,8 +96,8 @@ Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
     telemetry::log_error("worker.load_failed", engine.error().message, {{"tuft.base_model", flags.model_name}});
     return engine;
   }
-  telemetry::get_metrics().worker_startup_duration.record(
-      to_seconds(system_clock().monotonic() - begin), {{"base_model", flags.model_name}, {"phase", "load_weights"}});
+  metrics::workers().startup_duration.record(to_seconds(system_clock().monotonic() - begin),
+                                             {{"base_model", flags.model_name}, {"phase", "load_weights"}});
   span.set_attributes({{"tuft.architecture", (*engine)->model().architecture},
                        {"tuft.parameters", (*engine)->model().parameters()},
                        {"tuft.weights_dtype", (*engine)->weights_dtype()},
@@ -104,7 +106,7 @@ Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
   return engine;
 }
 
-Result<int64_t> plan_adapter_memory(const WorkerFlags& flags, const engine::Engine& engine) {
+Result<int64_t> plan_adapter_memory(const WorkerFlags& flags, engine::Engine& engine) {
   engine::LoraSpec largest;
   largest.rank = flags.max_lora_rank;
   AdapterNeed need;
@@ -112,14 +114,14 @@ Result<int64_t> plan_adapter_memory(const WorkerFlags& flags, const engine::Engi
   need.share = flags.memory_share;
   const DeviceMemory memory = device_memory(flags);
   need.free = memory.free;
-  need.kv_cache = memory.kv_is_taken ? 0 : engine.kv_usage().limit;
-  need.training = engine.adapter_bytes(largest, true);
-  need.sampler = engine.adapter_bytes(largest, false);
+  need.kv_cache = memory.kv_is_taken ? 0 : engine.decoding().kv_usage().limit;
+  need.training = engine.adapters().bytes_of(largest, true);
+  need.sampler = engine.adapters().bytes_of(largest, false);
   auto bytes = plan_adapters(need);
   if (!bytes.ok()) {
     return invalid_argument("base model " + flags.model_name + ": " + bytes.error().message, bytes.error().reason);
   }
-  telemetry::log_info("worker.adapter_plan", "the limit of the adapters' memory",
+  telemetry::log_info("worker.adapter_plan", "adapter memory limit set",
                       {{"tuft.base_model", flags.model_name},
                        {"tuft.adapter_memory_bytes", *bytes},
                        {"tuft.training_bytes_max", need.training},
@@ -132,15 +134,15 @@ Result<int> tokens_max(const WorkerFlags& flags, const engine::ModelSpec& model)
   if (flags.max_model_len == 0) return model.max_position;
   if (flags.max_model_len <= model.max_position) return flags.max_model_len;
   return invalid_argument("max_model_len of base model " + flags.model_name + " is " +
-                          std::to_string(flags.max_model_len) + ", but the model was made for at most " +
+                          std::to_string(flags.max_model_len) + ", but the model supports at most " +
                           std::to_string(model.max_position) + " tokens (max_position_embeddings); lower it");
 }
 
-// Only stop strings need a tokenizer: without one they are refused and everything else works.
+// Only stop strings need a tokenizer. Without one they are refused, and everything else works.
 engine::TokenBytes load_token_bytes(const WorkerFlags& flags) {
   auto decoder = tokenizer::Decoder::load(flags.model_path);
   if (!decoder.ok()) {
-    telemetry::log_warning("worker.no_tokenizer", "stop strings will be refused: " + decoder.error().message);
+    telemetry::log_warning("worker.no_tokenizer", "stop strings are refused: " + decoder.error().message);
     return {};
   }
   return [shared = std::make_shared<tokenizer::Decoder>(std::move(decoder).value())](int32_t token) {
@@ -181,7 +183,7 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
   telemetry::log_info("worker.stopping", "stopping");
   loop.stop();
   server->shutdown(kCallsGrace);
-  telemetry::shutdown_telemetry(kTelemetryGrace);  // while the gauges' callbacks are there
+  telemetry::shutdown_telemetry(kTelemetryGrace);  // while the callbacks of the gauges still exist
   return {};
 }
 

@@ -1,4 +1,4 @@
-// The life of a worker: telemetry, weights, service, end.
+// Runs a worker: telemetry, weights, service, end.
 #pragma once
 
 #include "app/tuft_worker/options.h"
@@ -6,7 +6,7 @@
 
 namespace tuft::app {
 
-// Returns when SIGTERM or SIGINT has come. Errors are what kept it from serving.
+// Returns after SIGTERM or SIGINT. Returns an error if the worker could not serve.
 Status serve(const WorkerFlags& flags);
 
 }  // namespace tuft::app

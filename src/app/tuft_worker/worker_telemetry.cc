@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/id.h"
-#include "telemetry/config_json.h"
+#include "telemetry/settings/config_json.h"
 
 namespace tuft::app {
 
@@ -13,14 +13,14 @@ Result<telemetry::TelemetryConfig> take_telemetry_config(const std::string& base
   telemetry::TelemetryConfig config;
   if (char* const json = std::getenv(telemetry::kTelemetryVariable)) {
     auto handed_over = telemetry::telemetry_config_from_json(json);
-    // Where the process began, /proc shows it for as long as it runs.
+    // /proc shows the initial environment as long as the process runs, so overwrite the value.
     std::memset(json, 0, std::strlen(json));
     ::unsetenv(telemetry::kTelemetryVariable);
     TUFT_ASSIGN(config, std::move(handed_over));
   }
   config.resource_attributes["tuft.process"] = "worker";
   config.resource_attributes["tuft.base_model"] = base_model;
-  // One that the file or OTEL_RESOURCE_ATTRIBUTES gives is the server's.
+  // An instance id from the configuration or from OTEL_RESOURCE_ATTRIBUTES belongs to the server.
   config.resource_attributes["service.instance.id"] = random_uuid();
   return config;
 }

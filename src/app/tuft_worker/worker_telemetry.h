@@ -1,4 +1,4 @@
-// The telemetry configuration that the server handed to this worker.
+// The telemetry configuration that the server passes to this worker.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace tuft::app {
 
-// From the environment, where it is taken away so that no child of ours sees it; telemetry is off where it is absent.
-// Adds what tells this process from the server: tuft.process, tuft.base_model and a service.instance.id of its own.
+// Reads the environment variable and removes it, so that no child process sees it; without it telemetry is off. Adds
+// the attributes of this process: tuft.process, tuft.base_model and its own service.instance.id.
 Result<telemetry::TelemetryConfig> take_telemetry_config(const std::string& base_model);
 
 }  // namespace tuft::app

@@ -1,4 +1,4 @@
-// A directory of its own for one test, removed at its end.
+// A temporary directory for one test; the destructor removes it.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,6 @@
 #include "base/bounded_queue.h"
 
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@ namespace {
 
 using Answer = ByteAccount::Answer;
 
-TEST(ByteAccount, EachAndAllHaveAMost) {
+TEST(ByteAccount, EnforcesTheLimitsPerHolderAndInTotal) {
   const auto account = std::make_shared<ByteAccount>();
   const ByteAccount::Most most{.each = 60, .all = 100};
   ByteAccount::Hold first = account->open("alice");
@@ -28,7 +28,7 @@ TEST(ByteAccount, EachAndAllHaveAMost) {
   EXPECT_EQ(second.grow_to(50, most), Answer::kTaken);
 }
 
-TEST(ByteAccount, AHoldGivesBackWhatItHasOnce) {
+TEST(ByteAccount, HoldGivesItsBytesBackOnce) {
   const auto account = std::make_shared<ByteAccount>();
   {
     ByteAccount::Hold hold = account->open("alice");
@@ -46,7 +46,7 @@ TEST(ByteAccount, AHoldGivesBackWhatItHasOnce) {
   EXPECT_EQ(account->total(), 0);
 }
 
-TEST(ByteAccount, AHoldMayOutliveItsMaker) {
+TEST(ByteAccount, HoldMayOutliveOtherReferences) {
   auto account = std::make_shared<ByteAccount>();
   ByteAccount::Hold hold = account->open("alice");
   ASSERT_EQ(hold.grow_to(5, {}), Answer::kTaken);
@@ -55,7 +55,7 @@ TEST(ByteAccount, AHoldMayOutliveItsMaker) {
   EXPECT_EQ(hold.bytes(), 1);
 }
 
-TEST(ByteAccount, ThreadsNeverHoldMoreThanTheMost) {
+TEST(ByteAccount, ThreadsNeverExceedTheLimit) {
   const auto account = std::make_shared<ByteAccount>();
   constexpr ByteAccount::Most kMost{.each = 30, .all = 50};
   std::vector<std::thread> threads;

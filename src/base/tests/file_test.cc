@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <cstdlib>
+#include <iterator>
 
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ TEST(File, AtomicWriteReplacesTheContentAndLeavesNothingBeside) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
 }
 
-TEST(File, SaysWhatIsMissingAndWhatIsTooLarge) {
+TEST(File, ReportsMissingAndTooLargeFiles) {
   const TempDir directory;
   const auto path = directory / "ten_bytes";
   EXPECT_EQ(read_file(directory / "nothing", 10).error().code, ErrorCode::kNotFound);

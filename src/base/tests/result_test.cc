@@ -40,7 +40,7 @@ TEST(ResultDeathTest, ReadingTheValueOfAnErrorAborts) {
   EXPECT_DEATH(static_cast<void>(half(3).value()), "odd");
 }
 
-TEST(Error, EveryCodeHasANameOfItsOwn) {
+TEST(Error, EveryCodeHasADistinctName) {
   for (int i = 0; i <= static_cast<int>(ErrorCode::kInternal); ++i) {
     for (int j = 0; j < i; ++j) {
       EXPECT_NE(error_code_name(static_cast<ErrorCode>(i)), error_code_name(static_cast<ErrorCode>(j)));

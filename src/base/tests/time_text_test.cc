@@ -5,7 +5,7 @@
 namespace tuft {
 namespace {
 
-TEST(TimeText, ReadsWhatItWritesAndOffsets) {
+TEST(TimeText, ParsesItsOwnFormAndOffsets) {
   const Nanos time = 1'784'000'000 * kSecond + 5 * kMicrosecond;
   EXPECT_EQ(parse_time_text(time_text(time)), time);
   EXPECT_EQ(time_text(0), "1970-01-01T00:00:00.000000Z");

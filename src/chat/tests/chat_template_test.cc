@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 namespace tuft::chat {
 namespace {
@@ -37,7 +38,8 @@ TEST(ChatTemplate, ConversationThenItsText) {
 TEST(ChatTemplate, SpecialTokensAndVariablesThenNames) {
   RenderOptions options;
   options.special_tokens = {{"bos_token", "<s>"}};
-  options.variables = {{"enable_thinking", false}};
+  const Json variables = {{"enable_thinking", false}};
+  options.variables = &variables;
   options.now = 86'400 * kSecond;
   const auto text =
       render("{{ bos_token }}{{ eos_token }}{{ enable_thinking }} {{ tools }} {{ strftime_now('%d %b %Y') }}",
@@ -70,12 +72,34 @@ TEST(ChatTemplate, UndefinedIsUsedThenErrorNamesItAndItsLine) {
 
 TEST(ChatTemplate, UnsupportedThenRefusedByNameAndLineWhenParsed) {
   const std::pair<const char*, const char*> cases[] = {
-      {"\n{% include 'x' %}", "line 2: the tag 'include'"}, {"{{ x | pprint }}", "the filter 'pprint'"},
-      {"{{ x is escaped }}", "the test 'escaped'"},         {"{{ x.encode() }}", "the method 'encode'"},
-      {"{{ cycler(1) }}", "the function 'cycler'"},         {"{{ f(*x) }}", "an argument behind *"},
-      {"{{ '%d' % 3 }}", "the operator % on strings"},      {"{% for x in y recursive %}{% endfor %}", "recursive"},
-      {"{{ x|map('pprint') }}", "the filter 'pprint'"},     {"{{ 99999999999999999999 }}", "beyond 64 bits"},
-      {"{{ x|select('odder') }}", "the test 'odder'"},      {"{{ '{}'.format(1) }}", "the method 'format'"},
+      {"\n{% include 'x' %}", "line 2: the tag 'include'"},
+      {"{{ x | pprint }}", "the filter 'pprint'"},
+      {"{{ x is escaped }}", "the test 'escaped'"},
+      {"{{ x.encode() }}", "the method 'encode'"},
+      {"{{ cycler(1) }}", "the function 'cycler'"},
+      {"{{ f(*x) }}", "an argument after *"},
+      {"{{ '%d' % 3 }}", "the operator % on strings"},
+      {"{% for x in y recursive %}{% endfor %}", "recursive"},
+      {"{{ x|map('pprint') }}", "the filter 'pprint'"},
+      {"{{ 99999999999999999999 }}", "beyond 64 bits"},
+      {"{{ x|select('odder') }}", "the test 'odder'"},
+      {"{{ '{}'.format(1) }}", "the method 'format'"},
+      {"{% raw %}{{ { %}", "the tag 'raw'"},
+      {"{% with a = 1 %}{% endwith %}", "the tag 'with'"},
+      {"{% print 1 %}", "the tag 'print'"},
+      {"{% set a, b = 1, 2 %}", "several names"},
+      {"{% set a | trim %}{% endset %}", "a filter"},
+      {"{% call(a) m() %}{% endcall %}", "parameters"},
+      {"{{ 2 ** 3 }}", "the operator **"},
+      {"{{ +x }}", "the sign +"},
+      {"{{ 0x1F }}", "a number"},
+      {"{{ 1e5 }}", "a number"},
+      {"{{ '\\101' }}", "escape"},
+      {"{{ x | round }}", "the filter 'round'"},
+      {"{{ x is odd }}", "the test 'odd'"},
+      {"{{ x.zfill(3) }}", "the method 'zfill'"},
+      {"{% macro m() %}{{ varargs }}{% endmacro %}", "the name 'varargs'"},
+      {"{% for a, (b, c) in x %}{% endfor %}", "nested names"},
   };
   for (const auto& [source, part] : cases) {
     const Error error = parse_error(source);
@@ -84,24 +108,41 @@ TEST(ChatTemplate, UnsupportedThenRefusedByNameAndLineWhenParsed) {
   }
 }
 
+TEST(ChatTemplate, UnsupportedShowsWhenRenderedThenRefused) {
+  for (const char* source :
+       {"{{ loop.cycle }}", "{{ 1.5 // 2 }}", "{{ {1.5: 2} }}", "{{ range(3)[0] }}", "{{ range(3) }}",
+        "{{ 'a'|replace('', 'b') }}", "{{ '1_000'|int }}", "{{ strftime_now('%f') }}"}) {
+    const auto text = render("{% for i in [1] %}" + std::string(source) + "{% endfor %}");
+    ASSERT_FALSE(text.ok()) << source << ": " << *text;
+    EXPECT_EQ(text.error().code, ErrorCode::kUnimplemented) << source << ": " << text.error().message;
+    EXPECT_THAT(text.error().message, HasSubstr("line 1: ")) << source;
+  }
+}
+
+TEST(ChatTemplate, CaseOfLettersBeyondAsciiThenMappedOneToOne) {
+  const auto text = render("{{ 'é ñ Ж ΑΣ'|lower }} {{ 'é ñ ж'|upper }} {{ 'éa ñb'|title }}");
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  EXPECT_EQ(*text, "é ñ ж ασ É Ñ Ж Éa Ñb") << "there is no rule for a final sigma";
+}
+
 TEST(ChatTemplate, BrokenThenRefusedWithItsLine) {
   for (const char* source :
        {"{{ ", "{% if x %}", "{% endif %}", "{{ 'a }}", "{# x", "{{ a b }}", "{% for x %}{% endfor %}", "{{ (1 }}",
-        "{% set 3 = 4 %}", "{% break %}", "{% raw %}", "{{ 1 }", "{% nonsense %}", "{{ }}", "{{ \xff }}"}) {
+        "{% set 3 = 4 %}", "{% break %}", "{{ 1 }", "{% nonsense %}", "{{ }}", "{{ \xff }}"}) {
     const Error error = parse_error(source);
     EXPECT_EQ(error.code, ErrorCode::kInvalidArgument) << source;
   }
   EXPECT_THAT(parse_error("a\nb\n{{ a b }}").message, HasSubstr("line 3"));
 }
 
-TEST(ChatTemplate, UsesThenNamesThatAreLookedUp) {
+TEST(ChatTemplate, UsesThenNamesThatExpressionsRead) {
   const auto parsed = ChatTemplate::parse("{% set x = tools %}{{ y.documents }}");
   ASSERT_TRUE(parsed.ok());
   EXPECT_TRUE(parsed->uses("tools"));
   EXPECT_FALSE(parsed->uses("documents"));
 }
 
-TEST(ChatTemplate, MessagesAreNoListOfObjectsThenRefused) {
+TEST(ChatTemplate, MessagesAreNotAListOfObjectsThenRefused) {
   EXPECT_EQ(render("x", Json("text")).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(render("x", Json::parse("[1]")).error().code, ErrorCode::kInvalidArgument);
 }
@@ -112,20 +153,18 @@ TEST(ChatTemplate, TextIsNotUtf8ThenRefused) {
   EXPECT_EQ(render("{{ messages[0].content }}", messages).error().code, ErrorCode::kInvalidArgument);
 }
 
-// Each of them wants more than any conversation: time, memory, depth or output.
+// Each template exceeds one of the limits: time, memory, depth or output.
 TEST(ChatTemplateLimits, HostileTemplateThenItEndsWithTheLimit) {
   for (const char* source : {
            "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
            "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
            "{{ 'x' * 99999999999 }}",
-           "{{ [1] * 9999999999 }}",
            "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
            "{% set n = namespace(s='x') %}{% for i in range(100) %}{% set n.s = n.s|replace('x', 'xx') %}{% endfor %}",
            "{% for i in range(100000) %}{{ 'x' * 1000 }}{% endfor %}",
-           "{{ 'x'.center(99999999999) }}",
            "{{ [1]|tojson(indent=99999999999) }}",
            "{{ 'x'|indent(99999999999) }}",
-           "{{ ['x']|batch(1000000, 'y')|map('string')|join(['z'] * 99999999) }}",
+           "{{ range(100000)|list|join('z' * 99999) }}",
            "{%macro a()%}{{caller()}}{%endmacro%}{%macro b()%}{%call a()%}{{b()}}{%endcall%}{%endmacro%}{{b()}}",
        }) {
     const auto text = render(source);
@@ -135,23 +174,23 @@ TEST(ChatTemplateLimits, HostileTemplateThenItEndsWithTheLimit) {
   }
 }
 
-TEST(ChatTemplateLimits, ValuesInEachOtherThenAnErrorBeforeTheStackEnds) {
+TEST(ChatTemplateLimits, DeeplyNestedValuesThenErrorInsteadOfStackOverflow) {
   const auto text =
       render("{% set ns = namespace(x=1) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}");
   ASSERT_FALSE(text.ok());
   EXPECT_EQ(text.error().reason, "template_failed");
 }
 
-TEST(ChatTemplateLimits, CirclesOfNamespacesAndLoopsThenNoHarm) {
+TEST(ChatTemplateLimits, CyclesOfNamespacesAndLoopsAreHarmless) {
   EXPECT_TRUE(
       render("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{{ a.b.a.b.a is defined }}").ok());
-  EXPECT_TRUE(render("{% set ns = namespace() %}{% for i in [1, 2] %}{% set ns.l = loop %}{{ loop.changed(loop) }}"
+  EXPECT_TRUE(render("{% set ns = namespace() %}{% for i in [1, 2] %}{% set ns.l = loop %}{{ loop.index }}"
                      "{% endfor %}{{ ns.l.index }}{{ ns.l.last }}")
                   .ok());
   EXPECT_FALSE(render("{% set a = namespace() %}{% set a.a = a %}{{ a }}").ok());
 }
 
-TEST(ChatTemplateLimits, MacroOutlivesItsLoopThenItStillSeesItsNames) {
+TEST(ChatTemplateLimits, MacroOutlivesItsLoopThenItKeepsItsScope) {
   const auto text = render(
       "{% set ns = namespace() %}{% for i in [1, 2] %}{% macro m() %}<{{ i }}>{% endmacro %}{% set ns.get = m %}"
       "{% endfor %}{% for j in [7, 8, 9] %}{{ ns.get() }}{% endfor %}");
@@ -159,7 +198,7 @@ TEST(ChatTemplateLimits, MacroOutlivesItsLoopThenItStillSeesItsNames) {
   EXPECT_EQ(*text, "<2><2><2>");
 }
 
-TEST(ChatTemplateLimits, NestingInTheSourceThenRefused) {
+TEST(ChatTemplateLimits, DeeplyNestedSourceThenRefused) {
   const auto repeat = [](const std::string& part, int times) {
     std::string out;
     for (int i = 0; i < times; ++i) out += part;

@@ -1,5 +1,5 @@
-// What transformers and Jinja make of some thousands of templates and conversations
-// (tests/parity/make_chat_data.py wrote them).
+// Compares rendered templates with the results of transformers and Jinja, which tests/parity/make_chat_data.py
+// recorded.
 #include <fstream>
 #include <map>
 #include <string>
@@ -20,15 +20,15 @@ RenderOptions options_of(const Json& json) {
   RenderOptions options;
   options.now = 1'735'689'845 * kSecond + 123'456 * kMicrosecond;  // 2025-01-01 00:04:05.123456
   if (json.contains("add_generation_prompt")) options.add_generation_prompt = json["add_generation_prompt"].get<bool>();
-  if (json.contains("tools")) options.tools = json["tools"];
-  if (json.contains("documents")) options.documents = json["documents"];
-  if (json.contains("variables")) options.variables = json["variables"];
+  if (json.contains("tools")) options.tools = &json["tools"];
+  if (json.contains("documents")) options.documents = &json["documents"];
+  if (json.contains("variables")) options.variables = &json["variables"];
   options.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   return options;
 }
 
-// One line a case: the template, or the name of one; the conversation's name; options; the text, or null for an error,
-// and the text of raise_exception.
+// Each line is a case: a template or its name, the name of a conversation, options, the expected text (null for an
+// error), and the expected text of raise_exception.
 class Parity : public testing::TestWithParam<const char*> {
  protected:
   static Json read(const std::string& path) {

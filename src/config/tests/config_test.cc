@@ -49,7 +49,7 @@ TEST(Config, TheSmallestFileHasTheDefaults) {
   EXPECT_EQ(config.limits.reorder_window, 4096);
 }
 
-TEST(Config, ReadsEveryKeyOfItsOwn) {
+TEST(Config, ReadsEveryKey) {
   const ServerConfig config =
       parsed(
           R"(
@@ -242,13 +242,13 @@ TEST(Config, RefusesAFileWithoutModels) {
   EXPECT_THAT(errors_of("- a\n"), HasSubstr("the file must be a mapping"));
 }
 
-TEST(Config, ReadsNoEndOfDocumentsOutOfAComma) {
+TEST(Config, DoesNotReadEndlessDocumentsAfterAComma) {
   EXPECT_THAT(errors_of(","), HasSubstr("tuft.yaml:1: this is not YAML: nothing can start here"));
   EXPECT_THAT(errors_of(" , {c0:1,?1 ' }g :}g : h}"), HasSubstr("tuft.yaml:1: this is not YAML"));
   EXPECT_THAT(errors_of("a: 1\n---\n,"), HasSubstr("tuft.yaml:2: a second document starts here"));
 }
 
-TEST(Config, ReferencesThatGrowOrGoDeepAreRefused) {
+TEST(Config, LargeOrDeepReferencesAreRefused) {
   std::string doubling = "v0: 0123456789abcdef\n";
   std::string chain = "v0: x\n";
   for (int i = 1; i <= 31; ++i) {
@@ -274,7 +274,7 @@ TEST(Config, ShowsAllMistakesOfAModelAtOnce) {
   EXPECT_THAT(errors, HasSubstr("supported_models[0].max_model_len: is missing"));
 }
 
-TEST(Config, RefusesADirectoryThatIsNoModelAndALengthBelowOne) {
+TEST(Config, RefusesInvalidDirectoriesAndLengths) {
   const TempDir empty;
   const std::string entry =
       "supported_models:\n  - {model_name: m, max_model_len: 0, model_path: " + empty.path().string() + "}\n";
@@ -282,14 +282,14 @@ TEST(Config, RefusesADirectoryThatIsNoModelAndALengthBelowOne) {
   EXPECT_THAT(errors_of(entry), HasSubstr("supported_models[0].max_model_len: must be at least 1"));
 }
 
-TEST(Config, RefusesTwoModelsOfOneNameAndColocateWithSeveral) {
+TEST(Config, RefusesDuplicateNamesAndColocateWithSeveralModels) {
   const std::string second = "  - model_name: m\n    model_path: " + model_directory() + "\n    max_model_len: 1\n";
   EXPECT_THAT(errors_of(one_model() + second),
               HasSubstr("supported_models[1].model_name: is the name of supported_models[0] too"));
   EXPECT_THAT(errors_of(one_model("    colocate: true\n") + second), HasSubstr("colocate: is for a single model"));
 }
 
-TEST(Config, AKeyOfAnotherEngineGivesOneWarningThatNamesWhatReplacesIt) {
+TEST(Config, KeyOfAnotherEngineGivesOneWarningWithItsReplacement) {
   const std::string lines = "    tensor_parallel_size: 2\n    micro_batch_size: 4\n    sampling_memory_fraction: 0.5\n";
   const std::string second =
       "  - model_name: n\n    model_path: " + model_directory() + "\n    max_model_len: 1\n" + lines;
@@ -300,7 +300,7 @@ TEST(Config, AKeyOfAnotherEngineGivesOneWarningThatNamesWhatReplacesIt) {
                                               HasSubstr("worker_venv_path: has no effect")));
 }
 
-TEST(Config, TakesEveryKeyThatTuftKnows) {
+TEST(Config, AcceptsEveryKeyOfTuft) {
   const Loaded loaded = parsed(one_model(R"(    capabilities: [sampling, training, training]
     tensor_parallel_size: 1
     data_parallel_size: 1
@@ -367,7 +367,7 @@ TEST(Config, ReadsThePersistenceBlock) {
   EXPECT_EQ(redis.redis_url, "redis://h:1/2");
 }
 
-TEST(Config, UsersCanStandInAFileOfTheirOwn) {
+TEST(Config, UsersCanBeInASeparateFile) {
   const TempDir directory;
   const auto path = directory / "users.yaml";
   const std::string hash = "sha256:00ff:" + std::string(64, 'a');
@@ -389,7 +389,7 @@ TEST(Config, UsersCanStandInAFileOfTheirOwn) {
   EXPECT_THAT(read_users_file(directory / "nowhere").error().message, HasSubstr("authorized_users_file: "));
 }
 
-TEST(Config, WarnsOfKeysThatTheSdkRefusesAndOfNoUsers) {
+TEST(Config, WarnsOfKeysThatTheSdkRefusesAndOfMissingUsers) {
   EXPECT_THAT(parsed(one_model() + "authorized_users: {plain-key: bob, eyJtoken: eve}\n").warnings,
               ElementsAre(HasSubstr(
                   "authorized_users (entry 1): the Tinker SDK refuses API keys that do not start with \"tml-\"")));
@@ -409,7 +409,7 @@ class ConfigFile : public ::testing::Test {
   ScopedVariable config_{"TUFT_CONFIG", nullptr};
 };
 
-TEST_F(ConfigFile, TheFlagGoesOverTheVariableOverTheFile) {
+TEST_F(ConfigFile, FlagOverridesVariableOverridesFile) {
   write(one_model() + kUsers +
         "port: 1\nhost: file\nlog_level: error\ncheckpoint_dir: " + (home_ / "from_file").string() + "\n");
   EXPECT_EQ(load_config({}).value().config.port, 1);
@@ -437,7 +437,7 @@ TEST_F(ConfigFile, TheFlagGoesOverTheVariableOverTheFile) {
   EXPECT_TRUE(std::filesystem::is_directory(home_ / "from_flag"));
 }
 
-TEST_F(ConfigFile, AWrongOverrideNamesWhereItCameFrom) {
+TEST_F(ConfigFile, WrongOverrideNamesItsSource) {
   write(one_model() + kUsers);
   Overrides flags;
   flags.log_level = "loud";
@@ -446,7 +446,7 @@ TEST_F(ConfigFile, AWrongOverrideNamesWhereItCameFrom) {
   EXPECT_THAT(load_config({}).error().message, HasSubstr("TUFT_PORT must be a port"));
 }
 
-TEST_F(ConfigFile, IsFoundByFlagVariableOrHomeAndItsAbsenceIsSaid) {
+TEST_F(ConfigFile, IsFoundByFlagVariableOrHomeElseAnError) {
   const Error none = load_config({}).error();
   EXPECT_EQ(none.reason, "no_config");
   EXPECT_THAT(none.message, HasSubstr((home_ / "configs" / "tuft_config.yaml").string()));

@@ -42,14 +42,14 @@ TEST(Document, RefusesADuplicateKeyWithBothLines) {
               HasSubstr("f.yaml:4: this key stands here twice; the first one is in line 3"));
 }
 
-TEST(Document, SaysWhereTheYamlIsBroken) {
+TEST(Document, ReportsTheLineOfInvalidYaml) {
   EXPECT_THAT(failure("a: [1, 2\nb: 3\n"), HasSubstr("this is not YAML"));
   EXPECT_THAT(failure("a: 1\n\tb: 2\n"), HasSubstr("f.yaml:2:"));
   EXPECT_THAT(failure("a: 1\n---\nb: 2\n"), HasSubstr("a second document"));
   EXPECT_THAT(failure("? [1, 2]\n: 3\n"), HasSubstr("a key must be a plain word"));
 }
 
-TEST(Document, RefusesAliasesThatGrowWithoutEnd) {
+TEST(Document, RefusesExponentialAliases) {
   std::string yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 9; ++i) {
     yaml.append("a").append(std::to_string(i)).append(": &a").append(std::to_string(i)).append(" [");
@@ -86,7 +86,7 @@ TEST(Interpolation, ReadsEnvironmentDefaultsAndOtherKeys) {
   EXPECT_TRUE(resolved("v: ${oc.env:TUFT_TEST_SET}\n").find("v")->from_environment);
 }
 
-TEST(Interpolation, SaysWhatCannotBeResolved) {
+TEST(Interpolation, ReportsUnresolvableExpressions) {
   const ScopedVariable unset("TUFT_TEST_UNSET", nullptr);
   struct Case {
     const char* yaml;
@@ -108,7 +108,7 @@ TEST(Interpolation, SaysWhatCannotBeResolved) {
   }
 }
 
-TEST(Nearest, FindsTheTypedWordAmongTheKnown) {
+TEST(Nearest, FindsTheClosestKnownWord) {
   const std::vector<std::string_view> known = {"model_name", "model_path", "max_model_len", "max_lora_rank"};
   EXPECT_EQ(nearest_word("modle_name", known), "model_name");
   EXPECT_EQ(nearest_word("max_lora_rnk", known), "max_lora_rank");

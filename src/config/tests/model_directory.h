@@ -1,4 +1,4 @@
-// A directory that looks like a model to the configuration.
+// A directory that the configuration accepts as a model.
 #pragma once
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ inline std::string model_directory() {
   return directory.path().string();
 }
 
-// One valid model entry, then `more` lines of it, indented by four.
+// Returns a valid model entry followed by the lines `more`, indented by four.
 inline std::string one_model(const std::string& more = {}) {
   return "supported_models:\n  - model_name: m\n    model_path: " + model_directory() + "\n    max_model_len: 128\n" +
          more;

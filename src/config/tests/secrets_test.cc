@@ -1,4 +1,4 @@
-// No message shows an API key of the file, however the file is wrong.
+// Checks that no message shows an API key, whatever is wrong with the file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

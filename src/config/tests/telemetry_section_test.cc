@@ -24,7 +24,7 @@ TelemetryConfig read(const std::string& telemetry) {
   return loaded.ok() ? loaded->config.telemetry : TelemetryConfig{};
 }
 
-TEST(TelemetrySection, EveryKeyThenItsValue) {
+TEST(TelemetrySection, ReadsEveryKeyOfTheSection) {
   const TelemetryConfig config = read(R"(
   enabled: true
   service_name: lab
@@ -88,7 +88,7 @@ TEST(TelemetrySection, EveryKeyThenItsValue) {
   EXPECT_TRUE(config.tenant_label);
 }
 
-TEST(TelemetrySection, NothingSaidThenLeftToTheEnvironment) {
+TEST(TelemetrySection, AbsentKeysAreLeftToTheEnvironment) {
   const TelemetryConfig config = read("  enabled: true\n  otlp_endpoint: \"\"\n");
   EXPECT_FALSE(config.otlp_endpoint || config.protocol || config.sampler || config.sampling_ratio ||
                config.metric_interval || config.keep_errors || config.traces.enabled || config.shutdown_budget);
@@ -141,13 +141,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"  metrics_token: \"plainsecret with blanks\"\n", "telemetry.metrics_token: must be a text"},
         Mistake{"  keep_errors: often\n", "telemetry.keep_errors: must be true or false"}));
 
-TEST(TelemetrySection, RatioWithoutARatioSamplerThenAWarning) {
+TEST(TelemetrySection, RatioWithoutARatioSamplerIsAWarning) {
   const Result<Loaded> loaded = load("  sampler: always_on\n  sampling_ratio: 0.5\n");
   ASSERT_TRUE(loaded.ok());
   EXPECT_THAT(loaded->warnings, ::testing::ElementsAre(HasSubstr("telemetry.sampling_ratio: has no effect")));
 }
 
-TEST(TraceEnable, VariableAndSilentFileThenTracesAlone) {
+TEST(TraceEnable, VariableEnablesTracesOnlyIfTheFileIsSilent) {
   const ScopedVariable variable("TRACES_ENABLE", "true");
   const TelemetryConfig silent = read("  service_name: x\n");
   EXPECT_TRUE(silent.enabled);
@@ -158,7 +158,7 @@ TEST(TraceEnable, VariableAndSilentFileThenTracesAlone) {
   EXPECT_FALSE(read("  enabled: true\n").metrics.enabled.has_value()) << "the file asked for all signals";
 }
 
-TEST(TraceEnable, FlagsThenStrongerThanTheFile) {
+TEST(TraceEnable, FlagsOverrideTheFile) {
   const TempDir directory;
   const ScopedVariable home("TUFT_HOME", directory.path().c_str());
   const auto path = directory / "tuft.yaml";

@@ -1,4 +1,4 @@
-// Many threads at once: clients, an actor that answers on threads of its own, sweeps and restarts.
+// Many threads at the same time: clients, an actor that answers on its own threads, sweeps and restarts.
 #include <atomic>
 #include <thread>
 
@@ -12,8 +12,7 @@ class Concurrency : public PlaneTest {};
 TEST_F(Concurrency, OrderHoldsForEveryRunWhoeverSubmits) {
   constexpr int kRuns = 4;
   constexpr int kOperations = 200;
-  boot();
-  const SessionId s = session(alice);
+  const SessionId s = boot_with_session();
   std::vector<RunId> runs;
   for (int i = 0; i < kRuns; ++i) runs.push_back(create_model(s, alice, i));
   worker().clear_calls();
@@ -36,7 +35,7 @@ TEST_F(Concurrency, OrderHoldsForEveryRunWhoeverSubmits) {
   std::vector<std::thread> clients;
   for (int part = 0; part < 4; ++part) {
     clients.emplace_back([&, part] {
-      // Each number is sent by two clients, from the end to the begin of a window and back.
+      // Two clients send each number, from the end of a window to its begin and back.
       for (int i = 0; i < kOperations; ++i) {
         for (const RunId& run : runs) {
           const int number = part % 2 == 0 ? i + 1 : (i / 10) * 10 + 10 - i % 10;
@@ -60,8 +59,7 @@ TEST_F(Concurrency, OrderHoldsForEveryRunWhoeverSubmits) {
 }
 
 TEST_F(Concurrency, EveryAcknowledgedOperationEndsAlthoughTheWorkerDiesAgainAndAgain) {
-  boot();
-  const SessionId s = session(alice);
+  const SessionId s = boot_with_session();
   const RunId run = create_model(s, alice);
   const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
   const SamplerId sampler = *try_sampler(s, alice, 0, "", path);
@@ -72,8 +70,7 @@ TEST_F(Concurrency, EveryAcknowledgedOperationEndsAlthoughTheWorkerDiesAgainAndA
     while (!stop) {
       if (!worker().answer_next()) std::this_thread::yield();
       if (++count % 500 == 0) {
-        worker().die();
-        worker().start();
+        worker().restart();
       }
     }
   });
@@ -94,8 +91,7 @@ TEST_F(Concurrency, EveryAcknowledgedOperationEndsAlthoughTheWorkerDiesAgainAndA
 
 TEST_F(Concurrency, ThePlaneMayEndWhileAnswersCome) {
   for (int round = 0; round < 20; ++round) {
-    boot();
-    const RunId run = create_model(alice);
+    const RunId run = boot_with_run();
     const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);
     worker().hold_answers(true);
     for (int i = 1; i <= 20; ++i) forward_backward(run, alice, i);

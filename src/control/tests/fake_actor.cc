@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 
 namespace tuft::control {
 namespace {
@@ -12,16 +14,40 @@ Error died() {
   return unavailable("the worker was ended by signal 9", "worker_died");
 }
 
+constexpr auto adapter_of = [](const auto& request) { return request.adapter_id(); };
+constexpr auto sampler_of = [](const auto& request) { return request.sampler_id(); };
+
+Result<int> read_weights(const std::string& directory) {
+  std::ifstream file(std::filesystem::path(directory) / "weights");
+  int weights = 0;
+  if (!(file >> weights)) return data_loss("cannot read " + directory + "/weights");
+  return weights;
+}
+
+Status write_weights(const std::string& directory, int weights) {
+  if (!std::filesystem::create_directory(directory)) return internal_error("cannot create " + directory);
+  std::ofstream(std::filesystem::path(directory) / "weights") << weights;
+  return {};
+}
+
 }  // namespace
 
-template <typename Response>
-uint64_t FakeActor::call(const std::string& name, const std::string& detail, actor::Callback<Response> done,
-                         std::function<Result<Response>()> work) {
+FakeActor::FakeActor(std::string base_model) : base_model_(std::move(base_model)) {
+  handle_training();
+  handle_samplers();
+  handle_telemetry();
+}
+
+actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::CallOptions&) {
   std::optional<Error> failure;
-  uint64_t number = 0;
-  {
+  const std::string name(call->method.function);
+  const auto handler = handlers_.find(name);
+  if (handler == handlers_.end()) {
+    failure = Error{ErrorCode::kUnimplemented, "the fake actor has no handler for " + name, ""};
+  } else if (handler->second.detail) {
+    const std::string detail = handler->second.detail(call->request());
     std::lock_guard lock(mutex_);
-    number = ++last_call_;
+    const uint64_t number = ++last_call_;
     calls_.push_back(detail.empty() ? name : name + " " + detail);
     if (!ready_) {
       failure = unavailable("the worker is starting", "worker_starting");
@@ -29,29 +55,25 @@ uint64_t FakeActor::call(const std::string& name, const std::string& detail, act
       failure = found->second;
       failures_.erase(found);
     } else if (hold_) {
-      held_.push_back({[this, done, work] {
-                         Result<Response> result = internal_error("unset");
-                         {
-                           std::lock_guard inner(mutex_);
-                           result = work();
-                         }
-                         done(std::move(result));
-                       },
-                       [done](Error error) { done(std::move(error)); }, number});
-      return number;
+      held_.push_back({std::move(call), number});
+      return [this, number] { cancel(number); };
     }
   }
   if (failure) {
-    done(*failure);
-    return number;
+    call->answer(std::move(*failure));
+  } else {
+    answer(*call);
   }
-  Result<Response> result = internal_error("unset");
+  return [] {};
+}
+
+void FakeActor::answer(actor::Call& call) {
+  Status status;
   {
     std::lock_guard lock(mutex_);
-    result = work();
+    status = handlers_.at(call.method.function).work(call.request(), call.response());
   }
-  done(std::move(result));
-  return number;
+  call.answer(std::move(status));
 }
 
 void FakeActor::cancel(uint64_t number) {
@@ -64,7 +86,7 @@ void FakeActor::cancel(uint64_t number) {
     cancelled = std::move(*found);
     held_.erase(found);
   }
-  cancelled.fail(Error{ErrorCode::kCancelled, "the call was cancelled", "cancelled"});
+  cancelled.call->answer(Error{ErrorCode::kCancelled, "the call was cancelled", "cancelled"});
 }
 
 bool FakeActor::answer_next() {
@@ -75,7 +97,7 @@ bool FakeActor::answer_next() {
     next = std::move(held_.front());
     held_.pop_front();
   }
-  next.answer();
+  answer(*next.call);
   return true;
 }
 
@@ -84,15 +106,20 @@ void FakeActor::answer_all() {
   }
 }
 
+void FakeActor::stop_holding() {
+  hold_ = false;
+  answer_all();
+}
+
 size_t FakeActor::held() const {
   std::lock_guard lock(mutex_);
   return held_.size();
 }
 
 void FakeActor::start() {
-  ++generation_;
+  ++incarnation_;
   ready_ = true;
-  if (on_ready_) on_ready_(generation_);
+  if (on_ready_) on_ready_(incarnation_);
 }
 
 void FakeActor::die() {
@@ -104,12 +131,12 @@ void FakeActor::die() {
     adapters_.clear();
     samplers_.clear();
   }
-  for (const Held& call : held) call.fail(died());
+  for (const Held& one : held) one.call->answer(died());
 }
 
-void FakeActor::fail_next(const std::string& call, Error error) {
+void FakeActor::fail_next(const std::string& function, Error error) {
   std::lock_guard lock(mutex_);
-  failures_[call] = std::move(error);
+  failures_[function] = std::move(error);
 }
 
 std::vector<std::string> FakeActor::calls() const {
@@ -117,10 +144,10 @@ std::vector<std::string> FakeActor::calls() const {
   return calls_;
 }
 
-std::vector<std::string> FakeActor::calls_of(const std::string& name) const {
+std::vector<std::string> FakeActor::calls_of(const std::string& function) const {
   std::vector<std::string> found;
   for (const std::string& call : calls()) {
-    if (call == name || call.starts_with(name + " ")) found.push_back(call);
+    if (call == function || call.starts_with(function + " ")) found.push_back(call);
   }
   return found;
 }
@@ -133,7 +160,7 @@ void FakeActor::clear_calls() {
 int FakeActor::weights_of(const std::string& adapter) const {
   std::lock_guard lock(mutex_);
   const auto found = adapters_.find(adapter);
-  return found == adapters_.end() ? -1 : found->second.weights;
+  return found == adapters_.end() ? -1 : found->second;
 }
 
 size_t FakeActor::adapters() const {
@@ -156,178 +183,131 @@ worker::v1::SampleRequest FakeActor::last_sample() const {
   return last_sample_;
 }
 
-void FakeActor::describe(const actor::CallOptions&, actor::Callback<worker::v1::DescribeResponse> done) {
-  worker::v1::DescribeResponse response;
-  response.set_architecture("FakeForCausalLM");
-  done(std::move(response));
+template <typename Method, typename DetailOf, typename WorkOf>
+void FakeActor::on(DetailOf detail, WorkOf work) {
+  using Request = typename Method::Request;
+  on_unrecorded<Method>(std::move(work));
+  handlers_[Method::kMethod.function].detail = [detail](const google::protobuf::MessageLite& request) {
+    return detail(static_cast<const Request&>(request));
+  };
 }
 
-void FakeActor::create_adapter(worker::v1::CreateAdapterRequest request, const actor::CallOptions&,
-                               actor::Callback<worker::v1::CreateAdapterResponse> done) {
-  using Response = worker::v1::CreateAdapterResponse;
-  call<Response>("create_adapter", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
-    adapters_[request.adapter_id()] = {};
+template <typename Method, typename WorkOf>
+void FakeActor::on_unrecorded(WorkOf work) {
+  using Request = typename Method::Request;
+  using Response = typename Method::Response;
+  handlers_[Method::kMethod.function].work = [work](const google::protobuf::MessageLite& request,
+                                                    google::protobuf::MessageLite& response) {
+    return work(static_cast<const Request&>(request), static_cast<Response&>(response));
+  };
+}
+
+Result<int*> FakeActor::find(std::map<std::string, int>& weights, const std::string& id, const char* what) {
+  const auto found = weights.find(id);
+  if (found == weights.end()) return not_found(std::string("no such ") + what, std::string(what) + "_not_loaded");
+  return &found->second;
+}
+
+void FakeActor::handle_training() {
+  on<rpc::CreateAdapter>(adapter_of, [this](const auto& request, auto& response) -> Status {
+    adapters_[request.adapter_id()] = 0;
     last_create_ = request;
-    Response response;
     if (request.spec().train_attn()) response.add_target_modules("q_proj");
     if (request.spec().train_mlp()) response.add_target_modules("up_proj");
     if (request.spec().train_unembed()) response.add_target_modules("lm_head");
-    return response;
+    return {};
   });
-}
-
-void FakeActor::remove_adapter(worker::v1::RemoveAdapterRequest request, const actor::CallOptions&,
-                               actor::Callback<worker::v1::RemoveAdapterResponse> done) {
-  using Response = worker::v1::RemoveAdapterResponse;
-  call<Response>("remove_adapter", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
+  on<rpc::RemoveAdapter>(adapter_of, [this](const auto& request, auto&) -> Status {
     adapters_.erase(request.adapter_id());
-    return Response();
+    return {};
   });
-}
-
-void FakeActor::forward_backward(worker::v1::ForwardBackwardRequest request, const actor::CallOptions&,
-                                 actor::Callback<worker::v1::ForwardBackwardResponse> done) {
-  using Response = worker::v1::ForwardBackwardResponse;
-  const std::string detail = request.adapter_id() + " " + request.request().loss_fn();
-  call<Response>("forward_backward", detail, std::move(done), [this, request]() -> Result<Response> {
-    if (!adapters_.contains(request.adapter_id())) return not_found("no such adapter", "adapter_not_loaded");
-    Response response;
-    response.mutable_output()->set_loss_fn_output_type(request.request().loss_fn());
-    response.set_tokens(3);
-    response.set_queue_seconds(queue_seconds_);
-    response.set_weight_sum(weight_sum_);
-    (*response.mutable_output()->mutable_metrics())["loss:sum"] = loss_sum_;
-    return response;
-  });
-}
-
-void FakeActor::optim_step(worker::v1::OptimStepRequest request, const actor::CallOptions&,
-                           actor::Callback<worker::v1::OptimStepResponse> done) {
-  using Response = worker::v1::OptimStepResponse;
-  call<Response>("optim_step", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
-    const auto found = adapters_.find(request.adapter_id());
-    if (found == adapters_.end()) return not_found("no such adapter", "adapter_not_loaded");
-    ++found->second.weights;
-    Response response;
+  on<rpc::ForwardBackward>([](const auto& request) { return request.adapter_id() + " " + request.request().loss_fn(); },
+                           [this](const auto& request, auto& response) -> Status {
+                             TUFT_TRY(find(adapters_, request.adapter_id(), "adapter"));
+                             tinker_public::ForwardBackwardOutput output;
+                             output.set_loss_fn_output_type(request.request().loss_fn());
+                             (*output.mutable_metrics())["loss:sum"] = loss_sum_;
+                             response.set_output(output.SerializeAsString());
+                             response.set_loss_sum(loss_sum_);
+                             response.set_tokens(3);
+                             response.set_queue_seconds(queue_seconds_);
+                             response.set_weight_sum(weight_sum_);
+                             return {};
+                           });
+  on<rpc::OptimStep>(adapter_of, [this](const auto& request, auto& response) -> Status {
+    TUFT_ASSIGN(int* const weights, find(adapters_, request.adapter_id(), "adapter"));
+    ++*weights;
     (*response.mutable_metrics())["grad_norm"] = 0.5;
     response.set_clipped(request.params().grad_clip_norm() > 0 && request.params().grad_clip_norm() < 0.5);
     response.set_nonfinite_update(breaks_weights_);
     (*response.mutable_metrics())["bad"] = std::numeric_limits<double>::quiet_NaN();
-    return response;
+    return {};
   });
-}
-
-void FakeActor::save_state(worker::v1::SaveStateRequest request, const actor::CallOptions&,
-                           actor::Callback<worker::v1::SaveStateResponse> done) {
-  using Response = worker::v1::SaveStateResponse;
-  call<Response>("save_state", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
-    const auto found = adapters_.find(request.adapter_id());
-    if (found == adapters_.end()) return not_found("no such adapter", "adapter_not_loaded");
-    if (!std::filesystem::create_directory(request.directory())) {
-      return internal_error("cannot create " + request.directory());
-    }
-    std::ofstream(std::filesystem::path(request.directory()) / "weights") << found->second.weights;
-    Response response;
+  on<rpc::SaveState>(adapter_of, [this](const auto& request, auto& response) -> Status {
+    TUFT_ASSIGN(const int* const weights, find(adapters_, request.adapter_id(), "adapter"));
     response.set_size_bytes(100);
-    return response;
+    return write_weights(request.directory(), *weights);
   });
+  on<rpc::LoadState>(
+      [](const auto& request) { return request.adapter_id() + (request.with_optimizer() ? " +optimizer" : ""); },
+      [this](const auto& request, auto&) -> Status {
+        TUFT_ASSIGN(adapters_[request.adapter_id()], read_weights(request.directory()));
+        return {};
+      });
 }
 
-void FakeActor::load_state(worker::v1::LoadStateRequest request, const actor::CallOptions&,
-                           actor::Callback<worker::v1::LoadStateResponse> done) {
-  using Response = worker::v1::LoadStateResponse;
-  const std::string detail = request.adapter_id() + (request.with_optimizer() ? " +optimizer" : "");
-  call<Response>("load_state", detail, std::move(done), [this, request]() -> Result<Response> {
-    std::ifstream file(std::filesystem::path(request.directory()) / "weights");
-    int weights = 0;
-    if (!(file >> weights)) return data_loss("cannot read " + request.directory() + "/weights");
-    adapters_[request.adapter_id()].weights = weights;
-    return Response();
+void FakeActor::handle_samplers() {
+  on<rpc::AddSampler>(sampler_of, [this](const auto& request, auto&) -> Status {
+    TUFT_ASSIGN(samplers_[request.sampler_id()], read_weights(request.directory()));
+    return {};
   });
-}
-
-void FakeActor::add_sampler(worker::v1::AddSamplerRequest request, const actor::CallOptions&,
-                            actor::Callback<worker::v1::AddSamplerResponse> done) {
-  using Response = worker::v1::AddSamplerResponse;
-  call<Response>("add_sampler", request.sampler_id(), std::move(done), [this, request]() -> Result<Response> {
-    std::ifstream file(std::filesystem::path(request.directory()) / "weights");
-    int weights = 0;
-    if (!(file >> weights)) return data_loss("cannot read " + request.directory() + "/weights");
-    samplers_[request.sampler_id()] = weights;
-    return Response();
-  });
-}
-
-void FakeActor::remove_sampler(worker::v1::RemoveSamplerRequest request, const actor::CallOptions&,
-                               actor::Callback<worker::v1::RemoveSamplerResponse> done) {
-  using Response = worker::v1::RemoveSamplerResponse;
-  call<Response>("remove_sampler", request.sampler_id(), std::move(done), [this, request]() -> Result<Response> {
+  on<rpc::RemoveSampler>(sampler_of, [this](const auto& request, auto&) -> Status {
     samplers_.erase(request.sampler_id());
-    return Response();
+    return {};
   });
-}
-
-void FakeActor::publish_adapter(worker::v1::PublishAdapterRequest request, const actor::CallOptions&,
-                                actor::Callback<worker::v1::PublishAdapterResponse> done) {
-  using Response = worker::v1::PublishAdapterResponse;
-  call<Response>("publish_adapter", request.adapter_id(), std::move(done), [this, request]() -> Result<Response> {
-    const auto found = adapters_.find(request.adapter_id());
-    if (found == adapters_.end()) return not_found("no such adapter", "adapter_not_loaded");
-    samplers_[request.sampler_id()] = found->second.weights;
-    Response response;
+  on<rpc::PublishAdapter>(adapter_of, [this](const auto& request, auto& response) -> Status {
+    TUFT_ASSIGN(const int* const weights, find(adapters_, request.adapter_id(), "adapter"));
+    samplers_[request.sampler_id()] = *weights;
     response.set_size_bytes(100);
-    return response;
+    return {};
   });
-}
-
-void FakeActor::save_sampler(worker::v1::SaveSamplerRequest request, const actor::CallOptions&,
-                             actor::Callback<worker::v1::SaveSamplerResponse> done) {
-  using Response = worker::v1::SaveSamplerResponse;
-  call<Response>("save_sampler", request.sampler_id(), std::move(done), [this, request]() -> Result<Response> {
-    const auto found = samplers_.find(request.sampler_id());
-    if (found == samplers_.end()) return not_found("no such sampler", "sampler_not_loaded");
-    if (!std::filesystem::create_directory(request.directory())) {
-      return internal_error("cannot create " + request.directory());
-    }
-    std::ofstream(std::filesystem::path(request.directory()) / "weights") << found->second;
-    Response response;
+  on<rpc::SaveSampler>(sampler_of, [this](const auto& request, auto& response) -> Status {
+    TUFT_ASSIGN(const int* const weights, find(samplers_, request.sampler_id(), "sampler"));
     response.set_size_bytes(100);
-    return response;
+    return write_weights(request.directory(), *weights);
   });
+  const auto work = [this](const auto& request, auto& response) { return sample(request, response); };
+  on<rpc::Sample>(sampler_of, work);
+  on<rpc::StreamSample>(sampler_of, work);
 }
 
-Result<worker::v1::SampleResponse> FakeActor::sample_locked(const worker::v1::SampleRequest& request) {
+Status FakeActor::sample(const worker::v1::SampleRequest& request, worker::v1::SampleResponse& response) {
   int32_t number = -1;  // the base model
   if (!request.sampler_id().empty()) {
-    const auto found = samplers_.find(request.sampler_id());
-    if (found == samplers_.end()) return not_found("no such sampler", "sampler_not_loaded");
-    number = found->second;
+    TUFT_ASSIGN(const int* const weights, find(samplers_, request.sampler_id(), "sampler"));
+    number = *weights;
   }
   last_sample_ = request;
-  worker::v1::SampleResponse response;
+  tinker_public::SampleResponse samples;
   for (int i = 0; i < request.num_samples(); ++i) {
-    response.mutable_response()->add_sequences()->set_tokens(&number, sizeof number);
+    samples.add_sequences()->set_tokens(&number, sizeof number);
+    response.add_sequence_tokens(1);
   }
+  response.set_response(samples.SerializeAsString());
   response.set_output_tokens(request.num_samples());
   response.set_queue_seconds(queue_seconds_);
-  return response;
+  return {};
 }
 
-actor::Cancel FakeActor::sample(worker::v1::SampleRequest request, const actor::CallOptions&,
-                                actor::Callback<worker::v1::SampleResponse> done) {
-  const uint64_t number = call<worker::v1::SampleResponse>("sample", request.sampler_id(), std::move(done),
-                                                           [this, request] { return sample_locked(request); });
-  return [this, number] { cancel(number); };
-}
-
-actor::Cancel FakeActor::stream_sample(worker::v1::SampleRequest request, const actor::CallOptions&, OnTokens on_tokens,
-                                       actor::Callback<worker::v1::SampleResponse> done) {
+actor::Cancel FakeActor::stream_sample(worker::v1::SampleRequest request, const actor::CallOptions& options,
+                                       OnTokens on_tokens, actor::Callback<worker::v1::SampleResponse> done) {
   using Response = worker::v1::SampleResponse;
   auto stream = [on_tokens = std::move(on_tokens), done = std::move(done)](Result<Response> result) {
-    if (result.ok()) {
+    tinker_public::SampleResponse samples;
+    if (result.ok() && samples.ParseFromString(result->response())) {
       worker::v1::SampleDelta delta;
       int index = 0;
-      for (const auto& sequence : result->response().sequences()) {
+      for (const auto& sequence : samples.sequences()) {
         worker::v1::SampleTokens& tokens = *delta.add_new_tokens();
         tokens.set_sample(index++);
         tokens.set_tokens(sequence.tokens());
@@ -337,30 +317,25 @@ actor::Cancel FakeActor::stream_sample(worker::v1::SampleRequest request, const 
     }
     done(std::move(result));
   };
-  const std::string detail = request.sampler_id();
-  const uint64_t number = call<Response>("stream_sample", detail, std::move(stream),
-                                         [this, request = std::move(request)] { return sample_locked(request); });
-  return [this, number] { cancel(number); };
+  return call<rpc::StreamSample>(std::move(request), options, std::move(stream));
 }
 
-void FakeActor::collect_metrics(actor::Callback<worker::v1::CollectMetricsResponse> done) {
-  using Response = worker::v1::CollectMetricsResponse;
-  call<Response>("collect_metrics", "", std::move(done), [this]() -> Result<Response> {
-    Response response;
-    response.set_snapshot(metrics_snapshot_);
-    return response;
+void FakeActor::handle_telemetry() {
+  const auto no_detail = [](const auto&) { return std::string(); };
+  on_unrecorded<rpc::Describe>([](const auto&, auto& response) -> Status {
+    response.set_architecture("FakeForCausalLM");
+    response.add_losses("cross_entropy");
+    return {};
   });
-}
-
-void FakeActor::collect_traces(worker::v1::CollectTracesRequest,
-                               actor::Callback<worker::v1::CollectTracesResponse> done) {
-  using Response = worker::v1::CollectTracesResponse;
-  call<Response>("collect_traces", "", std::move(done), []() -> Result<Response> { return Response(); });
-}
-
-void FakeActor::keep_traces(worker::v1::KeepTracesRequest request) {
-  std::lock_guard lock(mutex_);
-  kept_traces_.insert(kept_traces_.end(), request.traces().begin(), request.traces().end());
+  on<rpc::CollectMetrics>(no_detail, [this](const auto&, auto& response) -> Status {
+    response.set_snapshot(metrics_snapshot_);
+    return {};
+  });
+  on<rpc::CollectTraces>(no_detail, [](const auto&, auto&) -> Status { return {}; });
+  on_unrecorded<rpc::KeepTraces>([this](const auto& request, auto&) -> Status {
+    kept_traces_.insert(kept_traces_.end(), request.traces().begin(), request.traces().end());
+    return {};
+  });
 }
 
 void FakeActor::set_metrics_snapshot(std::string snapshot) {

@@ -6,8 +6,13 @@
 namespace tuft::control {
 namespace {
 
-// Of the disk thread, that follow each other: before the call, after it, and what those make unneeded.
+// Tasks of the disk thread that follow each other: before the worker's call, after it, and the clean-up after those.
 constexpr int kTasksInARow = 4;
+
+RequestId request_of(const Result<Submitted>& submitted) {
+  EXPECT_TRUE(submitted.ok()) << submitted.error().message;
+  return submitted.ok() ? submitted->request : RequestId();
+}
 
 }  // namespace
 
@@ -45,16 +50,36 @@ void PlaneTest::boot(bool started) {
   for (auto& actor : actors_) actor->start();
 }
 
+SessionId PlaneTest::boot_with_session() {
+  boot();
+  return session(alice);
+}
+
+RunId PlaneTest::boot_with_run() {
+  boot();
+  return create_model(alice);
+}
+
+std::pair<SessionId, RunId> PlaneTest::boot_with_session_and_run() {
+  const SessionId made = boot_with_session();
+  return {made, create_model(made, alice)};
+}
+
 void PlaneTest::keep_state() {
   contents_ = std::make_shared<store::MemoryContents>();
 }
 
-// What the dying server still does goes into contents that nobody looks at.
+// The server that ends writes into the old contents, which nobody reads.
 void PlaneTest::crash() {
   auto left = std::make_shared<store::MemoryContents>();
   for (const auto& [key, value] : contents_->copy()) left->put(key, value);
   contents_ = std::move(left);
   plane_.reset();
+}
+
+void PlaneTest::crash_and_boot() {
+  crash();
+  boot();
 }
 
 Status PlaneTest::durable() {
@@ -69,20 +94,34 @@ void PlaneTest::settle() {
   const std::string path = value<SaveWeightsResult>(carol, save(create_model(carol), carol, 1, "fence")).path;
   for (int i = 0; i < kTasksInARow; ++i) {
     advance(3 * kSecond);
-    pass_disk(carol, path);
+    EXPECT_TRUE(set_public(carol, path, false).ok());
   }
 }
 
 void PlaneTest::await_files(const UserId& user, const std::string& path) {
-  for (int i = 0; i < kTasksInARow; ++i) pass_disk(user, path);
+  // A checkpoint of another user would be answered at once.
+  for (int i = 0; i < kTasksInARow; ++i) EXPECT_TRUE(set_public(user, path, false).ok());
 }
 
-void PlaneTest::pass_disk(const UserId& user, const std::string& path) {
-  auto passed = std::make_shared<std::promise<Status>>();
-  // What is not the user's would be answered at once.
-  plane().checkpoint_actions().set_public(user, *parse_checkpoint_path(path), false, no_trace,
-                                          [passed](Status status) { passed->set_value(std::move(status)); });
-  EXPECT_TRUE(passed->get_future().get().ok());
+std::filesystem::path PlaneTest::folder(const RunId& run, const char* kind) {
+  return config_.checkpoint_dir / run_folder(run) / kind;
+}
+
+std::set<std::string> PlaneTest::names_in(const std::filesystem::path& directory) {
+  std::set<std::string> names;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, code)) {
+    names.insert(entry.path().filename().string());
+  }
+  return names;
+}
+
+Status PlaneTest::set_public(const UserId& user, const std::string& path, bool is_public) {
+  auto answer = std::make_shared<std::promise<Status>>();
+  auto future = answer->get_future();
+  plane().checkpoint_actions().set_public(user, path_of(path), is_public, no_trace,
+                                          [answer](Status status) { answer->set_value(std::move(status)); });
+  return future.get();
 }
 
 SessionId PlaneTest::session(const UserId& user) {
@@ -91,16 +130,18 @@ SessionId PlaneTest::session(const UserId& user) {
   return created.ok() ? *created : SessionId();
 }
 
-RequestId PlaneTest::submit_create(const SessionId& session, const UserId& user, int64_t seq, int rank) {
+CreateModel PlaneTest::create_request(const SessionId& session, int64_t seq, int rank) {
   CreateModel request;
   request.session = session;
   request.model_seq_id = seq;
   request.base_model = model;
   request.lora.rank = rank;
   request.lora.seed = 7;
-  auto submitted = plane_->create_model(user, request, no_trace);
-  EXPECT_TRUE(submitted.ok()) << submitted.error().message;
-  return submitted.ok() ? submitted->request : RequestId();
+  return request;
+}
+
+RequestId PlaneTest::submit_create(const SessionId& session, const UserId& user, int64_t seq, int rank) {
+  return request_of(plane_->create_model(user, create_request(session, seq, rank), no_trace));
 }
 
 RunId PlaneTest::create_model(const SessionId& session, const UserId& user, int64_t seq, int rank) {
@@ -117,19 +158,8 @@ Result<Submitted> PlaneTest::try_forward_backward(const RunId& run, const UserId
 }
 
 RequestId PlaneTest::forward_backward(const RunId& run, const UserId& user, int32_t seq, const std::string& loss) {
-  auto submitted = try_forward_backward(run, user, seq, loss);
-  EXPECT_TRUE(submitted.ok()) << submitted.error().message;
-  return submitted.ok() ? submitted->request : RequestId();
+  return request_of(try_forward_backward(run, user, seq, loss));
 }
-
-namespace {
-
-RequestId request_of(const Result<Submitted>& submitted) {
-  EXPECT_TRUE(submitted.ok()) << submitted.error().message;
-  return submitted.ok() ? submitted->request : RequestId();
-}
-
-}  // namespace
 
 RequestId PlaneTest::optim_step(const RunId& run, const UserId& user, int64_t seq) {
   OptimStep request;

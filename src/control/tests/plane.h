@@ -1,4 +1,4 @@
-// A control plane with fake actors, a fake clock and a checkpoint directory of its own, and short words to use it.
+// A control plane with fake actors, a fake clock and its own checkpoint directory, and short methods to use it.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,22 +17,35 @@
 #include "base/testing/temp_dir.h"
 #include "control/control_plane.h"
 #include "control/tests/fake_actor.h"
+#include "control/types/checkpoint_path.h"
 #include "store/memory_store.h"
 
 namespace tuft::control {
 
+inline CheckpointPath path_of(const std::string& text) {
+  auto path = parse_checkpoint_path(text);
+  EXPECT_TRUE(path.ok()) << text;
+  return path.ok() ? *path : CheckpointPath{};
+}
+
+// It has more than 25 methods because each is a short form of a request or of an event that tests need.
 class PlaneTest : public ::testing::Test {
  protected:
   PlaneTest();
   ~PlaneTest() override;
 
-  // Builds the plane from config(); the worker is up unless `started` is false. Again: a new life of the server.
+  // Builds the plane from config(). The worker is ready unless `started` is false. A second call restarts the server.
   void boot(bool started = true);
+  // Boots, and makes a session or a model for alice.
+  SessionId boot_with_session();
+  RunId boot_with_run();
+  std::pair<SessionId, RunId> boot_with_session_and_run();
   // From now on the state is kept in contents(), and boot() brings it back.
   void keep_state();
   store::MemoryContents& contents() { return *contents_; }
-  // The server ends as kill -9 ends it: what it has not written is lost.
+  // Ends the server as kill -9 does: what it has not written is lost.
   void crash();
+  void crash_and_boot();
   config::ServerConfig& config() { return config_; }
   ControlPlane& plane() { return *plane_; }
   void close() { plane_.reset(); }
@@ -42,14 +57,15 @@ class PlaneTest : public ::testing::Test {
     plane_->sweep();
   }
 
-  // What was promised until now outlives crash(): what a client's answer waits for.
+  // Waits until all writes until now are durable, so that they survive crash().
   Status durable();
-  // What is written behind answers is on disk, and what nobody uses any more has left it.
+  // Waits until files that are written behind answers exist, and unused files are removed.
   void settle();
-  // The disk thread has done what the user had for it, and what came of that. `path`: a checkpoint of theirs, private.
+  // Waits until the disk thread has done the user's tasks and what follows. `path`: a private checkpoint of the user.
   void await_files(const UserId& user, const std::string& path);
 
   SessionId session(const UserId& user);
+  CreateModel create_request(const SessionId& session, int64_t seq = 0, int rank = 8);
   RequestId submit_create(const SessionId& session, const UserId& user, int64_t seq = 0, int rank = 8);
   RunId create_model(const SessionId& session, const UserId& user, int64_t seq = 0, int rank = 8);
   RunId create_model(const UserId& user) { return create_model(session(user), user); }
@@ -69,12 +85,12 @@ class PlaneTest : public ::testing::Test {
   Sample sample_request(const SamplerId& sampler, std::optional<int64_t> seq = std::nullopt);
   RequestId sample(const SamplerId& sampler, const UserId& user, std::optional<int64_t> seq = std::nullopt);
 
-  // Waits for the end of it (files are written by another thread), 20 s at most.
+  // Waits until the operation ends (another thread writes the files), at most 20 s.
   Result<FutureSnapshot> wait(const UserId& user, const RequestId& request);
-  // What it is now.
+  // Returns the present snapshot.
   Result<FutureSnapshot> peek(const UserId& user, const RequestId& request);
   bool pending(const UserId& user, const RequestId& request);
-  // The error that it failed with; of code kInternal "it did not fail" otherwise.
+  // Waits, and returns the error of the operation; kInternal "it did not fail" if it succeeded.
   Error failure(const UserId& user, const RequestId& request);
   template <typename Value>
   Value value(const UserId& user, const RequestId& request) {
@@ -87,15 +103,18 @@ class PlaneTest : public ::testing::Test {
     return found == nullptr ? Value{} : *found;
   }
 
+  // The directory of a run's checkpoints of one kind, and the names of the entries of a directory.
+  std::filesystem::path folder(const RunId& run, const char* kind = "weights");
+  static std::set<std::string> names_in(const std::filesystem::path& directory);
+  // Returns when the disk thread has done it.
+  Status set_public(const UserId& user, const std::string& path, bool is_public);
+
   const UserId alice{"alice"};
   const UserId bob{"bob"};
   const std::string model = "org/fake";
   const telemetry::SpanContext no_trace;
 
  private:
-  // The disk thread has come to what the user asks for now.
-  void pass_disk(const UserId& user, const std::string& path);
-
   TempDir directory_;
   config::ServerConfig config_;
   FakeClock clock_;

@@ -1,4 +1,4 @@
-// What a worker's death does to runs and samplers.
+// Tests of runs and samplers whose worker ends.
 #include "control/tests/plane.h"
 
 namespace tuft::control {
@@ -7,8 +7,7 @@ namespace {
 class Restart : public PlaneTest {};
 
 TEST_F(Restart, WhatRanAndWhatWaitedFailsAndTheNextOperationRuns) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   worker().hold_answers(true);
   const RequestId running = forward_backward(run, alice, 1);
   const RequestId queued = optim_step(run, alice, 2);
@@ -26,14 +25,13 @@ TEST_F(Restart, WhatRanAndWhatWaitedFailsAndTheNextOperationRuns) {
   worker().start();
   value<ProtobufResult>(alice, next);
   forward_backward(run, alice, 4);
-  // 5 was used up by the failure.
+  // The failure has used up seq_id 5.
   value<OptimStepResult>(alice, optim_step(run, alice, 6));
   EXPECT_EQ(worker().weights_of(run.str()), 1);
 }
 
 TEST_F(Restart, AdaptersComeBackFromTheNewestCheckpointWithTheOptimizer) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   optim_step(run, alice, 1);
   optim_step(run, alice, 2);
   value<SaveWeightsResult>(alice, save(run, alice, 3, "two"));
@@ -49,13 +47,11 @@ TEST_F(Restart, AdaptersComeBackFromTheNewestCheckpointWithTheOptimizer) {
 }
 
 TEST_F(Restart, ARollBackNobodyHeardOfFailsTheNextOperationOnce) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   optim_step(run, alice, 1);
   const auto path = value<SaveWeightsResult>(alice, save(run, alice, 2, "one")).path;
   value<OptimStepResult>(alice, optim_step(run, alice, 3));
-  worker().die();
-  worker().start();
+  worker().restart();
   const Error error = failure(alice, optim_step(run, alice, 4));
   EXPECT_EQ(error.reason, "weights_rolled_back");
   EXPECT_FALSE(is_user_error(error.code));
@@ -66,8 +62,7 @@ TEST_F(Restart, ARollBackNobodyHeardOfFailsTheNextOperationOnce) {
 }
 
 TEST_F(Restart, WithoutACheckpointTheFirstStateIsNamed) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   forward_backward(run, alice, 1);
   worker().die();
   const RequestId while_away = optim_step(run, alice, 2);
@@ -79,20 +74,17 @@ TEST_F(Restart, WithoutACheckpointTheFirstStateIsNamed) {
 }
 
 TEST_F(Restart, ALoadNeedsNoWarning) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   optim_step(run, alice, 1);
   const auto path = value<SaveWeightsResult>(alice, save(run, alice, 2, "one")).path;
   optim_step(run, alice, 3);
-  worker().die();
-  worker().start();
+  worker().restart();
   value<LoadWeightsResult>(alice, load(run, alice, 4, path));
   value<OptimStepResult>(alice, optim_step(run, alice, 5));
 }
 
 TEST_F(Restart, AnUnloadThatFailedCanBeAskedForAgain) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   forward_backward(run, alice, 1);
   worker().die();
   const RequestId unload = plane().unload_model(alice, run, no_trace)->request;
@@ -102,8 +94,7 @@ TEST_F(Restart, AnUnloadThatFailedCanBeAskedForAgain) {
 }
 
 TEST_F(Restart, AFreshRunHasLostNothing) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   worker().die();
   const RequestId step = optim_step(run, alice, 1);
   worker().start();
@@ -111,8 +102,7 @@ TEST_F(Restart, AFreshRunHasLostNothing) {
 }
 
 TEST_F(Restart, ACheckpointThatCannotBeReadAgainIsSaid) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   optim_step(run, alice, 1);
   value<SaveWeightsResult>(alice, save(run, alice, 2, "one"));
   worker().die();
@@ -124,20 +114,17 @@ TEST_F(Restart, ACheckpointThatCannotBeReadAgainIsSaid) {
 }
 
 TEST_F(Restart, AModelThatDoesNotComeBackFailsItsOperationsUntilTheNextLife) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   worker().die();
   worker().fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "no memory", "memory"});
   worker().start();
   EXPECT_EQ(failure(alice, optim_step(run, alice, 1)).reason, "model_lost");
-  worker().die();
-  worker().start();
+  worker().restart();
   value<OptimStepResult>(alice, optim_step(run, alice, 2));
 }
 
 TEST_F(Restart, ADeathWhileComingBackIsTriedAgain) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   worker().die();
   worker().hold_answers(true);
   worker().start();
@@ -149,9 +136,7 @@ TEST_F(Restart, ADeathWhileComingBackIsTriedAgain) {
 }
 
 TEST_F(Restart, SamplesThatRanFailAndSamplersComeBack) {
-  boot();
-  const SessionId s = session(alice);
-  const RunId run = create_model(s, alice);
+  const RunId run = boot_with_run();
   optim_step(run, alice, 1);
   const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 2, "", 0)).sampler;
   value<ProtobufResult>(alice, sample(sampler, alice));

@@ -1,4 +1,4 @@
-// What a collector sees of the control plane.
+// Tests of the telemetry of the control plane, as a collector receives it.
 #include <algorithm>
 #include <set>
 
@@ -14,14 +14,11 @@ using telemetry::testing::text_of;
 
 class Telemetry : public PlaneTest {
  protected:
-  // Everything a client can do, under one server span.
+  // Does everything that a client can do, under one server span.
   void use_everything() {
     telemetry::Span server = telemetry::get_tracer("test").start_span("server", {.parent = {}});
     server_ = server.context();
-    CreateModel create;
-    create.session = session(alice);
-    create.base_model = model;
-    create.lora.rank = 4;
+    const CreateModel create = create_request(session(alice), 0, 4);
     const RunId run = value<CreateModelResult>(alice, plane().create_model(alice, create, server_)->request).run;
     tinker_public::ForwardBackwardRequest pass;
     pass.set_model_id(run.str());
@@ -121,6 +118,21 @@ TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
                                           "training_backend.save_sampler"}));
 }
 
+TEST_F(Telemetry, OnlyLossesOfTheWorkerAreRecordedByName) {
+  telemetry::WithCollector collector;
+  const RunId run = boot_with_run();
+  value<ProtobufResult>(alice, forward_backward(run, alice, 1, "cross_entropy"));
+  value<ProtobufResult>(alice, forward_backward(run, alice, 2, "invented by a client"));
+  ASSERT_TRUE(collector.flush());
+  std::multiset<std::string> losses;
+  for (const ReceivedSpan& span : collector.receiver.spans()) {
+    if (span.name == "training_controller.run_forward_backward") {
+      losses.emplace(text_of(span.attributes, "tuft.loss_fn"));
+    }
+  }
+  EXPECT_EQ(losses, (std::multiset<std::string>{"cross_entropy", "unknown"}));
+}
+
 TEST_F(Telemetry, AFailureMarksEveryLevel) {
   telemetry::WithCollector collector;
   boot();
@@ -173,8 +185,7 @@ TEST_F(Telemetry, WorkerIsToldOfATraceThatIsKeptAfterAll) {
   sampling.sampling_ratio = 0;
   sampling.keep_errors = true;
   telemetry::WithCollector collector(sampling);
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   worker().fail_next("optim_step", internal_error("out of luck"));
   telemetry::Span server = telemetry::get_tracer("test").start_span("server", {.parent = {}});
   failure(alice, plane().optim_step(alice, {run, 1}, server.context())->request);

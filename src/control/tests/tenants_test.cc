@@ -1,11 +1,11 @@
-// Limits of a user, the order between users, cancelled operations, and what polls are told meanwhile.
+// Tests of a user's limits, the order between users, cancelled operations, and the answers to polls meanwhile.
 #include <atomic>
 #include <chrono>
 #include <future>
 
-#include "control/model_backend.h"
-#include "control/quota.h"
+#include "control/accounts/quota.h"
 #include "control/tests/plane.h"
+#include "control/workers/model_backend.h"
 #include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::control {
@@ -18,7 +18,7 @@ class Tenants : public PlaneTest {
     auto submitted = plane().sample(user, sample_request(sampler), no_trace);
     return submitted.ok() ? internal_error("it was accepted") : submitted.error();
   }
-  // How many answers the worker gives until the future is there.
+  // Returns the number of answers that the worker gives until the future has finished.
   int answers_until(const UserId& user, const RequestId& request) {
     int answers = 0;
     while (pending(user, request) && worker().answer_next()) ++answers;
@@ -42,7 +42,7 @@ TEST_F(Tenants, SamplesInFlightAreLimitedForEachUser) {
   EXPECT_EQ(error.reason, "samples_in_flight_per_user_max");
   EXPECT_NE(error.message.find("limits.samples_in_flight_per_user_max"), std::string::npos) << error.message;
   EXPECT_EQ(metrics.counter("tuft.quota.refusals", {{"limit", "samples_in_flight"}}), 1);
-  // A repeated one is none more.
+  // A repeated sample does not count again.
   EXPECT_EQ(sample(sampler, alice, 1), first);
   sample(bobs, bob);
   worker().answer_next();
@@ -57,11 +57,7 @@ TEST_F(Tenants, EachQuotaNamesItselfAndItsKey) {
   const telemetry::testing::RecordedMetrics metrics;
   const SessionId s = session(alice);
   EXPECT_EQ(plane().create_session(alice, {}).error().reason, "sessions_per_user_max");
-  CreateModel request;
-  request.session = s;
-  request.base_model = model;
-  request.lora.rank = 8;
-  EXPECT_EQ(plane().create_model(alice, request, no_trace).error().reason, "runs_per_user_max");
+  EXPECT_EQ(plane().create_model(alice, create_request(s), no_trace).error().reason, "runs_per_user_max");
   EXPECT_EQ(try_sampler(s, alice, 0, model).error().reason, "samplers_per_user_max");
   for (const char* limit : {"sessions", "runs", "samplers"}) {
     EXPECT_EQ(metrics.counter("tuft.quota.refusals", {{"limit", limit}}), 1) << limit;
@@ -83,7 +79,7 @@ TEST_F(Tenants, OneUsersQueueOfSamplesDelaysAnothersByNoMoreThanWhatIsInFlight) 
   const auto in_flight = static_cast<int>(worker().held());
   EXPECT_LE(in_flight, kSamplingSlots);
   const RequestId bobs_one = sample(bobs, bob);
-  // What is in flight, a turn of alice, and his own.
+  // The samples in flight, a turn of alice, and bob's own sample.
   EXPECT_LE(answers_until(bob, bobs_one), in_flight + 64);
   EXPECT_TRUE(pending(alice, last));
   worker().answer_all();
@@ -108,8 +104,7 @@ TEST_F(Tenants, OneUsersRunsDoNotKeepAnothersFromTheWorker) {
   config().limits.runs_per_user_max = 100;
   config().supported_models[0].train_batch_tokens = 160;
   constexpr size_t kSlots = 20;  // 4 passes of 160 tokens, 32 each
-  boot();
-  const SessionId s = session(alice);
+  const SessionId s = boot_with_session();
   std::vector<RunId> runs;
   for (int i = 0; i < 60; ++i) runs.push_back(create_model(s, alice, i));
   const RunId bobs = create_model(bob);
@@ -127,8 +122,7 @@ TEST_F(Tenants, OneUsersRunsDoNotKeepAnothersFromTheWorker) {
 }
 
 TEST_F(Tenants, ARunIsNotOvertakenByItself) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   worker().clear_calls();
   worker().hold_answers(true);
   for (int i = 1; i <= 100; ++i) forward_backward(run, alice, i, "n" + std::to_string(i));
@@ -162,8 +156,7 @@ TEST_F(Tenants, ACancelledSampleStopsWhereverItIs) {
 }
 
 TEST_F(Tenants, CancelledTrainingIsSkippedAndUsesUpItsNumber) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   worker().clear_calls();
   worker().hold_answers(true);
   const RequestId first = optim_step(run, alice, 1);
@@ -173,7 +166,7 @@ TEST_F(Tenants, CancelledTrainingIsSkippedAndUsesUpItsNumber) {
   ASSERT_TRUE(plane().cancel_future(alice, second).ok());
   EXPECT_EQ(failure(alice, second).code, ErrorCode::kCancelled);
   worker().answer_all();
-  // The worker had begun with the first.
+  // The worker had begun the first.
   value<OptimStepResult>(alice, first);
   value<OptimStepResult>(alice, third);
   EXPECT_EQ(worker().weights_of(run.str()), 2);
@@ -217,8 +210,7 @@ TEST_F(Tenants, PollsAreToldWhyTheyWait) {
 }
 
 TEST_F(Tenants, TenThousandPollsAreAnsweredOnceEach) {
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   worker().hold_answers(true);
   const RequestId request = optim_step(run, alice, 1);
   std::atomic<int> answered = 0;
@@ -248,11 +240,10 @@ TEST_F(Tenants, AModelWhoseCreationIsCancelledTakesNoPlace) {
   EXPECT_EQ(worker().calls_of("create_adapter").size(), 1U);
 }
 
-// Else a crash just then would lose what the repetition was told.
+// Otherwise a crash at this moment would lose an answer that the client has.
 TEST_F(Tenants, ARepetitionIsDurableNoSoonerThanTheFirst) {
   keep_state();
-  boot();
-  const RunId run = create_model(alice);
+  const RunId run = boot_with_run();
   std::promise<Status> answer;
   auto kept = answer.get_future();
   contents().hold(true);

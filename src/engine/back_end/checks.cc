@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace tuft::engine {
@@ -16,13 +17,12 @@ Status check_segments(const Pack& pack) {
       return invalid_argument("the segments of a pack must cover its tokens in order, without gaps", "pack_segments");
     }
     if (!std::isfinite(segment.temperature) || segment.temperature <= 0) {
-      return invalid_argument("a segment's temperature must be over 0 and finite", "pack_segments");
+      return invalid_argument("a segment's temperature must be finite and greater than 0", "pack_segments");
     }
     row = segment.end;
   }
   if (row == static_cast<int>(pack.tokens.size()) && row > 0) return {};
-  return invalid_argument("the segments of a pack must cover its tokens, of which there is at least one",
-                          "pack_segments");
+  return invalid_argument("a pack needs at least one token, and its segments must cover all tokens", "pack_segments");
 }
 
 Status check_tokens(const ModelSpec& model, std::span<const int32_t> tokens) {
@@ -36,12 +36,9 @@ Status check_tokens(const ModelSpec& model, std::span<const int32_t> tokens) {
   return {};
 }
 
-Status check_adam(const AdamParams& params) {
-  const bool valid = std::isfinite(params.learning_rate) && std::isfinite(params.weight_decay) && params.eps >= 0 &&
-                     params.beta1 >= 0 && params.beta1 < 1 && params.beta2 >= 0 && params.beta2 < 1;
-  if (valid) return {};
-  return invalid_argument("AdamW needs a finite learning rate and weight decay, betas in [0, 1) and eps >= 0",
-                          "adam_params");
+bool in_range(const AdamParams& params) {
+  return std::isfinite(params.learning_rate) && std::isfinite(params.weight_decay) && params.eps >= 0 &&
+         params.beta1 >= 0 && params.beta1 < 1 && params.beta2 >= 0 && params.beta2 < 1;
 }
 
 }  // namespace
@@ -64,7 +61,7 @@ Status check_forward(const ModelSpec& model, const Pack& pack, std::span<const f
 Status check_backward(bool kept, size_t targets, std::span<const float> gradient) {
   if (!kept) {
     return failed_precondition(
-        "there is no forward pass to go back through: call forward() with keep first, and do "
+        "backward() needs a retained forward pass: call forward() with keep first, and do "
         "not load or remove its adapters in between",
         "no_forward");
   }
@@ -76,8 +73,9 @@ std::vector<Status> check_steps(std::span<const AdapterStep> steps) {
   std::vector<Status> all;
   std::set<AdapterId> seen;
   for (const AdapterStep& step : steps) {
+    TUFT_CHECK(in_range(step.params), "AdamParams are checked before they reach the engine");
     const bool is_new = seen.insert(step.adapter).second;
-    all.push_back(is_new ? check_adam(step.params) : invalid_argument("an adapter steps once at a time", "step_twice"));
+    all.push_back(is_new ? Status() : invalid_argument("an adapter may step only once in a call", "step_twice"));
   }
   return all;
 }
@@ -92,6 +90,10 @@ Status check_feed(const ModelSpec& model, const Feed& feed) {
 
 Error no_mark() {
   return failed_precondition("the adapter's gradient was not marked: call mark_gradients() first", "no_mark");
+}
+
+Error no_block_left() {
+  return {ErrorCode::kResourceExhausted, "the KV cache has no block left for another sequence", "kv_cache_full"};
 }
 
 Error kv_cache_full(const KvUsage& usage) {

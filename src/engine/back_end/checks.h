@@ -1,27 +1,31 @@
-// What every back end refuses before it computes, in the same words.
+// The checks that every back end makes before it computes, and their error messages.
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "base/result.h"
-#include "engine/engine.h"
+#include "engine/decode_engine.h"
 #include "engine/model_spec.h"
+#include "engine/training_engine.h"
 
 namespace tuft::engine {
 
-// Of forward(): a pack that is not what engine.h says. Whether its adapters are there, the AdapterTable knows.
+// Returns kInvalidArgument unless the pack satisfies training_engine.h and `logprobs` has its size. Does not check
+// whether its adapters exist.
 Status check_forward(const ModelSpec& model, const Pack& pack, std::span<const float> logprobs);
-// Of backward(), with what the pass that is kept has for targets; `kept` false: there is none.
+// `kept`: whether a pass is retained. `targets`: its number of targets.
 Status check_backward(bool kept, size_t targets, std::span<const float> gradient);
-// Of optim_steps(): one for each. Whether their adapters are there, the AdapterTable knows.
+// Returns one status per step: kInvalidArgument for an adapter that steps twice. Aborts if AdamParams are out of range,
+// because the caller must have checked them. Does not check whether the adapters exist.
 std::vector<Status> check_steps(std::span<const AdapterStep> steps);
-// Of step(). Whether its sequence is open, the SequenceTable knows.
+// Returns kInvalidArgument unless the feed satisfies decode_engine.h. Does not check whether its sequence exists.
 Status check_feed(const ModelSpec& model, const Feed& feed);
 
 Error no_mark();
+Error no_block_left();
 Error kv_cache_full(const KvUsage& usage);
-// `what` they are for: "a training pass".
+// `what` names what needs memory, such as "a training pass".
 Error out_of_memory(const char* what);
 
 }  // namespace tuft::engine

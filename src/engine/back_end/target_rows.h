@@ -1,10 +1,10 @@
-// The rows of a pack that have targets: those whose logits a pass needs.
+// TargetRows: the rows of a pack that have targets. A pass needs the logits of these rows only.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/training_engine.h"
 
 namespace tuft::engine {
 
@@ -13,7 +13,7 @@ struct TargetRows {
   explicit TargetRows(const Pack& pack);
 
   size_t size() const { return rows.size(); }
-  // Indices of the rows with a target whose gradient is not zero.
+  // Returns the indices of the rows that have a target with a gradient other than zero.
   std::vector<int> active(std::span<const float> gradient) const;
 
   std::vector<Target> targets;              // of the pack

@@ -9,10 +9,10 @@ namespace {
 
 constexpr const char* kTargetTokens = "target_tokens";
 
-// One datum's place in messages.
-class Place {
+// The path of one datum in error messages.
+class DatumPath {
  public:
-  explicit Place(size_t index) : text_("data[" + std::to_string(index) + "]") {}
+  explicit DatumPath(size_t index) : text_("data[" + std::to_string(index) + "]") {}
 
   Error error(const std::string& what) const { return invalid_argument(text_ + ": " + what, "bad_datum"); }
   Error error(std::string_view key, const std::string& what) const {
@@ -33,7 +33,7 @@ size_t value_count(const LossTensor& tensor) {
   return std::visit([](const auto& values) { return values.size(); }, tensor.values);
 }
 
-// True where the shape's product is `count`.
+// Returns true if the product of the dimensions is `count`.
 bool holds(const std::vector<int64_t>& shape, size_t count) {
   uint64_t product = 1;
   for (const int64_t extent : shape) {
@@ -42,47 +42,47 @@ bool holds(const std::vector<int64_t>& shape, size_t count) {
   return product == count;
 }
 
-Status check_tokens(const Datum& datum, const Place& place, const DatumLimits& limits) {
-  if (datum.tokens.empty()) return place.error("model_input has no token");
+Status check_tokens(const Datum& datum, const DatumPath& path, const DatumLimits& limits) {
+  if (datum.tokens.empty()) return path.error("model_input has no token");
   if (limits.tokens_max > 0 && datum.tokens.size() > static_cast<size_t>(limits.tokens_max)) {
-    return place.error("model_input has " + std::to_string(datum.tokens.size()) + " tokens; max_model_len allows " +
-                       std::to_string(limits.tokens_max));
+    return path.error("model_input has " + std::to_string(datum.tokens.size()) + " tokens; max_model_len allows " +
+                      std::to_string(limits.tokens_max));
   }
   for (size_t i = 0; i < datum.tokens.size(); ++i) {
     if (datum.tokens[i] < 0 || datum.tokens[i] >= limits.vocab_size) {
-      return place.error("model_input has at position " + std::to_string(i) + " a token outside the vocabulary of " +
-                         std::to_string(limits.vocab_size));
+      return path.error("model_input has at position " + std::to_string(i) + " a token outside the vocabulary of " +
+                        std::to_string(limits.vocab_size));
     }
   }
   return {};
 }
 
-Status check_target_shape(const LossTensor& tensor, size_t tokens, const Loss& loss, const Place& place) {
+Status check_target_shape(const LossTensor& tensor, size_t tokens, const Loss& loss, const DatumPath& path) {
   const std::vector<int64_t>& shape = tensor.shape;
   const bool rows_match = !shape.empty() && shape[0] == static_cast<int64_t>(tokens);
   const bool rank_fits = shape.size() == 1 || (shape.size() == 2 && shape[1] >= 1 && loss.several_targets());
   if (!rows_match || !rank_fits) {
     const std::string rows = std::to_string(tokens);
-    return place.error(kTargetTokens, "its shape is " + shape_text(shape) + "; it must be [" + rows + "]" +
-                                          (loss.several_targets() ? " or [" + rows + ", K]" : "") +
-                                          ", a row for each token of model_input");
+    return path.error(kTargetTokens, "its shape is " + shape_text(shape) + "; it must be [" + rows + "]" +
+                                         (loss.several_targets() ? " or [" + rows + ", K]" : "") +
+                                         ", a row for each token of model_input");
   }
   if (!holds(shape, value_count(tensor))) {
-    return place.error(kTargetTokens,
-                       "it has " + std::to_string(value_count(tensor)) + " values and shape " + shape_text(shape));
+    return path.error(kTargetTokens,
+                      "it has " + std::to_string(value_count(tensor)) + " values and shape " + shape_text(shape));
   }
   return {};
 }
 
-Result<std::vector<int32_t>> check_targets(const LossTensor& tensor, const Place& place, int vocab_size) {
+Result<std::vector<int32_t>> check_targets(const LossTensor& tensor, const DatumPath& path, int vocab_size) {
   const auto* values = std::get_if<std::vector<int64_t>>(&tensor.values);
-  if (values == nullptr) return place.error(kTargetTokens, "its dtype is float32; it must be int64");
+  if (values == nullptr) return path.error(kTargetTokens, "its dtype is float32; it must be int64");
   std::vector<int32_t> out;
   out.reserve(values->size());
   for (const int64_t token : *values) {
     if (token < 0 || token >= vocab_size) {
-      return place.error(kTargetTokens, "at element " + std::to_string(out.size()) +
-                                            " is a token outside the vocabulary of " + std::to_string(vocab_size));
+      return path.error(kTargetTokens, "at element " + std::to_string(out.size()) +
+                                           " is a token outside the vocabulary of " + std::to_string(vocab_size));
     }
     out.push_back(static_cast<int32_t>(token));
   }
@@ -90,25 +90,25 @@ Result<std::vector<int32_t>> check_targets(const LossTensor& tensor, const Place
 }
 
 Result<std::vector<float>> check_input(LossTensor& tensor, const LossInput& input, const CheckedDatum& datum,
-                                       const Place& place) {
+                                       const DatumPath& path) {
   if (tensor.shape != datum.target_shape) {
-    return place.error(input.name, "its shape is " + shape_text(tensor.shape) + "; it must be that of target_tokens, " +
-                                       shape_text(datum.target_shape));
+    return path.error(input.name, "its shape is " + shape_text(tensor.shape) + "; it must be that of target_tokens, " +
+                                      shape_text(datum.target_shape));
   }
   if (!holds(tensor.shape, value_count(tensor))) {
-    return place.error(
+    return path.error(
         input.name, "it has " + std::to_string(value_count(tensor)) + " values and shape " + shape_text(tensor.shape));
   }
   std::vector<float> out;
   if (auto* floats = std::get_if<std::vector<float>>(&tensor.values)) {
     out = std::move(*floats);
   } else {
-    // Clients turn a list such as [0, 1, 1] into int64.
+    // The SDK sends a list such as [0, 1, 1] as int64.
     for (const int64_t value : std::get<std::vector<int64_t>>(tensor.values)) out.push_back(static_cast<float>(value));
   }
   for (size_t i = 0; i < out.size(); ++i) {
     if (!std::isfinite(out[i])) {
-      return place.error(input.name, "element " + std::to_string(i) + " is not finite");
+      return path.error(input.name, "element " + std::to_string(i) + " is not finite");
     }
   }
   return out;
@@ -117,24 +117,24 @@ Result<std::vector<float>> check_input(LossTensor& tensor, const LossInput& inpu
 }  // namespace
 
 Result<CheckedDatum> check_datum(Datum datum, size_t index, const Loss& loss, const DatumLimits& limits) {
-  const Place place(index);
-  TUFT_TRY(check_tokens(datum, place, limits));
+  const DatumPath path(index);
+  TUFT_TRY(check_tokens(datum, path, limits));
   const auto targets = datum.loss_inputs.find(kTargetTokens);
-  if (targets == datum.loss_inputs.end()) return place.error(kTargetTokens, "it is missing");
-  TUFT_TRY(check_target_shape(targets->second, datum.tokens.size(), loss, place));
+  if (targets == datum.loss_inputs.end()) return path.error(kTargetTokens, "it is missing");
+  TUFT_TRY(check_target_shape(targets->second, datum.tokens.size(), loss, path));
 
   CheckedDatum out;
   out.target_shape = targets->second.shape;
-  TUFT_ASSIGN(out.targets, check_targets(targets->second, place, limits.vocab_size));
+  TUFT_ASSIGN(out.targets, check_targets(targets->second, path, limits.vocab_size));
   for (const LossInput& input : loss.inputs()) {
     const auto found = datum.loss_inputs.find(std::string(input.name));
     if (found != datum.loss_inputs.end()) {
-      TUFT_ASSIGN(std::vector<float> values, check_input(found->second, input, out, place));
+      TUFT_ASSIGN(std::vector<float> values, check_input(found->second, input, out, path));
       out.inputs.push_back(std::move(values));
     } else if (input.fallback) {
       out.inputs.emplace_back();
     } else {
-      return place.error(input.name, "it is missing");
+      return path.error(input.name, "it is missing");
     }
   }
   out.tokens = std::move(datum.tokens);

@@ -1,4 +1,4 @@
-// Datums after every check, ready to be packed.
+// CheckedDatum: a datum that has passed every check and is ready to be packed.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace tuft::engine {
 struct CheckedDatum {
   std::vector<int32_t> tokens;
   std::vector<int64_t> target_shape;       // [N] or [N, K]
-  std::vector<int32_t> targets;            // K of each row, row-major
-  std::vector<std::vector<float>> inputs;  // as Loss::inputs(); empty where the fallback holds
+  std::vector<int32_t> targets;            // K per row, row-major
+  std::vector<std::vector<float>> inputs;  // in the order of Loss::inputs(); empty: the fallback
 
   int targets_per_row() const { return static_cast<int>(targets.size() / tokens.size()); }
 };
@@ -24,7 +24,7 @@ struct DatumLimits {
   int tokens_max = 0;  // 0: none
 };
 
-// kInvalidArgument names data[index] and the key. Messages hold no token and no value of the datum.
+// Checks a datum. Returns kInvalidArgument that names data[index] and the key. Messages contain no token and no value.
 Result<CheckedDatum> check_datum(Datum datum, size_t index, const Loss& loss, const DatumLimits& limits);
 
 }  // namespace tuft::engine

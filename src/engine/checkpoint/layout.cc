@@ -2,46 +2,46 @@
 
 namespace tuft::engine {
 
-std::string module_name(Site site, int layer) {
-  std::string name(site_name(site));
-  switch (site) {
-    case Site::kLmHead:
+std::string module_name(TargetModule module, int layer) {
+  std::string name(module_name(module));
+  switch (module) {
+    case TargetModule::kLmHead:
       return "base_model.model." + name;
-    case Site::kQ:
-    case Site::kK:
-    case Site::kV:
-    case Site::kO:
+    case TargetModule::kQ:
+    case TargetModule::kK:
+    case TargetModule::kV:
+    case TargetModule::kO:
       return "base_model.model.model.layers." + std::to_string(layer) + ".self_attn." + name;
-    case Site::kGate:
-    case Site::kUp:
-    case Site::kDown:
+    case TargetModule::kGate:
+    case TargetModule::kUp:
+    case TargetModule::kDown:
       return "base_model.model.model.layers." + std::to_string(layer) + ".mlp." + name;
   }
   return name;
 }
 
-std::vector<int64_t> shape_of_a(const LoraSpec& spec, const LoraPlace& place) {
+std::vector<int64_t> shape_of_a(const LoraSpec& spec, const LoraLayer& place) {
   return {spec.rank, place.in};
 }
 
-std::vector<int64_t> shape_of_b(const LoraSpec& spec, const LoraPlace& place) {
+std::vector<int64_t> shape_of_b(const LoraSpec& spec, const LoraLayer& place) {
   return {place.out, spec.rank};
 }
 
 Status check_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector<LoraTensor>& tensors,
                      const std::string& what) {
-  const std::vector<LoraPlace> places = lora_places(model, spec);
+  const std::vector<LoraLayer> places = lora_layers(model, spec);
   if (spec.rank < 1 || places.empty()) {
     return invalid_argument(what + ": an adapter needs a rank of at least 1 and a layer to train", "bad_adapter");
   }
   for (size_t i = 0; i < places.size(); ++i) {
     if (i < tensors.size() && fits(tensors[i], places[i], spec.rank)) continue;
     return invalid_argument(
-        what + ": the tensors of " + module_name(places[i].site, places[i].layer) + " are missing or of another size",
+        what + ": the tensors of " + module_name(places[i].module, places[i].layer) + " are missing or of another size",
         "bad_adapter");
   }
   if (places.size() == tensors.size()) return {};
-  return invalid_argument(what + ": there are tensors that nothing trains", "bad_adapter");
+  return invalid_argument(what + ": it has tensors of layers that the adapter does not train", "bad_adapter");
 }
 
 Error without_path(Error error, const std::filesystem::path& path) {

@@ -17,17 +17,17 @@ inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kCompleteFile = "checkpoint_complete";
 inline constexpr const char* kOptimizerFormat = "tuft.adam.v1";
 
-// "base_model.model.model.layers.3.self_attn.q_proj": what PEFT calls the module.
-std::string module_name(Site site, int layer);
+// Returns PEFT's name of the module, such as "base_model.model.model.layers.3.self_attn.q_proj".
+std::string module_name(TargetModule module, int layer);
 
-std::vector<int64_t> shape_of_a(const LoraSpec& spec, const LoraPlace& place);
-std::vector<int64_t> shape_of_b(const LoraSpec& spec, const LoraPlace& place);
+std::vector<int64_t> shape_of_a(const LoraSpec& spec, const LoraLayer& place);
+std::vector<int64_t> shape_of_b(const LoraSpec& spec, const LoraLayer& place);
 
-// kInvalidArgument unless `tensors` are those of spec and model, in order and of their sizes.
+// Returns kInvalidArgument unless `tensors` are those of spec and model, in order and with their sizes.
 Status check_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector<LoraTensor>& tensors,
                      const std::string& what);
 
-// Messages about checkpoints reach clients, who have no business with where the server keeps its files.
+// Removes the path from a message, because clients must not see the server's paths.
 Error without_path(Error error, const std::filesystem::path& path);
 
 }  // namespace tuft::engine

@@ -28,10 +28,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
-// What PEFT can ask for and we do not compute. Dropout only acts in PEFT's own training.
+// Refuses PEFT features that are not supported here. Dropout has an effect only in PEFT's own training.
 Status refuse_unknown_features(const Json& object, JsonFields& config) {
   const auto refuse = [&](const std::string& what) {
-    return foreign(std::string(kAdapterConfigFile) + ": " + what + " is not computed here");
+    return foreign(std::string(kAdapterConfigFile) + ": " + what + " is not supported");
   };
   if (const std::string type = config.text("peft_type", "LORA"); type != "LORA") return refuse("peft_type " + type);
   if (const std::string bias = config.text("bias", "none"); bias != "none") return refuse("bias '" + bias + "'");
@@ -60,33 +60,35 @@ Status read_adapter_config(const fs::path& directory, LoraSpec& spec) {
   return config.status();
 }
 
-std::string a_name(const std::string& prefix, Site site, int layer) {
-  return prefix + module_name(site, layer) + ".lora_A.weight";
+std::string a_name(const std::string& prefix, TargetModule module, int layer) {
+  return prefix + module_name(module, layer) + ".lora_A.weight";
 }
-std::string b_name(const std::string& prefix, Site site, int layer) {
-  return prefix + module_name(site, layer) + ".lora_B.weight";
+std::string b_name(const std::string& prefix, TargetModule module, int layer) {
+  return prefix + module_name(module, layer) + ".lora_B.weight";
 }
 
-// The layers a checkpoint trains, from its tensors: in the config they may be a pattern.
-Status find_sites(const TensorFiles& files, LoraSpec& spec) {
-  const auto group = [&](std::initializer_list<Site> sites, const char* what, bool& trained) -> Status {
+// Finds the trained layers from the tensor names, because the config may hold a pattern instead of names.
+Status find_target_modules(const TensorFiles& files, LoraSpec& spec) {
+  const auto group = [&](std::initializer_list<TargetModule> target_modules, const char* what,
+                         bool& trained) -> Status {
     std::string present;
     std::string absent;
-    for (const Site site : sites) {
-      std::string& list = files.contains(a_name("", site, 0)) ? present : absent;
-      list += (list.empty() ? "" : ", ") + std::string(site_name(site));
+    for (const TargetModule module : target_modules) {
+      std::string& list = files.contains(a_name("", module, 0)) ? present : absent;
+      list += (list.empty() ? "" : ", ") + std::string(module_name(module));
     }
     trained = !present.empty();
     if (present.empty() || absent.empty()) return {};
     return foreign("the checkpoint trains " + present + " but not " + absent + "; here " + what +
                    " layers are trained together or not at all");
   };
-  TUFT_TRY(group({Site::kQ, Site::kK, Site::kV, Site::kO}, "attention", spec.train_attn));
-  TUFT_TRY(group({Site::kGate, Site::kUp, Site::kDown}, "MLP", spec.train_mlp));
-  TUFT_TRY(group({Site::kLmHead}, "output", spec.train_unembed));
-  if (spec.sites().empty()) {
+  TUFT_TRY(
+      group({TargetModule::kQ, TargetModule::kK, TargetModule::kV, TargetModule::kO}, "attention", spec.train_attn));
+  TUFT_TRY(group({TargetModule::kGate, TargetModule::kUp, TargetModule::kDown}, "MLP", spec.train_mlp));
+  TUFT_TRY(group({TargetModule::kLmHead}, "output", spec.train_unembed));
+  if (spec.target_modules().empty()) {
     return foreign("the checkpoint holds no LoRA tensor of a layer that this model has, such as " +
-                   a_name("", Site::kQ, 0));
+                   a_name("", TargetModule::kQ, 0));
   }
   return {};
 }
@@ -110,12 +112,12 @@ Result<std::vector<float>> read_tensor(const TensorFiles& files, const std::stri
 Result<std::vector<LoraTensor>> read_tensors(const TensorFiles& files, const ModelSpec& model, const LoraSpec& spec,
                                              const std::string& prefix, std::set<std::string>& used) {
   std::vector<LoraTensor> out;
-  for (const LoraPlace& place : lora_places(model, spec)) {
+  for (const LoraLayer& place : lora_layers(model, spec)) {
     LoraTensor tensor;
-    tensor.site = place.site;
+    tensor.module = place.module;
     tensor.layer = place.layer;
-    const std::string a = a_name(prefix, place.site, place.layer);
-    const std::string b = b_name(prefix, place.site, place.layer);
+    const std::string a = a_name(prefix, place.module, place.layer);
+    const std::string b = b_name(prefix, place.module, place.layer);
     TUFT_ASSIGN(tensor.a, read_tensor(files, a, shape_of_a(spec, place)));
     TUFT_ASSIGN(tensor.b, read_tensor(files, b, shape_of_b(spec, place)));
     used.insert({a, b});
@@ -124,7 +126,7 @@ Result<std::vector<LoraTensor>> read_tensors(const TensorFiles& files, const Mod
   return out;
 }
 
-// PEFT also stores the frozen layer under a trained lm_head: a copy of the base model's, which we have.
+// PEFT also stores the frozen layer under a trained lm_head. It is a copy of the base model's layer and is ignored.
 Status refuse_leftovers(const TensorFiles& files, const std::set<std::string>& used) {
   for (const std::string& name : files.names()) {
     if (!used.contains(name) && !name.ends_with(".base_layer.weight")) {
@@ -154,7 +156,7 @@ Result<std::unique_ptr<TensorFiles>> open_tensors(const fs::path& directory, con
 Status read_optimizer(const fs::path& directory, const ModelSpec& model, AdapterState& state) {
   auto files = open_tensors(directory, kOptimizerFile);
   if (!files.ok() && files.error().code == ErrorCode::kNotFound) {
-    return not_found("the checkpoint holds no optimizer state; load it without, or load one that save_weights made",
+    return not_found("the checkpoint has no optimizer state; load it without, or load one made by save_state",
                      "optimizer_missing");
   }
   if (!files.ok()) return std::move(files).error();
@@ -171,12 +173,12 @@ Status read_optimizer(const fs::path& directory, const ModelSpec& model, Adapter
   return {};
 }
 
-// A link could lead to any file of the server, or change while it is read.
+// A link could point to any file of the server, or change while it is read.
 Status refuse_links(const fs::path& directory) {
   for (const char* file : {kAdapterConfigFile, kAdapterFile, kOptimizerFile}) {
     std::error_code ignored;
     if (fs::is_symlink(directory / file, ignored)) {
-      return foreign(std::string(file) + " is a link; a checkpoint holds its files itself");
+      return foreign(std::string(file) + " is a link; the files of a checkpoint must be regular files");
     }
   }
   return {};
@@ -191,7 +193,7 @@ Result<AdapterState> read_all(const fs::path& directory, const ModelSpec& model,
     return torn(std::string("the checkpoint has no ") + kAdapterFile);
   }
   if (!files.ok()) return std::move(files).error();
-  TUFT_TRY(find_sites(**files, state.spec));
+  TUFT_TRY(find_target_modules(**files, state.spec));
   std::set<std::string> used;
   TUFT_ASSIGN(state.tensors, read_tensors(**files, model, state.spec, "", used));
   TUFT_TRY(refuse_leftovers(**files, used));

@@ -18,9 +18,9 @@ std::span<const std::byte> bytes_of(const std::vector<float>& values) {
 
 void add_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector<LoraTensor>& tensors,
                  const std::string& prefix, std::vector<NamedTensor>& out) {
-  const std::vector<LoraPlace> places = lora_places(model, spec);
+  const std::vector<LoraLayer> places = lora_layers(model, spec);
   for (size_t i = 0; i < places.size(); ++i) {
-    const std::string name = prefix + module_name(places[i].site, places[i].layer);
+    const std::string name = prefix + module_name(places[i].module, places[i].layer);
     out.push_back({name + ".lora_A.weight", Dtype::kFloat32, shape_of_a(spec, places[i]), bytes_of(tensors[i].a)});
     out.push_back({name + ".lora_B.weight", Dtype::kFloat32, shape_of_b(spec, places[i]), bytes_of(tensors[i].b)});
   }
@@ -28,8 +28,8 @@ void add_tensors(const ModelSpec& model, const LoraSpec& spec, const std::vector
 
 std::string adapter_config(const LoraSpec& spec, const std::string& base_model_name) {
   Json modules = Json::array();
-  for (const Site site : spec.sites()) modules.push_back(std::string(site_name(site)));
-  // PEFT declares alpha as an int and writes it so.
+  for (const TargetModule module : spec.target_modules()) modules.push_back(std::string(module_name(module)));
+  // PEFT declares alpha as an int and writes it as one.
   const bool whole = std::nearbyint(spec.alpha) == spec.alpha && std::fabs(spec.alpha) < 1e9F;
   const Json alpha = whole ? Json(static_cast<int64_t>(spec.alpha)) : Json(spec.alpha);
   const Json config = {{"alpha_pattern", Json::object()},
@@ -92,7 +92,7 @@ Result<int64_t> write_checkpoint(const fs::path& directory, const ModelSpec& mod
   }
   const auto fail = [&](Error error) {
     if (error.code == ErrorCode::kAlreadyExists) {
-      return Error{error.code, "a checkpoint of that name exists already; choose another name", "checkpoint_exists"};
+      return Error{error.code, "a checkpoint of that name already exists; choose another name", "checkpoint_exists"};
     }
     return without_path(std::move(error), directory.parent_path());
   };
@@ -100,7 +100,7 @@ Result<int64_t> write_checkpoint(const fs::path& directory, const ModelSpec& mod
   if (!target.ok()) return fail(std::move(target).error());
   Status written = write_files(target->path(), model, state, base_model_name);
   const int64_t bytes = bytes_in(target->path());
-  if (written.ok()) written = target->publish();
+  if (written.ok()) written = target->commit();
   if (!written.ok()) return fail(std::move(written).error());
   return bytes;
 }

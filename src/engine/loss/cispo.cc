@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/loss/losses.h"
 #include "engine/loss/policy_gradient.h"
 
 namespace tuft::engine {
@@ -24,11 +23,15 @@ class Cispo final : public Loss {
   const ClipRange range_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Loss>> make_cispo(const LossConfig& config) {
+Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
   TUFT_ASSIGN(const ClipRange range, ClipRange::read(config));
   return std::unique_ptr<Loss>(std::make_unique<Cispo>(range));
+}
+
+}  // namespace
+
+LossType loss_cispo() {
+  return {{ClipRange::kLow, ClipRange::kHigh}, make};
 }
 
 }  // namespace tuft::engine

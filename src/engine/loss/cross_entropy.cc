@@ -1,6 +1,6 @@
 #include <array>
 
-#include "engine/loss/losses.h"
+#include "engine/loss/loss.h"
 
 namespace tuft::engine {
 namespace {
@@ -12,7 +12,7 @@ class CrossEntropy final : public Loss {
   bool several_targets() const override { return true; }
   TokenLoss token(double logprob, std::span<const double> inputs) const override {
     const double weight = inputs[0];
-    // A masked token must not poison the sum where its probability is 0.
+    // A masked token must not make the sum NaN if its probability is 0.
     if (weight == 0.0) return {};
     return {-weight * logprob, -weight, weight};
   }
@@ -21,10 +21,14 @@ class CrossEntropy final : public Loss {
   static constexpr std::array<LossInput, 1> kInputs = {{{"weights", 1.0}}};
 };
 
+Result<std::unique_ptr<Loss>> make(const LossConfig& /*config*/) {
+  return std::unique_ptr<Loss>(std::make_unique<CrossEntropy>());
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Loss>> make_cross_entropy(const LossConfig& /*config*/) {
-  return std::unique_ptr<Loss>(std::make_unique<CrossEntropy>());
+LossType loss_cross_entropy() {
+  return {{}, make};
 }
 
 }  // namespace tuft::engine

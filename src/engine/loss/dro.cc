@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "engine/loss/losses.h"
 #include "engine/loss/policy_gradient.h"
 
 namespace tuft::engine {
@@ -25,16 +24,20 @@ class Dro final : public Loss {
   const double beta_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Loss>> make_dro(const LossConfig& config) {
+Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
   const auto found = config.find(kBeta);
   const double beta = found == config.end() ? 0.01 : found->second;
   if (!std::isfinite(beta) || beta < 0) {
-    return invalid_argument("loss_fn_config: beta is " + std::to_string(beta) + "; it must be a number from 0 on",
+    return invalid_argument("loss_fn_config: beta is " + std::to_string(beta) + "; it must be finite and at least 0",
                             "bad_loss_config");
   }
   return std::unique_ptr<Loss>(std::make_unique<Dro>(beta));
+}
+
+}  // namespace
+
+LossType loss_dro() {
+  return {{kBeta}, make};
 }
 
 }  // namespace tuft::engine

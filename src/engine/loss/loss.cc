@@ -1,28 +1,32 @@
 #include "engine/loss/loss.h"
 
 #include <algorithm>
-#include <initializer_list>
-
-#include "engine/loss/losses.h"
-#include "engine/loss/policy_gradient.h"
 
 namespace tuft::engine {
+
+// The losses. LOSS(name) stands for the file <name>.cc.
+#define TUFT_LOSSES(LOSS)   \
+  LOSS(cross_entropy)       \
+  LOSS(importance_sampling) \
+  LOSS(ppo)                 \
+  LOSS(cispo)               \
+  LOSS(dro)
+
+#define TUFT_DECLARE(name) LossType loss_##name();
+TUFT_LOSSES(TUFT_DECLARE)
+#undef TUFT_DECLARE
+
 namespace {
 
 struct Registered {
   std::string_view name;
-  std::vector<std::string_view> config_keys;
-  Result<std::unique_ptr<Loss>> (*make)(const LossConfig&);
+  LossType type;
 };
 
 const std::vector<Registered>& registry() {
-  static const std::vector<Registered> losses = {
-      {"cross_entropy", {}, make_cross_entropy},
-      {"importance_sampling", {}, make_importance_sampling},
-      {"ppo", {ClipRange::kLow, ClipRange::kHigh}, make_ppo},
-      {"cispo", {ClipRange::kLow, ClipRange::kHigh}, make_cispo},
-      {"dro", {"beta"}, make_dro},
-  };
+#define TUFT_REGISTER(name) {#name, loss_##name()},
+  static const std::vector<Registered> losses = {TUFT_LOSSES(TUFT_REGISTER)};
+#undef TUFT_REGISTER
   return losses;
 }
 
@@ -34,8 +38,9 @@ std::string joined(const std::vector<std::string_view>& words) {
 
 Status check_keys(const Registered& loss, const LossConfig& config) {
   for (const auto& [key, value] : config) {
-    if (std::find(loss.config_keys.begin(), loss.config_keys.end(), key) != loss.config_keys.end()) continue;
-    const std::string known = loss.config_keys.empty() ? "it has none" : "it has " + joined(loss.config_keys);
+    if (std::find(loss.type.config_keys.begin(), loss.type.config_keys.end(), key) != loss.type.config_keys.end())
+      continue;
+    const std::string known = loss.type.config_keys.empty() ? "it has none" : "it has " + joined(loss.type.config_keys);
     return invalid_argument(
         "loss_fn_config: " + std::string(loss.name) + " has no key '" + key.substr(0, 64) + "'; " + known,
         "unknown_loss_config");
@@ -55,7 +60,7 @@ Result<std::unique_ptr<Loss>> make_loss(const std::string& name, const LossConfi
   for (const Registered& loss : registry()) {
     if (loss.name != name) continue;
     TUFT_TRY(check_keys(loss, config));
-    return loss.make(config);
+    return loss.type.make(config);
   }
   return invalid_argument("unknown loss_fn '" + name.substr(0, 64) + "'; there are " + joined(loss_names()),
                           "unknown_loss");

@@ -1,7 +1,8 @@
-// Losses, one file each. A loss is a sum over target tokens of a function of the token's log-probability and of what
-// the datum says about that token; nothing is averaged.
+// Losses, one file each. A loss is a sum over target tokens. Each term is a function of the token's log-probability and
+// of the inputs that the datum gives for the token. Nothing is averaged.
 //
-// A new one: a file beside this one with its class and maker, one line in loss.cc.
+// To add a loss, write <name>.cc beside this file with its class and `LossType loss_<name>()`, and add its name to the
+// list in loss.cc (and the file to CMakeLists.txt).
 #pragma once
 
 #include <map>
@@ -19,30 +20,37 @@ namespace tuft::engine {
 // A float tensor of the datum, shaped like its target_tokens.
 struct LossInput {
   std::string_view name;
-  std::optional<double> fallback;  // of every element, where the datum does not have it; without one it must
+  std::optional<double> fallback;  // value of every element if the datum lacks the tensor; nullopt: it is required
 };
 
 struct TokenLoss {
   double loss = 0.0;
   double dloss_dlogprob = 0.0;
-  double weight = 0.0;  // how much the token counts when a mean is asked for; below 0: then there is no mean
+  double weight = 0.0;  // of the token in the mean of the loss; below 0: the loss has no mean
 };
 
 class Loss {
  public:
   virtual ~Loss() = default;
-  // Besides target_tokens.
+  // The tensors that a datum has besides target_tokens.
   virtual std::span<const LossInput> inputs() const = 0;
-  // Whether a row may have several targets: target_tokens of shape [N, K].
+  // Returns whether a row may have several targets: target_tokens of shape [N, K] instead of [N].
   virtual bool several_targets() const { return false; }
-  // `inputs` are the token's values, in the order of inputs().
+  // Returns the loss of one token. `inputs` are its values in the order of inputs().
   virtual TokenLoss token(double logprob, std::span<const double> inputs) const = 0;
 };
 
 using LossConfig = std::map<std::string, double>;
 
-// kInvalidArgument for an unknown name (lists the known ones) and for a config key that the loss does not have.
+struct LossType {
+  std::vector<std::string_view> config_keys;
+  // Called with these keys only. Returns kInvalidArgument for a value out of range.
+  Result<std::unique_ptr<Loss>> (*make)(const LossConfig&);
+};
+
+// Returns kInvalidArgument for an unknown name, with the known ones, and for an unknown config key.
 Result<std::unique_ptr<Loss>> make_loss(const std::string& name, const LossConfig& config);
+// Returns the names of all losses.
 std::vector<std::string_view> loss_names();
 
 }  // namespace tuft::engine

@@ -1,5 +1,5 @@
-// What the losses of policy gradients share. Notation: p the current policy, q the one that sampled the token, r = p /
-// q their ratio, A the advantage. The formulas and defaults are Tinker's.
+// Common parts of the policy-gradient losses. Notation: p the current policy, q the policy that sampled the token, r =
+// p / q their ratio, A the advantage. The formulas and defaults are Tinker's.
 #pragma once
 
 #include <array>
@@ -21,14 +21,14 @@ struct PolicyToken {
       : logprob(current), sampled_logprob(inputs[0]), advantage(inputs[1]) {}
 };
 
-// Bounds of r: clip_low_threshold (0.9) and clip_high_threshold (1.1), themselves and not distances from 1.
+// Bounds of r: clip_low_threshold (0.9) and clip_high_threshold (1.1). They are the bounds, not distances from 1.
 struct ClipRange {
   static constexpr std::string_view kLow = "clip_low_threshold";
   static constexpr std::string_view kHigh = "clip_high_threshold";
   double low = 0.9;
   double high = 1.1;
 
-  // kInvalidArgument where a bound is negative, not finite, or low is over high.
+  // Returns kInvalidArgument if a bound is negative or not finite, or if low is above high.
   static Result<ClipRange> read(const LossConfig& config);
 };
 

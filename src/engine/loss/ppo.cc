@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/loss/losses.h"
 #include "engine/loss/policy_gradient.h"
 
 namespace tuft::engine {
@@ -14,12 +13,12 @@ class Ppo final : public Loss {
   std::span<const LossInput> inputs() const override { return kPolicyInputs; }
   TokenLoss token(double logprob, std::span<const double> inputs) const override {
     const PolicyToken token(logprob, inputs);
-    // Prompt tokens come with advantage 0 and a q of no meaning, whose ratio may be infinite.
+    // Prompt tokens have advantage 0 and an arbitrary q, so their ratio may be infinite.
     if (token.advantage == 0.0) return {};
     const double ratio = std::exp(token.logprob - token.sampled_logprob);
     const double free = ratio * token.advantage;
     const double clipped = std::clamp(ratio, range_.low, range_.high) * token.advantage;
-    // Where the clipped term is the smaller one it does not depend on p.
+    // If the clipped term is the smaller one, it does not depend on p.
     return {-std::min(free, clipped), free <= clipped ? -free : 0.0, 1.0};
   }
 
@@ -27,11 +26,15 @@ class Ppo final : public Loss {
   const ClipRange range_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Loss>> make_ppo(const LossConfig& config) {
+Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
   TUFT_ASSIGN(const ClipRange range, ClipRange::read(config));
   return std::unique_ptr<Loss>(std::make_unique<Ppo>(range));
+}
+
+}  // namespace
+
+LossType loss_ppo() {
+  return {{ClipRange::kLow, ClipRange::kHigh}, make};
 }
 
 }  // namespace tuft::engine

@@ -19,23 +19,23 @@ void transpose(const float* from, int rows, int columns, float factor, float* to
   }
 }
 
-// The adapter's tensors without values.
+// Returns the adapter's pairs with their shapes, but without values.
 std::vector<LoraPair> pairs_of(const ModelSpec& model, const LoraSpec& spec) {
   std::vector<LoraPair> pairs;
-  for (const LoraPlace& place : lora_places(model, spec)) {
+  for (const LoraLayer& layer : lora_layers(model, spec)) {
     LoraPair& pair = pairs.emplace_back();
-    static_cast<LoraPlace&>(pair) = place;
+    static_cast<LoraLayer&>(pair) = layer;
     pair.rank = spec.rank;
   }
   return pairs;
 }
 
-// Values of one kind (weights, gradients or a moment) as checkpoints hold them. An absent one is zero.
+// Returns values of one kind (weights, gradients or a moment) in the layout of checkpoints; zeros if there are none.
 std::vector<LoraTensor> tensors_of(const std::vector<LoraPair>& pairs, std::span<float> Parameter::*kind) {
   std::vector<LoraTensor> tensors;
   tensors.reserve(pairs.size());
   for (const LoraPair& pair : pairs) {
-    LoraTensor tensor{pair.site, pair.layer, std::vector<float>(size_of(pair.rank, pair.in)),
+    LoraTensor tensor{pair.module, pair.layer, std::vector<float>(size_of(pair.rank, pair.in)),
                       std::vector<float>(size_of(pair.out, pair.rank))};
     const std::span<const float> a = pair.a.*kind;
     const std::span<const float> b = pair.b.*kind;
@@ -54,7 +54,7 @@ void set_tensors(const std::vector<LoraTensor>& tensors, std::span<float> Parame
   }
 }
 
-// Puts values side by side into one block. Asked once for the size and once, with the block, for the places.
+// Places values side by side in one block. Used once without a block to find the size, and once with the block.
 class Layout {
  public:
   explicit Layout(float* block) : block_(block) {}
@@ -70,7 +70,7 @@ class Layout {
   size_t used_ = 0;
 };
 
-// A zeroed block for what `add(pair, layout)` adds of every pair.
+// Returns a zeroed block for everything that `add(pair, layout)` places for every pair.
 template <typename Add>
 Floats lay_out(std::vector<LoraPair>& pairs, const Add& add) {
   Layout size(nullptr);
@@ -117,7 +117,7 @@ std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
   copy->parameters_ = parameters_;
   for (const LoraPair& from : pairs_) {
     LoraPair& to = copy->pairs_.emplace_back();
-    static_cast<LoraPlace&>(to) = from;
+    static_cast<LoraLayer&>(to) = from;
     to.rank = from.rank;
   }
   copy->place_weights();
@@ -130,7 +130,7 @@ std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
   return copy;
 }
 
-// Sampling reads a_scaled and the value of b, and both from front to back.
+// Sampling reads a_scaled and the value of b of all pairs; both come first, so that it reads them in order.
 void Adapter::place_weights() {
   weights_ = lay_out(pairs_, [](LoraPair& pair, Layout& layout) {
     layout.add(pair.a_scaled, size_of(pair.rank, pair.in));
@@ -140,8 +140,8 @@ void Adapter::place_weights() {
   });
 }
 
-LoraPair* Adapter::find(Site site, int layer) {
-  const int index = lora_place_index(layers_, spec_, site, layer);
+LoraPair* Adapter::find(TargetModule module, int layer) {
+  const int index = lora_layer_index(layers_, spec_, module, layer);
   return index < 0 ? nullptr : &pairs_[static_cast<size_t>(index)];
 }
 
@@ -149,6 +149,11 @@ AdapterMemory Adapter::memory() const {
   const int64_t bytes = parameters_ * static_cast<int64_t>(sizeof(float));
   const int64_t copies = int64_t{!gradients_.empty()} + int64_t{!marked_gradients_.empty()};
   return {.weights = 2 * bytes, .gradients = copies * bytes, .optimizer = has_moments() ? 2 * bytes : 0};
+}
+
+// In training: value, scaled copy, gradient, mark and two moments. For sampling: value and scaled copy.
+int64_t Adapter::bytes(const ModelSpec& model, const LoraSpec& spec, bool trains) {
+  return parameters_of(model, spec) * static_cast<int64_t>(sizeof(float)) * (trains ? 6 : 2);
 }
 
 AdapterState Adapter::state(bool with_optimizer) const {

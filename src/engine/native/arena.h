@@ -1,4 +1,4 @@
-// Scratch memory for one pass or step: taken piece by piece, given back all at once, kept for the next time.
+// Scratch memory for one pass or step. It is taken in pieces, returned all at once, and kept for the next time.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace tuft::engine::native {
 
 class Arena {
  public:
-  // `count` floats, 64-byte aligned, undefined, readable past their end like a Buffer. Valid until release_to() or
-  // reset(). Throws std::bad_alloc.
+  // Returns `count` floats: 64-byte aligned, undefined, readable past their end as a Buffer is. Valid until
+  // release_to() or reset(). Throws std::bad_alloc.
   float* take(size_t count) {
     constexpr size_t kAlign = 16;
     constexpr size_t kGap = kSlack / sizeof(float);
@@ -48,7 +48,7 @@ class Arena {
   size_t used_ = 0;
 };
 
-// Gives back what was taken from the arena during its life.
+// Returns to the arena what was taken during the lifetime of this object.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}

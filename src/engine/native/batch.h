@@ -1,4 +1,4 @@
-// The rows that one pass or step computes, and how they belong to adapters and sequences.
+// The rows that one pass or step computes, with their adapters and sequences.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tuft::engine::native {
 
-// Neighbouring rows [begin, end) of one adapter; null: the base model alone.
+// Adjacent rows [begin, end) with the same adapter; null: the base model alone.
 struct Run {
   Adapter* adapter = nullptr;
   int begin = 0;
@@ -19,7 +19,7 @@ struct Run {
   int rows() const { return end - begin; }
 };
 
-// Rows [begin, end) of one sequence, the first one at `position`. `blocks` is its cache, up to its last row.
+// Rows [begin, end) of one sequence, the first one at `position`. `blocks` is its KV cache, up to its last row.
 struct SequenceRows {
   int begin = 0;
   int end = 0;
@@ -38,7 +38,7 @@ struct Batch {
   std::vector<Run> runs;                // cover all rows in order
   std::vector<SequenceRows> sequences;  // cover all rows in order
 
-  // Appends the rows of a sequence; the run before it grows where the adapter is the same.
+  // Appends the rows of a sequence. Extends the last run if the adapter is the same.
   void append(Adapter* adapter, std::span<const int32_t> new_tokens, int position, const float* const* blocks) {
     const int begin = rows;
     rows += static_cast<int>(new_tokens.size());
@@ -53,7 +53,7 @@ struct Batch {
   }
 };
 
-// The runs of some of a batch's rows (ascending), numbered by their place in `rows`.
+// Returns the runs of the given rows of a batch (ascending), numbered by their index in `rows`.
 std::vector<Run> runs_of_rows(const std::vector<Run>& runs, std::span<const int> rows);
 
 }  // namespace tuft::engine::native

@@ -1,4 +1,4 @@
-// Memory for arithmetic: 64-byte aligned, on huge pages where it is large, and readable for kSlack bytes past its end,
+// Memory for arithmetic: 64-byte aligned, on huge pages if it is large, and readable for kSlack bytes past its end,
 // because kernels load whole vectors.
 #pragma once
 
@@ -16,7 +16,7 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Throws std::bad_alloc. The bytes are zero where `zero` is set, else undefined (the slack is always zero).
+// Returns zeroed bytes if `zero`, else undefined ones. The slack is always zero. Throws std::bad_alloc.
 std::unique_ptr<void, FreeMemory> allocate_bytes(size_t bytes, bool zero);
 
 template <typename T>
@@ -25,7 +25,7 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(size_t size, bool zero = false) : memory_(allocate_bytes(size * sizeof(T), zero)), size_(size) {}
 
-  // Makes room for `size` values. What was in it is lost when it has to grow. Throws std::bad_alloc.
+  // Makes room for `size` values. Discards the contents if it must grow. Throws std::bad_alloc.
   T* reserve(size_t size) {
     if (size > size_) *this = Buffer(size);
     return data();

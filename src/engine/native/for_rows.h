@@ -1,4 +1,4 @@
-// Row-wise work on the pool, in pieces that are worth a thread's while.
+// Row-wise work on the pool, divided into tasks that are large enough to be worth a thread.
 #pragma once
 
 #include <algorithm>

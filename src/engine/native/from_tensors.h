@@ -1,4 +1,4 @@
-// The engine from weights that are already at hand: what make_native_engine() does after opening the files.
+// Makes the engine from open weights. make_native_engine() opens the files and calls this.
 #pragma once
 
 #include <memory>

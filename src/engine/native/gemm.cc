@@ -6,9 +6,9 @@ namespace tuft::engine::native {
 namespace {
 
 constexpr int kPanelsPerTask = 4;
-constexpr int kRowsOfSum = 512;  // k of a block: a tile stays in the first cache, kPanelsPerTask panels in the second
+constexpr int kRowsOfSum = 512;  // k per block: a tile stays in the L1 cache, kPanelsPerTask panels in L2
 constexpr int kTasksPerThread = 4;
-// Below these a second thread costs more than it saves.
+// Below these sizes a second thread costs more than it saves.
 constexpr size_t kSerialFloats = 16'384;
 constexpr int64_t kSerialProducts = 32'768;
 
@@ -57,7 +57,7 @@ void Gemm::plan(std::span<const Sum> sums) {
   const int width = std::clamp(panels / wanted, 1, kPanelsPerTask);
   for (const Sum& sum : sums) {
     const int count = panel_count(sum.columns);
-    // Only a single product can be cut by rows: the tiles of several need not end at the same rows.
+    // Only a sum of one product can be divided by rows: the tiles of several products end at different rows.
     int parts = 1;
     if (sum.products.size() == 1 && panels / width < wanted) {
       parts = std::clamp(wanted * width / panels, 1, tile_count(sum.products[0].left.rows));
@@ -135,8 +135,8 @@ void Gemm::add_product(const Task& task, const Product& product, Start start, fl
 }
 
 void Gemm::accumulate(std::span<const Outer> outers) {
-  // One task is a strip of columns of all of them. Neighbours that share their right operand take turns on pieces of
-  // it, so that it is read once; each result still gets its rows in order.
+  // One task is a strip of columns of all products. Adjacent ones with the same right operand process it piece by piece
+  // in turn, so that it is read once; each result still receives its rows in order.
   constexpr int kStrip = 2 * kPanel;
   constexpr int kRows = 256;
   int strips = 0;

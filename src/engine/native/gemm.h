@@ -1,5 +1,5 @@
-// Matrix products on the pool. A result element is one chain of fused multiply-adds, first over the products of its
-// sum in order, then over k: it does not depend on how many rows or threads there are.
+// Matrix products on the pool. Each element of a result is one chain of fused multiply-adds, over the products of its
+// sum in order and over k within each product. It does not depend on the number of rows or threads.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace tuft::engine::native {
 
-// A packed left operand: `rows` rows, which are rows [first_row, first_row + rows) of the result.
+// A packed left operand: rows [first_row, first_row + rows) of the result.
 struct Left {
   const float* data = nullptr;
   int rows = 0;
@@ -40,7 +40,7 @@ struct Product {
   Right right;
 };
 
-// c = bias + products, or c += products with `add`. The first product covers all rows unless `add` is set.
+// c = bias + products, or c += products if `add`. The first product covers all rows unless `add` is set.
 struct Sum {
   float* c = nullptr;
   ptrdiff_t stride = 0;
@@ -50,7 +50,7 @@ struct Sum {
   std::vector<Product> products;
 };
 
-// g += p^T q over `rows` rows. Neighbours in a list with the same q have the same rows and q_columns.
+// g += p^T q over `rows` rows. Adjacent entries of a list with the same q have the same rows and q_columns.
 struct Outer {
   const float* p = nullptr;
   ptrdiff_t p_stride = 0;
@@ -66,11 +66,11 @@ class Gemm {
  public:
   explicit Gemm(ThreadPool& pool);
 
-  // What multiply() needs of a row-major matrix; the result lives in `arena` (one row needs no copy).
+  // Packs a row-major matrix for multiply(). The result is in `arena`; one row needs no copy.
   Left pack(Arena& arena, const float* src, ptrdiff_t stride, int first_row, int rows, int k);
-  // All sums at once; no sum reads what another writes.
+  // Computes all sums in parallel. No sum may read what another writes.
   void multiply(std::span<const Sum> sums);
-  // All of them at once; those with the same g run in order.
+  // Computes all entries in parallel; those with the same g run in order.
   void accumulate(std::span<const Outer> outers);
 
   ThreadPool& pool() { return pool_; }
@@ -80,7 +80,7 @@ class Gemm {
     const Sum* sum = nullptr;
     int panel_begin = 0;
     int panel_end = 0;
-    int part = 0;  // of the tiles
+    int part = 0;  // index of this part of the tiles
     int parts = 1;
   };
 
@@ -90,7 +90,7 @@ class Gemm {
 
   ThreadPool& pool_;
   std::vector<Task> tasks_;
-  std::vector<Floats> scratch_;  // of each thread
+  std::vector<Floats> scratch_;  // per thread
 };
 
 }  // namespace tuft::engine::native

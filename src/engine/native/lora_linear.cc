@@ -4,7 +4,7 @@ namespace tuft::engine::native {
 namespace {
 
 LoraPair* pair_of(const Run& run, const LinearUse& use) {
-  return run.adapter == nullptr ? nullptr : run.adapter->find(use.site, use.layer);
+  return run.adapter == nullptr ? nullptr : run.adapter->find(use.module, use.layer);
 }
 
 Right row_major(std::span<const float> matrix, int k, int n) {

@@ -1,5 +1,5 @@
-// Linear layers with adapters: y = W x + bias + (alpha / rank) B A x, for several layers that read the same x, over
-// rows of several adapters: the base product over all rows at once, the adapters' run by run.
+// Linear layers with adapters, y = W x + bias + (alpha / rank) B A x, for several layers that read the same x and for
+// rows of several adapters. The base product covers all rows at once, the products of the adapters one run each.
 #pragma once
 
 #include <span>
@@ -11,15 +11,15 @@
 
 namespace tuft::engine::native {
 
-// x A^T of each run, [rows of the run][rank], scaled; null where the run has no adapter there.
+// The scaled x A^T of each run, [rows of the run][rank]; null if the run has no adapter for the layer.
 using LoraHidden = std::vector<float*>;
 
-// One of the layers that read the same x.
+// One of several layers that read the same x.
 struct LinearUse {
   const Linear* linear = nullptr;
-  Site site = Site::kQ;
+  TargetModule module = TargetModule::kQ;
   int layer = 0;
-  float* y = nullptr;            // [rows][out]; in backward() the gradient of it
+  float* y = nullptr;            // [rows][out]; in backward() its gradient
   LoraHidden* hidden = nullptr;  // written by forward(), read by backward()
 };
 
@@ -34,11 +34,11 @@ class LoraLinear {
  public:
   LoraLinear(Gemm& gemm, Arena& scratch) : gemm_(gemm), scratch_(scratch) {}
 
-  // Hidden rows are taken from `keep`.
+  // Allocates the hidden rows from `keep`.
   void forward(const LinearInput& input, std::span<const LinearUse> uses, Arena& keep);
-  // The hidden rows alone.
+  // Computes the hidden rows only.
   void hidden(const LinearInput& input, std::span<const LinearUse> uses, Arena& keep);
-  // Adds to the gradients of the adapters and, where dx is not null, writes the gradient of x.
+  // Adds to the gradients of the adapters. Writes the gradient of x unless dx is null.
   void backward(const LinearInput& input, std::span<const LinearUse> uses, float* dx);
 
  private:

@@ -1,4 +1,4 @@
-// The base model and what computes with it, shared by training passes and sampling steps.
+// Model: the base model with its weights and kernels, shared by training passes and decode steps.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace tuft::engine::native {
 
-// Logits are made in pieces of rows of at most this size, so that memory does not grow with rows times vocabulary.
+// Logits are computed in pieces of rows of at most this size, so that memory does not grow with rows times vocabulary.
 inline constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 
 class Model {
@@ -32,7 +32,7 @@ class Model {
     return static_cast<int>(std::max<int64_t>(1, kLogitsBytes / (int64_t{4} * spec_.vocab_size)));
   }
 
-  // Rows on their way through the output layer. `normed` is [rows][hidden], `logits` [rows][vocab].
+  // Rows that pass through the output layer. `normed` is [rows][hidden], `logits` [rows][vocab].
   struct HeadRows {
     int rows = 0;
     std::span<const Run> runs;
@@ -41,16 +41,16 @@ class Model {
     LoraHidden hidden;
   };
   void head_forward(HeadRows& head, Arena& keep) {
-    const LinearUse use{&weights_.head, Site::kLmHead, 0, head.logits, &head.hidden};
+    const LinearUse use{&weights_.head, TargetModule::kLmHead, 0, head.logits, &head.hidden};
     linear_.forward({head.normed, head.rows, spec_.hidden_size, head.runs}, {&use, 1}, keep);
   }
   void head_hidden(HeadRows& head, Arena& keep) {
-    const LinearUse use{&weights_.head, Site::kLmHead, 0, head.logits, &head.hidden};
+    const LinearUse use{&weights_.head, TargetModule::kLmHead, 0, head.logits, &head.hidden};
     linear_.hidden({head.normed, head.rows, spec_.hidden_size, head.runs}, {&use, 1}, keep);
   }
-  // `logits` holds the gradient; writes that of `normed` to dnormed.
+  // Requires that `logits` holds its gradient. Writes the gradient of `normed` to dnormed.
   void head_backward(HeadRows& head, float* dnormed) {
-    const LinearUse use{&weights_.head, Site::kLmHead, 0, head.logits, &head.hidden};
+    const LinearUse use{&weights_.head, TargetModule::kLmHead, 0, head.logits, &head.hidden};
     linear_.backward({head.normed, head.rows, spec_.hidden_size, head.runs}, {&use, 1}, dnormed);
   }
 

@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/native/engine_impl.h"
+#include "engine/back_end/assembled_engine.h"
+#include "engine/native/back_end.h"
 #include "engine/native/from_tensors.h"
 
 namespace tuft::engine {
@@ -49,7 +50,8 @@ Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorS
   if (options.plan_kv) {
     TUFT_ASSIGN(options.kv_bytes_max, options.plan_kv(spec));
   }
-  return std::unique_ptr<Engine>(std::make_unique<NativeEngine>(std::move(pool), spec, std::move(weights), options));
+  return std::unique_ptr<Engine>(
+      std::make_unique<AssembledEngine<BackEnd>>(std::move(pool), spec, std::move(weights), options));
 } catch (const std::bad_alloc&) {
   return Error{ErrorCode::kResourceExhausted,
                "not enough memory for the base model's weights: use a smaller model or weights_dtype bf16", "memory"};

@@ -1,4 +1,4 @@
-// The CPU back end: packed kernels of our own for training and decoding alike, and one thread pool.
+// The native back end computes on CPUs, with its own packed kernels for training and decoding and one thread pool.
 #pragma once
 
 #include <filesystem>
@@ -13,18 +13,19 @@ namespace tuft::engine {
 struct NativeOptions {
   int threads = 0;  // 0: one per core that this process may run on
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
-  // The KV cache. 0: no limit, and then nothing of a sequence that was closed is kept for later prompts.
+  // Limit of the KV cache in bytes. 0: no limit, and nothing is kept for later prompts after a sequence is closed.
   int64_t kv_bytes_max = 0;
-  // Where set, what kv_bytes_max shall be: asked once the weights are in memory.
+  // If set, it returns kv_bytes_max; called once the weights are in memory.
   std::function<Result<int64_t>(const ModelSpec& model)> plan_kv;
-  // Of a training pass. Over it blocks keep only their input and are computed a second time on the way back.
+  // Limit of the activations of a training pass in bytes. Above it blocks keep only their input, and the backward pass
+  // recomputes the rest.
   int64_t activation_bytes_max = int64_t{2} << 30;
-  // The same bits whatever else shares the pass or step, and sampled log-probabilities bitwise equal to forward()'s.
-  // This back end always does that.
+  // Requests the same bits whatever else shares the pass or step, and sampled log-probabilities bitwise equal to those
+  // of forward(). This back end always does that.
   bool fixed_shape = false;
 };
 
-// Reads the model directory; kNotFound, kInvalidArgument, kUnimplemented, kDataLoss say what is wrong with it.
+// Reads the model directory. Returns kNotFound, kInvalidArgument, kUnimplemented or kDataLoss with the reason.
 Result<std::unique_ptr<Engine>> make_native_engine(const std::filesystem::path& model_directory,
                                                    const NativeOptions& options);
 

@@ -9,13 +9,13 @@
 namespace tuft::engine::native {
 namespace {
 
-// A or B of one linear layer of one adapter: what one task of the pool works on.
+// A or B of one linear layer of one adapter: the work of one task of the pool.
 struct Matrix {
   size_t step = 0;
   LoraPair* pair = nullptr;
   bool is_a = false;
-  double squares = 0;  // of its gradient
-  bool finite = true;  // it, after the step
+  double squares = 0;  // sum of squares of its gradient
+  bool finite = true;  // whether its values are finite after the step
 
   Parameter& parameter() const { return is_a ? pair->a : pair->b; }
 };
@@ -36,7 +36,7 @@ AdamFactors factors_of(const AdamParams& params, int64_t step, double clip) {
 
 class CommonStep {
  public:
-  CommonStep(std::span<const StepOfAdapter> steps, ThreadPool& pool)
+  CommonStep(std::span<const StepOfAdapter<Adapter>> steps, ThreadPool& pool)
       : steps_(steps), pool_(pool), factors_(steps.size()) {}
 
   std::vector<Result<OptimReport>> run() {
@@ -86,7 +86,7 @@ class CommonStep {
     }
   }
 
-  // Who steps, and by which factors; the matrices of the others leave.
+  // Decides which adapters step, with which factors, and removes the matrices of the others.
   void decide() {
     std::vector<double> squares(steps_.size());
     for (const Matrix& matrix : matrices_) squares[matrix.step] += matrix.squares;
@@ -124,7 +124,7 @@ class CommonStep {
     factors_[index] = factors_of(params, report.step, clip);
   }
 
-  std::span<const StepOfAdapter> steps_;
+  std::span<const StepOfAdapter<Adapter>> steps_;
   ThreadPool& pool_;
   std::vector<Result<OptimReport>> results_;
   std::vector<AdamFactors> factors_;
@@ -133,7 +133,7 @@ class CommonStep {
 
 }  // namespace
 
-std::vector<Result<OptimReport>> step_together(std::span<const StepOfAdapter> steps, ThreadPool& pool) {
+std::vector<Result<OptimReport>> step_together(std::span<const StepOfAdapter<Adapter>> steps, ThreadPool& pool) {
   return CommonStep(steps, pool).run();
 }
 

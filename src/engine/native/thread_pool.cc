@@ -105,7 +105,7 @@ void ThreadPool::work(int thread) {
 
 void ThreadPool::sleep() {
   MutexLock lock(mutex_);
-  // Announced before the last look: run() publishes the job first and then looks for sleepers.
+  // sleepers_ is raised before the last check, because run() stores the job first and then looks for sleepers.
   ++sleepers_;
   while (!stop_ && !has_task(ticket_.load())) wake_.wait(mutex_);
   --sleepers_;

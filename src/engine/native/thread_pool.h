@@ -1,5 +1,5 @@
-// The only threads that compute. Workers spin for a moment after a job, because the next one is usually microseconds
-// away, and then sleep, so that an idle engine costs nothing.
+// The only threads that compute. Workers spin for a moment after a job, because the next one usually comes within
+// microseconds, and then sleep, so that an idle engine costs nothing.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace tuft::engine::native {
 
-// A borrowed callable void(int task, int thread); lives as long as what it was made from.
+// A borrowed callable void(int task, int thread). The callable must outlive it.
 class TaskRef {
  public:
   template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, TaskRef>>>
@@ -30,7 +30,7 @@ class TaskRef {
 
 class ThreadPool {
  public:
-  // threads counts the caller of run(); 0: one per core that this process may run on.
+  // `threads` includes the caller of run(); 0: one per core that this process may run on.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -39,7 +39,7 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls function(task, thread) once for every task in [0, tasks) and returns when all are done. `thread` is in
-  // [0, threads()), and no two tasks run with the same one at a time. Tasks must not throw. One caller at a time.
+  // [0, threads()) and differs for tasks that run at the same time. Tasks must not throw. One caller at a time.
   void run(int tasks, TaskRef function);
 
  private:
@@ -48,15 +48,15 @@ class ThreadPool {
   void drain(uint64_t ticket, int thread);
   void sleep();
 
-  // generation << 40 | tasks handed out << 20 | tasks. One word, so that a late worker can never take a task of
-  // another job than the one it looked at.
+  // generation << 40 | tasks handed out << 20 | tasks. It is one word, so that a late worker can never take a task of
+  // another job than the one it read.
   std::atomic<uint64_t> ticket_{0};
   std::atomic<int> done_{0};
   std::atomic<int> sleepers_{0};
-  TaskRef function_;  // written before ticket_ is published, read by who took a task of it
+  TaskRef function_;  // written before ticket_, read by threads that took a task
 
   std::atomic<bool> stop_{false};
-  Mutex mutex_;  // only for sleeping and waking
+  Mutex mutex_;  // for sleeping and waking only
   CondVar wake_;
   std::vector<std::thread> workers_;
 };

@@ -61,8 +61,8 @@ void TrainingPass::run_blocks(bool keep) {
   const size_t width = floats(rows, model_.spec().hidden_size);
   const size_t bytes = Transformer::activation_floats(model_.spec()) * sizeof(float) * static_cast<size_t>(rows) *
                        static_cast<size_t>(layers);
-  twice_ = keep && static_cast<int64_t>(bytes) > activation_bytes_max_;
-  const bool keep_all = keep && !twice_;
+  recompute_ = keep && static_cast<int64_t>(bytes) > activation_bytes_max_;
+  const bool keep_all = keep && !recompute_;
   inputs_.assign(static_cast<size_t>(layers) + 1, keep_.take(width));
   for (size_t i = 1; i < inputs_.size() && keep; ++i) inputs_[i] = keep_.take(width);
   for (int i = 0; i < (keep_all ? layers : 1); ++i) blocks_.push_back(transformer.allocate(keep_, rows, keep));
@@ -77,11 +77,11 @@ void TrainingPass::run_blocks(bool keep) {
 }
 
 BlockActivations& TrainingPass::recomputed(int layer) {
-  if (!twice_) return blocks_[static_cast<size_t>(layer)];
+  if (!recompute_) return blocks_[static_cast<size_t>(layer)];
   layer_.reset();
   BlockActivations& activations = blocks_.front();
   activations.input = inputs_[static_cast<size_t>(layer)];
-  // The output is already known; the place of the top, which is not needed any more, takes it.
+  // The output is already known. It is written to the memory of the last block's output, which is no longer needed.
   model_.transformer().forward(batch_, layer, 0, activations, inputs_.back(), layer_);
   return activations;
 }
@@ -165,7 +165,7 @@ void TrainingPass::head_backward_piece(std::span<const float> gradient, std::spa
   layer_.reset();
   if (logits_ != nullptr) {
     head.logits = logits_;
-    // Active rows move up over those that nobody needs.
+    // Moves the active rows over the rows that are no longer needed.
     for (int i = 0; i < head.rows; ++i) {
       const int from = active[static_cast<size_t>(i)];
       if (from == i) continue;
@@ -182,7 +182,7 @@ void TrainingPass::head_backward_piece(std::span<const float> gradient, std::spa
     if (logits_ == nullptr) temper(index, logits);
     float total = 0;
     for (size_t t = rows_.first[index]; t < rows_.first[index + 1]; ++t) total += gradient[t];
-    softmax_gradient(total, log_sum_exp(logits, vocab), vocab, logits);
+    softmax_gradient(total, logsumexp(logits, vocab), vocab, logits);
     for (size_t t = rows_.first[index]; t < rows_.first[index + 1]; ++t) logits[rows_.targets[t].token] += gradient[t];
     temper(index, logits);
   });
@@ -215,7 +215,7 @@ void TrainingPass::backward(std::span<const float> gradient) {
   std::fill_n(dx, width, 0.0F);
   const bool any = head_backward(gradient, dx);
   const bool blocks = any && std::any_of(adapters_.begin(), adapters_.end(), [](const auto& adapter) {
-                        return adapter != nullptr && adapter->has_block_sites();
+                        return adapter != nullptr && adapter->has_block_modules();
                       });
   for (int layer = model_.spec().layers - 1; layer >= 0 && blocks; --layer) {
     model_.transformer().backward(batch_, layer, recomputed(layer), layer > 0, dx);

@@ -1,4 +1,4 @@
-// One forward pass over a pack, and its backward pass.
+// TrainingPass: one forward pass over a pack, and its backward pass.
 #pragma once
 
 #include <memory>
@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "engine/back_end/target_rows.h"
-#include "engine/engine.h"
 #include "engine/native/model.h"
 #include "engine/sample/distribution.h"
+#include "engine/training_engine.h"
 
 namespace tuft::engine::native {
 
@@ -19,10 +19,10 @@ class TrainingPass {
         activation_bytes_max_(activation_bytes_max),
         distributions_(static_cast<size_t>(model.pool().threads())) {}
 
-  // `adapters` of the pack's segments; everything in the pack was checked. Throws std::bad_alloc.
+  // `adapters` has one entry per segment. Requires a checked pack. Throws std::bad_alloc.
   void forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
                std::span<float> logprobs);
-  // Needs a forward() with `keep`, whose activations it uses up.
+  // Requires kept(). Consumes the activations.
   void backward(std::span<const float> gradient);
 
   bool kept() const { return kept_; }
@@ -35,10 +35,10 @@ class TrainingPass {
   void run_blocks(bool keep);
   BlockActivations& recomputed(int layer);
   void head_forward(bool keep, std::span<float> logprobs);
-  // False where every gradient is zero.
+  // Returns false if every gradient is zero.
   bool head_backward(std::span<const float> gradient, float* dx);
   void head_backward_piece(std::span<const float> gradient, std::span<const int> active, float* dx);
-  // Copies rows_.rows[index] of the top of the blocks, for each index.
+  // Copies rows_.rows[index] of the last block's output, for each index.
   void gather(std::span<const int> indices, float* to);
   // Multiplies the logits (or their gradient) of rows_.rows[index] by 1 / temperature.
   void temper(size_t index, float* logits) const;
@@ -50,16 +50,16 @@ class TrainingPass {
   Batch batch_;
   std::vector<const float*> cache_pointers_;
   Arena keep_;   // until backward()
-  Arena layer_;  // one block's share, where blocks are computed twice
+  Arena layer_;  // memory of one block, if recompute_
 
-  std::vector<BlockActivations> blocks_;  // of every block, or one where they are computed twice
-  std::vector<float*> inputs_;            // of every block, and the top
-  bool twice_ = false;
+  std::vector<BlockActivations> blocks_;  // of every block; a single one if recompute_
+  std::vector<float*> inputs_;            // of every block, and the output of the last block
+  bool recompute_ = false;
 
   TargetRows rows_;
-  // Of each thread. The sampler's own, so that both give the same bits.
+  // One per thread. The sampler uses the same class, so that both give the same bits.
   std::vector<Distribution> distributions_;
-  float* logits_ = nullptr;  // of all rows_, tempered, where they are kept
+  float* logits_ = nullptr;  // of all rows_, divided by the temperature; null: not kept
 };
 
 }  // namespace tuft::engine::native

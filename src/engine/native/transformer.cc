@@ -35,7 +35,7 @@ size_t Transformer::activation_floats(const ModelSpec& spec) {
                              (2 * spec.heads + 2 * spec.kv_heads) * spec.head_dim + spec.heads);
 }
 
-BlockActivations Transformer::allocate(Arena& arena, int rows, bool with_normalizer) const {
+BlockActivations Transformer::allocate(Arena& arena, int rows, bool with_logsumexp) const {
   const int q = spec_.heads * spec_.head_dim;
   const int kv = spec_.kv_heads * spec_.head_dim;
   BlockActivations activations;
@@ -43,7 +43,7 @@ BlockActivations Transformer::allocate(Arena& arena, int rows, bool with_normali
   activations.k = arena.take(floats(rows, kv));
   activations.v = arena.take(floats(rows, kv));
   activations.attention = arena.take(floats(rows, q));
-  if (with_normalizer) activations.normalizer = arena.take(floats(rows, spec_.heads));
+  if (with_logsumexp) activations.logsumexp = arena.take(floats(rows, spec_.heads));
   activations.middle = arena.take(floats(rows, spec_.hidden_size));
   activations.gate = arena.take(floats(rows, spec_.intermediate_size));
   activations.up = arena.take(floats(rows, spec_.intermediate_size));
@@ -89,30 +89,30 @@ void Transformer::forward(const Batch& batch, int layer, int kv_layer, BlockActi
     const ArenaScope scope(scratch_);
     float* normed = scratch_.take(floats(rows, hidden));
     normalize(activations.input, block.attention_norm, rows, normed, nullptr);
-    const LinearUse uses[] = {{&block.q, Site::kQ, layer, activations.q, &lora[0]},
-                              {&block.k, Site::kK, layer, activations.k, &lora[1]},
-                              {&block.v, Site::kV, layer, activations.v, &lora[2]}};
+    const LinearUse uses[] = {{&block.q, TargetModule::kQ, layer, activations.q, &lora[0]},
+                              {&block.k, TargetModule::kK, layer, activations.k, &lora[1]},
+                              {&block.v, TargetModule::kV, layer, activations.v, &lora[2]}};
     linear_.forward({normed, rows, hidden, batch.runs}, uses, keep);
   }
   attention_forward(batch, layer, kv_layer, activations);
   {
     const ArenaScope scope(scratch_);
-    const LinearUse use{&block.o, Site::kO, layer, activations.middle, &lora[3]};
+    const LinearUse use{&block.o, TargetModule::kO, layer, activations.middle, &lora[3]};
     linear_.forward({activations.attention, rows, block.o.in, batch.runs}, {&use, 1}, keep);
     add_row(activations.input, activations.middle);
   }
   const ArenaScope scope(scratch_);
   float* normed = scratch_.take(floats(rows, hidden));
   normalize(activations.middle, block.mlp_norm, rows, normed, nullptr);
-  const LinearUse uses[] = {{&block.gate, Site::kGate, layer, activations.gate, &lora[4]},
-                            {&block.up, Site::kUp, layer, activations.up, &lora[5]}};
+  const LinearUse uses[] = {{&block.gate, TargetModule::kGate, layer, activations.gate, &lora[4]},
+                            {&block.up, TargetModule::kUp, layer, activations.up, &lora[5]}};
   linear_.forward({normed, rows, hidden, batch.runs}, uses, keep);
   float* product = scratch_.take(floats(rows, inner));
   for_rows(gemm_.pool(), rows, 2 * inner, [&](int row) {
     const ptrdiff_t at = offset(row, inner);
     swiglu(activations.gate + at, activations.up + at, inner, product + at);
   });
-  const LinearUse use{&block.down, Site::kDown, layer, output, &lora[6]};
+  const LinearUse use{&block.down, TargetModule::kDown, layer, output, &lora[6]};
   linear_.forward({product, rows, inner, batch.runs}, {&use, 1}, keep);
   add_row(activations.middle, output);
 }
@@ -136,7 +136,7 @@ void Transformer::store_keys(const Batch& batch, const SequenceRows& sequence, i
   const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
   const int width = spec_.head_dim;
   const int position = batch.positions[static_cast<size_t>(row)];
-  // Blocks are written through the sequence's view of them; only this batch's positions are.
+  // The view of the blocks is const, because only the positions of this batch may be written.
   auto* memory = const_cast<float*>(sequence.blocks[position / kKvBlock]);
   float key[kHeadDimMax];
   for (int head = 0; head < spec_.kv_heads; ++head) {
@@ -160,8 +160,8 @@ void Transformer::attend_tile(const Batch& batch, const SequenceRows& sequence, 
     args.q[i] = q + at;
     args.length[i] = batch.positions[static_cast<size_t>(row)] + 1;
     args.out[i] = activations.attention + at;
-    if (activations.normalizer == nullptr) continue;
-    args.normalizer[i] = activations.normalizer + offset(row, spec_.heads) + head;
+    if (activations.logsumexp == nullptr) continue;
+    args.logsumexp[i] = activations.logsumexp + offset(row, spec_.heads) + head;
   }
   args.kv.blocks = sequence.blocks;
   args.kv.k_offset = kv_offset(kv_layer, kv_head);

@@ -1,7 +1,7 @@
 // The transformer block of Llama, Qwen2 and Qwen3, forward and backward:
 //   x += o(attention(rope(norm(q(n))), rope(norm(k(n))), v(n)))   with n = rms_norm(x)
 //   x += down(silu(gate(n)) * up(n))                              with n = rms_norm(x)
-// The base weights are frozen; the backward pass adds to the adapters' gradients only.
+// The base weights are frozen; the backward pass adds only to the gradients of the adapters.
 #pragma once
 
 #include <array>
@@ -14,38 +14,38 @@
 
 namespace tuft::engine::native {
 
-// What the forward pass of one block leaves behind, row-major.
+// The activations of one block that its forward pass stores, row-major.
 struct BlockActivations {
   float* input = nullptr;  // [rows][hidden]
   float* q = nullptr;      // [rows][heads * head_dim], before norm and rotation
-  float* k = nullptr;      // [rows][kv_heads * head_dim], the same
+  float* k = nullptr;      // [rows][kv_heads * head_dim], before norm and rotation
   float* v = nullptr;
-  float* attention = nullptr;   // [rows][heads * head_dim]
-  float* normalizer = nullptr;  // [rows][heads]; null: not wanted
-  float* middle = nullptr;      // [rows][hidden], after attention
-  float* gate = nullptr;        // [rows][intermediate]
+  float* attention = nullptr;  // [rows][heads * head_dim]
+  float* logsumexp = nullptr;  // [rows][heads]; null: not requested
+  float* middle = nullptr;     // [rows][hidden], after attention
+  float* gate = nullptr;       // [rows][intermediate]
   float* up = nullptr;
-  std::array<LoraHidden, kBlockSites.size()> hidden;
+  std::array<LoraHidden, kBlockModules.size()> hidden;
 };
 
 class Transformer {
  public:
-  // All outlive it. `scratch` is used inside the calls only.
+  // All arguments must outlive it. `scratch` is used only during calls.
   Transformer(const ModelSpec& spec, const Weights& weights, Gemm& gemm, Arena& scratch);
 
-  // Pointers of one block's activations out of `arena`; `input` is left to the caller.
-  BlockActivations allocate(Arena& arena, int rows, bool with_normalizer) const;
-  static size_t activation_floats(const ModelSpec& spec);  // of allocate() and one row
+  // Takes the memory of one block's activations from `arena`. The caller sets `input`.
+  BlockActivations allocate(Arena& arena, int rows, bool with_logsumexp) const;
+  static size_t activation_floats(const ModelSpec& spec);  // size of allocate() for one row
 
   void embed(const Batch& batch, float* x);
-  // Writes the keys and values of the batch's rows to layer `kv_layer` of their sequences' cache, and `output`, which
-  // may be activations.input. LoRA rows are taken from `keep`.
+  // Writes the keys and values of the batch's rows to layer `kv_layer` of their sequences' cache, and the block's
+  // output to `output`, which may be activations.input. Allocates LoRA rows from `keep`.
   void forward(const Batch& batch, int layer, int kv_layer, BlockActivations& activations, float* output, Arena& keep);
-  // Turns dx, the gradient of the block's output, into that of its input, or leaves it undefined where `to_input` is
-  // false because nothing below can be trained.
+  // Replaces dx, the gradient of the block's output, by the gradient of its input. If `to_input` is false, because
+  // nothing below can be trained, dx becomes undefined.
   void backward(const Batch& batch, int layer, BlockActivations& activations, bool to_input, float* dx);
 
-  // Offset of a layer and head in a block of cache, and the size of a block.
+  // Returns the offset of a layer and head in a block of the cache, in floats; for layer == layers, the block size.
   ptrdiff_t kv_offset(int layer, int kv_head) const {
     return (static_cast<ptrdiff_t>(layer) * spec_.kv_heads + kv_head) * kv_head_floats(spec_.head_dim);
   }
@@ -60,9 +60,9 @@ class Transformer {
                    const float* q, const BlockActivations& activations, float* scratch) const;
   void store_keys(const Batch& batch, const SequenceRows& sequence, int row, int layer, int kv_layer,
                   const BlockActivations& activations) const;
-  // Norm and rotation of one row's heads: to = rope(norm(from)).
+  // Applies norm and rotation to the heads of one row: to = rope(norm(from)).
   void rotate_heads(const float* from, const Floats& weight, int heads, int position, float* to) const;
-  // The other way: to = gradient of `from`, given dy that may be `to`.
+  // Replaces dy, the gradient of rope(norm(from)), by the gradient of `from`.
   void rotate_heads_backward(const float* from, const Floats& weight, int heads, int position, float* dy) const;
   void attention_backward(const Batch& batch, int layer, const BlockActivations& activations, const float* dout,
                           float* dq, float* dk, float* dv);
@@ -74,7 +74,7 @@ class Transformer {
   Arena& scratch_;
   LoraLinear linear_;
   Rope rope_;
-  int group_;  // query heads of a key-value head
+  int group_;  // query heads per key-value head
   float eps_;
   float attention_scale_;
   std::vector<Floats> thread_scratch_;

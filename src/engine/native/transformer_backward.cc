@@ -29,9 +29,9 @@ void Transformer::mlp_backward(const Batch& batch, int layer, BlockActivations& 
     swiglu(activations.gate + at, activations.up + at, inner, product + at);
   });
   float* dproduct = scratch_.take(floats(rows, inner));
-  const LinearUse down{&block.down, Site::kDown, layer, dx, &lora[6]};
+  const LinearUse down{&block.down, TargetModule::kDown, layer, dx, &lora[6]};
   linear_.backward({product, rows, inner, batch.runs}, {&down, 1}, dproduct);
-  // The gradients take the places of the activations, which are not needed any more.
+  // The gradients overwrite the activations, which are no longer needed.
   for_rows(gemm_.pool(), rows, 4 * inner, [&](int row) {
     const ptrdiff_t at = offset(row, inner);
     swiglu_backward(activations.gate + at, activations.up + at, dproduct + at, inner, activations.gate + at,
@@ -41,8 +41,8 @@ void Transformer::mlp_backward(const Batch& batch, int layer, BlockActivations& 
   float* inverse = scratch_.take(static_cast<size_t>(rows));
   normalize(activations.middle, block.mlp_norm, rows, normed, inverse);
   float* dnormed = scratch_.take(floats(rows, hidden));
-  const LinearUse uses[] = {{&block.gate, Site::kGate, layer, activations.gate, &lora[4]},
-                            {&block.up, Site::kUp, layer, activations.up, &lora[5]}};
+  const LinearUse uses[] = {{&block.gate, TargetModule::kGate, layer, activations.gate, &lora[4]},
+                            {&block.up, TargetModule::kUp, layer, activations.up, &lora[5]}};
   linear_.backward({normed, rows, hidden, batch.runs}, uses, dnormed);
   normalize_backward(activations.middle, block.mlp_norm, inverse, dnormed, rows, true, dx);
 }
@@ -96,8 +96,8 @@ void Transformer::attention_backward(const Batch& batch, int layer, const BlockA
     args.k = k + kv_at;
     args.v = activations.v + kv_at;
     args.kv_stride = kv_width;
-    args.normalizer = activations.normalizer + offset(sequence.begin, spec_.heads) + kv_head * group_;
-    args.normalizer_stride = spec_.heads;
+    args.logsumexp = activations.logsumexp + offset(sequence.begin, spec_.heads) + kv_head * group_;
+    args.logsumexp_stride = spec_.heads;
     args.dq = dq + q_at;
     args.dk = dk + kv_at;
     args.dv = dv + kv_at;
@@ -126,7 +126,7 @@ void Transformer::backward(const Batch& batch, int layer, BlockActivations& acti
   float* dattention = scratch_.take(floats(rows, q_width));
   {
     const ArenaScope inner(scratch_);
-    const LinearUse use{&block.o, Site::kO, layer, dx, &lora[3]};
+    const LinearUse use{&block.o, TargetModule::kO, layer, dx, &lora[3]};
     linear_.backward({activations.attention, rows, q_width, batch.runs}, {&use, 1}, dattention);
   }
   float* dq = scratch_.take(floats(rows, q_width));
@@ -137,9 +137,9 @@ void Transformer::backward(const Batch& batch, int layer, BlockActivations& acti
   float* inverse = scratch_.take(static_cast<size_t>(rows));
   normalize(activations.input, block.attention_norm, rows, normed, inverse);
   float* dnormed = to_input ? scratch_.take(floats(rows, hidden)) : nullptr;
-  const LinearUse uses[] = {{&block.q, Site::kQ, layer, dq, &lora[0]},
-                            {&block.k, Site::kK, layer, dk, &lora[1]},
-                            {&block.v, Site::kV, layer, dv, &lora[2]}};
+  const LinearUse uses[] = {{&block.q, TargetModule::kQ, layer, dq, &lora[0]},
+                            {&block.k, TargetModule::kK, layer, dk, &lora[1]},
+                            {&block.v, TargetModule::kV, layer, dv, &lora[2]}};
   linear_.backward({normed, rows, hidden, batch.runs}, uses, dnormed);
   if (to_input) normalize_backward(activations.input, block.attention_norm, inverse, dnormed, rows, true, dx);
 }

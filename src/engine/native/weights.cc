@@ -16,7 +16,7 @@ float value_at(const void* values, bool bf16, int64_t index) {
   return bf16 ? from_bf16(static_cast<const uint16_t*>(values)[index]) : static_cast<const float*>(values)[index];
 }
 
-// Rounds to nearest, ties to even; keeps a NaN one.
+// Rounds to nearest, ties to even; NaN stays NaN.
 uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);
@@ -33,7 +33,7 @@ float from_half(uint16_t value) {
   return sign != 0 ? -tiny : tiny;
 }
 
-// One stored value as f32. The data of a file need not be aligned.
+// Reads stored values as f32. The data of a file may be unaligned.
 class Reader {
  public:
   explicit Reader(const TensorView& view) : data_(view.data.data()), dtype_(view.dtype) {}

@@ -13,11 +13,11 @@
 
 namespace tuft::engine::native {
 
-// Matrices side by side on huge pages: a step reads all of them from end to end, and pages of 4 KB would stop the
-// hardware's prefetching at each of their ends.
+// Memory for matrices side by side on huge pages. A step reads all of them from end to end, and with 4 KB pages the
+// hardware's prefetching would stop at the end of each page.
 class WeightMemory {
  public:
-  // 64-byte aligned, undefined, readable for kSlack bytes past its end; lives as long as this. Throws std::bad_alloc.
+  // Returns undefined memory, 64-byte aligned, readable for kSlack bytes past its end. Throws std::bad_alloc.
   void* take(size_t bytes);
 
  private:
@@ -25,7 +25,7 @@ class WeightMemory {
   size_t used_ = 0;  // of the last chunk
 };
 
-// The weight [out, in] of a linear layer as [ceil(out / 16)][in][16], f32 or bf16, and its bias (or none).
+// The weight [out, in] of a linear layer as [ceil(out / 16)][in][16], f32 or bf16, and its bias (may be empty).
 struct Linear {
   int in = 0;
   int out = 0;
@@ -36,7 +36,7 @@ struct Linear {
   const float* bias_data() const { return bias.empty() ? nullptr : bias.data(); }
   Right forward() const { return {Right::Form::kPanels, panels, bf16, in, out}; }
   Right backward() const { return {Right::Form::kReverse, panels, bf16, out, in}; }
-  // One row of the weight as f32: the embedding of a token where embeddings are tied.
+  // Copies one row of the weight as f32: the embedding of a token if the embeddings are tied.
   void copy_row(int row, float* to) const;
 };
 
@@ -53,15 +53,15 @@ struct Weights {
   bool bf16 = false;
   std::vector<BlockWeights> blocks;
   Floats final_norm;
-  Linear head;  // also the embedding where they are tied
-  // Row-major [vocab, hidden] where they are not, else null: only ever looked up by row.
+  Linear head;  // also the embedding if they are tied
+  // The embedding, row-major [vocab, hidden]; null if it is tied to `head`. It is only read by row.
   const void* embedding = nullptr;
 
   void embed(int32_t token, int hidden, float* to) const;
 };
 
-// Packs every tensor that the model needs. kDataLoss for a shape that config.json contradicts, kNotFound for a tensor
-// that is missing, kUnimplemented for a stored type that we do not read.
+// Packs every tensor that the model needs. Returns kDataLoss for a shape that contradicts config.json, kNotFound for a
+// missing tensor, kUnimplemented for an unsupported stored type.
 Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, WeightsDtype dtype, ThreadPool& pool);
 
 }  // namespace tuft::engine::native

@@ -8,7 +8,7 @@
 namespace tuft::engine {
 namespace {
 
-// Only spreads the index: what is found is compared token by token.
+// The hash only selects candidates in the index; the tokens of a candidate are then compared.
 uint64_t spread(const BlockPool::Owner& owner, uint64_t before, std::span<const int32_t> tokens) {
   uint64_t hash = owner.version * 0x9e3779b97f4a7c15ULL + owner.scope;
   hash = (hash ^ before) * 0xbf58476d1ce4e5b9ULL;
@@ -92,7 +92,7 @@ std::optional<BlockPool::Fork> BlockPool::fork(const Sequence& source) {
   return fork;
 }
 
-// The end first, so that a beginning never goes before what follows it.
+// Releases the last block first, so that eviction never removes a beginning before its continuation.
 void BlockPool::close(Sequence& sequence) {
   empty_ -= static_cast<int64_t>(sequence.blocks.size()) * positions_ - sequence.length;
   for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) release(sequence.blocks.back());
@@ -122,7 +122,7 @@ BlockId BlockPool::take() {
   } else if (blocks_max_ == 0 || size() < blocks_max_) {
     blocks_.emplace_back();
   } else {
-    TUFT_CHECK(!unused_.empty(), "a block is taken where there is none");
+    TUFT_CHECK(!unused_.empty(), "no block is free or cached");
     id = unused_.front();
     unused_.pop_front();
     unindex(id);

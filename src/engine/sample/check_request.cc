@@ -21,7 +21,7 @@ Status check_stops(const SamplingParams& params, bool has_text) {
   }
   if (!params.stop_strings.empty() && !has_text) {
     return invalid_argument(
-        "sampling_params.stop holds strings, but this base model has no tokenizer.json to read text with; give token "
+        "sampling_params.stop holds strings, but this base model has no tokenizer.json; give token "
         "ids instead",
         "no_tokenizer");
   }
@@ -47,15 +47,16 @@ Status check_params(const SamplingParams& params, bool has_text) {
     return out_of_range("sampling_params.top_k", "-1 (off) or more", std::to_string(params.top_k));
   }
   if (!(params.top_p > 0 && params.top_p <= 1)) {
-    return out_of_range("sampling_params.top_p", "over 0 and at most 1", std::to_string(params.top_p));
+    return out_of_range("sampling_params.top_p", "greater than 0 and at most 1", std::to_string(params.top_p));
   }
   return check_stops(params, has_text);
 }
 
 }  // namespace
 
-Status check_request(const SampleRequest& request, const Engine& engine, int tokens_max, bool has_text) {
-  const int vocab_size = engine.model().vocab_size;
+Status check_request(const SampleRequest& request, const ModelSpec& model, const AdapterStore& adapters, int tokens_max,
+                     bool has_text) {
+  const int vocab_size = model.vocab_size;
   if (request.prompt.empty()) return invalid_argument("prompt is empty; it must hold at least one token");
   if (request.prompt.size() > static_cast<size_t>(tokens_max)) {
     return invalid_argument("prompt has " + std::to_string(request.prompt.size()) + " tokens, the limit is " +
@@ -82,8 +83,8 @@ Status check_request(const SampleRequest& request, const Engine& engine, int tok
     return out_of_range("topk_logprobs", "0 to " + std::to_string(topk_max), std::to_string(request.topk_logprobs));
   }
   TUFT_TRY(check_params(request.params, has_text));
-  if (request.adapter && !engine.has_adapter(*request.adapter)) {
-    return not_found("the sampler is not loaded in this worker", "sampler_not_loaded");
+  if (request.adapter && !adapters.contains(*request.adapter)) {
+    return not_found("the adapter to sample from is not loaded in this worker", "sampler_not_loaded");
   }
   return {};
 }

@@ -1,8 +1,7 @@
-// What a sample request may hold.
+// Checks the fields of a sample request.
 #pragma once
 
 #include "base/result.h"
-#include "engine/engine.h"
 #include "engine/sample/sampler.h"
 
 namespace tuft::engine {
@@ -13,8 +12,9 @@ inline constexpr size_t kStopStringsMax = 64;
 inline constexpr size_t kStopStringBytesMax = 1024;
 inline constexpr size_t kStopTokensMax = 1024;
 
-// kInvalidArgument names the field, what it may be and what it is; kNotFound for an adapter that is not loaded.
-// `has_text`: stop strings can be looked for.
-Status check_request(const SampleRequest& request, const Engine& engine, int tokens_max, bool has_text);
+// Returns kInvalidArgument with the field, the allowed values and the given value, or kNotFound for an adapter that is
+// not loaded. `has_text`: stop strings are supported.
+Status check_request(const SampleRequest& request, const ModelSpec& model, const AdapterStore& adapters, int tokens_max,
+                     bool has_text);
 
 }  // namespace tuft::engine

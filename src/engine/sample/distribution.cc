@@ -8,7 +8,7 @@ namespace tuft::engine {
 namespace {
 
 constexpr size_t kBlock = 1024;
-// Below it 1 / temperature overflows what a float can tell apart: the most likely token is the limit.
+// Below it 1 / temperature exceeds the precision of a float, so the most likely token is chosen.
 constexpr float kTemperatureMin = 1e-5F;
 
 // exp for x <= 0 without a branch or a call, so that loops over the vocabulary vectorise. Relative error < 3e-7;
@@ -50,7 +50,7 @@ float maximum(std::span<const float> values) {
   return *std::max_element(std::begin(lanes), std::end(lanes));
 }
 
-// Most likely first, ties by the smaller id.
+// Most likely first; ties by the smaller id.
 bool before(const std::pair<float, int32_t>& left, const std::pair<float, int32_t>& right) {
   return left.first != right.first ? left.first > right.first : left.second < right.second;
 }
@@ -93,7 +93,7 @@ double Distribution::fill_weights(float temperature) {
   for (size_t begin = 0; begin < size; begin += kBlock) {
     const size_t end = std::min(size, begin + kBlock);
     for (size_t i = begin; i < end; ++i) weights_[i] = exp_negative((logits_[i] - max_) * scale);
-    // Sixteen running sums instead of one: the compiler may not reorder a float sum by itself.
+    // Sixteen running sums instead of one, because the compiler must not reorder a float sum.
     float lanes[16] = {};
     size_t i = begin;
     for (; i + 16 <= end; i += 16) {
@@ -126,7 +126,7 @@ int32_t Distribution::draw_from_all(double sum, double uniform) const {
   while (block + 1 < block_sums_.size() && left >= block_sums_[block]) left -= block_sums_[block++];
   const size_t begin = block * kBlock;
   const size_t end = std::min(weights_.size(), begin + kBlock);
-  // Rounding can leave a little more than the block holds; then the last token that can be drawn is the one.
+  // Rounding can leave slightly more than the sum of the block; then the last token with a weight is chosen.
   size_t chosen = begin;
   for (size_t i = begin; i < end; ++i) {
     if (logits_[i] == -INFINITY) continue;
@@ -139,8 +139,8 @@ int32_t Distribution::draw_from_all(double sum, double uniform) const {
 
 int32_t Distribution::draw_from_some(double sum, int top_k, float top_p, double uniform) {
   candidates_.clear();
-  // Without top_k: tokens below (1 - top_p) / vocabulary hold at most 1 - top_p together, so the others hold top_p and
-  // the set is among them. This leaves few to sort.
+  // Without top_k: tokens below (1 - top_p) / vocabulary have at most 1 - top_p together, so the others have top_p and
+  // include the nucleus. Few tokens remain to be sorted.
   const bool cut = top_k > 0 && static_cast<size_t>(top_k) < weights_.size();
   const double floor = cut ? 0.0 : (1.0 - static_cast<double>(top_p)) * sum / static_cast<double>(weights_.size());
   const auto least = static_cast<float>(floor * 0.999);

@@ -13,23 +13,23 @@ namespace tuft::engine {
 
 class Distribution {
  public:
-  // Takes a row; it is borrowed until the next load(). False where a value is NaN or no value is finite.
+  // Sets the row, which is borrowed until the next load(). Returns false if a value is NaN or no value is finite.
   bool load(std::span<const float> logits);
 
-  // Natural logarithm of softmax(logits)[token] over the whole vocabulary.
+  // Returns the natural logarithm of softmax(logits)[token] over the whole vocabulary.
   float logprob(int32_t token) const;
 
-  // The k most likely tokens, most likely first, ties by the smaller id. k is cut at the vocabulary.
+  // Returns the k most likely tokens, most likely first, ties by the smaller id. k is limited to the vocabulary.
   std::vector<TokenLogprob> top(int k);
 
-  // Draws with `uniform` in [0, 1): scaled by 1 / temperature, then the top_k most likely (<= 0: all), then the
-  // smallest set of those that holds a share of top_p (1: all). Temperature 0 gives the most likely token.
+  // Draws with `uniform` in [0, 1): scales by 1 / temperature, keeps the top_k most likely tokens (<= 0: all), then the
+  // smallest set of them with a probability of top_p (1: all). Temperature 0 gives the most likely token.
   int32_t draw(float temperature, int top_k, float top_p, double uniform);
 
  private:
   using Weighted = std::pair<float, int32_t>;
 
-  double fill_weights(float temperature);  // gives the sum of weights_
+  double fill_weights(float temperature);  // returns the sum of weights_
   int32_t draw_from_all(double sum, double uniform) const;
   int32_t draw_from_some(double sum, int top_k, float top_p, double uniform);
 
@@ -43,8 +43,7 @@ class Distribution {
   std::vector<Weighted> candidates_;
 };
 
-// Uniform in [0, 1), a function of its arguments only, so that a draw does not depend on what was drawn before or
-// beside it.
+// Returns a number in [0, 1) that depends on the arguments only, so that a draw does not depend on other draws.
 double uniform_at(uint64_t seed, uint64_t sample, uint64_t position);
 
 }  // namespace tuft::engine

@@ -1,4 +1,4 @@
-// What the sampler keeps of a request and of each sequence that it runs. Internal to the sampler.
+// The state of a request and of its sequences inside the sampler. Internal to the sampler.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +15,23 @@ namespace tuft::engine {
 // An adapter that active requests use.
 struct AdapterUse {
   int requests = 0;
-  uint64_t last_step = 0;  // that it was counted in
+  uint64_t last_step = 0;  // in which it was counted
 };
 
 struct Request;
 
-// One sample from its first token to its last.
+// One sample, from its first token to its last.
 struct Running {
   Request* request = nullptr;
   int sample = 0;
   std::optional<SequenceId> sequence;  // none while preempted
-  // Prompt and output, while not all of them but the newest are in the cache (again).
+  // Prompt and output without the newest token, while they are not all in the cache (again).
   std::vector<int32_t> replay;
   size_t replay_fed = 0;
   int32_t last = 0;     // sampled, not fed yet
   int32_t next = 0;     // sampled in the step that feeds `last`
   Nanos last_time = 0;  // when `last` was sampled
-  Nanos preempted = 0;  // when, while there is no sequence
+  Nanos preempted = 0;  // start of the preemption; 0: not preempted
   StopText stop_text;
   bool fresh = false;  // `last` came in this step
   bool finished = false;
@@ -49,21 +49,21 @@ struct Request {
   SampleTimes times;
   AdapterUse* adapter = nullptr;  // while active, unless it samples from the base model
 
-  // The prompt's sequence. The last sample goes on in it; the ones before are forks of it.
+  // The prompt's sequence. The last sample continues in it; the earlier ones are forks of it.
   std::optional<SequenceId> stem;
   size_t prompt_fed = 0;
-  bool prompt_was_done = false;                   // once, whatever became of the stem since
+  bool prompt_was_done = false;                   // stays true if the stem is released
   std::vector<float> prompt_logits;               // of the last prompt token, for the first token of each sample
   std::vector<std::unique_ptr<Running>> running;  // in order of their samples
   int samples_started = 0;
   int samples_finished = 0;
   SampleResult result;
-  std::optional<Error> failure;  // it is answered with, after the step
-  std::vector<size_t> streamed;  // tokens of each sample that on_tokens has had; empty without on_tokens
+  std::optional<Error> failure;  // the answer, after the step
+  std::vector<size_t> streamed;  // number of tokens that on_tokens has received, by sample; empty without on_tokens
 
   bool wants_prompt_rows() const { return what.prompt_logprobs || what.topk_prompt_logprobs > 0; }
   bool finished() const { return samples_finished == what.num_samples; }
-  // Of the prompt, from the first on: those that need not run for what they say about the token after them.
+  // Returns how many leading prompt tokens may come from the cache: their log-probabilities are known or not needed.
   size_t prompt_rows_known() const {
     if (!wants_prompt_rows()) return what.prompt.size();
     return what.prompt_logprobs ? result.prompt_logprobs.size() : result.topk_prompt_logprobs.size();

@@ -21,8 +21,11 @@ namespace {
 
 class BatchSampler final : public Sampler {
  public:
-  BatchSampler(Engine& engine, const SamplerOptions& options, TokenBytes token_bytes, const Clock& clock)
-      : engine_(engine),
+  BatchSampler(const ModelSpec& model, const AdapterStore& adapters, DecodeEngine& engine,
+               const SamplerOptions& options, TokenBytes token_bytes, const Clock& clock)
+      : model_(model),
+        adapters_(adapters),
+        engine_(engine),
         options_(options),
         token_bytes_(std::move(token_bytes)),
         clock_(clock),
@@ -31,7 +34,7 @@ class BatchSampler final : public Sampler {
         schedule_(engine, options_, metrics_) {
     TUFT_CHECK(options.batch_tokens >= 1 && options.tokens_max >= 1 && options.sequences_max >= 1,
                "sampler options must be positive");
-    publish();  // zeros, not gaps, before the first request
+    update_metrics();  // zeros, not gaps, before the first request
   }
 
   Result<RequestNumber> submit(SampleRequest request, Done done) override;
@@ -60,9 +63,11 @@ class BatchSampler final : public Sampler {
   void deliver();
   void answer(Request& request, Result<SampleResult> result);
   void report_nonfinite(Request& request);
-  void publish() const;
+  void update_metrics() const;
 
-  Engine& engine_;
+  const ModelSpec& model_;
+  const AdapterStore& adapters_;
+  DecodeEngine& engine_;
   const SamplerOptions options_;
   const TokenBytes token_bytes_;
   const Clock& clock_;
@@ -87,7 +92,7 @@ Result<Sampler::RequestNumber> BatchSampler::submit(SampleRequest request, Done 
 }
 
 Result<Sampler::RequestNumber> BatchSampler::enqueue(SampleRequest request, Done done) {
-  TUFT_TRY(check_request(request, engine_, options_.tokens_max, static_cast<bool>(token_bytes_)));
+  TUFT_TRY(check_request(request, model_, adapters_, options_.tokens_max, static_cast<bool>(token_bytes_)));
   if (waiting_.size() >= static_cast<size_t>(options_.queue_max)) {
     return Error{ErrorCode::kResourceExhausted,
                  "the sampler's queue is full (" + std::to_string(options_.queue_max) + " requests); try again later",
@@ -109,20 +114,20 @@ Result<Sampler::RequestNumber> BatchSampler::enqueue(SampleRequest request, Done
   return last_number_;
 }
 
-// Tokens of a sample: within max_model_len, and what it holds in the cache within the cache.
+// Limits the tokens of a sample by max_model_len and by the size of the cache.
 Result<int> BatchSampler::output_max(const SampleRequest& request) const {
   const auto prompt = static_cast<int>(request.prompt.size());
   const int room = options_.tokens_max - prompt;
   const int wanted = std::min(request.params.max_tokens.value_or(room), room);
   const int fits = schedule_.tokens_max();  // the newest token is never fed
   if (wanted <= 0 ? prompt <= fits : prompt <= fits - wanted + 1) return wanted;
-  // Who asks for as many as there are places gets as many.
+  // A request for all that max_model_len allows gets as many as the cache can hold.
   if (wanted == room && prompt <= fits) return fits - prompt + 1;
   const KvUsage usage = engine_.kv_usage();
   return invalid_argument("the prompt has " + std::to_string(prompt) + " tokens, and max_tokens allows " +
                               std::to_string(wanted) + " more, but the base model's KV cache holds " +
                               std::to_string(fits) + " (kv_cache_bytes is " + std::to_string(usage.limit) +
-                              "); ask for fewer, or have the limit raised",
+                              "); request fewer tokens, or raise the limit",
                           "kv_cache_limit");
 }
 
@@ -139,7 +144,7 @@ void BatchSampler::cancel(RequestNumber number) {
     return;
   }
   metrics_.ended(clock_.monotonic() - request->times.arrived);
-  publish();
+  update_metrics();
   request->done(Error{ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"});
 }
 
@@ -170,7 +175,7 @@ void BatchSampler::step() {
   deliver();
 }
 
-// Samples of prompts that are done, as long as there are places; the others wait for one.
+// Starts samples of finished prompts while there are places; the others wait.
 void BatchSampler::start_samples() {
   for (const auto& request : schedule_.active()) {
     if (!request->prompt_was_done || request->failure) continue;
@@ -183,7 +188,7 @@ void BatchSampler::start_samples() {
   }
 }
 
-// Draws the sample's first token and gives it a sequence to go on in, if it goes on. False: no other can start now.
+// Draws the sample's first token and, unless it ends there, gives it a sequence. Returns false if none can start now.
 bool BatchSampler::start_sample(Request& request) {
   const int sample = request.samples_started;
   const bool last = sample + 1 == request.what.num_samples;
@@ -279,12 +284,12 @@ std::optional<int32_t> BatchSampler::draw(Request& request, int sample, std::spa
 }
 
 void BatchSampler::report_nonfinite(Request& request) {
-  // A prompt has as many rows as tokens, and is one sequence.
+  // A prompt is one sequence but has many rows; count it once.
   if (!request.failure || request.prompt_was_done) metrics_.nonfinite_logits();
-  request.fail(internal_error("the model gave logits that are not numbers", "nonfinite_logits"));
+  request.fail(internal_error("the model returned logits that are not finite", "nonfinite_logits"));
 }
 
-// True when the sample ends with this token.
+// Returns true if the sample ends with this token.
 bool BatchSampler::append_token(Request& request, int sample, StopText& stop_text, int32_t token) {
   SampledSequence& output = request.result.sequences[static_cast<size_t>(sample)];
   output.tokens.push_back(token);
@@ -292,13 +297,13 @@ bool BatchSampler::append_token(Request& request, int sample, StopText& stop_tex
     return std::find(ids.begin(), ids.end(), token) != ids.end();
   };
   const SamplingParams& params = request.what.params;
-  bool stops = holds(engine_.model().eos_token_ids) || holds(params.stop_tokens);
+  bool stops = holds(model_.eos_token_ids) || holds(params.stop_tokens);
   if (!stops && !params.stop_strings.empty()) stops = stop_text.append(token_bytes_(token));
   output.reason = stops ? StopReason::kStop : StopReason::kLength;
   return stops || output.tokens.size() >= static_cast<size_t>(request.output_max);
 }
 
-// Nearly always all of them got their last token in the step before: one record for all.
+// Usually all sequences got their last token in the previous step and share one record.
 void BatchSampler::record_token_times() {
   Nanos since = 0;
   size_t tokens = 0;
@@ -337,7 +342,7 @@ void BatchSampler::answer(Request& request, Result<SampleResult> result) {
   outbox_.emplace_back(std::move(request.done), std::move(result));
 }
 
-// Callbacks run last, when everything here is in order again: they may submit and cancel.
+// Callbacks run last, when the state is consistent again, because they may submit and cancel.
 void BatchSampler::deliver() {
   stream_tokens();
   const auto& active = schedule_.active();
@@ -357,11 +362,11 @@ void BatchSampler::deliver() {
     }
     schedule_.remove(request);
   }
-  publish();
+  update_metrics();
   for (auto& [done, result] : std::exchange(outbox_, {})) done(std::move(result));
 }
 
-void BatchSampler::publish() const {
+void BatchSampler::update_metrics() const {
   metrics_.kv_cache(engine_.kv_usage());
   metrics_.kv_blocks(engine_.take_kv_block_times());
   if (idle()) metrics_.idle();
@@ -369,9 +374,9 @@ void BatchSampler::publish() const {
 
 }  // namespace
 
-std::unique_ptr<Sampler> make_sampler(Engine& engine, const SamplerOptions& options, TokenBytes token_bytes,
-                                      const Clock& clock) {
-  return std::make_unique<BatchSampler>(engine, options, std::move(token_bytes), clock);
+std::unique_ptr<Sampler> make_sampler(const ModelSpec& model, const AdapterStore& adapters, DecodeEngine& engine,
+                                      const SamplerOptions& options, TokenBytes token_bytes, const Clock& clock) {
+  return std::make_unique<BatchSampler>(model, adapters, engine, options, std::move(token_bytes), clock);
 }
 
 }  // namespace tuft::engine

@@ -1,11 +1,12 @@
-// Sampling from many prompts at once: every step() feeds each running sequence its next token (and pieces of new
-// prompts under a token budget) and draws from the logits.
+// Sampler: the part of the worker that draws tokens (continuous batching). It is neither a sampling session, which is a
+// client's handle, nor a frozen adapter, which is a version. Every step() feeds each running sequence its next token,
+// and pieces of new prompts within a token budget, and draws from the logits.
 //
-// The KV cache is shared. A prompt takes over what an earlier one of the same adapter and scope left in it. When it is
-// full the youngest sequences give their blocks back and are fed again later; the oldest one always goes on.
+// The KV cache is shared. A prompt reuses what an earlier one of the same adapter and scope left in it. When the cache
+// is full, the youngest sequences release their blocks and are fed again later; the oldest one always continues.
 //
-// A request's result depends on its prompt, its parameters and its seed only: not on what else is running, what was in
-// the cache, or whether it had to give its blocks back. Confined to the engine thread.
+// The result of a request depends only on its prompt, parameters and seed: not on other requests, on the contents of
+// the cache, or on preemptions. Confined to the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,9 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "engine/engine.h"
+#include "engine/adapter_store.h"
+#include "engine/decode_engine.h"
+#include "engine/model_spec.h"
 #include "telemetry/context.h"
 
 namespace tuft::engine {
@@ -38,15 +41,15 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
-// The newest tokens of one sample, with their log-probabilities and, where topk_logprobs asks for them, their
+// Receives the newest tokens of one sample with their log-probabilities and, if topk_logprobs requests them, their
 // alternatives (else `topk` is empty). Called from step() on the engine thread, in order for each sample, before
-// `done`; must not call the sampler.
+// `done`. Must not call the sampler.
 using OnTokens = std::function<void(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs,
                                     std::span<const std::vector<TokenLogprob>> topk)>;
 
 struct SampleRequest {
   std::optional<AdapterId> adapter;  // absent: the base model
-  std::string scope;                 // a tenant: prefixes are taken over within one scope only
+  std::string scope;                 // of a tenant; prefixes are reused within one scope only
   std::vector<int32_t> prompt;       // >= 1 token
   int num_samples = 1;
   SamplingParams params;
@@ -55,24 +58,24 @@ struct SampleRequest {
   int topk_logprobs = 0;              // alternatives for each sampled token
   OnTokens on_tokens;                 // may be empty
   Nanos arrived = 0;                  // in the worker; 0: at submit()
-  telemetry::SpanContext trace = {};  // of log records about it
+  telemetry::SpanContext trace = {};  // for log records about the request
 };
 
 enum class StopReason : uint8_t { kStop, kLength };
 
 struct SampledSequence {
   StopReason reason = StopReason::kLength;
-  std::vector<int32_t> tokens;  // with the stop token, or the tokens that made up the stop string
+  std::vector<int32_t> tokens;  // including the stop token, or the tokens of the stop string
   std::vector<float> logprobs;  // of the model at temperature 1, before top_k and top_p; one per token
-  // The most likely tokens in the place of each one, most likely first; empty where not asked for.
+  // The most likely tokens at the position of each token, most likely first; empty if not requested.
   std::vector<std::vector<TokenLogprob>> topk_logprobs;
 };
 
-// Clock::monotonic() terms.
+// In the time of Clock::monotonic().
 struct SampleTimes {
   Nanos arrived = 0;
   Nanos started = 0;      // the first prompt token ran
-  Nanos first_token = 0;  // the first token was sampled; the end where none was asked for
+  Nanos first_token = 0;  // the first token was sampled; the end if none was requested
   Nanos ended = 0;
 
   double queue_seconds() const { return to_seconds(started - arrived); }
@@ -80,35 +83,36 @@ struct SampleTimes {
   double decode_seconds() const { return to_seconds(ended - first_token); }
 };
 
-// One of a request's sequences gave its blocks back, and had them again.
+// A period in which one sequence of a request had no blocks of the KV cache.
 struct Interruption {
   Nanos preempted = 0;
   Nanos resumed = 0;
-  int tokens = 0;  // that it had
+  int tokens = 0;  // length of the sequence
 };
 inline constexpr size_t kInterruptionsMax = 8;
 
 struct SampleResult {
   std::vector<SampledSequence> sequences;
-  std::vector<float> prompt_logprobs;                           // [0] is NaN; empty where not asked for
+  std::vector<float> prompt_logprobs;                           // [0] is NaN; empty if not requested
   std::vector<std::vector<TokenLogprob>> topk_prompt_logprobs;  // [0] is empty; most likely first
-  int cached_tokens = 0;                                        // of the prompt: taken over, not computed
+  int cached_tokens = 0;                                        // prompt tokens that were reused, not computed
   int preemptions = 0;
   std::vector<Interruption> interruptions;  // the first kInterruptionsMax of them
   SampleTimes times;
 };
 
 struct SamplerOptions {
-  int batch_tokens = 256;   // of one step; every running sequence gets its token first, prompts get the rest
+  int batch_tokens = 256;   // per step; every running sequence gets its token first, prompts get the rest
   int tokens_max = 0;       // max_model_len: prompt + output
   int sequences_max = 256;  // running at once
-  int queue_max = 4096;     // waiting; over it submit() refuses with kResourceExhausted
-  // Of metrics: the label base_model, and what the KV cache can grow to where the engine sets no limit (0: unknown).
+  int queue_max = 4096;     // waiting; above it submit() returns kResourceExhausted
+  // For metrics: the label base_model, and the possible size of the KV cache in bytes if the engine sets no limit (0:
+  // unknown).
   std::string base_model = {};
   int64_t memory_bytes = 0;
 };
 
-// Text of a token sequence so far, for stop strings: bytes of token i, appended by the caller.
+// Returns the bytes of a token. The sampler looks for stop strings in their concatenation.
 using TokenBytes = std::function<std::string(int32_t token)>;
 
 class Sampler {
@@ -117,24 +121,24 @@ class Sampler {
   using RequestNumber = uint64_t;
 
   virtual ~Sampler() = default;
-  // Checks the request (kInvalidArgument names the field) and queues it. `done` is called once, from step() or
-  // cancel(), and may itself submit and cancel.
+  // Queues a request. Returns kInvalidArgument, with the field, for a malformed one. Calls `done` once, from step() or
+  // cancel(); it may submit and cancel.
   virtual Result<RequestNumber> submit(SampleRequest request, Done done) = 0;
-  virtual void cancel(RequestNumber request) = 0;  // done gets kCancelled; unknown numbers are ignored
+  virtual void cancel(RequestNumber request) = 0;  // `done` receives kCancelled; unknown numbers are ignored
   virtual bool idle() const = 0;
-  // Runs one step of everything that is running. A failing step fails the requests in it and leaves the others.
+  // Runs one step. If it fails, the requests in it fail, and the others continue.
   virtual void step() = 0;
-  virtual int running() const = 0;  // sequences that have a place, also while they wait for blocks
+  virtual int running() const = 0;  // sequences that have a place, including those that wait for blocks
   virtual int active() const = 0;   // requests that have started
   virtual int waiting() const = 0;  // requests that have not
-  // When the newest step ended; 0 before the first.
+  // The end of the newest step; 0 before the first.
   virtual Nanos last_step_end() const = 0;
-  // The engine does something else now: the time until the next step is not the sampler's own.
+  // Reports that the engine does other work now: metrics do not count the time until the next step as sampling.
   virtual void pause() = 0;
 };
 
-// `token_bytes` may be empty: then stop strings are refused. The engine, clock and functions outlive the sampler.
-std::unique_ptr<Sampler> make_sampler(Engine& engine, const SamplerOptions& options, TokenBytes token_bytes,
-                                      const Clock& clock);
+// `token_bytes` may be empty; then requests with stop strings are refused. All references must outlive the sampler.
+std::unique_ptr<Sampler> make_sampler(const ModelSpec& model, const AdapterStore& adapters, DecodeEngine& engine,
+                                      const SamplerOptions& options, TokenBytes token_bytes, const Clock& clock);
 
 }  // namespace tuft::engine

@@ -55,8 +55,8 @@ bool Schedule::make_room(const Slot& who, int64_t blocks) {
   return true;
 }
 
-// Takes the blocks of the youngest that has any; false where nobody is younger than `who`. Within a request samples
-// are older the smaller their number, and its prompt, from which more of them start, is the youngest.
+// Preempts the youngest sequence that has blocks; returns false if none is younger than `who`. Within a request a
+// sample is older than those with larger numbers, and the prompt, from which more of them start, is the youngest.
 bool Schedule::preempt_younger(const Slot& who) {
   for (auto request = active_.rbegin(); request != active_.rend(); ++request) {
     if (request->get() == who.prompt) return false;
@@ -77,8 +77,8 @@ bool Schedule::preempt_younger(const Slot& who) {
 
 void Schedule::preempt(Running& running) {
   Request& request = *running.request;
-  gave_way_ = step_.short_of_blocks = true;
-  engine_.close_sequence(*running.sequence);
+  preempted_ = step_.short_of_blocks = true;
+  engine_.close(*running.sequence);
   running.sequence.reset();
   running.preempted = now_;
   running.replay_fed = 0;
@@ -91,10 +91,10 @@ void Schedule::preempt(Running& running) {
   metrics_.preempted(request.what.trace, running.replay.size());
 }
 
-// A prompt that is done stays so: what comes after it needs its last logits only, and blocks again when it starts.
+// A finished prompt stays finished: its samples need only its last logits, and blocks of their own when they start.
 void Schedule::release_stem(Request& request) {
   const bool ran = request.prompt_fed > 0 && !request.prompt_was_done;
-  gave_way_ = step_.short_of_blocks = true;
+  preempted_ = step_.short_of_blocks = true;
   close_stem(request);
   if (!ran) return;
   ++request.result.preemptions;
@@ -102,7 +102,7 @@ void Schedule::release_stem(Request& request) {
 }
 
 void Schedule::close_stem(Request& request) {
-  if (request.stem) engine_.close_sequence(*request.stem);
+  if (request.stem) engine_.close(*request.stem);
   request.stem.reset();
 }
 
@@ -114,7 +114,7 @@ void Schedule::plan(Nanos now) {
   slots_.clear();
   step_ = {};
   promised_ = 0;
-  stalled_ = gave_way_ = false;
+  stalled_ = preempted_ = false;
   ++step_number_;
   size_t decoding = 0;
   for (const auto& request : active_) {
@@ -128,10 +128,10 @@ void Schedule::plan(Nanos now) {
     for (const auto& running : request->running) plan_running(*running);
     if (!request->prompt_was_done) plan_prompt(*request);
   }
-  // It cannot be: what fits alone was checked, and the oldest takes from all others.
-  if (feeds_.empty() && stalled_ && !gave_way_) {
+  // This cannot happen: what fits alone was checked, and the oldest request preempts all others.
+  if (feeds_.empty() && stalled_ && !preempted_) {
     active_.front()->fail({ErrorCode::kResourceExhausted,
-                           "the KV cache has no room for the oldest request; ask for fewer tokens", "kv_cache_full"});
+                           "the KV cache has no room for the oldest request; request fewer tokens", "kv_cache_full"});
   }
 }
 
@@ -152,11 +152,11 @@ bool Schedule::admit(std::unique_ptr<Request>& next) {
   return true;
 }
 
-// Opens the sequence of a prompt, or of a sample that was preempted, if there is room for all of its tokens: who starts
-// with less would soon give it back. Room for one more block of each that runs is left to these, except by the oldest.
+// Opens the sequence of a prompt, or of a preempted sample, if there is room for all of its tokens: with less it would
+// soon be preempted. Unless it is the oldest, it leaves one more block for each running sequence.
 bool Schedule::open(const Slot& who) {
   Request& request = who.request();
-  const auto opened = engine_.open_sequence(request.what.adapter, request.scope);
+  const auto opened = engine_.open(request.what.adapter, request.scope);
   if (!opened.ok()) {
     request.fail(opened.error());
     return false;
@@ -180,7 +180,7 @@ bool Schedule::open(const Slot& who) {
     return true;
   }
   step_.short_of_blocks = true;
-  engine_.close_sequence(*opened);
+  engine_.close(*opened);
   if (who.running == nullptr) {
     request.stem.reset();
     request.prompt_fed = 0;
@@ -209,7 +209,7 @@ void Schedule::plan_running(Running& running) {
       stalled_ = true;
       return;
     }
-    // Nothing was lost where the sample had no sequence yet.
+    // A sample without an earlier sequence lost nothing.
     if (const Nanos since = std::exchange(running.preempted, 0); since != 0) {
       auto& interruptions = request.result.interruptions;
       if (interruptions.size() < kInterruptionsMax)
@@ -243,17 +243,17 @@ void Schedule::plan_prompt(Request& request) {
   const size_t count = fit(who, first, prompt.size() - first);
   if (count == 0) return;
   const bool ends = first + count == prompt.size();
-  // The row of a position says something about the next one.
+  // The logits of a position belong to the next token.
   const size_t wanted =
       request.wants_prompt_rows() ? std::max(first, request.prompt_rows_known() - 1) : prompt.size() - 1;
   const size_t rows = wanted < first + count ? first + count - wanted : 0;
-  TUFT_CHECK(!ends || rows > 0, "the end of a prompt gives logits");
+  TUFT_CHECK(!ends || rows > 0, "the end of a prompt requests logits");
   add({nullptr, &request, count}, {*request.stem, prompt.subspan(first, count), static_cast<int>(rows)}, first);
   step_.prefill_tokens += count;
   tokens_left_ -= count;
 }
 
-// What somebody else computed meanwhile, too.
+// Also reuses blocks that other requests have computed meanwhile.
 void Schedule::take_over(Request& request) {
   const std::span<const int32_t> prompt(request.what.prompt);
   const size_t usable = request.prompt_rows_known();
@@ -263,7 +263,7 @@ void Schedule::take_over(Request& request) {
   if (request.result.preemptions == 0) request.result.cached_tokens += count;
 }
 
-// The next block of this prompt is computed in this step for somebody else: it can be taken over in the next one.
+// Returns true if another request computes the next block of this prompt in this step; the next step can reuse it.
 bool Schedule::twin_is_fed(const Request& request) const {
   const auto positions = static_cast<size_t>(engine_.kv_usage().positions);
   if (positions == 0 || request.prompt_fed % positions != 0) return false;
@@ -276,7 +276,7 @@ bool Schedule::twin_is_fed(const Request& request) const {
   });
 }
 
-// How many of the tokens can be fed now.
+// Returns how many of the tokens can be fed now.
 size_t Schedule::fit(const Slot& who, size_t length, size_t tokens) {
   size_t count = std::min(tokens, tokens_left_);
   if (make_room(who, blocks_for(length, count))) return count;
@@ -327,7 +327,7 @@ bool Schedule::start(std::unique_ptr<Running>& running) {
     running->replay.push_back(running->last);
   } else if (last) {
     running->sequence = std::exchange(request.stem, std::nullopt);
-  } else if (const auto forked = engine_.fork_sequence(*request.stem); forked.ok()) {
+  } else if (const auto forked = engine_.fork(*request.stem); forked.ok()) {
     running->sequence = *forked;
   } else if (forked.error().code != ErrorCode::kResourceExhausted) {
     request.fail(forked.error());
@@ -346,7 +346,7 @@ void Schedule::remove_finished() {
     std::erase_if(request->running, [&](const auto& running) {
       if (!running->finished) return false;
       ++request->samples_finished;
-      engine_.close_sequence(*running->sequence);
+      engine_.close(*running->sequence);
       return true;
     });
   }
@@ -358,7 +358,7 @@ std::unique_ptr<Request> Schedule::remove(const Request& request) {
   std::unique_ptr<Request> owner = std::move(*found);
   active_.erase(found);
   for (const auto& running : owner->running) {
-    if (running->sequence) engine_.close_sequence(*running->sequence);
+    if (running->sequence) engine_.close(*running->sequence);
   }
   close_stem(*owner);
   if (owner->adapter != nullptr && --owner->adapter->requests == 0) adapters_.erase(*owner->what.adapter);

@@ -1,6 +1,6 @@
-// Which sequences run in the next step, and who holds blocks of the KV cache. Requests are served by age: where blocks
-// are short the youngest sequences give theirs back, wait, and are fed again from their tokens when there is room.
-// Internal to the sampler; confined to the engine thread.
+// Schedule: chooses which sequences run in the next step and which hold blocks of the KV cache. The oldest request
+// comes first. If blocks are short, the youngest sequences release theirs, wait, and are fed again from their tokens
+// when there is room. Internal to the sampler; confined to the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace tuft::engine {
 
 class Schedule {
  public:
-  // All outlive it. Of the options: batch_tokens and sequences_max.
-  Schedule(Engine& engine, const SamplerOptions& options, const StepMetrics& metrics)
+  // All arguments must outlive it. Reads batch_tokens and sequences_max of the options.
+  Schedule(DecodeEngine& engine, const SamplerOptions& options, const StepMetrics& metrics)
       : engine_(engine), options_(options), metrics_(metrics) {}
   ~Schedule();
   Schedule(const Schedule&) = delete;
@@ -29,29 +29,29 @@ class Schedule {
   int places_taken() const;                           // by samples that run and prompts that are not done
   bool has_place() const { return places_taken() < options_.sequences_max; }
 
-  // Tokens that the cache has room for, one sequence alone; INT_MAX without a limit.
+  // Returns the longest sequence that fits into the cache alone, in tokens; INT_MAX without a limit.
   int tokens_max() const;
 
-  // Chooses the feeds of the next step out of what is active.
+  // Chooses the feeds of the next step from the active requests.
   void plan(Nanos now);
-  // After plan(): makes `next` active and plans it too, unless there is no room. True when it was taken. It is not
-  // taken, and has failed, where it never can be.
+  // After plan(): makes `next` active and plans it too, if there is room. Returns whether it was taken. A request that
+  // can never fit fails and is not taken.
   bool admit(std::unique_ptr<Request>& next);
-  // Of the plan. They borrow from the requests.
+  // The plan. It borrows from the requests.
   std::span<const Feed> feeds() const { return feeds_; }
   std::span<const Slot> slots() const { return slots_; }
   const StepMetrics::Step& step() const { return step_; }
-  // The step went well: what was planned is in the cache.
+  // To be called after the step succeeded: the planned tokens are in the cache.
   void fed();
 
-  // Gives a sample that goes on a sequence: a fork of its prompt's, that itself, or none until there is room. False
-  // where it has to be tried again later.
+  // Gives a sample its sequence: a fork of the sequence of the prompt, that sequence itself, or none until there is
+  // room. Returns false if the caller must try again later.
   bool start(std::unique_ptr<Running>& running);
-  // Drops samples that are finished.
+  // Removes finished samples.
   void remove_finished();
-  // No sample starts from the prompt any more.
+  // Closes the sequence of the prompt, since no sample starts from it any more.
   void close_stem(Request& request);
-  // The request's blocks are free; it is not active any more.
+  // Frees the blocks of a request and returns it; it is no longer active.
   std::unique_ptr<Request> remove(const Request& request);
 
  private:
@@ -71,20 +71,20 @@ class Schedule {
   void prompt_fed(Request& request, size_t tokens);
   void add(const Slot& slot, const Feed& feed, size_t length);
 
-  Engine& engine_;
+  DecodeEngine& engine_;
   const SamplerOptions& options_;
   const StepMetrics& metrics_;
 
   Requests active_;
   std::unordered_map<AdapterId, AdapterUse> adapters_;
-  // Of the plan.
+  // The plan of the next step.
   std::vector<Feed> feeds_;
   std::vector<Slot> slots_;
   StepMetrics::Step step_;
-  size_t tokens_left_ = 0;  // of the budget, beside the running sequences
-  int64_t promised_ = 0;    // blocks that the feeds so far will take
-  bool gave_way_ = false;   // somebody gave blocks back
-  bool stalled_ = false;    // something waits for blocks: nothing younger starts, or starts again
+  size_t tokens_left_ = 0;  // of the budget, after the running sequences
+  int64_t promised_ = 0;    // blocks that the planned feeds will take
+  bool preempted_ = false;  // a sequence was preempted
+  bool stalled_ = false;    // a sequence waits for blocks, so no younger one starts or resumes
   uint64_t step_number_ = 0;
   Nanos now_ = 0;
 };

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "metrics/continuous_batching.h"
+#include "metrics/engine.h"
+#include "metrics/sampling.h"
+#include "telemetry/instrument.h"
 #include "telemetry/log.h"
-#include "telemetry/metrics.h"
 #include "telemetry/trace.h"
 
 namespace tuft::engine {
@@ -35,9 +38,9 @@ std::string_view step_phase_name(StepPhase phase) {
 StepMetrics::Phase::Phase(const std::string& base_model, StepPhase phase) {
   const telemetry::Label model = {"base_model", base_model};
   const telemetry::Label name = {"phase", step_phase_name(phase)};
-  steps = telemetry::get_metrics().scheduler_steps.with({model, name});
-  duration = telemetry::get_metrics().scheduler_step_duration.with({model, name});
-  sequences = telemetry::get_metrics().scheduler_batch_requests.with({model, name});
+  steps = metrics::engine().scheduler_steps.with({model, name});
+  duration = metrics::engine().scheduler_step_duration.with({model, name});
+  sequences = metrics::engine().scheduler_batch_requests.with({model, name});
 }
 
 StepMetrics::StepMetrics(const std::string& base_model, int batch_tokens, int64_t memory_bytes)
@@ -46,32 +49,32 @@ StepMetrics::StepMetrics(const std::string& base_model, int batch_tokens, int64_
       memory_bytes_(memory_bytes),
       phases_{Phase(base_model, StepPhase::kPrefill), Phase(base_model, StepPhase::kDecode),
               Phase(base_model, StepPhase::kMixed)},
-      batch_tokens_in_step_(of_model(telemetry::get_metrics().scheduler_batch_tokens, base_model)),
-      batch_fill_(of_model(telemetry::get_metrics().scheduler_batch_fill, base_model)),
-      batch_adapters_(of_model(telemetry::get_metrics().scheduler_batch_adapters, base_model)),
-      overhead_(of_model(telemetry::get_metrics().scheduler_step_overhead, base_model)),
-      queue_(telemetry::get_metrics().scheduler_queue_duration.with({{"base_model", base_model}, {"kind", "sample"}})),
-      inter_token_(of_model(telemetry::get_metrics().sampling_inter_token_latency, base_model)),
-      nonfinite_(telemetry::get_metrics().sampling_nonfinite_logits.with({{"base_model", base_model}})),
-      preemptions_(telemetry::get_metrics().scheduler_preemptions.with({{"base_model", base_model}})),
-      recomputed_(telemetry::get_metrics().scheduler_recomputed_tokens.with({{"base_model", base_model}})),
-      prefix_queries_(telemetry::get_metrics().prefix_cache_queries.with({{"base_model", base_model}})),
-      prefix_hits_(telemetry::get_metrics().prefix_cache_hits.with({{"base_model", base_model}})),
-      evictions_(telemetry::get_metrics().kv_cache_evictions.with({{"base_model", base_model}})),
-      alloc_failures_(telemetry::get_metrics().kv_cache_alloc_failures.with({{"base_model", base_model}})),
-      block_lifetime_(of_model(telemetry::get_metrics().kv_block_lifetime, base_model)),
-      block_idle_(of_model(telemetry::get_metrics().kv_block_idle, base_model)),
-      block_reuse_gap_(of_model(telemetry::get_metrics().kv_block_reuse_gap, base_model)),
-      active_requests_(telemetry::get_metrics().active_requests_count.with({})),
-      waiting_requests_(telemetry::get_metrics().waiting_requests_count.with({})),
-      decode_prefill_ratio_(telemetry::get_metrics().decode_prefill_ratio.with({})),
-      kv_memory_(telemetry::get_metrics().kv_cache_memory_bytes.with({})),
-      kv_free_memory_(telemetry::get_metrics().kv_cache_free_memory_bytes.with({})),
-      prefill_tokens_processed_(telemetry::get_metrics().prefill_tokens_processed.with({})),
-      decode_tokens_processed_(telemetry::get_metrics().decode_tokens_processed.with({})),
-      batch_fill_percentage_(telemetry::get_metrics().batch_fill_percentage.with({})),
-      ttft_(telemetry::get_metrics().ttft_milliseconds.with({})),
-      request_latency_(telemetry::get_metrics().request_latency_milliseconds.with({})) {}
+      batch_tokens_in_step_(of_model(metrics::engine().scheduler_batch_tokens, base_model)),
+      batch_fill_(of_model(metrics::engine().scheduler_batch_fill, base_model)),
+      batch_adapters_(of_model(metrics::engine().scheduler_batch_adapters, base_model)),
+      overhead_(of_model(metrics::engine().scheduler_step_overhead, base_model)),
+      queue_(metrics::engine().scheduler_queue_duration.with({{"base_model", base_model}, {"kind", "sample"}})),
+      inter_token_(of_model(metrics::sampling().inter_token_latency, base_model)),
+      nonfinite_(metrics::sampling().nonfinite_logits.with({{"base_model", base_model}})),
+      preemptions_(metrics::engine().scheduler_preemptions.with({{"base_model", base_model}})),
+      recomputed_(metrics::engine().scheduler_recomputed_tokens.with({{"base_model", base_model}})),
+      prefix_queries_(metrics::engine().prefix_cache_queries.with({{"base_model", base_model}})),
+      prefix_hits_(metrics::engine().prefix_cache_hits.with({{"base_model", base_model}})),
+      evictions_(metrics::engine().kv_cache_evictions.with({{"base_model", base_model}})),
+      alloc_failures_(metrics::engine().kv_cache_alloc_failures.with({{"base_model", base_model}})),
+      block_lifetime_(of_model(metrics::engine().kv_block_lifetime, base_model)),
+      block_idle_(of_model(metrics::engine().kv_block_idle, base_model)),
+      block_reuse_gap_(of_model(metrics::engine().kv_block_reuse_gap, base_model)),
+      active_requests_(metrics::continuous_batching().active_requests_count.with({})),
+      waiting_requests_(metrics::continuous_batching().waiting_requests_count.with({})),
+      decode_prefill_ratio_(metrics::continuous_batching().decode_prefill_ratio.with({})),
+      kv_memory_(metrics::continuous_batching().kv_cache_memory_bytes.with({})),
+      kv_free_memory_(metrics::continuous_batching().kv_cache_free_memory_bytes.with({})),
+      prefill_tokens_processed_(metrics::continuous_batching().prefill_tokens_processed.with({})),
+      decode_tokens_processed_(metrics::continuous_batching().decode_tokens_processed.with({})),
+      batch_fill_percentage_(metrics::continuous_batching().batch_fill_percentage.with({})),
+      ttft_(metrics::continuous_batching().ttft_milliseconds.with({})),
+      request_latency_(metrics::continuous_batching().request_latency_milliseconds.with({})) {}
 
 void StepMetrics::scheduled(const Step& step, size_t active, size_t waiting) const {
   active_requests_.set(static_cast<double>(active));
@@ -79,7 +82,7 @@ void StepMetrics::scheduled(const Step& step, size_t active, size_t waiting) con
   if (step.short_of_blocks) alloc_failures_.add(1);
   const auto tokens = static_cast<double>(step.prefill_tokens + step.decode_tokens);
   if (tokens == 0) return;
-  // Kept until the queue is empty: a scrape hardly ever meets the one step in which a prompt runs.
+  // Kept until the queue is empty, because a scrape rarely coincides with the one step in which a prompt runs.
   if (step.prefill_tokens > 0)
     decode_prefill_ratio_.set(static_cast<double>(step.decode_tokens) / static_cast<double>(step.prefill_tokens));
   prefill_tokens_processed_.add(static_cast<int64_t>(step.prefill_tokens));
@@ -131,7 +134,7 @@ void StepMetrics::prefix(size_t tokens, size_t cached) const {
 void StepMetrics::preempted(const telemetry::SpanContext& trace, size_t tokens) const {
   preemptions_.add(1);
   const telemetry::ContextScope scope(trace);
-  telemetry::log_debug("scheduler.preempted", "the KV cache is full: a sequence gave its blocks back",
+  telemetry::log_debug("scheduler.preempted", "the KV cache is full: a sequence was preempted",
                        {{"tuft.base_model", base_model_}, {"tuft.tokens", tokens}});
 }
 
@@ -161,7 +164,7 @@ void StepMetrics::nonfinite_logits() const {
 
 void StepMetrics::rejected(const Error& error) const {
   const std::string_view reason = error.reason.empty() ? error_code_name(error.code) : std::string_view(error.reason);
-  telemetry::get_metrics().scheduler_rejections.add(1, {{"base_model", base_model_}, {"reason", reason}});
+  metrics::engine().scheduler_rejections.add(1, {{"base_model", base_model_}, {"reason", reason}});
 }
 
 }  // namespace tuft::engine

@@ -1,6 +1,6 @@
-// What the sampler records: Transformers' continuous-batching metrics and its share of tuft.scheduler.* and
-// tuft.sampling.*. Confined to the engine thread; every series is bound beforehand. Times are Clock::monotonic() terms
-// of one clock; the sampler reads it twice a step, not once a token.
+// The metrics of the sampler: those of continuous batching in Transformers and its part of tuft.scheduler.* and
+// tuft.sampling.*. Confined to the engine thread; every series is bound in advance. Times are in terms of
+// Clock::monotonic() of one clock; the sampler reads it twice a step, not once a token.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "engine/engine.h"
+#include "engine/decode_engine.h"
 #include "telemetry/context.h"
 #include "telemetry/instrument.h"
 
@@ -24,7 +24,7 @@ std::string_view step_phase_name(StepPhase phase);
 
 class StepMetrics {
  public:
-  // `memory_bytes` stands in where the KV cache has no limit of its own; 0: nothing says how much is free.
+  // `memory_bytes` replaces the limit of a KV cache that has none; 0: unknown.
   StepMetrics(const std::string& base_model, int batch_tokens, int64_t memory_bytes);
 
   struct Step {
@@ -32,7 +32,7 @@ class StepMetrics {
     size_t decode_tokens = 0;
     size_t sequences = 0;
     size_t adapters = 0;
-    bool short_of_blocks = false;  // somebody waited for blocks, or gave them away
+    bool short_of_blocks = false;  // a sequence waited for blocks or was preempted
 
     StepPhase phase() const {
       if (prefill_tokens == 0) return StepPhase::kDecode;
@@ -44,14 +44,14 @@ class StepMetrics {
   void overhead(Nanos duration) const;
   void kv_cache(const KvUsage& usage) const;
   void kv_blocks(std::span<const KvBlockTime> times) const;
-  // Nothing runs and nothing waits.
+  // Called when no request runs or waits.
   void idle() const;
 
-  // Tokens of a prompt, once, when it is done: all, and those that were taken over.
+  // Called once when a prompt is finished, with its tokens and the number of reused ones.
   void prefix(size_t tokens, size_t cached) const;
-  // A sequence of so many tokens gave its blocks back.
+  // Called when a sequence of `tokens` tokens is preempted.
   void preempted(const telemetry::SpanContext& trace, size_t tokens) const;
-  // It has them again, and computes so many tokens a second time.
+  // Called when a preempted sequence has blocks again; recomputes `tokens` tokens.
   void recomputed(size_t tokens) const;
 
   void queued(Nanos duration) const;
@@ -62,7 +62,7 @@ class StepMetrics {
   void rejected(const Error& error) const;
 
  private:
-  // Of the steps of one phase.
+  // The series of one phase.
   struct Phase {
     Phase(const std::string& base_model, StepPhase phase);
     telemetry::BoundCounter steps;

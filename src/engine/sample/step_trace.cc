@@ -13,7 +13,7 @@ const telemetry::Tracer& tracer() {
   return instance;
 }
 
-// Samples of one request stand one after the other.
+// Samples of one request are adjacent.
 std::vector<const Request*> requests_of(std::span<const Slot> slots) {
   std::vector<const Request*> requests;
   for (const Slot& slot : slots) {

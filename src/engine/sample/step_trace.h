@@ -1,6 +1,6 @@
-// The span engine.step: what one step of the sampler did, for whom. Not of every step: of one in kEvery, the first one
-// included, and of those that took much longer than others of their phase. It is a trace of its own that names nobody:
-// it carries counts, and links to the spans of the requests in it.
+// StepTrace: the span engine.step of one step of the sampler. One step in kEvery has a span, beginning with the first,
+// and each step that takes much longer than others of its phase. The span is a trace of its own without ids of tenants:
+// it has counts, and links to the spans of the requests in the step.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "engine/decode_engine.h"
 #include "engine/sample/request_state.h"
 #include "engine/sample/step_metrics.h"
 
@@ -20,8 +20,8 @@ namespace tuft::engine {
 class StepTrace {
  public:
   static constexpr int kEvery = 128;
-  // A slow one: over so many times the mean of its phase. Two of them are so many steps apart at least, and the mean is
-  // one of so many steps.
+  // A step is slow if it takes kSlowFactor times the mean of its phase, which needs kSlowAfter steps. Spans of slow
+  // steps are at least kSlowPause steps apart.
   static constexpr double kSlowFactor = 4;
   static constexpr int kSlowPause = 16;
   static constexpr int kSlowAfter = 16;
@@ -33,7 +33,7 @@ class StepTrace {
     Nanos begin = 0;
     Nanos end = 0;
   };
-  // Of a step that ended, failed or not. `slots` is not empty.
+  // To be called after each step, failed or not. `slots` must not be empty.
   void stepped(const StepMetrics::Step& step, std::span<const Slot> slots, const Times& times, const KvUsage& usage,
                const Status& status);
 

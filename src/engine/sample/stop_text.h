@@ -1,4 +1,4 @@
-// Looks for stop strings in the bytes of a growing text, wherever the borders of its tokens fall.
+// StopText: finds stop strings in the bytes of a growing text, also across token boundaries.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@ namespace tuft::engine {
 
 class StopText {
  public:
-  // `strings` are not empty and outlive this.
+  // `strings` must hold no empty string and must outlive this.
   explicit StopText(const std::vector<std::string>& strings);
 
-  // Appends; true when one of the strings now stands in the text.
+  // Appends bytes. Returns true if the text now contains one of the strings.
   bool append(std::string_view bytes);
 
  private:
   const std::vector<std::string>* strings_;
   size_t longest_ = 0;
-  std::string tail_;  // as much of the end as the beginning of a match can lie in
+  std::string tail_;  // the end of the text, in which a match can begin
 };
 
 }  // namespace tuft::engine

@@ -1,6 +1,7 @@
 #include "engine/checkpoint/checkpoint.h"
 
 #include <cstring>
+#include <iterator>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ AdapterState trained_adapter(bool with_optimizer) {
 void expect_same(const std::vector<LoraTensor>& left, const std::vector<LoraTensor>& right) {
   ASSERT_EQ(left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) {
-    EXPECT_EQ(left[i].site, right[i].site);
+    EXPECT_EQ(left[i].module, right[i].module);
     EXPECT_EQ(left[i].layer, right[i].layer);
     ASSERT_EQ(left[i].a.size(), right[i].a.size());
     ASSERT_EQ(left[i].b.size(), right[i].b.size());
@@ -71,7 +72,7 @@ class Checkpoint : public testing::Test {
     edit(config);
     write_text(path_ / "adapter_config.json", config.dump());
   }
-  // Writes the adapter's tensors again, each through `edit`, which drops it by returning false.
+  // Writes the adapter's tensors again, each changed by `edit`, which returns false to drop it.
   template <typename Edit>
   void edit_tensors(const char* file, Edit edit) const {
     std::vector<NamedTensor> tensors;
@@ -166,7 +167,7 @@ TEST_F(Checkpoint, StateOfAnotherModelThenNothingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
-TEST_F(Checkpoint, PlaceThatCannotBeMadeThenErrorWithoutPath) {
+TEST_F(Checkpoint, DirectoryCannotBeCreatedThenErrorWithoutPath) {
   write_text(dir_ / "runs", "a file");
   const auto written = write(trained_adapter(false));
   ASSERT_FALSE(written.ok());
@@ -299,7 +300,7 @@ TEST_F(Checkpoint, HalfWidthTensorsThenWidened) {
   EXPECT_EQ(back->tensors[0].b[2], bfloat16_to_float(float_to_bfloat16(state.tensors[0].b[2])));
 }
 
-TEST_F(Checkpoint, PeftFeaturesThatAreNotComputedThenNamed) {
+TEST_F(Checkpoint, UnsupportedPeftFeaturesAreNamed) {
   ASSERT_TRUE(write(trained_adapter(false)).ok());
   const std::string original = read_text(path_ / "adapter_config.json");
   const std::pair<const char*, json> table[] = {{"use_dora", true},

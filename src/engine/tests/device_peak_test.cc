@@ -5,7 +5,7 @@
 namespace tuft::engine {
 namespace {
 
-TEST(DevicePeak, NamesOfTheDriverThenTheDenseFigureOfThatDevice) {
+TEST(DevicePeak, DriverNamesGiveTheDensePeak) {
   EXPECT_EQ(known_peak_flops("NVIDIA H100 80GB HBM3", PeakType::kBf16), 989.4e12);
   EXPECT_EQ(known_peak_flops("NVIDIA H100 PCIe", PeakType::kBf16), 756e12);
   EXPECT_EQ(known_peak_flops("NVIDIA H200", PeakType::kF32), 66.9e12);
@@ -14,7 +14,7 @@ TEST(DevicePeak, NamesOfTheDriverThenTheDenseFigureOfThatDevice) {
   EXPECT_EQ(known_peak_flops("NVIDIA L40S", PeakType::kBf16), 362e12);
 }
 
-TEST(DevicePeak, AnotherDeviceOrAPartOfOneThenNoFigure) {
+TEST(DevicePeak, UnknownDeviceOrPartOfOneGivesZero) {
   EXPECT_EQ(known_peak_flops("NVIDIA A10G", PeakType::kBf16), 0);
   EXPECT_EQ(known_peak_flops("NVIDIA A100-SXM4-80GB MIG 1g.10gb", PeakType::kBf16), 0);
   EXPECT_EQ(known_peak_flops("NVIDIA H100 of tomorrow", PeakType::kBf16), 0);

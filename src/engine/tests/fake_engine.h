@@ -1,5 +1,5 @@
-// An Engine without a model: logits are a function of the adapter's id and the tokens so far. It keeps the rules of the
-// port - who may call what when - and breaks loudly where they are broken.
+// An Engine without a model: logits are a function of the adapter's id and the tokens so far. It aborts if a caller
+// violates the contract of a port.
 #pragma once
 
 #include <cmath>
@@ -10,15 +10,17 @@
 #include <string>
 #include <vector>
 
+#include "engine/back_end/kv_sequence.h"
 #include "engine/engine.h"
 #include "engine/sample/block_pool.h"
 
 namespace tuft::engine::testing {
 
-class FakeEngine final : public Engine {
+// It has many methods because it implements all four ports.
+class FakeEngine final : public Engine, public AdapterStore, public TrainingEngine, public DecodeEngine {
  public:
   using History = std::vector<int32_t>;
-  // Logits for the token after `history`.
+  // Returns the logits of the token after `history`.
   using Model = std::function<std::vector<float>(const std::optional<AdapterId>& adapter, const History& history)>;
 
   // The KV cache has blocks of 10 bytes and 4 positions.
@@ -44,22 +46,22 @@ class FakeEngine final : public Engine {
     };
   }
 
-  // What the tests turn.
+  // Settings of a test.
   Model model_function;
   std::function<Status(std::span<const Feed>)> before_step;  // an error fails the step
   std::function<Status(const Pack&)> before_forward;
   std::function<void(std::span<const AdapterStep>)> before_steps;
   DeviceTimes on_device;
   double peak = 0;
-  bool breaks_weights = false;  // by the next steps of the optimizer
-  // What the tests look at.
-  std::vector<size_t> step_tokens;  // per step
+  bool breaks_weights = false;  // of the next optimizer steps
+  // Observations of a test.
+  std::vector<size_t> step_tokens;  // by step
   std::vector<size_t> step_feeds;
   int forks = 0;
   size_t fed = 0;      // tokens
-  size_t adopted = 0;  // tokens that were in the cache
+  size_t adopted = 0;  // tokens taken from the cache
   size_t open_sequences() const { return sequences_.size(); }
-  ModelSpec& spec() { return spec_; }
+  ModelSpec& model_spec() { return spec_; }
   float log_probability(const std::optional<AdapterId>& adapter, const History& history, int32_t token) const {
     const auto logits = model_function(adapter, history);
     double sum = 0;
@@ -69,27 +71,33 @@ class FakeEngine final : public Engine {
 
   const ModelSpec& model() const override { return spec_; }
   std::string_view weights_dtype() const override { return "f32"; }
+  AdapterStore& adapters() override { return *this; }
+  TrainingEngine& training() override { return *this; }
+  DecodeEngine& decoding() override { return *this; }
 
-  Status create_adapter(const AdapterId& id, const AdapterState& state) override {
-    if (has_adapter(id)) return Error{ErrorCode::kAlreadyExists, "the adapter exists", ""};
+  Status create(const AdapterId& id, const AdapterState& state) override {
+    if (contains(id)) return Error{ErrorCode::kAlreadyExists, "the adapter exists", ""};
     const double gradient = state.gradients.empty() ? 0.0 : static_cast<double>(state.gradients[0].a[0]);
     adapters_[id] = {state, gradient, ++last_version_};
     adapters_[id].state.gradients.clear();
     return {};
   }
-  Status remove_adapter(const AdapterId& id) override {
-    if (!has_adapter(id)) return no_adapter();
+  Status remove(const AdapterId& id) override {
+    if (!contains(id)) return no_adapter();
     pool_.forget(adapters_[id].version);
     adapters_.erase(id);
     return {};
   }
-  bool has_adapter(const AdapterId& id) const override { return adapters_.count(id) > 0; }
-  size_t adapter_count() const override { return adapters_.size(); }
-  AdapterMemory adapter_memory() const override {
+  const LoraSpec* spec(const AdapterId& id) const override {
+    const auto found = adapters_.find(id);
+    return found == adapters_.end() ? nullptr : &found->second.state.spec;
+  }
+  size_t size() const override { return adapters_.size(); }
+  AdapterMemory memory() const override {
     const auto count = static_cast<int64_t>(adapters_.size());
     return {.weights = 100 * count, .gradients = 10 * count, .optimizer = count};
   }
-  Result<AdapterState> export_adapter(const AdapterId& id, bool with_optimizer) const override {
+  Result<AdapterState> export_state(const AdapterId& id, bool with_optimizer) const override {
     const auto found = adapters_.find(id);
     if (found == adapters_.end()) return no_adapter();
     AdapterState state = found->second.state;
@@ -97,26 +105,26 @@ class FakeEngine final : public Engine {
     if (!with_optimizer) state.adam = {};
     return state;
   }
-  Status import_adapter(const AdapterId& id, const AdapterState& state) override {
-    if (!has_adapter(id)) return no_adapter();
+  Status import_state(const AdapterId& id, const AdapterState& state) override {
+    if (!contains(id)) return no_adapter();
     pool_.forget(adapters_[id].version);
     adapters_[id] = {state, 0.0, ++last_version_};
     return {};
   }
-  Status clone_adapter(const AdapterId& source, const AdapterId& copy) override {
-    TUFT_ASSIGN(const AdapterState state, export_adapter(source, false));
-    return create_adapter(copy, state);
+  Status clone(const AdapterId& source, const AdapterId& copy) override {
+    TUFT_ASSIGN(const AdapterState state, export_state(source, false));
+    return create(copy, state);
   }
-  Result<AdapterState> take_adapter(const AdapterId& id) override {
+  Result<AdapterState> take(const AdapterId& id) override {
     const auto found = adapters_.find(id);
     if (found == adapters_.end()) return no_adapter();
-    TUFT_ASSIGN(AdapterState state, export_adapter(id, found->second.state.adam.step > 0));
+    TUFT_ASSIGN(AdapterState state, export_state(id, found->second.state.adam.step > 0));
     if (found->second.gradient != 0) state.gradients = gradients(id).value();
-    TUFT_TRY(remove_adapter(id));
+    TUFT_TRY(remove(id));
     return state;
   }
-  // 60 a training adapter, 20 a sampler.
-  int64_t adapter_bytes(const LoraSpec&, bool trains) const override { return trains ? 60 : 20; }
+  // 60 for an adapter in training, 20 for a frozen one.
+  int64_t bytes_of(const LoraSpec&, bool trains) const override { return trains ? 60 : 20; }
 
   Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override {
     TUFT_CHECK(logprobs.size() == pack.targets.size(), "one log-probability per target");
@@ -124,7 +132,7 @@ class FakeEngine final : public Engine {
     kept_.reset();
     size_t target = 0;
     for (const Segment& segment : pack.segments) {
-      if (!has_adapter(segment.adapter)) return no_adapter();
+      if (!contains(segment.adapter)) return no_adapter();
       for (; target < pack.targets.size() && pack.targets[target].row < segment.end; ++target) {
         const auto begin = pack.tokens.begin() + segment.begin;
         const History history(begin, pack.tokens.begin() + pack.targets[target].row + 1);
@@ -170,18 +178,18 @@ class FakeEngine final : public Engine {
     return results;
   }
   Status clear_gradients(const AdapterId& id) override {
-    if (!has_adapter(id)) return no_adapter();
+    if (!contains(id)) return no_adapter();
     adapters_[id].gradient = 0;
     adapters_[id].marked.reset();
     return {};
   }
   Status mark_gradients(const AdapterId& id) override {
-    if (!has_adapter(id)) return no_adapter();
+    if (!contains(id)) return no_adapter();
     adapters_[id].marked = adapters_[id].gradient;
     return {};
   }
   Status restore_gradients(const AdapterId& id) override {
-    if (!has_adapter(id)) return no_adapter();
+    if (!contains(id)) return no_adapter();
     TUFT_CHECK(adapters_[id].marked.has_value(), "restore_gradients() without mark_gradients()");
     adapters_[id].gradient = *adapters_[id].marked;
     return {};
@@ -189,17 +197,17 @@ class FakeEngine final : public Engine {
   Result<std::vector<LoraTensor>> gradients(const AdapterId& id) const override {
     const auto found = adapters_.find(id);
     if (found == adapters_.end()) return no_adapter();
-    return std::vector<LoraTensor>{{Site::kQ, 0, {static_cast<float>(found->second.gradient)}, {}}};
+    return std::vector<LoraTensor>{{TargetModule::kQ, 0, {static_cast<float>(found->second.gradient)}, {}}};
   }
 
-  Result<SequenceId> open_sequence(const std::optional<AdapterId>& adapter, uint64_t scope) override {
-    if (adapter && !has_adapter(*adapter)) return no_adapter();
+  Result<SequenceId> open(const std::optional<AdapterId>& adapter, uint64_t scope) override {
+    if (adapter && !contains(*adapter)) return no_adapter();
     Sequence& sequence = sequences_[++last_sequence_];
     sequence.adapter = adapter;
     sequence.held.owner = {adapter ? adapters_[*adapter].version : 0, scope};
     return last_sequence_;
   }
-  Result<SequenceId> fork_sequence(SequenceId source) override {
+  Result<SequenceId> fork(SequenceId source) override {
     TUFT_CHECK(sequences_.count(source) == 1, "fork of a sequence that is not open");
     Sequence copy = sequences_[source];
     auto fork = pool_.fork(copy.held);
@@ -209,7 +217,7 @@ class FakeEngine final : public Engine {
     sequences_[++last_sequence_] = std::move(copy);
     return last_sequence_;
   }
-  void close_sequence(SequenceId sequence) override {
+  void close(SequenceId sequence) override {
     TUFT_CHECK(sequences_.count(sequence) == 1, "close of a sequence that is not open");
     pool_.close(sequences_[sequence].held);
     sequences_.erase(sequence);
@@ -244,15 +252,7 @@ class FakeEngine final : public Engine {
     fed += tokens;
     return {};
   }
-  KvUsage kv_usage() const override {
-    return {.used = 10 * pool_.used(),
-            .cached = 10 * pool_.cached(),
-            .limit = 10 * pool_.limit(),
-            .block = 10,
-            .positions = pool_.positions(),
-            .evicted = pool_.evicted(),
-            .empty = 10 * pool_.empty() / pool_.positions()};
-  }
+  KvUsage kv_usage() const override { return kv_usage_of(pool_, 10); }
   DeviceTimes device_times() override { return on_device; }
   double peak_flops() const override { return peak; }
   std::vector<KvBlockTime> take_kv_block_times() override { return pool_.take_times(); }

@@ -1,4 +1,4 @@
-// An Engine whose log-probabilities are a formula, so that a test knows them, and that records what it was asked.
+// An Engine whose log-probabilities are a formula known to tests, and that records its calls.
 #pragma once
 
 #include <algorithm>
@@ -6,14 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "engine/engine.h"
 #include "engine/tests/tiny_model.h"
 
 namespace tuft::engine {
 
-class FakeTrainingEngine final : public Engine {
+class FakeTrainingEngine final : public Engine, public AdapterStore, public TrainingEngine {
  public:
-  // Of `target` after `token` at `position` of its segment.
+  // Returns the log-probability of `target` after `token` at `position` of its segment.
   static float logprob(int32_t token, int position, int32_t target) {
     return -0.5F - 0.01F * static_cast<float>(token) - 0.1F * static_cast<float>(position) -
            0.001F * static_cast<float>(target);
@@ -21,24 +22,29 @@ class FakeTrainingEngine final : public Engine {
 
   const ModelSpec& model() const override { return model_; }
   std::string_view weights_dtype() const override { return "f32"; }
+  AdapterStore& adapters() override { return *this; }
+  TrainingEngine& training() override { return *this; }
+  DecodeEngine& decoding() override { check_failed("decoding()", __FILE__, __LINE__, "no test decodes"); }
 
-  Status create_adapter(const AdapterId& id, const AdapterState& /*state*/) override {
+  Status create(const AdapterId& id, const AdapterState& /*state*/) override {
     gradient_sums[id.str()] = 0;
     return {};
   }
-  Status remove_adapter(const AdapterId& id) override {
+  Status remove(const AdapterId& id) override {
     gradient_sums.erase(id.str());
     marks_.erase(id.str());
     return {};
   }
-  bool has_adapter(const AdapterId& id) const override { return gradient_sums.contains(id.str()); }
-  size_t adapter_count() const override { return gradient_sums.size(); }
-  AdapterMemory adapter_memory() const override { return {}; }
-  Result<AdapterState> export_adapter(const AdapterId&, bool) const override { return not_used(); }
-  Status import_adapter(const AdapterId&, const AdapterState&) override { return not_used(); }
-  Status clone_adapter(const AdapterId&, const AdapterId&) override { return not_used(); }
-  Result<AdapterState> take_adapter(const AdapterId&) override { return not_used(); }
-  int64_t adapter_bytes(const LoraSpec&, bool) const override { return 0; }
+  const LoraSpec* spec(const AdapterId& id) const override {
+    return gradient_sums.contains(id.str()) ? &spec_ : nullptr;
+  }
+  size_t size() const override { return gradient_sums.size(); }
+  AdapterMemory memory() const override { return {}; }
+  Result<AdapterState> export_state(const AdapterId&, bool) const override { return not_used(); }
+  Status import_state(const AdapterId&, const AdapterState&) override { return not_used(); }
+  Status clone(const AdapterId&, const AdapterId&) override { return not_used(); }
+  Result<AdapterState> take(const AdapterId&) override { return not_used(); }
+  int64_t bytes_of(const LoraSpec&, bool) const override { return 0; }
 
   Status forward(const Pack& pack, bool keep, std::span<float> logprobs) override {
     packs.push_back(pack);
@@ -85,20 +91,13 @@ class FakeTrainingEngine final : public Engine {
   }
   Result<std::vector<LoraTensor>> gradients(const AdapterId&) const override { return not_used(); }
 
-  Result<SequenceId> open_sequence(const std::optional<AdapterId>&, uint64_t) override { return not_used(); }
-  Result<SequenceId> fork_sequence(SequenceId) override { return not_used(); }
-  int adopt_prefix(SequenceId, std::span<const int32_t>) override { return 0; }
-  void close_sequence(SequenceId) override {}
-  Status step(std::span<const Feed>, const LogitsSink&) override { return not_used(); }
-  KvUsage kv_usage() const override { return {}; }
-
   std::vector<Pack> packs;
   std::vector<bool> keeps;
   std::vector<std::vector<float>> dloss;
-  std::map<std::string, double> gradient_sums;  // what backward() has added, by adapter
-  int fail_forward = 0;                         // which call fails, from 1
+  std::map<std::string, double> gradient_sums;  // the sum that backward() has added, by adapter
+  int fail_forward = 0;                         // number of the call that fails, from 1
   int fail_backward = 0;
-  // Every pass with a segment of this one fails.
+  // Every pass that contains a segment of this adapter fails.
   AdapterId fail_forward_of, fail_backward_of, fail_mark_of;
   int marks = 0;
 
@@ -112,6 +111,7 @@ class FakeTrainingEngine final : public Engine {
   std::map<std::string, double> marks_;
 
   ModelSpec model_ = tiny_model();
+  LoraSpec spec_;
 };
 
 }  // namespace tuft::engine

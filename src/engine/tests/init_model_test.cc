@@ -35,16 +35,16 @@ int64_t stored_parameters(const TensorFiles& files) {
 }
 
 TEST(InitModel, EveryFamilyThenItsDirectoryIsReadBack) {
-  for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3}) {
+  for (const FamilyFacts& facts : families()) {
     for (const bool tied : {true, false}) {
       const TempDir dir;
-      InitModelOptions options = tiny_options(family);
+      InitModelOptions options = tiny_options(facts.family);
       options.tie_word_embeddings = tied;
       const Status made = init_model(dir / "model", options);
       ASSERT_TRUE(made.ok()) << made.error().message;
       const auto spec = load_model_spec(dir / "model");
       ASSERT_TRUE(spec.ok()) << spec.error().message;
-      EXPECT_EQ(spec->family, family);
+      EXPECT_EQ(spec->family, facts.family);
       EXPECT_EQ(spec->vocab_size, 260);
       EXPECT_EQ(spec->head_dim, 6);
       EXPECT_EQ(spec->kv_heads, 2);
@@ -55,8 +55,8 @@ TEST(InitModel, EveryFamilyThenItsDirectoryIsReadBack) {
       ASSERT_TRUE(files.ok()) << files.error().message;
       EXPECT_EQ(stored_parameters(**files), spec->parameters());
       EXPECT_EQ((*files)->contains("lm_head.weight"), !tied);
-      EXPECT_EQ((*files)->contains("model.layers.1.self_attn.k_norm.weight"), family == Family::kQwen3);
-      EXPECT_EQ((*files)->contains("model.layers.1.self_attn.k_proj.bias"), family == Family::kQwen2);
+      EXPECT_EQ((*files)->contains("model.layers.1.self_attn.k_norm.weight"), facts.qk_norm);
+      EXPECT_EQ((*files)->contains("model.layers.1.self_attn.k_proj.bias"), facts.always_qkv_bias);
     }
   }
 }
@@ -74,7 +74,7 @@ double deviation(const TensorFiles& files, const std::string& name) {
   return std::sqrt(squares / count);
 }
 
-TEST(InitModel, WeightsThenLayersKeepTheVarianceOfWhatPasses) {
+TEST(InitModel, LayersKeepTheVarianceOfActivations) {
   const TempDir dir;
   InitModelOptions options = tiny_options(Family::kQwen3);
   options.hidden_size = 256;
@@ -120,7 +120,7 @@ TEST(InitModel, DirectoryTakenThenAlreadyExistsAndUntouched) {
   EXPECT_TRUE(std::filesystem::is_empty(dir / "model"));
 }
 
-TEST(InitModel, OptionsThatMakeNoModelThenNamedAndNothingIsLeft) {
+TEST(InitModel, InvalidOptionsAreNamedAndLeaveNothing) {
   const TempDir dir;
   const auto refused = [&](auto edit, const char* message) {
     InitModelOptions options = tiny_options(Family::kLlama);

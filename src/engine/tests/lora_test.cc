@@ -13,35 +13,36 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(LoraSpec, TrainFlagsThenTheirSitesInOrder) {
+TEST(LoraSpec, TrainFlagsThenTheirTargetModulesInOrder) {
   LoraSpec spec = tiny_lora();
-  EXPECT_EQ(spec.sites().size(), 8U);
+  EXPECT_EQ(spec.target_modules().size(), 8U);
   spec.train_mlp = false;
-  EXPECT_THAT(spec.sites(), ElementsAre(Site::kQ, Site::kK, Site::kV, Site::kO, Site::kLmHead));
+  EXPECT_THAT(spec.target_modules(), ElementsAre(TargetModule::kQ, TargetModule::kK, TargetModule::kV, TargetModule::kO,
+                                                 TargetModule::kLmHead));
   spec.train_attn = false;
   spec.train_unembed = false;
-  EXPECT_TRUE(spec.sites().empty());
+  EXPECT_TRUE(spec.target_modules().empty());
   EXPECT_FLOAT_EQ(spec.scale(), 2.0F);
 }
 
-TEST(LoraPlaces, AnySitesThenEachIsFoundAtItsPlaceAndTheOthersNowhere) {
+TEST(LoraLayers, IndexExistsForTrainedLayersOnly) {
   const ModelSpec model = tiny_model();
   for (int flags = 0; flags < 8; ++flags) {
     LoraSpec spec = tiny_lora();
     spec.train_attn = (flags & 1) != 0;
     spec.train_mlp = (flags & 2) != 0;
     spec.train_unembed = (flags & 4) != 0;
-    const std::vector<LoraPlace> places = lora_places(model, spec);
+    const std::vector<LoraLayer> places = lora_layers(model, spec);
     for (size_t i = 0; i < places.size(); ++i) {
-      EXPECT_EQ(lora_place_index(model.layers, spec, places[i].site, places[i].layer), static_cast<int>(i)) << flags;
+      EXPECT_EQ(lora_layer_index(model.layers, spec, places[i].module, places[i].layer), static_cast<int>(i)) << flags;
     }
-    EXPECT_EQ(lora_place_index(model.layers, spec, Site::kK, 1) >= 0, spec.train_attn);
-    EXPECT_EQ(lora_place_index(model.layers, spec, Site::kUp, 1) >= 0, spec.train_mlp);
-    EXPECT_EQ(lora_place_index(model.layers, spec, Site::kLmHead, 0) >= 0, spec.train_unembed);
+    EXPECT_EQ(lora_layer_index(model.layers, spec, TargetModule::kK, 1) >= 0, spec.train_attn);
+    EXPECT_EQ(lora_layer_index(model.layers, spec, TargetModule::kUp, 1) >= 0, spec.train_mlp);
+    EXPECT_EQ(lora_layer_index(model.layers, spec, TargetModule::kLmHead, 0) >= 0, spec.train_unembed);
   }
 }
 
-TEST(CheckAdapter, WhatDoesNotFitThenItIsNamed) {
+TEST(CheckAdapter, MismatchIsNamed) {
   const ModelSpec model = tiny_model();
   const AdapterState good = make_adapter(model, tiny_lora());
   EXPECT_TRUE(check_adapter(model, good).ok());
@@ -65,12 +66,12 @@ TEST(MakeAdapter, TensorsThenOrderedByLayerAndShaped) {
   const ModelSpec model = tiny_model();
   const AdapterState state = make_adapter(model, tiny_lora());
   ASSERT_EQ(state.tensors.size(), 15U);
-  EXPECT_EQ(state.tensors[8].site, Site::kK);
+  EXPECT_EQ(state.tensors[8].module, TargetModule::kK);
   EXPECT_EQ(state.tensors[8].layer, 1);
-  EXPECT_EQ(state.tensors[14].site, Site::kLmHead);
+  EXPECT_EQ(state.tensors[14].module, TargetModule::kLmHead);
   EXPECT_EQ(state.tensors[14].layer, 0);
   for (const LoraTensor& tensor : state.tensors) {
-    const SiteShape shape = site_shape(model, tensor.site);
+    const ModuleShape shape = module_shape(model, tensor.module);
     EXPECT_EQ(tensor.a.size(), static_cast<size_t>(3 * shape.in));
     EXPECT_EQ(tensor.b.size(), static_cast<size_t>(3 * shape.out));
     const float bound = 1.0F / std::sqrt(static_cast<float>(shape.in));
@@ -86,7 +87,7 @@ TEST(MakeAdapter, SeedThenItAloneDecidesTheBits) {
   const AdapterState first = make_adapter(model, spec);
   EXPECT_EQ(first.tensors[0].a, make_adapter(model, spec).tensors[0].a);
   EXPECT_NE(first.tensors[0].a, first.tensors[7].a);
-  // What else is trained does not matter.
+  // The result does not depend on which other modules are trained.
   spec.train_attn = false;
   EXPECT_EQ(first.tensors[4].a, make_adapter(model, spec).tensors[0].a);
   spec.seed += 1;
@@ -112,7 +113,7 @@ TEST(MakeAdapter, ManyValuesThenUniform) {
   EXPECT_LT(*std::min_element(a.begin(), a.end()), -0.99F / 64);
 }
 
-// The bits are part of the contract: a run that is repeated elsewhere starts from the same adapter.
+// The bits are part of the contract: a run repeated elsewhere starts from the same adapter.
 TEST(MakeAdapter, KnownSeedThenKnownBits) {
   LoraSpec spec = tiny_lora();
   spec.seed = 1;

@@ -48,7 +48,7 @@ TEST(Loss, KnownTokensThenKnownSums) {
   EXPECT_NEAR(sum_of("dro", {{"beta", 0.05}}, {{-.4, -.3, -.5}, {-.2, -.1, -.4}}), 0.3522, 4e-4);
 }
 
-// dloss_dlogprob against the slope of the loss itself, on both sides of the clipping.
+// Compares dloss_dlogprob with the slope of the loss, on both sides of the clipping.
 TEST(Loss, GradientThenMatchesFiniteDifference) {
   for (const std::string name : {"cross_entropy", "importance_sampling", "ppo", "dro"}) {
     const auto loss = make_loss(name, {});
@@ -64,11 +64,11 @@ TEST(Loss, GradientThenMatchesFiniteDifference) {
   }
 }
 
-// The formulas once more, as sums over a whole datum and written another way: by cases of the clipping.
+// The formulas again, as sums over a whole datum and written differently: by cases of the clipping.
 struct Reference {
   const char* name;
   LossConfig config;
-  // Of one token: loss and its derivative by the log-probability.
+  // Returns the loss of one token and its derivative by the log-probability.
   std::pair<double, double> (*token)(double logprob, double sampled, double x);
 };
 
@@ -111,7 +111,7 @@ const std::vector<Reference>& references() {
   return all;
 }
 
-TEST(Loss, AnyTokensThenTheFloat64ReferenceWithinAMillionth) {
+TEST(Loss, MatchesTheFloat64Reference) {
   for (const Reference& reference : references()) {
     const auto loss = make_loss(reference.name, reference.config).value();
     uint64_t state = 3;
@@ -149,7 +149,7 @@ TEST(Loss, CispoThenNoGradientThroughTheRatio) {
 TEST(Loss, PpoThenClippedTokensPushOneWayOnly) {
   const auto loss = make_loss("ppo", {});
   ASSERT_TRUE(loss.ok());
-  const double ratio = std::exp(0.5);  // over the upper bound
+  const double ratio = std::exp(0.5);  // above the upper bound
   EXPECT_DOUBLE_EQ((*loss)->token(-0.5, std::vector{-1.0, 2.0}).dloss_dlogprob, 0.0);
   EXPECT_DOUBLE_EQ((*loss)->token(-0.5, std::vector{-1.0, -2.0}).dloss_dlogprob, 2.0 * ratio);
 }
@@ -164,7 +164,7 @@ TEST(Loss, AdvantageZeroThenPromptTokensCountNothing) {
   }
 }
 
-TEST(Loss, ConfigMakesNoSenseThenNamed) {
+TEST(Loss, InvalidConfigIsNamed) {
   const auto message = [](const std::string& name, const LossConfig& config) {
     const auto loss = make_loss(name, config);
     return loss.ok() ? std::string() : loss.error().message;

@@ -1,4 +1,4 @@
-// Counted by hand.
+// Compares with counts made by hand.
 #include "engine/model_cost.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace tuft::engine {
 namespace {
 
-// A block: q and o 4 x 6, k and v 4 x 3, three of 4 x 8: 168. Two of them: 336. The head: 40.
+// A block: q and o 4 x 6, k and v 4 x 3, three of 4 x 8: 168. Two blocks: 336. The head: 40.
 ModelSpec small_model() {
   ModelSpec model;
   model.vocab_size = 10;
@@ -19,13 +19,13 @@ ModelSpec small_model() {
   return model;
 }
 
-TEST(ModelCost, WeightsThenOfTheLinearLayers) {
+TEST(ModelCost, CountsTheWeightsOfLinearLayers) {
   const ModelCost cost(small_model());
   EXPECT_EQ(cost.block_weights(), 336);
   EXPECT_EQ(cost.head_weights(), 40);
 }
 
-TEST(ModelCost, AdapterThenItsSitesInEveryBlockAndTheHeadOnce) {
+TEST(ModelCost, AdapterThenItsModulesInEveryBlockAndTheHeadOnce) {
   LoraSpec spec;
   spec.rank = 2;
   const AdapterWeights all = adapter_weights(small_model(), spec);
@@ -38,7 +38,7 @@ TEST(ModelCost, AdapterThenItsSitesInEveryBlockAndTheHeadOnce) {
   EXPECT_EQ(attention.head, 0);
 }
 
-TEST(ModelCost, TokensThenTwoAWeightAndAttentionToThoseBefore) {
+TEST(ModelCost, ForwardCostsTwoPerWeightAndAttention) {
   const ModelCost cost(small_model());
   const double pair = 4 * 6 * 2;  // channels, layers
   EXPECT_DOUBLE_EQ(cost.forward({}, 0, 3), 2 * 336 * 3 + pair * (1 + 2 + 3));
@@ -47,12 +47,12 @@ TEST(ModelCost, TokensThenTwoAWeightAndAttentionToThoseBefore) {
   EXPECT_DOUBLE_EQ(cost.head_forward({.head = 28}, 2), 2 * (40 + 28) * 2);
 }
 
-TEST(ModelCost, PiecesOfASequenceThenAsMuchAsAllOfIt) {
+TEST(ModelCost, PiecesCostAsMuchAsTheWholeSequence) {
   const ModelCost cost(small_model());
   EXPECT_DOUBLE_EQ(cost.forward({}, 0, 3) + cost.forward({}, 3, 4) + cost.forward({}, 7, 1), cost.forward({}, 0, 8));
 }
 
-TEST(ModelCost, WayBackThenNoGradientOfTheBase) {
+TEST(ModelCost, BackwardHasNoGradientOfTheBase) {
   const ModelCost cost(small_model());
   EXPECT_DOUBLE_EQ(cost.backward({.blocks = 100}, 3), (2 * 336 + 4 * 100) * 3 + 2 * 48 * (1 + 2 + 3));
   EXPECT_DOUBLE_EQ(cost.head_backward({.head = 28}, 1), 2 * 40 + 4 * 28);

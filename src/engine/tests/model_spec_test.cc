@@ -1,5 +1,7 @@
 #include "engine/model_spec.h"
 
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -95,7 +97,7 @@ TEST(ModelSpec, KeysLeftOutThenTheFamilysDefaults) {
 TEST(ModelSpec, ParametersThenTheyAreCounted) {
   const auto spec = parse(tiny_config("Qwen2ForCausalLM"));
   ASSERT_TRUE(spec.ok());
-  // A block: q 32*32+32, k and v 32*16+16 each, o 32*32, mlp 3*32*48, norms 64. Besides: final norm, embedding.
+  // A block: q 32*32+32, k and v 32*16+16 each, o 32*32, mlp 3*32*48, norms 64. Also: final norm, embedding.
   EXPECT_EQ(spec->parameters(), 2 * (1056 + 2 * 528 + 1024 + 4608 + 64) + 32 + 3200);
 }
 
@@ -158,7 +160,7 @@ struct Refusal {
 
 class ModelSpecRefusal : public testing::TestWithParam<Refusal> {};
 
-TEST_P(ModelSpecRefusal, WhatIsNotComputedThenItIsNamed) {
+TEST_P(ModelSpecRefusal, UnsupportedFeatureIsNamed) {
   const auto spec = parse(with(tiny_config("Qwen3ForCausalLM"), GetParam().key, GetParam().value));
   ASSERT_FALSE(spec.ok());
   EXPECT_EQ(spec.error().code, GetParam().code) << spec.error().message;

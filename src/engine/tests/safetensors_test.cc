@@ -81,7 +81,7 @@ TEST(Safetensors, UnknownTensorThenNotFoundNamesIt) {
   EXPECT_THAT(missing.error().message, HasSubstr("model.norm.weight"));
 }
 
-TEST(Safetensors, DtypeThatIsNotReadThenOnlyAskingForItFails) {
+TEST(Safetensors, UnsupportedDtypeFailsOnlyWhenRead) {
   const TempDir dir;
   write_text(dir / "x", file_of(R"({"q":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
                                 R"("w":{"dtype":"F32","shape":[],"data_offsets":[3,7]}})",
@@ -185,7 +185,7 @@ TEST_F(ShardedModel, IndexThenTensorsComeFromTheirShards) {
   EXPECT_THAT(floats(**files, "b"), ElementsAre(2.0F));
 }
 
-TEST_F(ShardedModel, IndexThatLeadsOutThenDataLoss) {
+TEST_F(ShardedModel, IndexOutsideTheDirectoryThenDataLoss) {
   for (const char* file : {"../one.safetensors", "/etc/passwd", "", "..", "sub/one.safetensors", "a\\\\b"}) {
     const auto files = open(std::string(R"({"weight_map":{"a":")") + file + "\"}}");
     ASSERT_FALSE(files.ok()) << file;
@@ -210,7 +210,7 @@ TEST_F(ShardedModel, BrokenIndexThenDataLossWithTheReason) {
   }
 }
 
-TEST(Safetensors, DirectoryWithoutWeightsThenNotFoundSaysWhatIsRead) {
+TEST(Safetensors, DirectoryWithoutWeightsThenNotFoundNamesTheFormats) {
   const TempDir dir;
   const auto files = TensorFiles::open_model(dir.path());
   ASSERT_FALSE(files.ok());

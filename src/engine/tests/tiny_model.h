@@ -1,4 +1,4 @@
-// The smallest model that has every kind of layer an adapter can sit on.
+// The smallest model with every kind of layer that can carry an adapter.
 #pragma once
 
 #include "engine/lora.h"

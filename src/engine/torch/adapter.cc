@@ -13,31 +13,31 @@
 namespace tuft::engine::torch {
 namespace {
 
-// The adapter's layers without tensors.
+// Returns the adapter's layers without tensors.
 std::vector<LoraPair> pairs_of(const ModelSpec& model, const LoraSpec& spec) {
   std::vector<LoraPair> pairs;
   int64_t offset = 0;
-  for (const LoraPlace& place : lora_places(model, spec)) {
+  for (const LoraLayer& layer : lora_layers(model, spec)) {
     LoraPair& pair = pairs.emplace_back();
-    static_cast<LoraPlace&>(pair) = place;
+    static_cast<LoraLayer&>(pair) = layer;
     pair.offset = offset;
-    offset += int64_t{spec.rank} * (place.in + place.out);
+    offset += int64_t{spec.rank} * (layer.in + layer.out);
   }
   return pairs;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const Place& place,
+Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const Placement& placement,
                                                  const AdapterState& state) {
   TUFT_TRY(check_adapter(model, state));
   auto adapter = std::unique_ptr<Adapter>(new Adapter());
-  adapter->place_ = place;
+  adapter->placement_ = placement;
   adapter->spec_ = state.spec;
   adapter->layers_ = model.layers;
   adapter->pairs_ = pairs_of(model, state.spec);
   adapter->parameters_ = parameters_of(model, state.spec);
-  adapter->values_ = at::empty({adapter->parameters_}, place.f32());
+  adapter->values_ = at::empty({adapter->parameters_}, placement.f32());
   adapter->make_views();
   adapter->assign(state);
   if (!state.gradients.empty()) {
@@ -49,7 +49,7 @@ Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const P
 
 std::unique_ptr<Adapter> Adapter::clone() const {
   auto copy = std::unique_ptr<Adapter>(new Adapter());
-  copy->place_ = place_;
+  copy->placement_ = placement_;
   copy->spec_ = spec_;
   copy->layers_ = layers_;
   copy->parameters_ = parameters_;
@@ -62,13 +62,13 @@ std::unique_ptr<Adapter> Adapter::clone() const {
 
 void Adapter::make_views() {
   const int64_t rank = spec_.rank;
-  active_ = at::empty({parameters_}, place_.active());
+  active_ = at::empty({parameters_}, placement_.active());
   const auto view = [](const at::Tensor& flat, int64_t offset, int64_t rows, int64_t columns) {
     return flat.narrow(0, offset, rows * columns).view({rows, columns});
   };
   for (LoraPair& pair : pairs_) {
     const int64_t of_b = pair.offset + rank * pair.in;
-    // Detached: leaves that share the memory of the flat tensor, which itself takes no part in the graph.
+    // Detached leaves share the memory of the flat tensor, which itself is not in the graph.
     pair.a = view(values_, pair.offset, rank, pair.in).detach().requires_grad_(true);
     pair.b = view(values_, of_b, pair.out, rank).detach().requires_grad_(true);
     pair.a_scaled = view(active_, pair.offset, rank, pair.in);
@@ -82,8 +82,8 @@ void Adapter::refresh() {
   for (LoraPair& pair : pairs_) pair.a_scaled.copy_(pair.a.mul(spec_.scale()));
 }
 
-const LoraPair* Adapter::find(Site site, int layer) const {
-  const int index = lora_place_index(layers_, spec_, site, layer);
+const LoraPair* Adapter::find(TargetModule module, int layer) const {
+  const int index = lora_layer_index(layers_, spec_, module, layer);
   return index < 0 ? nullptr : &pairs_[static_cast<size_t>(index)];
 }
 
@@ -95,15 +95,15 @@ AdapterMemory Adapter::memory() const {
           .optimizer = first_.defined() ? 2 * bytes : 0};
 }
 
-int64_t Adapter::bytes(const ModelSpec& model, const Place& place, const LoraSpec& spec, bool trains) {
+int64_t Adapter::bytes(const ModelSpec& model, const Placement& placement, const LoraSpec& spec, bool trains) {
   const int64_t parameters = parameters_of(model, spec);
-  // Values and their active copies; gradients, the mark and two moments.
-  const int64_t active = place.activations == at::kFloat ? 4 : 2;
+  // Always values and their active copies; in training also gradients, the mark and two moments.
+  const int64_t active = placement.activations == at::kFloat ? 4 : 2;
   return parameters * (4 + active + (trains ? 16 : 0));
 }
 
 at::Tensor Adapter::flat_of(const std::vector<LoraTensor>& tensors) const {
-  at::Tensor host = at::empty({parameters_}, place_.f32_host());
+  at::Tensor host = at::empty({parameters_}, placement_.f32_host());
   float* to = host.data_ptr<float>();
   for (const LoraTensor& tensor : tensors) {
     to = std::copy(tensor.a.begin(), tensor.a.end(), to);
@@ -113,14 +113,14 @@ at::Tensor Adapter::flat_of(const std::vector<LoraTensor>& tensors) const {
 }
 
 std::vector<LoraTensor> Adapter::tensors_of(const at::Tensor& flat) const {
-  const at::Tensor host = flat.defined() ? flat.to(at::kCPU) : at::zeros({parameters_}, place_.f32_host());
+  const at::Tensor host = flat.defined() ? flat.to(at::kCPU) : at::zeros({parameters_}, placement_.f32_host());
   const float* from = host.data_ptr<float>();
   std::vector<LoraTensor> tensors;
   tensors.reserve(pairs_.size());
   for (const LoraPair& pair : pairs_) {
     const float* a = from + pair.offset;
     const float* b = a + int64_t{spec_.rank} * pair.in;
-    tensors.push_back({pair.site, pair.layer, {a, b}, {b, b + int64_t{spec_.rank} * pair.out}});
+    tensors.push_back({pair.module, pair.layer, {a, b}, {b, b + int64_t{spec_.rank} * pair.out}});
   }
   return tensors;
 }
@@ -161,17 +161,17 @@ void Adapter::assign(const AdapterState& state) {
 
 void Adapter::prepare_moments() {
   if (first_.defined()) return;
-  first_ = at::zeros({parameters_}, place_.f32());
+  first_ = at::zeros({parameters_}, placement_.f32());
   second_ = at::zeros_like(first_);
 }
 
 void Adapter::prepare_gradients() {
   gradients_touched_ = true;
   if (gradients_.defined()) return;
-  gradients_ = at::zeros({parameters_}, place_.f32());
+  gradients_ = at::zeros({parameters_}, placement_.f32());
   const int64_t rank = spec_.rank;
   for (LoraPair& pair : pairs_) {
-    // Where a leaf has a gradient, backward() adds to it in place.
+    // backward() adds in place to a gradient that exists.
     pair.a.mutable_grad() = gradients_.narrow(0, pair.offset, pair.a.numel()).view_as(pair.a);
     pair.b.mutable_grad() = gradients_.narrow(0, pair.offset + rank * pair.in, pair.b.numel()).view_as(pair.b);
   }

@@ -14,17 +14,17 @@
 namespace tuft::engine::torch {
 namespace {
 
-at::Tensor ends_of(const std::vector<Spans::Span>& spans, int64_t Spans::Span::*count, const Place& place) {
+at::Tensor ends_of(const std::vector<Spans::Span>& spans, int64_t Spans::Span::*count, const Placement& placement) {
   const auto size = static_cast<int64_t>(spans.size());
   const at::Tensor host = at::empty({size + 1}, at::TensorOptions().dtype(at::kInt));
   int32_t* to = host.data_ptr<int32_t>();
   int64_t end = 0;
   *to++ = 0;
   for (const Spans::Span& span : spans) *to++ = static_cast<int32_t>(end += span.*count);
-  return host.to(place.device);
+  return host.to(placement.device);
 }
 
-// Each key-value head for all the query heads that share it: [1, heads, rows, head_dim].
+// Repeats each key-value head for the query heads that share it: [1, heads, rows, head_dim].
 at::Tensor widen(const at::Tensor& x, int64_t heads) {
   const int64_t rows = x.size(0);
   const int64_t own = x.size(1);
@@ -34,7 +34,7 @@ at::Tensor widen(const at::Tensor& x, int64_t heads) {
   return all.transpose(0, 1).unsqueeze(0);
 }
 
-// As bf16 goes.
+// Returns true if the results are equal within the precision of bf16.
 bool close(const at::Tensor& got, const at::Tensor& want) {
   constexpr double kError = 0.02;
   const at::Tensor wide = want.to(at::kFloat);
@@ -56,16 +56,16 @@ void Spans::append(int64_t queries, int64_t keys) {
   longest_key_ = std::max(longest_key_, keys);
 }
 
-void Spans::upload(const Place& place) {
-  query_ends_ = ends_of(spans_, &Span::queries, place);
-  key_ends_ = with_past_ ? ends_of(spans_, &Span::keys, place) : query_ends_;
+void Spans::upload(const Placement& placement) {
+  query_ends_ = ends_of(spans_, &Span::queries, placement);
+  key_ends_ = with_past_ ? ends_of(spans_, &Span::keys, placement) : query_ends_;
 }
 
-Attention::Attention(const ModelSpec& spec, const Place& place)
-    : place_(place), heads_(spec.heads), kv_heads_(spec.kv_heads), head_dim_(spec.head_dim) {
+Attention::Attention(const ModelSpec& spec, const Placement& placement)
+    : placement_(placement), heads_(spec.heads), kv_heads_(spec.kv_heads), head_dim_(spec.head_dim) {
   constexpr int64_t kFusedWidthMax = 256;
-  const bool could =
-      place.is_cuda() && place.activations == at::kBFloat16 && head_dim_ % 8 == 0 && head_dim_ <= kFusedWidthMax;
+  const bool could = placement.is_cuda() && placement.activations == at::kBFloat16 && head_dim_ % 8 == 0 &&
+                     head_dim_ <= kFusedWidthMax;
   if (!could) return;
   try {
     problem_ = probe();
@@ -87,7 +87,7 @@ at::Tensor Attention::plain(const at::Tensor& q, const at::Tensor& k, const at::
     if (whole || span.queries == 1) {
       out = at::scaled_dot_product_attention(query, key, value, {}, 0.0, whole);
     } else {
-      const at::Tensor all = at::ones({span.queries, span.keys}, at::TensorOptions().device(place_.device));
+      const at::Tensor all = at::ones({span.queries, span.keys}, at::TensorOptions().device(placement_.device));
       const at::Tensor mask = all.tril(span.keys - span.queries).to(at::kBool);
       out = at::scaled_dot_product_attention(query, key, value, mask);
     }
@@ -113,7 +113,7 @@ at::Tensor Attention::operator()(const at::Tensor& q, const at::Tensor& k, const
 at::Tensor Attention::masked(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const at::Tensor& known) const {
   const int64_t rows = q.size(0);
-  // The query heads of one key-value head stand where queries do: nothing is copied for them.
+  // The query heads of one key-value head take the place of queries, so that no key or value is copied for them.
   const at::Tensor query = q.view({rows, kv_heads_, heads_ / kv_heads_, head_dim_});
   const auto keys = [&](const at::Tensor& x) { return x.view({rows, -1, kv_heads_, head_dim_}).transpose(1, 2); };
   return at::scaled_dot_product_attention(query, keys(k), keys(v), known).reshape({rows, heads_ * head_dim_});
@@ -122,7 +122,7 @@ at::Tensor Attention::masked(const at::Tensor& q, const at::Tensor& k, const at:
 bool Attention::try_fused(const Spans& spans) const {
   const Spans::Span& last = spans.all().back();
   const auto leaf = [&](int64_t rows, int64_t heads) {
-    return at::randn({rows, heads, head_dim_}, place_.active()).requires_grad_(true);
+    return at::randn({rows, heads, head_dim_}, placement_.active()).requires_grad_(true);
   };
   const at::Tensor q = leaf(last.query + last.queries, heads_);
   const at::Tensor k = leaf(last.key + last.keys, kv_heads_);
@@ -130,8 +130,8 @@ bool Attention::try_fused(const Spans& spans) const {
   const at::Tensor want = plain(q, k, v, spans);
   const at::Tensor got = fused(q, k, v, spans);
   if (!close(got, want)) return false;
-  if (spans.with_past()) return true;  // steps have no gradients
-  const at::Tensor gradient = at::randn(want.sizes(), place_.active());
+  if (spans.with_past()) return true;  // decode steps have no gradients
+  const at::Tensor gradient = at::randn(want.sizes(), placement_.active());
   std::vector<at::Tensor> expected;
   want.backward(gradient);
   for (const at::Tensor& x : {q, k, v}) {
@@ -150,8 +150,8 @@ std::string Attention::probe() {
     whole.append(length, length);
     with_past.append(length > 9 ? 9 : 1, length);
   }
-  whole.upload(place_);
-  with_past.upload(place_);
+  whole.upload(placement_);
+  with_past.upload(placement_);
   fused_ = try_fused(whole);
   fused_with_past_ = try_fused(with_past);
   if (fused_ && fused_with_past_) return {};

@@ -1,4 +1,4 @@
-// The only file that sees CUDA's headers, compiled where they are there.
+// The only file that includes CUDA's headers. It is compiled if they are found.
 #include <dlfcn.h>
 #include <stdexcept>
 
@@ -6,22 +6,22 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "engine/torch/recording.h"
+#include "engine/torch/graph_capture.h"
 
 namespace tuft::engine::torch {
 namespace {
 
-class CudaGraph final : public Recording {
+class CudaGraph final : public GraphCapture {
  public:
-  CudaGraph(const Place& place, const CudaGraph* sibling)
-      : stream_(sibling != nullptr ? sibling->stream_ : c10::cuda::getStreamFromPool(false, place.device.index())),
+  CudaGraph(const Placement& placement, const CudaGraph* sibling)
+      : stream_(sibling != nullptr ? sibling->stream_ : c10::cuda::getStreamFromPool(false, placement.device.index())),
         pool_(sibling != nullptr ? sibling->pool_ : at::cuda::graph_pool_handle()) {}
 
-  void record(std::function<void()> work) override {
-    // The default stream cannot be captured; what was launched on it comes first.
+  void capture(std::function<void()> work) override {
+    // The default stream cannot be captured. Wait for the work launched on it.
     c10::cuda::getCurrentCUDAStream(stream_.device_index()).synchronize();
     const c10::StreamGuard stream(stream_);
-    // Other threads may do with the device what they like.
+    // Other threads may use the device freely.
     graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -32,24 +32,24 @@ class CudaGraph final : public Recording {
     graph_.capture_end();
   }
 
-  void play() override { graph_.replay(); }
+  void replay() override { graph_.replay(); }
 
  private:
   void end_quietly() {
     try {
       graph_.capture_end();
     } catch (const std::exception&) {
-      // What `work` threw says more.
+      // The exception of `work` is more informative.
     }
   }
 
-  // One of each for all siblings: libraries keep a workspace a stream.
+  // Shared by all siblings, because libraries keep a workspace per stream.
   c10::cuda::CUDAStream stream_;
   at::cuda::MempoolId_t pool_;
   at::cuda::CUDAGraph graph_;
 };
 
-// What at::cuda::CUDAGraph holds depends on which side of 12.4 its headers were compiled.
+// The layout of at::cuda::CUDAGraph depends on whether its headers were compiled for CUDA 12.4 or later.
 bool fits_libtorch() {
   constexpr int kLayout = 12040;
   using Function = int (*)(int* version);
@@ -60,9 +60,9 @@ bool fits_libtorch() {
 
 }  // namespace
 
-std::unique_ptr<Recording> make_cuda_graph(const Place& place, const Recording* sibling) {
-  if (!fits_libtorch()) throw std::runtime_error("the CUDA headers of this build are not of libtorch's CUDA");
-  return std::make_unique<CudaGraph>(place, static_cast<const CudaGraph*>(sibling));
+std::unique_ptr<GraphCapture> make_cuda_graph(const Placement& placement, const GraphCapture* sibling) {
+  if (!fits_libtorch()) throw std::runtime_error("the CUDA headers of this build do not match libtorch's CUDA");
+  return std::make_unique<CudaGraph>(placement, static_cast<const CudaGraph*>(sibling));
 }
 
 }  // namespace tuft::engine::torch

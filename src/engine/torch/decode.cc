@@ -13,18 +13,18 @@
 namespace tuft::engine::torch {
 namespace {
 
-// Shapes that are kept. Their intermediate results share one memory; inputs and logits are small beside it.
+// The number of shapes kept. Their intermediate results share one memory; inputs and logits are small in comparison.
 constexpr size_t kStepsMax = 64;
-// Copies of adapters in slots, in all.
+// For all copies of adapters in slots.
 constexpr int64_t kSlotBytes = int64_t{256} << 20;
-// So few keys are read in no time; of more, at most half may be filling.
+// Up to this number of keys padding costs almost nothing; above it at most half of the keys may be padding.
 constexpr int64_t kKeysFree = 16'384;
 
 int64_t up(size_t count) {
   return static_cast<int64_t>(std::bit_ceil(count));
 }
 
-// As bf16 goes; a number that is none matches its like only.
+// Returns true if the logits are equal within the precision of bf16. NaN equals NaN.
 bool agree(const at::Tensor& got, const at::Tensor& want) {
   return got.allclose(want, 0.02, 0.02, true);
 }
@@ -48,8 +48,8 @@ std::vector<Owner> owners_of(std::span<const Decode::Row> rows) {
 
 }  // namespace
 
-Decode::Decode(Transformer& transformer, KvCache& cache, MakeRecording make_recording)
-    : transformer_(transformer), cache_(cache), make_recording_(std::move(make_recording)) {
+Decode::Decode(Transformer& transformer, KvCache& cache, MakeGraphCapture make_graph_capture)
+    : transformer_(transformer), cache_(cache), make_graph_capture_(std::move(make_graph_capture)) {
   transformer.extend_rope(transformer.spec().max_position);
 }
 
@@ -66,7 +66,7 @@ LoraSlots* Decode::slots_for(const Adapter& example, int64_t count) {
     slots_.clear();
     slot_bytes_ = 0;
   }
-  slots_.push_back(std::make_unique<LoraSlots>(example, count, transformer_.place()));
+  slots_.push_back(std::make_unique<LoraSlots>(example, count, transformer_.placement()));
   slot_bytes_ += bytes;
   return slots_.back().get();
 }
@@ -114,7 +114,7 @@ Decode::Step& Decode::step_of(const Shape& shape) {
   const int64_t in_slots = shape.slots * shape.slot_rows;
   const at::TensorOptions integers = at::TensorOptions().dtype(at::kLong);
   step.host = at::empty({rows * (5 + shape.blocks) + in_slots}, integers);
-  step.inputs = at::empty(step.host.sizes(), integers.device(transformer_.place().device));
+  step.inputs = at::empty(step.host.sizes(), integers.device(transformer_.placement().device));
   int64_t used = 0;
   const auto take = [&](int64_t count) {
     used += count;
@@ -130,7 +130,7 @@ Decode::Step& Decode::step_of(const Shape& shape) {
   return step;
 }
 
-// In the order in which step_of() has laid them out.
+// Writes the inputs in the order in which step_of() lays them out.
 void Decode::fill(Step& step, std::span<const Row> rows) {
   const Shape& shape = step.shape;
   const auto count = static_cast<size_t>(shape.rows);
@@ -143,7 +143,7 @@ void Decode::fill(Step& step, std::span<const Row> rows) {
   int64_t* table = places + count;
   int64_t* slot_rows = table + count * columns;
   const int64_t spare = cache_.spare_block();
-  // Rows that fill up: token 0 after nothing. They read the spare block's zeros, and write beside them.
+  // Padding rows hold token 0 at position 0. They read the zeros of the spare block and write beside them.
   std::fill_n(tokens, 2 * count, 0);
   std::fill_n(writes, count, spare * kKvBlock + 1);
   std::fill_n(lengths, count, 1);
@@ -165,7 +165,7 @@ void Decode::fill(Step& step, std::span<const Row> rows) {
   const std::vector<int64_t> slots = adapters.empty() ? std::vector<int64_t>() : shape.adapters->load(adapters);
   for (size_t i = 0; i < owners.size(); ++i) {
     const int64_t first = slots[i] * shape.slot_rows;
-    // What is left of the slot repeats a row of the adapter's own.
+    // The remaining rows of the slot repeat a row of the same adapter.
     std::fill_n(slot_rows + first, shape.slot_rows, owners[i].rows.front());
     for (size_t j = 0; j < owners[i].rows.size(); ++j) {
       slot_rows[first + static_cast<int64_t>(j)] = owners[i].rows[j];
@@ -184,28 +184,28 @@ at::Tensor Decode::compute(const Step& step) const {
   batch.write_slots = step.write_slots;
   const at::Tensor slots = step.table.unsqueeze(2) * kKvBlock + at::arange(kKvBlock, integers);
   const at::Tensor beyond = at::arange(shape.blocks * kKvBlock, integers) >= step.lengths.unsqueeze(1);
-  // Not what lies there: it may be no number, which no mask makes harmless.
+  // Unused positions are not read, because they may hold NaN, which a mask does not remove.
   batch.read_slots = slots.flatten(1).masked_fill(beyond, cache_.spare_block() * kKvBlock).flatten();
   batch.known = beyond.logical_not().view({shape.rows, 1, 1, -1});
   at::Tensor x = transformer_.embed(batch);
   for (int layer = 0; layer < transformer_.spec().layers; ++layer) x = transformer_.block(layer, x, batch);
   const at::Tensor normed = transformer_.final_norm(x);
   at::Tensor logits = transformer_.logits(normed);
-  const at::Tensor delta = batch.lora.delta(normed, Site::kLmHead, 0);
+  const at::Tensor delta = batch.lora.delta(normed, TargetModule::kLmHead, 0);
   if (delta.defined()) logits += delta;
   return logits;
 }
 
-at::Tensor Decode::record(Step& step) {
+at::Tensor Decode::capture(Step& step) {
   const at::Tensor want = compute(step);
-  const auto is_recorded = [](const Step& one) { return one.recording != nullptr; };
-  const auto sibling = std::find_if(steps_.begin(), steps_.end(), is_recorded);
+  const auto is_captured = [](const Step& one) { return one.graph != nullptr; };
+  const auto sibling = std::find_if(steps_.begin(), steps_.end(), is_captured);
   try {
-    step.recording =
-        make_recording_(transformer_.place(), sibling == steps_.end() ? nullptr : sibling->recording.get());
-    step.recording->record([this, &step] { step.logits = compute(step); });
-    step.recording->play();
-    if (!agree(step.logits, want)) problem_ = "it gives other results than the operations one by one";
+    step.graph =
+        make_graph_capture_(transformer_.placement(), sibling == steps_.end() ? nullptr : sibling->graph.get());
+    step.graph->capture([this, &step] { step.logits = compute(step); });
+    step.graph->replay();
+    if (!agree(step.logits, want)) problem_ = "its results differ from those of single operations";
   } catch (const std::exception& error) {
     problem_ = error.what();
     problem_ = problem_.substr(0, problem_.find('\n'));
@@ -213,8 +213,8 @@ at::Tensor Decode::record(Step& step) {
   if (!problem_.empty()) {
     telemetry::log_warning(
         "engine.decode_not_recorded",
-        "steps are launched operation by operation from now on, because recording one failed: " + problem_,
-        {{"tuft.device", transformer_.place().device.str()}});
+        "decode steps are launched operation by operation from now on, because a capture failed: " + problem_,
+        {{"tuft.device", transformer_.placement().device.str()}});
     steps_.clear();
     slots_.clear();
   }
@@ -227,8 +227,8 @@ std::optional<at::Tensor> Decode::step(std::span<const Row> rows) {
   if (!shape) return std::nullopt;
   Step& step = step_of(*shape);
   fill(step, rows);
-  if (step.recording == nullptr) return record(step);
-  step.recording->play();
+  if (step.graph == nullptr) return capture(step);
+  step.graph->replay();
   return step.logits;
 }
 

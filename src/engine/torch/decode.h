@@ -1,6 +1,6 @@
-// Steps in which every sequence gets one token, in few shapes: rows, keys and adapters are filled up to the next power
-// of two, and inputs lie in memory that stays where it is. So the whole step, down to the logits, can be recorded once
-// a shape and played again (recording.h). Internal. Functions may throw what libtorch throws.
+// Decode: steps with one token per sequence, computed in few shapes. Rows, keys and adapters are padded to the next
+// power of two, and the inputs have fixed addresses. So the whole step, down to the logits, is captured once per shape
+// and then replayed (graph_capture.h). Internal. Functions may throw libtorch's exceptions.
 #pragma once
 
 #include <cstdint>
@@ -15,38 +15,39 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "engine/torch/graph_capture.h"
 #include "engine/torch/kv_cache.h"
 #include "engine/torch/lora_slots.h"
-#include "engine/torch/recording.h"
 #include "engine/torch/transformer.h"
 
 namespace tuft::engine::torch {
 
 class Decode {
  public:
-  // As make_recording().
-  using MakeRecording = std::function<std::unique_ptr<Recording>(const Place& place, const Recording* sibling)>;
-  // The cache has a limit: its memory does not move.
-  Decode(Transformer& transformer, KvCache& cache, MakeRecording make_recording);
+  // See make_graph_capture().
+  using MakeGraphCapture =
+      std::function<std::unique_ptr<GraphCapture>(const Placement& placement, const GraphCapture* sibling)>;
+  // Requires a cache with a limit, so that its memory does not move.
+  Decode(Transformer& transformer, KvCache& cache, MakeGraphCapture make_graph_capture);
 
   struct Row {
     Adapter* adapter = nullptr;
     int32_t token = 0;
     const BlockPool::Sequence* held = nullptr;  // with room for the token
   };
-  // Writes the rows' keys and values and gives their logits, [rows or more, vocab] f32, which are overwritten by the
-  // next call. nullopt, and nothing done, where such a step would cost more than it saves, or the adapters are of
-  // several shapes.
+  // Writes the keys and values of the rows and returns their logits, [rows or more, vocab] in f32, valid until the next
+  // call. Returns nullopt, without an effect, if such a step costs more than it saves, or if the adapters have
+  // different shapes.
   std::optional<at::Tensor> step(std::span<const Row> rows);
 
-  // Why recordings are not used any more; empty: they are.
+  // Returns why captures are no longer used; empty: they are used.
   const std::string& problem() const { return problem_; }
 
  private:
   struct Shape {
     int64_t rows = 0;
-    int64_t blocks = 0;  // of the KV cache, of a row
-    int64_t slots = 0;   // of adapters; 0: the base model alone
+    int64_t blocks = 0;  // blocks of the KV cache per row
+    int64_t slots = 0;   // slots of adapters; 0: the base model alone
     int64_t slot_rows = 0;
     LoraSlots* adapters = nullptr;
     bool operator==(const Shape&) const = default;
@@ -61,9 +62,9 @@ class Decode {
     at::Tensor lengths;      // of the sequences, with the token
     at::Tensor places;       // in the adapters' products
     at::Tensor table;        // [rows, blocks]
-    at::Tensor slot_rows;    // [slots * slot_rows] among the rows
+    at::Tensor slot_rows;    // [slots * slot_rows], indices of rows
     at::Tensor logits;
-    std::unique_ptr<Recording> recording;
+    std::unique_ptr<GraphCapture> graph;
   };
 
   std::optional<Shape> shape_of(std::span<const Row> rows);
@@ -71,15 +72,15 @@ class Decode {
   Step& step_of(const Shape& shape);
   void fill(Step& step, std::span<const Row> rows);
   at::Tensor compute(const Step& step) const;
-  // Computes it, records it, plays it, and compares the two.
-  at::Tensor record(Step& step);
+  // Computes the step, captures it, replays it, and compares the results. Returns the computed result.
+  at::Tensor capture(Step& step);
 
   Transformer& transformer_;
   KvCache& cache_;
-  MakeRecording make_recording_;
+  MakeGraphCapture make_graph_capture_;
   std::list<std::unique_ptr<LoraSlots>> slots_;
   int64_t slot_bytes_ = 0;
-  std::list<Step> steps_;  // the last used first
+  std::list<Step> steps_;  // most recently used first
   std::string problem_;
 };
 

@@ -21,7 +21,7 @@ Result<c10::Device> parse_device(std::string_view text) {
   const auto [end, failure] = std::from_chars(number.data(), number.data() + number.size(), index);
   const bool form = text == "cuda" || text.substr(0, 5) == "cuda:";
   if (!form || failure != std::errc() || end != number.data() + number.size() || index < 0) {
-    return invalid_argument("device '" + std::string(text) + "' is none: use cpu, cuda or cuda:N", "device");
+    return invalid_argument("device '" + std::string(text) + "' is unknown: use cpu, cuda or cuda:N", "device");
   }
   if (index >= torch_cuda_devices()) {
     return invalid_argument("there is no device " + std::string(text) + " (libtorch " + describe_libtorch() +
@@ -33,7 +33,7 @@ Result<c10::Device> parse_device(std::string_view text) {
 
 std::optional<int64_t> free_memory(const c10::Device& device) {
   if (!device.is_cuda()) return std::nullopt;
-  // Of libcudart, which a libtorch for CUDA has brought along: so we need none of CUDA's headers.
+  // From libcudart, which a libtorch for CUDA has loaded, so that CUDA's headers are not needed.
   using Function = int (*)(size_t* free, size_t* total);
   const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
   const c10::OptionalDeviceGuard guard(device);
@@ -45,7 +45,7 @@ std::optional<int64_t> free_memory(const c10::Device& device) {
 
 std::string device_name(const c10::Device& device) {
   if (!device.is_cuda()) return {};
-  // The driver's own library, which whoever computes on a device has loaded.
+  // The driver's library, which every program that uses the device has loaded.
   void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver == nullptr) return {};
   using Get = int (*)(int* handle, int index);

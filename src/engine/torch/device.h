@@ -13,17 +13,17 @@
 
 namespace tuft::engine::torch {
 
-// "cpu", "cuda", "cuda:N". kInvalidArgument, with what is there, for anything else.
+// Parses "cpu", "cuda" or "cuda:N". Returns kInvalidArgument, with the available devices, for anything else.
 Result<c10::Device> parse_device(std::string_view text);
 
-// Bytes that are free on the device; nullopt where it cannot be asked.
+// Returns the free bytes on the device; nullopt if it cannot be queried.
 std::optional<int64_t> free_memory(const c10::Device& device);
 
-// As its driver calls it; "" for a CPU, and where it cannot be asked.
+// Returns the driver's name of the device; "" for a CPU, or if it cannot be queried.
 std::string device_name(const c10::Device& device);
 
-// Of tensors: where they are, and what is computed in.
-struct Place {
+// The device of tensors, and their types in storage and computation.
+struct Placement {
   c10::Device device = c10::Device(c10::kCPU);
   at::ScalarType weights = at::kFloat;
   at::ScalarType activations = at::kFloat;

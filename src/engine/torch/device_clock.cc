@@ -15,7 +15,7 @@ struct DeviceClock::Piece {
 
 namespace {
 
-// A device that has stopped must not take our memory with it.
+// Limits the memory of events if the device has stopped.
 constexpr size_t kPiecesMax = 4096;
 
 void record(c10::Event& event, const c10::Device& device) {
@@ -24,7 +24,8 @@ void record(c10::Event& event, const c10::Device& device) {
 
 }  // namespace
 
-DeviceClock::DeviceClock(const Place& place) : place_(place), events_(TUFT_TORCH_VERSION >= 20400 && place.is_cuda()) {}
+DeviceClock::DeviceClock(const Placement& placement)
+    : placement_(placement), events_(TUFT_TORCH_VERSION >= 20400 && placement.is_cuda()) {}
 
 DeviceClock::~DeviceClock() = default;
 
@@ -33,10 +34,10 @@ DeviceClock::Scope::Scope(DeviceClock& clock, Nanos DeviceTimes::*kind) : clock_
     begin_ = system_clock().monotonic();
     return;
   }
-  const c10::DeviceType type = clock_.place_.device.type();
+  const c10::DeviceType type = clock_.placement_.device.type();
   constexpr c10::EventFlag kTimed = c10::EventFlag::BACKEND_DEFAULT;
   clock_.pieces_.push_back(std::make_unique<Piece>(Piece{kind, c10::Event(type, kTimed), c10::Event(type, kTimed)}));
-  record(clock_.pieces_.back()->begin, clock_.place_.device);
+  record(clock_.pieces_.back()->begin, clock_.placement_.device);
 }
 
 DeviceClock::Scope::~Scope() {
@@ -45,10 +46,10 @@ DeviceClock::Scope::~Scope() {
     return;
   }
   try {
-    record(clock_.pieces_.back()->end, clock_.place_.device);
+    record(clock_.pieces_.back()->end, clock_.placement_.device);
     clock_.collect();
   } catch (const std::exception&) {
-    // A device that fails says so in the work itself.
+    // If the device fails, the work itself reports it.
     clock_.pieces_.clear();
   }
 }

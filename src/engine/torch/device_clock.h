@@ -1,5 +1,6 @@
-// How long work takes on the device, without waiting for it: events are put into the device's queue around a piece of
-// work and read when they have passed. On a CPU, and with a libtorch before 2.4, the clock of the machine. Internal.
+// DeviceClock: measures the time of work on the device without waiting for it. It puts events into the device's queue
+// around a piece of work and reads them after they have passed. On a CPU, and with a libtorch before 2.4, it reads the
+// clock of the machine. Internal.
 #pragma once
 
 #include <deque>
@@ -13,10 +14,10 @@ namespace tuft::engine::torch {
 
 class DeviceClock {
  public:
-  explicit DeviceClock(const Place& place);
+  explicit DeviceClock(const Placement& placement);
   ~DeviceClock();
 
-  // Counts the work of its life. Not copied or moved; one at a time.
+  // Measures the work launched during its lifetime. At most one may exist at a time.
   class Scope {
    public:
     Scope(DeviceClock& clock, Nanos DeviceTimes::*kind);
@@ -30,17 +31,17 @@ class DeviceClock {
     Nanos begin_ = 0;
   };
 
-  // Of what has ended.
+  // Returns the sums over the work that has ended.
   const DeviceTimes& times();
 
  private:
   struct Piece;
   void collect();
 
-  const Place place_;
+  const Placement placement_;
   bool events_ = false;
   DeviceTimes times_;
-  std::deque<std::unique_ptr<Piece>> pieces_;  // that were begun and not counted, in order
+  std::deque<std::unique_ptr<Piece>> pieces_;  // begun and not yet counted, in order
 };
 
 }  // namespace tuft::engine::torch

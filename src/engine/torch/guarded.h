@@ -1,4 +1,4 @@
-// The wall between libtorch's exceptions and our errors. Internal.
+// guarded(): turns the exceptions of libtorch into errors. Internal.
 #pragma once
 
 #include <new>
@@ -13,13 +13,13 @@
 
 namespace tuft::engine::torch {
 
-// The first line says what; the others are addresses.
+// `text` may have several lines; only the first is kept, because the others are addresses.
 inline Error torch_failure(const char* what, std::string text) {
   text = text.substr(0, text.find('\n'));
   return internal_error(std::string("libtorch failed at ") + what + ": " + text);
 }
 
-// What `function` gives, or the error that its exception comes to.
+// Returns function(), or the error for the exception that it throws.
 template <typename Function>
 auto guarded(const char* what, Function&& function) -> decltype(function()) {
   try {

@@ -6,45 +6,28 @@
 #include <ATen/ops/index_select.h>
 
 namespace tuft::engine::torch {
-namespace {
 
-int64_t blocks_of(int64_t bytes_max, int64_t block_bytes) {
-  return bytes_max == 0 ? 0 : std::max<int64_t>(1, bytes_max / block_bytes);
-}
-
-}  // namespace
-
-int64_t KvCache::bytes_per_token(const ModelSpec& spec, const Place& place) {
-  const int64_t width = place.activations == at::kFloat ? 4 : 2;
+int64_t KvCache::bytes_per_token(const ModelSpec& spec, const Placement& placement) {
+  const int64_t width = placement.activations == at::kFloat ? 4 : 2;
   return 2 * width * spec.layers * spec.kv_heads * spec.head_dim;
 }
 
-KvCache::KvCache(const ModelSpec& spec, const Place& place, int64_t bytes_max)
-    : place_(place),
+KvCache::KvCache(const ModelSpec& spec, const Placement& placement, int64_t bytes_max)
+    : placement_(placement),
       shape_{spec.kv_heads, spec.head_dim},
-      block_bytes_(kKvBlock * bytes_per_token(spec, place)),
+      block_bytes_(kKvBlock * bytes_per_token(spec, placement)),
       layers_(spec.layers),
-      pool_(kKvBlock, blocks_of(bytes_max, block_bytes_)),
+      pool_(kKvBlock, kv_blocks_max(bytes_max, block_bytes_)),
       keys_(static_cast<size_t>(spec.layers)),
       values_(static_cast<size_t>(spec.layers)) {
   if (pool_.limit() > 0) reserve(pool_.limit());
-}
-
-KvUsage KvCache::usage() const {
-  return {.used = pool_.used() * block_bytes_,
-          .cached = pool_.cached() * block_bytes_,
-          .limit = pool_.limit() * block_bytes_,
-          .block = block_bytes_,
-          .positions = kKvBlock,
-          .evicted = pool_.evicted(),
-          .empty = pool_.empty() * block_bytes_ / kKvBlock};
 }
 
 void KvCache::reserve(int64_t blocks) {
   const std::vector<int64_t> shape = {(blocks + 1) * kKvBlock, shape_[0], shape_[1]};
   for (auto* layers : {&keys_, &values_}) {
     for (at::Tensor& memory : *layers) {
-      at::Tensor grown = at::empty(shape, place_.active());
+      at::Tensor grown = at::empty(shape, placement_.active());
       const int64_t used = capacity_ * kKvBlock;
       if (used > 0) grown.narrow(0, 0, used).copy_(memory.narrow(0, 0, used));
       grown.narrow(0, blocks * kKvBlock, kKvBlock).zero_();

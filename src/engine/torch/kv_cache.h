@@ -1,16 +1,13 @@
-// Keys and values of open sequences on the device: the memory behind the blocks of a BlockPool. Internal. Functions
-// may throw what libtorch throws.
+// KvCache: the memory of the KV cache on the device, for the blocks of a BlockPool. Internal. Functions may throw
+// libtorch's exceptions.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "base/result.h"
-#include "engine/engine.h"
-#include "engine/sample/block_pool.h"
+#include "engine/back_end/kv_sequence.h"
 #include "engine/torch/device.h"
 
 namespace tuft::engine::torch {
@@ -19,18 +16,22 @@ inline constexpr int kKvBlock = 64;  // positions
 
 class KvCache {
  public:
-  // bytes_max 0: no limit, memory grows as it is needed; else all of it is taken now.
-  KvCache(const ModelSpec& spec, const Place& place, int64_t bytes_max);
-  static int64_t bytes_per_token(const ModelSpec& spec, const Place& place);
+  // If bytes_max is 0, there is no limit, and memory grows as needed; else all of it is allocated now.
+  KvCache(const ModelSpec& spec, const Placement& placement, int64_t bytes_max);
+  static int64_t bytes_per_token(const ModelSpec& spec, const Placement& placement);
 
   BlockPool& pool() { return pool_; }
-  KvUsage usage() const;
-  // Memory for every block that the pool has given out.
-  void allocate();
+  int64_t block_bytes() const { return block_bytes_; }
+
+  // For KvSequence. A step reads whole layers by slot, so the view is empty.
+  struct View {};
+  void map(const BlockPool::Sequence&, View&) { allocate(); }
   void copy_block(BlockId from, BlockId to);
-  // One more than the pool has, for rows that fill up a batch: nobody reads it but they. Its first position stays zero.
+
+  // Returns a block that the pool does not have, for rows that pad a batch; only they read it. Its first position stays
+  // zero.
   int64_t spare_block() const { return capacity_; }
-  // The place of a sequence's position in the memory of a layer.
+  // Returns the slot of a sequence's position: its row in the memory of a layer.
   static int64_t slot(const BlockPool::Sequence& sequence, int position) {
     return int64_t{sequence.blocks[static_cast<size_t>(position / kKvBlock)]} * kKvBlock + position % kKvBlock;
   }
@@ -44,9 +45,10 @@ class KvCache {
   KeysValues read(int layer, const at::Tensor& slots) const;
 
  private:
+  void allocate();  // for every block that the pool has given out
   void reserve(int64_t blocks);
 
-  Place place_;
+  Placement placement_;
   std::vector<int64_t> shape_;  // of one position
   int64_t block_bytes_ = 0;
   int layers_ = 0;
@@ -55,5 +57,7 @@ class KvCache {
   std::vector<at::Tensor> keys_;  // of each layer: [(capacity + 1) * kKvBlock, kv_heads, head_dim]
   std::vector<at::Tensor> values_;
 };
+
+using KvSequence = engine::KvSequence<KvCache>;
 
 }  // namespace tuft::engine::torch

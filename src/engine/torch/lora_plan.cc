@@ -17,14 +17,14 @@
 namespace tuft::engine::torch {
 namespace {
 
-// A and B in the activations' type: in the graph of the leaves where one is recorded.
-at::Tensor active_a(const Adapter& adapter, const LoraPair& pair, const Place& place) {
+// Return A and B in the type of activations; in gradient mode as part of the leaves' graph.
+at::Tensor active_a(const Adapter& adapter, const LoraPair& pair, const Placement& placement) {
   if (!c10::GradMode::is_enabled()) return pair.a_scaled;
-  return pair.a.mul(adapter.spec().scale()).to(place.activations);
+  return pair.a.mul(adapter.spec().scale()).to(placement.activations);
 }
 
-at::Tensor active_b(const LoraPair& pair, const Place& place) {
-  return c10::GradMode::is_enabled() ? pair.b.to(place.activations) : pair.b_active;
+at::Tensor active_b(const LoraPair& pair, const Placement& placement) {
+  return c10::GradMode::is_enabled() ? pair.b.to(placement.activations) : pair.b_active;
 }
 
 }  // namespace
@@ -40,9 +40,9 @@ std::vector<std::vector<LoraPlan::Owned>> LoraPlan::sort(std::span<Adapter* cons
   std::unordered_map<Adapter*, size_t> places;
   for (size_t row = 0; row < owners.size(); ++row) {
     if (owners[row] == nullptr) continue;
-    const auto [place, is_new] = places.emplace(owners[row], owned.size());
+    const auto [placement, is_new] = places.emplace(owners[row], owned.size());
     if (is_new) owned.push_back({owners[row], {}});
-    owned[place->second].rows.push_back(static_cast<int64_t>(row));
+    owned[placement->second].rows.push_back(static_cast<int64_t>(row));
   }
   std::vector<std::vector<Owned>> groups;
   for (Owned& one : owned) {
@@ -59,10 +59,10 @@ std::vector<std::vector<LoraPlan::Owned>> LoraPlan::sort(std::span<Adapter* cons
 at::Tensor LoraPlan::indices(const std::vector<int64_t>& values) const {
   const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
   std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
-  return host.to(place_.device);
+  return host.to(placement_.device);
 }
 
-LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Place& place) : place_(place) {
+LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Placement& placement) : placement_(placement) {
   const auto groups = sort(owners);
   whole_ = groups.size() == 1 && groups[0].size() == 1 && groups[0][0].rows.size() == owners.size();
   std::vector<int64_t> place_of(owners.size(), -1);
@@ -82,7 +82,7 @@ LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Place& place) : place
         rows.push_back(row);
         place_of[static_cast<size_t>(row)] = next++;
       }
-      // Of its own: what another tenant's row holds, a NaN too, stays away from this adapter's gradient.
+      // Padding repeats a row of the same adapter, so that no NaN of another tenant reaches its gradient.
       while (rows.size() % static_cast<size_t>(group.longest) != 0) rows.push_back(one.rows.front());
     }
     group.count = static_cast<int64_t>(valid.size());
@@ -99,7 +99,7 @@ LoraPlan::LoraPlan(std::span<Adapter* const> owners, const Place& place) : place
 }
 
 LoraPlan::LoraPlan(const LoraSlots& slots, const at::Tensor& rows, const at::Tensor& places)
-    : place_(slots.place()), places_(places), padded_(true), in_order_(false) {
+    : placement_(slots.placement()), places_(places), padded_(true), in_order_(false) {
   Group& group = groups_.emplace_back();
   group.slots = &slots;
   group.longest = rows.size(0) / slots.slots();
@@ -107,28 +107,28 @@ LoraPlan::LoraPlan(const LoraSlots& slots, const at::Tensor& rows, const at::Ten
   group.count = rows.size(0);
 }
 
-at::Tensor LoraPlan::product_of_slots(const Group& group, const at::Tensor& x, Site site, int layer) {
-  const at::Tensor a = group.slots->a(site, layer);
+at::Tensor LoraPlan::product_of_slots(const Group& group, const at::Tensor& x, TargetModule module, int layer) {
+  const at::Tensor a = group.slots->a(module, layer);
   if (!a.defined()) return {};
   const at::Tensor input = x.index_select(0, group.rows).view({a.size(0), group.longest, x.size(1)});
-  return at::bmm(at::bmm(input, a.transpose(1, 2)), group.slots->b(site, layer).transpose(1, 2)).flatten(0, 1);
+  return at::bmm(at::bmm(input, a.transpose(1, 2)), group.slots->b(module, layer).transpose(1, 2)).flatten(0, 1);
 }
 
-at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, Site site, int layer) const {
-  if (group.slots != nullptr) return product_of_slots(group, x, site, layer);
-  if (group.adapters.front()->find(site, layer) == nullptr) return {};
+at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, TargetModule module, int layer) const {
+  if (group.slots != nullptr) return product_of_slots(group, x, module, layer);
+  if (group.adapters.front()->find(module, layer) == nullptr) return {};
   const at::Tensor input = whole_ ? x : x.index_select(0, group.rows);
   if (group.adapters.size() == 1) {
     const Adapter& adapter = *group.adapters.front();
-    const LoraPair& pair = *adapter.find(site, layer);
-    return at::linear(at::linear(input, active_a(adapter, pair, place_)), active_b(pair, place_));
+    const LoraPair& pair = *adapter.find(module, layer);
+    return at::linear(at::linear(input, active_a(adapter, pair, placement_)), active_b(pair, placement_));
   }
   std::vector<at::Tensor> a;
   std::vector<at::Tensor> b;
   for (const Adapter* adapter : group.adapters) {
-    const LoraPair& pair = *adapter->find(site, layer);
-    a.push_back(active_a(*adapter, pair, place_));
-    b.push_back(active_b(pair, place_));
+    const LoraPair& pair = *adapter->find(module, layer);
+    a.push_back(active_a(*adapter, pair, placement_));
+    b.push_back(active_b(pair, placement_));
   }
   const auto size = static_cast<int64_t>(group.adapters.size());
   const at::Tensor hidden = at::bmm(input.view({size, group.longest, x.size(1)}), at::stack(a).transpose(1, 2));
@@ -136,11 +136,11 @@ at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, Site site,
   return group.valid.defined() ? out.index_select(0, group.valid) : out;
 }
 
-at::Tensor LoraPlan::delta(const at::Tensor& x, Site site, int layer) const {
+at::Tensor LoraPlan::delta(const at::Tensor& x, TargetModule module, int layer) const {
   std::vector<at::Tensor> products;
   bool any = false;
   for (const Group& group : groups_) {
-    products.push_back(product(group, x, site, layer));
+    products.push_back(product(group, x, module, layer));
     any = any || products.back().defined();
   }
   if (!any) return {};
@@ -148,15 +148,15 @@ at::Tensor LoraPlan::delta(const at::Tensor& x, Site site, int layer) const {
   const auto first = std::find_if(products.begin(), products.end(), [](const auto& p) { return p.defined(); });
   const int64_t out = first->size(1);
   for (size_t i = 0; i < groups_.size(); ++i) {
-    if (!products[i].defined()) products[i] = at::zeros({groups_[i].count, out}, place_.active());
+    if (!products[i].defined()) products[i] = at::zeros({groups_[i].count, out}, placement_.active());
   }
-  if (padded_) products.push_back(at::zeros({1, out}, place_.active()));
+  if (padded_) products.push_back(at::zeros({1, out}, placement_.active()));
   const at::Tensor all = products.size() == 1 ? products.front() : at::cat(products);
   return in_order_ ? all : all.index_select(0, places_);
 }
 
-at::Tensor LoraPlan::add(const at::Tensor& x, const at::Tensor& y, Site site, int layer) const {
-  const at::Tensor added = delta(x, site, layer);
+at::Tensor LoraPlan::add(const at::Tensor& x, const at::Tensor& y, TargetModule module, int layer) const {
+  const at::Tensor added = delta(x, module, layer);
   return added.defined() ? y + added : y;
 }
 

@@ -1,6 +1,6 @@
-// How the rows of a pass or step belong to adapters, and their products: y + (alpha / rank) B A x. Adapters of one
-// shape with about as many rows each go through one batched product; their rows are padded to the longest.
-// Internal. Functions may throw what libtorch throws.
+// LoraPlan: the adapters of the rows of a pass or step, and their products: y + (alpha / rank) B A x. Adapters of one
+// shape with similar numbers of rows share one batched product; their rows are padded to the longest. Internal.
+// Functions may throw libtorch's exceptions.
 #pragma once
 
 #include <span>
@@ -15,28 +15,29 @@ namespace tuft::engine::torch {
 
 class LoraPlan {
  public:
-  LoraPlan() = default;  // of no adapter
-  // Of adapters in slots: `rows` [slots * n] are each slot's among those of x, `places` [rows of x] where a row is
-  // among these, or their count for one without adapter. Shapes and addresses are those of the arguments.
+  LoraPlan() = default;  // no adapter
+  // For adapters in slots. `rows` [slots * n] holds the rows of x of each slot; `places` [rows of x] holds the index of
+  // each row of x in `rows`, or slots * n for a row without adapter. Depends on the shapes and addresses of the
+  // arguments only.
   LoraPlan(const LoraSlots& slots, const at::Tensor& rows, const at::Tensor& places);
-  // `owners`: of each row; null: the base model alone. The adapters outlive this.
-  LoraPlan(std::span<Adapter* const> owners, const Place& place);
+  // `owners` holds the adapter of each row, null for the base model alone. The adapters must outlive this.
+  LoraPlan(std::span<Adapter* const> owners, const Placement& placement);
 
   bool empty() const { return groups_.empty(); }
-  // y plus what the adapters of its rows add there. x is [rows, in], y [rows, out], both in the activations' type.
-  // With the graph being recorded, gradients reach the adapters and x.
-  at::Tensor add(const at::Tensor& x, const at::Tensor& y, Site site, int layer) const;
-  // The same without y; undefined where no row has an adapter there. Where some have none, theirs are zeros.
-  at::Tensor delta(const at::Tensor& x, Site site, int layer) const;
+  // Returns y plus the products of the adapters of its rows. x is [rows, in], y is [rows, out], both in the type of
+  // activations. In gradient mode, gradients reach the adapters and x.
+  at::Tensor add(const at::Tensor& x, const at::Tensor& y, TargetModule module, int layer) const;
+  // Returns the products only, zero for rows without adapter; undefined if no row has an adapter for the layer.
+  at::Tensor delta(const at::Tensor& x, TargetModule module, int layer) const;
 
  private:
   struct Group {
     std::vector<Adapter*> adapters;    // of one shape
     const LoraSlots* slots = nullptr;  // or these
-    int64_t longest = 0;               // rows of one, padded
-    at::Tensor rows;                   // [adapters * longest] of x; padding repeats a row of the adapter's own
-    at::Tensor valid;                  // those of the padded rows that count; undefined: all
-    int64_t count = 0;                 // of them
+    int64_t longest = 0;               // rows of one adapter, padded
+    at::Tensor rows;                   // [adapters * longest] of x; padding repeats a row of the same adapter
+    at::Tensor valid;                  // the padded rows that are not padding; undefined: all
+    int64_t count = 0;                 // number of valid rows
   };
   struct Owned {
     Adapter* adapter = nullptr;
@@ -44,16 +45,16 @@ class LoraPlan {
   };
   static std::vector<std::vector<Owned>> sort(std::span<Adapter* const> owners);
   static bool alike(const Owned& left, const Owned& right);
-  static at::Tensor product_of_slots(const Group& group, const at::Tensor& x, Site site, int layer);
-  at::Tensor product(const Group& group, const at::Tensor& x, Site site, int layer) const;
+  static at::Tensor product_of_slots(const Group& group, const at::Tensor& x, TargetModule module, int layer);
+  at::Tensor product(const Group& group, const at::Tensor& x, TargetModule module, int layer) const;
   at::Tensor indices(const std::vector<int64_t>& values) const;
 
-  Place place_;
+  Placement placement_;
   std::vector<Group> groups_;
   bool whole_ = false;    // one adapter has every row, in order
-  at::Tensor places_;     // of each row in the groups' products one after the other
-  bool padded_ = false;   // some rows have no adapter: their place is one more row, of zeros
-  bool in_order_ = true;  // every row is at its place
+  at::Tensor places_;     // of each row in the concatenated products of the groups
+  bool padded_ = false;   // rows without adapter use one additional row of zeros
+  bool in_order_ = true;  // every row has its own index as its place
 };
 
 }  // namespace tuft::engine::torch

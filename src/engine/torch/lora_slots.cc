@@ -8,15 +8,15 @@
 
 namespace tuft::engine::torch {
 
-LoraSlots::LoraSlots(const Adapter& example, int64_t slots, const Place& place)
-    : place_(place),
+LoraSlots::LoraSlots(const Adapter& example, int64_t slots, const Placement& placement)
+    : placement_(placement),
       spec_(example.spec()),
       layers_(example.layers()),
-      memory_(at::zeros({slots, example.parameters()}, place.active())),
+      memory_(at::zeros({slots, example.parameters()}, placement.active())),
       held_(static_cast<size_t>(slots)) {
   for (const LoraPair& pair : example.pairs()) {
     LoraPair& own = pairs_.emplace_back();
-    static_cast<LoraPlace&>(own) = pair;
+    static_cast<LoraLayer&>(own) = pair;
     own.offset = pair.offset;
   }
 }
@@ -50,15 +50,15 @@ at::Tensor LoraSlots::view(int64_t offset, int64_t rows, int64_t columns) const 
   return memory_.narrow(1, offset, rows * columns).view({slots(), rows, columns});
 }
 
-at::Tensor LoraSlots::a(Site site, int layer) const {
-  const int index = lora_place_index(layers_, spec_, site, layer);
+at::Tensor LoraSlots::a(TargetModule module, int layer) const {
+  const int index = lora_layer_index(layers_, spec_, module, layer);
   if (index < 0) return {};
   const LoraPair& pair = pairs_[static_cast<size_t>(index)];
   return view(pair.offset, spec_.rank, pair.in);
 }
 
-at::Tensor LoraSlots::b(Site site, int layer) const {
-  const int index = lora_place_index(layers_, spec_, site, layer);
+at::Tensor LoraSlots::b(TargetModule module, int layer) const {
+  const int index = lora_layer_index(layers_, spec_, module, layer);
   if (index < 0) return {};
   const LoraPair& pair = pairs_[static_cast<size_t>(index)];
   return view(pair.offset + int64_t{spec_.rank} * pair.in, pair.out, spec_.rank);

@@ -1,5 +1,5 @@
-// Adapters of one shape side by side in memory that stays where it is: for products whose shapes and addresses may not
-// change from step to step. Internal. Functions may throw what libtorch throws.
+// LoraSlots: adapters of one shape side by side at fixed addresses, for products whose shapes and addresses must not
+// change from step to step. Internal. Functions may throw libtorch's exceptions.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@ namespace tuft::engine::torch {
 
 class LoraSlots {
  public:
-  // Room for `slots` adapters of the shape of `example`.
-  LoraSlots(const Adapter& example, int64_t slots, const Place& place);
+  // Has room for `slots` adapters of the shape of `example`.
+  LoraSlots(const Adapter& example, int64_t slots, const Placement& placement);
   static int64_t bytes(const Adapter& example, int64_t slots);
 
   const LoraSpec& spec() const { return spec_; }
-  const Place& place() const { return place_; }
+  const Placement& placement() const { return placement_; }
   int64_t slots() const { return static_cast<int64_t>(held_.size()); }
-  // Copies those in that are not there as they are now, and gives the slot of each. No more of them than slots; others
-  // lose their slot.
+  // Copies in the adapters whose current version is in no slot, and returns the slot of each. Requires at most slots()
+  // adapters. Other adapters may lose their slots.
   std::vector<int64_t> load(std::span<Adapter* const> adapters);
 
-  // A, scaled, is [slots, rank, in] and B [slots, out, rank], both in the activations' type; undefined where these
-  // adapters have none.
-  at::Tensor a(Site site, int layer) const;
-  at::Tensor b(Site site, int layer) const;
+  // Return the scaled A, [slots, rank, in], and B, [slots, out, rank], in the type of activations; undefined if these
+  // adapters have no such layer.
+  at::Tensor a(TargetModule module, int layer) const;
+  at::Tensor b(TargetModule module, int layer) const;
 
  private:
   at::Tensor view(int64_t offset, int64_t rows, int64_t columns) const;
 
-  Place place_;
+  Placement placement_;
   LoraSpec spec_;
   int layers_ = 0;
-  std::vector<LoraPair> pairs_;  // places and offsets; no tensors
+  std::vector<LoraPair> pairs_;  // layers and offsets; no tensors
   at::Tensor memory_;            // [slots, parameters]
-  std::vector<uint64_t> held_;   // versions; 0: none
+  std::vector<uint64_t> held_;   // versions; 0: empty
 };
 
 }  // namespace tuft::engine::torch

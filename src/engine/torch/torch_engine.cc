@@ -7,17 +7,18 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "base/error.h"
-#include "engine/torch/engine_impl.h"
+#include "engine/back_end/assembled_engine.h"
+#include "engine/torch/back_end.h"
+#include "engine/torch/graph_capture.h"
 #include "engine/torch/guarded.h"
-#include "engine/torch/recording.h"
 #include "telemetry/log.h"
 
 namespace tuft::engine {
 namespace torch {
 namespace {
 
-at::ScalarType activations_type(const Place& place, WeightsDtype asked) {
-  if (asked == WeightsDtype::kAuto) return place.is_cuda() ? place.weights : at::kFloat;
+at::ScalarType activations_type(const Placement& placement, WeightsDtype asked) {
+  if (asked == WeightsDtype::kAuto) return placement.is_cuda() ? placement.weights : at::kFloat;
   return asked == WeightsDtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
 }
 
@@ -34,26 +35,26 @@ Status check_spec(const ModelSpec& spec) {
 
 Result<std::unique_ptr<Engine>> make_engine(const ModelSpec& spec, const TensorSource& source, TorchOptions options) {
   TUFT_TRY(check_spec(spec));
-  Place place;
-  TUFT_ASSIGN(place.device, parse_device(options.device));
+  Placement placement;
+  TUFT_ASSIGN(placement.device, parse_device(options.device));
   if (options.threads > 0) at::set_num_threads(options.threads);
-  TUFT_ASSIGN(place.weights, weights_type(source, options.weights_dtype));
-  place.activations = activations_type(place, options.activations);
-  const c10::OptionalDeviceGuard guard(place.device);
-  TUFT_ASSIGN(Weights weights, load_weights(spec, source, place));
+  TUFT_ASSIGN(placement.weights, weights_type(source, options.weights_dtype));
+  placement.activations = activations_type(placement, options.activations);
+  const c10::OptionalDeviceGuard guard(placement.device);
+  TUFT_ASSIGN(Weights weights, load_weights(spec, source, placement));
   if (options.plan_kv) {
-    TUFT_ASSIGN(options.kv_bytes_max, options.plan_kv(spec, KvCache::bytes_per_token(spec, place)));
+    TUFT_ASSIGN(options.kv_bytes_max, options.plan_kv(spec, KvCache::bytes_per_token(spec, placement)));
   }
-  auto engine = std::make_unique<TorchEngine>(spec, std::move(weights), place, options);
-  if (!engine->attention_problem().empty()) {
-    telemetry::log_warning(
-        "engine.plain_attention",
-        "the library's fused attention is not used, only the slower plain one: " + engine->attention_problem(),
-        {{"tuft.device", options.device}});
+  auto engine = std::make_unique<AssembledEngine<BackEnd>>(spec, std::move(weights), placement, options);
+  if (!engine->back_end().attention_problem().empty()) {
+    telemetry::log_warning("engine.plain_attention",
+                           "libtorch's fused attention is not used, only the slower plain attention: " +
+                               engine->back_end().attention_problem(),
+                           {{"tuft.device", options.device}});
   }
-  if (options.record_decode && no_recording(place)[0] != '\0') {
+  if (options.capture_decode && no_graph_capture(placement)[0] != '\0') {
     telemetry::log_warning("engine.decode_not_recorded",
-                           std::string("steps are launched operation by operation: ") + no_recording(place),
+                           std::string("steps are launched operation by operation: ") + no_graph_capture(placement),
                            {{"tuft.device", options.device}});
   }
   return std::unique_ptr<Engine>(std::move(engine));
@@ -67,8 +68,8 @@ Result<std::unique_ptr<Engine>> make_torch_engine(const ModelSpec& spec, const T
   return torch::guarded("loading the base model", [&]() { return torch::make_engine(spec, source, options); });
 }
 
-int64_t torch_recorded_steps(const Engine& engine) {
-  return static_cast<const torch::TorchEngine&>(engine).recorded_steps();
+int64_t torch_captured_steps(const Engine& engine) {
+  return static_cast<const AssembledEngine<torch::BackEnd>&>(engine).back_end().captured_steps();
 }
 
 Result<std::unique_ptr<Engine>> make_torch_engine(const std::filesystem::path& model_directory,

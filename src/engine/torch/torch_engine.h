@@ -1,5 +1,5 @@
-// The back end on libtorch: any device that it has, CUDA GPUs above all, and CPUs for comparison. Same port, same
-// numbers within rounding; results depend on the company in a pass or step by rounding only, not by contents.
+// The torch back end computes with libtorch: on CUDA GPUs, and on CPUs for comparison. Its results equal those of the
+// native back end within rounding. Other work in the same pass or step changes a result by rounding only.
 #pragma once
 
 #include <filesystem>
@@ -17,38 +17,38 @@ namespace tuft::engine {
 
 struct TorchOptions {
   std::string device = "cpu";  // or "cuda", "cuda:N"
-  int threads = 0;             // of libtorch on the CPU; 0: what it takes by itself
+  int threads = 0;             // of libtorch on the CPU; 0: its default
   WeightsDtype weights_dtype = WeightsDtype::kAuto;
-  // Of activations and the KV cache. kAuto: bf16 on a GPU with bf16 weights, else f32. The residual stream, norms,
-  // softmax and adapters are f32 in any case.
+  // Type of activations and of the KV cache. kAuto: bf16 on a GPU with bf16 weights, else f32. The residual stream,
+  // norms, softmax and adapters are f32 in any case.
   WeightsDtype activations = WeightsDtype::kAuto;
-  int64_t kv_bytes_max = 0;  // as NativeOptions has it; taken whole at start
-  // Where set, what kv_bytes_max shall be: asked once the weights are on the device.
+  int64_t kv_bytes_max = 0;  // as in NativeOptions; allocated whole at start
+  // If set, it returns kv_bytes_max; called once the weights are on the device.
   std::function<Result<int64_t>(const ModelSpec& model, int64_t kv_bytes_per_token)> plan_kv = {};
-  // Steps of one token a sequence are recorded, once a shape, and played again: on a GPU as CUDA graphs, where the
-  // build has them, and on a CPU by doing the work again, for tests. Needs a limit of the KV cache.
-  bool record_decode = false;
-  // Of a training pass. Over it blocks keep only their input and are computed a second time on the way back.
-  // 0: a quarter of what is free on a GPU beside weights and KV cache, 2 GiB on a CPU.
+  // Captures steps of one token per sequence once per shape and replays them: on a GPU as CUDA graphs, if the build
+  // supports them, and on a CPU, for tests, by running the work again. Requires a limit of the KV cache.
+  bool capture_decode = false;
+  // Limit of the activations of a training pass in bytes. Above it blocks keep only their input, and the backward pass
+  // recomputes the rest. 0: a quarter of the memory that weights and KV cache leave free on a GPU, 2 GiB on a CPU.
   int64_t activation_bytes_max = 0;
 };
 
-// Reads the model directory; errors as make_native_engine()'s. kInvalidArgument for a device that is not there, and
-// with the sum written out where the weights do not fit into its memory.
+// Reads the model directory. Returns the errors of make_native_engine(), and kInvalidArgument for a device that does
+// not exist, or if the weights do not fit into its memory.
 Result<std::unique_ptr<Engine>> make_torch_engine(const std::filesystem::path& model_directory,
                                                   const TorchOptions& options);
 
-// The engine from weights that are already at hand.
+// Makes the engine from weights in memory.
 Result<std::unique_ptr<Engine>> make_torch_engine(const ModelSpec& spec, const TensorSource& source,
                                                   const TorchOptions& options);
 
-// Steps of such an engine that were recorded, or played from a recording.
-int64_t torch_recorded_steps(const Engine& engine);
+// Returns the number of steps of such an engine that were captured or replayed.
+int64_t torch_captured_steps(const Engine& engine);
 
-// "2.15, cpu and 2 cuda devices": the libtorch of this build and what it sees, for messages.
+// Returns the libtorch of this build and its devices, for messages: "2.15, cpu and 2 cuda devices".
 std::string describe_libtorch();
 int64_t torch_cuda_devices();
-// Bytes that are free on a device; nullopt for the CPU, whose memory is the machine's, and where it cannot be asked.
+// Returns the free bytes on a device; nullopt for the CPU, or if the device cannot be queried.
 std::optional<int64_t> torch_free_memory(const std::string& device);
 
 }  // namespace tuft::engine

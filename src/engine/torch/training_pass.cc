@@ -15,10 +15,10 @@
 namespace tuft::engine::torch {
 namespace {
 
-at::Tensor floats_on(const std::vector<float>& values, const Place& place) {
-  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, place.f32_host());
+at::Tensor floats_on(const std::vector<float>& values, const Placement& placement) {
+  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, placement.f32_host());
   std::copy(values.begin(), values.end(), host.data_ptr<float>());
-  return host.to(place.device);
+  return host.to(placement.device);
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ bool TrainingPass::uses(const Adapter* adapter) const {
 
 bool TrainingPass::trains_blocks() const {
   return std::any_of(adapters_.begin(), adapters_.end(),
-                     [](const auto& adapter) { return adapter != nullptr && adapter->has_block_sites(); });
+                     [](const auto& adapter) { return adapter != nullptr && adapter->has_block_modules(); });
 }
 
 void TrainingPass::make_batch(const Pack& pack) {
@@ -54,12 +54,12 @@ void TrainingPass::make_batch(const Pack& pack) {
 
 void TrainingPass::run_blocks(bool keep) {
   const c10::AutoGradMode no_graph(false);
-  const Place& place = transformer_.place();
+  const Placement& placement = transformer_.placement();
   const int layers = transformer_.spec().layers;
   at::Tensor x = transformer_.embed(*batch_);
   const int64_t bytes = transformer_.activation_bytes() * x.size(0) * layers;
-  // Weights of another type are converted for each product, and a graph would keep every converted one.
-  const bool twice = bytes > activation_bytes_max_ || place.weights != place.activations;
+  // Weights of another type are converted for each product, and a graph would keep every converted weight.
+  const bool recompute = bytes > activation_bytes_max_ || placement.weights != placement.activations;
   keep = keep && trains_blocks();
   for (int layer = 0; layer < layers; ++layer) {
     if (!keep) {
@@ -67,17 +67,17 @@ void TrainingPass::run_blocks(bool keep) {
       continue;
     }
     Block block{x.detach().requires_grad_(layer > 0), {}};
-    const c10::AutoGradMode graph(!twice);
+    const c10::AutoGradMode graph(!recompute);
     at::Tensor output = transformer_.block(layer, block.input, *batch_);
     x = output.detach();
-    if (!twice) block.output = std::move(output);
+    if (!recompute) block.output = std::move(output);
     blocks_.push_back(std::move(block));
   }
   top_ = x;
 }
 
 TrainingPass::Piece TrainingPass::make_piece(std::span<const int> indices) const {
-  const Place& place = transformer_.place();
+  const Placement& placement = transformer_.placement();
   Piece piece;
   std::vector<int64_t> rows;
   std::vector<int64_t> target_rows;
@@ -94,10 +94,10 @@ TrainingPass::Piece TrainingPass::make_piece(std::span<const int> indices) const
       target_places.push_back(static_cast<int64_t>(i) * transformer_.spec().vocab_size + rows_.targets[t].token);
     }
   }
-  piece.rows = to_device(rows, place);
-  piece.target_rows = to_device(target_rows, place);
-  piece.target_places = to_device(target_places, place);
-  if (!inverse.empty()) piece.inverse_temperatures = floats_on(inverse, place).unsqueeze(1);
+  piece.rows = to_device(rows, placement);
+  piece.target_rows = to_device(target_rows, placement);
+  piece.target_places = to_device(target_places, placement);
+  if (!inverse.empty()) piece.inverse_temperatures = floats_on(inverse, placement).unsqueeze(1);
   return piece;
 }
 
@@ -116,7 +116,7 @@ void TrainingPass::head_forward(std::span<float> logprobs) {
     const Piece piece = make_piece(std::span(all).subspan(begin, std::min(piece_rows, all.size() - begin)));
     const at::Tensor normed = transformer_.final_norm(top_.index_select(0, piece.rows));
     at::Tensor logits = transformer_.logits(normed);
-    const at::Tensor delta = LoraPlan(piece.owners, transformer_.place()).delta(normed, Site::kLmHead, 0);
+    const at::Tensor delta = LoraPlan(piece.owners, transformer_.placement()).delta(normed, TargetModule::kLmHead, 0);
     if (delta.defined()) logits += delta;
     logits = tempered(piece, logits);
     const at::Tensor sums = at::logsumexp(logits, 1);
@@ -138,12 +138,12 @@ void TrainingPass::forward(const Pack& pack, const std::vector<std::shared_ptr<A
 }
 
 void TrainingPass::head_backward(const Piece& piece, std::span<const float> gradient, at::Tensor& dx) {
-  const Place& place = transformer_.place();
+  const Placement& placement = transformer_.placement();
   const c10::AutoGradMode graph(true);
   const at::Tensor top = top_.index_select(0, piece.rows).requires_grad_(true);
   const at::Tensor normed = transformer_.final_norm(top);
   const at::Tensor leaf = normed.detach().requires_grad_(true);
-  const at::Tensor delta = LoraPlan(piece.owners, place).delta(leaf, Site::kLmHead, 0);
+  const at::Tensor delta = LoraPlan(piece.owners, placement).delta(leaf, TargetModule::kLmHead, 0);
   at::Tensor dlogits;
   {
     const c10::NoGradGuard no_graph;
@@ -152,21 +152,21 @@ void TrainingPass::head_backward(const Piece& piece, std::span<const float> grad
     logits = tempered(piece, logits);
     std::vector<float> weights;
     for (const size_t target : piece.targets) weights.push_back(gradient[target]);
-    const at::Tensor of_targets = floats_on(weights, place);
+    const at::Tensor of_targets = floats_on(weights, placement);
     // d logprob(t) / d logits = onehot(t) - softmax, summed over the targets of a row.
     const at::Tensor totals =
-        at::zeros({logits.size(0)}, place.f32()).index_add_(0, piece.target_rows, of_targets).unsqueeze(1);
+        at::zeros({logits.size(0)}, placement.f32()).index_add_(0, piece.target_rows, of_targets).unsqueeze(1);
     dlogits = at::softmax(logits, 1).mul_(totals.neg());
     dlogits.view(-1).index_add_(0, piece.target_places, of_targets);
     dlogits = tempered(piece, dlogits);
   }
   at::Tensor dnormed = transformer_.logits_backward(dlogits);
   if (delta.defined()) {
-    delta.backward(dlogits.to(place.activations));
+    delta.backward(dlogits.to(placement.activations));
     dnormed += leaf.grad();
   }
   if (blocks_.empty()) return;
-  normed.backward(dnormed.to(place.activations));
+  normed.backward(dnormed.to(placement.activations));
   dx.index_copy_(0, piece.rows, top.grad());
 }
 

@@ -1,6 +1,6 @@
-// One forward pass over a pack, and its backward pass. The library's gradient graph is kept block by block, so that a
-// pass that would need too much memory keeps the blocks' inputs only and computes each block a second time; logits
-// are made in pieces and never kept. Internal. Functions may throw what libtorch throws.
+// TrainingPass: one forward pass over a pack, and its backward pass. It keeps the gradient graph of libtorch block by
+// block. A pass that would need too much memory keeps only the inputs of the blocks and recomputes each block. Logits
+// are computed in pieces and never kept. Internal. Functions may throw libtorch's exceptions.
 #pragma once
 
 #include <memory>
@@ -9,21 +9,21 @@
 #include <vector>
 
 #include "engine/back_end/target_rows.h"
-#include "engine/engine.h"
 #include "engine/torch/transformer.h"
+#include "engine/training_engine.h"
 
 namespace tuft::engine::torch {
 
 class TrainingPass {
  public:
   explicit TrainingPass(Transformer& transformer) : transformer_(transformer) {}
-  // Over it blocks are computed twice.
+  // Above this limit blocks are recomputed.
   void set_activation_bytes_max(int64_t bytes) { activation_bytes_max_ = bytes; }
 
-  // `adapters` of the pack's segments; everything in the pack was checked.
+  // `adapters` has one entry per segment. Requires a checked pack.
   void forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
                std::span<float> logprobs);
-  // Needs a forward() with `keep`, whose activations it uses up.
+  // Requires kept(). Consumes the activations.
   void backward(std::span<const float> gradient);
 
   bool kept() const { return batch_.has_value(); }
@@ -34,16 +34,16 @@ class TrainingPass {
  private:
   struct Block {
     at::Tensor input;
-    at::Tensor output;  // with its graph; undefined where it is computed a second time
+    at::Tensor output;  // with its graph; undefined if the block is recomputed
   };
-  // Some of the rows that have targets.
+  // A piece of the rows that have targets.
   struct Piece {
     at::Tensor rows;                  // in the pack
     at::Tensor inverse_temperatures;  // [rows, 1]; undefined: all are 1
     std::vector<Adapter*> owners;
     std::vector<size_t> targets;
-    at::Tensor target_rows;    // of the piece
-    at::Tensor target_places;  // among its logits, one row after the other
+    at::Tensor target_rows;    // rows of the piece
+    at::Tensor target_places;  // indices into the piece's logits, flattened
   };
 
   void make_batch(const Pack& pack);

@@ -15,22 +15,21 @@
 
 namespace tuft::engine::torch {
 
-at::Tensor to_device(const std::vector<int64_t>& values, const Place& place) {
+at::Tensor to_device(const std::vector<int64_t>& values, const Placement& placement) {
   const at::Tensor host = at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));
   std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
-  return host.to(place.device);
+  return host.to(placement.device);
 }
 
 int64_t Transformer::logits_rows_max() const {
-  const int64_t bytes = place_.is_cuda() ? kLogitsBytesCuda : kLogitsBytes;
+  const int64_t bytes = placement_.is_cuda() ? kLogitsBytesCuda : kLogitsBytes;
   return std::max<int64_t>(1, bytes / (int64_t{4} * spec_.vocab_size));
 }
 
 int64_t Transformer::activation_bytes() const {
-  const int64_t active = place_.activations == at::kFloat ? 4 : 2;
+  const int64_t active = placement_.activations == at::kFloat ? 4 : 2;
   const int64_t heads = int64_t{spec_.heads + 2 * spec_.kv_heads} * spec_.head_dim;
-  // Norms: x and what they give, twice. Heads: as they come, rotated (in f32), and the result. The MLP: gate, up,
-  // silu, product.
+  // Norms: x and the result, twice. Heads: the input, rotated (in f32), and the result. MLP: gate, up, silu, product.
   return spec_.hidden_size * (4 * 4 + 2 * active) + heads * (3 * active + 2 * 4) +
          int64_t{4} * spec_.intermediate_size * active;
 }
@@ -40,14 +39,14 @@ void Transformer::extend_rope(int count) {
   count = std::max(count, std::min(2 * rope_count_, spec_.max_position));
   rope_.extend(count);
   const int64_t half = spec_.head_dim / 2;
-  at::Tensor cosines = at::empty({count, half}, place_.f32_host());
-  at::Tensor sines = at::empty({count, half}, place_.f32_host());
+  at::Tensor cosines = at::empty({count, half}, placement_.f32_host());
+  at::Tensor sines = at::empty({count, half}, placement_.f32_host());
   for (int position = 0; position < count; ++position) {
     std::copy_n(rope_.cosines(position), half, cosines.data_ptr<float>() + position * half);
     std::copy_n(rope_.sines(position), half, sines.data_ptr<float>() + position * half);
   }
-  rope_cosines_ = cosines.to(place_.device);
-  rope_sines_ = sines.to(place_.device);
+  rope_cosines_ = cosines.to(placement_.device);
+  rope_sines_ = sines.to(placement_.device);
   rope_count_ = count;
 }
 
@@ -65,9 +64,10 @@ Batch Transformer::make_batch(std::span<const Rows> rows) {
     spans.append(count, sequence.position + count);
     length = std::max(length, sequence.position + count);
   }
-  spans.upload(place_);
+  spans.upload(placement_);
   extend_rope(length);
-  Batch batch = make_batch(to_device(tokens, place_), to_device(positions, place_), LoraPlan(owners, place_));
+  Batch batch =
+      make_batch(to_device(tokens, placement_), to_device(positions, placement_), LoraPlan(owners, placement_));
   batch.spans = std::move(spans);
   return batch;
 }
@@ -97,7 +97,7 @@ at::Tensor Transformer::norm(const at::Tensor& x, const at::Tensor& weight) cons
 }
 
 at::Tensor Transformer::linear(const at::Tensor& x, const Linear& layer) const {
-  const at::Tensor weight = layer.weight.to(place_.activations);
+  const at::Tensor weight = layer.weight.to(placement_.activations);
   return layer.bias.defined() ? at::linear(x, weight, layer.bias) : at::linear(x, weight);
 }
 
@@ -108,7 +108,7 @@ at::Tensor Transformer::rotate(const at::Tensor& x, const at::Tensor& weight, co
   const at::Tensor low = wide.narrow(2, 0, half);
   const at::Tensor high = wide.narrow(2, half, half);
   return at::cat({low * batch.cosines - high * batch.sines, high * batch.cosines + low * batch.sines}, 2)
-      .to(place_.activations);
+      .to(placement_.activations);
 }
 
 at::Tensor Transformer::attend(int layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -126,42 +126,42 @@ at::Tensor Transformer::block(int layer, const at::Tensor& x, const Batch& batch
   const LoraPlan& lora = batch.lora;
   const int64_t rows = x.size(0);
   const int64_t width = spec_.head_dim;
-  const at::Tensor n = norm(x, block.attention_norm).to(place_.activations);
+  const at::Tensor n = norm(x, block.attention_norm).to(placement_.activations);
   const auto qkv =
       linear(n, block.qkv).split_with_sizes({spec_.heads * width, spec_.kv_heads * width, spec_.kv_heads * width}, 1);
-  const auto heads = [&](size_t index, Site site) {
-    const at::Tensor y = lora.add(n, qkv[index], site, layer);
+  const auto heads = [&](size_t index, TargetModule module) {
+    const at::Tensor y = lora.add(n, qkv[index], module, layer);
     return y.reshape({rows, y.size(1) / width, width});
   };
-  const at::Tensor q = rotate(heads(0, Site::kQ), block.q_norm, batch);
-  const at::Tensor k = rotate(heads(1, Site::kK), block.k_norm, batch);
-  const at::Tensor attended = attend(layer, q, k, heads(2, Site::kV), batch);
-  const at::Tensor middle = x + lora.add(attended, linear(attended, block.o), Site::kO, layer);
-  const at::Tensor m = norm(middle, block.mlp_norm).to(place_.activations);
+  const at::Tensor q = rotate(heads(0, TargetModule::kQ), block.q_norm, batch);
+  const at::Tensor k = rotate(heads(1, TargetModule::kK), block.k_norm, batch);
+  const at::Tensor attended = attend(layer, q, k, heads(2, TargetModule::kV), batch);
+  const at::Tensor middle = x + lora.add(attended, linear(attended, block.o), TargetModule::kO, layer);
+  const at::Tensor m = norm(middle, block.mlp_norm).to(placement_.activations);
   const auto gate_up = linear(m, block.gate_up).chunk(2, 1);
-  const at::Tensor gate = lora.add(m, gate_up[0], Site::kGate, layer);
-  const at::Tensor product = at::silu(gate) * lora.add(m, gate_up[1], Site::kUp, layer);
-  return middle + lora.add(product, linear(product, block.down), Site::kDown, layer);
+  const at::Tensor gate = lora.add(m, gate_up[0], TargetModule::kGate, layer);
+  const at::Tensor product = at::silu(gate) * lora.add(m, gate_up[1], TargetModule::kUp, layer);
+  return middle + lora.add(product, linear(product, block.down), TargetModule::kDown, layer);
 }
 
 at::Tensor Transformer::final_norm(const at::Tensor& x) const {
-  return norm(x, weights_.final_norm).to(place_.activations);
+  return norm(x, weights_.final_norm).to(placement_.activations);
 }
 
 at::Tensor Transformer::logits(const at::Tensor& normed) const {
 #if TUFT_TORCH_VERSION >= 20800
-  // Not rounded to bf16 between: a logit of 20 would be off by up to 0.06.
-  if (place_.is_cuda() && place_.activations == at::kBFloat16 && weights_.head.scalar_type() == at::kBFloat16) {
+  // Without rounding to bf16 in between, which could change a logit of 20 by up to 0.06.
+  if (placement_.is_cuda() && placement_.activations == at::kBFloat16 && weights_.head.scalar_type() == at::kBFloat16) {
     return at::mm(normed, weights_.head.t(), at::kFloat);
   }
 #endif
-  if (place_.is_cuda()) return at::linear(normed, weights_.head.to(place_.activations)).to(at::kFloat);
+  if (placement_.is_cuda()) return at::linear(normed, weights_.head.to(placement_.activations)).to(at::kFloat);
   return at::linear(normed.to(at::kFloat), weights_.head.to(at::kFloat));
 }
 
 at::Tensor Transformer::logits_backward(const at::Tensor& dlogits) const {
-  if (!place_.is_cuda()) return at::mm(dlogits, weights_.head.to(at::kFloat));
-  return at::mm(dlogits.to(place_.activations), weights_.head.to(place_.activations)).to(at::kFloat);
+  if (!placement_.is_cuda()) return at::mm(dlogits, weights_.head.to(at::kFloat));
+  return at::mm(dlogits.to(placement_.activations), weights_.head.to(placement_.activations)).to(at::kFloat);
 }
 
 }  // namespace tuft::engine::torch

@@ -1,8 +1,8 @@
-// The transformer of Llama, Qwen2 and Qwen3 out of the library's operations, which record the gradient graph where it
-// is switched on:
+// Transformer: the transformer of Llama, Qwen2 and Qwen3 from operations of libtorch, which record the gradient graph
+// in gradient mode:
 //   x += o(attention(rope(norm(q(n))), rope(norm(k(n))), v(n)))   with n = rms_norm(x)
 //   x += down(silu(gate(n)) * up(n))                              with n = rms_norm(x)
-// x is f32; what is between is of the activations' type. Internal. Functions may throw what libtorch throws.
+// x is f32; intermediate results have the type of activations. Internal. Functions may throw libtorch's exceptions.
 #pragma once
 
 #include <cstdint>
@@ -20,56 +20,60 @@
 
 namespace tuft::engine::torch {
 
-// The rows that a pass or step computes.
+// The rows of a pass or step.
 struct Batch {
   at::Tensor tokens;   // [rows]
   at::Tensor cosines;  // [rows, 1, head_dim / 2]
   at::Tensor sines;
   LoraPlan lora;
   Spans spans;
-  // Of a step; null in a pass, where keys and values are those of the rows.
+  // Set in a step; null in a pass, whose keys and values are those of the rows.
   KvCache* cache = nullptr;
   at::Tensor write_slots;
-  at::Tensor read_slots;  // of all sequences, one after the other
-  // [rows, 1, 1, keys] of a step of fixed shape, with one row a sequence: which of its keys there are. Undefined:
-  // `spans` says.
+  at::Tensor read_slots;  // of all sequences, concatenated
+  // [rows, 1, 1, keys] in a step of fixed shape with one row per sequence: which of its keys exist. Undefined: `spans`
+  // applies.
   at::Tensor known;
 };
 
-// Logits are made in pieces of rows of at most this size, so that memory does not grow with rows times vocabulary.
+// Logits are computed in pieces of rows of at most this size, so that memory does not grow with rows times vocabulary.
 inline constexpr int64_t kLogitsBytes = int64_t{64} << 20;
 inline constexpr int64_t kLogitsBytesCuda = int64_t{512} << 20;
 
 class Transformer {
  public:
-  Transformer(ModelSpec spec, Weights weights, const Place& place)
-      : spec_(std::move(spec)), weights_(std::move(weights)), place_(place), rope_(spec_), attention_(spec_, place) {}
+  Transformer(ModelSpec spec, Weights weights, const Placement& placement)
+      : spec_(std::move(spec)),
+        weights_(std::move(weights)),
+        placement_(placement),
+        rope_(spec_),
+        attention_(spec_, placement) {}
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
   const ModelSpec& spec() const { return spec_; }
-  const Place& place() const { return place_; }
+  const Placement& placement() const { return placement_; }
   const Attention& attention() const { return attention_; }
   int64_t logits_rows_max() const;
 
-  // One sequence's tokens in a batch that is being made.
+  // The tokens of one sequence in a new batch.
   struct Rows {
     Adapter* adapter = nullptr;
     std::span<const int32_t> tokens;
-    int position = 0;  // of the first of them
+    int position = 0;  // of the first token
   };
   Batch make_batch(std::span<const Rows> rows);
-  // Of what is on the device already: without spans, and with positions for which extend_rope() was called.
+  // Makes a batch from tensors on the device, without spans. Requires extend_rope() for all positions.
   Batch make_batch(const at::Tensor& tokens, const at::Tensor& positions, LoraPlan lora) const;
-  // Makes positions [0, count) available; may move what was.
+  // Makes positions [0, count) available. May move the tables.
   void extend_rope(int count);
 
   at::Tensor embed(const Batch& batch) const;  // [rows, hidden]
   at::Tensor block(int layer, const at::Tensor& x, const Batch& batch) const;
   at::Tensor final_norm(const at::Tensor& x) const;             // in the activations' type
   at::Tensor logits(const at::Tensor& normed) const;            // [rows, vocab] f32, without adapters
-  at::Tensor logits_backward(const at::Tensor& dlogits) const;  // of `normed`, f32
-  // What one row of one block leaves for the way back, about.
+  at::Tensor logits_backward(const at::Tensor& dlogits) const;  // gradient of `normed`, f32
+  // Returns approximately how many bytes one row of one block keeps for the backward pass.
   int64_t activation_bytes() const;
 
  private:
@@ -80,7 +84,7 @@ class Transformer {
 
   ModelSpec spec_;
   Weights weights_;
-  Place place_;
+  Placement placement_;
   Rope rope_;
   int rope_count_ = 0;
   at::Tensor rope_cosines_;  // [positions, head_dim / 2]
@@ -88,7 +92,7 @@ class Transformer {
   Attention attention_;
 };
 
-// Indices on the device.
-at::Tensor to_device(const std::vector<int64_t>& values, const Place& place);
+// Copies indices to the device.
+at::Tensor to_device(const std::vector<int64_t>& values, const Placement& placement);
 
 }  // namespace tuft::engine::torch

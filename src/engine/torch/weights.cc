@@ -24,12 +24,12 @@ at::ScalarType type_of(Dtype dtype) {
 
 class Loader {
  public:
-  Loader(const TensorSource& source, const Place& place) : source_(source), place_(place) {}
+  Loader(const TensorSource& source, const Placement& placement) : source_(source), placement_(placement) {}
 
-  // Into rows [row, row + shape[0]) of `to`, which decides type and device.
+  // Reads into rows [row, row + shape[0]) of `to`, with its type and device.
   Status read(const std::string& name, const std::vector<int64_t>& shape, int64_t row, at::Tensor& to) const {
     TUFT_ASSIGN(const TensorView view, find_weight(source_, name, shape));
-    // Through a copy: the data of a file need not be aligned.
+    // Copied first, because the data of a file may be unaligned.
     const at::Tensor host = at::empty(shape, at::TensorOptions().dtype(type_of(view.dtype)));
     std::memcpy(host.data_ptr(), view.data.data(), view.data.size());
     to.narrow(0, row, shape[0]).copy_(host);
@@ -37,12 +37,12 @@ class Loader {
   }
 
   Status vector(const std::string& name, int64_t size, at::Tensor& to) const {
-    to = at::empty({size}, place_.f32());
+    to = at::empty({size}, placement_.f32());
     return read(name, {size}, 0, to);
   }
 
   Status matrix(const std::string& name, int64_t rows, int64_t columns, at::Tensor& to) const {
-    to = at::empty({rows, columns}, at::TensorOptions().device(place_.device).dtype(place_.weights));
+    to = at::empty({rows, columns}, at::TensorOptions().device(placement_.device).dtype(placement_.weights));
     return read(name, {rows, columns}, 0, to);
   }
 
@@ -50,12 +50,12 @@ class Loader {
     std::string name;
     int64_t out;
   };
-  // Several layers of the same input, one below the other.
+  // Concatenates the rows of several layers that read the same input.
   Status linear(const std::vector<Part>& parts, int64_t in, bool bias, Linear& to) const {
     int64_t out = 0;
     for (const Part& part : parts) out += part.out;
-    to.weight = at::empty({out, in}, at::TensorOptions().device(place_.device).dtype(place_.weights));
-    if (bias) to.bias = at::empty({out}, place_.active());
+    to.weight = at::empty({out, in}, at::TensorOptions().device(placement_.device).dtype(placement_.weights));
+    if (bias) to.bias = at::empty({out}, placement_.active());
     int64_t row = 0;
     for (const Part& part : parts) {
       TUFT_TRY(read(part.name + ".weight", {part.out, in}, row, to.weight));
@@ -67,7 +67,7 @@ class Loader {
 
  private:
   const TensorSource& source_;
-  const Place& place_;
+  const Placement& placement_;
 };
 
 Status load_block(const ModelSpec& spec, const Loader& loader, int index, BlockWeights& to) {
@@ -92,12 +92,12 @@ Status load_block(const ModelSpec& spec, const Loader& loader, int index, BlockW
   return {};
 }
 
-Status check_room(const ModelSpec& spec, const Place& place) {
-  const auto free = free_memory(place.device);
-  const int64_t width = place.weights == at::kBFloat16 ? 2 : 4;
+Status check_room(const ModelSpec& spec, const Placement& placement) {
+  const auto free = free_memory(placement.device);
+  const int64_t width = placement.weights == at::kBFloat16 ? 2 : 4;
   const int64_t bytes = spec.parameters() * width;
   if (!free || bytes <= *free) return {};
-  return invalid_argument("the base model's weights do not fit on " + place.device.str() + ": " +
+  return invalid_argument("the base model's weights do not fit on " + placement.device.str() + ": " +
                               std::to_string(spec.parameters()) + " parameters x " + std::to_string(width) +
                               " bytes = " + std::to_string(bytes) + " bytes, of which " + std::to_string(*free) +
                               " are free: use another device, a smaller model, or weights_dtype bf16",
@@ -113,9 +113,9 @@ Result<at::ScalarType> weights_type(const TensorSource& source, WeightsDtype ask
   return bf16 ? at::kBFloat16 : at::kFloat;
 }
 
-Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, const Place& place) {
-  TUFT_TRY(check_room(spec, place));
-  const Loader loader(source, place);
+Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, const Placement& placement) {
+  TUFT_TRY(check_room(spec, placement));
+  const Loader loader(source, placement);
   Weights weights;
   weights.blocks.resize(static_cast<size_t>(spec.layers));
   for (int i = 0; i < spec.layers; ++i) {

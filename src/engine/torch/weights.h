@@ -1,4 +1,5 @@
-// The base model on the device. Products that read the same input are one weight: q, k and v; gate and up. Internal.
+// Weights: the base model on the device. Layers that read the same input are one weight: q, k and v; gate and up.
+// Internal.
 #pragma once
 
 #include <vector>
@@ -29,14 +30,14 @@ struct Weights {
   std::vector<BlockWeights> blocks;
   at::Tensor final_norm;
   at::Tensor head;       // [vocab, hidden]
-  at::Tensor embedding;  // the same where they are tied
+  at::Tensor embedding;  // the same as `head` if they are tied
 };
 
-// bf16 where asked for, or where the file is bf16 and nothing else is asked for; else f32.
+// Returns bf16 if it is requested, or if kAuto is requested and the file is bf16; else f32.
 Result<at::ScalarType> weights_type(const TensorSource& source, WeightsDtype asked);
 
-// Errors as native/weights.h has them; kInvalidArgument with the sum written out where they do not fit on the device.
-// May throw what libtorch throws.
-Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, const Place& place);
+// Returns the errors of native/weights.h, and kInvalidArgument if the weights do not fit on the device. May throw
+// libtorch's exceptions.
+Result<Weights> load_weights(const ModelSpec& spec, const TensorSource& source, const Placement& placement);
 
 }  // namespace tuft::engine::torch

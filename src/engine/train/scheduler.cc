@@ -5,55 +5,56 @@
 #include <set>
 #include <utility>
 
-#include "engine/train/fill.h"
+#include "engine/train/pass_planner.h"
 
 namespace tuft::engine {
 namespace {
 
 class PackingScheduler final : public TrainScheduler {
  public:
-  PackingScheduler(Engine& engine, const TrainerOptions& options, PassObserver* observer)
-      : engine_(engine), options_(options), observer_(observer) {
+  PackingScheduler(const ModelSpec& model, AdapterStore& adapters, TrainingEngine& engine,
+                   const TrainerOptions& options, PassObserver* observer)
+      : model_(model), adapters_(adapters), engine_(engine), options_(options), observer_(observer) {
     TUFT_CHECK(options.batch_tokens > 0, "TrainerOptions::batch_tokens must be positive");
   }
 
   Result<TrainRequestNumber> submit(TrainRequest request, Done done) override {
     const int rank = request.rank;
     std::string tenant = request.tenant.empty() ? request.adapter.str() : request.tenant;
-    TUFT_ASSIGN(std::unique_ptr<TrainTask> task, TrainTask::make(engine_, std::move(request), options_));
-    TrainLine& line = line_of(task->adapter());
-    line.rank = rank;
-    line.tenant = std::move(tenant);
-    line.tasks.push_back({++last_number_, std::move(task), std::move(done)});
+    TUFT_ASSIGN(std::unique_ptr<TrainTask> task, TrainTask::make(model_, adapters_, std::move(request), options_));
+    AdapterQueue& queue = queue_of(task->adapter());
+    queue.rank = rank;
+    queue.tenant = std::move(tenant);
+    queue.tasks.push_back({++last_number_, std::move(task), std::move(done)});
     return last_number_;
   }
 
   void cancel(const AdapterId& adapter, const Error& error) override {
     const auto found = find(adapter);
-    if (found == lines_.end()) return;
-    const std::unique_ptr<TrainLine> line = std::move(*found);
-    lines_.erase(found);
-    const TrainTask& oldest = *line->tasks.front().task;
-    if (oldest.backward() && oldest.next() > 0) (void)engine_.restore_gradients(adapter);
-    for (QueuedTask& queued : line->tasks) queued.done(error);
+    if (found == queues_.end()) return;
+    const std::unique_ptr<AdapterQueue> queue = std::move(*found);
+    queues_.erase(found);
+    const TrainTask& oldest = *queue->tasks.front().task;
+    if (oldest.backward() && oldest.next() > 0) (void)adapters_.restore_gradients(adapter);
+    for (QueuedTask& queued : queue->tasks) queued.done(error);
   }
 
-  bool idle() const override { return lines_.empty(); }
+  bool idle() const override { return queues_.empty(); }
   int waiting() const override {
     size_t count = 0;
-    for (const auto& line : lines_) count += line->tasks.size();
+    for (const auto& queue : queues_) count += queue->tasks.size();
     return static_cast<int>(count);
   }
 
   double deficit_max() const override {
     double most = 0;
-    for (const auto& line : lines_) most = std::max(most, line->deficit);
+    for (const auto& queue : queues_) most = std::max(most, queue->deficit);
     return most;
   }
 
   void step() override {
     if (idle()) return;
-    PassPlan plan = fill_pass(lines_, options_.batch_tokens);
+    PassPlan plan = plan_pass(queues_, options_.batch_tokens);
     bool taken = false;
     Status status = mark(plan);
     if (status.ok()) {
@@ -63,7 +64,7 @@ class PackingScheduler final : public TrainScheduler {
       if (observer_ != nullptr) observer_->pass_ended(pass, status);
     }
     if (status.ok()) {
-      for (const Portion& portion : plan.portions) portion.queued().task->count_pass();
+      for (const Slice& slice : plan.slices) slice.queued().task->count_pass();
     } else {
       settle_failure(plan, std::move(status).error(), taken);
     }
@@ -76,15 +77,15 @@ class PackingScheduler final : public TrainScheduler {
     Result<TrainOutput> result;
   };
 
-  TrainLines::iterator find(const AdapterId& adapter) {
-    return std::find_if(lines_.begin(), lines_.end(), [&](const auto& line) { return line->adapter == adapter; });
+  AdapterQueues::iterator find(const AdapterId& adapter) {
+    return std::find_if(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue->adapter == adapter; });
   }
-  TrainLine& line_of(const AdapterId& adapter) {
+  AdapterQueue& queue_of(const AdapterId& adapter) {
     const auto found = find(adapter);
-    if (found != lines_.end()) return **found;
-    lines_.push_back(std::make_unique<TrainLine>());
-    lines_.back()->adapter = adapter;
-    return *lines_.back();
+    if (found != queues_.end()) return **found;
+    queues_.push_back(std::make_unique<AdapterQueue>());
+    queues_.back()->adapter = adapter;
+    return *queues_.back();
   }
 
   TrainPass describe(const PassPlan& plan) {
@@ -92,28 +93,28 @@ class PackingScheduler final : public TrainScheduler {
     pass.number = ++passes_;
     pass.backward = plan.backward;
     pass.tokens = plan.tokens;
-    std::set<const TrainLine*> lines;
-    for (const Portion& portion : plan.portions) {
-      lines.insert(portion.line);
-      pass.shares.push_back({portion.queued().number, static_cast<int>(portion.end - portion.begin), portion.tokens});
+    std::set<const AdapterQueue*> queues;
+    for (const Slice& slice : plan.slices) {
+      queues.insert(slice.queue);
+      pass.shares.push_back({slice.queued().number, static_cast<int>(slice.end - slice.begin), slice.tokens});
     }
-    pass.adapters = static_cast<int>(lines.size());
+    pass.adapters = static_cast<int>(queues.size());
     return pass;
   }
 
-  // Before the first pass of an adapter's oldest request. Later requests that are in the same pass end with it.
+  // Marks before the first pass of an adapter's oldest request. Later requests in the same pass end with it.
   Status mark(const PassPlan& plan) {
     if (!plan.backward) return {};
-    for (const Portion& portion : plan.portions) {
-      if (portion.task == 0 && portion.begin == 0) TUFT_TRY(engine_.mark_gradients(portion.line->adapter));
+    for (const Slice& slice : plan.slices) {
+      if (slice.task == 0 && slice.begin == 0) TUFT_TRY(adapters_.mark_gradients(slice.queue->adapter));
     }
     return {};
   }
 
   Status run(const PassPlan& plan, bool& taken) try {
     Pack pack;
-    for (const Portion& portion : plan.portions) {
-      for (size_t datum = portion.begin; datum < portion.end; ++datum) portion.queued().task->append(datum, pack);
+    for (const Slice& slice : plan.slices) {
+      for (size_t datum = slice.begin; datum < slice.end; ++datum) slice.queued().task->append(datum, pack);
     }
     std::vector<float> logprobs(pack.targets.size());
     std::vector<float> dloss(pack.targets.size());
@@ -128,9 +129,9 @@ class PackingScheduler final : public TrainScheduler {
 
   static void apply_losses(const PassPlan& plan, std::span<const float> logprobs, std::span<float> dloss) {
     size_t at = 0;
-    for (const Portion& portion : plan.portions) {
-      TrainTask& task = *portion.queued().task;
-      for (size_t datum = portion.begin; datum < portion.end; ++datum) {
+    for (const Slice& slice : plan.slices) {
+      TrainTask& task = *slice.queued().task;
+      for (size_t datum = slice.begin; datum < slice.end; ++datum) {
         const size_t count = task.targets_of(datum);
         task.take(logprobs.subspan(at, count), dloss.subspan(at, count));
         at += count;
@@ -139,51 +140,54 @@ class PackingScheduler final : public TrainScheduler {
   }
 
   void settle_failure(const PassPlan& plan, Error error, bool taken) {
-    if (plan.portions.size() == 1) {
-      fail(plan.portions.front(), std::move(error), taken);
+    if (plan.slices.size() == 1) {
+      fail(plan.slices.front(), std::move(error), taken);
       return;
     }
-    for (const Portion& portion : plan.portions) {
-      QueuedTask& queued = portion.queued();
+    for (const Slice& slice : plan.slices) {
+      QueuedTask& queued = slice.queued();
       queued.alone = true;
-      // Where the engine gave no log-probabilities, what earlier passes gave stays good.
+      // If the engine returned no log-probabilities, the results of earlier passes stay valid.
       if (!taken) continue;
       queued.task->rewind();
-      // A later request of the adapter came after the oldest one: one mark is for both.
-      if (plan.backward && portion.task == 0) (void)engine_.restore_gradients(portion.line->adapter);
+      // One mark covers all requests of the adapter in this pass, because the oldest one began first.
+      if (plan.backward && slice.task == 0) (void)adapters_.restore_gradients(slice.queue->adapter);
     }
   }
 
-  void fail(const Portion& portion, Error error, bool taken) {
-    QueuedTask& queued = portion.queued();
-    const bool touched = queued.task->backward() && (taken || portion.begin > 0);
-    if (touched && !engine_.restore_gradients(portion.line->adapter).ok()) {
-      (void)engine_.clear_gradients(portion.line->adapter);
+  void fail(const Slice& slice, Error error, bool taken) {
+    QueuedTask& queued = slice.queued();
+    const bool touched = queued.task->backward() && (taken || slice.begin > 0);
+    if (touched && !adapters_.restore_gradients(slice.queue->adapter).ok()) {
+      (void)adapters_.clear_gradients(slice.queue->adapter);
       error.message +=
           "; the gradient of this model is lost - send every forward_backward since the last optim_step again";
     }
     finished_.push_back({std::move(queued.done), std::move(error)});
-    portion.line->tasks.pop_front();  // alone in its pass, it is the oldest
+    slice.queue->tasks.pop_front();  // alone in its pass, it is the oldest
   }
 
-  // Last, since what is told may submit and cancel.
+  // Answers come last, because the callbacks may submit and cancel.
   void answer_finished() {
-    for (const auto& line : lines_) {
-      while (!line->tasks.empty() && line->tasks.front().task->done()) {
-        QueuedTask& queued = line->tasks.front();
+    for (const auto& queue : queues_) {
+      while (!queue->tasks.empty() && queue->tasks.front().task->done()) {
+        QueuedTask& queued = queue->tasks.front();
         finished_.push_back({std::move(queued.done), queued.task->output()});
-        line->tasks.pop_front();
+        queue->tasks.pop_front();
       }
     }
-    lines_.erase(std::remove_if(lines_.begin(), lines_.end(), [](const auto& line) { return line->tasks.empty(); }),
-                 lines_.end());
+    queues_.erase(
+        std::remove_if(queues_.begin(), queues_.end(), [](const auto& queue) { return queue->tasks.empty(); }),
+        queues_.end());
     for (Finished& finished : std::exchange(finished_, {})) finished.done(std::move(finished.result));
   }
 
-  Engine& engine_;
+  const ModelSpec& model_;
+  AdapterStore& adapters_;
+  TrainingEngine& engine_;
   const TrainerOptions options_;
   PassObserver* const observer_;
-  TrainLines lines_;
+  AdapterQueues queues_;
   std::vector<Finished> finished_;
   TrainRequestNumber last_number_ = 0;
   int64_t passes_ = 0;
@@ -191,13 +195,14 @@ class PackingScheduler final : public TrainScheduler {
 
 }  // namespace
 
-std::unique_ptr<TrainScheduler> make_train_scheduler(Engine& engine, const TrainerOptions& options,
+std::unique_ptr<TrainScheduler> make_train_scheduler(const ModelSpec& model, AdapterStore& adapters,
+                                                     TrainingEngine& engine, const TrainerOptions& options,
                                                      PassObserver* observer) {
-  return std::make_unique<PackingScheduler>(engine, options, observer);
+  return std::make_unique<PackingScheduler>(model, adapters, engine, options, observer);
 }
 
 Result<TrainOutput> train_alone(Engine& engine, TrainRequest request, const TrainerOptions& options) {
-  PackingScheduler scheduler(engine, options, nullptr);
+  PackingScheduler scheduler(engine.model(), engine.adapters(), engine.training(), options, nullptr);
   Result<TrainOutput> output = internal_error("the request had no answer");
   TUFT_TRY(scheduler.submit(std::move(request), [&](Result<TrainOutput> result) { output = std::move(result); }));
   while (!scheduler.idle()) scheduler.step();

@@ -6,14 +6,14 @@
 namespace tuft::engine {
 namespace {
 
-// Every loss has it in its config. Takes it out.
+// Removes "temperature", which every loss has, from the config and returns it.
 Result<float> take_temperature(LossConfig& config) {
   const auto found = config.find("temperature");
   if (found == config.end()) return 1.0F;
   const auto temperature = static_cast<float>(found->second);
   if (!std::isfinite(temperature) || !(temperature >= kTemperatureMin)) {
     return invalid_argument("loss_fn_config: temperature is " + std::to_string(found->second) +
-                                "; it must be a number from " + std::to_string(kTemperatureMin) + " on",
+                                "; it must be finite and at least " + std::to_string(kTemperatureMin),
                             "bad_loss_config");
   }
   config.erase(found);
@@ -22,16 +22,16 @@ Result<float> take_temperature(LossConfig& config) {
 
 }  // namespace
 
-Result<std::unique_ptr<TrainTask>> TrainTask::make(const Engine& engine, TrainRequest request,
-                                                   const TrainerOptions& options) {
-  if (!engine.has_adapter(request.adapter)) {
+Result<std::unique_ptr<TrainTask>> TrainTask::make(const ModelSpec& model, const AdapterStore& adapters,
+                                                   TrainRequest request, const TrainerOptions& options) {
+  if (!adapters.contains(request.adapter)) {
     return not_found("the model of this request is not loaded", "adapter_not_loaded");
   }
   std::unique_ptr<TrainTask> task(new TrainTask());
   TUFT_ASSIGN(task->temperature_, take_temperature(request.loss_config));
   TUFT_ASSIGN(task->loss_, make_loss(request.loss_fn, request.loss_config));
   if (request.data.empty()) return invalid_argument("data is empty; send at least one datum", "bad_datum");
-  const DatumLimits limits{engine.model().vocab_size, options.tokens_max};
+  const DatumLimits limits{model.vocab_size, options.tokens_max};
   task->data_.reserve(request.data.size());
   for (Datum& datum : request.data) {
     TUFT_ASSIGN(CheckedDatum checked, check_datum(std::move(datum), task->data_.size(), *task->loss_, limits));

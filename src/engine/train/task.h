@@ -1,40 +1,42 @@
-// One forward or forward_backward request on its way: its checked datums, and what passes have given so far.
+// TrainTask: one forward or forward_backward request with its checked datums and the results of its passes so far.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "engine/adapter_store.h"
 #include "engine/batch/checked_datum.h"
-#include "engine/engine.h"
 #include "engine/loss/loss.h"
 #include "engine/trainer.h"
+#include "engine/training_engine.h"
 
 namespace tuft::engine {
 
 class TrainTask {
  public:
-  // kInvalidArgument names datum and key; kNotFound where the adapter is not loaded.
-  static Result<std::unique_ptr<TrainTask>> make(const Engine& engine, TrainRequest request,
-                                                 const TrainerOptions& options);
+  // Returns kInvalidArgument with the datum and the key, or kNotFound if the adapter is not loaded.
+  static Result<std::unique_ptr<TrainTask>> make(const ModelSpec& model, const AdapterStore& adapters,
+                                                 TrainRequest request, const TrainerOptions& options);
 
   const AdapterId& adapter() const { return adapter_; }
   bool backward() const { return backward_; }
   size_t size() const { return data_.size(); }
   int tokens_of(size_t datum) const { return static_cast<int>(data_[datum].tokens.size()); }
   int64_t tokens() const { return tokens_; }
-  // Datums before it have been through a pass.
+  // Returns the index of the next datum; those before it have been in a pass.
   size_t next() const { return output_.logprobs.size(); }
   bool done() const { return next() == size(); }
 
   void append(size_t datum, Pack& pack) const;
   size_t targets_of(size_t datum) const { return data_[datum].targets.size(); }
-  // Of datum next(): takes its log-probabilities and writes the derivative of the loss by each.
+  // Takes the log-probabilities of datum next() and writes the derivative of the loss by each of them.
   void take(std::span<const float> logprobs, std::span<float> dloss);
   void count_pass() { ++output_.passes; }
-  // Forgets what was taken.
+  // Discards all results.
   void rewind();
-  TrainOutput output();  // once, when done
+  // Requires done(). To be called once.
+  TrainOutput output();
 
  private:
   TrainTask() = default;

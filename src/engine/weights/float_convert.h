@@ -1,4 +1,4 @@
-// Half-width floats as bits: bfloat16 (the upper half of an f32) and IEEE 754 binary16.
+// Conversions of 16-bit floats, held as bits: bfloat16 (the upper half of an f32) and IEEE 754 binary16.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@ inline float bfloat16_to_float(uint16_t bits) {
   return std::bit_cast<float>(uint32_t{bits} << 16);
 }
 
-// Round to nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 inline uint16_t float_to_bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) return static_cast<uint16_t>((bits >> 16) | 0x40);

@@ -32,7 +32,7 @@ struct DtypeFacts {
   Dtype dtype;
 };
 
-// Those that are not supported may stand in a file as long as nobody asks for them.
+// A file may contain tensors of unsupported types if nobody reads them.
 constexpr DtypeFacts kDtypes[] = {
     {"F32", 4, true, Dtype::kFloat32},   {"BF16", 2, true, Dtype::kBfloat16},    {"F16", 2, true, Dtype::kFloat16},
     {"I64", 8, true, Dtype::kInt64},     {"I32", 4, true, Dtype::kInt32},        {"F64", 8, false, Dtype::kFloat32},
@@ -47,7 +47,7 @@ struct Entry {
 };
 
 Error torn(const std::filesystem::path& file, const std::string& what) {
-  return data_loss(file.string() + ": " + what + "; the file is torn or is not a safetensors file - fetch it again",
+  return data_loss(file.string() + ": " + what + "; the file is torn or is not a safetensors file; download it again",
                    "bad_safetensors");
 }
 
@@ -100,7 +100,7 @@ bool to_unsigned(const Json& value, uint64_t* out) {
   return true;
 }
 
-// One member of the header: {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}.
+// One member of the header, such as {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}.
 Result<Range> parse_entry(const std::filesystem::path& file, const std::string& name, const Json& json,
                           std::span<const std::byte> data, Entry& out) {
   const auto bad = [&](const std::string& what) { return torn(file, "tensor '" + name + "': " + what); };
@@ -119,7 +119,7 @@ Result<Range> parse_entry(const std::filesystem::path& file, const std::string& 
   if (!shape.is_array()) return bad("its shape must be a list");
   for (const Json& dimension : shape) {
     uint64_t extent = 0;
-    if (!to_unsigned(dimension, &extent) || extent > INT64_MAX) return bad("its shape holds something else than sizes");
+    if (!to_unsigned(dimension, &extent) || extent > INT64_MAX) return bad("its shape must hold sizes only");
     if (__builtin_mul_overflow(bytes, extent, &bytes)) return bad("its shape is too large");
     out.view.shape.push_back(static_cast<int64_t>(extent));
   }
@@ -142,7 +142,7 @@ Result<Range> parse_entry(const std::filesystem::path& file, const std::string& 
   return range;
 }
 
-// The format allows no overlap and no hole, which also finds a file with something appended.
+// The format allows no overlap and no hole. This check also finds bytes appended to a file.
 Status check_layout(const std::filesystem::path& file, std::vector<Range> ranges, size_t size) {
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& l, const Range& r) { return std::pair(l.begin, l.end) < std::pair(r.begin, r.end); });
@@ -228,7 +228,7 @@ class MappedTensors final : public TensorFiles {
     if (!entry.facts->supported) {
       return Error{ErrorCode::kUnimplemented,
                    "tensor '" + name + "' in " + origin_.string() + " has dtype " + entry.facts->name +
-                       "; F32, BF16 and F16 weights are read",
+                       "; only F32, BF16 and F16 weights are supported",
                    "unsupported_dtype"};
     }
     return entry.view;
@@ -245,10 +245,10 @@ class MappedTensors final : public TensorFiles {
   std::filesystem::path origin_;
   std::map<std::string, std::string> metadata_;
   std::vector<OneFile> files_;
-  std::map<std::string, const Entry*> entries_;  // nodes of the maps in files_: they stay where they are
+  std::map<std::string, const Entry*> entries_;  // point into files_, whose map nodes do not move
 };
 
-// A shard lies beside the index; an index from elsewhere must not lead out of the directory.
+// A shard lies beside the index. An index from elsewhere must not lead outside the directory.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && name != "." &&
          name != "..";
@@ -265,7 +265,7 @@ Result<std::map<std::string, std::string>> read_index(const std::filesystem::pat
   std::map<std::string, std::string> out;
   for (const auto& [tensor, file] : weight_map->items()) {
     if (!file.is_string() || !is_plain_name(file.get_ref<const std::string&>())) {
-      return data_loss(path.string() + ": weight_map names for '" + tensor + "' something that is not a file beside it",
+      return data_loss(path.string() + ": weight_map has for '" + tensor + "' something that is not a file beside it",
                        "bad_index");
     }
     out.emplace(tensor, file.get<std::string>());
@@ -353,7 +353,7 @@ Result<std::unique_ptr<TensorFiles>> TensorFiles::open_model(const std::filesyst
   if (std::filesystem::exists(directory / kModelFile, ignored)) return open_file(directory / kModelFile);
   if (std::filesystem::exists(directory / kIndexFile, ignored)) return open_sharded(directory);
   return not_found(directory.string() + " holds neither " + kModelFile + " nor " + kIndexFile +
-                       "; other formats are not read - save the model with safe_serialization=True",
+                       "; other formats are not supported; save the model with safe_serialization=True",
                    "weights_missing");
 }
 

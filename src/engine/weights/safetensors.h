@@ -23,24 +23,24 @@ struct TensorView {
   std::span<const std::byte> data;  // borrowed from the file's mapping
 
   int64_t elements() const;
-  // All values as f32 (integers refused with kInvalidArgument).
+  // Returns all values as f32. Returns kInvalidArgument for integers.
   Result<std::vector<float>> to_float() const;
 };
 
-// A model's tensors by name: model.safetensors, or the files that model.safetensors.index.json names. The mapping
-// lives as long as this object. Every offset, shape and length is checked at open: a torn or hostile file is
-// kDataLoss with the reason, never a crash. Thread-safe for reading.
+// A model's tensors by name, from model.safetensors or from the files that model.safetensors.index.json names. The
+// mapping lives as long as this object. Opening checks every offset, shape and length: a damaged or hostile file gives
+// kDataLoss with the reason, never a crash. Thread-safe.
 class TensorFiles {
  public:
   static Result<std::unique_ptr<TensorFiles>> open_model(const std::filesystem::path& directory);
   static Result<std::unique_ptr<TensorFiles>> open_file(const std::filesystem::path& file);
   virtual ~TensorFiles() = default;
 
-  // kNotFound names the tensor and the directory.
+  // Returns kNotFound with the tensor and the directory.
   virtual Result<TensorView> find(const std::string& name) const = 0;
   virtual bool contains(const std::string& name) const = 0;
   virtual std::vector<std::string> names() const = 0;  // sorted
-  // The file's __metadata__; empty for a model of several files.
+  // Returns the file's __metadata__; empty for a model of several files.
   virtual const std::map<std::string, std::string>& metadata() const = 0;
 };
 
@@ -51,7 +51,7 @@ struct NamedTensor {
   std::span<const std::byte> data;
 };
 
-// Writes one file, not atomically: write into a directory that is renamed afterwards. Syncs it.
+// Writes and syncs one file. Not atomic: write it into a directory that is renamed afterwards.
 Status write_safetensors(const std::filesystem::path& file, std::span<const NamedTensor> tensors,
                          const std::map<std::string, std::string>& metadata = {});
 

@@ -74,7 +74,7 @@ Status write_safetensors(const std::filesystem::path& file, std::span<const Name
     check_tensor(tensor);
     order.push_back(&tensor);
   }
-  // Wide elements first: then every tensor is aligned to its element in the file.
+  // Tensors with wide elements come first, so that every tensor in the file is aligned to its element size.
   std::stable_sort(order.begin(), order.end(), [](const NamedTensor* l, const NamedTensor* r) {
     return dtype_size(l->dtype) > dtype_size(r->dtype);
   });

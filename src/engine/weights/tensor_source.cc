@@ -25,8 +25,8 @@ Result<TensorView> find_weight(const TensorSource& source, const std::string& na
   size_t bytes = dtype_size(view.dtype);
   for (const int64_t size : shape) bytes *= static_cast<size_t>(size);
   if (view.shape != shape || view.data.size() != bytes) {
-    return data_loss("tensor " + name + " has shape " + shape_text(view.shape) + ", config.json asks for " +
-                         shape_text(shape) + ": the model directory mixes two models",
+    return data_loss("tensor " + name + " has shape " + shape_text(view.shape) + ", config.json requires " +
+                         shape_text(shape) + ": the model directory contains files of two models",
                      "weights_shape");
   }
   return view;

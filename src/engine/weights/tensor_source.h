@@ -1,4 +1,4 @@
-// Where a back end reads the base model's weights from: TensorFiles, or memory in tests.
+// TensorSource: the source of the base model's weights, either TensorFiles or memory (in tests).
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ class TensorSource {
 
 class FileSource final : public TensorSource {
  public:
-  explicit FileSource(const TensorFiles& files) : files_(files) {}  // which outlive this
+  explicit FileSource(const TensorFiles& files) : files_(files) {}  // `files` must outlive this
   Result<TensorView> find(const std::string& name) const override { return files_.find(name); }
   bool contains(const std::string& name) const override { return files_.contains(name); }
 
@@ -26,7 +26,7 @@ class FileSource final : public TensorSource {
   const TensorFiles& files_;
 };
 
-// A weight of this shape. kUnimplemented for a stored type that is no float of ours, kDataLoss for another shape.
+// Returns a weight of this shape. Returns kUnimplemented unless it is f32, bf16 or f16, kDataLoss for another shape.
 Result<TensorView> find_weight(const TensorSource& source, const std::string& name, const std::vector<int64_t>& shape);
 
 }  // namespace tuft::engine

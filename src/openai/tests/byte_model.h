@@ -1,4 +1,4 @@
-// A model directory whose tokens are the 256 bytes and four special ones, with a chat template.
+// A model directory with 256 byte tokens, four special tokens, and a chat template.
 #pragma once
 
 #include <fstream>

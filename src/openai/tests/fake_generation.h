@@ -1,4 +1,4 @@
-// Generation that a test answers by hand: every start() is kept until the test gives it tokens and an end. Thread-safe.
+// A Generation that a test controls: each start() waits until the test gives it tokens and an end. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "base/byte_account.h"
 #include "base/mutex.h"
-#include "control/generation.h"
+#include "control/sampling/generation.h"
 
 namespace tuft::openai {
 
@@ -26,15 +26,15 @@ class FakeGeneration final : public control::Generation {
 
   // ---- for tests
 
-  // Of "base/model" and "tinker://run/sampler_weights/a", which is alice's.
+  // The models are "base/model" and "tinker://run/sampler_weights/a", which belongs to alice.
   config::ModelConfig model_config;
   std::vector<control::ListedModel> list;
-  Error refusal;  // of start(), where its message is set
-  // What requests hold before they are started, and how much one user may.
+  Error refusal;  // start() returns it if its message is set
+  // The memory of requests before start(), and its limit per user.
   std::shared_ptr<ByteAccount> memory = std::make_shared<ByteAccount>();
   int64_t memory_max = int64_t{1} << 30;
 
-  // Blocks until start() was called so often.
+  // Blocks until start() was called `count` times.
   void await_started(size_t count) TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (started_.size() < count) changed_.wait(mutex_);
@@ -57,7 +57,7 @@ class FakeGeneration final : public control::Generation {
     MutexLock lock(mutex_);
     return started_[index];
   }
-  // One token each with the log-probability -0.5.
+  // Gives `tokens` to a sample, each with the log-probability -0.5.
   void give(size_t index, int sample, const std::vector<int32_t>& tokens) {
     const Started target = started(index);
     const std::vector<float> logprobs(tokens.size(), -0.5F);
@@ -72,7 +72,7 @@ class FakeGeneration final : public control::Generation {
     }
     target.listener.on_tokens({sample, tokens, logprobs, topk, topk_tokens, topk_logprobs});
   }
-  // `stopped`: of each sample.
+  // `stopped` has one entry per sample.
   void finish(size_t index, const std::vector<bool>& stopped) {
     tinker_public::SampleResponse response;
     for (const bool stop : stopped) {

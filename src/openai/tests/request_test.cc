@@ -22,7 +22,7 @@ std::string refused(Endpoint endpoint, const Json& more) {
   return problem.param;
 }
 
-TEST(Request, FieldThatCannotBeServedIsNamed) {
+TEST(Request, UnsupportedFieldIsNamed) {
   const Json both = Json::parse(R"({
            "logit_bias": {"1": 2}, "frequency_penalty": 0.5, "presence_penalty": -1, "repetition_penalty": 1.2,
            "response_format": {"type": "json_object"}, "n": 0, "temperature": -1, "top_p": 0, "top_k": -2,
@@ -47,7 +47,7 @@ TEST(Request, FieldThatCannotBeServedIsNamed) {
             "messages[0].content");
 }
 
-TEST(Request, FieldThatChangesNothingAndUnknownOnesAreAccepted) {
+TEST(Request, HarmlessAndUnknownFieldsAreAccepted) {
   const Json harmless = Json::parse(R"({
       "logit_bias": {}, "frequency_penalty": 0, "presence_penalty": 0.0, "response_format": {"type": "text"},
       "user": "u", "store": true, "never_heard_of": [1], "stop": null, "seed": null, "n": 1})");
@@ -55,7 +55,7 @@ TEST(Request, FieldThatChangesNothingAndUnknownOnesAreAccepted) {
   EXPECT_EQ(refused(Endpoint::kCompletions, harmless), "");
 }
 
-TEST(Request, PromptComesInFourForms) {
+TEST(Request, PromptHasFourForms) {
   const auto prompts = [](const Json& prompt) {
     Problem problem;
     const Request request = read(Endpoint::kCompletions, {{"prompt", prompt}}, problem);
@@ -69,14 +69,14 @@ TEST(Request, PromptComesInFourForms) {
             (std::vector<Prompt>{std::vector<int32_t>{1}, std::vector<int32_t>{2, 3}}));
 }
 
-TEST(Request, PartsOfTextAreLinesOfOneContent) {
+TEST(Request, TextPartsAreJoinedByNewlines) {
   Problem problem;
   const Json parts = Json::parse(R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])");
   const Request request = read(Endpoint::kChat, {{"messages", {{{"role", "user"}, {"content", parts}}}}}, problem);
   EXPECT_EQ(request.messages[0]["content"], "a\nb");
 }
 
-TEST(Request, BodyThatIsNoObjectIsRefused) {
+TEST(Request, BodyMustBeAnObject) {
   for (const std::string body : {"", "[]", "{", "\"a\"", "{\"a\":\xFF}"}) {
     Problem problem;
     (void)read_request(Endpoint::kChat, body, problem);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "openai/answers.h"
 #include "openai/tests/byte_model.h"
 #include "openai/tests/fake_generation.h"
 
@@ -13,7 +14,7 @@ namespace {
 const control::UserId kAlice("alice");
 const control::UserId kBob("bob");
 
-// One request and its reply.
+// A request and its reply.
 class Call {
  public:
   Call(Service& service, Endpoint endpoint, const Json& body, const control::UserId& user = kAlice)
@@ -43,7 +44,7 @@ std::string next(EventStream& events) {
   return *piece;
 }
 
-// The data of all events to the end, the last of which is [DONE].
+// Returns the data of all events; the last is [DONE].
 std::vector<Json> read_events(EventStream& events) {
   std::string text;
   for (std::string piece = next(events); !piece.empty(); piece = next(events)) text += piece;
@@ -109,7 +110,7 @@ TEST_F(ServiceTest, CompletionHasTextUsageAndReason) {
   EXPECT_EQ(answer["usage"]["total_tokens"], 8);
 }
 
-TEST_F(ServiceTest, ConversationGoesThroughTheTemplateWithItsSpecialTokens) {
+TEST_F(ServiceTest, ConversationIsRenderedWithSpecialTokens) {
   Call call(service, Endpoint::kChat, chat({{"max_completion_tokens", 4}}));
   generation.await_started(1);
   std::vector<int32_t> expected = {257};
@@ -125,7 +126,7 @@ TEST_F(ServiceTest, ConversationGoesThroughTheTemplateWithItsSpecialTokens) {
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "yes");
 }
 
-TEST_F(ServiceTest, StreamedTextIsTheWholeText) {
+TEST_F(ServiceTest, StreamedTextEqualsTheUnstreamed) {
   Call call(service, Endpoint::kChat,
             chat({{"stream", true}, {"n", 2}, {"stop", "END"}, {"stream_options", {{"include_usage", true}}}}));
   generation.await_started(1);
@@ -224,7 +225,7 @@ TEST_F(ServiceTest, ModelWithoutATemplateSaysSo) {
   EXPECT_EQ(Json::parse(reply.body)["error"]["code"], "no_chat_template");
 }
 
-TEST_F(ServiceTest, WorkersRefusalIsAStatusEvenWhereEventsWereAskedFor) {
+TEST_F(ServiceTest, LateRefusalOfAStreamIsAStatus) {
   Call call(service, Endpoint::kChat, chat({{"stream", true}}));
   generation.await_started(1);
   generation.finish(0, Error{ErrorCode::kResourceExhausted, "too many", "queue_full"});
@@ -233,14 +234,14 @@ TEST_F(ServiceTest, WorkersRefusalIsAStatusEvenWhereEventsWereAskedFor) {
   EXPECT_EQ(reply.events, nullptr);
 }
 
-// ---- what waits for the threads
+// ---- the queue
 
-TEST_F(ServiceTest, UserWithALongLineHoldsNobodyUp) {
+TEST_F(ServiceTest, UserWithManyRequestsDoesNotDelayOthers) {
   Service busy(generation, system_clock(), {.threads = 1, .user_bytes_max = 20 * kRequestBytes});
   generation.hold(true);
   std::vector<std::unique_ptr<Call>> calls;
   calls.push_back(std::make_unique<Call>(busy, Endpoint::kCompletions, completion()));
-  generation.await_started(1);  // the only thread is in it
+  generation.await_started(1);  // the only thread is busy
   for (int i = 0; i < 18; ++i) calls.push_back(std::make_unique<Call>(busy, Endpoint::kCompletions, completion()));
   Call bobs(busy, Endpoint::kCompletions, completion(), kBob);
   generation.hold(false);
@@ -250,7 +251,7 @@ TEST_F(ServiceTest, UserWithALongLineHoldsNobodyUp) {
   EXPECT_LT(turn, 8U);  // not behind all 19 of alice
 }
 
-TEST_F(ServiceTest, WhatWaitsIsBoundedForEachUser) {
+TEST_F(ServiceTest, QueueIsBoundedPerUser) {
   Service busy(generation, system_clock(), {.threads = 1, .user_bytes_max = 3 * kRequestBytes});
   generation.hold(true);
   Call running(busy, Endpoint::kCompletions, completion());
@@ -265,7 +266,7 @@ TEST_F(ServiceTest, WhatWaitsIsBoundedForEachUser) {
   generation.await_started(4);
 }
 
-TEST_F(ServiceTest, WhatWaitsIsBoundedForAllButAUsersOnlyOne) {
+TEST_F(ServiceTest, QueueIsBoundedInTotalExceptForAUsersOnlyRequest) {
   Service busy(generation, system_clock(),
                {.threads = 1, .user_bytes_max = 8 * kRequestBytes, .bytes_max = 3 * kRequestBytes});
   generation.hold(true);
@@ -280,7 +281,7 @@ TEST_F(ServiceTest, WhatWaitsIsBoundedForAllButAUsersOnlyOne) {
   generation.await_started(4);
 }
 
-TEST_F(ServiceTest, FailureInTheMiddleIsAnEvent) {
+TEST_F(ServiceTest, FailureWhileStreamingIsAnEvent) {
   Call call(service, Endpoint::kCompletions, completion({{"stream", true}}));
   generation.await_started(1);
   generation.give(0, 0, tokens("a"));
@@ -293,7 +294,7 @@ TEST_F(ServiceTest, FailureInTheMiddleIsAnEvent) {
   EXPECT_EQ(events[0]["error"]["code"], "worker_died");
 }
 
-TEST_F(ServiceTest, WhoGivesUpEndsTheGeneration) {
+TEST_F(ServiceTest, GivingUpEndsTheGeneration) {
   Call whole(service, Endpoint::kCompletions, completion());
   generation.await_started(1);
   whole.give_up();
@@ -309,7 +310,7 @@ TEST_F(ServiceTest, WhoGivesUpEndsTheGeneration) {
   generation.await_cancelled(1);
 }
 
-TEST_F(ServiceTest, ModelsAreThoseOfTheUser) {
+TEST_F(ServiceTest, ModelsAreTheOnesOfTheUser) {
   generation.list = {{"base/model", {}, {}, true, 1},
                      {std::string(FakeGeneration::kCheckpoint), kAlice, "base/model", false, 2}};
   EXPECT_EQ(Json::parse(service.list_models(kAlice).body)["data"].size(), 2U);
@@ -320,7 +321,7 @@ TEST_F(ServiceTest, ModelsAreThoseOfTheUser) {
   EXPECT_EQ(service.get_model(kBob, FakeGeneration::kCheckpoint).status, 404);
 }
 
-TEST_F(ServiceTest, ModelsComeInPages) {
+TEST_F(ServiceTest, ModelsArePaged) {
   for (int i = 0; i < 5; ++i) generation.list.push_back({"m" + std::to_string(i), {}, {}, true, i});
   std::vector<std::string> seen;
   for (bool more = true; more;) {
@@ -335,11 +336,11 @@ TEST_F(ServiceTest, ModelsComeInPages) {
   EXPECT_EQ(Json::parse(unknown.body)["error"]["param"], "after");
 }
 
-TEST_F(ServiceTest, WhatWaitsToBePreparedIsInItsUsersMemory) {
+TEST_F(ServiceTest, QueuedRequestsAreChargedToTheirUser) {
   generation.hold(true);
   Call first(service, Endpoint::kCompletions, completion());
   generation.await_started(1);
-  EXPECT_EQ(generation.memory->total(), 0);  // from now on it is the generation's
+  EXPECT_EQ(generation.memory->total(), 0);  // charged to the generation now
   const Json large = completion({{"user", std::string(5'000, 'x')}});
   Call second(service, Endpoint::kCompletions, large);
   EXPECT_EQ(generation.memory->held_by("alice"), static_cast<int64_t>(large.dump().size()));

@@ -12,7 +12,7 @@ namespace {
 
 class TextStreamTest : public testing::Test {
  protected:
-  // What comes out, token by token, and at the end.
+  // Returns the text after each token and at the end.
   std::vector<std::string> pieces(const std::vector<int32_t>& tokens, bool stopped = false) {
     TextStream stream(*model_.text(), stops, false);
     std::vector<std::string> out;
@@ -31,8 +31,8 @@ class TextStreamTest : public testing::Test {
   ByteModel model_;
 };
 
-TEST_F(TextStreamTest, CharacterComesOutWhole) {
-  // U+20AC and U+1F600, a byte a token.
+TEST_F(TextStreamTest, CharactersAreNotSplit) {
+  // U+20AC and U+1F600, one byte per token.
   EXPECT_EQ(pieces({0xE2, 0x82, 0xAC, 'a', 0xF0, 0x9F, 0x98, 0x80}),
             (std::vector<std::string>{"", "", "\xE2\x82\xAC", "a", "", "", "", "\xF0\x9F\x98\x80", ""}));
   EXPECT_EQ(reason, "length");
@@ -45,14 +45,14 @@ TEST_F(TextStreamTest, BrokenCharacterBecomesOneReplacement) {
   EXPECT_EQ(pieces({0xFF, 0x80, 0x80, 'a'}), (std::vector<std::string>{bad, "", "", "a", ""}));
 }
 
-TEST_F(TextStreamTest, StopStringAndWhatFollowsIsLeftOut) {
+TEST_F(TextStreamTest, TextEndsBeforeAStopString) {
   stops = {"stop", "x"};
   EXPECT_EQ(pieces({'a', 's', 't', 'o', 'p', 'b'}), (std::vector<std::string>{"a", "", "", "", "", "", ""}));
   EXPECT_EQ(reason, "stop");
   EXPECT_EQ(pieces({'s', 't', 'a', 'x'}), (std::vector<std::string>{"", "", "sta", "", ""}));
 }
 
-TEST_F(TextStreamTest, HeldBackTextComesOutAtTheEnd) {
+TEST_F(TextStreamTest, HeldBackTextIsShownAtTheEnd) {
   stops = {"stop"};
   EXPECT_EQ(pieces({'a', 's', 't', 'o'}), (std::vector<std::string>{"a", "", "", "", "sto"}));
   EXPECT_EQ(reason, "length");
@@ -64,7 +64,7 @@ TEST_F(TextStreamTest, SpecialTokensAreNotText) {
   EXPECT_EQ(reason, "stop");
 }
 
-TEST_F(TextStreamTest, TokensComeWithTheirTextAndNotWithoutIt) {
+TEST_F(TextStreamTest, TokensAreShownWithTheirText) {
   stops = {"cd"};
   TextStream stream(*model_.text(), stops, true);
   const auto ids = [](const TextStream::Piece& piece) {

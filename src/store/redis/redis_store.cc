@@ -34,7 +34,7 @@ timeval to_timeval(Nanos nanos) {
   return {static_cast<time_t>(nanos / kSecond), static_cast<suseconds_t>(nanos % kSecond / kMicrosecond)};
 }
 
-// As a part of a pattern of SCAN.
+// Escapes the text for a pattern of SCAN.
 std::string escaped(std::string_view prefix) {
   std::string pattern;
   for (const char c : prefix) {
@@ -55,8 +55,7 @@ class RedisBackend final : public Backend {
   std::vector<Status> write(std::span<const Write> writes) override {
     std::vector<Status> results;
     results.reserve(writes.size());
-    // A connection that broke while nobody looked costs one more try. Repeating is harmless: writes set, they do not
-    // add.
+    // The connection may have broken while it was idle, so try once more. Repeating a write is harmless.
     for (int attempt = 0; attempt < 2; ++attempt) {
       const bool was_connected = connection_ != nullptr;
       Status connected = connect();
@@ -90,7 +89,7 @@ class RedisBackend final : public Backend {
       if (values->type != REDIS_REPLY_ARRAY || values->elements != last - first) return unexpected();
       for (size_t i = first; i < last; ++i) {
         const redisReply& value = *values->element[i - first];
-        // Gone since, or a thing of another kind that is not ours.
+        // Deleted meanwhile, or a foreign value of another type.
         if (value.type == REDIS_REPLY_STRING) entries.push_back({keys[i], std::string(text_of(value))});
       }
     }
@@ -102,7 +101,7 @@ class RedisBackend final : public Backend {
     return pong.ok() ? Status() : Status(pong.error());
   }
 
-  // Whoever waits on the socket hears its end.
+  // Wakes a thread that waits on the socket.
   void interrupt() override TUFT_EXCLUDES(socket_mutex_) {
     MutexLock lock(socket_mutex_);
     interrupted_ = true;
@@ -133,7 +132,7 @@ class RedisBackend final : public Backend {
                                           : redisConnectUnixWithTimeout(url_.socket.c_str(), connect_timeout));
     if (connection_ == nullptr) return unavailable(url_.name() + ": out of memory", "store_unreachable");
     if (connection_->err != 0) return broken();
-    if (!publish_socket()) return unavailable(url_.name() + " is closed", "store_closed");
+    if (!register_socket()) return unavailable(url_.name() + " is closed", "store_closed");
     if (redisSetTimeout(connection_.get(), to_timeval(timeouts_.answer)) != REDIS_OK) return broken();
     if (!url_.password.empty()) {
       Command login{"AUTH"};
@@ -145,8 +144,8 @@ class RedisBackend final : public Backend {
     return exchange({"PING"});
   }
 
-  // So that interrupt() finds it; false: it came first.
-  bool publish_socket() TUFT_EXCLUDES(socket_mutex_) {
+  // Makes the socket known to interrupt(). Returns false if interrupt() was called before.
+  bool register_socket() TUFT_EXCLUDES(socket_mutex_) {
     MutexLock lock(socket_mutex_);
     if (interrupted_) return false;
     socket_ = connection_->fd;
@@ -161,27 +160,27 @@ class RedisBackend final : public Backend {
     connection_.reset();
   }
 
-  // The error of the connection, which is given up.
+  // Drops the connection and returns its error.
   Error broken() {
     const bool timed_out = connection_->err == REDIS_ERR_IO && (errno == EAGAIN || errno == ETIMEDOUT);
-    const std::string cause = timed_out ? "no answer in time" : std::string(connection_->errstr);
+    const std::string cause = timed_out ? "timeout" : std::string(connection_->errstr);
     drop_connection();
     return unavailable(url_.name() + ": " + cause, timed_out ? "store_timeout" : "store_unreachable");
   }
 
   Error unexpected() {
     drop_connection();
-    return unavailable(url_.name() + " gave an answer that was not understood", "store_io");
+    return unavailable(url_.name() + " sent an unexpected answer", "store_io");
   }
 
-  // Redis puts a word in front of each error. What follows may repeat the command, so it is not shown.
+  // Each error of Redis begins with a word. The rest may repeat the command and is not shown.
   Error refused(std::string_view text) const {
     const std::string word(text.substr(0, text.find(' ')));
     const std::string what = url_.name() + " refused the operation with " + word;
-    if (word == "OOM") return unavailable(what + ": it is over its maxmemory", "store_full");
-    if (word == "READONLY") return unavailable(what + ": it is a replica; name the primary", "store_readonly");
-    if (word == "MISCONF") return unavailable(what + ": it cannot write its own disk", "store_full");
-    if (word == "LOADING") return unavailable(what + ": it still reads its data", "store_unreachable");
+    if (word == "OOM") return unavailable(what + ": its memory exceeds maxmemory", "store_full");
+    if (word == "READONLY") return unavailable(what + ": it is a replica; configure the primary", "store_readonly");
+    if (word == "MISCONF") return unavailable(what + ": it cannot write to its disk", "store_full");
+    if (word == "LOADING") return unavailable(what + ": it is still loading its data", "store_unreachable");
     if (word == "NOAUTH" || word == "WRONGPASS" || word == "NOPERM") {
       return unavailable(what + ": user or password in persistence.redis_url is not accepted", "store_refused");
     }
@@ -199,11 +198,11 @@ class RedisBackend final : public Backend {
       words.push_back(word.data());
       sizes.push_back(word.size());
     }
-    // Fails only without memory; then the answer will be missing, and that is an error.
+    // Fails only if memory is exhausted; then the missing answer is reported as an error.
     redisAppendCommandArgv(connection_.get(), static_cast<int>(words.size()), words.data(), sizes.data());
   }
 
-  // An error only where the connection is gone.
+  // Returns an error only if the connection is broken.
   Result<Reply> next_reply() {
     void* reply = nullptr;
     if (redisGetReply(connection_.get(), &reply) != REDIS_OK || reply == nullptr) return broken();
@@ -267,7 +266,7 @@ class RedisBackend final : public Backend {
     return write.changes.size() + (grouped ? 2 : 0);
   }
 
-  // Adds to `results` from where they end. An error where the connection is gone before all are answered.
+  // Appends to `results`. Returns an error if the connection breaks before all commands are answered.
   Status write_rest(std::span<const Write> writes, std::vector<Status>& results) {
     std::vector<size_t> replies;
     for (size_t i = results.size(); i < writes.size(); ++i) replies.push_back(append_write(writes[i]));

@@ -1,8 +1,8 @@
-// The store in a Redis server. A write is answered when Redis has acknowledged it; how durable that is, its own
-// configuration says (appendonly, appendfsync).
+// A store in a Redis server. A write succeeds when Redis has acknowledged it; how durable it then is depends on the
+// configuration of Redis (appendonly, appendfsync).
 //
-// A connection that broke is made again, at once for the operation that finds it broken, then with a growing pause of
-// 0.1 s to 5 s; until it is there, operations fail at once with store_unreachable.
+// A broken connection is made again: at once for the operation that finds it broken, then with a growing pause of 0.1 s
+// to 5 s. Until it succeeds, operations fail at once with store_unreachable.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct RedisTimeouts {
   Nanos answer = 5 * kSecond;
 };
 
-// kUnavailable where it cannot be reached or refuses the login.
+// Returns kUnavailable if the server cannot be reached or refuses the login.
 Result<std::unique_ptr<KeyValue>> open_redis_store(const RedisUrl& url, const RedisTimeouts& timeouts = {},
                                                    const QueueLimits& limits = {});
 

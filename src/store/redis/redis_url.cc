@@ -37,7 +37,7 @@ std::optional<std::string> percent_decoded(std::string_view text) {
   return out;
 }
 
-// Takes "user:password@" off the front of `rest`.
+// Removes "user:password@" from the front of `rest`.
 Status take_login(std::string_view& rest, RedisUrl& url) {
   const size_t at = rest.substr(0, rest.find_first_of("/?")).rfind('@');
   if (at == std::string_view::npos) return {};
@@ -45,7 +45,7 @@ Status take_login(std::string_view& rest, RedisUrl& url) {
   const size_t colon = login.find(':');
   const auto user = percent_decoded(login.substr(0, colon));
   const auto password = percent_decoded(colon == std::string_view::npos ? "" : login.substr(colon + 1));
-  if (!user || !password) return wrong("has a broken % escape before the @");
+  if (!user || !password) return wrong("has an invalid % escape before the @");
   if (!user->empty() && password->empty()) return wrong("names a user without a password");
   url.user = *user;
   url.password = *password;
@@ -53,14 +53,14 @@ Status take_login(std::string_view& rest, RedisUrl& url) {
   return {};
 }
 
-// Takes "?db=3" off the end.
+// Removes "?db=3" from the end.
 Status take_query(std::string_view& rest, RedisUrl& url) {
   const size_t mark = rest.find('?');
   if (mark == std::string_view::npos) return {};
   const std::string_view query = rest.substr(mark + 1);
   if (!query.starts_with("db=")) return wrong("has a parameter other than db");
   const auto database = number(query.substr(3), 1 << 20);
-  if (!database) return wrong("has a db that is no number");
+  if (!database) return wrong("has a db that is not a number");
   url.database = *database;
   rest = rest.substr(0, mark);
   return {};
@@ -79,7 +79,7 @@ Status take_host(std::string_view rest, RedisUrl& url) {
   }
   if (rest.empty()) return {};
   const auto port = rest.front() == ':' ? number(rest.substr(1), 65'535) : std::nullopt;
-  if (!port || *port == 0) return wrong("has a port that is none");
+  if (!port || *port == 0) return wrong("has an invalid port");
   url.port = *port;
   return {};
 }
@@ -87,24 +87,24 @@ Status take_host(std::string_view rest, RedisUrl& url) {
 }  // namespace
 
 std::string RedisUrl::name() const {
-  const std::string place = socket.empty() ? host + ":" + std::to_string(port) : socket;
-  return "Redis at " + place + ", database " + std::to_string(database);
+  const std::string address = socket.empty() ? host + ":" + std::to_string(port) : socket;
+  return "Redis at " + address + ", database " + std::to_string(database);
 }
 
 Result<RedisUrl> parse_redis_url(std::string_view text) {
   constexpr std::string_view kTcp = "redis://";
   constexpr std::string_view kUnix = "unix://";
   if (text.starts_with("rediss://")) {
-    return wrong("asks for TLS (rediss), which this version does not speak; put a TLS proxy such as stunnel before it");
+    return wrong("asks for TLS (rediss), which is not supported; put a TLS proxy such as stunnel in front of Redis");
   }
   const bool is_unix = text.starts_with(kUnix);
-  if (!is_unix && !text.starts_with(kTcp)) return wrong("has no scheme that is known");
+  if (!is_unix && !text.starts_with(kTcp)) return wrong("has an unknown scheme");
   std::string_view rest = text.substr(is_unix ? kUnix.size() : kTcp.size());
   RedisUrl url;
   TUFT_TRY(take_login(rest, url));
   TUFT_TRY(take_query(rest, url));
   if (is_unix) {
-    if (!rest.starts_with('/')) return wrong("names no absolute path of a socket");
+    if (!rest.starts_with('/')) return wrong("has no absolute path of a socket");
     url.socket = rest;
     return url;
   }
@@ -113,7 +113,7 @@ Result<RedisUrl> parse_redis_url(std::string_view text) {
     const std::string_view database = rest.substr(slash + 1);
     if (!database.empty()) {
       const auto value = number(database, 1 << 20);
-      if (!value) return wrong("has a database that is no number");
+      if (!value) return wrong("has a database that is not a number");
       url.database = *value;
     }
     rest = rest.substr(0, slash);

@@ -32,18 +32,17 @@ Error error_of(sqlite3* database, const std::string& name) {
   const std::string cause = name + ": " + sqlite3_errmsg(database);
   switch (sqlite3_errcode(database)) {
     case SQLITE_FULL:
-      return unavailable(cause + "; make room on its disk", "store_full");
+      return unavailable(cause + "; free space on its disk", "store_full");
     case SQLITE_READONLY:
     case SQLITE_PERM:
       return unavailable(cause + "; the server must be able to write it", "store_readonly");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      return unavailable(cause + "; another process uses it - is another tuft running with the same file?",
+      return unavailable(cause + "; another process uses it; is another tuft running with the same file?",
                          "store_locked");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      return data_loss(cause + "; it is left as it is: name another file, or bring it back from a copy",
-                       "store_corrupt");
+      return data_loss(cause + "; it is unchanged: configure another file, or restore a backup", "store_corrupt");
     default:
       return unavailable(cause, "store_io");
   }
@@ -74,7 +73,7 @@ class SqliteBackend final : public Backend {
     if (result.ok()) {
       result = write_all(writes);
       if (result.ok()) result = execute("COMMIT");
-      // Some errors have rolled back already; then this one says so, and that is fine.
+      // Some errors roll back by themselves; then this statement fails, which is harmless.
       if (!result.ok()) sqlite3_exec(database_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
     }
     failed_ = !result.ok();
@@ -93,7 +92,7 @@ class SqliteBackend final : public Backend {
   }
 
   Result<std::vector<Entry>> scan(const std::string& prefix) override {
-    const std::string after = prefix + '\xff';  // above every key that begins so: keys are UTF-8
+    const std::string after = prefix + '\xff';  // greater than every key with the prefix, because keys are UTF-8
     bind_text(scan_, 1, prefix);
     bind_text(scan_, 2, after);
     sqlite3_bind_int64(scan_.get(), 3, wall_milliseconds());
@@ -104,7 +103,7 @@ class SqliteBackend final : public Backend {
     return entries;
   }
 
-  // A disk that was full may have room again; only a write can tell, and only then is one worth its fsync.
+  // Only a write shows whether a full disk has space again. It costs an fsync, so it is done after a failure only.
   Status probe() override {
     if (!failed_) return {};
     TUFT_TRY(execute("BEGIN IMMEDIATE"));
@@ -165,7 +164,7 @@ class SqliteBackend final : public Backend {
     if (now < next_purge_) return;
     next_purge_ = now + kPurgeInterval;
     sqlite3_bind_int64(purge_.get(), 1, wall_milliseconds());
-    // What does not go now is not seen either, and goes the next time.
+    // Entries that cannot be removed now are invisible and are removed the next time.
     (void)finish(purge_, sqlite3_step(purge_.get()));
   }
 
@@ -178,14 +177,14 @@ class SqliteBackend final : public Backend {
     return data == nullptr ? std::string() : std::string(data, static_cast<size_t>(size));
   }
 
-  const Database database_;  // first: statements go before it
+  const Database database_;  // declared first, because statements must be destroyed before it
   const std::string name_;
   Statement put_, erase_, get_, scan_, purge_;
   Nanos next_purge_ = 0;
   bool failed_ = false;  // the last write
 };
 
-// So that the file of other users' work is never readable for everybody, not even for a moment.
+// Creates the file with its final permissions, so that it is never readable for other users.
 Status make_private_file(const std::filesystem::path& path) {
   std::error_code failure;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), failure);
@@ -213,16 +212,16 @@ Status set_up(sqlite3* database, const std::string& name) {
     return error_of(database, name);
   };
   sqlite3_busy_timeout(database, kLockWaitMilliseconds);
-  // Exclusive before WAL: no other process can use the file, and no shared memory is needed.
+  // Set before WAL: no other process can use the file, and no shared memory is needed.
   TUFT_TRY(execute("PRAGMA locking_mode = EXCLUSIVE"));
   TUFT_ASSIGN(const int64_t application, number_of(database, "PRAGMA application_id", name));
   TUFT_ASSIGN(const int64_t version, number_of(database, "PRAGMA user_version", name));
   TUFT_ASSIGN(const int64_t tables, number_of(database, "SELECT count(*) FROM sqlite_master", name));
   if (tables > 0 && application != kApplicationId) {
-    return data_loss(name + ": this database was made by another program; name another file", "store_corrupt");
+    return data_loss(name + ": this database belongs to another program; configure another file", "store_corrupt");
   }
   if (version > kFormatVersion) {
-    return data_loss(name + ": its format is " + std::to_string(version) + " and this tuft knows up to " +
+    return data_loss(name + ": its format is " + std::to_string(version) + " and this tuft supports up to " +
                          std::to_string(kFormatVersion) + "; use a newer tuft or another file",
                      "store_corrupt");
   }
@@ -245,7 +244,7 @@ Result<std::unique_ptr<KeyValue>> open_sqlite_store(const std::filesystem::path&
   const std::string name = "SQLite file " + path.string();
   TUFT_TRY(make_private_file(path));
   sqlite3* opened = nullptr;
-  // One thread uses it at a time, so SQLite need not lock.
+  // One thread uses the connection at a time, so SQLite does not need a mutex.
   const int code = sqlite3_open_v2(path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
   Database database(opened);
   if (code != SQLITE_OK) return error_of(database.get(), name);

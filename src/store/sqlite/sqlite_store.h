@@ -1,4 +1,4 @@
-// The store in one SQLite file. A write is answered after the fsync of the group that it is in.
+// A store in one SQLite file. Writes are grouped; a write succeeds after the fsync of its group.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,9 @@
 
 namespace tuft::store {
 
-// Makes the file, readable by its owner alone, and its directory where they are not there. The file belongs to the
-// process until the store is closed. kUnavailable "store_locked" where another has it; kDataLoss "store_corrupt" where
-// it is no such file or a damaged one: it is left as it is.
+// Opens the file and locks it until the store is closed. Creates the file, readable by its owner only, and its
+// directory if they do not exist. Returns kUnavailable "store_locked" if another process has the file open, and
+// kDataLoss "store_corrupt", leaving the file unchanged, if it is damaged or not a store.
 Result<std::unique_ptr<KeyValue>> open_sqlite_store(const std::filesystem::path& path, const QueueLimits& limits = {});
 
 }  // namespace tuft::store

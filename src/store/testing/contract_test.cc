@@ -1,6 +1,7 @@
 #include "store/testing/contract_test.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 #include <utility>
@@ -14,13 +15,13 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreContract);
 
 void StoreContract::SetUp() {
   if (const std::string why = GetParam().why_skipped(); !why.empty()) GTEST_SKIP() << why;
-  place_ = GetParam().make_place();
+  storage_ = GetParam().make_storage();
   reopen();
 }
 
 void StoreContract::reopen() {
   store_.reset();
-  auto opened = place_->open();
+  auto opened = storage_->open();
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   store_ = std::move(*opened);
 }
@@ -35,7 +36,7 @@ std::string StoreContract::get(const std::string& key) {
   return found.ok() && *found ? **found : "<none>";
 }
 
-TEST_P(StoreContract, WhatWasWrittenIsRead) {
+TEST_P(StoreContract, ReadsWhatWasWritten) {
   EXPECT_EQ(get("absent"), "<none>");
   ASSERT_TRUE(put("a", "1").ok());
   EXPECT_EQ(get("a"), "1");
@@ -57,7 +58,7 @@ TEST_P(StoreContract, ValuesAreAnyBytes) {
   EXPECT_EQ(get("large"), large);
 }
 
-TEST_P(StoreContract, AScanFindsThePrefixSortedAndNothingElse) {
+TEST_P(StoreContract, ScanReturnsThePrefixSorted) {
   for (const char* key : {"ns::run::b", "ns::run::a", "ns::runs", "ns2::run::c", "ns::run::[*?]", "ns::ru*::x"}) {
     ASSERT_TRUE(put(key, std::string("of ") + key).ok());
   }
@@ -69,14 +70,14 @@ TEST_P(StoreContract, AScanFindsThePrefixSortedAndNothingElse) {
     EXPECT_EQ(entry.value, "of " + entry.key);
   }
   EXPECT_EQ(keys, (std::vector<std::string>{"ns::run::[*?]", "ns::run::a", "ns::run::b"}));
-  // Characters that patterns of some stores give a meaning to have none here.
+  // These characters are special in the patterns of some stores, but not here.
   const auto star = scan_and_wait(store(), "ns::ru*");
   ASSERT_TRUE(star.ok());
   ASSERT_EQ(star->size(), 1U);
   EXPECT_TRUE(scan_and_wait(store(), "nothing")->empty());
 }
 
-TEST_P(StoreContract, AScanOfManyEntriesFindsEachOnce) {
+TEST_P(StoreContract, ScanReturnsEachOfManyEntriesOnce) {
   Write write;
   for (int i = 0; i < 3000; ++i) write.changes.push_back({"many::" + std::to_string(i), std::to_string(i)});
   ASSERT_TRUE(write_and_wait(store(), write).ok());
@@ -85,7 +86,7 @@ TEST_P(StoreContract, AScanOfManyEntriesFindsEachOnce) {
   EXPECT_EQ(found->size(), 3000U);
 }
 
-TEST_P(StoreContract, WhatWasAcknowledgedIsThereAfterReopening) {
+TEST_P(StoreContract, AcknowledgedWritesSurviveReopening) {
   ASSERT_TRUE(write_and_wait(store(), {.changes = {{"kept", "1"}, {"gone", "1"}}}).ok());
   ASSERT_TRUE(write_and_wait(store(), {.changes = {{"gone", std::nullopt}}}).ok());
   reopen();
@@ -93,14 +94,14 @@ TEST_P(StoreContract, WhatWasAcknowledgedIsThereAfterReopening) {
   EXPECT_EQ(get("gone"), "<none>");
 }
 
-TEST_P(StoreContract, EntriesGoAtTheirTime) {
+TEST_P(StoreContract, EntriesExpire) {
   ASSERT_TRUE(write_and_wait(store(), {.changes = {{"short", "1", kMillisecond}, {"long", "1", 3600 * kSecond}}}).ok());
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (get("short") != "<none>" && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(get("short"), "<none>");
   EXPECT_EQ(get("long"), "1");
   EXPECT_TRUE(scan_and_wait(store(), "short")->empty());
-  // A write without a time takes the old one away.
+  // A write without a time to live removes the previous one.
   ASSERT_TRUE(write_and_wait(store(), {.changes = {{"stays", "1", 50 * kMillisecond}}}).ok());
   ASSERT_TRUE(put("stays", "2").ok());
   ASSERT_TRUE(write_and_wait(store(), {.changes = {{"clock", "1", 60 * kMillisecond}}}).ok());
@@ -132,7 +133,7 @@ TEST_P(StoreContract, WritesTakeEffectInTheOrderOfTheCalls) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-TEST_P(StoreContract, AReaderNeverSeesHalfAWrite) {
+TEST_P(StoreContract, WritesAreAtomicForReaders) {
   std::atomic<bool> stop = false;
   ASSERT_TRUE(write_and_wait(store(), {.changes = {{"pair::a", "0"}, {"pair::b", "0"}}}).ok());
   std::thread writer([&] {
@@ -151,7 +152,7 @@ TEST_P(StoreContract, AReaderNeverSeesHalfAWrite) {
   writer.join();
 }
 
-TEST_P(StoreContract, ManyThreadsMayAsk) {
+TEST_P(StoreContract, ManyThreadsMayUseIt) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([this, t] {
@@ -173,7 +174,7 @@ TEST_P(StoreContract, WrongKeysAreRefused) {
   EXPECT_TRUE(store().health().ok());
 }
 
-TEST_P(StoreContract, WhatIsQueuedAtTheEndIsAnsweredAndNothingIsTakenAfterIt) {
+TEST_P(StoreContract, CloseAnswersQueuedCallsAndRefusesNewOnes) {
   std::atomic<int> answered = 0;
   for (int i = 0; i < 500; ++i) {
     ASSERT_TRUE(store().write({.changes = {{"k" + std::to_string(i), "v"}}}, [&](const Status&) { ++answered; }).ok());

@@ -1,4 +1,4 @@
-// What every store must do. A store's own tests instantiate the suite:
+// The contract tests of KeyValue. The tests of a store instantiate them:
 //   INSTANTIATE_TEST_SUITE_P(Sqlite, StoreContract, ::testing::Values(Candidate{"sqlite", [] { ... }}));
 #pragma once
 
@@ -12,17 +12,17 @@
 
 namespace tuft::store {
 
-// A place that stores are opened on, one after the other: what one wrote the next finds.
-class Place {
+// Opens stores one after the other on the same data.
+class Storage {
  public:
-  virtual ~Place() = default;
+  virtual ~Storage() = default;
   virtual Result<std::unique_ptr<KeyValue>> open() = 0;
 };
 
 struct Candidate {
   std::string name;
-  std::function<std::unique_ptr<Place>()> make_place;
-  std::function<std::string()> why_skipped = [] { return std::string(); };  // empty: it runs
+  std::function<std::unique_ptr<Storage>()> make_storage;
+  std::function<std::string()> why_skipped = [] { return std::string(); };  // empty: not skipped
 };
 
 // NOLINTNEXTLINE(readability-identifier-naming): GoogleTest calls it
@@ -37,10 +37,10 @@ class StoreContract : public ::testing::TestWithParam<Candidate> {
   KeyValue& store() { return *store_; }
 
   Status put(const std::string& key, const std::string& value);
-  std::string get(const std::string& key);  // "<none>" where there is nothing
+  std::string get(const std::string& key);  // "<none>" if there is no such key
 
  private:
-  std::unique_ptr<Place> place_;
+  std::unique_ptr<Storage> storage_;
   std::unique_ptr<KeyValue> store_;
 };
 

@@ -1,5 +1,6 @@
 #include "store/testing/redis_server.h"
 
+#include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +15,7 @@
 namespace tuft::store {
 namespace {
 
-// +PONG, or an error that it sends: it is there.
+// The server is up if it answers +PONG or an error.
 bool answers(const std::string& path) {
   const int connection = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address = {};

@@ -1,4 +1,4 @@
-// A real redis-server of a test's own, in a directory of its own, on a unix socket.
+// A redis-server process for one test, in its own directory, on a unix socket.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace tuft::store {
 
 class RedisServer {
  public:
-  // Empty where redis-server is installed; else what a skipped test says.
+  // Returns "" if redis-server is installed, else the message of a skipped test.
   static std::string why_missing();
 
-  // `arguments` as on redis-server's command line.
+  // `arguments` are passed to redis-server.
   explicit RedisServer(std::vector<std::string> arguments = {});
   ~RedisServer();
   RedisServer(const RedisServer&) = delete;
@@ -23,7 +23,7 @@ class RedisServer {
   std::string socket() const { return directory_.path() / "redis.sock"; }
   std::string url() const { return "unix://" + socket(); }
 
-  void start();              // and waits until it answers; what an earlier start wrote is there again
+  void start();              // waits until it answers; data of an earlier start is there again
   void kill();               // SIGKILL
   void pause(bool stopped);  // SIGSTOP, SIGCONT
 

@@ -1,4 +1,4 @@
-// The memory store, and with it the queue that all stores share.
+// Tests of the memory store and of the queue that all stores share.
 #include "store/memory_store.h"
 
 #include <chrono>
@@ -10,7 +10,7 @@
 namespace tuft::store {
 namespace {
 
-class MemoryPlace final : public Place {
+class MemoryStorage final : public Storage {
  public:
   Result<std::unique_ptr<KeyValue>> open() override { return make_memory_store(contents_); }
 
@@ -19,9 +19,9 @@ class MemoryPlace final : public Place {
 };
 
 INSTANTIATE_TEST_SUITE_P(Memory, StoreContract,
-                         ::testing::Values(Candidate{"memory", [] { return std::make_unique<MemoryPlace>(); }}));
+                         ::testing::Values(Candidate{"memory", [] { return std::make_unique<MemoryStorage>(); }}));
 
-TEST(StoreQueue, AFullQueueRefusesAndTakesAgainWhenThereIsRoom) {
+TEST(StoreQueue, FullQueueRefusesUntilThereIsSpace) {
   const auto contents = std::make_shared<MemoryContents>();
   const auto store = make_memory_store(contents, {.operations_max = 2, .bytes_max = 1 << 20});
   contents->hold(true);
@@ -29,7 +29,7 @@ TEST(StoreQueue, AFullQueueRefusesAndTakesAgainWhenThereIsRoom) {
   const auto write = [&] { return store->write({.changes = {{"k", "v"}}}, [&](const Status&) { ++answered; }); };
   int accepted = 0;
   Status refused;
-  // The thread takes some out before it waits.
+  // The thread takes some writes from the queue before it waits.
   for (int i = 0; i < 10'000 && refused.ok(); ++i) {
     refused = write();
     if (refused.ok()) ++accepted;
@@ -64,13 +64,13 @@ TEST(StoreHealth, FollowsTheOperations) {
   EXPECT_EQ(write_and_wait(*store, {.changes = {{"k", "v"}}}).error().reason, "store_unreachable");
   EXPECT_EQ(store->health().error().code, ErrorCode::kUnavailable);
   contents->set_reachable(true);
-  // Nobody asks; the probe sees it.
+  // The store is idle; the probe notices it.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (!store->health().ok() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_TRUE(store->health().ok());
 }
 
-TEST(StoreHealth, AfterARefusedWriteOnlyAWriteIsGoodNews) {
+TEST(StoreHealth, AfterARefusedWriteOnlyAWriteRestoresHealth) {
   const auto contents = std::make_shared<MemoryContents>();
   const auto store = make_memory_store(contents);
   contents->set_writable(false);
@@ -84,7 +84,7 @@ TEST(StoreHealth, AfterARefusedWriteOnlyAWriteIsGoodNews) {
   EXPECT_TRUE(store->health().ok());
 }
 
-TEST(StoreClose, EndsWithinItsBudgetAlthoughTheStoreHangs) {
+TEST(StoreClose, CloseEndsWithinItsBudgetIfTheStoreHangs) {
   const auto contents = std::make_shared<MemoryContents>();
   const auto store = make_memory_store(contents);
   contents->hold(true);

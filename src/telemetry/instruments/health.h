@@ -1,16 +1,16 @@
-// Telemetry's own health: what it dropped, retried and cost. Read it at /metrics when the collector is away. Part of
-// Metrics.
+// The library's metrics of its own health: dropped records, retries and costs. The metrics page shows them too, so that
+// they can be read while the collector is unavailable. Internal to telemetry.
 #pragma once
 
 #include "telemetry/instrument.h"
 
-namespace tuft::telemetry {
+namespace tuft::telemetry::internal {
 
-struct HealthInstruments {
+struct HealthMetrics {
   ObservableCounter sdk_span_started{
       {.name = "otel.sdk.span.started",
        .unit = "{span}",
-       .description = "Spans recorded, by what sampling said (RECORD_AND_SAMPLE, RECORD_ONLY)",
+       .description = "Spans recorded, by sampling decision (RECORD_AND_SAMPLE, RECORD_ONLY)",
        .labels = {"otel.span.sampling_result"},
        .recorded_by = RecordedBy::kBoth}};
   ObservableGauge sdk_span_live{{.name = "otel.sdk.span.live",
@@ -35,22 +35,22 @@ struct HealthInstruments {
                                           .recorded_by = RecordedBy::kBoth}};
   Counter sdk_span_exported{{.name = "otel.sdk.exporter.span.exported",
                              .unit = "{span}",
-                             .description = "Spans that an export ended for; error.type where it failed",
+                             .description = "Spans whose export ended; error.type if it failed",
                              .labels = {"error.type"},
                              .recorded_by = RecordedBy::kBoth}};
   Counter sdk_log_exported{{.name = "otel.sdk.exporter.log.exported",
                             .unit = "{log_record}",
-                            .description = "Log records that an export ended for; error.type where it failed",
+                            .description = "Log records whose export ended; error.type if it failed",
                             .labels = {"error.type"},
                             .recorded_by = RecordedBy::kBoth}};
   Counter sdk_metric_exported{{.name = "otel.sdk.exporter.metric_data_point.exported",
                                .unit = "{data_point}",
-                               .description = "Metric points that an export ended for; error.type where it failed",
+                               .description = "Metric points whose export ended; error.type if it failed",
                                .labels = {"error.type"},
                                .recorded_by = RecordedBy::kBoth}};
   Histogram sdk_exporter_duration{{.name = "otel.sdk.exporter.operation.duration",
                                    .unit = "s",
-                                   .description = "One export, each attempt on its own",
+                                   .description = "Duration of one attempt to export",
                                    .labels = {"signal", "error.type"},
                                    .bounds = bounds_operation(),
                                    .recorded_by = RecordedBy::kBoth}};
@@ -59,77 +59,74 @@ struct HealthInstruments {
                                      .description = "Collecting the metrics of this process",
                                      .bounds = bounds_operation(),
                                      .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_dropped{{.name = "tuft.telemetry.dropped",
-                             .unit = "{record}",
-                             .description = "Spans, log records and log lines lost before export, by signal and reason",
-                             .labels = {"signal", "reason"},
-                             .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_exported{{.name = "tuft.telemetry.exported",
-                              .unit = "{record}",
-                              .description = "Spans, log records and metric points given to the exporter (ok, failed)",
-                              .labels = {"signal", "outcome"},
-                              .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_rejected{
-      {.name = "tuft.telemetry.rejected",
-       .unit = "{record}",
-       .description = "Records that the collector took the rest of and refused (partial success)",
-       .labels = {"signal"},
-       .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_retries{{.name = "tuft.telemetry.retries",
-                             .unit = "{export}",
-                             .description = "Exports tried again",
-                             .labels = {"signal"},
-                             .recorded_by = RecordedBy::kBoth}};
-  ObservableGauge telemetry_last_success_age{
+  Counter dropped{{.name = "tuft.telemetry.dropped",
+                   .unit = "{record}",
+                   .description = "Spans, log records and log lines lost before export, by signal and reason",
+                   .labels = {"signal", "reason"},
+                   .recorded_by = RecordedBy::kBoth}};
+  Counter exported{{.name = "tuft.telemetry.exported",
+                    .unit = "{record}",
+                    .description = "Spans, log records and metric points given to the exporter (ok, failed)",
+                    .labels = {"signal", "outcome"},
+                    .recorded_by = RecordedBy::kBoth}};
+  Counter rejected{{.name = "tuft.telemetry.rejected",
+                    .unit = "{record}",
+                    .description = "Records that the collector refused while it accepted the rest (partial success)",
+                    .labels = {"signal"},
+                    .recorded_by = RecordedBy::kBoth}};
+  Counter retries{{.name = "tuft.telemetry.retries",
+                   .unit = "{export}",
+                   .description = "Exports retried",
+                   .labels = {"signal"},
+                   .recorded_by = RecordedBy::kBoth}};
+  ObservableGauge last_success_age{
       {.name = "tuft.telemetry.export.last_success.age",
        .unit = "s",
-       .description = "Time since an export last succeeded; since the start where none has",
+       .description = "Time since the last successful export; since the start if there was none",
        .labels = {"signal"},
        .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_sampled_out{
+  Counter sampled_out{
       {.name = "tuft.telemetry.sampled_out",
        .unit = "{span}",
-       .description = "Spans that sampling kept back after they were recorded (ratio, hold_full)",
+       .description = "Spans that were recorded but not exported because of sampling (ratio, hold_full)",
        .labels = {"reason"},
        .recorded_by = RecordedBy::kBoth}};
-  ObservableGauge telemetry_archive_bytes{{.name = "tuft.telemetry.archive.bytes",
-                                           .unit = "By",
-                                           .description = "Finished spans kept for the export of a session's trace",
-                                           .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_archive_evicted{{.name = "tuft.telemetry.archive.evicted",
-                                     .unit = "{span}",
-                                     .description = "Spans that made room in the archive for newer ones",
-                                     .recorded_by = RecordedBy::kBoth}};
-  ObservableGauge telemetry_ring_high_water{
-      {.name = "tuft.telemetry.ring.high_water",
-       .unit = "1",
-       .description = "Highest fill of any thread's ring since the last collection",
-       .recorded_by = RecordedBy::kBoth}};
-  ObservableGauge telemetry_series{{.name = "tuft.telemetry.series",
-                                    .unit = "{series}",
-                                    .description = "Series of all instruments",
-                                    .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_series_overflowed{
-      {.name = "tuft.telemetry.series.overflowed",
-       .unit = "{record}",
-       .description = "Look-ups that found an instrument's label sets full, by instrument",
-       .labels = {"instrument"},
-       .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_nonfinite{{.name = "tuft.telemetry.nonfinite",
-                               .unit = "{value}",
-                               .description = "Values refused because they were not finite, by instrument",
-                               .labels = {"instrument"},
-                               .recorded_by = RecordedBy::kBoth}};
-  ObservableCounter telemetry_thread_cpu{{.name = "tuft.telemetry.thread.cpu",
-                                          .unit = "s",
-                                          .description = "CPU time of the telemetry threads",
-                                          .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_log_suppressed{{.name = "tuft.telemetry.log_suppressed",
-                                    .unit = "{record}",
-                                    .description = "Log records left out by rate limits, by event",
-                                    .labels = {"event"},
-                                    .recorded_by = RecordedBy::kBoth}};
-  Counter telemetry_context_malformed{
+  ObservableGauge archive_bytes{{.name = "tuft.telemetry.archive.bytes",
+                                 .unit = "By",
+                                 .description = "Finished spans kept for the export of a session's trace",
+                                 .recorded_by = RecordedBy::kBoth}};
+  Counter archive_evicted{{.name = "tuft.telemetry.archive.evicted",
+                           .unit = "{span}",
+                           .description = "Spans removed from the archive to make room for newer ones",
+                           .recorded_by = RecordedBy::kBoth}};
+  ObservableGauge ring_high_water{{.name = "tuft.telemetry.ring.high_water",
+                                   .unit = "1",
+                                   .description = "Highest fill of any thread's ring since the last collection",
+                                   .recorded_by = RecordedBy::kBoth}};
+  ObservableGauge series{{.name = "tuft.telemetry.series",
+                          .unit = "{series}",
+                          .description = "Series of all instruments",
+                          .recorded_by = RecordedBy::kBoth}};
+  Counter series_overflowed{{.name = "tuft.telemetry.series.overflowed",
+                             .unit = "{record}",
+                             .description = "Look-ups that found an instrument's label sets full, by instrument",
+                             .labels = {"instrument"},
+                             .recorded_by = RecordedBy::kBoth}};
+  Counter nonfinite{{.name = "tuft.telemetry.nonfinite",
+                     .unit = "{value}",
+                     .description = "Values refused because they were not finite, by instrument",
+                     .labels = {"instrument"},
+                     .recorded_by = RecordedBy::kBoth}};
+  ObservableCounter thread_cpu{{.name = "tuft.telemetry.thread.cpu",
+                                .unit = "s",
+                                .description = "CPU time of the telemetry threads",
+                                .recorded_by = RecordedBy::kBoth}};
+  Counter log_suppressed{{.name = "tuft.telemetry.log_suppressed",
+                          .unit = "{record}",
+                          .description = "Log records suppressed by rate limits, by event",
+                          .labels = {"event"},
+                          .recorded_by = RecordedBy::kBoth}};
+  Counter context_malformed{
       {.name = "tuft.telemetry.context.malformed",
        .unit = "{header}",
        .description = "Trace context headers that could not be read (traceparent, tracestate, baggage)",
@@ -137,4 +134,7 @@ struct HealthInstruments {
        .recorded_by = RecordedBy::kBoth}};
 };
 
-}  // namespace tuft::telemetry
+// Returns the instruments of the process, which the first call makes. Thread-safe.
+const HealthMetrics& health_metrics();
+
+}  // namespace tuft::telemetry::internal

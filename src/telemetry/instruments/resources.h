@@ -1,25 +1,25 @@
-// The machine and the process: TuFT's names, then OpenTelemetry's for the same readings and more. Part of Metrics.
+// The metrics of the machine and the process: TuFT's names, then OpenTelemetry's for the same readings and more.
+// Internal to telemetry.
 #pragma once
 
 #include "telemetry/instrument.h"
 
-namespace tuft::telemetry {
+namespace tuft::telemetry::internal {
 
 inline constexpr std::string_view kResourceScope = "tuft.resources";
 
-struct ResourceInstruments {
+struct ResourceMetrics {
   ObservableGauge cpu_utilization_percent{
       {.name = "tuft.resource.cpu.utilization_percent",
        .unit = "%",
        .description = "Busy share of the machine's processors since the last collection",
        .recorded_by = RecordedBy::kBoth,
        .scope = kResourceScope}};
-  ObservableGauge memory_used_bytes{
-      {.name = "tuft.resource.memory.used_bytes",
-       .unit = "bytes",
-       .description = "Memory used on the machine, or in the container where it has a limit",
-       .recorded_by = RecordedBy::kBoth,
-       .scope = kResourceScope}};
+  ObservableGauge memory_used_bytes{{.name = "tuft.resource.memory.used_bytes",
+                                     .unit = "bytes",
+                                     .description = "Memory used on the machine, or in the container if it has a limit",
+                                     .recorded_by = RecordedBy::kBoth,
+                                     .scope = kResourceScope}};
   ObservableGauge memory_total_bytes{{.name = "tuft.resource.memory.total_bytes",
                                       .unit = "bytes",
                                       .description = "Memory of the machine, or the container's limit",
@@ -61,7 +61,7 @@ struct ResourceInstruments {
   ObservableGauge system_memory_usage{
       {.name = "system.memory.usage",
        .unit = "By",
-       .description = "Memory of the machine, or of the container where it has a limit (used, free)",
+       .description = "Memory of the machine, or of the container if it has a limit (used, free)",
        .labels = {"system.memory.state"},
        .scope = kResourceScope}};
   ObservableCounter system_disk_io{{.name = "system.disk.io",
@@ -77,7 +77,7 @@ struct ResourceInstruments {
   ObservableCounter system_network_io{
       {.name = "system.network.io",
        .unit = "By",
-       .description = "Bytes over the machine's network interfaces, loopback left out (receive, transmit)",
+       .description = "Bytes over the machine's network interfaces except the loopback (receive, transmit)",
        .labels = {"network.io.direction"},
        .scope = kResourceScope}};
   ObservableCounter process_cpu_time{{.name = "process.cpu.time",
@@ -162,9 +162,12 @@ struct ResourceInstruments {
                                   .scope = kResourceScope}};
   ObservableGauge build_info{{.name = "tuft.build.info",
                               .unit = "{build}",
-                              .description = "Always 1; says which version runs",
+                              .description = "Always 1; the label is the version that runs",
                               .labels = {"version"},
                               .recorded_by = RecordedBy::kBoth}};
 };
 
-}  // namespace tuft::telemetry
+// Returns the instruments of the process, which the first call makes. Thread-safe.
+const ResourceMetrics& resource_metrics();
+
+}  // namespace tuft::telemetry::internal

@@ -33,8 +33,8 @@ std::string lines_of(Signal signal, const google::protobuf::Message& request) {
   return console_lines(static_cast<const collector::metrics::v1::ExportMetricsServiceRequest&>(request));
 }
 
-// What goes out at once: whole lines, so that those of three signals do not mix, and not more than a pipe takes without
-// blocking.
+// Returns the size of the next write: whole lines, so that lines of three signals do not mix, and no more bytes than a
+// pipe accepts without blocking.
 size_t next_piece(std::string_view text) {
   if (text.size() <= PIPE_BUF) return text.size();
   const size_t end = text.rfind('\n', PIPE_BUF - 1);
@@ -54,8 +54,8 @@ class ConsoleExporter final : public Exporter {
     const Nanos deadline = system_clock().monotonic() + timeout_;
     while (!rest.empty()) {
       if (cancelled_.load() || system_clock().monotonic() > deadline)
-        return failed(ExportResult::Outcome::kRefused, "nobody reads stdout");
-      // Nobody may be reading: a shutdown must not wait for them.
+        return failed(ExportResult::Outcome::kRefused, "stdout is not being read");
+      // stdout may have no reader, and a shutdown must not wait for one.
       constexpr int kPollMs = 100;
       pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
       const int ready = ::poll(&out, 1, kPollMs);

@@ -9,8 +9,8 @@
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.pb.h>
 #include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
 
+#include "base/text.h"
 #include "telemetry/otlp/json.h"
-#include "telemetry/text.h"
 
 namespace tuft::telemetry::internal::otlp {
 namespace {
@@ -127,7 +127,7 @@ void append_log(std::string& out, const proto::logs::v1::LogRecord& log) {
   append_id(out, " trace=", log.trace_id());
   append_id(out, " span=", log.span_id());
   for (const auto& attribute : log.attributes()) {
-    // Said already, or of no use to who reads along.
+    // Already shown, or not useful in a line of text.
     if (attribute.key() == "event.name" || attribute.key().starts_with("code.")) continue;
     out += ' ';
     append_text(out, attribute.key());

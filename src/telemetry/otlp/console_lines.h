@@ -1,7 +1,12 @@
-// Telemetry as text for people, a line a span, log record or metric point. Internal to telemetry.
-//   SPAN   2026-01-02T03:04:05.678901Z 1.204ms store.get trace=<32 hex> span=<16 hex> parent=<16 hex> scope=tuft.store
-//   a=1 LOG    2026-01-02T03:04:05.678901Z INFO session.created "session created" trace=.. span=.. a=1 METRIC
-//   2026-01-02T03:04:05.678901Z tuft.futures.created{operation_type="sample"} 3 {future}
+// Telemetry as readable text: one line per span, log record or metric point. Internal to telemetry.
+//
+//   SPAN   <time> 1.204ms store.get trace=<32 hex> span=<16 hex> parent=<16 hex> scope=tuft.store a=1
+//
+//   LOG    <time> INFO session.created "session created" trace=<32 hex> span=<16 hex> a=1
+//
+//   METRIC <time> tuft.futures.created{operation_type="sample"} 3 {future}
+//
+// <time> is like 2026-01-02T03:04:05.678901Z.
 #pragma once
 
 #include <string>

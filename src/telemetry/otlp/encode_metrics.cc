@@ -20,13 +20,13 @@ constexpr uint32_t kGauge = 5;
 constexpr uint32_t kSum = 7;
 constexpr uint32_t kHistogram = 9;
 }  // namespace metric_field
-// Of Gauge, Sum and Histogram.
+// Fields of Gauge, Sum and Histogram.
 namespace data_field {
 constexpr uint32_t kPoints = 1;
 constexpr uint32_t kTemporality = 2;
 constexpr uint32_t kMonotonic = 3;
 }  // namespace data_field
-// Of NumberDataPoint and HistogramDataPoint.
+// Fields of NumberDataPoint and HistogramDataPoint.
 namespace point_field {
 constexpr uint32_t kStart = 2;
 constexpr uint32_t kTime = 3;
@@ -86,7 +86,7 @@ void put_histogram(WireWriter& writer, const MetricPoint& point, const std::vect
   if (!point.counts.empty()) put_packed(point_field::kBucketCounts, point.counts);
   if (!bounds.empty()) put_packed(point_field::kBounds, bounds);
   put_labels(writer, point_field::kHistogramAttributes, point.labels);
-  // Those of the interval are not known from two cumulative readings.
+  // Two cumulative readings do not give the minimum and maximum of the interval.
   if (!interval.delta && point.count > 0 && std::isfinite(point.min) && std::isfinite(point.max)) {
     writer.number(point_field::kMin, point.min);
     writer.number(point_field::kMax, point.max);
@@ -125,7 +125,7 @@ void put_metric(WireWriter& writer, const InstrumentInfo& info, const Points& po
   writer.close(metric);
 }
 
-// `now` less what was delivered before; all of it where a series began anew.
+// Returns `now` minus what was delivered before, or `now` if the series began again.
 MetricPoint difference(MetricPoint now, const MetricPoint& before) {
   if (now.value < before.value || now.count < before.count || (now.counts.empty() && now.number < before.number))
     return now;
@@ -138,7 +138,7 @@ MetricPoint difference(MetricPoint now, const MetricPoint& before) {
   return now;
 }
 
-// ScopeMetrics by name, and around them one ResourceMetrics.
+// Builds the ScopeMetrics by name and the ResourceMetrics around them.
 class RequestWriter {
  public:
   WireWriter& scope(const std::string& name) { return scopes_[name]; }

@@ -1,4 +1,4 @@
-// Metric snapshots as OTLP. Internal to telemetry.
+// Encodes metric snapshots as OTLP. Internal to telemetry.
 #pragma once
 
 #include <cstddef>
@@ -8,30 +8,30 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "telemetry/metric_store.h"
+#include "telemetry/metric/metric_store.h"
 #include "telemetry/telemetry.h"
 
 namespace tuft::telemetry::internal::otlp {
 
-// One ExportMetricsServiceRequest with cumulative values. `resource`: an encoded Resource; may be empty.
+// Returns an ExportMetricsServiceRequest with cumulative values. `resource`: an encoded Resource; may be empty.
 std::string encode_metrics(const std::vector<MetricSnapshot>& metrics, std::string_view resource, Nanos start_wall,
                            Nanos now_wall);
 
 struct MetricsRequest {
   std::string bytes;
   size_t points = 0;
-  std::vector<size_t> metrics;  // their places in the snapshot that was encoded
+  std::vector<size_t> metrics;  // indices of the instruments in the encoded snapshot
 };
 
-// Turns cumulative snapshots into what the chosen temporality sends. Deltas are against what was delivered, so that an
-// export that failed loses nothing. For one thread.
+// Encodes cumulative snapshots in the chosen temporality. A delta is relative to what was delivered, so that a failed
+// export loses nothing. For one thread.
 class MetricsEncoder {
  public:
   MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall);
 
-  // Requests that stay below what a collector takes by default (4 MiB).
+  // Returns requests that are smaller than a collector's default limit (4 MiB).
   std::vector<MetricsRequest> encode(const std::vector<MetricSnapshot>& metrics, Nanos now_wall);
-  // The collector has `request` of the snapshot taken at `now_wall`.
+  // Notes that the collector has received `request` of the snapshot taken at `now_wall`.
   void delivered(const MetricsRequest& request, const std::vector<MetricSnapshot>& metrics, Nanos now_wall);
 
  private:
@@ -45,7 +45,7 @@ class MetricsEncoder {
   const std::string resource_;
   const Temporality temporality_;
   const Nanos start_wall_;
-  std::map<std::string, Delivered> delivered_;  // by instrument; only of those sent as deltas
+  std::map<std::string, Delivered> delivered_;  // by instrument; only instruments sent as deltas
 };
 
 }  // namespace tuft::telemetry::internal::otlp

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "telemetry/log_line.h"
+#include "telemetry/log/log_line.h"
 
 namespace tuft::telemetry::internal::otlp {
 namespace {
@@ -62,10 +62,10 @@ constexpr uint32_t kBool = 2;
 constexpr uint32_t kInt = 3;
 constexpr uint32_t kDouble = 4;
 
-// The longest that a tag and a length, or a tag and a number, can be.
+// The maximum size of a tag and a length, or of a tag and a number.
 constexpr size_t kFieldBytesMax = 16;
 
-// The parts of a record, read one after the other.
+// Reads the parts of a record in order.
 class RecordReader {
  public:
   explicit RecordReader(const std::byte* record) : at_(record + sizeof(RecordHeader)) {}
@@ -100,7 +100,7 @@ char* put_fixed(char* out, uint32_t field, T value) {
   return WireWriter::put_raw(out, value);
 }
 
-// A KeyValue whose AnyValue takes `value_bytes`: everything up to the value.
+// Writes the start of a KeyValue, up to the value, whose AnyValue takes `value_bytes`.
 char* open_attribute(char* out, uint32_t field, std::string_view key, size_t value_bytes) {
   const size_t key_bytes = 1 + varint_size(key.size()) + key.size();
   *out++ = static_cast<char>(tag(field, WireType::kBytes));
@@ -196,7 +196,7 @@ void put_span_head(WireWriter& writer, const SpanHead& head, const char* strings
   out = WireWriter::put_varint(out, name.size());
   out = WireWriter::put_bytes(out, name);
   *out++ = static_cast<char>(tag(span_field::kKind, WireType::kVarint));
-  // OTLP numbers the kinds from 1, in our order.
+  // OTLP numbers the kinds from 1, in the same order.
   *out++ = static_cast<char>(static_cast<int>(head.kind) + 1);
   out = put_fixed(out, span_field::kStart, static_cast<uint64_t>(head.start + offset));
   out = put_fixed(out, span_field::kEnd, static_cast<uint64_t>(head.end + offset));
@@ -204,7 +204,7 @@ void put_span_head(WireWriter& writer, const SpanHead& head, const char* strings
   put_trace_state(writer, span_field::kTraceState, head.context);
 }
 
-// Severity numbers and names as the logs data model has them.
+// Severity numbers and names of the logs data model.
 uint32_t severity_number(Severity severity) {
   return 5 + 4 * static_cast<uint32_t>(severity);
 }
@@ -277,7 +277,7 @@ void RecordEncoder::add_log(const std::byte* record) {
   const size_t body = writer.open(log_field::kBody);
   writer.text(kString, {strings + head.message.offset, head.message.size});
   writer.close(body);
-  // As an attribute too: collectors older than OTLP 1.5 drop the field.
+  // The event name is also an attribute, because collectors older than OTLP 1.5 drop the field.
   put_text_attribute(writer, log_field::kAttributes, "event.name", head.event.view());
   put_text_attribute(writer, log_field::kAttributes, "code.file.path", head.file);
   put_int_attribute(writer, log_field::kAttributes, "code.line.number", head.line);
@@ -296,8 +296,8 @@ void RecordEncoder::add_log(const std::byte* record) {
   ++count_;
 }
 
-// ResourceSpans and ResourceLogs, ScopeSpans and ScopeLogs number their fields alike: 1 is the resource or the scope, 2
-// what is below it. All lengths are computed first, so that the records are copied once.
+// Spans and logs use the same field numbers: in ResourceSpans and ScopeSpans, as in their counterparts for logs, 1 is
+// the resource or the scope, and 2 its contents. All lengths are computed first, so that the records are copied once.
 std::string RecordEncoder::take() {
   const auto field_size = [](size_t content) { return 1 + varint_size(content) + content; };
   const auto scope_size = [&](const Scope& scope) {

@@ -1,5 +1,4 @@
-// Spans and logs, straight from the rings into OTLP: each record is turned into protobuf once, without an allocation.
-// Internal to telemetry.
+// Encodes spans and log records from the rings as OTLP, each once and without an allocation. Internal to telemetry.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +9,26 @@
 
 #include "base/clock.h"
 #include "telemetry/otlp/wire.h"
-#include "telemetry/recorder.h"
+#include "telemetry/record/recorder.h"
 
 namespace tuft::telemetry::internal::otlp {
 
-// Gathers records of one type, by instrumentation scope, into one request. For one thread.
+// Collects records of one type, by instrumentation scope, into one request. For one thread.
 class RecordEncoder {
  public:
-  // `resource`: an encoded Resource, see resource.h. The same object gathers spans or logs, not both.
+  // `resource`: an encoded Resource, see resource.h. An encoder takes either spans or log records.
   explicit RecordEncoder(std::string resource) : resource_(std::move(resource)) {}
 
-  // `record` as it lies in a ring, with its header. `wall_offset` turns monotonic time into wall time. Returns what it
-  // became, tag and length included, until the next call.
+  // Adds a record from a ring, with its header. `wall_offset` converts monotonic time to wall time. Returns the encoded
+  // span, including tag and length; valid until the next call.
   std::string_view add_span(const std::byte* record, Nanos wall_offset);
   void add_log(const std::byte* record);
 
   size_t count() const { return count_; }
-  // Of records; the request is a little longer.
+  // Returns the size of the records; the request is slightly larger.
   size_t bytes() const { return bytes_; }
-  // An ExportTraceServiceRequest or ExportLogsServiceRequest of what was added; empties the encoder.
+  // Returns an ExportTraceServiceRequest or ExportLogsServiceRequest with the records added so far, and empties the
+  // encoder.
   std::string take();
 
  private:
@@ -40,7 +40,7 @@ class RecordEncoder {
   WireWriter& scope(std::string_view name);
 
   const std::string resource_;
-  // Few, and kept from batch to batch: their memory is used again.
+  // There are few scopes; they are kept from batch to batch to reuse their memory.
   std::vector<std::unique_ptr<Scope>> scopes_;
   size_t last_scope_ = 0;
   size_t count_ = 0;

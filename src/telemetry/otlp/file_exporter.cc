@@ -24,11 +24,11 @@ class FileExporter final : public Exporter {
   FileExporter& operator=(const FileExporter&) = delete;
 
   ExportResult send(std::string_view request) override {
-    if (cancelled_.load()) return failed(ExportResult::Outcome::kRetry, "given up at shutdown");
+    if (cancelled_.load()) return failed(ExportResult::Outcome::kRetry, "cancelled by the shutdown");
     const auto message = parse_request(signal_, request);
     if (message == nullptr) return failed(ExportResult::Outcome::kRefused, "the request cannot be read");
     std::string line;
-    // The next line after a torn one, see below, has to begin one of its own.
+    // The previous write may have left a part of a line (see below), which must be ended first.
     if (torn_) line += '\n';
     append_json(line, *message);
     line += '\n';
@@ -53,7 +53,7 @@ class FileExporter final : public Exporter {
             .message = "the telemetry file cannot be written: " + message};
   }
 
-  // A disk that fills up leaves a part of a line at the end. It goes, unless another process has written behind it.
+  // A full disk leaves a part of a line at the end. It is removed, unless another process has appended after it.
   void take_back(size_t written) {
     const off_t end = ::lseek(file_, 0, SEEK_CUR);
     struct stat status {};
@@ -71,7 +71,7 @@ class FileExporter final : public Exporter {
 
 Result<std::unique_ptr<Exporter>> make_file_exporter(Signal signal, const SignalSettings& settings) {
   constexpr mode_t kOwnerAndGroup = 0640;
-  // Not blocking: a fifo without a reader is refused instead of waited for.
+  // Opens without blocking: a FIFO without a reader is refused instead of waited for.
   const int file =
       ::open(settings.endpoint.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, kOwnerAndGroup);
   if (file < 0)

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <exception>
 #include <utility>
+#include <vector>
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -29,7 +30,7 @@ const char* method_of(Signal signal) {
   return "";
 }
 
-// As OpenTelemetry's conventions spell rpc.response.status_code.
+// The names that OpenTelemetry's conventions give to rpc.response.status_code.
 const char* code_name(grpc::StatusCode code) {
   static constexpr const char* kNames[] = {
       "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
@@ -40,7 +41,7 @@ const char* code_name(grpc::StatusCode code) {
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
 }
 
-// The table of the OTLP specification.
+// The retryable codes of the OTLP specification.
 bool is_retryable(grpc::StatusCode code, bool has_retry_info) {
   switch (code) {
     case grpc::StatusCode::CANCELLED:
@@ -85,11 +86,11 @@ ExportResult read_answer(const grpc::ByteBuffer& response) {
 }
 
 ExportResult cancelled() {
-  return {.outcome = ExportResult::Outcome::kRetry, .error_type = "CANCELLED", .message = "given up at shutdown"};
+  return {.outcome = ExportResult::Outcome::kRetry, .error_type = "CANCELLED", .message = "cancelled by the shutdown"};
 }
 
-// A unary call of bytes on a completion queue of its own: gRPC's callback threads, which 1.51 stops and restarts with a
-// race, are not involved.
+// A unary call of bytes on its own completion queue. It does not use gRPC's callback threads, which version 1.51 stops
+// and restarts with a race.
 class GrpcExporter final : public Exporter {
  public:
   GrpcExporter(Signal signal, const SignalSettings& settings, const std::shared_ptr<grpc::Channel>& channel)
@@ -120,7 +121,7 @@ class GrpcExporter final : public Exporter {
     }
     grpc::Status status;
     grpc::ByteBuffer response;
-    // Copied: after a cancelled call the transport may still hold it.
+    // Copied, because the transport may still use it after a cancelled call.
     const grpc::Slice slice(request.data(), request.size());
     const grpc::ByteBuffer body(&slice, 1);
     const auto call = stub_.PrepareUnaryCall(&context, method_, body, &queue_);
@@ -176,7 +177,7 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> make_credentials(const SignalS
 Result<std::unique_ptr<Exporter>> make_grpc_exporter(Signal signal, const SignalSettings& settings) {
   TUFT_ASSIGN(const std::shared_ptr<grpc::ChannelCredentials> credentials, make_credentials(settings));
   grpc::ChannelArguments arguments;
-  // Retries are the pipeline's, which knows what a shutdown is.
+  // The pipeline retries, because it knows about shutdowns.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kFirstReconnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
@@ -186,7 +187,7 @@ Result<std::unique_ptr<Exporter>> make_grpc_exporter(Signal signal, const Signal
     return std::unique_ptr<Exporter>(std::make_unique<GrpcExporter>(
         signal, settings, grpc::CreateCustomChannel(settings.endpoint, credentials, arguments)));
   } catch (const std::exception& problem) {
-    return internal_error(std::string("the OTLP exporter could not be made: ") + problem.what());
+    return internal_error(std::string("the OTLP exporter could not be created: ") + problem.what());
   }
 }
 

@@ -5,7 +5,7 @@
 namespace tuft::telemetry::internal::otlp {
 
 std::string gzip(std::string_view bytes) {
-  // The fastest level: telemetry is repetitive enough for it.
+  // The fastest level is enough, because telemetry is very repetitive.
   constexpr int kLevel = 1;
   constexpr int kWindowBits = 15;
   constexpr int kGzipHeader = 16;

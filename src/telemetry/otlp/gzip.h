@@ -1,4 +1,4 @@
-// Internal to telemetry.
+// Compression of requests. Internal to telemetry.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace tuft::telemetry::internal::otlp {
 
-// As HTTP's "Content-Encoding: gzip" wants it; empty where that failed.
+// Returns `bytes` in the format of HTTP's "Content-Encoding: gzip"; empty if compression failed.
 std::string gzip(std::string_view bytes);
 
 }  // namespace tuft::telemetry::internal::otlp

@@ -29,7 +29,7 @@ struct ListDelete {
 };
 using HeaderList = std::unique_ptr<curl_slist, ListDelete>;
 
-// What is over the cap is read and forgotten: a collector that talks too much has still taken the data.
+// Bytes over the limit are read and discarded: a collector with a long response has still taken the data.
 size_t take_response(const char* data, size_t, size_t size, void* response) {
   auto& out = *static_cast<std::string*>(response);
   out.append(data, std::min(size, kResponseBytesMax - out.size()));
@@ -48,7 +48,7 @@ HeaderList make_headers(const SignalSettings& settings) {
   for (const auto& [key, value] : settings.headers) add_header(list, key + ": " + value);
   add_header(list, "Content-Type: " + std::string(kProtobuf));
   if (settings.compression == Compression::kGzip) add_header(list, "Content-Encoding: gzip");
-  // No round trip to ask whether a body may be sent.
+  // Disables the round trip that asks whether a body may be sent.
   add_header(list, "Expect:");
   return list;
 }
@@ -70,12 +70,12 @@ const char* transport_error_type(CURLcode code) {
   }
 }
 
-// The OTLP specification: these may be tried again, no other.
+// The OTLP specification allows retries for these statuses only.
 bool is_retryable(long status) {
   return status == 429 || status == 502 || status == 503 || status == 504;
 }
 
-// Runs on the lane's thread; a multi handle with one transfer in it, because only that can be woken up by cancel().
+// Runs on the export thread. Uses a multi handle with one transfer, because cancel() can interrupt only that.
 class HttpExporter final : public Exporter {
  public:
   HttpExporter(SignalSettings settings, std::unique_ptr<CURLM, MultiDelete> multi,
@@ -101,7 +101,7 @@ class HttpExporter final : public Exporter {
     ::curl_easy_setopt(easy_.get(), CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.size()));
     CURLcode code = CURLE_OK;
     if (!transfer(code))
-      return {.outcome = Outcome::kRetry, .error_type = "cancelled", .message = "given up at shutdown"};
+      return {.outcome = Outcome::kRetry, .error_type = "cancelled", .message = "cancelled by the shutdown"};
     return code == CURLE_OK ? read_answer() : read_transport_failure(code);
   }
 
@@ -112,7 +112,7 @@ class HttpExporter final : public Exporter {
 
  private:
   void set_options();
-  // False where it was cancelled.
+  // Returns false if it was cancelled.
   bool transfer(CURLcode& code);
   ExportResult read_answer();
   ExportResult read_transport_failure(CURLcode code) const;
@@ -130,7 +130,7 @@ void HttpExporter::set_options() {
   CURL* const handle = easy_.get();
   ::curl_easy_setopt(handle, CURLOPT_URL, settings_.endpoint.c_str());
   ::curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-  // Headers carry credentials: they go to nobody but the endpoint.
+  // Headers carry credentials: they are sent to the endpoint only, not to a redirect's target.
   ::curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   ::curl_easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   ::curl_easy_setopt(handle, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
@@ -139,7 +139,7 @@ void HttpExporter::set_options() {
   ::curl_easy_setopt(handle, CURLOPT_USERAGENT, "tuft-telemetry/" TUFT_VERSION);
   ::curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(settings_.export_timeout / kMillisecond));
   ::curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-  // A name that cannot be resolved does not hold a shutdown up.
+  // A name that cannot be resolved must not delay a shutdown.
   ::curl_easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);
   ::curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &take_response);
   ::curl_easy_setopt(handle, CURLOPT_WRITEDATA, &response_);

@@ -1,13 +1,14 @@
 #include "telemetry/otlp/json.h"
 
 #include <cmath>
+#include <vector>
 
 #include <google/protobuf/descriptor.h>
 #include <opentelemetry/proto/collector/logs/v1/logs_service.pb.h>
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.pb.h>
 #include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
 
-#include "telemetry/text.h"
+#include "base/text.h"
 
 namespace tuft::telemetry::internal::otlp {
 namespace {
@@ -43,14 +44,14 @@ void append_double(std::string& out, double value) {
   }
 }
 
-// The only bytes fields that we send are ids.
+// The only `bytes` fields that we send are ids.
 void append_id(std::string& out, std::string_view bytes) {
   out += '"';
   append_hex(out, bytes);
   out += '"';
 }
 
-// One value: of a repeated field the one at `index`, else `index` is -1.
+// Appends one value. `index` selects an element of a repeated field; it is -1 for other fields.
 void append_value(std::string& out, const Message& message, const FieldDescriptor& field, int index) {
   const Reflection& reflection = *message.GetReflection();
   const auto get = [&](auto single, auto repeated) {

@@ -1,4 +1,4 @@
-// OTLP requests for people and files. Internal to telemetry.
+// OTLP requests as JSON. Internal to telemetry.
 #pragma once
 
 #include <memory>
@@ -7,15 +7,15 @@
 
 #include <google/protobuf/message.h>
 
-#include "telemetry/exporter.h"
+#include "telemetry/otlp/exporter.h"
 
 namespace tuft::telemetry::internal::otlp {
 
-// The ExportXxxServiceRequest of the signal; null where the bytes are none.
+// Parses the ExportXxxServiceRequest of the signal; returns null for malformed bytes.
 std::unique_ptr<google::protobuf::Message> parse_request(Signal signal, std::string_view request);
 
-// OTLP's own JSON mapping: lowerCamelCase names, ids in hexadecimal, 64-bit integers as strings, enums as numbers.
-// Appends one line without a line end.
+// Appends one line without a line end, in OTLP's JSON mapping: lowerCamelCase names, ids in hexadecimal, 64-bit
+// integers as strings, enums as numbers.
 void append_json(std::string& out, const google::protobuf::Message& message);
 
 }  // namespace tuft::telemetry::internal::otlp

@@ -10,7 +10,7 @@
 namespace tuft::telemetry::internal::otlp {
 namespace {
 
-// One identity a process, however often telemetry is started in it. A child of fork() is another process.
+// One identity per process, even if telemetry is started several times. A child of fork() is another process.
 const std::string& instance_id() {
   static pid_t owner = ::getpid();
   static std::string id = random_uuid();

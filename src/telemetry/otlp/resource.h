@@ -1,14 +1,14 @@
-// Who speaks: the Resource of every request. Internal to telemetry.
+// The Resource of every request: the identity of this process. Internal to telemetry.
 #pragma once
 
 #include <string>
 
-#include "telemetry/settings.h"
+#include "telemetry/settings/settings.h"
 
 namespace tuft::telemetry::internal::otlp {
 
-// An encoded Resource: service.name, service.version, service.instance.id (random, once a process), host.name,
-// process.pid, telemetry.sdk.*, and over them the settings' attributes.
+// Returns an encoded Resource: service.name, service.version, service.instance.id (random, once per process),
+// host.name, process.pid and telemetry.sdk.*, overridden by the settings' attributes.
 std::string encode_resource(const Settings& settings);
 
 }  // namespace tuft::telemetry::internal::otlp

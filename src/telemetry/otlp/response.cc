@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "telemetry/log_line.h"
+#include "telemetry/log/log_line.h"
 #include "telemetry/otlp/wire.h"
 
 namespace tuft::telemetry::internal::otlp {

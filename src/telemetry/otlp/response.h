@@ -1,4 +1,4 @@
-// What a collector answers. Internal to telemetry.
+// Parses the responses of a collector. Internal to telemetry.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace tuft::telemetry::internal::otlp {
 
-// The partial_success of an ExportXxxServiceResponse; nothing rejected where there is none.
+// The partial_success of an ExportXxxServiceResponse; `rejected` is 0 if there is none.
 struct PartialSuccess {
   int64_t rejected = 0;
   std::string message;
 };
 PartialSuccess read_partial_success(std::string_view response);
 
-// A google.rpc.Status, as gRPC sends it in its details and HTTP as the body of an error.
+// A google.rpc.Status, from the details of a gRPC status or the body of an HTTP error.
 struct StatusDetails {
   std::string message;
-  // From a RetryInfo: the server wants the same request again, after this long.
+  // The time after which the server accepts the same request again, from a RetryInfo.
   bool has_retry_info = false;
   Nanos retry_after = 0;
 };
 StatusDetails read_status(std::string_view status);
 
-// What somebody else wrote, short enough and printable, for a log line.
+// Returns text from outside shortened and printable, for a log line.
 std::string message_for_people(std::string_view text);
 
 }  // namespace tuft::telemetry::internal::otlp

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
-#include "telemetry/log_line.h"
+#include "telemetry/log/log_line.h"
 
 namespace tuft::telemetry::internal::otlp {
 std::string_view repair_utf8(std::string_view text, std::string& repaired) {

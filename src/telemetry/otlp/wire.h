@@ -1,4 +1,4 @@
-// Protobuf's wire format: a writer for what OTLP sends and a reader for what it answers. Internal to telemetry.
+// Protobuf's wire format: a writer for the requests of OTLP and a reader for its responses. Internal to telemetry.
 #pragma once
 
 #include <bit>
@@ -19,14 +19,14 @@ constexpr size_t varint_size(uint64_t value) {
   return (static_cast<size_t>(std::bit_width(value | 1)) * 9 + 64) / 64;
 }
 
-// Writes fields one after the other into memory that it grows and keeps.
+// Writes fields one after another into a buffer that grows and is reused.
 class WireWriter {
  public:
   std::string_view view() const { return {bytes_.get(), size_}; }
   size_t size() const { return size_; }
   void clear() { size_ = 0; }
 
-  // Room for `count` more bytes, to be followed by set_end().
+  // Returns room for `count` more bytes; call set_end() afterwards.
   char* room(size_t count) {
     if (capacity_ - size_ < count) [[unlikely]]
       grow(count);
@@ -66,18 +66,18 @@ class WireWriter {
     char* out = room(16);
     set_end(put_raw(put_varint(out, tag(field, WireType::kFixed32)), value));
   }
-  // Bytes, or a string that is known to be UTF-8.
+  // Writes bytes, or a string known to be UTF-8.
   void bytes(uint32_t field, std::string_view value) {
     char* out = room(16 + value.size());
     out = put_varint(put_varint(out, tag(field, WireType::kBytes)), value.size());
     set_end(put_bytes(out, value));
   }
-  // A string; what is not UTF-8 in it becomes U+FFFD.
+  // Writes a string. Invalid UTF-8 is replaced by U+FFFD.
   void text(uint32_t field, std::string_view value);
-  // Without checking, for what is copied from another writer.
+  // Appends bytes copied from another writer, without a check.
   void raw(std::string_view value) { set_end(put_bytes(room(value.size()), value)); }
 
-  // A nested message: what is written between open() and close() is its content.
+  // Begins a nested message: fields written until close() are its content.
   size_t open(uint32_t field) {
     char* out = room(16);
     out = put_varint(out, tag(field, WireType::kBytes));
@@ -87,7 +87,7 @@ class WireWriter {
   void close(size_t start);
 
  private:
-  // Most messages are 128 bytes to 16 KiB long; the content of others is moved.
+  // Optimized for messages of 128 bytes to 16 KiB; the content of other messages is moved.
   static constexpr size_t kLengthBytes = 2;
 
   void grow(size_t count);
@@ -107,7 +107,7 @@ inline bool is_ascii(std::string_view text) {
     seen |= word;
   }
   if (left != 0 && text.size() >= 8) {
-    // The last eight bytes, some of them for the second time.
+    // Checks the last eight bytes, some of them for the second time.
     uint64_t word = 0;
     std::memcpy(&word, at + left - 8, 8);
     seen |= word;
@@ -117,20 +117,20 @@ inline bool is_ascii(std::string_view text) {
   return (seen & 0x8080808080808080) == 0;
 }
 
-// `text` where it is UTF-8, else what `repaired` then holds.
+// Returns `text` if it is valid UTF-8, else the repaired text, which `repaired` then holds.
 std::string_view repair_utf8(std::string_view text, std::string& repaired);
 
-// The same, quick for ASCII.
+// Does the same, faster for ASCII.
 inline std::string_view clean_utf8(std::string_view text, std::string& repaired) {
   return is_ascii(text) ? text : repair_utf8(text, repaired);
 }
 
-// Reads a message field by field. Malformed input ends it.
+// Reads a message field by field. Malformed input ends the reading.
 class WireReader {
  public:
   explicit WireReader(std::string_view message) : rest_(message) {}
 
-  // The next field; false at the end.
+  // Moves to the next field. Returns false at the end.
   bool next();
   uint32_t field() const { return field_; }
   uint64_t number() const { return number_; }        // of varint and fixed fields

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <zlib.h>
 
 #include <openssl/ssl.h>
@@ -25,7 +26,7 @@ struct SslDelete {
   void operator()(SSL* ssl) const { ::SSL_free(ssl); }
 };
 
-// A connection, plain or not.
+// A connection with or without TLS.
 class Connection {
  public:
   Connection(int socket, SSL_CTX* context) : socket_(socket) {
@@ -35,7 +36,7 @@ class Connection {
     open_ = ::SSL_accept(ssl_.get()) == 1;
   }
 
-  // Appends what comes; false at the end.
+  // Appends the received bytes; returns false at the end.
   bool read(std::string& out) {
     char bytes[16384];
     if (!open_) return false;
@@ -148,7 +149,7 @@ HttpReceiver::HttpReceiver(const TlsFiles* tls) : state_(std::make_unique<State>
             ::SSL_CTX_use_PrivateKey_file(state.context.get(), tls->server_key().c_str(), SSL_FILETYPE_PEM) == 1,
         "the HTTP receiver's certificate");
     ::SSL_CTX_load_verify_locations(state.context.get(), tls->ca().c_str(), nullptr);
-    // The client has to show its certificate, too.
+    // The client must present its certificate too.
     ::SSL_CTX_set_verify(state.context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   }
   state.listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

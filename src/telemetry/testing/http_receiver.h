@@ -1,5 +1,5 @@
-// An OTLP/HTTP collector inside a test: takes requests on a free port of 127.0.0.1, over TLS where files are given,
-// keeps them as they came, and answers what it was told to.
+// An OTLP/HTTP collector for tests. It accepts requests on a free port of 127.0.0.1 (over TLS if files are given),
+// keeps them, and sends the configured answer.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ class HttpReceiver {
   HttpReceiver& operator=(const HttpReceiver&) = delete;
 
   std::string endpoint() const;  // "http://127.0.0.1:port", or https
-  // For every request from now on.
+  // Sets the answer to all further requests.
   void set_answer(HttpAnswer answer);
   std::vector<HttpRequest> requests() const;
   bool wait_for_requests(size_t count, std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;
@@ -46,7 +46,7 @@ class HttpReceiver {
   std::unique_ptr<State> state_;
 };
 
-// What gzip() made, unpacked.
+// Decompresses the result of gzip().
 std::string gunzip(const std::string& bytes);
 
 }  // namespace tuft::telemetry::testing

@@ -1,8 +1,10 @@
 #include "telemetry/testing/otlp_receiver.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
+#include <utility>
 
 #include <google/protobuf/any.pb.h>
 #include <google/protobuf/duration.pb.h>
@@ -188,7 +190,7 @@ struct OtlpReceiver::State {
     return mode == Mode::kPartly;
   }
 
-  // Takes the request in, or not, as the mode says.
+  // Keeps or refuses the request, depending on the mode.
   template <typename Request, typename Take>
   grpc::Status receive(const grpc::ServerContext& context, const Request& request, Take&& take) {
     std::unique_lock lock(mutex);
@@ -358,7 +360,7 @@ bool OtlpReceiver::wait_until(const std::function<bool()>& done, std::chrono::mi
   while (!done()) {
     std::unique_lock lock(state_->mutex);
     const size_t seen = state_->requests;
-    // Looked at again now and then: `done` may depend on more than what arrives here.
+    // Checked again at intervals, because `done` may depend on more than the requests that arrive here.
     state_->changed.wait_until(lock,
                                std::min(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(50)),
                                [&] { return state_->requests != seen; });

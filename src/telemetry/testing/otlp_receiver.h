@@ -1,4 +1,4 @@
-// An OpenTelemetry collector inside a test: takes OTLP over gRPC on a free port of 127.0.0.1 and keeps what it gets.
+// An OpenTelemetry collector for tests: accepts OTLP over gRPC on a free port of 127.0.0.1 and keeps what it receives.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace tuft::telemetry::testing {
 using ReceivedValue = std::variant<bool, int64_t, double, std::string>;
 using ReceivedAttributes = std::map<std::string, ReceivedValue>;
 
-// The value as text, however it was sent; "" where there is none.
+// Returns the value as text, whatever its type; "" if there is none.
 std::string text_of(const ReceivedAttributes& attributes, const std::string& key);
 
 struct ReceivedEvent {
@@ -95,11 +95,11 @@ class OtlpReceiver {
     kAway,    // UNAVAILABLE
     kRefuse,  // INVALID_ARGUMENT
     kBusy,    // RESOURCE_EXHAUSTED with a RetryInfo of 50 ms
-    kPartly,  // takes everything and says that it rejected one record
-    kHang,    // takes the call and answers only when the receiver ends
+    kPartly,  // accepts everything and reports that it rejected one record
+    kHang,    // accepts the call and answers only when the receiver ends
   };
 
-  // With `tls`: clients have to show a certificate of its authority.
+  // With `tls`, clients must have a certificate of its authority.
   explicit OtlpReceiver(Mode mode = Mode::kAnswer, const TlsFiles* tls = nullptr);
   ~OtlpReceiver();
   OtlpReceiver(const OtlpReceiver&) = delete;
@@ -110,16 +110,16 @@ class OtlpReceiver {
 
   std::vector<ReceivedSpan> spans() const;
   std::vector<ReceivedLog> logs() const;
-  // The newest export of each metric of each resource (service.instance.id).
+  // Returns the newest export of each metric of each resource (service.instance.id).
   std::vector<ReceivedMetric> metrics() const;
   std::optional<ReceivedMetric> metric(const std::string& name) const;
-  // Every request as it came, for searching what must not be there.
+  // Returns the bytes of all requests, to search them for data that must not be there.
   std::string raw_bytes() const;
-  // The newest request's metadata, e.g. headers set by OTEL_EXPORTER_OTLP_HEADERS.
+  // Returns the metadata of the newest request, e.g. headers set by OTEL_EXPORTER_OTLP_HEADERS.
   std::map<std::string, std::string> headers() const;
   size_t requests() const;
 
-  // Waits for more data until `done` holds; false after `timeout`.
+  // Waits for more data until `done` returns true. Returns false after `timeout`.
   bool wait_until(const std::function<bool()>& done,
                   std::chrono::milliseconds timeout = std::chrono::seconds(20)) const;
 

@@ -1,4 +1,5 @@
-// What this process records, for tests that need no collector. Counters and histograms count from its making on.
+// Reads the metrics of this process in tests that need no collector. Counters and histograms count from the
+// construction on.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "telemetry/metric_store.h"
-#include "telemetry/recording.h"
+#include "telemetry/metric/metric_store.h"
+#include "telemetry/record/recording.h"
 #include "telemetry/telemetry.h"
 
 namespace tuft::telemetry::testing {
@@ -17,7 +18,7 @@ class RecordedMetrics {
  public:
   using LabelList = std::vector<std::pair<std::string, std::string>>;
 
-  // Switches metrics on, where they are not, until it is destroyed.
+  // Switches metrics on, if they are off, until the destructor.
   RecordedMetrics() : switched_on_(!internal::metrics_recording()) {
     if (switched_on_) static_cast<void>(init_telemetry({}));
     before_ = internal::collect_metrics();
@@ -28,11 +29,11 @@ class RecordedMetrics {
   RecordedMetrics(const RecordedMetrics&) = delete;
   RecordedMetrics& operator=(const RecordedMetrics&) = delete;
 
-  // 0 where there is no series.
+  // Returns 0 if there is no series.
   int64_t counter(const std::string& name, const LabelList& labels = {}) const {
     return now(name, labels).value - find(before_, name, labels).value_or(internal::MetricPoint{}).value;
   }
-  // Of a histogram.
+  // Returns the count and the sum of a histogram.
   uint64_t count(const std::string& name, const LabelList& labels = {}) const {
     return now(name, labels).count - find(before_, name, labels).value_or(internal::MetricPoint{}).count;
   }

@@ -1,4 +1,4 @@
-// A certificate authority of a test, with a server certificate for 127.0.0.1 and localhost and a client certificate.
+// A certificate authority for tests, with a server certificate for 127.0.0.1 and localhost and a client certificate.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace tuft::telemetry::testing {
 
-// Made by the openssl program in a directory that goes away with it.
+// The openssl program makes the files in a directory that the destructor removes.
 struct TlsFiles {
   TlsFiles();
   ~TlsFiles();

@@ -1,4 +1,4 @@
-// Telemetry switched on towards a collector in this process, off again at the end of the test.
+// Telemetry that exports to a collector in this process until the end of the test.
 #pragma once
 
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace tuft::telemetry {
 class WithCollector {
  public:
   explicit WithCollector(TelemetryConfig config = {}) {
-    // A loaded machine or a sanitizer is no slow collector.
+    // A long limit, because a busy machine or a sanitizer makes the collector slow.
     ::setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "30000", 1);
     config.enabled = true;
     config.otlp_endpoint = receiver.endpoint();
@@ -46,7 +46,7 @@ class WithCollector {
     }
     return std::nullopt;
   }
-  // The value of a counter's series; -1 where there is none.
+  // Returns the value of a counter's series; -1 if there is none.
   double sum(const std::string& name, const std::map<std::string, std::string>& labels = {}) {
     const auto metric = receiver.metric(name);
     const testing::ReceivedPoint* point = metric.has_value() ? metric->point(labels) : nullptr;

@@ -1,4 +1,4 @@
-// A child of fork() hangs nowhere, exports nothing of its parent's, and can start telemetry of its own.
+// Checks that a child of fork() does not hang, exports none of its parent's data, and can start telemetry itself.
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -14,9 +14,9 @@
 
 #include "base/id.h"
 #include "telemetry/log.h"
-#include "telemetry/metrics.h"
-#include "telemetry/tail_sampler.h"
+#include "telemetry/record/tail_sampler.h"
 #include "telemetry/testing/http_receiver.h"
+#include "telemetry/testing/program_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
 
@@ -28,8 +28,8 @@ void record_everything() {
   Span span = tracer.start_span("work", {.attributes = {{"n", 1}}});
   const ContextScope scope(span.context());
   log_debug("fork.test", "never shown");
-  get_metrics().futures_created.add(1, {{"operation_type", "fork"}});
-  get_metrics().futures_execution_time.record(0.1, {{"operation_type", "fork"}});
+  testing::program_metrics().created.add(1, {{"operation_type", "fork"}});
+  testing::program_metrics().execution_time.record(0.1, {{"operation_type", "fork"}});
   const SpanContext context = extract([](std::string_view key) -> std::string_view {
     if (key == "traceparent") return "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     return key == "tracestate" ? "a=1" : "";
@@ -68,12 +68,12 @@ constexpr bool kAddressSanitizer = true;
 #else
 constexpr bool kAddressSanitizer = false;
 #endif
-// ThreadSanitizer ends a child whose new thread gets the id of one of the parent's, which it still counts as running.
+// ThreadSanitizer ends a child whose new thread gets the id of a thread of the parent, which it counts as running.
 constexpr bool kChildrenMayStartThreads = !kThreadSanitizer;
-// A thread may have held AddressSanitizer's own allocator, whose lock then stays locked in the child.
+// Another thread may have held the lock of AddressSanitizer's allocator, which then stays locked in the child.
 constexpr bool kThreadsMayAllocateAtForks = !kAddressSanitizer;
 
-// The child's exit code; it is killed where it hangs. An exit code is all that a child may say: its output is ours.
+// Returns the child's exit code, its only report because it shares our output. A child that hangs is killed.
 template <typename Child>
 int in_child(Child&& child) {
   const pid_t pid = ::fork();
@@ -86,7 +86,7 @@ int in_child(Child&& child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-TEST(Fork, ThreadsRecordThenTheChildHangsNowhereAndSaysNothing) {
+TEST(Fork, ThreadsRecordThenTheChildNeitherHangsNorExports) {
   if (!kThreadsMayAllocateAtForks) GTEST_SKIP() << "not under AddressSanitizer";
   WithCollector collector;
   {
@@ -97,8 +97,8 @@ TEST(Fork, ThreadsRecordThenTheChildHangsNowhereAndSaysNothing) {
                   Span span = get_tracer("tuft.fork").start_span("in child");
                   if (span.recording()) return 3;
                   for (int n = 0; n < 100; ++n) record_everything();
-                  // New label sets and names, whose tables another thread may just have been changing.
-                  get_metrics().futures_created.with({{"operation_type", "in child"}}).add(1);
+                  // Uses new label sets and names, because another thread may have been changing their tables.
+                  testing::program_metrics().created.with({{"operation_type", "in child"}}).add(1);
                   Name::intern("in child");
                   log_info("fork.child", "a line from the child");
                   if (!flush_telemetry(kSecond)) return 4;
@@ -117,7 +117,7 @@ TEST(Fork, ThreadsRecordThenTheChildHangsNowhereAndSaysNothing) {
     EXPECT_EQ(testing::text_of(span.resource, "process.pid"), std::to_string(self));
 }
 
-// What children sent over HTTP: gRPC does not survive a fork.
+// Receives what children send over HTTP, because gRPC does not survive a fork.
 class ChildCollector {
  public:
   TelemetryConfig config() const {
@@ -134,7 +134,7 @@ class ChildCollector {
     }
     return names;
   }
-  // Of a counter's first point; -1 where it did not come.
+  // Returns the value of a counter's first point; -1 if it did not arrive.
   int64_t counter(const std::string& name) const {
     int64_t value = -1;
     for (const auto& request : receiver_.requests()) {
@@ -166,14 +166,14 @@ TEST(Fork, ChildStartsAnewThenItsOwnTelemetryArrivesWithItsOwnIdentity) {
   if (!kChildrenMayStartThreads) GTEST_SKIP() << "not under ThreadSanitizer";
   const ChildCollector children;
   WithCollector collector;
-  get_metrics().sampling_requests.add(1000, {{"base_model", "fork"}});
+  testing::program_metrics().sampling_requests.add(1000, {{"base_model", "fork"}});
   int code = 0;
   {
     const Recorders recorders;
     code = in_child([&] {
       if (!init_telemetry(children.config()).ok()) return 2;
       { const Span span = get_tracer("tuft.fork").start_span("of the child"); }
-      get_metrics().sampling_requests.add(4, {{"base_model", "fork"}});
+      testing::program_metrics().sampling_requests.add(4, {{"base_model", "fork"}});
       log_info("fork.child", "a line from the child");
       shutdown_telemetry(20 * kSecond);
       return 0;
@@ -188,7 +188,7 @@ TEST(Fork, ChildStartsAnewThenItsOwnTelemetryArrivesWithItsOwnIdentity) {
   EXPECT_NE(children.instance_id(), testing::text_of(collector.span("work")->resource, "service.instance.id"));
 }
 
-TEST(Fork, ChildOfAGrpcUserAsksForGrpcThenAnErrorThatSaysHowToMendIt) {
+TEST(Fork, ChildOfAGrpcUserAsksForGrpcThenTheErrorNamesTheCure) {
   WithCollector collector;
   const std::string endpoint = collector.receiver.endpoint();
   EXPECT_EQ(in_child([&] {

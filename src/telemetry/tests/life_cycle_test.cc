@@ -1,4 +1,4 @@
-// What a dead, slow or lying collector may cost: counted drops, nothing else.
+// Checks that a dead, slow or faulty collector causes counted drops and no other damage.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "telemetry/log.h"
-#include "telemetry/metrics.h"
 #include "telemetry/testing/http_receiver.h"
+#include "telemetry/testing/program_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
 
@@ -24,7 +24,7 @@ Nanos now() {
   return system_clock().monotonic();
 }
 
-// Time per span while recording `count` of them.
+// Returns the time per span while `count` of them are recorded.
 Nanos record_spans(int count) {
   const Tracer tracer = get_tracer("tuft.test");
   const Nanos start = now();
@@ -46,7 +46,7 @@ TEST(LifeCycle, CollectorHangsThenShutdownKeepsItsBudget) {
   testing::OtlpReceiver receiver(testing::OtlpReceiver::Mode::kHang);
   ASSERT_TRUE(init_telemetry({.enabled = true, .otlp_endpoint = receiver.endpoint()}).ok());
   EXPECT_LT(record_spans(20'000), 100 * kMicrosecond);
-  get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+  testing::program_metrics().created.add(1, {{"operation_type", "sample"}});
   log_info("test.hanging", "the collector hangs");
   const Nanos start = now();
   EXPECT_FALSE(flush_telemetry(kSecond / 2));
@@ -58,7 +58,7 @@ TEST(LifeCycle, CollectorHangsThenShutdownKeepsItsBudget) {
   EXPECT_FALSE(telemetry_enabled());
 }
 
-// Names of the threads of this process.
+// Returns the names of this process' threads.
 std::multiset<std::string> thread_names() {
   std::multiset<std::string> names;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -107,7 +107,7 @@ TEST(LifeCycle, CollectorAsksToWaitThenDeliveredAfterIt) {
 TEST(LifeCycle, RunningThenItsOwnHealthIsAmongTheMetrics) {
   WithCollector collector;
   record_spans(5);
-  log_info("test.health", "for the log lane");
+  log_info("test.health", "for the log thread");
   EXPECT_TRUE(collector.flush());
   EXPECT_TRUE(collector.flush());
   EXPECT_EQ(collector.sum("otel.sdk.processor.span.queue.capacity"), 32768);
@@ -136,7 +136,7 @@ TEST(LifeCycle, OverHttpThenThreeSignalsAtTheirPaths) {
                   .ok());
   record_spans(5);
   log_info("test.http", "over HTTP");
-  get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+  testing::program_metrics().created.add(1, {{"operation_type", "sample"}});
   EXPECT_TRUE(flush_telemetry(20 * kSecond));
   shutdown_telemetry();
   std::map<std::string, std::string> bodies;
@@ -164,12 +164,12 @@ TEST(LifeCycle, SignalsOffThenTheyHaveNoThreadAndSendNothing) {
   EXPECT_EQ(receiver.logs().size(), 1u);
 }
 
-// In a process of its own, so that what exit() does to a thread inside gRPC is part of the test.
+// Runs in a process of its own, so that the test includes what exit() does to a thread inside gRPC.
 TEST(LifeCycleDeathTest, ExitWhileAnExportHangsThenTheExitCodeIsOurs) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
-        // Never destroyed, and no leak.
+        // Never destroyed; not a leak.
         static auto* receiver = new testing::OtlpReceiver(testing::OtlpReceiver::Mode::kHang);
         if (!init_telemetry({.enabled = true, .otlp_endpoint = receiver->endpoint()}).ok()) std::exit(1);
         record_spans(1000);
@@ -236,7 +236,7 @@ TEST(LifeCycle, ShutdownThenTheLastMetricIntervalAndAllSpansArrive) {
   testing::OtlpReceiver receiver;
   ASSERT_TRUE(init_telemetry({.enabled = true, .otlp_endpoint = receiver.endpoint()}).ok());
   record_spans(700);
-  get_metrics().sampling_requests.add(4, {{"base_model", "last"}});
+  testing::program_metrics().sampling_requests.add(4, {{"base_model", "last"}});
   shutdown_telemetry(5 * kSecond);
   shutdown_telemetry(5 * kSecond);
   EXPECT_EQ(receiver.spans().size(), 700u);
@@ -278,7 +278,7 @@ TEST(LifeCycle, ConsoleModeThenThreeSignalsOnStdout) {
   ::testing::internal::CaptureStdout();
   ASSERT_TRUE(init_telemetry({.enabled = true, .otlp_endpoint = "not even looked at"}).ok());
   record_spans(1);
-  get_metrics().futures_created.add(1, {{"operation_type", "sample"}});
+  testing::program_metrics().created.add(1, {{"operation_type", "sample"}});
   log_info("test.console", "to the console");
   flush_telemetry(5 * kSecond);
   shutdown_telemetry();
@@ -326,7 +326,7 @@ TEST(LifeCycle, ResourceInTheEnvironmentThenMergedAndConfigurationWins) {
 TEST(LifeCycle, ResourceMetricsThenGaugesOfThisMachine) {
   WithCollector collector;
   start_resource_metrics();
-  // The first reading is primed: there is a processor time as soon as one tick has passed.
+  // The first reading exists: there is a processor time as soon as one tick has passed.
   EXPECT_TRUE(collector.receiver.wait_until([&] {
     collector.flush();
     return collector.receiver.metric("tuft.resource.cpu.utilization_percent").has_value();

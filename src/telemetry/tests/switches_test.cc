@@ -1,4 +1,4 @@
-// What is recorded when: the metrics endpoint alone, single signals, levels, and floods of one event.
+// Tests the switches of recording: the metrics page alone, single signals, levels, and floods of one event.
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -7,8 +7,8 @@
 
 #include "telemetry/exposition.h"
 #include "telemetry/log.h"
-#include "telemetry/log_limit.h"
-#include "telemetry/metrics.h"
+#include "telemetry/log/log_limit.h"
+#include "telemetry/testing/program_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
 
@@ -18,7 +18,7 @@ namespace {
 void record_one_of_each() {
   const Span span = get_tracer("tuft.test").start_span("switched");
   log_info("test.switched", "a line");
-  get_metrics().futures_created.add(1, {{"operation_type", "switched"}});
+  testing::program_metrics().created.add(1, {{"operation_type", "switched"}});
 }
 
 bool metric_is_there() {
@@ -80,7 +80,7 @@ TEST(Switches, OneSignalOffThenTheOthersArrive) {
   }
 }
 
-TEST(LogLevel, OfTelemetryItselfThenItsLinesAloneAreLeftOut) {
+TEST(LogLevel, OfTelemetryItselfThenOnlyItsLinesAreSuppressed) {
   ::setenv("OTEL_LOG_LEVEL", "none", 1);
   {
     WithCollector collector;
@@ -114,7 +114,7 @@ TEST(LogFlood, OneEventThenItIsCutAndCountedAndOthersAreNot) {
             static_cast<double>(kRecords - arrived));
 }
 
-TEST(LogLimit, FloodThenABurstThenARateAndWhatWasLeftOutIsSaid) {
+TEST(LogLimit, FloodThenABurstThenARateAndTheSuppressedAreReported) {
   internal::LogLimit limit;
   const char* const event = "event";
   Nanos now = kSecond;

@@ -49,7 +49,7 @@ TEST(Decoder, SentencePieceStyleThenSpacesAndBytes) {
   EXPECT_EQ(decoder->token_bytes(7), "A");
 }
 
-TEST(Decoder, IdThatItDoesNotHaveThenEmpty) {
+TEST(Decoder, UnknownIdGivesNothing) {
   const auto decoder = Decoder::parse(
       R"({"decoder":{"type":"Metaspace"},"model":{"type":"BPE","vocab":{"a":0,"b":3}}})", "tokenizer.json");
   ASSERT_TRUE(decoder.ok());
@@ -57,7 +57,7 @@ TEST(Decoder, IdThatItDoesNotHaveThenEmpty) {
   EXPECT_EQ(decoder->token_bytes(3), "b");
 }
 
-TEST(Decoder, FileThatIsNotReadThenTheReason) {
+TEST(Decoder, UnsupportedFileThenTheReason) {
   const struct {
     const char* text;
     ErrorCode code;

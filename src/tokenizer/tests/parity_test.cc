@@ -1,5 +1,5 @@
-// The same tokens as Hugging Face's library, for six kinds of tokenizers and some 3,500 strings in many scripts
-// (tests/parity/make_tokenizer_data.py wrote them).
+// Compares tokens with those of Hugging Face's library, for six kinds of tokenizers and about 3,500 strings in many
+// scripts, which tests/parity/make_tokenizer_data.py recorded.
 #include <fstream>
 #include <string>
 #include <vector>

@@ -54,7 +54,7 @@ TEST(Tokenizer, TokensCutACharacterThenReplacementCharacter) {
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1}), "\xEF\xBF\xBD");
 }
 
-TEST(Tokenizer, KindThatIsNotReadThenNamed) {
+TEST(Tokenizer, UnsupportedKindIsNamed) {
   EXPECT_EQ(error_of(tokenizer_json(R"({"type":"WordPiece","vocab":{}})")),
             "here/tokenizer.json: model type 'WordPiece' is not read; BPE is");
   EXPECT_EQ(error_of(tokenizer_json(kModel, R"(,"normalizer":{"type":"BertNormalizer"})")),

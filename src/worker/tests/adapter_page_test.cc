@@ -15,12 +15,13 @@ engine::AdapterState odd_state() {
   state.spec.rank = 2;
   state.spec.seed = 7;
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  state.tensors = {{engine::Site::kQ, 3, {1.0F, -0.0F, 1e-42F}, {nan, 2.0F}}, {engine::Site::kLmHead, 0, {}, {5.0F}}};
+  state.tensors = {{engine::TargetModule::kQ, 3, {1.0F, -0.0F, 1e-42F}, {nan, 2.0F}},
+                   {engine::TargetModule::kLmHead, 0, {}, {5.0F}}};
   state.has_optimizer = true;
   state.adam.step = 9;
-  state.adam.first = {{engine::Site::kQ, 3, {0.5F}, {}}};
-  state.adam.second = {{engine::Site::kQ, 3, {0.25F}, {}}};
-  state.gradients = {{engine::Site::kQ, 3, {-7.0F}, {std::numeric_limits<float>::infinity()}}};
+  state.adam.first = {{engine::TargetModule::kQ, 3, {0.5F}, {}}};
+  state.adam.second = {{engine::TargetModule::kQ, 3, {0.25F}, {}}};
+  state.gradients = {{engine::TargetModule::kQ, 3, {-7.0F}, {std::numeric_limits<float>::infinity()}}};
   return state;
 }
 
@@ -32,7 +33,7 @@ bool same_bits(const std::vector<float>& left, const std::vector<float>& right) 
 void expect_same(const std::vector<engine::LoraTensor>& left, const std::vector<engine::LoraTensor>& right) {
   ASSERT_EQ(left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) {
-    EXPECT_EQ(left[i].site, right[i].site);
+    EXPECT_EQ(left[i].module, right[i].module);
     EXPECT_EQ(left[i].layer, right[i].layer);
     EXPECT_TRUE(same_bits(left[i].a, right[i].a));
     EXPECT_TRUE(same_bits(left[i].b, right[i].b));

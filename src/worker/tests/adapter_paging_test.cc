@@ -1,4 +1,4 @@
-// Published versions, and adapters that wait in page files because their memory has a limit.
+// Tests of published versions, and of adapters that wait in page files because memory is limited.
 #include <fstream>
 #include <future>
 #include <string>
@@ -10,7 +10,7 @@
 namespace tuft::worker {
 namespace {
 
-// The fake engine's adapters take 60 bytes where they train, samplers 20.
+// In the fake engine an adapter in training takes 60 bytes, and a sampler 20.
 class AdapterPagingTest : public ServiceTest {
  protected:
   void limit_to(int64_t bytes) {
@@ -54,7 +54,7 @@ class AdapterPagingTest : public ServiceTest {
   Answer sample(const std::string& sampler, std::string* tokens = nullptr) {
     v1::SampleResponse response;
     Answer answer = call(&v1::ModelActor::Stub::Sample, sample_request(sampler, 4), &response);
-    if (tokens != nullptr && answer.status.ok()) *tokens = response.response().sequences(0).tokens();
+    if (tokens != nullptr && answer.status.ok()) *tokens = decoded(response).sequences(0).tokens();
     return answer;
   }
   int64_t step_of(const std::string& adapter) {

@@ -65,7 +65,7 @@ Error refusal(const tinker_public::ForwardBackwardRequest& request) {
   return result.ok() ? Error{} : result.error();
 }
 
-TEST(TrainRequest, ChunksAreJoinedAndTheRestIsCarriedOver) {
+TEST(TrainRequest, ChunksAreJoinedAndOtherFieldsAreCopied) {
   auto request = request_with(dense(tinker_public::DTYPE_FLOAT32, bytes<float>({1, 2, 3}), {3}));
   (*request.mutable_loss_fn_config())["beta"] = 0.5;
   request.set_forward_only(true);
@@ -90,12 +90,12 @@ TEST(TrainRequest, DenseTensorsOfEveryDtypeAreRead) {
   EXPECT_EQ(std::get<Floats>(read(halves).values), (Floats{1.5F, -2}));
 }
 
-TEST(TrainRequest, AnEmptyShapeIsOneDimension) {
+TEST(TrainRequest, AnEmptyShapeMeansOneDimension) {
   EXPECT_EQ(read(dense(tinker_public::DTYPE_FLOAT32, bytes<float>({1, 2, 3}), {})).shape, (std::vector<int64_t>{3}));
   EXPECT_EQ(read(dense(tinker_public::DTYPE_FLOAT32, "", {})).shape, (std::vector<int64_t>{0}));
 }
 
-TEST(TrainRequest, SparseTensorsAreWrittenOut) {
+TEST(TrainRequest, SparseTensorsBecomeDense) {
   const auto tensor = read(sparse({1, 2, 3}, {0, 1, 1, 3}, {2, 0, 1}, {3, 3}));
   EXPECT_EQ(tensor.shape, (std::vector<int64_t>{3, 3}));
   EXPECT_EQ(std::get<std::vector<float>>(tensor.values), (std::vector<float>{0, 0, 1, 0, 0, 0, 2, 3, 0}));
@@ -144,7 +144,7 @@ TEST(TrainRequest, ASmallMessageCannotAskForMuchMemory) {
   EXPECT_EQ(refusal(request).code, ErrorCode::kPayloadTooLarge);
 }
 
-TEST(TrainRequest, OtherInputsThanTextAreRefusedByName) {
+TEST(TrainRequest, InputsOtherThanTextAreRefusedByName) {
   auto request = request_with(dense(tinker_public::DTYPE_FLOAT32, "", {}));
   request.mutable_data(0)->add_model_input()->mutable_image()->set_data("png");
   EXPECT_NE(refusal(request).message.find("image input is not supported by model tiny"), std::string::npos);
@@ -219,9 +219,9 @@ TEST(SampleMessages, CellsWithoutATokenHoldTheSentinel) {
   result.preemptions = 2;
   result.prompt_logprobs = {NAN, -3.0F};
   result.topk_prompt_logprobs = {{}, {{4, -0.5F}}};
-  v1::SampleResponse response;
-  to_sample_response(result, 2, 2, &response);
-  const auto& message = response.response();
+  const v1::SampleResponse response = to_sample_response(result, 2, 2);
+  tinker_public::SampleResponse message;
+  ASSERT_TRUE(message.ParseFromString(response.response()));
   EXPECT_EQ(message.sequences(0).stop_reason(), tinker_public::STOP_REASON_STOP);
   EXPECT_EQ(numbers<int32_t>(message.sequences(0).tokens()), (std::vector<int32_t>{7, 8}));
   EXPECT_EQ(numbers<float>(message.sequences(0).logprobs()), (std::vector<float>{-1, -2}));
@@ -231,12 +231,15 @@ TEST(SampleMessages, CellsWithoutATokenHoldTheSentinel) {
   EXPECT_EQ(numbers<float>(message.topk_prompt_logprobs().logprobs()),
             (std::vector<float>{-99999, -99999, -0.5F, -99999}));
   EXPECT_EQ(response.output_tokens(), 2);
+  EXPECT_EQ(response.sequence_tokens_size(), 1);
+  EXPECT_EQ(response.sequence_tokens(0), 2);
+  EXPECT_EQ(response.stopped_sequences(), 1);
+  EXPECT_EQ(response.cached_tokens(), 64);
   EXPECT_EQ(message.prompt_cache_hit_tokens(), 64);
   EXPECT_EQ(response.preemptions(), 2);
   result.prompt_logprobs.clear();
-  v1::SampleResponse bare;
-  to_sample_response(result, 2, 0, &bare);
-  EXPECT_FALSE(bare.response().has_prompt_logprobs() || bare.response().has_topk_prompt_logprobs());
+  ASSERT_TRUE(message.ParseFromString(to_sample_response(result, 2, 0).response()));
+  EXPECT_FALSE(message.has_prompt_logprobs() || message.has_topk_prompt_logprobs());
 }
 
 }  // namespace

@@ -24,10 +24,10 @@ class EngineGaugesTest : public ::testing::Test {
 
 TEST_F(EngineGaugesTest, WhatIsPublishedThenObserved) {
   accepted_ = 7;
-  gauges_.publish({.running = 3,
-                   .pager = {.training = 2, .samplers = 4},
-                   .kv = {.used = 30, .cached = 20, .limit = 120, .block = 10},
-                   .adapters = {.weights = 1, .gradients = 2, .optimizer = 3}});
+  gauges_.update({.running = 3,
+                  .pager = {.training = 2, .samplers = 4},
+                  .kv = {.used = 30, .cached = 20, .limit = 120, .block = 10},
+                  .adapters = {.weights = 1, .gradients = 2, .optimizer = 3}});
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.requests", with("state", "running")), 3);
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.requests", with("state", "waiting")), 4);
   EXPECT_EQ(metrics_.gauge("tuft.lora.adapters", with("kind", "training")), 2);
@@ -44,7 +44,7 @@ TEST_F(EngineGaugesTest, WhatIsPublishedThenObserved) {
 }
 
 TEST_F(EngineGaugesTest, NoLimitIsKnownThenNothingSaysHowMuchIsFree) {
-  gauges_.publish({.kv = {.used = 30, .block = 10}});
+  gauges_.update({.kv = {.used = 30, .block = 10}});
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.memory", with("state", "used")), 30);
   EXPECT_FALSE(metrics_.gauge("tuft.kv_cache.memory", with("state", "limit")));
   EXPECT_FALSE(metrics_.gauge("tuft.kv_cache.usage", model_));
@@ -86,7 +86,7 @@ TEST_F(EngineGaugesTest, ArithmeticThenTotalsAndTheShareOfThePeakWhileItRan) {
       .passes = {.forward = kSecond, .backward = kSecond, .forward_flops = 40, .backward_flops = 60},
       .steps = {.time = 4 * kSecond, .prefill_flops = 10, .decode_flops = 30, .bytes_read = 7, .bytes_written = 5},
       .peak_flops = 100};
-  gauges_.publish(state);
+  gauges_.update(state);
   EXPECT_EQ(metrics_.gauge("tuft.device.peak_flops", model_), 100);
   EXPECT_EQ(metrics_.gauge("tuft.training.model.flops", with("pass", "forward")), 40);
   EXPECT_EQ(metrics_.gauge("tuft.training.model.flops", with("pass", "backward")), 60);
@@ -99,7 +99,7 @@ TEST_F(EngineGaugesTest, ArithmeticThenTotalsAndTheShareOfThePeakWhileItRan) {
   clock_.advance(10 * kSecond);
   state.passes.forward += kSecond;
   state.passes.forward_flops += 25;
-  gauges_.publish(state);
+  gauges_.update(state);
   EXPECT_EQ(metrics_.gauge("tuft.training.mfu", model_), 0.25) << "since the last collection";
   EXPECT_EQ(metrics_.gauge("tuft.training.mfu", model_), 0.25) << "another reader at once sees the same";
   EXPECT_FALSE(metrics_.gauge("tuft.sampling.mfu", model_)) << "nothing was sampled";
@@ -107,7 +107,7 @@ TEST_F(EngineGaugesTest, ArithmeticThenTotalsAndTheShareOfThePeakWhileItRan) {
 
 TEST_F(EngineGaugesTest, NoPeakIsKnownThenNoUtilization) {
   clock_.advance(10 * kSecond);
-  gauges_.publish({.passes = {.forward = kSecond, .forward_flops = 40}});
+  gauges_.update({.passes = {.forward = kSecond, .forward_flops = 40}});
   EXPECT_EQ(metrics_.gauge("tuft.training.model.flops", with("pass", "forward")), 40);
   EXPECT_FALSE(metrics_.gauge("tuft.training.mfu", model_));
 }
@@ -115,9 +115,9 @@ TEST_F(EngineGaugesTest, NoPeakIsKnownThenNoUtilization) {
 TEST_F(EngineGaugesTest, ADeviceWithItsOwnTimeThenThatCounts) {
   EXPECT_FALSE(metrics_.gauge("tuft.device.time", with("work", "forward")));
   clock_.advance(10 * kSecond);
-  gauges_.publish({.passes = {.forward = kMillisecond, .backward = kMillisecond, .forward_flops = 100},
-                   .device = {.forward = 2 * kSecond, .backward = 3 * kSecond, .optim_step = kSecond, .step = 0},
-                   .peak_flops = 100});
+  gauges_.update({.passes = {.forward = kMillisecond, .backward = kMillisecond, .forward_flops = 100},
+                  .device = {.forward = 2 * kSecond, .backward = 3 * kSecond, .optim_step = kSecond, .step = 0},
+                  .peak_flops = 100});
   EXPECT_EQ(metrics_.gauge("tuft.device.time", with("work", "forward")), 2);
   EXPECT_EQ(metrics_.gauge("tuft.device.time", with("work", "backward")), 3);
   EXPECT_EQ(metrics_.gauge("tuft.device.time", with("work", "optim")), 1);
@@ -126,7 +126,7 @@ TEST_F(EngineGaugesTest, ADeviceWithItsOwnTimeThenThatCounts) {
 }
 
 TEST_F(EngineGaugesTest, WhoWaitsThenObserved) {
-  gauges_.publish({.kv = {.used = 40, .block = 10, .empty = 10}, .waiting_for_adapter = 3, .deficit_max = 17});
+  gauges_.update({.kv = {.used = 40, .block = 10, .empty = 10}, .waiting_for_adapter = 3, .deficit_max = 17});
   EXPECT_EQ(metrics_.gauge("tuft.lora.requests.waiting_for_adapter", model_), 3);
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.fairness.deficit.max", model_), 17);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.fragmentation", model_), 0.25);

@@ -1,4 +1,4 @@
-// A worker without a process: engine loop, service and a client of it, over a fake engine.
+// A worker without a process: an engine loop over a fake engine, the service, and a client.
 #pragma once
 
 #include <atomic>
@@ -20,12 +20,12 @@ namespace tuft::worker {
 
 using engine::testing::FakeEngine;
 
-// A place where the engine thread waits until the test lets it go on.
+// The engine thread waits here until the test lets it go on.
 class Gate {
  public:
   void close() { promise_ = std::promise<void>(), open_ = promise_.get_future().share(), closed_ = true; }
   void open() { closed_ = false, promise_.set_value(); }
-  // Engine thread.
+  // Runs on the engine thread.
   void pass() {
     if (!closed_) return;
     arrived_.set_value();
@@ -43,6 +43,18 @@ class Gate {
 
 inline std::string tokens(const std::vector<int32_t>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int32_t)};
+}
+
+// The messages that the worker passes on as bytes.
+inline tinker_public::SampleResponse decoded(const v1::SampleResponse& response) {
+  tinker_public::SampleResponse result;
+  EXPECT_TRUE(result.ParseFromString(response.response()));
+  return result;
+}
+inline tinker_public::ForwardBackwardOutput decoded(const v1::ForwardBackwardResponse& response) {
+  tinker_public::ForwardBackwardOutput result;
+  EXPECT_TRUE(result.ParseFromString(response.output()));
+  return result;
 }
 
 class ServiceTest : public ::testing::Test {
@@ -130,8 +142,8 @@ class ServiceTest : public ::testing::Test {
     return request;
   }
 
-  std::vector<std::pair<std::string, std::string>> metadata_;  // of every call
-  Gate gate_;                                                  // outlives the engine thread that waits at it
+  std::vector<std::pair<std::string, std::string>> metadata_;  // sent with every call
+  Gate gate_;                                                  // must outlive the engine thread that waits at it
   FakeEngine engine_{16};
   TempDir directory_;
   std::unique_ptr<EngineLoop> loop_;

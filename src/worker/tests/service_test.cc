@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/lora.h"
+#include "engine/loss/loss.h"
 #include "worker/tests/service_fixture.h"
 
 namespace tuft::worker {
@@ -17,6 +18,7 @@ TEST_F(ServiceTest, DescribesTheModel) {
   EXPECT_EQ(response.architecture(), "FakeForCausalLM");
   EXPECT_EQ(response.vocab_size(), 16);
   EXPECT_EQ(response.pid(), getpid());
+  EXPECT_EQ(std::vector<std::string_view>(response.losses().begin(), response.losses().end()), engine::loss_names());
 }
 
 TEST_F(ServiceTest, TrainsSavesLoadsAndSamples) {
@@ -24,8 +26,9 @@ TEST_F(ServiceTest, TrainsSavesLoadsAndSamples) {
   v1::ForwardBackwardResponse trained;
   ASSERT_TRUE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 3), &trained).status.ok());
   EXPECT_EQ(trained.tokens(), 9);
-  EXPECT_EQ(trained.output().loss_fn_outputs(0).num_datums(), 3);
-  EXPECT_GT(trained.output().metrics().at("loss:sum"), 0);
+  EXPECT_EQ(decoded(trained).loss_fn_outputs(0).num_datums(), 3);
+  EXPECT_GT(decoded(trained).metrics().at("loss:sum"), 0);
+  EXPECT_EQ(trained.loss_sum(), decoded(trained).metrics().at("loss:sum"));
   v1::OptimStepResponse stepped;
   ASSERT_TRUE(optim_step("a", &stepped).status.ok());
   EXPECT_NEAR(stepped.metrics().at("grad_norm"), 9.0, 1e-6);  // the fake engine adds up dloss/dlogprob
@@ -53,7 +56,7 @@ TEST_F(ServiceTest, TrainsSavesLoadsAndSamples) {
   ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, sample_request("s", 5), &first).status.ok());
   ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, sample_request("s", 5), &second).status.ok());
   EXPECT_EQ(first.output_tokens(), 5);
-  EXPECT_EQ(first.response().sequences(0).tokens(), second.response().sequences(0).tokens());
+  EXPECT_EQ(decoded(first).sequences(0).tokens(), decoded(second).sequences(0).tokens());
 
   v1::LoadStateRequest load;
   load.set_adapter_id("a");
@@ -84,7 +87,7 @@ TEST_F(ServiceTest, ErrorsNameTheirReason) {
 
 TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
   EngineLoopOptions options;
-  options.share_debt_max = 1;  // so that the wait at the gate is not time that training may catch up on
+  options.share_debt_max = 1;  // so that training does not catch up on the time at the gate
   start(options);
   ASSERT_TRUE(create_adapter("a").status.ok());
   std::atomic<int> passes{0};
@@ -114,7 +117,7 @@ TEST_F(ServiceTest, SamplingGoesOnBetweenThePassesOfALongRequest) {
   EXPECT_LT(passes_at_last_step, 10);
 }
 
-TEST_F(ServiceTest, ACancelledSampleLeavesTheEngine) {
+TEST_F(ServiceTest, ACancelledSampleIsRemovedFromTheEngine) {
   gate_.close();
   auto arrived = gate_.arrival();
   engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
@@ -127,7 +130,7 @@ TEST_F(ServiceTest, ACancelledSampleLeavesTheEngine) {
   context.TryCancel();
   EXPECT_EQ(sampled.get().error_code(), grpc::StatusCode::CANCELLED);
   gate_.open();
-  // The next sample is answered by an engine that has dropped the first: its steps are its own.
+  // The engine has dropped the first sample when it answers the next one.
   v1::SampleResponse response;
   ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, sample_request("", 50), &response).status.ok());
   loop_->stop();
@@ -136,7 +139,7 @@ TEST_F(ServiceTest, ACancelledSampleLeavesTheEngine) {
 
 TEST_F(ServiceTest, RemovingASamplerEndsItsSamples) {
   const auto state = engine::make_adapter(engine_.model(), {.rank = 2, .alpha = 4});
-  ASSERT_TRUE(engine_.create_adapter(sampler_adapter("s"), state).ok());
+  ASSERT_TRUE(engine_.adapters().create(sampler_adapter("s"), state).ok());
   gate_.close();
   auto arrived = gate_.arrival();
   engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
@@ -154,11 +157,11 @@ TEST_F(ServiceTest, RemovingASamplerEndsItsSamples) {
   gate_.open();
   EXPECT_TRUE(removed.get().status.ok());
   const Answer answer = sampled.get();
-  // Either it was cut short, or it had been quicker than the removal.
+  // The sample was either cut short or finished before the removal.
   EXPECT_TRUE(answer.status.ok() || answer.reason == "sampler_removed") << answer.status.error_message();
 }
 
-TEST_F(ServiceTest, AFullInboxRefuses) {
+TEST_F(ServiceTest, AFullInboxRefusesCalls) {
   EngineLoopOptions options;
   options.operations_max = 1;
   start(options);
@@ -185,7 +188,7 @@ TEST_F(ServiceTest, AFailingPassFailsItsRequestAndTheNextWorks) {
   EXPECT_TRUE(call(&v1::ModelActor::Stub::ForwardBackward, train_request("a", 1), &response).status.ok());
 }
 
-TEST_F(ServiceTest, StoppingAnswersWhatRuns) {
+TEST_F(ServiceTest, StoppingAnswersRunningSamples) {
   gate_.close();
   auto arrived = gate_.arrival();
   engine_.before_step = [&](auto) { return gate_.pass(), Status(); };
@@ -201,16 +204,16 @@ TEST_F(ServiceTest, StoppingAnswersWhatRuns) {
   EXPECT_TRUE(answer.status.ok() || answer.reason == "worker_stopping") << answer.status.error_message();
 }
 
-// Has work for the file thread, but only once the loop takes nothing more.
+// An operation that asks for the file thread only after the loop has stopped taking calls.
 class FileWhileStopping final : public Operation {
  public:
   FileWhileStopping(EngineLoop& loop, std::promise<void>& begun, std::promise<Error>& answered)
       : loop_(loop), begun_(begun), answered_(answered) {}
 
-  const std::string& lane() const override { return lane_; }
-  Progress advance(Bench&) override {
+  const std::string& queue() const override { return queue_; }
+  Progress advance(EngineContext&) override {
     begun_.set_value();
-    const auto reason = std::make_shared<std::string>();  // also of those that are taken, and answered by stop()
+    const auto reason = std::make_shared<std::string>();  // also written by stop(), for samples that were accepted
     while (*reason != "worker_stopping") {
       loop_.post_sample(loop_.next_ticket(), {},
                         [reason](const Result<engine::SampleResult>& result) { *reason = result.error().reason; });
@@ -225,10 +228,10 @@ class FileWhileStopping final : public Operation {
   EngineLoop& loop_;
   std::promise<void>& begun_;
   std::promise<Error>& answered_;
-  const std::string lane_ = "lane";
+  const std::string queue_ = "adapter";
 };
 
-TEST_F(ServiceTest, StoppingAnswersAnOperationThatGoesToTheFiles) {
+TEST_F(ServiceTest, StoppingAnswersAnOperationThatWaitsForFiles) {
   std::promise<void> begun;
   std::promise<Error> answered;
   loop_->post(std::make_unique<FileWhileStopping>(*loop_, begun, answered));
@@ -245,14 +248,14 @@ TEST_F(ServiceTest, AStreamGivesEachTokenOnceAndThenTheAnswer) {
     v1::SampleDelta delta;
     v1::SampleResponse answer;
     while (reader->Read(&delta)) {
-      ASSERT_FALSE(answer.has_response()) << "something came after the answer";
+      ASSERT_TRUE(answer.response().empty()) << "something came after the answer";
       for (const v1::SampleTokens& fresh : delta.new_tokens()) streamed += fresh.tokens();
       if (delta.has_answer()) answer = delta.answer();
     }
     const grpc::Status status = reader->Finish();
     ASSERT_TRUE(status.ok()) << status.error_message();
     EXPECT_EQ(answer.output_tokens(), 8);
-    EXPECT_EQ(streamed, answer.response().sequences(0).tokens());
+    EXPECT_EQ(streamed, decoded(answer).sequences(0).tokens());
   }
 }
 

@@ -1,4 +1,4 @@
-// The span engine.step, as a collector gets it.
+// The span engine.step, as a collector receives it.
 #include <gtest/gtest.h>
 
 #include "engine/sample/step_trace.h"
@@ -16,7 +16,8 @@ class StepSpanTest : public ::testing::Test {
  protected:
   void SetUp() override {
     engine_.before_step = [this](auto) { return clock_.advance(duration_), outcome_; };
-    sampler_ = engine::make_sampler(engine_, {.batch_tokens = 64, .tokens_max = 1000, .base_model = "m"}, {}, clock_);
+    sampler_ = engine::make_sampler(engine_.model(), engine_.adapters(), engine_.decoding(),
+                                    {.batch_tokens = 64, .tokens_max = 1000, .base_model = "m"}, {}, clock_);
   }
   // `number` is that of its span.
   void submit(uint64_t number, size_t prompt, int max_tokens, int num_samples = 1) {
@@ -51,7 +52,7 @@ class StepSpanTest : public ::testing::Test {
   std::unique_ptr<engine::Sampler> sampler_;
 };
 
-TEST_F(StepSpanTest, OneOfManyStepsThenLinksToTheRequestsInIt) {
+TEST_F(StepSpanTest, ASampledStepLinksToItsRequests) {
   submit(1, 3, 300, /*num_samples=*/2);
   submit(2, 5, 300);
   run();
@@ -77,7 +78,7 @@ TEST_F(StepSpanTest, OneOfManyStepsThenLinksToTheRequestsInIt) {
   EXPECT_EQ(text_of(found[1].attributes, "tuft.decode_tokens"), "3");
 }
 
-TEST_F(StepSpanTest, MoreRequestsThanLinksThenTheOldestAndTheNumberOfAll) {
+TEST_F(StepSpanTest, WithMoreRequestsThanLinksTheOldestAreLinkedAndAllAreCounted) {
   for (uint64_t i = 1; i <= 40; ++i) submit(i, 1, 2);
   run();
   const auto found = spans();
@@ -87,7 +88,7 @@ TEST_F(StepSpanTest, MoreRequestsThanLinksThenTheOldestAndTheNumberOfAll) {
   EXPECT_EQ(text_of(found[0].attributes, "tuft.requests"), "40");
 }
 
-TEST_F(StepSpanTest, AStepThatTakesMuchLongerThanOthersThenItsSpanAtAnyTime) {
+TEST_F(StepSpanTest, AStepThatTakesMuchLongerThanOthersAlwaysHasASpan) {
   submit(1, 1, 60);
   for (int i = 0; i < 40; ++i) sampler_->step();
   duration_ = 10 * kMillisecond;
@@ -101,7 +102,7 @@ TEST_F(StepSpanTest, AStepThatTakesMuchLongerThanOthersThenItsSpanAtAnyTime) {
   EXPECT_EQ(found[1].end - found[1].start, static_cast<uint64_t>(10 * kMillisecond));
 }
 
-TEST_F(StepSpanTest, AStepThatFailsThenItsSpanSaysWhy) {
+TEST_F(StepSpanTest, TheSpanOfAFailedStepSaysWhy) {
   outcome_ = internal_error("broken");
   submit(1, 1, 2);
   run();

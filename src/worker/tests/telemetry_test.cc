@@ -1,4 +1,4 @@
-// Spans, logs and metrics of a worker, as a collector gets them.
+// The spans, logs and metrics of a worker, as a collector receives them.
 #include <algorithm>
 #include <cmath>
 
@@ -99,7 +99,7 @@ TEST_F(WorkerTelemetryTest, EverySpanOfATrainingStepCarriesTheShareKeys) {
   }
 }
 
-TEST_F(WorkerTelemetryTest, AForwardSaysThatItHasNoBackward) {
+TEST_F(WorkerTelemetryTest, TheSpanOfAForwardSaysThatItHasNoBackward) {
   ASSERT_TRUE(create_adapter("a").status.ok());
   auto request = train_request("a", 1);
   request.mutable_request()->set_forward_only(true);
@@ -111,7 +111,7 @@ TEST_F(WorkerTelemetryTest, AForwardSaysThatItHasNoBackward) {
   EXPECT_TRUE(spans_of("engine.backward").empty());
 }
 
-TEST_F(WorkerTelemetryTest, ARepliesNumbersAreThoseThatTheControlPlaneCounts) {
+TEST_F(WorkerTelemetryTest, TheReplyHasTheNumbersThatTheControlPlaneCounts) {
   ASSERT_TRUE(create_adapter("a").status.ok());
   const v1::ForwardBackwardResponse trained = train("a", 3);
   EXPECT_EQ(trained.passes(), 3);
@@ -127,7 +127,7 @@ TEST_F(WorkerTelemetryTest, ARepliesNumbersAreThoseThatTheControlPlaneCounts) {
   EXPECT_FALSE(stepped.nonfinite());
 }
 
-TEST_F(WorkerTelemetryTest, ASampleShowsItsStagesInTheRowOfTheEngineThread) {
+TEST_F(WorkerTelemetryTest, TheStagesOfASampleLieInTheRowOfTheEngineThread) {
   const v1::SampleResponse response = sample(5, 2);
   ASSERT_TRUE(collector_.flush());
   const ReceivedSpan whole = span("hf_model.sample");
@@ -163,19 +163,19 @@ TEST_F(WorkerTelemetryTest, ASampleShowsItsStagesInTheRowOfTheEngineThread) {
   EXPECT_NE(row->name.find("engine"), std::string::npos) << row->name;
 }
 
-TEST_F(WorkerTelemetryTest, APromptThatWasCachedThenItsAnswerAndSpanSaySo) {
+TEST_F(WorkerTelemetryTest, AnswerAndSpanSayThatThePromptWasCached) {
   auto request = sample_request("", 2);
   request.set_prompt_tokens(tokens({1, 2, 3, 4, 5, 6, 7, 8, 9}));
   request.set_cache_scope("somebody");
   v1::SampleResponse response;
   ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, request, &response).status.ok());
-  EXPECT_EQ(response.response().prompt_cache_hit_tokens(), 0);
+  EXPECT_EQ(decoded(response).prompt_cache_hit_tokens(), 0);
   request.set_cache_scope("somebody else");
   ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, request, &response).status.ok());
-  EXPECT_EQ(response.response().prompt_cache_hit_tokens(), 0);
+  EXPECT_EQ(decoded(response).prompt_cache_hit_tokens(), 0);
   request.set_cache_scope("somebody");
   ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, request, &response).status.ok());
-  EXPECT_EQ(response.response().prompt_cache_hit_tokens(), 8);
+  EXPECT_EQ(decoded(response).prompt_cache_hit_tokens(), 8);
   ASSERT_TRUE(collector_.flush());
   const auto spans = spans_of("hf_model.sample");
   ASSERT_EQ(spans.size(), 3U);
@@ -185,7 +185,7 @@ TEST_F(WorkerTelemetryTest, APromptThatWasCachedThenItsAnswerAndSpanSaySo) {
   EXPECT_EQ(spans[2].events[0].name, "cache_hit");
 }
 
-TEST_F(WorkerTelemetryTest, ASampleWhoseBlocksWereTakenThenItsSpanSaysWhen) {
+TEST_F(WorkerTelemetryTest, TheSpanOfAPreemptedSampleSaysWhen) {
   const v1::SampleResponse response = sample(60, 10);  // 10 x 16 blocks, and there are 100
   EXPECT_GT(response.preemptions(), 0);
   ASSERT_TRUE(collector_.flush());
@@ -204,7 +204,7 @@ TEST_F(WorkerTelemetryTest, ASampleWhoseBlocksWereTakenThenItsSpanSaysWhen) {
   EXPECT_EQ(collector_.log("scheduler.preempted")->trace_id, kTrace.trace_id_hex());
 }
 
-TEST_F(WorkerTelemetryTest, AnOperationThatFailsThenItsSpanAndLogSayWhy) {
+TEST_F(WorkerTelemetryTest, SpanAndLogOfAFailedOperationSayWhy) {
   ASSERT_TRUE(create_adapter("a").status.ok());
   engine_.before_forward = [](const engine::Pack&) { return Status(internal_error("broken")); };
   v1::ForwardBackwardResponse response;
@@ -223,7 +223,7 @@ TEST_F(WorkerTelemetryTest, AnOperationThatFailsThenItsSpanAndLogSayWhy) {
   expect_share_keys(log.attributes);
 }
 
-TEST_F(WorkerTelemetryTest, ASampleThatFailsThenItsSpanSaysWhy) {
+TEST_F(WorkerTelemetryTest, TheSpanOfAFailedSampleSaysWhy) {
   engine_.before_step = [](auto) { return Status(internal_error("broken")); };
   v1::SampleResponse response;
   EXPECT_FALSE(call(&v1::ModelActor::Stub::Sample, sample_request("", 3), &response).status.ok());
@@ -263,7 +263,7 @@ TEST_F(WorkerTelemetryTest, PassesLoadsAndQueuesAreCountedByModel) {
   EXPECT_EQ(metrics.count("tuft.lora.load.duration", with("source", "new")), 1U);
 }
 
-TEST_F(WorkerTelemetryTest, ACallThatIsRefusedThenCountedByReason) {
+TEST_F(WorkerTelemetryTest, RefusedCallsAreCountedByReason) {
   const telemetry::testing::RecordedMetrics metrics;
   v1::SampleResponse response;
   EXPECT_FALSE(call(&v1::ModelActor::Stub::Sample, sample_request("nobody", 1), &response).status.ok());
@@ -272,7 +272,7 @@ TEST_F(WorkerTelemetryTest, ACallThatIsRefusedThenCountedByReason) {
             1);
 }
 
-TEST_F(WorkerTelemetryTest, CollectMetricsGivesWhatTheServerCanRender) {
+TEST_F(WorkerTelemetryTest, TheServerCanRenderTheCollectedMetrics) {
   sample(3);
   v1::CollectMetricsResponse response;
   ASSERT_TRUE(call(&v1::ModelActor::Stub::CollectMetrics, v1::CollectMetricsRequest(), &response).status.ok());
@@ -283,7 +283,7 @@ TEST_F(WorkerTelemetryTest, CollectMetricsGivesWhatTheServerCanRender) {
   EXPECT_NE(text.find("otel_sdk_span_started"), std::string::npos) << "the worker's own telemetry health";
 }
 
-TEST_F(WorkerTelemetryTest, IdsThatCannotBeReadThenTheCallGoesOn) {
+TEST_F(WorkerTelemetryTest, ACallWithUnreadableIdsGoesOn) {
   metadata_ = {{"tuft-ids-bin", "\xff\xff\xff"}};
   EXPECT_EQ(sample(2).output_tokens(), 2);
 }
@@ -299,7 +299,7 @@ TEST_F(WorkerTelemetryTest, AStepOfTheSamplerLinksToTheCallsInIt) {
   EXPECT_EQ(text_of(step.attributes, "tuft.prefill_tokens"), "3");
 }
 
-TEST_F(WorkerTelemetryTest, APassThatRunsOutOfMemoryThenItIsCounted) {
+TEST_F(WorkerTelemetryTest, APassThatRunsOutOfMemoryIsCounted) {
   const telemetry::testing::RecordedMetrics metrics;
   ASSERT_TRUE(create_adapter("a").status.ok());
   Error error{ErrorCode::kResourceExhausted, "not enough memory", "memory"};
@@ -312,7 +312,7 @@ TEST_F(WorkerTelemetryTest, APassThatRunsOutOfMemoryThenItIsCounted) {
   EXPECT_EQ(metrics.counter("tuft.training.ooms", {{"base_model", "tiny"}}), 1);
 }
 
-TEST_F(WorkerTelemetryTest, AStepThatBreaksTheWeightsThenTheReplySaysSo) {
+TEST_F(WorkerTelemetryTest, TheReplySaysThatAStepBrokeTheWeights) {
   ASSERT_TRUE(create_adapter("a").status.ok());
   train("a", 1);
   v1::OptimStepResponse stepped;
@@ -324,7 +324,7 @@ TEST_F(WorkerTelemetryTest, AStepThatBreaksTheWeightsThenTheReplySaysSo) {
   EXPECT_FALSE(stepped.nonfinite());
 }
 
-TEST_F(WorkerTelemetryTest, WhatPassesAndStepsComputeIsPublished) {
+TEST_F(WorkerTelemetryTest, TheArithmeticOfPassesAndStepsIsCounted) {
   const telemetry::testing::RecordedMetrics metrics;
   const auto of = [](const char* key, const char* value) {
     return telemetry::testing::RecordedMetrics::LabelList{{"base_model", "tiny"}, {key, value}};

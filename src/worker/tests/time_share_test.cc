@@ -1,5 +1,8 @@
 #include "worker/time_share.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 namespace tuft::worker {

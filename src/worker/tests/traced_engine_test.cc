@@ -26,8 +26,8 @@ class TracedEngineTest : public ::testing::Test {
     engine::AdapterState state;
     state.spec.rank = 2;
     state.spec.train_mlp = state.spec.train_unembed = false;
-    ASSERT_TRUE(engine_->create_adapter(AdapterId("a"), state).ok());
-    ASSERT_TRUE(engine_->clone_adapter(AdapterId("a"), AdapterId("b")).ok());
+    ASSERT_TRUE(fake_.adapters().create(AdapterId("a"), state).ok());
+    ASSERT_TRUE(fake_.adapters().clone(AdapterId("a"), AdapterId("b")).ok());
   }
   static engine::Pack pack() {
     engine::Pack pack;
@@ -36,45 +36,45 @@ class TracedEngineTest : public ::testing::Test {
     pack.targets = {{1, 3}, {1, 4}, {2, 5}, {4, 6}};
     return pack;
   }
-  engine::SequenceId open(const std::optional<AdapterId>& adapter) {
-    return engine_->open_sequence(adapter, 0).value();
-  }
+  engine::SequenceId open(const std::optional<AdapterId>& adapter) { return decoding_.open(adapter, 0).value(); }
   Status feed(const std::vector<std::pair<engine::SequenceId, std::vector<int32_t>>>& what, int logits = 1) {
     std::vector<engine::Feed> feeds;
     for (const auto& [sequence, tokens] : what) feeds.push_back({sequence, tokens, logits});
-    return engine_->step(feeds, [](auto, auto, auto) {});
+    return decoding_.step(feeds, [](auto, auto, auto) {});
   }
-  const StepTotals& steps() const { return engine_->step_totals(); }
+  const StepTotals& steps() const { return decoding_.totals(); }
 
   FakeClock clock_;
   FakeEngine fake_{16};
-  std::unique_ptr<TracedEngine> engine_ = make_traced_engine(fake_, clock_);
+  TracedTraining training_{fake_, clock_};
+  TracedDecoding decoding_{fake_, clock_};
 };
 
 TEST_F(TracedEngineTest, APassThenItsArithmetic) {
   std::vector<float> logprobs(4);
-  ASSERT_TRUE(engine_->forward(pack(), true, logprobs).ok());
+  ASSERT_TRUE(training_.forward(pack(), true, logprobs).ok());
   const double forward = 2 * (kBlock + kAdapter) * 5 + kPair * (6 + 3) + 3 * 2 * kHead;
-  EXPECT_DOUBLE_EQ(engine_->totals().forward_flops, forward) << "two targets of one token need one row of logits";
+  EXPECT_DOUBLE_EQ(training_.totals().forward_flops, forward) << "two targets of one token need one row of logits";
   // Only the third target's loss has a gradient.
-  ASSERT_TRUE(engine_->backward(std::vector<float>{0, 0, 1, 0}).ok());
-  EXPECT_DOUBLE_EQ(engine_->totals().backward_flops, (2 * kBlock + 4 * kAdapter) * 5 + 2 * kPair * (6 + 3) + 2 * kHead);
-  ASSERT_TRUE(engine_->forward(pack(), false, logprobs).ok());
-  EXPECT_DOUBLE_EQ(engine_->totals().forward_flops, 2 * forward);
+  ASSERT_TRUE(training_.backward(std::vector<float>{0, 0, 1, 0}).ok());
+  EXPECT_DOUBLE_EQ(training_.totals().backward_flops,
+                   (2 * kBlock + 4 * kAdapter) * 5 + 2 * kPair * (6 + 3) + 2 * kHead);
+  ASSERT_TRUE(training_.forward(pack(), false, logprobs).ok());
+  EXPECT_DOUBLE_EQ(training_.totals().forward_flops, 2 * forward);
 }
 
 TEST_F(TracedEngineTest, ALossWithoutAGradientThenNoWayBack) {
   std::vector<float> logprobs(4);
-  ASSERT_TRUE(engine_->forward(pack(), true, logprobs).ok());
-  ASSERT_TRUE(engine_->backward(std::vector<float>(4)).ok());
-  EXPECT_EQ(engine_->totals().backward_flops, 0);
+  ASSERT_TRUE(training_.forward(pack(), true, logprobs).ok());
+  ASSERT_TRUE(training_.backward(std::vector<float>(4)).ok());
+  EXPECT_EQ(training_.totals().backward_flops, 0);
 }
 
 TEST_F(TracedEngineTest, APassThatFailsThenNothingWasDone) {
   fake_.before_forward = [](const auto&) { return Status(internal_error("broken")); };
   std::vector<float> logprobs(4);
-  ASSERT_FALSE(engine_->forward(pack(), true, logprobs).ok());
-  EXPECT_EQ(engine_->totals().forward_flops, 0);
+  ASSERT_FALSE(training_.forward(pack(), true, logprobs).ok());
+  EXPECT_EQ(training_.totals().forward_flops, 0);
 }
 
 TEST_F(TracedEngineTest, APromptAndATokenThenPrefillAndDecode) {
@@ -107,19 +107,19 @@ TEST_F(TracedEngineTest, WhatWasTakenOverOrForkedThenAttendedToAndNotComputed) {
   ASSERT_TRUE(feed({{first, {1, 2, 3, 4, 5}}}).ok());
   const auto second = open(std::nullopt);
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6};
-  ASSERT_EQ(engine_->adopt_prefix(second, prompt), 4);
+  ASSERT_EQ(decoding_.adopt_prefix(second, prompt), 4);
   const double before = steps().prefill_flops;
   ASSERT_TRUE(feed({{second, {5, 6}}}).ok());
   EXPECT_DOUBLE_EQ(steps().prefill_flops - before, 2 * kBlock * 2 + kPair * (5 + 6) + 2 * kHead);
-  const auto fork = engine_->fork_sequence(second).value();
+  const auto fork = decoding_.fork(second).value();
   ASSERT_TRUE(feed({{fork, {7}}}).ok());
   EXPECT_DOUBLE_EQ(steps().decode_flops, 2 * kBlock + kPair * 7 + 2 * kHead);
 }
 
 TEST_F(TracedEngineTest, AnAdapterThatComesBackThenCountedAgain) {
-  const auto state = engine_->take_adapter(AdapterId("a"));
+  const auto state = fake_.adapters().take(AdapterId("a"));
   ASSERT_TRUE(state.ok());
-  ASSERT_TRUE(engine_->create_adapter(AdapterId("a"), *state).ok());
+  ASSERT_TRUE(fake_.adapters().create(AdapterId("a"), *state).ok());
   const auto sequence = open(AdapterId("a"));
   ASSERT_TRUE(feed({{sequence, {1}}}, 0).ok());
   EXPECT_DOUBLE_EQ(steps().decode_flops, 2 * (kBlock + kAdapter) + kPair);

@@ -1,4 +1,4 @@
-// Training of several clients: their datums share passes, and what one of them waits for holds back nobody else.
+// Tests of training by several clients: their datums share passes, and none delays another.
 #include <algorithm>
 #include <future>
 
@@ -36,7 +36,7 @@ class TrainingBatchTest : public ServiceTest {
     std::future<Result<v1::ForwardBackwardResponse>> answer;
     bool ok() { return answer.get().ok(); }
   };
-  // Accepted when it returns.
+  // The operation is accepted when this returns.
   Trained post_train(const std::string& id, int datums, int tokens = 1) {
     engine::TrainRequest request;
     request.adapter = training_adapter(id);
@@ -48,36 +48,41 @@ class TrainingBatchTest : public ServiceTest {
     }
     auto promise = std::make_shared<std::promise<Result<v1::ForwardBackwardResponse>>>();
     Trained trained{promise->get_future()};
-    loop_->post(make_forward_backward(id, std::move(request), caller_of(id), [this, promise, id](auto result) {
+    auto message = std::make_shared<v1::ForwardBackwardRequest>();
+    message->set_adapter_id(id);
+    auto reply = [this, promise, id, message](auto result) {
       answered_.push_back(id);
       promise->set_value(std::move(result));
-    }));
+    };
+    loop_->post(make_forward_backward({*message, caller_of(id), std::move(reply)}, std::move(request)));
     return trained;
   }
   std::future<bool> post_optim(const std::string& id) {
-    v1::OptimStepRequest request;
-    request.set_adapter_id(id);
-    request.mutable_params()->set_beta1(0.9);
-    request.mutable_params()->set_beta2(0.9);
+    auto request = std::make_shared<v1::OptimStepRequest>();
+    request->set_adapter_id(id);
+    request->mutable_params()->set_beta1(0.9);
+    request->mutable_params()->set_beta2(0.9);
     auto promise = std::make_shared<std::promise<bool>>();
     auto future = promise->get_future();
-    loop_->post(make_optim_step(request, caller_of(id), [this, promise, id](const auto& result) {
+    auto reply = [this, promise, id, request](const auto& result) {
       answered_.push_back("optim " + id);
       promise->set_value(result.ok());
-    }));
+    };
+    loop_->post(make_operation(Call<rpc::OptimStep>{*request, caller_of(id), std::move(reply)}));
     return future;
   }
   std::future<Status> post_remove(const std::string& id) {
-    v1::RemoveAdapterRequest request;
-    request.set_adapter_id(id);
+    auto request = std::make_shared<v1::RemoveAdapterRequest>();
+    request->set_adapter_id(id);
     auto promise = std::make_shared<std::promise<Status>>();
     auto future = promise->get_future();
-    loop_->post(make_remove_adapter(request, caller_of(id), [promise](const auto& result) {
+    auto reply = [promise, request](const auto& result) {
       promise->set_value(result.ok() ? Status() : Status(result.error()));
-    }));
+    };
+    loop_->post(make_operation(Call<rpc::RemoveAdapter>{*request, caller_of(id), std::move(reply)}));
     return future;
   }
-  // A trace for each client.
+  // Each client has its own trace.
   static telemetry::SpanContext trace_of(const std::string& id) {
     return {.trace_id_high = 1, .trace_id_low = static_cast<uint64_t>(id[0]), .span_id = 5, .flags = 1};
   }
@@ -98,7 +103,7 @@ class TrainingBatchTest : public ServiceTest {
     return first;
   }
 
-  // The engine thread's, until the last answer.
+  // Belongs to the engine thread until the last answer.
   std::vector<std::string> passes_;
   std::vector<std::string> steps_;  // of the optimizer
   std::vector<std::string> answered_;

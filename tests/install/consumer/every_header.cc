@@ -4,7 +4,6 @@
 #include "tuft/telemetry/hardware_monitor.h"
 #include "tuft/telemetry/instrument.h"
 #include "tuft/telemetry/log.h"
-#include "tuft/telemetry/metrics.h"
 #include "tuft/telemetry/request_trace.h"
 #include "tuft/telemetry/telemetry.h"
 #include "tuft/telemetry/trace.h"

@@ -44,7 +44,7 @@ TEST(AddressFile, WritesIpv6InBrackets) {
   EXPECT_EQ(http_address("localhost", 10610), "http://localhost:10610");
 }
 
-TEST(RuntimeDirectory, IsPrivateShortAndGoneAtTheEnd) {
+TEST(RuntimeDirectory, IsPrivateShortAndRemovedAtTheEnd) {
   ::unsetenv("XDG_RUNTIME_DIR");
   const TempDir parent;
   const auto home = parent / "a_home_with_a_name_that_is_much_too_long_to_hold_the_path_of_a_unix_socket";
@@ -61,7 +61,7 @@ TEST(RuntimeDirectory, IsPrivateShortAndGoneAtTheEnd) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(RuntimeDirectory, TakesAwayWhatADeadServerLeftAndNothingElse) {
+TEST(RuntimeDirectory, RemovesOnlyDirectoriesOfDeadServers) {
   const TempDir directory;
   const std::filesystem::path& base = directory.path();
   std::filesystem::create_directories(base / "tuft.999999999.abcdef");
@@ -85,7 +85,7 @@ class KeyFiles : public ::testing::Test {
     write("tml-one: carol\n");
     EXPECT_EQ(*file_.read(), (Users{{"tml-root", "root"}, {"tml-one", "carol"}}));
   }
-  // In place.
+  // Overwrites the file in place.
   void write(const std::string& text) { std::ofstream(config_.authorized_users_file) << text; }
 
   const TempDir directory_;
@@ -93,7 +93,7 @@ class KeyFiles : public ::testing::Test {
   KeyFile file_{config_};
 };
 
-TEST_F(KeyFiles, AChangeCountsOnceItHasSettled) {
+TEST_F(KeyFiles, ChangeIsAcceptedWhenTheFileIsStable) {
   EXPECT_EQ(file_.look(), Look::kSame);
   write("tml-two: carol\n");
   EXPECT_EQ(file_.look(), Look::kSame);
@@ -104,7 +104,7 @@ TEST_F(KeyFiles, AChangeCountsOnceItHasSettled) {
   EXPECT_EQ(file_.look(), Look::kSame);
 }
 
-TEST_F(KeyFiles, AFileThatIsCutOffDoesNotCountAndIsToldOnce) {
+TEST_F(KeyFiles, IncompleteFileIsIgnoredAndReportedOnce) {
   for (const char* cut : {"tml-two: car", ""}) {
     write(cut);
     EXPECT_EQ(file_.look(), Look::kSame);
@@ -118,7 +118,7 @@ TEST_F(KeyFiles, AFileThatIsCutOffDoesNotCountAndIsToldOnce) {
   EXPECT_EQ(*file_.read(), (Users{{"tml-root", "root"}}));
 }
 
-TEST_F(KeyFiles, OneThatIsTakenAwayIsGoneAtTheSecondLookAndMayComeBack) {
+TEST_F(KeyFiles, RemovedFileIsGoneAtTheSecondLookAndMayReturn) {
   std::filesystem::remove(config_.authorized_users_file);
   EXPECT_FALSE(file_.read().ok());
   EXPECT_EQ(file_.look(), Look::kSame);
@@ -130,7 +130,7 @@ TEST_F(KeyFiles, OneThatIsTakenAwayIsGoneAtTheSecondLookAndMayComeBack) {
   EXPECT_TRUE(file_.read().ok());
 }
 
-TEST_F(KeyFiles, AMomentWithoutItIsNoEnd) {
+TEST_F(KeyFiles, BriefAbsenceIsIgnored) {
   std::filesystem::remove(config_.authorized_users_file);
   EXPECT_EQ(file_.look(), Look::kSame);
   write("tml-another: carol\n");
@@ -144,7 +144,7 @@ TEST(Cores, AreSharedEvenlyAndNeverNone) {
   EXPECT_EQ(threads_per_worker(2, 3), 1);
 }
 
-TEST(WorkerCommand, CarriesTheModelsSettings) {
+TEST(WorkerCommand, ContainsTheSettingsOfTheModel) {
   config::ServerConfig config;
   config.log_level = "debug";
   config.authorized_users = {{"tml-secret", "alice"}};

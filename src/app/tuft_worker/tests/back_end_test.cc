@@ -33,13 +33,13 @@ class BackEndTest : public ::testing::Test {
   WorkerFlags flags_;
 };
 
-TEST_F(BackEndTest, NativeIsAlwaysThere) {
+TEST_F(BackEndTest, NativeIsAlwaysAvailable) {
   const auto engine = make();
   ASSERT_TRUE(engine.ok()) << engine.error().message;
-  EXPECT_EQ((*engine)->kv_usage().limit, 100 * 64 * 2 * 4 * 16);
+  EXPECT_EQ((*engine)->decoding().kv_usage().limit, 100 * 64 * 2 * 4 * 16);
 }
 
-TEST_F(BackEndTest, NativeOnAGpuThenTheErrorSaysTheCure) {
+TEST_F(BackEndTest, NativeOnAGpuThenTheErrorNamesTheRemedy) {
   flags_.device = "cuda:0";
   const auto engine = make();
   ASSERT_FALSE(engine.ok());
@@ -48,7 +48,7 @@ TEST_F(BackEndTest, NativeOnAGpuThenTheErrorSaysTheCure) {
 }
 
 #ifdef TUFT_TORCH
-TEST_F(BackEndTest, TorchOnTheCpuIsThereWhereItIsBuiltIn) {
+TEST_F(BackEndTest, TorchOnTheCpuIsAvailableIfBuiltIn) {
   flags_.backend = "torch";
   const auto engine = make();
   ASSERT_TRUE(engine.ok()) << engine.error().message;
@@ -57,7 +57,7 @@ TEST_F(BackEndTest, TorchOnTheCpuIsThereWhereItIsBuiltIn) {
   EXPECT_EQ(make().error().reason, "device");
 }
 #else
-TEST_F(BackEndTest, TorchThatIsNotBuiltInThenTheErrorSaysHow) {
+TEST_F(BackEndTest, TorchNotBuiltInThenTheErrorNamesTheRemedy) {
   flags_.backend = "torch";
   const auto engine = make();
   ASSERT_FALSE(engine.ok());

@@ -1,4 +1,4 @@
-// The real worker process: what it tells a collector of its start, and that its end delivers what was not sent yet.
+// Tests the real worker process: the telemetry of its start, and that its end delivers what was not sent before.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -14,8 +14,8 @@
 
 #include "base/testing/temp_dir.h"
 #include "engine/init_model.h"
-#include "telemetry/config_json.h"
 #include "telemetry/context.h"
+#include "telemetry/settings/config_json.h"
 #include "telemetry/testing/otlp_receiver.h"
 
 extern char** environ;
@@ -84,7 +84,7 @@ class WorkerProcessTest : public ::testing::Test {
 
 TEST_F(WorkerProcessTest, EndedBySigtermThenTheLastIntervalIsDelivered) {
   const pid_t pid = start(directory_ / "model");
-  // The weights are read by the time the collector has their span.
+  // The weights are loaded when the collector has their span.
   ASSERT_TRUE(receiver_.wait_until([&] { return span("hf_model.load_weights").has_value(); }));
   while (!std::filesystem::exists(socket())) std::this_thread::yield();
   EXPECT_FALSE(receiver_.metric("tuft.worker.startup.duration")) << "an interval is a minute";
@@ -101,7 +101,7 @@ TEST_F(WorkerProcessTest, EndedBySigtermThenTheLastIntervalIsDelivered) {
   }
 }
 
-TEST_F(WorkerProcessTest, ItsStartThenASpanInTheTraceOfTheServersStart) {
+TEST_F(WorkerProcessTest, StartIsASpanInTheServersTrace) {
   const pid_t pid = start(directory_ / "model");
   ASSERT_TRUE(receiver_.wait_until([&] { return span("hf_model.load_weights").has_value(); }));
   const ReceivedSpan load = *span("hf_model.load_weights");
@@ -114,7 +114,7 @@ TEST_F(WorkerProcessTest, ItsStartThenASpanInTheTraceOfTheServersStart) {
   EXPECT_EQ(exit_code(pid), 0);
 }
 
-TEST_F(WorkerProcessTest, AModelThatIsNotThereThenItsSpanSaysWhy) {
+TEST_F(WorkerProcessTest, MissingModelThenTheSpanHasTheReason) {
   EXPECT_EQ(exit_code(start(directory_ / "nothing")), 1);
   const auto load = span("hf_model.load_weights");
   ASSERT_TRUE(load) << "the end waits for what is not sent";

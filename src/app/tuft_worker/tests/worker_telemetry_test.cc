@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "telemetry/config_json.h"
+#include "telemetry/settings/config_json.h"
 
 namespace tuft::app {
 namespace {
 
-TEST(WorkerTelemetry, HandedOverThenTheServersWithAnIdentityOfItsOwn) {
+TEST(WorkerTelemetry, PassedConfigIsUsedWithAnOwnInstanceId) {
   telemetry::TelemetryConfig server;
   server.enabled = true;
   server.service_name = "lab";

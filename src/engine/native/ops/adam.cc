@@ -19,7 +19,7 @@ HWY_INLINE bool all_zero(hn::Vec<F32> x) {
 
 bool update(const AdamFactors& factors, int64_t n, float* value, float* gradient, float* first, float* second) {
   const F32 d;
-  auto nothing = hn::Zero(d);  // 0 times a value is not 0 where that is not finite
+  auto nothing = hn::Zero(d);  // adding x * 0 finds values that are not finite
   const auto body = [&](float* w, float* g, float* m, float* v) HWY_ATTR {
     const auto slope = hn::Mul(hn::LoadU(d, g), hn::Set(d, factors.clip));
     const auto old = hn::LoadU(d, m);

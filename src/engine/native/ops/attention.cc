@@ -17,13 +17,13 @@ HWY_BEFORE_NAMESPACE();
 namespace tuft::engine::native {
 namespace HWY_NAMESPACE {
 
-constexpr int kGradientRows = 48;  // query rows of a block of the gradient
+constexpr int kGradientRows = 48;  // query rows per block of the gradient
 
 int round_up(int n) {
   return (n + kPanel - 1) / kPanel * kPanel;
 }
 
-// x = exp(x * scale - base) for the first `length` columns, 0 for the rest of `padded`. Returns the sum.
+// Sets x = exp(x * scale - base) for the first `length` columns, 0 for the rest of `padded`. Returns the sum.
 float exponentials(float* x, int length, int padded, float scale, float base) {
   const F32 d;
   const auto factor = hn::Set(d, scale);
@@ -42,7 +42,7 @@ float exponentials(float* x, int length, int padded, float scale, float base) {
   return lanes.sum();
 }
 
-// scores[row][position] of all positions below `length`, in whole panels.
+// Computes scores[row][position] for all positions below `length`, in whole panels.
 void score(const float* packed_q, int rows, const AttentionTile& tile, int length, int stride, float* scores) {
   TileArgs args;
   args.k = tile.head_dim;
@@ -75,7 +75,7 @@ void attend_tile(const AttentionTile& tile) {
     float* row = scores + static_cast<ptrdiff_t>(i) * stride;
     const float base = row_max(row, tile.length[i]) * tile.scale;
     total[i] = exponentials(row, tile.length[i], length, tile.scale, base);
-    if (tile.normalizer[i] != nullptr) *tile.normalizer[i] = base + std::log(total[i]);
+    if (tile.logsumexp[i] != nullptr) *tile.logsumexp[i] = base + std::log(total[i]);
   }
   pack_tile(scores, stride, rows, length, weights);
   TileArgs args;
@@ -95,7 +95,7 @@ void attend_tile(const AttentionTile& tile) {
   }
 }
 
-// What the gradient of one key-value head works on, cut from the caller's scratch.
+// The scratch memory of one key-value head's gradient, divided from the caller's memory.
 struct GradientScratch {
   float* k_panels;
   float* v_panels;
@@ -116,7 +116,7 @@ struct GradientScratch {
   }
 };
 
-// src rows as panels [position / 16][head_dim][16], the last one filled up with zeros.
+// Copies rows of src to panels [position / 16][head_dim][16]; the last panel is padded with zeros.
 void panels_of(const float* src, ptrdiff_t src_stride, int length, int head_dim, float* panels) {
   for (int begin = 0; begin < length; begin += kPanel) {
     const int count = std::min(kPanel, length - begin);
@@ -133,7 +133,7 @@ void panels_of(const float* src, ptrdiff_t src_stride, int length, int head_dim,
   }
 }
 
-// Weights and score gradients of rows [first, first + rows) of one head, then their part of dq.
+// Computes weights and score gradients of rows [first, first + rows) of one head, and then their share of dq.
 void gradient_tile(const AttentionGradient& args, int head, int first, int rows, const GradientScratch& scratch,
                    float* weights, float* slopes) {
   const int head_dim = args.head_dim;
@@ -157,7 +157,7 @@ void gradient_tile(const AttentionGradient& args, int head, int first, int rows,
     float along = 0;
     for (int k = 0; k < head_dim; ++k) along += out[k] * dout[k];
     exponentials(weight, first + i + 1, scratch.stride, args.scale,
-                 args.normalizer[(first + i) * args.normalizer_stride + head]);
+                 args.logsumexp[(first + i) * args.logsumexp_stride + head]);
     for (int t = 0; t < columns; ++t) slope[t] = weight[t] * (slope[t] - along) * args.scale;
     std::fill(slope + columns, slope + scratch.stride, 0.0F);
   }

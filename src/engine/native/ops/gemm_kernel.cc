@@ -60,7 +60,7 @@ void unpack(const uint16_t* w, int k, int panels, int k_begin, int k_end, float*
   }
 }
 
-// 16 outputs of one input panel: src[i][n] to dst[n][i].
+// Transposes 16 inputs (one panel) of up to 16 outputs: src[i][n] to dst[n][i].
 void transpose_square(const float* src, int outputs, float* dst) {
   if (outputs == kPanel) {
     for (int i = 0; i < kPanel; i += 4) {

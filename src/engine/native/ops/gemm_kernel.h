@@ -1,10 +1,10 @@
-// Blocks of matrix products for one thread; engine/native/gemm.h puts them together. All of it is pure arithmetic on
-// the caller's memory: thread-safe, never allocates, never fails.
+// Blocks of matrix products for one thread; engine/native/gemm.h combines them. The functions only compute on the
+// caller's memory: thread-safe, never allocate, never fail.
 //
-// A left operand is packed in tiles: tile t of `tiles` holds rows [t * rows / tiles, (t + 1) * rows / tiles), k
-// outermost. A right operand is read in panels of 16 columns: b[panel * panel_stride + k * row_stride + column]. Both
-// the packed weights ([panel][k][16]) and plain row-major matrices ([k][n], panel_stride 16) have that form. Kernels
-// load whole panels: a right operand needs 64 readable bytes past its end.
+// A left operand is packed in tiles: tile t of `tiles` holds rows [t * rows / tiles, (t + 1) * rows / tiles), with k as
+// the outer dimension. A right operand is read in panels of 16 columns: b[panel * panel_stride + k * row_stride +
+// column]. Both the packed weights ([panel][k][16]) and plain row-major matrices ([k][n], panel_stride 16) have that
+// form. Kernels load whole panels: a right operand needs 64 readable bytes past its end.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace tuft::engine::native {
 
 inline constexpr int kPanel = 16;
 
-enum class Start : uint8_t { kZero, kBias, kAdd };  // what a product is added to
+enum class Start : uint8_t { kZero, kBias, kAdd };  // the value that a product is added to
 
 struct TileArgs {
   int k = 0;
@@ -30,9 +30,9 @@ struct BlockArgs {
   int a_rows = 0;
   int a_k = 0;  // of the whole packed operand
   int tiles = 1;
-  int tile_begin = 0;  // of those that are computed
+  int tile_begin = 0;  // tiles to compute
   int tile_end = 1;
-  int k_begin = 0;  // part of the sum
+  int k_begin = 0;  // range of k to sum
   int k_end = 0;
   const void* b = nullptr;  // at k_begin of the block's first panel
   bool b_bf16 = false;
@@ -58,12 +58,12 @@ void multiply_block(const BlockArgs& args);
 // Packs tile `tile` of row-major src [rows, k].
 void pack_rows(const float* src, ptrdiff_t stride, int rows, int k, int tiles, int tile, float* packed);
 
-// Weights of `panels` panels [k_begin, k_end) as f32 [panel][k][16]; w points to the first panel, of stride k * 16.
+// Converts panels of weights in [k_begin, k_end) to f32 [panel][k][16]; w points to the first panel, of stride k * 16.
 void unpack_bf16(const uint16_t* w, int k, int panels, int k_begin, int k_end, float* dst);
 
-// The same weights the other way round, for products with W instead of its transpose: dst[panel][n][16] holds inputs
-// [16 * (k_panel + panel), + 16) of outputs [n_begin, n_end); n_begin is a multiple of 16. w is the whole packed
-// matrix [ceil(n / 16)][k][16], f32 or bf16.
+// Transposes packed weights, for products with W instead of its transpose. dst[panel][n][16] receives inputs [16 *
+// (k_panel + panel), + 16) of outputs [n_begin, n_end); n_begin is a multiple of 16. w is the whole packed matrix
+// [ceil(n / 16)][k][16], f32 or bf16.
 void transpose_panels(const void* w, bool bf16, int k, int k_panel, int panels, int n_begin, int n_end, float* dst);
 
 // g[i * g_stride + j] += sum over rows m of p[m * p_stride + i] * q[m * q_stride + j], for i < p_columns and

@@ -1,4 +1,4 @@
-// Sums and maxima over rows in 16 lanes by column number.
+// Sums and maxima over rows, in 16 lanes by column number.
 #if defined(TUFT_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUFT_LANES_INL_H
 #undef TUFT_LANES_INL_H
@@ -45,7 +45,7 @@ struct Lanes {
   }
 };
 
-// The last columns of a row, filled up with `fill`.
+// The last columns of a row, padded with `fill`.
 struct Tail {
   alignas(64) float value[kPanel];
   HWY_INLINE Tail(const float* x, int count, float fill) {

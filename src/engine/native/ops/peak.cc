@@ -19,10 +19,10 @@ HWY_BEFORE_NAMESPACE();
 namespace tuft::engine::native {
 namespace HWY_NAMESPACE {
 
-// As many sums as keep two units busy for the time that one addition takes.
+// Enough independent sums to keep two units busy during the latency of one operation.
 constexpr int kSums = 12;
 
-// Gives the operations, and a value that depends on all of them.
+// Returns the number of operations. `result` depends on all of them, so that none is optimized away.
 double multiply_add(int rounds, float start, float* result) {
   const F32 d;
   const auto factor = hn::Set(d, 0.5F);
@@ -48,10 +48,10 @@ HWY_EXPORT(multiply_add);
 
 namespace {
 
-// A thread's operations a second: the median of short rounds, of which the scheduler interrupts few.
+// Returns the operations per second of one thread: the median of rounds so short that few are interrupted.
 double rate_of_thread() {
   constexpr int kTries = 31;
-  constexpr int kRounds = 20'000;  // some 50 us
+  constexpr int kRounds = 20'000;  // about 50 us
   std::array<double, kTries> rates{};
   float value = 1.0F;
   for (double& rate : rates) {

@@ -1,13 +1,13 @@
-// What the arithmetic units can do at most.
+// Measures the peak of the arithmetic units.
 #pragma once
 
 #include "engine/native/thread_pool.h"
 
 namespace tuft::engine::native {
 
-// Fused multiply-adds of f32 on all threads of the pool at once, an operation of a lane counting two, a second: the sum
-// of what each of them did in the median of short rounds (some milliseconds in all). Nothing is read from memory. Who
-// shares the processors meanwhile makes it too low only where it slows down the core itself.
+// Returns the f32 fused multiply-adds per second of all threads of the pool together, each lane counting as two
+// operations: the sum over threads of the median of short rounds. Takes some milliseconds and reads nothing from
+// memory. Other programs on the processors lower the result only if they slow down the core itself.
 double measure_peak_flops(ThreadPool& pool);
 
 }  // namespace tuft::engine::native

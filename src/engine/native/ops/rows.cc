@@ -50,7 +50,7 @@ HWY_INLINE hn::Vec<F32> sigmoid(hn::Vec<F32> x) {
   return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Neg(x))));
 }
 
-// Calls body(offset) for each vector of a row of n columns, the last one on copies of the inputs.
+// Calls body(offset) for each vector of a row of n columns; the last vector works on copies of the inputs.
 void gated(const float* gate, const float* up, int n, float* out) {
   const F32 d;
   const auto body = [&](const float* g, const float* u, float* to) HWY_ATTR {
@@ -115,7 +115,7 @@ void scale(float factor, int n, float* x) {
   for (int i = 0; i < n; ++i) x[i] *= factor;
 }
 
-float normalizer(const float* x, int n) {
+float row_logsumexp(const float* x, int n) {
   const F32 d;
   const float top = row_max(x, n);
   const auto base = hn::Set(d, top);
@@ -146,7 +146,7 @@ HWY_EXPORT(gated_backward);
 HWY_EXPORT(rotate);
 HWY_EXPORT(add);
 HWY_EXPORT(scale);
-HWY_EXPORT(normalizer);
+HWY_EXPORT(row_logsumexp);
 HWY_EXPORT(probabilities);
 
 float rms_norm(const float* x, const float* w, float eps, int n, float* y) {
@@ -175,12 +175,12 @@ void add_rows(const float* x, int n, float* y) {
 void scale_row(float factor, int n, float* x) {
   HWY_DYNAMIC_DISPATCH(scale)(factor, n, x);
 }
-float log_sum_exp(const float* x, int n) {
-  return HWY_DYNAMIC_DISPATCH(normalizer)(x, n);
+float logsumexp(const float* x, int n) {
+  return HWY_DYNAMIC_DISPATCH(row_logsumexp)(x, n);
 }
 
-void softmax_gradient(float factor, float normalizer, int n, float* x) {
-  HWY_DYNAMIC_DISPATCH(probabilities)(factor, normalizer, n, x);
+void softmax_gradient(float factor, float log_sum, int n, float* x) {
+  HWY_DYNAMIC_DISPATCH(probabilities)(factor, log_sum, n, x);
 }
 
 }  // namespace tuft::engine::native

@@ -1,6 +1,6 @@
-// Included before any Highway header: which instruction sets the kernels are compiled for. On x86-64 AVX2 with FMA is
-// the floor (CMakeLists.txt compiles the kernel files for it, cpu_is_supported() asks for it) and AVX-512 is chosen at
-// run time. Scalable vectors are left out, because kernels keep vectors in arrays; such machines use NEON.
+// Must be included before any Highway header. Selects the instruction sets of the kernels. On x86-64 the minimum is
+// AVX2 with FMA (CMakeLists.txt compiles the kernels for it, cpu_is_supported() checks it), and AVX-512 is chosen at
+// run time. Scalable vectors are excluded, because kernels keep vectors in arrays; such machines use NEON.
 #pragma once
 
 #include <hwy/detect_compiler_arch.h>

@@ -1,6 +1,6 @@
-// The one place where products are summed: a tile of C of MR rows by NP panels of 16 columns, kept in registers.
-// Every element of C is one chain of fused multiply-adds in ascending k, whatever the shape of the tile, so that a
-// result depends on its own row and column only. Everything above (batching, blocking, threads) relies on that.
+// The only code that sums products: a tile of C of MR rows by NP panels of 16 columns, kept in registers. Every element
+// of C is one chain of fused multiply-adds in ascending k, whatever the shape of the tile, so that a result depends on
+// its own row and column only. All code above (batching, blocking, threads) relies on that.
 #if defined(TUFT_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUFT_TILE_INL_H
 #undef TUFT_TILE_INL_H
@@ -22,8 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using F32 = hn::CappedTag<float, 16>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(F32()));
-constexpr int kVectors = kPanel / kLanes;  // of a panel
-// Rows of a full tile, and panels that it spans: as many accumulators as there are registers for.
+constexpr int kVectors = kPanel / kLanes;  // per panel
+// Rows of a full tile, and the panels that it spans: as many accumulators as fit into the registers.
 constexpr int kTileRows = kLanes == 16 ? 12 : 6;
 constexpr int panels_for(int rows) {
   return rows == 1 ? 4 : (rows * kVectors * 2 <= (kLanes == 16 ? 24 : 12) ? 2 : 1);
@@ -102,7 +102,7 @@ HWY_INLINE void tile_rows(int rows, const TileArgs& args, const float* a, const 
   }
 }
 
-// A panel that has fewer than 16 columns of C: the surplus goes to a scratch tile.
+// Computes a panel with fewer than 16 columns of C; the surplus goes to a scratch tile.
 template <typename T>
 HWY_INLINE void tile_edge(int rows, int columns, const TileArgs& args, const float* a, const T* b, float* c,
                           const float* bias) {
@@ -120,7 +120,7 @@ HWY_INLINE void tile_edge(int rows, int columns, const TileArgs& args, const flo
   }
 }
 
-// rows <= kTileRows rows by any number of columns.
+// Computes at most kTileRows rows by any number of columns.
 template <typename T>
 HWY_INLINE void tile_strip(int rows, int columns, const TileArgs& args, const float* a, const T* b, float* c,
                            const float* bias) {
@@ -143,7 +143,7 @@ HWY_INLINE void tile_strip(int rows, int columns, const TileArgs& args, const fl
   if (column < columns) tile_edge(rows, columns - column, args, a, b, c + column, bias + column);
 }
 
-// Four rows of four into four columns of four.
+// Transposes four rows of four values.
 HWY_INLINE void transpose4(const float* src, ptrdiff_t src_stride, float* dst, ptrdiff_t dst_stride) {
   const hn::FixedTag<float, 4> d;
   const hn::FixedTag<double, 2> d64;
@@ -161,7 +161,7 @@ HWY_INLINE void transpose4(const float* src, ptrdiff_t src_stride, float* dst, p
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, t2, t3)), d, dst + 3 * dst_stride);
 }
 
-// dst[k * rows + i] = src[i * stride + k]: rows of a tile, k outermost.
+// Packs a tile: dst[k * rows + i] = src[i * stride + k].
 HWY_INLINE void pack_tile(const float* HWY_RESTRICT src, ptrdiff_t stride, int rows, int k_count,
                           float* HWY_RESTRICT dst) {
   int i = 0;

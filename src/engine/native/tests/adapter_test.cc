@@ -1,4 +1,4 @@
-// Adapters that leave the engine and come back, and copies to sample from.
+// Tests that adapters leave the engine and come back unchanged, and that copies can be sampled from.
 #include <gtest/gtest.h>
 
 #include "engine/native/tests/reference_model.h"
@@ -15,7 +15,7 @@ class NativeAdapter : public ::testing::Test {
     NativeOptions options;
     options.threads = 2;
     engine_ = make_engine(spec_, MemoryTensors(spec_, 7), options).value();
-    EXPECT_TRUE(engine_->create_adapter(kId, random_adapter(spec_, 4, 1)).ok());
+    EXPECT_TRUE(engine_->adapters().create(kId, random_adapter(spec_, 4, 1)).ok());
     pack_.tokens = random_tokens(spec_, 20, 5);
     pack_.segments.push_back({kId, 0, 20});
     for (int i = 0; i < 19; ++i) pack_.targets.push_back({i, pack_.tokens[static_cast<size_t>(i) + 1]});
@@ -23,18 +23,18 @@ class NativeAdapter : public ::testing::Test {
 
   std::vector<float> train() {
     std::vector<float> logprobs(pack_.targets.size());
-    EXPECT_TRUE(engine_->forward(pack_, true, logprobs).ok());
-    EXPECT_TRUE(engine_->backward(std::vector<float>(pack_.targets.size(), -1.0F)).ok());
+    EXPECT_TRUE(engine_->training().forward(pack_, true, logprobs).ok());
+    EXPECT_TRUE(engine_->training().backward(std::vector<float>(pack_.targets.size(), -1.0F)).ok());
     return logprobs;
   }
   // Takes it out of the engine and puts it back.
   void leave_and_return() {
-    auto state = engine_->take_adapter(kId);
+    auto state = engine_->adapters().take(kId);
     ASSERT_TRUE(state.ok()) << state.error().message;
-    EXPECT_FALSE(engine_->has_adapter(kId));
-    ASSERT_TRUE(engine_->create_adapter(kId, *state).ok());
+    EXPECT_FALSE(engine_->adapters().contains(kId));
+    ASSERT_TRUE(engine_->adapters().create(kId, *state).ok());
   }
-  // What steps give, with an absence wherever `absent` says so.
+  // Returns the results of several steps. The adapter leaves and returns at the points that `absent` names.
   std::vector<std::vector<float>> curve(bool absent) {
     std::vector<std::vector<float>> all;
     for (int step = 0; step < 6; ++step) {
@@ -42,22 +42,22 @@ class NativeAdapter : public ::testing::Test {
       all.push_back(train());
       if (absent) leave_and_return();  // with a gradient
       all.push_back(train());
-      const auto report = engine_->optim_step(kId, {.learning_rate = 1e-2, .grad_clip_norm = 1.0});
+      const auto report = engine_->training().optim_step(kId, {.learning_rate = 1e-2, .grad_clip_norm = 1.0});
       EXPECT_TRUE(report.ok());
       all.push_back({static_cast<float>(report->grad_norm), static_cast<float>(report->step)});
     }
     return all;
   }
   std::vector<float> logits_of(const AdapterId& adapter) {
-    const SequenceId sequence = engine_->open_sequence(adapter, 0).value();
+    const SequenceId sequence = engine_->decoding().open(adapter, 0).value();
     const std::vector<int32_t> tokens = {1, 2, 3};
     const Feed feed{sequence, tokens, 1};
     std::vector<float> logits;
     EXPECT_TRUE(
-        engine_
-            ->step({&feed, 1}, [&](size_t, int, std::span<const float> row) { logits.assign(row.begin(), row.end()); })
+        engine_->decoding()
+            .step({&feed, 1}, [&](size_t, int, std::span<const float> row) { logits.assign(row.begin(), row.end()); })
             .ok());
-    engine_->close_sequence(sequence);
+    engine_->decoding().close(sequence);
     return logits;
   }
 
@@ -67,37 +67,37 @@ class NativeAdapter : public ::testing::Test {
 };
 
 TEST_F(NativeAdapter, LeavesAndReturnsThenTheSameBitsAsOneThatStayed) {
-  const AdapterState start = engine_->export_adapter(kId, false).value();
+  const AdapterState start = engine_->adapters().export_state(kId, false).value();
   const auto stayed = curve(false);
-  ASSERT_TRUE(engine_->import_adapter(kId, start).ok());
-  ASSERT_TRUE(engine_->remove_adapter(kId).ok());
-  ASSERT_TRUE(engine_->create_adapter(kId, start).ok());
+  ASSERT_TRUE(engine_->adapters().import_state(kId, start).ok());
+  ASSERT_TRUE(engine_->adapters().remove(kId).ok());
+  ASSERT_TRUE(engine_->adapters().create(kId, start).ok());
   EXPECT_EQ(curve(true), stayed);
 }
 
 TEST_F(NativeAdapter, VersionKeepsItsBitsWhileItsSourceTrainsOn) {
-  ASSERT_TRUE(engine_->clone_adapter(kId, kVersion).ok());
+  ASSERT_TRUE(engine_->adapters().clone(kId, kVersion).ok());
   const std::vector<float> before = logits_of(kId);
   EXPECT_EQ(logits_of(kVersion), before);
   train();
-  ASSERT_TRUE(engine_->optim_step(kId, {.learning_rate = 1e-2}).ok());
+  ASSERT_TRUE(engine_->training().optim_step(kId, {.learning_rate = 1e-2}).ok());
   EXPECT_EQ(logits_of(kVersion), before);
   EXPECT_NE(logits_of(kId), before);
-  ASSERT_TRUE(engine_->remove_adapter(kId).ok());
+  ASSERT_TRUE(engine_->adapters().remove(kId).ok());
   EXPECT_EQ(logits_of(kVersion), before);
-  EXPECT_EQ(engine_->clone_adapter(kId, AdapterId("x")).error().reason, "adapter_not_loaded");
+  EXPECT_EQ(engine_->adapters().clone(kId, AdapterId("x")).error().reason, "adapter_not_loaded");
 }
 
 TEST_F(NativeAdapter, VersionNeedsNoMoreMemoryThanItsBound) {
-  const LoraSpec lora = engine_->export_adapter(kId, false)->spec;
+  const LoraSpec lora = engine_->adapters().export_state(kId, false)->spec;
   train();
-  ASSERT_TRUE(engine_->optim_step(kId, {}).ok());
+  ASSERT_TRUE(engine_->training().optim_step(kId, {}).ok());
   train();
-  const AdapterMemory trained = engine_->adapter_memory();
-  EXPECT_LE(trained.weights + trained.gradients + trained.optimizer, engine_->adapter_bytes(lora, true));
-  ASSERT_TRUE(engine_->clone_adapter(kId, kVersion).ok());
-  const AdapterMemory both = engine_->adapter_memory();
-  EXPECT_EQ(both.weights - trained.weights, engine_->adapter_bytes(lora, false));
+  const AdapterMemory trained = engine_->adapters().memory();
+  EXPECT_LE(trained.weights + trained.gradients + trained.optimizer, engine_->adapters().bytes_of(lora, true));
+  ASSERT_TRUE(engine_->adapters().clone(kId, kVersion).ok());
+  const AdapterMemory both = engine_->adapters().memory();
+  EXPECT_EQ(both.weights - trained.weights, engine_->adapters().bytes_of(lora, false));
   EXPECT_EQ(both.optimizer, trained.optimizer);
 }
 

@@ -1,4 +1,4 @@
-// The Engine port's promises: tenants do not see each other, steps agree with passes, mistakes are errors.
+// Tests the Engine port: tenants do not see each other, steps agree with passes, mistakes give errors.
 #include <cmath>
 #include <limits>
 
@@ -37,19 +37,19 @@ Pack pack_of(const std::vector<Work>& works) {
   return pack;
 }
 
-// Forward and backward of the loss -sum(logprob); returns the log-probabilities.
+// Runs forward and backward of the loss -sum(logprob); returns the log-probabilities.
 std::vector<float> train(Engine& engine, const Pack& pack) {
   std::vector<float> logprobs(pack.targets.size());
-  EXPECT_TRUE(engine.forward(pack, true, logprobs).ok());
-  EXPECT_TRUE(engine.backward(std::vector<float>(pack.targets.size(), -1.0F)).ok());
+  EXPECT_TRUE(engine.training().forward(pack, true, logprobs).ok());
+  EXPECT_TRUE(engine.training().backward(std::vector<float>(pack.targets.size(), -1.0F)).ok());
   return logprobs;
 }
 
 void expect_same(const std::vector<LoraTensor>& left, const std::vector<LoraTensor>& right) {
   ASSERT_EQ(left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) {
-    EXPECT_EQ(left[i].a, right[i].a) << site_name(left[i].site);
-    EXPECT_EQ(left[i].b, right[i].b) << site_name(left[i].site);
+    EXPECT_EQ(left[i].a, right[i].a) << module_name(left[i].module);
+    EXPECT_EQ(left[i].b, right[i].b) << module_name(left[i].module);
   }
 }
 
@@ -60,9 +60,9 @@ std::vector<Work> three_tenants(Engine& engine, const ModelSpec& spec) {
     works.push_back({AdapterId(name), random_tokens(spec, 5 + 13 * seed, static_cast<uint64_t>(seed))});
     ++seed;
   }
-  EXPECT_TRUE(engine.create_adapter(AdapterId("a"), random_adapter(spec, 3, 1)).ok());
-  EXPECT_TRUE(engine.create_adapter(AdapterId("b"), random_adapter(spec, 8, 2)).ok());
-  EXPECT_TRUE(engine.create_adapter(AdapterId("c"), random_adapter(spec, 17, 3)).ok());
+  EXPECT_TRUE(engine.adapters().create(AdapterId("a"), random_adapter(spec, 3, 1)).ok());
+  EXPECT_TRUE(engine.adapters().create(AdapterId("b"), random_adapter(spec, 8, 2)).ok());
+  EXPECT_TRUE(engine.adapters().create(AdapterId("c"), random_adapter(spec, 17, 3)).ok());
   return works;
 }
 
@@ -80,7 +80,8 @@ TEST(NativeEngine, SeveralTenantsInAPackThenSameBitsAsEachAlone) {
   }
   EXPECT_EQ(packed, single);
   for (const char* name : {"a", "b", "c"}) {
-    expect_same(together->gradients(AdapterId(name)).value(), alone->gradients(AdapterId(name)).value());
+    expect_same(together->adapters().gradients(AdapterId(name)).value(),
+                alone->adapters().gradients(AdapterId(name)).value());
   }
 }
 
@@ -91,7 +92,7 @@ TEST(NativeEngine, OneThreadOrTwoThenSameBits) {
   const auto works = three_tenants(*one, spec);
   three_tenants(*two, spec);
   EXPECT_EQ(train(*one, pack_of(works)), train(*two, pack_of(works)));
-  expect_same(one->gradients(AdapterId("c")).value(), two->gradients(AdapterId("c")).value());
+  expect_same(one->adapters().gradients(AdapterId("c")).value(), two->adapters().gradients(AdapterId("c")).value());
 }
 
 TEST(NativeEngine, ActivationsOverTheLimitThenSameBits) {
@@ -104,38 +105,39 @@ TEST(NativeEngine, ActivationsOverTheLimitThenSameBits) {
   three_tenants(*twice, spec);
   EXPECT_EQ(train(*kept, pack_of(works)), train(*twice, pack_of(works)));
   for (const char* name : {"a", "b", "c"}) {
-    expect_same(kept->gradients(AdapterId(name)).value(), twice->gradients(AdapterId(name)).value());
+    expect_same(kept->adapters().gradients(AdapterId(name)).value(),
+                twice->adapters().gradients(AdapterId(name)).value());
   }
 }
 
-TEST(NativeEngine, NotANumberInOneTenantThenOthersUntouched) {
+TEST(NativeEngine, NanInOneTenantThenOthersUntouched) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
   const auto engine = engine_of(spec);
   const auto works = three_tenants(*engine, spec);
   const auto before = train(*engine, pack_of({works[1]}));
-  const auto gradients = engine->gradients(AdapterId("b")).value();
-  ASSERT_TRUE(engine->clear_gradients(AdapterId("b")).ok());
+  const auto gradients = engine->adapters().gradients(AdapterId("b")).value();
+  ASSERT_TRUE(engine->adapters().clear_gradients(AdapterId("b")).ok());
   AdapterState broken = random_adapter(spec, 3, 1);
   broken.tensors[2].b[0] = std::numeric_limits<float>::quiet_NaN();
-  ASSERT_TRUE(engine->import_adapter(AdapterId("a"), broken).ok());
+  ASSERT_TRUE(engine->adapters().import_state(AdapterId("a"), broken).ok());
   const auto after = train(*engine, pack_of({works[0], works[1], works[2]}));
   EXPECT_TRUE(std::isnan(after[0]));
   const std::vector<float> mine(after.begin() + 17, after.begin() + 17 + static_cast<ptrdiff_t>(before.size()));
   EXPECT_EQ(mine, before);
-  expect_same(engine->gradients(AdapterId("b")).value(), gradients);
-  const auto report = engine->optim_step(AdapterId("a"), {}).value();
+  expect_same(engine->adapters().gradients(AdapterId("b")).value(), gradients);
+  const auto report = engine->training().optim_step(AdapterId("a"), {}).value();
   EXPECT_FALSE(report.applied);
   EXPECT_EQ(report.step, 0);
 }
 
-// Log-probabilities of the tokens after the first, from steps that are fed `piece` tokens at a time.
+// Returns the log-probabilities of the tokens after the first, from steps that feed `piece` tokens each.
 std::vector<float> stepped(Engine& engine, SequenceId sequence, const std::vector<int32_t>& tokens, size_t piece) {
   std::vector<float> result;
   Distribution distribution;
   for (size_t at = 0; at < tokens.size(); at += piece) {
     const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
     const Feed feed{sequence, part, static_cast<int>(part.size())};
-    EXPECT_TRUE(engine
+    EXPECT_TRUE(engine.decoding()
                     .step({&feed, 1},
                           [&](size_t, int row, std::span<const float> logits) {
                             const size_t next = at + static_cast<size_t>(row) + 1;
@@ -148,17 +150,17 @@ std::vector<float> stepped(Engine& engine, SequenceId sequence, const std::vecto
 }
 
 void expect_steps_equal_pass(WeightsDtype dtype) {
-  for (const Family family : {Family::kLlama, Family::kQwen2, Family::kQwen3}) {
-    const ModelSpec spec = tiny_spec(family, family != Family::kLlama);
+  for (const FamilyFacts& facts : families()) {
+    const ModelSpec spec = tiny_spec(facts.family, facts.family != Family::kLlama);
     const auto engine = engine_of(spec, 2, 0, dtype);
     const auto works = three_tenants(*engine, spec);
     const Work& work = works[3];
     std::vector<float> logprobs(work.tokens.size() - 1);
-    ASSERT_TRUE(engine->forward(pack_of({work}), false, logprobs).ok());
+    ASSERT_TRUE(engine->training().forward(pack_of({work}), false, logprobs).ok());
     for (const size_t piece : {size_t{1}, size_t{7}, work.tokens.size()}) {
-      const auto sequence = engine->open_sequence(work.adapter, 0).value();
+      const auto sequence = engine->decoding().open(work.adapter, 0).value();
       EXPECT_EQ(stepped(*engine, sequence, work.tokens, piece), logprobs) << "pieces of " << piece;
-      engine->close_sequence(sequence);
+      engine->decoding().close(sequence);
     }
   }
 }
@@ -182,7 +184,7 @@ TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
   const auto tokens = random_tokens(spec, 90, 44);
   const auto run = [&](std::vector<std::vector<float>>& to, const std::vector<size_t>& which) {
     std::vector<SequenceId> open;
-    for (const size_t i : which) open.push_back(engine->open_sequence(adapters[i], 0).value());
+    for (const size_t i : which) open.push_back(engine->decoding().open(adapters[i], 0).value());
     for (int round = 0; round < 3; ++round) {
       std::vector<Feed> feeds;
       for (size_t n = 0; n < which.size(); ++n) {
@@ -190,16 +192,16 @@ TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
         feeds.push_back({open[n], std::span(tokens).subspan(which[n] + static_cast<size_t>(round), length), 1});
       }
       size_t expected = 0;
-      ASSERT_TRUE(engine
-                      ->step(feeds,
-                             [&](size_t feed, int row, std::span<const float> logits) {
-                               EXPECT_EQ(feed, expected++);
-                               EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
-                               to[which[feed]].insert(to[which[feed]].end(), logits.begin(), logits.end());
-                             })
+      ASSERT_TRUE(engine->decoding()
+                      .step(feeds,
+                            [&](size_t feed, int row, std::span<const float> logits) {
+                              EXPECT_EQ(feed, expected++);
+                              EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
+                              to[which[feed]].insert(to[which[feed]].end(), logits.begin(), logits.end());
+                            })
                       .ok());
     }
-    for (const SequenceId id : open) engine->close_sequence(id);
+    for (const SequenceId id : open) engine->decoding().close(id);
   };
   run(together, {0, 1, 2, 3, 4});
   for (size_t i = 0; i < 5; ++i) run(alone, {i});
@@ -210,7 +212,7 @@ TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
   const auto engine = engine_of(spec);
   const AdapterId id("a");
-  ASSERT_TRUE(engine->create_adapter(id, random_adapter(spec, 4, 1)).ok());
+  ASSERT_TRUE(engine->adapters().create(id, random_adapter(spec, 4, 1)).ok());
   AdamParams params;
   params.learning_rate = 1e-2;
   params.weight_decay = 0.1;
@@ -219,24 +221,24 @@ TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
   std::vector<double> value;
   std::vector<double> first;
   std::vector<double> second;
-  const AdapterState start = engine->export_adapter(id, false).value();
+  const AdapterState start = engine->adapters().export_state(id, false).value();
   value.assign(start.tensors[4].b.begin(), start.tensors[4].b.end());
   first.resize(value.size());
   second.resize(value.size());
   for (int t = 1; t <= 10; ++t) {
     train(*engine, pack);
-    const auto gradients = engine->gradients(id).value();
+    const auto gradients = engine->adapters().gradients(id).value();
     double squares = 0;
     for (const LoraTensor& tensor : gradients) {
       for (const float g : tensor.a) squares += static_cast<double>(g) * g;
       for (const float g : tensor.b) squares += static_cast<double>(g) * g;
     }
     const double clip = std::min(1.0, params.grad_clip_norm / (std::sqrt(squares) + 1e-6));
-    const auto report = engine->optim_step(id, params).value();
+    const auto report = engine->training().optim_step(id, params).value();
     EXPECT_EQ(report.step, t);
     EXPECT_NEAR(report.grad_norm, std::sqrt(squares), 1e-5 * report.grad_norm);
     EXPECT_EQ(report.clipped, clip < 1.0);
-    const auto after = engine->export_adapter(id, false).value().tensors[4].b;
+    const auto after = engine->adapters().export_state(id, false).value().tensors[4].b;
     for (size_t i = 0; i < value.size(); ++i) {
       const double g = gradients[4].b[i] * clip;
       first[i] = params.beta1 * first[i] + (1 - params.beta1) * g;
@@ -249,35 +251,35 @@ TEST(NativeEngine, TenAdamStepsThenValuesOfTheFormula) {
   }
 }
 
-TEST(NativeEngine, WhatTheProcessorCanDoIsKnown) {
+TEST(NativeEngine, PeakOfTheProcessorIsKnown) {
   const auto engine = engine_of(tiny_spec(Family::kLlama, true));
   EXPECT_GT(engine->peak_flops(), 1e9);
   EXPECT_LT(engine->peak_flops(), 1e15);
 }
 
-TEST(NativeEngine, ExportAndImportThenTrainingGoesOnWithTheSameBits) {
+TEST(NativeEngine, ExportAndImportThenTrainingContinuesWithTheSameBits) {
   const ModelSpec spec = tiny_spec(Family::kQwen2, false);
   const auto engine = engine_of(spec);
   const AdapterId id("a");
   const AdapterId copy("copy");
-  ASSERT_TRUE(engine->create_adapter(id, random_adapter(spec, 4, 1)).ok());
+  ASSERT_TRUE(engine->adapters().create(id, random_adapter(spec, 4, 1)).ok());
   const auto tokens = random_tokens(spec, 20, 5);
   train(*engine, pack_of({{id, tokens}}));
-  ASSERT_TRUE(engine->optim_step(id, {}).ok());
-  ASSERT_TRUE(engine->create_adapter(copy, engine->export_adapter(id, true).value()).ok());
+  ASSERT_TRUE(engine->training().optim_step(id, {}).ok());
+  ASSERT_TRUE(engine->adapters().create(copy, engine->adapters().export_state(id, true).value()).ok());
   for (const AdapterId& which : {id, copy}) {
     train(*engine, pack_of({{which, tokens}}));
-    ASSERT_TRUE(engine->optim_step(which, {}).ok());
+    ASSERT_TRUE(engine->training().optim_step(which, {}).ok());
   }
-  const auto left = engine->export_adapter(id, true).value();
-  const auto right = engine->export_adapter(copy, true).value();
+  const auto left = engine->adapters().export_state(id, true).value();
+  const auto right = engine->adapters().export_state(copy, true).value();
   expect_same(left.tensors, right.tensors);
   expect_same(left.adam.first, right.adam.first);
   expect_same(left.adam.second, right.adam.second);
   EXPECT_EQ(right.adam.step, 2);
 }
 
-TEST(NativeEngine, SiteFlagsThenOnlyThoseTensorsAndNoGradientElsewhere) {
+TEST(NativeEngine, ModuleFlagsThenOnlyThoseTensorsAndNoGradientElsewhere) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
   const auto engine = engine_of(spec);
   for (int flags = 1; flags < 8; ++flags) {
@@ -288,21 +290,21 @@ TEST(NativeEngine, SiteFlagsThenOnlyThoseTensorsAndNoGradientElsewhere) {
     lora.train_mlp = (flags & 2) != 0;
     lora.train_unembed = (flags & 4) != 0;
     const AdapterId id(std::to_string(flags));
-    ASSERT_TRUE(engine->create_adapter(id, make_adapter(spec, lora)).ok());
+    ASSERT_TRUE(engine->adapters().create(id, make_adapter(spec, lora)).ok());
     train(*engine, pack_of({{id, random_tokens(spec, 9, 1)}}));
-    const auto report = engine->optim_step(id, {}).value();
+    const auto report = engine->training().optim_step(id, {}).value();
     EXPECT_TRUE(report.applied);
     EXPECT_GT(report.grad_norm, 0.0);
   }
-  EXPECT_EQ(engine->adapter_count(), 7U);
+  EXPECT_EQ(engine->adapters().size(), 7U);
 }
 
-TEST(NativeEngine, MistakesThenErrorsAndTheEngineGoesOn) {
+TEST(NativeEngine, MistakesThenErrorsAndTheEngineContinues) {
   const ModelSpec spec = tiny_spec(Family::kLlama, true);
   const auto engine = engine_of(spec);
   const auto works = three_tenants(*engine, spec);
   std::vector<float> logprobs(1);
-  const auto code = [&](const Pack& pack) { return engine->forward(pack, true, logprobs).error().code; };
+  const auto code = [&](const Pack& pack) { return engine->training().forward(pack, true, logprobs).error().code; };
   EXPECT_EQ(code({{1, 99}, {{AdapterId("a"), 0, 2}}, {{0, 1}}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({{1, -1}, {{AdapterId("a"), 0, 2}}, {{0, 1}}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({{1, 2}, {{AdapterId("x"), 0, 2}}, {{0, 1}}}), ErrorCode::kNotFound);
@@ -311,24 +313,26 @@ TEST(NativeEngine, MistakesThenErrorsAndTheEngineGoesOn) {
   EXPECT_EQ(code({{1, 2}, {{AdapterId("a"), 0, 2}}, {{0, 53}}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({{1, 2}, {{AdapterId("a"), 0, 2}}, {}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code({}), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine->backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(engine->create_adapter(AdapterId("a"), random_adapter(spec, 3, 1)).error().code, ErrorCode::kAlreadyExists);
-  EXPECT_EQ(engine->create_adapter(AdapterId("d"), random_adapter(tiny_spec(Family::kQwen3, true), 3, 1)).error().code,
+  EXPECT_EQ(engine->training().backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(engine->adapters().create(AdapterId("a"), random_adapter(spec, 3, 1)).error().code,
+            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(
+      engine->adapters().create(AdapterId("d"), random_adapter(tiny_spec(Family::kQwen3, true), 3, 1)).error().code,
+      ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine->adapters().import_state(AdapterId("a"), random_adapter(spec, 4, 1)).error().code,
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine->import_adapter(AdapterId("a"), random_adapter(spec, 4, 1)).error().code,
-            ErrorCode::kInvalidArgument);
-  EXPECT_EQ(engine->remove_adapter(AdapterId("x")).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(engine->optim_step(AdapterId("x"), {}).error().code, ErrorCode::kNotFound);
-  const auto sequence = engine->open_sequence(std::nullopt, 0).value();
+  EXPECT_EQ(engine->adapters().remove(AdapterId("x")).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine->training().optim_step(AdapterId("x"), {}).error().code, ErrorCode::kNotFound);
+  const auto sequence = engine->decoding().open(std::nullopt, 0).value();
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
   const auto step = [&](std::vector<Feed> feeds) {
-    return engine->step(feeds, [](size_t, int, std::span<const float>) {}).error().code;
+    return engine->decoding().step(feeds, [](size_t, int, std::span<const float>) {}).error().code;
   };
   EXPECT_EQ(step({{sequence, std::span(tokens).first(2), 3}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(step({{sequence, std::span(tokens).first(1), 1}, {sequence, std::span(tokens).first(1), 1}}),
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(step({{sequence + 9, std::span(tokens).first(1), 1}}), ErrorCode::kNotFound);
-  EXPECT_EQ(engine->open_sequence(AdapterId("x"), 0).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(engine->decoding().open(AdapterId("x"), 0).error().code, ErrorCode::kNotFound);
   train(*engine, pack_of(works));
 }
 
@@ -338,9 +342,9 @@ TEST(NativeEngine, AdapterRemovedBetweenForwardAndBackwardThenFailedPrecondition
   const auto works = three_tenants(*engine, spec);
   const Pack pack = pack_of(works);
   std::vector<float> logprobs(pack.targets.size());
-  ASSERT_TRUE(engine->forward(pack, true, logprobs).ok());
-  ASSERT_TRUE(engine->remove_adapter(AdapterId("b")).ok());
-  EXPECT_EQ(engine->backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
+  ASSERT_TRUE(engine->training().forward(pack, true, logprobs).ok());
+  ASSERT_TRUE(engine->adapters().remove(AdapterId("b")).ok());
+  EXPECT_EQ(engine->training().backward(logprobs).error().code, ErrorCode::kFailedPrecondition);
 }
 
 TEST(NativeEngine, AdapterTrainsThenMemoryOfGradientsAndMoments) {
@@ -350,16 +354,16 @@ TEST(NativeEngine, AdapterTrainsThenMemoryOfGradientsAndMoments) {
   const AdapterState state = random_adapter(spec, 4, 1);
   int64_t bytes = 0;
   for (const LoraTensor& tensor : state.tensors) bytes += static_cast<int64_t>(tensor.a.size() + tensor.b.size()) * 4;
-  ASSERT_TRUE(engine->create_adapter(id, state).ok());
-  EXPECT_EQ(engine->adapter_memory().weights, 2 * bytes) << "as they are, and scaled for products";
-  EXPECT_EQ(engine->adapter_memory().gradients, 0);
+  ASSERT_TRUE(engine->adapters().create(id, state).ok());
+  EXPECT_EQ(engine->adapters().memory().weights, 2 * bytes) << "as they are, and scaled for products";
+  EXPECT_EQ(engine->adapters().memory().gradients, 0);
   train(*engine, pack_of({{id, random_tokens(spec, 9, 1)}}));
-  EXPECT_EQ(engine->adapter_memory().gradients, bytes);
-  EXPECT_EQ(engine->adapter_memory().optimizer, 0);
-  ASSERT_TRUE(engine->optim_step(id, {}).ok());
-  EXPECT_EQ(engine->adapter_memory().optimizer, 2 * bytes);
-  ASSERT_TRUE(engine->remove_adapter(id).ok());
-  EXPECT_EQ(engine->adapter_memory().weights, 0);
+  EXPECT_EQ(engine->adapters().memory().gradients, bytes);
+  EXPECT_EQ(engine->adapters().memory().optimizer, 0);
+  ASSERT_TRUE(engine->training().optim_step(id, {}).ok());
+  EXPECT_EQ(engine->adapters().memory().optimizer, 2 * bytes);
+  ASSERT_TRUE(engine->adapters().remove(id).ok());
+  EXPECT_EQ(engine->adapters().memory().weights, 0);
 }
 
 TEST(NativeEngine, TensorMissingOrOfAnotherShapeThenLoadFails) {

@@ -1,4 +1,4 @@
-// Every kernel against f64 arithmetic, over sizes around the edges of tiles, panels and blocks.
+// Compares every kernel with f64 arithmetic, for sizes around the edges of tiles, panels and blocks.
 #include <bit>
 #include <cmath>
 
@@ -18,7 +18,7 @@ Floats filled(Numbers& numbers, size_t count, float scale = 1.0F) {
   return values;
 }
 
-// W [n][k] in panels.
+// Packs W [n][k] into panels.
 Floats panels_of(const Floats& w, int n, int k) {
   Floats packed(static_cast<size_t>((n + kPanel - 1) / kPanel * kPanel) * static_cast<size_t>(k), true);
   for (int i = 0; i < n; ++i) {
@@ -47,7 +47,7 @@ struct Shape {
 constexpr Shape kShapes[] = {{1, 1, 1},    {1, 7, 16},   {2, 16, 15},   {3, 33, 17},   {5, 64, 64},    {6, 40, 31},
                              {7, 12, 100}, {12, 48, 33}, {13, 600, 20}, {25, 513, 80}, {40, 1100, 130}};
 
-// c = bias + x W^T, in both orientations of W and both types.
+// Tests c = bias + x W^T, in both orientations of W and both types.
 void check_product(const Shape& shape, bool bf16, Right::Form form, int threads) {
   const auto [m, k, n] = shape;
   Numbers numbers(static_cast<uint64_t>(m * 10007 + k * 101 + n));
@@ -59,7 +59,7 @@ void check_product(const Shape& shape, bool bf16, Right::Form form, int threads)
   if (bf16) truncate_to_bf16(w);
   const Floats bias = filled(numbers, static_cast<size_t>(n));
   const bool reverse = form == Right::Form::kReverse;
-  // kReverse multiplies by the same weights stored the other way round.
+  // kReverse multiplies by the same weights, stored transposed.
   Floats stored = filled(numbers, static_cast<size_t>(n * k));
   for (int i = 0; i < n; ++i) {
     for (int j = 0; j < k; ++j) stored.data()[reverse ? j * n + i : i * k + j] = w.data()[i * k + j];
@@ -224,7 +224,7 @@ TEST(Rows, SwigluThenReferenceForwardAndBackward) {
   }
 }
 
-TEST(Rows, RotationThenInverseGivesItBack) {
+TEST(Rows, RotationThenInverseRestoresIt) {
   Numbers numbers(3);
   Floats x = filled(numbers, 20);
   const std::vector<float> before(x.data(), x.data() + 20);
@@ -248,16 +248,16 @@ TEST(Rows, LogSumExpAndItsGradientThenReference) {
     const std::vector<float> before(x.data(), x.data() + n);
     double sum = 0;
     for (const float value : before) sum += std::exp(static_cast<double>(value));
-    const float normalizer = log_sum_exp(x.data(), n);
-    EXPECT_NEAR(normalizer, std::log(sum), 1e-5 * (1 + std::abs(normalizer)));
-    softmax_gradient(0.5F, normalizer, n, x.data());
+    const float log_sum = logsumexp(x.data(), n);
+    EXPECT_NEAR(log_sum, std::log(sum), 1e-5 * (1 + std::abs(log_sum)));
+    softmax_gradient(0.5F, log_sum, n, x.data());
     for (size_t i = 0; i < before.size(); ++i) {
       EXPECT_NEAR(x.data()[i], -0.5 * std::exp(before[i] - std::log(sum)), 1e-5);
     }
   }
 }
 
-// One key-value head with its query heads, in f64, forward and backward.
+// Computes one key-value head with its query heads in f64, forward and backward.
 struct AttentionCase {
   int length, head_dim, heads;
 };
@@ -272,7 +272,7 @@ class AttentionReference {
         k_(k),
         v_(v) {}
 
-  // Sum over all outputs of weight * output.
+  // Returns the sum over all outputs of weight * output.
   double weighted(const Floats& weights) const {
     double total = 0;
     for (size_t t = 0; t < n_; ++t) {
@@ -323,7 +323,7 @@ void check_attention(const AttentionCase& sizes) {
     store_kv(k.data() + t * width, v.data() + t * width, width, t, block, block + kKvBlock * width);
   }
   Floats out(static_cast<size_t>(n * heads * width));
-  Floats normalizer(static_cast<size_t>(n * heads));
+  Floats logsumexp(static_cast<size_t>(n * heads));
   Floats scratch(std::max(attention_scratch(width, n), attention_gradient_scratch(width, n)));
   const float scale = 1.0F / std::sqrt(static_cast<float>(width));
   for (int first = 0; first < n * heads; first += tile_rows_max()) {
@@ -333,7 +333,7 @@ void check_attention(const AttentionCase& sizes) {
       tile.q[i] = q.data() + (first + i) * width;
       tile.length[i] = (first + i) / heads + 1;
       tile.out[i] = out.data() + (first + i) * width;
-      tile.normalizer[i] = normalizer.data() + first + i;
+      tile.logsumexp[i] = logsumexp.data() + first + i;
     }
     tile.kv = {blocks.data(), 0, static_cast<ptrdiff_t>(kKvBlock) * width};
     tile.head_dim = width;
@@ -363,8 +363,8 @@ void check_attention(const AttentionCase& sizes) {
   args.k = k.data();
   args.v = v.data();
   args.kv_stride = width;
-  args.normalizer = normalizer.data();
-  args.normalizer_stride = heads;
+  args.logsumexp = logsumexp.data();
+  args.logsumexp_stride = heads;
   args.dq = dq.data();
   args.dk = dk.data();
   args.dv = dv.data();

@@ -1,4 +1,4 @@
-// The engine against the f64 reference model: log-probabilities and the gradients of every adapter matrix.
+// Compares the engine with the f64 reference model: log-probabilities and the gradients of every adapter matrix.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -45,18 +45,18 @@ std::vector<Target> next_tokens(const std::vector<int32_t>& tokens) {
 void expect_reference_logprobs(Fixture& fixture, int length) {
   const AdapterState state = random_adapter(fixture.spec, 5, 11);
   const AdapterId id("a");
-  ASSERT_TRUE(fixture.engine->create_adapter(id, state).ok());
+  ASSERT_TRUE(fixture.engine->adapters().create(id, state).ok());
   const auto tokens = random_tokens(fixture.spec, length, 3);
   const auto targets = next_tokens(tokens);
   std::vector<float> logprobs(targets.size());
-  ASSERT_TRUE(fixture.engine->forward(pack_of(tokens, id, targets), false, logprobs).ok());
+  ASSERT_TRUE(fixture.engine->training().forward(pack_of(tokens, id, targets), false, logprobs).ok());
   ReferenceModel reference(fixture.spec, fixture.tensors);
   reference.set_adapter(&state);
   const auto expected = reference.logprobs(tokens, targets);
   for (size_t i = 0; i < targets.size(); ++i) EXPECT_NEAR(logprobs[i], expected[i], 2e-4) << "target " << i;
 }
 
-// log softmax(logits / temperature), from the reference's log-probabilities of the whole vocabulary.
+// Returns log softmax(logits / temperature), from the reference's log-probabilities of the whole vocabulary.
 std::vector<double> tempered(const ReferenceModel& reference, const std::vector<int32_t>& tokens,
                              const std::vector<Target>& targets, int vocab, double temperature) {
   std::vector<Target> all;
@@ -74,11 +74,11 @@ std::vector<double> tempered(const ReferenceModel& reference, const std::vector<
   return out;
 }
 
-// Every matrix of the adapter: a few entries against central differences of the f64 reference.
+// Compares some entries of every matrix of the adapter with central differences of the f64 reference.
 void expect_reference_gradients(Fixture& fixture, int length, float temperature = 1.0F) {
   AdapterState state = random_adapter(fixture.spec, 3, 5);
   const AdapterId id("a");
-  ASSERT_TRUE(fixture.engine->create_adapter(id, state).ok());
+  ASSERT_TRUE(fixture.engine->adapters().create(id, state).ok());
   const auto tokens = random_tokens(fixture.spec, length, 9);
   const auto targets = next_tokens(tokens);
   std::vector<float> logprobs(targets.size());
@@ -88,9 +88,9 @@ void expect_reference_gradients(Fixture& fixture, int length, float temperature 
   weights[2] = 0;
   Pack pack = pack_of(tokens, id, targets);
   pack.segments[0].temperature = temperature;
-  ASSERT_TRUE(fixture.engine->forward(pack, true, logprobs).ok());
-  ASSERT_TRUE(fixture.engine->backward(weights).ok());
-  const auto gradients = fixture.engine->gradients(id).value();
+  ASSERT_TRUE(fixture.engine->training().forward(pack, true, logprobs).ok());
+  ASSERT_TRUE(fixture.engine->training().backward(weights).ok());
+  const auto gradients = fixture.engine->adapters().gradients(id).value();
   ReferenceModel reference(fixture.spec, fixture.tensors);
   reference.set_adapter(&state);
   const auto logprobs_of_reference = [&] {
@@ -119,7 +119,8 @@ void expect_reference_gradients(Fixture& fixture, int length, float temperature 
         const double expected = (high - loss()) / (step_high - values[at]);
         values[at] = original;
         EXPECT_NEAR(gradient[at], expected, 2e-3 * std::abs(expected) + 2e-3)
-            << site_name(gradients[t].site) << " of layer " << gradients[t].layer << (kind == 0 ? " A " : " B ") << at;
+            << module_name(gradients[t].module) << " of layer " << gradients[t].layer << (kind == 0 ? " A " : " B ")
+            << at;
       }
     }
   }
@@ -157,8 +158,8 @@ TEST(Model, OneTokenThenLogprobsOfReference) {
   const std::vector<int32_t> tokens = {5};
   const std::vector<Target> targets = {{0, 7}};
   std::vector<float> logprobs(1);
-  ASSERT_TRUE(fixture.engine->create_adapter(AdapterId("a"), random_adapter(fixture.spec, 1, 1)).ok());
-  ASSERT_TRUE(fixture.engine->forward(pack_of(tokens, AdapterId(), targets), false, logprobs).ok());
+  ASSERT_TRUE(fixture.engine->adapters().create(AdapterId("a"), random_adapter(fixture.spec, 1, 1)).ok());
+  ASSERT_TRUE(fixture.engine->training().forward(pack_of(tokens, AdapterId(), targets), false, logprobs).ok());
   EXPECT_NEAR(logprobs[0], ReferenceModel(fixture.spec, fixture.tensors).logprobs(tokens, targets)[0], 1e-4);
 }
 

@@ -106,11 +106,10 @@ ModelSpec tiny_spec(Family family, bool tied) {
   spec.head_dim = 10;
   spec.max_position = 512;
   spec.tie_word_embeddings = tied;
-  if (family == Family::kQwen2) spec.qkv_bias = true;
-  if (family == Family::kQwen3) {
-    spec.qk_norm = true;
-    spec.head_dim = 16;
-  }
+  const FamilyFacts& facts = facts_of(family);
+  spec.qkv_bias = facts.always_qkv_bias;
+  spec.qk_norm = facts.qk_norm;
+  if (facts.default_head_dim > 0) spec.head_dim = 16;  // not hidden_size / heads
   return spec;
 }
 
@@ -132,7 +131,7 @@ AdapterState random_adapter(const ModelSpec& spec, int rank, uint64_t seed) {
   return state;
 }
 
-ReferenceModel::Matrix ReferenceModel::linear(const Matrix& x, const std::string& name, bool bias, Site site,
+ReferenceModel::Matrix ReferenceModel::linear(const Matrix& x, const std::string& name, bool bias, TargetModule module,
                                               int layer) const {
   const std::vector<float>& weight = tensors_.values(name + ".weight");
   const size_t in = x[0].size();
@@ -140,7 +139,7 @@ ReferenceModel::Matrix ReferenceModel::linear(const Matrix& x, const std::string
   const LoraTensor* lora = nullptr;
   if (adapter_ != nullptr) {
     for (const LoraTensor& tensor : adapter_->tensors) {
-      if (tensor.site == site && tensor.layer == layer) lora = &tensor;
+      if (tensor.module == module && tensor.layer == layer) lora = &tensor;
     }
   }
   Matrix y(x.size(), std::vector<double>(out));
@@ -228,24 +227,24 @@ ReferenceModel::Matrix ReferenceModel::logits(const std::vector<int32_t>& tokens
   for (int layer = 0; layer < spec_.layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     const Matrix n = normed(x, prefix + "input_layernorm.weight");
-    Matrix q = linear(n, prefix + "self_attn.q_proj", spec_.qkv_bias, Site::kQ, layer);
-    Matrix k = linear(n, prefix + "self_attn.k_proj", spec_.qkv_bias, Site::kK, layer);
-    const Matrix v = linear(n, prefix + "self_attn.v_proj", spec_.qkv_bias, Site::kV, layer);
+    Matrix q = linear(n, prefix + "self_attn.q_proj", spec_.qkv_bias, TargetModule::kQ, layer);
+    Matrix k = linear(n, prefix + "self_attn.k_proj", spec_.qkv_bias, TargetModule::kK, layer);
+    const Matrix v = linear(n, prefix + "self_attn.v_proj", spec_.qkv_bias, TargetModule::kV, layer);
     for (size_t t = 0; t < x.size(); ++t) {
       rotate(q[t], spec_.heads, static_cast<int>(t), prefix + "self_attn.q_norm.weight");
       rotate(k[t], spec_.kv_heads, static_cast<int>(t), prefix + "self_attn.k_norm.weight");
     }
-    add(linear(attention(q, k, v), prefix + "self_attn.o_proj", spec_.o_bias, Site::kO, layer));
+    add(linear(attention(q, k, v), prefix + "self_attn.o_proj", spec_.o_bias, TargetModule::kO, layer));
     const Matrix m = normed(x, prefix + "post_attention_layernorm.weight");
-    Matrix gate = linear(m, prefix + "mlp.gate_proj", spec_.mlp_bias, Site::kGate, layer);
-    const Matrix up = linear(m, prefix + "mlp.up_proj", spec_.mlp_bias, Site::kUp, layer);
+    Matrix gate = linear(m, prefix + "mlp.gate_proj", spec_.mlp_bias, TargetModule::kGate, layer);
+    const Matrix up = linear(m, prefix + "mlp.up_proj", spec_.mlp_bias, TargetModule::kUp, layer);
     for (size_t t = 0; t < x.size(); ++t) {
       for (size_t i = 0; i < gate[t].size(); ++i) gate[t][i] *= up[t][i] / (1 + std::exp(-gate[t][i]));
     }
-    add(linear(gate, prefix + "mlp.down_proj", spec_.mlp_bias, Site::kDown, layer));
+    add(linear(gate, prefix + "mlp.down_proj", spec_.mlp_bias, TargetModule::kDown, layer));
   }
   const std::string head = spec_.tie_word_embeddings ? "model.embed_tokens" : "lm_head";
-  return linear(normed(x, "model.norm.weight"), head, false, Site::kLmHead, 0);
+  return linear(normed(x, "model.norm.weight"), head, false, TargetModule::kLmHead, 0);
 }
 
 std::vector<double> ReferenceModel::logprobs(const std::vector<int32_t>& tokens,

@@ -1,4 +1,4 @@
-// The transformer written down as plainly as possible in f64, to compare the engine with.
+// A simple f64 implementation of the transformer, to compare the engine with.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tuft::engine::native::test {
 
-// Deterministic numbers in (-1, 1).
+// Returns deterministic numbers in (-1, 1).
 class Numbers {
  public:
   explicit Numbers(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ULL + 1) {}
@@ -33,7 +33,7 @@ class Numbers {
   uint64_t state_;
 };
 
-// Weights in memory, random and of a size that keeps activations lively.
+// Random weights in memory, scaled so that activations neither vanish nor explode.
 class MemoryTensors final : public TensorSource {
  public:
   MemoryTensors(const ModelSpec& spec, uint64_t seed);
@@ -54,7 +54,7 @@ class MemoryTensors final : public TensorSource {
 
 ModelSpec tiny_spec(Family family, bool tied);
 std::vector<int32_t> random_tokens(const ModelSpec& spec, int count, uint64_t seed);
-// An adapter with both matrices random.
+// Returns an adapter with random A and B.
 AdapterState random_adapter(const ModelSpec& spec, int rank, uint64_t seed);
 
 class ReferenceModel {
@@ -62,13 +62,13 @@ class ReferenceModel {
   using Matrix = std::vector<std::vector<double>>;  // [rows][columns]
 
   ReferenceModel(const ModelSpec& spec, const MemoryTensors& tensors) : spec_(spec), tensors_(tensors) {}
-  // Null: the base model.
+  // `adapter` null: the base model.
   void set_adapter(const AdapterState* adapter) { adapter_ = adapter; }
   Matrix logits(const std::vector<int32_t>& tokens) const;
   std::vector<double> logprobs(const std::vector<int32_t>& tokens, const std::vector<Target>& targets) const;
 
  private:
-  Matrix linear(const Matrix& x, const std::string& name, bool bias, Site site, int layer) const;
+  Matrix linear(const Matrix& x, const std::string& name, bool bias, TargetModule module, int layer) const;
   Matrix normed(const Matrix& x, const std::string& name) const;
   void rotate(std::vector<double>& row, int heads, int position, const std::string& norm) const;
   Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v) const;

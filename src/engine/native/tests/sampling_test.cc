@@ -1,5 +1,5 @@
-// The sampler on the real engine: preemption, prefix cache, forks and chunks change no bit of an answer, and sampled
-// log-probabilities are those of forward().
+// Tests the sampler on the real engine: preemption, the prefix cache, forks and chunks change no bit of an answer, and
+// sampled log-probabilities equal those of forward().
 #include <random>
 
 #include <gtest/gtest.h>
@@ -29,9 +29,9 @@ class NativeSampling : public ::testing::Test {
     options.kv_bytes_max = setting.blocks_max * int64_t{4} * spec_.layers * spec_.kv_heads * 2 * 64 * spec_.head_dim;
     sampler_.reset();
     engine_ = make_engine(spec_, MemoryTensors(spec_, 7), options).value();
-    ASSERT_TRUE(engine_->create_adapter(AdapterId("a"), random_adapter(spec_, 3, 1)).ok());
-    ASSERT_TRUE(engine_->create_adapter(AdapterId("b"), random_adapter(spec_, 8, 2)).ok());
-    sampler_ = make_sampler(*engine_,
+    ASSERT_TRUE(engine_->adapters().create(AdapterId("a"), random_adapter(spec_, 3, 1)).ok());
+    ASSERT_TRUE(engine_->adapters().create(AdapterId("b"), random_adapter(spec_, 8, 2)).ok());
+    sampler_ = make_sampler(engine_->model(), engine_->adapters(), engine_->decoding(),
                             {.batch_tokens = setting.batch_tokens,
                              .tokens_max = 256,
                              .sequences_max = setting.sequences_max,
@@ -46,9 +46,9 @@ class NativeSampling : public ::testing::Test {
   void run() {
     for (int i = 0; i < 5000 && !sampler_->idle(); ++i) sampler_->step();
     ASSERT_TRUE(sampler_->idle());
-    EXPECT_EQ(engine_->kv_usage().used, 0);
+    EXPECT_EQ(engine_->decoding().kv_usage().used, 0);
   }
-  // Prompts of one kind begin alike.
+  // Prompts of the same kind have the same beginning.
   std::vector<SampleRequest> workload(uint64_t seed) const {
     std::mt19937 random(static_cast<unsigned>(seed));
     const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
@@ -88,7 +88,7 @@ class NativeSampling : public ::testing::Test {
         pack.targets.push_back({prompt - 1 + static_cast<int>(i), sequence.tokens[i]});
       }
       std::vector<float> logprobs(pack.targets.size());
-      ASSERT_TRUE(engine_->forward(pack, false, logprobs).ok());
+      ASSERT_TRUE(engine_->training().forward(pack, false, logprobs).ok());
       for (size_t i = 0; i < logprobs.size(); ++i) EXPECT_EQ(sequence.logprobs[i], logprobs[i]);
     }
   }
@@ -99,7 +99,7 @@ class NativeSampling : public ::testing::Test {
   std::unique_ptr<Sampler> sampler_;
 };
 
-TEST_F(NativeSampling, PressureForksAndReuseThenTheSameBitsAsAloneAndWithoutEnd) {
+TEST_F(NativeSampling, PressureForksAndReuseGiveTheBitsOfAnUnlimitedCache) {
   int preemptions = 0;
   int cached = 0;
   for (const WeightsDtype dtype : {WeightsDtype::kFloat32, WeightsDtype::kBfloat16}) {

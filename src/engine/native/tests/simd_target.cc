@@ -1,4 +1,4 @@
-// TUFT_TEST_SIMD=avx2: this program's kernels take AVX2 where the processor has more, so that one machine tests both.
+// With TUFT_TEST_SIMD=avx2 the kernels of this program use AVX2 although the processor has more, to test both.
 #include <cstdlib>
 #include <string_view>
 
@@ -16,8 +16,8 @@ bool only_avx2() {
   return wanted != nullptr && std::string_view(wanted) == "avx2";
 }
 
-// Before everything else, because the first kernel that runs chooses for all. (Asking hwy::SupportedTargets() later on
-// would choose again, and without what was disabled.)
+// Runs before everything else, because the first kernel that runs selects the target for all. (A later call of
+// hwy::SupportedTargets() would select again, without this restriction.)
 [[gnu::constructor(101)]] void narrow() {
   if (only_avx2()) hwy::DisableTargets(HWY_AVX2 - 1);  // lower bits are wider instruction sets
 }

@@ -21,7 +21,7 @@ TEST(ThreadPool, ManyJobsThenEveryTaskRunsOnce) {
   }
 }
 
-TEST(ThreadPool, ThreadNumberThenNeverSharedAtATime) {
+TEST(ThreadPool, ThreadNumberIsNeverSharedAtATime) {
   ThreadPool pool(3);
   std::array<std::atomic<int>, 3> busy{};
   std::atomic<int> shared{0};

@@ -45,7 +45,7 @@ TEST(BlockPool, BlocksAreTakenAsASequenceGrowsAndNotBefore) {
   EXPECT_EQ(pool.cached(), 3);
 }
 
-TEST(BlockPool, WhatAFinishedSequenceComputedIsFoundAgain) {
+TEST(BlockPool, BlocksOfAFinishedSequenceAreFound) {
   BlockPool pool(4, 8);
   Sequence first = owned();
   feed(pool, first, counting(10));
@@ -89,7 +89,7 @@ TEST(BlockPool, VersionsAndScopesShareNothing) {
   EXPECT_EQ(pool.adopt(same, counting(9)), 0);
 }
 
-TEST(BlockPool, AForgottenVersionLeavesWithItsLastSequence) {
+TEST(BlockPool, ForgottenVersionIsEvictedWithItsLastSequence) {
   BlockPool pool(2, 4);
   Sequence sequence = owned(1);
   feed(pool, sequence, counting(4));
@@ -101,7 +101,7 @@ TEST(BlockPool, AForgottenVersionLeavesWithItsLastSequence) {
   EXPECT_TRUE(pool.extend(all, 8)) << "its blocks are free again";
 }
 
-TEST(BlockPool, TheLongestUnusedGoesFirstAndTheEndBeforeItsBeginning) {
+TEST(BlockPool, LongestUnusedBlockIsEvictedFirstAndEndsBeforeBeginnings) {
   BlockPool pool(2, 4);
   Sequence old = owned();
   feed(pool, old, {1, 2, 3, 4});
@@ -118,7 +118,7 @@ TEST(BlockPool, TheLongestUnusedGoesFirstAndTheEndBeforeItsBeginning) {
   EXPECT_EQ(pool.adopt(still, Tokens{5, 6, 7, 8, 0}), 4);
 }
 
-TEST(BlockPool, TwoThatComputedTheSameEndUpWithOneCopy) {
+TEST(BlockPool, EqualBlocksBecomeOneCopy) {
   BlockPool pool(4, 8);
   Sequence left = owned();
   Sequence right = owned();
@@ -167,8 +167,8 @@ TEST(BlockPool, WithoutALimitNothingIsKept) {
   EXPECT_EQ(pool.size(), 3) << "ids are used again";
 }
 
-// Against a model that keeps every sequence's tokens: what adopt() gives was computed by somebody with those tokens.
-TEST(BlockPool, RandomUseThenBlocksHoldWhatTheySay) {
+// Compares with a model that keeps every sequence's tokens: adopt() must return only blocks written with those tokens.
+TEST(BlockPool, RandomUseKeepsContentsCorrect) {
   std::mt19937 random(5);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   BlockPool pool(3, 12);
@@ -177,7 +177,7 @@ TEST(BlockPool, RandomUseThenBlocksHoldWhatTheySay) {
     Tokens tokens;
   };
   std::vector<Open> open;
-  std::vector<Tokens> memory(12, Tokens(3, -1));  // what a back end would have written
+  std::vector<Tokens> memory(12, Tokens(3, -1));  // the contents that a back end would have written
   const auto write = [&](const Open& one, int from) {
     for (size_t i = static_cast<size_t>(from); i < one.tokens.size(); ++i) {
       memory[static_cast<size_t>(one.sequence.blocks[i / 3])][i % 3] = one.tokens[i];
@@ -231,7 +231,7 @@ TEST(BlockPool, RandomUseThenBlocksHoldWhatTheySay) {
   EXPECT_EQ(pool.used(), 0);
 }
 
-TEST(BlockPool, RoomThatHoldsNoTokenIsCounted) {
+TEST(BlockPool, UnwrittenPositionsAreCounted) {
   BlockPool pool(4, 8);
   Sequence first = owned();
   feed(pool, first, counting(5));
@@ -254,7 +254,7 @@ TEST(BlockPool, RoomThatHoldsNoTokenIsCounted) {
 class WatchedBlocks : public ::testing::Test {
  protected:
   using What = KvBlockTime::What;
-  // Of the first block, which is watched.
+  // Returns the times of the first block, which is watched.
   void expect_times(const std::vector<std::pair<What, Nanos>>& expected) {
     std::vector<std::pair<What, Nanos>> times;
     for (const KvBlockTime& one : pool_.take_times()) times.emplace_back(one.what, one.time);
@@ -265,7 +265,7 @@ class WatchedBlocks : public ::testing::Test {
   BlockPool pool_{4, 2, clock_};
 };
 
-TEST_F(WatchedBlocks, TakenOverAndGivenUpThenForHowLong) {
+TEST_F(WatchedBlocks, ReuseAndEvictionAreTimed) {
   Sequence first = owned();
   feed(pool_, first, counting(4));
   clock_.advance(3 * kSecond);
@@ -286,7 +286,7 @@ TEST_F(WatchedBlocks, TakenOverAndGivenUpThenForHowLong) {
   expect_times({{What::kIdle, 7 * kSecond}, {What::kLifetime, 15 * kSecond}});
 }
 
-TEST_F(WatchedBlocks, ForgottenOrNeverFullThenTheEndOfItsLife) {
+TEST_F(WatchedBlocks, ForgottenAndPartialBlocksEndTheirLifetime) {
   Sequence first = owned(1);
   feed(pool_, first, counting(4));
   pool_.close(first);
@@ -306,7 +306,7 @@ TEST_F(WatchedBlocks, ForgottenOrNeverFullThenTheEndOfItsLife) {
   expect_times({{What::kLifetime, kSecond}});
 }
 
-TEST_F(WatchedBlocks, NobodyAsksThenNoMoreThanTheNewestAreKept) {
+TEST_F(WatchedBlocks, OnlyTheNewestTimesAreKept) {
   for (size_t i = 0; i < (BlockPool::kTimesMax + 10) * BlockPool::kWatchEvery; ++i) {
     Sequence sequence = owned();
     feed(pool_, sequence, {1});

@@ -33,7 +33,7 @@ TEST(Distribution, LogprobsAreThoseOfTheWholeVocabularyInDoublePrecision) {
   }
 }
 
-TEST(Distribution, NumbersThatAreNoneAreRefused) {
+TEST(Distribution, NonFiniteRowsAreRefused) {
   Distribution distribution;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();

@@ -1,5 +1,5 @@
-// Sampling when the KV cache is small, shared and reused: results are those of a cache without end, the oldest request
-// always goes on, and nothing is left behind.
+// Tests sampling when the KV cache is small, shared and reused: results equal those with an unlimited cache, the oldest
+// request always continues, and no block is leaked.
 #include <cmath>
 #include <random>
 
@@ -22,13 +22,13 @@ class KvPressureTest : public ::testing::Test {
   void make(int64_t blocks, int batch_tokens = 64, int sequences_max = 64, int tokens_max = 60) {
     sampler_.reset();
     engine_ = std::make_unique<FakeEngine>(16, blocks);
-    for (const char* name : {"a", "b"}) EXPECT_TRUE(engine_->create_adapter(AdapterId(name), {}).ok());
+    for (const char* name : {"a", "b"}) EXPECT_TRUE(engine_->adapters().create(AdapterId(name), {}).ok());
     SamplerOptions options;
     options.batch_tokens = batch_tokens;
     options.sequences_max = sequences_max;
     options.tokens_max = tokens_max;
     options.base_model = "pressed";
-    sampler_ = make_sampler(*engine_, options, {}, clock_);
+    sampler_ = make_sampler(engine_->model(), engine_->adapters(), engine_->decoding(), options, {}, clock_);
   }
   static SampleRequest request(std::vector<int32_t> prompt, int max_tokens, uint64_t seed = 1) {
     SampleRequest what;
@@ -51,7 +51,7 @@ class KvPressureTest : public ::testing::Test {
   }
   void expect_nothing_held() {
     EXPECT_EQ(engine_->open_sequences(), 0U);
-    EXPECT_EQ(engine_->kv_usage().used, 0);
+    EXPECT_EQ(engine_->decoding().kv_usage().used, 0);
   }
   SampleResult sample(SampleRequest what) {
     Outcome outcome;
@@ -87,7 +87,7 @@ class KvPressureTest : public ::testing::Test {
   std::unique_ptr<Sampler> sampler_;
 };
 
-TEST_F(KvPressureTest, TheYoungestGivesWayAndBothEndAsIfAlone) {
+TEST_F(KvPressureTest, YoungestIsPreemptedAndBothEndAsIfAlone) {
   make(100);
   const SampleResult first = sample(request({1, 2, 3}, 20, 1));
   const SampleResult second = sample(request({4, 5, 6}, 20, 2));
@@ -110,7 +110,7 @@ TEST_F(KvPressureTest, TheYoungestGivesWayAndBothEndAsIfAlone) {
   EXPECT_GT(metrics_.counter("tuft.scheduler.preempted.tokens", model_), 0);
 }
 
-TEST_F(KvPressureTest, ThePoolIsUsedToItsEndBeforeAnybodyGivesWay) {
+TEST_F(KvPressureTest, AllBlocksAreUsedBeforeAPreemption) {
   make(12);
   Outcome outcomes[4];
   for (int i = 0; i < 4; ++i) submit(request({i, 1, 2}, 10, 1), outcomes[i]);  // 12 tokens, 3 blocks each
@@ -119,7 +119,7 @@ TEST_F(KvPressureTest, ThePoolIsUsedToItsEndBeforeAnybodyGivesWay) {
   EXPECT_EQ(engine_->step_feeds.size(), 10U) << "all four at once";
 }
 
-TEST_F(KvPressureTest, WhatNeverFitsIsRefusedAndNamesTheLimit) {
+TEST_F(KvPressureTest, RequestThatNeverFitsIsRefusedWithTheLimit) {
   make(5);
   const auto refused = sampler_->submit(request({1, 2, 3}, 19), [](auto) {});  // 3 + 18 in the cache
   ASSERT_FALSE(refused.ok());
@@ -146,7 +146,7 @@ TEST_F(KvPressureTest, AnIdenticalPromptIsNotComputedAgain) {
   EXPECT_EQ(engine_->fed - fed, fed - 8);
   EXPECT_EQ(metrics_.counter("tuft.prefix_cache.queries", model_), 20);
   EXPECT_EQ(metrics_.counter("tuft.prefix_cache.hits", model_), 8);
-  // A conversation: the prompt of the next turn begins with prompt and answer.
+  // A conversation: the prompt of the next turn begins with the previous prompt and answer.
   auto longer = prompt;
   longer.insert(longer.end(), first.sequences[0].tokens.begin(), first.sequences[0].tokens.end());
   EXPECT_EQ(sample(request(longer, 2)).cached_tokens, 12);
@@ -166,7 +166,7 @@ TEST_F(KvPressureTest, AdaptersAndTenantsDoNotShare) {
       for (const char* scope : {"", "one", "two"}) EXPECT_EQ(cached(adapter, scope), round * 8);
     }
   }
-  ASSERT_TRUE(engine_->import_adapter(AdapterId("a"), {}).ok());
+  ASSERT_TRUE(engine_->adapters().import_state(AdapterId("a"), {}).ok());
   EXPECT_EQ(cached("a", "one"), 0);
   EXPECT_EQ(cached("b", "one"), 8);
 }
@@ -188,7 +188,7 @@ TEST_F(KvPressureTest, IdenticalPromptsInFlightAreComputedOnce) {
   EXPECT_EQ(chunked[1]->value().cached_tokens, 8);
 }
 
-TEST_F(KvPressureTest, PromptLogprobsAreAllThereWhateverIsCached) {
+TEST_F(KvPressureTest, PromptLogprobsAreCompleteWithAnyCache) {
   make(100);
   auto what = request({1, 2, 3, 4, 5, 6, 7, 8, 9}, 3);
   what.prompt_logprobs = true;
@@ -203,7 +203,7 @@ TEST_F(KvPressureTest, PromptLogprobsAreAllThereWhateverIsCached) {
   EXPECT_EQ(sample(what).cached_tokens, 8) << "but others find it";
 }
 
-TEST_F(KvPressureTest, ManySamplesOfOnePromptInACacheForHardlyOneOfThem) {
+TEST_F(KvPressureTest, ManySamplesOfOnePromptInASmallCache) {
   auto what = request({1, 2, 3, 4, 5, 6}, 14, 5);
   what.num_samples = 9;
   make(100);
@@ -223,9 +223,9 @@ TEST_F(KvPressureTest, CancelInEveryStateFreesAtOnce) {
   }
   for (int i = 0; i < 8; ++i) sampler_->step();
   ASSERT_GT(metrics_.counter("tuft.scheduler.preemptions", model_), 0);
-  const int64_t before = engine_->kv_usage().used;
+  const int64_t before = engine_->decoding().kv_usage().used;
   sampler_->cancel(numbers[0]);  // decoding
-  EXPECT_LT(engine_->kv_usage().used, before);
+  EXPECT_LT(engine_->decoding().kv_usage().used, before);
   for (const auto number : numbers) sampler_->cancel(number);  // preempted, prefilling or queued
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome->error().code, ErrorCode::kCancelled);
   EXPECT_TRUE(sampler_->idle());
@@ -233,16 +233,16 @@ TEST_F(KvPressureTest, CancelInEveryStateFreesAtOnce) {
   expect_nothing_held();
 }
 
-TEST_F(KvPressureTest, CachedBlocksGiveWayBeforeAnybodyIsPreempted) {
+TEST_F(KvPressureTest, CachedBlocksAreEvictedBeforeAPreemption) {
   make(8);
   sample(request({1, 2, 3, 4, 5, 6, 7, 8, 9}, 5));
-  EXPECT_EQ(engine_->kv_usage().cached, 30);
+  EXPECT_EQ(engine_->decoding().kv_usage().cached, 30);
   sample(request({9, 8, 7, 6, 5, 4, 3, 2, 1}, 20));
   EXPECT_GT(metrics_.counter("tuft.kv_cache.evictions", model_), 0);
   EXPECT_EQ(metrics_.counter("tuft.scheduler.preemptions", model_), 0);
 }
 
-TEST_F(KvPressureTest, TokensAreStreamedOnceThoughTheirSequenceWasPreempted) {
+TEST_F(KvPressureTest, TokensOfAPreemptedSequenceAreStreamedOnce) {
   make(7);
   Outcome outcomes[2];
   std::vector<int32_t> streamed;
@@ -257,9 +257,9 @@ TEST_F(KvPressureTest, TokensAreStreamedOnceThoughTheirSequenceWasPreempted) {
   EXPECT_EQ(streamed, (*outcomes[1])->sequences[0].tokens);
 }
 
-// Random requests in random small caches, with cancellations: every answer is that of a run alone in a cache without
-// end, in which nothing is taken over or given back.
-TEST_F(KvPressureTest, RandomWorkloadsThenTheAnswersOfARunWithoutPressure) {
+// Random requests in random small caches, with cancellations. Every answer equals that of a run alone in an unlimited
+// cache, in which nothing is reused or preempted.
+TEST_F(KvPressureTest, RandomWorkloadsGiveTheAnswersOfAnUnlimitedCache) {
   std::mt19937 random(11);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   int64_t preemptions = 0;
@@ -307,7 +307,7 @@ TEST_F(KvPressureTest, RandomWorkloadsThenTheAnswersOfARunWithoutPressure) {
   EXPECT_GT(hits, 100);
 }
 
-TEST_F(KvPressureTest, NotEnoughBlocksForAllThenStepsThatHadToWaitAreCounted) {
+TEST_F(KvPressureTest, StepsShortOfBlocksAreCounted) {
   const auto failures = [&] { return metrics_.counter("tuft.kv_cache.alloc_failures", model_); };
   make(/*blocks=*/6);
   Outcome first;

@@ -17,7 +17,7 @@ std::string one_byte(int32_t token) {
   return std::string(1, static_cast<char>('a' + token));
 }
 
-// The next token is last + 1, for sure.
+// The engine makes last + 1 the certain next token.
 std::vector<float> counting(const std::optional<AdapterId>&, const FakeEngine::History& history) {
   std::vector<float> logits(16, 0.0F);
   logits[static_cast<size_t>((history.back() + 1) % 16)] = 60.0F;
@@ -32,7 +32,7 @@ class SamplerTest : public ::testing::Test {
     options.sequences_max = sequences_max;
     options.queue_max = queue_max;
     options.tokens_max = 40;
-    return make_sampler(engine_, options, one_byte, clock_);
+    return make_sampler(engine_.model(), engine_.adapters(), engine_.decoding(), options, one_byte, clock_);
   }
   SampleRequest request(std::vector<int32_t> prompt, int max_tokens, uint64_t seed = 1) {
     SampleRequest result;
@@ -107,7 +107,7 @@ TEST_F(SamplerTest, LogprobsAreTheModelsAtTemperatureOneBeforeTopKAndTopP) {
   }
 }
 
-TEST_F(SamplerTest, PromptLogprobsComeOnePerTokenHoweverThePromptIsCut) {
+TEST_F(SamplerTest, PromptHasOneLogprobPerTokenHoweverItIsSplit) {
   auto what = request({3, 1, 4, 1, 5, 9, 2, 6, 5, 3}, 1);
   what.prompt_logprobs = true;
   what.topk_prompt_logprobs = 2;
@@ -180,14 +180,14 @@ TEST_F(SamplerTest, TokensAreStreamedInOrderBeforeTheAnswer) {
   }
 }
 
-TEST_F(SamplerTest, EndsAtStopTokensAndAtTheModelsOwn) {
+TEST_F(SamplerTest, EndsAtStopTokensOfTheRequestAndOfTheModel) {
   engine_.model_function = counting;
   auto what = request({1}, 10);
   what.params.stop_tokens = {4, 9};
   SampledSequence output = sample(what).sequences[0];
   EXPECT_EQ(output.tokens, (std::vector<int32_t>{2, 3, 4}));
   EXPECT_EQ(output.reason, StopReason::kStop);
-  engine_.spec().eos_token_ids = {3};
+  engine_.model_spec().eos_token_ids = {3};
   output = sample(what).sequences[0];
   EXPECT_EQ(output.tokens, (std::vector<int32_t>{2, 3}));
   EXPECT_EQ(output.reason, StopReason::kStop);
@@ -200,7 +200,7 @@ TEST_F(SamplerTest, AStopStringOverSeveralTokensEndsTheSample) {
   const SampledSequence output = sample(what).sequences[0];
   EXPECT_EQ(output.tokens, (std::vector<int32_t>{2, 3, 4, 5, 6}));
   EXPECT_EQ(output.reason, StopReason::kStop);
-  what.params.stop_strings = {"ba"};  // "b" stands in the prompt: only the output counts
+  what.params.stop_strings = {"ba"};  // the prompt has "b"; only the output counts
   EXPECT_EQ(sample(what).sequences[0].reason, StopReason::kLength);
 }
 
@@ -248,7 +248,7 @@ TEST_F(SamplerTest, MoreSamplesThanPlacesRunOneAfterTheOther) {
   }
 }
 
-TEST_F(SamplerTest, RunningSequencesGoOnWhileALongPromptIsRead) {
+TEST_F(SamplerTest, RunningSequencesContinueDuringALongPrompt) {
   const auto sampler = make(/*batch_tokens=*/4);
   Outcome first;
   Outcome second;
@@ -297,7 +297,7 @@ TEST_F(SamplerTest, AFullQueueRefusesAndNamesItsLimit) {
   run(*sampler);
 }
 
-TEST_F(SamplerTest, AFailingStepFailsWhatIsInItAndNothingElse) {
+TEST_F(SamplerTest, FailingStepFailsOnlyItsRequests) {
   const auto sampler = make(64, /*sequences_max=*/1);
   Outcome first;
   Outcome second;
@@ -311,7 +311,7 @@ TEST_F(SamplerTest, AFailingStepFailsWhatIsInItAndNothingElse) {
   EXPECT_EQ(engine_.open_sequences(), 0U);
 }
 
-TEST_F(SamplerTest, LogitsThatAreNotNumbersFailTheRequestOnly) {
+TEST_F(SamplerTest, NonFiniteLogitsFailOnlyTheirRequest) {
   engine_.model_function = [](const auto&, const FakeEngine::History& history) {
     auto logits = counting({}, history);
     if (history.front() == 1 && history.size() > 3) logits[2] = NAN;
@@ -357,7 +357,7 @@ TEST_F(SamplerTest, TimesAreSplitAtTheFirstPromptTokenAndTheFirstSampledOne) {
   EXPECT_DOUBLE_EQ((*outcome)->times.decode_seconds(), 2.0);
 }
 
-TEST_F(SamplerTest, RefusalsNameTheFieldAndWhatItMayBe) {
+TEST_F(SamplerTest, RefusalsNameTheFieldAndItsAllowedValues) {
   const auto expect = [&](SampleRequest what, const char* field) {
     const Error error = refused(std::move(what));
     EXPECT_EQ(error.code, ErrorCode::kInvalidArgument) << field;
@@ -388,7 +388,8 @@ TEST_F(SamplerTest, RefusalsNameTheFieldAndWhatItMayBe) {
 }
 
 TEST_F(SamplerTest, StopStringsNeedTheTextOfTokens) {
-  const auto sampler = make_sampler(engine_, {.batch_tokens = 8, .tokens_max = 8}, {}, clock_);
+  const auto sampler = make_sampler(engine_.model(), engine_.adapters(), engine_.decoding(),
+                                    {.batch_tokens = 8, .tokens_max = 8}, {}, clock_);
   auto what = request({1}, 1);
   what.params.stop_strings = {"x"};
   const auto number = sampler->submit(what, [](auto) {});

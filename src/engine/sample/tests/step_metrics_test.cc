@@ -1,4 +1,4 @@
-// What the sampler records, to the last count, with a clock that only the engine's steps move.
+// Tests the exact metrics of the sampler, with a clock that only the engine's steps advance.
 #include "engine/sample/step_metrics.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ class StepMetricsTest : public ::testing::Test {
     make();
   }
   void make(int batch_tokens = 10, int sequences_max = 64) {
-    sampler_ = make_sampler(engine_,
+    sampler_ = make_sampler(engine_.model(), engine_.adapters(), engine_.decoding(),
                             {.batch_tokens = batch_tokens,
                              .tokens_max = 40,
                              .sequences_max = sequences_max,
@@ -61,7 +61,7 @@ class StepMetricsTest : public ::testing::Test {
   int failed_ = 0;
 };
 
-TEST_F(StepMetricsTest, NoRequestYetThenZerosAndNoGaps) {
+TEST_F(StepMetricsTest, ZerosBeforeTheFirstRequest) {
   EXPECT_EQ(metrics_.gauge("active_requests_count"), 0);
   EXPECT_EQ(metrics_.gauge("waiting_requests_count"), 0);
   EXPECT_EQ(metrics_.gauge("kv_cache_memory_bytes"), 0);
@@ -72,7 +72,7 @@ TEST_F(StepMetricsTest, OneRequestThenEveryTokenIsCountedOnce) {
   submit(request(4, 3));
   clock_.advance(5 * kMillisecond);
   run();
-  // One step reads the prompt and gives the first token; two more give the others.
+  // The first step reads the prompt and gives the first token; two more steps give the other tokens.
   EXPECT_EQ(metrics_.counter("prefill_tokens_processed"), 4);
   EXPECT_EQ(metrics_.counter("decode_tokens_processed"), 2);
   EXPECT_EQ(metrics_.count("ttft_milliseconds"), 1U);
@@ -101,7 +101,7 @@ TEST_F(StepMetricsTest, TimesCountFromTheArrivalInTheWorker) {
   EXPECT_DOUBLE_EQ(metrics_.sum("request_latency_milliseconds"), 1020);
 }
 
-TEST_F(StepMetricsTest, ARequestThatFailsThenItsLatencyIsRecordedAllTheSame) {
+TEST_F(StepMetricsTest, LatencyOfAFailedRequestIsRecorded) {
   int steps = 0;
   engine_.before_step = [&](auto) {
     clock_.advance(kStep);
@@ -114,7 +114,7 @@ TEST_F(StepMetricsTest, ARequestThatFailsThenItsLatencyIsRecordedAllTheSame) {
   EXPECT_EQ(metrics_.count("ttft_milliseconds"), 1U);
 }
 
-TEST_F(StepMetricsTest, ACancelledRequestThenItsLatencyIsRecordedAllTheSame) {
+TEST_F(StepMetricsTest, LatencyOfACancelledRequestIsRecorded) {
   const auto number = submit(request(4, 30));
   sampler_->step();
   sampler_->cancel(number);
@@ -123,16 +123,16 @@ TEST_F(StepMetricsTest, ACancelledRequestThenItsLatencyIsRecordedAllTheSame) {
   EXPECT_EQ(metrics_.gauge("kv_cache_memory_bytes"), 0);
 }
 
-TEST_F(StepMetricsTest, TokensThatArriveTogetherThenOneWeightedRecord) {
+TEST_F(StepMetricsTest, TokensOfOneStepShareOneWeightedRecord) {
   submit(request(2, 4, /*num_samples=*/3));
   run();
-  // Three sequences, three gaps each, all of one step.
+  // Three sequences with three intervals each, all of one step.
   EXPECT_EQ(metrics_.count("tuft.sampling.inter_token_latency", model_), 9U);
   EXPECT_NEAR(metrics_.sum("tuft.sampling.inter_token_latency", model_), 9 * 0.02, 1e-12);
   EXPECT_EQ(metrics_.count("ttft_milliseconds"), 1U);
 }
 
-TEST_F(StepMetricsTest, ASequenceThatWaitedForItsTurnThenItsGapIsItsOwn) {
+TEST_F(StepMetricsTest, GapOfAWaitingSequenceIsItsOwn) {
   submit(request(1, 6));
   sampler_->step();
   sampler_->step();
@@ -143,7 +143,7 @@ TEST_F(StepMetricsTest, ASequenceThatWaitedForItsTurnThenItsGapIsItsOwn) {
   EXPECT_EQ(metrics_.counter("tuft.scheduler.steps", phase("mixed")), 1);
 }
 
-TEST_F(StepMetricsTest, PromptsAndTokensInAStepThenTheirRatio) {
+TEST_F(StepMetricsTest, RatioOfDecodeToPrefillIsSet) {
   submit(request(1, 30));
   sampler_->step();
   submit(request(4, 30));
@@ -154,7 +154,7 @@ TEST_F(StepMetricsTest, PromptsAndTokensInAStepThenTheirRatio) {
   EXPECT_EQ(metrics_.gauge("decode_prefill_ratio"), 0.25) << "of the newest step with a prompt";
 }
 
-TEST_F(StepMetricsTest, AnEmptyQueueThenGaugesFall) {
+TEST_F(StepMetricsTest, GaugesFallWhenTheQueueIsEmpty) {
   make(10, /*sequences_max=*/1);
   submit(request(4, 5));
   submit(request(4, 5));
@@ -171,8 +171,8 @@ TEST_F(StepMetricsTest, AnEmptyQueueThenGaugesFall) {
   EXPECT_FALSE(metrics_.gauge("decode_prefill_ratio"));
 }
 
-TEST_F(StepMetricsTest, RequestsOfSeveralAdaptersThenDistinctOnesAreCounted) {
-  for (const char* name : {"a", "b"}) ASSERT_TRUE(engine_.create_adapter(AdapterId(name), {}).ok());
+TEST_F(StepMetricsTest, DistinctAdaptersAreCounted) {
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(engine_.adapters().create(AdapterId(name), {}).ok());
   for (const char* name : {"a", "b", "a"}) {
     auto what = request(1, 2);
     what.adapter = AdapterId(name);
@@ -186,7 +186,7 @@ TEST_F(StepMetricsTest, RequestsOfSeveralAdaptersThenDistinctOnesAreCounted) {
   EXPECT_DOUBLE_EQ(metrics_.sum("tuft.scheduler.batch.adapters", model_), 4) << "the base model is none";
 }
 
-TEST_F(StepMetricsTest, StepsThatFollowThenTheTimeBetweenThemIsOverhead) {
+TEST_F(StepMetricsTest, TimeBetweenAdjacentStepsIsOverhead) {
   submit(request(1, 4));
   sampler_->step();
   clock_.advance(kMillisecond);
@@ -198,7 +198,7 @@ TEST_F(StepMetricsTest, StepsThatFollowThenTheTimeBetweenThemIsOverhead) {
   EXPECT_EQ(metrics_.count("tuft.scheduler.step.overhead", model_), 1U);
 }
 
-TEST_F(StepMetricsTest, LogitsThatAreNotNumbersThenThatSequenceAlone) {
+TEST_F(StepMetricsTest, NonFiniteLogitsCountTheirSequenceOnly) {
   engine_.model_function = [](const auto&, const FakeEngine::History& history) {
     std::vector<float> logits(16, 0.0F);
     if (history.size() == 3) logits[2] = NAN;
@@ -212,7 +212,7 @@ TEST_F(StepMetricsTest, LogitsThatAreNotNumbersThenThatSequenceAlone) {
   EXPECT_EQ(metrics_.counter("tuft.sampling.nonfinite_logits", model_), 1);
 }
 
-TEST_F(StepMetricsTest, APromptWhoseLogitsAreNotNumbersThenOneSequence) {
+TEST_F(StepMetricsTest, NonFiniteLogitsOfAPromptCountOneSequence) {
   engine_.model_function = [](const auto&, const auto&) { return std::vector<float>(16, NAN); };
   auto what = request(5, 2);
   what.prompt_logprobs = true;
@@ -221,7 +221,7 @@ TEST_F(StepMetricsTest, APromptWhoseLogitsAreNotNumbersThenOneSequence) {
   EXPECT_EQ(metrics_.counter("tuft.sampling.nonfinite_logits", model_), 1);
 }
 
-TEST_F(StepMetricsTest, RefusedRequestsThenCountedByReason) {
+TEST_F(StepMetricsTest, RefusedRequestsAreCountedByReason) {
   make(10, /*sequences_max=*/1);
   for (int i = 0; i < 3; ++i) submit(request(1, 2));
   EXPECT_FALSE(sampler_->submit(request(1, 2), [](auto) {}).ok());
@@ -234,7 +234,7 @@ TEST_F(StepMetricsTest, RefusedRequestsThenCountedByReason) {
   run();
 }
 
-TEST_F(StepMetricsTest, BlocksThatAreWatchedThenTheirTimes) {
+TEST_F(StepMetricsTest, TimesOfWatchedBlocksAreRecorded) {
   submit(request(5, 1));
   run();
   clock_.advance(kSecond);

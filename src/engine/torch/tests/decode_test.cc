@@ -1,5 +1,5 @@
-// Steps of fixed shape give what the ordinary ones give. On a CPU a recording is the work done again, so that all but
-// the capture itself is tested anywhere.
+// Tests that steps of fixed shape give the results of ordinary steps. On a CPU replay() runs the work again, so that
+// all but the capture itself is tested on any machine.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -17,7 +17,7 @@ constexpr int64_t kKvBytes = int64_t{8} << 20;
 
 class DecodeTest : public ::testing::TestWithParam<const char*> {
  protected:
-  using Logits = std::vector<std::vector<float>>;  // of each sequence
+  using Logits = std::vector<std::vector<float>>;  // by sequence
 
   void SetUp() override {
     if (std::string(GetParam()) != "cpu" && torch_cuda_devices() == 0) {
@@ -35,9 +35,9 @@ class DecodeTest : public ::testing::TestWithParam<const char*> {
     for (const bool recorded : {false, true}) {
       auto engine =
           make_torch_engine(directory_ / "model",
-                            {.device = GetParam(), .threads = 1, .kv_bytes_max = kKvBytes, .record_decode = recorded});
+                            {.device = GetParam(), .threads = 1, .kv_bytes_max = kKvBytes, .capture_decode = recorded});
       ASSERT_TRUE(engine.ok()) << engine.error().message;
-      (recorded ? recorded_ : plain_) = std::move(*engine);
+      (recorded ? captured_ : plain_) = std::move(*engine);
     }
   }
 
@@ -53,25 +53,25 @@ class DecodeTest : public ::testing::TestWithParam<const char*> {
     return state;
   }
   void create(const std::string& name, const AdapterState& state) {
-    for (Engine* engine : both()) ASSERT_TRUE(engine->create_adapter(AdapterId(name), state).ok());
+    for (Engine* engine : both()) ASSERT_TRUE(engine->adapters().create(AdapterId(name), state).ok());
   }
-  std::array<Engine*, 2> both() const { return {plain_.get(), recorded_.get()}; }
+  std::array<Engine*, 2> both() const { return {plain_.get(), captured_.get()}; }
 
-  // Of an adapter (or "": the base model) with a prompt of `length` tokens, in both engines.
+  // Opens a sequence of an adapter ("": the base model) with a prompt of `length` tokens, in both engines.
   void open(const std::string& adapter, int length) {
     const auto id = adapter.empty() ? std::nullopt : std::optional(AdapterId(adapter));
     std::vector<int32_t> prompt;
     for (int i = 0; i < length; ++i) prompt.push_back((i * 37 + length) % 250);
     std::array<SequenceId, 2> pair{};
     for (size_t i = 0; i < 2; ++i) {
-      pair[i] = both()[i]->open_sequence(id, 0).value();
+      pair[i] = both()[i]->decoding().open(id, 0).value();
       const Feed feed{pair[i], prompt, 1};
-      ASSERT_TRUE(both()[i]->step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+      ASSERT_TRUE(both()[i]->decoding().step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
     }
     sequences_.push_back(pair);
   }
 
-  // One token to each of `which`.
+  // Feeds one token to each of `which`.
   Logits step(size_t engine, const std::vector<size_t>& which, int32_t token) {
     std::vector<int32_t> tokens;
     for (const size_t sequence : which) tokens.push_back((token + static_cast<int32_t>(sequence) * 11) % 250);
@@ -80,17 +80,17 @@ class DecodeTest : public ::testing::TestWithParam<const char*> {
       feeds.push_back({sequences_[which[i]][engine], std::span(tokens).subspan(i, 1), 1});
     }
     Logits logits(which.size());
-    const Status status = both()[engine]->step(
+    const Status status = both()[engine]->decoding().step(
         feeds, [&](size_t feed, int, std::span<const float> row) { logits[feed].assign(row.begin(), row.end()); });
     EXPECT_TRUE(status.ok());
     return logits;
   }
-  // Steps both engines; the recorded one plays recordings where `expected`.
+  // Runs the step on both engines; the capturing one must replay captures if `expected`.
   void expect_same(const std::vector<size_t>& which, int32_t token, bool expected = true) {
-    const int64_t before = torch_recorded_steps(*recorded_);
+    const int64_t before = torch_captured_steps(*captured_);
     const Logits want = step(0, which, token);
     const Logits got = step(1, which, token);
-    EXPECT_EQ(torch_recorded_steps(*recorded_) - before, expected ? 1 : 0);
+    EXPECT_EQ(torch_captured_steps(*captured_) - before, expected ? 1 : 0);
     for (size_t i = 0; i < which.size(); ++i) {
       ASSERT_EQ(got[i].size(), want[i].size());
       for (size_t j = 0; j < want[i].size(); ++j) {
@@ -105,7 +105,7 @@ class DecodeTest : public ::testing::TestWithParam<const char*> {
 
   TempDir directory_;
   std::unique_ptr<Engine> plain_;
-  std::unique_ptr<Engine> recorded_;
+  std::unique_ptr<Engine> captured_;
   std::vector<std::array<SequenceId, 2>> sequences_;
 };
 
@@ -123,23 +123,23 @@ TEST_P(DecodeTest, AnyNumberOfSequencesAndAdaptersThenTheOrdinaryLogits) {
     for (size_t i = 0; i < count; ++i) which.push_back((i * 2 + count) % sequences_.size());
     for (int time = 0; time < 3; ++time) expect_same(which, ++token);
   }
-  for (int time = 0; time < 5; ++time) expect_same({1, 3, 5}, ++token);  // over the end of blocks
+  for (int time = 0; time < 5; ++time) expect_same({1, 3, 5}, ++token);  // across block boundaries
   for (int time = 0; time < 3; ++time) expect_same({1, 5}, ++token);     // no adapter at all
 }
 
-TEST_P(DecodeTest, WeightsThatChangedThenTheNewOnesAreUsed) {
+TEST_P(DecodeTest, ChangedWeightsAreUsed) {
   create("a", adapter(4, 1));
   create("b", adapter(4, 2));
   open("a", 9);
   open("b", 12);
   expect_same({0, 1}, 1);
   expect_same({0, 1}, 2);
-  for (Engine* engine : both()) ASSERT_TRUE(engine->import_adapter(AdapterId("a"), adapter(4, 77)).ok());
+  for (Engine* engine : both()) ASSERT_TRUE(engine->adapters().import_state(AdapterId("a"), adapter(4, 77)).ok());
   expect_same({0, 1}, 3);
   expect_same({1, 0}, 4);
 }
 
-TEST_P(DecodeTest, MoreAdaptersThanBeforeThenSlotsChangeHands) {
+TEST_P(DecodeTest, MoreAdaptersThanSlotsThenSlotsAreReplaced) {
   for (int i = 0; i < 6; ++i) {
     create(std::to_string(i), adapter(4, i + 1));
     open(std::to_string(i), 4 + i);
@@ -151,13 +151,13 @@ TEST_P(DecodeTest, MoreAdaptersThanBeforeThenSlotsChangeHands) {
   }
 }
 
-TEST_P(DecodeTest, ANumberThatIsNoneThenItStaysWithItsTenant) {
+TEST_P(DecodeTest, NanStaysWithItsTenant) {
   AdapterState broken = adapter(4, 2);
   for (LoraTensor& tensor : broken.tensors) tensor.b[0] = std::numeric_limits<float>::quiet_NaN();
   create("good", adapter(4, 1));
   create("broken", broken);
-  open("broken", 40);  // its block holds no numbers, and whoever comes next gets it
-  for (size_t i = 0; i < 2; ++i) both()[i]->close_sequence(sequences_[0][i]);
+  open("broken", 40);  // its block holds NaN, and the next sequence gets that block
+  for (size_t i = 0; i < 2; ++i) both()[i]->decoding().close(sequences_[0][i]);
   open("good", 8);
   open("broken", 8);
   open("", 8);
@@ -171,7 +171,7 @@ TEST_P(DecodeTest, ANumberThatIsNoneThenItStaysWithItsTenant) {
   EXPECT_TRUE(std::isfinite(logits[2][0]));
 }
 
-TEST_P(DecodeTest, WhatHasNoFixedShapeThenAnOrdinaryStep) {
+TEST_P(DecodeTest, StepWithoutFixedShapeIsOrdinary) {
   create("a", adapter(4, 1));
   create("wide", adapter(8, 2));
   open("a", 9);
@@ -182,19 +182,19 @@ TEST_P(DecodeTest, WhatHasNoFixedShapeThenAnOrdinaryStep) {
   expect_same({1}, 3, true);
   const std::vector<int32_t> tokens = {1, 2};
   const Feed feed{sequences_[0][1], tokens, 1};
-  const int64_t before = torch_recorded_steps(*recorded_);
-  ASSERT_TRUE(recorded_->step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
-  EXPECT_EQ(torch_recorded_steps(*recorded_), before);
+  const int64_t before = torch_captured_steps(*captured_);
+  ASSERT_TRUE(captured_->decoding().step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+  EXPECT_EQ(torch_captured_steps(*captured_), before);
 }
 
 TEST_P(DecodeTest, WithoutALimitOfTheCacheThenOrdinarySteps) {
   const auto engine =
-      make_torch_engine(directory_ / "model", {.device = GetParam(), .threads = 1, .record_decode = true}).value();
-  const SequenceId sequence = engine->open_sequence(std::nullopt, 0).value();
+      make_torch_engine(directory_ / "model", {.device = GetParam(), .threads = 1, .capture_decode = true}).value();
+  const SequenceId sequence = engine->decoding().open(std::nullopt, 0).value();
   const std::vector<int32_t> tokens = {1};
   const Feed feed{sequence, tokens, 1};
-  ASSERT_TRUE(engine->step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
-  EXPECT_EQ(torch_recorded_steps(*engine), 0);
+  ASSERT_TRUE(engine->decoding().step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+  EXPECT_EQ(torch_captured_steps(*engine), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DecodeTest, testing::Values("cpu", "cuda:0"), [](const auto& device) {

@@ -1,5 +1,5 @@
-// What the options of this back end do. What it computes, and that it keeps the port's promises, is tested beside the
-// other back ends in tests/parity.
+// Tests the options of this back end. Its results and the contract of the ports are tested with the other back ends in
+// tests/parity.
 #include "engine/torch/torch_engine.h"
 
 #include <cmath>
@@ -37,7 +37,7 @@ class TorchEngineTest : public ::testing::Test {
     for (LoraTensor& tensor : state.tensors) {
       for (size_t i = 0; i < tensor.b.size(); ++i) tensor.b[i] = 0.05F * std::sin(static_cast<float>(i));
     }
-    EXPECT_TRUE((*engine)->create_adapter(id_, state).ok());
+    EXPECT_TRUE((*engine)->adapters().create(id_, state).ok());
     return std::move(*engine);
   }
   std::vector<float> train(Engine& engine) {
@@ -46,13 +46,13 @@ class TorchEngineTest : public ::testing::Test {
     pack.segments = {{id_, 0, 25}, {id_, 25, 40}};
     for (int row = 0; row < 39; ++row) pack.targets.push_back({row, tokens_[static_cast<size_t>(row) + 1]});
     std::vector<float> logprobs(pack.targets.size());
-    EXPECT_TRUE(engine.forward(pack, true, logprobs).ok());
-    EXPECT_TRUE(engine.backward(std::vector<float>(logprobs.size(), -1.0F)).ok());
+    EXPECT_TRUE(engine.training().forward(pack, true, logprobs).ok());
+    EXPECT_TRUE(engine.training().backward(std::vector<float>(logprobs.size(), -1.0F)).ok());
     return logprobs;
   }
   std::vector<float> gradients(Engine& engine) {
     std::vector<float> all;
-    const auto tensors = engine.gradients(id_).value();
+    const auto tensors = engine.adapters().gradients(id_).value();
     for (const LoraTensor& tensor : tensors) {
       all.insert(all.end(), tensor.a.begin(), tensor.a.end());
       all.insert(all.end(), tensor.b.begin(), tensor.b.end());
@@ -75,7 +75,7 @@ class TorchEngineTest : public ::testing::Test {
   std::vector<int32_t> tokens_;
 };
 
-TEST_F(TorchEngineTest, ADeviceThatIsNotThereThenTheErrorNamesWhatIs) {
+TEST_F(TorchEngineTest, MissingDeviceThenTheErrorNamesTheAvailableOnes) {
   for (const char* device : {"gpu", "cuda:", "cuda:x", "cuda:1x", "cpu:0", ""}) {
     const auto engine = make_torch_engine(directory_ / "model", {.device = device});
     ASSERT_FALSE(engine.ok()) << device;
@@ -94,17 +94,17 @@ TEST_F(TorchEngineTest, ActivationsOverTheLimitThenTheSameGradients) {
   EXPECT_LT(distance(gradients(*twice), gradients(*kept)), 1e-5);
 }
 
-// The types of a GPU, on the CPU.
-TEST_F(TorchEngineTest, Bf16ActivationsThenNumbersNearThoseOfF32) {
+// Uses the types of a GPU on the CPU.
+TEST_F(TorchEngineTest, Bf16ActivationsThenCloseToF32) {
   const auto wide = make();
   const auto narrow = make({.weights_dtype = WeightsDtype::kBfloat16, .activations = WeightsDtype::kBfloat16});
   EXPECT_EQ(narrow->weights_dtype(), "bf16");
   EXPECT_LT(distance(train(*narrow), train(*wide)), 0.01);
   EXPECT_LT(distance(gradients(*narrow), gradients(*wide)), 0.05);
-  const AdapterMemory memory = narrow->adapter_memory();
-  const LoraSpec spec = narrow->export_adapter(id_, false).value().spec;
-  EXPECT_LE(memory.weights, narrow->adapter_bytes(spec, false));
-  EXPECT_EQ(2 * narrow->kv_usage().block, wide->kv_usage().block);
+  const AdapterMemory memory = narrow->adapters().memory();
+  const LoraSpec spec = narrow->adapters().export_state(id_, false).value().spec;
+  EXPECT_LE(memory.weights, narrow->adapters().bytes_of(spec, false));
+  EXPECT_EQ(2 * narrow->decoding().kv_usage().block, wide->decoding().kv_usage().block);
 }
 
 TEST_F(TorchEngineTest, StepsInBf16ThenLogprobsOfForwardWithinItsRounding) {
@@ -114,25 +114,25 @@ TEST_F(TorchEngineTest, StepsInBf16ThenLogprobsOfForwardWithinItsRounding) {
   pack.segments = {{id_, 0, 40}};
   for (int row = 0; row < 39; ++row) pack.targets.push_back({row, tokens_[static_cast<size_t>(row) + 1]});
   std::vector<float> whole(pack.targets.size());
-  ASSERT_TRUE(engine->forward(pack, false, whole).ok());
-  const SequenceId sequence = engine->open_sequence(id_, 0).value();
+  ASSERT_TRUE(engine->training().forward(pack, false, whole).ok());
+  const SequenceId sequence = engine->decoding().open(id_, 0).value();
   std::vector<float> stepped;
   for (size_t at = 0; at < 39; ++at) {
     const Feed feed{sequence, std::span(tokens_).subspan(at, 1), 1};
-    ASSERT_TRUE(engine
-                    ->step({&feed, 1},
-                           [&](size_t, int, std::span<const float> logits) {
-                             double sum = 0;
-                             for (const float x : logits) sum += std::exp(static_cast<double>(x));
-                             const auto next = static_cast<size_t>(tokens_[at + 1]);
-                             stepped.push_back(static_cast<float>(logits[next] - std::log(sum)));
-                           })
+    ASSERT_TRUE(engine->decoding()
+                    .step({&feed, 1},
+                          [&](size_t, int, std::span<const float> logits) {
+                            double sum = 0;
+                            for (const float x : logits) sum += std::exp(static_cast<double>(x));
+                            const auto next = static_cast<size_t>(tokens_[at + 1]);
+                            stepped.push_back(static_cast<float>(logits[next] - std::log(sum)));
+                          })
                     .ok());
   }
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(stepped[i], whole[i], 0.05) << i;
 }
 
-TEST_F(TorchEngineTest, ThePlanOfTheKvCacheThenItsLimit) {
+TEST_F(TorchEngineTest, PlanKvSetsTheLimit) {
   int64_t bytes_per_token = 0;
   TorchOptions options;
   options.plan_kv = [&](const ModelSpec& model, int64_t bytes) -> Result<int64_t> {
@@ -142,7 +142,7 @@ TEST_F(TorchEngineTest, ThePlanOfTheKvCacheThenItsLimit) {
   };
   const auto engine = make(options);
   EXPECT_EQ(bytes_per_token, 2 * 4 * 3 * 2 * 8);
-  EXPECT_EQ(engine->kv_usage().limit, 10 * 64 * bytes_per_token);
+  EXPECT_EQ(engine->decoding().kv_usage().limit, 10 * 64 * bytes_per_token);
   options.plan_kv = [](const ModelSpec&, int64_t) -> Result<int64_t> { return invalid_argument("too little"); };
   EXPECT_EQ(make_torch_engine(directory_ / "model", options).error().message, "too little");
 }
@@ -154,7 +154,7 @@ TEST_F(TorchEngineTest, WorkThenItsTimeIsCounted) {
   EXPECT_GT(engine->device_times().forward, 0);
   EXPECT_GT(engine->device_times().backward, 0);
   EXPECT_EQ(engine->device_times().optim_step, 0);
-  ASSERT_TRUE(engine->optim_step(id_, {}).ok());
+  ASSERT_TRUE(engine->training().optim_step(id_, {}).ok());
   EXPECT_GT(engine->device_times().optim_step, 0);
 }
 

@@ -1,4 +1,4 @@
-// One request alone: what its losses are, what is refused, and what becomes of its gradient.
+// Tests one request alone: its losses, what is refused, and its effect on the gradient.
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ Datum counting(int length) {
 
 class TrainRequestTest : public testing::Test {
  protected:
-  TrainRequestTest() { EXPECT_TRUE(engine_.create_adapter(kAdapter, {}).ok()); }
+  TrainRequestTest() { EXPECT_TRUE(engine_.adapters().create(kAdapter, {}).ok()); }
 
   TrainRequest request(std::vector<Datum> data, const std::string& loss) {
     return {kAdapter, std::move(data), loss, config_, backward_};
@@ -136,7 +136,7 @@ TEST_F(TrainRequestTest, LossThatOverflowsThenReportedAndLeftToTheOptimizer) {
   EXPECT_EQ(values(output->logprobs[0]).size(), 1U);
 }
 
-TEST_F(TrainRequestTest, TemperatureThenOfEverySegmentAndOfNoLossItself) {
+TEST_F(TrainRequestTest, TemperatureIsSetOnSegmentsAndHiddenFromTheLoss) {
   config_ = {{"temperature", 0.5}, {"beta", 0.1}};
   Datum datum = counting(2);
   datum.loss_inputs["logprobs"] = floats({-1, -1});
@@ -148,7 +148,7 @@ TEST_F(TrainRequestTest, TemperatureThenOfEverySegmentAndOfNoLossItself) {
   EXPECT_EQ(engine_.packs[1].segments[0].temperature, 1.0F);
 }
 
-TEST_F(TrainRequestTest, TemperatureThatIsNoneThenNamed) {
+TEST_F(TrainRequestTest, InvalidTemperatureIsNamed) {
   for (const double temperature : {0.0, -1.0, 1e-9, double{NAN}, double{INFINITY}, 1e300}) {
     config_["temperature"] = temperature;
     expect_refused({counting(1)}, "temperature is");

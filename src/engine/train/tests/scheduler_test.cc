@@ -1,4 +1,4 @@
-// Several tenants at the scheduler: who shares a pass, who comes when, and what a failure of one does to others.
+// Tests the scheduler with several tenants: which requests share a pass, their order, and the effects of a failure.
 #include "engine/train/scheduler.h"
 
 #include <set>
@@ -46,9 +46,10 @@ class TrainSchedulerTest : public testing::Test {
     for (const char* id : {"a", "b", "c"}) add(id);
     restart(10);
   }
-  void add(const std::string& id) { ASSERT_TRUE(engine_.create_adapter(AdapterId(id), {}).ok()); }
+  void add(const std::string& id) { ASSERT_TRUE(engine_.adapters().create(AdapterId(id), {}).ok()); }
   void restart(int batch_tokens) {
-    scheduler_ = make_train_scheduler(engine_, {.batch_tokens = batch_tokens, .tokens_max = 0}, &recorder_);
+    scheduler_ = make_train_scheduler(engine_.model(), engine_.adapters(), engine_.training(),
+                                      {.batch_tokens = batch_tokens, .tokens_max = 0}, &recorder_);
   }
 
   void submit(const std::string& adapter, const std::vector<int>& lengths, const std::string& name = {},
@@ -78,7 +79,7 @@ class TrainSchedulerTest : public testing::Test {
     ADD_FAILURE() << "no answer to " << name;
     return answers_.front();
   }
-  // "a3 b2": adapter and length of each segment.
+  // For example "a3 b2": adapter and length of each segment.
   std::string pack(size_t index) const {
     std::string out;
     for (const Segment& segment : engine_.packs[index].segments) {
@@ -118,7 +119,7 @@ TEST_F(TrainSchedulerTest, DatumsOfSeveralAdaptersThenOnePassForAll) {
   EXPECT_EQ(recorder_.passes[0].shares.size(), 3U);
 }
 
-TEST_F(TrainSchedulerTest, AdaptersOfOneRankThenSideBySide) {
+TEST_F(TrainSchedulerTest, AdaptersOfOneRankAreAdjacent) {
   for (const auto& [id, rank] : {std::pair("a", 8), std::pair("b", 4), std::pair("c", 8)}) {
     TrainRequest request{AdapterId(id), {datum_of(2)}, "cross_entropy", {}, true, rank};
     ASSERT_TRUE(scheduler_->submit(std::move(request), [](const auto&) {}).ok());
@@ -257,7 +258,7 @@ TEST_F(TrainSchedulerTest, ForwardOfOneFailsThenOnlyItsRequest) {
   EXPECT_EQ(recorder_.ended.size(), recorder_.passes.size());
 }
 
-TEST_F(TrainSchedulerTest, BackwardOfOneFailsThenOnlyItsOwnGradientIsTakenBack) {
+TEST_F(TrainSchedulerTest, BackwardOfOneFailsThenOnlyItsGradientIsRestored) {
   submit("a", {2}, "earlier a");
   submit("b", {3}, "earlier b");
   run();
@@ -275,7 +276,7 @@ TEST_F(TrainSchedulerTest, BackwardOfOneFailsThenOnlyItsOwnGradientIsTakenBack) 
   EXPECT_EQ(gradient("c"), -1.0);
 }
 
-TEST_F(TrainSchedulerTest, LaterPassOfALargeRequestFailsThenItsEarlierPassesAreTakenBack) {
+TEST_F(TrainSchedulerTest, LaterPassOfALargeRequestFailsThenItsEarlierPassesAreUndone) {
   submit("a", {5}, "earlier");
   run();
   submit("a", {5, 5, 5, 5}, "large");
@@ -289,7 +290,7 @@ TEST_F(TrainSchedulerTest, LaterPassOfALargeRequestFailsThenItsEarlierPassesAreT
   EXPECT_EQ(gradient("a"), -6.0);
 }
 
-TEST_F(TrainSchedulerTest, MergedPassFailsOnceThenEverybodyIsAnsweredAllTheSame) {
+TEST_F(TrainSchedulerTest, SharedPassFailsOnceThenAllRequestsSucceed) {
   engine_.fail_backward = 1;
   submit("a", {2, 3}, "first");
   submit("a", {1}, "second");
@@ -317,7 +318,7 @@ TEST_F(TrainSchedulerTest, MarkOfOneFailsThenOnlyItsRequest) {
   EXPECT_EQ(gradient("b"), 0.0);
 }
 
-TEST_F(TrainSchedulerTest, CancelledHalfWayThenItsGradientIsTakenBackAndOthersGoOn) {
+TEST_F(TrainSchedulerTest, CancelledHalfWayThenItsGradientIsRestoredAndOthersContinue) {
   submit("a", {3}, "earlier");
   run();
   submit("a", {8, 8}, "a");
@@ -327,7 +328,7 @@ TEST_F(TrainSchedulerTest, CancelledHalfWayThenItsGradientIsTakenBackAndOthersGo
   EXPECT_EQ(gradient("a"), -11.0);
   scheduler_->cancel(AdapterId("a"), Error{ErrorCode::kGone, "the run was unloaded", ""});
   EXPECT_EQ(gradient("a"), -3.0);
-  ASSERT_TRUE(engine_.remove_adapter(AdapterId("a")).ok());
+  ASSERT_TRUE(engine_.adapters().remove(AdapterId("a")).ok());
   run();
   EXPECT_EQ(answer("a").result.error().code, ErrorCode::kGone);
   EXPECT_EQ(answer("a later").result.error().code, ErrorCode::kGone);
@@ -343,16 +344,16 @@ TEST_F(TrainSchedulerTest, NewRequestFromAnAnswerThenItRuns) {
   EXPECT_EQ(gradient("a"), -5.0);
 }
 
-TEST_F(TrainSchedulerTest, AdapterThatIsGoneThenItsRequestFailsAndOthersDoNot) {
+TEST_F(TrainSchedulerTest, MissingAdapterThenOnlyItsRequestFails) {
   submit("a", {2});
   submit("b", {2});
-  engine_.fail_forward_of = AdapterId("a");  // what an engine says to an adapter that it does not have
+  engine_.fail_forward_of = AdapterId("a");  // as if the adapter did not exist
   run();
   EXPECT_FALSE(answer("a").result.ok());
   EXPECT_TRUE(answer("b").result.ok());
 }
 
-TEST_F(TrainSchedulerTest, WhoWaitsWithALongDatumThenSavesUpAndThatIsTold) {
+TEST_F(TrainSchedulerTest, QueueWithALongDatumSavesCreditAndReportsIt) {
   EXPECT_EQ(scheduler_->deficit_max(), 0);
   submit("a", {4, 4, 4, 4});
   submit("b", {9, 9});

@@ -16,7 +16,7 @@ RedisUrl url_of(const RedisServer& server, const std::string& login = "") {
   return *url;
 }
 
-class RedisPlace final : public Place {
+class RedisStorage final : public Storage {
  public:
   Result<std::unique_ptr<KeyValue>> open() override { return open_redis_store(url_of(server_)); }
 
@@ -25,7 +25,7 @@ class RedisPlace final : public Place {
 };
 
 INSTANTIATE_TEST_SUITE_P(Redis, StoreContract,
-                         ::testing::Values(Candidate{"redis", [] { return std::make_unique<RedisPlace>(); },
+                         ::testing::Values(Candidate{"redis", [] { return std::make_unique<RedisStorage>(); },
                                                      RedisServer::why_missing}));
 
 class RedisStore : public ::testing::Test {
@@ -47,7 +47,7 @@ Status put(KeyValue& store, const std::string& key, const std::string& value) {
   return write_and_wait(store, {.changes = {{key, value}}});
 }
 
-TEST_F(RedisStore, AKilledServerIsAnErrorUntilItIsBackAndNothingIsLost) {
+TEST_F(RedisStore, KilledServerIsAnErrorUntilItIsBack) {
   RedisServer server;
   const auto store = open_redis_store(url_of(server));
   ASSERT_TRUE(store.ok()) << store.error().message;
@@ -59,16 +59,16 @@ TEST_F(RedisStore, AKilledServerIsAnErrorUntilItIsBackAndNothingIsLost) {
   EXPECT_EQ(refused.error().reason, "store_unreachable");
   EXPECT_NE(refused.error().message.find(server.socket()), std::string::npos) << refused.error().message;
   EXPECT_FALSE((*store)->health().ok());
-  // Meanwhile it answers at once: nobody waits for a server that is known to be away.
+  // Meanwhile operations fail at once, because the server is known to be unreachable.
   EXPECT_FALSE(put(**store, "during", "1").ok());
   server.start();
-  // Nobody asks; the probe finds it.
+  // The store is idle; the probe reconnects.
   EXPECT_TRUE(eventually([&] { return (*store)->health().ok(); }));
   EXPECT_EQ(**get_and_wait(**store, "before"), "1");
   EXPECT_TRUE(put(**store, "after", "1").ok());
 }
 
-TEST_F(RedisStore, ARestartNobodyNoticedCostsNoError) {
+TEST_F(RedisStore, UnnoticedRestartIsNoError) {
   RedisServer server;
   const auto store = open_redis_store(url_of(server));
   ASSERT_TRUE(put(**store, "before", "1").ok());
@@ -78,7 +78,7 @@ TEST_F(RedisStore, ARestartNobodyNoticedCostsNoError) {
   EXPECT_EQ(**get_and_wait(**store, "b"), "2");
 }
 
-TEST_F(RedisStore, AServerThatHangsIsAnErrorInTime) {
+TEST_F(RedisStore, HangingServerIsAnErrorInTime) {
   RedisServer server;
   const auto store = open_redis_store(url_of(server), {.connect = kSecond / 5, .answer = kSecond / 5});
   ASSERT_TRUE(put(**store, "before", "1").ok());
@@ -93,7 +93,7 @@ TEST_F(RedisStore, AServerThatHangsIsAnErrorInTime) {
   EXPECT_TRUE(eventually([&] { return put(**store, "after", "1").ok(); }));
 }
 
-TEST_F(RedisStore, NoServerIsSaidWithItsPlaceAndWithoutThePassword) {
+TEST_F(RedisStore, MissingServerIsNamedWithoutThePassword) {
   const auto store = open_redis_store(*parse_redis_url("redis://:hush@127.0.0.1:1/0"));
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.error().code, ErrorCode::kUnavailable);
@@ -113,7 +113,7 @@ TEST_F(RedisStore, LogsInWithThePassword) {
   }
 }
 
-TEST_F(RedisStore, DatabasesAreApart) {
+TEST_F(RedisStore, DatabasesAreSeparate) {
   RedisServer server;
   RedisUrl other = url_of(server);
   other.database = 3;
@@ -123,7 +123,7 @@ TEST_F(RedisStore, DatabasesAreApart) {
   EXPECT_FALSE(get_and_wait(**second, "k")->has_value());
 }
 
-TEST_F(RedisStore, AFullServerRefusesWritesAndStillReads) {
+TEST_F(RedisStore, FullServerRefusesWritesButReads) {
   RedisServer server({"--maxmemory", "3mb", "--maxmemory-policy", "noeviction"});
   const auto store = open_redis_store(url_of(server));
   ASSERT_TRUE(store.ok()) << store.error().message;
@@ -136,19 +136,19 @@ TEST_F(RedisStore, AFullServerRefusesWritesAndStillReads) {
   EXPECT_EQ(**get_and_wait(**store, "before"), "1");
 }
 
-TEST_F(RedisStore, AReplicaIsNoPlaceToWrite) {
+TEST_F(RedisStore, ReplicaRefusesWrites) {
   RedisServer server({"--replicaof", "127.0.0.1", "1"});
   const auto store = open_redis_store(url_of(server));
   ASSERT_TRUE(store.ok()) << store.error().message;
   const Status refused = write_and_wait(**store, {.changes = {{"a", "1"}, {"b", "1"}}});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
-  // It answers all the same, which is no reason to call it healthy.
+  // It still answers reads, but is not healthy.
   EXPECT_TRUE(get_and_wait(**store, "a").ok());
   EXPECT_EQ((*store)->health().error().reason, "store_readonly");
 }
 
-TEST_F(RedisStore, ClosesInTimeAlthoughTheServerHangs) {
+TEST_F(RedisStore, ClosesInTimeIfTheServerHangs) {
   RedisServer server;
   const auto store = open_redis_store(url_of(server), {.connect = 60 * kSecond, .answer = 60 * kSecond});
   ASSERT_TRUE(put(**store, "before", "1").ok());

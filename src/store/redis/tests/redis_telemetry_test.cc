@@ -1,4 +1,4 @@
-// What a collector sees of the operations on a real Redis.
+// Tests the telemetry that a collector receives for operations on a real Redis.
 #include <gtest/gtest.h>
 
 #include "store/redis/redis_store.h"
@@ -63,7 +63,7 @@ TEST(RedisTelemetry, OperationsAreClientSpansOfTheCallersTrace) {
   EXPECT_TRUE(collector.log("store.error").has_value());
 }
 
-TEST(RedisTelemetry, ASlowOperationIsCountedAndWarnedOf) {
+TEST(RedisTelemetry, SlowOperationIsCountedAndLogged) {
   if (const std::string why = RedisServer::why_missing(); !why.empty()) GTEST_SKIP() << why;
   RedisServer server;
   telemetry::WithCollector collector;

@@ -30,7 +30,7 @@ TEST(RedisUrl, NamesASocket) {
   EXPECT_EQ(url->database, 2);
 }
 
-TEST(RedisUrl, TheLoginIsDecodedAndNeverNamed) {
+TEST(RedisUrl, LoginIsDecodedAndNeverShown) {
   const auto url = parse_redis_url("redis://me:p%40ss%2Fword@h:1/2");
   ASSERT_TRUE(url.ok()) << url.error().message;
   EXPECT_EQ(url->user, "me");
@@ -42,7 +42,7 @@ TEST(RedisUrl, TheLoginIsDecodedAndNeverNamed) {
   EXPECT_EQ(parse_redis_url("unix://:secret@/s")->password, "secret");
 }
 
-TEST(RedisUrl, WhatIsWrongIsSaidWithoutTheUrl) {
+TEST(RedisUrl, ErrorsDoNotShowTheUrl) {
   for (const char* text : {"", "h:1", "http://hush", "rediss://hush", "redis://hush:0", "redis://hush:70000",
                            "redis://hush/x", "redis://hush?db=x", "redis://hush?timeout=1", "redis://a:%zz@hush",
                            "redis://hush@h", "unix://hush", "redis://[hush"}) {

@@ -16,7 +16,7 @@
 namespace tuft::store {
 namespace {
 
-class SqlitePlace final : public Place {
+class SqliteStorage final : public Storage {
  public:
   Result<std::unique_ptr<KeyValue>> open() override { return open_sqlite_store(directory_.path() / "deep/store.db"); }
 
@@ -25,7 +25,7 @@ class SqlitePlace final : public Place {
 };
 
 INSTANTIATE_TEST_SUITE_P(Sqlite, StoreContract,
-                         ::testing::Values(Candidate{"sqlite", [] { return std::make_unique<SqlitePlace>(); }}));
+                         ::testing::Values(Candidate{"sqlite", [] { return std::make_unique<SqliteStorage>(); }}));
 
 TEST(SqliteStore, IsReadableByItsOwnerAlone) {
   const TempDir directory;
@@ -48,7 +48,7 @@ TEST(SqliteStore, BelongsToOneProcess) {
   EXPECT_NE(second.error().message.find("another"), std::string::npos);
 }
 
-TEST(SqliteStore, AForeignFileIsRefusedAndLeftAlone) {
+TEST(SqliteStore, ForeignFileIsRefusedAndUnchanged) {
   const TempDir directory;
   const auto path = directory.path() / "file_redis.json";
   const std::string json = R"({"persistence-tuft-server::session::1": {"value": "{}", "expires_at": null}})";
@@ -60,7 +60,7 @@ TEST(SqliteStore, AForeignFileIsRefusedAndLeftAlone) {
   EXPECT_EQ(*read_file(path, 1000), json);
 }
 
-TEST(SqliteStore, ADamagedFileIsNeverEmptyState) {
+TEST(SqliteStore, DamagedFileIsNotTakenForAnEmptyStore) {
   const TempDir directory;
   const auto path = directory.path() / "store.db";
   {
@@ -84,7 +84,7 @@ TEST(SqliteStore, ADamagedFileIsNeverEmptyState) {
   EXPECT_EQ(found.error().reason, "store_corrupt");
 }
 
-TEST(SqliteStore, WhatWasAcknowledgedOutlivesAKill) {
+TEST(SqliteStore, AcknowledgedWritesSurviveAKill) {
   const TempDir directory;
   const auto path = directory.path() / "store.db";
   int ends[2];
@@ -113,8 +113,8 @@ TEST(SqliteStore, WhatWasAcknowledgedOutlivesAKill) {
   EXPECT_GE(std::stoi(**count), last);
 }
 
-// A real write failure of the operating system: files of this process may not grow any more.
-TEST(SqliteStore, ADiskWithoutRoomIsAnErrorThatEnds) {
+// Makes the operating system fail writes: the files of this process may not grow beyond a limit.
+TEST(SqliteStore, FullDiskIsAnErrorUntilThereIsSpace) {
   const TempDir directory;
   const auto store = open_sqlite_store(directory.path() / "store.db");
   ASSERT_TRUE(store.ok());
@@ -139,7 +139,7 @@ TEST(SqliteStore, ADiskWithoutRoomIsAnErrorThatEnds) {
   EXPECT_TRUE(write_and_wait(**store, {.changes = {{"large", std::string(1 << 20, 'x')}}}).ok());
 }
 
-TEST(SqliteStore, APathThatCannotBeWrittenIsNamed) {
+TEST(SqliteStore, UnwritablePathIsNamed) {
   const auto opened = open_sqlite_store("/proc/no/such/store.db");
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.error().message.find("/proc/no/such/store.db"), std::string::npos);

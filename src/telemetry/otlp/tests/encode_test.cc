@@ -2,7 +2,7 @@
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.pb.h>
 #include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
 
-#include "telemetry/log_line.h"
+#include "telemetry/log/log_line.h"
 #include "telemetry/otlp/encode_metrics.h"
 #include "telemetry/otlp/encode_records.h"
 #include "telemetry/otlp/resource.h"
@@ -53,7 +53,7 @@ TEST(WireReader, TornOrForeignInputThenItEnds) {
   for (size_t size = 0; size < whole.size(); ++size)
     EXPECT_FALSE(WireReader(std::string_view(whole).substr(0, size)).next());
   EXPECT_FALSE(WireReader(std::string(20, '\xff')).next());
-  // A group, which nobody has sent for fifteen years.
+  // A group, a wire type that is no longer in use.
   EXPECT_FALSE(WireReader("\x0b\x0c").next());
 }
 
@@ -105,7 +105,7 @@ TEST(RecordEncoder, RecordsOfSeveralScopesThenGroupedUnderOneResource) {
     EXPECT_EQ(scope.spans_size(), 3);
     for (const auto& span : scope.spans()) EXPECT_EQ(span.name(), scope.scope().name() == "tuft.one" ? "a" : "b");
   }
-  // Used again, without what was in it before.
+  // The encoder is reused without its former contents.
   encoder.add_span(recorded.spans.front().data(), 0);
   ASSERT_TRUE(request.ParseFromString(encoder.take()));
   ASSERT_EQ(request.resource_spans(0).scope_spans_size(), 1);
@@ -177,7 +177,7 @@ TEST(MetricsEncoder, DeltaThenOnlyWhatIsNewSinceTheLastDelivery) {
   EXPECT_EQ(metric(first, "counter").sum().data_points(0).as_int(), 5);
   EXPECT_EQ(metric(first, "counter").sum().data_points(0).start_time_unix_nano(), 100u);
 
-  // It did not arrive: the next one has it.
+  // The previous request did not arrive, so the next one includes its values.
   metrics = snapshot(8, 3, 2.5, {1, 4});
   auto second = encoder.encode(metrics, 300);
   EXPECT_EQ(metric(second, "counter").sum().data_points(0).as_int(), 8);

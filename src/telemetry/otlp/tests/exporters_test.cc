@@ -1,4 +1,4 @@
-// Each kind of exporter against a collector that takes, refuses, hangs, or speaks TLS.
+// Tests each kind of exporter against a collector that accepts, refuses, hangs, or uses TLS.
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
 
-#include "telemetry/exporter.h"
 #include "telemetry/otlp/encode_records.h"
+#include "telemetry/otlp/exporter.h"
 #include "telemetry/otlp/tests/recorded.h"
 #include "telemetry/testing/http_receiver.h"
 #include "telemetry/testing/otlp_receiver.h"
@@ -105,7 +105,7 @@ TEST(GrpcExporter, TimeoutThenRetry) {
   EXPECT_EQ(result.error_type, "DEADLINE_EXCEEDED");
 }
 
-// Sends to a collector that hangs, cancels from another thread when `arrived` says so.
+// Sends to a collector that hangs. Another thread cancels as soon as `arrived` returns true.
 template <typename Arrived>
 void expect_cancel_ends_send(Exporter& to, Arrived&& arrived) {
   const Nanos start = system_clock().monotonic();

@@ -1,5 +1,6 @@
-// Our encoding against opentelemetry-cpp's: the same record through both gives the same protobuf. The only file that
-// includes the SDK.
+// Compares our encoding with opentelemetry-cpp's: the same record must give the same protobuf. This is the only file
+// that includes the SDK.
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@
 
 #include "base/id.h"
 #include "telemetry/log.h"
-#include "telemetry/log_line.h"
+#include "telemetry/log/log_line.h"
 #include "telemetry/otlp/encode_metrics.h"
 #include "telemetry/otlp/encode_records.h"
 #include "telemetry/otlp/tests/recorded.h"
@@ -152,7 +153,7 @@ otel::proto::trace::v1::Span sdk_span(const Record& record) {
   if (head.error) out.SetStatus(otel::trace::StatusCode::kError, view(text(head.error_message)));
   out.span().set_dropped_attributes_count(head.dropped_attributes);
   out.span().set_dropped_events_count(head.dropped_events);
-  // 1.19 leaves them out.
+  // Version 1.19 leaves them out.
   int link = 0;
   if (head.link.valid()) out.span().mutable_links(link++)->set_flags(head.link.flags);
   for (uint32_t i = 0; i < head.more_link_count; ++i) out.span().mutable_links(link++)->set_flags(more_links[i].flags);
@@ -187,7 +188,7 @@ otel::proto::logs::v1::LogRecord sdk_log(const Record& record) {
   return out.log_record();
 }
 
-// Spans of every shape that the recorder can make, at random but the same each time.
+// Makes spans of every form that the recorder can produce, at random but with a fixed seed.
 Recorded many_records() {
   return record([] {
     const Tracer tracers[] = {get_tracer("tuft.one"), get_tracer("tuft.two"), get_tracer("")};

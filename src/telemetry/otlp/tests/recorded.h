@@ -1,12 +1,12 @@
-// Records as the draining thread gets them, without a pipeline.
+// Provides records as the draining thread gets them, without a pipeline.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <vector>
 
-#include "telemetry/recorder.h"
-#include "telemetry/recording.h"
+#include "telemetry/record/recorder.h"
+#include "telemetry/record/recording.h"
 
 namespace tuft::telemetry::internal::otlp {
 
@@ -17,7 +17,7 @@ struct Recorded {
   std::vector<Record> logs;
 };
 
-// What `work` records on this thread.
+// Returns the records that `work` writes on this thread.
 inline Recorded record(const std::function<void()>& work) {
   drain_rings([](const RecordHeader&, const std::byte*) {});
   g_recording = true;

@@ -1,7 +1,9 @@
-// The file and the console.
+// Tests the file exporter and the console exporter.
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,8 +11,8 @@
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.pb.h>
 #include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
 
-#include "telemetry/exporter.h"
 #include "telemetry/otlp/console_lines.h"
+#include "telemetry/otlp/exporter.h"
 #include "telemetry/otlp/json.h"
 
 namespace tuft::telemetry::internal::otlp {

@@ -1,0 +1,145 @@
+// The request and the answer of each endpoint, in the language of openapi.h.
+#include "api/docs/openapi.h"
+#include "api/handlers/handlers.h"
+
+namespace tuft::api {
+namespace {
+
+constexpr std::string_view kPageQuery = "limit?: int, offset?: int";
+
+constexpr ComponentDoc kComponents[] = {
+    {"Error", "{detail: string}"},
+    {"Future", "{request_id: id, model_id: id?}"},
+    {"Cursor", "{offset: int, limit: int, total_count: int}"},
+    {"Checkpoint",
+     "{checkpoint_id: string, checkpoint_type: \"training\"|\"sampler\", time: time, tinker_path: string, "
+     "size_bytes: int, public: bool, expires_at: time?}"},
+    {"TrainingRun",
+     "{training_run_id: id, base_model: string, model_owner: string, is_lora: bool, lora_rank: int, "
+     "corrupted: bool, last_request_time: time, last_checkpoint: @Checkpoint?, "
+     "last_sampler_checkpoint: @Checkpoint?, user_metadata: map?}"},
+    {"LoraConfig", "{rank?: int, seed?: int, train_unembed?: bool, train_mlp?: bool, train_attn?: bool}"},
+    {"ModelInput", "{chunks: [{type?: \"encoded_text\", tokens: [int]}]}"},
+    {"Tensor", "{data: [number], dtype: \"int64\"|\"float32\", shape?: [int]}"},
+    {"Pass", "{data: [{model_input: @ModelInput, loss_fn_inputs: any}], loss_fn: string, loss_fn_config?: any}"},
+    {"AdamParams",
+     "{learning_rate?: number, beta1?: number, beta2?: number, eps?: number, weight_decay?: number, "
+     "grad_clip_norm?: number}"},
+    {"SamplingParams", "{max_tokens?: int, seed?: int, stop?: any, temperature?: number, top_k?: int, top_p?: number}"},
+};
+
+constexpr EndpointDoc kDocs[] = {
+    // service
+    {handle_healthz, "Whether the server is up and its models are ready", "", "", "{status: \"ok\", ready: bool}"},
+    {handle_server_capabilities, "The base models that can be trained and sampled", "", "",
+     "{supported_models: [{model_name: string, max_context_length: int, capabilities: [\"training\"|\"sampling\"], "
+     "trainable: bool, sampleable: bool}]}"},
+    {handle_client_config, "Settings of the client, requested once", "", "{sdk_version?: string}", "any"},
+    {handle_dynamic_config, "Settings of the client, requested periodically", "", "{sdk_version?: string}",
+     "{refresh_interval_sec: int}"},
+    {handle_auth_token, "Always refused: the API key is the credential", "", "{}", "any"},
+    {handle_telemetry, "Logs events of the SDK", "",
+     "{events: [any], platform?: string, sdk_version?: string, session_id?: string}", "{status: \"accepted\"}"},
+    {handle_metrics, "The metrics of the server and its workers", "", "", "text/plain"},
+    {handle_openapi, "This document", "", "", "any"},
+    {handle_docs, "This document as a page", "", "", "text/html"},
+    // sessions
+    {handle_create_session, "Creates a session", "",
+     "{tags?: [string], user_metadata?: map, sdk_version?: string, project_id?: string}",
+     "{type: \"create_session\", session_id: id}"},
+    {handle_session_heartbeat, "Keeps a session alive", "", "{session_id: id}", "{type: \"session_heartbeat\"}"},
+    {handle_list_sessions, "Your open sessions, newest first",
+     "limit?: int, offset?: int, access_scope?: \"owned\"|\"accessible\"", "", "{sessions: [id], cursor: @Cursor}"},
+    {handle_get_session, "The runs and samplers of a session", "access_scope?: \"owned\"|\"accessible\"", "",
+     "{training_run_ids: [id], sampler_ids: [id], user_metadata: map}"},
+    {handle_set_project, "Moves a session to a project", "", "{project_id: string}", ""},
+    {handle_finish_session, "Ends a session: its runs are unloaded, their checkpoints stay", "", "", "{}"},
+    // training runs and checkpoints
+    {handle_list_training_runs, "Your training runs, most recently used first",
+     "limit?: int, offset?: int, access_scope?: \"owned\"|\"accessible\", project_id?: string", "",
+     "{training_runs: [@TrainingRun], cursor: @Cursor}"},
+    {handle_get_training_run, "A training run; with accessible, also another user's run that has a public checkpoint",
+     "access_scope?: \"owned\"|\"accessible\"", "", "@TrainingRun"},
+    {handle_list_run_checkpoints, "The checkpoints of a run, oldest first; all of them unless a page is requested",
+     kPageQuery, "", "{checkpoints: [@Checkpoint], cursor: @Cursor?}"},
+    {handle_list_checkpoints, "Your checkpoints, newest first", kPageQuery, "",
+     "{checkpoints: [@Checkpoint], cursor: @Cursor?}"},
+    {handle_delete_checkpoint,
+     "Deletes a checkpoint; samplers that use it keep their copy. After a 503 repeat the request", "", "", ""},
+    {handle_make_checkpoint_public, "Makes a checkpoint public: every user may load and sample it", "", "", ""},
+    {handle_make_checkpoint_private, "Makes a checkpoint private again", "", "", ""},
+    {handle_set_checkpoint_ttl, "Sets the seconds after which a checkpoint expires; null: never", "",
+     "{ttl_seconds: int?}", ""},
+    {handle_checkpoint_archive, "A temporary URL at which a checkpoint can be downloaded without a key", "", "",
+     "{url: string, expires: time}"},
+    {handle_download_archive, "A checkpoint as a tar file in PEFT's layout", "ticket: string", "", "application/x-tar"},
+    // training
+    {handle_create_model, "Creates a training run", "",
+     "{session_id: id, model_seq_id: int, base_model: string, user_metadata?: map, lora_config?: @LoraConfig}",
+     "@Future"},
+    {handle_get_info, "The model of a training run", "", "{model_id: id}",
+     "{model_id: id, model_data: {arch: string, model_name: string, tokenizer_id?: string}, is_lora: bool, lora_rank: "
+     "int, model_name: string}"},
+    {handle_weights_info, "The base model and LoRA configuration of a checkpoint", "", "{tinker_path: string}",
+     "{base_model: string, is_lora: bool, lora_rank: int, train_unembed: bool, train_mlp: bool, train_attn: bool}"},
+    {handle_unload_model, "Unloads a training run from its worker", "", "{model_id: id}", "@Future"},
+    {handle_forward, "A forward pass without gradients, as JSON", "",
+     "{model_id: id, seq_id?: int, forward_input: @Pass}", "@Future"},
+    {handle_forward_backward, "A forward and backward pass: tinker_public.ForwardBackwardRequest, or its JSON", "",
+     kProtobufBody, "@Future"},
+    {handle_optim_step, "An optimizer step", "", "{model_id: id, seq_id?: int, adam_params?: @AdamParams}", "@Future"},
+    {handle_save_weights, "Saves the weights and the optimizer state", "",
+     "{model_id: id, seq_id?: int, path?: string, ttl_seconds?: int, overwrite?: bool}", "@Future"},
+    {handle_save_weights_for_sampler, "Saves weights for sampling, under a name or as a sampling session", "",
+     "{model_id: id, seq_id?: int, path?: string, sampling_session_seq_id?: int, ttl_seconds?: int}", "@Future"},
+    {handle_load_weights, "Loads a checkpoint into a training run, or creates the run from it", "",
+     "{path: string, optimizer?: bool, model_id?: id, seq_id?: int, session_id?: id, model_seq_id?: int, base_model?: "
+     "string, user_metadata?: map}",
+     "@Future"},
+    // sampling
+    {handle_create_sampling_session, "Creates a sampling session for a base model or a checkpoint", "",
+     "{session_id: id, sampling_session_seq_id: int, base_model?: string, model_path?: string}",
+     "{type: \"create_sampling_session\", sampling_session_id: id}"},
+    {handle_get_sampler, "The base model and checkpoint of a sampling session", "", "",
+     "{sampler_id: id, base_model: string, model_path: string?}"},
+    {handle_join_sampling_session, "A number for another client of a sampling session", "", "{sampling_session_id: id}",
+     "{client_counter: int}"},
+    {handle_asample, "Samples sequences from a prompt", "",
+     "{sampling_session_id: id, seq_id?: int, num_samples?: int, prompt: @ModelInput, sampling_params: "
+     "@SamplingParams, prompt_logprobs?: bool, topk_prompt_logprobs?: int}",
+     "{request_id: id, model_id: id?, sample_sequence_ids: [string]}"},
+    // futures
+    {handle_retrieve_future, "The result of an operation; 408 if it is not finished when the poll ends", "",
+     "{request_id: id, allow_metadata_only?: bool}", "any"},
+    {handle_cancel_future, "Cancels an operation", "", "{request_id: id}", "{}"},
+    // usage
+    {handle_audit, "The audit events of a day for your checkpoints and runs",
+     "event_type?: \"all\"|\"checkpoints\", day?: string", "",
+     "{entries: [{timestamp: time, event: string, model_id: id?, tinker_path: string?, purpose: string?}]}"},
+    {handle_billing_usage, "Tokens and checkpoints per hour", "starting_on: time, ending_before: time", "",
+     "{data: [any], sessions: any}"},
+    {handle_stored_checkpoints, "The storage of your checkpoints, by project", "project_id?: string", "",
+     "{effective_rate_usd_per_gigabyte_month: number?, data: [{project_id: string?, user_name: string, "
+     "checkpoint_count: int, size_bytes: int, size_gigabytes: number, estimated_monthly_cost_usd: number?}]}"},
+    {handle_trace_export, "The trace of a session as a file", "", "",
+     "{status: \"pending\"|\"ready\"|\"failed\", url?: string, error?: string}"},
+    {handle_trace_file, "The file of a trace export", "token: string", "", "application/octet-stream"},
+    // OpenAI
+    {handle_oai_completions, "OpenAI-compatible completions", "", "any", "any"},
+    {handle_oai_chat_completions, "OpenAI-compatible chat completions", "", "any", "any"},
+    {handle_oai_models, "OpenAI-compatible list of models, in pages", "after?: string, limit?: int", "",
+     "{object: \"list\", data: [any], has_more: bool}"},
+    {handle_oai_model, "OpenAI-compatible model", "", "", "any"},
+};
+
+}  // namespace
+
+std::span<const EndpointDoc> endpoint_docs() {
+  return kDocs;
+}
+
+std::span<const ComponentDoc> component_docs() {
+  return kComponents;
+}
+
+}  // namespace tuft::api

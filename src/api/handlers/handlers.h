@@ -1,0 +1,88 @@
+// The handlers of all endpoints, by the file that defines them.
+//
+// The room handlers/ promises: a handler checks all its fields, calls the control plane, and writes the answer, without
+// blocking the I/O thread.
+#pragma once
+
+#include "api/exchange.h"
+
+namespace tuft::api {
+
+// service.cc
+Result<Answer> handle_healthz(Exchange& exchange);
+Result<Answer> handle_server_capabilities(Exchange& exchange);
+Result<Answer> handle_client_config(Exchange& exchange);
+Result<Answer> handle_dynamic_config(Exchange& exchange);
+Result<Answer> handle_telemetry(Exchange& exchange);
+Result<Answer> handle_metrics(Exchange& exchange);
+
+// docs/openapi.cc
+Result<Answer> handle_openapi(Exchange& exchange);
+Result<Answer> handle_docs(Exchange& exchange);
+
+// session.cc
+Result<Answer> handle_create_session(Exchange& exchange);
+Result<Answer> handle_session_heartbeat(Exchange& exchange);
+Result<Answer> handle_auth_token(Exchange& exchange);
+
+// catalog.cc
+Result<Answer> handle_list_sessions(Exchange& exchange);
+Result<Answer> handle_get_session(Exchange& exchange);
+Result<Answer> handle_set_project(Exchange& exchange);
+Result<Answer> handle_finish_session(Exchange& exchange);
+Result<Answer> handle_list_training_runs(Exchange& exchange);
+Result<Answer> handle_get_training_run(Exchange& exchange);
+Result<Answer> handle_list_run_checkpoints(Exchange& exchange);
+Result<Answer> handle_list_checkpoints(Exchange& exchange);
+
+// checkpoints.cc
+Result<Answer> handle_delete_checkpoint(Exchange& exchange);
+Result<Answer> handle_make_checkpoint_public(Exchange& exchange);
+Result<Answer> handle_make_checkpoint_private(Exchange& exchange);
+Result<Answer> handle_set_checkpoint_ttl(Exchange& exchange);
+Result<Answer> handle_checkpoint_archive(Exchange& exchange);
+Result<Answer> handle_download_archive(Exchange& exchange);
+
+// training.cc
+Result<Answer> handle_create_model(Exchange& exchange);
+Result<Answer> handle_get_info(Exchange& exchange);
+Result<Answer> handle_weights_info(Exchange& exchange);
+Result<Answer> handle_unload_model(Exchange& exchange);
+Result<Answer> handle_forward(Exchange& exchange);
+Result<Answer> handle_forward_backward(Exchange& exchange);
+Result<Answer> handle_optim_step(Exchange& exchange);
+Result<Answer> handle_save_weights(Exchange& exchange);
+Result<Answer> handle_save_weights_for_sampler(Exchange& exchange);
+Result<Answer> handle_load_weights(Exchange& exchange);
+
+// sampling.cc
+Result<Answer> handle_create_sampling_session(Exchange& exchange);
+Result<Answer> handle_get_sampler(Exchange& exchange);
+Result<Answer> handle_join_sampling_session(Exchange& exchange);
+Result<Answer> handle_asample(Exchange& exchange);
+
+// usage.cc
+Result<Answer> handle_audit(Exchange& exchange);
+Result<Answer> handle_billing_usage(Exchange& exchange);
+Result<Answer> handle_stored_checkpoints(Exchange& exchange);
+Result<Answer> handle_trace_export(Exchange& exchange);
+Result<Answer> handle_trace_file(Exchange& exchange);
+
+// futures.cc
+Result<Answer> handle_retrieve_future(Exchange& exchange);
+Result<Answer> handle_cancel_future(Exchange& exchange);
+// Returns the answer to a poll that timed out: 408 with the state of the queue.
+Response try_again_response(const control::FutureSnapshot& snapshot);
+Response try_again_response(const control::RequestId& request);
+// Answers {"request_id", "model_id"}, or the error of the submission. Calls note_submission().
+Result<Answer> submitted(Exchange& exchange, const Result<control::Submitted>& submission);
+// Sets the ids of a submission as attributes of the span.
+void note_submission(Exchange& exchange, const control::Submitted& submission);
+
+// openai.cc
+Result<Answer> handle_oai_completions(Exchange& exchange);
+Result<Answer> handle_oai_chat_completions(Exchange& exchange);
+Result<Answer> handle_oai_models(Exchange& exchange);
+Result<Answer> handle_oai_model(Exchange& exchange);
+
+}  // namespace tuft::api

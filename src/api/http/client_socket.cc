@@ -1,0 +1,172 @@
+#include "api/http/client_socket.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "api/routing/http_telemetry.h"
+
+// g++ 12 at -O1 reports asio's aligned_alloc for a coroutine frame and asio's own operator delete as a mismatch.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
+namespace tuft::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using boost::system::error_code;
+
+constexpr size_t kWatchRoomBytes = 4 << 10;
+constexpr size_t kUnreadBytesMax = 64 << 10;  // from a client that keeps sending while it waits
+constexpr size_t kLingerRoomBytes = 64 << 10;
+constexpr Nanos kHandshakeTimeout = 10 * kSecond;
+constexpr Nanos kWriteTimeout = 60 * kSecond;  // without progress
+constexpr Nanos kLingerTimeout = 2 * kSecond;
+
+auto into(error_code& code) {
+  return asio::redirect_error(asio::use_awaitable, code);
+}
+
+}  // namespace
+
+ClientSocket::ClientSocket(IoThread& thread, Transport::Socket socket, TlsContext* tls)
+    : thread_(thread), transport_(std::move(socket), tls) {
+  thread_.counts.idle.fetch_add(1, std::memory_order_relaxed);
+}
+
+ClientSocket::~ClientSocket() {
+  if (phase_ == Phase::kIdle) thread_.counts.idle.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ClientSocket::enter(Phase phase, Nanos limit) {
+  const int idle = static_cast<int>(phase == Phase::kIdle) - static_cast<int>(phase_ == Phase::kIdle);
+  if (idle != 0) thread_.counts.idle.fetch_add(idle, std::memory_order_relaxed);
+  phase_ = phase;
+  deadline_ = limit == kForever ? kForever : system_clock().monotonic() + limit;
+}
+
+void ClientSocket::enforce_deadline(Nanos now) {
+  if (now < deadline_) return;
+  deadline_ = kForever;
+  expired_ = true;
+  error_code ignored;
+  transport_.socket().cancel(ignored);
+}
+
+void ClientSocket::wind_down() {
+  if (waiting_) waiting_->timer.cancel();
+  if (phase_ == Phase::kIdle) abort();
+}
+
+void ClientSocket::abort() {
+  aborted_ = true;
+  if (waiting_) waiting_->timer.cancel();
+  error_code ignored;
+  transport_.socket().cancel(ignored);
+}
+
+awaitable<bool> ClientSocket::handshake() {
+  if (transport_.tls() == nullptr) co_return true;
+  enter(Phase::kReading, kHandshakeTimeout);
+  error_code code;
+  co_await transport_.tls()->async_handshake(asio::ssl::stream_base::server, into(code));
+  secured_ = !code;
+  if (code) HttpTelemetry::count_rejected("tls_handshake");
+  co_return secured_;
+}
+
+awaitable<ClientSocket::Fill> ClientSocket::fill(size_t room_bytes) {
+  error_code code;
+  const size_t size = co_await transport_.async_read_some(buffer_.prepare(room_bytes), into(code));
+  buffer_.commit(size);
+  if (!code) co_return Fill::kDone;
+  co_return ended() && phase_ == Phase::kReading ? Fill::kTimedOut : Fill::kClosed;
+}
+
+awaitable<bool> ClientSocket::write(std::string_view first, std::string_view second) {
+  std::array<asio::const_buffer, 2> pieces{asio::buffer(first), asio::buffer(second)};
+  size_t left = first.size() + second.size();
+  error_code code;
+  // Most answers fit into the socket's buffer, so that no wait is needed.
+  size_t sent = transport_.write_now(pieces, code);
+  if (code == asio::error::would_block) code.clear();
+  while (!code && (left -= sent) > 0) {
+    if (ended()) co_return false;
+    const size_t of_first = std::min(sent, pieces[0].size());
+    pieces = {pieces[0] + of_first, pieces[1] + (sent - of_first)};
+    enter(Phase::kWriting, kWriteTimeout);
+    sent = co_await transport_.async_write_some(pieces, into(code));
+  }
+  co_return !code;
+}
+
+awaitable<ClientSocket::WaitEnd> ClientSocket::wait(std::shared_ptr<Waiting> waiting, WaitLimits limits) {
+  if (!waiting->arrived) {
+    waiting_ = waiting;
+    enter(Phase::kWorking, kForever);
+    if (buffer_.size() == 0) buffer_.shrink_to_fit();
+    if (limits.time == kForever) {
+      waiting->timer.expires_at(asio::steady_timer::time_point::max());
+    } else {
+      waiting->timer.expires_after(std::chrono::nanoseconds(limits.time));
+    }
+    if (limits.watches_peer) watch_peer(waiting);
+    error_code code;
+    while (!waiting->arrived && !waiting->peer_gone && !ended() && !(limits.ends_at_stop && thread_.stopping)) {
+      co_await waiting->timer.async_wait(into(code));
+      if (!code) break;
+    }
+    waiting_.reset();
+    error_code ignored;
+    if (limits.watches_peer) transport_.socket().cancel(ignored);
+  }
+  waiting->over = true;
+  if (waiting->arrived) co_return WaitEnd::kArrived;
+  if (waiting->peer_gone) co_return WaitEnd::kPeerGone;
+  if (ended() || (limits.ends_at_stop && thread_.stopping)) co_return WaitEnd::kStopped;
+  co_return WaitEnd::kTimedOut;
+}
+
+// Keeps reading, because pipelined requests would hide the end of the stream; stops at kUnreadBytesMax.
+void ClientSocket::watch_peer(const std::shared_ptr<Waiting>& waiting) {
+  if (buffer_.size() >= kUnreadBytesMax) return;
+  transport_.socket().async_wait(Transport::Socket::wait_read, [this, waiting](error_code code) {
+    if (code || waiting->over) return;
+    const size_t size = transport_.read_now(buffer_.prepare(kWatchRoomBytes), code);
+    buffer_.commit(size);
+    if (buffer_.size() == 0) buffer_.shrink_to_fit();
+    if (!code || code == asio::error::would_block) return watch_peer(waiting);
+    waiting->peer_gone = true;
+    waiting->timer.cancel();
+  });
+}
+
+awaitable<void> ClientSocket::linger() {
+  error_code code;
+  enter(Phase::kLingering, kLingerTimeout);
+  if (secured_) co_await transport_.tls()->async_shutdown(into(code));
+  secured_ = false;
+  transport_.socket().shutdown(Transport::Socket::shutdown_send, code);
+  buffer_.consume(buffer_.size());
+  while (!code && !ended()) {
+    co_await transport_.socket().async_read_some(buffer_.prepare(kLingerRoomBytes), into(code));
+  }
+}
+
+awaitable<void> ClientSocket::close() {
+  error_code ignored;
+  if (secured_ && !aborted_) {
+    expired_ = false;
+    enter(Phase::kLingering, kLingerTimeout);
+    co_await transport_.tls()->async_shutdown(into(ignored));
+  }
+  transport_.socket().close(ignored);
+}
+
+}  // namespace tuft::api

@@ -1,0 +1,456 @@
+#include "api/http/http_connection.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http/error.hpp>
+
+#include "api/handlers/handlers.h"
+#include "api/json/error_mapping.h"
+#include "base/id.h"
+#include "telemetry/log.h"
+
+// g++ 12 at -O1 reports asio's aligned_alloc for a coroutine frame and asio's own operator delete as a mismatch. It
+// also miscompiles several co_await in one statement, so each statement has at most one.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
+namespace tuft::api {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::awaitable;
+using boost::system::error_code;
+using Phase = ClientSocket::Phase;
+using Fill = ClientSocket::Fill;
+using WaitEnd = ClientSocket::WaitEnd;
+
+constexpr size_t kHeadRoomBytes = 4 << 10;
+constexpr size_t kBodyRoomBytes = 64 << 10;
+// Limits the unparsed part of a body: the parser does not limit the head of a chunk.
+constexpr size_t kUnparsedBytesMax = 64 << 10;
+// A refused request's body is read to its end if it is no longer than this, so that the connection can be reused.
+constexpr uint64_t kSkippedBytesMax = 64 << 10;
+// Shorter bodies are not charged to an account: the number of connections bounds them.
+constexpr size_t kUncountedBytesMax = 64 << 10;
+// Shorter bodies are written together with their head.
+constexpr size_t kJoinedBytesMax = 16 << 10;
+
+// Beast ignores a transfer coding that it does not know and would parse the body as the next request. A proxy in front
+// of the server may disagree (request smuggling).
+bool has_unknown_framing(const RequestParser& parser) {
+  return parser.get().count(http::field::transfer_encoding) > 0 && (!parser.chunked() || parser.get().version() < 11);
+}
+
+// One user may hold half of the total, but at least one body of maximum size.
+ByteAccount::Most most_bodies(const config::Limits& limits) {
+  return {.each = std::max(limits.receiving_bytes_max / 2, limits.request_body_bytes_max),
+          .all = limits.receiving_bytes_max};
+}
+
+Error no_room(bool of_user, const config::Limits& limits) {
+  const std::string most = "(limits.receiving_bytes_max is " + std::to_string(limits.receiving_bytes_max);
+  if (!of_user)
+    return unavailable("the request bodies being received use all memory for them " + most + "); try again",
+                       "receiving");
+  return {
+      ErrorCode::kResourceExhausted,
+      "your request bodies being received use all memory for them " + most + ", half of it for one user); try again",
+      "receiving"};
+}
+
+std::string chunk_head(size_t size) {
+  char text[24];
+  const auto end = std::to_chars(text, text + sizeof(text), size, 16).ptr;
+  return std::string(text, end).append("\r\n");
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(IoThread& thread, Transport::Socket socket, TlsContext* tls, Endpoints endpoints)
+    : thread_(thread), socket_(thread, std::move(socket), tls), endpoints_(std::move(endpoints)) {
+  thread_.connections.insert(this);
+}
+
+HttpConnection::~HttpConnection() {
+  thread_.connections.erase(this);
+  thread_.counts.leave(endpoints_.client_group);
+}
+
+awaitable<void> HttpConnection::serve(std::shared_ptr<HttpConnection> self) {
+  try {
+    bool again = co_await self->socket_.handshake();
+    while (again) again = co_await self->serve_one();
+    co_await self->socket_.close();
+  } catch (const std::exception& exception) {
+    telemetry::log_error("http.connection.failed", exception.what());
+  }
+}
+
+// Returns true if the connection can serve another request.
+awaitable<bool> HttpConnection::serve_one() {
+  const Read outcome = co_await read_head();
+  if (outcome == Read::kClosed) co_return false;
+  if (outcome != Read::kDone) {
+    const std::optional<Response> refusal = refusal_of(outcome);
+    co_return co_await write_and_close(*refusal);
+  }
+
+  RequestHead head = parse_head(*parser_);
+  head.client_is_local = endpoints_.client_is_local;
+  head.client_address = endpoints_.client_address;
+  Admission admission = thread_.dispatcher.admit(head);
+  RequestTelemetry record(thread_.instruments, endpoints_, head, admission.match.route, request_start_);
+  const bool again = co_await answer(head, std::move(admission), record);
+  parser_.reset();
+  body_memory_.shrink_to(0);
+  co_return again;
+}
+
+// ---- reading
+
+awaitable<HttpConnection::Read> HttpConnection::read_head() {
+  if (thread_.stopping) co_return Read::kClosed;
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(thread_.limits.header_bytes_max));
+  parser_->body_limit(boost::none);  // checked once the route is known
+  socket_.enter(Phase::kIdle, thread_.limits.idle_timeout_seconds * kSecond);
+  beast::flat_buffer& buffer = socket_.buffer();
+  while (true) {
+    if (buffer.size() > 0) {
+      if (socket_.phase() == Phase::kIdle) {
+        request_start_ = system_clock().monotonic();
+        socket_.enter(Phase::kReading, thread_.limits.request_timeout_seconds * kSecond);
+      }
+      error_code code;
+      buffer.consume(parser_->put(buffer.data(), code));
+      if (code == http::error::header_limit) co_return Read::kHeaderTooLarge;
+      if (code && code != http::error::need_more) co_return Read::kMalformed;
+      if (parser_->is_header_done()) co_return has_unknown_framing(*parser_) ? Read::kMalformed : Read::kDone;
+    }
+    const Fill outcome = co_await socket_.fill(kHeadRoomBytes);
+    if (outcome != Fill::kDone) co_return outcome == Fill::kTimedOut ? Read::kTimedOut : Read::kClosed;
+  }
+}
+
+HttpConnection::Read HttpConnection::take_room(size_t body_bytes, const Admission& admission) {
+  if (body_bytes <= kUncountedBytesMax) return Read::kDone;
+  if (body_memory_.bytes() == 0) body_memory_ = thread_.counts.bodies->open(admission.user.str());
+  switch (body_memory_.grow_to(static_cast<int64_t>(body_bytes), most_bodies(thread_.limits))) {
+    case ByteAccount::Answer::kTaken:
+      return Read::kDone;
+    case ByteAccount::Answer::kOverEach:
+      return Read::kNoShare;
+    case ByteAccount::Answer::kOverAll:
+      break;
+  }
+  return Read::kNoRoom;
+}
+
+// A body without Content-Length is charged while it arrives.
+awaitable<HttpConnection::Read> HttpConnection::read_body(const Admission& admission) {
+  parser_->eager(true);
+  const auto length = parser_->content_length();
+  const bool is_small = length && *length <= kHeadRoomBytes;
+  beast::flat_buffer& buffer = socket_.buffer();
+  while (!parser_->is_done()) {
+    if (buffer.size() > 0) {
+      error_code code;
+      buffer.consume(parser_->put(buffer.data(), code));
+      if (code == http::error::body_limit) co_return Read::kBodyTooLarge;
+      if (code && code != http::error::need_more) co_return Read::kMalformed;
+      const Read room = length ? Read::kDone : take_room(parser_->get().body().size(), admission);
+      if (room != Read::kDone) co_return room;
+      if (parser_->is_done()) break;
+      if (buffer.size() > kUnparsedBytesMax) co_return Read::kMalformed;
+    }
+    const Fill outcome = co_await socket_.fill(is_small ? kHeadRoomBytes : kBodyRoomBytes);
+    if (outcome != Fill::kDone) co_return outcome == Fill::kTimedOut ? Read::kTimedOut : Read::kClosed;
+  }
+  co_return Read::kDone;
+}
+
+// Reads and discards the short rest of a refused request. Returns true if nothing of it is left.
+awaitable<bool> HttpConnection::skip_body(const Admission& admission) {
+  if (parser_->is_done()) co_return true;
+  const auto remaining = parser_->content_length_remaining();
+  const bool waits_for_us = parser_->get().count(http::field::expect) > 0;
+  if (!remaining || *remaining > kSkippedBytesMax || waits_for_us) co_return false;
+  const Read outcome = co_await read_body(admission);
+  co_return outcome == Read::kDone;
+}
+
+// ---- answering
+
+// Makes the answer to a request whose head or body could not be read; nothing if the client has disconnected.
+std::optional<Response> HttpConnection::refusal_of(Read outcome, const Admission& admission) const {
+  std::string_view label;
+  std::optional<Response> response;
+  const ErrorShape shape = admission.match.route == nullptr ? ErrorShape::kDetail : admission.match.route->route.errors;
+  switch (outcome) {
+    case Read::kDone:
+    case Read::kClosed:
+      return std::nullopt;
+    case Read::kTimedOut:
+      response = detail_response(408, "the request did not arrive within " +
+                                          std::to_string(thread_.limits.request_timeout_seconds) +
+                                          " s (limits.request_timeout_seconds)");
+      label = "timeout";
+      break;
+    case Read::kMalformed:
+      response = detail_response(400, "this is not valid HTTP/1.1");
+      label = "malformed";
+      break;
+    case Read::kHeaderTooLarge:
+      response =
+          detail_response(431, "the request's head is larger than " + std::to_string(thread_.limits.header_bytes_max) +
+                                   " bytes (limits.header_bytes_max)");
+      label = "header_too_large";
+      break;
+    case Read::kBodyTooLarge:
+      response = error_response(body_too_large(admission.body_limit, "request body"), shape);
+      label = "body_too_large";
+      break;
+    case Read::kNoRoom:
+      response = error_response(no_room(false, thread_.limits), shape);
+      label = "receiving_overloaded";
+      break;
+    case Read::kNoShare:
+      response = error_response(no_room(true, thread_.limits), shape);
+      label = "user_receiving_overloaded";
+      break;
+  }
+  HttpTelemetry::count_rejected(label);
+  if (outcome == Read::kMalformed) HttpTelemetry::count_parse_error("http");
+  if (outcome == Read::kHeaderTooLarge) HttpTelemetry::count_parse_error("header");
+  return response;
+}
+
+awaitable<bool> HttpConnection::refuse(const Admission& admission, RequestTelemetry& record) {
+  const bool keep_alive = parser_->get().keep_alive();
+  if (!admission.reject_reason.empty()) HttpTelemetry::count_rejected(admission.reject_reason);
+  const bool skipped = co_await skip_body(admission);
+  record.answered(nullptr, *admission.refusal, nullptr);
+  bool again = skipped && keep_alive && !thread_.stopping;
+  if (skipped) {
+    const bool written = co_await write(*admission.refusal, again, record.trace());
+    again = again && written;
+  } else {
+    co_await write_and_close(*admission.refusal, record.trace());
+  }
+  record.finish();
+  co_return again;
+}
+
+// Returns true if the body is complete. Otherwise the request has been answered, unless the client has disconnected.
+awaitable<bool> HttpConnection::receive_body(const Admission& admission, RequestTelemetry& record) {
+  if (parser_->is_done()) co_return true;
+  parser_->body_limit(static_cast<uint64_t>(admission.body_limit.bytes));
+  Read outcome = take_room(parser_->content_length().value_or(0), admission);
+  if (outcome == Read::kDone && beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    const Phase phase = socket_.phase();
+    co_await socket_.write("HTTP/1.1 100 Continue\r\n\r\n", {});
+    if (socket_.phase() != phase) socket_.enter(phase, thread_.limits.request_timeout_seconds * kSecond);
+  }
+  if (outcome == Read::kDone) outcome = co_await read_body(admission);
+  const std::optional<Response> refusal = refusal_of(outcome, admission);
+  if (refusal) {
+    // Writing the refusal can take long.
+    std::string().swap(parser_->get().body());
+    body_memory_.shrink_to(0);
+    record.answered(nullptr, *refusal, nullptr);
+    co_await write_and_close(*refusal, record.trace());
+    record.finish();
+  }
+  co_return outcome == Read::kDone;
+}
+
+awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admission, RequestTelemetry& record) {
+  if (admission.refusal) {
+    const bool again = co_await refuse(admission, record);
+    co_return again;
+  }
+  const bool received = co_await receive_body(admission, record);
+  if (!received) co_return false;
+
+  socket_.enter(Phase::kWorking, kForever);
+  const bool keep_alive = parser_->get().keep_alive();
+  const Route& route = admission.match.route->route;
+  Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits(), thread_.metrics_page,
+                    &thread_.dispatcher.openai()};
+  exchange.headers = head.headers;
+  exchange.path_parameters = std::move(admission.match.parameters);
+  if (const size_t mark = head.target.find('?'); mark != std::string_view::npos) {
+    exchange.query = head.target.substr(mark + 1);
+  }
+  exchange.body = std::move(parser_->get().body());
+  exchange.user = std::move(admission.user);
+  exchange.scheme = endpoints_.scheme;
+  exchange.trace = record.trace();
+  record.set_request_bytes(exchange.body.size());
+
+  Result<Answer> answer = thread_.dispatcher.handle(exchange, route);
+  std::string().swap(exchange.body);
+  body_memory_.shrink_to(0);
+  LateResponse response = co_await answer_of(exchange, std::move(answer));
+  if (!response) co_return false;
+  if (response->ok() && route.durable) {
+    const Status durable = co_await await_durable();
+    if (!durable.ok()) response = durable.error();
+  }
+  if (response->ok() && !headers_are_valid(**response)) {
+    response = internal_error("an answer had a header with a control character", "response_header");
+  }
+  const Error* error = response->ok() ? nullptr : &response->error();
+  if (error != nullptr && error->code == ErrorCode::kPayloadTooLarge) HttpTelemetry::count_rejected("body_too_large");
+  Response final_response = error != nullptr ? error_response(*error, route.errors) : std::move(**response);
+  const bool again = keep_alive && !final_response.close && !thread_.stopping;
+  record.answered(&exchange, final_response, error);
+  bool written = false;
+  if (final_response.stream) {
+    written = co_await write_stream(std::move(final_response), again, record);
+  } else {
+    written = co_await write(final_response, again, record.trace());
+  }
+  record.finish();
+  co_return written&& again;
+}
+
+awaitable<HttpConnection::LateResponse> HttpConnection::answer_of(Exchange& exchange, Result<Answer> answer) {
+  if (!answer.ok()) co_return std::move(answer).error();
+  if (auto* response = std::get_if<Response>(&*answer)) co_return std::move(*response);
+  LateResponse late;
+  if (auto* later = std::get_if<AwaitResponse>(&*answer)) {
+    late = co_await await_response(std::move(*later));
+  } else {
+    late = co_await await_future(exchange, std::get<AwaitFuture>(*answer));
+  }
+  co_return late;
+}
+
+awaitable<HttpConnection::LateResponse> HttpConnection::await_response(AwaitResponse later) {
+  using Wait = WaitFor<Result<Response>>;
+  const auto wait = std::make_shared<Wait>(*thread_.io);
+  later.start(Arrival<Result<Response>>{thread_.io, wait});
+  ClientSocket::WaitLimits limits;
+  limits.time = later.limit;
+  const WaitEnd end = co_await socket_.wait(wait, limits);
+  if (end == WaitEnd::kTimedOut) co_return unavailable("the answer took too long; try again", "timeout");
+  if (end != WaitEnd::kArrived) co_return std::nullopt;
+  co_return std::move(*wait->value);
+}
+
+// The long poll: the answer is 408 if the future does not finish in time or the server stops.
+awaitable<HttpConnection::LateResponse> HttpConnection::await_future(Exchange& exchange, const AwaitFuture& future) {
+  using Snapshot = Result<control::FutureSnapshot>;
+  control::ControlPlane& control = thread_.dispatcher.control();
+  const auto wait = std::make_shared<WaitFor<Snapshot>>(*thread_.io);
+  const auto number = control.wait_future(exchange.user, future.request, Arrival<Snapshot>{thread_.io, wait});
+  // The jitter spreads out polls that began at the same time.
+  const Nanos most = thread_.long_poll;
+  const Nanos jitter = most / 20 > 0 ? static_cast<Nanos>(random_u64() % static_cast<uint64_t>(most / 20)) : 0;
+  ClientSocket::WaitLimits limits;
+  limits.time = most - jitter;
+  limits.ends_at_stop = true;
+  const WaitEnd end = co_await socket_.wait(wait, limits);
+  if (end == WaitEnd::kArrived) {
+    co_return thread_.dispatcher.finish(exchange, future, std::move(*wait->value));
+  }
+  control.end_wait(number);
+  if (end == WaitEnd::kPeerGone) co_return std::nullopt;
+  co_return try_again_response(future.request);
+}
+
+// Needs no timeout of its own: the store's timeout and the grace period of a stopping server limit the wait.
+awaitable<Status> HttpConnection::await_durable() {
+  const auto wait = std::make_shared<WaitFor<Status>>(*thread_.io);
+  thread_.dispatcher.control().when_durable(Arrival<Status>{thread_.io, wait});
+  ClientSocket::WaitLimits limits;
+  limits.watches_peer = false;
+  const WaitEnd end = co_await socket_.wait(wait, limits);
+  if (end != WaitEnd::kArrived) co_return unavailable("the server is shutting down", "shutting_down");
+  co_return std::move(*wait->value);
+}
+
+// ---- writing
+
+awaitable<bool> HttpConnection::write(const Response& response, bool keep_alive, const telemetry::SpanContext& trace) {
+  std::string_view body = response.bytes();
+  ResponseHead head{thread_.date, keep_alive, trace};
+  head.length = static_cast<int64_t>(body.size());
+  out_.clear();
+  append_head(out_, response, head);
+  if (parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head) body = {};
+  if (body.size() <= kJoinedBytesMax) {
+    out_.append(body);
+    body = {};
+  }
+  const bool written = co_await socket_.write(out_, body);
+  if (out_.capacity() > kBodyRoomBytes) std::string().swap(out_);
+  co_return written;
+}
+
+// The connection cannot be reused after a request that was not read completely.
+awaitable<bool> HttpConnection::write_and_close(const Response& response, const telemetry::SpanContext& trace) {
+  socket_.forget_timeout();
+  const bool written = co_await write(response, false, trace);
+  if (written) co_await socket_.linger();
+  co_return false;
+}
+
+// Takes `response` by value, so that its stream is destroyed with this coroutine.
+awaitable<bool> HttpConnection::write_stream(Response response, bool keep_alive, RequestTelemetry& record) {
+  const std::optional<int64_t> length = response.stream->length();
+  const bool is_old = parser_->get().version() < 11;
+  ResponseHead head{thread_.date, keep_alive, record.trace()};
+  head.framing = length ? Framing::kLength : is_old ? Framing::kUntilClose : Framing::kChunked;
+  head.length = length.value_or(0);
+  if (head.framing == Framing::kUntilClose) head.keep_alive = false;
+  out_.clear();
+  append_head(out_, response, head);
+  bool written = co_await socket_.write(out_, {});
+  if (written) written = co_await write_pieces(*response.stream, head, record);
+  if (!written) record.cut("client_gone");
+  co_return written&& head.keep_alive;
+}
+
+// Requests each piece after the previous one has been written. Returns true if the body was sent completely.
+awaitable<bool> HttpConnection::write_pieces(BodyStream& stream, const ResponseHead& head, RequestTelemetry& record) {
+  int64_t sent = 0;
+  while (true) {
+    const auto wait = std::make_shared<WaitFor<Result<std::string>>>(*thread_.io);
+    stream.next(Arrival<Result<std::string>>{thread_.io, wait});
+    const WaitEnd end = co_await socket_.wait(wait, ClientSocket::WaitLimits{});
+    if (end != WaitEnd::kArrived) co_return false;
+    Result<std::string>& piece = *wait->value;
+    const bool is_last = piece.ok() && piece->empty();
+    sent += piece.ok() ? static_cast<int64_t>(piece->size()) : 0;
+    const bool is_wrong = head.framing == Framing::kLength && (is_last ? sent != head.length : sent > head.length);
+    if (!piece.ok() || is_wrong) {
+      record.cut("stream_failed");
+      telemetry::log_error("http.stream.failed",
+                           piece.ok() ? "the length of a body differs from its Content-Length" : piece.error().message);
+      co_return false;
+    }
+    record.set_response_bytes(static_cast<size_t>(sent));
+    const bool is_chunked = head.framing == Framing::kChunked;
+    if (is_last) {
+      if (!is_chunked) co_return true;
+      co_return co_await socket_.write("0\r\n\r\n", {});
+    }
+    out_.clear();
+    if (is_chunked) {
+      out_ = chunk_head(piece->size());
+      piece->append("\r\n");
+    }
+    const bool written = co_await socket_.write(out_, *piece);
+    if (!written) co_return false;
+  }
+}
+
+}  // namespace tuft::api

@@ -1,0 +1,111 @@
+#include "api/http/request_head.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+namespace tuft::api {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+std::string_view view(beast::string_view text) {
+  return {text.data(), text.size()};
+}
+
+struct KnownHeader {
+  std::string_view name;
+  std::string_view RequestHeaders::*place;
+};
+
+constexpr KnownHeader kHeaders[] = {
+    {"x-api-key", &RequestHeaders::api_key},
+    {"traceparent", &RequestHeaders::traceparent},
+    {"tracestate", &RequestHeaders::tracestate},
+    {"baggage", &RequestHeaders::baggage},
+    {"x-forwarded-for", &RequestHeaders::forwarded},
+    {"x-forwarded-host", &RequestHeaders::forwarded_host},
+    {"x-forwarded-proto", &RequestHeaders::forwarded_proto},
+    {"x-real-ip", &RequestHeaders::forwarded},
+    {"x-idempotency-key", &RequestHeaders::idempotency_key},
+    {"x-tinker-request-iteration", &RequestHeaders::poll_iteration},
+    {"x-tinker-create-promise-roundtrip-time", &RequestHeaders::submission_seconds},
+    {"x-stainless-lang", &RequestHeaders::sdk_language},
+    {"x-stainless-package-version", &RequestHeaders::sdk_version},
+    {"x-stainless-os", &RequestHeaders::sdk_os},
+    {"x-stainless-arch", &RequestHeaders::sdk_arch},
+    {"x-stainless-runtime", &RequestHeaders::sdk_runtime},
+    {"x-stainless-runtime-version", &RequestHeaders::sdk_runtime_version},
+};
+
+void read_other(beast::string_view name, std::string_view value, RequestHeaders& headers) {
+  const auto* known = std::find_if(std::begin(kHeaders), std::end(kHeaders), [&](const KnownHeader& header) {
+    return header.name.size() == name.size() && beast::iequals(name, beast::string_view(header.name));
+  });
+  if (known == std::end(kHeaders)) return;
+  headers.*(known->place) = value;
+  const bool presence_counts = known->place == &RequestHeaders::forwarded ||
+                               known->place == &RequestHeaders::forwarded_host ||
+                               known->place == &RequestHeaders::forwarded_proto;
+  if (presence_counts) headers.forwarded = value.empty() ? std::string_view("?") : value;
+}
+
+Method method_of(http::verb verb) {
+  switch (verb) {
+    case http::verb::get:
+      return Method::kGet;
+    case http::verb::post:
+      return Method::kPost;
+    case http::verb::put:
+      return Method::kPut;
+    case http::verb::delete_:
+      return Method::kDelete;
+    default:
+      return Method::kOther;
+  }
+}
+
+}  // namespace
+
+RequestHead parse_head(const RequestParser& parser) {
+  const auto& message = parser.get();
+  RequestHead head;
+  head.method = method_of(message.method());
+  head.target = view(message.target());
+  head.http_version = message.version() == 10 ? "1.0" : "1.1";
+  if (const auto length = parser.content_length()) head.content_length = *length;
+  for (const auto& field : message) {
+    const std::string_view value = view(field.value());
+    switch (field.name()) {
+      case http::field::accept:
+        head.headers.accept = value;
+        break;
+      case http::field::authorization:
+        head.headers.authorization = value;
+        break;
+      case http::field::content_encoding:
+        head.headers.content_encoding = value;
+        break;
+      case http::field::content_type:
+        head.headers.content_type = value;
+        break;
+      case http::field::forwarded:
+      case http::field::via:
+        head.headers.forwarded = value.empty() ? std::string_view("?") : value;
+        break;
+      case http::field::host:
+        head.headers.host = value;
+        break;
+      case http::field::user_agent:
+        head.headers.user_agent = value;
+        break;
+      default:
+        read_other(field.name_string(), value, head.headers);
+        break;
+    }
+  }
+  return head;
+}
+
+}  // namespace tuft::api

@@ -1,0 +1,480 @@
+// Tests of connections: keep-alive, limits, long polls, invalid input, shutdown.
+#include <chrono>
+#include <vector>
+#include <zstd.h>
+
+#include "api/tests/test_client.h"
+#include "telemetry/testing/recorded_metrics.h"
+
+namespace tuft::api {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+const char* const kOptim = R"({"model_id":"m"})";
+const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
+
+class Connections : public ServerTest {
+ protected:
+  std::string poll_text(const std::string& id, Headers headers = {}) {
+    return request_text("POST", "/api/v1/retrieve_future", R"({"request_id":")" + id + R"("})", std::move(headers));
+  }
+  std::string health() { return request_text("GET", "/api/v1/healthz", ""); }
+  void new_future() { ASSERT_EQ(post("optim_step", kOptim).status, 200); }
+};
+
+TEST_F(Connections, KeepAliveServesManyRequestsOnOneConnection) {
+  start();
+  TestClient client(server->port());
+  for (int i = 0; i < 50; ++i) {
+    client.send(request_text("POST", "/api/v1/optim_step", kOptim));
+    EXPECT_EQ(client.read_reply().status, 200);
+  }
+  client.send(request_text("GET", "/api/v1/healthz", "", {{"Connection", "close"}}));
+  EXPECT_EQ(client.read_reply().headers.at("connection"), "close");
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(Connections, PipelinedRequestsAreAnsweredInOrder) {
+  start();
+  new_future();
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
+  TestClient client(server->port());
+  client.send(request_text("POST", "/api/v1/optim_step", kOptim) + poll_text("r1") + health() +
+              request_text("GET", "/nowhere", "") + request_text("POST", "/api/v1/optim_step", "{", {}) + health());
+  const int expected[] = {200, 200, 200, 404, 422, 200};
+  for (const int status : expected) EXPECT_EQ(client.read_reply().status, status);
+}
+
+TEST_F(Connections, PipelinedRequestBehindAnOpenPollWaitsForIt) {
+  start();
+  new_future();
+  TestClient client(server->port());
+  client.send(poll_text("r1") + health());
+  control.await_waits(1);
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
+  EXPECT_EQ(client.read_reply().body, R"({"metrics":{}})");
+  EXPECT_EQ(client.read_reply().body, R"({"status":"ok","ready":true})");
+}
+
+TEST_F(Connections, ChunkedBodiesAreRead) {
+  start();
+  TestClient client(server->port());
+  const Headers chunked = {{"Transfer-Encoding", "chunked"}, {"Content-Length", ""}};
+  client.send(request_text("POST", "/api/v1/optim_step", "", chunked));
+  client.send("5\r\n{\"mod\r\n");
+  client.send("b;x=1\r\nel_id\":\"m\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 200);
+  client.send(request_text("POST", "/api/v1/optim_step", "zz\r\n", chunked));
+  expect_refusal(client.read_reply(), 400, "HTTP");
+}
+
+TEST_F(Connections, EndlessChunkHeadIsRefused) {
+  start();
+  TestClient client(server->port());
+  client.send(
+      request_text("POST", "/api/v1/optim_step", "", {{"Transfer-Encoding", "chunked"}, {"Content-Length", ""}}));
+  client.send("5;" + std::string(200'000, 'x'));
+  expect_refusal(client.read_reply(), 400, "HTTP");
+  EXPECT_TRUE(client.at_end());
+}
+
+// Otherwise the body would be parsed as the next request (request smuggling).
+TEST_F(Connections, AmbiguousFramingIsRefused) {
+  start();
+  const std::string inner = health();
+  const std::string length = std::to_string(inner.size());
+  for (const std::string& head : {std::string("HTTP/1.1\r\nTransfer-Encoding: gzip\r\n"),
+                                  std::string("HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n"),
+                                  std::string("HTTP/1.0\r\nTransfer-Encoding: chunked\r\n"),
+                                  "HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: " + length + "\r\n",
+                                  "HTTP/1.1\r\nContent-Length: " + length + "\r\nTransfer-Encoding: chunked\r\n",
+                                  "HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: " + length + "\r\n"}) {
+    TestClient client(server->port());
+    client.send("GET /api/v1/healthz " + head + "Host: x\r\n\r\n" + inner);
+    expect_refusal(client.read_reply(), 400, "HTTP");
+    EXPECT_TRUE(client.at_end()) << head;
+  }
+}
+
+TEST_F(Connections, ExpectContinueIsAnswered) {
+  start();
+  TestClient client(server->port());
+  const std::string text = request_text("POST", "/api/v1/optim_step", kOptim, {{"Expect", "100-continue"}});
+  client.send(text.substr(0, text.find("\r\n\r\n") + 4));
+  EXPECT_EQ(client.read_reply().status, 100);
+  client.send(kOptim);
+  EXPECT_EQ(client.read_reply().status, 200);
+}
+
+// ---- limits
+
+TEST_F(Connections, DeclaredBodyOverTheLimitIsRefusedWithoutReading) {
+  options.limits.request_body_bytes_max = 1000;
+  start();
+  TestClient client(server->port());
+  Headers headers = kProtobuf;
+  headers["Content-Length"] = "100000000";
+  client.send(request_text("POST", "/api/v1/forward_backward", "", headers));
+  const Reply reply = client.read_reply();
+  expect_refusal(reply, 413, "request_body_bytes_max");
+  EXPECT_EQ(reply.headers.at("connection"), "close");
+  EXPECT_TRUE(client.at_end());
+  // A short body is read to its end, and the connection stays open.
+  TestClient second(server->port());
+  second.send(request_text("POST", "/api/v1/forward_backward", std::string(2000, 'x'), kProtobuf) + health());
+  EXPECT_EQ(second.read_reply().status, 413);
+  EXPECT_EQ(second.read_reply().status, 200);
+}
+
+TEST_F(Connections, LargeBodyNeedsAKey) {
+  start();
+  TestClient declared(server->port());
+  declared.send(request_text("GET", "/api/v1/healthz", "", {{"Content-Length", "1000000"}}));
+  expect_refusal(declared.read_reply(), 413, "16384 bytes (what this endpoint takes");
+  TestClient chunked(server->port());
+  chunked.send(request_text("GET", "/api/v1/healthz", "", {{"Transfer-Encoding", "chunked"}, {"Content-Length", ""}}));
+  for (int i = 0; i < 10; ++i) chunked.send("1000\r\n" + std::string(4096, 'x') + "\r\n");
+  expect_refusal(chunked.read_reply(), 413, "16384 bytes (what this endpoint takes");
+}
+
+TEST_F(Connections, LowerLimitOfARouteIsNamed) {
+  start();
+  const Headers large = {{"Content-Length", "20000000"}};
+  for (const char* target : {"/api/v1/telemetry", "/oai/api/v1/completions"}) {
+    const Reply reply = call("POST", target, "", large);
+    EXPECT_EQ(reply.status, 413);
+    EXPECT_NE(reply.body.find("what this endpoint takes at most"), std::string::npos) << reply.body;
+    EXPECT_EQ(reply.body.find("request_body_bytes_max"), std::string::npos) << reply.body;
+  }
+  // The server's limit applies if it is lower.
+  stop();
+  options.limits.request_body_bytes_max = 100'000;
+  start();
+  EXPECT_NE(call("POST", "/api/v1/telemetry", "", large).body.find("100000 bytes (limits.request_body_bytes_max)"),
+            std::string::npos);
+}
+
+// ---- bodies that are being received
+
+class Receiving : public Connections {
+ protected:
+  Receiving() {
+    options.limits.request_body_bytes_max = 1'000'000;
+    options.limits.receiving_bytes_max = 1'500'000;
+  }
+  // The client waits for 100 Continue, which shows that the server has admitted the request.
+  static std::string head(const std::string& user, size_t bytes) {
+    Headers headers = kProtobuf;
+    headers["X-API-Key"] = "tml-" + user;
+    headers["Content-Length"] = std::to_string(bytes);
+    headers["Expect"] = "100-continue";
+    return request_text("POST", "/api/v1/forward_backward", "", headers);
+  }
+  Reply judge(TestClient& client, const std::string& user, size_t bytes) {
+    client.send(head(user, bytes));
+    return client.read_reply();
+  }
+  static void expect_retry(const Reply& reply, int status) {
+    expect_refusal(reply, status, "limits.receiving_bytes_max");
+    EXPECT_EQ(reply.headers.at("retry-after"), "1");
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+  }
+};
+
+TEST_F(Receiving, BodiesAreLimitedPerUserAndInTotal) {
+  start();
+  const telemetry::testing::RecordedMetrics metrics;
+  TestClient first(server->port());
+  EXPECT_EQ(judge(first, "alice", 900'000).status, 100);
+  EXPECT_EQ(metrics.gauge("tuft.http.receiving.bytes"), 900'000);
+  TestClient second(server->port());
+  expect_retry(judge(second, "alice", 200'000), 429);
+  TestClient third(server->port());
+  expect_retry(judge(third, "bob", 700'000), 503);
+  EXPECT_EQ(metrics.counter("tuft.http.rejected", {{"reason", "user_receiving_overloaded"}}), 1);
+  EXPECT_EQ(metrics.counter("tuft.http.rejected", {{"reason", "receiving_overloaded"}}), 1);
+  // Short bodies are still received, and so are other users' bodies that fit into the rest.
+  TestClient fourth(server->port());
+  EXPECT_EQ(judge(fourth, "alice", 60'000).status, 100);
+  TestClient fifth(server->port());
+  EXPECT_EQ(judge(fifth, "bob", 500'000).status, 100);
+  // A body that has been received frees its bytes.
+  first.send(std::string(900'000, '\xff'));
+  EXPECT_EQ(first.read_reply().status, 400);
+  EXPECT_EQ(judge(first, "alice", 900'000).status, 100);
+}
+
+TEST_F(Receiving, DisconnectFreesTheBytesOfItsBody) {
+  start();
+  {
+    TestClient gone(server->port());
+    EXPECT_EQ(judge(gone, "alice", 900'000).status, 100);
+    gone.send(std::string(300'000, 'x'));
+  }
+  for (int i = 0; i < 1000; ++i) {
+    TestClient next(server->port());
+    if (judge(next, "alice", 900'000).status == 100) return;
+  }
+  FAIL() << "the room of a client that went was not given back";
+}
+
+TEST_F(Receiving, ChunkedBodyIsChargedWhileItArrives) {
+  start();
+  TestClient first(server->port());
+  EXPECT_EQ(judge(first, "alice", 800'000).status, 100);
+  TestClient chunked(server->port());
+  Headers headers = kProtobuf;
+  headers["Transfer-Encoding"] = "chunked";
+  headers["Content-Length"] = "";
+  chunked.send(request_text("POST", "/api/v1/forward_backward", "", headers));
+  for (int i = 0; i < 30; ++i) chunked.send("2710\r\n" + std::string(10'000, 'x') + "\r\n");
+  expect_retry(chunked.read_reply(), 429);
+  first.send(std::string(800'000, '\xff'));
+  EXPECT_EQ(first.read_reply().status, 400);
+  TestClient alone(server->port());
+  alone.send(request_text("POST", "/api/v1/forward_backward", "", headers));
+  for (int i = 0; i < 99; ++i) alone.send("2710\r\n" + std::string(10'000, '\xff') + "\r\n");
+  alone.send("0\r\n\r\n");
+  EXPECT_EQ(alone.read_reply().status, 400);
+}
+
+TEST_F(Connections, ChunkedBodyOverTheLimitIsRefused) {
+  options.limits.request_body_bytes_max = 1000;
+  start();
+  TestClient client(server->port());
+  Headers headers = kProtobuf;
+  headers["Transfer-Encoding"] = "chunked";
+  headers["Content-Length"] = "";
+  client.send(request_text("POST", "/api/v1/forward_backward", "", headers));
+  for (int i = 0; i < 3; ++i) client.send("190\r\n" + std::string(400, 'x') + "\r\n");
+  expect_refusal(client.read_reply(), 413, "request_body_bytes_max");
+}
+
+TEST_F(Connections, ZstdBombIsRefused) {
+  start();
+  std::string bomb;
+  const std::string plain(32 << 20, '\0');
+  std::string frame(ZSTD_compressBound(plain.size()), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), plain.data(), plain.size(), 1));
+  for (int i = 0; i < 100; ++i) bomb += frame;  // several frames, so that the size in the first is too small
+  Headers headers = kProtobuf;
+  headers["Content-Encoding"] = "zstd";
+  expect_refusal(post("forward_backward", bomb, headers), 413, "decompressed");
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+}
+
+TEST_F(Connections, HeadersHaveALimit) {
+  options.limits.header_bytes_max = 10'000;
+  start();
+  const std::string limit = "limits.header_bytes_max";
+  expect_refusal(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(20'000, 'x')}}), 431, limit);
+  expect_refusal(call("GET", "/" + std::string(20'000, 'x')), 431, limit);
+  EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(8'000, 'x')}}).status, 200);
+}
+
+TEST_F(Connections, DamagedHttpIsRefusedAsJson) {
+  start();
+  for (const char* text : {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+                           "POST /api/v1/x HTTP/1.1\r\nContent-Length: x\r\n\r\n", "\x16\x03\x01\x02 tls \r\n\r\n"}) {
+    TestClient client(server->port());
+    client.send(text);
+    expect_refusal(client.read_reply(), 400, "HTTP");
+    EXPECT_TRUE(client.at_end());
+  }
+}
+
+TEST_F(Connections, SlowRequestTimesOutAndIdleConnectionCloses) {
+  options.limits.request_timeout_seconds = 1;
+  options.limits.idle_timeout_seconds = 1;
+  start();
+  TestClient slow_head(server->port());
+  slow_head.send("GET /api/v1/hea");
+  expect_refusal(slow_head.read_reply(), 408, "limits.request_timeout_seconds");
+  TestClient slow_body(server->port());
+  const std::string text = request_text("POST", "/api/v1/optim_step", kOptim);
+  slow_body.send(text.substr(0, text.size() - 1));
+  expect_refusal(slow_body.read_reply(), 408, "limits.request_timeout_seconds");
+  TestClient idle(server->port());
+  EXPECT_TRUE(idle.at_end());
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+}
+
+TEST_F(Connections, ConnectionsOverTheLimitAreRefused) {
+  options.limits.connections_max = 2;
+  start();
+  TestClient first(server->port());
+  first.send(health());
+  EXPECT_EQ(first.read_reply().status, 200);
+  TestClient second(server->port());
+  second.send(health());
+  EXPECT_EQ(second.read_reply().status, 200);
+  TestClient third(server->port());
+  expect_refusal(third.read_reply(), 503, "connections_max");
+  EXPECT_TRUE(third.at_end());
+  first.close();
+  for (int i = 0; i < 1000; ++i) {
+    TestClient next(server->port());
+    next.send(health());
+    if (next.read_reply().status == 200) return;
+  }
+  FAIL() << "a closed connection did not make room";
+}
+
+// ---- long polls
+
+TEST_F(Connections, PollIsAnsweredWhenTheFutureFinishes) {
+  start();
+  new_future();
+  TestClient client(server->port());
+  client.send(poll_text("r1"));
+  control.await_waits(1);
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200) << "a poll holds nobody up";
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{{{"step", 1}}});
+  const Reply reply = client.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.body, R"({"metrics":{"step":1}})");
+}
+
+TEST_F(Connections, PollThatTimesOutIsAnswered408) {
+  options.long_poll = 60 * kMillisecond;
+  start();
+  new_future();
+  TestClient client(server->port());
+  for (int i = 0; i < 3; ++i) {
+    client.send(poll_text("r1"));
+    const Reply reply = client.read_reply();
+    EXPECT_EQ(reply.status, 408);
+    EXPECT_EQ(reply.body, R"({"type":"try_again","request_id":"r1","queue_state":"active"})");
+    EXPECT_EQ(reply.headers.at("content-length"), std::to_string(reply.body.size()));
+  }
+  EXPECT_EQ(control.waits(), 0U);
+}
+
+TEST_F(Connections, DisconnectEndsTheWait) {
+  start();
+  new_future();
+  {
+    TestClient client(server->port());
+    client.send(poll_text("r1"));
+    control.await_waits(1);
+  }
+  control.await_waits(0);
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
+  TestClient again(server->port());
+  again.send(poll_text("r1"));
+  EXPECT_EQ(again.read_reply().status, 200);
+}
+
+TEST_F(Connections, FuturesThatFinishWhilePollsTimeOutAreNeverLost) {
+  options.long_poll = 2 * kMillisecond;
+  options.io_threads = 2;
+  start();
+  constexpr int kFutures = 200;
+  for (int i = 0; i < kFutures; ++i) new_future();
+  std::thread finisher([&] {
+    for (int i = 1; i <= kFutures; ++i) {
+      control.finish_with("r" + std::to_string(i), control::OperationType::kOptimStep, control::OptimStepResult{});
+    }
+  });
+  TestClient client(server->port());
+  for (int i = 1; i <= kFutures; ++i) {
+    Reply reply;
+    do {
+      client.send(poll_text("r" + std::to_string(i)));
+      reply = client.read_reply();
+    } while (reply.status == 408);
+    EXPECT_EQ(reply.status, 200);
+  }
+  finisher.join();
+}
+
+TEST_F(Connections, UsersPollSideBySide) {
+  start();
+  new_future();
+  ASSERT_EQ(post("optim_step", kOptim, {{"X-API-Key", "tml-bob"}}).status, 200);
+  TestClient alice(server->port());
+  TestClient bob(server->port());
+  alice.send(poll_text("r1"));
+  bob.send(poll_text("r2", {{"X-API-Key", "tml-bob"}}));
+  control.await_waits(2);
+  control.finish_with("r2", control::OperationType::kOptimStep, control::OptimStepResult{{{"bob", 1}}});
+  EXPECT_EQ(bob.read_reply().body, R"({"metrics":{"bob":1}})");
+  control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{{{"alice", 1}}});
+  EXPECT_EQ(alice.read_reply().body, R"({"metrics":{"alice":1}})");
+}
+
+TEST_F(Connections, LargeResultsAreSentCompletely) {
+  start();
+  new_future();
+  std::string bytes(20 << 20, '\0');
+  for (size_t i = 0; i < bytes.size(); i += 4096) bytes[i] = static_cast<char>(i >> 12);
+  control.finish_with("r1", control::OperationType::kForward, control::ProtobufResult{bytes});
+  TestClient client(server->port());
+  client.send(poll_text("r1", {{"Accept", "application/x-protobuf"}}) + health());
+  EXPECT_EQ(client.read_reply().body, bytes);
+  EXPECT_EQ(client.read_reply().status, 200);
+}
+
+// ---- shutdown
+
+TEST_F(Connections, StopAnswersOpenPollsAndReturnsSoon) {
+  start();
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 1; i <= 40; ++i) {
+    new_future();
+    clients.push_back(std::make_unique<TestClient>(server->port()));
+    clients.back()->send(poll_text("r" + std::to_string(i)));
+  }
+  TestClient idle(server->port());
+  TestClient half(server->port());
+  half.send("POST /api/v1/optim");
+  control.await_waits(40);
+  const uint16_t port = server->port();
+  const auto begin = steady_clock::now();
+  stop(300 * kMillisecond);
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(3000));
+  for (auto& client : clients) {
+    const Reply reply = client->read_reply();
+    EXPECT_EQ(reply.status, 408);
+    EXPECT_NE(reply.body.find("try_again"), std::string::npos);
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+    EXPECT_TRUE(client->at_end());
+  }
+  EXPECT_TRUE(idle.at_end());
+  EXPECT_EQ(control.waits(), 0U);
+  EXPECT_FALSE(TestClient(port).connected());
+}
+
+TEST_F(Connections, StopBeforeRunReturnsAtOnceAndPortIsFreeAgain) {
+  options.port = 0;
+  Result<std::unique_ptr<Server>> made = Server::create(options, control);
+  ASSERT_TRUE(made.ok());
+  const uint16_t port = (*made)->port();
+  Server::Options same = options;
+  same.port = port;
+  const auto second = Server::create(same, control);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(second.error().message.find("127.0.0.1:" + std::to_string(port)), std::string::npos);
+  (*made)->stop();
+  (*made)->run();
+  made = Server::create(same, control);
+  EXPECT_TRUE(made.ok());
+}
+
+TEST_F(Connections, FutureThatFinishesAfterTheServerIsHarmless) {
+  std::function<void(Result<control::FutureSnapshot>)> late;
+  start();
+  new_future();
+  TestClient client(server->port());
+  client.send(poll_text("r1"));
+  control.await_waits(1);
+  late = control.steal_wait();
+  stop();
+  late(control::FutureSnapshot{});
+}
+
+}  // namespace
+}  // namespace tuft::api

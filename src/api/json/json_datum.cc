@@ -1,0 +1,143 @@
+#include "api/json/json_datum.h"
+
+#include <cstring>
+#include <limits>
+
+#include "api/json/error_mapping.h"
+
+namespace tuft::api {
+namespace {
+
+using simdjson::dom::element;
+
+constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
+
+template <typename T>
+void append_bytes(std::string& bytes, T value) {
+  char raw[sizeof(T)];
+  std::memcpy(raw, &value, sizeof(T));
+  bytes.append(raw, sizeof(T));
+}
+
+bool append_int64(const element& array, std::string& bytes) {
+  simdjson::dom::array items;
+  if (array.get_array().get(items) != simdjson::SUCCESS) return false;
+  bytes.reserve(bytes.size() + items.size() * sizeof(int64_t));
+  for (const element item : items) {
+    int64_t integer = 0;
+    double real = 0;
+    if (item.get_int64().get(integer) != simdjson::SUCCESS) {
+      if (!item.is_number() || item.get_double().get(real) != simdjson::SUCCESS || real < -9e15 || real > 9e15) {
+        return false;
+      }
+      integer = static_cast<int64_t>(real);
+      if (static_cast<double>(integer) != real) return false;
+    }
+    append_bytes(bytes, integer);
+  }
+  return true;
+}
+
+bool append_float32(const element& array, std::string& bytes) {
+  simdjson::dom::array items;
+  if (array.get_array().get(items) != simdjson::SUCCESS) return false;
+  bytes.reserve(bytes.size() + items.size() * sizeof(float));
+  for (const element item : items) {
+    double real = 0;
+    if (!item.is_number() || item.get_double().get(real) != simdjson::SUCCESS) return false;
+    append_bytes(bytes, static_cast<float>(real));
+  }
+  return true;
+}
+
+void read_tensor(const JsonFields& fields, tinker_public::Tensor& tensor) {
+  const std::string dtype = fields.required_string("dtype");
+  const bool is_float = dtype == "float32";
+  if (!is_float && dtype != "int64") fields.problem("dtype", "must be float32 or int64");
+  tensor.set_dtype(is_float ? tinker_public::DTYPE_FLOAT32 : tinker_public::DTYPE_INT64);
+
+  if (const auto shape = fields.value("shape")) {
+    std::vector<int32_t> sizes;
+    if (!append_integers(*shape, 0, kInt32Max, sizes)) fields.problem("shape", "must be a list of sizes");
+    for (const int32_t size : sizes) tensor.add_shape(size);
+  }
+
+  const auto data = fields.value("data");
+  if (!data) return fields.problem("data", "is required");
+  const auto rows = fields.value("sparse_crow_indices");
+  const auto columns = fields.value("sparse_col_indices");
+  std::string& values = rows ? *tensor.mutable_sparse_csr()->mutable_values() : *tensor.mutable_dense();
+  if (!(is_float ? append_float32(*data, values) : append_int64(*data, values))) {
+    fields.problem("data", is_float ? "must be a flat list of numbers" : "must be a flat list of integers");
+  }
+  if (!rows) return;
+  if (!append_int64(*rows, *tensor.mutable_sparse_csr()->mutable_crow_indices())) {
+    fields.problem("sparse_crow_indices", "must be a list of integers");
+  }
+  if (!columns || !append_int64(*columns, *tensor.mutable_sparse_csr()->mutable_col_indices())) {
+    fields.problem("sparse_col_indices", "must be a list of integers");
+  }
+}
+
+Status read_datum(const JsonFields& fields, tinker_public::Datum& datum) {
+  const auto input = fields.required_object("model_input");
+  if (input) {
+    std::vector<int32_t> tokens;
+    TUFT_TRY(read_tokens(*input, tokens));
+    datum.add_model_input()->mutable_encoded_text()->set_tokens(reinterpret_cast<const char*>(tokens.data()),
+                                                                tokens.size() * sizeof(int32_t));
+  }
+  if (const auto tensors = fields.required_object("loss_fn_inputs")) {
+    tensors->for_each_member([&](std::string_view name, const JsonFields& tensor) {
+      read_tensor(tensor, (*datum.mutable_loss_fn_inputs())[std::string(name)]);
+    });
+  }
+  return {};
+}
+
+}  // namespace
+
+Status read_tokens(const JsonFields& model_input, std::vector<int32_t>& tokens) {
+  Status status;
+  model_input.for_each_object("chunks", true, [&](const JsonFields& chunk) {
+    const std::string type = chunk.string("type", "encoded_text");
+    if (type != "encoded_text") {
+      if (status.ok()) {
+        status = invalid_argument("the input has a chunk that is not encoded_text; this server's models read text only",
+                                  "unsupported_chunk");
+      }
+      return;
+    }
+    const auto list = chunk.value("tokens");
+    if (!list) return chunk.problem("tokens", "is required");
+    if (!append_integers(*list, 0, kInt32Max, tokens)) {
+      chunk.problem("tokens", "must be a list of integers from 0 to 2147483647");
+    }
+  });
+  return status;
+}
+
+Result<tinker_public::ForwardBackwardRequest> read_forward_backward(std::string& text, PassField field) {
+  JsonBody body(text);
+  const JsonFields fields = body.fields();
+  tinker_public::ForwardBackwardRequest request;
+  request.set_model_id(fields.required_id("model_id"));
+  request.set_seq_id(static_cast<int32_t>(fields.optional_integer("seq_id", 0, kInt32Max).value_or(0)));
+  request.set_forward_only(fields.boolean("forward_only", false));
+  Status status;
+  const auto input = fields.required_object(field == PassField::kForward ? "forward_input" : "forward_backward_input");
+  if (input) {
+    request.set_loss_fn(input->required_string("loss_fn"));
+    for (const auto& [name, value] : input->number_map("loss_fn_config")) {
+      (*request.mutable_loss_fn_config())[name] = value;
+    }
+    input->for_each_object("data", true, [&](const JsonFields& datum) {
+      if (status.ok()) status = read_datum(datum, *request.add_data());
+    });
+  }
+  TUFT_TRY(body.status());
+  TUFT_TRY(status);
+  return request;
+}
+
+}  // namespace tuft::api

@@ -1,0 +1,89 @@
+#include <cstdint>
+#include <limits>
+#include <zstd.h>
+
+#include <gtest/gtest.h>
+
+#include "api/json/json_reader.h"
+#include "api/json/json_writer.h"
+#include "api/routing/media.h"
+
+namespace tuft::api {
+namespace {
+
+TEST(JsonWriter, NumbersHaveTheShortestFormAndNaNIsNull) {
+  JsonWriter json;
+  json.begin_array().number(0.1).number(0.1F).number(1e300).number(-0.0).integer(std::numeric_limits<int64_t>::min());
+  json.number(std::numeric_limits<double>::infinity()).number(std::numeric_limits<float>::quiet_NaN()).end_array();
+  EXPECT_EQ(std::move(json).take(), "[0.1,0.1,1e+300,-0,-9223372036854775808,null,null]");
+}
+
+TEST(JsonWriter, TextRoundTrips) {
+  const std::string text = std::string("\"\\/\b\n\t\r\x01\x1f\x7f \xc3\xa9 \xf0\x9f\x99\x82") + '\0' + "end";
+  JsonWriter json;
+  json.begin_object().key("a\"b").string(text).key("empty").begin_array().end_array().key("n").null().end_object();
+  std::string written = std::move(json).take();
+  JsonBody body(written);
+  EXPECT_EQ(body.fields().string("a\"b", ""), text);
+  EXPECT_TRUE(body.status().ok());
+}
+
+TEST(JsonReader, IntegersAreExact) {
+  std::string text = R"({"big":9223372036854775807,"over":9223372036854775808,"real":3.0,"half":3.5,"huge":1e300,)"
+                     R"("text":"3","flag":true,"none":null,"seed":-1})";
+  JsonBody body(text);
+  const JsonFields fields = body.fields();
+  EXPECT_EQ(fields.optional_integer("big"), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(fields.optional_integer("real"), 3);
+  EXPECT_EQ(fields.optional_integer("none"), std::nullopt);
+  EXPECT_EQ(fields.optional_integer("absent"), std::nullopt);
+  EXPECT_EQ(fields.optional_bits("seed"), std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(fields.number("seed", 0), -1.0);
+  EXPECT_TRUE(body.status().ok());
+  for (const char* key : {"over", "half", "huge", "text", "flag"}) {
+    JsonBody again(text);
+    again.fields().optional_integer(key);
+    ASSERT_FALSE(again.status().ok()) << key;
+    EXPECT_EQ(again.status().error().message, std::string(key) + ": must be an integer");
+  }
+}
+
+TEST(JsonReader, FurtherProblemsAreCountedOnly) {
+  std::string text = "{}";
+  JsonBody body(text);
+  for (const char* key : {"a", "b", "c", "d", "e", "f", "g"}) body.fields().required_string(key);
+  EXPECT_NE(body.status().error().message.find("and 2 more"), std::string::npos);
+}
+
+TEST(JsonReader, DeepAndBrokenDocumentsAreRefused) {
+  for (std::string text : {std::string(100'000, '['), std::string("{\"a\":1"), std::string("{\"a\":01}"),
+                           std::string("{\"a\":\"\\ud800\"}"), std::string("{\"a\":Infinity}"), std::string("nul")}) {
+    JsonBody body(text);
+    EXPECT_FALSE(body.status().ok()) << text.substr(0, 20);
+  }
+}
+
+TEST(Media, TypesIgnoreCaseAndParameters) {
+  EXPECT_EQ(media_type(" Application/X-Protobuf ; a=b"), MediaType::kProtobuf);
+  EXPECT_EQ(media_type("application/json;charset=utf-8"), MediaType::kJson);
+  EXPECT_EQ(media_type(""), MediaType::kNone);
+  EXPECT_EQ(media_type("application/jsonx"), MediaType::kOther);
+  EXPECT_TRUE(check_content_encoding("ZSTD ").ok());
+  EXPECT_FALSE(check_content_encoding("zstd, zstd").ok());
+}
+
+TEST(Media, ZstdIsAcceptedUpToTheLimit) {
+  const std::string plain(1000, 'x');
+  std::string frame(ZSTD_compressBound(plain.size()), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), plain.data(), plain.size(), 1));
+  EXPECT_EQ(*decode_body(frame, "zstd", {1000}), plain);
+  EXPECT_EQ(decode_body(frame, "zstd", {999}).error().code, ErrorCode::kPayloadTooLarge);
+  EXPECT_EQ(*decode_body(frame + frame, "zstd", {2000}), plain + plain);
+  EXPECT_EQ(decode_body(frame + frame, "zstd", {1999}).error().code, ErrorCode::kPayloadTooLarge);
+  EXPECT_NE(decode_body(frame, "zstd", {999}).error().message.find("limits.request_body_bytes_max"), std::string::npos);
+  EXPECT_NE(decode_body(frame, "zstd", {999, true}).error().message.find("this endpoint"), std::string::npos);
+  EXPECT_EQ(decode_body(frame + "x", "zstd", {2000}).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tuft::api

@@ -1,0 +1,160 @@
+#include "api/routing/dispatcher.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <exception>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "api/json/error_mapping.h"
+#include "api/routing/media.h"
+#include "metrics/http.h"
+#include "telemetry/log.h"
+
+namespace tuft::api {
+namespace {
+
+// For routes without a key: they use no body, and unknown clients must not fill the memory.
+constexpr int64_t kStrangersBodyBytesMax = 16 << 10;
+
+Admission refuse(Admission admission, Response response, std::string_view reason) {
+  admission.refusal = std::move(response);
+  admission.reject_reason = reason;
+  return admission;
+}
+
+// Endpoints of newer SDKs that this server lacks. The last would otherwise match the route of a session.
+constexpr std::string_view kNewerPaths[] = {"/api/v1/copy_weights", "/api/v1/retrieve_futures",
+                                            "/api/v1/sessions/search"};
+
+bool is_newer(std::string_view path) {
+  return std::find(std::begin(kNewerPaths), std::end(kNewerPaths), path) != std::end(kNewerPaths);
+}
+
+// The path is shown only if it has the form of a path, because a client can send any text.
+std::string no_endpoint(const RequestHead& head) {
+  constexpr size_t kPathBytesMax = 200;
+  const std::string_view path = head.target.substr(0, head.target.find_first_of("?#"));
+  const bool is_plain = path.size() <= kPathBytesMax && std::all_of(path.begin(), path.end(), [](char c) {
+                          return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                                 std::string_view("/_.:-").find(c) != std::string_view::npos;
+                        });
+  if (!is_plain) return "this server has no such endpoint; GET /openapi.json lists its endpoints";
+  return "this server has no endpoint " + std::string(path) +
+         (is_newer(path) ? ", which newer SDKs than 0.25 call" : "") + "; GET /openapi.json lists its endpoints";
+}
+
+bool is_metrics(const Match& match) {
+  return match.route != nullptr && match.route->route.access == Access::kMetrics;
+}
+
+// Logs at most one line per second, so that a client that guesses keys cannot fill the log.
+void record_refused_key(const RequestHead& head, const Error& error) {
+  static std::atomic<Nanos> logged{-kSecond};
+  static std::atomic<uint64_t> left_out{0};
+  const bool is_missing = error.code == ErrorCode::kUnauthenticated;
+  metrics::http().auth_failures.add(1, {{"reason", is_missing ? "missing" : "unknown"}});
+  const Nanos now = system_clock().monotonic();
+  Nanos last = logged.load(std::memory_order_relaxed);
+  if (now - last < kSecond || !logged.compare_exchange_strong(last, now)) {
+    left_out.fetch_add(1, std::memory_order_relaxed);
+    telemetry::count_suppressed_log("auth.failed");
+    return;
+  }
+  telemetry::log_warning("auth.failed", error.message,
+                         {{"client.address", head.client_address},
+                          {"tuft.error.reason", error.reason},
+                          {"tuft.left_out", left_out.exchange(0)}});
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
+                       std::span<const Route> routes, openai::Service& openai)
+    : control_(control), limits_(limits), openai_(openai), metrics_(std::move(metrics)), router_(routes) {}
+
+Admission Dispatcher::admit(const RequestHead& head) const {
+  Admission admission;
+  admission.match = router_.match(head.method, head.target);
+  const bool is_off = !metrics_.enabled && is_metrics(admission.match);
+  if (is_off || is_newer(head.target.substr(0, head.target.find_first_of("?#")))) admission.match = {};
+  if (admission.match.route == nullptr) {
+    if (admission.match.allow.empty()) {
+      return refuse(std::move(admission), detail_response(404, no_endpoint(head)), "");
+    }
+    const std::string_view allow = admission.match.allow;
+    Response response = detail_response(405, "this endpoint answers " + std::string(allow) + " only");
+    response.allow = allow;
+    return refuse(std::move(admission), std::move(response), "");
+  }
+  const Route& route = admission.match.route->route;
+  if (route.access == Access::kKey || route.access == Access::kBearer) {
+    const std::string_view bearer = bearer_key(head.headers.authorization);
+    const bool has_bearer = route.access == Access::kBearer && !bearer.empty();
+    Result<control::UserId> user = control_.authenticate(has_bearer ? bearer : head.headers.api_key);
+    if (!user.ok()) {
+      record_refused_key(head, user.error());
+      return refuse(std::move(admission), error_response(user.error(), route.errors), "auth");
+    }
+    admission.user = std::move(user).value();
+  } else if (route.access == Access::kMetrics) {
+    const Status allowed = check_metrics_access(metrics_, head.headers, head.client_is_local);
+    if (!allowed.ok()) return refuse(std::move(admission), error_response(allowed.error()), "auth");
+  }
+  if (const Status status = check_content_encoding(head.headers.content_encoding); !status.ok()) {
+    return refuse(std::move(admission), error_response(status.error(), route.errors), "media");
+  }
+  if (route.accepts == Accepts::kJsonOrProtobuf) {
+    const MediaType type = media_type(head.headers.content_type);
+    if (type != MediaType::kJson && type != MediaType::kProtobuf) {
+      return refuse(std::move(admission),
+                    detail_response(415, "Content-Type must be application/x-protobuf or application/json"), "media");
+    }
+  }
+  admission.body_limit = body_limit_of(route);
+  if (head.content_length && *head.content_length > static_cast<uint64_t>(admission.body_limit.bytes)) {
+    const Error error = body_too_large(admission.body_limit, "request body");
+    return refuse(std::move(admission), error_response(error, route.errors), "body_too_large");
+  }
+  return admission;
+}
+
+BodyLimit Dispatcher::body_limit_of(const Route& route) const {
+  int64_t most = limits_.request_body_bytes_max;
+  if (route.body_bytes_max > 0) most = std::min(most, route.body_bytes_max);
+  const bool wants_key = route.access == Access::kKey || route.access == Access::kBearer;
+  if (!wants_key) most = std::min(most, kStrangersBodyBytesMax);
+  return {most, most < limits_.request_body_bytes_max};
+}
+
+Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const {
+  const telemetry::ContextScope scope(exchange.trace);
+  exchange.handed_at = system_clock().monotonic();
+  try {
+    TUFT_ASSIGN(exchange.body,
+                decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_limit_of(route)));
+    Result<Answer> answer = route.handler(exchange);
+    // The ids of a refused request are the client's claim and may belong to another user.
+    if (!answer.ok()) exchange.keys = {};
+    exchange.written_at = system_clock().monotonic();
+    return answer;
+  } catch (const std::exception& exception) {
+    return internal_error(std::string("a handler threw: ") + exception.what());
+  }
+}
+
+Result<Response> Dispatcher::finish(Exchange& exchange, const AwaitFuture& wait,
+                                    Result<control::FutureSnapshot> snapshot) const {
+  if (!snapshot.ok()) return std::move(snapshot).error();
+  try {
+    Result<Response> response = wait.finish(exchange, *snapshot);
+    exchange.written_at = system_clock().monotonic();
+    return response;
+  } catch (const std::exception& exception) {
+    return internal_error(std::string("a handler threw: ") + exception.what());
+  }
+}
+
+}  // namespace tuft::api

@@ -1,0 +1,67 @@
+// Takes a request from its head to its handler's answer, independent of sockets.
+//
+// The room routing/ promises: route, API key, media type and size are checked before the body is read; a handler gets
+// only authenticated, decoded requests within their limits; every request is observed, whatever its end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "api/exchange.h"
+#include "api/routing/media.h"
+#include "api/routing/metrics_page.h"
+#include "api/routing/router.h"
+
+namespace tuft::api {
+
+struct RequestHead {
+  Method method = Method::kOther;
+  std::string_view target;
+  RequestHeaders headers;
+  std::optional<uint64_t> content_length;
+  std::string_view http_version = "1.1";
+  bool client_is_local = false;
+  std::string_view client_address;  // logged when a key is refused
+};
+
+// The result of the checks on a request's head.
+struct Admission {
+  Match match;
+  control::UserId user;
+  BodyLimit body_limit;
+  // If set, the request is refused with this response. `reject_reason` labels it in tuft.http.rejected; empty: not
+  // counted there.
+  std::optional<Response> refusal;
+  std::string_view reject_reason;
+};
+
+// Thread-safe. The objects that it refers to must outlive it.
+class Dispatcher {
+ public:
+  Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
+             std::span<const Route> routes, openai::Service& openai);
+
+  Admission admit(const RequestHead& head) const;
+  // Removes the content encoding of the body and calls the route's handler. An exception becomes kInternal.
+  Result<Answer> handle(Exchange& exchange, const Route& route) const;
+  // Makes the response of a request that waited for a future.
+  Result<Response> finish(Exchange& exchange, const AwaitFuture& wait, Result<control::FutureSnapshot> snapshot) const;
+
+  const Router& router() const { return router_; }
+  control::ControlPlane& control() const { return control_; }
+  const config::Limits& limits() const { return limits_; }
+  openai::Service& openai() const { return openai_; }
+
+ private:
+  BodyLimit body_limit_of(const Route& route) const;
+
+  control::ControlPlane& control_;
+  const config::Limits& limits_;
+  openai::Service& openai_;
+  const MetricsAccess metrics_;
+  const Router router_;
+};
+
+}  // namespace tuft::api

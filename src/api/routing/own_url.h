@@ -1,0 +1,15 @@
+// URLs of this server in answers.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "api/exchange.h"
+
+namespace tuft::api {
+
+// Returns the URL of `path` (beginning with '/') with the scheme and host by which the client, or the proxy in front of
+// the server, was addressed. An invalid host becomes "localhost".
+std::string own_url(const Exchange& exchange, std::string_view path);
+
+}  // namespace tuft::api

@@ -1,0 +1,197 @@
+#include "api/routing/request_telemetry.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "api/json/error_mapping.h"
+#include "api/routing/media.h"
+#include "control/types/operation_keys.h"
+#include "telemetry/log.h"
+
+namespace tuft::api {
+namespace {
+
+const telemetry::Tracer& tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.http");
+  return instance;
+}
+
+telemetry::Name unrouted_name(Method method) {
+  return method == Method::kOther ? "HTTP" : telemetry::Name::intern(method_name(method));
+}
+
+// The ids "<session>:train:<n>" and "<session>:sample:<n>" contain their session.
+control::OperationKeys with_session(control::OperationKeys keys) {
+  if (!keys.session.empty()) return keys;
+  const std::string& id = keys.run.empty() ? keys.sampler.str() : keys.run.str();
+  if (const size_t end = id.find(':'); end != std::string::npos) keys.session = control::SessionId(id.substr(0, end));
+  return keys;
+}
+
+// The SDK describes itself with words and version numbers; other text is dropped.
+std::string_view word(std::string_view text) {
+  const bool good = text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
+                      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+                             c == '-' || c == '_' || c == '+' || c == ':' || c == ' ';
+                    });
+  return good ? text : std::string_view();
+}
+
+// Free text from a client is recorded with a bounded length and '?' for every byte that is not printable ASCII.
+constexpr size_t kFreeTextMax = 256;
+
+std::string printable(std::string_view text) {
+  std::string kept(text.substr(0, kFreeTextMax));
+  for (char& c : kept) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return kept;
+}
+
+}  // namespace
+
+RequestTelemetry::RequestTelemetry(HttpTelemetry& instruments, const Endpoints& endpoints, const RequestHead& head,
+                                   const RegisteredRoute* route, Nanos start)
+    : instruments_(instruments),
+      endpoints_(endpoints),
+      head_(head),
+      route_(route),
+      start_(start),
+      tracing_(route == nullptr ? Tracing::kAlways : route->route.tracing) {
+  numbers_.method = head.method;
+  numbers_.route = route;
+  instruments_.add_active(head.method, 1);
+  if (tracing_ == Tracing::kAlways) {
+    span_ = tracer().start_span(route_ ? route_->span_name : unrouted_name(head_.method), span_options({}));
+  }
+}
+
+RequestTelemetry::~RequestTelemetry() {
+  instruments_.add_active(head_.method, -1);
+  if (!answered_ && span_.recording()) {
+    describe(nullptr, nullptr);
+    span_.set_attribute("error.type", "client_gone");
+  }
+}
+
+telemetry::SpanOptions RequestTelemetry::span_options(const telemetry::SpanContext& link) const {
+  telemetry::SpanOptions options;
+  options.parent = telemetry::extract([&](std::string_view key) -> std::string_view {
+    if (key == "traceparent") return head_.headers.traceparent;
+    if (key == "tracestate") return head_.headers.tracestate;
+    return key == "baggage" ? head_.headers.baggage : std::string_view();
+  });
+  options.kind = telemetry::SpanKind::kServer;
+  options.link = link;
+  options.start = start_;
+  return options;
+}
+
+// A poll gets its span only here, because most polls deliver nothing.
+void RequestTelemetry::describe_poll(const Exchange* exchange) {
+  span_ = tracer().start_span(route_->span_name, span_options(exchange ? exchange->link : telemetry::SpanContext{}));
+  int64_t iteration = 0;
+  const std::string_view text = head_.headers.poll_iteration;
+  if (std::from_chars(text.data(), text.data() + text.size(), iteration).ec == std::errc()) {
+    span_.set_attribute("tuft.poll.iteration", iteration);
+  }
+}
+
+void RequestTelemetry::describe(const Exchange* exchange, const Error* error) {
+  const std::string path = printable(head_.target.substr(0, head_.target.find('?')));
+  span_.set_attributes({{"http.request.method", method_name(head_.method)},
+                        {"url.path", path},
+                        {"url.scheme", endpoints_.scheme},
+                        {"server.address", endpoints_.server_address},
+                        {"server.port", endpoints_.server_port},
+                        {"client.address", endpoints_.client_address},
+                        {"client.port", endpoints_.client_port},
+                        {"network.protocol.version", head_.http_version},
+                        {"http.request.body.size", numbers_.request_bytes}});
+  if (route_ != nullptr) span_.set_attribute("http.route", route_->route.pattern);
+  if (!head_.headers.user_agent.empty())
+    span_.set_attribute("user_agent.original", printable(head_.headers.user_agent));
+  if (!answered_) return;
+  span_.set_attribute("http.response.status_code", numbers_.status);
+  if (!streams_) span_.set_attribute("http.response.body.size", numbers_.response_bytes);
+  if (exchange != nullptr) {
+    const control::OperationKeys keys = with_session(exchange->keys);
+    span_.set_attributes(control::KeyAttributes(keys));
+    if (exchange->failure) span_.set_attribute("tuft.future.error", error_code_name(exchange->failure->code));
+    if (exchange->describes_client) describe_client();
+  }
+  if (numbers_.status < 500) return;
+  if (error != nullptr) span_.record_error(*error);
+  span_.set_attribute("error.type", std::to_string(numbers_.status));
+}
+
+void RequestTelemetry::describe_client() {
+  const RequestHeaders& headers = head_.headers;
+  const telemetry::Attribute said[] = {{"tuft.client.language", word(headers.sdk_language)},
+                                       {"tuft.client.sdk_version", word(headers.sdk_version)},
+                                       {"tuft.client.os", word(headers.sdk_os)},
+                                       {"tuft.client.arch", word(headers.sdk_arch)},
+                                       {"tuft.client.runtime", word(headers.sdk_runtime)},
+                                       {"tuft.client.runtime_version", word(headers.sdk_runtime_version)}};
+  for (const telemetry::Attribute& attribute : said) {
+    if (!attribute.value.as_string().empty()) span_.set_attribute(attribute.key, attribute.value);
+  }
+}
+
+void RequestTelemetry::record_coding(const Exchange& exchange, const Response& response) const {
+  if (exchange.read_at > exchange.handed_at) {
+    const bool protobuf = media_type(exchange.headers.content_type) == MediaType::kProtobuf;
+    HttpTelemetry::record_deserialize(route_->route, protobuf, to_seconds(exchange.read_at - exchange.handed_at));
+  }
+  if (exchange.known_at != 0 && exchange.written_at >= exchange.known_at) {
+    const bool protobuf = response.content_type == kProtobufType;
+    HttpTelemetry::record_serialize(route_->route, protobuf, to_seconds(exchange.written_at - exchange.known_at));
+  }
+}
+
+void RequestTelemetry::answered(const Exchange* exchange, const Response& response, const Error* error) {
+  answered_ = true;
+  numbers_.status = response.status;
+  numbers_.response_bytes = response.bytes().size();
+  streams_ = response.stream != nullptr;
+  if (exchange != nullptr && route_ != nullptr) record_coding(*exchange, response);
+  if (error != nullptr && error->reason == kMalformedRequest) HttpTelemetry::count_parse_error("json");
+  if (error != nullptr && error->reason == kInvalidProtobuf) HttpTelemetry::count_parse_error("protobuf");
+  if (tracing_ == Tracing::kWhenDelivered && response.status != 408) describe_poll(exchange);
+  if (error != nullptr && response.status >= 500) {
+    const telemetry::ContextScope scope(span_.context());
+    const std::string_view route = route_ ? route_->route.pattern : std::string_view("_unmatched");
+    telemetry::log_error("http.request.failed", error->message,
+                         {{"http.route", route},
+                          {"http.response.status_code", response.status},
+                          {"error.type", error_code_name(error->code)}});
+  }
+  if (span_.recording()) describe(exchange, error);
+}
+
+void RequestTelemetry::finish() {
+  const Nanos now = system_clock().monotonic();
+  numbers_.seconds = to_seconds(now - start_);
+  instruments_.record(numbers_);
+  if (streams_ && span_.recording()) {
+    span_.set_attribute("http.response.body.size", numbers_.response_bytes);
+    if (!cut_.empty()) span_.set_attribute("error.type", cut_);
+  }
+  log_access();
+  span_.end(now);
+}
+
+void RequestTelemetry::log_access() const {
+  if (tracing_ == Tracing::kNever || (tracing_ == Tracing::kWhenDelivered && numbers_.status == 408)) return;
+  const telemetry::ContextScope scope(span_.context());
+  telemetry::log_debug("http.access", "request answered",
+                       {{"http.request.method", method_name(head_.method)},
+                        {"http.route", route_ ? route_->route.pattern : std::string_view("_unmatched")},
+                        {"http.response.status_code", numbers_.status},
+                        {"http.request.body.size", numbers_.request_bytes},
+                        {"http.response.body.size", numbers_.response_bytes},
+                        {"client.address", endpoints_.client_address},
+                        {"tuft.seconds", numbers_.seconds}});
+}
+
+}  // namespace tuft::api

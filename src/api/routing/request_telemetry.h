@@ -1,0 +1,71 @@
+// The telemetry of one request: the server span, the access log and the http.server.* metrics.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "api/exchange.h"
+#include "api/routing/dispatcher.h"
+#include "api/routing/http_telemetry.h"
+#include "api/routing/router.h"
+#include "telemetry/trace.h"
+
+namespace tuft::api {
+
+// The two endpoints of a connection.
+struct Endpoints {
+  std::string server_address;
+  uint16_t server_port = 0;
+  std::string client_address;
+  uint16_t client_port = 0;
+  bool client_is_local = false;  // a loopback address
+  uint64_t client_group = 0;     // the IPv4 address, or the /64 prefix of an IPv6 address
+  std::string_view scheme = "http";
+};
+
+// Covers a request from its head to its answer. The references that it gets must outlive it. If it is destroyed before
+// answered(), the client has disconnected. Confined to the connection's thread.
+class RequestTelemetry {
+ public:
+  RequestTelemetry(HttpTelemetry& instruments, const Endpoints& endpoints, const RequestHead& head,
+                   const RegisteredRoute* route, Nanos start);
+  ~RequestTelemetry();
+  RequestTelemetry(const RequestTelemetry&) = delete;
+  RequestTelemetry& operator=(const RequestTelemetry&) = delete;
+
+  // Returns the context of the server span.
+  const telemetry::SpanContext& trace() const { return span_.context(); }
+
+  void set_request_bytes(size_t bytes) { numbers_.request_bytes = bytes; }
+  // Sets the number of bytes of a streamed body that were sent so far.
+  void set_response_bytes(size_t bytes) { numbers_.response_bytes = bytes; }
+  // Notes that the body was not sent completely. `reason` has static storage.
+  void cut(std::string_view reason) { cut_ = cut_.empty() ? reason : cut_; }
+  // Must be called once, before the answer is written. `error` is the cause of the answer and may be null.
+  void answered(const Exchange* exchange, const Response& response, const Error* error);
+  // Must be called when the answer has been written.
+  void finish();
+
+ private:
+  telemetry::SpanOptions span_options(const telemetry::SpanContext& link) const;
+  void describe_poll(const Exchange* exchange);
+  void describe(const Exchange* exchange, const Error* error);
+  void describe_client();
+  void record_coding(const Exchange& exchange, const Response& response) const;
+  void log_access() const;
+
+  HttpTelemetry& instruments_;
+  const Endpoints& endpoints_;
+  const RequestHead& head_;
+  const RegisteredRoute* route_;
+  const Nanos start_;
+  Tracing tracing_;
+  RequestNumbers numbers_;
+  bool answered_ = false;
+  bool streams_ = false;
+  std::string_view cut_;
+  telemetry::Span span_;
+};
+
+}  // namespace tuft::api

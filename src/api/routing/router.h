@@ -1,0 +1,83 @@
+// Finds the route of a method and a path. A route is one row in handlers/routes.cc and one handler.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "api/exchange.h"
+#include "telemetry/attribute.h"
+
+namespace tuft::api {
+
+enum class Method : uint8_t { kGet, kPost, kPut, kDelete, kOther };
+std::string_view method_name(Method method);  // "GET", ..., "_OTHER"
+
+// kKey: X-API-Key. kBearer: "Authorization: Bearer KEY", else as kKey. kMetrics: see metrics_page.h. kOpen: no key.
+enum class Access : uint8_t { kOpen, kKey, kBearer, kMetrics };
+// kWhenDelivered: a poll has a span only if it delivers a result.
+enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
+enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf };  // checked against Content-Type before the body is read
+
+struct Route {
+  Method method = Method::kGet;
+  // Literal segments and parameters: "{name}" is one whole segment, a final "{name...}" is the rest of the path.
+  std::string_view pattern;
+  Handler handler = nullptr;
+  Access access = Access::kKey;
+  Tracing tracing = Tracing::kAlways;
+  Accepts accepts = Accepts::kAnything;
+  int64_t body_bytes_max = 0;  // 0: limits.request_body_bytes_max
+  bool durable = false;        // the answer waits until the state that it reports is stored durably
+  ErrorShape errors = ErrorShape::kDetail;
+};
+
+// Returns all routes of the server. They have static storage.
+std::span<const Route> routes();
+
+struct RegisteredRoute {
+  Route route;
+  telemetry::Name span_name;  // "POST /api/v1/asample"
+  size_t index;
+};
+
+struct Match {
+  const RegisteredRoute* route = nullptr;  // null: the path is unknown or does not have the method
+  std::vector<std::string> parameters;     // values of the pattern's parameters, in order
+  std::string_view allow;                  // the methods of the path if the method did not match; static storage
+};
+
+// Immutable after construction; thread-safe.
+class Router {
+ public:
+  explicit Router(std::span<const Route> routes);
+
+  // Matches the target of a request line; its query is ignored. Parameters are percent-decoded; one with a control
+  // character, or a '/' outside "{name...}", does not match. Literal segments are preferred to parameters.
+  Match match(Method method, std::string_view target) const;
+  size_t size() const { return routes_.size(); }
+
+ private:
+  struct Path {
+    std::vector<const RegisteredRoute*> routes;
+    std::string allow;
+  };
+  struct Template {
+    std::vector<std::string_view> segments;  // parameters are empty
+    bool takes_rest = false;                 // the last segment is "{name...}"
+    Path path;
+  };
+
+  Path& path_of(std::string_view pattern);
+  static bool matches(const Template& candidate, std::string_view path, std::vector<std::string>& parameters);
+  static Match choose(const Path& path, Method method, std::vector<std::string> parameters);
+
+  std::vector<RegisteredRoute> routes_;
+  std::unordered_map<std::string_view, Path> literals_;
+  std::vector<Template> templates_;
+};
+
+}  // namespace tuft::api

@@ -1,0 +1,47 @@
+#include "control/accounts/quota.h"
+
+#include <array>
+
+#include "metrics/tenants.h"
+
+namespace tuft::control {
+namespace {
+
+struct Words {
+  std::string_view name;
+  std::string_view limit;
+};
+
+constexpr std::array<Words, kQuotas> kWords = {{{"sessions", "limits.sessions_per_user_max"},
+                                                {"runs", "limits.runs_per_user_max"},
+                                                {"samplers", "limits.samplers_per_user_max"},
+                                                {"futures", "limits.futures_per_user_max"},
+                                                {"samples_in_flight", "limits.samples_in_flight_per_user_max"},
+                                                {"queued_bytes", "limits.queued_bytes_per_user_max"},
+                                                {"checkpoint_bytes", "limits.checkpoint_bytes_per_user_max"}}};
+
+const Words& words_of(Quota quota) {
+  return kWords.at(static_cast<size_t>(quota));
+}
+
+}  // namespace
+
+std::string_view quota_limit(Quota quota) {
+  return words_of(quota).limit;
+}
+
+Error over_quota(Quota quota, std::string_view what, std::string_view cure) {
+  const Words& words = words_of(quota);
+  metrics::tenants().quota_refusals.add(1, {{"limit", words.name}});
+  constexpr std::string_view kSection = "limits.";
+  return Error{ErrorCode::kResourceExhausted,
+               std::string(what) + ", which is the limit; " + std::string(cure) + ", or raise " +
+                   std::string(words.limit) + " in the server's configuration",
+               std::string(words.limit.substr(kSection.size()))};
+}
+
+void bind_quota_series() {
+  for (const Words& words : kWords) metrics::tenants().quota_refusals.with({{"limit", words.name}});
+}
+
+}  // namespace tuft::control

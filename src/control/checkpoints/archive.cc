@@ -1,0 +1,204 @@
+#include "control/checkpoints/archive.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "telemetry/log.h"
+
+namespace tuft::control {
+namespace {
+
+constexpr int64_t kBlock = 512;
+constexpr int64_t kOctalMax = 077777777777;  // the largest size in a ustar header
+constexpr const char* kConfigFile = "adapter_config.json";
+constexpr const char* kTensorsFile = "adapter_model.safetensors";
+constexpr const char* kCompleteFile = "checkpoint_complete";
+constexpr std::array<const char*, 3> kMembers = {kConfigFile, kTensorsFile, kCompleteFile};
+
+int64_t padding_of(int64_t size) {
+  return (kBlock - size % kBlock) % kBlock;
+}
+
+void put_octal(std::string& block, size_t offset, int digits, int64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%0*llo", digits, static_cast<unsigned long long>(value));
+  block.replace(offset, static_cast<size_t>(digits), text, static_cast<size_t>(digits));
+}
+
+// The offsets are those of POSIX.1-2017, pax, "ustar Interchange Format".
+std::string header_of(const std::string& name, char type, int64_t size, int64_t modified) {
+  std::string block(kBlock, '\0');
+  block.replace(0, name.size(), name);
+  put_octal(block, 100, 7, 0644);  // mode
+  put_octal(block, 108, 7, 0);     // owner
+  put_octal(block, 116, 7, 0);     // group
+  put_octal(block, 124, 11, size);
+  put_octal(block, 136, 11, modified);
+  block.replace(148, 8, 8, ' ');  // the checksum counts as blanks
+  block[156] = type;
+  block.replace(257, 6, "ustar", 6);
+  block.replace(263, 2, "00");
+  int64_t sum = 0;
+  for (const char byte : block) sum += static_cast<unsigned char>(byte);
+  put_octal(block, 148, 6, sum);
+  block[154] = '\0';
+  return block;
+}
+
+// Returns "<length> size=<size>\n"; the length includes its own digits.
+std::string pax_size(int64_t size) {
+  const std::string rest = " size=" + std::to_string(size) + "\n";
+  size_t length = rest.size() + 1;
+  while (std::to_string(length).size() + rest.size() != length) ++length;
+  return std::to_string(length) + rest;
+}
+
+std::string headers_of(const std::string& name, int64_t size, int64_t modified) {
+  if (size <= kOctalMax) return header_of(name, '0', size, modified);
+  const std::string record = pax_size(size);
+  const auto record_size = static_cast<int64_t>(record.size());
+  return header_of("PaxHeaders/" + name, 'x', record_size, modified) + record +
+         std::string(static_cast<size_t>(padding_of(record_size)), '\0') + header_of(name, '0', 0, modified);
+}
+
+class OpenFile {
+ public:
+  explicit OpenFile(int fd) : fd_(fd) {}
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OpenFile(OpenFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OpenFile& operator=(OpenFile&&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// A part of the archive: bytes in memory, or a file.
+struct Part {
+  std::string bytes;
+  OpenFile file{-1};
+  int64_t size = 0;
+};
+
+// The state of reading, separate from TarArchive so that a read can finish after the archive is destroyed.
+struct Tar {
+  CheckpointStore::Ptr checkpoint;  // keeps the files
+  std::vector<Part> parts;
+  size_t part = 0;  // `part` and `offset` are used by one read at a time
+  int64_t offset = 0;
+
+  Result<std::string> read(size_t bytes_max);
+  Status append_file(int file, size_t wanted, std::string& piece);
+};
+
+Error unreadable(const std::string& what) {
+  telemetry::log_error("checkpoint.archive.failed", what);
+  return internal_error("the files of the checkpoint cannot be read", "checkpoint_storage");
+}
+
+// Appends what one call of pread() returns, at most `wanted` bytes.
+Status Tar::append_file(int file, size_t wanted, std::string& piece) {
+  const size_t old = piece.size();
+  piece.resize(old + wanted);
+  const ssize_t got = ::pread(file, piece.data() + old, wanted, offset);
+  if (got == 0) return unreadable("a file of a checkpoint has shrunk");
+  if (got < 0 && errno != EINTR) return unreadable(std::string("a file of a checkpoint: ") + std::strerror(errno));
+  const auto read = static_cast<size_t>(std::max<ssize_t>(got, 0));
+  piece.resize(old + read);
+  offset += static_cast<int64_t>(read);
+  return {};
+}
+
+Result<std::string> Tar::read(size_t bytes_max) {
+  std::string piece;
+  while (piece.size() < bytes_max && part < parts.size()) {
+    const Part& from = parts[part];
+    const auto wanted =
+        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(bytes_max - piece.size()), from.size - offset));
+    if (wanted == 0) {
+      ++part;
+      offset = 0;
+      continue;
+    }
+    if (from.file.get() < 0) {
+      piece.append(from.bytes, static_cast<size_t>(offset), wanted);
+      offset += static_cast<int64_t>(wanted);
+    } else {
+      TUFT_TRY(append_file(from.file.get(), wanted, piece));
+    }
+  }
+  return piece;
+}
+
+class TarArchive final : public Archive {
+ public:
+  TarArchive(std::shared_ptr<Tar> tar, UserId user, std::weak_ptr<void> alive, DiskWorker& disk)
+      : tar_(std::move(tar)), user_(std::move(user)), alive_(std::move(alive)), disk_(disk) {
+    for (const Part& part : tar_->parts) size_ += part.size;
+  }
+
+  int64_t size_bytes() const override { return size_; }
+
+  std::string file_name() const override {
+    const CheckpointPath& path = tar_->checkpoint->path;
+    return run_folder(path.run) + "_" + std::string(checkpoint_folder(path.kind)) + "_" + path.name + ".tar";
+  }
+
+  void read(size_t bytes_max, std::function<void(Result<std::string>)> done) override {
+    const auto alive = alive_.lock();
+    if (alive == nullptr) return done(unavailable("the server is shutting down", "shutting_down"));
+    const Status posted = disk_.post(user_, [tar = tar_, bytes_max, done] { done(tar->read(bytes_max)); });
+    if (!posted.ok()) done(posted.error());
+  }
+
+ private:
+  const std::shared_ptr<Tar> tar_;
+  const UserId user_;
+  const std::weak_ptr<void> alive_;
+  DiskWorker& disk_;
+  int64_t size_ = 0;
+};
+
+Part memory_part(std::string bytes) {
+  Part part;
+  part.size = static_cast<int64_t>(bytes.size());
+  part.bytes = std::move(bytes);
+  return part;
+}
+
+Status add_member(Tar& tar, const char* name, int64_t modified) {
+  const std::filesystem::path path = tar.checkpoint->files->directory() / name;
+  OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return unreadable(std::string(name) + " of a checkpoint cannot be opened");
+  }
+  tar.parts.push_back(memory_part(headers_of(name, status.st_size, modified)));
+  tar.parts.push_back({{}, std::move(file), status.st_size});
+  tar.parts.push_back(memory_part(std::string(static_cast<size_t>(padding_of(status.st_size)), '\0')));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, const UserId& user,
+                                          std::weak_ptr<void> alive, DiskWorker& disk) {
+  auto tar = std::make_shared<Tar>();
+  tar->checkpoint = checkpoint;
+  const Nanos created = parse_iso_time(checkpoint->created_at).value_or(0);
+  for (const char* member : kMembers) TUFT_TRY(add_member(*tar, member, std::max<int64_t>(created / kSecond, 0)));
+  tar->parts.push_back(memory_part(std::string(2 * kBlock, '\0')));
+  return std::unique_ptr<Archive>(std::make_unique<TarArchive>(std::move(tar), user, std::move(alive), disk));
+}
+
+}  // namespace tuft::control

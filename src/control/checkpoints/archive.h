@@ -1,0 +1,19 @@
+// The tar archive of a checkpoint, produced while it is read: headers from memory, contents from the files. The format
+// is POSIX ustar, with a pax header for a file over 8 GiB.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "control/checkpoints/checkpoint_actions.h"
+#include "control/checkpoints/checkpoint_store.h"
+#include "control/queues/disk_worker.h"
+
+namespace tuft::control {
+
+// [disk] Opens the files of `checkpoint`, which are kept until the archive is destroyed. Reads use `disk` in the turns
+// of `user`. When `alive` has expired, `disk` is not used and a read fails with kUnavailable.
+Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, const UserId& user,
+                                          std::weak_ptr<void> alive, DiskWorker& disk);
+
+}  // namespace tuft::control

@@ -1,0 +1,64 @@
+// Actions of a user on existing checkpoints: make public or private, set the expiry, delete, download as an archive.
+//
+// Thread-safe. Disk work runs on the disk thread, where users take turns. `done` is called exactly once: on that
+// thread, or before the call returns if the action is refused. Only the owner may act: an unknown checkpoint and one of
+// another user both return kNotFound, but another user's public checkpoint returns kPermissionDenied.
+// kResourceExhausted means that too many actions of the user are waiting.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "control/types/checkpoint_path.h"
+#include "control/types/types.h"
+#include "telemetry/context.h"
+
+namespace tuft::control {
+
+// The tar archive of a checkpoint: adapter_config.json, adapter_model.safetensors and checkpoint_complete, as PEFT
+// reads them. It stays readable until it is destroyed, even if the checkpoint is deleted.
+class Archive {
+ public:
+  virtual ~Archive() = default;
+  virtual int64_t size_bytes() const = 0;
+  virtual std::string file_name() const = 0;
+  // Reads the next piece of at most `bytes_max` bytes; an empty piece is the end. The caller waits for `done`, which is
+  // called on the disk thread, before it calls read() again.
+  virtual void read(size_t bytes_max, std::function<void(Result<std::string>)> done) = 0;
+};
+
+class CheckpointActions {
+ public:
+  using Done = std::function<void(Status)>;
+  virtual ~CheckpointActions() = default;
+
+  // Deletes a checkpoint. Samplers that use it keep their snapshot. If the store becomes unreachable, `done` gets
+  // kUnavailable although the checkpoint is deleted; repeating the call then succeeds.
+  virtual void remove(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace,
+                      Done done) = 0;
+  // Makes a checkpoint public, so that all users may load and sample it, or private.
+  virtual void set_public(const UserId& user, const CheckpointPath& path, bool is_public,
+                          const telemetry::SpanContext& trace, Done done) = 0;
+  // Lets a checkpoint expire after `seconds` from now; none: it does not expire.
+  virtual void set_ttl(const UserId& user, const CheckpointPath& path, std::optional<int64_t> seconds,
+                       const telemetry::SpanContext& trace, Done done) = 0;
+
+  // Returns a ticket with which anybody can open the archive until `expires` (wall clock). It is signed, and becomes
+  // invalid when the server restarts. For the user's own checkpoints and public ones.
+  struct Ticket {
+    std::string token;  // URL-safe
+    Nanos expires = 0;
+  };
+  virtual Result<Ticket> archive_ticket(const UserId& user, const CheckpointPath& path) = 0;
+  // Opens the archive of a ticket. Returns kPermissionDenied for an invalid or expired ticket, and kNotFound if the
+  // checkpoint no longer exists or is no longer visible to the user of the ticket.
+  virtual void open_archive(std::string_view token, std::function<void(Result<std::unique_ptr<Archive>>)> done) = 0;
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,65 @@
+#include "control/checkpoints/checkpoint_files.h"
+
+#include <utility>
+
+namespace tuft::control {
+
+int64_t CheckpointSpace::used_by(const UserId& user) const {
+  MutexLock lock(mutex_);
+  const auto found = used_.find(user);
+  return found == used_.end() ? 0 : found->second;
+}
+
+std::unordered_map<UserId, int64_t> CheckpointSpace::used_by_user() const {
+  MutexLock lock(mutex_);
+  return used_;
+}
+
+int64_t CheckpointSpace::used() const {
+  int64_t sum = 0;
+  MutexLock lock(mutex_);
+  for (const auto& entry : used_) sum += entry.second;
+  return sum;
+}
+
+std::vector<std::filesystem::path> CheckpointSpace::take_unneeded() {
+  MutexLock lock(mutex_);
+  return std::exchange(unneeded_, {});
+}
+
+bool CheckpointSpace::has_unneeded() const {
+  MutexLock lock(mutex_);
+  return !unneeded_.empty();
+}
+
+void CheckpointSpace::take_up(const UserId& user, int64_t bytes) {
+  MutexLock lock(mutex_);
+  used_[user] += bytes;
+}
+
+void CheckpointSpace::free(const UserId& user, int64_t bytes, const std::filesystem::path& unneeded) {
+  MutexLock lock(mutex_);
+  const auto found = used_.find(user);
+  if (found != used_.end()) {
+    found->second -= bytes;
+    if (found->second <= 0) used_.erase(found);
+  }
+  if (!unneeded.empty()) unneeded_.push_back(unneeded);
+}
+
+CheckpointFiles::CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::filesystem::path directory, UserId owner,
+                                 int64_t bytes)
+    : space_(std::move(space)), directory_(std::move(directory)), owner_(std::move(owner)), bytes_(bytes) {
+  space_->take_up(owner_, bytes_);
+}
+
+void CheckpointFiles::discount() const {
+  if (!discounted_.exchange(true)) space_->free(owner_, bytes_, {});
+}
+
+// The caller may hold a lock, so the disk thread removes the files.
+CheckpointFiles::~CheckpointFiles() {
+  space_->free(owner_, discounted_ ? 0 : bytes_, abandoned_ ? directory_ : std::filesystem::path());
+}
+
+}  // namespace tuft::control

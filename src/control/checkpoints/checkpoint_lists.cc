@@ -1,0 +1,188 @@
+#include "control/checkpoints/checkpoint_lists.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace tuft::control {
+namespace {
+
+size_t index_of(CheckpointKind kind) {
+  return static_cast<size_t>(kind);
+}
+
+CheckpointPtr last_of(const auto& set) {
+  return set.empty() ? nullptr : *set.rbegin();
+}
+
+}  // namespace
+
+// created_at always has the same form, so it can be compared as text.
+bool CheckpointLists::Older::operator()(const CheckpointPtr& a, const CheckpointPtr& b) const {
+  return std::tie(a->created_at, a->future_number, a->path.name, a->path.run, a->path.kind) <
+         std::tie(b->created_at, b->future_number, b->path.name, b->path.run, b->path.kind);
+}
+
+bool CheckpointLists::ByNumber::operator()(const CheckpointPtr& a, const CheckpointPtr& b) const {
+  return std::tie(a->future_number, a->created_at, a->path.name) <
+         std::tie(b->future_number, b->created_at, b->path.name);
+}
+
+void CheckpointLists::put(const CheckpointPtr& checkpoint) {
+  MutexLock lock(mutex_);
+  CheckpointPtr& entry = by_path_[checkpoint->path.str()];
+  if (entry != nullptr) unlist(entry);
+  entry = checkpoint;
+  list(checkpoint);
+}
+
+CheckpointPtr CheckpointLists::take(const std::string& path) {
+  MutexLock lock(mutex_);
+  const auto found = by_path_.find(path);
+  if (found == by_path_.end()) return nullptr;
+  CheckpointPtr taken = std::move(found->second);
+  unlist(taken);
+  by_path_.erase(found);
+  return taken;
+}
+
+void CheckpointLists::list(const CheckpointPtr& checkpoint) {
+  if (checkpoint->expires_at) expiring_.emplace(*checkpoint->expires_at, checkpoint->path.str());
+  if (checkpoint->ephemeral) return;
+  const size_t kind = index_of(checkpoint->path.kind);
+  RunLists& run = runs_[checkpoint->path.run];
+  OwnerLists& owner = owners_[checkpoint->owner];
+  run.owner = checkpoint->owner;
+  owner.runs.erase({last_saved(run.of_kind), checkpoint->path.run});
+  run.all.insert(checkpoint);
+  run.of_kind[kind].insert(checkpoint);
+  if (checkpoint->is_public) run.is_public[kind].insert(checkpoint);
+  owner.all.insert(checkpoint);
+  if (checkpoint->path.kind == CheckpointKind::kSampler) owner.samplers.insert(checkpoint);
+  owner.runs.emplace(last_saved(run.of_kind), checkpoint->path.run);
+}
+
+void CheckpointLists::unlist(const CheckpointPtr& checkpoint) {
+  if (checkpoint->expires_at) expiring_.erase({*checkpoint->expires_at, checkpoint->path.str()});
+  if (checkpoint->ephemeral) return;
+  const size_t kind = index_of(checkpoint->path.kind);
+  const auto run = runs_.find(checkpoint->path.run);
+  const auto owner = owners_.find(checkpoint->owner);
+  owner->second.runs.erase({last_saved(run->second.of_kind), run->first});
+  owner->second.all.erase(checkpoint);
+  owner->second.samplers.erase(checkpoint);
+  run->second.all.erase(checkpoint);
+  run->second.of_kind[kind].erase(checkpoint);
+  run->second.is_public[kind].erase(checkpoint);
+  if (run->second.all.empty()) {
+    runs_.erase(run);
+  } else {
+    owner->second.runs.emplace(last_saved(run->second.of_kind), run->first);
+  }
+  if (owner->second.all.empty()) owners_.erase(owner);
+}
+
+CheckpointPtr CheckpointLists::find(const std::string& path) const {
+  MutexLock lock(mutex_);
+  const auto found = by_path_.find(path);
+  return found == by_path_.end() ? nullptr : found->second;
+}
+
+CheckpointPtr CheckpointLists::newest_training(const RunId& run) const {
+  MutexLock lock(mutex_);
+  const auto found = runs_.find(run);
+  return found == runs_.end() ? nullptr : last_of(found->second.of_kind[index_of(CheckpointKind::kTraining)]);
+}
+
+std::vector<CheckpointPtr> CheckpointLists::expired(Nanos wall) const {
+  std::vector<CheckpointPtr> found;
+  MutexLock lock(mutex_);
+  for (auto each = expiring_.begin(); each != expiring_.end() && each->first <= wall; ++each) {
+    found.push_back(by_path_.at(each->second));
+  }
+  return found;
+}
+
+std::string CheckpointLists::last_saved(const Kinds& kinds) {
+  std::string last;
+  for (const auto& kind : kinds) {
+    if (!kind.empty()) last = std::max(last, (*kind.rbegin())->created_at);
+  }
+  return last;
+}
+
+std::optional<RunHead> CheckpointLists::head_of(const RunId& run, const UserId& owner, const Kinds& kinds) {
+  RunHead head{run, owner, last_saved(kinds), last_of(kinds[index_of(CheckpointKind::kTraining)]),
+               last_of(kinds[index_of(CheckpointKind::kSampler)])};
+  if (head.training == nullptr && head.sampler == nullptr) return std::nullopt;
+  return head;
+}
+
+std::optional<RunHead> CheckpointLists::head(const RunId& run) const {
+  MutexLock lock(mutex_);
+  const auto found = runs_.find(run);
+  return found == runs_.end() ? std::nullopt : head_of(run, found->second.owner, found->second.of_kind);
+}
+
+std::optional<RunHead> CheckpointLists::public_head(const RunId& run) const {
+  MutexLock lock(mutex_);
+  const auto found = runs_.find(run);
+  return found == runs_.end() ? std::nullopt : head_of(run, found->second.owner, found->second.is_public);
+}
+
+Page<CheckpointPtr> CheckpointLists::of_run(const RunId& run, const PageRequest& page) const {
+  MutexLock lock(mutex_);
+  const auto found = runs_.find(run);
+  if (found == runs_.end()) return {{}, page.offset, page.limit, 0};
+  return page_of(found->second.all, page);
+}
+
+Page<CheckpointPtr> CheckpointLists::of_owner(const UserId& owner, const PageRequest& page) const {
+  MutexLock lock(mutex_);
+  const auto found = owners_.find(owner);
+  if (found == owners_.end()) return {{}, page.offset, page.limit, 0};
+  return page_of(found->second.all, page);
+}
+
+std::vector<CheckpointPtr> CheckpointLists::samplers_after(const UserId& owner, const CheckpointPtr& after,
+                                                           size_t count_max) const {
+  std::vector<CheckpointPtr> found;
+  MutexLock lock(mutex_);
+  const auto lists = owners_.find(owner);
+  if (lists == owners_.end()) return found;
+  const auto& all = lists->second.samplers;
+  auto next = after == nullptr ? all.begin() : all.upper_bound(after);
+  for (; next != all.end() && found.size() < count_max; ++next) found.push_back(*next);
+  return found;
+}
+
+std::vector<RunHead> CheckpointLists::runs_after(const UserId& owner, const RunCursor& after, size_t count_max) const {
+  std::vector<RunHead> heads;
+  MutexLock lock(mutex_);
+  const auto found = owners_.find(owner);
+  if (found == owners_.end()) return heads;
+  const auto& runs = found->second.runs;
+  auto next = after ? runs.upper_bound(*after) : runs.begin();
+  for (; next != runs.end() && heads.size() < count_max; ++next) {
+    if (auto one = head_of(next->second, owner, runs_.at(next->second).of_kind)) heads.push_back(std::move(*one));
+  }
+  return heads;
+}
+
+int64_t CheckpointLists::count_runs(const UserId& owner) const {
+  MutexLock lock(mutex_);
+  const auto found = owners_.find(owner);
+  return found == owners_.end() ? 0 : static_cast<int64_t>(found->second.runs.size());
+}
+
+std::vector<RunHead> CheckpointLists::runs_of_session(const UserId& owner, const SessionId& session) const {
+  const std::string prefix = session.str() + ":train:";
+  std::vector<RunHead> heads;
+  MutexLock lock(mutex_);
+  for (auto run = runs_.lower_bound(RunId(prefix)); run != runs_.end() && run->first.str().starts_with(prefix); ++run) {
+    if (run->second.owner != owner) continue;
+    if (auto one = head_of(run->first, owner, run->second.of_kind)) heads.push_back(std::move(*one));
+  }
+  return heads;
+}
+
+}  // namespace tuft::control

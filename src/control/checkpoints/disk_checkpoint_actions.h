@@ -1,0 +1,68 @@
+// Checkpoint actions on the checkpoint directory, and the removal of expired checkpoints.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "control/accounts/usage.h"
+#include "control/checkpoints/archive_ticket.h"
+#include "control/checkpoints/checkpoint_actions.h"
+#include "control/checkpoints/checkpoint_store.h"
+#include "control/persistence/persistence.h"
+#include "control/queues/disk_worker.h"
+
+namespace tuft::control {
+
+// Thread-safe. Must be owned by a shared_ptr: actions that still wait for the disk at its end are not done.
+class DiskCheckpointActions final : public CheckpointActions,
+                                    public std::enable_shared_from_this<DiskCheckpointActions> {
+ public:
+  struct Parts {
+    std::shared_ptr<void> owner;  // keeps the following references valid
+    const Clock& clock;
+    CheckpointStore& checkpoints;
+    DiskWorker& disk;
+    Persistence& persistence;
+    Usage& usage;
+  };
+  explicit DiskCheckpointActions(const Parts& parts);
+  ~DiskCheckpointActions() override;
+
+  void remove(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace, Done done) override;
+  void set_public(const UserId& user, const CheckpointPath& path, bool is_public, const telemetry::SpanContext& trace,
+                  Done done) override;
+  void set_ttl(const UserId& user, const CheckpointPath& path, std::optional<int64_t> seconds,
+               const telemetry::SpanContext& trace, Done done) override;
+  Result<Ticket> archive_ticket(const UserId& user, const CheckpointPath& path) override;
+  void open_archive(std::string_view token, std::function<void(Result<std::unique_ptr<Archive>>)> done) override;
+
+  // Removes expired checkpoints and unused files. To be called about every 250 ms; it acts every few seconds.
+  void sweep();
+
+ private:
+  using Work = std::function<Status(DiskCheckpointActions&, const CheckpointStore::Ptr&)>;
+
+  void act(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace, Done done, Work work);
+  Status remove_now(const CheckpointStore::Ptr& checkpoint, std::string_view reason, const UserId& by,
+                    const telemetry::SpanContext& trace);
+  // Calls `done` when a completed remove() is durable.
+  void confirm_removed(const UserId& user, const CheckpointPath& path, const Done& done);
+  bool was_removed(const UserId& user, const CheckpointPath& path) const TUFT_EXCLUDES(mutex_);
+  void remove_expired();
+  void keep(const Checkpoint& checkpoint, const telemetry::SpanContext& trace);
+
+  const Parts parts_;
+  const ArchiveTickets tickets_;
+  std::atomic<Nanos> next_sweep_ = 0;  // monotonic
+  mutable Mutex mutex_;
+  // Deleted checkpoints (owner and path) whose remove() was answered kUnavailable; the newest ones.
+  std::deque<std::pair<UserId, std::string>> unconfirmed_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,290 @@
+// Tests of checkpoint actions and of the lifetime of files.
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "control/checkpoints/tests/checkpoint_actions_fixture.h"
+
+namespace tuft::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_F(CheckpointActionsTest, DeletedCheckpointIsKeptForItsSamplersOnly) {
+  const auto [s, run] = boot_with_session_and_run();
+  optim_step(run, alice, 1);
+  const std::string path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 2, "live")).path;
+  const SamplerId sampler = *try_sampler(s, alice, 0, "", path);
+  ASSERT_TRUE(remove(alice, path).ok());
+  EXPECT_FALSE(visible(alice, path));
+  EXPECT_EQ(remove(alice, path).error().code, ErrorCode::kNotFound);
+  worker().restart();
+  let_pass();
+  value<ProtobufResult>(alice, sample(sampler, alice));
+  EXPECT_FALSE(try_sampler(s, alice, 1, "", path).ok());
+  // The name can be used again while the old files are still in use.
+  optim_step(run, alice, 3);
+  value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 4, "live"));
+  EXPECT_EQ(names_in(folder(run, "sampler_weights")), (std::set<std::string>{"live", "live~2"}));
+  boot();  // the old files are no longer in use
+  EXPECT_EQ(names_in(folder(run, "sampler_weights")), std::set<std::string>{"live~2"});
+  EXPECT_TRUE(visible(alice, path));
+}
+
+TEST_F(CheckpointActionsTest, DeleteAnsweredUnavailableCanBeRepeated) {
+  keep_state();
+  boot();
+  const std::string path = saved(create_model(alice), 1, "a");
+  contents().set_reachable(false);
+  EXPECT_EQ(remove(alice, path).error().code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(visible(alice, path));
+  contents().set_reachable(true);
+  while (!plane().ready()) advance(kSecond / 10);
+  EXPECT_EQ(remove(bob, path).error().code, ErrorCode::kNotFound);
+  EXPECT_TRUE(remove(alice, path).ok());
+  EXPECT_EQ(remove(alice, path).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(CheckpointActionsTest, UnusedFilesAreRemovedAtOnce) {
+  const RunId run = boot_with_run();
+  const std::string first = saved(run, 1, "first");
+  saved(run, 2, "second");
+  ASSERT_TRUE(remove(alice, first).ok());
+  let_pass();
+  EXPECT_EQ(names_in(folder(run)), std::set<std::string>{"second"});
+}
+
+TEST_F(CheckpointActionsTest, RunIsRestoredFromADeletedCheckpointUntilTheServerStops) {
+  const RunId run = boot_with_run();
+  optim_step(run, alice, 1);
+  ASSERT_TRUE(remove(alice, saved(run, 2, "only")).ok());
+  let_pass();
+  worker().restart();
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(CheckpointActionsTest, OnlyTheOwnerActs) {
+  const RunId run = boot_with_run();
+  const std::string path = saved(run, 1, "x");
+  const Status foreign = remove(bob, path);
+  EXPECT_EQ(foreign.error().code, ErrorCode::kNotFound);
+  const Status unknown = remove(bob, "tinker://" + run.str() + "/weights/y");
+  EXPECT_EQ(unknown.error().message.substr(unknown.error().message.find(' ', 11)),
+            foreign.error().message.substr(foreign.error().message.find(' ', 11)));
+  EXPECT_EQ(set_public(bob, path, true).error().code, ErrorCode::kNotFound);
+  ASSERT_TRUE(set_public(alice, path, true).ok());
+  EXPECT_EQ(remove(bob, path).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(set_ttl(bob, path, 5).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_TRUE(visible(alice, path));
+}
+
+TEST_F(CheckpointActionsTest, PublicCheckpointIsVisibleToAllUsersUntilItIsPrivate) {
+  keep_state();
+  const RunId run = boot_with_run();
+  const std::string path = saved(run, 1, "x");
+  EXPECT_FALSE(visible(bob, path));
+  ASSERT_TRUE(set_public(alice, path, true).ok());
+  ASSERT_TRUE(set_public(alice, path, true).ok());
+  const RunId other = create_model(bob);
+  value<LoadWeightsResult>(bob, load(other, bob, 1, path));
+  EXPECT_TRUE(try_sampler(session(bob), bob, 0, "", path).ok());
+  boot();  // it is stored
+  EXPECT_TRUE(visible(bob, path));
+  ASSERT_TRUE(set_public(alice, path, false).ok());
+  EXPECT_FALSE(visible(bob, path));
+  boot();
+  EXPECT_FALSE(visible(bob, path));
+}
+
+TEST_F(CheckpointActionsTest, CheckpointWithATtlExpires) {
+  const RunId run = boot_with_run();
+  SaveWeights request{run, 1, "short", 10, false};
+  value<SaveWeightsResult>(alice, plane().save_weights(alice, request, no_trace)->request);
+  SaveWeightsForSampler sampler_request{run, 2, "short", std::nullopt, 10};
+  value<SaveWeightsForSamplerResult>(alice,
+                                     plane().save_weights_for_sampler(alice, sampler_request, no_trace)->request);
+  const std::string base = "tinker://" + run.str();
+  const std::string kept = saved(run, 3, "kept");
+  let_pass(9 * kSecond);
+  EXPECT_TRUE(visible(alice, base + "/weights/short"));
+  let_pass();
+  EXPECT_FALSE(visible(alice, base + "/weights/short"));
+  EXPECT_FALSE(visible(alice, base + "/sampler_weights/short"));
+  let_pass();
+  EXPECT_TRUE(visible(alice, kept));
+  EXPECT_EQ(names_in(folder(run)), std::set<std::string>{"kept"});
+  EXPECT_TRUE(names_in(folder(run, "sampler_weights")).empty());
+}
+
+TEST_F(CheckpointActionsTest, TtlCanBeSetChangedAndRemoved) {
+  const RunId run = boot_with_run();
+  const std::string path = saved(run, 1, "x");
+  ASSERT_TRUE(set_ttl(alice, path, 10).ok());
+  ASSERT_TRUE(set_ttl(alice, path, 1'000).ok());
+  let_pass(20 * kSecond);
+  EXPECT_TRUE(visible(alice, path));
+  ASSERT_TRUE(set_ttl(alice, path, std::nullopt).ok());
+  let_pass(2'000 * kSecond);
+  EXPECT_TRUE(visible(alice, path));
+  EXPECT_EQ(set_ttl(alice, path, 0).error().code, ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(set_ttl(alice, path, std::numeric_limits<int64_t>::max()).ok());
+  ASSERT_TRUE(set_ttl(alice, path, 5).ok());
+  boot();  // it is stored
+  let_pass(10 * kSecond);
+  EXPECT_FALSE(visible(alice, path));
+}
+
+TEST_F(CheckpointActionsTest, SaveOverTheLimitFailsBeforeTheWorkerWrites) {
+  config().limits.checkpoint_bytes_per_user_max = 250;  // each is 100
+  const RunId run = boot_with_run();
+  const std::string first = saved(run, 1, "one");
+  saved(run, 2, "two");
+  worker().clear_calls();
+  const Error error = failure(alice, save(run, alice, 3, "three"));
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(is_user_error(error.code));
+  EXPECT_NE(error.message.find("limits.checkpoint_bytes_per_user_max"), std::string::npos) << error.message;
+  EXPECT_TRUE(worker().calls_of("save_state").empty());
+  saved(run, 4, "two", true);  // needs no further bytes
+  ASSERT_TRUE(remove(alice, first).ok());
+  saved(run, 5, "three");
+  value<SaveWeightsResult>(bob, save(create_model(bob), bob, 1, "mine"));  // other users have their own limit
+}
+
+TEST_F(CheckpointActionsTest, UnnamedSavesAreDroppedForNewerOnes) {
+  config().limits.checkpoint_bytes_per_user_max = 250;
+  const RunId run = boot_with_run();
+  std::vector<SamplerId> samplers;
+  const auto save_unnamed = [&] {
+    const auto seq = static_cast<int64_t>(samplers.size()) + 1;
+    samplers.push_back(*value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, seq, "", seq)).sampler);
+    clock().advance(kSecond);
+  };
+  for (int i = 0; i < 4; ++i) save_unnamed();
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(plane().get_sampler(alice, samplers[i]).ok(), i >= 2) << i;
+  const Error error = plane().get_sampler(alice, samplers[0]).error();
+  EXPECT_EQ(error.code, ErrorCode::kNotFound);
+  EXPECT_NE(error.message.find("limits.checkpoint_bytes_per_user_max"), std::string::npos) << error.message;
+  EXPECT_EQ(plane().get_sampler(bob, samplers[0]).error().message,
+            plane().get_sampler(bob, SamplerId("none")).error().message);
+  // A checkpoint in use is not dropped, and nothing is dropped for a save that would not fit anyway.
+  settle();
+  worker().hold_answers(true);
+  const RequestId running = sample(samplers[2], alice);
+  worker().hold_answers(false);
+  save_unnamed();
+  EXPECT_TRUE(plane().get_sampler(alice, samplers[2]).ok());
+  EXPECT_FALSE(plane().get_sampler(alice, samplers[3]).ok());
+  worker().answer_all();
+  value<ProtobufResult>(alice, running);
+  saved(run, 6, "named");
+  saved(run, 7, "another");
+  EXPECT_EQ(failure(alice, save(run, alice, 8, "third")).reason, "checkpoint_bytes_per_user_max");
+}
+
+TEST_F(CheckpointActionsTest, SamplerThatCannotBeRestoredGivesTheReason) {
+  keep_state();
+  const auto [s, run] = boot_with_session_and_run();
+  const std::string path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "live")).path;
+  const SamplerId sampler = *try_sampler(s, alice, 0, "", path);
+  ASSERT_TRUE(remove(alice, path).ok());
+  EXPECT_TRUE(plane().get_sampler(alice, sampler).ok());
+  close();
+  boot();
+  for (const Error& error : {plane().get_sampler(alice, sampler).error(),
+                             plane().sample(alice, sample_request(sampler), no_trace).error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kNotFound);
+    EXPECT_NE(error.message.find(path + " was deleted or replaced"), std::string::npos) << error.message;
+  }
+  EXPECT_EQ(plane().get_sampler(bob, sampler).error().reason, "sampler_not_found");
+}
+
+TEST_F(CheckpointActionsTest, SaveThatExceedsTheLimitAfterwardsIsRemoved) {
+  config().limits.checkpoint_bytes_per_user_max = 50;
+  const RunId run = boot_with_run();
+  EXPECT_EQ(failure(alice, save(run, alice, 1, "x")).code, ErrorCode::kResourceExhausted);
+  EXPECT_FALSE(visible(alice, "tinker://" + run.str() + "/weights/x"));
+  EXPECT_TRUE(names_in(folder(run)).empty());
+}
+
+TEST_F(CheckpointActionsTest, LeftoversOfACrashAreRemoved) {
+  const RunId run = boot_with_run();
+  optim_step(run, alice, 1);
+  const std::string path = saved(run, 2, "x");
+  const fs::path weights = folder(run);
+  const auto copy = [&](const char* to) { fs::copy(weights / "x", weights / to, fs::copy_options::recursive); };
+  copy("x~2");  // replaced, and the old one not marked yet
+  write(weights / "x~2" / "weights", "7");
+  copy("x~3");  // deleted, and its files not removed yet
+  fs::rename(weights / "x~3" / "metadata.json", weights / "x~3" / "deleted.json");
+  copy(".tuft-abc");            // saved by the worker, not committed
+  copy("..tuft-abd.tmp-1234");  // being written by the worker
+  write(weights / "x~2" / "metadata.json.tmp-1234", "{");
+  boot();
+  EXPECT_EQ(names_in(weights), std::set<std::string>{"x~2"});
+  EXPECT_EQ(names_in(weights / "x~2"), (std::set<std::string>{"metadata.json", "weights"}));
+  const RunId other = create_model(alice);
+  value<LoadWeightsResult>(alice, load(other, alice, 1, path));
+  EXPECT_EQ(worker().weights_of(other.str()), 7);
+}
+
+TEST_F(CheckpointActionsTest, ForeignDirectoriesAreUnchangedAndUnused) {
+  const RunId run = boot_with_run();
+  saved(run, 1, "x");
+  const fs::path weights = folder(run);
+  const auto copy = [&](const char* to) { fs::copy(weights / "x", weights / to, fs::copy_options::recursive); };
+  copy("renamed");
+  fs::create_directory(weights / "empty");
+  fs::create_directory_symlink(weights / "x", weights / "linked");
+  fs::create_directory(weights / "later");
+  std::ifstream file(weights / "x" / "metadata.json");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  text.replace(text.find("\"format_version\": 1"), 19, "\"format_version\": 2");
+  write(weights / "x" / "metadata.json", text);
+  const std::string base = "tinker://" + run.str() + "/weights/";
+  boot();
+  for (const char* name : {"x", "renamed", "empty", "linked", "later"}) {
+    EXPECT_FALSE(visible(alice, base + name)) << name;
+    EXPECT_TRUE(fs::exists(weights / name)) << name;
+  }
+}
+
+TEST_F(CheckpointActionsTest, CheckpointWithALinkIsNotUsed) {
+  const RunId run = boot_with_run();
+  const std::string path = saved(run, 1, "x");
+  fs::create_symlink("/etc/hostname", folder(run) / "x" / "adapter_model.safetensors");
+  boot();
+  EXPECT_FALSE(visible(alice, path));
+}
+
+TEST_F(CheckpointActionsTest, EphemeralCheckpointIsKeptIfARecordCannotBeRead) {
+  keep_state();
+  const RunId run = boot_with_run();
+  const SamplerId sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 5)).sampler;
+  const auto records = contents().copy();
+  const std::string ending = "::sampling_session::" + sampler.str();
+  const auto found =
+      std::find_if(records.begin(), records.end(), [&](const auto& e) { return e.first.ends_with(ending); });
+  ASSERT_NE(found, records.end());
+  contents().put(found->first, "{torn");
+  boot();
+  EXPECT_EQ(names_in(folder(run, "sampler_weights")), std::set<std::string>{"ephemeral-0001"});
+  contents().put(found->first, found->second);
+  boot();
+  value<ProtobufResult>(alice, sample(sampler, alice));
+}
+
+TEST(CheckpointTimes, RoundTrip) {
+  const Nanos time = 1'769'860'800 * kSecond + 123'456 * kMicrosecond;
+  EXPECT_EQ(iso_time(time), "2026-01-31T12:00:00.123456+00:00");
+  EXPECT_EQ(parse_iso_time(iso_time(time)), time);
+  for (const char* text : {"", "2026-01-31", "2026-02-30T12:00:00.000000+00:00", "2026-01-31T12:00:00.000000+01:00",
+                           "2026-01-31T12:00:00.000000+00:00x"}) {
+    EXPECT_FALSE(parse_iso_time(text).has_value()) << text;
+  }
+  EXPECT_EQ(parse_iso_time(iso_time(expiry_after(time, std::numeric_limits<int64_t>::max()))),
+            expiry_after(time, std::numeric_limits<int64_t>::max()));
+}
+
+}  // namespace
+}  // namespace tuft::control

@@ -1,0 +1,68 @@
+#include "control/futures/finished_futures.h"
+
+#include <iterator>
+#include <utility>
+
+namespace tuft::control {
+namespace {
+
+// The memory of a finished future without its value: the record, its strings and its entries in the maps.
+constexpr int64_t kRecordBytes = 768;
+
+}  // namespace
+
+void FinishedFutures::add(const FuturePtr& future) {
+  future->bytes_ = kRecordBytes + (future->value_ == nullptr ? 0 : bytes_of(*future->value_));
+  bytes_ += future->bytes_;
+  finished_.push_back(future);
+  future->in_finished_ = std::prev(finished_.end());
+}
+
+bool FinishedFutures::deliver(Future& future) {
+  if (future.in_delivered_) return false;
+  delivered_.push_back(&future);
+  future.in_delivered_ = std::prev(delivered_.end());
+  return true;
+}
+
+FuturePtr FinishedFutures::evict_over(int64_t bytes_max) {
+  if (bytes_ <= bytes_max || finished_.empty()) return nullptr;
+  return take_out(delivered_.empty() ? *finished_.front() : *delivered_.front());
+}
+
+FuturePtr FinishedFutures::evict_before(Nanos oldest) {
+  if (finished_.empty() || finished_.front()->finished_ >= oldest) return nullptr;
+  return take_out(*finished_.front());
+}
+
+FuturePtr FinishedFutures::take_out(Future& future) {
+  FuturePtr taken = std::move(*future.in_finished_);
+  if (future.in_delivered_) delivered_.erase(*future.in_delivered_);
+  finished_.erase(future.in_finished_);
+  bytes_ -= future.bytes_;
+  remember_gone(future.request, future.user, nullptr);
+  return taken;
+}
+
+void FinishedFutures::remember_gone(const RequestId& request, const UserId& user, std::shared_ptr<const Error> why) {
+  gone_.emplace(request, Gone{user, std::move(why)});
+  gone_order_.push_back(request);
+  if (gone_order_.size() <= kGoneMax) return;
+  gone_.erase(gone_order_.front());
+  gone_order_.pop_front();
+}
+
+Error FinishedFutures::why_gone(const UserId& user, const RequestId& request) const {
+  const Gone* gone = gone_.find(request);
+  if (gone == nullptr || gone->user != user) {
+    return not_found("unknown request_id: it was never issued to you, or its result was dropped long ago",
+                     "future_not_found");
+  }
+  if (gone->why != nullptr) return *gone->why;
+  return Error{ErrorCode::kGone,
+               "the result was dropped: it was older than limits.future_retention_seconds or over "
+               "limits.future_bytes_max",
+               "future_gone"};
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,426 @@
+#include "control/futures/future_store.h"
+
+#include <utility>
+
+#include "control/types/checkpoint.h"  // iso_time
+#include "metrics/futures.h"
+#include "telemetry/instrument.h"
+
+namespace tuft::control {
+namespace {
+
+// A larger result does not fit into the store, where it is base64 with the record around it.
+constexpr int64_t kStoredResultBytesMax = static_cast<int64_t>((store::kValueBytesMax - (size_t{1} << 20)) / 4 * 3);
+
+Error shutting_down() {
+  return unavailable("the server is shutting down", "shutting_down");
+}
+
+FutureRecord record_of(const Future& future, std::string key) {
+  FutureRecord record;
+  record.request = future.request;
+  record.user = future.user;
+  record.keys = future.keys;
+  record.key = std::move(key);
+  record.number = future.number;
+  record.created_at = iso_time(future.created_wall);
+  return record;
+}
+
+}  // namespace
+
+FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, Persistence& persistence,
+                         OperationBudget& budget, bool tenant_label)
+    : limits_(limits), clock_(clock), persistence_(persistence), budget_(budget), telemetry_(tenant_label) {
+  using Observe = telemetry::Observable::Observe;
+  metrics::futures().store_bytes.set_callback([this](const Observe& observe) {
+    int64_t bytes = 0;
+    {
+      MutexLock lock(mutex_);
+      bytes = finished_.bytes();
+    }
+    observe(static_cast<double>(bytes), {});
+  });
+  metrics::futures().oldest_age.set_callback([this](const Observe& observe) {
+    const Nanos now = clock_.monotonic();
+    Nanos queued = now;
+    Nanos running = now;
+    {
+      MutexLock lock(mutex_);
+      if (const Future* oldest = pending_.oldest_waiting(); oldest != nullptr) queued = oldest->created;
+      if (const Future* oldest = pending_.oldest_running(); oldest != nullptr) running = oldest->created;
+    }
+    observe(to_seconds(now - queued), {{"state", "queued"}});
+    observe(to_seconds(now - running), {{"state", "running"}});
+  });
+}
+
+FutureStore::~FutureStore() {
+  metrics::futures().store_bytes.set_callback({});
+  metrics::futures().oldest_age.set_callback({});
+}
+
+Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationKeys keys, std::string key,
+                                                  const telemetry::SpanContext& trace, const Weight& weight) {
+  const OperationType operation = keys.operation;
+  auto future = std::make_shared<Future>();
+  future->request = RequestId(random_uuid());
+  future->user = user;
+  future->operation = operation;
+  future->keys = std::move(keys);
+  future->keys.request = future->request;
+  future->created = clock_.monotonic();
+  future->created_wall = clock_.wall();
+  future->key_ = std::move(key);
+  future->is_servers_ = weight.is_servers;
+  ByteAccount::Hold memory;
+  {
+    MutexLock lock(mutex_);
+    if (!future->key_.empty()) {
+      if (const FuturePtr* known = by_key_.find(future->key_); known != nullptr) {
+        if ((*known)->operation != operation) {
+          return invalid_argument("this number was used by " + std::string(operation_name((*known)->operation)) +
+                                      " and cannot be used again by " + std::string(operation_name(operation)),
+                                  "repeated_key_mismatch");
+        }
+        return Admission{*known, false, {}};
+      }
+    }
+    if (shut_down_) return shutting_down();
+    TUFT_TRY(persistence_.available());
+    TUFT_ASSIGN(memory, budget_.begin(user, operation, weight));
+    future->number = next_number_++;
+    by_request_.emplace(future->request, future);
+    if (!future->key_.empty()) by_key_.emplace(future->key_, future);
+    // Begun under the lock, so that a thread that finds the future by its key finds its span too.
+    FutureTelemetry::begin(*future, trace);
+    pending_.add(future);
+    ++telemetry_.counts(operation).queued;
+    // Written under the lock, so that the answer to a repetition waits for this write, too.
+    if (persistence_.enabled()) persistence_.write({persistence_.put(record_of(*future, future->key_))}, trace);
+  }
+  telemetry_.on_accepted(*future);
+  return Admission{std::move(future), true, std::move(memory)};
+}
+
+Result<FuturePtr> FutureStore::find_locked(const UserId& user, const RequestId& request) const {
+  const FuturePtr* found = by_request_.find(request);
+  if (found != nullptr && (*found)->user == user) return *found;
+  return finished_.why_gone(user, request);
+}
+
+FuturePtr FutureStore::find_by_key(const UserId& user, const std::string& key) const {
+  MutexLock lock(mutex_);
+  const FuturePtr* found = by_key_.find(key);
+  return found == nullptr || (*found)->user != user ? nullptr : *found;
+}
+
+void FutureStore::mark_sent(Future& future) {
+  {
+    MutexLock lock(mutex_);
+    if (future.sent_ != 0 || future.state_ != FutureSnapshot::State::kPending) return;
+    future.sent_ = clock_.monotonic();
+    pending_.move_to_worker(future);
+    FutureTelemetry::Counts& counts = telemetry_.counts(future.operation);
+    --counts.queued;
+    ++counts.running;
+  }
+  FutureTelemetry::on_sent(future);
+}
+
+void FutureStore::mark_started(Future& future, double queue_seconds) {
+  const Nanos now = clock_.monotonic();
+  MutexLock lock(mutex_);
+  if (future.sent_ == 0 || future.started_ != 0 || future.state_ != FutureSnapshot::State::kPending) return;
+  const Nanos longest = now - future.sent_;
+  const bool sensible = queue_seconds > 0 && queue_seconds < to_seconds(longest);
+  future.started_ = future.sent_ + (sensible ? static_cast<Nanos>(queue_seconds * kSecond) : 0);
+}
+
+FutureSnapshot FutureStore::snapshot_locked(const FuturePtr& future) {
+  FutureSnapshot snapshot;
+  snapshot.state = future->state_;
+  snapshot.request = future->request;
+  snapshot.operation = future->operation;
+  snapshot.value = future->value_;
+  snapshot.error = future->error_;
+  snapshot.span = future->context;
+  snapshot.created_monotonic = future->created;
+  snapshot.keys = OperationKeysPtr(future, &future->keys);
+  snapshot.at_worker = future->sent_ != 0;
+  return snapshot;
+}
+
+void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> result) {
+  future->finished_ = clock_.monotonic();
+  if (future->decided_ == 0) future->decided_ = future->finished_;
+  if (future->started_ == 0)
+    future->started_ = future->sent_;  // it failed at the worker, which did not say when it began
+  future->stop_ = nullptr;
+  if (result.ok()) {
+    future->state_ = FutureSnapshot::State::kReady;
+    future->value_ = std::make_shared<const FutureValue>(std::move(*result));
+  } else {
+    future->state_ = FutureSnapshot::State::kFailed;
+    future->error_ = std::move(result).error();
+  }
+  pending_.remove(*future);
+  FutureTelemetry::Counts& counts = telemetry_.counts(future->operation);
+  --(future->sent_ == 0 ? counts.queued : counts.running);
+  ++counts.unread;
+  budget_.end(future->user, future->operation);
+  finished_.add(future);
+  for (const auto& waiter : future->waiters_) waits_.erase(waiter.first);
+  if (!future->waiters_.empty()) deliver_locked(*future);
+}
+
+void FutureStore::deliver_locked(Future& future) {
+  if (!finished_.deliver(future)) return;
+  telemetry_.on_delivered(future, clock_.monotonic());
+  --telemetry_.counts(future.operation).unread;
+}
+
+bool FutureStore::has_ended(const Future& future) const {
+  MutexLock lock(mutex_);
+  return future.decided_ != 0;
+}
+
+bool FutureStore::claim(Future& future) {
+  MutexLock lock(mutex_);
+  future.claimed_ = future.decided_ == 0;
+  return future.claimed_;
+}
+
+void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also) {
+  bool first = false;
+  {
+    MutexLock lock(mutex_);
+    first = future->decided_ == 0;
+    if (first) future->decided_ = clock_.monotonic();
+    // An operation without a seq_id is repeated under the same key: a failed unload_model must not fail for ever.
+    if (first && !result.ok() && !future->keys.seq_id && future->operation == OperationType::kUnloadModel) {
+      by_key_.erase(future->key_);
+      future->key_.clear();
+    }
+  }
+  if (first) return settle(future, std::move(result), std::move(also));
+  if (!also.empty() && persistence_.enabled()) persistence_.write(std::move(also), future->context);
+}
+
+void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also) {
+  bool durable = persistence_.enabled();
+  if (durable) {
+    MutexLock lock(mutex_);
+    durable = !shut_down_;
+  }
+  if (!durable) return finish(future, std::move(result));
+  const auto outcome = std::make_shared<Result<FutureValue>>(std::move(result));
+  FutureRecord record = record_of(*future, future->key_);
+  record.state = FutureSnapshot::State::kFailed;
+  if (!outcome->ok()) {
+    record.error = outcome->error();
+  } else if (bytes_of(outcome->value()) > kStoredResultBytesMax) {
+    // This process keeps the result; the next one reports why it is missing.
+    record.error = Error{ErrorCode::kGone,
+                         "the server was restarted, and this result was too large to be kept over that (over " +
+                             std::to_string(kStoredResultBytesMax) + " bytes)",
+                         "result_too_large"};
+  } else {
+    record.state = FutureSnapshot::State::kReady;
+    record.value = std::shared_ptr<const FutureValue>(outcome, &outcome->value());
+  }
+  also.push_back(persistence_.put(record));
+  persistence_.write(std::move(also), future->context,
+                     [this, future, outcome] { finish(future, std::move(*outcome)); });
+}
+
+void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
+  Waiters waiters;
+  FutureSnapshot snapshot;
+  telemetry::Span span;
+  std::vector<FuturePtr> unread;
+  {
+    MutexLock lock(mutex_);
+    if (future->state_ != FutureSnapshot::State::kPending) return;
+    finish_locked(future, std::move(result));
+    waiters.swap(future->waiters_);
+    snapshot = snapshot_locked(future);
+    span = std::move(future->span_);
+    evict_over_budget_locked(unread);
+  }
+  FutureTelemetry::log_evicted(unread);
+  telemetry_.on_end(*future, std::move(span),
+                    snapshot.state == FutureSnapshot::State::kFailed ? &snapshot.error : nullptr);
+  for (auto& waiter : waiters) waiter.second(snapshot);
+}
+
+void FutureStore::on_cancel(Future& future, std::function<void()> stop) {
+  {
+    MutexLock lock(mutex_);
+    if (future.decided_ == 0) {
+      future.stop_ = std::move(stop);
+      return;
+    }
+  }
+  stop();
+}
+
+Status FutureStore::cancel(const UserId& user, const RequestId& request) {
+  std::vector<FuturePtr> found;
+  {
+    MutexLock lock(mutex_);
+    TUFT_ASSIGN(const FuturePtr future, find_locked(user, request));
+    if (!future->can_cancel()) return {};
+    future->decided_ = clock_.monotonic();
+    found.push_back(future);
+  }
+  settle_cancelled(found, Error{ErrorCode::kCancelled, "cancelled by the client", "cancelled"});
+  return {};
+}
+
+void FutureStore::cancel_session(const SessionId& session, const Error& why) {
+  std::vector<FuturePtr> found;
+  {
+    MutexLock lock(mutex_);
+    for (const FuturePtr& future : pending_.of_session(session)) {
+      if (future->is_servers_ || !future->can_cancel()) continue;
+      future->decided_ = clock_.monotonic();
+      found.push_back(future);
+    }
+  }
+  settle_cancelled(found, why);
+}
+
+void FutureStore::settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why) {
+  for (const FuturePtr& future : futures) {
+    std::function<void()> stop;
+    {
+      MutexLock lock(mutex_);
+      stop = std::exchange(future->stop_, nullptr);
+    }
+    if (stop) stop();
+    settle(future, why, {});
+  }
+}
+
+FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& request, Future::Done done,
+                                      SessionId* session) {
+  Result<FutureSnapshot> answer = FutureSnapshot();
+  {
+    MutexLock lock(mutex_);
+    const Result<FuturePtr> found = find_locked(user, request);
+    if (found.ok()) {
+      Future& future = **found;
+      if (session != nullptr) *session = future.keys.session;
+      if (!FinishedFutures::is_delivered(future)) ++future.polls_;
+      if (future.state_ == FutureSnapshot::State::kPending) {
+        const WaitId id = next_wait_++;
+        future.waiters_.emplace_back(id, std::move(done));
+        waits_.emplace(id, *found);
+        return id;
+      }
+      deliver_locked(future);
+      answer = snapshot_locked(*found);
+    } else {
+      answer = found.error();
+    }
+  }
+  done(std::move(answer));
+  return 0;
+}
+
+void FutureStore::end_wait(WaitId wait) {
+  Future::Done done;
+  FutureSnapshot snapshot;
+  {
+    MutexLock lock(mutex_);
+    const auto found = waits_.find(wait);
+    if (found == waits_.end()) return;
+    Future& future = *found->second;
+    for (auto waiter = future.waiters_.begin(); waiter != future.waiters_.end(); ++waiter) {
+      if (waiter->first != wait) continue;
+      done = std::move(waiter->second);
+      future.waiters_.erase(waiter);
+      break;
+    }
+    snapshot = snapshot_locked(found->second);
+    waits_.erase(found);
+  }
+  done(std::move(snapshot));
+}
+
+void FutureStore::evict_over_budget_locked(std::vector<FuturePtr>& unread) {
+  while (const FuturePtr evicted = finished_.evict_over(limits_.future_bytes_max)) {
+    forget_locked(evicted, "bytes", unread);
+  }
+}
+
+void FutureStore::forget_locked(const FuturePtr& evicted, std::string_view reason, std::vector<FuturePtr>& unread) {
+  if (!FinishedFutures::is_delivered(*evicted)) {
+    FutureTelemetry::count_evicted(reason);
+    --telemetry_.counts(evicted->operation).unread;
+    unread.push_back(evicted);
+  }
+  if (!evicted->key_.empty()) by_key_.erase(evicted->key_);
+  by_request_.erase(evicted->request);
+}
+
+void FutureStore::restore(const RestorePlan& plan) {
+  std::vector<FuturePtr> unread;
+  {
+    MutexLock lock(mutex_);
+    next_number_ = plan.last_future_number + 1;
+    for (const FutureRecord& record : plan.gone) {
+      finished_.remember_gone(record.request, record.user, std::make_shared<const Error>(record.error));
+    }
+    for (const FutureRecord& record : plan.futures) restore_locked(record);
+    evict_over_budget_locked(unread);
+  }
+  FutureTelemetry::log_evicted(unread);
+  for (const FutureRecord& record : plan.settled) persistence_.write({persistence_.put(record)}, {});
+}
+
+void FutureStore::restore_locked(const FutureRecord& record) {
+  auto future = std::make_shared<Future>();
+  future->request = record.request;
+  future->user = record.user;
+  future->operation = record.keys.operation;
+  future->keys = record.keys;
+  future->number = record.number;
+  future->created = future->finished_ = clock_.monotonic();
+  future->key_ = record.key;
+  future->state_ = record.state;
+  future->value_ = record.value;
+  future->error_ = record.error;
+  if (!by_request_.emplace(future->request, future).second) return;
+  if (!future->key_.empty() && !by_key_.emplace(future->key_, future).second) future->key_.clear();
+  finished_.add(future);
+  ++telemetry_.counts(future->operation).unread;
+}
+
+void FutureStore::sweep() {
+  constexpr int kBatch = 10'000;  // so that nobody waits long for the lock; the rest goes next time
+  const Nanos oldest = clock_.monotonic() - limits_.future_retention_seconds * kSecond;
+  std::vector<FuturePtr> unread;
+  {
+    MutexLock lock(mutex_);
+    for (int i = 0; i < kBatch; ++i) {
+      const FuturePtr evicted = finished_.evict_before(oldest);
+      if (evicted == nullptr) break;
+      forget_locked(evicted, "retention", unread);
+    }
+  }
+  FutureTelemetry::log_evicted(unread);
+}
+
+void FutureStore::shut_down() {
+  std::vector<FuturePtr> pending;
+  {
+    MutexLock lock(mutex_);
+    shut_down_ = true;
+    pending = pending_.all();
+  }
+  for (const FuturePtr& future : pending) finish(future, shutting_down());
+}
+
+}  // namespace tuft::control

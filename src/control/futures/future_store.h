@@ -1,0 +1,132 @@
+// The futures of all users: accepted operations, their results, and who waits for them.
+//
+// An operation ends once: the first outcome stays, whatever comes later (a cancel, then the worker's answer). With
+// persistence the outcome becomes durable in that order, and nobody learns it before it is durable.
+//
+// A finished future is kept for limits.future_retention_seconds, or until limits.future_bytes_max is exceeded
+// (finished_futures.h).
+//
+// No call but shut_down() walks through the futures of others: a future is found by its id, by its key and, while it is
+// pending, by its session. The maps grow in small steps (sharded_map.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/byte_account.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "base/sharded_map.h"
+#include "config/config.h"
+#include "control/futures/finished_futures.h"
+#include "control/futures/future.h"
+#include "control/futures/future_telemetry.h"
+#include "control/futures/operation_budget.h"
+#include "control/futures/pending_futures.h"
+#include "control/persistence/persistence.h"
+#include "control/persistence/restore_plan.h"
+#include "control/types/types.h"
+
+namespace tuft::control {
+
+// Thread-safe. Callbacks are called without the lock. The lock may be held while Persistence and OperationBudget take
+// theirs.
+class FutureStore {
+ public:
+  // `tenant_label`: counts operations by user, too (telemetry.tenant_label).
+  FutureStore(const config::Limits& limits, const Clock& clock, Persistence& persistence, OperationBudget& budget,
+              bool tenant_label = false);
+  ~FutureStore();
+
+  struct Admission {
+    FuturePtr future;
+    bool is_new = false;
+    ByteAccount::Hold memory;  // of a new operation, to be kept as long as it is in memory; empty where is_servers
+  };
+  using Weight = OperationBudget::Weight;
+  static constexpr int64_t kOperationBytes = OperationBudget::kOperationBytes;
+  // Returns a new pending future, or the one that was admitted under the same `key` before (an empty key never
+  // repeats). `keys` is complete but for the request id, which is made here. kInvalidArgument if the other one was
+  // another kind of operation, kUnavailable after shut_down() and while the store is away, and the errors of
+  // OperationBudget::begin().
+  Result<Admission> admit(const UserId& user, OperationKeys keys, std::string key, const telemetry::SpanContext& trace,
+                          const Weight& weight);
+  // Returns the user's future that was admitted under `key`; null if it is not known any more.
+  FuturePtr find_by_key(const UserId& user, const std::string& key) const;
+
+  // A worker gets the operation now. Only the first call counts.
+  void mark_sent(Future& future);
+  // The worker says how long it kept the operation waiting before it began.
+  void mark_started(Future& future, double queue_seconds);
+  // Ends the operation and tells those who wait, once the result is durable. If it has ended before (cancel(),
+  // shut_down()), the result is ignored. `also` becomes durable with the result, or alone. With persistence nobody is
+  // called back before this returns, so the caller may hold a lock that orders `also`.
+  void complete(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also = {});
+
+  // Returns true once the outcome is decided, so that executing the operation is of no use.
+  bool has_ended(const Future& future) const;
+  // The operation's turn has come: from now on training cannot be cancelled. Returns false if it has ended.
+  bool claim(Future& future);
+  // cancel() calls `stop` before anybody learns of the end: it frees what waits, or stops the worker. Called at once if
+  // the operation has ended already. Only the newest `stop` counts.
+  void on_cancel(Future& future, std::function<void()> stop);
+  // Fails a pending operation with kCancelled, unless it is training that a worker has begun. Does nothing if it has
+  // ended. kNotFound, or kGone once evicted.
+  Status cancel(const UserId& user, const RequestId& request);
+  // Cancels all operations of a session, oldest first; they fail with `why`.
+  void cancel_session(const SessionId& session, const Error& why);
+
+  // At the start: the futures of a former server process, oldest first.
+  void restore(const RestorePlan& plan);
+
+  // Calls `done` once, when the future has finished or end_wait() is called, or at once with kNotFound or kGone. Sets
+  // `session` to the future's session if there is such a future.
+  using WaitId = uint64_t;
+  WaitId wait(const UserId& user, const RequestId& request, Future::Done done, SessionId* session = nullptr);
+  void end_wait(WaitId wait);
+
+  // Evicts what is kept for too long.
+  void sweep();
+  // Fails what is pending, which also ends every wait. Nothing is admitted after it.
+  void shut_down();
+
+ private:
+  using Waiters = std::vector<std::pair<uint64_t, Future::Done>>;
+
+  Result<FuturePtr> find_locked(const UserId& user, const RequestId& request) const TUFT_REQUIRES(mutex_);
+  void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
+  // What follows once the outcome is decided.
+  void settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also);
+  void finish(const FuturePtr& future, Result<FutureValue> result);
+  void finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
+  static FutureSnapshot snapshot_locked(const FuturePtr& future);
+  void deliver_locked(Future& future) TUFT_REQUIRES(mutex_);
+  void restore_locked(const FutureRecord& record) TUFT_REQUIRES(mutex_);
+  // Adds to `unread` what no client has fetched.
+  void evict_over_budget_locked(std::vector<FuturePtr>& unread) TUFT_REQUIRES(mutex_);
+  void forget_locked(const FuturePtr& evicted, std::string_view reason, std::vector<FuturePtr>& unread)
+      TUFT_REQUIRES(mutex_);
+
+  const config::Limits limits_;
+  const Clock& clock_;
+  Persistence& persistence_;
+  OperationBudget& budget_;
+  FutureTelemetry telemetry_;
+
+  mutable Mutex mutex_;
+  bool shut_down_ TUFT_GUARDED_BY(mutex_) = false;
+  uint64_t next_number_ TUFT_GUARDED_BY(mutex_) = 1;
+  uint64_t next_wait_ TUFT_GUARDED_BY(mutex_) = 1;
+  ShardedMap<RequestId, FuturePtr> by_request_ TUFT_GUARDED_BY(mutex_);
+  ShardedMap<std::string, FuturePtr> by_key_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);
+  PendingFutures pending_ TUFT_GUARDED_BY(mutex_);
+  FinishedFutures finished_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,356 @@
+#include "control/persistence/persistence.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "control/persistence/config_signature.h"
+#include "telemetry/log.h"
+#include "telemetry/trace.h"
+
+namespace tuft::control {
+namespace {
+
+constexpr std::string_view kSeparator = "::";
+constexpr std::string_view kSession = "session";
+constexpr std::string_view kRun = "training_run";
+constexpr std::string_view kSampler = "sampling_session";
+constexpr std::string_view kFuture = "future";
+constexpr std::string_view kUsage = "usage";
+constexpr std::string_view kAudit = "audit";
+constexpr std::string_view kSignature = "config_signature";
+constexpr size_t kClearGroup = 1000;
+constexpr int kSweepsBetweenProbes = 3;
+constexpr Nanos kCloseBudget = 5 * kSecond;
+
+// Escapes the separator as TuFT does, so that no part of a key looks like two.
+std::string escaped(std::string_view part) {
+  std::string text(part);
+  for (size_t at = text.find(kSeparator); at != std::string::npos; at = text.find(kSeparator, at)) {
+    text.replace(at, kSeparator.size(), "__SEP__");
+  }
+  return text;
+}
+
+std::string prefix_of(const std::string& name_space) {
+  return escaped(name_space) + std::string(kSeparator);
+}
+
+// Returns true for the record of a part of an object, such as a checkpoint of a run.
+bool is_part(std::string_view key, size_t prefix_size) {
+  return key.find(kSeparator, prefix_size) != std::string_view::npos;
+}
+
+size_t bytes_of(const store::Write& write) {
+  size_t bytes = 0;
+  for (const store::Change& change : write.changes)
+    bytes += change.key.size() + (change.value ? change.value->size() : 0);
+  return bytes;
+}
+
+// Returns the error for clients. The address and the answer of the store are only logged.
+Error away(const Error& cause) {
+  return unavailable(
+      "the server cannot store its state at the moment (" + cause.reason + ") and accepts no new work; try again later",
+      "store_unavailable");
+}
+
+}  // namespace
+
+Persistence::Persistence() = default;
+
+Persistence::Persistence(std::unique_ptr<store::KeyValue> store, const config::PersistenceConfig& config)
+    : store_(std::move(store)),
+      prefix_(prefix_of(config.name_space)),
+      future_ttl_(config.future_ttl_seconds ? std::optional(*config.future_ttl_seconds * kSecond) : std::nullopt) {}
+
+Persistence::~Persistence() {
+  if (store_ != nullptr) store_->close(kCloseBudget);
+}
+
+// ---- starting
+
+Result<std::unique_ptr<Persistence>> Persistence::open(std::unique_ptr<store::KeyValue> store,
+                                                       const config::ServerConfig& config) {
+  std::unique_ptr<Persistence> persistence(new Persistence(std::move(store), config.persistence));
+  TUFT_TRY(persistence->load(config));
+  return persistence;
+}
+
+Status Persistence::load(const config::ServerConfig& config) {
+  const std::string signature_key = prefix_ + std::string(kSignature);
+  TUFT_ASSIGN(const std::optional<std::string> stored, store::get_and_wait(*store_, signature_key));
+  if (stored) {
+    TUFT_TRY(check_signature(*stored, config, store_->name()));
+  } else {
+    TUFT_ASSIGN(const std::vector<store::Entry> strays, store::scan_and_wait(*store_, prefix_));
+    if (!strays.empty()) {
+      return failed_precondition(store_->name() + ": namespace \"" + config.persistence.name_space + "\" holds " +
+                                     std::to_string(strays.size()) +
+                                     " records but no config_signature, so another program made them. Choose another "
+                                     "persistence.namespace, or "
+                                     "remove them with `tuft clear persistence`",
+                                 "config_signature");
+    }
+  }
+  TUFT_TRY(load_records());
+  return store::write_and_wait(*store_, {.changes = {{signature_key, make_signature(config)}}});
+}
+
+Status Persistence::load_records() {
+  telemetry::Span span = telemetry::get_tracer("tuft.persistence").start_span("persistence.restore", {.parent = {}});
+  TUFT_TRY(load_kind<SessionRecord>(kSession, session_from_json, state_.sessions, span.context()));
+  TUFT_TRY(load_kind<RunRecord>(kRun, run_from_json, state_.runs, span.context()));
+  TUFT_TRY(load_kind<SamplerRecord>(kSampler, sampler_from_json, state_.samplers, span.context()));
+  TUFT_TRY(load_kind<FutureRecord>(kFuture, future_from_json, state_.futures, span.context()));
+  TUFT_TRY(load_kind<UsageRecord>(kUsage, usage_from_json, state_.usage, span.context()));
+  TUFT_TRY(load_kind<AuditRecord>(kAudit, audit_from_json, state_.audit, span.context()));
+  span.set_attribute("tuft.records", state_.sessions.size() + state_.runs.size() + state_.samplers.size() +
+                                         state_.futures.size() + state_.usage.size() + state_.audit.size());
+  return {};
+}
+
+template <typename Record>
+Status Persistence::load_kind(std::string_view kind, Result<Record> (*read)(std::string_view),
+                              std::vector<Record>& records, const telemetry::SpanContext& trace) {
+  const std::string prefix = key(kind, "");
+  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(*store_, prefix, trace));
+  for (const store::Entry& entry : entries) {
+    if (is_part(entry.key, prefix.size())) continue;
+    Result<Record> record = read(entry.value);
+    if (record.ok()) {
+      records.push_back(std::move(*record));
+      continue;
+    }
+    // The record stays in the store for inspection.
+    ++state_.unreadable;
+    telemetry::log_error("persistence.record.unreadable", record.error().message,
+                         {{"tuft.store.key", std::string_view(entry.key)}});
+  }
+  return {};
+}
+
+Result<size_t> Persistence::clear(store::KeyValue& store, const std::string& name_space) {
+  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(store, prefix_of(name_space)));
+  store::Write write;
+  for (const store::Entry& entry : entries) {
+    write.changes.push_back({entry.key, std::nullopt});
+    if (write.changes.size() < kClearGroup) continue;
+    TUFT_TRY(store::write_and_wait(store, std::exchange(write, {})));
+  }
+  if (!write.changes.empty()) TUFT_TRY(store::write_and_wait(store, std::move(write)));
+  return entries.size();
+}
+
+// ---- keys
+
+std::string Persistence::key(std::string_view kind, std::string_view id) const {
+  return prefix_ + std::string(kind) + std::string(kSeparator) + escaped(id);
+}
+
+store::Change Persistence::put(const SessionRecord& record) const {
+  return {key(kSession, record.id.str()), to_json(record)};
+}
+store::Change Persistence::put(const RunRecord& record) const {
+  return {key(kRun, record.id.str()), to_json(record)};
+}
+store::Change Persistence::put(const SamplerRecord& record) const {
+  return {key(kSampler, record.id.str()), to_json(record)};
+}
+store::Change Persistence::put(const FutureRecord& record) const {
+  return {key(kFuture, record.request.str()), to_json(record), future_ttl_};
+}
+store::Change Persistence::put(const Checkpoint& checkpoint) const {
+  store::Change change = erase(checkpoint.path);
+  change.value = to_metadata_json(checkpoint);
+  return change;
+}
+store::Change Persistence::put(const UsageRecord& record, Nanos time_to_live) const {
+  return {key(kUsage, std::to_string(record.number)), to_json(record), time_to_live};
+}
+store::Change Persistence::put(const AuditRecord& record, Nanos time_to_live) const {
+  return {key(kAudit, std::to_string(record.number)), to_json(record), time_to_live};
+}
+store::Change Persistence::erase(const SessionId& id) const {
+  return {key(kSession, id.str()), std::nullopt};
+}
+store::Change Persistence::erase(const RunId& id) const {
+  return {key(kRun, id.str()), std::nullopt};
+}
+store::Change Persistence::erase(const SamplerId& id) const {
+  return {key(kSampler, id.str()), std::nullopt};
+}
+store::Change Persistence::erase(const RequestId& id) const {
+  return {key(kFuture, id.str()), std::nullopt};
+}
+store::Change Persistence::erase(const CheckpointPath& path) const {
+  const std::string_view part = path.kind == CheckpointKind::kTraining ? "::ckpt::" : "::sampler_ckpt::";
+  return {key(kRun, path.run.str()) + std::string(part) + escaped(path.name), std::nullopt};
+}
+
+// ---- writing
+
+void Persistence::write(std::vector<store::Change> changes, const telemetry::SpanContext& trace,
+                        std::function<void()> done) {
+  if (!enabled()) {
+    if (done) done();
+    return;
+  }
+  auto pending = std::make_shared<Pending>();
+  pending->write = {std::move(changes), trace};
+  pending->done = std::move(done);
+  pending->bytes = bytes_of(pending->write);
+  MutexLock lock(mutex_);
+  ++accepted_;
+  bytes_ += pending->bytes;
+  pending_.push_back(pending);
+  if (!stalled_) send_locked(pending);
+}
+
+// Called under the lock, so that the store receives the writes in order. The store only queues them.
+void Persistence::send_locked(const PendingPtr& pending) {
+  pending->state = Pending::State::kSent;
+  const Status accepted =
+      store_->write(pending->write, [this, pending](const Status& status) { on_written(pending, status); });
+  if (accepted.ok()) {
+    ++sent_;
+  } else {
+    note_failure_locked(pending, accepted.error());
+  }
+}
+
+// A write that may succeed later is repeated. A write that never can is given up, because otherwise nothing behind it
+// would ever be durable.
+void Persistence::note_failure_locked(const PendingPtr& pending, const Error& error) {
+  const bool given_up = error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kPayloadTooLarge;
+  pending->state = given_up ? Pending::State::kWritten : Pending::State::kFailed;
+  if (!given_up) {
+    if (!stalled_) stalled_ = error;
+    return;
+  }
+  pending->done = [error, trace = pending->write.trace, done = std::move(pending->done)] {
+    const telemetry::ContextScope scope(trace);
+    telemetry::log_error("persistence.write.lost", error.message, {{"error.type", error.reason}});
+    if (done) done();
+  };
+}
+
+void Persistence::on_written(const PendingPtr& pending, const Status& status) {
+  std::vector<std::function<void()>> calls;
+  {
+    MutexLock lock(mutex_);
+    --sent_;
+    if (status.ok()) {
+      pending->state = Pending::State::kWritten;
+    } else {
+      note_failure_locked(pending, status.error());
+    }
+    if (pending == probe_ && pending->state == Pending::State::kWritten) go_on_locked();
+    calls = take_finished_locked();
+  }
+  changed_.notify_all();
+  for (const auto& call : calls) call();
+}
+
+// Returns the callbacks that are due now. Call them without the lock.
+std::vector<std::function<void()>> Persistence::take_finished_locked() {
+  std::vector<std::function<void()>> calls;
+  while (!pending_.empty() && pending_.front()->state == Pending::State::kWritten) {
+    if (pending_.front()->done) calls.push_back(std::move(pending_.front()->done));
+    bytes_ -= pending_.front()->bytes;
+    pending_.pop_front();
+    ++durable_;
+  }
+  std::optional<Error> error;
+  if (stalled_) error = away(*stalled_);
+  while (!barriers_.empty() && (error || barriers_.front().after <= durable_)) {
+    const bool reached = barriers_.front().after <= durable_;
+    calls.push_back(
+        [done = std::move(barriers_.front().done), status = reached ? Status() : Status(*error)] { done(status); });
+    barriers_.pop_front();
+  }
+  return calls;
+}
+
+Status Persistence::available() const {
+  if (!enabled()) return {};
+  {
+    MutexLock lock(mutex_);
+    if (stalled_) return away(*stalled_);
+    if (bytes_ > kPendingBytesMax) return away(unavailable("it is too slow for the amount of writes", "store_behind"));
+  }
+  const Status health = store_->health();
+  return health.ok() ? health : Status(away(health.error()));
+}
+
+void Persistence::when_durable(std::function<void(Status)> done) {
+  Status status;
+  {
+    MutexLock lock(mutex_);
+    if (stalled_ && !pending_.empty()) {
+      status = away(*stalled_);
+    } else if (!pending_.empty()) {
+      barriers_.push_back({accepted_, std::move(done)});
+      return;
+    }
+  }
+  done(status);
+}
+
+void Persistence::sweep() {
+  if (!enabled()) return;
+  std::vector<std::function<void()>> calls;
+  {
+    MutexLock lock(mutex_);
+    if (stalled_) probe_locked();
+    calls = take_finished_locked();  // also of writes that the store refused at once
+  }
+  for (const auto& call : calls) call();
+}
+
+// Sends one write alone to test whether the store accepts writes again; reading may work while writing does not. It
+// waits until all writes are answered, so that none overtakes one that is sent again. Afterwards all are sent again,
+// although some behind the failure were written: the newest value of a key must be written last.
+void Persistence::probe_locked() {
+  if (sent_ > 0) return;
+  if (pending_.empty()) return go_on_locked();
+  if (sweeps_until_probe_-- > 0) return;
+  sweeps_until_probe_ = kSweepsBetweenProbes;
+  for (const PendingPtr& pending : pending_) pending->state = Pending::State::kWaiting;
+  probe_ = pending_.front();
+  send_locked(probe_);
+  if (probe_->state == Pending::State::kWritten) go_on_locked();  // it was given up
+}
+
+void Persistence::go_on_locked() {
+  stalled_.reset();
+  probe_.reset();
+  sweeps_until_probe_ = 0;
+  for (size_t i = 0; i < pending_.size() && !stalled_; ++i) {
+    if (pending_[i]->state == Pending::State::kWaiting) send_locked(pending_[i]);
+  }
+}
+
+void Persistence::close(Nanos budget) {
+  if (!enabled()) return;
+  size_t left = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(budget);
+  {
+    MutexLock lock(mutex_);
+    while (!pending_.empty() && !stalled_) {
+      if (changed_.wait_until(mutex_, end) == std::cv_status::timeout) break;
+    }
+    left = pending_.size();
+  }
+  store_->close(std::max<Nanos>(0, (end - std::chrono::steady_clock::now()).count()));
+  if (left > 0) {
+    telemetry::log_error("persistence.incomplete",
+                         "the server ended before all of its state was written; no client got an answer that depends "
+                         "on what is missing",
+                         {{"tuft.records", left}});
+  }
+}
+
+}  // namespace tuft::control

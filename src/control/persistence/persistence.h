@@ -1,0 +1,144 @@
+// The records of the control plane in the persistent store, under TuFT's keys: what outlives the server.
+//
+// Writes are asynchronous and keep their order. A write stays in memory until the store has it: while the store is away
+// nothing is lost, and everything is written again, in order, when it is back. Whoever promises something to a client
+// waits until it is durable.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/persistence/records.h"
+#include "control/persistence/usage_records.h"
+#include "control/types/checkpoint.h"
+#include "store/key_value.h"
+#include "telemetry/context.h"
+
+namespace tuft::control {
+
+// All records that were found at the start.
+struct StoredState {
+  std::vector<SessionRecord> sessions;
+  std::vector<RunRecord> runs;
+  std::vector<SamplerRecord> samplers;
+  std::vector<FutureRecord> futures;
+  std::vector<UsageRecord> usage;
+  std::vector<AuditRecord> audit;
+  size_t unreadable = 0;  // records that were left out, with an ERROR in the log
+};
+
+// Thread-safe. It has more than 25 methods because put() and erase() have an overload for each kind of record.
+class Persistence {
+ public:
+  // The bytes of writes that are not durable yet, above which available() is an error.
+  static constexpr size_t kPendingBytesMax = size_t{256} << 20;
+
+  // Keeps nothing: every write counts as durable at once.
+  Persistence();
+  // Closes the store; see close().
+  ~Persistence();
+  Persistence(const Persistence&) = delete;
+  Persistence& operator=(const Persistence&) = delete;
+
+  // Reads all records, and blocks until they are there. kFailedPrecondition if the store was made with another
+  // configuration (it names the field, both values and the ways out) or by another program.
+  static Result<std::unique_ptr<Persistence>> open(std::unique_ptr<store::KeyValue> store,
+                                                   const config::ServerConfig& config);
+  // Removes all records of the namespace and returns their number.
+  static Result<size_t> clear(store::KeyValue& store, const std::string& name_space);
+
+  bool enabled() const { return store_ != nullptr; }
+  // Requires: called once, after open().
+  StoredState take_state() { return std::move(state_); }
+
+  store::Change put(const SessionRecord& record) const;
+  store::Change put(const RunRecord& record) const;
+  store::Change put(const SamplerRecord& record) const;
+  store::Change put(const FutureRecord& record) const;
+  store::Change put(const Checkpoint& checkpoint) const;  // for TuFT's tools; the server reads metadata.json
+  // The store removes these after `time_to_live`.
+  store::Change put(const UsageRecord& record, Nanos time_to_live) const;
+  store::Change put(const AuditRecord& record, Nanos time_to_live) const;
+  store::Change erase(const SessionId& id) const;
+  store::Change erase(const RunId& id) const;
+  store::Change erase(const SamplerId& id) const;
+  store::Change erase(const RequestId& id) const;
+  store::Change erase(const CheckpointPath& path) const;
+
+  // Writes all changes or none. `done` is called when they and all earlier writes are durable, or when the store has
+  // refused them for good. It is called on the store's thread or in sweep(), not inside write() (unless nothing is kept
+  // at all), and not at all if the server ends first. So the caller may hold a lock that `done` takes: write under the
+  // lock that orders the changes.
+  void write(std::vector<store::Change> changes, const telemetry::SpanContext& trace, std::function<void()> done = {});
+
+  // kUnavailable "store_unavailable" while the store is away or too much waits for it: nothing new must be promised.
+  Status available() const;
+  // Calls `done` once: without an error when all writes until now are durable, with available()'s error when the store
+  // is away. Perhaps before this returns.
+  void when_durable(std::function<void(Status)> done);
+
+  // Repeats writes that failed: the oldest about every second, and the rest once that one succeeded. Call it about
+  // every 250 ms.
+  void sweep();
+  // Waits for pending writes for at most `budget`, then closes the store. Must not be called from a `done`.
+  void close(Nanos budget);
+
+ private:
+  // A write that is not known to be durable.
+  struct Pending {
+    enum class State : uint8_t { kWaiting, kSent, kWritten, kFailed };
+    store::Write write;
+    std::function<void()> done;
+    State state = State::kWaiting;
+    size_t bytes = 0;
+  };
+  using PendingPtr = std::shared_ptr<Pending>;
+  struct Barrier {
+    uint64_t after = 0;  // the number of writes that must be durable
+    std::function<void(Status)> done;
+  };
+
+  Persistence(std::unique_ptr<store::KeyValue> store, const config::PersistenceConfig& config);
+  Status load(const config::ServerConfig& config);
+  Status load_records();
+  template <typename Record>
+  Status load_kind(std::string_view kind, Result<Record> (*read)(std::string_view), std::vector<Record>& records,
+                   const telemetry::SpanContext& trace);
+
+  std::string key(std::string_view kind, std::string_view id) const;
+  void send_locked(const PendingPtr& pending) TUFT_REQUIRES(mutex_);
+  void on_written(const PendingPtr& pending, const Status& status);
+  void note_failure_locked(const PendingPtr& pending, const Error& error) TUFT_REQUIRES(mutex_);
+  std::vector<std::function<void()>> take_finished_locked() TUFT_REQUIRES(mutex_);
+  void probe_locked() TUFT_REQUIRES(mutex_);
+  void go_on_locked() TUFT_REQUIRES(mutex_);
+
+  std::unique_ptr<store::KeyValue> store_;  // null: nothing is kept
+  const std::string prefix_;
+  const std::optional<Nanos> future_ttl_;
+  StoredState state_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<PendingPtr> pending_ TUFT_GUARDED_BY(mutex_);  // in order
+  size_t sent_ TUFT_GUARDED_BY(mutex_) = 0;                 // of pending_, not answered
+  size_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;                // of pending_
+  uint64_t accepted_ TUFT_GUARDED_BY(mutex_) = 0;
+  uint64_t durable_ TUFT_GUARDED_BY(mutex_) = 0;
+  std::optional<Error> stalled_ TUFT_GUARDED_BY(mutex_);  // a write failed: the rest waits for sweep()
+  PendingPtr probe_ TUFT_GUARDED_BY(mutex_);              // the write that tests whether the store is back
+  int sweeps_until_probe_ TUFT_GUARDED_BY(mutex_) = 0;
+  std::deque<Barrier> barriers_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::control

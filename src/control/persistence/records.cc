@@ -1,0 +1,341 @@
+#include "control/persistence/records.h"
+
+#include <exception>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/base64.h"
+
+namespace tuft::control {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kProtobufMark = "__tuft_proto__";
+
+// Text from clients need not be UTF-8, and must not make a record fail.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+template <typename T>
+Json optional_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+template <typename T>
+std::optional<T> optional_value(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return std::nullopt;
+  return found->get<T>();
+}
+
+template <typename Tag>
+Id<Tag> id_value(const Json& json, const char* key) {
+  return Id<Tag>(optional_value<std::string>(json, key).value_or(""));
+}
+
+Json ref_json(const std::optional<CheckpointRef>& ref) {
+  if (!ref) return nullptr;
+  return {{"path", ref->path}, {"future_id", ref->future_number}};
+}
+
+std::optional<CheckpointRef> ref_value(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return std::nullopt;
+  return CheckpointRef{found->at("path").get<std::string>(), found->at("future_id").get<uint64_t>()};
+}
+
+// The JSON library throws for wrong types and for missing keys.
+template <typename Record, typename Read>
+Result<Record> read_record(std::string_view text, const char* what, Read read) {
+  try {
+    const Json json = Json::parse(text);
+    Record record;
+    const Status status = read(json, record);
+    if (!status.ok()) return status.error();
+    return record;
+  } catch (const std::exception& error) {
+    return data_loss("the record of " + std::string(what) + " cannot be read: " + error.what(), "bad_record");
+  }
+}
+
+// ---- values of futures
+
+struct ValueJson {
+  OperationType operation;
+
+  Json operator()(const CreateModelResult& result) const {
+    return {{"type", "create_model"}, {"model_id", result.run.str()}};
+  }
+  Json operator()(const UnloadModelResult& result) const {
+    return {{"type", "unload_model"}, {"model_id", result.run.str()}};
+  }
+  Json operator()(const OptimStepResult& result) const { return {{"metrics", result.metrics}}; }
+  Json operator()(const SaveWeightsResult& result) const { return {{"type", "save_weights"}, {"path", result.path}}; }
+  Json operator()(const SaveWeightsForSamplerResult& result) const {
+    Json json = {{"type", "save_weights_for_sampler"}, {"path", optional_json(result.path)}};
+    json["sampling_session_id"] = result.sampler ? Json(result.sampler->str()) : Json(nullptr);
+    return json;
+  }
+  Json operator()(const LoadWeightsResult& result) const {
+    return {{"type", "load_weights"}, {"path", result.path}, {"model_id", result.run.str()}};
+  }
+  Json operator()(const ProtobufResult& result) const {
+    const char* kind = operation == OperationType::kSample ? "sample_response" : "forward_backward_output";
+    return {{kProtobufMark, kind}, {"data", to_base64(result.bytes)}};
+  }
+};
+
+Result<FutureValue> value_from(OperationType operation, const Json& json) {
+  switch (operation) {
+    case OperationType::kCreateModel:
+      return FutureValue(CreateModelResult{id_value<RunTag>(json, "model_id")});
+    case OperationType::kUnloadModel:
+      return FutureValue(UnloadModelResult{id_value<RunTag>(json, "model_id")});
+    case OperationType::kOptimStep:
+      return FutureValue(OptimStepResult{json.at("metrics").get<std::map<std::string, double>>()});
+    case OperationType::kSaveWeights:
+      return FutureValue(SaveWeightsResult{json.at("path").get<std::string>()});
+    case OperationType::kSaveWeightsForSampler: {
+      SaveWeightsForSamplerResult result{optional_value<std::string>(json, "path"), std::nullopt};
+      if (auto id = optional_value<std::string>(json, "sampling_session_id")) result.sampler = SamplerId(*id);
+      return FutureValue(std::move(result));
+    }
+    case OperationType::kLoadWeights:
+      return FutureValue(LoadWeightsResult{json.at("path").get<std::string>(), id_value<RunTag>(json, "model_id")});
+    case OperationType::kForward:
+    case OperationType::kForwardBackward:
+    case OperationType::kSample:
+      break;
+  }
+  auto bytes = from_base64(json.at("data").get<std::string>());
+  if (!bytes) return data_loss("the record of a future holds data that is not base64", "bad_record");
+  return FutureValue(ProtobufResult{std::move(*bytes)});
+}
+
+// ---- enumerations as words
+
+const char* state_word(FutureSnapshot::State state) {
+  switch (state) {
+    case FutureSnapshot::State::kPending:
+      return "pending";
+    case FutureSnapshot::State::kReady:
+      return "ready";
+    case FutureSnapshot::State::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+FutureSnapshot::State state_from(const std::string& word) {
+  if (word == "pending") return FutureSnapshot::State::kPending;
+  return word == "ready" ? FutureSnapshot::State::kReady : FutureSnapshot::State::kFailed;
+}
+
+Result<OperationType> operation_from(const std::string& word) {
+  for (size_t i = 0; i < kOperationTypes; ++i) {
+    const auto type = static_cast<OperationType>(i);
+    if (operation_name(type) == word) return type;
+  }
+  return data_loss("the record of a future names an unknown operation", "bad_record");
+}
+
+ErrorCode code_from(const std::string& word) {
+  for (uint8_t i = 0; i <= static_cast<uint8_t>(ErrorCode::kInternal); ++i) {
+    if (error_code_name(static_cast<ErrorCode>(i)) == word) return static_cast<ErrorCode>(i);
+  }
+  return ErrorCode::kInternal;
+}
+
+// Returns the HTTP status of TuFT's answer. Only TuFT's tools read it.
+int status_code(const Error& error) {
+  if (error.code == ErrorCode::kNotFound) return 404;
+  return is_user_error(error.code) ? 400 : 500;
+}
+
+}  // namespace
+
+std::string to_json(const SessionRecord& record) {
+  Json json;
+  json["session_id"] = record.id.str();
+  json["tags"] = record.request.tags;
+  json["user_metadata"] = record.request.user_metadata;
+  json["user_id"] = record.user.str();
+  json["sdk_version"] = record.request.sdk_version;
+  json["created_at"] = record.created_at;
+  json["last_heartbeat"] = record.created_at;
+  json["tuft"] = {{"project_id", record.request.project_id}, {"idempotency_key", record.request.idempotency_key}};
+  if (!record.ending.empty()) json["tuft"]["ending"] = record.ending;
+  return text_of(json);
+}
+
+Result<SessionRecord> session_from_json(std::string_view text) {
+  return read_record<SessionRecord>(text, "a session", [](const Json& json, SessionRecord& record) -> Status {
+    record.id = SessionId(json.at("session_id").get<std::string>());
+    record.user = UserId(json.at("user_id").get<std::string>());
+    record.created_at = json.at("created_at").get<std::string>();
+    record.request.tags = json.at("tags").get<std::vector<std::string>>();
+    record.request.user_metadata = json.at("user_metadata").get<std::map<std::string, std::string>>();
+    record.request.sdk_version = json.at("sdk_version").get<std::string>();
+    const Json& ours = json.at("tuft");
+    record.request.project_id = ours.at("project_id").get<std::string>();
+    record.request.idempotency_key = ours.at("idempotency_key").get<std::string>();
+    record.ending = ours.value("ending", std::string());
+    return {};
+  });
+}
+
+std::string to_json(const RunRecord& record) {
+  Json json;
+  json["training_run_id"] = record.id.str();
+  json["base_model"] = record.base_model;
+  json["lora_rank"] = record.lora.rank;
+  json["train_attn"] = record.lora.train_attn;
+  json["train_mlp"] = record.lora.train_mlp;
+  json["train_unembed"] = record.lora.train_unembed;
+  json["target_modules"] = record.target_modules;
+  json["target_parameters"] = Json::array();
+  json["session_id"] = record.session.str();
+  json["model_owner"] = record.user.str();
+  json["user_metadata"] = record.user_metadata;
+  json["created_at"] = record.created_at;
+  json["last_request_time"] = record.last_request_at;
+  json["next_training_checkpoint"] = record.next_training_name;
+  json["next_sampler_checkpoint"] = record.next_sampler_name;
+  json["corrupted"] = false;
+  json["next_seq_id"] = record.next_seq_id;
+  Json& ours = json["tuft"];
+  ours["seed"] = record.seed;
+  ours["lora_alpha"] = record.lora_alpha;
+  ours["next_ephemeral_checkpoint"] = record.next_ephemeral_name;
+  ours["restore_point"] = ref_json(record.restore_point);
+  ours["restore_with_optimizer"] = record.restore_with_optimizer;
+  ours["restore_future_id"] = record.restore_number;
+  ours["restore_seq_id"] = optional_json(record.restore_seq_id);
+  ours["weights_changed"] = record.weights_changed;
+  ours["gradient_pending"] = record.gradient_pending;
+  return text_of(json);
+}
+
+Result<RunRecord> run_from_json(std::string_view text) {
+  return read_record<RunRecord>(text, "a training run", [](const Json& json, RunRecord& record) -> Status {
+    record.id = RunId(json.at("training_run_id").get<std::string>());
+    record.base_model = json.at("base_model").get<std::string>();
+    record.lora.rank = json.at("lora_rank").get<int>();
+    record.lora.train_attn = json.at("train_attn").get<bool>();
+    record.lora.train_mlp = json.at("train_mlp").get<bool>();
+    record.lora.train_unembed = json.at("train_unembed").get<bool>();
+    record.target_modules = json.at("target_modules").get<std::vector<std::string>>();
+    record.session = SessionId(json.at("session_id").get<std::string>());
+    record.user = UserId(json.at("model_owner").get<std::string>());
+    record.user_metadata = json.at("user_metadata").get<std::map<std::string, std::string>>();
+    record.created_at = json.at("created_at").get<std::string>();
+    record.last_request_at = json.at("last_request_time").get<std::string>();
+    record.next_training_name = json.at("next_training_checkpoint").get<int>();
+    record.next_sampler_name = json.at("next_sampler_checkpoint").get<int>();
+    record.next_seq_id = json.at("next_seq_id").get<int64_t>();
+    const Json& ours = json.at("tuft");
+    record.seed = ours.at("seed").get<uint64_t>();
+    record.lora_alpha = ours.at("lora_alpha").get<double>();
+    record.next_ephemeral_name = ours.at("next_ephemeral_checkpoint").get<int>();
+    record.restore_point = ref_value(ours, "restore_point");
+    record.restore_with_optimizer = ours.at("restore_with_optimizer").get<bool>();
+    record.restore_number = ours.at("restore_future_id").get<uint64_t>();
+    record.restore_seq_id = optional_value<int64_t>(ours, "restore_seq_id");
+    record.weights_changed = ours.at("weights_changed").get<bool>();
+    record.gradient_pending = ours.at("gradient_pending").get<bool>();
+    return {};
+  });
+}
+
+std::string to_json(const SamplerRecord& record) {
+  Json json;
+  json["sampling_session_id"] = record.id.str();
+  json["session_id"] = record.session.str();
+  json["model_id"] = record.id.str();
+  json["base_model"] = record.base_model;
+  json["user_id"] = record.user.str();
+  json["model_path"] = record.checkpoint ? Json(record.checkpoint->path) : Json(nullptr);
+  json["session_seq_id"] = record.seq_id;
+  json["last_seq_id"] = -1;
+  json["history"] = Json::array();
+  json["tuft"] = {{"checkpoint", ref_json(record.checkpoint)}, {"created_at", record.created_at}};
+  return text_of(json);
+}
+
+Result<SamplerRecord> sampler_from_json(std::string_view text) {
+  return read_record<SamplerRecord>(text, "a sampling session", [](const Json& json, SamplerRecord& record) -> Status {
+    record.id = SamplerId(json.at("sampling_session_id").get<std::string>());
+    record.session = SessionId(json.at("session_id").get<std::string>());
+    record.base_model = json.at("base_model").get<std::string>();
+    record.user = UserId(json.at("user_id").get<std::string>());
+    record.seq_id = json.at("session_seq_id").get<int64_t>();
+    const Json& ours = json.at("tuft");
+    record.checkpoint = ref_value(ours, "checkpoint");
+    record.created_at = ours.at("created_at").get<std::string>();
+    return {};
+  });
+}
+
+std::string to_json(const FutureRecord& record) {
+  const OperationKeys& keys = record.keys;
+  Json json;
+  json["request_id"] = record.request.str();
+  json["future_id"] = record.number;
+  json["model_id"] = keys.run.empty() ? Json(nullptr) : Json(keys.run.str());
+  json["user_id"] = record.user.str();
+  json["queue_state"] = "active";
+  json["status"] = state_word(record.state);
+  json["payload"] = record.value == nullptr ? Json(nullptr) : std::visit(ValueJson{keys.operation}, *record.value);
+  json["error"] = nullptr;
+  if (record.state == FutureSnapshot::State::kFailed) {
+    json["error"] = {{"status_code", status_code(record.error)}, {"detail", record.error.message}};
+  }
+  json["operation_type"] = operation_name(keys.operation);
+  json["created_at"] = record.created_at;
+  Json& ours = json["tuft"];
+  ours["key"] = record.key;
+  ours["session_id"] = keys.session.str();
+  ours["sampling_session_id"] = keys.sampler.str();
+  ours["base_model"] = keys.base_model;
+  ours["lora_rank"] = keys.lora_rank;
+  ours["seq_id"] = optional_json(keys.seq_id);
+  if (record.state == FutureSnapshot::State::kFailed) {
+    ours["error_code"] = error_code_name(record.error.code);
+    ours["error_reason"] = record.error.reason;
+  }
+  return text_of(json);
+}
+
+Result<FutureRecord> future_from_json(std::string_view text) {
+  return read_record<FutureRecord>(text, "a future", [](const Json& json, FutureRecord& record) -> Status {
+    record.request = RequestId(json.at("request_id").get<std::string>());
+    record.number = json.at("future_id").get<uint64_t>();
+    record.user = UserId(json.at("user_id").get<std::string>());
+    record.created_at = json.at("created_at").get<std::string>();
+    TUFT_ASSIGN(record.keys.operation, operation_from(json.at("operation_type").get<std::string>()));
+    const Json& ours = json.at("tuft");
+    record.key = ours.at("key").get<std::string>();
+    record.keys.request = record.request;
+    record.keys.run = id_value<RunTag>(json, "model_id");
+    record.keys.session = id_value<SessionTag>(ours, "session_id");
+    record.keys.sampler = id_value<SamplerTag>(ours, "sampling_session_id");
+    record.keys.base_model = ours.at("base_model").get<std::string>();
+    record.keys.lora_rank = ours.at("lora_rank").get<int>();
+    record.keys.seq_id = optional_value<int64_t>(ours, "seq_id");
+    record.state = state_from(json.at("status").get<std::string>());
+    if (record.state == FutureSnapshot::State::kReady) {
+      TUFT_ASSIGN(FutureValue value, value_from(record.keys.operation, json.at("payload")));
+      record.value = std::make_shared<const FutureValue>(std::move(value));
+    } else if (record.state == FutureSnapshot::State::kFailed) {
+      record.error.code = code_from(ours.at("error_code").get<std::string>());
+      record.error.reason = ours.at("error_reason").get<std::string>();
+      record.error.message = json.at("error").at("detail").get<std::string>();
+    }
+    return {};
+  });
+}
+
+}  // namespace tuft::control

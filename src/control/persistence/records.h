@@ -1,0 +1,91 @@
+// The records of the control plane in the persistent store, and their JSON (docs/formats/persistence.md).
+//
+// Fields that TuFT knows have its names and forms. Fields that only this server needs are under "tuft".
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "control/types/types.h"
+
+namespace tuft::control {
+
+struct SessionRecord {
+  SessionId id;
+  UserId user;
+  CreateSession request;
+  std::string created_at;  // ISO 8601, here and below
+  std::string ending;      // why it ends (session_end_name); empty: it does not end
+};
+
+// The checkpoint that holds the weights of a run or of a sampling session. A path can be used again, a number cannot.
+struct CheckpointRef {
+  std::string path;  // tinker://...
+  uint64_t future_number = 0;
+};
+
+struct RunRecord {
+  RunId id;
+  UserId user;
+  SessionId session;
+  std::string base_model;
+  LoraConfig lora;
+  uint64_t seed = 0;
+  double lora_alpha = 0;
+  std::map<std::string, std::string> user_metadata;
+  std::vector<std::string> target_modules;
+  std::string created_at;
+  std::string last_request_at;
+  int64_t next_seq_id = 1;
+  int next_training_name = 1;
+  int next_sampler_name = 1;
+  int next_ephemeral_name = 1;
+  // The checkpoint from which the adapter is restored, and what it would lose by that.
+  std::optional<CheckpointRef> restore_point;
+  bool restore_with_optimizer = false;
+  uint64_t restore_number = 0;  // of the operation that saved or loaded it
+  std::optional<int64_t> restore_seq_id;
+  bool weights_changed = false;
+  bool gradient_pending = false;
+};
+
+struct SamplerRecord {
+  SamplerId id;
+  UserId user;
+  SessionId session;
+  std::string base_model;
+  int64_t seq_id = 0;
+  std::optional<CheckpointRef> checkpoint;  // none: the base model
+  std::string created_at;
+};
+
+struct FutureRecord {
+  RequestId request;
+  UserId user;
+  OperationKeys keys;
+  std::string key;  // by which a repeated submission finds it
+  uint64_t number = 0;
+  FutureSnapshot::State state = FutureSnapshot::State::kPending;
+  std::shared_ptr<const FutureValue> value;  // kReady
+  Error error;                               // kFailed
+  std::string created_at;
+};
+
+std::string to_json(const SessionRecord& record);
+std::string to_json(const RunRecord& record);
+std::string to_json(const SamplerRecord& record);
+std::string to_json(const FutureRecord& record);
+
+// kDataLoss if the text is not such a record.
+Result<SessionRecord> session_from_json(std::string_view json);
+Result<RunRecord> run_from_json(std::string_view json);
+Result<SamplerRecord> sampler_from_json(std::string_view json);
+Result<FutureRecord> future_from_json(std::string_view json);
+
+}  // namespace tuft::control

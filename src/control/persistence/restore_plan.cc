@@ -1,0 +1,199 @@
+#include "control/persistence/restore_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+namespace tuft::control {
+namespace {
+
+using State = FutureSnapshot::State;
+
+// Returns true for operations whose effect or result is lost with the weights.
+bool depends_on_weights(OperationType type) {
+  switch (type) {
+    case OperationType::kForward:
+    case OperationType::kForwardBackward:
+    case OperationType::kOptimStep:
+    case OperationType::kLoadWeights:
+      return true;
+    case OperationType::kCreateModel:
+    case OperationType::kUnloadModel:
+    case OperationType::kSaveWeights:
+    case OperationType::kSaveWeightsForSampler:
+    case OperationType::kSample:
+      break;
+  }
+  return false;
+}
+
+bool changes_weights(OperationType type) {
+  return depends_on_weights(type) && type != OperationType::kForward;
+}
+
+// The state to which a run is rolled back.
+struct Boundary {
+  CheckpointPtr checkpoint;  // null: the start
+  uint64_t number = 0;
+  std::optional<int64_t> seq_id;
+
+  // Compares the seq_ids if both have one, because that is the order of execution.
+  bool is_before(const FutureRecord& future) const {
+    if (future.keys.seq_id && (seq_id || checkpoint == nullptr)) return *future.keys.seq_id > seq_id.value_or(0);
+    return future.number > number;
+  }
+};
+
+bool is_gone(const FutureRecord& future) {
+  return future.state == State::kFailed && future.error.code == ErrorCode::kGone;
+}
+
+struct RunPlan {
+  RestoredRun* run = nullptr;
+  Boundary boundary;
+  std::string to;  // the moment it goes back to, for messages
+};
+
+// Returns the newer of the checkpoint in the record and the newest on disk: a server may die between the two writes.
+Boundary find_boundary(RunRecord& record, const CheckpointIndex& checkpoints) {
+  Boundary boundary;
+  if (record.restore_point) {
+    boundary.checkpoint = same_checkpoint(*record.restore_point, checkpoints);
+    boundary.number = record.restore_number;
+    boundary.seq_id = record.restore_seq_id;
+    if (boundary.checkpoint == nullptr) boundary = {};
+  }
+  const CheckpointPtr newest = checkpoints.newest_training(record.id);
+  if (newest != nullptr && newest->future_number > boundary.number) {
+    const bool unrecorded = newest->future_number > record.restore_number;
+    boundary = {newest, newest->future_number, newest->seq_id};
+    record.restore_with_optimizer = true;
+    if (unrecorded) {
+      // The record is older than the checkpoint, and so are its unsaved changes. No checkpoint holds gradients.
+      record.weights_changed = false;
+    } else {
+      record.weights_changed = true;
+    }
+  } else if (record.restore_point && boundary.checkpoint == nullptr) {
+    record.weights_changed = true;  // its checkpoint was deleted or replaced
+  }
+  return boundary;
+}
+
+RunPlan plan_run(RestoredRun& run, const std::vector<const FutureRecord*>& futures,
+                 const CheckpointIndex& checkpoints) {
+  RunPlan plan{&run, find_boundary(run.record, checkpoints), "its first state, as it had no checkpoint"};
+  const Boundary& boundary = plan.boundary;
+  run.checkpoint = boundary.checkpoint;
+  run.lost = run.record.weights_changed || run.record.gradient_pending;
+  int64_t highest = std::max(run.record.next_seq_id - 1, boundary.seq_id.value_or(0));
+  for (const FutureRecord* future : futures) {
+    if (is_gone(*future)) continue;  // undone by an earlier restart, which freed its number
+    if (future->keys.seq_id) highest = std::max(highest, *future->keys.seq_id);
+    if (future->state == State::kFailed || !changes_weights(future->keys.operation)) continue;
+    run.lost = run.lost || boundary.is_before(*future);
+  }
+  RunRecord& record = run.record;
+  record.weights_changed = run.lost;
+  record.gradient_pending = false;
+  record.next_seq_id = highest + 1;
+  if (run.lost && boundary.seq_id) record.next_seq_id = *boundary.seq_id + 1;
+  if (run.lost && boundary.checkpoint == nullptr) record.next_seq_id = 1;
+  record.restore_number = boundary.number;
+  record.restore_seq_id = boundary.seq_id;
+  record.restore_point.reset();
+  if (boundary.checkpoint != nullptr) {
+    record.restore_point = CheckpointRef{boundary.checkpoint->path.str(), boundary.checkpoint->future_number};
+    plan.to = "checkpoint " + boundary.checkpoint->path.str();
+    if (boundary.seq_id) plan.to += " (seq_id " + std::to_string(*boundary.seq_id) + ")";
+  }
+  return plan;
+}
+
+Error gone(std::string message) {
+  return {ErrorCode::kGone, std::move(message), "server_restarted"};
+}
+
+Error rolled_back(const std::string& to) {
+  return gone("the server was restarted and this model went back to " + to +
+              "; this operation came after that and is undone. Train again from there, or load another checkpoint");
+}
+
+Error not_finished(const FutureRecord& future, const RunPlan* plan) {
+  if (plan == nullptr) {
+    return gone("the server was restarted before this operation was finished; it has no result. Submit it again");
+  }
+  if (plan->boundary.is_before(future)) return rolled_back(plan->to);
+  return gone("the server was restarted before the result of this operation was kept; the model is at " + plan->to +
+              ". Go on from there, or load another checkpoint");
+}
+
+void give_up(FutureRecord& future, Error error) {
+  future.state = State::kFailed;
+  future.value = nullptr;
+  future.error = std::move(error);
+  future.key.clear();
+}
+
+// A save whose checkpoint exists has succeeded; only its result was not recorded.
+bool complete_save(FutureRecord& future, const CheckpointIndex& checkpoints) {
+  if (future.keys.operation != OperationType::kSaveWeights) return false;
+  const CheckpointPtr newest = checkpoints.newest_training(future.keys.run);
+  if (newest == nullptr || newest->future_number != future.number) return false;
+  future.state = State::kReady;
+  future.value = std::make_shared<const FutureValue>(SaveWeightsResult{newest->path.str()});
+  return true;
+}
+
+}  // namespace
+
+CheckpointPtr same_checkpoint(const CheckpointRef& ref, const CheckpointIndex& checkpoints) {
+  CheckpointPtr found = checkpoints.find(ref.path);
+  return found != nullptr && found->future_number == ref.future_number ? found : nullptr;
+}
+
+RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints) {
+  RestorePlan plan;
+  plan.sessions = std::move(state.sessions);
+  plan.samplers = std::move(state.samplers);
+  std::sort(state.futures.begin(), state.futures.end(),
+            [](const FutureRecord& a, const FutureRecord& b) { return a.number < b.number; });
+  std::unordered_map<RunId, std::vector<const FutureRecord*>> futures_of;
+  for (const FutureRecord& future : state.futures) {
+    plan.last_future_number = std::max(plan.last_future_number, future.number);
+    if (!future.keys.run.empty()) futures_of[future.keys.run].push_back(&future);
+  }
+  plan.runs.reserve(state.runs.size());  // RunPlan points into it
+  std::unordered_map<RunId, RunPlan> plans;
+  for (RunRecord& record : state.runs) {
+    const RunId id = record.id;
+    plan.runs.push_back({std::move(record), nullptr, false});
+    plans.emplace(id, plan_run(plan.runs.back(), futures_of[id], checkpoints));
+    const Boundary& boundary = plans.at(id).boundary;
+    plan.last_future_number = std::max(plan.last_future_number, boundary.number);
+  }
+  for (FutureRecord& future : state.futures) {
+    const auto found = plans.find(future.keys.run);
+    const RunPlan* run = found == plans.end() ? nullptr : &found->second;
+    const bool undone = run != nullptr && run->run->lost && run->boundary.is_before(future);
+    const State stored = future.state;
+    if (stored == State::kPending && !complete_save(future, checkpoints)) {
+      give_up(future, not_finished(future, run));
+    } else if (stored == State::kReady && undone && depends_on_weights(future.keys.operation)) {
+      give_up(future, rolled_back(run->to));
+    }
+    // Frees the operation's number, also for the next restart.
+    const bool frees_number = undone && !is_gone(future) && (future.keys.seq_id || !future.key.empty());
+    if (frees_number) {
+      future.keys.seq_id.reset();
+      future.key.clear();
+    }
+    if (future.state != stored || frees_number) plan.settled.push_back(future);
+    (is_gone(future) ? plan.gone : plan.futures).push_back(std::move(future));
+  }
+  return plan;
+}
+
+}  // namespace tuft::control

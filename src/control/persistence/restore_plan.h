@@ -1,0 +1,49 @@
+// Decides what is restored after a restart, from the stored records and the checkpoints on disk. Pure functions: no
+// file, no lock.
+//
+// A run is restored from the newest training checkpoint that it saved or loaded. Everything it did afterwards is lost
+// with the process: its numbering continues after the checkpoint, and the results of later operations are gone, with an
+// error that says what to do. An operation that was accepted but not finished did not happen, except a save whose
+// checkpoint exists.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "control/persistence/persistence.h"
+#include "control/persistence/records.h"
+#include "control/types/checkpoint.h"
+
+namespace tuft::control {
+
+struct RestoredRun {
+  RunRecord record;          // next_seq_id agrees with the weights
+  CheckpointPtr checkpoint;  // null: its first state
+  bool lost = false;         // the weights lack something that it did
+};
+
+struct RestorePlan {
+  std::vector<SessionRecord> sessions;
+  std::vector<RestoredRun> runs;
+  std::vector<SamplerRecord> samplers;
+  std::vector<FutureRecord> futures;  // finished; oldest first
+  std::vector<FutureRecord> gone;     // failed with kGone
+  std::vector<FutureRecord> settled;  // of both: those whose stored record differs
+  uint64_t last_future_number = 0;
+};
+
+// Access to the checkpoints on disk.
+struct CheckpointIndex {
+  std::function<CheckpointPtr(const std::string& path)> find;      // null: none
+  std::function<CheckpointPtr(const RunId& run)> newest_training;  // by future number
+};
+
+RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints);
+
+// Returns the checkpoint of a record; null if it is gone or another one has its name now.
+CheckpointPtr same_checkpoint(const CheckpointRef& ref, const CheckpointIndex& checkpoints);
+
+}  // namespace tuft::control

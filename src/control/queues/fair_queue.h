@@ -1,0 +1,107 @@
+// A queue with deficit round robin between users of equal weight. In every round each user receives `quantum` of cost
+// to spend. A user with waiting items keeps what is left, so that an expensive item is reached after several rounds; a
+// user without waiting items keeps nothing. The items of one user keep their order.
+//
+// Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <list>
+#include <unordered_map>
+#include <utility>
+
+#include "control/types/types.h"
+
+namespace tuft::control {
+
+template <typename Item>
+class FairQueue {
+ public:
+  explicit FairQueue(int64_t quantum) : quantum_(quantum) {}
+
+  // `cost` in any unit, at least 1.
+  void push(const UserId& user, int64_t cost, Item item) {
+    const auto [found, is_new] = by_user_.try_emplace(user);
+    if (is_new) found->second = users_.insert(users_.end(), UserQueue{user, {}, 0, 0, false});
+    Entry entry{std::max<int64_t>(cost, 1), std::move(item)};
+    found->second->cost += entry.cost;
+    cost_ += entry.cost;
+    found->second->entries.push_back(std::move(entry));
+    ++size_;
+  }
+
+  bool empty() const { return size_ == 0; }
+  size_t size() const { return size_; }
+  // Returns the cost of all waiting items.
+  int64_t cost() const { return cost_; }
+  int64_t cost_of(const UserId& user) const {
+    const auto found = by_user_.find(user);
+    return found == by_user_.end() ? 0 : found->second->cost;
+  }
+
+  // Returns the item that pop() returns next. Requires: !empty().
+  const Item& front() {
+    for (size_t passed = 0;; ++passed) {
+      if (passed == users_.size()) {
+        skip_rounds();
+        passed = 0;
+      }
+      UserQueue& queue = users_.front();
+      if (!std::exchange(queue.has_turn, true)) queue.deficit += quantum_;
+      if (queue.entries.front().cost <= queue.deficit) return queue.entries.front().item;
+      queue.has_turn = false;
+      users_.splice(users_.end(), users_, users_.begin());
+    }
+  }
+
+  Item pop() {
+    front();
+    UserQueue& queue = users_.front();
+    const int64_t cost = queue.entries.front().cost;
+    queue.deficit -= cost;
+    queue.cost -= cost;
+    cost_ -= cost;
+    Item item = std::move(queue.entries.front().item);
+    queue.entries.pop_front();
+    --size_;
+    if (queue.entries.empty()) {
+      by_user_.erase(queue.user);
+      users_.pop_front();
+    }
+    return item;
+  }
+
+ private:
+  struct Entry {
+    int64_t cost = 1;
+    Item item;
+  };
+  struct UserQueue {
+    UserId user;
+    std::deque<Entry> entries;
+    int64_t cost = 0;
+    int64_t deficit = 0;
+    bool has_turn = false;  // this round's quantum is in the deficit
+  };
+
+  // Advances all users by the rounds in which nobody can pay.
+  void skip_rounds() {
+    int64_t rounds = std::numeric_limits<int64_t>::max();
+    for (const UserQueue& queue : users_) {
+      rounds = std::min(rounds, (queue.entries.front().cost - queue.deficit - 1) / quantum_);
+    }
+    for (UserQueue& queue : users_) queue.deficit += rounds * quantum_;
+  }
+
+  const int64_t quantum_;
+  size_t size_ = 0;
+  int64_t cost_ = 0;
+  std::list<UserQueue> users_;  // the first has its turn
+  std::unordered_map<UserId, typename std::list<UserQueue>::iterator> by_user_;
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,162 @@
+// The frozen adapters that sampling sessions and streams sample from, and which of them are in which worker.
+//
+// A frozen adapter holds the weights of one checkpoint as they were when it was saved; the base model is one without
+// weights of its own. Everybody who samples from one checkpoint shares one adapter. When a checkpoint is replaced or
+// deleted, the adapter keeps the old files. An adapter enters the worker in one of two ways: it is loaded from its
+// files in the background, or it is taken over from a PublishedVersion, which is in the worker before its files exist.
+// It is loaded again after a restart of the worker, and lost if its files do not exist then. The worker itself decides
+// which adapters it keeps in memory.
+//
+// Sampling sessions and streams use adapters. An adapter is dropped with the last sampling session that uses it. An
+// adapter that only streams or nobody used stays loaded for kUnusedAdapterKept.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "control/checkpoints/checkpoint_store.h"
+#include "control/sampling/published_version.h"
+#include "control/types/checkpoint.h"
+#include "control/types/types.h"
+#include "control/workers/model_backend.h"
+
+namespace tuft::control {
+
+class SampleOperation;
+using SampleOperationPtr = std::shared_ptr<SampleOperation>;
+
+inline constexpr Nanos kUnusedAdapterKept = 300 * kSecond;
+
+// Belongs to FrozenAdapters and its lock, except the public members, which never change.
+class FrozenAdapter {
+ public:
+  FrozenAdapter(std::string adapter_key, std::shared_ptr<ModelBackend> model, CheckpointPtr weights)
+      : key(std::move(adapter_key)),
+        backend(std::move(model)),
+        checkpoint(std::move(weights)),
+        files_(checkpoint == nullptr ? nullptr : checkpoint->files) {}
+
+  const std::string key;
+  const std::shared_ptr<ModelBackend> backend;
+  const CheckpointPtr checkpoint;  // null: the base model
+
+  int lora_rank() const { return checkpoint == nullptr ? 0 : checkpoint->lora_rank; }
+
+ private:
+  friend class FrozenAdapters;
+
+  bool is_loaded() const {
+    if (checkpoint == nullptr) return backend->actor().ready();
+    return loaded_incarnation_ > 0 && backend->holds(loaded_incarnation_);
+  }
+
+  std::shared_ptr<const CheckpointFiles> files_;  // null: the base model, or the files are not written yet
+  std::optional<Error> lost_;                     // the files will never exist
+  std::string worker_id_;                         // its id in the worker; a new one for each load
+  uint64_t loaded_incarnation_ = 0;               // the incarnation of the worker that holds it; 0: none
+  bool loading_ = false;
+  std::optional<Error> load_error_;
+  uint64_t load_error_incarnation_ = 0;
+  bool dropped_ = false;
+  int users_ = 0;    // sampling sessions and streams
+  int running_ = 0;  // samples in the dispatch queue or at the worker
+  Nanos last_used_ = 0;
+  std::deque<SampleOperationPtr> waiting_;  // until it is loaded
+};
+using FrozenAdapterPtr = std::shared_ptr<FrozenAdapter>;
+
+// Returns the key of a frozen adapter. It differs for two saves of a checkpoint, even under the same name.
+std::string frozen_adapter_key(const ModelBackend& backend, const CheckpointPtr& checkpoint);
+
+// Thread-safe. The lock is never held over a call to the worker, to `wake` or to the checkpoints. Held by a shared_ptr:
+// answers of the worker that arrive after its end are dropped.
+class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
+ public:
+  // Called for an operation that waited: without an error begin() is to be called again, otherwise the operation fails.
+  using Wake = std::function<void(const SampleOperationPtr&, const Status&)>;
+
+  // `owner` keeps alive everything that is passed as a reference, because an answer may arrive when nobody else does.
+  FrozenAdapters(std::shared_ptr<void> owner, const Clock& clock, CheckpointStore& checkpoints,
+                 std::filesystem::path checkpoint_dir)
+      : owner_(std::move(owner)),
+        clock_(clock),
+        checkpoints_(checkpoints),
+        checkpoint_dir_(std::move(checkpoint_dir)) {}
+  // Requires: called once, before any other method.
+  void on_wake(Wake wake) { wake_ = std::move(wake); }
+
+  // Counts one more user. Ends with release() or release_stream().
+  FrozenAdapterPtr acquire(const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint);
+  void acquire(FrozenAdapter& adapter);
+  // Ends the use by a sampling session. Drops the adapter of a checkpoint without users: the worker unloads it, samples
+  // that wait for it fail with kCancelled "sampler_gone", and an ephemeral checkpoint is forgotten.
+  void release(const FrozenAdapterPtr& adapter);
+  void release_stream(FrozenAdapter& adapter);
+  // Returns true while samples run on the adapter or wait for it.
+  bool is_busy(const FrozenAdapter& adapter) const;
+
+  // Starts to load the adapter unless it is loaded, being loaded, without files or its worker is away. `cause` names
+  // the sampling session or the sample that needs it, for the telemetry.
+  void load(const FrozenAdapterPtr& adapter, const OperationKeys& cause, const telemetry::SpanContext& trace);
+
+  // Counts a sample as running on `operation->adapter`. Returns true if it is loaded; end() is then due. Returns false
+  // if the operation waits for the adapter; Wake is then due, perhaps before this returns. Returns an error if the
+  // adapter was dropped, is lost or cannot be loaded.
+  Result<bool> begin(const SampleOperationPtr& operation);
+  // `lost`: the worker does not hold the adapter any more, so that the next sample loads it again.
+  void end(FrozenAdapter& adapter, bool lost = false);
+  // Returns the adapter's id in the worker, empty for the base model; nothing if it is not loaded.
+  std::optional<std::string> worker_id(const FrozenAdapter& adapter) const;
+  // Returns false if the operation does not wait; otherwise it is the caller's again.
+  bool stop_waiting(const SampleOperationPtr& operation);
+
+  // Returns a new id, under which a version of the checkpoint can be published.
+  std::string new_worker_id(const CheckpointPath& path);
+  // Takes over `version`, which holds the weights of `checkpoint`. Leaves it where the adapter is loaded already. The
+  // files may not exist yet: file_ended() follows.
+  void take(const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint, PublishedVersion& version);
+  // The files of a version that was taken over are written (`checkpoint->files`), or will never be (no files): the
+  // adapter then lives until the worker restarts. Returns false if nobody uses the adapter any more.
+  bool file_ended(const ModelBackend& backend, const CheckpointPtr& checkpoint);
+
+  // Loads again what a former incarnation of the worker held, and wakes what waits.
+  void on_worker_ready(const std::shared_ptr<ModelBackend>& backend);
+  // Fails what waited for a worker for kWorkerWait, and drops adapters that were not used for kUnusedAdapterKept.
+  void sweep();
+  // Fails what waits with kUnavailable.
+  void shut_down();
+
+ private:
+  using Waiting = std::deque<SampleOperationPtr>;
+
+  FrozenAdapterPtr find_or_add_locked(const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint)
+      TUFT_REQUIRES(mutex_);
+  bool begin_load_locked(FrozenAdapter& adapter) TUFT_REQUIRES(mutex_);
+  void send_load(const FrozenAdapterPtr& adapter, const OperationKeys& cause, const telemetry::SpanContext& trace);
+  void on_loaded(const FrozenAdapterPtr& adapter, uint64_t incarnation, const Status& result);
+  void drop(const FrozenAdapterPtr& adapter);
+  void resume(const FrozenAdapterPtr& adapter);
+  void wake_all(const Waiting& waiting, const Status& status) const;
+  std::vector<FrozenAdapterPtr> all() const;
+  void drop_unused();
+
+  const std::shared_ptr<void> owner_;
+  const Clock& clock_;
+  CheckpointStore& checkpoints_;
+  const std::filesystem::path checkpoint_dir_;
+  Wake wake_;
+  mutable Mutex mutex_;
+  uint64_t next_worker_id_ TUFT_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<std::string, FrozenAdapterPtr> adapters_ TUFT_GUARDED_BY(mutex_);  // by key; without the dropped
+};
+
+}  // namespace tuft::control

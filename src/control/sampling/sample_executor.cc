@@ -1,0 +1,90 @@
+#include "control/sampling/sample_executor.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "control/types/operation_keys.h"
+
+namespace tuft::control {
+namespace {
+
+Error cancelled() {
+  return {ErrorCode::kCancelled, "the request was cancelled", "cancelled"};
+}
+
+}  // namespace
+
+void SampleExecutor::execute(const SampleOperationPtr& operation) {
+  if (operation->sink->is_cancelled()) return fail(operation, cancelled());
+  const Result<bool> is_loaded = adapters_->begin(operation);
+  if (!is_loaded.ok()) return fail(operation, is_loaded.error());
+  if (*is_loaded) return enqueue(operation);
+  // A cancel that came before the operation began to wait did not find it among those that wait.
+  if (operation->sink->is_cancelled() && adapters_->stop_waiting(operation)) fail(operation, cancelled());
+}
+
+void SampleExecutor::enqueue(const SampleOperationPtr& operation) {
+  operation->adapter->backend->sampling_queue().submit({.user = operation->user,
+                                                        .cost = operation->cost,
+                                                        .slots = operation->num_samples,
+                                                        .start = [weak = weak_from_this(), operation] {
+                                                          const auto self = weak.lock();
+                                                          return self != nullptr && self->start_turn(operation);
+                                                        }});
+}
+
+// Returns false if the operation needs no slot. It may have been cancelled, and its adapter lost, while it waited.
+bool SampleExecutor::start_turn(const SampleOperationPtr& operation) {
+  std::optional<Error> refusal;
+  if (operation->is_dropped()) {
+    refusal = cancelled();
+  } else if (is_shut_down_) {
+    refusal = unavailable("the server is shutting down", "shutting_down");
+  } else if (operation->sink->is_cancelled()) {
+    refusal = cancelled();
+  }
+  const std::optional<std::string> worker_id = adapters_->worker_id(*operation->adapter);
+  if (!refusal && worker_id) {
+    if (auto request = operation->take_turn(*worker_id)) {
+      send(operation, std::move(*request));
+      return true;
+    }
+    refusal = cancelled();
+  }
+  adapters_->end(*operation->adapter);
+  if (refusal) {
+    fail(operation, *refusal);
+  } else {
+    execute(operation);
+  }
+  return false;
+}
+
+void SampleExecutor::send(const SampleOperationPtr& operation, worker::v1::SampleRequest request) {
+  telemetry_.begin_call(*operation, request);
+  operation->sink->mark_sent();
+  const actor::CallOptions options{.trace = operation->backend_span.context(), .ids = call_ids(*operation->keys)};
+  operation->sink->send(operation->adapter->backend->actor(), std::move(request), options,
+                        [weak = weak_from_this(), operation](Result<worker::v1::SampleResponse> result) {
+                          SamplingTelemetry::end_call(*operation, result);
+                          if (const auto self = weak.lock()) return self->on_answer(operation, std::move(result));
+                          operation->sink->abandon();
+                        });
+}
+
+void SampleExecutor::on_answer(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result) {
+  adapters_->end(*operation->adapter, !result.ok() && result.error().reason == "adapter_page_lost");
+  if (result.ok()) operation->sink->mark_started(result->queue_seconds());
+  finish(operation, std::move(result));
+  operation->adapter->backend->sampling_queue().release(operation->num_samples);
+}
+
+void SampleExecutor::finish(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result) {
+  telemetry_.end(*operation, result);
+  // Done first, so that a client that sees the operation end finds its memory free.
+  operation->let_go(true);
+  operation->sink->finish(std::move(result));
+}
+
+}  // namespace tuft::control

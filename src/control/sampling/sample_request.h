@@ -1,0 +1,22 @@
+// Translates a client's sample into the request to the worker.
+#pragma once
+
+#include "base/result.h"
+#include "config/config.h"
+#include "control/types/types.h"
+#include "tuft/worker/v1/model_actor.pb.h"
+
+namespace tuft::control {
+
+inline constexpr int kNumSamplesMax = 128;
+inline constexpr int kTopkPromptLogprobsMax = 128;
+
+// Checks everything that can be checked without the model. A missing max_tokens becomes the model's default_max_tokens,
+// at most the rest of max_model_len. kInvalidArgument names the field and its rule.
+Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig& model, const UserId& user,
+                                                      const Sample& sample);
+
+// Returns the cost of a sample in the dispatch queue: the tokens of the prompt and the most that may be generated.
+int64_t sample_cost(const config::ModelConfig& model, const worker::v1::SampleRequest& request);
+
+}  // namespace tuft::control

@@ -1,0 +1,208 @@
+#include "control/sampling/sampler_table.h"
+
+#include <algorithm>
+
+#include "control/accounts/quota.h"
+#include "control/sampling/sampling_telemetry.h"
+#include "control/types/operation_keys.h"
+#include "telemetry/log.h"
+
+namespace tuft::control {
+
+Result<SamplerId> SamplerTable::create(const UserId& user, const SessionId& session, int64_t seq_id,
+                                       const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
+                                       const telemetry::SpanContext& trace) {
+  SamplerRecord record{SamplerId(session.str() + ":sample:" + std::to_string(seq_id)),
+                       user,
+                       session,
+                       backend->name(),
+                       seq_id,
+                       {},
+                       iso_time(clock_.wall())};
+  if (checkpoint != nullptr) record.checkpoint = CheckpointRef{checkpoint->path.str(), checkpoint->future_number};
+  OperationKeys keys;
+  keys.session = session;
+  keys.sampler = record.id;
+  keys.base_model = backend->name();
+  keys.lora_rank = checkpoint == nullptr ? 0 : checkpoint->lora_rank;
+  telemetry::Span span = sampling_controller_tracer().start_span("sampling_controller.create_sampling_session",
+                                                                 {.attributes = KeyAttributes(keys), .parent = trace});
+  const auto refuse = [&span](Error error) {
+    span.record_error(error);
+    return error;
+  };
+  if (!backend->config().sampling) {
+    return refuse(invalid_argument("base model " + backend->name() + " is configured without the capability sampling",
+                                   "sampling_disabled"));
+  }
+  FrozenAdapterPtr adapter;
+  Result<Insertion> insertion = insert(record, backend, checkpoint, adapter, span.context());
+  if (insertion.ok() && *insertion == Insertion::kFull && make_room(user)) {
+    insertion = insert(record, backend, checkpoint, adapter, span.context());
+  }
+  if (!insertion.ok()) return refuse(insertion.error());
+  if (*insertion == Insertion::kKnown) return record.id;
+  if (*insertion == Insertion::kFull) {
+    return refuse(over_quota(Quota::kSamplers, "you have " + std::to_string(count_max_) + " sampling sessions",
+                             "end some clients (those of a session that was silent for ten minutes make room by "
+                             "themselves)"));
+  }
+  backend->instruments().add_sampler(1);
+  const telemetry::ContextScope scope(span.context());
+  telemetry::log_info("sampling_session.created", "sampling session created",
+                      KeyAttributes(keys, {{"tuft.has_lora", checkpoint != nullptr}}));
+  if (checkpoint != nullptr && !checkpoint->ephemeral) {
+    usage_.audit({.action = AuditAction::kCheckpointLoaded,
+                  .user = user,
+                  .owner = checkpoint->owner,
+                  .session = session,
+                  .run = checkpoint->path.run,
+                  .tinker_path = checkpoint->path.str(),
+                  .purpose = "sampling"});
+  }
+  adapters_->load(adapter, keys, span.context());
+  // The session may have begun to end before it saw the sampling session.
+  if (!sessions_.belongs_to(user, session)) {
+    remove(record.id);
+    return refuse(unknown(user, record.id));
+  }
+  return record.id;
+}
+
+Result<SamplerTable::Insertion> SamplerTable::insert(const SamplerRecord& record,
+                                                     const std::shared_ptr<ModelBackend>& backend,
+                                                     const CheckpointPtr& checkpoint, FrozenAdapterPtr& adapter,
+                                                     const telemetry::SpanContext& trace) {
+  MutexLock lock(mutex_);
+  if (const auto found = samplers_.find(record.id); found != samplers_.end()) {
+    if (found->second.adapter->key == frozen_adapter_key(*backend, checkpoint)) return Insertion::kKnown;
+    return invalid_argument("this sampling_session_seq_id was used for another model of this session",
+                            "repeated_key_mismatch");
+  }
+  const auto own = by_user_.find(record.user);
+  if ((own == by_user_.end() ? 0 : own->second.size()) >= count_max_) return Insertion::kFull;
+  adapter = adapters_->acquire(backend, checkpoint);
+  samplers_.emplace(record.id, Sampler{record.user, record.session, adapter, clock_.monotonic()});
+  by_user_[record.user].insert(record.id);
+  // Written under the lock, so that the answer to a repetition waits for this write, too.
+  if (persistence_.enabled()) persistence_.write({persistence_.put(record)}, trace);
+  return Insertion::kInserted;
+}
+
+void SamplerTable::restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
+                           const CheckpointPtr& checkpoint) {
+  {
+    MutexLock lock(mutex_);
+    const auto [sampler, is_new] =
+        samplers_.emplace(record.id, Sampler{record.user, record.session, nullptr, clock_.monotonic()});
+    if (!is_new) return;
+    sampler->second.adapter = adapters_->acquire(backend, checkpoint);
+    by_user_[record.user].insert(record.id);
+  }
+  backend->instruments().add_sampler(1);
+}
+
+std::vector<SamplerTable::Entry> SamplerTable::of_user(const UserId& user) const {
+  std::vector<Entry> own;
+  MutexLock lock(mutex_);
+  const auto found = by_user_.find(user);
+  if (found == by_user_.end()) return own;
+  for (const SamplerId& id : found->second) own.emplace_back(id, samplers_.at(id));
+  return own;
+}
+
+std::vector<SamplerTable::Entry> SamplerTable::idle(const UserId& user) const {
+  std::vector<Entry> own = of_user(user);
+  std::erase_if(own, [this](const Entry& entry) { return adapters_->is_busy(*entry.second.adapter); });
+  std::sort(own.begin(), own.end(),
+            [](const Entry& a, const Entry& b) { return a.second.last_used < b.second.last_used; });
+  return own;
+}
+
+bool SamplerTable::make_room(const UserId& user) {
+  for (const auto& [id, sampler] : idle(user)) {
+    if (sessions_.end_idle(sampler.session)) return true;
+  }
+  return drop_unnamed(user, quota_limit(Quota::kSamplers));
+}
+
+bool SamplerTable::drop_unnamed(const UserId& user, std::string_view limit) {
+  for (const auto& [id, sampler] : idle(user)) {
+    if (sampler.adapter->checkpoint == nullptr || !sampler.adapter->checkpoint->ephemeral) continue;
+    gone_.note(id, user,
+               "an unnamed save made it, and as the longest unused it made room for a newer one (" +
+                   std::string(limit) + "). Save under a name to keep a sampling session");
+    remove(id);
+    return true;
+  }
+  return false;
+}
+
+void SamplerTable::remove(const SamplerId& id) {
+  FrozenAdapterPtr adapter;
+  {
+    MutexLock lock(mutex_);
+    const auto found = samplers_.find(id);
+    if (found == samplers_.end()) return;
+    adapter = found->second.adapter;
+    const auto own = by_user_.find(found->second.user);
+    own->second.erase(id);
+    if (own->second.empty()) by_user_.erase(own);
+    samplers_.erase(found);
+    if (persistence_.enabled()) persistence_.write({persistence_.erase(id)}, telemetry::current_context());
+  }
+  adapter->backend->instruments().add_sampler(-1);
+  adapters_->release(adapter);
+}
+
+void SamplerTable::close_session(const UserId& user, const SessionId& session) {
+  for (const SamplerId& id : of_session(user, session)) remove(id);
+}
+
+Error SamplerTable::unknown(const UserId& user, const SamplerId& sampler) const {
+  const SessionId session(sampler.str().substr(0, sampler.str().find(":sample:")));
+  if (const std::string why = gone_.why(sampler, user); !why.empty()) {
+    return not_found("this sampling session no longer exists: " + why, "sampler_gone");
+  }
+  const std::string ending = sessions_.ending_of(user, session);
+  if (ending.empty()) {
+    return not_found("unknown sampling_session_id: it does not exist or was dropped", "sampler_not_found");
+  }
+  return not_found("this sampling session no longer exists; " + ending, "session_ended");
+}
+
+Result<SamplerTable::Used> SamplerTable::use(const UserId& user, const SamplerId& id) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = samplers_.find(id);
+    if (found != samplers_.end() && found->second.user == user) {
+      found->second.last_used = clock_.monotonic();
+      return Used{found->second.adapter, found->second.session};
+    }
+  }
+  return unknown(user, id);
+}
+
+Result<SamplerInfo> SamplerTable::info(const UserId& user, const SamplerId& id) const {
+  {
+    MutexLock lock(mutex_);
+    const auto found = samplers_.find(id);
+    if (found != samplers_.end() && found->second.user == user) {
+      const FrozenAdapter& adapter = *found->second.adapter;
+      SamplerInfo info{id, adapter.backend->name(), std::nullopt, adapter.lora_rank()};
+      if (adapter.checkpoint != nullptr) info.model_path = adapter.checkpoint->path.str();
+      return info;
+    }
+  }
+  return unknown(user, id);
+}
+
+std::vector<SamplerId> SamplerTable::of_session(const UserId& user, const SessionId& session) const {
+  std::vector<SamplerId> ids;
+  for (const auto& [id, sampler] : of_user(user)) {
+    if (sampler.session == session) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,106 @@
+// Sampling sessions: a client's handles ("samplers") to sample from the base model or from one checkpoint as it was
+// when the session was created.
+//
+// A sampling session belongs to a session of its user and ends with it. At limits.samplers_per_user_max a new one makes
+// room for itself: by ending the user's longest unused session that is silent and has sampling sessions, else by
+// dropping a sampling session that an unnamed save created. Why a sampling session is gone is remembered for its user.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "control/accounts/usage.h"
+#include "control/persistence/persistence.h"
+#include "control/sampling/frozen_adapters.h"
+#include "control/sampling/sampler_tombstones.h"
+#include "control/sessions/sessions.h"
+#include "control/types/types.h"
+
+namespace tuft::control {
+
+// Thread-safe. The lock may be held while FrozenAdapters and Persistence take theirs; it is held over no other call.
+class SamplerTable {
+ public:
+  // `count_max`: the sampling sessions of a user (limits.samplers_per_user_max).
+  SamplerTable(int count_max, const Clock& clock, Sessions& sessions, Persistence& persistence, Usage& usage,
+               std::shared_ptr<FrozenAdapters> adapters)
+      : count_max_(static_cast<size_t>(count_max)),
+        clock_(clock),
+        sessions_(sessions),
+        persistence_(persistence),
+        usage_(usage),
+        adapters_(std::move(adapters)) {}
+
+  // Creates "<session>:sample:<seq_id>" on `checkpoint` (null: the base model), or returns it if it is on the same one
+  // already. kInvalidArgument if it is on another one, kResourceExhausted at the limit, kNotFound if the session ends.
+  Result<SamplerId> create(const UserId& user, const SessionId& session, int64_t seq_id,
+                           const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
+                           const telemetry::SpanContext& trace);
+  // At the start: a sampling session of a former server process, on the same checkpoint (null: the base model).
+  void restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
+               const CheckpointPtr& checkpoint);
+  // At the start: a sampling session that cannot come back. `why`: a sentence for its user.
+  void note_gone(const SamplerId& sampler, const UserId& user, std::string why) {
+    gone_.note(sampler, user, std::move(why));
+  }
+
+  struct Used {
+    FrozenAdapterPtr adapter;
+    SessionId session;
+  };
+  // Returns what the user samples from, and counts it as used now. kNotFound for an unknown sampling session and
+  // somebody else's (the same), and for one that is gone (with the reason).
+  Result<Used> use(const UserId& user, const SamplerId& sampler);
+  // The same errors.
+  Result<SamplerInfo> info(const UserId& user, const SamplerId& sampler) const;
+  // Returns those of a session, in no order.
+  std::vector<SamplerId> of_session(const UserId& user, const SessionId& session) const;
+
+  // Drops the user's longest unused sampling session that an unnamed save created and nothing runs on, together with
+  // its checkpoint. `limit`: the key of the configuration that asks for room. Returns false if there is none.
+  bool drop_unnamed(const UserId& user, std::string_view limit);
+  // Drops those of a session that ends.
+  void close_session(const UserId& user, const SessionId& session);
+
+ private:
+  struct Sampler {
+    UserId user;
+    SessionId session;
+    FrozenAdapterPtr adapter;
+    Nanos last_used = 0;
+  };
+
+  using Entry = std::pair<SamplerId, Sampler>;
+  enum class Insertion : uint8_t { kInserted, kKnown, kFull };
+
+  Result<Insertion> insert(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
+                           const CheckpointPtr& checkpoint, FrozenAdapterPtr& adapter,
+                           const telemetry::SpanContext& trace);
+  std::vector<Entry> of_user(const UserId& user) const;
+  std::vector<Entry> idle(const UserId& user) const;  // the longest unused first
+  bool make_room(const UserId& user);
+  void remove(const SamplerId& sampler);
+  Error unknown(const UserId& user, const SamplerId& sampler) const;
+
+  const size_t count_max_;
+  const Clock& clock_;
+  Sessions& sessions_;
+  Persistence& persistence_;
+  Usage& usage_;
+  const std::shared_ptr<FrozenAdapters> adapters_;
+  SamplerTombstones gone_;
+  mutable Mutex mutex_;
+  std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, std::unordered_set<SamplerId>> by_user_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,159 @@
+// Tests of saves for samplers, which make a version in the worker's memory first, then its file.
+#include <set>
+#include <string>
+#include <thread>
+
+#include "control/tests/plane.h"
+
+namespace tuft::control {
+namespace {
+
+class Publishing : public PlaneTest {
+ protected:
+  SamplerId sampler_of(const RequestId& saved) {
+    return value<SaveWeightsForSamplerResult>(alice, saved).sampler.value_or(SamplerId("none"));
+  }
+  int sampled(const SamplerId& sampler) {
+    return sampled_number(value<ProtobufResult>(alice, sample(sampler, alice)).bytes);
+  }
+  // Waits until the worker was asked to write the version's file; it holds the call.
+  void wait_for_save_call() {
+    while (worker().calls_of("save_sampler").empty()) std::this_thread::yield();
+  }
+  std::set<std::string> files_of(const RunId& run) { return names_in(folder(run, "sampler_weights")); }
+};
+
+TEST_F(Publishing, UnnamedSaveIsAnsweredBeforeItsFile) {
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId saved = save_for_sampler(run, alice, 1, "", 0);
+  EXPECT_TRUE(pending(alice, saved));
+  ASSERT_TRUE(worker().answer_next());  // publish_adapter
+  const SamplerId sampler = sampler_of(saved);
+  wait_for_save_call();
+  EXPECT_TRUE(files_of(run).empty());
+  worker().hold_answers(false);
+  EXPECT_EQ(sampled(sampler), 0);
+  worker().answer_all();
+  settle();
+  EXPECT_EQ(files_of(run), std::set<std::string>{"ephemeral-0001"});
+  EXPECT_TRUE(worker().calls_of("add_sampler").empty());
+}
+
+TEST_F(Publishing, NamedSaveIsAnsweredWithItsFileButSamplersUseTheVersionInMemory) {
+  const auto [s, run] = boot_with_session_and_run();
+  worker().hold_answers(true);
+  const RequestId saved = save_for_sampler(run, alice, 1, "n");
+  ASSERT_TRUE(worker().answer_next());
+  wait_for_save_call();
+  EXPECT_TRUE(pending(alice, saved));
+  worker().stop_holding();
+  const std::string path = *value<SaveWeightsForSamplerResult>(alice, saved).path;
+  EXPECT_EQ(files_of(run), std::set<std::string>{"n"});
+  EXPECT_EQ(sampled(*try_sampler(s, alice, 0, "", path)), 0);
+  EXPECT_TRUE(worker().calls_of("add_sampler").empty());
+}
+
+TEST_F(Publishing, UnnamedSaveWaitsForItsFileWithPersistence) {
+  keep_state();
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId saved = save_for_sampler(run, alice, 1, "", 0);
+  ASSERT_TRUE(worker().answer_next());
+  wait_for_save_call();
+  EXPECT_TRUE(pending(alice, saved));
+  worker().stop_holding();
+  const SamplerId sampler = sampler_of(saved);
+  crash_and_boot();
+  EXPECT_EQ(sampled(sampler), 0);
+}
+
+TEST_F(Publishing, OldVersionLivesWhileASamplerUsesIt) {
+  const auto [s, run] = boot_with_session_and_run();
+  const SamplerId first = sampler_of(save_for_sampler(run, alice, 1, "", 0));
+  optim_step(run, alice, 2);
+  const SamplerId second = sampler_of(save_for_sampler(run, alice, 3, "", 1));
+  EXPECT_EQ(sampled(first), 0);
+  EXPECT_EQ(sampled(second), 1);
+  EXPECT_EQ(worker().samplers(), 2U);
+  settle();
+  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  EXPECT_EQ(worker().samplers(), 0U);
+  settle();
+  EXPECT_TRUE(files_of(run).empty());
+}
+
+TEST_F(Publishing, NextVersionWaitsForTheFileOfTheOneBefore) {
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId first = save_for_sampler(run, alice, 1, "", 0);
+  ASSERT_TRUE(worker().answer_next());
+  sampler_of(first);
+  wait_for_save_call();
+  const RequestId second = save_for_sampler(run, alice, 2, "", 1);
+  EXPECT_TRUE(pending(alice, second));
+  EXPECT_EQ(worker().calls_of("publish_adapter").size(), 1U);
+  worker().stop_holding();
+  sampler_of(second);
+  settle();
+  EXPECT_EQ(files_of(run), (std::set<std::string>{"ephemeral-0001", "ephemeral-0002"}));
+}
+
+TEST_F(Publishing, SamplerIsLostIfTheWorkerDiesBeforeTheFileIsWritten) {
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId saved = save_for_sampler(run, alice, 1, "", 0);
+  ASSERT_TRUE(worker().answer_next());
+  const SamplerId sampler = sampler_of(saved);
+  wait_for_save_call();
+  worker().hold_answers(false);
+  worker().restart();
+  settle();
+  EXPECT_EQ(failure(alice, sample(sampler, alice)).reason, "sampler_lost");
+  // The run continues, and its next version can be sampled from.
+  optim_step(run, alice, 2);
+  EXPECT_EQ(sampled(sampler_of(save_for_sampler(run, alice, 3, "", 1))), 1);
+}
+
+TEST_F(Publishing, SamplerIsReloadedIfTheWorkerDiesAfterTheFileIsWritten) {
+  const RunId run = boot_with_run();
+  const SamplerId sampler = sampler_of(save_for_sampler(run, alice, 1, "", 0));
+  settle();
+  worker().restart();
+  EXPECT_EQ(sampled(sampler), 0);
+  EXPECT_EQ(worker().calls_of("add_sampler").size(), 1U);
+}
+
+TEST_F(Publishing, FileThatCannotBeWrittenFailsANamedSaveAndLeavesNoVersion) {
+  const RunId run = boot_with_run();
+  worker().fail_next("save_sampler", internal_error("the disk is full"));
+  EXPECT_NE(failure(alice, save_for_sampler(run, alice, 1, "n")).message.find("disk"), std::string::npos);
+  settle();
+  EXPECT_EQ(worker().samplers(), 0U);
+  EXPECT_TRUE(files_of(run).empty());
+}
+
+TEST_F(Publishing, SamplerOfAFileThatCannotBeWrittenLivesInMemory) {
+  const RunId run = boot_with_run();
+  worker().fail_next("save_sampler", internal_error("the disk is full"));
+  const SamplerId sampler = sampler_of(save_for_sampler(run, alice, 1, "", 0));
+  settle();
+  EXPECT_EQ(sampled(sampler), 0);
+}
+
+TEST_F(Publishing, SamplerDroppedBeforeItsFileIsWrittenLeavesNothing) {
+  const auto [s, run] = boot_with_session_and_run();
+  worker().hold_answers(true);
+  const RequestId saved = save_for_sampler(run, alice, 1, "", 0);
+  ASSERT_TRUE(worker().answer_next());
+  sampler_of(saved);
+  wait_for_save_call();
+  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  worker().stop_holding();
+  settle();
+  EXPECT_EQ(worker().samplers(), 0U);
+  EXPECT_TRUE(files_of(run).empty());
+}
+
+}  // namespace
+}  // namespace tuft::control

@@ -1,0 +1,152 @@
+#include <limits>
+
+#include "control/sampling/sampling_controller.h"
+#include "control/tests/plane.h"
+
+namespace tuft::control {
+namespace {
+
+class Sampling : public PlaneTest {};
+
+TEST_F(Sampling, SamplesFromTheBaseModel) {
+  const SessionId s = boot_with_session();
+  const SamplerId sampler = *try_sampler(s, alice, 7, model);
+  EXPECT_EQ(sampler, SamplerId(s.str() + ":sample:7"));
+  EXPECT_EQ(*try_sampler(s, alice, 7, model), sampler);
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, sample(sampler, alice)).bytes), -1);
+  EXPECT_EQ(worker().last_sample().prompt_tokens().size(), 12U);
+  const auto info = plane().get_sampler(alice, sampler);
+  EXPECT_EQ(info->base_model, model);
+  EXPECT_FALSE(info->model_path.has_value());
+}
+
+TEST_F(Sampling, ASessionSeqIdBelongsToOneModel) {
+  const auto [s, run] = boot_with_session_and_run();
+  const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  ASSERT_TRUE(try_sampler(s, alice, 0, model).ok());
+  EXPECT_EQ(try_sampler(s, alice, 0, "", path).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(try_sampler(s, alice, 1, "").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(try_sampler(s, alice, 1, "nope").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(try_sampler(s, alice, 1, "", "tinker://a/weights/b").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(try_sampler(s, alice, 1, "", "nonsense").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(try_sampler(s, alice, -1, model).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(Sampling, SamplesWaitForTheLoadAndShareIt) {
+  const auto [s, run] = boot_with_session_and_run();
+  const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  advance(kUnusedAdapterKept + kSecond);  // the published version has left the worker
+  worker().hold_answers(true);
+  const SamplerId first = *try_sampler(s, alice, 0, "", path);
+  const SamplerId second = *try_sampler(s, alice, 1, "", path);
+  const RequestId a = sample(first, alice);
+  const RequestId b = sample(second, alice);
+  EXPECT_EQ(worker().calls_of("add_sampler").size(), 1U);
+  EXPECT_TRUE(worker().calls_of("sample").empty());
+  worker().answer_next();
+  EXPECT_EQ(worker().calls_of("sample").size(), 2U);
+  worker().answer_all();
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, a).bytes), 0);
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, b).bytes), 0);
+  EXPECT_EQ(plane().get_sampler(alice, first)->model_path, path);
+}
+
+TEST_F(Sampling, AFailedLoadFailsTheSamplesWithItsError) {
+  const auto [s, run] = boot_with_session_and_run();
+  const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  advance(kUnusedAdapterKept + kSecond);  // the published version has left the worker
+  worker().hold_answers(true);
+  worker().fail_next("add_sampler", data_loss("adapter_model.safetensors is torn"));
+  const SamplerId sampler = *try_sampler(s, alice, 0, "", path);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_NE(failure(alice, sample(sampler, alice)).message.find("torn"), std::string::npos);
+  }
+  EXPECT_TRUE(worker().calls_of("sample").empty());
+}
+
+TEST_F(Sampling, ASparseSeqIdOnlyDetectsRepetitions) {
+  boot();
+  const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);
+  const int64_t huge = 1'000'000'007LL * 1'000'000'000LL;
+  const RequestId first = sample(sampler, alice, huge);
+  EXPECT_EQ(sample(sampler, alice, huge), first);
+  EXPECT_NE(sample(sampler, alice, 0), first);
+  EXPECT_NE(sample(sampler, alice, std::nullopt), sample(sampler, alice, std::nullopt));
+  EXPECT_EQ(worker().calls_of("sample").size(), 4U);
+}
+
+TEST_F(Sampling, ManySamplesRunAtOnceInNoOrder) {
+  boot();
+  const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);
+  worker().hold_answers(true);
+  for (int i = 0; i < 100; ++i) sample(sampler, alice, 99 - i);
+  EXPECT_EQ(worker().held(), 100U);
+}
+
+TEST_F(Sampling, InvalidRequestsAreRefusedAtOnce) {
+  boot();
+  const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);
+  const auto refused = [&](const std::function<void(Sample&)>& change) {
+    Sample request = sample_request(sampler);
+    change(request);
+    const auto result = plane().sample(alice, request, no_trace);
+    return !result.ok() && result.error().code == ErrorCode::kInvalidArgument;
+  };
+  EXPECT_FALSE(refused([](Sample&) {}));
+  EXPECT_TRUE(refused([](Sample& r) { r.num_samples = 0; }));
+  EXPECT_TRUE(refused([](Sample& r) { r.num_samples = 129; }));
+  EXPECT_TRUE(refused([](Sample& r) { r.prompt_tokens.clear(); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.prompt_tokens[1] = -1; }));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.set_temperature(-0.1F); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.set_temperature(std::numeric_limits<float>::quiet_NaN()); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.set_temperature(std::numeric_limits<float>::infinity()); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.set_top_p(0); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.set_top_p(1.01F); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.set_top_k(0); }));
+  EXPECT_FALSE(refused([](Sample& r) { r.params.set_top_k(-1); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.set_max_tokens(0); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.topk_prompt_logprobs = -1; }));
+  EXPECT_TRUE(refused([](Sample& r) { r.topk_prompt_logprobs = 129; }));
+  EXPECT_FALSE(refused([](Sample& r) { r.params.set_max_tokens(13); }));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.set_max_tokens(14); }));
+  Sample request = sample_request(sampler);
+  request.prompt_tokens.assign(16, 1);
+  request.params.clear_max_tokens();
+  EXPECT_EQ(plane().sample(alice, request, no_trace).error().message.substr(0, 13), "PromptTooLong");
+}
+
+TEST_F(Sampling, WithoutMaxTokensTheDefaultOrTheContextLengthApplies) {
+  boot();
+  Sample request = sample_request(*try_sampler(session(alice), alice, 0, model));
+  request.params.clear_max_tokens();
+  ASSERT_TRUE(plane().sample(alice, request, no_trace).ok());
+  EXPECT_EQ(worker().last_sample().params().max_tokens(), 13);
+  config().supported_models[0].default_max_tokens = 5;
+  boot();
+  request.sampler = *try_sampler(session(alice), alice, 0, model);
+  ASSERT_TRUE(plane().sample(alice, request, no_trace).ok());
+  EXPECT_EQ(worker().last_sample().params().max_tokens(), 5);
+  request.prompt_tokens.assign(14, 1);
+  ASSERT_TRUE(plane().sample(alice, request, no_trace).ok());
+  EXPECT_EQ(worker().last_sample().params().max_tokens(), 2);
+}
+
+TEST_F(Sampling, CapabilitiesOfAModelAreEnforced) {
+  config().supported_models[0].sampling = false;
+  config::ModelConfig second = config().supported_models[0];
+  second.model_name = "second";
+  second.sampling = true;
+  second.training = false;
+  config().supported_models.push_back(second);
+  const SessionId s = boot_with_session();
+  EXPECT_EQ(try_sampler(s, alice, 0, model).error().reason, "sampling_disabled");
+  const SamplerId sampler = *try_sampler(s, alice, 1, "second");
+  value<ProtobufResult>(alice, sample(sampler, alice));
+  EXPECT_EQ(worker(1).calls_of("sample").size(), 1U);
+  CreateModel request = create_request(s);
+  request.base_model = "second";
+  EXPECT_EQ(plane().create_model(alice, request, no_trace).error().reason, "training_disabled");
+}
+
+}  // namespace
+}  // namespace tuft::control

@@ -1,0 +1,136 @@
+// Client sessions: their users, the time of their last sign of life, and how they end.
+//
+// Every session ends in the same way. It is marked as ending, also in its record; from then on clients do not find its
+// id. Then the callback of on_end() closes what belongs to it. That may take several attempts, because runs are saved:
+// sweep() repeats it until nothing is left, and then erases the record. A restart of the server changes nothing of
+// this.
+//
+// A call costs what it returns and the logarithm of what the user has. Only create() at the user's limit looks at all
+// sessions of the user, and sweep() at all that are to end. The maps grow in small steps (sharded_map.h).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "base/sharded_map.h"
+#include "config/config.h"
+#include "control/accounts/usage.h"
+#include "control/persistence/persistence.h"
+#include "control/types/page.h"
+#include "control/types/ranked_set.h"
+#include "control/types/types.h"
+#include "telemetry/instrument.h"
+
+namespace tuft::control {
+
+// A session without a sign of life for this long is idle: it is ended when its user is at a limit. Without that it ends
+// after limits.session_idle_seconds; if those are fewer, a session is idle after them.
+inline constexpr Nanos kSessionIdle = 600 * kSecond;
+
+enum class SessionEnd : uint8_t { kSilent, kLimit, kFinished };
+std::string_view session_end_name(SessionEnd why);  // "silent", "limit", "finished": label of tuft.sessions.expired
+
+// Thread-safe.
+class Sessions {
+ public:
+  Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence, Usage& usage);
+
+  // At the start: a session of the former server process. It counts as alive now; one that was ending still ends.
+  void restore(const SessionRecord& record);
+
+  // Closes what belongs to a session that ends. Returns true if nothing is left. Called without a lock.
+  using Close = std::function<bool(const UserId&, const SessionId&, SessionEnd)>;
+  // Requires: called once, before any other thread uses the sessions.
+  void on_end(Close close) { close_ = std::move(close); }
+
+  // Returns a new session, or the first one again for a repeated idempotency key of the user. At
+  // limits.sessions_per_user_max the user's longest idle session ends. kResourceExhausted if none is idle, kUnavailable
+  // while the store is away.
+  Result<SessionId> create(const UserId& user, const CreateSession& request);
+  // Notes a sign of life. kNotFound for an unknown session, for somebody else's (the same message), and for one that
+  // has ended (with the reason).
+  Status touch(const UserId& user, const SessionId& session);
+  // Notes a sign of life. Requires: the caller has checked the user.
+  void note_alive(const SessionId& session);
+  bool is_idle(const SessionId& session) const;
+
+  // Ends a session for its user; durable with Persistence::when_durable(). A repetition is no error. kNotFound as in
+  // touch(); kUnavailable, without an effect, while the store is away.
+  Status end(const UserId& user, const SessionId& session);
+  // Ends a session because its user is at a limit. Returns false if it is not idle.
+  bool end_idle(const SessionId& session);
+  // Ends sessions that are silent for too long, and continues to close those that end.
+  void sweep();
+  // Returns in words why a session of the user has ended; empty if it is not known.
+  std::string ending_of(const UserId& user, const SessionId& session) const;
+
+  // Returns a page of the user's sessions, newest first. This and what follows is no sign of life.
+  Page<SessionId> of_user(const UserId& user, const PageRequest& page) const;
+  bool belongs_to(const UserId& user, const SessionId& session) const;
+  // Returns the project id; nothing for an unknown session.
+  std::optional<std::string> project_of(const SessionId& session) const;
+  std::map<std::string, std::string> metadata_of(const SessionId& session) const;
+  // kNotFound for unknown and foreign sessions alike, kUnavailable while the store is away.
+  Status set_project(const UserId& user, const SessionId& session, const std::string& project);
+
+  bool exists(const SessionId& session) const;
+
+ private:
+  struct Session {
+    UserId user;
+    CreateSession request;
+    std::string created_at;
+    Nanos seen = 0;
+    std::string idempotency_key;  // after the user and a line break; may be empty
+    std::optional<SessionEnd> ending = std::nullopt;
+    std::list<SessionId>::iterator in_silence = {};  // in by_silence_, unless it ends
+  };
+  using Created = std::pair<std::string, SessionId>;  // created_at
+  struct Ended {
+    UserId user;
+    std::string why;
+  };
+
+  Result<SessionId> add(const UserId& user, const CreateSession& request, const std::string& key);
+  SessionId longest_idle(const UserId& user) const;
+  // Returns false if it does not exist or ends already.
+  bool begin_end(const SessionId& session, SessionEnd why);
+  void begin_locked(const SessionId& id, Session& session) TUFT_REQUIRES(mutex_);
+  void hear_locked(Session& session, Nanos now) TUFT_REQUIRES(mutex_);
+  void note_end_locked(const SessionId& id, Session& session, SessionEnd why) TUFT_REQUIRES(mutex_);
+  void go_on_ending(const SessionId& session);
+  std::string sentence_of(SessionEnd why) const;
+  Error unknown_locked(const UserId& user, const SessionId& session) const TUFT_REQUIRES(mutex_);
+  bool remove(const SessionId& session);
+  Nanos idle_after() const;
+
+  const config::Limits limits_;
+  const Clock& clock_;
+  Persistence& persistence_;
+  Usage& usage_;
+  Close close_;
+  mutable Mutex mutex_;
+  ShardedMap<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
+  // Both without the sessions that end: newest first, and the longest silent first.
+  std::unordered_map<UserId, RankedSet<Created, std::greater<>>> by_user_ TUFT_GUARDED_BY(mutex_);
+  std::list<SessionId> by_silence_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_set<SessionId> ending_ TUFT_GUARDED_BY(mutex_);
+  ShardedMap<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
+  // The sessions that ended most recently.
+  std::unordered_map<SessionId, Ended> ended_ TUFT_GUARDED_BY(mutex_);
+  std::deque<SessionId> ended_order_ TUFT_GUARDED_BY(mutex_);
+  Nanos next_look_ TUFT_GUARDED_BY(mutex_) = 0;
+  telemetry::BoundCounter active_;
+};
+
+}  // namespace tuft::control

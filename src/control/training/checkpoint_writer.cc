@@ -1,0 +1,190 @@
+#include "control/training/checkpoint_writer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "control/accounts/quota.h"
+#include "metrics/training.h"
+
+namespace tuft::control {
+namespace {
+
+Error shutting_down() {
+  return unavailable("the server is shutting down", "shutting_down");
+}
+
+int64_t& bytes_of_newest_locked(Run& run, CheckpointKind kind) TUFT_REQUIRES(run.mutex) {
+  return kind == CheckpointKind::kTraining ? run.training_bytes : run.sampler_bytes;
+}
+
+}  // namespace
+
+Result<CheckpointSavePtr> CheckpointWriter::begin(Run& run, const OperationPtr& operation) const {
+  auto save = std::make_shared<CheckpointSave>();
+  save->operation = operation;
+  Checkpoint& checkpoint = save->checkpoint;
+  bool overwrite = true;  // a sampler save replaces; open sampling sessions keep the files that they have
+  int* counter = nullptr;
+  {
+    MutexLock lock(run.mutex);
+    checkpoint.target_modules = run.target_modules;
+    if (const auto* request = std::get_if<SaveWeights>(&operation->payload)) {
+      checkpoint.path = {run.id, CheckpointKind::kTraining, request->name};
+      save->ttl_seconds = request->ttl_seconds;
+      overwrite = request->overwrite;
+      counter = &run.next_training_name;
+    } else {
+      const auto& sampler_request = std::get<SaveWeightsForSampler>(operation->payload);
+      checkpoint.path = {run.id, CheckpointKind::kSampler, sampler_request.name};
+      checkpoint.ephemeral = sampler_request.name.empty() && sampler_request.sampling_session_seq_id.has_value();
+      save->ttl_seconds = sampler_request.ttl_seconds;
+      counter = checkpoint.ephemeral ? &run.next_ephemeral_name : &run.next_sampler_name;
+    }
+    if (checkpoint.path.name.empty()) {
+      checkpoint.path.name = parts_.checkpoints.free_name(run.id, checkpoint.path.kind,
+                                                          checkpoint.ephemeral ? "ephemeral-" : "checkpoint-", counter);
+    }
+  }
+  if (!overwrite && parts_.checkpoints.exists(checkpoint.path)) {
+    return Error{ErrorCode::kAlreadyExists,
+                 "checkpoint " + checkpoint.path.str() +
+                     " already exists; pass overwrite=True to replace it or choose another name",
+                 "checkpoint_exists"};
+  }
+  checkpoint.owner = run.user;
+  checkpoint.session = run.session;
+  checkpoint.base_model = run.backend->name();
+  checkpoint.user_metadata = run.user_metadata;
+  checkpoint.project_id = parts_.sessions.project_of(run.session).value_or("");
+  checkpoint.lora_rank = run.lora.rank;
+  checkpoint.lora_alpha = run.lora_alpha;
+  checkpoint.train_attn = run.lora.train_attn;
+  checkpoint.train_mlp = run.lora.train_mlp;
+  checkpoint.train_unembed = run.lora.train_unembed;
+  checkpoint.future_number = operation->future->number;
+  checkpoint.seq_id = operation->seq_id;
+  return save;
+}
+
+std::optional<Error> CheckpointWriter::check_room(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const {
+  const int64_t limit = parts_.config.limits.checkpoint_bytes_per_user_max;
+  if (limit <= 0) return std::nullopt;
+  const CheckpointPtr replaced = parts_.checkpoints.find(checkpoint.path.str());
+  int64_t used = 0;
+  do {
+    used = parts_.checkpoints.used_by(run.user) - (replaced == nullptr ? 0 : replaced->size_bytes);
+    if (used + bytes <= limit) return std::nullopt;
+  } while (bytes <= limit && parts_.samplers.drop_unnamed(run.user, quota_limit(Quota::kCheckpointBytes)));
+  return over_quota(Quota::kCheckpointBytes,
+                    "your checkpoints take " + std::to_string(used) + " bytes, this one takes " +
+                        std::to_string(bytes) + " more, and " + std::to_string(limit) + " are allowed",
+                    "delete some (deleted checkpoints and those of unnamed saves count while samplers use them)");
+}
+
+void CheckpointWriter::write(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
+  auto task = parts_.lifetime.guard([this, run, save, done] { prepare(run, save, done); });
+  Status posted;
+  if (save->answered == nullptr) {
+    posted = parts_.disk.post(run->user, std::move(task));
+  } else if (!parts_.disk.post_rest(run->user, std::move(task))) {
+    posted = shutting_down();
+  }
+  if (!posted.ok()) done(std::move(posted).error());
+}
+
+// Runs on the disk thread.
+void CheckpointWriter::prepare(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
+  parts_.checkpoints.clean_up();
+  const Checkpoint& checkpoint = save->checkpoint;
+  if (save->answered == nullptr) {
+    int64_t expected = 0;
+    {
+      MutexLock lock(run->mutex);
+      expected = bytes_of_newest_locked(*run, checkpoint.path.kind);
+    }
+    if (auto over = check_room(*run, checkpoint, std::max<int64_t>(expected, 1))) return done(std::move(*over));
+  }
+  auto prepared = parts_.checkpoints.prepare(run->id, checkpoint.path.kind);
+  if (!prepared.ok()) return done(std::move(prepared).error());
+  save->prepared = std::move(*prepared);
+  call_worker(run, save, done);
+}
+
+void CheckpointWriter::call_worker(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
+  RunOperation& operation = *save->operation;
+  if (save->version != nullptr) {
+    const std::string& sampler = save->version->worker_id();
+    worker::v1::SaveSamplerRequest request;
+    request.set_sampler_id(sampler);
+    request.set_directory(save->prepared.string());
+    request.set_base_model(run->backend->name());
+    const actor::CallOptions options =
+        parts_.calls.begin_call("training_backend.save_sampler", operation,
+                                save->answered == nullptr ? std::string_view() : std::string_view(sampler));
+    run->backend->actor().save_sampler(std::move(request), options,
+                                       answer_to<worker::v1::SaveSamplerResponse>(run, save, done));
+    return;
+  }
+  const bool with_optimizer = save->checkpoint.path.kind == CheckpointKind::kTraining;
+  worker::v1::SaveStateRequest request;
+  request.set_adapter_id(run->id.str());
+  request.set_directory(save->prepared.string());
+  request.set_with_optimizer(with_optimizer);
+  request.set_base_model(run->backend->name());
+  const actor::CallOptions options = parts_.calls.begin_call("training_backend.save_state", operation);
+  operation.backend_span.set_attribute("tuft.optimizer", with_optimizer);
+  run->backend->actor().save_state(std::move(request), options,
+                                   answer_to<worker::v1::SaveStateResponse>(run, save, done));
+}
+
+template <typename Response>
+actor::Callback<Response> CheckpointWriter::answer_to(const RunPtr& run, const CheckpointSavePtr& save,
+                                                      const Done& done) const {
+  return parts_.calls.answer_to<Response>(save->operation, [this, run, save, done](Result<Response> result) {
+    if (!result.ok()) {
+      // If the server ends first, the next start removes the directory.
+      (void)parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, prepared = save->prepared] {
+        parts_.checkpoints.abandon(prepared);
+      }));
+      return done(without_path(std::move(result).error(), parts_.config.checkpoint_dir));
+    }
+    save->checkpoint.size_bytes = result->size_bytes();
+    save->operation->span.set_attribute("tuft.size_bytes", result->size_bytes());
+    const bool posted =
+        parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, run, save, done] { commit(run, save, done); }));
+    if (!posted) done(shutting_down());
+  });
+}
+
+// Runs on the disk thread.
+void CheckpointWriter::commit(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
+  Checkpoint checkpoint = std::move(save->checkpoint);
+  if (checkpoint.created_at.empty()) checkpoint.created_at = iso_time(parts_.clock.wall());
+  if (save->ttl_seconds && !checkpoint.ephemeral) {
+    checkpoint.expires_at = expiry_after(parts_.clock.wall(), *save->ttl_seconds);
+  }
+  {
+    MutexLock lock(run->mutex);
+    bytes_of_newest_locked(*run, checkpoint.path.kind) = checkpoint.size_bytes;
+  }
+  if (save->answered == nullptr) {
+    if (auto over = check_room(*run, checkpoint, checkpoint.size_bytes)) {
+      parts_.checkpoints.abandon(save->prepared);
+      return done(std::move(*over));
+    }
+  }
+  const bool replaces = parts_.checkpoints.exists(checkpoint.path);
+  auto committed = parts_.checkpoints.commit(save->prepared, std::move(checkpoint));
+  if (!committed.ok()) {
+    parts_.checkpoints.abandon(save->prepared);
+    return done(std::move(committed).error());
+  }
+  if (replaces) {
+    metrics::training().checkpoint_removed.add(
+        1, {{"checkpoint_type", checkpoint_type_name((*committed)->path.kind)}, {"reason", "replaced"}});
+  }
+  done(std::move(committed));
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,121 @@
+#include "control/training/run.h"
+
+#include <utility>
+
+namespace tuft::control {
+namespace {
+
+RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) {
+  RunRecord record;
+  record.id = run.id;
+  record.user = run.user;
+  record.session = run.session;
+  record.base_model = run.backend->name();
+  record.lora = run.lora;
+  record.seed = run.seed;
+  record.lora_alpha = run.lora_alpha;
+  record.user_metadata = run.user_metadata;
+  record.target_modules = run.target_modules;
+  record.created_at = run.created_at;
+  record.last_request_at = iso_time(wall);
+  record.next_seq_id = run.log.next_seq_id();
+  record.next_training_name = run.next_training_name;
+  record.next_sampler_name = run.next_sampler_name;
+  record.next_ephemeral_name = run.next_ephemeral_name;
+  if (run.restore_point) {
+    const Checkpoint& checkpoint = *run.restore_point->checkpoint;
+    record.restore_point = CheckpointRef{checkpoint.path.str(), checkpoint.future_number};
+    record.restore_with_optimizer = run.restore_point->with_optimizer;
+    record.restore_number = run.restore_point->number;
+    record.restore_seq_id = run.restore_point->seq_id;
+  }
+  record.weights_changed = run.weights_changed;
+  record.gradient_pending = run.gradient_pending;
+  return record;
+}
+
+}  // namespace
+
+void RunEnding::note(const RunOperation& operation, const Result<FutureValue>& result) {
+  if (result.ok() || !operation.ends_run) {
+    tries = 0;
+    not_before = 0;
+    return;
+  }
+  const bool again = is_retryable(result.error().code) && result.error().reason != "checkpoint_bytes_per_user_max";
+  tries = again ? tries + 1 : kTriesMax;
+}
+
+RunSummary summary_of(const Run& run) {
+  RunSummary summary{run.id, run.session, run.backend->name(), run.lora.rank, run.user_metadata};
+  MutexLock lock(run.mutex);
+  summary.last_request = run.last_request;
+  summary.broken = run.broken.has_value();
+  return summary;
+}
+
+ModelInfo info_of(const Run& run) {
+  const config::ModelConfig& model = run.backend->config();
+  // Clients can load "owner/name", a name of Hugging Face, from anywhere. Any other name means something on this
+  // machine only, where the model's directory holds the tokenizer.
+  const size_t slash = model.model_name.find('/');
+  const bool is_hub_name = slash != model.model_name.npos && slash != 0 && slash == model.model_name.rfind('/');
+  return ModelInfo{run.id, model.model_name, run.backend->architecture(),
+                   is_hub_name ? model.model_name : model.model_path.string(), run.lora.rank};
+}
+
+OperationKeys keys_of(const Run& run) {
+  OperationKeys keys;
+  keys.session = run.session;
+  keys.run = run.id;
+  keys.base_model = run.backend->name();
+  keys.lora_rank = run.lora.rank;
+  return keys;
+}
+
+void release_payload(Run& run, RunOperation& operation) {
+  RunOperation::Payload payload;  // destroyed without the lock
+  MutexLock lock(run.mutex);
+  payload.swap(operation.payload);
+  operation.memory.shrink_to(FutureStore::kOperationBytes);
+}
+
+std::vector<store::Change> changes_of(const Run& run, const Persistence& persistence, Nanos wall) {
+  if (!persistence.enabled()) return {};
+  MutexLock lock(run.mutex);
+  if (!run.created) return {};
+  if (run.closed) return {persistence.erase(run.id)};
+  return {persistence.put(record_of_locked(run, wall))};
+}
+
+RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend) {
+  const RunRecord& record = restored.record;
+  auto run = std::make_shared<Run>();
+  run->id = record.id;
+  run->user = record.user;
+  run->session = record.session;
+  run->backend = std::move(backend);
+  run->lora = record.lora;
+  run->seed = record.seed;
+  run->lora_alpha = record.lora_alpha;
+  run->user_metadata = record.user_metadata;
+  run->created_at = record.created_at;
+  MutexLock lock(run->mutex);
+  run->created = true;
+  run->last_request = parse_iso_time(record.last_request_at).value_or(0);
+  run->target_modules = record.target_modules;
+  run->log.start_at(record.next_seq_id);
+  run->next_training_name = record.next_training_name;
+  run->next_sampler_name = record.next_sampler_name;
+  run->next_ephemeral_name = record.next_ephemeral_name;
+  run->from_store = true;
+  run->numbers_lost = restored.lost;
+  run->weights_changed = restored.lost;
+  if (restored.checkpoint != nullptr) {
+    run->restore_point =
+        RestorePoint{restored.checkpoint, record.restore_with_optimizer, record.restore_number, record.restore_seq_id};
+  }
+  return run;
+}
+
+}  // namespace tuft::control

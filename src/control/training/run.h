@@ -1,0 +1,158 @@
+// A training run and its operations.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/byte_account.h"
+#include "base/mutex.h"
+#include "control/futures/future_store.h"
+#include "control/persistence/persistence.h"
+#include "control/persistence/restore_plan.h"
+#include "control/sessions/sessions.h"
+#include "control/training/operation_log.h"
+#include "control/types/checkpoint.h"
+#include "control/types/types.h"
+#include "control/workers/model_backend.h"
+#include "telemetry/trace.h"
+#include "tuft/worker/v1/model_actor.pb.h"
+
+namespace tuft::control {
+
+struct CheckpointSave;
+
+// Belongs to the log of its run until its turn comes, then to the OperationHandler that executes it: one thread at a
+// time. A client may cancel it while it is in the log, so the run's lock guards `payload` and `memory` until
+// FutureStore::claim() has returned true.
+struct RunOperation {
+  using Payload = std::variant<std::monostate, worker::v1::ForwardBackwardRequest, OptimStep, SaveWeights,
+                               SaveWeightsForSampler, LoadWeights>;
+
+  FuturePtr future;
+  OperationType type = OperationType::kForward;
+  std::optional<int64_t> seq_id;
+  Nanos placed = 0;
+  // Set when the request is invalid. The operation fails with it in its turn, so that it uses its seq_id up in order.
+  std::optional<Error> refusal;
+  Payload payload;
+  ByteAccount::Hold memory;  // of the payload and of the operation itself
+  bool creates_run = false;  // create_model, and a load_weights that creates its model
+  int64_t cost = 64;         // estimated tokens (dispatch_queue.h)
+  bool ends_run = false;     // submitted by the server because the session ends
+  bool has_slot = false;     // of the base model's training queue
+  uint64_t incarnation = 0;  // of the worker that it was sent to
+  Nanos started = 0;
+  std::string loss_fn;           // forward and forward_backward
+  CheckpointPtr checkpoint;      // load_weights: the checkpoint to read
+  telemetry::Span span;          // training_controller.*
+  telemetry::Span backend_span;  // training_backend.*
+};
+using OperationPtr = std::shared_ptr<RunOperation>;
+
+// The checkpoint from which a run's adapter is restored after its worker or the server was restarted.
+struct RestorePoint {
+  CheckpointPtr checkpoint;
+  bool with_optimizer = false;
+  uint64_t number = 0;            // of the future that saved or loaded it
+  std::optional<int64_t> seq_id;  // of the same operation
+};
+
+// The state of a run whose session ends (run_expiry.h).
+struct RunEnding {
+  static constexpr int kTriesMax = 3;
+
+  SessionEnd why = SessionEnd::kSilent;
+  bool saves = true;     // a save has still to be tried
+  int tries = 0;         // failed ones of the current step
+  Nanos not_before = 0;  // of the next try
+
+  // Takes note of the result of an operation of the run.
+  void note(const RunOperation& operation, const Result<FutureValue>& result);
+};
+
+// The fields above the mutexes never change. Owned by RunTable; callbacks hold it too.
+struct Run {
+  RunId id;
+  UserId user;
+  SessionId session;
+  std::shared_ptr<ModelBackend> backend;
+  LoraConfig lora;
+  uint64_t seed = 0;
+  double lora_alpha = 0;
+  std::map<std::string, std::string> user_metadata;
+  std::string created_at;
+
+  // Held while a record of the run is made and passed to Persistence, so that the newest record is written last. Locked
+  // before `mutex`.
+  mutable Mutex record_mutex;
+  mutable Mutex mutex;
+  OperationLog<RunOperation> log TUFT_GUARDED_BY(mutex);
+  OperationPtr running TUFT_GUARDED_BY(mutex);
+  bool queued TUFT_GUARDED_BY(mutex) = false;     // waits in the training queue of the base model
+  bool created TUFT_GUARDED_BY(mutex) = false;    // its adapter was created once
+  Nanos last_request TUFT_GUARDED_BY(mutex) = 0;  // wall clock
+  bool closed TUFT_GUARDED_BY(mutex) = false;
+  std::optional<RunEnding> ending TUFT_GUARDED_BY(mutex);
+  std::vector<std::string> target_modules TUFT_GUARDED_BY(mutex);
+
+  // Incarnations of the worker: the one that holds the adapter, and the one in which it is being restored (0: none).
+  uint64_t adapter_incarnation TUFT_GUARDED_BY(mutex) = 0;
+  uint64_t restoring_incarnation TUFT_GUARDED_BY(mutex) = 0;
+  std::optional<Error> broken TUFT_GUARDED_BY(mutex);  // why it could not be restored
+  std::optional<RestorePoint> restore_point TUFT_GUARDED_BY(mutex);
+  bool weights_changed TUFT_GUARDED_BY(mutex) = false;   // since restore_point
+  bool gradient_pending TUFT_GUARDED_BY(mutex) = false;  // no checkpoint holds it
+  bool told_of_loss TUFT_GUARDED_BY(mutex) = false;      // an operation has failed because this worker ended
+  std::optional<Error> notice TUFT_GUARDED_BY(mutex);    // the next operation fails with it, once
+
+  // After a restart of the server: until the adapter is restored, and until the client has used a seq_id.
+  bool from_store TUFT_GUARDED_BY(mutex) = false;
+  bool numbers_lost TUFT_GUARDED_BY(mutex) = false;
+
+  // Sizes of the newest checkpoints: the expected sizes of the next ones. 0: not known.
+  int64_t training_bytes TUFT_GUARDED_BY(mutex) = 0;
+  int64_t sampler_bytes TUFT_GUARDED_BY(mutex) = 0;
+
+  // The file of a sampler save that has been answered is being written, and the next save waits for it.
+  bool writes_behind TUFT_GUARDED_BY(mutex) = false;
+  std::shared_ptr<CheckpointSave> after_write TUFT_GUARDED_BY(mutex);
+
+  int next_training_name TUFT_GUARDED_BY(mutex) = 1;
+  int next_sampler_name TUFT_GUARDED_BY(mutex) = 1;
+  int next_ephemeral_name TUFT_GUARDED_BY(mutex) = 1;
+};
+using RunPtr = std::shared_ptr<Run>;
+
+// A run as lists show it.
+struct RunSummary {
+  RunId id;
+  SessionId session;
+  std::string base_model;
+  int lora_rank = 0;
+  std::map<std::string, std::string> user_metadata;
+  Nanos last_request = 0;  // wall clock
+  bool broken = false;
+};
+RunSummary summary_of(const Run& run);
+ModelInfo info_of(const Run& run);
+
+// The keys of the run itself, without a request.
+OperationKeys keys_of(const Run& run);
+
+// Frees the payload of an operation that has ended. A cancelled operation keeps its place in the log without it.
+void release_payload(Run& run, RunOperation& operation);
+
+// Returns the changes of the run's record after an operation; nothing while nothing is persisted or the run was never
+// created. Requires run.record_mutex, held until the changes were passed to Persistence.
+std::vector<store::Change> changes_of(const Run& run, const Persistence& persistence, Nanos wall)
+    TUFT_REQUIRES(run.record_mutex);
+
+// Makes a run from its stored record.
+RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend);
+
+}  // namespace tuft::control

@@ -1,0 +1,252 @@
+#include "control/training/run_executor.h"
+
+#include <string>
+#include <utility>
+
+#include "control/training/training_telemetry.h"
+#include "metrics/futures.h"
+
+namespace tuft::control {
+namespace {
+
+bool worker_is_gone(const Error& error) {
+  return error.code == ErrorCode::kUnavailable;
+}
+
+}  // namespace
+
+void RunExecutor::set_handler(std::initializer_list<OperationType> types, OperationHandler& handler) {
+  for (const OperationType type : types) handlers_[static_cast<size_t>(type)] = &handler;
+}
+
+void RunExecutor::enqueue(const RunPtr& run, const OperationPtr& operation) {
+  using Insertion = OperationLog<RunOperation>::Insertion;
+  operation->placed = clock_.monotonic();
+  Insertion insertion = Insertion::kPassed;
+  bool closed = false;
+  int64_t next = 0;
+  {
+    MutexLock lock(run->mutex);
+    closed = run->closed || (run->ending && !operation->ends_run);
+    run->last_request = clock_.wall();
+    if (!closed) open_numbers_locked(*run, *operation);
+    if (!closed) insertion = run->log.insert(operation);
+    next = run->log.next_seq_id();
+  }
+  if (closed) return fail(run, {operation}, runs_.unknown(run->user, run->id));
+  if (insertion == Insertion::kPassed) {
+    return fail(run, {operation},
+                failed_precondition("seq_id " + std::to_string(operation->seq_id.value_or(0)) +
+                                        " of this run was used or given up, and its result is not kept any more; the "
+                                        "next seq_id is " +
+                                        std::to_string(next),
+                                    "seq_id_passed"));
+  }
+  if (insertion == Insertion::kBuffered) {
+    metrics::futures().sequence_guard_out_of_order.add(1, {{"operation_type", operation_name(operation->type)}});
+    return;
+  }
+  pump(run);
+}
+
+// A restart that undid operations made their numbers free. A client that goes back uses them again. A client that goes
+// on has used them and sends a higher one, which is then the next: nobody will send the numbers in between.
+void RunExecutor::open_numbers_locked(Run& run, const RunOperation& operation) {
+  if (!run.numbers_lost || !operation.seq_id) return;
+  run.numbers_lost = false;
+  const int64_t next = run.log.next_seq_id();
+  if (*operation.seq_id > next) {
+    run.log.start_at(*operation.seq_id);
+  } else if (*operation.seq_id == next) {
+    // The client knows the state of the run, so it needs no notice.
+    run.told_of_loss = true;
+    run.notice.reset();
+  }
+}
+
+bool RunExecutor::can_start_locked(const Run& run) {
+  const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
+  if (front == nullptr) return false;
+  const bool ready = front->creates_run ? run.backend->actor().ready() : run.backend->holds(run.adapter_incarnation);
+  return ready || run.closed || run.broken;
+}
+
+void RunExecutor::pump(const RunPtr& run) {
+  int64_t cost = 0;
+  {
+    MutexLock lock(run->mutex);
+    if (run->queued || !can_start_locked(*run)) return;
+    run->queued = true;
+    cost = run->log.front()->cost;
+  }
+  run->backend->training_queue().submit(
+      {.user = run->user, .cost = cost, .start = [this, owner = lifetime_.owner(), run] {
+         const auto alive = owner.lock();
+         return alive != nullptr && start_turn(run);
+       }});
+}
+
+// Returns false if there is nothing to start now.
+bool RunExecutor::start_turn(const RunPtr& run) {
+  OperationPtr operation;
+  {
+    MutexLock lock(run->mutex);
+    run->queued = false;
+    if (!can_start_locked(*run)) return false;
+    operation = run->running = run->log.take();
+    operation->has_slot = true;
+    operation->incarnation = operation->creates_run ? run->backend->actor().incarnation() : run->adapter_incarnation;
+  }
+  start(run, operation);
+  return true;
+}
+
+std::optional<Error> RunExecutor::refusal_of(Run& run, const RunOperation& operation) {
+  if (operation.refusal) return operation.refusal;
+  MutexLock lock(run.mutex);
+  if (run.closed) return model_unloaded();
+  if (operation.type == OperationType::kUnloadModel) return std::nullopt;
+  if (run.broken) return run.broken;
+  std::optional<Error> notice;
+  // A load replaces what was rolled back, so it needs no warning.
+  std::swap(notice, run.notice);
+  if (operation.type == OperationType::kLoadWeights) return std::nullopt;
+  return notice;
+}
+
+void RunExecutor::start(const RunPtr& run, const OperationPtr& operation) {
+  const telemetry::ContextScope scope(operation->future->context);
+  operation->started = clock_.monotonic();
+  record_turn(*operation);
+  if (!futures_.claim(*operation->future)) {
+    // The client has no model, so the run no longer counts.
+    if (operation->creates_run) {
+      close(run, Error{ErrorCode::kCancelled, "this model was never created: its creation was cancelled", "cancelled"});
+    }
+    return conclude(run, operation, Error{ErrorCode::kCancelled, "cancelled before its turn", "cancelled"});
+  }
+  if (auto refusal = refusal_of(*run, *operation)) return conclude(run, operation, std::move(*refusal));
+  const OperationType type = operation->creates_run ? OperationType::kCreateModel : operation->type;
+  OperationHandler* handler = handlers_[static_cast<size_t>(type)];
+  if (handler == nullptr)
+    return conclude(run, operation, internal_error("a training run cannot execute this operation"));
+  handler->start(run, operation);
+}
+
+void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result) {
+  std::vector<OperationPtr> dropped;
+  {
+    MutexLock lock(run->mutex);
+    if (result.ok()) run->told_of_loss = false;
+    if (!result.ok() && worker_is_gone(result.error()) && operation->incarnation == run->adapter_incarnation) {
+      dropped = run->log.drain();
+      run->told_of_loss = true;
+    }
+    if (run->ending) run->ending->note(*operation, result);
+  }
+  if (!result.ok()) {
+    operation->span.record_error(result.error());
+    record_checkpoint_failure(*operation, result.error());
+  }
+  operation->span.end();
+  // Done before the future ends, so that a client that sees it end finds the memory free.
+  release_payload(*run, *operation);
+  if (persistence_.enabled()) {
+    const MutexLock order(run->record_mutex);
+    futures_.complete(operation->future, std::move(result), changes_of(*run, persistence_, clock_.wall()));
+  } else {
+    futures_.complete(operation->future, std::move(result));
+  }
+  {
+    // Done only now, so that the next operation's result is written after this one's.
+    MutexLock lock(run->mutex);
+    if (run->running == operation) run->running = nullptr;
+  }
+  if (!dropped.empty()) {
+    fail(run, dropped,
+         unavailable("not executed: the worker of base model " + run->backend->name() +
+                         " ended while it executed an earlier operation of this run",
+                     "worker_died"));
+  }
+  if (operation->has_slot) run->backend->training_queue().release(1);
+  pump(run);
+  idle_(run);
+}
+
+void RunExecutor::fail(const RunPtr& run, const std::vector<OperationPtr>& operations, const Error& error) {
+  for (const OperationPtr& operation : operations) {
+    release_payload(*run, *operation);
+    operation->span.record_error(error);
+    record_checkpoint_failure(*operation, error);
+    operation->span.end();
+    futures_.complete(operation->future, error);
+  }
+}
+
+void RunExecutor::close(const RunPtr& run, const Error& why) {
+  std::vector<OperationPtr> left;
+  bool was_created = false;
+  bool was_counted = false;
+  {
+    MutexLock lock(run->mutex);
+    if (run->closed) return;
+    run->closed = true;
+    was_created = run->created;
+    was_counted = !run->ending;
+    left = run->log.drain();
+  }
+  runs_.remove(run, was_counted);
+  if (was_created) run->backend->instruments().add_model(-1);
+  fail(run, left, why);
+}
+
+void RunExecutor::sweep() {
+  for (const RunPtr& run : runs_.all()) sweep_run(run);
+}
+
+void RunExecutor::sweep_run(const RunPtr& run) {
+  const Nanos now = clock_.monotonic();
+  std::vector<OperationPtr> given_up;
+  std::vector<OperationPtr> unserved;
+  int64_t missing = 0;
+  {
+    MutexLock lock(run->mutex);
+    const bool idle = run->log.empty() && !run->ending;
+    if (idle) return;
+    if (run->log.has_gap()) {
+      given_up = run->log.give_up_gap(now - limits_.gap_timeout_seconds * kSecond, &missing);
+    }
+    while (run->running == nullptr && run->log.front() != nullptr && run->log.front()->placed <= now - kWorkerWait &&
+           !run->backend->holds(run->adapter_incarnation)) {
+      if (run->log.front()->creates_run && run->backend->actor().ready()) break;
+      unserved.push_back(run->log.take());
+    }
+  }
+  if (!given_up.empty()) {
+    fail(run, given_up,
+         failed_precondition("not executed: seq_id " + std::to_string(missing) + " of this run did not arrive within " +
+                                 std::to_string(limits_.gap_timeout_seconds) +
+                                 " s (limits.gap_timeout_seconds), and this operation comes after it",
+                             "seq_id_gap"));
+  }
+  for (const OperationPtr& operation : unserved) {
+    const Error error = worker_starting(run->backend->name());
+    fail(run, {operation}, error);
+    if (operation->creates_run) close(run, error);
+  }
+  pump(run);
+  idle_(run);
+}
+
+void RunExecutor::shut_down() {
+  for (const RunPtr& run : runs_.all()) {
+    std::vector<OperationPtr> left;
+    {
+      MutexLock lock(run->mutex);
+      left = run->log.drain();
+    }
+    fail(run, left, unavailable("the server is shutting down"));
+  }
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,146 @@
+#include "control/training/run_restorer.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control/types/operation_keys.h"
+#include "metrics/store.h"
+#include "telemetry/log.h"
+
+namespace tuft::control {
+namespace {
+
+// Undoes what was trained since the restore point. Returns the error that the client gets if it was not told before.
+std::optional<Error> roll_back_locked(Run& run, bool load_failed) TUFT_REQUIRES(run.mutex) {
+  std::string to = "its first state: it had no checkpoint";
+  if (load_failed) {
+    to = "its first state: its checkpoint could not be read again";
+    run.restore_point.reset();
+  } else if (run.restore_point) {
+    to = "checkpoint " + run.restore_point->checkpoint->path.str();
+    if (run.restore_point->seq_id) to += " (seq_id " + std::to_string(*run.restore_point->seq_id) + ")";
+  }
+  const bool lost = run.weights_changed || run.gradient_pending || load_failed;
+  const bool tell = lost && (!run.told_of_loss || load_failed);
+  run.weights_changed = false;
+  run.gradient_pending = false;
+  run.told_of_loss = false;
+  if (!tell) return std::nullopt;
+  const std::string what = run.from_store ? "the server" : "the worker of base model " + run.backend->name();
+  return data_loss("not executed: " + what + " was restarted and this model went back to " + to +
+                       "; what was trained since then must be trained again, or load another checkpoint",
+                   "weights_rolled_back");
+}
+
+}  // namespace
+
+void RunRestorer::restore_run(const RestoredRun& restored) {
+  const RunRecord& record = restored.record;
+  // The plan has settled the futures from which this record was decided, so the next restart must find the decision.
+  persistence_.write({persistence_.put(record)}, {});
+  const auto backend = backends_.find(record.base_model);
+  if (!backend.ok()) {
+    metrics::store().restore_runs.add(1, {{"result", "corrupted"}});
+    telemetry::log_error("model.corrupted", "a model cannot be restored: " + backend.error().message,
+                         {{"tuft.training_run_id", record.id.str()}});
+    return;
+  }
+  const RunPtr run = run_of(restored, *backend);
+  if (!runs_.restore(run)) return;
+  run->backend->instruments().add_model(1);
+  expiry_.end_without_session(run);
+}
+
+void RunRestorer::on_worker_ready(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation) {
+  for (const RunPtr& run : runs_.all()) {
+    if (run->backend == backend) create_adapter(run, incarnation);
+  }
+}
+
+// A run whose adapter was never created needs no restore: its create_model waits in the log and starts now.
+void RunRestorer::create_adapter(const RunPtr& run, uint64_t incarnation) {
+  bool needed = false;
+  {
+    MutexLock lock(run->mutex);
+    needed = run->created && !run->closed && !run->ending && run->adapter_incarnation < incarnation &&
+             run->restoring_incarnation < incarnation;
+    if (needed) {
+      run->restoring_incarnation = incarnation;
+      run->broken.reset();
+    }
+  }
+  if (!needed) return executor_.pump(run);
+  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.create_adapter", *run);
+  call.span->set_attribute("tuft.restored", true);
+  run->backend->actor().create_adapter(
+      create_adapter_request(*run), call.options,
+      calls_.answer_to<worker::v1::CreateAdapterResponse>(call, [this, run, incarnation](const auto& result) {
+        if (!result.ok()) return give_up(run, incarnation, result.error());
+        load_weights(run, incarnation);
+      }));
+}
+
+void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation) {
+  std::optional<RestorePoint> point;
+  {
+    MutexLock lock(run->mutex);
+    point = run->restore_point;
+  }
+  if (!point) return finish(run, incarnation, std::nullopt);
+  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.load_state", *run);
+  call.span->set_attributes({{"tuft.optimizer", point->with_optimizer}, {"tuft.restored", true}});
+  auto keeps_files = point->checkpoint;
+  run->backend->actor().load_state(
+      load_state_request(*run, *point->checkpoint, point->with_optimizer), call.options,
+      calls_.answer_to<worker::v1::LoadStateResponse>(call, [this, run, incarnation, keeps_files](const auto& result) {
+        if (result.ok()) return finish(run, incarnation, std::nullopt);
+        // A worker that has ended again becomes ready in another incarnation, and the restore is tried again.
+        if (result.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, result.error());
+        finish(run, incarnation, result.error());
+      }));
+}
+
+void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, const std::optional<Error>& load_error) {
+  std::vector<OperationPtr> dropped;
+  std::optional<Error> loss;
+  bool from_store = false;
+  {
+    MutexLock lock(run->mutex);
+    if (run->restoring_incarnation != incarnation) return;
+    loss = roll_back_locked(*run, load_error.has_value());
+    if (loss) {
+      dropped = run->log.drain();
+      if (dropped.empty()) run->notice = loss;
+    }
+    run->adapter_incarnation = incarnation;
+    run->restoring_incarnation = 0;
+    from_store = std::exchange(run->from_store, false);
+  }
+  if (from_store) metrics::store().restore_runs.add(1, {{"result", load_error ? "corrupted" : "ok"}});
+  telemetry::log_warning(
+      "model.restored",
+      from_store ? "model restored after the server was restarted" : "model restored after its worker was restarted",
+      KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}}));
+  if (loss) executor_.fail(run, dropped, *loss);
+  executor_.pump(run);
+}
+
+void RunRestorer::give_up(const RunPtr& run, uint64_t incarnation, const Error& error) {
+  bool from_store = false;
+  {
+    MutexLock lock(run->mutex);
+    if (run->restoring_incarnation != incarnation) return;
+    run->restoring_incarnation = 0;
+    // The worker has ended again: its next start tries again.
+    if (error.code == ErrorCode::kUnavailable) return;
+    from_store = std::exchange(run->from_store, false);
+    run->broken =
+        data_loss("this model could not be restored after its worker was restarted: " + error.message, "model_lost");
+  }
+  if (from_store) metrics::store().restore_runs.add(1, {{"result", "corrupted"}});
+  telemetry::log_error("model.corrupted", error.message, KeyAttributes(keys_of(*run)));
+  executor_.pump(run);
+}
+
+}  // namespace tuft::control

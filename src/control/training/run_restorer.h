@@ -1,0 +1,59 @@
+// Brings runs back: their records after the server was restarted, and their adapters whenever a worker has become
+// ready.
+//
+// A run is restored to its restore point, the newest training checkpoint that it saved or loaded, or to its first state
+// if it has none. What it did since then is lost. Its client is told once: by the operation that failed with the
+// worker, or else by the next one, which fails with kDataLoss "weights_rolled_back".
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/result.h"
+#include "control/persistence/persistence.h"
+#include "control/persistence/restore_plan.h"
+#include "control/training/run_executor.h"
+#include "control/training/run_expiry.h"
+#include "control/training/run_table.h"
+#include "control/training/worker_calls.h"
+#include "control/workers/model_backend.h"
+
+namespace tuft::control {
+
+// Thread-safe.
+class RunRestorer {
+ public:
+  RunRestorer(const ModelBackends& backends, Persistence& persistence, RunTable& runs, RunExecutor& executor,
+              const WorkerCalls& calls, RunExpiry& expiry)
+      : backends_(backends),
+        persistence_(persistence),
+        runs_(runs),
+        executor_(executor),
+        calls_(calls),
+        expiry_(expiry) {}
+
+  // At the start of the server, before clients are heard: adds a run of the previous process. Its adapter follows when
+  // its worker is ready. A run of a session that is gone begins to end. A run whose base model is not served any more
+  // is left out, with a message in the log.
+  void restore_run(const RestoredRun& restored);
+
+  // The worker of `backend` is ready as `incarnation`: restores the adapters of its runs there and goes on with them. A
+  // run whose adapter the worker refuses is broken: its operations fail with kDataLoss "model_lost".
+  void on_worker_ready(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation);
+
+ private:
+  void create_adapter(const RunPtr& run, uint64_t incarnation);
+  void load_weights(const RunPtr& run, uint64_t incarnation);
+  void finish(const RunPtr& run, uint64_t incarnation, const std::optional<Error>& load_error);
+  void give_up(const RunPtr& run, uint64_t incarnation, const Error& error);
+
+  const ModelBackends& backends_;
+  Persistence& persistence_;
+  RunTable& runs_;
+  RunExecutor& executor_;
+  const WorkerCalls& calls_;
+  RunExpiry& expiry_;
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,73 @@
+// The training runs of the server, by id and by user, and the limit of runs per user.
+//
+// A user sees only their own runs: an unknown run and another user's run give the same kNotFound.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/result.h"
+#include "control/checkpoints/checkpoint_store.h"
+#include "control/sessions/sessions.h"
+#include "control/training/run.h"
+#include "control/types/types.h"
+
+namespace tuft::control {
+
+// Thread-safe. Its lock is innermost: nothing else is locked while it is held.
+class RunTable {
+ public:
+  // `runs_per_user_max`: limits.runs_per_user_max.
+  RunTable(int runs_per_user_max, Sessions& sessions, const CheckpointStore& checkpoints)
+      : runs_per_user_max_(runs_per_user_max), sessions_(sessions), checkpoints_(checkpoints) {}
+
+  struct Added {
+    RunPtr run;
+    bool is_new = false;
+  };
+  // Adds `run`, or returns the run that already has its id. At the limit it first ends one idle session of the user;
+  // kResourceExhausted if there is none.
+  Result<Added> add(const RunPtr& run);
+  // Adds a run of the server's previous process, also beyond the limit. Returns false if its id is taken.
+  bool restore(const RunPtr& run);
+  // From now on the run does not count against the limit. Call once, when its session begins to end.
+  void uncount(const Run& run);
+  // Removes the run. `counted`: uncount() was not called for it.
+  void remove(const RunPtr& run, bool counted);
+
+  // Returns the user's run. kNotFound: see unknown(); also for a run whose session ends.
+  Result<RunPtr> find(const UserId& user, const RunId& run) const;
+  // The error for a run that is not there. It tells the user's own runs why, and which checkpoint is the newest.
+  Error unknown(const UserId& user, const RunId& run) const;
+  Result<ModelInfo> get_info(const UserId& user, const RunId& run) const;
+
+  // For lists; they include runs whose session ends.
+  std::vector<RunPtr> all() const;
+  std::vector<RunPtr> of_session(const UserId& user, const SessionId& session) const;
+  std::vector<RunSummary> runs_of(const UserId& user) const;
+  // Nothing if the run does not exist or belongs to another user.
+  std::optional<RunSummary> run_of(const UserId& user, const RunId& run) const;
+
+ private:
+  RunPtr find_any(const UserId& user, const RunId& run) const;
+  std::vector<RunPtr> of_user(const UserId& user) const;
+  bool end_idle_session(const UserId& user);
+  bool insert_locked(const RunPtr& run) TUFT_REQUIRES(mutex_);
+  void uncount_locked(const UserId& user, int count) TUFT_REQUIRES(mutex_);
+
+  const int runs_per_user_max_;
+  Sessions& sessions_;
+  const CheckpointStore& checkpoints_;
+  mutable Mutex mutex_;
+  std::unordered_map<RunId, RunPtr> runs_ TUFT_GUARDED_BY(mutex_);
+  struct Tenant {
+    std::unordered_set<RunPtr> runs;
+    int counted = 0;  // without those whose session ends
+  };
+  std::unordered_map<UserId, Tenant> tenants_ TUFT_GUARDED_BY(mutex_);  // users that have runs
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,125 @@
+#include "control/training/training_operations.h"
+
+#include <cmath>
+#include <utility>
+
+namespace tuft::control {
+
+void TrainingOperations::start(const RunPtr& run, const OperationPtr& operation) {
+  if (operation->creates_run) return create(run, operation);
+  switch (operation->type) {
+    case OperationType::kUnloadModel:
+      return unload(run, operation);
+    case OperationType::kOptimStep:
+      return optim_step(run, operation);
+    default:
+      return forward_backward(run, operation);
+  }
+}
+
+void TrainingOperations::create(const RunPtr& run, const OperationPtr& operation) {
+  const actor::CallOptions options = calls_.begin_call("training_backend.create_adapter", *operation);
+  run->backend->actor().create_adapter(
+      create_adapter_request(*run), options,
+      calls_.answer_to<worker::v1::CreateAdapterResponse>(
+          operation, [this, run, operation](auto result) { on_created(run, operation, std::move(result)); }));
+}
+
+void TrainingOperations::on_created(const RunPtr& run, const OperationPtr& operation,
+                                    Result<worker::v1::CreateAdapterResponse> result) {
+  if (!result.ok()) {
+    // Closed before the future fails, so that a client that sees it fail can create another model within its limit.
+    const Error& error = result.error();
+    executor_.close(run, Error{error.code, "this model could not be created: " + error.message, error.reason});
+    return executor_.conclude(run, operation, error);
+  }
+  {
+    MutexLock lock(run->mutex);
+    run->created = true;
+    run->adapter_incarnation = operation->incarnation;
+    run->target_modules.assign(result->target_modules().begin(), result->target_modules().end());
+  }
+  telemetry_.record_created(*run, *operation);
+  if (operation->type == OperationType::kLoadWeights) return loader_.start(run, operation);
+  executor_.conclude(run, operation, FutureValue(CreateModelResult{run->id}));
+}
+
+void TrainingOperations::unload(const RunPtr& run, const OperationPtr& operation) {
+  const actor::CallOptions options = calls_.begin_call("training_backend.remove_adapter", *operation);
+  run->backend->actor().remove_adapter(
+      remove_adapter_request(*run), options,
+      calls_.answer_to<worker::v1::RemoveAdapterResponse>(
+          operation, [this, run, operation](auto result) { on_unloaded(run, operation, std::move(result)); }));
+}
+
+void TrainingOperations::on_unloaded(const RunPtr& run, const OperationPtr& operation,
+                                     Result<worker::v1::RemoveAdapterResponse> result) {
+  // An adapter whose worker ended counts as removed.
+  const bool gone =
+      result.ok() || result.error().code == ErrorCode::kNotFound || result.error().code == ErrorCode::kUnavailable;
+  if (!gone) return executor_.conclude(run, operation, std::move(result).error());
+  executor_.close(run, model_unloaded());
+  telemetry_.record_unloaded(*run, *operation);
+  executor_.conclude(run, operation, FutureValue(UnloadModelResult{run->id}));
+}
+
+void TrainingOperations::forward_backward(const RunPtr& run, const OperationPtr& operation) {
+  auto& request = std::get<worker::v1::ForwardBackwardRequest>(operation->payload);
+  const bool backward = operation->type == OperationType::kForwardBackward;
+  const actor::CallOptions options = backward ? calls_.begin_call("training_backend.forward_backward", *operation)
+                                              : calls_.begin_call("training_backend.forward", *operation);
+  operation->loss_fn = request.request().loss_fn();
+  request.set_tenant(run->user.str());
+  operation->backend_span.set_attribute("tuft.data_count", request.request().data_size());
+  run->backend->actor().forward_backward(
+      std::move(request), options,
+      calls_.answer_to<worker::v1::ForwardBackwardResponse>(
+          operation, [this, run, operation](auto result) { on_passed(run, operation, std::move(result)); }));
+}
+
+void TrainingOperations::on_passed(const RunPtr& run, const OperationPtr& operation,
+                                   Result<worker::v1::ForwardBackwardResponse> result) {
+  if (!result.ok()) return executor_.conclude(run, operation, std::move(result).error());
+  telemetry_.record_pass(*run, *operation, *result);
+  if (operation->type == OperationType::kForwardBackward) {
+    MutexLock lock(run->mutex);
+    run->gradient_pending = true;
+  }
+  executor_.conclude(run, operation, FutureValue(ProtobufResult{std::move(*result->mutable_output())}));
+}
+
+void TrainingOperations::optim_step(const RunPtr& run, const OperationPtr& operation) {
+  const auto& step = std::get<OptimStep>(operation->payload);
+  worker::v1::OptimStepRequest request;
+  request.set_adapter_id(run->id.str());
+  worker::v1::AdamParams& params = *request.mutable_params();
+  params.set_learning_rate(step.learning_rate);
+  params.set_beta1(step.beta1);
+  params.set_beta2(step.beta2);
+  params.set_eps(step.eps);
+  params.set_weight_decay(step.weight_decay);
+  params.set_grad_clip_norm(step.grad_clip_norm);
+  const actor::CallOptions options = calls_.begin_call("training_backend.optim_step", *operation);
+  run->backend->actor().optim_step(
+      std::move(request), options,
+      calls_.answer_to<worker::v1::OptimStepResponse>(
+          operation, [this, run, operation](auto result) { on_stepped(run, operation, std::move(result)); }));
+}
+
+void TrainingOperations::on_stepped(const RunPtr& run, const OperationPtr& operation,
+                                    Result<worker::v1::OptimStepResponse> result) {
+  if (!result.ok()) return executor_.conclude(run, operation, std::move(result).error());
+  telemetry_.record_optim_step(*run, *operation, *result);
+  OptimStepResult value;
+  for (const auto& [name, metric] : result->metrics()) {
+    if (std::isfinite(metric)) value.metrics.emplace(name, metric);  // JSON has no NaN
+  }
+  {
+    MutexLock lock(run->mutex);
+    run->weights_changed = true;
+    run->gradient_pending = false;
+  }
+  executor_.conclude(run, operation, FutureValue(std::move(value)));
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,237 @@
+#include "control/training/training_telemetry.h"
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "control/types/operation_keys.h"
+#include "metrics/futures.h"
+#include "metrics/tenants.h"
+#include "metrics/training.h"
+#include "telemetry/log.h"
+
+namespace tuft::control {
+namespace {
+
+// A shorter wait gets no span of its own, only an attribute.
+constexpr Nanos kWaitSpanMin = kMillisecond;
+
+const telemetry::Tracer& tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.training_controller");
+  return instance;
+}
+
+// Returns the label of tuft.checkpoint.*; empty for operations that neither save nor load.
+std::string_view checkpoint_action(OperationType type) {
+  switch (type) {
+    case OperationType::kSaveWeights:
+    case OperationType::kSaveWeightsForSampler:
+      return "save";
+    case OperationType::kLoadWeights:
+      return "load";
+    default:
+      return "";
+  }
+}
+
+void describe_payload(const Run& run, RunOperation& operation) {
+  if (const auto* request = std::get_if<worker::v1::ForwardBackwardRequest>(&operation.payload)) {
+    const std::string& loss_fn = request->request().loss_fn();
+    // A client can invent a name, so only names that the worker knows are recorded.
+    operation.span.set_attributes(
+        {{"tuft.data_count", request->request().data_size()},
+         {"tuft.loss_fn", run.backend->has_loss(loss_fn) ? std::string_view(loss_fn) : "unknown"}});
+  } else if (const auto* step = std::get_if<OptimStep>(&operation.payload)) {
+    operation.span.set_attribute("tuft.learning_rate", step->learning_rate);
+  } else if (operation.type == OperationType::kSaveWeights) {
+    operation.span.set_attribute("tuft.checkpoint_type", checkpoint_type_name(CheckpointKind::kTraining));
+  } else if (operation.type == OperationType::kSaveWeightsForSampler) {
+    operation.span.set_attribute("tuft.checkpoint_type", checkpoint_type_name(CheckpointKind::kSampler));
+  }
+}
+
+std::string_view state_of(const Run& run, const Sessions& sessions) {
+  const bool idle = sessions.is_idle(run.session);
+  MutexLock lock(run.mutex);
+  if (run.broken) return "corrupted";
+  if (run.restoring_incarnation > 0 || (run.created && !run.backend->holds(run.adapter_incarnation)))
+    return "restoring";
+  return idle && run.running == nullptr && run.log.empty() ? "idle" : "active";
+}
+
+}  // namespace
+
+void start_operation_span(const Run& run, RunOperation& operation) {
+  const telemetry::SpanOptions options{.parent = operation.future->context};
+  switch (operation.type) {
+    case OperationType::kCreateModel:
+      operation.span = tracer().start_span("training_controller.create_model", options);
+      break;
+    case OperationType::kForward:
+      operation.span = tracer().start_span("training_controller.run_forward", options);
+      break;
+    case OperationType::kForwardBackward:
+      operation.span = tracer().start_span("training_controller.run_forward_backward", options);
+      break;
+    case OperationType::kOptimStep:
+      operation.span = tracer().start_span("training_controller.run_optim_step", options);
+      break;
+    case OperationType::kSaveWeights:
+    case OperationType::kSaveWeightsForSampler:
+      operation.span = tracer().start_span("training_controller.save_checkpoint", options);
+      break;
+    case OperationType::kLoadWeights:
+      operation.span = tracer().start_span("training_controller.load_checkpoint", options);
+      break;
+    case OperationType::kUnloadModel:
+    case OperationType::kSample:
+      return;
+  }
+  operation.span.set_attributes(KeyAttributes(operation.future->keys));
+  describe_payload(run, operation);
+}
+
+void record_turn(RunOperation& operation) {
+  const Nanos waited = operation.started - operation.placed;
+  operation.span.set_attribute("tuft.sequence_guard.wait_seconds", to_seconds(waited));
+  if (operation.seq_id) {
+    metrics::futures().sequence_guard_wait_duration.record(to_seconds(waited),
+                                                           {{"operation_type", operation_name(operation.type)}});
+  }
+  if (waited < kWaitSpanMin || !operation.span.recording()) return;
+  telemetry::Span wait =
+      tracer().start_span("sequence_guard.wait", {.attributes = KeyAttributes(operation.future->keys),
+                                                  .parent = operation.span.context(),
+                                                  .start = operation.placed});
+  wait.end(operation.started);
+}
+
+void record_checkpoint_failure(const RunOperation& operation, const Error& error) {
+  const std::string_view action = checkpoint_action(operation.type);
+  if (action.empty()) return;
+  metrics::training().checkpoint_failures.add(1, {{"operation", action}, {"reason", error_code_name(error.code)}});
+  const telemetry::ContextScope scope(operation.span.context());
+  const KeyAttributes attributes(operation.future->keys, {{"error.type", error_code_name(error.code)}});
+  const auto severity = is_user_error(error.code) ? telemetry::Severity::kWarning : telemetry::Severity::kError;
+  if (action == "save") {
+    telemetry::log(severity, "checkpoint.save.failed", error.message, attributes);
+  } else {
+    telemetry::log(severity, "checkpoint.load.failed", error.message, attributes);
+  }
+}
+
+void TrainingTelemetry::record_created(const Run& run, const RunOperation& operation) const {
+  run.backend->instruments().add_model(1);
+  const telemetry::ContextScope scope(operation.span.context());
+  telemetry::log_info("model.created", "model created", KeyAttributes(operation.future->keys));
+  usage_.audit({.action = AuditAction::kRunCreated, .user = run.user, .session = run.session, .run = run.id});
+}
+
+void TrainingTelemetry::record_unloaded(const Run& run, const RunOperation& operation) const {
+  const telemetry::ContextScope scope(operation.future->context);
+  telemetry::log_info("model.unloaded", "model unloaded", KeyAttributes(operation.future->keys));
+  usage_.audit({.action = operation.ends_run ? AuditAction::kRunExpired : AuditAction::kRunUnloaded,
+                .user = operation.ends_run ? UserId() : run.user,
+                .owner = run.user,
+                .session = run.session,
+                .run = run.id});
+}
+
+void TrainingTelemetry::record_pass(const Run& run, RunOperation& operation,
+                                    const worker::v1::ForwardBackwardResponse& response) const {
+  const double seconds = to_seconds(clock_.monotonic() - operation.future->created);
+  run.backend->instruments().record_pass(operation.type, operation.loss_fn, response, seconds);
+  usage_.add(run.user, operation.future->keys, UsageKind::kTraining, response.tokens());
+  if (tenant_label_) {
+    metrics::tenants().tenant_tokens.add(response.tokens(), {{"tenant", run.user.str()}, {"kind", "train"}});
+  }
+  operation.span.set_attributes({{"tuft.tokens", response.tokens()},
+                                 {"tuft.queue_ms", response.queue_seconds() * 1e3},
+                                 {"tuft.num_micro_batches", response.passes()}});
+  const bool has_loss = response.has_loss_sum() && std::isfinite(response.loss_sum()) && response.weight_sum() > 0;
+  if (has_loss) operation.span.set_attribute("tuft.loss", response.loss_sum() / response.weight_sum());
+}
+
+void TrainingTelemetry::record_optim_step(const Run& run, RunOperation& operation,
+                                          const worker::v1::OptimStepResponse& response) const {
+  run.backend->instruments().record_optim_step(response);
+  if (!response.nonfinite()) run.backend->note_step(clock_.monotonic());
+  const auto metric = [&](const char* name) {
+    const auto found = response.metrics().find(name);
+    return found != response.metrics().end() && std::isfinite(found->second) ? found->second : 0.0;
+  };
+  operation.span.set_attributes({{"tuft.grad_norm", metric("grad_norm")},
+                                 {"tuft.step", static_cast<int64_t>(metric("step"))},
+                                 {"tuft.grad_clipped", response.clipped()},
+                                 {"tuft.queue_ms", response.queue_seconds() * 1e3}});
+}
+
+void TrainingTelemetry::record_saved(const Run& run, const RunOperation& operation, const Checkpoint& saved) const {
+  const OperationKeys& keys = operation.future->keys;
+  const std::string path = saved.path.str();
+  const std::string_view type = checkpoint_type_name(saved.path.kind);
+  usage_.add(run.user, keys, UsageKind::kCheckpoint, 1);
+  if (!saved.ephemeral) {
+    usage_.audit({.action = AuditAction::kCheckpointSaved,
+                  .user = run.user,
+                  .session = run.session,
+                  .run = run.id,
+                  .tinker_path = path,
+                  .purpose = std::string(type)});
+  }
+  metrics::training().checkpoints_saved.add(1, {{"checkpoint_type", type}});
+  metrics::training().checkpoint_size_bytes.record(static_cast<double>(saved.size_bytes), {{"checkpoint_type", type}});
+  metrics::training().checkpoint_duration.record(to_seconds(clock_.monotonic() - operation.started),
+                                                 {{"operation", "save"}});
+  const telemetry::ContextScope scope(operation.span.context());
+  telemetry::log_info(
+      "checkpoint.save.completed", "checkpoint saved",
+      KeyAttributes(
+          keys, {{"tuft.checkpoint", path}, {"tuft.checkpoint_type", type}, {"tuft.size_bytes", saved.size_bytes}}));
+}
+
+void TrainingTelemetry::record_loaded(const Run& run, const RunOperation& operation) const {
+  const Checkpoint& loaded = *operation.checkpoint;
+  const std::string path = loaded.path.str();
+  metrics::training().checkpoint_duration.record(to_seconds(clock_.monotonic() - operation.started),
+                                                 {{"operation", "load"}});
+  const telemetry::ContextScope scope(operation.span.context());
+  telemetry::log_info("checkpoint.load.completed", "checkpoint loaded",
+                      KeyAttributes(operation.future->keys, {{"tuft.checkpoint", path}}));
+  usage_.audit({.action = AuditAction::kCheckpointLoaded,
+                .user = run.user,
+                .owner = loaded.owner,
+                .session = run.session,
+                .run = loaded.path.run,
+                .tinker_path = path,
+                .purpose = "training"});
+}
+
+RunGauges::RunGauges(const Clock& clock, const ModelBackends& backends, const Sessions& sessions,
+                     const RunTable& runs) {
+  using Observe = telemetry::Observable::Observe;
+  metrics::training().runs.set_callback([&backends, &sessions, &runs](const Observe& observe) {
+    std::map<std::pair<std::string, std::string_view>, int> counts;
+    for (const auto& backend : backends.all()) {
+      for (const std::string_view state : {"active", "idle", "restoring", "corrupted"})
+        counts[{backend->name(), state}];
+    }
+    for (const RunPtr& run : runs.all()) ++counts[{run->backend->name(), state_of(*run, sessions)}];
+    for (const auto& [key, count] : counts) observe(count, {{"base_model", key.first}, {"state", key.second}});
+  });
+  metrics::training().last_step_age.set_callback([&clock, &backends](const Observe& observe) {
+    for (const auto& backend : backends.all()) {
+      const Nanos last = backend->last_step();
+      if (last != 0) observe(to_seconds(clock.monotonic() - last), {{"base_model", backend->name()}});
+    }
+  });
+}
+
+RunGauges::~RunGauges() {
+  metrics::training().runs.set_callback({});
+  metrics::training().last_step_age.set_callback({});
+}
+
+}  // namespace tuft::control

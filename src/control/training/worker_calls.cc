@@ -1,0 +1,63 @@
+#include "control/training/worker_calls.h"
+
+#include "control/checkpoints/checkpoint_files.h"
+#include "control/types/operation_keys.h"
+
+namespace tuft::control {
+namespace {
+
+const telemetry::Tracer& tracer() {
+  static const telemetry::Tracer instance = telemetry::get_tracer("tuft.training_backend");
+  return instance;
+}
+
+}  // namespace
+
+actor::CallOptions WorkerCalls::begin_call(telemetry::Name name, RunOperation& operation,
+                                           std::string_view lora_id) const {
+  const OperationKeys& keys = operation.future->keys;
+  // unload_model has no controller span, so the future's span is the parent.
+  const telemetry::SpanContext& parent =
+      operation.span.context().valid() ? operation.span.context() : operation.future->context;
+  operation.backend_span = tracer().start_span(name, {.attributes = KeyAttributes(keys), .parent = parent});
+  operation.backend_span.set_attribute("tuft.lora_id", lora_id.empty() ? keys.run.str() : lora_id);
+  futures_.mark_sent(*operation.future);
+  return {.trace = operation.backend_span.context(), .ids = call_ids(keys)};
+}
+
+WorkerCalls::Call WorkerCalls::begin_call(telemetry::Name name, const Run& run) {
+  const OperationKeys keys = keys_of(run);
+  auto span = std::make_shared<telemetry::Span>(
+      tracer().start_span(name, {.attributes = KeyAttributes(keys, {{"tuft.lora_id", run.id.str()}}), .parent = {}}));
+  actor::CallOptions options{.trace = span->context(), .ids = call_ids(keys)};
+  return {std::move(span), std::move(options)};
+}
+
+worker::v1::CreateAdapterRequest create_adapter_request(const Run& run) {
+  worker::v1::CreateAdapterRequest request;
+  request.set_adapter_id(run.id.str());
+  worker::v1::LoraSpec& spec = *request.mutable_spec();
+  spec.set_rank(run.lora.rank);
+  spec.set_alpha(static_cast<float>(run.lora_alpha));
+  spec.set_train_attn(run.lora.train_attn);
+  spec.set_train_mlp(run.lora.train_mlp);
+  spec.set_train_unembed(run.lora.train_unembed);
+  spec.set_seed(run.seed);
+  return request;
+}
+
+worker::v1::RemoveAdapterRequest remove_adapter_request(const Run& run) {
+  worker::v1::RemoveAdapterRequest request;
+  request.set_adapter_id(run.id.str());
+  return request;
+}
+
+worker::v1::LoadStateRequest load_state_request(const Run& run, const Checkpoint& checkpoint, bool with_optimizer) {
+  worker::v1::LoadStateRequest request;
+  request.set_adapter_id(run.id.str());
+  request.set_directory(checkpoint.files->directory().string());
+  request.set_with_optimizer(with_optimizer);
+  return request;
+}
+
+}  // namespace tuft::control

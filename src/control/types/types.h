@@ -1,0 +1,228 @@
+// The ids, requests and results of the control plane.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/result.h"
+#include "telemetry/context.h"
+#include "tinker/public.pb.h"
+
+namespace tuft::control {
+
+using UserId = Id<struct UserTag>;        // whom an API key belongs to; the tenant
+using SessionId = Id<struct SessionTag>;  // one client process
+using RunId = Id<struct RunTag>;          // a training run = model: one adapter being trained. "<session>:train:<n>"
+using SamplerId = Id<struct SamplerTag>;  // a sampling session. "<session>:sample:<n>"
+using RequestId = Id<struct RequestTag>;  // a future = operation
+
+enum class OperationType : uint8_t {
+  kCreateModel,
+  kUnloadModel,
+  kForward,
+  kForwardBackward,
+  kOptimStep,
+  kSaveWeights,
+  kSaveWeightsForSampler,
+  kLoadWeights,
+  kSample,
+};
+inline constexpr size_t kOperationTypes = 9;
+std::string_view operation_name(OperationType type);  // "create_model", ...
+
+// The ids that an operation concerns; the others are empty. Spans and logs carry them (operation_keys.h).
+struct OperationKeys {
+  RequestId request;  // empty: not a future
+  OperationType operation = OperationType::kForward;
+  SessionId session;
+  RunId run;
+  SamplerId sampler;
+  std::string base_model;
+  int lora_rank = 0;  // 0: no adapter
+  std::optional<int64_t> seq_id;
+};
+using OperationKeysPtr = std::shared_ptr<const OperationKeys>;
+
+// ---- requests of clients: decoded by api, validated by the controllers
+
+struct CreateSession {
+  std::vector<std::string> tags;
+  std::map<std::string, std::string> user_metadata;
+  std::string sdk_version;
+  std::string project_id;
+  std::string idempotency_key;  // X-Idempotency-Key; may be empty
+};
+
+struct LoraConfig {
+  int rank = 32;
+  std::optional<uint64_t> seed;
+  bool train_unembed = true;
+  bool train_mlp = true;
+  bool train_attn = true;
+};
+
+struct CreateModel {
+  SessionId session;
+  int64_t model_seq_id = 0;
+  std::string base_model;
+  std::map<std::string, std::string> user_metadata;
+  LoraConfig lora;
+};
+
+struct OptimStep {
+  RunId run;
+  std::optional<int64_t> seq_id;
+  double learning_rate = 1e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-12, weight_decay = 0.0, grad_clip_norm = 0.0;
+};
+
+struct SaveWeights {
+  RunId run;
+  std::optional<int64_t> seq_id;
+  std::string name;  // empty: chosen by the server
+  std::optional<int64_t> ttl_seconds;
+  bool overwrite = false;
+};
+
+struct SaveWeightsForSampler {
+  RunId run;
+  std::optional<int64_t> seq_id;
+  std::string name;                                // named mode
+  std::optional<int64_t> sampling_session_seq_id;  // unnamed mode: makes a sampling session
+  std::optional<int64_t> ttl_seconds;
+};
+
+// A model that loading a checkpoint creates, with the LoRA configuration of the checkpoint.
+struct NewModel {
+  SessionId session;
+  int64_t model_seq_id = 0;
+  std::string base_model;  // may be empty; else the checkpoint's
+  std::map<std::string, std::string> user_metadata;
+};
+
+struct LoadWeights {
+  RunId run;
+  std::optional<int64_t> seq_id;
+  std::string path;  // tinker://...
+  bool optimizer = false;
+  std::optional<NewModel> create = std::nullopt;  // instead of run and seq_id
+  UserId token_user = {};  // whose API key came as weights_access_token: what they may load can be loaded, too
+};
+
+struct CreateSamplingSession {
+  SessionId session;
+  int64_t seq_id = 0;
+  std::string base_model;  // may be empty when model_path is given
+  std::string model_path;  // tinker://...; wins
+};
+
+struct Sample {
+  SamplerId sampler;
+  std::optional<int64_t> seq_id;
+  std::vector<int32_t> prompt_tokens;
+  int num_samples = 1;
+  tinker_public::SamplingParams params;
+  bool prompt_logprobs = false;
+  int topk_prompt_logprobs = 0;
+};
+
+// ---- results
+
+struct ModelInfo {
+  RunId run;
+  std::string base_model;
+  std::string architecture;
+  std::string tokenizer_id;  // a local path or the model's name
+  int lora_rank = 0;
+};
+
+struct SamplerInfo {
+  SamplerId sampler;
+  std::string base_model;
+  std::optional<std::string> model_path;  // tinker://...
+  int lora_rank = 0;                      // 0: the base model itself
+};
+
+// The configuration of a model into which a checkpoint can be loaded.
+struct WeightsInfo {
+  std::string base_model;
+  int lora_rank = 0;
+  bool train_unembed = true;
+  bool train_mlp = true;
+  bool train_attn = true;
+};
+
+struct SupportedModel {
+  std::string model_name;
+  int max_context_length = 0;
+  bool training = true;
+  bool sampling = true;
+};
+
+struct Submitted {
+  RequestId request;
+  std::optional<RunId> run;
+  OperationKeysPtr keys = nullptr;
+};
+
+struct CreateModelResult {
+  RunId run;
+};
+struct UnloadModelResult {
+  RunId run;
+};
+struct OptimStepResult {
+  std::map<std::string, double> metrics;
+};
+struct SaveWeightsResult {
+  std::string path;
+};
+struct SaveWeightsForSamplerResult {
+  std::optional<std::string> path;
+  std::optional<SamplerId> sampler;
+};
+struct LoadWeightsResult {
+  std::string path;
+  RunId run;
+};
+// Serialized tinker_public.ForwardBackwardOutput (kForward, kForwardBackward) or SampleResponse (kSample).
+struct ProtobufResult {
+  std::string bytes;
+};
+using FutureValue = std::variant<CreateModelResult, UnloadModelResult, OptimStepResult, SaveWeightsResult,
+                                 SaveWeightsForSamplerResult, LoadWeightsResult, ProtobufResult>;
+
+// Why a pending operation has not finished, as the SDK shows it to its user.
+enum class QueueState : uint8_t {
+  kActive,           // it is being executed, or is about to be
+  kPausedCapacity,   // the worker is away, or others' operations fill it
+  kPausedRateLimit,  // its user is at a limit
+};
+inline constexpr size_t kQueueStates = 3;
+std::string_view queue_state_name(QueueState state);  // "active", "paused_capacity", "paused_rate_limit"
+
+struct FutureSnapshot {
+  enum class State : uint8_t { kPending, kReady, kFailed };
+  State state = State::kPending;
+  RequestId request;
+  OperationType operation = OperationType::kForward;
+  std::shared_ptr<const FutureValue> value;  // kReady
+  Error error;                               // kFailed
+  telemetry::SpanContext span;               // of future_store.execute_operation, to link to
+  Nanos created_monotonic = 0;
+  OperationKeysPtr keys = nullptr;
+  // kPending
+  bool at_worker = false;
+  QueueState queue_state = QueueState::kActive;
+  std::string queue_reason = {};  // in words; empty: kActive
+};
+
+}  // namespace tuft::control

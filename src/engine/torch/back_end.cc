@@ -1,0 +1,145 @@
+#include "engine/torch/back_end.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include "engine/device_peak.h"
+
+namespace tuft::engine::torch {
+namespace {
+
+constexpr int64_t kActivationBytesCpu = int64_t{2} << 30;
+constexpr int64_t kActivationBytesUnknown = int64_t{8} << 30;
+
+int64_t activation_bytes(const Placement& placement, const TorchOptions& options) {
+  if (options.activation_bytes_max > 0) return options.activation_bytes_max;
+  if (!placement.is_cuda()) return kActivationBytesCpu;
+  const auto free = free_memory(placement.device);
+  return free ? *free / 4 : kActivationBytesUnknown;
+}
+
+}  // namespace
+
+// The KV cache takes its memory before the limit of activations is computed from the rest.
+BackEnd::BackEnd(ModelSpec spec, Weights weights, const Placement& placement, const TorchOptions& options)
+    : transformer_(std::move(spec), std::move(weights), placement),
+      clock_(placement),
+      pass_(transformer_),
+      cache_(transformer_.spec(), placement, options.kv_bytes_max),
+      peak_flops_(known_peak_flops(device_name(placement.device),
+                                   placement.activations == at::kBFloat16 ? PeakType::kBf16 : PeakType::kF32)) {
+  pass_.set_activation_bytes_max(activation_bytes(placement, options));
+  const bool can = cache_.pool().limit() > 0 && std::string_view(no_graph_capture(placement)).empty();
+  if (options.capture_decode && can) decode_ = std::make_unique<Decode>(transformer_, cache_, make_graph_capture);
+}
+
+std::string_view BackEnd::weights_dtype() const {
+  return transformer_.placement().weights == at::kBFloat16 ? "bf16" : "f32";
+}
+
+void BackEnd::forward(const Pack& pack, const std::vector<std::shared_ptr<Adapter>>& adapters, bool keep,
+                      std::span<float> logprobs) {
+  const DeviceClock::Scope scope(clock_, &DeviceTimes::forward);
+  pass_.forward(pack, adapters, keep, logprobs);
+}
+
+void BackEnd::backward(std::span<const float> dloss_dlogprobs) {
+  const DeviceClock::Scope scope(clock_, &DeviceTimes::backward);
+  pass_.backward(dloss_dlogprobs);
+}
+
+std::vector<Result<OptimReport>> BackEnd::optim_steps(std::span<const StepOfAdapter<Adapter>> steps) {
+  std::vector<Result<OptimReport>> results;
+  for (const StepOfAdapter<Adapter>& one : steps) {
+    results.push_back(guarded("the optimizer state", [&]() -> Result<OptimReport> {
+      const DeviceClock::Scope scope(clock_, &DeviceTimes::optim_step);
+      return one.adapter->optim_step(one.params);
+    }));
+  }
+  return results;
+}
+
+BackEnd::StepBatch BackEnd::make_batch(std::span<const Feed> feeds, std::span<Sequence* const> fed) {
+  std::vector<Transformer::Rows> rows;
+  std::vector<int64_t> write_slots;
+  std::vector<int64_t> read_slots;
+  std::vector<int> first_rows(feeds.size());
+  int row = 0;
+  for (const size_t i : by_adapter(fed)) {
+    const BlockPool::Sequence& held = fed[i]->kv.held();
+    const int count = static_cast<int>(feeds[i].tokens.size());
+    first_rows[i] = row;
+    row += count;
+    rows.push_back({fed[i]->adapter.get(), feeds[i].tokens, held.length});
+    for (int position = 0; position < held.length + count; ++position) {
+      read_slots.push_back(KvCache::slot(held, position));
+      if (position >= held.length) write_slots.push_back(read_slots.back());
+    }
+  }
+  Batch batch = transformer_.make_batch(rows);
+  batch.cache = &cache_;
+  batch.write_slots = to_device(write_slots, transformer_.placement());
+  if (batch.spans.with_past()) batch.read_slots = to_device(read_slots, transformer_.placement());
+  return {std::move(batch), std::move(first_rows)};
+}
+
+void BackEnd::send_logits(std::span<const WantedRow> wanted, std::span<Sequence* const> fed,
+                          std::span<const int> first_rows, const at::Tensor& top, const LogitsSink& sink) {
+  const Placement& placement = transformer_.placement();
+  const auto vocab = static_cast<size_t>(model().vocab_size);
+  const auto piece = static_cast<size_t>(transformer_.logits_rows_max());
+  for (size_t begin = 0; begin < wanted.size(); begin += piece) {
+    const auto some = wanted.subspan(begin, std::min(piece, wanted.size() - begin));
+    std::vector<int64_t> rows;
+    std::vector<Adapter*> owners;
+    for (const WantedRow& want : some) {
+      rows.push_back(first_rows[want.feed] + want.row);
+      owners.push_back(fed[want.feed]->adapter.get());
+    }
+    const at::Tensor normed = transformer_.final_norm(top.index_select(0, to_device(rows, placement)));
+    at::Tensor logits = transformer_.logits(normed);
+    const at::Tensor delta = LoraPlan(owners, placement).delta(normed, TargetModule::kLmHead, 0);
+    if (delta.defined()) logits += delta;
+    const at::Tensor host = logits.to(at::kCPU).contiguous();
+    const float* from = host.data_ptr<float>();
+    for (const WantedRow& want : some) {
+      sink(want.feed, want.row, {from, vocab});
+      from += vocab;
+    }
+  }
+}
+
+bool BackEnd::decode(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink) {
+  if (decode_ == nullptr) return false;
+  std::vector<Decode::Row> rows;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (feeds[i].tokens.size() != 1 || feeds[i].logits != 1) return false;
+    rows.push_back({fed[i]->adapter.get(), feeds[i].tokens.front(), &fed[i]->kv.held()});
+  }
+  const auto logits = decode_->step(rows);
+  if (!logits) return false;
+  ++captured_steps_;
+  const at::Tensor host = logits->narrow(0, 0, static_cast<int64_t>(rows.size())).to(at::kCPU).contiguous();
+  const float* from = host.data_ptr<float>();
+  const auto vocab = static_cast<size_t>(model().vocab_size);
+  for (size_t i = 0; i < feeds.size(); ++i) fed[i]->kv.commit(feeds[i].tokens);
+  for (size_t i = 0; i < feeds.size(); ++i) sink(i, 0, {from + i * vocab, vocab});
+  return true;
+}
+
+void BackEnd::step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink) {
+  const c10::NoGradGuard no_graph;
+  const DeviceClock::Scope scope(clock_, &DeviceTimes::step);
+  if (decode(feeds, fed, sink)) return;
+  const auto [batch, first_rows] = make_batch(feeds, fed);
+  at::Tensor x = transformer_.embed(batch);
+  for (int layer = 0; layer < model().layers; ++layer) x = transformer_.block(layer, x, batch);
+  for (size_t i = 0; i < feeds.size(); ++i) fed[i]->kv.commit(feeds[i].tokens);
+  send_logits(wanted_rows(feeds), fed, first_rows, x, sink);
+}
+
+}  // namespace tuft::engine::torch

@@ -1,0 +1,99 @@
+// Tests decode steps whose capture fails or gives wrong results.
+#include <stdexcept>
+#include <utility>
+
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "base/testing/temp_dir.h"
+#include "engine/init_model.h"
+#include "engine/torch/decode.h"
+#include "engine/weights/safetensors.h"
+
+namespace tuft::engine::torch {
+namespace {
+
+class FailingCapture final : public GraphCapture {
+ public:
+  void capture(std::function<void()> /*work*/) override { throw std::runtime_error("cannot capture\nat address 7"); }
+  void replay() override {}
+};
+
+// Replays with a changed input, so that the result is wrong.
+class WrongCapture final : public GraphCapture {
+ public:
+  explicit WrongCapture(at::Tensor read) : read_(std::move(read)) {}
+  void capture(std::function<void()> work) override { work_ = std::move(work); }
+  void replay() override {
+    const at::Tensor before = read_.clone();
+    read_.mul_(2);
+    work_();
+    read_.copy_(before);
+  }
+
+ private:
+  at::Tensor read_;
+  std::function<void()> work_;
+};
+
+class GraphCaptureTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    InitModelOptions tiny;
+    tiny.hidden_size = 32;
+    tiny.intermediate_size = 64;
+    tiny.layers = 2;
+    tiny.heads = 4;
+    tiny.kv_heads = 2;
+    tiny.head_dim = 8;
+    ASSERT_TRUE(init_model(directory_ / "model", tiny).ok());
+    const auto files = TensorFiles::open_model(directory_ / "model").value();
+    const ModelSpec spec = load_model_spec(directory_ / "model").value();
+    Weights weights = load_weights(spec, FileSource(*files), placement_).value();
+    final_norm_ = weights.final_norm;
+    transformer_.emplace(spec, std::move(weights), placement_);
+    cache_.emplace(spec, placement_, int64_t{1} << 20);
+    ASSERT_TRUE(cache_->pool().extend(held_, 1));
+  }
+  // Returns the logits of a first token; nothing is committed, so that each call computes the same.
+  std::optional<at::Tensor> step(Decode& decode) {
+    const Decode::Row row{nullptr, 7, &held_};
+    return decode.step({&row, 1});
+  }
+  void expect_one_ordinary_step_and_no_more(Decode& decode) {
+    const c10::NoGradGuard no_graph;
+    Decode good(*transformer_, *cache_, make_graph_capture);
+    const at::Tensor want = step(good)->clone();
+    const auto first = step(decode);
+    ASSERT_TRUE(first.has_value());
+    EXPECT_TRUE(first->equal(want));
+    EXPECT_NE(decode.problem(), "");
+    EXPECT_FALSE(step(decode).has_value());
+    EXPECT_EQ(good.problem(), "");
+    EXPECT_TRUE(step(good)->equal(want)) << "played";
+  }
+
+  TempDir directory_;
+  Placement placement_;
+  at::Tensor final_norm_;
+  std::optional<Transformer> transformer_;
+  std::optional<KvCache> cache_;
+  BlockPool::Sequence held_;
+};
+
+TEST_F(GraphCaptureTest, CaptureFailsThenTheStepIsRightAndLaterOnesAreOrdinary) {
+  Decode decode(*transformer_, *cache_,
+                [](const Placement&, const GraphCapture*) { return std::make_unique<FailingCapture>(); });
+  expect_one_ordinary_step_and_no_more(decode);
+  EXPECT_EQ(decode.problem(), "cannot capture");
+}
+
+TEST_F(GraphCaptureTest, CaptureIsWrongThenTheStepIsRightAndLaterOnesAreOrdinary) {
+  Decode decode(*transformer_, *cache_,
+                [this](const Placement&, const GraphCapture*) { return std::make_unique<WrongCapture>(final_norm_); });
+  expect_one_ordinary_step_and_no_more(decode);
+  EXPECT_EQ(decode.problem(), "its results differ from those of single operations");
+}
+
+}  // namespace
+}  // namespace tuft::engine::torch

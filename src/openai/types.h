@@ -1,0 +1,37 @@
+// Types of the OpenAI API that need no JSON.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "control/queues/tenant_queue.h"
+
+namespace tuft::openai {
+
+enum class Endpoint : uint8_t { kCompletions, kChat };
+std::string_view endpoint_name(Endpoint endpoint);  // "completions", "chat/completions"
+
+// The body of a streamed answer. Its destruction, after the last event or a disconnect, ends the generation.
+class EventStream {
+ public:
+  virtual ~EventStream() = default;
+  // Produces the next events; an empty text is the end. The caller waits for `done` before it calls next() again.
+  // `done` is called once, on any thread.
+  virtual void next(std::function<void(Result<std::string>)> done) = 0;
+};
+
+struct Reply {
+  int status = 200;
+  std::string body;                     // JSON
+  std::shared_ptr<EventStream> events;  // if set, it replaces the body: text/event-stream
+};
+using ReplyDone = std::function<void(Reply)>;
+
+// Work that must not run on the thread that causes it. Costs are bytes.
+using WorkQueue = control::TenantQueue<std::function<void()>>;
+
+}  // namespace tuft::openai

@@ -1,0 +1,121 @@
+#include "telemetry/host/nvml.h"
+
+#include <array>
+#include <dlfcn.h>
+
+namespace tuft::telemetry::internal {
+namespace {
+
+// The declarations of nvml.h that are needed. Its ABI is stable, and no package that we use contains the header.
+using NvmlDevice = void*;
+struct NvmlUtilization {
+  unsigned gpu;
+  unsigned memory;
+};
+struct NvmlMemory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+constexpr int kSuccess = 0;
+constexpr int kTemperatureOfGpu = 0;
+constexpr unsigned kTextBytes = 96;  // NVML_DEVICE_NAME_V2_BUFFER_SIZE, the longest text read
+
+struct Functions {
+  int (*init)() = nullptr;
+  int (*count_devices)(unsigned*) = nullptr;
+  int (*get_device)(unsigned, NvmlDevice*) = nullptr;
+  int (*get_utilization)(NvmlDevice, NvmlUtilization*) = nullptr;
+  int (*get_memory)(NvmlDevice, NvmlMemory*) = nullptr;
+  // Null if the driver is too old.
+  int (*get_power)(NvmlDevice, unsigned*) = nullptr;             // mW
+  int (*get_energy)(NvmlDevice, unsigned long long*) = nullptr;  // mJ
+  int (*get_temperature)(NvmlDevice, int, unsigned*) = nullptr;  // Cel
+  int (*get_name)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*get_uuid)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*get_driver_version)(char*, unsigned) = nullptr;
+};
+
+template <typename Function>
+bool load(void* library, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+bool load_all(void* library, Functions& nvml) {
+  load(library, "nvmlDeviceGetPowerUsage", nvml.get_power);
+  load(library, "nvmlDeviceGetTotalEnergyConsumption", nvml.get_energy);
+  load(library, "nvmlDeviceGetTemperature", nvml.get_temperature);
+  load(library, "nvmlDeviceGetName", nvml.get_name);
+  load(library, "nvmlDeviceGetUUID", nvml.get_uuid);
+  load(library, "nvmlSystemGetDriverVersion", nvml.get_driver_version);
+  return load(library, "nvmlInit_v2", nvml.init) && load(library, "nvmlDeviceGetCount_v2", nvml.count_devices) &&
+         load(library, "nvmlDeviceGetHandleByIndex_v2", nvml.get_device) &&
+         load(library, "nvmlDeviceGetUtilizationRates", nvml.get_utilization) &&
+         load(library, "nvmlDeviceGetMemoryInfo", nvml.get_memory);
+}
+
+template <typename... Arguments, typename... Given>
+std::string text_of(int (*get)(Arguments...), Given... given) {
+  std::array<char, kTextBytes> text{};
+  if (get == nullptr || get(given..., text.data(), kTextBytes) != kSuccess) return "";
+  return text.data();
+}
+
+class LoadedNvml final : public Nvml {
+ public:
+  explicit LoadedNvml(const Functions& nvml) : nvml_(nvml) {
+    unsigned count = 0;
+    if (nvml_.count_devices(&count) != kSuccess) return;
+    for (unsigned i = 0; i < count; ++i) {
+      NvmlDevice device = nullptr;
+      if (nvml_.get_device(i, &device) != kSuccess) continue;
+      devices_.push_back(device);
+      gpus_.push_back({text_of(nvml_.get_name, device), text_of(nvml_.get_uuid, device)});
+    }
+  }
+
+  const std::vector<GpuInfo>& gpus() const override { return gpus_; }
+  std::string driver_version() const override { return text_of(nvml_.get_driver_version); }
+
+  std::vector<GpuUse> read() const override {
+    std::vector<GpuUse> out;
+    for (NvmlDevice device : devices_) {
+      GpuUse& use = out.emplace_back();
+      NvmlUtilization utilization{};
+      if (nvml_.get_utilization(device, &utilization) == kSuccess) use.utilization = utilization.gpu / 100.0;
+      NvmlMemory memory{};
+      if (nvml_.get_memory(device, &memory) == kSuccess) {
+        use.memory_used = static_cast<double>(memory.used);
+        use.memory_total = static_cast<double>(memory.total);
+      }
+      unsigned value = 0;
+      if (nvml_.get_power != nullptr && nvml_.get_power(device, &value) == kSuccess) use.power_watts = value * 1e-3;
+      if (nvml_.get_temperature != nullptr && nvml_.get_temperature(device, kTemperatureOfGpu, &value) == kSuccess)
+        use.temperature_celsius = value;
+      unsigned long long energy = 0;
+      if (nvml_.get_energy != nullptr && nvml_.get_energy(device, &energy) == kSuccess)
+        use.energy_joules = static_cast<double>(energy) * 1e-3;
+    }
+    return out;
+  }
+
+ private:
+  const Functions nvml_;
+  std::vector<NvmlDevice> devices_;
+  std::vector<GpuInfo> gpus_;
+};
+
+}  // namespace
+
+std::unique_ptr<Nvml> Nvml::open(const char* library) {
+  // Never unloaded, because NVML keeps threads of its own.
+  void* loaded = ::dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  Functions functions;
+  if (loaded == nullptr || !load_all(loaded, functions) || functions.init() != kSuccess) return nullptr;
+  auto nvml = std::make_unique<LoadedNvml>(functions);
+  if (nvml->gpus().empty()) return nullptr;
+  return nvml;
+}
+
+}  // namespace tuft::telemetry::internal

@@ -1,0 +1,202 @@
+#include "telemetry/settings/settings.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "base/text.h"
+#include "telemetry/settings/environment.h"
+#include "telemetry/settings/signal_settings.h"
+
+namespace tuft::telemetry::internal {
+namespace {
+
+// Reads the first variable that is set into `out` if it is a positive number.
+template <typename T>
+void read_positive(std::initializer_list<std::string> names, int64_t unit, T& out) {
+  constexpr int64_t kMax = 1'000'000'000;
+  const Setting setting = first_set(names);
+  if (!setting) return;
+  const auto value = parse_whole(setting.value);
+  if (value && *value > 0 && *value <= kMax) {
+    out = static_cast<T>(*value * unit);
+  } else {
+    warn_ignored(setting.name, "must be a whole number above 0; the default is used");
+  }
+}
+
+void read_batches(const TelemetryConfig& config, const std::string& prefix, SignalSettings& out) {
+  read_positive({prefix + "_SCHEDULE_DELAY"}, kMillisecond, out.interval);
+  read_positive({prefix + "_MAX_EXPORT_BATCH_SIZE"}, 1, out.batch_max);
+  read_positive({prefix + "_MAX_QUEUE_SIZE"}, 1, out.queue_max);
+  if (config.batch_delay) out.interval = *config.batch_delay;
+  if (config.batch_max) out.batch_max = static_cast<size_t>(*config.batch_max);
+  if (config.queue_max) out.queue_max = static_cast<size_t>(*config.queue_max);
+  out.batch_max = std::min(out.batch_max, out.queue_max);
+}
+
+void read_temporality(const TelemetryConfig& config, Settings& settings) {
+  const Setting setting = first_set({"OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"});
+  const std::string word = lower_case(setting.value);
+  if (config.temporality) {
+    settings.temporality = *config.temporality;
+  } else if (word == "delta") {
+    settings.temporality = Temporality::kDelta;
+  } else if (word == "lowmemory") {
+    settings.temporality = Temporality::kLowMemory;
+  } else if (setting && word != "cumulative") {
+    warn_ignored(setting.name, "must be cumulative, delta or lowmemory; cumulative is used");
+  }
+}
+
+void read_metric_pace(const TelemetryConfig& config, Settings& settings) {
+  // The second name is a common misspelling of the standard name.
+  read_positive({"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRICS_EXPORT_INTERVAL"}, kMillisecond,
+                settings.metrics.interval);
+  if (config.metric_interval) settings.metrics.interval = *config.metric_interval;
+  read_temporality(config, settings);
+}
+
+std::optional<double> parse_ratio(std::string_view text) {
+  double ratio = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), ratio);
+  if (problem != std::errc{} || end != text.data() + text.size() || !(ratio >= 0 && ratio <= 1)) return std::nullopt;
+  return ratio;
+}
+
+uint64_t ratio_threshold(double ratio) {
+  return ratio >= 1 ? UINT64_MAX : static_cast<uint64_t>(ratio * 0x1p64);
+}
+
+// Returns 1 by default, as OpenTelemetry requires.
+double read_ratio(const TelemetryConfig& config) {
+  if (config.sampling_ratio) return *config.sampling_ratio;
+  const Setting setting = first_set({"OTEL_TRACES_SAMPLER_ARG"});
+  if (!setting) return 1;
+  const auto ratio = parse_ratio(setting.value);
+  if (!ratio) warn_ignored(setting.name, "must be a ratio between 0 and 1; every trace is sampled");
+  return ratio.value_or(1);
+}
+
+// Returns false if there is no such sampler.
+bool apply_sampler(std::string_view name, const TelemetryConfig& config, Settings& settings) {
+  constexpr std::string_view kParentBased = "parentbased_";
+  const bool parent_based = name.starts_with(kParentBased);
+  if (parent_based) name.remove_prefix(kParentBased.size());
+  if (name == "always_off") {
+    settings.sampling_threshold = 0;
+    // The user wants no traces, so none is recorded because of errors unless the configuration requires it.
+    settings.keep_errors = false;
+  } else if (name == "traceidratio") {
+    settings.sampling_threshold = ratio_threshold(read_ratio(config));
+  } else if (name != "always_on") {
+    return false;
+  }
+  settings.sampling_parent_based = parent_based;
+  return true;
+}
+
+Status read_sampling(const TelemetryConfig& config, Settings& settings) {
+  constexpr std::string_view kNames = "[parentbased_]always_on, always_off, traceidratio";
+  const Setting variable = first_set({"OTEL_TRACES_SAMPLER"});
+  if (config.sampler) {
+    if (!apply_sampler(*config.sampler, config, settings))
+      return invalid_argument("telemetry.sampler must be one of " + std::string(kNames), "telemetry");
+  } else if (config.sampling_ratio) {
+    apply_sampler("parentbased_traceidratio", config, settings);
+  } else if (variable && !apply_sampler(variable.value, config, settings)) {
+    warn_ignored(variable.name, "must be one of " + std::string(kNames) + "; every trace is sampled");
+  }
+  if (config.keep_errors) settings.keep_errors = *config.keep_errors;
+  settings.keep_slower_than = config.keep_slower_than.value_or(0);
+  settings.trace_archive_bytes = static_cast<size_t>(config.trace_archive_bytes);
+  return {};
+}
+
+void read_propagators(const TelemetryConfig& config, Settings& settings) {
+  if (const Setting setting = first_set({"OTEL_PROPAGATORS"})) {
+    settings.propagate_trace_context = false;
+    for (std::string_view rest = setting.value; !rest.empty();) {
+      const std::string_view item = rest.substr(0, rest.find(','));
+      rest.remove_prefix(std::min(rest.size(), item.size() + 1));
+      const std::string_view name = trimmed(item);
+      if (name == "tracecontext") {
+        settings.propagate_trace_context = true;
+      } else if (name == "baggage") {
+        settings.propagate_baggage = true;
+      } else if (name != "none") {
+        warn_ignored(setting.name, "may contain tracecontext, baggage and none; other names are ignored");
+      }
+    }
+  }
+  if (config.propagate_baggage) settings.propagate_baggage = *config.propagate_baggage;
+}
+
+// A service name in the configuration overrides the environment; the default name does not.
+void read_resource(const TelemetryConfig& config, Settings& settings) {
+  int malformed = 0;
+  settings.resource_attributes = parse_pairs(environment("OTEL_RESOURCE_ATTRIBUTES"), malformed);
+  if (malformed > 0) warn_ignored("OTEL_RESOURCE_ATTRIBUTES", "must be key=value,key=value; other entries are ignored");
+  const auto take_name = [&settings]() {
+    auto node = settings.resource_attributes.extract("service.name");
+    return node.empty() ? std::string() : node.mapped();
+  };
+  const std::string weak = take_name();
+  if (const Setting host = first_set({"FD_HOST_NAME"}))
+    settings.resource_attributes.try_emplace("host.name", host.value);
+  for (const auto& [key, value] : config.resource_attributes) settings.resource_attributes[key] = value;
+  settings.service_name = take_name();
+  if (!settings.service_name.empty()) return;
+  settings.service_name = config.service_name;
+  if (config.service_name != TelemetryConfig{}.service_name) return;
+  if (const Setting name = first_set({"OTEL_SERVICE_NAME"})) {
+    settings.service_name = name.value;
+  } else if (!weak.empty()) {
+    settings.service_name = weak;
+  } else if (const Setting fastdeploy = first_set({"FD_SERVICE_NAME"})) {
+    settings.service_name = fastdeploy.value;
+  }
+}
+
+void read_log_level(Settings& settings) {
+  const Setting setting = first_set({"OTEL_LOG_LEVEL"});
+  if (!setting) return;
+  const std::string word = lower_case(setting.value);
+  if (word == "none" || word == "off" || word == "fatal") {
+    settings.own_log_level = std::nullopt;
+  } else if (const auto level = parse_severity(word); level.ok()) {
+    settings.own_log_level = *level;
+  } else if (word == "trace" || word == "all" || word == "verbose") {
+    settings.own_log_level = Severity::kDebug;
+  } else {
+    warn_ignored(setting.name, "must be debug, info, warn, error or none");
+  }
+}
+
+}  // namespace
+
+Result<Settings> read_settings(const TelemetryConfig& config) {
+  Settings settings;
+  settings.metrics_endpoint = config.metrics_endpoint;
+  settings.enabled = config.enabled && !is_true(environment("OTEL_SDK_DISABLED"));
+  read_resource(config, settings);
+  read_log_level(settings);
+  if (config.shutdown_budget) settings.shutdown_budget = *config.shutdown_budget;
+  if (!settings.enabled) {
+    for (SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics})
+      signal->protocol = Protocol::kNone;
+    return settings;
+  }
+  TUFT_TRY(read_signal(config, {"traces", "TRACES", config.traces}, settings.traces));
+  TUFT_TRY(read_signal(config, {"logs", "LOGS", config.logs}, settings.logs));
+  TUFT_TRY(read_signal(config, {"metrics", "METRICS", config.metrics}, settings.metrics));
+  read_batches(config, "OTEL_BSP", settings.traces);
+  read_batches(config, "OTEL_BLRP", settings.logs);
+  read_metric_pace(config, settings);
+  TUFT_TRY(read_sampling(config, settings));
+  read_propagators(config, settings);
+  return settings;
+}
+
+}  // namespace tuft::telemetry::internal

@@ -1,0 +1,59 @@
+#include "worker/inbox.h"
+
+#include <utility>
+
+namespace tuft::worker {
+
+Error stopping_error() {
+  return unavailable("the worker is stopping; try again later", "worker_stopping");
+}
+
+std::optional<Error> Inbox::push(InboxItem& item) {
+  const bool is_call =
+      std::holds_alternative<std::unique_ptr<Operation>>(item) || std::holds_alternative<NewSample>(item);
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return stopping_error();
+    if (is_call && unanswered_ >= calls_max_) {
+      return Error{ErrorCode::kResourceExhausted,
+                   "the worker has " + std::to_string(calls_max_) + " calls waiting; try again later",
+                   "worker_queue_full"};
+    }
+    if (is_call) ++unanswered_;
+    items_.push_back(std::move(item));
+  }
+  arrived_.notify_one();
+  return std::nullopt;
+}
+
+std::deque<InboxItem> Inbox::take(bool wait) {
+  MutexLock lock(mutex_);
+  while (wait && items_.empty() && !closed_) arrived_.wait(mutex_);
+  return std::exchange(items_, {});
+}
+
+void Inbox::answered(size_t calls) {
+  MutexLock lock(mutex_);
+  unanswered_ -= calls;
+}
+
+size_t Inbox::unanswered() const {
+  MutexLock lock(mutex_);
+  return unanswered_;
+}
+
+bool Inbox::close() {
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(closed_, true)) return false;
+  }
+  arrived_.notify_all();
+  return true;
+}
+
+bool Inbox::is_closed() const {
+  MutexLock lock(mutex_);
+  return closed_;
+}
+
+}  // namespace tuft::worker

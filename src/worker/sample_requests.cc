@@ -1,0 +1,105 @@
+#include "worker/sample_requests.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace tuft::worker {
+
+void SampleRequests::add(NewSample sample) {
+  const std::optional<engine::AdapterId> adapter = sample.request.adapter;
+  if (adapter) pager_.looked_up(*adapter);
+  if (!adapter || !pager_.exists(*adapter) || pager_.in_engine(*adapter)) return start(std::move(sample));
+  pager_.used(*adapter);
+  pager_.bring_back(*adapter, sample.request.trace);
+  held_[*adapter].push_back(std::move(sample));
+}
+
+void SampleRequests::start(NewSample sample) {
+  const Ticket ticket = sample.ticket;
+  Active& active = active_[ticket];
+  active.adapter = sample.request.adapter;
+  if (active.adapter) {
+    ++count_by_adapter_[*active.adapter];
+    pager_.used(*active.adapter);
+  }
+  auto number = sampler_.submit(std::move(sample.request),
+                                [this, ticket, done = sample.done](Result<engine::SampleResult> result) {
+                                  const auto node = take(ticket);
+                                  answered_(1);
+                                  if (!node.empty() && node.mapped().instead) result = *node.mapped().instead;
+                                  done(std::move(result));
+                                });
+  if (number.ok()) {
+    active.number = *number;
+    return;
+  }
+  (void)take(ticket);
+  answered_(1);
+  sample.done(std::move(number).error());
+}
+
+std::map<SampleRequests::Ticket, SampleRequests::Active>::node_type SampleRequests::take(Ticket ticket) {
+  auto node = active_.extract(ticket);
+  if (node.empty() || !node.mapped().adapter) return node;
+  const auto count = count_by_adapter_.find(*node.mapped().adapter);
+  if (--count->second == 0) count_by_adapter_.erase(count);
+  return node;
+}
+
+void SampleRequests::cancel(Ticket ticket) {
+  const auto found = active_.find(ticket);
+  if (found != active_.end()) return sampler_.cancel(found->second.number);
+  for (auto& [adapter, samples] : held_) {
+    const auto held =
+        std::find_if(samples.begin(), samples.end(), [&](const NewSample& one) { return one.ticket == ticket; });
+    if (held == samples.end()) continue;
+    NewSample sample = std::move(*held);
+    samples.erase(held);
+    if (samples.empty()) held_.erase(adapter);
+    answered_(1);
+    return sample.done(Error{ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"});
+  }
+}
+
+void SampleRequests::fail(const engine::AdapterId& adapter, const Error& error) {
+  stop(&adapter, error);
+  refuse(held_.extract(adapter), error);
+}
+
+void SampleRequests::fail_all(const Error& error) {
+  while (!held_.empty()) refuse(held_.extract(held_.begin()), error);
+  stop(nullptr, error);
+}
+
+// Stops the active samples of the adapter, or all of them if it is null.
+void SampleRequests::stop(const engine::AdapterId* adapter, const Error& error) {
+  std::vector<engine::Sampler::RequestNumber> numbers;
+  for (auto& [ticket, sample] : active_) {
+    if (adapter != nullptr && sample.adapter != *adapter) continue;
+    sample.instead = error;
+    numbers.push_back(sample.number);
+  }
+  for (const auto number : numbers) sampler_.cancel(number);
+}
+
+void SampleRequests::refuse(Held::node_type held, const Error& error) {
+  if (held.empty()) return;
+  answered_(held.mapped().size());
+  for (const NewSample& sample : held.mapped()) sample.done(error);
+}
+
+void SampleRequests::adapter_arrived(const AdapterPager::Arrival& arrival) {
+  auto held = held_.extract(arrival.adapter);
+  if (!arrival.status.ok()) return refuse(std::move(held), arrival.status.error());
+  if (held.empty()) return;
+  for (NewSample& sample : held.mapped()) start(std::move(sample));
+}
+
+size_t SampleRequests::held() const {
+  size_t count = 0;
+  for (const auto& [adapter, samples] : held_) count += samples.size();
+  return count;
+}
+
+}  // namespace tuft::worker
