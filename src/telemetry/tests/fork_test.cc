@@ -42,6 +42,9 @@ void record_everything() {
 class Recorders {
  public:
   Recorders() {
+    // A fork while another thread initializes a static variable leaves the variable locked in the child. This program's
+    // own are therefore initialized before.
+    record_everything();
     for (int i = 0; i < 4; ++i) {
       threads_.emplace_back([this] {
         while (!stop_) record_everything();
