@@ -21,7 +21,9 @@ class PendingCall {
   void start(const std::shared_ptr<Connection>& connection, const CallOptions& options, Ended ended) {
     connection_ = connection;
     const Nanos timeout = options.timeout > 0 ? options.timeout : call_->method.timeout;
-    context_->set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout));
+    if (timeout != rpc::kNoTimeout) {
+      context_->set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout));
+    }
     telemetry::inject(options.trace, [&](std::string_view key, const std::string& value) {
       context_->AddMetadata(std::string(key), value);
     });
@@ -132,17 +134,16 @@ Cancel SupervisedActorImpl::begin_call(const std::shared_ptr<PendingCall>& call,
   std::optional<Error> refusal;
   {
     MutexLock lock(mutex_);
-    if (state_ == State::kReady) {
+    auto found = connection_locked(options.incarnation);
+    if (found.ok()) {
       ++in_flight_;
-      connection = connection_;
+      connection = std::move(*found);
+      connection->calls.insert(call->context());
+    } else if (state_ == State::kIdle || state_ == State::kStopped || stopping_) {
+      refusal = std::move(found).error();  // the watcher does not run
     } else {
-      Error error = not_ready_locked();
-      if (state_ == State::kIdle || state_ == State::kStopped || stopping_) {
-        refusal = std::move(error);  // the watcher does not run
-      } else {
-        ++in_flight_;
-        settle_later_locked({nullptr, std::move(error), 0, call});
-      }
+      ++in_flight_;
+      settle_later_locked({nullptr, std::move(found).error(), 0, call});
     }
   }
   if (refusal) call->answer(std::move(*refusal));
@@ -152,22 +153,32 @@ Cancel SupervisedActorImpl::begin_call(const std::shared_ptr<PendingCall>& call,
   return cancel;
 }
 
+Result<std::shared_ptr<Connection>> SupervisedActorImpl::connection_locked(uint64_t incarnation) const {
+  if (state_ != State::kReady) return not_ready_locked();
+  if (incarnation != 0 && incarnation != incarnation_) return last_death_.value_or(not_ready_locked());
+  return connection_;
+}
+
 void SupervisedActorImpl::end_call(const std::shared_ptr<PendingCall>& call, const grpc::Status& status) {
   std::optional<Error> error;
   if (status.ok()) {
     gauges_.answered(system_clock().monotonic());
   } else {
     error = rpc::from_grpc(status, *call->context());
-    if (!error) {
-      MutexLock lock(mutex_);
-      if (!call->connection()->death) {
-        return settle_later_locked(
-            {call->connection(),
-             unavailable("the connection to the worker of base model " + spec_.base_model + " broke; try again",
-                         "worker_connection_lost"),
-             system_clock().monotonic() + kCauseOfDeathWait, call});
-      }
-      error = call->connection()->death;
+  }
+  {
+    MutexLock lock(mutex_);
+    Connection& connection = *call->connection();
+    connection.calls.erase(call->context());
+    const bool is_cut = !status.ok() && (!error || error->code == ErrorCode::kCancelled);
+    if (is_cut && connection.death) {
+      error = connection.death;
+    } else if (is_cut && !error) {
+      return settle_later_locked(
+          {call->connection(),
+           unavailable("the connection to the worker of base model " + spec_.base_model + " broke; try again",
+                       "worker_connection_lost"),
+           system_clock().monotonic() + kCauseOfDeathWait, call});
     }
   }
   call->answer(error ? Status(std::move(*error)) : Status());

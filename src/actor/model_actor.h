@@ -29,6 +29,8 @@ struct CallOptions {
   telemetry::SpanContext trace;  // the parent of the worker's spans
   Nanos timeout = 0;             // 0: the default of the method, see rpc/methods.h
   worker::v1::CallIds ids = {};  // for the worker's spans and logs; unknown ids stay empty
+  // The life of the worker that the call is for; in another one it fails as "worker_died". 0: any life.
+  uint64_t incarnation = 0;
 };
 
 // A call without its message types, for implementations of ModelActor.
@@ -69,17 +71,20 @@ class CallOf final : public Call {
 // Thread-safe. Calls return at once; the answer comes through the callback.
 //
 // A call fails with the worker's error, with kUnavailable and the reason "worker_died", "worker_connection_lost",
-// "worker_starting" or "worker_stopped" if there is no worker, or with kDeadlineExceeded.
+// "worker_starting" or "worker_stopped" if there is no worker, or with kDeadlineExceeded if it has a time limit. A call
+// without a time limit ends with its answer or with the life of its worker, whichever comes first.
 class ModelActor {
  public:
   virtual ~ModelActor() = default;
 
   virtual const std::string& base_model() const = 0;
-  // Returns true if the worker is up and answers. If not, calls fail with kUnavailable.
+  // Returns true if the worker is up and answers. If it is not up, calls fail with kUnavailable. If it is up and does
+  // not answer, for instance because it was stopped, calls wait for it.
   virtual bool ready() const = 0;
   // Returns the number of the worker's current life, from 1. Each restart loses what was in the worker's memory.
   virtual uint64_t incarnation() const = 0;
-  // Sets the callback that runs with the new incarnation each time a worker has become ready, the first time included.
+  // Sets the callback that runs with the incarnation each time a worker has become ready, the first time included. It
+  // runs again with the same incarnation when a worker answers that did not answer for a while.
   // Requires that the actor was not started yet.
   virtual void on_ready(std::function<void(uint64_t incarnation)> callback) = 0;
 

@@ -20,8 +20,9 @@ constexpr size_t kUnixPathMax = 107;  // sockaddr_un
 constexpr Nanos kSocketPoll = 10 * kMillisecond;
 // A worker that lived this long restarts without a delay after its death.
 constexpr Nanos kHealthyLife = 30 * kSecond;
-// The interval between health checks of an idle worker, and the time limit of a check.
-constexpr Nanos kHeartbeat = 5 * kSecond;
+// A worker that left so many health checks in a row unanswered is not ready. One may be late because the machine is
+// busy.
+constexpr int kUnansweredMax = 3;
 
 telemetry::Tracer tracer() {
   static const telemetry::Tracer of_actor = telemetry::get_tracer("tuft.actor");
@@ -70,7 +71,8 @@ struct SupervisedActorImpl::Life {
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Question> question;
   telemetry::Span span;  // ends when the worker is ready
-  Nanos next_heartbeat = 0;
+  Nanos asked = 0;       // when the newest health check began
+  int unanswered = 0;    // health checks, since the newest answer
   bool ready = false;
 };
 
@@ -134,7 +136,7 @@ Status SupervisedActorImpl::wait_ready(Nanos timeout) {
 
 bool SupervisedActorImpl::ready() const {
   MutexLock lock(mutex_);
-  return state_ == State::kReady;
+  return state_ == State::kReady && answering_;
 }
 
 uint64_t SupervisedActorImpl::incarnation() const {
@@ -241,7 +243,8 @@ std::string SupervisedActorImpl::watch_life(Life& life) {
   for (;;) {
     settle_calls();
     const bool starting = !life.ready;
-    if (wait_for_wake(life.process.ended_fd(), starting ? kSocketPoll : kSecond)) return life.process.reap();
+    const Nanos pause = starting ? kSocketPoll : std::min(kSecond, spec_.heartbeat);
+    if (wait_for_wake(life.process.ended_fd(), pause)) return life.process.reap();
     if (stopping()) return end_process(life);
     std::string failure;
     if (starting && !start_up(life, failure)) {
@@ -249,7 +252,9 @@ std::string SupervisedActorImpl::watch_life(Life& life) {
       (void)life.process.reap();
       return failure;
     }
-    if (life.ready && now() >= life.next_heartbeat) ask_for_life_sign(life);
+    if (!life.ready) continue;
+    note_life_sign(life);
+    if (now() >= life.asked + spec_.heartbeat) ask_for_life_sign(life);
   }
 }
 
@@ -300,13 +305,15 @@ void SupervisedActorImpl::ask_whether_ready(Life& life) {
 
 void SupervisedActorImpl::become_ready(Life& life) {
   life.ready = true;
-  life.next_heartbeat = now() + kHeartbeat;
+  life.asked = now();
+  life.question.reset();
   life.span.end();
-  gauges_.answered(now());
+  gauges_.answered(life.asked);
   {
     MutexLock lock(mutex_);
     if (stopping_) return;
     state_ = State::kReady;
+    answering_ = true;
     connection_ = life.connection;
     changed_.notify_all();
   }
@@ -320,12 +327,11 @@ void SupervisedActorImpl::become_ready(Life& life) {
   if (on_ready_) on_ready_(life.incarnation);
 }
 
-// Only the time of an answer matters; the calls themselves detect a broken connection.
 void SupervisedActorImpl::ask_for_life_sign(Life& life) {
-  if (life.question->outcome == Question::Outcome::kOpen) return;
-  life.next_heartbeat = now() + kHeartbeat;
+  if (life.question != nullptr) return;
+  life.asked = now();
   life.question = std::make_shared<Question>();
-  life.question->context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(kHeartbeat));
+  life.question->context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(spec_.heartbeat));
   {
     MutexLock lock(mutex_);
     ++in_flight_;
@@ -335,8 +341,37 @@ void SupervisedActorImpl::ask_for_life_sign(Life& life) {
       [this, question = life.question, connection = life.connection](const grpc::Status& status) {
         if (status.ok()) gauges_.answered(now());
         question->outcome = status.ok() ? Question::Outcome::kAnswered : Question::Outcome::kFailed;
+        wake();
         call_done();
       });
+}
+
+// The answer to any call is a sign of life. The worker is the same whether it answers or not, so its calls go on.
+void SupervisedActorImpl::note_life_sign(Life& life) {
+  if (life.question == nullptr || life.question->outcome == Question::Outcome::kOpen) return;
+  life.question.reset();
+  life.unanswered = gauges_.last_answer() >= life.asked ? 0 : life.unanswered + 1;
+  set_answering(life, life.unanswered < kUnansweredMax);
+}
+
+void SupervisedActorImpl::set_answering(const Life& life, bool answering) {
+  {
+    MutexLock lock(mutex_);
+    if (answering_ == answering) return;
+    answering_ = answering;
+  }
+  gauges_.set_state(answering ? WorkerState::kReady : WorkerState::kSilent);
+  const telemetry::Attribute keys[] = {{"tuft.base_model", spec_.base_model},
+                                       {"tuft.worker.generation", life.incarnation},
+                                       {"tuft.worker.pid", life.process.pid()}};
+  const std::string worker = "the worker of base model " + spec_.base_model;
+  if (!answering) {
+    telemetry::log_error("worker.silent", worker + " does not answer any more; its operations wait",
+                         telemetry::Attributes(keys));
+    return;
+  }
+  telemetry::log_info("worker.answers", worker + " answers again", telemetry::Attributes(keys));
+  if (on_ready_) on_ready_(life.incarnation);
 }
 
 std::string SupervisedActorImpl::end_process(Life& life) {
@@ -350,6 +385,7 @@ std::string SupervisedActorImpl::end_process(Life& life) {
 
 void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how) {
   bool wanted = false;
+  std::unordered_set<std::shared_ptr<grpc::ClientContext>> calls;
   {
     MutexLock lock(mutex_);
     wanted = stopping_;
@@ -357,9 +393,14 @@ void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connec
     state_ = State::kDead;
     connection_.reset();
     last_death_ = error;
-    if (connection) connection->death = error;
+    if (connection) {
+      connection->death = error;
+      calls = connection->calls;
+    }
     changed_.notify_all();
   }
+  // Without the lock, because a call may end within TryCancel().
+  for (const auto& call : calls) call->TryCancel();
   gauges_.set_state(WorkerState::kDead);
   if (!wanted) {
     telemetry::log_error("worker.died", "the worker of base model " + spec_.base_model + " " + how,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_set>
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -26,8 +27,11 @@ struct Connection {
   const std::unique_ptr<worker::v1::ModelActor::Stub> stub;
   // Calls a unary method by its name.
   grpc::TemplatedGenericStub<google::protobuf::MessageLite, google::protobuf::MessageLite> unary;
-  // The cause of death of this life. Written once, under SupervisedActorImpl::mutex_.
-  std::optional<Error> death;
+  // The rest is guarded by SupervisedActorImpl::mutex_.
+  // The calls of this life that have not ended. They are cancelled when it ends: that its connection breaks then is not
+  // enough, because a call may just be on its way to gRPC, or wait there for a new connection.
+  std::unordered_set<std::shared_ptr<grpc::ClientContext>> calls;
+  std::optional<Error> death;  // the cause of death of this life, written once
 };
 
 class PendingCall;
@@ -79,6 +83,8 @@ class SupervisedActorImpl final : public SupervisedActor {
   void ask_whether_ready(Life& life);
   void become_ready(Life& life);
   void ask_for_life_sign(Life& life);
+  void note_life_sign(Life& life);
+  void set_answering(const Life& life, bool answering);
   std::string end_process(Life& life);
   void declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how);
   void pause(Nanos delay);
@@ -86,6 +92,8 @@ class SupervisedActorImpl final : public SupervisedActor {
   void wake() const;
   bool stopping() const;
   Error not_ready_locked() const TUFT_REQUIRES(mutex_);
+  // Returns the connection for a call that is meant for `incarnation`, or why there is none.
+  Result<std::shared_ptr<Connection>> connection_locked(uint64_t incarnation) const TUFT_REQUIRES(mutex_);
   Error died(const std::string& how) const;
 
   std::filesystem::path socket_path(uint64_t incarnation) const;
@@ -101,6 +109,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   CondVar changed_;
   State state_ TUFT_GUARDED_BY(mutex_) = State::kIdle;
   bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
+  bool answering_ TUFT_GUARDED_BY(mutex_) = true;  // while kReady
   uint64_t incarnation_ TUFT_GUARDED_BY(mutex_) = 0;
   std::optional<Error> last_death_ TUFT_GUARDED_BY(mutex_);
   std::shared_ptr<Connection> connection_ TUFT_GUARDED_BY(mutex_);

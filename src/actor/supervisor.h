@@ -21,11 +21,14 @@ struct WorkerSpec {
   Nanos restart_delay = 200 * kMillisecond;  // doubles with each early death, ...
   Nanos restart_delay_max = 30 * kSecond;    // ... up to this
   Nanos stop_timeout = 2 * kSecond;          // between SIGTERM and SIGKILL
+  Nanos heartbeat = 5 * kSecond;             // between health checks, and the time limit of each
 };
 
 // A ModelActor with a process of its own. start() launches the process and returns; ready() becomes true when the
 // process answers. When a worker dies, its calls fail with kUnavailable "worker_died" (the message names the signal or
-// exit code) and the worker is started again. stop() ends the process within stop_timeout and fails the running calls.
+// exit code) and the worker is started again. A worker that leaves several health checks in a row unanswered is not
+// ready until it answers again; its calls wait. stop() ends the process within stop_timeout and fails the running
+// calls.
 class SupervisedActor : public ModelActor {
  public:
   virtual Status start() = 0;

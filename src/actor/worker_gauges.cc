@@ -34,8 +34,10 @@ void for_each_worker(Look&& look) {
 }
 
 void observe_states(const Observe& observe) {
-  constexpr std::array<std::pair<WorkerState, std::string_view>, 3> kNames = {
-      {{WorkerState::kStarting, "starting"}, {WorkerState::kReady, "ready"}, {WorkerState::kDead, "dead"}}};
+  constexpr std::array<std::pair<WorkerState, std::string_view>, 4> kNames = {{{WorkerState::kStarting, "starting"},
+                                                                               {WorkerState::kReady, "ready"},
+                                                                               {WorkerState::kSilent, "silent"},
+                                                                               {WorkerState::kDead, "dead"}}};
   for_each_worker([&](const WorkerGauges& worker) {
     for (const auto& [state, name] : kNames) {
       observe(worker.state() == state ? 1 : 0, {{"base_model", worker.base_model()}, {"state", name}});

@@ -10,7 +10,7 @@
 
 namespace tuft::actor {
 
-enum class WorkerState : uint8_t { kStarting, kReady, kDead };
+enum class WorkerState : uint8_t { kStarting, kReady, kSilent, kDead };
 
 // The state of one worker. Its series exist as long as this object. Thread-safe.
 class WorkerGauges {

@@ -257,6 +257,7 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->usage.sweep();
     core_->futures.sweep();
     core_->sessions.sweep();
+    training_->restorer().sweep();
     training_->executor().sweep();
     sampling_->adapters().sweep();
     checkpoint_actions_->sweep();

@@ -8,7 +8,7 @@ namespace tuft::metrics {
 struct WorkerMetrics {
   ObservableGauge count{{.name = "tuft.workers",
                          .unit = "{worker}",
-                         .description = "Model actors, by state (starting, ready, dead)",
+                         .description = "Model actors, by state (starting, ready, silent, dead)",
                          .labels = {"base_model", "state"}}};
   ObservableGauge up{{.name = "tuft.worker.up",
                       .unit = "{worker}",

@@ -16,8 +16,10 @@ namespace tuft::rpc {
 inline constexpr const char* kIdsMetadata = "tuft-ids-bin";  // a serialized CallIds
 inline constexpr int kMessageBytesMax = 256 << 20;
 
-// Default deadlines.
-inline constexpr Nanos kOperationTimeout = 600 * kSecond;
+// Default deadlines. What changes state or takes a place at the engine has none: an operation that was reported failed
+// while the worker goes on with it would be done twice. Such a call ends with its answer, or with its worker's life.
+inline constexpr Nanos kNoTimeout = 0;
+inline constexpr Nanos kDescribeTimeout = 60 * kSecond;
 inline constexpr Nanos kCollectTimeout = kSecond;
 inline constexpr Nanos kCollectTracesTimeout = 5 * kSecond;
 
@@ -25,25 +27,25 @@ inline constexpr Nanos kCollectTracesTimeout = 5 * kSecond;
 
 // Operations on one adapter or sampler. The worker runs them on its engine thread, those of one adapter in order of
 // arrival.
-#define TUFT_OPERATION_METHODS(METHOD)                       \
-  METHOD(CreateAdapter, create_adapter, kOperationTimeout)   \
-  METHOD(RemoveAdapter, remove_adapter, kOperationTimeout)   \
-  METHOD(OptimStep, optim_step, kOperationTimeout)           \
-  METHOD(SaveState, save_state, kOperationTimeout)           \
-  METHOD(LoadState, load_state, kOperationTimeout)           \
-  METHOD(AddSampler, add_sampler, kOperationTimeout)         \
-  METHOD(RemoveSampler, remove_sampler, kOperationTimeout)   \
-  METHOD(PublishAdapter, publish_adapter, kOperationTimeout) \
-  METHOD(SaveSampler, save_sampler, kOperationTimeout)
+#define TUFT_OPERATION_METHODS(METHOD)                \
+  METHOD(CreateAdapter, create_adapter, kNoTimeout)   \
+  METHOD(RemoveAdapter, remove_adapter, kNoTimeout)   \
+  METHOD(OptimStep, optim_step, kNoTimeout)           \
+  METHOD(SaveState, save_state, kNoTimeout)           \
+  METHOD(LoadState, load_state, kNoTimeout)           \
+  METHOD(AddSampler, add_sampler, kNoTimeout)         \
+  METHOD(RemoveSampler, remove_sampler, kNoTimeout)   \
+  METHOD(PublishAdapter, publish_adapter, kNoTimeout) \
+  METHOD(SaveSampler, save_sampler, kNoTimeout)
 
 // Methods that the worker's service checks or answers on gRPC's thread. After that, ForwardBackward and Sample continue
 // on the engine thread.
-#define TUFT_SERVICE_METHODS(METHOD)                           \
-  METHOD(Describe, describe, kOperationTimeout)                \
-  METHOD(ForwardBackward, forward_backward, kOperationTimeout) \
-  METHOD(Sample, sample, kOperationTimeout)                    \
-  METHOD(CollectMetrics, collect_metrics, kCollectTimeout)     \
-  METHOD(KeepTraces, keep_traces, kCollectTimeout)             \
+#define TUFT_SERVICE_METHODS(METHOD)                       \
+  METHOD(Describe, describe, kDescribeTimeout)             \
+  METHOD(ForwardBackward, forward_backward, kNoTimeout)    \
+  METHOD(Sample, sample, kNoTimeout)                       \
+  METHOD(CollectMetrics, collect_metrics, kCollectTimeout) \
+  METHOD(KeepTraces, keep_traces, kCollectTimeout)         \
   METHOD(CollectTraces, collect_traces, kCollectTracesTimeout)
 
 #define TUFT_UNARY_METHODS(METHOD) \
@@ -54,7 +56,7 @@ inline constexpr Nanos kCollectTracesTimeout = 5 * kSecond;
 struct Method {
   std::string_view name;      // in the proto file, in the request path and in the metric label `method`
   std::string_view function;  // of ModelActor
-  Nanos timeout = 0;
+  Nanos timeout = kNoTimeout;
 };
 
 #define TUFT_DEFINE_METHOD(Name, function, timeout)                \
@@ -70,7 +72,7 @@ TUFT_UNARY_METHODS(TUFT_DEFINE_METHOD)
 struct StreamSample {
   using Request = worker::v1::SampleRequest;
   using Response = worker::v1::SampleResponse;
-  static constexpr Method kMethod = {"StreamSample", "stream_sample", kOperationTimeout};
+  static constexpr Method kMethod = {"StreamSample", "stream_sample", kNoTimeout};
 };
 
 }  // namespace tuft::rpc

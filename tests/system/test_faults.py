@@ -92,6 +92,22 @@ def test_after_a_restart_a_run_goes_on_from_its_newest_checkpoint_or_says_what_i
     wait_until(lambda: next_answer(unsaved, lost) is True, 60, "the other one trains again, from its first state")
 
 
+def test_a_stopped_worker_is_not_ready_and_its_operations_go_on_with_it(own_server):
+    client = RawClient(own_server.url, ALICE)
+    model = client.model(MODEL)
+    (pid,) = own_server.worker_pids()
+    os.kill(pid, signal.SIGSTOP)
+    running = client.train(model, 1)
+    own_server.wait_until_running("forward_backward")
+    wait_until(lambda: not client.get("healthz").json["ready"], 60, "a worker that does not answer is noticed")
+    waiting = client.optim(model, 2)
+    os.kill(pid, signal.SIGCONT)
+    for submitted in (running, waiting):
+        assert "error" not in client.result(submitted).json
+    assert client.get("healthz").json["ready"]
+    assert own_server.worker_pids() == [pid]
+
+
 def test_two_deaths_in_a_row_leave_the_server_answering(own_server):
     first = kill_worker(own_server)
     second_pid = restarted(own_server, first)[0]

@@ -25,6 +25,12 @@ class SupervisorTest : public ::testing::Test {
  protected:
   void TearDown() override { actor_.reset(); }
 
+  // Returns a sample that never ends by itself, in the first life of the worker.
+  std::future<SampleResult> hang() {
+    CallOptions options;
+    options.incarnation = 1;
+    return sample("hang", options);
+  }
   WorkerSpec spec(std::vector<std::string> arguments = {}) {
     WorkerSpec result;
     result.base_model = "tiny";

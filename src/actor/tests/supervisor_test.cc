@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <signal.h>
+#include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -69,6 +71,59 @@ TEST_F(SupervisorTest, ACallEndsAtItsTimeLimit) {
   const SampleResult result = get(sample("hang", {.trace = {}, .timeout = 50 * kMillisecond}));
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, ErrorCode::kDeadlineExceeded);
+}
+
+// The worker goes on with what it was sent, so a time limit would report as failed what happens all the same.
+TEST_F(SupervisorTest, AnOperationHasNoTimeLimit) {
+#define TUFT_HAS_NO_TIME_LIMIT(Name, function, default_timeout) EXPECT_EQ(rpc::Name::kMethod.timeout, 0) << #Name;
+  TUFT_OPERATION_METHODS(TUFT_HAS_NO_TIME_LIMIT)
+#undef TUFT_HAS_NO_TIME_LIMIT
+  EXPECT_EQ(rpc::ForwardBackward::kMethod.timeout, rpc::kNoTimeout);
+  start_ready();
+  EXPECT_EQ(get(sample("time limit"))->output_tokens(), 0);
+}
+
+TEST_F(SupervisorTest, CallsEndWithTheirWorkerEvenIfTheirConnectionDoesNotBreak) {
+  start_ready();
+  auto before = hang();
+  const SampleResult killed = get(sample("heir"));
+  ASSERT_FALSE(killed.ok());
+  EXPECT_EQ(killed.error().reason, "worker_died");
+  EXPECT_EQ(get(std::move(before)).error().reason, "worker_died");
+  EXPECT_EQ(ready_.pop(), 2U);
+  EXPECT_TRUE(get(sample("")).ok());
+}
+
+TEST_F(SupervisorTest, CallsThatStartWhileTheirWorkerDiesEndWithIt) {
+  start_ready();
+  const pid_t first = pid();
+  std::vector<std::future<SampleResult>> calls;
+  ASSERT_EQ(kill(first, SIGSTOP), 0);  // so that calls are on their way when it dies
+  for (int i = 0; i < 50; ++i) calls.push_back(hang());
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  while (actor_->incarnation() == 1) {
+    if (calls.size() < 2000) calls.push_back(hang());
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(ready_.pop(), 2U);
+  for (int i = 0; i < 50; ++i) calls.push_back(hang());  // for a life that is over
+  for (auto& call : calls) EXPECT_EQ(get(std::move(call)).error().reason, "worker_died");
+}
+
+TEST_F(SupervisorTest, AStoppedWorkerIsNotReadyAndItsCallsWait) {
+  WorkerSpec what = spec();
+  what.heartbeat = 20 * kMillisecond;
+  start(std::move(what));
+  ASSERT_TRUE(actor_->wait_ready(20 * kSecond).ok());
+  const pid_t process = pid();
+  ASSERT_EQ(kill(process, SIGSTOP), 0);
+  while (actor_->ready()) std::this_thread::yield();
+  auto waiting = sample("");
+  EXPECT_EQ(actor_->incarnation(), 1U);
+  ASSERT_EQ(kill(process, SIGCONT), 0);
+  EXPECT_TRUE(get(std::move(waiting)).ok());
+  while (!actor_->ready()) std::this_thread::yield();
+  EXPECT_EQ(pid(), process);
 }
 
 TEST_F(SupervisorTest, TheTraceContextTravelsWithTheCall) {

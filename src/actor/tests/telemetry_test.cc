@@ -1,5 +1,6 @@
 // Tests the metrics and spans of the supervisor, and the calls that carry telemetry.
 #include <signal.h>
+#include <thread>
 
 #include "actor/tests/supervisor_fixture.h"
 #include "telemetry/testing/recorded_metrics.h"
@@ -39,6 +40,20 @@ TEST_F(WorkerMetricsTest, AWorkerThatNeverAnswersIsStartingAndNotUp) {
   EXPECT_EQ(metrics_.gauge("tuft.workers", state("starting")), 1);
   EXPECT_EQ(metrics_.gauge("tuft.worker.up", model_), 0);
   EXPECT_FALSE(metrics_.gauge("tuft.worker.heartbeat.age", model_)) << "it has not answered yet";
+}
+
+TEST_F(WorkerMetricsTest, AStoppedWorkerIsSilentAndNotUp) {
+  WorkerSpec what = spec();
+  what.heartbeat = 20 * kMillisecond;
+  start(std::move(what));
+  ASSERT_TRUE(actor_->wait_ready(20 * kSecond).ok());
+  const pid_t process = pid();
+  ASSERT_EQ(kill(process, SIGSTOP), 0);
+  while (metrics_.gauge("tuft.worker.up", model_) == 1) std::this_thread::yield();
+  EXPECT_EQ(metrics_.gauge("tuft.workers", state("silent")), 1);
+  EXPECT_EQ(metrics_.gauge("tuft.workers", state("ready")), 0);
+  ASSERT_EQ(kill(process, SIGCONT), 0);
+  while (metrics_.gauge("tuft.worker.up", model_) == 0) std::this_thread::yield();
 }
 
 TEST_F(WorkerMetricsTest, TheRestartOfAKilledWorkerIsCounted) {

@@ -1,4 +1,5 @@
 // The worker process of the supervisor's tests. It implements the protocol and misbehaves on request.
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <signal.h>
@@ -14,6 +15,16 @@
 namespace {
 
 namespace v1 = tuft::worker::v1;
+
+// Dies, and leaves a process that keeps its connections open for a while, but not its output.
+void leave_heir() {
+  if (fork() == 0) {
+    for (int fd = 0; fd < 3; ++fd) close(fd);
+    alarm(60);
+    for (;;) pause();
+  }
+  raise(SIGKILL);
+}
 
 class Service final : public v1::ModelActor::CallbackService {
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeRequest*,
@@ -31,6 +42,10 @@ class Service final : public v1::ModelActor::CallbackService {
     const std::string& what = request->sampler_id();
     if (what == "hang") return reactor;
     if (what == "kill") raise(SIGKILL);
+    if (what == "heir") leave_heir();
+    if (what == "time limit") {
+      response->set_output_tokens(context->deadline() == std::chrono::system_clock::time_point::max() ? 0 : 1);
+    }
     if (what == "exit") _exit(7);
     if (what == "gone") {
       context->AddTrailingMetadata("tuft-code", "gone");

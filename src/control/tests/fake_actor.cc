@@ -38,7 +38,7 @@ FakeActor::FakeActor(std::string base_model) : base_model_(std::move(base_model)
   handle_telemetry();
 }
 
-actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::CallOptions&) {
+actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::CallOptions& options) {
   std::optional<Error> failure;
   const std::string name(call->method.function);
   const auto handler = handlers_.find(name);
@@ -49,7 +49,9 @@ actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::Ca
     std::lock_guard lock(mutex_);
     const uint64_t number = ++last_call_;
     calls_.push_back(detail.empty() ? name : name + " " + detail);
-    if (!ready_) {
+    if (options.incarnation != 0 && options.incarnation != incarnation_) {
+      failure = died();
+    } else if (!ready_) {
       failure = unavailable("the worker is starting", "worker_starting");
     } else if (const auto found = failures_.find(name); found != failures_.end()) {
       failure = found->second;

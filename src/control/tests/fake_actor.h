@@ -85,7 +85,7 @@ class FakeActor final : public actor::ModelActor {
     Work work;
   };
 
-  actor::Cancel send(std::unique_ptr<actor::Call> call, const actor::CallOptions&) override;
+  actor::Cancel send(std::unique_ptr<actor::Call> call, const actor::CallOptions& options) override;
   void cancel(uint64_t number);
   void answer(actor::Call& call);
 

@@ -135,6 +135,39 @@ TEST_F(Restart, ADeathWhileComingBackIsTriedAgain) {
   value<OptimStepResult>(alice, step);
 }
 
+TEST_F(Restart, AModelWhoseCreationWasAnsweredAfterTheNextLifeBeganComesBack) {
+  const SessionId s = boot_with_session();
+  worker().hold_answers(true);
+  const RequestId created = submit_create(s, alice);
+  worker().set_ready(false);
+  worker().start();
+  worker().stop_holding();
+  const RunId run = value<CreateModelResult>(alice, created).run;
+  const RequestId step = optim_step(run, alice, 1);
+  EXPECT_TRUE(pending(alice, step));
+  advance(kSecond);
+  value<OptimStepResult>(alice, step);
+}
+
+TEST_F(Restart, AWorkerThatDoesNotAnswerKeepsItsOperationsAndItsRuns) {
+  const auto [s, run] = boot_with_session_and_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().hold_answers(true);
+  const RequestId running = optim_step(run, alice, 2);
+  worker().set_ready(false);
+  EXPECT_FALSE(plane().ready());
+  advance(30 * kSecond);
+  EXPECT_TRUE(pending(alice, running));
+  worker().stop_holding();
+  value<OptimStepResult>(alice, running);
+  const RequestId next = optim_step(run, alice, 3);
+  EXPECT_TRUE(pending(alice, next));
+  worker().set_ready(true);
+  advance(kSecond);
+  value<OptimStepResult>(alice, next);
+  EXPECT_EQ(worker().weights_of(run.str()), 3);
+}
+
 TEST_F(Restart, SamplesThatRanFailAndSamplersComeBack) {
   const RunId run = boot_with_run();
   optim_step(run, alice, 1);

@@ -18,15 +18,17 @@ enum class Step : uint8_t { kNone, kSave, kUnload, kDrop };
 Step next_step_locked(Run& run, Nanos now) TUFT_REQUIRES(run.mutex) {
   if (!run.ending || run.closed || run.running != nullptr || run.log.front() != nullptr) return Step::kNone;
   RunEnding& ending = *run.ending;
-  if (run.restoring_incarnation > 0 || now < ending.not_before) return Step::kNone;
+  const actor::ModelActor& worker = run.backend->actor();
+  const bool has_adapter = run.created && worker.incarnation() == run.adapter_incarnation;
+  // A worker that does not answer now may answer again with the adapter in its memory.
+  const bool waits = run.restoring_incarnation > 0 || (has_adapter && !worker.ready());
+  if (waits || now < ending.not_before) return Step::kNone;
   ending.not_before = now + kPause;
   if (ending.tries >= RunEnding::kTriesMax && ending.saves) {
     ending.saves = false;
     ending.tries = 0;
   }
-  if (!run.created || !run.backend->holds(run.adapter_incarnation) || ending.tries >= RunEnding::kTriesMax) {
-    return Step::kDrop;
-  }
+  if (!has_adapter || ending.tries >= RunEnding::kTriesMax) return Step::kDrop;
   return ending.saves && run.weights_changed && !run.broken ? Step::kSave : Step::kUnload;
 }
 

@@ -11,6 +11,11 @@
 namespace tuft::control {
 namespace {
 
+bool needs_adapter_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(run.mutex) {
+  return run.created && !run.closed && !run.ending && run.adapter_incarnation < incarnation &&
+         run.restoring_incarnation < incarnation;
+}
+
 // Undoes what was trained since the restore point. Returns the error that the client gets if it was not told before.
 std::optional<Error> roll_back_locked(Run& run, bool load_failed) TUFT_REQUIRES(run.mutex) {
   std::string to = "its first state: it had no checkpoint";
@@ -58,20 +63,32 @@ void RunRestorer::on_worker_ready(const std::shared_ptr<ModelBackend>& backend, 
   }
 }
 
+void RunRestorer::sweep() {
+  for (const RunPtr& run : runs_.all()) {
+    const actor::ModelActor& worker = run->backend->actor();
+    const uint64_t incarnation = worker.incarnation();
+    bool missed = false;
+    {
+      MutexLock lock(run->mutex);
+      missed = needs_adapter_locked(*run, incarnation) && !run->broken && worker.ready();
+    }
+    if (missed) create_adapter(run, incarnation);
+  }
+}
+
 // A run whose adapter was never created needs no restore: its create_model waits in the log and starts now.
 void RunRestorer::create_adapter(const RunPtr& run, uint64_t incarnation) {
   bool needed = false;
   {
     MutexLock lock(run->mutex);
-    needed = run->created && !run->closed && !run->ending && run->adapter_incarnation < incarnation &&
-             run->restoring_incarnation < incarnation;
+    needed = needs_adapter_locked(*run, incarnation);
     if (needed) {
       run->restoring_incarnation = incarnation;
       run->broken.reset();
     }
   }
   if (!needed) return executor_.pump(run);
-  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.create_adapter", *run);
+  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.create_adapter", *run, incarnation);
   call.span->set_attribute("tuft.restored", true);
   run->backend->actor().create_adapter(
       create_adapter_request(*run), call.options,
@@ -88,7 +105,7 @@ void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation) {
     point = run->restore_point;
   }
   if (!point) return finish(run, incarnation, std::nullopt);
-  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.load_state", *run);
+  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.load_state", *run, incarnation);
   call.span->set_attributes({{"tuft.optimizer", point->with_optimizer}, {"tuft.restored", true}});
   auto keeps_files = point->checkpoint;
   run->backend->actor().load_state(

@@ -42,6 +42,10 @@ class RunRestorer {
   // run whose adapter the worker refuses is broken: its operations fail with kDataLoss "model_lost".
   void on_worker_ready(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation);
 
+  // Restores the runs that on_worker_ready() missed: their adapter was created in a life of the worker that ended
+  // before its answer was handled here, or their restore was cut off.
+  void sweep();
+
  private:
   void create_adapter(const RunPtr& run, uint64_t incarnation);
   void load_weights(const RunPtr& run, uint64_t incarnation);

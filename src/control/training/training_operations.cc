@@ -45,7 +45,8 @@ void TrainingOperations::on_created(const RunPtr& run, const OperationPtr& opera
 }
 
 void TrainingOperations::unload(const RunPtr& run, const OperationPtr& operation) {
-  const actor::CallOptions options = calls_.begin_call("training_backend.remove_adapter", *operation);
+  actor::CallOptions options = calls_.begin_call("training_backend.remove_adapter", *operation);
+  options.incarnation = 0;  // a run that could not be restored may have left an adapter in a later life
   run->backend->actor().remove_adapter(
       remove_adapter_request(*run), options,
       calls_.answer_to<worker::v1::RemoveAdapterResponse>(

@@ -22,14 +22,14 @@ actor::CallOptions WorkerCalls::begin_call(telemetry::Name name, RunOperation& o
   operation.backend_span = tracer().start_span(name, {.attributes = KeyAttributes(keys), .parent = parent});
   operation.backend_span.set_attribute("tuft.lora_id", lora_id.empty() ? keys.run.str() : lora_id);
   futures_.mark_sent(*operation.future);
-  return {.trace = operation.backend_span.context(), .ids = call_ids(keys)};
+  return {.trace = operation.backend_span.context(), .ids = call_ids(keys), .incarnation = operation.incarnation};
 }
 
-WorkerCalls::Call WorkerCalls::begin_call(telemetry::Name name, const Run& run) {
+WorkerCalls::Call WorkerCalls::begin_call(telemetry::Name name, const Run& run, uint64_t incarnation) {
   const OperationKeys keys = keys_of(run);
   auto span = std::make_shared<telemetry::Span>(
       tracer().start_span(name, {.attributes = KeyAttributes(keys, {{"tuft.lora_id", run.id.str()}}), .parent = {}}));
-  actor::CallOptions options{.trace = span->context(), .ids = call_ids(keys)};
+  actor::CallOptions options{.trace = span->context(), .ids = call_ids(keys), .incarnation = incarnation};
   return {std::move(span), std::move(options)};
 }
 

@@ -1,6 +1,7 @@
 // Calls to the worker of a run's base model, each under a span training_backend.*.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -20,7 +21,8 @@ class WorkerCalls {
   WorkerCalls(FutureStore& futures, const Lifetime& lifetime) : futures_(futures), lifetime_(lifetime) {}
 
   // For a call that executes `operation`: marks the future as sent and opens operation.backend_span. `lora_id` is the
-  // worker's name of the adapter; empty: the run's id.
+  // worker's name of the adapter; empty: the run's id. The call is for the worker's life in which the operation's turn
+  // came.
   actor::CallOptions begin_call(telemetry::Name name, RunOperation& operation, std::string_view lora_id = {}) const;
   template <typename Response, typename Handler>
   actor::Callback<Response> answer_to(const OperationPtr& operation, Handler handler) const {
@@ -37,12 +39,12 @@ class WorkerCalls {
     };
   }
 
-  // For a call that the server makes for a run without an operation.
+  // For a call that the server makes for a run without an operation, in one life of the worker (0: in any).
   struct Call {
     std::shared_ptr<telemetry::Span> span;
     actor::CallOptions options;
   };
-  static Call begin_call(telemetry::Name name, const Run& run);
+  static Call begin_call(telemetry::Name name, const Run& run, uint64_t incarnation = 0);
   template <typename Response, typename Handler>
   actor::Callback<Response> answer_to(const Call& call, Handler handler) const {
     return [owner = lifetime_.owner(), span = call.span, handler = std::move(handler)](Result<Response> result) {

@@ -12,7 +12,8 @@ void explain_queue(FutureSnapshot& snapshot, const UserId& user, const ModelBack
     snapshot.queue_reason = std::move(reason);
   };
   if (!(*backend)->actor().ready()) {
-    return explain(QueueState::kPausedCapacity, "the worker of " + (*backend)->name() + " is starting");
+    return explain(QueueState::kPausedCapacity,
+                   "the worker of " + (*backend)->name() + " is starting, or does not answer");
   }
   if (auto limit = budget.limit_reached(user)) return explain(QueueState::kPausedRateLimit, std::move(*limit));
   const bool is_sample = snapshot.operation == OperationType::kSample;
