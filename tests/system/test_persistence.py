@@ -105,6 +105,19 @@ def test_a_killed_server_comes_back_with_its_models_at_the_checkpoint(lives):
     assert loss_of(client) == pytest.approx(after, rel=1e-4)
 
 
+def test_a_gradient_that_no_checkpoint_holds_is_not_lost_in_silence(lives):
+    server = lives.start()
+    client = service_client(server).create_lora_training_client(base_model=MODEL, rank=8, seed=1)
+    client.forward_backward([datum(TEXT)], "cross_entropy").result()
+    path = client.save_state("before-the-step").result().path
+    lives.server.stop()
+    lives.start()
+    with pytest.raises(tinker.TinkerError) as told:
+        client.optim_step(ADAM).result()
+    assert path in str(told.value) and "without the gradient" in str(told.value)
+    train(client, 1)
+
+
 def test_samplers_and_results_outlive_the_server(lives):
     server = lives.start()
     client = service_client(server).create_lora_training_client(base_model=MODEL, rank=8, seed=1)

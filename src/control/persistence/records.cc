@@ -214,6 +214,7 @@ std::string to_json(const RunRecord& record) {
   ours["restore_with_optimizer"] = record.restore_with_optimizer;
   ours["restore_future_id"] = record.restore_number;
   ours["restore_seq_id"] = optional_json(record.restore_seq_id);
+  ours["restore_lacks_gradient"] = record.restore_lacks_gradient;
   ours["weights_changed"] = record.weights_changed;
   ours["gradient_pending"] = record.gradient_pending;
   return text_of(json);
@@ -244,6 +245,7 @@ Result<RunRecord> run_from_json(std::string_view text) {
     record.restore_with_optimizer = ours.at("restore_with_optimizer").get<bool>();
     record.restore_number = ours.at("restore_future_id").get<uint64_t>();
     record.restore_seq_id = optional_value<int64_t>(ours, "restore_seq_id");
+    record.restore_lacks_gradient = ours.value("restore_lacks_gradient", false);  // older records do not have it
     record.weights_changed = ours.at("weights_changed").get<bool>();
     record.gradient_pending = ours.at("gradient_pending").get<bool>();
     return {};

@@ -51,6 +51,7 @@ struct RunRecord {
   bool restore_with_optimizer = false;
   uint64_t restore_number = 0;  // of the operation that saved or loaded it
   std::optional<int64_t> restore_seq_id;
+  bool restore_lacks_gradient = false;  // a gradient was pending when it was saved; no checkpoint holds gradients
   bool weights_changed = false;
   bool gradient_pending = false;
 };

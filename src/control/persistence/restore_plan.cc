@@ -71,10 +71,12 @@ Boundary find_boundary(RunRecord& record, const CheckpointIndex& checkpoints) {
     boundary = {newest, newest->future_number, newest->seq_id};
     record.restore_with_optimizer = true;
     if (unrecorded) {
-      // The record is older than the checkpoint, and so are its unsaved changes. No checkpoint holds gradients.
+      // The record is older than the checkpoint, and so are its unsaved changes, but not its gradient.
       record.weights_changed = false;
+      record.restore_lacks_gradient = record.gradient_pending;
     } else {
       record.weights_changed = true;
+      record.restore_lacks_gradient = true;  // nobody knows any more
     }
   } else if (record.restore_point && boundary.checkpoint == nullptr) {
     record.weights_changed = true;  // its checkpoint was deleted or replaced

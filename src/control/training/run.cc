@@ -28,6 +28,7 @@ RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) 
     record.restore_with_optimizer = run.restore_point->with_optimizer;
     record.restore_number = run.restore_point->number;
     record.restore_seq_id = run.restore_point->seq_id;
+    record.restore_lacks_gradient = run.restore_point->lacks_gradient;
   }
   record.weights_changed = run.weights_changed;
   record.gradient_pending = run.gradient_pending;
@@ -110,10 +111,11 @@ RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend
   run->next_ephemeral_name = record.next_ephemeral_name;
   run->from_store = true;
   run->numbers_lost = restored.lost;
+  run->gradient_lost = restored.lost && record.restore_lacks_gradient;
   run->weights_changed = restored.lost;
   if (restored.checkpoint != nullptr) {
-    run->restore_point =
-        RestorePoint{restored.checkpoint, record.restore_with_optimizer, record.restore_number, record.restore_seq_id};
+    run->restore_point = RestorePoint{restored.checkpoint, record.restore_with_optimizer, record.restore_number,
+                                      record.restore_seq_id, record.restore_lacks_gradient};
   }
   return run;
 }

@@ -60,6 +60,9 @@ struct RestorePoint {
   bool with_optimizer = false;
   uint64_t number = 0;            // of the future that saved or loaded it
   std::optional<int64_t> seq_id;  // of the same operation
+  // A gradient was pending when it was saved, and no checkpoint holds gradients: a client that goes back to this point
+  // must be told of that, too. False after a restore that told it.
+  bool lacks_gradient = false;
 };
 
 // The state of a run whose session ends (run_expiry.h).
@@ -113,6 +116,7 @@ struct Run {
   // After a restart of the server: until the adapter is restored, and until the client has used a seq_id.
   bool from_store TUFT_GUARDED_BY(mutex) = false;
   bool numbers_lost TUFT_GUARDED_BY(mutex) = false;
+  bool gradient_lost TUFT_GUARDED_BY(mutex) = false;  // one that the restore point lacks, see there
 
   // Sizes of the newest checkpoints: the expected sizes of the next ones. 0: not known.
   int64_t training_bytes TUFT_GUARDED_BY(mutex) = 0;

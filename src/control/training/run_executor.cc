@@ -57,7 +57,7 @@ void RunExecutor::open_numbers_locked(Run& run, const RunOperation& operation) {
   const int64_t next = run.log.next_seq_id();
   if (*operation.seq_id > next) {
     run.log.start_at(*operation.seq_id);
-  } else if (*operation.seq_id == next) {
+  } else if (*operation.seq_id == next && !run.gradient_lost) {
     // The client knows the state of the run, so it needs no notice.
     run.told_of_loss = true;
     run.notice.reset();

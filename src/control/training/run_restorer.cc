@@ -25,6 +25,8 @@ std::optional<Error> roll_back_locked(Run& run, bool load_failed) TUFT_REQUIRES(
   } else if (run.restore_point) {
     to = "checkpoint " + run.restore_point->checkpoint->path.str();
     if (run.restore_point->seq_id) to += " (seq_id " + std::to_string(*run.restore_point->seq_id) + ")";
+    const bool lacks_gradient = std::exchange(run.restore_point->lacks_gradient, false);
+    if (lacks_gradient) to += ", without the gradient that was pending when it was saved";
   }
   const bool lost = run.weights_changed || run.gradient_pending || load_failed;
   const bool tell = lost && (!run.told_of_loss || load_failed);

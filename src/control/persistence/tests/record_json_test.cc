@@ -43,6 +43,7 @@ TEST(RecordJson, ARunRoundTripsUnderTuFTsNames) {
   record.restore_number = 10;
   record.restore_seq_id = 11;
   record.gradient_pending = true;
+  record.restore_lacks_gradient = true;
   const std::string text = to_json(record);
   const auto back = run_from_json(text);
   ASSERT_TRUE(back.ok()) << back.error().message;
@@ -55,6 +56,7 @@ TEST(RecordJson, ARunRoundTripsUnderTuFTsNames) {
   EXPECT_EQ(back->restore_number, 10U);
   EXPECT_EQ(back->restore_seq_id, 11);
   EXPECT_TRUE(back->gradient_pending);
+  EXPECT_TRUE(back->restore_lacks_gradient);
   const Json json = Json::parse(text);
   for (const char* name :
        {"training_run_id", "base_model", "lora_rank", "train_attn", "train_mlp", "train_unembed", "target_modules",

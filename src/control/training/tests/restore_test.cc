@@ -85,6 +85,36 @@ TEST_F(Restore, OperationsAfterTheCheckpointAreGoneAndTheErrorSaysWhatToDo) {
   EXPECT_EQ(worker().weights_of(run.str()), 1);
 }
 
+// No checkpoint holds gradients, so the save does not make this one durable. The numbers alone cannot tell whether the
+// client knows of it.
+TEST_F(Restore, AGradientThatWasPendingAtTheSaveIsNotLostInSilence) {
+  for (const bool stops : {true, false}) {
+    const RunId run = boot_with_run();
+    value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+    const std::string path = value<SaveWeightsResult>(alice, save(run, alice, 2, "one")).path;
+    if (stops) close();
+    stops ? boot() : crash_and_boot();
+    const Error error = failure(alice, optim_step(run, alice, 3));
+    EXPECT_EQ(error.reason, "weights_rolled_back");
+    EXPECT_NE(error.message.find(path), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("without the gradient"), std::string::npos) << error.message;
+    // It was told, so the next restart has nothing to add.
+    crash_and_boot();
+    value<ProtobufResult>(alice, forward_backward(run, alice, 4));
+    value<OptimStepResult>(alice, optim_step(run, alice, 5));
+  }
+}
+
+TEST_F(Restore, AClientThatGoesBackIsToldOfAGradientThatTheCheckpointLacks) {
+  const RunId run = boot_with_run();
+  value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+  value<SaveWeightsResult>(alice, save(run, alice, 2, "one"));
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  crash_and_boot();
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 3)).reason, "weights_rolled_back");
+  value<ProtobufResult>(alice, forward_backward(run, alice, 4));
+}
+
 // The SDK cannot reuse seq_ids: it is told of the loss once, then its operations run.
 TEST_F(Restore, AClientThatGoesOnIsToldOfTheLossOnce) {
   const RunId run = boot_with_run();
