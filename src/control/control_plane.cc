@@ -286,7 +286,8 @@ class ControlPlaneImpl final : public ControlPlane {
     if (!core_->persistence->enabled()) return;
     core_->usage.restore(state.usage, std::move(state.audit));
     const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
-                                [this](const RunId& run) { return core_->checkpoints.lists().newest_training(run); }};
+                                [this](const RunId& run) { return core_->checkpoints.lists().newest_training(run); },
+                                [this](const std::string& path) { return core_->checkpoints.is_unreadable(path); }};
     const size_t unreadable = state.unreadable;
     const RestorePlan plan = plan_restore(std::move(state), index);
     for (const SessionRecord& session : plan.sessions) core_->sessions.restore(session);

@@ -46,12 +46,6 @@ int version_of(const fs::path& directory) {
   return code == std::errc() && end == name.data() + name.size() ? version : 0;
 }
 
-void skip(const fs::path& directory, const std::string& why) {
-  telemetry::log_warning("checkpoint.skipped", "a checkpoint cannot be used: " + why,
-                         {{"tuft.checkpoint", directory.filename().string()},
-                          {"tuft.run_folder", directory.parent_path().parent_path().filename().string()}});
-}
-
 // A checkpoint may contain regular files only, because a link could lead anywhere. Removes what an interrupted write
 // left.
 Status check_content(const fs::path& directory) {
@@ -87,6 +81,19 @@ void CheckpointStore::scan(const PathSet* kept) {
   for (const auto& entry : fs::directory_iterator(root_, code)) {
     if (entry.symlink_status(code).type() == fs::file_type::directory) scan_run(entry.path(), kept);
   }
+}
+
+void CheckpointStore::skip(const fs::path& directory, const std::string& why) {
+  const std::string name = directory.filename().string();
+  skipped_.insert((directory.parent_path() / name.substr(0, name.rfind(kVersionMark))).string());
+  telemetry::log_warning(
+      "checkpoint.skipped", "a checkpoint cannot be used: " + why,
+      {{"tuft.checkpoint", name}, {"tuft.run_folder", directory.parent_path().parent_path().filename().string()}});
+}
+
+bool CheckpointStore::is_unreadable(std::string_view path) const {
+  const auto parsed = parse_checkpoint_path(path);
+  return parsed.ok() && skipped_.contains(directory_of(*parsed, 1).string());
 }
 
 void CheckpointStore::scan_run(const fs::path& run_directory, const PathSet* kept) {

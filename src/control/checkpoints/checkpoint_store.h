@@ -44,6 +44,8 @@ class CheckpointStore {
   // [disk] Fills the index. `kept` has the paths (tinker://...) of the ephemeral checkpoints to keep; null: all. A
   // checkpoint that cannot be read is skipped with a warning.
   void scan(const PathSet* kept);
+  // Returns whether scan() has skipped the checkpoint `path` (tinker://...).
+  bool is_unreadable(std::string_view path) const;
 
   // Finds a checkpoint that the user may load and sample: an own or a public one. Returns kNotFound for others.
   Result<Ptr> find_visible(const UserId& user, std::string_view path) const;
@@ -82,6 +84,7 @@ class CheckpointStore {
  private:
   void scan_run(const std::filesystem::path& run_directory, const PathSet* kept);
   void scan_one(const std::filesystem::path& directory, CheckpointKind kind, const PathSet* kept);
+  void skip(const std::filesystem::path& directory, const std::string& why);
   void discard(const std::filesystem::path& directory) const;
   std::filesystem::path directory_of(const CheckpointPath& path, int version) const;
   Ptr add(Checkpoint checkpoint, const std::filesystem::path& directory);
@@ -90,6 +93,7 @@ class CheckpointStore {
   const std::filesystem::path root_;
   const std::shared_ptr<CheckpointSpace> space_;
   CheckpointLists lists_;
+  PathSet skipped_;  // directories without their version; written by scan() only
 };
 
 // Replaces the server's checkpoint directory `root` in the message of `error`, which a worker wrote and a client may

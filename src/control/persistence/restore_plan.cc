@@ -38,6 +38,7 @@ struct Boundary {
   CheckpointPtr checkpoint;  // null: the start
   uint64_t number = 0;
   std::optional<int64_t> seq_id;
+  bool is_unreadable = false;  // instead of a checkpoint
 
   // Compares the seq_ids if both have one, because that is the order of execution.
   bool is_before(const FutureRecord& future) const {
@@ -79,7 +80,10 @@ Boundary find_boundary(RunRecord& record, const CheckpointIndex& checkpoints) {
       record.restore_lacks_gradient = true;  // nobody knows any more
     }
   } else if (record.restore_point && boundary.checkpoint == nullptr) {
-    record.weights_changed = true;  // its checkpoint was deleted or replaced
+    record.weights_changed = true;  // its checkpoint was deleted or replaced, or cannot be read
+    if (checkpoints.is_unreadable(record.restore_point->path)) {
+      boundary = {nullptr, record.restore_number, record.restore_seq_id, true};
+    }
   }
   return boundary;
 }
@@ -102,14 +106,18 @@ RunPlan plan_run(RestoredRun& run, const std::vector<const FutureRecord*>& futur
   record.gradient_pending = false;
   record.next_seq_id = highest + 1;
   if (run.lost && boundary.seq_id) record.next_seq_id = *boundary.seq_id + 1;
-  if (run.lost && boundary.checkpoint == nullptr) record.next_seq_id = 1;
+  if (run.lost && boundary.checkpoint == nullptr && !boundary.is_unreadable) record.next_seq_id = 1;
   record.restore_number = boundary.number;
   record.restore_seq_id = boundary.seq_id;
-  record.restore_point.reset();
   if (boundary.checkpoint != nullptr) {
     record.restore_point = CheckpointRef{boundary.checkpoint->path.str(), boundary.checkpoint->future_number};
-    plan.to = "checkpoint " + boundary.checkpoint->path.str();
+  } else if (!boundary.is_unreadable) {
+    record.restore_point.reset();
+  }
+  if (record.restore_point) {
+    plan.to = "checkpoint " + record.restore_point->path;
     if (boundary.seq_id) plan.to += " (seq_id " + std::to_string(*boundary.seq_id) + ")";
+    if (boundary.is_unreadable) plan.to += ", which cannot be read";
   }
   return plan;
 }

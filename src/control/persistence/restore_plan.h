@@ -5,6 +5,10 @@
 // with the process: its numbering continues after the checkpoint, and the results of later operations are gone, with an
 // error that says what to do. An operation that was accepted but not finished did not happen, except a save whose
 // checkpoint exists.
+//
+// A checkpoint that was deleted is gone, and the run goes back further: to the newest that is there, or to its first
+// state. One that is there but cannot be read is passed over for an older one; a run that has no other keeps pointing
+// at it, and is refused until its user decides.
 #pragma once
 
 #include <functional>
@@ -21,7 +25,7 @@ namespace tuft::control {
 
 struct RestoredRun {
   RunRecord record;          // next_seq_id agrees with the weights
-  CheckpointPtr checkpoint;  // null: its first state
+  CheckpointPtr checkpoint;  // null: its first state, or, if the record has a restore point, one that cannot be read
   bool lost = false;         // the weights lack something that it did
 };
 
@@ -39,6 +43,7 @@ struct RestorePlan {
 struct CheckpointIndex {
   std::function<CheckpointPtr(const std::string& path)> find;      // null: none
   std::function<CheckpointPtr(const RunId& run)> newest_training;  // by future number
+  std::function<bool(const std::string& path)> is_unreadable;      // its directory is there, but cannot be used
 };
 
 RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints);

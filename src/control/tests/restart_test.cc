@@ -101,16 +101,36 @@ TEST_F(Restart, AFreshRunHasLostNothing) {
   value<OptimStepResult>(alice, step);
 }
 
-TEST_F(Restart, ACheckpointThatCannotBeReadAgainIsSaid) {
+TEST_F(Restart, AModelWhoseCheckpointCannotBeReadIsRefusedUntilItsUserDecides) {
   const RunId run = boot_with_run();
   optim_step(run, alice, 1);
-  value<SaveWeightsResult>(alice, save(run, alice, 2, "one"));
+  const auto older = value<SaveWeightsResult>(alice, save(run, alice, 2, "one")).path;
+  optim_step(run, alice, 3);
+  const auto newest = value<SaveWeightsResult>(alice, save(run, alice, 4, "two")).path;
   worker().die();
   worker().fail_next("load_state", data_loss("torn"));
   worker().start();
-  EXPECT_NE(failure(alice, optim_step(run, alice, 3)).message.find("could not be read"), std::string::npos);
-  value<OptimStepResult>(alice, optim_step(run, alice, 4));
-  EXPECT_EQ(worker().weights_of(run.str()), 1);
+  for (const int64_t seq : {5, 6}) {
+    const Error error = failure(alice, optim_step(run, alice, seq));
+    EXPECT_EQ(error.reason, "model_lost");
+    EXPECT_NE(error.message.find(newest), std::string::npos) << error.message;
+  }
+  EXPECT_EQ(failure(alice, save(run, alice, 7, "fresh")).reason, "model_lost");
+  EXPECT_EQ(failure(alice, save_for_sampler(run, alice, 8, "fresh")).reason, "model_lost");
+  value<LoadWeightsResult>(alice, load(run, alice, 9, older));
+  value<OptimStepResult>(alice, optim_step(run, alice, 10));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Restart, ARefusedModelCanBeUnloaded) {
+  const RunId run = boot_with_run();
+  value<SaveWeightsResult>(alice, save(run, alice, 1, "one"));
+  worker().die();
+  worker().fail_next("load_state", invalid_argument("another shape"));
+  worker().start();
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 2)).reason, "model_lost");
+  value<UnloadModelResult>(alice, plane().unload_model(alice, run, no_trace)->request);
+  EXPECT_EQ(worker().adapters(), 0U);
 }
 
 TEST_F(Restart, AModelThatDoesNotComeBackFailsItsOperationsUntilTheNextLife) {

@@ -84,7 +84,8 @@ void CheckpointLoader::on_loaded(const RunPtr& run, const OperationPtr& operatio
   {
     MutexLock lock(run->mutex);
     const bool optimizer = std::get<LoadWeights>(operation->payload).optimizer;
-    run->restore_point = RestorePoint{operation->checkpoint, optimizer, operation->future->number, operation->seq_id};
+    run->restore_point = {operation->checkpoint, optimizer, operation->future->number, operation->seq_id};
+    run->broken.reset();
     run->weights_changed = false;
     run->gradient_pending = false;
   }

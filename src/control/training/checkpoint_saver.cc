@@ -80,7 +80,8 @@ void CheckpointSaver::on_written(const RunPtr& run, const CheckpointSavePtr& sav
   const CheckpointPtr& saved = *written;
   if (saved->path.kind == CheckpointKind::kTraining) {
     MutexLock lock(run->mutex);
-    run->restore_point = RestorePoint{saved, true, operation->future->number, operation->seq_id, run->gradient_pending};
+    run->restore_point =
+        RestorePoint{saved, true, operation->future->number, operation->seq_id, run->gradient_pending, {}};
     run->weights_changed = false;
   }
   // Ephemeral checkpoints have no record: no tool shows them, and each unnamed save would leave one for ever.

@@ -23,8 +23,9 @@ RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) 
   record.next_sampler_name = run.next_sampler_name;
   record.next_ephemeral_name = run.next_ephemeral_name;
   if (run.restore_point) {
-    const Checkpoint& checkpoint = *run.restore_point->checkpoint;
-    record.restore_point = CheckpointRef{checkpoint.path.str(), checkpoint.future_number};
+    const CheckpointPtr& checkpoint = run.restore_point->checkpoint;
+    record.restore_point = checkpoint == nullptr ? run.restore_point->unreadable
+                                                 : CheckpointRef{checkpoint->path.str(), checkpoint->future_number};
     record.restore_with_optimizer = run.restore_point->with_optimizer;
     record.restore_number = run.restore_point->number;
     record.restore_seq_id = run.restore_point->seq_id;
@@ -113,9 +114,9 @@ RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend
   run->numbers_lost = restored.lost;
   run->gradient_lost = restored.lost && record.restore_lacks_gradient;
   run->weights_changed = restored.lost;
-  if (restored.checkpoint != nullptr) {
-    run->restore_point = RestorePoint{restored.checkpoint, record.restore_with_optimizer, record.restore_number,
-                                      record.restore_seq_id, record.restore_lacks_gradient};
+  if (record.restore_point) {
+    run->restore_point = RestorePoint{restored.checkpoint,   record.restore_with_optimizer, record.restore_number,
+                                      record.restore_seq_id, record.restore_lacks_gradient, *record.restore_point};
   }
   return run;
 }

@@ -56,13 +56,14 @@ using OperationPtr = std::shared_ptr<RunOperation>;
 
 // The checkpoint from which a run's adapter is restored after its worker or the server was restarted.
 struct RestorePoint {
-  CheckpointPtr checkpoint;
+  CheckpointPtr checkpoint;  // null: there is only `unreadable`
   bool with_optimizer = false;
   uint64_t number = 0;            // of the future that saved or loaded it
   std::optional<int64_t> seq_id;  // of the same operation
   // A gradient was pending when it was saved, and no checkpoint holds gradients: a client that goes back to this point
   // must be told of that, too. False after a restore that told it.
   bool lacks_gradient = false;
+  CheckpointRef unreadable = {};  // the checkpoint that should be here, but could not be read when the server started
 };
 
 // The state of a run whose session ends (run_expiry.h).
@@ -106,7 +107,9 @@ struct Run {
   // Incarnations of the worker: the one that holds the adapter, and the one in which it is being restored (0: none).
   uint64_t adapter_incarnation TUFT_GUARDED_BY(mutex) = 0;
   uint64_t restoring_incarnation TUFT_GUARDED_BY(mutex) = 0;
-  std::optional<Error> broken TUFT_GUARDED_BY(mutex);  // why it could not be restored
+  // Why it could not be restored. All its operations fail with this, except unload_model and, if the worker holds its
+  // adapter, load_weights, which ends it.
+  std::optional<Error> broken TUFT_GUARDED_BY(mutex);
   std::optional<RestorePoint> restore_point TUFT_GUARDED_BY(mutex);
   bool weights_changed TUFT_GUARDED_BY(mutex) = false;   // since restore_point
   bool gradient_pending TUFT_GUARDED_BY(mutex) = false;  // no checkpoint holds it

@@ -106,7 +106,8 @@ std::optional<Error> RunExecutor::refusal_of(Run& run, const RunOperation& opera
   MutexLock lock(run.mutex);
   if (run.closed) return model_unloaded();
   if (operation.type == OperationType::kUnloadModel) return std::nullopt;
-  if (run.broken) return run.broken;
+  const bool cures = operation.type == OperationType::kLoadWeights && run.backend->holds(run.adapter_incarnation);
+  if (run.broken && !cures) return run.broken;
   std::optional<Error> notice;
   // A load replaces what was rolled back, so it needs no warning.
   std::swap(notice, run.notice);

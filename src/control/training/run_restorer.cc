@@ -17,19 +17,16 @@ bool needs_adapter_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(ru
 }
 
 // Undoes what was trained since the restore point. Returns the error that the client gets if it was not told before.
-std::optional<Error> roll_back_locked(Run& run, bool load_failed) TUFT_REQUIRES(run.mutex) {
+std::optional<Error> roll_back_locked(Run& run) TUFT_REQUIRES(run.mutex) {
   std::string to = "its first state: it had no checkpoint";
-  if (load_failed) {
-    to = "its first state: its checkpoint could not be read again";
-    run.restore_point.reset();
-  } else if (run.restore_point) {
+  if (run.restore_point) {
     to = "checkpoint " + run.restore_point->checkpoint->path.str();
     if (run.restore_point->seq_id) to += " (seq_id " + std::to_string(*run.restore_point->seq_id) + ")";
     const bool lacks_gradient = std::exchange(run.restore_point->lacks_gradient, false);
     if (lacks_gradient) to += ", without the gradient that was pending when it was saved";
   }
-  const bool lost = run.weights_changed || run.gradient_pending || load_failed;
-  const bool tell = lost && (!run.told_of_loss || load_failed);
+  const bool lost = run.weights_changed || run.gradient_pending;
+  const bool tell = lost && !run.told_of_loss;
   run.weights_changed = false;
   run.gradient_pending = false;
   run.told_of_loss = false;
@@ -106,42 +103,68 @@ void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation) {
     MutexLock lock(run->mutex);
     point = run->restore_point;
   }
-  if (!point) return finish(run, incarnation, std::nullopt);
+  if (!point) return finish(run, incarnation);
+  if (point->checkpoint == nullptr) {
+    return refuse(run, incarnation, point->unreadable.path, "it was skipped when the server started");
+  }
   const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.load_state", *run, incarnation);
   call.span->set_attributes({{"tuft.optimizer", point->with_optimizer}, {"tuft.restored", true}});
-  auto keeps_files = point->checkpoint;
   run->backend->actor().load_state(
       load_state_request(*run, *point->checkpoint, point->with_optimizer), call.options,
-      calls_.answer_to<worker::v1::LoadStateResponse>(call, [this, run, incarnation, keeps_files](const auto& result) {
-        if (result.ok()) return finish(run, incarnation, std::nullopt);
-        // A worker that has ended again becomes ready in another incarnation, and the restore is tried again.
-        if (result.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, result.error());
-        finish(run, incarnation, result.error());
-      }));
+      calls_.answer_to<worker::v1::LoadStateResponse>(
+          call, [this, run, incarnation, checkpoint = point->checkpoint](const auto& result) {
+            if (result.ok()) return finish(run, incarnation);
+            // A worker that has ended again becomes ready in another incarnation, and the restore is tried again.
+            if (result.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, result.error());
+            refuse(run, incarnation, checkpoint->path.str(), result.error().message);
+          }));
 }
 
-void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, const std::optional<Error>& load_error) {
+void RunRestorer::finish(const RunPtr& run, uint64_t incarnation) {
   std::vector<OperationPtr> dropped;
   std::optional<Error> loss;
+  std::string checkpoint;
   bool from_store = false;
   {
     MutexLock lock(run->mutex);
     if (run->restoring_incarnation != incarnation) return;
-    loss = roll_back_locked(*run, load_error.has_value());
+    loss = roll_back_locked(*run);
     if (loss) {
       dropped = run->log.drain();
       if (dropped.empty()) run->notice = loss;
     }
+    if (run->restore_point) checkpoint = run->restore_point->checkpoint->path.str();
     run->adapter_incarnation = incarnation;
     run->restoring_incarnation = 0;
     from_store = std::exchange(run->from_store, false);
   }
-  if (from_store) metrics::store().restore_runs.add(1, {{"result", load_error ? "corrupted" : "ok"}});
+  if (from_store) metrics::store().restore_runs.add(1, {{"result", "ok"}});
   telemetry::log_warning(
       "model.restored",
       from_store ? "model restored after the server was restarted" : "model restored after its worker was restarted",
-      KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}}));
+      KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}, {"tuft.checkpoint", checkpoint}}));
   if (loss) executor_.fail(run, dropped, *loss);
+  executor_.pump(run);
+}
+
+// The adapter is in the worker, in its first state, so that a load can still bring the run back.
+void RunRestorer::refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint,
+                         const std::string& why) {
+  bool from_store = false;
+  {
+    MutexLock lock(run->mutex);
+    if (run->restoring_incarnation != incarnation) return;
+    run->adapter_incarnation = incarnation;
+    run->restoring_incarnation = 0;
+    run->broken = data_loss("not executed: this model stopped at a restart, because its checkpoint " + checkpoint +
+                                " could not be read; load another checkpoint into it, or unload it (the server's log "
+                                "says what is wrong with the checkpoint)",
+                            "model_lost");
+    from_store = std::exchange(run->from_store, false);
+  }
+  if (from_store) metrics::store().restore_runs.add(1, {{"result", "corrupted"}});
+  telemetry::log_error("model.corrupted", "checkpoint " + checkpoint + " cannot be read: " + why,
+                       KeyAttributes(keys_of(*run)));
   executor_.pump(run);
 }
 

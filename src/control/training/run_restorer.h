@@ -4,11 +4,14 @@
 // A run is restored to its restore point, the newest training checkpoint that it saved or loaded, or to its first state
 // if it has none. What it did since then is lost. Its client is told once: by the operation that failed with the
 // worker, or else by the next one, which fails with kDataLoss "weights_rolled_back".
+//
+// A run whose restore point cannot be read never goes on from other weights by itself: its operations fail with
+// kDataLoss "model_lost" until its user loads a checkpoint or unloads it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "control/persistence/persistence.h"
@@ -49,7 +52,8 @@ class RunRestorer {
  private:
   void create_adapter(const RunPtr& run, uint64_t incarnation);
   void load_weights(const RunPtr& run, uint64_t incarnation);
-  void finish(const RunPtr& run, uint64_t incarnation, const std::optional<Error>& load_error);
+  void finish(const RunPtr& run, uint64_t incarnation);
+  void refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint, const std::string& why);
   void give_up(const RunPtr& run, uint64_t incarnation, const Error& error);
 
   const ModelBackends& backends_;

@@ -70,7 +70,8 @@ class RestorePlanTest : public ::testing::Test {
                                              const auto found = on_disk_.find(path);
                                              return found == on_disk_.end() ? nullptr : found->second;
                                            },
-                                           [this](const RunId&) { return newest_; }});
+                                           [this](const RunId&) { return newest_; },
+                                           [this](const std::string& path) { return unreadable_ == path; }});
   }
   // Returns what the store holds after the start that made `plan`.
   void keep(const RestorePlan& plan) {
@@ -92,6 +93,7 @@ class RestorePlanTest : public ::testing::Test {
   std::vector<FutureRecord> futures_;
   std::map<std::string, CheckpointPtr> on_disk_;
   CheckpointPtr newest_;
+  std::string unreadable_;
   uint64_t number_ = 0;
   int64_t seq_ = 0;
 };
@@ -124,6 +126,43 @@ TEST_F(RestorePlanTest, OperationsAfterTheCheckpointAreGoneAndTheirSeqIdsAreFree
   for (const char* request : {"r5", "r6", "r7"}) EXPECT_TRUE(is_gone(plan, request)) << request;
   EXPECT_EQ(plan.gone[0].error.code, ErrorCode::kGone);
   EXPECT_NE(plan.gone[0].error.message.find("/weights/a (seq_id 3)"), std::string::npos) << plan.gone[0].error.message;
+}
+
+TEST_F(RestorePlanTest, ACheckpointThatCannotBeReadIsPassedOverForAnOlderOne) {
+  add(OperationType::kCreateModel, State::kReady);
+  save("a");
+  const CheckpointPtr older = newest_;
+  train();
+  save("b");
+  on_disk_.erase(newest_->path.str());
+  unreadable_ = newest_->path.str();
+  newest_ = older;
+  const RestorePlan plan = this->plan();
+  EXPECT_TRUE(plan.runs[0].lost);
+  EXPECT_EQ(plan.runs[0].checkpoint, older);
+  EXPECT_EQ(plan.runs[0].record.restore_point->path, older->path.str());
+  EXPECT_EQ(plan.runs[0].record.next_seq_id, 2);
+}
+
+TEST_F(RestorePlanTest, TheOnlyCheckpointStaysTheRestorePointThoughItCannotBeRead) {
+  add(OperationType::kCreateModel, State::kReady);        // r1
+  train();                                                // r2, r3: seq 1, 2
+  save("a");                                              // r4: seq 3
+  add(OperationType::kForwardBackward, State::kPending);  // r5: seq 4
+  const std::string path = newest_->path.str();
+  on_disk_.clear();
+  unreadable_ = path;
+  newest_ = nullptr;
+  for (int start = 0; start < 2; ++start) {
+    const RestorePlan plan = this->plan();
+    EXPECT_EQ(plan.runs[0].checkpoint, nullptr);
+    ASSERT_TRUE(plan.runs[0].record.restore_point);
+    EXPECT_EQ(plan.runs[0].record.restore_point->path, path);
+    EXPECT_EQ(plan.runs[0].record.next_seq_id, 4);
+    ASSERT_EQ(plan.gone.size(), 1U);
+    EXPECT_NE(plan.gone[0].error.message.find("cannot be read"), std::string::npos) << plan.gone[0].error.message;
+    keep(plan);
+  }
 }
 
 TEST_F(RestorePlanTest, TheOrderOfSeqIdsCountsAndNotTheOrderOfArrival) {
@@ -205,8 +244,9 @@ TEST_F(RestorePlanTest, APendingSampleAndAPendingCreationAreGone) {
   create.keys.operation = OperationType::kCreateModel;
   create.keys.run = RunId("unknown:train:0");
   state.futures.push_back(create);
-  const RestorePlan plan = plan_restore(
-      std::move(state), {[](const std::string&) { return nullptr; }, [](const RunId&) { return nullptr; }});
+  const RestorePlan plan =
+      plan_restore(std::move(state), {[](const std::string&) { return nullptr; }, [](const RunId&) { return nullptr; },
+                                      [](const std::string&) { return false; }});
   EXPECT_TRUE(plan.futures.empty());
   ASSERT_EQ(plan.gone.size(), 2U);
   EXPECT_NE(plan.gone[0].error.message.find("Submit it again"), std::string::npos);

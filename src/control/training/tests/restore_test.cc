@@ -1,5 +1,6 @@
 // Tests of a restart of the server: what is restored, what is lost, and what clients are told.
 #include <chrono>
+#include <fstream>
 
 #include "control/tests/plane.h"
 
@@ -178,6 +179,40 @@ TEST_F(Restore, ARunWithoutACheckpointStartsFromItsFirstState) {
   EXPECT_NE(poll_error(step).message.find("first state"), std::string::npos);
   EXPECT_EQ(failure(alice, optim_step(run, alice, 2)).reason, "weights_rolled_back");
   value<OptimStepResult>(alice, optim_step(run, alice, 3));
+}
+
+TEST_F(Restore, ATornCheckpointIsPassedOverForTheNewestWholeOne) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  const auto whole = value<SaveWeightsResult>(alice, save(run, alice, 2, "whole")).path;
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  value<SaveWeightsResult>(alice, save(run, alice, 4, "torn"));
+  close();
+  std::ofstream(folder(run) / "torn" / "metadata.json") << "{";
+  boot();
+  const Error error = failure(alice, optim_step(run, alice, 5));
+  EXPECT_EQ(error.reason, "weights_rolled_back");
+  EXPECT_NE(error.message.find(whole), std::string::npos) << error.message;
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Restore, WithOnlyATornCheckpointAModelIsRefusedAtEveryStart) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  const auto torn = value<SaveWeightsResult>(alice, save(run, alice, 2, "torn")).path;
+  const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 3, "other")).path;
+  close();
+  std::ofstream(folder(run) / "torn" / "metadata.json") << "{";
+  for (const int64_t seq : {4, 5, 6}) {
+    boot();
+    const Error error = failure(alice, optim_step(run, alice, seq));
+    EXPECT_EQ(error.reason, "model_lost");
+    EXPECT_NE(error.message.find(torn), std::string::npos) << error.message;
+    ASSERT_TRUE(durable().ok());
+  }
+  value<LoadWeightsResult>(alice, load(run, alice, 7, sampler, false));
+  value<OptimStepResult>(alice, optim_step(run, alice, 8));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
 }
 
 TEST_F(Restore, PendingSamplesAndCreationsAreGoneAndCanBeRepeated) {
