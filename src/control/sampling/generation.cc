@@ -38,10 +38,7 @@ Result<StreamSource> GenerationImpl::find(const UserId& user, std::string_view m
   const auto backend = backends_.find(base_model);
   if (!backend.ok()) return unknown_model();
   source.backend = *backend;
-  if (!source.backend->config().sampling) {
-    return invalid_argument("base model " + base_model + " is configured without the capability sampling",
-                            "sampling_disabled");
-  }
+  if (!source.backend->config().sampling) return sampling_disabled(base_model);
   return source;
 }
 

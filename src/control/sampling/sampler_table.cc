@@ -31,10 +31,7 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const SessionId& sess
     span.record_error(error);
     return error;
   };
-  if (!backend->config().sampling) {
-    return refuse(invalid_argument("base model " + backend->name() + " is configured without the capability sampling",
-                                   "sampling_disabled"));
-  }
+  if (!backend->config().sampling) return refuse(sampling_disabled(backend->name()));
   FrozenAdapterPtr adapter;
   Result<Insertion> insertion = insert(record, backend, checkpoint, adapter, span.context());
   if (insertion.ok() && *insertion == Insertion::kFull && make_room(user)) {
@@ -176,6 +173,8 @@ Result<SamplerTable::Used> SamplerTable::use(const UserId& user, const SamplerId
     MutexLock lock(mutex_);
     const auto found = samplers_.find(id);
     if (found != samplers_.end() && found->second.user == user) {
+      const ModelBackend& backend = *found->second.adapter->backend;
+      if (!backend.config().sampling) return sampling_disabled(backend.name());
       found->second.last_used = clock_.monotonic();
       return Used{found->second.adapter, found->second.session};
     }

@@ -42,10 +42,7 @@ Submitted submitted(const FuturePtr& future) {
 }
 
 Status check_model(const CreateModel& request, const config::ModelConfig& model) {
-  if (!model.training) {
-    return invalid_argument("base model " + model.model_name + " is configured without the capability training",
-                            "training_disabled");
-  }
+  if (!model.training) return training_disabled(model.model_name);
   if (request.lora.rank < 1 || request.lora.rank > model.max_lora_rank) {
     return invalid_argument("lora rank " + std::to_string(request.lora.rank) + " is not between 1 and " +
                                 std::to_string(model.max_lora_rank) +
@@ -56,6 +53,12 @@ Status check_model(const CreateModel& request, const config::ModelConfig& model)
     return invalid_argument("at least one of train_attn, train_mlp and train_unembed must be true", "nothing_to_train");
   }
   return {};
+}
+
+// Returns false for what a run may do without the capability training: its user can still save what it has.
+bool trains(OperationType type) {
+  return type == OperationType::kForward || type == OperationType::kForwardBackward ||
+         type == OperationType::kOptimStep;
 }
 
 bool is_at_least_zero(double value) {
@@ -242,6 +245,7 @@ Result<Submitted> RunSubmissions::submit(const UserId& user, const RunId& run_id
   operation->seq_id = seq_id;
   operation->payload = std::move(payload);
   operation->refusal = std::move(refusal);
+  if (trains(type) && !run->backend->config().training) operation->refusal = training_disabled(run->backend->name());
   auto answer = admit(*run, *operation, key, trace, weight);
   if (operation->future == nullptr) return answer;
   if (const auto* pass = std::get_if<worker::v1::ForwardBackwardRequest>(&operation->payload)) {

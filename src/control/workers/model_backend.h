@@ -96,6 +96,17 @@ class ModelBackends {
   std::vector<std::shared_ptr<ModelBackend>> backends_;
 };
 
+// The errors for a base model whose configuration does not have the capability. Runs and sampling sessions from before
+// a restart may belong to such a model, so each use is checked and not only their creation.
+inline Error training_disabled(std::string_view base_model) {
+  return invalid_argument("base model " + std::string(base_model) + " is configured without the capability training",
+                          "training_disabled");
+}
+inline Error sampling_disabled(std::string_view base_model) {
+  return invalid_argument("base model " + std::string(base_model) + " is configured without the capability sampling",
+                          "sampling_disabled");
+}
+
 inline Error worker_starting(std::string_view base_model) {
   return unavailable("the worker of base model " + std::string(base_model) + " has not become ready within " +
                          std::to_string(kWorkerWait / kSecond) + " s; try again later",

@@ -215,6 +215,32 @@ TEST_F(Restore, WithOnlyATornCheckpointAModelIsRefusedAtEveryStart) {
   EXPECT_EQ(worker().weights_of(run.str()), 2);
 }
 
+TEST_F(Restore, ARunOfAModelThatTrainsNoMoreCanOnlySave) {
+  const RunId run = boot_with_run();
+  value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  value<SaveWeightsResult>(alice, save(run, alice, 3, "one"));
+  config().supported_models[0].training = false;
+  crash_and_boot();
+  EXPECT_EQ(failure(alice, forward_backward(run, alice, 4)).reason, "training_disabled");
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 5)).reason, "training_disabled");
+  value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 6, "kept"));
+  EXPECT_TRUE(worker().calls_of("forward_backward").empty());
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Restore, ASamplerOfAModelThatSamplesNoMoreIsRefused) {
+  const SessionId s = boot_with_session();
+  const SamplerId sampler = *try_sampler(s, alice, 0, model);
+  value<ProtobufResult>(alice, sample(sampler, alice));
+  config().supported_models[0].sampling = false;
+  crash_and_boot();
+  const auto refused = plane().sample(alice, sample_request(sampler), no_trace);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "sampling_disabled");
+  EXPECT_TRUE(worker().calls_of("sample").empty());
+}
+
 TEST_F(Restore, PendingSamplesAndCreationsAreGoneAndCanBeRepeated) {
   const SessionId s = boot_with_session();
   const SamplerId sampler = *try_sampler(s, alice, 0, model);
