@@ -40,8 +40,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)body.status();
   }
   std::string pass(tuft::fuzz::text_of(data, size));
-  (void)api::read_forward_backward(pass, api::PassField::kForwardBackward);
+  tinker_public::ForwardBackwardRequest request;
+  (void)api::read_forward_backward(pass, api::PassField::kForwardBackward, request);
   pass = tuft::fuzz::text_of(data, size);
-  (void)api::read_forward_backward(pass, api::PassField::kForward);
+  request.Clear();
+  (void)api::read_forward_backward(pass, api::PassField::kForward, request);
   return 0;
 }

@@ -183,6 +183,9 @@ class ControlPlaneImpl final : public ControlPlane {
     return of_run(OperationType::kOptimStep, user, request.run,
                   training_->submissions().optim_step(user, request, trace));
   }
+  Error refuse(const UserId& user, const RefusedOperation& refused, const telemetry::SpanContext& trace) override {
+    return training_->submissions().refuse(user, refused, trace);
+  }
   Result<Submitted> save_weights(const UserId& user, const SaveWeights& request,
                                  const telemetry::SpanContext& trace) override {
     return of_run(OperationType::kSaveWeights, user, request.run,

@@ -152,6 +152,15 @@ RUN_CASES = {
     "checkpoint name of a kilobyte": lambda c, m: save(c, m, "n" * 1024),
     "sampler checkpoint name that goes up": lambda c, m: c.post("save_weights_for_sampler", {
         "model_id": m, "path": "../up", "seq_id": 1, "type": "save_weights_for_sampler"}),
+    "lifetime of 0 seconds": lambda c, m: save(c, m, "kept", ttl_seconds=0),
+    "overwrite that is no boolean": lambda c, m: save(c, m, "kept", overwrite="yes"),
+    "learning rate that is no number": lambda c, m: c.post("optim_step", {
+        "model_id": m, "seq_id": 1, "adam_params": {"learning_rate": "fast"}, "type": "optim_step"}),
+    "negative sampling_session_seq_id": lambda c, m: c.post("save_weights_for_sampler", {
+        "model_id": m, "sampling_session_seq_id": -1, "seq_id": 1, "type": "save_weights_for_sampler"}),
+    "load without a path": lambda c, m: c.post("load_weights", {"model_id": m, "seq_id": 1, "type": "load_weights"}),
+    "JSON pass without a batch": lambda c, m: c.post("forward_backward", {"model_id": m, "seq_id": 1}),
+    "JSON forward without a batch": lambda c, m: c.post("forward", {"model_id": m, "seq_id": 1}),
     "load of no path": lambda c, m: load(c, m, "nonsense"),
     "load of a server path": lambda c, m: load(c, m, "/etc"),
     "load of what is not there": lambda c, m: load(c, m, f"tinker://{m}/weights/never-saved"),
@@ -196,8 +205,8 @@ def sparse_target(model, crow=(0, 1, 1, 1, 1), col=(0,)):
     return message
 
 
-def save(client, model, name):
-    return client.post("save_weights", {"model_id": model, "path": name, "seq_id": 1, "type": "save_weights"})
+def save(client, model, name, **more):
+    return client.post("save_weights", {"model_id": model, "path": name, "seq_id": 1, "type": "save_weights", **more})
 
 
 def load(client, model, path):

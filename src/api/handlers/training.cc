@@ -10,6 +10,8 @@
 namespace tuft::api {
 namespace {
 
+using control::OperationType;
+
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
@@ -19,12 +21,31 @@ using Submission = Result<control::Submitted> (control::ControlPlane::*)(const c
 
 // Reads a request with `read`, which notes problems in the fields, and submits it with `submission`.
 template <typename Request>
-Result<Answer> submit(Exchange& exchange, Request (*read)(Exchange&, const JsonFields&),
+Result<Answer> submit(Exchange& exchange, OperationType type, Request (*read)(Exchange&, const JsonFields&),
                       Submission<Request> submission) {
   JsonBody body(exchange.body);
   const Request request = read(exchange, body.fields());
-  TUFT_TRY(body_read(exchange, body.status()));
+  if (Status wrong = body_read(exchange, body.status()); !wrong.ok()) {
+    if constexpr (requires { request.seq_id; }) {
+      const control::RefusedOperation refused{request.run, type, request.seq_id, std::move(wrong).error()};
+      return exchange.control.refuse(exchange.user, refused, exchange.trace);
+    }
+    return std::move(wrong).error();
+  }
   return submitted(exchange, (exchange.control.*submission)(exchange.user, request, exchange.trace));
+}
+
+// Submits a pass, or refuses it if it was not read.
+Result<Answer> submit_pass(Exchange& exchange, tinker_public::ForwardBackwardRequest request, Status read) {
+  const control::RunId run(request.model_id());
+  if (read.ok() && !is_id(run.str())) read = malformed_request("model_id: must be an id");
+  if (Status wrong = body_read(exchange, std::move(read)); !wrong.ok()) {
+    const auto type = request.forward_only() ? OperationType::kForward : OperationType::kForwardBackward;
+    const control::RefusedOperation refused{run, type, request.seq_id(), std::move(wrong).error()};
+    return exchange.control.refuse(exchange.user, refused, exchange.trace);
+  }
+  exchange.keys.run = run;
+  return submitted(exchange, exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
 }
 
 control::RunId read_run(Exchange& exchange, const JsonFields& fields) {
@@ -118,50 +139,49 @@ control::LoadWeights read_load_weights(Exchange& exchange, const JsonFields& fie
 }  // namespace
 
 Result<Answer> handle_create_model(Exchange& exchange) {
-  return submit(exchange, read_create_model, &control::ControlPlane::create_model);
+  return submit(exchange, OperationType::kCreateModel, read_create_model, &control::ControlPlane::create_model);
 }
 
 Result<Answer> handle_unload_model(Exchange& exchange) {
-  return submit(exchange, read_run, &control::ControlPlane::unload_model);
+  return submit(exchange, OperationType::kUnloadModel, read_run, &control::ControlPlane::unload_model);
 }
 
 Result<Answer> handle_optim_step(Exchange& exchange) {
-  return submit(exchange, read_optim_step, &control::ControlPlane::optim_step);
+  return submit(exchange, OperationType::kOptimStep, read_optim_step, &control::ControlPlane::optim_step);
 }
 
 Result<Answer> handle_save_weights(Exchange& exchange) {
-  return submit(exchange, read_save_weights, &control::ControlPlane::save_weights);
+  return submit(exchange, OperationType::kSaveWeights, read_save_weights, &control::ControlPlane::save_weights);
 }
 
 Result<Answer> handle_save_weights_for_sampler(Exchange& exchange) {
-  return submit(exchange, read_save_for_sampler, &control::ControlPlane::save_weights_for_sampler);
+  return submit(exchange, OperationType::kSaveWeightsForSampler, read_save_for_sampler,
+                &control::ControlPlane::save_weights_for_sampler);
 }
 
 Result<Answer> handle_load_weights(Exchange& exchange) {
-  return submit(exchange, read_load_weights, &control::ControlPlane::load_weights);
+  return submit(exchange, OperationType::kLoadWeights, read_load_weights, &control::ControlPlane::load_weights);
 }
 
 Result<Answer> handle_forward_backward(Exchange& exchange) {
   tinker_public::ForwardBackwardRequest request;
+  Status read;
   if (media_type(exchange.headers.content_type) == MediaType::kJson) {
-    TUFT_ASSIGN(request, read_forward_backward(exchange.body, PassField::kForwardBackward));
+    read = read_forward_backward(exchange.body, PassField::kForwardBackward, request);
   } else if (!request.ParseFromString(exchange.body)) {
+    // What was read of a damaged message proves nothing, so no number is used up.
     return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: it is truncated or damaged",
                             std::string(kInvalidProtobuf));
   }
   std::string().swap(exchange.body);
-  if (!is_id(request.model_id())) return malformed_request("model_id: must be an id");
-  TUFT_TRY(body_read(exchange, {}));
-  exchange.keys.run = control::RunId(request.model_id());
-  return submitted(exchange, exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
+  return submit_pass(exchange, std::move(request), std::move(read));
 }
 
 Result<Answer> handle_forward(Exchange& exchange) {
-  TUFT_ASSIGN(tinker_public::ForwardBackwardRequest request, read_forward_backward(exchange.body, PassField::kForward));
-  TUFT_TRY(body_read(exchange, {}));
+  tinker_public::ForwardBackwardRequest request;
+  Status read = read_forward_backward(exchange.body, PassField::kForward, request);
   request.set_forward_only(true);
-  exchange.keys.run = control::RunId(request.model_id());
-  return submitted(exchange, exchange.control.forward_backward(exchange.user, std::move(request), exchange.trace));
+  return submit_pass(exchange, std::move(request), std::move(read));
 }
 
 Result<Answer> handle_get_info(Exchange& exchange) {

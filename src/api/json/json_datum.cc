@@ -117,10 +117,9 @@ Status read_tokens(const JsonFields& model_input, std::vector<int32_t>& tokens) 
   return status;
 }
 
-Result<tinker_public::ForwardBackwardRequest> read_forward_backward(std::string& text, PassField field) {
+Status read_forward_backward(std::string& text, PassField field, tinker_public::ForwardBackwardRequest& request) {
   JsonBody body(text);
   const JsonFields fields = body.fields();
-  tinker_public::ForwardBackwardRequest request;
   request.set_model_id(fields.required_id("model_id"));
   request.set_seq_id(static_cast<int32_t>(fields.optional_integer("seq_id", 0, kInt32Max).value_or(0)));
   request.set_forward_only(fields.boolean("forward_only", false));
@@ -136,8 +135,7 @@ Result<tinker_public::ForwardBackwardRequest> read_forward_backward(std::string&
     });
   }
   TUFT_TRY(body.status());
-  TUFT_TRY(status);
-  return request;
+  return status;
 }
 
 }  // namespace tuft::api

@@ -17,6 +17,7 @@ Status read_tokens(const JsonFields& model_input, std::vector<int32_t>& tokens);
 
 // The field that holds the batch: "forward_backward_input" or "forward_input".
 enum class PassField : uint8_t { kForwardBackward, kForward };
-Result<tinker_public::ForwardBackwardRequest> read_forward_backward(std::string& body, PassField field);
+// Reads `body` into `request`. After an error, `request` has the run and the seq_id if the body has them.
+Status read_forward_backward(std::string& body, PassField field, tinker_public::ForwardBackwardRequest& request);
 
 }  // namespace tuft::api

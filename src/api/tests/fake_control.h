@@ -140,6 +140,9 @@ class FakeControl final : public control::ControlPlane {
     TUFT_TRY(note(user, "optim_step", [&] { last_optim = r; }));
     return submit(user, r.run);
   }
+  Error refuse(const control::UserId&, const control::RefusedOperation& refused, const Trace&) override {
+    return refused.why;
+  }
   Result<control::Submitted> save_weights(const control::UserId& user, const control::SaveWeights& r,
                                           const Trace&) override {
     TUFT_TRY(note(user, "save_weights", [] {}));

@@ -293,6 +293,12 @@ Result<Submitted> RunSubmissions::save_weights_for_sampler(const UserId& user, c
                 trace);
 }
 
+Error RunSubmissions::refuse(const UserId& user, const RefusedOperation& refused, const telemetry::SpanContext& trace) {
+  if (refused.seq_id.value_or(0) == 0) return refused.why;  // it holds nobody up
+  const auto used_up = submit(user, refused.run, refused.type, refused.seq_id, {}, refused.why, trace);
+  return used_up.ok() || !is_retryable(used_up.error().code) ? refused.why : used_up.error();
+}
+
 Result<Submitted> RunSubmissions::load_weights(const UserId& user, const LoadWeights& request,
                                                const telemetry::SpanContext& trace) {
   if (request.create) return create_from_checkpoint(user, request, trace);

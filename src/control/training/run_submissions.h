@@ -46,6 +46,8 @@ class RunSubmissions {
   Result<Submitted> save_weights_for_sampler(const UserId& user, const SaveWeightsForSampler& request,
                                              const telemetry::SpanContext& trace);
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request, const telemetry::SpanContext& trace);
+  // See ControlPlane::refuse().
+  Error refuse(const UserId& user, const RefusedOperation& refused, const telemetry::SpanContext& trace);
 
  private:
   Result<Submitted> create_from_checkpoint(const UserId& user, const LoadWeights& request,

@@ -117,6 +117,14 @@ struct LoadWeights {
   UserId token_user = {};  // whose API key came as weights_access_token: what they may load can be loaded, too
 };
 
+// An operation whose fields are not those of its type, so that there is no request for it.
+struct RefusedOperation {
+  RunId run;
+  OperationType type = OperationType::kForward;
+  std::optional<int64_t> seq_id;
+  Error why;
+};
+
 struct CreateSamplingSession {
   SessionId session;
   int64_t seq_id = 0;

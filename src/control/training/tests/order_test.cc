@@ -56,6 +56,21 @@ TEST_F(Order, TheLargestSeqIdIsRefused) {
   EXPECT_EQ(failure(alice, optim_step(run, alice, 1)).reason, "seq_id_passed");
 }
 
+TEST_F(Order, AnOperationThatTheEdgeRefusesUsesItsNumberUp) {
+  const RunId run = boot_with_run();
+  const Error why = invalid_argument("ttl_seconds: must be at least 1", "malformed_request");
+  const RefusedOperation refused{run, OperationType::kSaveWeights, 1, why};
+  const RequestId next = forward_backward(run, alice, 2);
+  EXPECT_TRUE(pending(alice, next));
+  EXPECT_EQ(plane().refuse(alice, refused, no_trace).message, why.message);
+  value<ProtobufResult>(alice, next);
+  EXPECT_EQ(plane().refuse(alice, refused, no_trace).message, why.message) << "a repeated one is refused alike";
+  EXPECT_EQ(failure(alice, save(run, alice, 1, "corrected")).message, why.message);
+  // A number of somebody else's run is not touched, and the answer does not tell that there is such a run.
+  EXPECT_EQ(plane().refuse(bob, {run, OperationType::kSaveWeights, 3, why}, no_trace).message, why.message);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+}
+
 TEST_F(Order, OneOperationOfARunIsAtTheWorkerAtATime) {
   const RunId run = boot_with_run();
   worker().hold_answers(true);
