@@ -53,13 +53,39 @@ CheckpointFiles::CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::fi
   space_->take_up(owner_, bytes_);
 }
 
-void CheckpointFiles::discount() const {
-  if (!discounted_.exchange(true)) space_->free(owner_, bytes_, {});
-}
-
 // The caller may hold a lock, so the disk thread removes the files.
 CheckpointFiles::~CheckpointFiles() {
-  space_->free(owner_, discounted_ ? 0 : bytes_, abandoned_ ? directory_ : std::filesystem::path());
+  space_->free(owner_, abandoned_ ? 0 : bytes_, abandoned_ ? directory_ : std::filesystem::path());
+}
+
+void CheckpointFiles::abandon() const {
+  MutexLock lock(mutex_);
+  if (abandoned_.exchange(true)) return;
+  space_->free(owner_, bytes_, {});
+  for (const auto& [user, count] : holders_) space_->take_up(user, bytes_);
+}
+
+void CheckpointFiles::hold(const UserId& user) const {
+  MutexLock lock(mutex_);
+  if (++holders_[user] == 1 && abandoned_) space_->take_up(user, bytes_);
+}
+
+void CheckpointFiles::let_go(const UserId& user) const {
+  MutexLock lock(mutex_);
+  const auto holder = holders_.find(user);
+  if (--holder->second > 0) return;
+  holders_.erase(holder);
+  if (abandoned_) space_->free(user, bytes_, {});
+}
+
+CheckpointHold::CheckpointHold(std::shared_ptr<const CheckpointFiles> files, UserId user)
+    : files_(std::move(files)), user_(std::move(user)) {
+  files_->hold(user_);
+}
+
+CheckpointHoldPtr hold_checkpoint(const CheckpointPtr& checkpoint, const UserId& user) {
+  if (checkpoint == nullptr || checkpoint->files == nullptr) return nullptr;
+  return std::make_shared<const CheckpointHold>(checkpoint->files, user);
 }
 
 }  // namespace tuft::control

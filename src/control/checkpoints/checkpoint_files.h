@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "control/types/checkpoint.h"
 #include "control/types/types.h"
 
 namespace tuft::control {
@@ -35,7 +36,12 @@ class CheckpointSpace {
 };
 
 // The directory of one checkpoint, which never moves. It exists as long as this object, so readers hold a reference,
-// even if the checkpoint is deleted or replaced meanwhile. Thread-safe.
+// even if the checkpoint is deleted or replaced meanwhile. Thread-safe; its lock may be held while CheckpointSpace
+// takes its own.
+//
+// The bytes count for the owner as long as the checkpoint has its name. Afterwards they count for each user who still
+// holds the files (CheckpointHold): neither can a stranger's sampling session fill the quota of the owner, nor can an
+// owner keep files for nothing.
 class CheckpointFiles {
  public:
   CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::filesystem::path directory, UserId owner, int64_t bytes);
@@ -45,18 +51,37 @@ class CheckpointFiles {
 
   const std::filesystem::path& directory() const { return directory_; }
   // Marks the files for removal when the last reference is released, because the checkpoint has lost its name.
-  void abandon() const { abandoned_ = true; }
+  void abandon() const;
   bool abandoned() const { return abandoned_; }
-  // Stops counting the bytes, because the files are about to be removed.
-  void discount() const;
 
  private:
+  friend class CheckpointHold;
+  void hold(const UserId& user) const;
+  void let_go(const UserId& user) const;
+
   const std::shared_ptr<CheckpointSpace> space_;
   const std::filesystem::path directory_;
   const UserId owner_;
   const int64_t bytes_;
-  mutable std::atomic<bool> abandoned_ = false;
-  mutable std::atomic<bool> discounted_ = false;
+  mutable std::atomic<bool> abandoned_ = false;  // written under mutex_
+  mutable Mutex mutex_;
+  mutable std::unordered_map<UserId, int> holders_ TUFT_GUARDED_BY(mutex_);
 };
+
+// A user's use of a checkpoint that may outlive its name: a sampling session, or the restore point of a run.
+class CheckpointHold {
+ public:
+  CheckpointHold(std::shared_ptr<const CheckpointFiles> files, UserId user);
+  ~CheckpointHold() { files_->let_go(user_); }
+  CheckpointHold(const CheckpointHold&) = delete;
+  CheckpointHold& operator=(const CheckpointHold&) = delete;
+
+ private:
+  const std::shared_ptr<const CheckpointFiles> files_;
+  const UserId user_;
+};
+using CheckpointHoldPtr = std::shared_ptr<const CheckpointHold>;
+// Returns null if the checkpoint is null or has no files yet.
+CheckpointHoldPtr hold_checkpoint(const CheckpointPtr& checkpoint, const UserId& user);
 
 }  // namespace tuft::control

@@ -265,7 +265,6 @@ void CheckpointStore::forget(const CheckpointPath& path) {
   const Ptr taken = lists_.take(path.str());
   if (taken == nullptr) return;
   taken->files->abandon();
-  taken->files->discount();
 }
 
 void CheckpointStore::clean_up() const {

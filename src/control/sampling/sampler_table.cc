@@ -79,7 +79,8 @@ Result<SamplerTable::Insertion> SamplerTable::insert(const SamplerRecord& record
   const auto own = by_user_.find(record.user);
   if ((own == by_user_.end() ? 0 : own->second.size()) >= count_max_) return Insertion::kFull;
   adapter = adapters_->acquire(backend, checkpoint);
-  samplers_.emplace(record.id, Sampler{record.user, record.session, adapter, clock_.monotonic()});
+  samplers_.emplace(record.id, Sampler{record.user, record.session, adapter, hold_checkpoint(checkpoint, record.user),
+                                       clock_.monotonic()});
   by_user_[record.user].insert(record.id);
   // Written under the lock, so that the answer to a repetition waits for this write, too.
   if (persistence_.enabled()) persistence_.write({persistence_.put(record)}, trace);
@@ -91,9 +92,10 @@ void SamplerTable::restore(const SamplerRecord& record, const std::shared_ptr<Mo
   {
     MutexLock lock(mutex_);
     const auto [sampler, is_new] =
-        samplers_.emplace(record.id, Sampler{record.user, record.session, nullptr, clock_.monotonic()});
+        samplers_.emplace(record.id, Sampler{record.user, record.session, nullptr, nullptr, clock_.monotonic()});
     if (!is_new) return;
     sampler->second.adapter = adapters_->acquire(backend, checkpoint);
+    sampler->second.hold = hold_checkpoint(checkpoint, record.user);
     by_user_[record.user].insert(record.id);
   }
   backend->instruments().add_sampler(1);

@@ -76,6 +76,7 @@ class SamplerTable {
     UserId user;
     SessionId session;
     FrozenAdapterPtr adapter;
+    CheckpointHoldPtr hold;
     Nanos last_used = 0;
   };
 

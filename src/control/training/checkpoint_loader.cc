@@ -84,7 +84,11 @@ void CheckpointLoader::on_loaded(const RunPtr& run, const OperationPtr& operatio
   {
     MutexLock lock(run->mutex);
     const bool optimizer = std::get<LoadWeights>(operation->payload).optimizer;
-    run->restore_point = {operation->checkpoint, optimizer, operation->future->number, operation->seq_id};
+    run->restore_point = RestorePoint{.checkpoint = operation->checkpoint,
+                                      .with_optimizer = optimizer,
+                                      .number = operation->future->number,
+                                      .seq_id = operation->seq_id,
+                                      .hold = hold_checkpoint(operation->checkpoint, run->user)};
     run->broken.reset();
     run->weights_changed = false;
     run->gradient_pending = false;

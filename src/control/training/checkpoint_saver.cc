@@ -80,8 +80,12 @@ void CheckpointSaver::on_written(const RunPtr& run, const CheckpointSavePtr& sav
   const CheckpointPtr& saved = *written;
   if (saved->path.kind == CheckpointKind::kTraining) {
     MutexLock lock(run->mutex);
-    run->restore_point =
-        RestorePoint{saved, true, operation->future->number, operation->seq_id, run->gradient_pending, {}};
+    run->restore_point = RestorePoint{.checkpoint = saved,
+                                      .with_optimizer = true,
+                                      .number = operation->future->number,
+                                      .seq_id = operation->seq_id,
+                                      .lacks_gradient = run->gradient_pending,
+                                      .hold = hold_checkpoint(saved, run->user)};
     run->weights_changed = false;
   }
   // Ephemeral checkpoints have no record: no tool shows them, and each unnamed save would leave one for ever.

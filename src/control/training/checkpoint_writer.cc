@@ -79,7 +79,7 @@ std::optional<Error> CheckpointWriter::check_room(const Run& run, const Checkpoi
   return over_quota(Quota::kCheckpointBytes,
                     "your checkpoints take " + std::to_string(used) + " bytes, this one takes " +
                         std::to_string(bytes) + " more, and " + std::to_string(limit) + " are allowed",
-                    "delete some (deleted checkpoints and those of unnamed saves count while samplers use them)");
+                    "delete some (a deleted one counts for those whose samplers and models still use it)");
 }
 
 void CheckpointWriter::write(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {

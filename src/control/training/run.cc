@@ -115,8 +115,13 @@ RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend
   run->gradient_lost = restored.lost && record.restore_lacks_gradient;
   run->weights_changed = restored.lost;
   if (record.restore_point) {
-    run->restore_point = RestorePoint{restored.checkpoint,   record.restore_with_optimizer, record.restore_number,
-                                      record.restore_seq_id, record.restore_lacks_gradient, *record.restore_point};
+    run->restore_point = RestorePoint{.checkpoint = restored.checkpoint,
+                                      .with_optimizer = record.restore_with_optimizer,
+                                      .number = record.restore_number,
+                                      .seq_id = record.restore_seq_id,
+                                      .lacks_gradient = record.restore_lacks_gradient,
+                                      .unreadable = *record.restore_point,
+                                      .hold = hold_checkpoint(restored.checkpoint, record.user)};
   }
   return run;
 }

@@ -11,6 +11,7 @@
 
 #include "base/byte_account.h"
 #include "base/mutex.h"
+#include "control/checkpoints/checkpoint_files.h"
 #include "control/futures/future_store.h"
 #include "control/persistence/persistence.h"
 #include "control/persistence/restore_plan.h"
@@ -64,6 +65,7 @@ struct RestorePoint {
   // must be told of that, too. False after a restore that told it.
   bool lacks_gradient = false;
   CheckpointRef unreadable = {};  // the checkpoint that should be here, but could not be read when the server started
+  CheckpointHoldPtr hold = nullptr;
 };
 
 // The state of a run whose session ends (run_expiry.h).

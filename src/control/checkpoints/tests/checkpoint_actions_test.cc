@@ -182,6 +182,41 @@ TEST_F(CheckpointActionsTest, UnnamedSavesAreDroppedForNewerOnes) {
   EXPECT_EQ(failure(alice, save(run, alice, 8, "third")).reason, "checkpoint_bytes_per_user_max");
 }
 
+TEST_F(CheckpointActionsTest, ADeletedCheckpointCountsForThoseWhoStillUseIt) {
+  config().limits.checkpoint_bytes_per_user_max = 250;  // each is 100
+  const auto [s, run] = boot_with_session_and_run();
+  const auto save_named = [this, run = run](int64_t seq, const std::string& name) {
+    return *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, seq, name)).path;
+  };
+  const RunId bobs = create_model(bob);
+  value<SaveWeightsResult>(bob, save(bobs, bob, 1, "mine"));
+  for (const char* name : {"one", "two"}) {
+    const std::string path = save_named(name == std::string("one") ? 1 : 2, name);
+    ASSERT_TRUE(set_public(alice, path, true).ok());
+    value<ProtobufResult>(bob, sample(*try_sampler(session(bob), bob, 0, "", path), bob));
+  }
+  for (const char* name : {"one", "two"}) {
+    ASSERT_TRUE(remove(alice, "tinker://" + run.str() + "/sampler_weights/" + name).ok());
+  }
+  // They were alice's until she deleted them, and are bob's as long as he samples from them.
+  save_named(3, "three");
+  save_named(4, "four");
+  const Error full = failure(bob, save(bobs, bob, 2, "more"));
+  EXPECT_EQ(full.reason, "checkpoint_bytes_per_user_max");
+  EXPECT_NE(full.message.find("take 300 bytes"), std::string::npos) << full.message;
+}
+
+TEST_F(CheckpointActionsTest, AnOwnerCannotKeepDeletedFilesForNothing) {
+  config().limits.checkpoint_bytes_per_user_max = 250;
+  const auto [s, run] = boot_with_session_and_run();
+  for (int64_t seq = 1; seq <= 2; ++seq) {
+    const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, seq, "again")).path;
+    ASSERT_TRUE(try_sampler(s, alice, seq, "", path).ok());
+    ASSERT_TRUE(remove(alice, path).ok());
+  }
+  EXPECT_EQ(failure(alice, save_for_sampler(run, alice, 3, "again")).reason, "checkpoint_bytes_per_user_max");
+}
+
 TEST_F(CheckpointActionsTest, SamplerThatCannotBeRestoredGivesTheReason) {
   keep_state();
   const auto [s, run] = boot_with_session_and_run();
