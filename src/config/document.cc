@@ -1,8 +1,9 @@
 #include "config/document.h"
 
-#include <algorithm>
 #include <optional>
 #include <sstream>
+#include <unordered_map>
+#include <vector>
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
@@ -10,7 +11,11 @@
 namespace tuft::config {
 namespace {
 
-constexpr int kNodesMax = 100'000;  // bounds nested aliases, which grow exponentially
+// Aliases can make a small document large without end: nested ones grow exponentially, one that contains itself has no
+// bottom, and each repetition of a text is a copy. A configuration has less than ten levels.
+constexpr int kNodesMax = 100'000;
+constexpr int kDepthMax = 64;
+constexpr size_t kTextBytesMax = 4 << 20;  // four times the largest file
 
 Error at(std::string_view origin, int line, std::string_view what) {
   return invalid_argument(std::string(origin) + ":" + std::to_string(line) + ": " + std::string(what), "config");
@@ -53,8 +58,20 @@ class Converter {
   explicit Converter(std::string_view origin) : origin_(origin) {}
 
   Result<Node> convert(const YAML::Node& source, int line_if_unknown) {
-    if (++nodes_ > kNodesMax)
-      return at(origin_, line_if_unknown, "the document grows too large when aliases are expanded");
+    if (depth_ >= kDepthMax) {
+      return at(origin_, line_if_unknown,
+                "the document is nested more than " + std::to_string(kDepthMax) +
+                    " levels deep here; does an alias (*name) stand inside of what it names?");
+    }
+    ++depth_;
+    Result<Node> node = convert_one(source, line_if_unknown);
+    --depth_;
+    return node;
+  }
+
+ private:
+  Result<Node> convert_one(const YAML::Node& source, int line_if_unknown) {
+    TUFT_TRY(count(source.IsScalar() ? source.Scalar().size() : 0, line_if_unknown));
     Node node;
     node.line = source.Mark().line >= 0 ? source.Mark().line + 1 : line_if_unknown;
     switch (source.Type()) {
@@ -80,18 +97,23 @@ class Converter {
     return node;
   }
 
- private:
+  Status count(size_t text_bytes, int line) {
+    text_bytes_ += text_bytes;
+    if (++nodes_ <= kNodesMax && text_bytes_ <= kTextBytesMax) return {};
+    return at(origin_, line, "the document grows too large when aliases are expanded");
+  }
+
   Result<Node> convert_map(const YAML::Node& source, Node node) {
     node.kind = Node::Kind::kMap;
+    std::unordered_map<std::string, int> line_of_key;
     for (const auto& pair : source) {
       const int line = pair.first.Mark().line + 1;
       if (!pair.first.IsScalar()) return at(origin_, line, "a key must be a plain word");
       Node::Entry entry{.key = pair.first.Scalar(), .line = line, .value = {}};
-      const auto first = std::find_if(node.entries.begin(), node.entries.end(),
-                                      [&](const Node::Entry& other) { return other.key == entry.key; });
-      if (first != node.entries.end()) {
+      TUFT_TRY(count(entry.key.size(), line));
+      if (const auto [first, is_new] = line_of_key.emplace(entry.key, line); !is_new) {
         return at(origin_, line,
-                  "this key stands here twice; the first one is in line " + std::to_string(first->line) +
+                  "this key stands here twice; the first one is in line " + std::to_string(first->second) +
                       ". Remove one of them");
       }
       TUFT_ASSIGN(entry.value, convert(pair.second, line));
@@ -102,6 +124,8 @@ class Converter {
 
   std::string_view origin_;
   int nodes_ = 0;
+  int depth_ = 0;
+  size_t text_bytes_ = 0;
 };
 
 }  // namespace

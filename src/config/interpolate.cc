@@ -13,8 +13,10 @@ namespace {
 
 constexpr std::string_view kOpen = "${";
 constexpr std::string_view kEnvironment = "oc.env:";
-constexpr size_t kDepthMax = 32;           // limits references to references and nested ${
-constexpr size_t kTextBytesMax = 1 << 16;  // limits values that repeat other values
+constexpr size_t kDepthMax = 32;  // limits references to references and nested ${
+// Limits values that repeat other values: each, and all together.
+constexpr size_t kTextBytesMax = 1 << 16;
+constexpr size_t kAllTextBytesMax = 4 << 20;
 
 std::string_view trim(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
@@ -57,6 +59,8 @@ class Interpolator {
     } else {
       node.text = std::move(*whole.text);
     }
+    text_bytes_ += node.text.size();
+    if (text_bytes_ > kAllTextBytesMax) return fail(node, "with all ${...} filled in the document is too long");
     return {};
   }
 
@@ -174,6 +178,7 @@ class Interpolator {
   Node& root_;
   std::string_view origin_;
   size_t depth_ = 0;
+  size_t text_bytes_ = 0;          // of the resolved values
   std::vector<const Node*> open_;  // being resolved, outermost first
   std::set<const Node*> done_;     // resolved; their text may contain a literal ${
 };

@@ -159,6 +159,12 @@ def test_keys_change_without_a_restart(server, users_file):
     assert status_of(server, key) == 200
     assert "tml-broken" not in server.log
 
+    users_file.write_text("tml-broken: &all [*all]\n")  # an alias that contains itself
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "nested more than" in server.log, 10, "an error")
+    assert status_of(server, key) == 200
+    assert "tml-broken" not in server.log
+
     users_file.write_text("tml-third-key: carol\n")
     users_file.chmod(users_file.stat().st_mode | stat.S_IRGRP)
     server.process.send_signal(signal.SIGHUP)

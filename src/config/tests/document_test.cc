@@ -59,6 +59,31 @@ TEST(Document, RefusesExponentialAliases) {
   EXPECT_THAT(failure(yaml), HasSubstr("too large when aliases are expanded"));
 }
 
+TEST(Document, RefusesAnAliasThatContainsItself) {
+  for (const char* yaml : {"a: &a [*a]\n", "a: &a {b: *a}\n", "&root\nk: *root\n", "a: &a [1, {b: [*a]}]\n"}) {
+    EXPECT_THAT(failure(yaml), HasSubstr("nested more than 64 levels deep")) << yaml;
+  }
+}
+
+TEST(Document, RefusesDeepNesting) {
+  for (const size_t depth : {65, 1000, 500'000}) {
+    EXPECT_NE(failure("a: " + std::string(depth, '[') + std::string(depth, ']') + "\n"), "") << depth;
+    EXPECT_NE(failure(std::string(depth, '[')), "") << depth;
+  }
+}
+
+TEST(Document, RefusesAliasesOfALongText) {
+  std::string yaml = "a: &a " + std::string(1 << 19, 'x') + "\nb: [";
+  for (int i = 0; i < 1000; ++i) yaml += "*a, ";
+  EXPECT_THAT(failure(yaml + "1]\n"), HasSubstr("too large when aliases are expanded"));
+}
+
+TEST(Interpolation, IsLimitedInAll) {
+  std::string yaml = "a: " + std::string(60'000, 'x') + "\n";
+  for (int i = 0; i < 100; ++i) yaml += "b" + std::to_string(i) + ": ${a}\n";
+  EXPECT_THAT(failure(yaml), HasSubstr("the document is too long"));
+}
+
 TEST(Interpolation, ReadsEnvironmentDefaultsAndOtherKeys) {
   const ScopedVariable set("TUFT_TEST_SET", "from-env"), unset("TUFT_TEST_UNSET", nullptr);
   struct Case {
