@@ -50,13 +50,13 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t size_byt
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return system_error("open", path);
   std::string content;
-  char buffer[1 << 16];
+  std::string buffer(1 << 16, '\0');  // not on the stack, where the bytes of a secret would stay
   while (true) {
-    const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
+    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error("read", path);
     if (got == 0) return content;
-    content.append(buffer, static_cast<size_t>(got));
+    content.append(buffer, 0, static_cast<size_t>(got));
     if (content.size() > size_bytes_max) {
       return Error{ErrorCode::kPayloadTooLarge,
                    path.string() + " is larger than " + std::to_string(size_bytes_max) + " bytes", "file_too_large"};

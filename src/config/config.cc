@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "config/reader.h"
 #include "config/sections.h"
+#include "config/wiped_memory.h"
 
 namespace tuft::config {
 namespace {
@@ -175,6 +176,7 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
 
 Result<UsersFile> read_users_file(const std::filesystem::path& path) {
   constexpr std::string_view kKey = "authorized_users_file";
+  const WipesFreedMemory keys_are_secret;
   const Result<std::string> text = read_file(path, kFileSizeMax);
   if (!text.ok()) return invalid_argument(std::string(kKey) + ": " + text.error().message, "config");
   if (!text->ends_with('\n')) {
@@ -196,6 +198,7 @@ Result<UsersFile> read_users_file(const std::filesystem::path& path) {
 }
 
 Result<Loaded> load_config(const Overrides& overrides) {
+  const WipesFreedMemory keys_are_secret;
   TUFT_ASSIGN(const std::filesystem::path path, find_file(overrides));
   TUFT_ASSIGN(const std::string text, read_config_file(path));
   TUFT_ASSIGN(Loaded loaded, parse_config(text, path.string()));

@@ -91,7 +91,7 @@ struct ServerConfig {
   std::filesystem::path home;       // $TUFT_HOME, default ~/.tuft
   std::filesystem::path checkpoint_dir;
   std::vector<ModelConfig> supported_models;
-  // Maps each API key, or its hash as `tuft hash-key` prints it, to its user. Secret: never print it.
+  // Maps each API key, as kept_form_of_key() (key_hash.h) returns it, to its user. Secret: never print it.
   std::map<std::string, std::string> authorized_users;
   // A file with further users, which is read again on SIGHUP and when it changes. Empty: no file.
   std::filesystem::path authorized_users_file;
@@ -119,13 +119,11 @@ struct UsersFile {
   std::map<std::string, std::string> users;
   std::vector<std::string> warnings;
 };
-// Reads that file from the disk.
+// Reads that file from the disk. See load_config() about keys in memory.
 Result<UsersFile> read_users_file(const std::filesystem::path& path);
 
-// Returns true for "sha256:<salt in hex>:<SHA-256 in hex>"; see control/accounts/api_keys.h.
-bool is_key_hash(std::string_view key);
-
-// Finds and reads the file (--config, $TUFT_CONFIG, $TUFT_HOME/configs/tuft_config.yaml) and applies the overrides.
+// Finds and reads the file (--config, $TUFT_CONFIG, $TUFT_HOME/configs/tuft_config.yaml) and applies the overrides. No
+// API key of the file stays in memory in plain text, except what the environment holds.
 Result<Loaded> load_config(const Overrides& overrides);
 
 // Parses the text of a file. `origin` is the prefix of messages.

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "config/key_hash.h"
+
 namespace tuft::config {
 namespace {
 
 constexpr size_t kUserNameMax = 200;
 constexpr size_t kNamespaceBytesMax = 200;
-constexpr size_t kSaltHexMax = 128;
-constexpr size_t kHashHex = 64;
 constexpr int64_t kFutureTtlMax = 10LL * 365 * 24 * 3600;
 
 bool is_user_name(std::string_view name) {
@@ -20,16 +20,11 @@ bool sdk_accepts(std::string_view key) {
   return key.starts_with("tml-") || key.starts_with("eyJ");
 }
 
-bool is_hex(std::string_view text) {
-  return !text.empty() && text.size() % 2 == 0 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
-
 constexpr std::string_view kHashPrefix = "sha256:";
 
 void check_key(const Node::Entry& entry, const std::string& path, Problems& problems) {
   if (entry.key.starts_with(kHashPrefix)) {
-    if (!is_key_hash(entry.key)) {
+    if (!parse_key_hash(entry.key)) {
       problems.error(entry.line, path,
                      "is not a hash as `tuft hash-key` prints it (sha256:<salt>:<hash>, lower-case hex)");
     }
@@ -39,15 +34,6 @@ void check_key(const Node::Entry& entry, const std::string& path, Problems& prob
 }
 
 }  // namespace
-
-bool is_key_hash(std::string_view key) {
-  if (!key.starts_with(kHashPrefix)) return false;
-  key.remove_prefix(kHashPrefix.size());
-  const size_t colon = key.find(':');
-  if (colon == std::string_view::npos) return false;
-  const std::string_view salt = key.substr(0, colon), hash = key.substr(colon + 1);
-  return is_hex(salt) && salt.size() <= kSaltHexMax && is_hex(hash) && hash.size() == kHashHex;
-}
 
 std::map<std::string, std::string> read_users(const Node* node, std::string_view path, Problems& problems) {
   std::map<std::string, std::string> users;
@@ -71,7 +57,7 @@ std::map<std::string, std::string> read_users(const Node* node, std::string_view
       problems.error(entry.line, entry_path, "the user must be a text of at most 200 bytes without control characters");
     } else {
       check_key(entry, entry_path, problems);
-      users[entry.key] = entry.value.text;
+      users[kept_form_of_key(entry.key)] = entry.value.text;
     }
   }
   return users;

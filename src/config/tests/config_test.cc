@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/testing/temp_dir.h"
+#include "config/key_hash.h"
 #include "config/tests/model_directory.h"
 
 namespace tuft::config {
@@ -43,7 +44,7 @@ TEST(Config, TheSmallestFileHasTheDefaults) {
   EXPECT_TRUE(model.training && model.sampling);
   EXPECT_EQ(model.max_lora_rank, 16);
   EXPECT_EQ(model.lora_alpha_ratio, 2);
-  EXPECT_EQ(config.authorized_users.at("tml-key-of-alice"), "alice");
+  EXPECT_EQ(config.authorized_users.at(kept_form_of_key("tml-key-of-alice")), "alice");
   EXPECT_FALSE(config.telemetry.enabled);
   EXPECT_EQ(config.telemetry.service_name, "tuft");
   EXPECT_EQ(config.limits.reorder_window, 4096);
@@ -375,7 +376,7 @@ TEST(Config, UsersCanBeInASeparateFile) {
   std::filesystem::permissions(path, std::filesystem::perms::owner_read);
   const Result<UsersFile> file = read_users_file(path);
   ASSERT_TRUE(file.ok()) << file.error().message;
-  EXPECT_EQ(file->users, (std::map<std::string, std::string>{{hash, "alice"}, {"tml-two", "bob"}}));
+  EXPECT_EQ(file->users, (std::map<std::string, std::string>{{hash, "alice"}, {kept_form_of_key("tml-two"), "bob"}}));
   EXPECT_THAT(file->warnings, ElementsAre());
   std::filesystem::permissions(path, std::filesystem::perms::group_read, std::filesystem::perm_options::add);
   EXPECT_THAT(read_users_file(path)->warnings, ElementsAre(HasSubstr("can be read by others")));

@@ -1,16 +1,15 @@
 // API keys and the users they belong to.
 //
-// The configuration holds a key in plain text or as "sha256:<salt>:<hash>", both hex, where hash = SHA-256(salt ||
-// key). Only hashes are kept in memory: a plain key is hashed with a random salt of this process. A fast hash is
-// sufficient because keys are random (`tuft hash-key --new` draws 256 bits). It is not for words that people choose, so
-// hash-key refuses short keys.
+// The configuration's file holds a key in plain text or as a hash (config/key_hash.h). Only hashes are kept in memory:
+// a plain key is hashed with a random salt of this process as soon as it is read. A fast hash is sufficient because
+// keys are random (`tuft hash-key --new` draws 256 bits). It is not for words that people choose, so hash-key refuses
+// short keys.
 //
 // A key is looked up by its hash, so the time of the lookup does not tell how much of a key was guessed: without the
 // salt nobody can choose hashes, and who knows the salt knows the hash, too. The first use of a key with a salt of its
 // own costs one hash for each such salt; afterwards its hash under the process's salt is remembered, and it costs one.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +20,7 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
+#include "config/key_hash.h"
 #include "control/types/types.h"
 
 namespace tuft::control {
@@ -45,7 +45,7 @@ class ApiKeys {
   Result<UserId> authenticate(std::string_view presented) const TUFT_EXCLUDES(mutex_);
 
  private:
-  using Hash = std::array<unsigned char, 32>;
+  using Hash = config::KeyHash;
   struct FirstBytes {
     size_t operator()(const Hash& hash) const;
   };
@@ -61,7 +61,6 @@ class ApiKeys {
     mutable UserByHash known TUFT_GUARDED_BY(mutex);  // under `salt`: plain keys, and others that were used
   };
 
-  static Hash hash_of(std::string_view salt, std::string_view key);
   static const UserId* find(const UserByHash& users, const Hash& hash);
 
   mutable Mutex mutex_;

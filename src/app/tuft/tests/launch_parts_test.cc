@@ -13,6 +13,7 @@
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
 #include "base/testing/temp_dir.h"
+#include "config/key_hash.h"
 
 namespace tuft::app {
 namespace {
@@ -80,10 +81,16 @@ class KeyFiles : public ::testing::Test {
   using Users = std::map<std::string, std::string>;
 
   KeyFiles() {
-    config_.authorized_users = {{"tml-root", "root"}};
+    config_.authorized_users = users({{"tml-root", "root"}});
     config_.authorized_users_file = directory_ / "users.yaml";
     write("tml-one: carol\n");
-    EXPECT_EQ(*file_.read(), (Users{{"tml-root", "root"}, {"tml-one", "carol"}}));
+    EXPECT_EQ(*file_.read(), users({{"tml-root", "root"}, {"tml-one", "carol"}}));
+  }
+  // Returns the users by their keys as they are kept.
+  static Users users(const Users& user_by_key) {
+    Users kept;
+    for (const auto& [key, user] : user_by_key) kept.emplace(config::kept_form_of_key(key), user);
+    return kept;
   }
   // Overwrites the file in place.
   void write(const std::string& text) { std::ofstream(config_.authorized_users_file) << text; }
@@ -100,7 +107,7 @@ TEST_F(KeyFiles, ChangeIsAcceptedWhenTheFileIsStable) {
   write("tml-two: carol\ntml-three: dan\n");
   EXPECT_EQ(file_.look(), Look::kSame);
   EXPECT_EQ(file_.look(), Look::kChanged);
-  EXPECT_EQ(*file_.read(), (Users{{"tml-root", "root"}, {"tml-two", "carol"}, {"tml-three", "dan"}}));
+  EXPECT_EQ(*file_.read(), users({{"tml-root", "root"}, {"tml-two", "carol"}, {"tml-three", "dan"}}));
   EXPECT_EQ(file_.look(), Look::kSame);
 }
 
@@ -115,7 +122,7 @@ TEST_F(KeyFiles, IncompleteFileIsIgnoredAndReportedOnce) {
   write("# nobody\n");
   EXPECT_EQ(file_.look(), Look::kSame);
   EXPECT_EQ(file_.look(), Look::kChanged);
-  EXPECT_EQ(*file_.read(), (Users{{"tml-root", "root"}}));
+  EXPECT_EQ(*file_.read(), users({{"tml-root", "root"}}));
 }
 
 TEST_F(KeyFiles, RemovedFileIsGoneAtTheSecondLookAndMayReturn) {
