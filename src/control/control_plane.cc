@@ -3,6 +3,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "control/accounts/access_tokens.h"
 #include "control/accounts/api_keys.h"
 #include "control/accounts/usage_ledger.h"
 #include "control/checkpoints/checkpoint_store.h"
@@ -80,6 +81,7 @@ class ControlPlaneImpl final : public ControlPlane {
   ControlPlaneImpl(const config::ServerConfig& config, const std::vector<actor::ModelActor*>& actors,
                    const Clock& clock, std::unique_ptr<Persistence> persistence)
       : keys_(config.authorized_users),
+        access_tokens_(keys_, clock),
         core_(std::make_shared<Core>(config, actors, clock, std::move(persistence))),
         sampling_(std::make_shared<SamplingController>(
             SamplingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->budget,
@@ -200,7 +202,11 @@ class ControlPlaneImpl final : public ControlPlane {
                                  const telemetry::SpanContext& trace) override {
     const auto submit = [&]() -> Result<Submitted> {
       if (request.create) TUFT_TRY(check_description(request.create->user_metadata, {}));
-      return training_->submissions().load_weights(user, request, trace);
+      if (request.access_token.empty()) return training_->submissions().load_weights(user, request, trace);
+      LoadWeights load = request;
+      load.access_token.clear();
+      TUFT_ASSIGN(load.token_user, access_tokens_.user_of(user, request.access_token));
+      return training_->submissions().load_weights(user, load, trace);
     };
     return of_run(OperationType::kLoadWeights, user, request.run, submit());
   }
@@ -366,6 +372,7 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
   ApiKeys keys_;
+  AccessTokens access_tokens_;
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<SamplingController> sampling_;
   const std::shared_ptr<TrainingController> training_;

@@ -45,7 +45,9 @@ struct HttpMetrics {
                     .labels = {"reason"}}};
   Counter auth_failures{{.name = "tuft.auth.failures",
                          .unit = "{request}",
-                         .description = "Requests without a valid API key (missing, unknown)",
+                         .description =
+                             "Requests without a valid API key (missing, unknown), and loads with an unknown "
+                             "weights_access_token (token)",
                          .labels = {"reason"}}};
   Histogram deserialize_duration{{.name = "tuft.http.deserialize.duration",
                                   .unit = "s",

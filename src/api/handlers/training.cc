@@ -129,10 +129,7 @@ control::LoadWeights read_load_weights(Exchange& exchange, const JsonFields& fie
   }
   request.path = fields.required_string("path");
   request.optimizer = fields.boolean("optimizer", false);
-  const std::string token = fields.string("weights_access_token", "");
-  // An unknown token grants nothing; whether the checkpoint can be loaded without it is checked later.
-  if (const auto other = exchange.control.authenticate(token); !token.empty() && other.ok())
-    request.token_user = *other;
+  request.access_token = fields.string("weights_access_token", "");
   return request;
 }
 

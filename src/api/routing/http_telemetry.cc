@@ -80,7 +80,8 @@ void bind_http_series() {
   for (const std::string_view reason : {"http", "header", "json", "protobuf"}) {
     metrics::http().parse_errors.with({{"reason", reason}});
   }
-  for (const std::string_view reason : {"missing", "unknown"}) metrics::http().auth_failures.with({{"reason", reason}});
+  for (const std::string_view reason : {"missing", "unknown", "token"})
+    metrics::http().auth_failures.with({{"reason", reason}});
 }
 
 }  // namespace tuft::api

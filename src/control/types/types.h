@@ -114,7 +114,8 @@ struct LoadWeights {
   std::string path;  // tinker://...
   bool optimizer = false;
   std::optional<NewModel> create = std::nullopt;  // instead of run and seq_id
-  UserId token_user = {};  // whose API key came as weights_access_token: what they may load can be loaded, too
+  std::string access_token = {};  // an API key of another user; the control plane replaces it by token_user at once
+  UserId token_user = {};         // what they may load can be loaded, too
 };
 
 // An operation whose fields are not those of its type, so that there is no request for it.

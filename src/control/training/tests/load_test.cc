@@ -1,7 +1,9 @@
 // Tests of load_weights that creates its model from a checkpoint.
 #include <fstream>
 
+#include "control/accounts/access_tokens.h"
 #include "control/tests/plane.h"
+#include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::control {
 namespace {
@@ -106,6 +108,36 @@ TEST_F(CreateByLoad, AnAccessTokenGivesAccessToItsUsersCheckpoints) {
   EXPECT_FALSE(plane().load_weights(bob, request, no_trace).ok());
   request.token_user = alice;
   value<LoadWeightsResult>(bob, plane().load_weights(bob, request, no_trace)->request);
+}
+
+TEST_F(CreateByLoad, TokensCannotBeTriedWithoutLimit) {
+  config().authorized_users = {{"tml-of-alice", "alice"}};
+  boot();
+  const std::string path = checkpoint();
+  LoadWeights request;
+  request.path = path;
+  request.create = NewModel{session(bob), 0, "", {}};
+  const auto load_with = [&](const std::string& token) {
+    request.access_token = token;
+    return plane().load_weights(bob, request, no_trace);
+  };
+  telemetry::testing::RecordedMetrics metrics;
+  for (int i = 0; i < AccessTokens::kUnknownPerMinuteMax; ++i) {
+    EXPECT_EQ(load_with("tml-guess-" + std::to_string(i)).error().reason, "checkpoint_not_found");
+  }
+  EXPECT_EQ(metrics.counter("tuft.auth.failures", {{"reason", "token"}}), AccessTokens::kUnknownPerMinuteMax);
+  // From now on not even the right one is looked at.
+  const auto refused = load_with("tml-of-alice");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().reason, "too_many_tokens");
+  EXPECT_EQ(refused.error().message.find("tml-of-alice"), std::string::npos);
+  // Other users are not affected, and a minute later neither is this one.
+  LoadWeights own = request;
+  own.create->session = session(alice);
+  EXPECT_TRUE(plane().load_weights(alice, own, no_trace).ok());
+  advance(61 * kSecond);
+  value<LoadWeightsResult>(bob, load_with("tml-of-alice")->request);
 }
 
 }  // namespace
