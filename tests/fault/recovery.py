@@ -11,9 +11,9 @@ def recover(trainer, raw, other):
     for op in trainer.samples:
         settle(raw, op, lambda answer: "Submit it again" in answer.detail)
     recover_samplers(trainer, raw)
-    if trainer.session:
-        beat = raw.post("session_heartbeat", {"session_id": trainer.session, "type": "session_heartbeat"})
-        promise(beat.status == 200, "a session comes back", trainer.session, beat)
+    for session in filter(None, (trainer.session, trainer.sampling_session)):
+        beat = raw.post("session_heartbeat", {"session_id": session, "type": "session_heartbeat"})
+        promise(beat.status == 200, "a session comes back", session, beat)
     for model in trainer.unloaded:
         answer = raw.post("get_info", {"model_id": model, "type": "get_info"})
         promise(answer.status == 404, "an unloaded run stays unloaded", model, answer)
@@ -60,6 +60,10 @@ def recover_creation(trainer, raw):
 
 
 def recover_samplers(trainer, raw):
+    trainer.finish_sessions(raw, again=True)
+    for sampler in trainer.ended_samplers[-1:]:
+        answer = raw.get(f"samplers/{sampler}")
+        promise(answer.status == 404, "the sampler of a finished session stays ended", sampler, answer)
     kept = [one for one in trainer.samplers if one[1] not in trainer.deleted_paths]
     for sampler in kept[-1:] + trainer.chance.sample(kept[:-1], min(1, len(kept[:-1]))):
         answer = raw.get(f"samplers/{sampler[0]}")

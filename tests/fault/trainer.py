@@ -14,6 +14,7 @@ TARGETS = (101, 108, 108, 111, 32, 116, 117, 102)
 RATE = 2e-3
 PATIENCE = 60
 LATEST = "latest"  # this name is overwritten again and again
+SAMPLERS_OF_A_SESSION = 40
 
 
 @dataclasses.dataclass
@@ -32,6 +33,8 @@ class Trainer:
         self.session, self.models, self.errors, self.was_cut = None, 0, [], False
         self.samplers = []  # (id, checkpoint name or "", the answer's tokens)
         self.samples, self.sampler_numbers = [], 0
+        self.sampling_session, self.in_session, self.finishing = None, 0, []
+        self.ended_samplers = []
         self.acknowledged_steps = self.loads = self.lost_runs = 0
         self.unloaded, self.deleted_paths = [], set()
         self.begin_run()
@@ -229,8 +232,8 @@ class Trainer:
         if saved and self.chance.random() < 0.3:
             path = self.path(self.chance.choice(saved), "sampler_weights")
             made = raw.post("create_sampling_session", {
-                "session_id": self.session, "sampling_session_seq_id": self.fresh_number(), "model_path": path,
-                "type": "create_sampling_session"})
+                "session_id": self.session_of_samplers(raw), "sampling_session_seq_id": self.fresh_number(),
+                "model_path": path, "type": "create_sampling_session"})
             promise(made.status == 200, "a sampler is made", made)
             self.samplers.append([made.json["sampling_session_id"], path, None])
         if self.samplers and self.chance.random() < 0.5:
@@ -241,6 +244,28 @@ class Trainer:
             self.delete_one(raw, *self.chance.choice([("save", "weights"), ("save_sampler", "sampler_weights")]))
         if len(self.ops) > 200 and self.chance.random() < 0.1:
             self.unload(raw)
+
+    def session_of_samplers(self, raw):
+        """Returns the session of the samplers that this trainer makes itself. It is finished after a while, and another
+        one begins, because the samplers of a user are limited (limits.samplers_per_user_max)."""
+        if self.sampling_session and self.in_session == SAMPLERS_OF_A_SESSION:
+            self.finishing.append(self.sampling_session)
+            self.sampling_session = None
+            self.ended_samplers = [one[0] for one in self.samplers if one[1]]
+            self.samplers = [one for one in self.samplers if not one[1]]
+            self.finish_sessions(raw)
+        if self.sampling_session is None:
+            self.sampling_session, self.in_session = raw.session(), 0
+        self.in_session += 1
+        return self.sampling_session
+
+    def finish_sessions(self, raw, again=False):
+        """Finishes sessions. One that was cut before its answer may be gone when it is finished again."""
+        while self.finishing:
+            answer = raw.post(f"sessions/{self.finishing[-1]}/finish", {})
+            gone = answer.status == 404 and (again or raw.tried_again)
+            promise(answer.status == 200 or gone, "a session is finished", self.finishing[-1], answer)
+            self.finishing.pop()
 
     def delete_one(self, raw, kind, folder):
         saved = {name: op for name, op in self.saved(kind).items() if op.deleted is None}

@@ -18,8 +18,10 @@ class RedisServer:
         return f"unix://{self.socket}"
 
     def start(self):
+        # With the default, everysec, Redis answers up to two seconds before it writes while an fsync is running.
         self.process = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", str(self.socket), "--dir",
-                                         str(self.directory), "--appendonly", "yes", "--save", ""],
+                                         str(self.directory), "--appendonly", "yes", "--appendfsync", "always",
+                                         "--save", ""],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(self.answers, 20, "redis-server answers")
         return self
