@@ -55,7 +55,7 @@ struct Limits {
   int reorder_window = 4'096;                     // operations of a run that may wait for a missing seq_id
   int gap_timeout_seconds = 300;                  // how long they wait for it
   int future_retention_seconds = 3'600;           // how long a finished future can be retrieved
-  int64_t future_bytes_max = 1LL << 30;           // above it, results delivered longest ago are dropped first
+  int64_t future_bytes_max = 1LL << 30;           // above it, the user with the most bytes loses results
   int64_t receiving_bytes_max = 1LL << 30;        // bodies that are being received, over all connections
   int connections_max = 16'384;
   int connections_per_address_max = 8'192;  // of one client address

@@ -13,21 +13,39 @@ constexpr int64_t kRecordBytes = 768;
 
 void FinishedFutures::add(const FuturePtr& future) {
   future->bytes_ = kRecordBytes + (future->value_ == nullptr ? 0 : bytes_of(*future->value_));
-  bytes_ += future->bytes_;
   finished_.push_back(future);
   future->in_finished_ = std::prev(finished_.end());
+  std::list<Future*>& unread = shelves_[future->user].unread;
+  unread.push_back(future.get());
+  future->in_shelf_ = std::prev(unread.end());
+  count(future->user, future->bytes_);
+}
+
+void FinishedFutures::count(const UserId& user, int64_t change) {
+  const auto shelf = shelves_.find(user);
+  const int64_t before = shelf->second.bytes;
+  bytes_ += change;
+  shelf->second.bytes += change;
+  by_bytes_.erase({before, user});
+  if (shelf->second.bytes > 0) {
+    by_bytes_.emplace(shelf->second.bytes, user);
+  } else {
+    shelves_.erase(shelf);
+  }
 }
 
 bool FinishedFutures::deliver(Future& future) {
-  if (future.in_delivered_) return false;
-  delivered_.push_back(&future);
-  future.in_delivered_ = std::prev(delivered_.end());
+  if (future.is_delivered_) return false;
+  future.is_delivered_ = true;
+  Shelf& shelf = shelves_.at(future.user);
+  shelf.delivered.splice(shelf.delivered.end(), shelf.unread, future.in_shelf_);
   return true;
 }
 
 FuturePtr FinishedFutures::evict_over(int64_t bytes_max) {
-  if (bytes_ <= bytes_max || finished_.empty()) return nullptr;
-  return take_out(delivered_.empty() ? *finished_.front() : *delivered_.front());
+  if (bytes_ <= bytes_max || by_bytes_.empty()) return nullptr;
+  const Shelf& largest = shelves_.at(by_bytes_.rbegin()->second);
+  return take_out(largest.delivered.empty() ? *largest.unread.front() : *largest.delivered.front());
 }
 
 FuturePtr FinishedFutures::evict_before(Nanos oldest) {
@@ -37,9 +55,10 @@ FuturePtr FinishedFutures::evict_before(Nanos oldest) {
 
 FuturePtr FinishedFutures::take_out(Future& future) {
   FuturePtr taken = std::move(*future.in_finished_);
-  if (future.in_delivered_) delivered_.erase(*future.in_delivered_);
   finished_.erase(future.in_finished_);
-  bytes_ -= future.bytes_;
+  Shelf& shelf = shelves_.at(future.user);
+  (future.is_delivered_ ? shelf.delivered : shelf.unread).erase(future.in_shelf_);
+  count(future.user, -future.bytes_);
   remember_gone(future.request, future.user, nullptr);
   return taken;
 }

@@ -1,14 +1,18 @@
 // The futures that have finished, in the order in which they are evicted, and the ids of those that were evicted.
 //
-// Over the bytes that may be kept, the longest delivered futures go first, then the oldest of the rest. The newest
-// kGoneMax evicted ids are remembered, so that a late poll learns kGone instead of kNotFound. Each call costs the same
-// however many there are.
+// Over the bytes that may be kept, the user who holds the most loses futures: first those that were delivered longest
+// ago, then the oldest of the rest. So no user can push out the results of a smaller one. The newest kGoneMax evicted
+// ids are remembered, so that a late poll learns kGone instead of kNotFound. A call costs the logarithm of the number
+// of users, however many futures there are.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
 
 #include "base/result.h"
 #include "base/sharded_map.h"
@@ -25,7 +29,7 @@ class FinishedFutures {
   void add(const FuturePtr& future);
   // A client has got the outcome. Returns false if one had before.
   bool deliver(Future& future);
-  static bool is_delivered(const Future& future) { return future.in_delivered_.has_value(); }
+  static bool is_delivered(const Future& future) { return future.is_delivered_; }
   int64_t bytes() const { return bytes_; }
 
   // Takes out the next one if more than `bytes_max` are kept; null otherwise.
@@ -39,7 +43,16 @@ class FinishedFutures {
   Error why_gone(const UserId& user, const RequestId& request) const;
 
  private:
+  // The futures of one user; both lists oldest first, by their end and by their delivery.
+  struct Shelf {
+    int64_t bytes = 0;
+    std::list<Future*> unread;
+    std::list<Future*> delivered;
+  };
+
   FuturePtr take_out(Future& future);
+  // Counts the change of a user's bytes. Forgets users who have nothing left.
+  void count(const UserId& user, int64_t change);
 
   struct Gone {
     UserId user;
@@ -47,8 +60,9 @@ class FinishedFutures {
   };
 
   int64_t bytes_ = 0;
-  std::list<FuturePtr> finished_;  // oldest first
-  std::list<Future*> delivered_;   // longest delivered first
+  std::list<FuturePtr> finished_;  // of all users, oldest first
+  std::unordered_map<UserId, Shelf> shelves_;
+  std::set<std::pair<int64_t, UserId>> by_bytes_;  // the users of shelves_
   ShardedMap<RequestId, Gone> gone_;
   std::deque<RequestId> gone_order_;
 };

@@ -5,7 +5,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -59,7 +58,8 @@ class Future {
   std::list<Future*>::iterator in_pending_;  // see PendingFutures
   std::list<std::shared_ptr<Future>>::iterator in_session_;
   std::list<std::shared_ptr<Future>>::iterator in_finished_;
-  std::optional<std::list<Future*>::iterator> in_delivered_;
+  std::list<Future*>::iterator in_shelf_;  // see FinishedFutures
+  bool is_delivered_ = false;              // a client has got the outcome
 };
 using FuturePtr = std::shared_ptr<Future>;
 

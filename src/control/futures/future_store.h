@@ -3,8 +3,8 @@
 // An operation ends once: the first outcome stays, whatever comes later (a cancel, then the worker's answer). With
 // persistence the outcome becomes durable in that order, and nobody learns it before it is durable.
 //
-// A finished future is kept for limits.future_retention_seconds, or until limits.future_bytes_max is exceeded
-// (finished_futures.h).
+// A finished future is kept for limits.future_retention_seconds, or until limits.future_bytes_max is exceeded and its
+// user holds the most (finished_futures.h).
 //
 // No call but shut_down() walks through the futures of others: a future is found by its id, by its key and, while it is
 // pending, by its session. The maps grow in small steps (sharded_map.h).

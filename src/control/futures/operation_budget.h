@@ -33,7 +33,7 @@ class OperationBudget {
 
   // What an operation asks for.
   struct Weight {
-    int64_t payload_bytes = 0;
+    int64_t payload_bytes = 0;  // of a sample also the most that its answer can have
     // It waits for another operation of its run that has not arrived. Such operations may fill only half of the user's
     // memory, so that there is always room for the one that they wait for.
     bool waits_for_gap = false;

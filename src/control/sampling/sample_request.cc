@@ -8,6 +8,11 @@
 namespace tuft::control {
 namespace {
 
+// The bytes of an answer in the form of tinker_public.SampleResponse.
+constexpr int64_t kLogprobBytes = sizeof(float);
+constexpr int64_t kTokenBytes = sizeof(int32_t) + kLogprobBytes;  // of a token with its log-probability
+constexpr int64_t kSequenceBytes = 64;                            // of a sequence and of the answer, without tokens
+
 Error refuse(std::string message) {
   return invalid_argument(std::move(message), "invalid_sample_request");
 }
@@ -77,6 +82,14 @@ int64_t sample_cost(const config::ModelConfig& model, const worker::v1::SampleRe
   const int64_t output =
       request.params().has_max_tokens() ? std::min<int64_t>(request.params().max_tokens(), room) : room;
   return prompt + request.num_samples() * output;
+}
+
+int64_t answer_bytes_max(const worker::v1::SampleRequest& request) {
+  const auto prompt = static_cast<int64_t>(request.prompt_tokens().size() / sizeof(int32_t));
+  const int64_t output = request.num_samples() * static_cast<int64_t>(request.params().max_tokens());
+  int64_t bytes = kSequenceBytes * (1 + request.num_samples()) + output * kTokenBytes * (1 + request.topk_logprobs());
+  if (request.prompt_logprobs() || request.topk_prompt_logprobs() > 0) bytes += prompt * kLogprobBytes;
+  return bytes + prompt * request.topk_prompt_logprobs() * kTokenBytes;
 }
 
 }  // namespace tuft::control

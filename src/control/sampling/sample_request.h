@@ -19,4 +19,7 @@ Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig&
 // Returns the cost of a sample in the dispatch queue: the tokens of the prompt and the most that may be generated.
 int64_t sample_cost(const config::ModelConfig& model, const worker::v1::SampleRequest& request);
 
+// Returns the most bytes that the answer to a sample can have. It is charged to the user before the sample begins.
+int64_t answer_bytes_max(const worker::v1::SampleRequest& request);
+
 }  // namespace tuft::control

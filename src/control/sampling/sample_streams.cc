@@ -127,7 +127,8 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
   const Nanos now = clock_.monotonic();
   TUFT_ASSIGN(worker::v1::SampleRequest work, make_sample_request(model, user, as_sample(std::move(request))));
   work.set_topk_logprobs(topk_logprobs);
-  TUFT_ASSIGN(ByteAccount::Hold memory, budget_.begin_stream(user, static_cast<int64_t>(work.SpaceUsedLong())));
+  const int64_t bytes = static_cast<int64_t>(work.SpaceUsedLong()) + answer_bytes_max(work);
+  TUFT_ASSIGN(ByteAccount::Hold memory, budget_.begin_stream(user, bytes));
   Result<FrozenAdapterPtr> adapter = acquire(user, source, *keys);
   if (!adapter.ok()) {
     budget_.end_stream(user);

@@ -58,8 +58,9 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   keys.seq_id = request.seq_id;
   TUFT_ASSIGN(worker::v1::SampleRequest work, make_sample_request(backend.config(), user, request));
   std::string key = request.seq_id ? request.sampler.str() + '#' + std::to_string(*request.seq_id) : std::string();
-  TUFT_ASSIGN(auto admission, parts_.futures.admit(user, std::move(keys), std::move(key), trace,
-                                                   {.payload_bytes = static_cast<int64_t>(work.SpaceUsedLong())}));
+  const int64_t bytes = static_cast<int64_t>(work.SpaceUsedLong()) + answer_bytes_max(work);
+  TUFT_ASSIGN(auto admission,
+              parts_.futures.admit(user, std::move(keys), std::move(key), trace, {.payload_bytes = bytes}));
   const FuturePtr& future = admission.future;
   Submitted answer{future->request, std::nullopt, OperationKeysPtr(future, &future->keys)};
   if (!admission.is_new) return answer;

@@ -1,0 +1,158 @@
+// Which results are dropped when there are too many bytes of them.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "control/futures/future_store.h"
+#include "control/tests/plane.h"
+
+namespace tuft::control {
+namespace {
+
+constexpr int64_t kMegabyte = int64_t{1} << 20;
+
+// FutureStore alone, with a fake clock and without persistence.
+class Eviction : public ::testing::Test {
+ protected:
+  Eviction() { limits_.future_bytes_max = 10 * kMegabyte; }
+
+  // Returns a finished future of the user with a result of so many bytes.
+  RequestId finish(const UserId& user, int64_t bytes) {
+    OperationKeys keys;
+    keys.operation = OperationType::kSample;
+    auto admission = futures().admit(user, std::move(keys), "", {}, {});
+    EXPECT_TRUE(admission.ok());
+    const RequestId request = admission->future->request;
+    futures().complete(admission->future, FutureValue(ProtobufResult{std::string(static_cast<size_t>(bytes), 'x')}));
+    return request;
+  }
+  // Fetches the result as a client does. Returns kInternal if it is there.
+  ErrorCode fetch(const UserId& user, const RequestId& request) {
+    ErrorCode code = ErrorCode::kInternal;
+    futures().wait(user, request, [&](const Result<FutureSnapshot>& snapshot) {
+      if (!snapshot.ok()) code = snapshot.error().code;
+    });
+    return code;
+  }
+  bool is_kept(const UserId& user, const RequestId& request) { return fetch(user, request) == ErrorCode::kInternal; }
+
+  // Made at the first use, so that a test may change the limits before.
+  FutureStore& futures() {
+    if (futures_ == nullptr) {
+      budget_ = std::make_unique<OperationBudget>(limits_);
+      futures_ = std::make_unique<FutureStore>(limits_, clock_, persistence_, *budget_);
+    }
+    return *futures_;
+  }
+
+  config::Limits limits_;
+  FakeClock clock_;
+  const UserId small_{"small"};
+  const UserId large_{"large"};
+
+ private:
+  Persistence persistence_;
+  std::unique_ptr<OperationBudget> budget_;
+  std::unique_ptr<FutureStore> futures_;
+};
+
+TEST_F(Eviction, TheUserWithTheMostBytesLosesResults) {
+  const RequestId unread = finish(small_, kMegabyte);
+  const RequestId read = finish(small_, kMegabyte);
+  EXPECT_TRUE(is_kept(small_, read));
+  std::vector<RequestId> flood;
+  for (int i = 0; i < 100; ++i) flood.push_back(finish(large_, kMegabyte));
+  EXPECT_TRUE(is_kept(small_, unread));
+  EXPECT_TRUE(is_kept(small_, read));
+  EXPECT_EQ(fetch(large_, flood.front()), ErrorCode::kGone);
+  EXPECT_TRUE(is_kept(large_, flood.back()));
+}
+
+TEST_F(Eviction, ManySmallResultsCountAsMuchAsFewLargeOnes) {
+  const RequestId unread = finish(small_, 4 * kMegabyte);
+  std::vector<RequestId> flood;
+  for (int i = 0; i < 10'000; ++i) flood.push_back(finish(large_, 1000));
+  EXPECT_TRUE(is_kept(small_, unread));
+  EXPECT_EQ(fetch(large_, flood.front()), ErrorCode::kGone);
+}
+
+TEST_F(Eviction, OfAUserTheLongestDeliveredGoFirst) {
+  const RequestId unread = finish(large_, 4 * kMegabyte);
+  const RequestId first = finish(large_, 2 * kMegabyte);
+  const RequestId second = finish(large_, 2 * kMegabyte);
+  EXPECT_TRUE(is_kept(large_, second));
+  EXPECT_TRUE(is_kept(large_, first));
+  const RequestId newest = finish(large_, 3 * kMegabyte);
+  EXPECT_EQ(fetch(large_, second), ErrorCode::kGone);
+  for (const RequestId& kept : {unread, first, newest}) EXPECT_TRUE(is_kept(large_, kept));
+}
+
+TEST_F(Eviction, AResultOverTheWholeLimitPushesOutNobodyElse) {
+  const RequestId unread = finish(small_, kMegabyte);
+  const RequestId huge = finish(large_, 11 * kMegabyte);
+  EXPECT_EQ(fetch(large_, huge), ErrorCode::kGone);
+  EXPECT_TRUE(is_kept(small_, unread));
+}
+
+// The order of the ends decides about the age, whoever the results belong to.
+TEST_F(Eviction, AgeIsTheSameForAll) {
+  const RequestId old = finish(small_, 100);
+  clock_.advance((limits_.future_retention_seconds - 1) * kSecond);
+  const RequestId young = finish(large_, 100);
+  clock_.advance(2 * kSecond);
+  futures().sweep();
+  EXPECT_EQ(fetch(small_, old), ErrorCode::kGone);
+  EXPECT_TRUE(is_kept(large_, young));
+}
+
+class PlaneEviction : public PlaneTest {};
+
+TEST_F(PlaneEviction, AnotherUsersUnreadResultStays) {
+  config().limits.future_bytes_max = 8'000;
+  boot();
+  const SamplerId bobs = *try_sampler(session(bob), bob, 0, model);
+  const RequestId unread = sample(bobs, bob);
+  const SamplerId alices = *try_sampler(session(alice), alice, 0, model);
+  const RequestId first = sample(alices, alice);
+  for (int i = 0; i < 50; ++i) sample(alices, alice);
+  EXPECT_EQ(wait(alice, first).error().code, ErrorCode::kGone);
+  value<ProtobufResult>(bob, unread);
+}
+
+TEST_F(PlaneEviction, ASampleIsChargedForTheLargestAnswerItCanMake) {
+  config().supported_models[0].max_model_len = 100'000;
+  config().limits.queued_bytes_per_user_max = 20'000'000;
+  boot();
+  const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);
+  worker().hold_answers(true);
+  const auto refusal = [&](const Sample& request) {
+    const auto submitted = plane().sample(alice, request, no_trace);
+    return submitted.ok() ? std::string() : submitted.error().reason;
+  };
+  Sample request = sample_request(sampler);
+  EXPECT_EQ(refusal(request), "");
+  // 128 x 50,000 tokens of 8 bytes never fit.
+  request.num_samples = 128;
+  request.params.set_max_tokens(50'000);
+  EXPECT_EQ(refusal(request), "queued_bytes_per_user_max");
+  // 20,000 positions with 128 alternatives of 8 bytes neither.
+  request = sample_request(sampler);
+  request.prompt_tokens.assign(20'000, 1);
+  request.topk_prompt_logprobs = 128;
+  EXPECT_EQ(refusal(request), "queued_bytes_per_user_max");
+  // Each of these fits alone, and only one beside the other.
+  request = sample_request(sampler);
+  request.num_samples = 20;
+  request.params.set_max_tokens(80'000);
+  EXPECT_EQ(refusal(request), "");
+  EXPECT_EQ(refusal(request), "queued_bytes_per_user_max");
+  worker().stop_holding();
+  EXPECT_EQ(refusal(request), "");
+}
+
+}  // namespace
+}  // namespace tuft::control
