@@ -44,6 +44,7 @@ struct Limits {
   int64_t request_body_bytes_max = 64LL << 20;  // also the decompressed size
   int futures_per_user_max = 20'000;            // unfinished ones
   int sessions_per_user_max = 1'000;
+  int64_t session_bytes_per_user_max = 16 << 20;  // of what the clients of all sessions say about themselves
   int runs_per_user_max = 64;
   int samplers_per_user_max = 1'000;
   int samples_in_flight_per_user_max = 8'192;     // over all samplers

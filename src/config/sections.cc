@@ -68,6 +68,8 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("request_body_bytes_max", limits.request_body_bytes_max, 1024);
   reader.integer("futures_per_user_max", limits.futures_per_user_max, 1);
   reader.integer("sessions_per_user_max", limits.sessions_per_user_max, 1);
+  // One session has room with the largest description that is accepted (session_description.h).
+  reader.integer("session_bytes_per_user_max", limits.session_bytes_per_user_max, 256 << 10);
   reader.integer("runs_per_user_max", limits.runs_per_user_max, 1);
   reader.integer("samplers_per_user_max", limits.samplers_per_user_max, 1);
   reader.integer("reorder_window", limits.reorder_window, 1);

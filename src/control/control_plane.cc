@@ -13,6 +13,7 @@
 #include "control/queues/disk_worker.h"
 #include "control/sampling/generation_impl.h"
 #include "control/sampling/sampling_controller.h"
+#include "control/sessions/session_description.h"
 #include "control/sessions/sessions.h"
 #include "control/training/training_controller.h"
 #include "control/views/catalog_impl.h"
@@ -27,20 +28,8 @@
 namespace tuft::control {
 namespace {
 
-constexpr size_t kDescriptionBytesMax = 64 << 10;
-constexpr size_t kIdempotencyKeyBytesMax = 256;
 // The destructor waits so long for a slow store.
 constexpr Nanos kPersistenceGrace = kSecond;
-
-// The metadata that clients attach to sessions and runs stays in memory, so it is bounded.
-Status check_description(const std::map<std::string, std::string>& metadata, const std::vector<std::string>& tags) {
-  size_t bytes = 0;
-  for (const auto& [key, value] : metadata) bytes += key.size() + value.size();
-  for (const std::string& tag : tags) bytes += tag.size();
-  if (bytes <= kDescriptionBytesMax) return {};
-  return invalid_argument("user_metadata and tags are over " + std::to_string(kDescriptionBytesMax) + " bytes",
-                          "metadata_too_large");
-}
 
 // The objects that the controllers share.
 struct Core {
@@ -148,11 +137,6 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
   Result<SessionId> create_session(const UserId& user, const CreateSession& request) override {
-    TUFT_TRY(check_description(request.user_metadata, request.tags));
-    if (request.idempotency_key.size() > kIdempotencyKeyBytesMax) {
-      return invalid_argument("X-Idempotency-Key is over " + std::to_string(kIdempotencyKeyBytesMax) + " bytes",
-                              "idempotency_key_too_large");
-    }
     return core_->sessions.create(user, request);
   }
 
@@ -166,7 +150,7 @@ class ControlPlaneImpl final : public ControlPlane {
   Result<Submitted> create_model(const UserId& user, const CreateModel& request,
                                  const telemetry::SpanContext& trace) override {
     const auto submit = [&]() -> Result<Submitted> {
-      TUFT_TRY(check_description(request.user_metadata, {}));
+      TUFT_TRY(check_metadata(request.user_metadata));
       return training_->submissions().create_model(user, request, trace);
     };
     return counted(OperationType::kCreateModel, submit(), [&] { return request.base_model; });
@@ -201,7 +185,7 @@ class ControlPlaneImpl final : public ControlPlane {
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request,
                                  const telemetry::SpanContext& trace) override {
     const auto submit = [&]() -> Result<Submitted> {
-      if (request.create) TUFT_TRY(check_description(request.create->user_metadata, {}));
+      if (request.create) TUFT_TRY(check_metadata(request.create->user_metadata));
       if (request.access_token.empty()) return training_->submissions().load_weights(user, request, trace);
       LoadWeights load = request;
       load.access_token.clear();

@@ -45,8 +45,8 @@ struct TenantMetrics {
   Counter quota_refusals{{.name = "tuft.quota.refusals",
                           .unit = "{request}",
                           .description =
-                              "Requests refused because their user was at a limit (sessions, runs, samplers, "
-                              "futures, samples_in_flight, queued_bytes, checkpoint_bytes)",
+                              "Requests refused because their user was at a limit (sessions, session_bytes, runs, "
+                              "samplers, futures, samples_in_flight, queued_bytes, checkpoint_bytes)",
                           .labels = {"limit"}}};
 };
 

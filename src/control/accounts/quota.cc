@@ -13,6 +13,7 @@ struct Words {
 };
 
 constexpr std::array<Words, kQuotas> kWords = {{{"sessions", "limits.sessions_per_user_max"},
+                                                {"session_bytes", "limits.session_bytes_per_user_max"},
                                                 {"runs", "limits.runs_per_user_max"},
                                                 {"samplers", "limits.samplers_per_user_max"},
                                                 {"futures", "limits.futures_per_user_max"},

@@ -10,8 +10,17 @@
 
 namespace tuft::control {
 
-enum class Quota : uint8_t { kSessions, kRuns, kSamplers, kFutures, kSamplesInFlight, kQueuedBytes, kCheckpointBytes };
-inline constexpr size_t kQuotas = 7;
+enum class Quota : uint8_t {
+  kSessions,
+  kSessionBytes,
+  kRuns,
+  kSamplers,
+  kFutures,
+  kSamplesInFlight,
+  kQueuedBytes,
+  kCheckpointBytes,
+};
+inline constexpr size_t kQuotas = 8;
 std::string_view quota_limit(Quota quota);  // "limits.sessions_per_user_max", ... : the key of the configuration
 
 // Counts a refusal and returns its error. `what`: "you have 64 training runs"; `cure`: what the user can do, "unload

@@ -99,8 +99,11 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
     note_end_locked(id, session, why);
     // Written under the lock, so that the store sees changes in their order.
     if (persistence_.enabled()) {
-      const SessionRecord record{id, session.user, session.request, session.created_at,
-                                 std::string(session_end_name(why))};
+      // Without tags and metadata, which nobody reads any more: they can be long, and the lock is held.
+      const CreateSession left{.sdk_version = session.request.sdk_version,
+                               .project_id = session.request.project_id,
+                               .idempotency_key = session.request.idempotency_key};
+      const SessionRecord record{id, session.user, left, session.created_at, std::string(session_end_name(why))};
       persistence_.write({persistence_.put(record)}, telemetry::current_context());
     }
   }

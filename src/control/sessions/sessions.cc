@@ -1,9 +1,11 @@
 #include "control/sessions/sessions.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "control/accounts/quota.h"
+#include "control/sessions/session_description.h"
 #include "control/types/checkpoint.h"
 #include "metrics/tenants.h"
 #include "telemetry/log.h"
@@ -23,6 +25,18 @@ std::string_view session_end_name(SessionEnd why) {
 }
 
 namespace {
+
+// The refusal while the store is behind; no session that ends makes room.
+constexpr std::string_view kUnwrittenReason = "session_records_unwritten";
+constexpr size_t kLoggedVersionBytes = 64;
+
+// Returns the beginning of a text from a client, with '?' for everything that is not printable.
+std::string printable(std::string_view text) {
+  std::string line(text.substr(0, kLoggedVersionBytes));
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
+  return line;
+}
 
 // Returns nothing for an unknown name.
 std::optional<SessionEnd> session_end_of(std::string_view name) {
@@ -48,10 +62,12 @@ Sessions::Sessions(const config::Limits& limits, const Clock& clock, Persistence
 void Sessions::restore(const SessionRecord& record) {
   const CreateSession& request = record.request;
   const std::string key = request.idempotency_key.empty() ? "" : record.user.str() + '\n' + request.idempotency_key;
+  Session restored{record.user, request, record.created_at, clock_.monotonic(), key};
+  restored.memory = memory_->open(record.user.str());
+  restored.memory.grow_to(memory_of(request), {});  // of an older server, which may have allowed more
   {
     MutexLock lock(mutex_);
-    const auto [session, is_new] =
-        sessions_.emplace(record.id, Session{record.user, request, record.created_at, clock_.monotonic(), key});
+    const auto [session, is_new] = sessions_.emplace(record.id, std::move(restored));
     if (!is_new) return;
     if (const auto why = session_end_of(record.ending)) return note_end_locked(record.id, *session, *why);
     begin_locked(record.id, *session);
@@ -71,38 +87,71 @@ void Sessions::hear_locked(Session& session, Nanos now) {
 }
 
 Result<SessionId> Sessions::create(const UserId& user, const CreateSession& request) {
+  TUFT_TRY(check_description(request));
   const std::string key = request.idempotency_key.empty() ? "" : user.str() + '\n' + request.idempotency_key;
   auto created = add(user, request, key);
-  if (created.ok() || created.error().code != ErrorCode::kResourceExhausted) return created;
-  if (!end_idle(longest_idle(user))) return created;
+  const bool at_limit = !created.ok() && created.error().code == ErrorCode::kResourceExhausted &&
+                        created.error().reason != kUnwrittenReason;
+  if (!at_limit || !end_idle(longest_idle(user))) return created;
   return add(user, request, key);
+}
+
+// Made before the lock is taken, because it costs as much as the record is long.
+Result<Sessions::Unwritten> Sessions::take_unwritten(const SessionRecord& record) const {
+  if (!persistence_.enabled()) return Unwritten();
+  Unwritten unwritten{{persistence_.put(record)},
+                      std::make_shared<ByteAccount::Hold>(unwritten_->open(record.user.str()))};
+  const auto bytes = static_cast<int64_t>(unwritten.changes.front().value->size());
+  if (unwritten.bytes->grow_to(bytes, {.each = kUnwrittenBytesMax}) == ByteAccount::Answer::kTaken) return unwritten;
+  return Error{ErrorCode::kResourceExhausted,
+               "more than " + std::to_string(kUnwrittenBytesMax) +
+                   " bytes of your sessions wait to be stored; try again in a moment",
+               std::string(kUnwrittenReason)};
+}
+
+void Sessions::write(Unwritten record) {
+  if (record.changes.empty()) return;
+  persistence_.write(std::move(record.changes), telemetry::current_context(),
+                     [bytes = std::move(record.bytes)] { bytes->shrink_to(0); });
+}
+
+Status Sessions::check_limits_locked(const UserId& user, ByteAccount::Hold& memory, int64_t bytes) const {
+  const auto own = by_user_.find(user);
+  const size_t count = own == by_user_.end() ? 0 : own->second.size();
+  if (count >= static_cast<size_t>(limits_.sessions_per_user_max)) {
+    return over_quota(Quota::kSessions, "you have " + std::to_string(count) + " sessions",
+                      "end some clients (a session that was silent for ten minutes makes room)");
+  }
+  const int64_t most = limits_.session_bytes_per_user_max;
+  if (memory.grow_to(bytes, {.each = most}) == ByteAccount::Answer::kTaken) return {};
+  return over_quota(Quota::kSessionBytes,
+                    "your sessions take " + std::to_string(memory_->held_by(user.str())) +
+                        " bytes of memory with their tags and user_metadata, this one takes " + std::to_string(bytes) +
+                        " more, and " + std::to_string(most) + " are allowed",
+                    "send less user_metadata, or end some clients");
 }
 
 Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request, const std::string& key) {
   SessionId id(random_uuid());
   const Nanos now = clock_.monotonic();
   const std::string created_at = iso_time(clock_.wall());
+  TUFT_ASSIGN(Unwritten record, take_unwritten(SessionRecord{id, user, request, created_at, {}}));
+  ByteAccount::Hold memory = memory_->open(user.str());
   {
     MutexLock lock(mutex_);
     if (const SessionId* known = by_idempotency_key_.find(key); known != nullptr) return *known;
     TUFT_TRY(persistence_.available());
-    const auto own = by_user_.find(user);
-    const size_t count = own == by_user_.end() ? 0 : own->second.size();
-    if (count >= static_cast<size_t>(limits_.sessions_per_user_max)) {
-      return over_quota(Quota::kSessions, "you have " + std::to_string(count) + " sessions",
-                        "end some clients (a session that was silent for ten minutes makes room)");
-    }
-    begin_locked(id, *sessions_.emplace(id, Session{user, request, created_at, now, key}).first);
+    TUFT_TRY(check_limits_locked(user, memory, memory_of(request)));
+    Session session{user, request, created_at, now, key};
+    session.memory = std::move(memory);
+    begin_locked(id, *sessions_.emplace(id, std::move(session)).first);
     // Written under the lock, so that the answer to a repetition waits for this write, too.
-    if (persistence_.enabled()) {
-      persistence_.write({persistence_.put(SessionRecord{id, user, request, created_at, {}})},
-                         telemetry::current_context());
-    }
+    write(std::move(record));
   }
   active_.add(1);
   usage_.audit({.action = AuditAction::kSessionCreated, .user = user, .session = id});
   telemetry::log_info("session.created", "session created",
-                      {{"tuft.session_id", id.str()}, {"tuft.sdk_version", request.sdk_version}});
+                      {{"tuft.session_id", id.str()}, {"tuft.sdk_version", printable(request.sdk_version)}});
   return id;
 }
 
@@ -164,6 +213,7 @@ std::optional<std::string> Sessions::project_of(const SessionId& session) const 
 }
 
 Status Sessions::set_project(const UserId& user, const SessionId& id, const std::string& project) {
+  TUFT_TRY(check_project(project));
   TUFT_TRY(persistence_.available());
   MutexLock lock(mutex_);
   Session* found = sessions_.find(id);
@@ -171,12 +221,14 @@ Status Sessions::set_project(const UserId& user, const SessionId& id, const std:
     return not_found("unknown session: it does not exist or has ended", "session_not_found");
   }
   Session& session = *found;
-  session.request.project_id = project;
-  // Written under the lock, so that the store sees changes in order, and none of a session that was removed.
-  if (persistence_.enabled()) {
-    persistence_.write({persistence_.put(SessionRecord{id, user, session.request, session.created_at, {}})},
-                       telemetry::current_context());
+  std::string former = std::exchange(session.request.project_id, project);
+  Result<Unwritten> record = take_unwritten(SessionRecord{id, user, session.request, session.created_at, {}});
+  if (!record.ok()) {
+    session.request.project_id = std::move(former);
+    return record.error();
   }
+  // Written under the lock, so that the store sees changes in order, and none of a session that was removed.
+  write(std::move(*record));
   return {};
 }
 

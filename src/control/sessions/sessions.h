@@ -5,6 +5,9 @@
 // sweep() repeats it until nothing is left, and then erases the record. A restart of the server changes nothing of
 // this.
 //
+// A user's sessions are limited in number and in the memory of what their clients say about themselves. So are the
+// records of a user that the store has not written yet: other users' writes wait behind them.
+//
 // A call costs what it returns and the logarithm of what the user has. Only create() at the user's limit looks at all
 // sessions of the user, and sweep() at all that are to end. The maps grow in small steps (sharded_map.h).
 #pragma once
@@ -13,12 +16,14 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
@@ -43,6 +48,9 @@ std::string_view session_end_name(SessionEnd why);  // "silent", "limit", "finis
 // Thread-safe.
 class Sessions {
  public:
+  // The bytes of a user's session records that may wait for the store.
+  static constexpr int64_t kUnwrittenBytesMax = 2 << 20;
+
   Sessions(const config::Limits& limits, const Clock& clock, Persistence& persistence, Usage& usage);
 
   // At the start: a session of the former server process. It counts as alive now; one that was ending still ends.
@@ -54,8 +62,9 @@ class Sessions {
   void on_end(Close close) { close_ = std::move(close); }
 
   // Returns a new session, or the first one again for a repeated idempotency key of the user. At
-  // limits.sessions_per_user_max the user's longest idle session ends. kResourceExhausted if none is idle, kUnavailable
-  // while the store is away.
+  // limits.sessions_per_user_max and limits.session_bytes_per_user_max the user's longest idle session ends.
+  // kResourceExhausted if none is idle, or if the store has too many of the user's records to write; kInvalidArgument
+  // if a field is too large; kUnavailable while the store is away.
   Result<SessionId> create(const UserId& user, const CreateSession& request);
   // Notes a sign of life. kNotFound for an unknown session, for somebody else's (the same message), and for one that
   // has ended (with the reason).
@@ -80,7 +89,8 @@ class Sessions {
   // Returns the project id; nothing for an unknown session.
   std::optional<std::string> project_of(const SessionId& session) const;
   std::map<std::string, std::string> metadata_of(const SessionId& session) const;
-  // kNotFound for unknown and foreign sessions alike, kUnavailable while the store is away.
+  // kNotFound for unknown and foreign sessions alike; kInvalidArgument, kResourceExhausted and kUnavailable as in
+  // create().
   Status set_project(const UserId& user, const SessionId& session, const std::string& project);
 
   bool exists(const SessionId& session) const;
@@ -94,6 +104,7 @@ class Sessions {
     std::string idempotency_key;  // after the user and a line break; may be empty
     std::optional<SessionEnd> ending = std::nullopt;
     std::list<SessionId>::iterator in_silence = {};  // in by_silence_, unless it ends
+    ByteAccount::Hold memory = {};
   };
   using Created = std::pair<std::string, SessionId>;  // created_at
   struct Ended {
@@ -101,7 +112,16 @@ class Sessions {
     std::string why;
   };
 
+  // A record on its way to the store.
+  struct Unwritten {
+    std::vector<store::Change> changes;  // none: nothing is kept
+    std::shared_ptr<ByteAccount::Hold> bytes;
+  };
+
   Result<SessionId> add(const UserId& user, const CreateSession& request, const std::string& key);
+  Result<Unwritten> take_unwritten(const SessionRecord& record) const;
+  void write(Unwritten record);
+  Status check_limits_locked(const UserId& user, ByteAccount::Hold& memory, int64_t bytes) const TUFT_REQUIRES(mutex_);
   SessionId longest_idle(const UserId& user) const;
   // Returns false if it does not exist or ends already.
   bool begin_end(const SessionId& session, SessionEnd why);
@@ -119,6 +139,8 @@ class Sessions {
   Persistence& persistence_;
   Usage& usage_;
   Close close_;
+  const std::shared_ptr<ByteAccount> memory_ = std::make_shared<ByteAccount>();     // by user
+  const std::shared_ptr<ByteAccount> unwritten_ = std::make_shared<ByteAccount>();  // by user
   mutable Mutex mutex_;
   ShardedMap<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
   // Both without the sessions that end: newest first, and the longest silent first.

@@ -55,11 +55,11 @@ using OperationKeysPtr = std::shared_ptr<const OperationKeys>;
 // ---- requests of clients: decoded by api, validated by the controllers
 
 struct CreateSession {
-  std::vector<std::string> tags;
-  std::map<std::string, std::string> user_metadata;
-  std::string sdk_version;
-  std::string project_id;
-  std::string idempotency_key;  // X-Idempotency-Key; may be empty
+  std::vector<std::string> tags = {};
+  std::map<std::string, std::string> user_metadata = {};
+  std::string sdk_version = {};
+  std::string project_id = {};
+  std::string idempotency_key = {};  // X-Idempotency-Key; may be empty
 };
 
 struct LoraConfig {

@@ -1,0 +1,58 @@
+#include "control/sessions/session_description.h"
+
+#include <string_view>
+#include <utility>
+
+namespace tuft::control {
+namespace {
+
+// The memory of a session whose variable parts are empty, with the longest project id, SDK version and idempotency key.
+constexpr int64_t kSessionBytes = 2048;
+// The memory of a string in a vector, and of an entry of a map, without their characters.
+constexpr int64_t kTagBytes = 64;
+constexpr int64_t kEntryBytes = 128;
+
+Status check_count(std::string_view field, size_t count, size_t most, std::string_view unit, std::string_view reason) {
+  if (count <= most) return {};
+  return invalid_argument(std::string(field) + " has " + std::to_string(count) + " " + std::string(unit) +
+                              ", and at most " + std::to_string(most) + " are allowed; send less",
+                          std::string(reason));
+}
+
+}  // namespace
+
+Status check_metadata(const std::map<std::string, std::string>& metadata) {
+  TUFT_TRY(check_count("user_metadata", metadata.size(), kMetadataEntriesMax, "entries", "metadata_too_large"));
+  size_t bytes = 0;
+  for (const auto& [key, value] : metadata) bytes += key.size() + value.size();
+  return check_count("user_metadata", bytes, kMetadataBytesMax, "bytes", "metadata_too_large");
+}
+
+Status check_project(const std::string& project) {
+  return check_count("project_id", project.size(), kProjectBytesMax, "bytes", "project_id_too_large");
+}
+
+Status check_description(const CreateSession& request) {
+  TUFT_TRY(check_metadata(request.user_metadata));
+  TUFT_TRY(check_project(request.project_id));
+  TUFT_TRY(
+      check_count("sdk_version", request.sdk_version.size(), kSdkVersionBytesMax, "bytes", "sdk_version_too_large"));
+  TUFT_TRY(check_count("X-Idempotency-Key", request.idempotency_key.size(), kIdempotencyKeyBytesMax, "bytes",
+                       "idempotency_key_too_large"));
+  TUFT_TRY(check_count("tags", request.tags.size(), kTagsMax, "entries", "tags_too_large"));
+  for (const std::string& tag : request.tags) {
+    TUFT_TRY(check_count("one of tags", tag.size(), kTagBytesMax, "bytes", "tags_too_large"));
+  }
+  return {};
+}
+
+int64_t memory_of(const CreateSession& request) {
+  int64_t bytes = kSessionBytes;
+  for (const std::string& tag : request.tags) bytes += kTagBytes + static_cast<int64_t>(tag.size());
+  for (const auto& [key, value] : request.user_metadata) {
+    bytes += kEntryBytes + static_cast<int64_t>(key.size() + value.size());
+  }
+  return bytes;
+}
+
+}  // namespace tuft::control

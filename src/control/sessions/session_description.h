@@ -1,0 +1,31 @@
+// What a client says about itself and its runs: how long it may be, and how much memory it takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/result.h"
+#include "control/types/types.h"
+
+namespace tuft::control {
+
+inline constexpr size_t kProjectBytesMax = 256;
+inline constexpr size_t kSdkVersionBytesMax = 128;
+inline constexpr size_t kIdempotencyKeyBytesMax = 256;
+inline constexpr size_t kTagsMax = 64;
+inline constexpr size_t kTagBytesMax = 256;
+inline constexpr size_t kMetadataEntriesMax = 512;
+inline constexpr size_t kMetadataBytesMax = 64 << 10;  // of all keys and values
+
+// Each returns kInvalidArgument, which names the field and its limit, or nothing.
+Status check_metadata(const std::map<std::string, std::string>& metadata);
+Status check_project(const std::string& project);
+Status check_description(const CreateSession& request);
+
+// Returns the most memory that a session with this description takes, its entries in the maps and lists included. It
+// does not depend on the project, which can change.
+int64_t memory_of(const CreateSession& request);
+
+}  // namespace tuft::control
