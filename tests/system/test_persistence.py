@@ -214,6 +214,17 @@ def test_a_redis_that_goes_away_means_try_again_until_it_is_back(redis_lives):
     assert raw.post("get_info", {"model_id": model, "type": "get_info"}).status == 200
 
 
+def test_a_redis_that_becomes_a_replica_means_try_again_until_it_is_the_primary(redis_lives):
+    raw = RawClient(redis_lives.start().url, ALICE)
+    model = raw.model(MODEL)
+    assert redis_lives.redis.command(b"REPLICAOF 127.0.0.1 1\r\n").startswith(b"+OK")
+    assert raw.train(model, 1, forward_backward(model, 1)).status == 503
+    wait_until(lambda: not raw.get("healthz").json["ready"], 30, "not ready")
+    assert redis_lives.redis.command(b"REPLICAOF NO ONE\r\n").startswith(b"+OK")
+    wait_until(lambda: raw.get("healthz").json["ready"], 30, "ready again")
+    assert raw.result(raw.train(model, 1, forward_backward(model, 1)), protobuf=True).status == 200
+
+
 def test_redis_holds_tufts_keys(redis_lives):
     server = redis_lives.start()
     raw = RawClient(server.url, ALICE)

@@ -48,6 +48,11 @@ std::string_view text_of(const redisReply& reply) {
   return reply.str == nullptr ? std::string_view() : std::string_view(reply.str, reply.len);
 }
 
+// Returns the word with which an error of Redis begins.
+std::string_view word_of(std::string_view error) {
+  return error.substr(0, error.find(' '));
+}
+
 class RedisBackend final : public Backend {
  public:
   RedisBackend(RedisUrl url, const RedisTimeouts& timeouts) : url_(std::move(url)), timeouts_(timeouts) {}
@@ -55,13 +60,14 @@ class RedisBackend final : public Backend {
   std::vector<Status> write(std::span<const Write> writes) override {
     std::vector<Status> results;
     results.reserve(writes.size());
-    // The connection may have broken while it was idle, so try once more. Repeating a write is harmless.
+    // The connection may have broken while it was idle, or lead to a former primary, so try once more. Repeating a
+    // write is harmless.
     for (int attempt = 0; attempt < 2; ++attempt) {
-      const bool was_connected = connection_ != nullptr;
+      const bool may_repeat = connection_ != nullptr && attempt == 0;
       Status connected = connect();
-      if (connected.ok()) connected = write_rest(writes, results);
+      if (connected.ok()) connected = write_rest(writes, results, may_repeat);
       if (connected.ok()) break;
-      if (!was_connected || attempt == 1) {
+      if (!may_repeat) {
         results.resize(writes.size(), connected);
         break;
       }
@@ -140,8 +146,29 @@ class RedisBackend final : public Backend {
       login.push_back(url_.password);
       TUFT_TRY(exchange(login));
     }
+    TUFT_TRY(check_mode());
     if (url_.database != 0) TUFT_TRY(exchange({"SELECT", std::to_string(url_.database)}));
     return exchange({"PING"});
+  }
+
+  // A user who may not ask for the mode learns it from the first command that is redirected.
+  Status check_mode() {
+    append({"INFO", "server"});
+    TUFT_ASSIGN(const Reply reply, next_reply());
+    const std::string_view info = text_of(*reply);
+    if (info.find("redis_mode:cluster") != std::string_view::npos) return is_cluster();
+    if (info.find("redis_mode:sentinel") == std::string_view::npos) return {};
+    return unavailable(url_.name() +
+                           " is a Sentinel, which keeps no data: configure an address in persistence.redis_url that "
+                           "always leads to the primary",
+                       "store_refused");
+  }
+
+  Error is_cluster() const {
+    return unavailable(url_.name() +
+                           " is a node of a Redis Cluster, which is not supported: configure a single primary in "
+                           "persistence.redis_url",
+                       "store_refused");
   }
 
   // Makes the socket known to interrupt(). Returns false if interrupt() was called before.
@@ -175,16 +202,34 @@ class RedisBackend final : public Backend {
 
   // Each error of Redis begins with a word. The rest may repeat the command and is not shown.
   Error refused(std::string_view text) const {
-    const std::string word(text.substr(0, text.find(' ')));
+    const std::string word(word_of(text));
     const std::string what = url_.name() + " refused the operation with " + word;
     if (word == "OOM") return unavailable(what + ": its memory exceeds maxmemory", "store_full");
     if (word == "READONLY") return unavailable(what + ": it is a replica; configure the primary", "store_readonly");
     if (word == "MISCONF") return unavailable(what + ": it cannot write to its disk", "store_full");
     if (word == "LOADING") return unavailable(what + ": it is still loading its data", "store_unreachable");
+    if (word == "MASTERDOWN") {
+      return unavailable(what + ": it is a replica without a primary; configure the primary", "store_unreachable");
+    }
+    if (word == "MOVED" || word == "ASK" || word == "CROSSSLOT" || word == "CLUSTERDOWN") return is_cluster();
     if (word == "NOAUTH" || word == "WRONGPASS" || word == "NOPERM") {
       return unavailable(what + ": user or password in persistence.redis_url is not accepted", "store_refused");
     }
     return unavailable(what, "store_refused");
+  }
+
+  // After a failover the address may lead to another server. So a connection to a server that refuses because it is no
+  // primary, or not ready, is made again: at once for the first refusal, then after a growing pause. Meanwhile the
+  // connection is kept, because such a server may answer reads. Returns true if the connection was dropped.
+  bool drop_former_primary(std::string_view refusal) {
+    const std::string_view word = word_of(refusal);
+    if (word != "READONLY" && word != "LOADING" && word != "MASTERDOWN") return false;
+    const Nanos now = system_clock().monotonic();
+    if (now < next_search_) return false;
+    search_pause_ = search_pause_ == 0 ? kPauseMin : std::min(search_pause_ * 2, kPauseMax);
+    next_search_ = now + search_pause_;
+    drop_connection();
+    return true;
   }
 
   // ---- commands
@@ -223,12 +268,10 @@ class RedisBackend final : public Backend {
       TUFT_TRY(connect());
       append(command);
       Result<Reply> reply = next_reply();
-      if (reply.ok()) {
-        if ((*reply)->type == REDIS_REPLY_ERROR) return refused(text_of(**reply));
-        return reply;
-      }
-      failure = reply.error();
-      if (!was_connected) break;
+      if (reply.ok() && (*reply)->type != REDIS_REPLY_ERROR) return reply;
+      failure = reply.ok() ? refused(text_of(**reply)) : reply.error();
+      const bool is_dropped = !reply.ok() || (was_connected && drop_former_primary(text_of(**reply)));
+      if (!was_connected || !is_dropped) break;
     }
     return failure;
   }
@@ -266,21 +309,34 @@ class RedisBackend final : public Backend {
     return write.changes.size() + (grouped ? 2 : 0);
   }
 
-  // Appends to `results`. Returns an error if the connection breaks before all commands are answered.
-  Status write_rest(std::span<const Write> writes, std::vector<Status>& results) {
+  // Reads the replies to one write. Returns an error if the connection is broken. Otherwise `refusal` is the text of
+  // the first refusal; empty: there is none.
+  Status read_replies(size_t count, std::string& refusal) {
+    const auto note = [&refusal](const redisReply& reply) {
+      if (reply.type == REDIS_REPLY_ERROR && refusal.empty()) refusal = text_of(reply);
+    };
+    for (size_t i = 0; i < count; ++i) {
+      TUFT_ASSIGN(const Reply reply, next_reply());
+      note(*reply);
+      for (size_t e = 0; reply->type == REDIS_REPLY_ARRAY && e < reply->elements; ++e) note(*reply->element[e]);
+    }
+    return {};
+  }
+
+  // Appends to `results`. Returns an error if the connection is gone before all writes have a result.
+  Status write_rest(std::span<const Write> writes, std::vector<Status>& results, bool may_repeat) {
     std::vector<size_t> replies;
     for (size_t i = results.size(); i < writes.size(); ++i) replies.push_back(append_write(writes[i]));
     for (const size_t count : replies) {
-      Status result;
-      for (size_t i = 0; i < count; ++i) {
-        TUFT_ASSIGN(const Reply reply, next_reply());
-        if (result.ok() && reply->type == REDIS_REPLY_ERROR) result = refused(text_of(*reply));
-        for (size_t e = 0; reply->type == REDIS_REPLY_ARRAY && e < reply->elements; ++e) {
-          if (result.ok() && reply->element[e]->type == REDIS_REPLY_ERROR)
-            result = refused(text_of(*reply->element[e]));
-        }
+      std::string refusal;
+      TUFT_TRY(read_replies(count, refusal));
+      if (refusal.empty()) {
+        search_pause_ = next_search_ = 0;
+        results.emplace_back();
+        continue;
       }
-      results.push_back(result);
+      if (may_repeat && drop_former_primary(refusal)) return refused(refusal);
+      results.emplace_back(refused(refusal));
     }
     return {};
   }
@@ -291,6 +347,8 @@ class RedisBackend final : public Backend {
   Nanos pause_ = 0;
   Nanos next_try_ = 0;
   Error last_failure_;
+  Nanos search_pause_ = 0;  // see drop_former_primary()
+  Nanos next_search_ = 0;
 
   Mutex socket_mutex_;
   int socket_ TUFT_GUARDED_BY(socket_mutex_) = -1;  // of connection_

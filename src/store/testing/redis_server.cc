@@ -15,20 +15,28 @@
 namespace tuft::store {
 namespace {
 
-// The server is up if it answers +PONG or an error.
-bool answers(const std::string& path) {
+// Returns the first bytes of the answer; nothing if there is none.
+std::string ask(const std::string& path, const std::string& words) {
   const int connection = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-  char answer[16];
-  bool found = false;
-  if (::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-    found = ::send(connection, "PING\r\n", 6, MSG_NOSIGNAL) == 6 && ::recv(connection, answer, sizeof(answer), 0) > 0 &&
-            std::strncmp(answer, "-LOADING", 8) != 0;
+  const std::string line = words + "\r\n";
+  std::string answer;
+  if (::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      ::send(connection, line.data(), line.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(line.size())) {
+    char bytes[256];
+    const ssize_t count = ::recv(connection, bytes, sizeof(bytes), 0);
+    if (count > 0) answer.assign(bytes, static_cast<size_t>(count));
   }
   ::close(connection);
-  return found;
+  return answer;
+}
+
+// The server is up if it answers +PONG or an error.
+bool answers(const std::string& path) {
+  const std::string answer = ask(path, "PING");
+  return !answer.empty() && !answer.starts_with("-LOADING");
 }
 
 }  // namespace
@@ -49,10 +57,10 @@ RedisServer::~RedisServer() {
 }
 
 void RedisServer::start() {
-  std::vector<std::string> words{
-      "redis-server", "--port", "0", "--unixsocket", socket(), "--dir", directory_.path(), "--appendonly",
-      "yes",          "--save", "",  "--daemonize",  "no"};
+  std::vector<std::string> words{"redis-server"};
   words.insert(words.end(), arguments_.begin(), arguments_.end());
+  words.insert(words.end(), {"--port", "0", "--unixsocket", socket(), "--dir", directory_.path(), "--appendonly", "yes",
+                             "--save", "", "--daemonize", "no"});
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -70,6 +78,10 @@ void RedisServer::start() {
     ASSERT_LT(std::chrono::steady_clock::now(), end) << "redis-server does not answer";
     std::this_thread::yield();
   }
+}
+
+std::string RedisServer::command(const std::string& words) const {
+  return ask(socket(), words);
 }
 
 void RedisServer::kill() {

@@ -14,7 +14,7 @@ class RedisServer {
   // Returns "" if redis-server is installed, else the message of a skipped test.
   static std::string why_missing();
 
-  // `arguments` are passed to redis-server.
+  // `arguments` are passed to redis-server, before its other arguments.
   explicit RedisServer(std::vector<std::string> arguments = {});
   ~RedisServer();
   RedisServer(const RedisServer&) = delete;
@@ -23,6 +23,8 @@ class RedisServer {
   std::string socket() const { return directory_.path() / "redis.sock"; }
   std::string url() const { return "unix://" + socket(); }
 
+  // Sends one command, as one line of words, and returns the first bytes of the answer.
+  std::string command(const std::string& words) const;
   void start();              // waits until it answers; data of an earlier start is there again
   void kill();               // SIGKILL
   void pause(bool stopped);  // SIGSTOP, SIGCONT

@@ -2,8 +2,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
 #include <thread>
 
+#include "base/testing/temp_dir.h"
 #include "store/testing/contract_test.h"
 #include "store/testing/redis_server.h"
 
@@ -146,6 +152,123 @@ TEST_F(RedisStore, ReplicaRefusesWrites) {
   // It still answers reads, but is not healthy.
   EXPECT_TRUE(get_and_wait(**store, "a").ok());
   EXPECT_EQ((*store)->health().error().reason, "store_readonly");
+}
+
+// The address is a symbolic link that a failover turns to the other server; the connection to the first one stays open.
+class RedisFailover : public RedisStore {
+ protected:
+  void turn_to(const RedisServer& server) {
+    const std::filesystem::path fresh = directory_.path() / "fresh";
+    std::filesystem::create_symlink(server.socket(), fresh);
+    std::filesystem::rename(fresh, directory_.path() / "address");
+  }
+  Result<std::unique_ptr<KeyValue>> open() const {
+    return open_redis_store(*parse_redis_url("unix://" + (directory_.path() / "address").string()));
+  }
+
+ private:
+  TempDir directory_;
+};
+
+TEST_F(RedisFailover, AWriteFindsTheNewPrimaryAtOnce) {
+  RedisServer former, fresh;
+  turn_to(former);
+  const auto store = open();
+  ASSERT_TRUE(put(**store, "before", "1").ok());
+  ASSERT_EQ(former.command("REPLICAOF 127.0.0.1 1"), "+OK\r\n");
+  turn_to(fresh);
+  const Status written = write_and_wait(**store, {.changes = {{"a", "1"}, {"b", "1"}}});
+  EXPECT_TRUE(written.ok()) << written.error().message;
+  EXPECT_TRUE((*store)->health().ok());
+  EXPECT_EQ(fresh.command("GET b"), "$1\r\n1\r\n");
+}
+
+TEST_F(RedisFailover, WritesThatWaitTogetherAllReachTheNewPrimary) {
+  RedisServer former, fresh;
+  turn_to(former);
+  const auto store = open();
+  ASSERT_EQ(former.command("REPLICAOF 127.0.0.1 1"), "+OK\r\n");
+  turn_to(fresh);
+  std::atomic<int> written = 0, answered = 0;
+  for (int i = 0; i < 200; ++i) {
+    const std::string value = std::to_string(i);
+    ASSERT_TRUE((*store)
+                    ->write({.changes = {{"k" + value, value}, {"last", value}}},
+                            [&](const Status& status) {
+                              written += status.ok();
+                              ++answered;
+                            })
+                    .ok());
+  }
+  ASSERT_TRUE(eventually([&] { return answered == 200; }));
+  EXPECT_EQ(written, 200);
+  EXPECT_EQ(fresh.command("GET last"), "$3\r\n199\r\n");
+  EXPECT_EQ(fresh.command("DBSIZE"), ":201\r\n");
+}
+
+TEST_F(RedisFailover, TheNewPrimaryIsFoundHoweverLateTheAddressTurns) {
+  RedisServer former, fresh;
+  turn_to(former);
+  const auto store = open();
+  ASSERT_TRUE(put(**store, "before", "1").ok());
+  ASSERT_EQ(former.command("REPLICAOF 127.0.0.1 1"), "+OK\r\n");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(put(**store, "during", "1").error().reason, "store_readonly");
+  turn_to(fresh);
+  EXPECT_TRUE(eventually([&] { return put(**store, "after", "1").ok(); }));
+  EXPECT_TRUE((*store)->health().ok());
+}
+
+TEST_F(RedisFailover, AReplicaThatBecomesThePrimaryAgainIsWritten) {
+  RedisServer server;
+  const auto store = open_redis_store(url_of(server));
+  ASSERT_EQ(server.command("REPLICAOF 127.0.0.1 1"), "+OK\r\n");
+  EXPECT_EQ(put(**store, "during", "1").error().reason, "store_readonly");
+  ASSERT_EQ(server.command("REPLICAOF NO ONE"), "+OK\r\n");
+  EXPECT_TRUE(eventually([&] { return put(**store, "after", "1").ok(); }));
+  EXPECT_TRUE((*store)->health().ok());
+}
+
+TEST_F(RedisFailover, AReadFindsTheNewPrimaryBehindAReplicaThatIsCutOff) {
+  RedisServer former({"--replica-serve-stale-data", "no"}), fresh;
+  turn_to(former);
+  const auto store = open();
+  ASSERT_TRUE(put(**store, "before", "1").ok());
+  ASSERT_EQ(former.command("REPLICAOF 127.0.0.1 1"), "+OK\r\n");
+  EXPECT_EQ(get_and_wait(**store, "before").error().reason, "store_unreachable");
+  ASSERT_EQ(fresh.command("SET before 2"), "+OK\r\n");
+  turn_to(fresh);
+  EXPECT_TRUE(eventually([&] { return get_and_wait(**store, "before").ok(); }));
+  EXPECT_EQ(**get_and_wait(**store, "before"), "2");
+}
+
+TEST_F(RedisStore, ANodeOfAClusterIsRefusedWithAClearError) {
+  RedisServer server({"--cluster-enabled", "yes"});
+  const auto store = open_redis_store(url_of(server));
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.error().reason, "store_refused");
+  EXPECT_NE(store.error().message.find("is a node of a Redis Cluster"), std::string::npos) << store.error().message;
+  EXPECT_NE(store.error().message.find("persistence.redis_url"), std::string::npos);
+}
+
+// A user who may not ask for the mode learns it from the first redirection.
+TEST_F(RedisStore, ARedirectionNamesTheCluster) {
+  RedisServer server({"--cluster-enabled", "yes"});
+  ASSERT_EQ(server.command("ACL SETUSER tuft on >hush allkeys +@all -info"), "+OK\r\n");
+  const auto store = open_redis_store(url_of(server, "tuft:hush@"));
+  ASSERT_TRUE(store.ok()) << store.error().message;
+  const auto found = get_and_wait(**store, "k");
+  ASSERT_FALSE(found.ok());
+  EXPECT_NE(found.error().message.find("is a node of a Redis Cluster"), std::string::npos) << found.error().message;
+}
+
+TEST_F(RedisStore, ASentinelIsRefusedWithAClearError) {
+  const TempDir directory;
+  const std::string file = directory.path() / "sentinel.conf";
+  std::ofstream(file) << "protected-mode no\n";
+  RedisServer server({file, "--sentinel"});
+  const auto store = open_redis_store(url_of(server));
+  ASSERT_FALSE(store.ok());
+  EXPECT_NE(store.error().message.find("is a Sentinel"), std::string::npos) << store.error().message;
 }
 
 TEST_F(RedisStore, ClosesInTimeIfTheServerHangs) {
