@@ -76,6 +76,7 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("gap_timeout_seconds", limits.gap_timeout_seconds, 1);
   // The SDK may poll again after a back-off of 30 s and a timeout of 45 s. A shorter time would lose results.
   reader.integer("future_retention_seconds", limits.future_retention_seconds, 120);
+  reader.integer("future_bytes_per_user_max", limits.future_bytes_per_user_max, 1 << 20);
   reader.integer("future_bytes_max", limits.future_bytes_max, 1 << 20);
   reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
   reader.integer("queued_bytes_per_user_max", limits.queued_bytes_per_user_max, 1 << 20);

@@ -31,4 +31,9 @@ Result<std::vector<Entry>> scan_and_wait(KeyValue& store, std::string prefix, co
       [&](auto done) { return store.scan(std::move(prefix), trace, std::move(done)); });
 }
 
+Result<std::vector<Entry>> scan_keys_and_wait(KeyValue& store, std::string prefix) {
+  return wait_for<Result<std::vector<Entry>>>(
+      [&](auto done) { return store.scan_keys(std::move(prefix), {}, std::move(done)); });
+}
+
 }  // namespace tuft::store

@@ -57,6 +57,8 @@ class KeyValue {
   virtual Status get(std::string key, const telemetry::SpanContext& trace, GetDone done) = 0;
   // The result has every entry whose key begins with `prefix`, sorted by key.
   virtual Status scan(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) = 0;
+  // The same with empty values, which are not read.
+  virtual Status scan_keys(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) = 0;
 
   // The result of the last operation, or of the probe that runs every second while the store is idle. After a refused
   // write it stays bad until a write succeeds, because a store that refuses writes may still answer reads.
@@ -73,5 +75,6 @@ Status write_and_wait(KeyValue& store, Write write);
 Result<std::optional<std::string>> get_and_wait(KeyValue& store, std::string key,
                                                 const telemetry::SpanContext& trace = {});
 Result<std::vector<Entry>> scan_and_wait(KeyValue& store, std::string prefix, const telemetry::SpanContext& trace = {});
+Result<std::vector<Entry>> scan_keys_and_wait(KeyValue& store, std::string prefix);
 
 }  // namespace tuft::store

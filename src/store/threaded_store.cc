@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <deque>
+#include <optional>
 #include <signal.h>
 #include <thread>
 #include <utility>
@@ -29,6 +30,7 @@ struct GetRequest {
 };
 struct ScanRequest {
   std::string prefix;
+  bool keys_only = false;
   telemetry::SpanContext trace;
   KeyValue::ScanDone done;
 };
@@ -89,7 +91,11 @@ class ThreadedStore final : public KeyValue {
   }
 
   Status scan(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) override {
-    return enqueue({ScanRequest{std::move(prefix), trace, std::move(done)}, system_clock().monotonic(), 0});
+    return enqueue({ScanRequest{std::move(prefix), false, trace, std::move(done)}, system_clock().monotonic(), 0});
+  }
+
+  Status scan_keys(std::string prefix, const telemetry::SpanContext& trace, ScanDone done) override {
+    return enqueue({ScanRequest{std::move(prefix), true, trace, std::move(done)}, system_clock().monotonic(), 0});
   }
 
   Status health() const override {
@@ -172,7 +178,8 @@ class ThreadedStore final : public KeyValue {
         serve_read(*get, Operation::kGet, group->front().began, backend_->get(get->key));
       } else {
         auto& scan = std::get<ScanRequest>(group->front().what);
-        serve_read(scan, Operation::kScan, group->front().began, backend_->scan(scan.prefix));
+        serve_read(scan, Operation::kScan, group->front().began,
+                   scan.keys_only ? backend_->scan_keys(scan.prefix) : backend_->scan(scan.prefix));
       }
     }
     MutexLock lock(mutex_);
@@ -209,8 +216,14 @@ class ThreadedStore final : public KeyValue {
     note_health(results.back(), Operation::kSet);
     for (size_t i = 0; i < group.size(); ++i) {
       const Write& write = writes[i];
+      std::optional<Operation> former;
       for (const Change& change : write.changes) {
-        telemetry_.record(operation_of(change), write.trace, group[i].began, ended, results[i]);
+        const Operation operation = operation_of(change);
+        // A write of nobody's trace is the server's housekeeping and can be long: each kind is recorded once in a row.
+        if (write.trace.valid() || operation != former) {
+          telemetry_.record(operation, write.trace, group[i].began, ended, results[i]);
+        }
+        former = operation;
       }
       if (!write.changes.empty()) {
         telemetry_.warn_if_slow(operation_of(write.changes.front()), write.trace, group[i].began, ended);
@@ -258,6 +271,12 @@ class ThreadedStore final : public KeyValue {
 };
 
 }  // namespace
+
+Result<std::vector<Entry>> Backend::scan_keys(const std::string& prefix) {
+  TUFT_ASSIGN(std::vector<Entry> entries, scan(prefix));
+  for (Entry& entry : entries) entry.value.clear();
+  return entries;
+}
 
 std::unique_ptr<KeyValue> make_threaded_store(std::unique_ptr<Backend> backend, StoreIdentity identity,
                                               const QueueLimits& limits) {

@@ -22,6 +22,8 @@ class Backend {
   virtual std::vector<Status> write(std::span<const Write> writes) = 0;
   virtual Result<std::optional<std::string>> get(const std::string& key) = 0;
   virtual Result<std::vector<Entry>> scan(const std::string& prefix) = 0;
+  // The same with empty values. A store that can leave them unread overrides it.
+  virtual Result<std::vector<Entry>> scan_keys(const std::string& prefix);
   // Checks the store; called about every second while it is idle.
   virtual Status probe() = 0;
   // True if probe() writes after a failed write, so that its success shows that writes work.

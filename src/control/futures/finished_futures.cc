@@ -12,7 +12,8 @@ constexpr int64_t kRecordBytes = 768;
 }  // namespace
 
 void FinishedFutures::add(const FuturePtr& future) {
-  future->bytes_ = kRecordBytes + (future->value_ == nullptr ? 0 : bytes_of(*future->value_));
+  future->is_kept_ = true;
+  future->bytes_ = kRecordBytes + future->result_bytes_;
   finished_.push_back(future);
   future->in_finished_ = std::prev(finished_.end());
   std::list<Future*>& unread = shelves_[future->user].unread;
@@ -35,15 +36,15 @@ void FinishedFutures::count(const UserId& user, int64_t change) {
 }
 
 bool FinishedFutures::deliver(Future& future) {
-  if (future.is_delivered_) return false;
+  if (future.is_delivered_ || !future.is_kept_) return false;
   future.is_delivered_ = true;
   Shelf& shelf = shelves_.at(future.user);
   shelf.delivered.splice(shelf.delivered.end(), shelf.unread, future.in_shelf_);
   return true;
 }
 
-FuturePtr FinishedFutures::evict_over(int64_t bytes_max) {
-  if (bytes_ <= bytes_max || by_bytes_.empty()) return nullptr;
+FuturePtr FinishedFutures::evict_over(int64_t all_max, int64_t each_max) {
+  if (by_bytes_.empty() || (bytes_ <= all_max && by_bytes_.rbegin()->first <= each_max)) return nullptr;
   const Shelf& largest = shelves_.at(by_bytes_.rbegin()->second);
   return take_out(largest.delivered.empty() ? *largest.unread.front() : *largest.delivered.front());
 }
@@ -55,6 +56,7 @@ FuturePtr FinishedFutures::evict_before(Nanos oldest) {
 
 FuturePtr FinishedFutures::take_out(Future& future) {
   FuturePtr taken = std::move(*future.in_finished_);
+  future.is_kept_ = false;
   finished_.erase(future.in_finished_);
   Shelf& shelf = shelves_.at(future.user);
   (future.is_delivered_ ? shelf.delivered : shelf.unread).erase(future.in_shelf_);
@@ -79,8 +81,8 @@ Error FinishedFutures::why_gone(const UserId& user, const RequestId& request) co
   }
   if (gone->why != nullptr) return *gone->why;
   return Error{ErrorCode::kGone,
-               "the result was dropped: it was older than limits.future_retention_seconds or over "
-               "limits.future_bytes_max",
+               "the result was dropped: it was older than limits.future_retention_seconds, or over "
+               "limits.future_bytes_per_user_max or limits.future_bytes_max",
                "future_gone"};
 }
 

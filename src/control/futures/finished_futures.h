@@ -25,15 +25,15 @@ class FinishedFutures {
  public:
   static constexpr size_t kGoneMax = 65'536;
 
-  // Requires: the outcome of `future` is set. Counts its bytes.
+  // Requires: the outcome of `future` is set, and the bytes of its result. Counts them.
   void add(const FuturePtr& future);
-  // A client has got the outcome. Returns false if one had before.
+  // A client has got the outcome. Returns false if one had before, or if the future was taken out.
   bool deliver(Future& future);
   static bool is_delivered(const Future& future) { return future.is_delivered_; }
   int64_t bytes() const { return bytes_; }
 
-  // Takes out the next one if more than `bytes_max` are kept; null otherwise.
-  FuturePtr evict_over(int64_t bytes_max);
+  // Takes out the next one if more than `all_max` are kept, or more than `each_max` of one user; null otherwise.
+  FuturePtr evict_over(int64_t all_max, int64_t each_max);
   // Takes out the oldest one if it finished before `oldest`; null otherwise.
   FuturePtr evict_before(Nanos oldest);
 

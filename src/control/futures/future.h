@@ -37,6 +37,7 @@ class Future {
   friend class PendingFutures;
   using Done = std::function<void(Result<FutureSnapshot>)>;
 
+  bool is_unread_from_store() const { return state_ == FutureSnapshot::State::kReady && value_ == nullptr; }
   // Training that has begun changes weights, whether anybody wants the answer or not.
   bool can_cancel() const { return decided_ == 0 && (!claimed_ || operation == OperationType::kSample); }
 
@@ -50,7 +51,10 @@ class Future {
   std::function<void()> stop_;
   int polls_ = 0;
   FutureSnapshot::State state_ = FutureSnapshot::State::kPending;
-  std::shared_ptr<const FutureValue> value_;
+  std::shared_ptr<const FutureValue> value_;  // null: it lies apart and was not read, or there is none
+  int64_t result_bytes_ = 0;                  // of a result that grows with what was asked for
+  bool lies_apart_ = false;                   // the result has a key of its own in the store
+  bool is_reading_ = false;                   // it is being read; those who wait get it then
   Error error_;
   std::vector<std::pair<uint64_t, Done>> waiters_;
   Nanos finished_ = 0;
@@ -59,6 +63,7 @@ class Future {
   std::list<std::shared_ptr<Future>>::iterator in_session_;
   std::list<std::shared_ptr<Future>>::iterator in_finished_;
   std::list<Future*>::iterator in_shelf_;  // see FinishedFutures
+  bool is_kept_ = false;                   // by FinishedFutures
   bool is_delivered_ = false;              // a client has got the outcome
 };
 using FuturePtr = std::shared_ptr<Future>;

@@ -9,8 +9,7 @@
 namespace tuft::control {
 namespace {
 
-// A larger result does not fit into the store, where it is base64 with the record around it.
-constexpr int64_t kStoredResultBytesMax = static_cast<int64_t>((store::kValueBytesMax - (size_t{1} << 20)) / 4 * 3);
+constexpr auto kStoredResultBytesMax = static_cast<int64_t>(store::kValueBytesMax);
 
 Error shutting_down() {
   return unavailable("the server is shutting down", "shutting_down");
@@ -97,7 +96,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     pending_.add(future);
     ++telemetry_.counts(operation).queued;
     // Written under the lock, so that the answer to a repetition waits for this write, too.
-    if (persistence_.enabled()) persistence_.write({persistence_.put(record_of(*future, future->key_))}, trace);
+    if (persistence_.enabled()) persistence_.write(persistence_.put(record_of(*future, future->key_)), trace);
   }
   telemetry_.on_accepted(*future);
   return Admission{std::move(future), true, std::move(memory)};
@@ -139,7 +138,9 @@ void FutureStore::mark_started(Future& future, double queue_seconds) {
 
 FutureSnapshot FutureStore::snapshot_locked(const FuturePtr& future) {
   FutureSnapshot snapshot;
-  snapshot.state = future->state_;
+  // A result that is not here yet is none.
+  const bool is_unread = future->is_unread_from_store();
+  snapshot.state = is_unread ? FutureSnapshot::State::kPending : future->state_;
   snapshot.request = future->request;
   snapshot.operation = future->operation;
   snapshot.value = future->value_;
@@ -147,7 +148,7 @@ FutureSnapshot FutureStore::snapshot_locked(const FuturePtr& future) {
   snapshot.span = future->context;
   snapshot.created_monotonic = future->created;
   snapshot.keys = OperationKeysPtr(future, &future->keys);
-  snapshot.at_worker = future->sent_ != 0;
+  snapshot.at_worker = future->sent_ != 0 || is_unread;
   return snapshot;
 }
 
@@ -159,6 +160,7 @@ void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> res
   future->stop_ = nullptr;
   if (result.ok()) {
     future->state_ = FutureSnapshot::State::kReady;
+    future->result_bytes_ = bytes_of(*result);
     future->value_ = std::make_shared<const FutureValue>(std::move(*result));
   } else {
     future->state_ = FutureSnapshot::State::kFailed;
@@ -170,8 +172,14 @@ void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> res
   ++counts.unread;
   budget_.end(future->user, future->operation);
   finished_.add(future);
-  for (const auto& waiter : future->waiters_) waits_.erase(waiter.first);
   if (!future->waiters_.empty()) deliver_locked(*future);
+}
+
+FutureStore::Waiters FutureStore::take_waiters_locked(Future& future) {
+  Waiters waiters;
+  waiters.swap(future.waiters_);
+  for (const auto& waiter : waiters) waits_.erase(waiter.first);
+  return waiters;
 }
 
 void FutureStore::deliver_locked(Future& future) {
@@ -217,6 +225,7 @@ void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, st
   const auto outcome = std::make_shared<Result<FutureValue>>(std::move(result));
   FutureRecord record = record_of(*future, future->key_);
   record.state = FutureSnapshot::State::kFailed;
+  bool lies_apart = false;
   if (!outcome->ok()) {
     record.error = outcome->error();
   } else if (bytes_of(outcome->value()) > kStoredResultBytesMax) {
@@ -228,27 +237,33 @@ void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, st
   } else {
     record.state = FutureSnapshot::State::kReady;
     record.value = std::shared_ptr<const FutureValue>(outcome, &outcome->value());
+    lies_apart = std::holds_alternative<ProtobufResult>(outcome->value());
   }
-  also.push_back(persistence_.put(record));
-  persistence_.write(std::move(also), future->context,
-                     [this, future, outcome] { finish(future, std::move(*outcome)); });
+  for (store::Change& change : persistence_.put(record)) also.push_back(std::move(change));
+  persistence_.write(std::move(also), future->context, [this, future, outcome, lies_apart] {
+    {
+      MutexLock lock(mutex_);
+      future->lies_apart_ = lies_apart;
+    }
+    finish(future, std::move(*outcome));
+  });
 }
 
 void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
   Waiters waiters;
   FutureSnapshot snapshot;
   telemetry::Span span;
-  std::vector<FuturePtr> unread;
+  Evicted evicted;
   {
     MutexLock lock(mutex_);
     if (future->state_ != FutureSnapshot::State::kPending) return;
     finish_locked(future, std::move(result));
-    waiters.swap(future->waiters_);
+    waiters = take_waiters_locked(*future);
     snapshot = snapshot_locked(future);
     span = std::move(future->span_);
-    evict_over_budget_locked(unread);
+    evict_over_budget_locked(evicted);
   }
-  FutureTelemetry::log_evicted(unread);
+  finish_evicting(std::move(evicted));
   telemetry_.on_end(*future, std::move(span),
                     snapshot.state == FutureSnapshot::State::kFailed ? &snapshot.error : nullptr);
   for (auto& waiter : waiters) waiter.second(snapshot);
@@ -306,6 +321,8 @@ void FutureStore::settle_cancelled(const std::vector<FuturePtr>& futures, const 
 FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& request, Future::Done done,
                                       SessionId* session) {
   Result<FutureSnapshot> answer = FutureSnapshot();
+  WaitId id = 0;
+  FuturePtr to_read;
   {
     MutexLock lock(mutex_);
     const Result<FuturePtr> found = find_locked(user, request);
@@ -313,20 +330,22 @@ FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& reque
       Future& future = **found;
       if (session != nullptr) *session = future.keys.session;
       if (!FinishedFutures::is_delivered(future)) ++future.polls_;
-      if (future.state_ == FutureSnapshot::State::kPending) {
-        const WaitId id = next_wait_++;
+      if (future.state_ == FutureSnapshot::State::kPending || future.is_unread_from_store()) {
+        id = next_wait_++;
         future.waiters_.emplace_back(id, std::move(done));
         waits_.emplace(id, *found);
-        return id;
+        if (future.is_unread_from_store() && !std::exchange(future.is_reading_, true)) to_read = *found;
+      } else {
+        deliver_locked(future);
+        answer = snapshot_locked(*found);
       }
-      deliver_locked(future);
-      answer = snapshot_locked(*found);
     } else {
       answer = found.error();
     }
   }
-  done(std::move(answer));
-  return 0;
+  if (to_read != nullptr) read(to_read);
+  if (id == 0) done(std::move(answer));
+  return id;
 }
 
 void FutureStore::end_wait(WaitId wait) {
@@ -349,78 +368,23 @@ void FutureStore::end_wait(WaitId wait) {
   done(std::move(snapshot));
 }
 
-void FutureStore::evict_over_budget_locked(std::vector<FuturePtr>& unread) {
-  while (const FuturePtr evicted = finished_.evict_over(limits_.future_bytes_max)) {
-    forget_locked(evicted, "bytes", unread);
-  }
-}
-
-void FutureStore::forget_locked(const FuturePtr& evicted, std::string_view reason, std::vector<FuturePtr>& unread) {
-  if (!FinishedFutures::is_delivered(*evicted)) {
-    FutureTelemetry::count_evicted(reason);
-    --telemetry_.counts(evicted->operation).unread;
-    unread.push_back(evicted);
-  }
-  if (!evicted->key_.empty()) by_key_.erase(evicted->key_);
-  by_request_.erase(evicted->request);
-}
-
-void FutureStore::restore(const RestorePlan& plan) {
-  std::vector<FuturePtr> unread;
-  {
-    MutexLock lock(mutex_);
-    next_number_ = plan.last_future_number + 1;
-    for (const FutureRecord& record : plan.gone) {
-      finished_.remember_gone(record.request, record.user, std::make_shared<const Error>(record.error));
-    }
-    for (const FutureRecord& record : plan.futures) restore_locked(record);
-    evict_over_budget_locked(unread);
-  }
-  FutureTelemetry::log_evicted(unread);
-  for (const FutureRecord& record : plan.settled) persistence_.write({persistence_.put(record)}, {});
-}
-
-void FutureStore::restore_locked(const FutureRecord& record) {
-  auto future = std::make_shared<Future>();
-  future->request = record.request;
-  future->user = record.user;
-  future->operation = record.keys.operation;
-  future->keys = record.keys;
-  future->number = record.number;
-  future->created = future->finished_ = clock_.monotonic();
-  future->key_ = record.key;
-  future->state_ = record.state;
-  future->value_ = record.value;
-  future->error_ = record.error;
-  if (!by_request_.emplace(future->request, future).second) return;
-  if (!future->key_.empty() && !by_key_.emplace(future->key_, future).second) future->key_.clear();
-  finished_.add(future);
-  ++telemetry_.counts(future->operation).unread;
-}
-
-void FutureStore::sweep() {
-  constexpr int kBatch = 10'000;  // so that nobody waits long for the lock; the rest goes next time
-  const Nanos oldest = clock_.monotonic() - limits_.future_retention_seconds * kSecond;
-  std::vector<FuturePtr> unread;
-  {
-    MutexLock lock(mutex_);
-    for (int i = 0; i < kBatch; ++i) {
-      const FuturePtr evicted = finished_.evict_before(oldest);
-      if (evicted == nullptr) break;
-      forget_locked(evicted, "retention", unread);
-    }
-  }
-  FutureTelemetry::log_evicted(unread);
-}
-
 void FutureStore::shut_down() {
   std::vector<FuturePtr> pending;
+  Waiters readers;
   {
     MutexLock lock(mutex_);
     shut_down_ = true;
     pending = pending_.all();
+    std::vector<FuturePtr> reading;
+    for (const auto& [id, future] : waits_) {
+      if (future->is_reading_) reading.push_back(future);
+    }
+    for (const FuturePtr& future : reading) {
+      for (auto& waiter : take_waiters_locked(*future)) readers.push_back(std::move(waiter));
+    }
   }
   for (const FuturePtr& future : pending) finish(future, shutting_down());
+  for (auto& reader : readers) reader.second(shutting_down());
 }
 
 }  // namespace tuft::control

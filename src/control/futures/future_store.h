@@ -4,7 +4,11 @@
 // persistence the outcome becomes durable in that order, and nobody learns it before it is durable.
 //
 // A finished future is kept for limits.future_retention_seconds, or until limits.future_bytes_max is exceeded and its
-// user holds the most (finished_futures.h).
+// user holds the most, or limits.future_bytes_per_user_max (finished_futures.h). With persistence the store keeps it as
+// long, and no longer.
+//
+// After a restart a result in protobuf stays in the store until a client asks for it. It is read once; polls that come
+// meanwhile wait for the same read, and all end with it, whether it succeeds or fails.
 //
 // No call but shut_down() walks through the futures of others: a future is found by its id, by its key and, while it is
 // pending, by its session. The maps grow in small steps (sharded_map.h).
@@ -34,6 +38,8 @@
 
 namespace tuft::control {
 
+// It has more than 25 methods: a short one for each step in the life of a future.
+//
 // Thread-safe. Callbacks are called without the lock. The lock may be held while Persistence and OperationBudget take
 // theirs.
 class FutureStore {
@@ -84,8 +90,9 @@ class FutureStore {
   // At the start: the futures of a former server process, oldest first.
   void restore(const RestorePlan& plan);
 
-  // Calls `done` once, when the future has finished or end_wait() is called, or at once with kNotFound or kGone. Sets
-  // `session` to the future's session if there is such a future.
+  // Calls `done` once, when the future has finished or end_wait() is called, or at once with kNotFound or kGone.
+  // kUnavailable if the result has to be read and the store fails; the next call reads again. Sets `session` to the
+  // future's session if there is such a future.
   using WaitId = uint64_t;
   WaitId wait(const UserId& user, const RequestId& request, Future::Done done, SessionId* session = nullptr);
   void end_wait(WaitId wait);
@@ -98,19 +105,28 @@ class FutureStore {
  private:
   using Waiters = std::vector<std::pair<uint64_t, Future::Done>>;
 
+  // What remains to be done without the lock after futures were evicted.
+  struct Evicted {
+    std::vector<FuturePtr> unread;  // no client has fetched them
+    std::vector<store::Change> erased;
+  };
+
   Result<FuturePtr> find_locked(const UserId& user, const RequestId& request) const TUFT_REQUIRES(mutex_);
   void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
   // What follows once the outcome is decided.
   void settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also);
   void finish(const FuturePtr& future, Result<FutureValue> result);
   void finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
+  void read(const FuturePtr& future);
+  void on_read(const FuturePtr& future, Result<std::string> bytes);
+  // Takes those who wait for the future.
+  Waiters take_waiters_locked(Future& future) TUFT_REQUIRES(mutex_);
   static FutureSnapshot snapshot_locked(const FuturePtr& future);
   void deliver_locked(Future& future) TUFT_REQUIRES(mutex_);
   void restore_locked(const FutureRecord& record) TUFT_REQUIRES(mutex_);
-  // Adds to `unread` what no client has fetched.
-  void evict_over_budget_locked(std::vector<FuturePtr>& unread) TUFT_REQUIRES(mutex_);
-  void forget_locked(const FuturePtr& evicted, std::string_view reason, std::vector<FuturePtr>& unread)
-      TUFT_REQUIRES(mutex_);
+  void evict_over_budget_locked(Evicted& evicted) TUFT_REQUIRES(mutex_);
+  void forget_locked(const FuturePtr& future, std::string_view reason, Evicted& evicted) TUFT_REQUIRES(mutex_);
+  void finish_evicting(Evicted evicted);
 
   const config::Limits limits_;
   const Clock& clock_;

@@ -18,6 +18,7 @@ constexpr std::string_view kSession = "session";
 constexpr std::string_view kRun = "training_run";
 constexpr std::string_view kSampler = "sampling_session";
 constexpr std::string_view kFuture = "future";
+constexpr std::string_view kResult = "result";
 constexpr std::string_view kUsage = "usage";
 constexpr std::string_view kAudit = "audit";
 constexpr std::string_view kSignature = "config_signature";
@@ -85,7 +86,7 @@ Status Persistence::load(const config::ServerConfig& config) {
   if (stored) {
     TUFT_TRY(check_signature(*stored, config, store_->name()));
   } else {
-    TUFT_ASSIGN(const std::vector<store::Entry> strays, store::scan_and_wait(*store_, prefix_));
+    TUFT_ASSIGN(const std::vector<store::Entry> strays, store::scan_keys_and_wait(*store_, prefix_));
     if (!strays.empty()) {
       return failed_precondition(store_->name() + ": namespace \"" + config.persistence.name_space + "\" holds " +
                                      std::to_string(strays.size()) +
@@ -133,7 +134,7 @@ Status Persistence::load_kind(std::string_view kind, Result<Record> (*read)(std:
 }
 
 Result<size_t> Persistence::clear(store::KeyValue& store, const std::string& name_space) {
-  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_and_wait(store, prefix_of(name_space)));
+  TUFT_ASSIGN(const std::vector<store::Entry> entries, store::scan_keys_and_wait(store, prefix_of(name_space)));
   store::Write write;
   for (const store::Entry& entry : entries) {
     write.changes.push_back({entry.key, std::nullopt});
@@ -159,8 +160,12 @@ store::Change Persistence::put(const RunRecord& record) const {
 store::Change Persistence::put(const SamplerRecord& record) const {
   return {key(kSampler, record.id.str()), to_json(record)};
 }
-store::Change Persistence::put(const FutureRecord& record) const {
-  return {key(kFuture, record.request.str()), to_json(record), future_ttl_};
+std::vector<store::Change> Persistence::put(const FutureRecord& record) const {
+  std::vector<store::Change> changes;
+  changes.push_back({key(kFuture, record.request.str()), to_json(record), future_ttl_});
+  const auto* protobuf = record.value == nullptr ? nullptr : std::get_if<ProtobufResult>(record.value.get());
+  if (protobuf != nullptr) changes.push_back({key(kResult, record.request.str()), protobuf->bytes, future_ttl_});
+  return changes;
 }
 store::Change Persistence::put(const Checkpoint& checkpoint) const {
   store::Change change = erase(checkpoint.path);
@@ -184,6 +189,9 @@ store::Change Persistence::erase(const SamplerId& id) const {
 }
 store::Change Persistence::erase(const RequestId& id) const {
   return {key(kFuture, id.str()), std::nullopt};
+}
+store::Change Persistence::erase_result(const RequestId& id) const {
+  return {key(kResult, id.str()), std::nullopt};
 }
 store::Change Persistence::erase(const CheckpointPath& path) const {
   const std::string_view part = path.kind == CheckpointKind::kTraining ? "::ckpt::" : "::sampler_ckpt::";
@@ -272,6 +280,23 @@ std::vector<std::function<void()>> Persistence::take_finished_locked() {
     barriers_.pop_front();
   }
   return calls;
+}
+
+void Persistence::read_result(const RequestId& id, const telemetry::SpanContext& trace,
+                              std::function<void(Result<std::string>)> done) {
+  const auto unread = [](const Error& cause) {
+    return unavailable("the server cannot read this result at the moment (" + cause.reason + "); try again later",
+                       "store_unavailable");
+  };
+  if (!enabled()) return done(unread(unavailable("", "store_closed")));
+  const auto shared = std::make_shared<std::function<void(Result<std::string>)>>(std::move(done));
+  const Status accepted =
+      store_->get(key(kResult, id.str()), trace, [shared, unread](Result<std::optional<std::string>> found) {
+        if (!found.ok()) return (*shared)(unread(found.error()));
+        if (*found) return (*shared)(std::move(**found));
+        (*shared)(Error{ErrorCode::kGone, "the result was dropped: it is not in the store any more", "future_gone"});
+      });
+  if (!accepted.ok()) (*shared)(unread(accepted.error()));
 }
 
 Status Persistence::available() const {

@@ -64,7 +64,8 @@ class Persistence {
   store::Change put(const SessionRecord& record) const;
   store::Change put(const RunRecord& record) const;
   store::Change put(const SamplerRecord& record) const;
-  store::Change put(const FutureRecord& record) const;
+  // The record, and the result that lies apart from it.
+  std::vector<store::Change> put(const FutureRecord& record) const;
   store::Change put(const Checkpoint& checkpoint) const;  // for TuFT's tools; the server reads metadata.json
   // The store removes these after `time_to_live`.
   store::Change put(const UsageRecord& record, Nanos time_to_live) const;
@@ -73,6 +74,7 @@ class Persistence {
   store::Change erase(const RunId& id) const;
   store::Change erase(const SamplerId& id) const;
   store::Change erase(const RequestId& id) const;
+  store::Change erase_result(const RequestId& id) const;
   store::Change erase(const CheckpointPath& path) const;
 
   // Writes all changes or none. `done` is called when they and all earlier writes are durable, or when the store has
@@ -80,6 +82,11 @@ class Persistence {
   // at all), and not at all if the server ends first. So the caller may hold a lock that `done` takes: write under the
   // lock that orders the changes.
   void write(std::vector<store::Change> changes, const telemetry::SpanContext& trace, std::function<void()> done = {});
+
+  // Reads a result in protobuf that lies apart from its record. Calls `done` once, perhaps before this returns: with
+  // kGone if there is none, with kUnavailable if the store does not answer or is closed.
+  void read_result(const RequestId& id, const telemetry::SpanContext& trace,
+                   std::function<void(Result<std::string>)> done);
 
   // kUnavailable "store_unavailable" while the store is away or too much waits for it: nothing new must be promised.
   Status available() const;

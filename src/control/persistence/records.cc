@@ -63,6 +63,10 @@ Result<Record> read_record(std::string_view text, const char* what, Read read) {
 
 // ---- values of futures
 
+const char* protobuf_kind(OperationType operation) {
+  return operation == OperationType::kSample ? "sample_response" : "forward_backward_output";
+}
+
 struct ValueJson {
   OperationType operation;
 
@@ -83,11 +87,17 @@ struct ValueJson {
     return {{"type", "load_weights"}, {"path", result.path}, {"model_id", result.run.str()}};
   }
   Json operator()(const ProtobufResult& result) const {
-    const char* kind = operation == OperationType::kSample ? "sample_response" : "forward_backward_output";
-    return {{kProtobufMark, kind}, {"data", to_base64(result.bytes)}};
+    return {{kProtobufMark, protobuf_kind(operation)}, {"bytes", result.bytes.size()}};
   }
 };
 
+Json payload_json(const FutureRecord& record) {
+  const OperationType operation = record.keys.operation;
+  if (record.apart) return {{kProtobufMark, protobuf_kind(operation)}, {"bytes", *record.apart}};
+  return record.value == nullptr ? Json(nullptr) : std::visit(ValueJson{operation}, *record.value);
+}
+
+// Reads a result that is in the record itself. Older servers, and TuFT, keep those in protobuf there, too.
 Result<FutureValue> value_from(OperationType operation, const Json& json) {
   switch (operation) {
     case OperationType::kCreateModel:
@@ -290,7 +300,7 @@ std::string to_json(const FutureRecord& record) {
   json["user_id"] = record.user.str();
   json["queue_state"] = "active";
   json["status"] = state_word(record.state);
-  json["payload"] = record.value == nullptr ? Json(nullptr) : std::visit(ValueJson{keys.operation}, *record.value);
+  json["payload"] = payload_json(record);
   json["error"] = nullptr;
   if (record.state == FutureSnapshot::State::kFailed) {
     json["error"] = {{"status_code", status_code(record.error)}, {"detail", record.error.message}};
@@ -329,7 +339,10 @@ Result<FutureRecord> future_from_json(std::string_view text) {
     record.keys.seq_id = optional_value<int64_t>(ours, "seq_id");
     record.state = state_from(json.at("status").get<std::string>());
     if (record.state == FutureSnapshot::State::kReady) {
-      TUFT_ASSIGN(FutureValue value, value_from(record.keys.operation, json.at("payload")));
+      const Json& payload = json.at("payload");
+      record.apart = optional_value<int64_t>(payload, "bytes");
+      if (record.apart) return {};
+      TUFT_ASSIGN(FutureValue value, value_from(record.keys.operation, payload));
       record.value = std::make_shared<const FutureValue>(std::move(value));
     } else if (record.state == FutureSnapshot::State::kFailed) {
       record.error.code = code_from(ours.at("error_code").get<std::string>());

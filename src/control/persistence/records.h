@@ -1,6 +1,9 @@
 // The records of the control plane in the persistent store, and their JSON (docs/formats/persistence.md).
 //
 // Fields that TuFT knows have its names and forms. Fields that only this server needs are under "tuft".
+//
+// A result in protobuf lies apart from the record of its future, under a key of its own: results can be long, and a
+// restart reads only the records.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +77,7 @@ struct FutureRecord {
   uint64_t number = 0;
   FutureSnapshot::State state = FutureSnapshot::State::kPending;
   std::shared_ptr<const FutureValue> value;  // kReady
+  std::optional<int64_t> apart;              // kReady: no value, but the bytes of the result, which lies apart
   Error error;                               // kFailed
   std::string created_at;
 };

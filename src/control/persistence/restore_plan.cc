@@ -143,6 +143,7 @@ Error not_finished(const FutureRecord& future, const RunPlan* plan) {
 void give_up(FutureRecord& future, Error error) {
   future.state = State::kFailed;
   future.value = nullptr;
+  future.apart.reset();
   future.error = std::move(error);
   future.key.clear();
 }
@@ -182,7 +183,13 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints) 
     plan.runs.push_back({std::move(record), nullptr, false});
     plans.emplace(id, plan_run(plan.runs.back(), futures_of[id], checkpoints));
     const Boundary& boundary = plans.at(id).boundary;
-    plan.last_future_number = std::max(plan.last_future_number, boundary.number);
+    plan.last_future_number =
+        std::max({plan.last_future_number, boundary.number, plan.runs.back().record.restore_number});
+  }
+  // The records of old operations are dropped, but checkpoints are told apart by their numbers for ever.
+  for (const SamplerRecord& sampler : plan.samplers) {
+    if (!sampler.checkpoint) continue;
+    plan.last_future_number = std::max(plan.last_future_number, sampler.checkpoint->future_number);
   }
   for (FutureRecord& future : state.futures) {
     const auto found = plans.find(future.keys.run);

@@ -81,10 +81,16 @@ class RedisBackend final : public Backend {
     return std::optional<std::string>(text_of(*reply));
   }
 
+  Result<std::vector<Entry>> scan_keys(const std::string& prefix) override {
+    TUFT_ASSIGN(std::vector<std::string> keys, keys_of(prefix));
+    std::vector<Entry> entries;
+    entries.reserve(keys.size());
+    for (std::string& key : keys) entries.push_back({std::move(key), {}});
+    return entries;
+  }
+
   Result<std::vector<Entry>> scan(const std::string& prefix) override {
-    TUFT_ASSIGN(std::vector<std::string> keys, scan_keys(escaped(prefix) + '*'));
-    std::sort(keys.begin(), keys.end());
-    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    TUFT_ASSIGN(const std::vector<std::string> keys, keys_of(prefix));
     std::vector<Entry> entries;
     for (size_t first = 0; first < keys.size(); first += kReadGroup) {
       const size_t last = std::min(keys.size(), first + kReadGroup);
@@ -276,7 +282,9 @@ class RedisBackend final : public Backend {
     return failure;
   }
 
-  Result<std::vector<std::string>> scan_keys(const std::string& pattern) {
+  // Returns the keys sorted. SCAN may return a key more than once.
+  Result<std::vector<std::string>> keys_of(const std::string& prefix) {
+    const std::string pattern = escaped(prefix) + '*';
     std::vector<std::string> keys;
     std::string cursor = "0";
     do {
@@ -287,6 +295,8 @@ class RedisBackend final : public Backend {
         keys.emplace_back(text_of(*page->element[1]->element[i]));
       }
     } while (cursor != "0");
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
     return keys;
   }
 

@@ -65,6 +65,9 @@ class SqliteBackend final : public Backend {
     TUFT_TRY(prepare(scan_,
                      "SELECT key, value FROM entry WHERE key >= ?1 AND key < ?2 AND "
                      "(expires_at IS NULL OR expires_at > ?3) ORDER BY key"));
+    TUFT_TRY(prepare(scan_keys_,
+                     "SELECT key FROM entry WHERE key >= ?1 AND key < ?2 AND "
+                     "(expires_at IS NULL OR expires_at > ?3) ORDER BY key"));
     return prepare(purge_, "DELETE FROM entry WHERE expires_at <= ?1");
   }
 
@@ -91,17 +94,8 @@ class SqliteBackend final : public Backend {
     return value;
   }
 
-  Result<std::vector<Entry>> scan(const std::string& prefix) override {
-    const std::string after = prefix + '\xff';  // greater than every key with the prefix, because keys are UTF-8
-    bind_text(scan_, 1, prefix);
-    bind_text(scan_, 2, after);
-    sqlite3_bind_int64(scan_.get(), 3, wall_milliseconds());
-    std::vector<Entry> entries;
-    int code = SQLITE_ROW;
-    while ((code = sqlite3_step(scan_.get())) == SQLITE_ROW) entries.push_back({blob(scan_, 0), blob(scan_, 1)});
-    TUFT_TRY(finish(scan_, code));
-    return entries;
-  }
+  Result<std::vector<Entry>> scan(const std::string& prefix) override { return scan_with(scan_, prefix); }
+  Result<std::vector<Entry>> scan_keys(const std::string& prefix) override { return scan_with(scan_keys_, prefix); }
 
   // Only a write shows whether a full disk has space again. It costs an fsync, so it is done after a failure only.
   Status probe() override {
@@ -116,6 +110,21 @@ class SqliteBackend final : public Backend {
   bool probe_writes() const override { return true; }
 
  private:
+  Result<std::vector<Entry>> scan_with(const Statement& statement, const std::string& prefix) {
+    const std::string after = prefix + '\xff';  // greater than every key with the prefix, because keys are UTF-8
+    bind_text(statement, 1, prefix);
+    bind_text(statement, 2, after);
+    sqlite3_bind_int64(statement.get(), 3, wall_milliseconds());
+    const bool has_values = sqlite3_column_count(statement.get()) > 1;
+    std::vector<Entry> entries;
+    int code = SQLITE_ROW;
+    while ((code = sqlite3_step(statement.get())) == SQLITE_ROW) {
+      entries.push_back({blob(statement, 0), has_values ? blob(statement, 1) : std::string()});
+    }
+    TUFT_TRY(finish(statement, code));
+    return entries;
+  }
+
   Status prepare(Statement& statement, std::string_view sql) {
     sqlite3_stmt* prepared = nullptr;
     const int code = sqlite3_prepare_v3(database_.get(), sql.data(), static_cast<int>(sql.size()),
@@ -179,7 +188,7 @@ class SqliteBackend final : public Backend {
 
   const Database database_;  // declared first, because statements must be destroyed before it
   const std::string name_;
-  Statement put_, erase_, get_, scan_, purge_;
+  Statement put_, erase_, get_, scan_, scan_keys_, purge_;
   Nanos next_purge_ = 0;
   bool failed_ = false;  // the last write
 };

@@ -77,6 +77,21 @@ TEST_P(StoreContract, ScanReturnsThePrefixSorted) {
   EXPECT_TRUE(scan_and_wait(store(), "nothing")->empty());
 }
 
+TEST_P(StoreContract, KeysAreScannedWithoutValues) {
+  for (const char* key : {"ns::b", "ns::a", "other"}) ASSERT_TRUE(put(key, std::string(1 << 20, 'x')).ok());
+  ASSERT_TRUE(write_and_wait(store(), {.changes = {{"ns::short", "1", kMillisecond}}}).ok());
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (get("ns::short") != "<none>" && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  const auto found = scan_keys_and_wait(store(), "ns::");
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  std::vector<std::string> keys;
+  for (const Entry& entry : *found) {
+    keys.push_back(entry.key);
+    EXPECT_EQ(entry.value, "");
+  }
+  EXPECT_EQ(keys, (std::vector<std::string>{"ns::a", "ns::b"}));
+}
+
 TEST_P(StoreContract, ScanReturnsEachOfManyEntriesOnce) {
   Write write;
   for (int i = 0; i < 3000; ++i) write.changes.push_back({"many::" + std::to_string(i), std::to_string(i)});

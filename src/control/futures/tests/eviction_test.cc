@@ -98,6 +98,16 @@ TEST_F(Eviction, AResultOverTheWholeLimitPushesOutNobodyElse) {
   EXPECT_TRUE(is_kept(small_, unread));
 }
 
+TEST_F(Eviction, AUserMayHoldAShareOnly) {
+  limits_.future_bytes_per_user_max = 5 * kMegabyte;
+  std::vector<RequestId> own;
+  for (int i = 0; i < 6; ++i) own.push_back(finish(large_, kMegabyte));
+  const RequestId others = finish(small_, kMegabyte);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(fetch(large_, own[static_cast<size_t>(i)]), ErrorCode::kGone) << i;
+  EXPECT_TRUE(is_kept(large_, own[2]));
+  EXPECT_TRUE(is_kept(small_, others));
+}
+
 // The order of the ends decides about the age, whoever the results belong to.
 TEST_F(Eviction, AgeIsTheSameForAll) {
   const RequestId old = finish(small_, 100);

@@ -1,0 +1,114 @@
+// How finished futures are kept: restored after a restart, read from the store when a client asks, and dropped.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "control/futures/future_store.h"
+
+namespace tuft::control {
+
+void FutureStore::restore(const RestorePlan& plan) {
+  for (const FutureRecord& record : plan.settled) {
+    std::vector<store::Change> changes = persistence_.put(record);
+    if (record.state == FutureSnapshot::State::kFailed) changes.push_back(persistence_.erase_result(record.request));
+    persistence_.write(std::move(changes), {});
+  }
+  Evicted evicted;
+  {
+    MutexLock lock(mutex_);
+    next_number_ = plan.last_future_number + 1;
+    for (const FutureRecord& record : plan.gone) {
+      finished_.remember_gone(record.request, record.user, std::make_shared<const Error>(record.error));
+    }
+    for (const FutureRecord& record : plan.futures) restore_locked(record);
+    evict_over_budget_locked(evicted);
+  }
+  finish_evicting(std::move(evicted));
+}
+
+void FutureStore::restore_locked(const FutureRecord& record) {
+  auto future = std::make_shared<Future>();
+  future->request = record.request;
+  future->user = record.user;
+  future->operation = record.keys.operation;
+  future->keys = record.keys;
+  future->number = record.number;
+  future->created = future->finished_ = clock_.monotonic();
+  future->key_ = record.key;
+  future->state_ = record.state;
+  future->value_ = record.value;
+  future->lies_apart_ = record.apart.has_value();
+  future->result_bytes_ = record.apart.value_or(record.value == nullptr ? 0 : bytes_of(*record.value));
+  future->error_ = record.error;
+  if (!by_request_.emplace(future->request, future).second) return;
+  if (!future->key_.empty() && !by_key_.emplace(future->key_, future).second) future->key_.clear();
+  finished_.add(future);
+  ++telemetry_.counts(future->operation).unread;
+}
+
+// The store answers every read, at the latest when it is closed, which is before this object ends.
+void FutureStore::read(const FuturePtr& future) {
+  persistence_.read_result(future->request, telemetry::current_context(),
+                           [this, future](Result<std::string> bytes) { on_read(future, std::move(bytes)); });
+}
+
+// The future may have been evicted meanwhile. Those who wait get its result all the same.
+void FutureStore::on_read(const FuturePtr& future, Result<std::string> bytes) {
+  Waiters waiters;
+  Result<FutureSnapshot> answer = FutureSnapshot();
+  {
+    MutexLock lock(mutex_);
+    future->is_reading_ = false;
+    waiters = take_waiters_locked(*future);
+    if (bytes.ok()) {
+      future->value_ = std::make_shared<const FutureValue>(ProtobufResult{std::move(*bytes)});
+      if (!waiters.empty()) deliver_locked(*future);
+      answer = snapshot_locked(future);
+    } else {
+      answer = bytes.error();
+    }
+  }
+  for (auto& waiter : waiters) waiter.second(answer);
+}
+
+void FutureStore::evict_over_budget_locked(Evicted& evicted) {
+  while (const FuturePtr future = finished_.evict_over(limits_.future_bytes_max, limits_.future_bytes_per_user_max)) {
+    forget_locked(future, "bytes", evicted);
+  }
+}
+
+void FutureStore::forget_locked(const FuturePtr& future, std::string_view reason, Evicted& evicted) {
+  if (!FinishedFutures::is_delivered(*future)) {
+    FutureTelemetry::count_evicted(reason);
+    --telemetry_.counts(future->operation).unread;
+    evicted.unread.push_back(future);
+  }
+  if (!future->key_.empty()) by_key_.erase(future->key_);
+  by_request_.erase(future->request);
+  if (!persistence_.enabled()) return;
+  evicted.erased.push_back(persistence_.erase(future->request));
+  if (future->lies_apart_) evicted.erased.push_back(persistence_.erase_result(future->request));
+}
+
+void FutureStore::finish_evicting(Evicted evicted) {
+  FutureTelemetry::log_evicted(evicted.unread);
+  if (!evicted.erased.empty()) persistence_.write(std::move(evicted.erased), {});
+}
+
+void FutureStore::sweep() {
+  // So that nobody waits long for the lock, or for the store; the rest goes next time.
+  const int batch = persistence_.enabled() ? 1'000 : 10'000;
+  const Nanos oldest = clock_.monotonic() - limits_.future_retention_seconds * kSecond;
+  Evicted evicted;
+  {
+    MutexLock lock(mutex_);
+    for (int i = 0; i < batch; ++i) {
+      const FuturePtr future = finished_.evict_before(oldest);
+      if (future == nullptr) break;
+      forget_locked(future, "retention", evicted);
+    }
+  }
+  finish_evicting(std::move(evicted));
+}
+
+}  // namespace tuft::control
