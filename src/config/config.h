@@ -53,6 +53,7 @@ struct Limits {
   int session_idle_seconds = 3'600;                 // a session without a heartbeat or request ends after this time
   bool save_before_expiry = true;                   // runs of such a session are saved first, as "expired-<time>"
   int audit_retention_days = 90;                    // of audit events and token counts
+  int audit_events_per_user_max = 10'000;           // each of what a user did and of what others did
   int reorder_window = 4'096;                       // operations of a run that may wait for a missing seq_id
   int gap_timeout_seconds = 300;                    // how long they wait for it
   int future_retention_seconds = 3'600;             // how long a finished future can be retrieved

@@ -21,6 +21,10 @@ struct TenantMetrics {
                         .unit = "{event}",
                         .description = "Audit events of sessions, runs and checkpoints",
                         .labels = {"event"}}};
+  Counter audit_dropped{{.name = "tuft.audit.dropped",
+                         .unit = "{event}",
+                         .description = "Audit events that newer ones of their user pushed out before their time "
+                                        "(limits.audit_events_per_user_max)"}};
   Histogram trace_export_duration{
       {.name = "tuft.trace_export.duration",
        .unit = "s",

@@ -85,6 +85,15 @@ void write_event(JsonWriter& json, const control::UsageEvent& event) {
   json.end_object();
 }
 
+void write_audit_event(JsonWriter& json, const control::AuditEvent& event) {
+  json.begin_object().key("timestamp").string(time_text(event.time));
+  json.key("event").string(control::audit_action_name(event.action));
+  write_text_or_null(json, "model_id", event.run ? event.run->str() : "");
+  write_text_or_null(json, "tinker_path", event.tinker_path.value_or(""));
+  write_text_or_null(json, "purpose", event.purpose);
+  json.end_object();
+}
+
 Result<std::pair<Nanos, Nanos>> read_window(Exchange& exchange) {
   QueryFields query(exchange.query);
   const auto read = [&](std::string_view key) -> Nanos {
@@ -138,15 +147,12 @@ Result<Answer> handle_audit(Exchange& exchange) {
   TUFT_TRY(query.status());
   JsonWriter json;
   json.begin_object().key("entries").begin_array();
-  const auto events = exchange.control.usage().audit_events(exchange.user, day, day + kDay, checkpoints_only);
-  for (const control::AuditEvent& event : events) {
-    json.begin_object().key("timestamp").string(time_text(event.time));
-    json.key("event").string(control::audit_action_name(event.action));
-    write_text_or_null(json, "model_id", event.run ? event.run->str() : "");
-    write_text_or_null(json, "tinker_path", event.tinker_path.value_or(""));
-    write_text_or_null(json, "purpose", event.purpose);
-    json.end_object();
-  }
+  control::AuditQuery page_query{.from = day, .until = day + kDay, .checkpoints_only = checkpoints_only};
+  do {
+    const control::AuditPage page = exchange.control.usage().audit_page(exchange.user, page_query);
+    for (const control::AuditEvent& event : page.events) write_audit_event(json, event);
+    page_query.after = page.next;
+  } while (page_query.after);
   json.end_array().end_object();
   return json_answer(std::move(json).take());
 }

@@ -72,7 +72,8 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   save_before_expiry: no, audit_retention_days: 12, connections_per_address_max: 13, header_bytes_max: 5000,
   request_timeout_seconds: 14, idle_timeout_seconds: 15, checkpoint_bytes_per_user_max: 16,
   queued_bytes_per_user_max: 17_000_000, receiving_bytes_max: 18_000_000, session_bytes_per_user_max: 19_000_000,
-  future_bytes_per_user_max: 7_000_000}
+  future_bytes_per_user_max: 7_000_000,
+  audit_events_per_user_max: 800}
 tls: {certificate: /etc/tuft/server.pem, private_key: /etc/tuft/server.key}
 authorized_users_file: /etc/tuft/users.yaml
 persistence: {mode: DISABLE}
@@ -112,6 +113,7 @@ persistence: {mode: DISABLE}
   EXPECT_EQ(limits.receiving_bytes_max, 18'000'000);
   EXPECT_EQ(limits.session_bytes_per_user_max, 19'000'000);
   EXPECT_EQ(limits.future_bytes_per_user_max, 7'000'000);
+  EXPECT_EQ(limits.audit_events_per_user_max, 800);
   EXPECT_EQ(config.tls.certificate, "/etc/tuft/server.pem");
   EXPECT_EQ(config.tls.private_key, "/etc/tuft/server.key");
   EXPECT_EQ(config.authorized_users_file, "/etc/tuft/users.yaml");

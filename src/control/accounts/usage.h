@@ -5,6 +5,7 @@
 // at the end, audit events at once, and both are restored after a restart.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -18,6 +19,25 @@
 
 namespace tuft::control {
 
+// The place of an event in the audit of a user.
+struct AuditCursor {
+  Nanos time = 0;
+  uint64_t number = 0;
+};
+
+struct AuditQuery {
+  Nanos from = 0;  // wall clock
+  Nanos until = 0;
+  bool checkpoints_only = false;
+  std::optional<AuditCursor> after = {};  // `next` of the page before; none: the first page
+  size_t limit = 1'000;                   // >= 1
+};
+
+struct AuditPage {
+  std::vector<AuditEvent> events;   // oldest first
+  std::optional<AuditCursor> next;  // none: this is the last page. Otherwise the next one may be empty
+};
+
 class Usage {
  public:
   virtual ~Usage() = default;
@@ -29,9 +49,9 @@ class Usage {
 
   // Returns the counts of one user in [from, until), oldest first.
   virtual std::vector<UsageEvent> events(const UserId& user, Nanos from, Nanos until) const = 0;
-  // Returns what the user did, and what others did with the user's things, oldest first.
-  virtual std::vector<AuditEvent> audit_events(const UserId& user, Nanos from, Nanos until,
-                                               bool checkpoints_only) const = 0;
+  // Returns a page of what the user did, and of what others did with the user's things, in [from, until). The newest
+  // limits.audit_events_per_user_max of each are known.
+  virtual AuditPage audit_page(const UserId& user, const AuditQuery& query) const = 0;
   // Returns the metadata of the session's client; empty if the session has ended.
   virtual std::map<std::string, std::string> session_metadata(const SessionId& session) const = 0;
 };

@@ -28,12 +28,14 @@ bool is_of_checkpoint(AuditAction action) {
 
 UsageLedger::UsageLedger(const config::Limits& limits, const Clock& clock, Persistence& persistence)
     : kept_for_(std::max(limits.audit_retention_days, kDaysMin) * kDay),
+      audit_max_(static_cast<size_t>(limits.audit_events_per_user_max)),
       clock_(clock),
       persistence_(persistence),
       written_(clock.monotonic()),
       minute_(clock.monotonic()) {}
 
 void UsageLedger::restore(const std::vector<UsageRecord>& usage, std::vector<AuditRecord> audit) {
+  std::vector<AuditPtr> pushed_out;
   {
     MutexLock lock(mutex_);
     for (const UsageRecord& record : usage) {
@@ -45,9 +47,12 @@ void UsageLedger::restore(const std::vector<UsageRecord>& usage, std::vector<Aud
     }
     for (AuditRecord& record : audit) {
       next_audit_ = std::max(next_audit_, record.number + 1);
-      keep_locked(std::make_shared<const AuditRecord>(std::move(record)));
+      for (AuditPtr& oldest : keep_locked(std::make_shared<const AuditRecord>(std::move(record)))) {
+        pushed_out.push_back(std::move(oldest));
+      }
     }
   }
+  erase(pushed_out, {});
   forget_old();
 }
 
@@ -86,12 +91,12 @@ std::vector<UsageLedger::AuditPtr> UsageLedger::keep_locked(const AuditPtr& reco
     UserAudit& heard = audit_[event.user];
     if (event.action == AuditAction::kSessionCreated && event.session) heard.sessions.insert(*event.session);
     heard.own.insert(record);
-    if (heard.own.size() > kAuditPerUserMax) too_many.push_back(drop_oldest(heard, heard.own));
+    if (heard.own.size() > audit_max_) too_many.push_back(drop_oldest(heard, heard.own));
   }
   if (event.owner != event.user) {
     UserAudit& heard = audit_[event.owner];
     heard.by_others.insert(record);
-    if (heard.by_others.size() > kAuditPerUserMax) too_many.push_back(drop_oldest(heard, heard.by_others));
+    if (heard.by_others.size() > audit_max_) too_many.push_back(drop_oldest(heard, heard.by_others));
   }
   std::vector<AuditPtr> pushed_out;
   for (AuditPtr& oldest : too_many) {
@@ -130,10 +135,17 @@ void UsageLedger::audit(AuditEvent event) {
     kept = std::make_shared<const AuditRecord>(std::move(record));
     pushed_out = keep_locked(kept);
   }
+  std::vector<store::Change> changes;
+  if (persistence_.enabled()) changes.push_back(persistence_.put(*kept, kept_for_));
+  erase(pushed_out, std::move(changes));
+}
+
+// Writes `changes`, and erases what was pushed out.
+void UsageLedger::erase(const std::vector<AuditPtr>& pushed_out, std::vector<store::Change> changes) {
+  if (!pushed_out.empty()) metrics::tenants().audit_dropped.add(static_cast<int64_t>(pushed_out.size()));
   if (!persistence_.enabled()) return;
-  std::vector<store::Change> changes = {persistence_.put(*kept, kept_for_)};
   for (const AuditPtr& gone : pushed_out) changes.push_back({persistence_.put(*gone, kept_for_).key, std::nullopt});
-  persistence_.write(std::move(changes), {});
+  if (!changes.empty()) persistence_.write(std::move(changes), {});
 }
 
 UsageEvent UsageLedger::event_of(Nanos hour, const LineKey& key, const Line& line) {
@@ -173,36 +185,42 @@ std::vector<UsageEvent> UsageLedger::events(const UserId& user, Nanos from, Nano
   return events;
 }
 
-bool UsageLedger::gather_audit(const UserId& user, AuditList UserAudit::*list, Nanos until, AuditPosition& position,
+bool UsageLedger::gather_audit(const UserId& user, Nanos until, AuditPosition& position,
                                std::vector<AuditPtr>& found) const {
+  found.clear();
   MutexLock lock(mutex_);
   const auto heard = audit_.find(user);
   if (heard == audit_.end()) return false;
-  const AuditList& events = heard->second.*list;
-  auto event = events.lower_bound(position);
-  for (size_t i = 0; i < kPiece && event != events.end() && (*event)->event.time < until; ++i)
-    found.push_back(*event++);
-  if (event == events.end() || (*event)->event.time >= until) return false;
-  position = position_of(**event);
+  const UserAudit& lists = heard->second;
+  auto own = lists.own.lower_bound(position);
+  auto others = lists.by_others.lower_bound(position);
+  while (found.size() < kPiece) {
+    const bool has_own = own != lists.own.end() && (*own)->event.time < until;
+    const bool has_others = others != lists.by_others.end() && (*others)->event.time < until;
+    if (!has_own && !has_others) return false;
+    auto& next = has_own && (!has_others || Earlier()(*own, *others)) ? own : others;
+    position = after(position_of(**next));
+    found.push_back(*next++);
+  }
   return true;
 }
 
-std::vector<AuditEvent> UsageLedger::audit_events(const UserId& user, Nanos from, Nanos until,
-                                                  bool checkpoints_only) const {
+AuditPage UsageLedger::audit_page(const UserId& user, const AuditQuery& query) const {
+  AuditPage page;
+  AuditPosition position(query.from, 0);
+  if (query.after) position = std::max(position, after({query.after->time, query.after->number}));
   std::vector<AuditPtr> found;
-  for (AuditList UserAudit::*list : {&UserAudit::own, &UserAudit::by_others}) {
-    AuditPosition position{from, 0};
-    while (gather_audit(user, list, until, position, found)) {
+  for (bool has_more = true; has_more;) {
+    has_more = gather_audit(user, query.until, position, found);
+    for (const AuditPtr& record : found) {
+      if (query.checkpoints_only && !is_of_checkpoint(record->event.action)) continue;
+      page.events.push_back(record->event);
+      if (page.events.size() < query.limit) continue;
+      page.next = AuditCursor{record->event.time, record->number};
+      return page;
     }
   }
-  if (checkpoints_only) {
-    std::erase_if(found, [](const AuditPtr& record) { return !is_of_checkpoint(record->event.action); });
-  }
-  std::sort(found.begin(), found.end(), Earlier());
-  std::vector<AuditEvent> events;
-  events.reserve(found.size());
-  for (const AuditPtr& record : found) events.push_back(record->event);
-  return events;
+  return page;
 }
 
 std::string UsageLedger::project_of(const SessionId& session) const {

@@ -1,7 +1,8 @@
 // Usage kept in memory and in the persistent store.
 //
 // It is bounded by time (limits.audit_retention_days) and, for each user, by number: further token counts are summed up
-// without session and run, further audit events push out the oldest. When the server is killed, token counts since the
+// without session and run, further audit events push out the oldest, in the store, too
+// (limits.audit_events_per_user_max). When the server is killed, token counts since the
 // last write (at most kWriteInterval) are lost; nothing is ever counted twice.
 //
 // A call costs what it returns and the logarithm of what exists. Long lists are read in pieces, so that other calls do
@@ -33,7 +34,6 @@ class UsageLedger final : public Usage {
  public:
   static constexpr Nanos kWriteInterval = 5 * kSecond;
   static constexpr size_t kLinesPerUserMax = 50'000;
-  static constexpr size_t kAuditPerUserMax = 50'000;  // each of what the user did and of what others did
 
   UsageLedger(const config::Limits& limits, const Clock& clock, Persistence& persistence);
 
@@ -55,8 +55,7 @@ class UsageLedger final : public Usage {
   void add(const UserId& user, const OperationKeys& keys, UsageKind kind, int64_t count) override;
   void audit(AuditEvent event) override;
   std::vector<UsageEvent> events(const UserId& user, Nanos from, Nanos until) const override;
-  std::vector<AuditEvent> audit_events(const UserId& user, Nanos from, Nanos until,
-                                       bool checkpoints_only) const override;
+  AuditPage audit_page(const UserId& user, const AuditQuery& query) const override;
   std::map<std::string, std::string> session_metadata(const SessionId& session) const override;
 
   // Returns true if the audit remembers that the user created this session.
@@ -80,6 +79,7 @@ class UsageLedger final : public Usage {
   using AuditPtr = std::shared_ptr<const AuditRecord>;
   using AuditPosition = std::pair<Nanos, uint64_t>;  // time and number of an event
   static AuditPosition position_of(const AuditRecord& record) { return {record.event.time, record.number}; }
+  static AuditPosition after(const AuditPosition& position) { return {position.first, position.second + 1}; }
   struct Earlier {
     using is_transparent = void;
     bool operator()(const AuditPtr& a, const AuditPtr& b) const { return position_of(*a) < position_of(*b); }
@@ -97,10 +97,10 @@ class UsageLedger final : public Usage {
   std::vector<AuditPtr> keep_locked(const AuditPtr& record) TUFT_REQUIRES(mutex_);
   static AuditPtr drop_oldest(UserAudit& heard, AuditList& list);
   bool is_kept_locked(const AuditPtr& record) const TUFT_REQUIRES(mutex_);
-  // Appends the next piece of the list from `position` on and advances `position`. Returns false after the last event
-  // before `until`.
-  bool gather_audit(const UserId& user, AuditList UserAudit::*list, Nanos until, AuditPosition& position,
-                    std::vector<AuditPtr>& found) const;
+  // Sets `found` to the next events of both lists from `position` on, oldest first, and advances `position`. Returns
+  // false after the last event before `until`.
+  bool gather_audit(const UserId& user, Nanos until, AuditPosition& position, std::vector<AuditPtr>& found) const;
+  void erase(const std::vector<AuditPtr>& pushed_out, std::vector<store::Change> changes);
   // The same for the lines of the user in `position`.
   using LinePosition = std::pair<Nanos, LineKey>;
   bool gather_lines(Nanos until, LinePosition& position, std::vector<UsageEvent>& events) const;
@@ -112,6 +112,7 @@ class UsageLedger final : public Usage {
   static UsageEvent event_of(Nanos hour, const LineKey& key, const Line& line);
 
   const Nanos kept_for_;
+  const size_t audit_max_;  // of a user, each of what the user did and of what others did
   const Clock& clock_;
   Persistence& persistence_;
   DescribeSession describe_session_;

@@ -51,7 +51,8 @@ std::string Sessions::sentence_of(SessionEnd why) const {
 Error Sessions::unknown_locked(const UserId& user, const SessionId& session) const {
   const auto ended = ended_.find(session);
   if (ended != ended_.end() && ended->second.user == user) {
-    return not_found("this session has ended; " + ended->second.why + ". Create a new one", "session_ended");
+    return not_found("this session has ended; " + sentence_of(ended->second.why) + ". Create a new one",
+                     "session_ended");
   }
   return not_found("unknown session: create one first; sessions outlive the server only with persistence",
                    "session_not_found");
@@ -60,7 +61,7 @@ Error Sessions::unknown_locked(const UserId& user, const SessionId& session) con
 std::string Sessions::ending_of(const UserId& user, const SessionId& session) const {
   MutexLock lock(mutex_);
   const auto ended = ended_.find(session);
-  return ended == ended_.end() || ended->second.user != user ? std::string() : ended->second.why;
+  return ended == ended_.end() || ended->second.user != user ? std::string() : sentence_of(ended->second.why);
 }
 
 Status Sessions::end(const UserId& user, const SessionId& session) {
@@ -117,7 +118,7 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
 void Sessions::note_end_locked(const SessionId& id, Session& session, SessionEnd why) {
   session.ending = why;
   ending_.insert(id);
-  ended_.insert_or_assign(id, Ended{session.user, sentence_of(why)});
+  ended_.insert_or_assign(id, Ended{session.user, why});
   ended_order_.push_back(id);
   if (ended_order_.size() <= kEndedMax) return;
   ended_.erase(ended_order_.front());

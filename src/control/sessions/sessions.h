@@ -109,7 +109,7 @@ class Sessions {
   using Created = std::pair<std::string, SessionId>;  // created_at
   struct Ended {
     UserId user;
-    std::string why;
+    SessionEnd why = SessionEnd::kSilent;
   };
 
   // A record on its way to the store.

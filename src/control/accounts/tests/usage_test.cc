@@ -13,6 +13,7 @@
 #include "control/persistence/usage_records.h"
 #include "control/tests/plane.h"
 #include "store/memory_store.h"
+#include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::control {
 namespace {
@@ -32,7 +33,8 @@ class UsageTest : public PlaneTest {
   }
   std::vector<std::string> actions(const UserId& user, bool checkpoints_only = false) {
     std::vector<std::string> names;
-    for (const AuditEvent& event : plane().usage().audit_events(user, 0, INT64_MAX, checkpoints_only)) {
+    const AuditQuery all{.until = INT64_MAX, .checkpoints_only = checkpoints_only};
+    for (const AuditEvent& event : plane().usage().audit_page(user, all).events) {
       names.emplace_back(audit_action_name(event.action));
     }
     return names;
@@ -151,9 +153,15 @@ TEST_F(UsageTest, TheLifeOfARunIsInTheAuditInOrder) {
 
 class LedgerTest : public testing::Test {
  protected:
+  static config::Limits limits() {
+    config::Limits limits;
+    limits.audit_events_per_user_max = 4'000;
+    return limits;
+  }
+
   FakeClock clock;
   Persistence nothing;
-  UsageLedger ledger{config::Limits(), clock, nothing};
+  UsageLedger ledger{limits(), clock, nothing};
   const UserId user{"alice"};
 };
 
@@ -162,21 +170,36 @@ TEST(UsageLedger, DroppedAuditEventsLeaveTheStore) {
   const auto contents = std::make_shared<store::MemoryContents>();
   auto persistence = Persistence::open(store::make_memory_store(contents), config::ServerConfig());
   ASSERT_TRUE(persistence.ok());
-  UsageLedger ledger(config::Limits(), clock, **persistence);
+  config::Limits limits;
+  UsageLedger ledger(limits, clock, **persistence);
   const auto wait_until_durable = [&] {
     std::promise<Status> durable;
     (*persistence)->when_durable([&](const Status& status) { durable.set_value(status); });
     EXPECT_TRUE(durable.get_future().get().ok());
   };
-  for (size_t i = 0; i < UsageLedger::kAuditPerUserMax + 10; ++i) {
+  for (int i = 0; i < limits.audit_events_per_user_max + 10; ++i) {
     ledger.audit({.action = AuditAction::kRunCreated, .user = UserId("alice")});
     if (i % 500 == 0) wait_until_durable();  // the store's queue is bounded
   }
   wait_until_durable();
-  const auto store = store::make_memory_store(contents);
-  const auto kept = store::scan_and_wait(*store, config::PersistenceConfig().name_space + "::audit::");
-  ASSERT_TRUE(kept.ok());
-  EXPECT_EQ(kept->size(), UsageLedger::kAuditPerUserMax);
+  const auto kept = [&] {
+    size_t count = 0;
+    for (const auto& [key, value] : contents->copy()) count += key.find("::audit::") != std::string::npos;
+    return count;
+  };
+  EXPECT_EQ(kept(), static_cast<size_t>(limits.audit_events_per_user_max));
+  // A lower limit applies to what a former process left.
+  const telemetry::testing::RecordedMetrics metrics;
+  std::vector<AuditRecord> left;
+  for (const auto& [key, value] : contents->copy()) {
+    if (key.find("::audit::") != std::string::npos) left.push_back(*audit_from_json(value));
+  }
+  limits.audit_events_per_user_max = 100;
+  UsageLedger next(limits, clock, **persistence);
+  next.restore({}, std::move(left));
+  wait_until_durable();
+  EXPECT_EQ(kept(), 100U);
+  EXPECT_EQ(metrics.counter("tuft.audit.dropped"), 9'900);
 }
 
 TEST_F(LedgerTest, ASessionIsKnownWhileItsCreationIsInTheAudit) {
@@ -185,7 +208,7 @@ TEST_F(LedgerTest, ASessionIsKnownWhileItsCreationIsInTheAudit) {
   EXPECT_TRUE(ledger.had_session(user, first));
   EXPECT_FALSE(ledger.had_session(UserId("bob"), first));
   EXPECT_FALSE(ledger.had_session(user, SessionId("second")));
-  for (size_t i = 0; i < UsageLedger::kAuditPerUserMax; ++i) {
+  for (int i = 0; i < limits().audit_events_per_user_max; ++i) {
     ledger.audit({.action = AuditAction::kRunCreated, .user = user, .session = first});
   }
   EXPECT_FALSE(ledger.had_session(user, first));
@@ -204,10 +227,16 @@ TEST_F(LedgerTest, TheAuditOfALongWindowIsInOrder) {
   }
   const auto read = [&](int from, int until, bool checkpoints_only) {
     std::vector<int> runs;
-    for (const AuditEvent& event :
-         ledger.audit_events(user, begin + from * kSecond, begin + until * kSecond, checkpoints_only)) {
-      runs.push_back(std::stoi(event.run->str()));
-    }
+    AuditQuery query{.from = begin + from * kSecond,
+                     .until = begin + until * kSecond,
+                     .checkpoints_only = checkpoints_only,
+                     .limit = 700};
+    do {
+      const AuditPage page = ledger.audit_page(user, query);
+      EXPECT_LE(page.events.size(), query.limit);
+      for (const AuditEvent& event : page.events) runs.push_back(std::stoi(event.run->str()));
+      query.after = page.next;
+    } while (query.after);
     return runs;
   };
   std::vector<int> all(kEvents);
@@ -216,6 +245,29 @@ TEST_F(LedgerTest, TheAuditOfALongWindowIsInOrder) {
   EXPECT_EQ(read(1, 3, false), std::vector<int>(all.begin() + 7, all.begin() + 21));
   EXPECT_EQ(read(1, 2, true), (std::vector<int>{8, 10, 12}));
   EXPECT_TRUE(read(kEvents, 2 * kEvents, false).empty());
+}
+
+TEST_F(LedgerTest, APageGoesOnAfterTheOneBefore) {
+  for (int i = 0; i < 5; ++i) ledger.audit({.action = AuditAction::kRunCreated, .user = user});
+  AuditQuery query{.until = INT64_MAX, .limit = 2};
+  std::vector<size_t> sizes;
+  do {
+    const AuditPage page = ledger.audit_page(user, query);
+    sizes.push_back(page.events.size());
+    query.after = page.next;
+  } while (query.after);
+  EXPECT_EQ(sizes, (std::vector<size_t>{2, 2, 1}));
+  // What happens between two pages is on the next one.
+  query.after.reset();
+  query.limit = 5;
+  query.after = ledger.audit_page(user, query).next;
+  ASSERT_TRUE(query.after.has_value());
+  ledger.audit({.action = AuditAction::kRunUnloaded, .user = user});
+  const AuditPage last = ledger.audit_page(user, query);
+  ASSERT_EQ(last.events.size(), 1U);
+  EXPECT_EQ(last.events[0].action, AuditAction::kRunUnloaded);
+  EXPECT_FALSE(last.next.has_value());
+  EXPECT_TRUE(ledger.audit_page(UserId("bob"), query).events.empty());
 }
 
 TEST_F(LedgerTest, MoreLinesThanAUserMayHaveAreSummedUpWithoutLoss) {
