@@ -50,6 +50,8 @@ struct Limits {
   int samples_in_flight_per_user_max = 8'192;       // over all samplers
   int64_t queued_bytes_per_user_max = 1LL << 30;    // of unfinished operations
   int64_t checkpoint_bytes_per_user_max = 0;        // 0: no limit
+  int archives_per_user_max = 16;                   // downloads of checkpoints at a time; each holds three files open
+  int archives_max = 256;                           // the same of all users
   int session_idle_seconds = 3'600;                 // a session without a heartbeat or request ends after this time
   bool save_before_expiry = true;                   // runs of such a session are saved first, as "expired-<time>"
   int audit_retention_days = 90;                    // of audit events and token counts

@@ -81,6 +81,8 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
   reader.integer("queued_bytes_per_user_max", limits.queued_bytes_per_user_max, 1 << 20);
   reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
+  reader.integer("archives_per_user_max", limits.archives_per_user_max, 1);
+  reader.integer("archives_max", limits.archives_max, 1);
   // The SDK sends a heartbeat every 10 s, and some may be lost.
   reader.integer("session_idle_seconds", limits.session_idle_seconds, 30);
   reader.boolean("save_before_expiry", limits.save_before_expiry);

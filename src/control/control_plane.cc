@@ -79,7 +79,7 @@ class ControlPlaneImpl final : public ControlPlane {
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
                                       core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})),
         checkpoint_actions_(std::make_shared<DiskCheckpointActions>(DiskCheckpointActions::Parts{
-            core_, clock, core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
+            core_, core_->config.limits, clock, core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
         catalog_(core_->sessions, training_->runs(), sampling_->samplers(), core_->checkpoints),
         generation_(core_->backends, core_->checkpoints, core_->budget, sampling_, clock) {
     core_->usage.set_describe_session([&sessions = core_->sessions](const SessionId& id) {

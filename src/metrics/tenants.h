@@ -50,7 +50,7 @@ struct TenantMetrics {
                           .unit = "{request}",
                           .description =
                               "Requests refused because their user was at a limit (sessions, session_bytes, runs, "
-                              "samplers, futures, samples_in_flight, queued_bytes, checkpoint_bytes)",
+                              "samplers, futures, samples_in_flight, queued_bytes, checkpoint_bytes, archives)",
                           .labels = {"limit"}}};
 };
 

@@ -19,7 +19,8 @@ constexpr std::array<Words, kQuotas> kWords = {{{"sessions", "limits.sessions_pe
                                                 {"futures", "limits.futures_per_user_max"},
                                                 {"samples_in_flight", "limits.samples_in_flight_per_user_max"},
                                                 {"queued_bytes", "limits.queued_bytes_per_user_max"},
-                                                {"checkpoint_bytes", "limits.checkpoint_bytes_per_user_max"}}};
+                                                {"checkpoint_bytes", "limits.checkpoint_bytes_per_user_max"},
+                                                {"archives", "limits.archives_per_user_max"}}};
 
 const Words& words_of(Quota quota) {
   return kWords.at(static_cast<size_t>(quota));

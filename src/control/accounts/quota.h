@@ -19,8 +19,9 @@ enum class Quota : uint8_t {
   kSamplesInFlight,
   kQueuedBytes,
   kCheckpointBytes,
+  kArchives,
 };
-inline constexpr size_t kQuotas = 8;
+inline constexpr size_t kQuotas = 9;
 std::string_view quota_limit(Quota quota);  // "limits.sessions_per_user_max", ... : the key of the configuration
 
 // Counts a refusal and returns its error. `what`: "you have 64 training runs"; `cure`: what the user can do, "unload

@@ -93,6 +93,7 @@ struct Part {
 // The state of reading, separate from TarArchive so that a read can finish after the archive is destroyed.
 struct Tar {
   CheckpointStore::Ptr checkpoint;  // keeps the files
+  ByteAccount::Hold place;
   std::vector<Part> parts;
   size_t part = 0;  // `part` and `offset` are used by one read at a time
   int64_t offset = 0;
@@ -192,9 +193,10 @@ Status add_member(Tar& tar, const char* name, int64_t modified) {
 }  // namespace
 
 Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, const UserId& user,
-                                          std::weak_ptr<void> alive, DiskWorker& disk) {
+                                          ByteAccount::Hold place, std::weak_ptr<void> alive, DiskWorker& disk) {
   auto tar = std::make_shared<Tar>();
   tar->checkpoint = checkpoint;
+  tar->place = std::move(place);
   const Nanos created = parse_iso_time(checkpoint->created_at).value_or(0);
   for (const char* member : kMembers) TUFT_TRY(add_member(*tar, member, std::max<int64_t>(created / kSecond, 0)));
   tar->parts.push_back(memory_part(std::string(2 * kBlock, '\0')));

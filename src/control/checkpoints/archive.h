@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/byte_account.h"
 #include "base/result.h"
 #include "control/checkpoints/checkpoint_actions.h"
 #include "control/checkpoints/checkpoint_store.h"
@@ -11,9 +12,10 @@
 
 namespace tuft::control {
 
-// [disk] Opens the files of `checkpoint`, which are kept until the archive is destroyed. Reads use `disk` in the turns
-// of `user`. When `alive` has expired, `disk` is not used and a read fails with kUnavailable.
+// [disk] Opens the files of `checkpoint`, which are kept until the archive is destroyed, like `place`, which counts it.
+// Reads use `disk` in the turns of `user`. When `alive` has expired, `disk` is not used and a read fails with
+// kUnavailable.
 Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, const UserId& user,
-                                          std::weak_ptr<void> alive, DiskWorker& disk);
+                                          ByteAccount::Hold place, std::weak_ptr<void> alive, DiskWorker& disk);
 
 }  // namespace tuft::control

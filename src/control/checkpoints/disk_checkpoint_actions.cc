@@ -1,8 +1,10 @@
 #include "control/checkpoints/disk_checkpoint_actions.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "control/accounts/quota.h"
 #include "control/checkpoints/archive.h"
 #include "metrics/training.h"
 #include "telemetry/instrument.h"
@@ -187,13 +189,34 @@ void DiskCheckpointActions::open_archive(std::string_view token,
     return done(
         not_found("checkpoint " + path + " has been deleted or is not public any more", "checkpoint_not_found"));
   }
+  Result<ByteAccount::Hold> place = take_archive(user);
+  if (!place.ok()) return done(place.error());
   auto shared_done = std::make_shared<decltype(done)>(std::move(done));
-  const Status posted = parts_.disk.post(user, [weak = weak_from_this(), user, checkpoint, shared_done] {
+  const auto shared_place = std::make_shared<ByteAccount::Hold>(std::move(*place));
+  const Status posted = parts_.disk.post(user, [weak = weak_from_this(), user, checkpoint, shared_place, shared_done] {
     const auto self = weak.lock();
     if (self == nullptr) return (*shared_done)(unavailable("the server is shutting down"));
-    (*shared_done)(open_tar(checkpoint, user, weak, self->parts_.disk));
+    (*shared_done)(open_tar(checkpoint, user, std::move(*shared_place), weak, self->parts_.disk));
   });
   if (!posted.ok()) (*shared_done)(posted.error());
+}
+
+Result<ByteAccount::Hold> DiskCheckpointActions::take_archive(const UserId& user) {
+  const int most = parts_.limits.archives_per_user_max;
+  ByteAccount::Hold place = archives_->open(user.str());
+  switch (place.grow_to(1, {.each = most, .all = parts_.limits.archives_max})) {
+    case ByteAccount::Answer::kTaken:
+      return place;
+    case ByteAccount::Answer::kOverEach:
+      return over_quota(Quota::kArchives, "you have " + std::to_string(most) + " downloads of archives in progress",
+                        "finish some");
+    case ByteAccount::Answer::kOverAll:
+      break;
+  }
+  return Error{ErrorCode::kResourceExhausted,
+               "the server has " + std::to_string(parts_.limits.archives_max) +
+                   " downloads of archives in progress (limits.archives_max); try again later",
+               "archives_max"};
 }
 
 void DiskCheckpointActions::sweep() {

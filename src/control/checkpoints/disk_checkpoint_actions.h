@@ -7,9 +7,11 @@
 #include <string>
 #include <utility>
 
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
+#include "config/config.h"
 #include "control/accounts/usage.h"
 #include "control/checkpoints/archive_ticket.h"
 #include "control/checkpoints/checkpoint_actions.h"
@@ -25,6 +27,7 @@ class DiskCheckpointActions final : public CheckpointActions,
  public:
   struct Parts {
     std::shared_ptr<void> owner;  // keeps the following references valid
+    const config::Limits& limits;
     const Clock& clock;
     CheckpointStore& checkpoints;
     DiskWorker& disk;
@@ -54,12 +57,15 @@ class DiskCheckpointActions final : public CheckpointActions,
   // Calls `done` when a completed remove() is durable.
   void confirm_removed(const UserId& user, const CheckpointPath& path, const Done& done);
   bool was_removed(const UserId& user, const CheckpointPath& path) const TUFT_EXCLUDES(mutex_);
+  // Returns the place of one more open archive.
+  Result<ByteAccount::Hold> take_archive(const UserId& user);
   void remove_expired();
   void keep(const Checkpoint& checkpoint, const telemetry::SpanContext& trace);
 
   const Parts parts_;
   const ArchiveTickets tickets_;
-  std::atomic<Nanos> next_sweep_ = 0;  // monotonic
+  const std::shared_ptr<ByteAccount> archives_ = std::make_shared<ByteAccount>();  // open ones, by user; not bytes
+  std::atomic<Nanos> next_sweep_ = 0;                                              // monotonic
   mutable Mutex mutex_;
   // Deleted checkpoints (owner and path) whose remove() was answered kUnavailable; the newest ones.
   std::deque<std::pair<UserId, std::string>> unconfirmed_ TUFT_GUARDED_BY(mutex_);

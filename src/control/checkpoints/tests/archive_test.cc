@@ -137,5 +137,27 @@ TEST(ArchiveTickets, TicketOfAnotherProcessIsRefused) {
   EXPECT_FALSE(ours.check(ours.issue(grant), 100).ok());
 }
 
+TEST_F(Archives, OpenOnesAreLimitedForEachUserAndInTotal) {
+  config().limits.archives_per_user_max = 2;
+  config().limits.archives_max = 3;
+  const RunId run = boot_with_run();
+  const std::string path = with_files(run, "x");
+  ASSERT_TRUE(set_public(alice, path, true).ok());
+  const auto ticket = [&](const UserId& user) { return actions().archive_ticket(user, path_of(path))->token; };
+  auto first = open(ticket(alice));
+  const auto second = open(ticket(alice));
+  ASSERT_TRUE(first.ok() && second.ok());
+  const auto refused = open(ticket(alice));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_NE(refused.error().message.find("limits.archives_per_user_max"), std::string::npos) << refused.error().message;
+  const auto bobs = open(ticket(bob));
+  ASSERT_TRUE(bobs.ok());
+  EXPECT_EQ(open(ticket(UserId("carol"))).error().reason, "archives_max");
+  EXPECT_EQ(open(ticket(bob)).error().reason, "archives_max");
+  first = open("no ticket");  // the archive is destroyed
+  EXPECT_TRUE(open(ticket(alice)).ok());
+}
+
 }  // namespace
 }  // namespace tuft::control
