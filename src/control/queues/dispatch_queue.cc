@@ -1,8 +1,11 @@
 #include "control/queues/dispatch_queue.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
+
+#include "base/check.h"
 
 namespace tuft::control {
 namespace {
@@ -28,12 +31,20 @@ void DispatchQueue::submit(Job job) {
   serve();
 }
 
-void DispatchQueue::release(int64_t slots) {
+void DispatchQueue::release(const UserId& user, int64_t slots) {
   {
     MutexLock lock(mutex_);
-    in_flight_ -= slots;
+    free_slots(user, slots);
   }
   serve();
+}
+
+void DispatchQueue::free_slots(const UserId& user, int64_t slots) {
+  const auto held = at_worker_.find(user);
+  TUFT_CHECK(held != at_worker_.end() && held->second >= slots, "slots are freed once");
+  held->second -= slots;
+  if (held->second == 0) at_worker_.erase(held);
+  in_flight_ -= slots;
 }
 
 void DispatchQueue::close() {
@@ -49,14 +60,27 @@ DispatchQueue::Load DispatchQueue::load() const {
   return {queue_.size(), in_flight_};
 }
 
-// A job that needs more than all slots is started when nothing else is in flight.
+// Looks at the present state only: whatever happened before, a user without a job at the worker is not left waiting.
+bool DispatchQueue::is_within_part(const Job& job) const {
+  const auto held = at_worker_.find(job.user);
+  if (held == at_worker_.end()) return true;
+  return held->second + job.slots <= slots_max_ / static_cast<int64_t>(at_worker_.size());
+}
+
+// A job that needs more than all slots is started when nothing else is in flight, or as its user's only one.
 bool DispatchQueue::take(Job& job) {
   MutexLock lock(mutex_);
   if (queue_.empty()) return false;
-  const bool fits = in_flight_ == 0 || in_flight_ + queue_.front().slots <= slots_max_;
-  if (!fits && !closed_) return false;
-  job = queue_.pop();
+  if (closed_ || in_flight_ == 0 || in_flight_ + queue_.front().slots <= slots_max_) {
+    job = queue_.pop();
+  } else {
+    auto found =
+        queue_.pop_out_of_turn([this](const Job& waiting) TUFT_REQUIRES(mutex_) { return is_within_part(waiting); });
+    if (!found) return false;
+    job = *std::move(found);
+  }
   in_flight_ += job.slots;
+  at_worker_[job.user] += job.slots;
   return true;
 }
 
@@ -66,7 +90,7 @@ void DispatchQueue::serve() {
   for (Job job; take(job); job = Job()) {
     if (job.start()) continue;
     MutexLock lock(mutex_);
-    in_flight_ -= job.slots;
+    free_slots(job.user, job.slots);
   }
   serving.pop_back();
 }

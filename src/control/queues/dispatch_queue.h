@@ -1,10 +1,15 @@
 // The queue of operations before a worker. Operations that could run now are sent in fair order between users, and only
-// as many at once as the worker has slots, because what is at the worker cannot be overtaken any more.
+// as many at once as the worker has slots, because what is at the worker comes back only when it ends.
+//
+// Long jobs of one user can hold all slots. So a user may always have as many slots as an equal part of them, and at
+// least one job, whatever others hold: a job that fits into its user's part is sent at once, out of turn. The worker
+// divides its time fairly between users, so that such a job is not in the way of what is there already.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <unordered_map>
 
 #include "base/mutex.h"
 #include "control/queues/fair_queue.h"
@@ -25,15 +30,16 @@ class DispatchQueue {
   };
   struct Load {
     size_t waiting = 0;
-    int64_t in_flight = 0;  // slots
+    int64_t in_flight = 0;  // slots; jobs out of turn may make them more than slots_max()
   };
 
   explicit DispatchQueue(int64_t slots_max);
 
   // Queues a job. May start it, and others, before it returns.
   void submit(Job job);
-  // Frees the slots of a job that was started and has ended. May start others before it returns.
-  void release(int64_t slots);
+  // Frees the slots of a job of the user that was started and has ended; to be called once for each such job. May start
+  // others before it returns.
+  void release(const UserId& user, int64_t slots);
   // Starts every waiting job, and from now on each new one at once, whatever slots are free: at the end they only fail.
   void close();
 
@@ -43,11 +49,14 @@ class DispatchQueue {
  private:
   void serve();
   bool take(Job& job);
+  bool is_within_part(const Job& job) const TUFT_REQUIRES(mutex_);
+  void free_slots(const UserId& user, int64_t slots) TUFT_REQUIRES(mutex_);
 
   const int64_t slots_max_;
   mutable Mutex mutex_;
   FairQueue<Job> queue_ TUFT_GUARDED_BY(mutex_);
   int64_t in_flight_ TUFT_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<UserId, int64_t> at_worker_ TUFT_GUARDED_BY(mutex_);  // slots of those that have any
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;
 };
 

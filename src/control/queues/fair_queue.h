@@ -11,6 +11,7 @@
 #include <deque>
 #include <limits>
 #include <list>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -60,19 +61,18 @@ class FairQueue {
 
   Item pop() {
     front();
-    UserQueue& queue = users_.front();
-    const int64_t cost = queue.entries.front().cost;
-    queue.deficit -= cost;
-    queue.cost -= cost;
-    cost_ -= cost;
-    Item item = std::move(queue.entries.front().item);
-    queue.entries.pop_front();
-    --size_;
-    if (queue.entries.empty()) {
-      by_user_.erase(queue.user);
-      users_.pop_front();
-    }
-    return item;
+    return take(users_.front());
+  }
+
+  // Returns the oldest item of the first user, in order of turns, whose oldest item `may` accepts; nothing if there is
+  // none. The user pays for it as for any other, so that its next turn comes later.
+  template <typename May>
+  std::optional<Item> pop_out_of_turn(const May& may) {
+    const auto found = std::find_if(users_.begin(), users_.end(),
+                                    [&](const UserQueue& queue) { return may(queue.entries.front().item); });
+    if (found == users_.end()) return std::nullopt;
+    users_.splice(users_.begin(), users_, found);
+    return take(users_.front());
   }
 
  private:
@@ -87,6 +87,22 @@ class FairQueue {
     int64_t deficit = 0;
     bool has_turn = false;  // this round's quantum is in the deficit
   };
+
+  // Requires that `queue` is at the front.
+  Item take(UserQueue& queue) {
+    const int64_t cost = queue.entries.front().cost;
+    queue.deficit -= cost;
+    queue.cost -= cost;
+    cost_ -= cost;
+    Item item = std::move(queue.entries.front().item);
+    queue.entries.pop_front();
+    --size_;
+    if (queue.entries.empty()) {
+      by_user_.erase(queue.user);
+      users_.pop_front();
+    }
+    return item;
+  }
 
   // Advances all users by the rounds in which nobody can pay.
   void skip_rounds() {

@@ -77,7 +77,7 @@ void SampleExecutor::on_answer(const SampleOperationPtr& operation, Result<worke
   adapters_->end(*operation->adapter, !result.ok() && result.error().reason == "adapter_page_lost");
   if (result.ok()) operation->sink->mark_started(result->queue_seconds());
   finish(operation, std::move(result));
-  operation->adapter->backend->sampling_queue().release(operation->num_samples);
+  operation->adapter->backend->sampling_queue().release(operation->user, operation->num_samples);
 }
 
 void SampleExecutor::finish(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result) {

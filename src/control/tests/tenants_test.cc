@@ -2,6 +2,8 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <utility>
+#include <vector>
 
 #include "control/accounts/quota.h"
 #include "control/tests/plane.h"
@@ -100,6 +102,59 @@ TEST_F(Tenants, ASampleCountsAsManyTimesAsItHasSequences) {
   EXPECT_EQ(worker().calls_of("sample").size(), 20U);
 }
 
+// Two requests of alice take 256 slots, and the third is too large for the rest, until their last token is drawn.
+TEST_F(Tenants, AFirstSampleIsSentAtOnceHoweverLongAnothersRun) {
+  boot();
+  const SamplerId alices = sampler_of(alice);
+  const SamplerId bobs = sampler_of(bob);
+  worker().hold_answers(true);
+  for (int i = 0; i < 5; ++i) {
+    Sample request = sample_request(alices);
+    request.num_samples = 128;
+    ASSERT_TRUE(plane().sample(alice, request, no_trace).ok());
+  }
+  EXPECT_EQ(worker().held(), 2U);
+  std::vector<RequestId> bobs_own;
+  for (int i = 0; i < 100; ++i) bobs_own.push_back(sample(bobs, bob));
+  EXPECT_EQ(worker().held(), 102U);
+  for (const RequestId& request : bobs_own) EXPECT_TRUE(peek(bob, request)->at_worker);
+  worker().answer_all();
+  EXPECT_EQ(worker().calls_of("sample").size(), 105U);
+}
+
+TEST_F(Tenants, AWorkersDeathFreesTheSlotsOfSamplesThatWereSentOutOfTurn) {
+  const auto [s, run] = boot_with_session_and_run();
+  const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  const SamplerId alices[] = {sampler_of(alice), *try_sampler(s, alice, 1, "", path)};
+  const SamplerId bobs = sampler_of(bob);
+  for (int death = 0; death < 3; ++death) {
+    worker().clear_calls();
+    worker().hold_answers(true);
+    std::vector<std::pair<UserId, RequestId>> all;
+    for (int i = 0; i < 6; ++i) {
+      Sample request = sample_request(alices[i % 2]);
+      request.num_samples = 128;
+      all.emplace_back(alice, plane().sample(alice, request, no_trace)->request);
+    }
+    for (int i = 0; i < 200; ++i) all.emplace_back(bob, sample(bobs, bob));
+    EXPECT_EQ(worker().held(), 2U + kSamplingSlots / 2) << "bob has half of the slots";
+    worker().die();
+    EXPECT_EQ(worker().held(), 0U);
+    worker().start();
+    worker().stop_holding();
+    for (const auto& [user, request] : all) {
+      const auto snapshot = wait(user, request);
+      ASSERT_TRUE(snapshot.ok());
+      EXPECT_NE(snapshot->state, FutureSnapshot::State::kPending);
+    }
+    // As many as there are slots, and no more, are at the worker again.
+    worker().hold_answers(true);
+    for (int i = 0; i <= kSamplingSlots; ++i) sample(bobs, bob);
+    EXPECT_EQ(worker().held(), static_cast<size_t>(kSamplingSlots));
+    worker().stop_holding();
+  }
+}
+
 TEST_F(Tenants, OneUsersRunsDoNotKeepAnothersFromTheWorker) {
   config().limits.runs_per_user_max = 100;
   config().supported_models[0].train_batch_tokens = 160;
@@ -195,6 +250,7 @@ TEST_F(Tenants, PollsAreToldWhyTheyWait) {
   const RequestId at_worker = sample(sampler, alice);
   EXPECT_EQ(peek(alice, at_worker)->queue_state, QueueState::kActive);
   for (int i = 1; i < kSamplingSlots; ++i) sample(sampler, alice);
+  for (int i = 0; i < kSamplingSlots / 2; ++i) sample(bobs, bob);  // bob's part of the slots
   const RequestId waiting = sample(bobs, bob);
   EXPECT_EQ(peek(alice, at_worker)->queue_state, QueueState::kActive);
   EXPECT_EQ(peek(bob, waiting)->queue_state, QueueState::kPausedCapacity);

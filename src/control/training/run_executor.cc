@@ -169,7 +169,7 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
                          " ended while it executed an earlier operation of this run",
                      "worker_died"));
   }
-  if (operation->has_slot) run->backend->training_queue().release(1);
+  if (operation->has_slot) run->backend->training_queue().release(run->user, 1);
   pump(run);
   idle_(run);
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -19,6 +20,7 @@ struct AdapterUse {
 };
 
 struct Request;
+struct Tenant;
 
 // One sample, from its first token to its last.
 struct Running {
@@ -33,17 +35,21 @@ struct Running {
   Nanos last_time = 0;  // when `last` was sampled
   Nanos preempted = 0;  // start of the preemption; 0: not preempted
   StopText stop_text;
-  bool fresh = false;  // `last` came in this step
+  uint64_t planned = 0;  // the newest step that feeds it
+  bool fresh = false;    // `last` came in this step
   bool finished = false;
 
   inline explicit Running(Request& owner);
+  // Returns how many of its tokens are in the cache.
+  inline size_t length() const;
 };
 
 struct Request {
   uint64_t number = 0;
   SampleRequest what;
   Sampler::Done done;
-  uint64_t scope = 0;
+  uint64_t scope = 0;        // of its tenant
+  Tenant* tenant = nullptr;  // while the schedule has it
   uint64_t seed = 0;
   int output_max = 0;  // tokens of one sample
   SampleTimes times;
@@ -52,6 +58,7 @@ struct Request {
   // The prompt's sequence. The last sample continues in it; the earlier ones are forks of it.
   std::optional<SequenceId> stem;
   size_t prompt_fed = 0;
+  uint64_t planned = 0;                           // the newest step that feeds the prompt
   bool prompt_was_done = false;                   // stays true if the stem is released
   std::vector<float> prompt_logits;               // of the last prompt token, for the first token of each sample
   std::vector<std::unique_ptr<Running>> running;  // in order of their samples
@@ -75,6 +82,11 @@ struct Request {
 
 Running::Running(Request& owner) : request(&owner), stop_text(owner.what.params.stop_strings) {}
 
+size_t Running::length() const {
+  if (!replay.empty()) return replay_fed;
+  return request->what.prompt.size() + request->result.sequences[static_cast<size_t>(sample)].tokens.size() - 1;
+}
+
 // One feed of a step: tokens of a running sequence, or a piece of a prompt.
 struct Slot {
   Running* running = nullptr;
@@ -82,6 +94,21 @@ struct Slot {
   size_t tokens = 1;
 
   Request& request() const { return running != nullptr ? *running->request : *prompt; }
+};
+
+// The requests of one tenant, and its part of the next step.
+struct Tenant {
+  std::deque<std::unique_ptr<Request>> waiting;  // not active yet, oldest first
+  size_t waiting_cost = 0;                       // of their prompts
+  int active = 0;                                // number of requests
+
+  std::vector<Slot> items;  // what it could feed, oldest first
+  size_t next = 0;          // in `items`
+  size_t decodes = 0;       // items that take one token; in the plan, as many as may still be fed
+  size_t wanted = 0;        // cost of its other items and of what waits
+  size_t tokens_left = 0;   // of its part, for `wanted`
+  bool has_turns = false;   // it is among those that take turns
+  bool stalled = false;     // one of its sequences waits for blocks, so no younger one of it starts or resumes
 };
 
 }  // namespace tuft::engine

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -39,11 +38,11 @@ class BatchSampler final : public Sampler {
 
   Result<RequestNumber> submit(SampleRequest request, Done done) override;
   void cancel(RequestNumber number) override;
-  bool idle() const override { return waiting_.empty() && schedule_.active().empty(); }
+  bool idle() const override { return schedule_.waiting() == 0 && schedule_.active().empty(); }
   void step() override;
   int running() const override { return schedule_.places_taken(); }
   int active() const override { return static_cast<int>(schedule_.active().size()); }
-  int waiting() const override { return static_cast<int>(waiting_.size()); }
+  int waiting() const override { return static_cast<int>(schedule_.waiting()); }
   Nanos last_step_end() const override { return last_step_end_; }
   void pause() override { follows_ = false; }
 
@@ -52,7 +51,6 @@ class BatchSampler final : public Sampler {
   Result<int> output_max(const SampleRequest& request) const;
   void start_samples();
   bool start_sample(Request& request);
-  void admit();
   void take_logits(size_t feed, int row, std::span<const float> logits);
   void take_prompt_row(Request& request, size_t position, std::span<const float> logits);
   void take_token(Running& running, std::span<const float> logits);
@@ -77,7 +75,6 @@ class BatchSampler final : public Sampler {
 
   RequestNumber last_number_ = 0;
   std::unordered_map<std::string, uint64_t> scopes_;  // as many as there are tenants
-  std::deque<std::unique_ptr<Request>> waiting_;
   Schedule schedule_;
   Nanos now_ = 0;  // begin, then end of the step
   Nanos last_step_end_ = 0;
@@ -93,7 +90,7 @@ Result<Sampler::RequestNumber> BatchSampler::submit(SampleRequest request, Done 
 
 Result<Sampler::RequestNumber> BatchSampler::enqueue(SampleRequest request, Done done) {
   TUFT_TRY(check_request(request, model_, adapters_, options_.tokens_max, static_cast<bool>(token_bytes_)));
-  if (waiting_.size() >= static_cast<size_t>(options_.queue_max)) {
+  if (schedule_.waiting() >= static_cast<size_t>(options_.queue_max)) {
     return Error{ErrorCode::kResourceExhausted,
                  "the sampler's queue is full (" + std::to_string(options_.queue_max) + " requests); try again later",
                  "sampler_queue_full"};
@@ -110,7 +107,7 @@ Result<Sampler::RequestNumber> BatchSampler::enqueue(SampleRequest request, Done
   if (request.on_tokens) entry->streamed.resize(static_cast<size_t>(request.num_samples));
   entry->what = std::move(request);
   entry->done = std::move(done);
-  waiting_.push_back(std::move(entry));
+  schedule_.enqueue(std::move(entry));
   return last_number_;
 }
 
@@ -132,17 +129,8 @@ Result<int> BatchSampler::output_max(const SampleRequest& request) const {
 }
 
 void BatchSampler::cancel(RequestNumber number) {
-  const auto is_it = [number](const auto& request) { return request->number == number; };
-  const auto& active = schedule_.active();
-  std::unique_ptr<Request> request;
-  if (const auto queued = std::find_if(waiting_.begin(), waiting_.end(), is_it); queued != waiting_.end()) {
-    request = std::move(*queued);
-    waiting_.erase(queued);
-  } else if (const auto found = std::find_if(active.begin(), active.end(), is_it); found != active.end()) {
-    request = schedule_.remove(**found);
-  } else {
-    return;
-  }
+  const std::unique_ptr<Request> request = schedule_.remove(number);
+  if (request == nullptr) return;
   metrics_.ended(clock_.monotonic() - request->times.arrived);
   update_metrics();
   request->done(Error{ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"});
@@ -153,8 +141,7 @@ void BatchSampler::step() {
   if (std::exchange(follows_, false)) metrics_.overhead(begin - last_step_end_);
   start_samples();
   schedule_.plan(now_);
-  admit();
-  metrics_.scheduled(schedule_.step(), schedule_.active().size(), waiting_.size());
+  metrics_.scheduled(schedule_.step(), schedule_.active().size(), schedule_.waiting());
   if (!schedule_.feeds().empty()) {
     const Status status = engine_.step(schedule_.feeds(), [this](size_t feed, int row, std::span<const float> logits) {
       take_logits(feed, row, logits);
@@ -182,7 +169,7 @@ void BatchSampler::start_samples() {
     if (request->output_max == 0) {
       request->samples_started = request->samples_finished = request->what.num_samples;
     }
-    while (request->samples_started < request->what.num_samples && schedule_.has_place()) {
+    while (request->samples_started < request->what.num_samples && schedule_.has_place(*request)) {
       if (!start_sample(*request)) break;
     }
   }
@@ -215,22 +202,6 @@ bool BatchSampler::start_sample(Request& request) {
     schedule_.close_stem(request);
   }
   return ends || !waits;
-}
-
-void BatchSampler::admit() {
-  while (!waiting_.empty()) {
-    Request& next = *waiting_.front();
-    if (schedule_.admit(waiting_.front())) {
-      next.times.started = now_;
-      metrics_.queued(now_ - next.times.arrived);
-    } else if (next.failure) {
-      metrics_.rejected(*next.failure);
-      answer(next, *next.failure);
-    } else {
-      return;
-    }
-    waiting_.pop_front();
-  }
 }
 
 void BatchSampler::take_logits(size_t feed, int row, std::span<const float> logits) {
@@ -353,6 +324,7 @@ void BatchSampler::deliver() {
       continue;
     }
     if (request.failure) {
+      if (request.times.started == 0) metrics_.rejected(*request.failure);
       answer(request, *request.failure);
     } else {
       if (request.times.first_token == 0) request.times.first_token = now_;

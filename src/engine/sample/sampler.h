@@ -3,7 +3,8 @@
 // and pieces of new prompts within a token budget, and draws from the logits.
 //
 // The KV cache is shared. A prompt reuses what an earlier one of the same adapter and scope left in it. When the cache
-// is full, the youngest sequences release their blocks and are fed again later; the oldest one always continues.
+// is full, the youngest sequences of the tenant that holds most release their blocks and are fed again later; the
+// oldest one always continues. Tenants (scopes) share places, tokens and blocks (schedule.h).
 //
 // The result of a request depends only on its prompt, parameters and seed: not on other requests, on the contents of
 // the cache, or on preemptions. Confined to the engine thread.
@@ -49,7 +50,7 @@ using OnTokens = std::function<void(int sample, std::span<const int32_t> tokens,
 
 struct SampleRequest {
   std::optional<AdapterId> adapter;  // absent: the base model
-  std::string scope;                 // of a tenant; prefixes are reused within one scope only
+  std::string scope;                 // of a tenant; prefixes are reused within one scope only, and scopes take turns
   std::vector<int32_t> prompt;       // >= 1 token
   int num_samples = 1;
   SamplingParams params;
@@ -129,8 +130,8 @@ class Sampler {
   // Runs one step. If it fails, the requests in it fail, and the others continue.
   virtual void step() = 0;
   virtual int running() const = 0;  // sequences that have a place, including those that wait for blocks
-  virtual int active() const = 0;   // requests that have started
-  virtual int waiting() const = 0;  // requests that have not
+  virtual int active() const = 0;   // requests that have started, and the first one of each tenant
+  virtual int waiting() const = 0;  // the other requests
   // The end of the newest step; 0 before the first.
   virtual Nanos last_step_end() const = 0;
   // Reports that the engine does other work now: metrics do not count the time until the next step as sampling.

@@ -1,7 +1,6 @@
 #include "engine/sample/schedule.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +11,10 @@ namespace {
 bool same_beginning(const std::vector<int32_t>& left, const std::vector<int32_t>& right, size_t count) {
   return left.size() >= count && right.size() >= count &&
          std::equal(left.begin(), left.begin() + static_cast<ptrdiff_t>(count), right.begin());
+}
+
+size_t cost_of_prompt(const Request& request) {
+  return request.what.prompt.size();
 }
 
 }  // namespace
@@ -26,84 +29,22 @@ int Schedule::places_taken() const {
   return static_cast<int>(count);
 }
 
-int Schedule::tokens_max() const {
-  const KvUsage usage = engine_.kv_usage();
-  if (usage.limit == 0) return std::numeric_limits<int>::max();
-  return static_cast<int>(
-      std::min<int64_t>(usage.limit / usage.block * usage.positions, std::numeric_limits<int>::max()));
-}
-
-// ---- blocks
-
-int64_t Schedule::free_blocks() const {
-  const KvUsage usage = engine_.kv_usage();
-  if (usage.limit == 0) return std::numeric_limits<int64_t>::max();
-  return (usage.limit - usage.used) / usage.block - promised_;
-}
-
-int64_t Schedule::blocks_for(size_t length, size_t more) const {
-  const int positions = engine_.kv_usage().positions;
-  if (positions == 0) return 0;
-  const auto size = static_cast<size_t>(positions);
-  return static_cast<int64_t>((length + more + size - 1) / size - (length + size - 1) / size);
-}
-
-bool Schedule::make_room(const Slot& who, int64_t blocks) {
-  while (free_blocks() < blocks) {
-    if (!preempt_younger(who)) return false;
+// Returns false while others need the places that are left. Every tenant may take its part of the places.
+bool Schedule::has_place(const Tenant& tenant) const {
+  if (places_taken() < options_.sequences_max) return true;
+  size_t taken = 0;
+  for (const auto& request : active_) {
+    if (request->tenant == &tenant) taken += request->running.size() + (request->prompt_was_done ? 0 : 1);
   }
-  return true;
+  return taken < std::max<size_t>(1, static_cast<size_t>(options_.sequences_max) / tenants_.size());
 }
 
-// Preempts the youngest sequence that has blocks; returns false if none is younger than `who`. Within a request a
-// sample is older than those with larger numbers, and the prompt, from which more of them start, is the youngest.
-bool Schedule::preempt_younger(const Slot& who) {
-  for (auto request = active_.rbegin(); request != active_.rend(); ++request) {
-    if (request->get() == who.prompt) return false;
-    if ((*request)->stem) {
-      release_stem(**request);
-      return true;
-    }
-    auto& samples = (*request)->running;
-    for (auto running = samples.rbegin(); running != samples.rend(); ++running) {
-      if (running->get() == who.running) return false;
-      if (!(*running)->sequence) continue;
-      preempt(**running);
-      return true;
-    }
-  }
-  return false;
-}
-
-void Schedule::preempt(Running& running) {
-  Request& request = *running.request;
-  preempted_ = step_.short_of_blocks = true;
-  engine_.close(*running.sequence);
-  running.sequence.reset();
-  running.preempted = now_;
-  running.replay_fed = 0;
-  if (running.replay.empty()) {
-    const auto& output = request.result.sequences[static_cast<size_t>(running.sample)].tokens;
-    running.replay = request.what.prompt;
-    running.replay.insert(running.replay.end(), output.begin(), output.end());
-  }
-  ++request.result.preemptions;
-  metrics_.preempted(request.what.trace, running.replay.size());
-}
-
-// A finished prompt stays finished: its samples need only its last logits, and blocks of their own when they start.
-void Schedule::release_stem(Request& request) {
-  const bool ran = request.prompt_fed > 0 && !request.prompt_was_done;
-  preempted_ = step_.short_of_blocks = true;
-  close_stem(request);
-  if (!ran) return;
-  ++request.result.preemptions;
-  metrics_.preempted(request.what.trace, std::exchange(request.prompt_fed, 0));
-}
-
-void Schedule::close_stem(Request& request) {
-  if (request.stem) engine_.close(*request.stem);
-  request.stem.reset();
+void Schedule::enqueue(std::unique_ptr<Request> request) {
+  Tenant& tenant = tenants_[request->scope];
+  request->tenant = &tenant;
+  tenant.waiting_cost += cost_of_prompt(*request);
+  tenant.waiting.push_back(std::move(request));
+  ++waiting_;
 }
 
 // ---- the plan
@@ -116,17 +57,10 @@ void Schedule::plan(Nanos now) {
   promised_ = 0;
   stalled_ = preempted_ = false;
   ++step_number_;
-  size_t decoding = 0;
-  for (const auto& request : active_) {
-    decoding += static_cast<size_t>(std::count_if(request->running.begin(), request->running.end(),
-                                                  [](const auto& running) { return running->replay.empty(); }));
-  }
-  const auto budget = static_cast<size_t>(options_.batch_tokens);
-  tokens_left_ = budget > decoding ? budget - decoding : 0;
-  for (const auto& request : active_) {
-    if (request->failure) continue;
-    for (const auto& running : request->running) plan_running(*running);
-    if (!request->prompt_was_done) plan_prompt(*request);
+  begin_turns();
+  share_tokens();
+  for (bool more = true; std::exchange(more, false);) {
+    for (Tenant* tenant : turns_) more = take_turn(*tenant) || more;
   }
   // This cannot happen: what fits alone was checked, and the oldest request preempts all others.
   if (feeds_.empty() && stalled_ && !preempted_) {
@@ -135,21 +69,106 @@ void Schedule::plan(Nanos now) {
   }
 }
 
-bool Schedule::admit(std::unique_ptr<Request>& next) {
-  if (stalled_ || tokens_left_ == 0 || !has_place()) return false;
-  active_.push_back(std::move(next));
+// Lists what each tenant could feed.
+void Schedule::begin_turns() {
+  turns_.clear();
+  for (auto& [scope, tenant] : tenants_) {
+    tenant.items.clear();
+    tenant.next = tenant.decodes = 0;
+    tenant.wanted = tenant.waiting_cost;
+    tenant.has_turns = tenant.stalled = false;
+  }
+  for (const auto& request : active_) {
+    Tenant& tenant = *request->tenant;
+    if (!std::exchange(tenant.has_turns, true)) turns_.push_back(&tenant);
+    if (request->failure) continue;
+    for (const auto& running : request->running) {
+      tenant.items.push_back({running.get(), nullptr, 1});
+      running->replay.empty() ? ++tenant.decodes : tenant.wanted += running->replay.size() - running->replay_fed;
+    }
+    if (request->prompt_was_done) continue;
+    tenant.items.push_back({nullptr, request.get(), 1});
+    tenant.wanted += request->what.prompt.size() - request->prompt_fed;
+  }
+  const auto newcomers = static_cast<ptrdiff_t>(turns_.size());
+  for (auto& [scope, tenant] : tenants_) {
+    if (!tenant.has_turns) turns_.push_back(&tenant);
+  }
+  std::sort(turns_.begin() + newcomers, turns_.end(), [](const Tenant* left, const Tenant* right) {
+    return left->waiting.front()->number < right->waiting.front()->number;
+  });
+}
+
+// Divides the tokens of the step: who wants least is served first, and takes no more than an equal part of the rest.
+void Schedule::share_tokens() {
+  size_t decodes = 0;
+  for (const Tenant* tenant : turns_) decodes += tenant->decodes;
+  const auto places = static_cast<size_t>(options_.sequences_max);
+  size_t left = std::max(static_cast<size_t>(options_.batch_tokens), std::min(decodes, places));
+  std::vector<Tenant*> order = turns_;
+  std::stable_sort(order.begin(), order.end(), [](const Tenant* one, const Tenant* other) {
+    return one->decodes + one->wanted < other->decodes + other->wanted;
+  });
+  for (size_t i = 0; i < order.size(); ++i) {
+    Tenant& tenant = *order[i];
+    size_t tokens = std::max<size_t>(1, left / (order.size() - i));
+    // The last one keeps the rest, for what is preempted meanwhile.
+    if (i + 1 < order.size()) tokens = std::min(tokens, tenant.decodes + tenant.wanted);
+    left -= std::min(left, tokens);
+    tenant.decodes = std::min(tenant.decodes, tokens);
+    tenant.tokens_left = tokens - tenant.decodes;
+  }
+}
+
+// Plans the next item of the tenant, or makes its next request active. Returns false if there is none for this step.
+bool Schedule::take_turn(Tenant& tenant) {
+  if (feeds_.size() >= static_cast<size_t>(options_.sequences_max)) return false;
+  if (tenant.next == tenant.items.size()) return admit(tenant);
+  const Slot item = tenant.items[tenant.next++];
+  if (item.running != nullptr) {
+    plan_running(*item.running);
+  } else {
+    plan_prompt(*item.prompt);
+  }
+  return true;
+}
+
+// The first request of a tenant becomes active although there is no room for its blocks, so that it becomes the oldest.
+bool Schedule::admit(Tenant& tenant) {
+  if (tenant.waiting.empty() || tenant.stalled || tenant.tokens_left == 0 || !has_place(tenant)) return false;
+  activate(tenant);
   Request& request = *active_.back();
-  if (!open({nullptr, &request})) {
-    next = std::move(active_.back());
-    active_.pop_back();
+  const bool opened = open({nullptr, &request});
+  if (!opened && !request.failure && tenant.active > 1) {
+    wait_again(tenant);
     return false;
   }
   if (request.what.adapter) {
     request.adapter = &adapters_[*request.what.adapter];
     ++request.adapter->requests;
   }
-  plan_prompt(request);
+  if (opened) {
+    plan_prompt(request);
+  } else if (!request.failure) {
+    stall(tenant);
+  }
   return true;
+}
+
+void Schedule::activate(Tenant& tenant) {
+  active_.push_back(std::move(tenant.waiting.front()));
+  tenant.waiting.pop_front();
+  tenant.waiting_cost -= cost_of_prompt(*active_.back());
+  ++tenant.active;
+  --waiting_;
+}
+
+void Schedule::wait_again(Tenant& tenant) {
+  tenant.waiting_cost += cost_of_prompt(*active_.back());
+  tenant.waiting.push_front(std::move(active_.back()));
+  active_.pop_back();
+  --tenant.active;
+  ++waiting_;
 }
 
 // Opens the sequence of a prompt, or of a preempted sample, if there is room for all of its tokens: with less it would
@@ -172,8 +191,9 @@ bool Schedule::open(const Slot& who) {
     length = request.prompt_fed;
   }
   const int64_t blocks = blocks_for(length, total - length);
-  const bool oldest = feeds_.empty() && !stalled_;
-  if (oldest ? make_room(who, blocks) : free_blocks() >= blocks + static_cast<int64_t>(feeds_.size())) {
+  const bool fits =
+      is_first() ? make_room(who, blocks) : make_room_to_open(who, blocks + static_cast<int64_t>(feeds_.size()));
+  if (fits) {
     if (who.running == nullptr) return true;
     who.running->sequence = *opened;
     who.running->replay_fed = length;
@@ -189,26 +209,31 @@ bool Schedule::open(const Slot& who) {
   return false;
 }
 
-void Schedule::plan_running(Running& running) {
+// Feeds the newest token of a sample that was not preempted.
+void Schedule::plan_token(Running& running) {
   Request& request = *running.request;
+  Tenant& tenant = *request.tenant;
+  if (tenant.decodes == 0) return;
   const Slot who{&running, nullptr, 1};
-  const auto& output = request.result.sequences[static_cast<size_t>(running.sample)].tokens;
-  if (running.replay.empty()) {
-    const size_t length = request.what.prompt.size() + output.size() - 1;
-    if (!make_room(who, blocks_for(length, 1))) {
-      preempt(running);
-      stalled_ = true;
-      return;
-    }
-    add(who, {*running.sequence, {&running.last, 1}, 1}, length);
-    ++step_.decode_tokens;
+  const size_t length = running.length();
+  if (!make_room(who, blocks_for(length, 1))) {
+    preempt(running);
+    stall(tenant);
     return;
   }
+  add(who, {*running.sequence, {&running.last, 1}, 1}, length);
+  running.planned = step_number_;
+  --tenant.decodes;
+  ++step_.decode_tokens;
+}
+
+void Schedule::plan_running(Running& running) {
+  if (running.replay.empty()) return plan_token(running);
+  Request& request = *running.request;
+  Tenant& tenant = *request.tenant;
+  const Slot who{&running, nullptr, 1};
   if (!running.sequence) {
-    if (stalled_ || tokens_left_ == 0 || !open(who)) {
-      stalled_ = true;
-      return;
-    }
+    if (tenant.stalled || tenant.tokens_left == 0 || !open(who)) return stall(tenant);
     // A sample without an earlier sequence lost nothing.
     if (const Nanos since = std::exchange(running.preempted, 0); since != 0) {
       auto& interruptions = request.result.interruptions;
@@ -223,17 +248,16 @@ void Schedule::plan_running(Running& running) {
   add({&running, nullptr, count},
       {*running.sequence, std::span<const int32_t>(running.replay).subspan(running.replay_fed, count), ends ? 1 : 0},
       running.replay_fed);
+  running.planned = step_number_;
   step_.prefill_tokens += count;
-  tokens_left_ -= count;
+  tenant.tokens_left -= count;
 }
 
 void Schedule::plan_prompt(Request& request) {
+  Tenant& tenant = *request.tenant;
   const Slot who{nullptr, &request, 1};
   if (!request.stem) {
-    if (stalled_ || tokens_left_ == 0 || !open(who)) {
-      stalled_ = true;
-      return;
-    }
+    if (tenant.stalled || tenant.tokens_left == 0 || !open(who)) return stall(tenant);
   } else {
     take_over(request);
   }
@@ -249,8 +273,13 @@ void Schedule::plan_prompt(Request& request) {
   const size_t rows = wanted < first + count ? first + count - wanted : 0;
   TUFT_CHECK(!ends || rows > 0, "the end of a prompt requests logits");
   add({nullptr, &request, count}, {*request.stem, prompt.subspan(first, count), static_cast<int>(rows)}, first);
+  request.planned = step_number_;
+  if (request.times.started == 0) {
+    request.times.started = now_;
+    metrics_.queued(now_ - request.times.arrived);
+  }
   step_.prefill_tokens += count;
-  tokens_left_ -= count;
+  tenant.tokens_left -= count;
 }
 
 // Also reuses blocks that other requests have computed meanwhile.
@@ -278,11 +307,12 @@ bool Schedule::twin_is_fed(const Request& request) const {
 
 // Returns how many of the tokens can be fed now.
 size_t Schedule::fit(const Slot& who, size_t length, size_t tokens) {
-  size_t count = std::min(tokens, tokens_left_);
+  Tenant& tenant = *who.request().tenant;
+  size_t count = std::min(tokens, tenant.tokens_left);
   if (make_room(who, blocks_for(length, count))) return count;
   const int64_t blocks = free_blocks();
   while (count > 0 && blocks_for(length, count) > blocks) --count;
-  if (count == 0) stalled_ = true;
+  if (count == 0) stall(tenant);
   step_.short_of_blocks = true;
   return count;
 }
@@ -362,7 +392,30 @@ std::unique_ptr<Request> Schedule::remove(const Request& request) {
   }
   close_stem(*owner);
   if (owner->adapter != nullptr && --owner->adapter->requests == 0) adapters_.erase(*owner->what.adapter);
+  --owner->tenant->active;
+  drop_if_empty(*owner);
   return owner;
+}
+
+std::unique_ptr<Request> Schedule::remove(uint64_t number) {
+  const auto is_it = [number](const auto& request) { return request->number == number; };
+  const auto active = std::find_if(active_.begin(), active_.end(), is_it);
+  if (active != active_.end()) return remove(**active);
+  for (auto& [scope, tenant] : tenants_) {
+    const auto found = std::find_if(tenant.waiting.begin(), tenant.waiting.end(), is_it);
+    if (found == tenant.waiting.end()) continue;
+    std::unique_ptr<Request> owner = std::move(*found);
+    tenant.waiting.erase(found);
+    tenant.waiting_cost -= cost_of_prompt(*owner);
+    --waiting_;
+    drop_if_empty(*owner);
+    return owner;
+  }
+  return nullptr;
+}
+
+void Schedule::drop_if_empty(const Request& request) {
+  if (request.tenant->active == 0 && request.tenant->waiting.empty()) tenants_.erase(request.scope);
 }
 
 }  // namespace tuft::engine

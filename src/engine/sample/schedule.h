@@ -1,10 +1,19 @@
-// Schedule: chooses which sequences run in the next step and which hold blocks of the KV cache. The oldest request
-// comes first. If blocks are short, the youngest sequences release theirs, wait, and are fed again from their tokens
-// when there is room. Internal to the sampler; confined to the engine thread.
+// Schedule: which requests wait, which are active, which sequences run in the next step, and which hold blocks of the
+// KV cache. Internal to the sampler; confined to the engine thread.
+//
+// Tenants share places, tokens and blocks. A tenant gets what it can use, up to an equal part, whatever the others have
+// taken before: it starts samples up to its part of the places although all are taken, so that more sequences may be
+// open than one step feeds; then the youngest of the tenants with most of them pause. What is left goes to those who
+// can use more. Within a tenant the oldest request comes first.
+//
+// If blocks are short, the youngest sequence of the tenant that holds most releases its blocks, waits, and is fed again
+// from its tokens when there is room. The oldest sequence of all takes blocks from everybody, so that each ends.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -26,17 +35,19 @@ class Schedule {
 
   using Requests = std::vector<std::unique_ptr<Request>>;
   const Requests& active() const { return active_; }  // oldest first
+  size_t waiting() const { return waiting_; }         // number of requests that are not active yet
   int places_taken() const;                           // by samples that run and prompts that are not done
-  bool has_place() const { return places_taken() < options_.sequences_max; }
+  // Returns whether another sample of the request can start.
+  bool has_place(const Request& request) const { return has_place(*request.tenant); }
 
   // Returns the longest sequence that fits into the cache alone, in tokens; INT_MAX without a limit.
   int tokens_max() const;
 
-  // Chooses the feeds of the next step from the active requests.
+  // Adds a request, which waits until plan() makes it active.
+  void enqueue(std::unique_ptr<Request> request);
+  // Chooses the feeds of the next step, and makes waiting requests active for which there is room. A request that can
+  // never fit fails.
   void plan(Nanos now);
-  // After plan(): makes `next` active and plans it too, if there is room. Returns whether it was taken. A request that
-  // can never fit fails and is not taken.
-  bool admit(std::unique_ptr<Request>& next);
   // The plan. It borrows from the requests.
   std::span<const Feed> feeds() const { return feeds_; }
   std::span<const Slot> slots() const { return slots_; }
@@ -51,40 +62,63 @@ class Schedule {
   void remove_finished();
   // Closes the sequence of the prompt, since no sample starts from it any more.
   void close_stem(Request& request);
-  // Frees the blocks of a request and returns it; it is no longer active.
+  // Frees the blocks of an active request and returns it.
   std::unique_ptr<Request> remove(const Request& request);
+  // Removes the request, waiting or active. Returns null for an unknown number.
+  std::unique_ptr<Request> remove(uint64_t number);
 
  private:
+  // Blocks: schedule_blocks.cc.
   int64_t free_blocks() const;
   int64_t blocks_for(size_t length, size_t more) const;
+  int64_t blocks_of(const Request& request) const;
+  std::map<uint64_t, int64_t> blocks_by_scope() const;
+  int64_t obtainable(const Tenant& tenant, int64_t surplus) const;
   bool make_room(const Slot& who, int64_t blocks);
-  bool preempt_younger(const Slot& who);
+  bool make_room_to_open(const Slot& who, int64_t blocks);
+  bool preempt_larger(const Slot& who, int64_t blocks);
+  bool preempt_youngest(const Tenant* tenant, const Slot& who);
   void preempt(Running& running);
   void release_stem(Request& request);
 
+  bool has_place(const Tenant& tenant) const;
+  void begin_turns();
+  void share_tokens();
+  bool take_turn(Tenant& tenant);
+  bool admit(Tenant& tenant);
+  void activate(Tenant& tenant);
+  void wait_again(Tenant& tenant);
+  // Whether nothing is planned yet and nothing older waits for blocks.
+  bool is_first() const { return feeds_.empty() && !stalled_; }
+  void stall(Tenant& tenant) { stalled_ = tenant.stalled = true; }
+
   bool open(const Slot& who);
   void plan_running(Running& running);
+  void plan_token(Running& running);
   void plan_prompt(Request& request);
   void take_over(Request& request);
   bool twin_is_fed(const Request& request) const;
   size_t fit(const Slot& who, size_t length, size_t tokens);
   void prompt_fed(Request& request, size_t tokens);
   void add(const Slot& slot, const Feed& feed, size_t length);
+  void drop_if_empty(const Request& request);
 
   DecodeEngine& engine_;
   const SamplerOptions& options_;
   const StepMetrics& metrics_;
 
   Requests active_;
+  size_t waiting_ = 0;
+  std::map<uint64_t, Tenant> tenants_;  // by scope: those with a request
   std::unordered_map<AdapterId, AdapterUse> adapters_;
   // The plan of the next step.
+  std::vector<Tenant*> turns_;  // the tenant of the oldest request comes first
   std::vector<Feed> feeds_;
   std::vector<Slot> slots_;
   StepMetrics::Step step_;
-  size_t tokens_left_ = 0;  // of the budget, after the running sequences
   int64_t promised_ = 0;    // blocks that the planned feeds will take
   bool preempted_ = false;  // a sequence was preempted
-  bool stalled_ = false;    // a sequence waits for blocks, so no younger one starts or resumes
+  bool stalled_ = false;    // a sequence of some tenant waits for blocks
   uint64_t step_number_ = 0;
   Nanos now_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "engine/sample/step_trace.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <vector>
 
 #include "telemetry/trace.h"
@@ -13,12 +14,12 @@ const telemetry::Tracer& tracer() {
   return instance;
 }
 
-// Samples of one request are adjacent.
+// In the order of their first slots.
 std::vector<const Request*> requests_of(std::span<const Slot> slots) {
   std::vector<const Request*> requests;
+  std::unordered_set<const Request*> seen;
   for (const Slot& slot : slots) {
-    const Request* request = &slot.request();
-    if (requests.empty() || requests.back() != request) requests.push_back(request);
+    if (seen.insert(&slot.request()).second) requests.push_back(&slot.request());
   }
   return requests;
 }

@@ -1,7 +1,11 @@
 #include "control/queues/fair_queue.h"
 
+#include <functional>
 #include <map>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -82,11 +86,83 @@ TEST_F(Dispatch, OnlyAsManyJobsAsSlotsAreAtTheWorker) {
   DispatchQueue queue(4);
   for (int i = 0; i < 10; ++i) submit(queue, kAlice, "a");
   EXPECT_EQ(started, "aaaa");
-  submit(queue, kBob, "b");
-  EXPECT_EQ(queue.load().waiting, 7U);
+  EXPECT_EQ(queue.load().waiting, 6U);
   EXPECT_EQ(queue.load().in_flight, 4);
-  for (int i = 0; i < 3; ++i) queue.release(1);
-  EXPECT_NE(started.find('b'), std::string::npos) << started;
+  queue.release(kAlice, 1);
+  EXPECT_EQ(started, "aaaaa");
+}
+
+TEST_F(Dispatch, AUserHasAnEqualPartOfTheSlotsWhateverOthersHold) {
+  DispatchQueue queue(4);
+  for (int i = 0; i < 10; ++i) submit(queue, kAlice, "a");
+  for (int i = 0; i < 5; ++i) submit(queue, kBob, "b");
+  EXPECT_EQ(started, "aaaabb");
+  submit(queue, kCarol, "c");
+  EXPECT_EQ(started, "aaaabbc");
+  EXPECT_EQ(queue.load().in_flight, 7);
+  queue.release(kBob, 1);
+  EXPECT_EQ(started, "aaaabbc") << "a third of four slots is one";
+  queue.release(kBob, 1);
+  EXPECT_EQ(started, "aaaabbcb");
+}
+
+TEST_F(Dispatch, AUsersFirstJobIsSentAtOnceHoweverLargeTheOthersAre) {
+  DispatchQueue queue(4);
+  submit(queue, kAlice, "A", 4);
+  submit(queue, kAlice, "A", 4);
+  submit(queue, kBob, "b");
+  EXPECT_EQ(started, "Ab");
+  submit(queue, kCarol, "C", 100);
+  EXPECT_EQ(started, "AbC");
+  queue.release(kCarol, 100);
+  queue.release(kAlice, 4);
+  EXPECT_EQ(started, "AbCA");
+  queue.release(kBob, 1);
+  queue.release(kAlice, 4);
+  EXPECT_EQ(queue.load().in_flight, 0);
+  EXPECT_EQ(queue.load().waiting, 0U);
+}
+
+// What has nothing to send, answers at once or submits more while it starts must neither keep a slot nor a successor.
+TEST_F(Dispatch, EveryJobStartsOnceAndAllSlotsComeBack) {
+  std::mt19937 random(7);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int round = 0; round < 200; ++round) {
+    DispatchQueue queue(1 + below(6));
+    const UserId users[] = {kAlice, kBob, kCarol, UserId("dave")};
+    std::vector<std::pair<UserId, int64_t>> at_worker;
+    int submitted = 0;
+    int begun = 0;
+    std::function<void()> give = [&] {
+      const UserId& user = users[below(4)];
+      const int64_t slots = 1 + below(4);
+      ++submitted;
+      queue.submit({.user = user, .cost = 1 + below(300), .slots = slots, .start = [&, user, slots] {
+                      ++begun;
+                      if (below(8) == 0 && submitted < 400) give();
+                      if (below(4) == 0) return false;
+                      if (below(6) == 0) {
+                        queue.release(user, slots);
+                      } else {
+                        at_worker.emplace_back(user, slots);
+                      }
+                      return true;
+                    }});
+    };
+    const auto answer = [&](size_t which) {
+      const auto [user, slots] = at_worker[which];
+      at_worker.erase(at_worker.begin() + static_cast<ptrdiff_t>(which));
+      queue.release(user, slots);
+    };
+    while (submitted < 200) {
+      give();
+      if (!at_worker.empty() && below(3) == 0) answer(random() % at_worker.size());
+    }
+    while (!at_worker.empty()) answer(random() % at_worker.size());
+    EXPECT_EQ(begun, submitted);
+    EXPECT_EQ(queue.load().in_flight, 0);
+    EXPECT_EQ(queue.load().waiting, 0U);
+  }
 }
 
 TEST_F(Dispatch, AJobLargerThanAllSlotsIsStartedAlone) {
@@ -94,11 +170,11 @@ TEST_F(Dispatch, AJobLargerThanAllSlotsIsStartedAlone) {
   submit(queue, kAlice, "a");
   submit(queue, kAlice, "B", 100);
   EXPECT_EQ(started, "a");
-  queue.release(1);
+  queue.release(kAlice, 1);
   EXPECT_EQ(started, "aB");
-  submit(queue, kBob, "c");
+  submit(queue, kAlice, "c");
   EXPECT_EQ(started, "aB");
-  queue.release(100);
+  queue.release(kAlice, 100);
   EXPECT_EQ(started, "aBc");
   EXPECT_EQ(queue.load().in_flight, 1);
 }
@@ -108,7 +184,7 @@ TEST_F(Dispatch, AJobWithNothingToSendFreesItsSlots) {
   submit(queue, kAlice, "a");
   queue.submit({.user = kAlice, .start = [] { return false; }});
   submit(queue, kAlice, "b");
-  queue.release(1);
+  queue.release(kAlice, 1);
   EXPECT_EQ(started, "ab");
   EXPECT_EQ(queue.load().in_flight, 1);
 }
@@ -123,7 +199,7 @@ TEST_F(Dispatch, ImmediateAnswersDoNotNest) {
     queue.submit({.user = kAlice, .start = [&] {
                     deepest = std::max(deepest, ++depth);
                     if (--left > 0) next();
-                    queue.release(1);
+                    queue.release(kAlice, 1);
                     --depth;
                     return true;
                   }});
