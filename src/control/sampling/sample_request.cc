@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kLogprobBytes = sizeof(float);
 constexpr int64_t kTokenBytes = sizeof(int32_t) + kLogprobBytes;  // of a token with its log-probability
 constexpr int64_t kSequenceBytes = 64;                            // of a sequence and of the answer, without tokens
+// The cost of a prompt token whose log-probabilities are requested, in tokens without. The worker counts the same.
+constexpr int64_t kRowCost = 4;
 
 Error refuse(std::string message) {
   return invalid_argument(std::move(message), "invalid_sample_request");
@@ -81,7 +83,8 @@ int64_t sample_cost(const config::ModelConfig& model, const worker::v1::SampleRe
   const int64_t room = std::max<int64_t>(model.max_model_len - prompt, 1);
   const int64_t output =
       request.params().has_max_tokens() ? std::min<int64_t>(request.params().max_tokens(), room) : room;
-  return prompt + request.num_samples() * output;
+  const bool has_rows = request.prompt_logprobs() || request.topk_prompt_logprobs() > 0;
+  return prompt * (has_rows ? kRowCost : 1) + request.num_samples() * output;
 }
 
 int64_t answer_bytes_max(const worker::v1::SampleRequest& request) {

@@ -16,7 +16,8 @@ inline constexpr int kTopkPromptLogprobsMax = 128;
 Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig& model, const UserId& user,
                                                       const Sample& sample);
 
-// Returns the cost of a sample in the dispatch queue: the tokens of the prompt and the most that may be generated.
+// Returns the cost of a sample in the dispatch queue: the tokens of the prompt, more with their log-probabilities, and
+// the most that may be generated.
 int64_t sample_cost(const config::ModelConfig& model, const worker::v1::SampleRequest& request);
 
 // Returns the most bytes that the answer to a sample can have. It is charged to the user before the sample begins.

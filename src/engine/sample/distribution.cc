@@ -50,10 +50,8 @@ float maximum(std::span<const float> values) {
   return *std::max_element(std::begin(lanes), std::end(lanes));
 }
 
-// Most likely first; ties by the smaller id.
-bool before(const std::pair<float, int32_t>& left, const std::pair<float, int32_t>& right) {
-  return left.first != right.first ? left.first > right.first : left.second < right.second;
-}
+// The candidates of a draw are sorted up to this number; more are divided by their bits.
+constexpr size_t kSortedMax = 1024;
 
 }  // namespace
 
@@ -73,14 +71,10 @@ float Distribution::logprob(int32_t token) const {
 }
 
 std::vector<TokenLogprob> Distribution::top(int k) {
-  const size_t count = std::min(static_cast<size_t>(k), logits_.size());
-  candidates_.clear();
-  for (size_t i = 0; i < logits_.size(); ++i) candidates_.emplace_back(logits_[i], static_cast<int32_t>(i));
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(count), candidates_.end(),
-                    before);
+  first_entries(logits_, std::min(static_cast<size_t>(k), logits_.size()), candidates_);
   std::vector<TokenLogprob> result;
-  result.reserve(count);
-  for (size_t i = 0; i < count; ++i) result.push_back({candidates_[i].second, logprob(candidates_[i].second)});
+  result.reserve(candidates_.size());
+  for (const auto& [logit, token] : candidates_) result.push_back({token, logprob(token)});
   return result;
 }
 
@@ -138,23 +132,19 @@ int32_t Distribution::draw_from_all(double sum, double uniform) const {
 }
 
 int32_t Distribution::draw_from_some(double sum, int top_k, float top_p, double uniform) {
-  candidates_.clear();
-  // Without top_k: tokens below (1 - top_p) / vocabulary have at most 1 - top_p together, so the others have top_p and
-  // include the nucleus. Few tokens remain to be sorted.
   const bool cut = top_k > 0 && static_cast<size_t>(top_k) < weights_.size();
-  const double floor = cut ? 0.0 : (1.0 - static_cast<double>(top_p)) * sum / static_cast<double>(weights_.size());
-  const auto least = static_cast<float>(floor * 0.999);
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    if (weights_[i] >= least) candidates_.emplace_back(weights_[i], static_cast<int32_t>(i));
+  if (cut ? static_cast<size_t>(top_k) > kSortedMax : !gather_nucleus(sum, top_p)) {
+    return draw_from_many(cut ? static_cast<size_t>(top_k) : weights_.size(), top_p, uniform);
   }
   if (cut) {
-    const auto middle = candidates_.begin() + top_k;
-    std::nth_element(candidates_.begin(), middle, candidates_.end(), before);
-    candidates_.erase(middle, candidates_.end());
+    first_entries(weights_, static_cast<size_t>(top_k), candidates_);
     sum = 0;
     for (const auto& candidate : candidates_) sum += static_cast<double>(candidate.first);
+  } else {
+    std::sort(candidates_.begin(), candidates_.end(), [](const Ranked& left, const Ranked& right) {
+      return left.first != right.first ? left.first > right.first : left.second < right.second;
+    });
   }
-  std::sort(candidates_.begin(), candidates_.end(), before);
   double kept = 0;
   size_t count = 0;
   while (count < candidates_.size() && (count == 0 || kept < static_cast<double>(top_p) * sum)) {
@@ -166,6 +156,31 @@ int32_t Distribution::draw_from_some(double sum, int top_k, float top_p, double 
     if (left < 0) return candidates_[i].second;
   }
   return candidates_[count - 1].second;
+}
+
+// Sets candidates_ to tokens that include the nucleus: those below (1 - top_p) / vocabulary have at most 1 - top_p
+// together. Returns false if they are too many to be sorted.
+bool Distribution::gather_nucleus(double sum, float top_p) {
+  const double floor = (1.0 - static_cast<double>(top_p)) * sum / static_cast<double>(weights_.size());
+  const auto least = static_cast<float>(floor * 0.999);
+  candidates_.clear();
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i] < least) continue;
+    if (candidates_.size() == kSortedMax) return false;
+    candidates_.emplace_back(weights_[i], static_cast<int32_t>(i));
+  }
+  return true;
+}
+
+int32_t Distribution::draw_from_many(size_t count, float top_p, double uniform) {
+  ranks_.load(weights_);
+  WeightRanks::Leading kept = ranks_.with_count(count);
+  if (top_p < 1.0F) {
+    const auto nucleus = ranks_.with_weight(static_cast<double>(top_p) * kept.weight);
+    if (nucleus.is_shorter_than(kept)) kept = nucleus;
+  }
+  const auto drawn = ranks_.above_weight(uniform * kept.weight);
+  return ranks_.last(drawn.is_shorter_than(kept) ? drawn : kept);
 }
 
 double uniform_at(uint64_t seed, uint64_t sample, uint64_t position) {

@@ -1,12 +1,13 @@
-// One row of logits as a probability distribution: log-probabilities at temperature 1 and draws.
+// One row of logits as a probability distribution: log-probabilities at temperature 1 and draws. The time of each is
+// linear in the vocabulary, whatever the logits and the parameters are: nothing sorts the vocabulary.
 // Confined to one thread; keeps its buffers from row to row.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include "engine/sample/ranks.h"
 #include "engine/sample/sampler.h"
 
 namespace tuft::engine {
@@ -25,13 +26,15 @@ class Distribution {
   // Draws with `uniform` in [0, 1): scales by 1 / temperature, keeps the top_k most likely tokens (<= 0: all), then the
   // smallest set of them with a probability of top_p (1: all). Temperature 0 gives the most likely token.
   int32_t draw(float temperature, int top_k, float top_p, double uniform);
+  // Returns exp((logit - max) / temperature) of every token, for the temperature of the newest draw.
+  std::span<const float> weights() const { return weights_; }
 
  private:
-  using Weighted = std::pair<float, int32_t>;
-
   double fill_weights(float temperature);  // returns the sum of weights_
   int32_t draw_from_all(double sum, double uniform) const;
   int32_t draw_from_some(double sum, int top_k, float top_p, double uniform);
+  int32_t draw_from_many(size_t count, float top_p, double uniform);
+  bool gather_nucleus(double sum, float top_p);
 
   std::span<const float> logits_;
   float max_ = 0;
@@ -40,7 +43,8 @@ class Distribution {
   float temperature_ = 1;
   double sum_ = 0;
   std::vector<double> block_sums_;
-  std::vector<Weighted> candidates_;
+  std::vector<Ranked> candidates_;
+  WeightRanks ranks_;
 };
 
 // Returns a number in [0, 1) that depends on the arguments only, so that a draw does not depend on other draws.

@@ -13,6 +13,9 @@
 
 namespace tuft::engine {
 
+// The cost of a prompt token with logits, in tokens without: the product with the whole vocabulary, and its ranking.
+inline constexpr size_t kRowCost = 4;
+
 // An adapter that active requests use.
 struct AdapterUse {
   int requests = 0;
@@ -68,6 +71,8 @@ struct Request {
   std::optional<Error> failure;  // the answer, after the step
   std::vector<size_t> streamed;  // number of tokens that on_tokens has received, by sample; empty without on_tokens
 
+  // Returns what a token of its prompt costs of its tenant's part of a step.
+  size_t prompt_token_cost() const { return wants_prompt_rows() ? kRowCost : 1; }
   bool wants_prompt_rows() const { return what.prompt_logprobs || what.topk_prompt_logprobs > 0; }
   bool finished() const { return samples_finished == what.num_samples; }
   // Returns how many leading prompt tokens may come from the cache: their log-probabilities are known or not needed.

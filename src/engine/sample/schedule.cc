@@ -14,7 +14,7 @@ bool same_beginning(const std::vector<int32_t>& left, const std::vector<int32_t>
 }
 
 size_t cost_of_prompt(const Request& request) {
-  return request.what.prompt.size();
+  return request.what.prompt.size() * request.prompt_token_cost();
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ void Schedule::begin_turns() {
     }
     if (request->prompt_was_done) continue;
     tenant.items.push_back({nullptr, request.get(), 1});
-    tenant.wanted += request->what.prompt.size() - request->prompt_fed;
+    tenant.wanted += (request->what.prompt.size() - request->prompt_fed) * request->prompt_token_cost();
   }
   const auto newcomers = static_cast<ptrdiff_t>(turns_.size());
   for (auto& [scope, tenant] : tenants_) {
@@ -279,7 +279,7 @@ void Schedule::plan_prompt(Request& request) {
     metrics_.queued(now_ - request.times.arrived);
   }
   step_.prefill_tokens += count;
-  tenant.tokens_left -= count;
+  tenant.tokens_left -= std::min(tenant.tokens_left, count * cost_of_token(who));
 }
 
 // Also reuses blocks that other requests have computed meanwhile.
@@ -305,10 +305,16 @@ bool Schedule::twin_is_fed(const Request& request) const {
   });
 }
 
+// Logits cost only while tenants share.
+size_t Schedule::cost_of_token(const Slot& who) const {
+  return who.prompt != nullptr && tenants_.size() > 1 ? who.prompt->prompt_token_cost() : 1;
+}
+
 // Returns how many of the tokens can be fed now.
 size_t Schedule::fit(const Slot& who, size_t length, size_t tokens) {
   Tenant& tenant = *who.request().tenant;
-  size_t count = std::min(tokens, tenant.tokens_left);
+  const size_t left = tenant.tokens_left;
+  size_t count = std::min(tokens, left == 0 ? 0 : std::max<size_t>(1, left / cost_of_token(who)));
   if (make_room(who, blocks_for(length, count))) return count;
   const int64_t blocks = free_blocks();
   while (count > 0 && blocks_for(length, count) > blocks) --count;

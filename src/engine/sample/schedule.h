@@ -98,6 +98,7 @@ class Schedule {
   void plan_prompt(Request& request);
   void take_over(Request& request);
   bool twin_is_fed(const Request& request) const;
+  size_t cost_of_token(const Slot& who) const;
   size_t fit(const Slot& who, size_t length, size_t tokens);
   void prompt_fed(Request& request, size_t tokens);
   void add(const Slot& slot, const Feed& feed, size_t length);

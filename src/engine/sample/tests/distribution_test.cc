@@ -1,7 +1,13 @@
 #include "engine/sample/distribution.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -100,6 +106,90 @@ TEST(Distribution, TopListsAreOrderedWithTiesByTheSmallerId) {
   EXPECT_EQ(top[2].token, 2);
   EXPECT_FLOAT_EQ(top[0].logprob, distribution.logprob(1));
   EXPECT_EQ(distribution.top(9).size(), 4U);
+}
+
+// The meaning of the parameters, by sorting the whole vocabulary.
+class SortedReference {
+ public:
+  explicit SortedReference(std::span<const float> values) {
+    for (size_t i = 0; i < values.size(); ++i) ranked_.emplace_back(values[i], static_cast<int32_t>(i));
+    std::sort(ranked_.begin(), ranked_.end(), [](const auto& left, const auto& right) {
+      return left.first != right.first ? left.first > right.first : left.second < right.second;
+    });
+  }
+  const std::vector<std::pair<float, int32_t>>& ranked() const { return ranked_; }
+
+  int32_t draw(size_t top_k, float top_p, double uniform) const {
+    const size_t count = std::min(top_k, ranked_.size());
+    double sum = 0;
+    for (size_t i = 0; i < count; ++i) sum += static_cast<double>(ranked_[i].first);
+    double kept = 0;
+    size_t used = 0;
+    while (used < count && (used == 0 || kept < static_cast<double>(top_p) * sum)) {
+      kept += static_cast<double>(ranked_[used++].first);
+    }
+    double left = uniform * kept;
+    for (size_t i = 0; i + 1 < used; ++i) {
+      left -= static_cast<double>(ranked_[i].first);
+      if (left < 0) return ranked_[i].second;
+    }
+    return ranked_[used - 1].second;
+  }
+
+ private:
+  std::vector<std::pair<float, int32_t>> ranked_;
+};
+
+// Rows with equal values, rows that ascend (every entry is a candidate), flat and peaked ones.
+std::vector<float> random_row(std::mt19937& random, size_t size) {
+  std::vector<float> row(size);
+  const auto kind = random() % 4;
+  const float spread = std::pow(10.0F, static_cast<float>(random() % 5) - 2.0F);
+  for (size_t i = 0; i < size; ++i) {
+    const auto noise = static_cast<float>(random() % 10'000) * 1e-4F;
+    row[i] = spread * (kind == 0   ? static_cast<float>(random() % 5)
+                       : kind == 1 ? static_cast<float>(i) / static_cast<float>(size)
+                                   : noise);
+    if (kind == 3 && random() % 50 == 0) row[i] = -std::numeric_limits<float>::infinity();
+  }
+  row[random() % size] = 3.0F * spread;
+  return row;
+}
+
+TEST(Distribution, TopListsEqualThoseOfASort) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 400; ++round) {
+    const size_t size = 1 + random() % 5000;
+    const std::vector<float> row = random_row(random, size);
+    const size_t k = 1 + random() % (round % 2 == 0 ? 8 : size);
+    Distribution distribution;
+    ASSERT_TRUE(distribution.load(row));
+    const auto top = distribution.top(static_cast<int>(k));
+    const SortedReference sorted(row);
+    ASSERT_EQ(top.size(), std::min(k, size));
+    for (size_t i = 0; i < top.size(); ++i) {
+      ASSERT_EQ(top[i].token, sorted.ranked()[i].second) << "row " << round << ", place " << i;
+      ASSERT_EQ(top[i].logprob, distribution.logprob(top[i].token));
+    }
+  }
+}
+
+TEST(Distribution, DrawsEqualThoseFromASortedVocabulary) {
+  std::mt19937 random(4);
+  Distribution distribution;
+  for (int round = 0; round < 1500; ++round) {
+    const size_t size = 2 + random() % 6000;
+    const std::vector<float> row = random_row(random, size);
+    ASSERT_TRUE(distribution.load(row));
+    const float temperature = std::pow(10.0F, static_cast<float>(random() % 5) - 2.0F);
+    const size_t top_k = random() % 3 == 0 ? size : 1 + random() % size;
+    const float top_p = random() % 3 == 0 ? 1.0F : static_cast<float>(1 + random() % 1000) * 1e-3F;
+    if (top_k == size && top_p == 1.0F) continue;  // a draw from all is by token, not by rank
+    const double uniform = uniform_at(5, 0, static_cast<uint64_t>(round));
+    const int32_t drawn = distribution.draw(temperature, static_cast<int>(top_k), top_p, uniform);
+    EXPECT_EQ(drawn, SortedReference(distribution.weights()).draw(top_k, top_p, uniform))
+        << "round " << round << ", " << size << " tokens, top_k " << top_k << ", top_p " << top_p;
+  }
 }
 
 }  // namespace

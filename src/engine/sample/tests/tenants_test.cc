@@ -103,6 +103,20 @@ TEST_F(SamplerTenantsTest, LongPromptsOfOneThenAnothersPromptDoesNotWaitForThem)
   finish();
 }
 
+TEST_F(SamplerTenantsTest, PromptsWithLogprobsCostMoreOfTheirTenantsPart) {
+  make(0, 64, 64);
+  auto heavy = request("heavy", 600, 1);
+  heavy.topk_prompt_logprobs = 5;
+  submit(heavy, heavy_[0]);
+  steps(1);
+  EXPECT_EQ(engine_->step_tokens.back(), 64U) << "alone it pays nothing";
+  submit(request("light", 320, 1), light_);
+  EXPECT_LE(steps_until(light_), 10);
+  EXPECT_LE(engine_->step_tokens.back(), 32U + 64U / 2 / 4);
+  EXPECT_FALSE(heavy_[0]);
+  finish();
+}
+
 TEST_F(SamplerTenantsTest, AllBlocksAreHeldThenTheLargestTenantReleasesSome) {
   make(200);
   for (int i = 0; i < 4; ++i) submit(request("heavy", 20, 300, 8), heavy_[i]);
