@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,10 +13,13 @@
 
 namespace tuft::engine {
 
-// A loss input of one datum: dense, row-major, shape [N] or [N, K].
+// A loss input of one datum: row-major, shape [N] or [N, K].
 struct LossTensor {
   std::vector<int64_t> shape;
-  std::variant<std::vector<float>, std::vector<int64_t>> values;
+  std::variant<std::vector<float>, std::vector<int64_t>> values;  // of all cells, or of those in `places`
+  // The cells that have a value, if that is not all of them; the others are 0. Of two values for one cell the later
+  // counts. A sparse tensor stays sparse until its datum runs, so that what waits takes no more than what was sent.
+  std::optional<std::vector<int64_t>> places = std::nullopt;
 };
 
 struct Datum {

@@ -140,15 +140,15 @@ Status check_sparse(const Sparse& sparse, const TensorName& name) {
   return {};
 }
 
-template <typename T>
-std::vector<T> scatter(const Sparse& sparse, const std::vector<T>& values) {
-  std::vector<T> dense(static_cast<size_t>(sparse.rows * sparse.cols), T{0});
+// Returns the cell of each value.
+std::vector<int64_t> places_of(Sparse sparse) {
+  std::vector<int64_t> places = std::move(sparse.col);
   for (int64_t row = 0; row < sparse.rows; ++row) {
     const auto begin = static_cast<size_t>(sparse.crow[static_cast<size_t>(row)]);
     const auto end = static_cast<size_t>(sparse.crow[static_cast<size_t>(row) + 1]);
-    for (size_t i = begin; i < end; ++i) dense[static_cast<size_t>(row * sparse.cols + sparse.col[i])] = values[i];
+    for (size_t i = begin; i < end; ++i) places[i] += row * sparse.cols;
   }
-  return dense;
+  return places;
 }
 
 Result<engine::LossTensor> read_sparse(const tinker_public::Tensor& tensor, int64_t cells_left,
@@ -168,11 +168,11 @@ Result<engine::LossTensor> read_sparse(const tinker_public::Tensor& tensor, int6
   }
   // The cell count does not bound the rows of a shape without columns.
   if (result.shape[0] >= static_cast<int64_t>(kLossCellsMax)) return name.error("has an absurd shape");
-  const Sparse sparse = {read_numbers<int64_t>(csr.crow_indices()), read_numbers<int64_t>(csr.col_indices()),
-                         result.shape[0], result.shape[1]};
+  Sparse sparse = {read_numbers<int64_t>(csr.crow_indices()), read_numbers<int64_t>(csr.col_indices()), result.shape[0],
+                   result.shape[1]};
   TUFT_TRY(check_sparse(sparse, name));
-  const auto values = read_values(csr.values(), tensor.dtype());
-  std::visit([&](const auto& numbers) { result.values = scatter(sparse, numbers); }, values);
+  result.values = read_values(csr.values(), tensor.dtype());
+  result.places = places_of(std::move(sparse));
   return result;
 }
 
@@ -239,7 +239,9 @@ Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwa
     }
     for (const auto& [key, tensor] : source.loss_fn_inputs()) {
       TUFT_ASSIGN(auto values, read_tensor(tensor, cells_left, TensorName{index, &key}));
-      cells_left -= std::visit([](const auto& numbers) { return static_cast<int64_t>(numbers.size()); }, values.values);
+      int64_t cells = 1;
+      for (const int64_t size : values.shape) cells *= size;
+      cells_left -= cells;
       datum.loss_inputs.emplace(key, std::move(values));
     }
     result.data.push_back(std::move(datum));

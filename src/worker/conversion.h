@@ -17,7 +17,7 @@
 namespace tuft::worker {
 
 // The most loss input cells of one request, counting sparse tensors as dense. A small message could otherwise ask for
-// much memory.
+// much memory. Sparse tensors become dense only when their datum runs; the control plane charges the user for that.
 inline constexpr int64_t kLossCellsMax = int64_t{1} << 26;
 
 // `base_model` is named in error messages.

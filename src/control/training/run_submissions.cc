@@ -5,19 +5,26 @@
 #include <utility>
 
 #include "base/id.h"
+#include "control/training/dense_bytes.h"
 #include "control/training/training_telemetry.h"
 
 namespace tuft::control {
 namespace {
 
 // The bytes of a token in a datum: its id and the inputs of its loss.
-constexpr size_t kBytesOfToken = 12;
+constexpr int64_t kBytesOfToken = 12;
 
-// Returns the bytes of the payload, without the operation that holds it.
+// Requires that the request was accepted by dense_bytes().
+int64_t dense_bytes_of(const worker::v1::ForwardBackwardRequest& pass) {
+  const auto bytes = dense_bytes(pass.request());
+  return bytes.ok() ? *bytes : 0;
+}
+
+// Returns the bytes of the payload, without the operation that holds it, and of the dense form of its sparse tensors.
 int64_t bytes_of(const RunOperation::Payload& payload) {
   size_t bytes = 0;
   if (const auto* pass = std::get_if<worker::v1::ForwardBackwardRequest>(&payload)) {
-    bytes = pass->SpaceUsedLong();
+    bytes = pass->SpaceUsedLong() + static_cast<size_t>(dense_bytes_of(*pass));
   } else if (const auto* save = std::get_if<SaveWeights>(&payload)) {
     bytes = save->name.size();
   } else if (const auto* sampler_save = std::get_if<SaveWeightsForSampler>(&payload)) {
@@ -249,7 +256,8 @@ Result<Submitted> RunSubmissions::submit(const UserId& user, const RunId& run_id
   auto answer = admit(*run, *operation, key, trace, weight);
   if (operation->future == nullptr) return answer;
   if (const auto* pass = std::get_if<worker::v1::ForwardBackwardRequest>(&operation->payload)) {
-    operation->cost += static_cast<int64_t>(pass->ByteSizeLong() / kBytesOfToken);
+    const auto bytes = static_cast<int64_t>(pass->ByteSizeLong()) + dense_bytes_of(*pass);
+    operation->cost += bytes / kBytesOfToken;
   }
   start_operation_span(*run, *operation);
   parts_.futures.on_cancel(*operation->future, [weak_run = std::weak_ptr(run), weak = std::weak_ptr(operation)] {
@@ -266,6 +274,9 @@ Result<Submitted> RunSubmissions::forward_backward(const UserId& user, tinker_pu
   const OperationType type = request.forward_only() ? OperationType::kForward : OperationType::kForwardBackward;
   const RunId run_id(request.model_id());
   const int64_t seq_id = request.seq_id();
+  if (const auto bytes = dense_bytes(request); !bytes.ok()) {
+    return submit(user, run_id, type, seq_id, {}, bytes.error(), trace);
+  }
   worker::v1::ForwardBackwardRequest work;
   work.set_adapter_id(run_id.str());
   *work.mutable_request() = std::move(request);

@@ -1,7 +1,7 @@
 #include "engine/batch/checked_datum.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace tuft::engine {
@@ -33,13 +33,16 @@ size_t value_count(const LossTensor& tensor) {
   return std::visit([](const auto& values) { return values.size(); }, tensor.values);
 }
 
-// Returns true if the product of the dimensions is `count`.
-bool holds(const std::vector<int64_t>& shape, size_t count) {
-  uint64_t product = 1;
-  for (const int64_t extent : shape) {
-    if (extent < 0 || __builtin_mul_overflow(product, static_cast<uint64_t>(extent), &product)) return false;
+// Returns true if the values fill the shape, or lie in it if the tensor is sparse.
+bool fills_shape(const LossTensor& tensor) {
+  uint64_t cells = 1;
+  for (const int64_t extent : tensor.shape) {
+    if (extent < 0 || __builtin_mul_overflow(cells, static_cast<uint64_t>(extent), &cells)) return false;
   }
-  return product == count;
+  if (!tensor.places) return cells == value_count(tensor);
+  return tensor.places->size() == value_count(tensor) &&
+         std::all_of(tensor.places->begin(), tensor.places->end(),
+                     [&](int64_t place) { return place >= 0 && static_cast<uint64_t>(place) < cells; });
 }
 
 Status check_tokens(const Datum& datum, const DatumPath& path, const DatumLimits& limits) {
@@ -67,47 +70,55 @@ Status check_target_shape(const LossTensor& tensor, size_t tokens, const Loss& l
                                          (loss.several_targets() ? " or [" + rows + ", K]" : "") +
                                          ", a row for each token of model_input");
   }
-  if (!holds(shape, value_count(tensor))) {
+  if (!fills_shape(tensor)) {
     return path.error(kTargetTokens,
                       "it has " + std::to_string(value_count(tensor)) + " values and shape " + shape_text(shape));
+  }
+  if (shape.size() == 2 && shape[1] > kTargetsOfTokenMax) {
+    return path.error(kTargetTokens, "its shape is " + shape_text(shape) + "; a token has at most " +
+                                         std::to_string(kTargetsOfTokenMax) + " targets");
   }
   return {};
 }
 
-Result<std::vector<int32_t>> check_targets(const LossTensor& tensor, const DatumPath& path, int vocab_size) {
+Result<Cells<int32_t>> check_targets(LossTensor& tensor, const DatumPath& path, int vocab_size) {
   const auto* values = std::get_if<std::vector<int64_t>>(&tensor.values);
   if (values == nullptr) return path.error(kTargetTokens, "its dtype is float32; it must be int64");
-  std::vector<int32_t> out;
-  out.reserve(values->size());
+  Cells<int32_t> out;
+  out.values.reserve(values->size());
   for (const int64_t token : *values) {
     if (token < 0 || token >= vocab_size) {
-      return path.error(kTargetTokens, "at element " + std::to_string(out.size()) +
+      return path.error(kTargetTokens, "at element " + std::to_string(out.values.size()) +
                                            " is a token outside the vocabulary of " + std::to_string(vocab_size));
     }
-    out.push_back(static_cast<int32_t>(token));
+    out.values.push_back(static_cast<int32_t>(token));
   }
+  out.places = std::move(tensor.places);
   return out;
 }
 
-Result<std::vector<float>> check_input(LossTensor& tensor, const LossInput& input, const CheckedDatum& datum,
-                                       const DatumPath& path) {
+Result<Cells<float>> check_input(LossTensor& tensor, const LossInput& input, const CheckedDatum& datum,
+                                 const DatumPath& path) {
   if (tensor.shape != datum.target_shape) {
     return path.error(input.name, "its shape is " + shape_text(tensor.shape) + "; it must be that of target_tokens, " +
                                       shape_text(datum.target_shape));
   }
-  if (!holds(tensor.shape, value_count(tensor))) {
+  if (!fills_shape(tensor)) {
     return path.error(
         input.name, "it has " + std::to_string(value_count(tensor)) + " values and shape " + shape_text(tensor.shape));
   }
-  std::vector<float> out;
+  Cells<float> out;
   if (auto* floats = std::get_if<std::vector<float>>(&tensor.values)) {
-    out = std::move(*floats);
+    out.values = std::move(*floats);
   } else {
     // The SDK sends a list such as [0, 1, 1] as int64.
-    for (const int64_t value : std::get<std::vector<int64_t>>(tensor.values)) out.push_back(static_cast<float>(value));
+    for (const int64_t value : std::get<std::vector<int64_t>>(tensor.values)) {
+      out.values.push_back(static_cast<float>(value));
+    }
   }
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (!std::isfinite(out[i])) {
+  out.places = std::move(tensor.places);
+  for (size_t i = 0; i < out.values.size(); ++i) {
+    if (!std::isfinite(out.values[i])) {
       return path.error(input.name, "element " + std::to_string(i) + " is not finite");
     }
   }
@@ -129,8 +140,8 @@ Result<CheckedDatum> check_datum(Datum datum, size_t index, const Loss& loss, co
   for (const LossInput& input : loss.inputs()) {
     const auto found = datum.loss_inputs.find(std::string(input.name));
     if (found != datum.loss_inputs.end()) {
-      TUFT_ASSIGN(std::vector<float> values, check_input(found->second, input, out, path));
-      out.inputs.push_back(std::move(values));
+      TUFT_ASSIGN(Cells<float> values, check_input(found->second, input, out, path));
+      out.inputs.emplace_back(std::move(values));
     } else if (input.fallback) {
       out.inputs.emplace_back();
     } else {

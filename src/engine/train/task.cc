@@ -1,7 +1,9 @@
 #include "engine/train/task.h"
 
 #include <cmath>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace tuft::engine {
 namespace {
@@ -50,18 +52,25 @@ void TrainTask::append(size_t index, Pack& pack) const {
   const int per_row = datum.targets_per_row();
   pack.tokens.insert(pack.tokens.end(), datum.tokens.begin(), datum.tokens.end());
   pack.segments.push_back({adapter_, begin, static_cast<int>(pack.tokens.size()), temperature_});
-  for (size_t i = 0; i < datum.targets.size(); ++i) {
-    pack.targets.push_back({begin + static_cast<int>(i) / per_row, datum.targets[i]});
+  std::vector<int32_t> buffer;
+  const std::span<const int32_t> targets = datum.targets.all(datum.target_count(), buffer);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    pack.targets.push_back({begin + static_cast<int>(i) / per_row, targets[i]});
   }
 }
 
 void TrainTask::take(std::span<const float> logprobs, std::span<float> dloss) {
   const CheckedDatum& datum = data_[next()];
   const std::span<const LossInput> inputs = loss_->inputs();
+  std::vector<std::vector<float>> buffers(inputs.size());
+  std::vector<std::span<const float>> cells(inputs.size());  // empty: the fallback
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    if (datum.inputs[k]) cells[k] = datum.inputs[k]->all(logprobs.size(), buffers[k]);
+  }
   std::vector<double> values(inputs.size());
   for (size_t i = 0; i < logprobs.size(); ++i) {
     for (size_t k = 0; k < inputs.size(); ++k) {
-      values[k] = datum.inputs[k].empty() ? inputs[k].fallback.value_or(0.0) : double{datum.inputs[k][i]};
+      values[k] = cells[k].empty() ? inputs[k].fallback.value_or(0.0) : double{cells[k][i]};
     }
     const TokenLoss token = loss_->token(logprobs[i], values);
     loss_sum_ += token.loss;

@@ -29,7 +29,7 @@ class TrainTask {
   bool done() const { return next() == size(); }
 
   void append(size_t datum, Pack& pack) const;
-  size_t targets_of(size_t datum) const { return data_[datum].targets.size(); }
+  size_t targets_of(size_t datum) const { return data_[datum].target_count(); }
   // Takes the log-probabilities of datum next() and writes the derivative of the loss by each of them.
   void take(std::span<const float> logprobs, std::span<float> dloss);
   void count_pass() { ++output_.passes; }

@@ -95,10 +95,18 @@ TEST(TrainRequest, AnEmptyShapeMeansOneDimension) {
   EXPECT_EQ(read(dense(tinker_public::DTYPE_FLOAT32, "", {})).shape, (std::vector<int64_t>{0}));
 }
 
-TEST(TrainRequest, SparseTensorsBecomeDense) {
+TEST(TrainRequest, SparseTensorsStaySparse) {
   const auto tensor = read(sparse({1, 2, 3}, {0, 1, 1, 3}, {2, 0, 1}, {3, 3}));
   EXPECT_EQ(tensor.shape, (std::vector<int64_t>{3, 3}));
-  EXPECT_EQ(std::get<std::vector<float>>(tensor.values), (std::vector<float>{0, 0, 1, 0, 0, 0, 2, 3, 0}));
+  EXPECT_EQ(std::get<std::vector<float>>(tensor.values), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(tensor.places, (std::vector<int64_t>{2, 6, 7}));
+}
+
+// What waits for its turn takes no more memory than what was sent, however many cells its shape has.
+TEST(TrainRequest, AWaitingSparseTensorTakesWhatWasSent) {
+  const auto tensor = read(sparse({1}, {0, 1, 1, 1}, {5}, {3, kLossCellsMax / 3}));
+  ASSERT_TRUE(tensor.places.has_value());
+  EXPECT_LE(tensor.places->capacity() + std::get<std::vector<float>>(tensor.values).capacity(), 16U);
 }
 
 TEST(TrainRequest, MalformedTensorsAreRefusedWithDatumAndKey) {

@@ -187,6 +187,42 @@ TEST_F(Memory, SamplesCountTheSame) {
   EXPECT_TRUE(worker().calls_of("sample").empty());
 }
 
+// A sparse tensor of a hundred bytes is charged with what it takes while it runs.
+TEST_F(Memory, SparseTensorsCountAsDense) {
+  boot_with(10'000'000);
+  const RunId run = create_model(alice);
+  worker().hold_answers(true);
+  const auto try_sparse = [&](int32_t seq, int64_t rows, int64_t columns) {
+    tinker_public::ForwardBackwardRequest request;
+    request.set_model_id(run.str());
+    request.set_seq_id(seq);
+    request.set_loss_fn("cross_entropy");
+    auto& datum = *request.add_data();
+    datum.add_model_input()->mutable_encoded_text()->set_tokens("xxxx");
+    auto& tensor = (*datum.mutable_loss_fn_inputs())["target_tokens"];
+    tensor.set_dtype(tinker_public::DTYPE_INT64);
+    tensor.mutable_sparse_csr()->set_crow_indices(std::string(16, '\0'));
+    tensor.add_shape(rows);
+    tensor.add_shape(columns);
+    return plane().forward_backward(alice, std::move(request), no_trace);
+  };
+  int accepted = 0;
+  Result<Submitted> last = try_sparse(1, 500, 1000);
+  for (; last.ok() && accepted < 100; ++accepted) last = try_sparse(accepted + 2, 500, 1000);
+  EXPECT_EQ(accepted, 2) << "4 MB each";
+  EXPECT_EQ(last.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(last.error().reason, "queued_bytes_per_user_max");
+  EXPECT_NE(last.error().message.find("limits.queued_bytes_per_user_max"), std::string::npos) << last.error().message;
+  const auto alone = try_sparse(3, 2'000, 1000);
+  EXPECT_EQ(alone.error().code, ErrorCode::kPayloadTooLarge);
+  worker().stop_holding();
+  // Shapes that no model can take fail as operations, so that their number is used up.
+  EXPECT_NE(failure(alice, try_sparse(3, 1, 1025)->request).message.find("at most 1024 targets"), std::string::npos);
+  EXPECT_EQ(failure(alice, try_sparse(4, int64_t{1} << 40, 1000)->request).code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(alice, try_sparse(5, 100'000, 1000)->request).reason, "too_many_cells");
+  EXPECT_EQ(failure(alice, try_sparse(6, -1, 1)->request).reason, "malformed_tensor");
+}
+
 TEST_F(Memory, ACancelledSampleThatWaitsForItsTurnFreesItsMemory) {
   boot_with(10'000'000);
   const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);

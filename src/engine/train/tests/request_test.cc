@@ -97,6 +97,33 @@ TEST_F(TrainRequestTest, WholeNumberWeightsThenTakenAsFloats) {
   EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, -1.0F, -2.0F));
 }
 
+TEST_F(TrainRequestTest, SparseTensorsThenTheSameAsDenseOnes) {
+  Datum datum;
+  datum.tokens = {1, 2, 3};
+  datum.loss_inputs["target_tokens"] = ints({0, 4, 0, 0, 5, 6}, {3, 2});
+  datum.loss_inputs["weights"] = floats({0, 0.5F, 0, 0, 2, 0}, {3, 2});
+  const auto dense = run({datum});
+  ASSERT_TRUE(dense.ok()) << dense.error().message;
+  const auto dloss = engine_.dloss.back();
+  datum.loss_inputs["target_tokens"] = {{3, 2}, std::vector<int64_t>{4, 7, 5, 6}, std::vector<int64_t>{1, 4, 4, 5}};
+  datum.loss_inputs["weights"] = {{3, 2}, std::vector<float>{2, 0.5F}, std::vector<int64_t>{4, 1}};
+  const auto sparse = run({datum});
+  ASSERT_TRUE(sparse.ok()) << sparse.error().message;
+  EXPECT_EQ(values(sparse->logprobs[0]), values(dense->logprobs[0]));
+  EXPECT_EQ(sparse->metrics, dense->metrics);
+  EXPECT_EQ(engine_.dloss.back(), dloss);
+}
+
+TEST_F(TrainRequestTest, SparseTensorsThatDoNotFitTheirShapeThenRefused) {
+  Datum datum = counting(2);
+  datum.loss_inputs["target_tokens"] = {{2, 2}, std::vector<int64_t>{4}, std::vector<int64_t>{4}};
+  expect_refused({datum}, "it has 1 values and shape [2, 2]");
+  datum.loss_inputs["target_tokens"] = {{2, 2}, std::vector<int64_t>{4}, std::vector<int64_t>{1, 2}};
+  expect_refused({datum}, "it has 1 values and shape [2, 2]");
+  datum.loss_inputs["target_tokens"] = {{2, 1025}, std::vector<int64_t>{}, std::vector<int64_t>{}};
+  expect_refused({datum}, "a token has at most 1024 targets");
+}
+
 TEST_F(TrainRequestTest, SeveralTargetsARowThenOutputHasTheirShape) {
   Datum datum;
   datum.tokens = {5, 6};
