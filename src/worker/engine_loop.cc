@@ -195,18 +195,20 @@ void EngineLoop::fail_waiting(AdapterQueue& queue) {
 void EngineLoop::accept(std::unique_ptr<PageJob> job) {
   const auto arrival = pager_.finish(std::move(job));
   if (!arrival) return;
+  if (!arrival->status.ok() && !pager_.exists(arrival->adapter)) context_.ranks.erase(arrival->adapter);
   const std::string& name = arrival->adapter.str();
   const auto queue = queues_.find(name);
-  if (queue != queues_.end()) set_waits(queue->second, false);
-  if (!arrival->status.ok()) {
-    if (!pager_.exists(arrival->adapter)) context_.ranks.erase(arrival->adapter);
-    if (queue != queues_.end()) {
+  // Only a queue that waits has no turn. Another one goes on by itself, since an operation that needs no adapter came
+  // meanwhile, or only samples waited.
+  if (queue != queues_.end() && queue->second.waits) {
+    set_waits(queue->second, false);
+    if (arrival->status.ok()) {
+      proceed(name);
+    } else {
       for (const auto& operation : queue->second.operations) operation->fail(arrival->status.error());
       inbox_.answered(queue->second.operations.size());
       queues_.erase(queue);
     }
-  } else if (queue != queues_.end()) {
-    proceed(name);
   }
   samples_.adapter_arrived(*arrival);
 }

@@ -50,6 +50,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   Model model_function;
   std::function<Status(std::span<const Feed>)> before_step;  // an error fails the step
   std::function<Status(const Pack&)> before_forward;
+  std::function<Status(const AdapterId&)> before_create;
   std::function<void(std::span<const AdapterStep>)> before_steps;
   DeviceTimes on_device;
   double peak = 0;
@@ -77,6 +78,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
 
   Status create(const AdapterId& id, const AdapterState& state) override {
     if (contains(id)) return Error{ErrorCode::kAlreadyExists, "the adapter exists", ""};
+    if (before_create) TUFT_TRY(before_create(id));
     const double gradient = state.gradients.empty() ? 0.0 : static_cast<double>(state.gradients[0].a[0]);
     adapters_[id] = {state, gradient, ++last_version_};
     adapters_[id].state.gradients.clear();

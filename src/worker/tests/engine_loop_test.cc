@@ -1,0 +1,115 @@
+// Tests of the engine loop with operations of our own: queues that wait for pages, turns at the file thread, and what
+// happens if memory runs out.
+#include "worker/engine_loop.h"
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "base/testing/temp_dir.h"
+#include "engine/tests/fake_engine.h"
+
+namespace tuft::worker {
+namespace {
+
+using engine::testing::FakeEngine;
+
+// What an operation does and how it ended.
+struct Script {
+  std::string queue;
+  bool needs_adapter = false;
+  bool ends_queue = false;
+  std::function<void(EngineContext&)> run = {};
+  std::function<void()> file = {};  // empty: it uses no file
+};
+
+class Scripted final : public Operation {
+ public:
+  Scripted(Script script, std::promise<Status> ended) : script_(std::move(script)), ended_(std::move(ended)) {}
+
+  const std::string& queue() const override { return script_.queue; }
+  bool needs_adapter() const override { return script_.needs_adapter; }
+  bool ends_queue() const override { return script_.ends_queue; }
+  Progress advance(EngineContext& context) override {
+    if (script_.run) std::exchange(script_.run, {})(context);
+    if (script_.file && !file_done_) {
+      file_done_ = true;
+      return Progress::kFile;
+    }
+    ended_.set_value(status_);
+    return Progress::kDone;
+  }
+  void run_file() override { script_.file(); }
+  void file_failed(const Error& error) override { status_ = error; }
+  void fail(const Error& error) override { ended_.set_value(error); }
+
+ private:
+  Script script_;
+  std::promise<Status> ended_;
+  bool file_done_ = false;
+  Status status_;
+};
+
+class EngineLoopTest : public ::testing::Test {
+ protected:
+  void start(int64_t adapter_bytes = 0) {
+    EngineLoopOptions options;
+    options.base_model = "m";
+    options.pager = {adapter_bytes, directory_ / "pages"};
+    options.sampler.tokens_max = 64;
+    options.trainer.tokens_max = 64;
+    loop_ = std::make_unique<EngineLoop>(engine_, options, engine::TokenBytes{}, system_clock());
+  }
+  std::future<Status> post(Script script) {
+    std::promise<Status> ended;
+    auto future = ended.get_future();
+    loop_->post(std::make_unique<Scripted>(std::move(script), std::move(ended)));
+    return future;
+  }
+  void create(const std::string& adapter) {
+    const auto run = [adapter](EngineContext& context) {
+      EXPECT_TRUE(context.adapters.create(engine::AdapterId(adapter), {}, AdapterKind::kTraining).ok());
+    };
+    EXPECT_TRUE(post({.queue = adapter, .run = run}).get().ok());
+  }
+
+  std::promise<void> go_on_;
+  FakeEngine engine_;
+  TempDir directory_;
+  std::unique_ptr<EngineLoop> loop_;
+};
+
+// The adapter's page is lost while an operation that ends its queue has its turn.
+TEST_F(EngineLoopTest, APageIsLostThenAQueueWithItsTurnGoesOn) {
+  start(60);  // room for one adapter
+  create("a");
+  create("b");  // "a" is in its page now
+  const std::shared_future<void> go_on = go_on_.get_future().share();
+  auto held = post({.queue = "held", .file = [go_on] { go_on.wait(); }});
+  auto needs = post({.queue = "a", .needs_adapter = true});
+  // Behind the page in the queue of the file thread, as it has the same tenant.
+  std::promise<void> page_was_read;
+  auto behind = post({.queue = "behind", .file = [&] { page_was_read.set_value(); }});
+  std::promise<void> blocked;
+  std::promise<void> unblock;
+  auto block = post({.queue = "block", .run = [&](EngineContext&) {
+                       blocked.set_value();
+                       unblock.get_future().wait();
+                     }});
+  blocked.get_future().wait();
+  engine_.before_create = [](const engine::AdapterId&) { return Status(data_loss("the page is damaged")); };
+  auto ends = post({.queue = "a", .ends_queue = true});
+  go_on_.set_value();
+  page_was_read.get_future().wait();
+  unblock.set_value();
+  EXPECT_FALSE(needs.get().ok());
+  EXPECT_TRUE(ends.get().ok());
+  for (auto* other : {&held, &behind, &block}) EXPECT_TRUE(other->get().ok());
+}
+
+}  // namespace
+}  // namespace tuft::worker
