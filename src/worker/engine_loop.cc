@@ -1,12 +1,11 @@
 #include "worker/engine_loop.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "metrics/engine.h"
-#include "telemetry/log.h"
 #include "telemetry/request_trace.h"
+#include "worker/without_exceptions.h"
 
 namespace tuft::worker {
 namespace {
@@ -33,20 +32,6 @@ EngineLoopOptions labelled(EngineLoopOptions options) {
 
 void count_refusal(const std::string& base_model, const Error& error) {
   metrics::engine().scheduler_rejections.add(1, {{"base_model", base_model}, {"reason", error.reason}});
-}
-
-// An exception means a lack of memory or a bug. Both become an error for the caller.
-template <typename Action>
-Result<Operation::Progress> without_exceptions(Action&& action) {
-  try {
-    return action();
-  } catch (const std::bad_alloc&) {
-    return Error{ErrorCode::kResourceExhausted, "the worker ran out of memory for this request; send a smaller one",
-                 "out_of_memory"};
-  } catch (const std::exception& exception) {
-    telemetry::log_error("worker.exception", exception.what());
-    return internal_error("the worker failed on this request", "exception");
-  }
 }
 
 }  // namespace

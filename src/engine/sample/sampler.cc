@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
@@ -49,6 +50,7 @@ class BatchSampler final : public Sampler {
  private:
   Result<RequestNumber> enqueue(SampleRequest request, Done done);
   Result<int> output_max(const SampleRequest& request) const;
+  void run_step();
   void start_samples();
   bool start_sample(Request& request);
   void take_logits(size_t feed, int row, std::span<const float> logits);
@@ -136,7 +138,19 @@ void BatchSampler::cancel(RequestNumber number) {
   request->done(Error{ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"});
 }
 
+// A lack of memory fails what is active, since its state may be incomplete, and nothing else.
 void BatchSampler::step() {
+  try {
+    run_step();
+  } catch (const std::bad_alloc&) {
+    for (const auto& request : schedule_.active()) {
+      request->fail(internal_error("the worker ran out of memory while it sampled; try again later", "out_of_memory"));
+    }
+  }
+  deliver();
+}
+
+void BatchSampler::run_step() {
   const Nanos begin = now_ = clock_.monotonic();
   if (std::exchange(follows_, false)) metrics_.overhead(begin - last_step_end_);
   start_samples();
@@ -159,7 +173,6 @@ void BatchSampler::step() {
     start_samples();
     follows_ = true;
   }
-  deliver();
 }
 
 // Starts samples of finished prompts while there are places; the others wait.

@@ -358,6 +358,7 @@ void Schedule::prompt_fed(Request& request, size_t tokens) {
 bool Schedule::start(std::unique_ptr<Running>& running) {
   Request& request = *running->request;
   const bool last = running->sample + 1 == request.what.num_samples;
+  request.running.reserve(static_cast<size_t>(request.what.num_samples));  // or its sequence could be lost
   if (!request.stem) {
     running->replay = request.what.prompt;
     running->replay.push_back(running->last);

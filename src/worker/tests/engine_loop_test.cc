@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -109,6 +110,42 @@ TEST_F(EngineLoopTest, APageIsLostThenAQueueWithItsTurnGoesOn) {
   EXPECT_FALSE(needs.get().ok());
   EXPECT_TRUE(ends.get().ok());
   for (auto* other : {&held, &behind, &block}) EXPECT_TRUE(other->get().ok());
+}
+
+TEST_F(EngineLoopTest, MemoryRunsOutInAFileThenOnlyThatOperationFails) {
+  start();
+  const auto failed = post({.queue = "a", .file = [] { throw std::bad_alloc(); }}).get();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().reason, "out_of_memory");
+  EXPECT_FALSE(is_user_error(failed.error().code));
+  EXPECT_TRUE(post({.queue = "a", .file = [] {}}).get().ok());
+}
+
+TEST_F(EngineLoopTest, MemoryRunsOutInAStepThenItsSamplesFail) {
+  start();
+  int steps = 0;
+  engine_.before_step = [&](auto) -> Status {
+    if (++steps == 2) throw std::bad_alloc();
+    return {};
+  };
+  const auto sample = [&] {
+    engine::SampleRequest request;
+    request.prompt = {1, 2, 3};
+    request.params.max_tokens = 4;
+    auto ended = std::make_shared<std::promise<Status>>();
+    auto future = ended->get_future();
+    loop_->post_sample(loop_->next_ticket(), std::move(request), [ended](const Result<engine::SampleResult>& result) {
+      ended->set_value(result.ok() ? Status() : Status(result.error()));
+    });
+    return future.get();
+  };
+  const Status failed = sample();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().reason, "out_of_memory");
+  EXPECT_FALSE(is_user_error(failed.error().code));
+  EXPECT_TRUE(sample().ok());
+  loop_->stop();
+  EXPECT_EQ(engine_.open_sequences(), 0U);
 }
 
 }  // namespace
