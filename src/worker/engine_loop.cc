@@ -57,7 +57,7 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
               },
               [this](std::unique_ptr<PageJob>& job) {
                 if (files_.size() >= (kFileJobsPerOperation - 1) * options_.operations_max) return false;
-                return files_.try_push({{}, nullptr, std::move(job)});
+                return files_.try_push({}, {{}, nullptr, std::move(job)});
               }}),
       samples_(*sampler_, pager_, [this](size_t count) { inbox_.answered(count); }),
       context_{engine_,
@@ -278,7 +278,8 @@ void EngineLoop::advance_next_queue() {
   if (progress.ok() && *progress == Operation::Progress::kStepping) return;
   if (progress.ok() && *progress == Operation::Progress::kFile) {
     // Each queue has at most one entry, and there are at most operations_max queues.
-    TUFT_CHECK(files_.try_push({name, &operation, nullptr}), "the file queue holds an entry for every operation");
+    TUFT_CHECK(files_.try_push(operation.tenant(), {name, &operation, nullptr}),
+               "the file queue holds an entry for every operation");
     return;
   }
   queue.operations.pop_front();

@@ -2,7 +2,8 @@
 // operations, training passes and steps of the sampler. It splits its time so that neither training nor sampling
 // starves the other. Each adapter has a queue of its operations. forward and forward_backward go to the training
 // scheduler, which packs those of all adapters into passes. Every other operation waits for those before it in its
-// queue, and for no other queue. A second thread reads and writes the files of checkpoints and of paged adapters.
+// queue, and for no other queue. A second thread reads and writes the files of checkpoints and of paged adapters, where
+// tenants take turns (file_queue.h).
 #pragma once
 
 #include <atomic>
@@ -13,10 +14,10 @@
 #include <string>
 #include <thread>
 
-#include "base/bounded_queue.h"
 #include "engine/sample/sampler.h"
 #include "worker/adapter_pager.h"
 #include "worker/engine_gauges.h"
+#include "worker/file_queue.h"
 #include "worker/inbox.h"
 #include "worker/operation.h"
 #include "worker/pass_recorder.h"
@@ -66,13 +67,6 @@ class EngineLoop {
   int64_t steps() const { return steps_; }
 
  private:
-  // Either an operation or a page.
-  struct FileJob {
-    std::string queue;
-    Operation* operation = nullptr;
-    std::unique_ptr<PageJob> page;
-  };
-
   struct AdapterQueue {
     std::deque<std::unique_ptr<Operation>> operations;
     size_t training = 0;    // number of operations at the front that are with the training scheduler
@@ -124,7 +118,7 @@ class EngineLoop {
 
   EngineGauges gauges_;
 
-  BoundedQueue<FileJob> files_;
+  FileQueue files_;
   std::atomic<bool> skip_files_{false};
   std::thread engine_thread_;
   std::thread file_thread_;

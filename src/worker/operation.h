@@ -109,6 +109,8 @@ class Operation {
   virtual bool needs_adapter() const { return true; }
   // Returns the trace context of the call.
   virtual telemetry::SpanContext cause() const { return {}; }
+  // Returns the tenant whose turn at the file thread it takes.
+  virtual std::string tenant() const { return {}; }
   // Runs the next piece on the engine thread.
   virtual Progress advance(EngineContext& context) = 0;
   // Reads or writes files on the file thread. Must not touch the engine.

@@ -59,6 +59,7 @@ class TracedOperation : public Operation {
 
   const std::string& queue() const final { return subject_.adapter.str(); }
   telemetry::SpanContext cause() const final { return caller_.trace; }
+  std::string tenant() const final { return caller_.ids.tenant(); }
 
  protected:
   const std::string& id() const { return subject_.id; }

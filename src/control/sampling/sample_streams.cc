@@ -120,6 +120,7 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
   const config::ModelConfig& model = source.backend->config();
   auto keys = std::make_shared<OperationKeys>();
   keys->operation = OperationType::kSample;
+  keys->user = user;
   keys->request = request.request;
   keys->sampler = source.sampler;
   keys->base_model = source.backend->name();

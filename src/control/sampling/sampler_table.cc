@@ -21,6 +21,7 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const SessionId& sess
                        iso_time(clock_.wall())};
   if (checkpoint != nullptr) record.checkpoint = CheckpointRef{checkpoint->path.str(), checkpoint->future_number};
   OperationKeys keys;
+  keys.user = user;
   keys.session = session;
   keys.sampler = record.id;
   keys.base_model = backend->name();

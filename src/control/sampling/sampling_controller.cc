@@ -51,6 +51,7 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   const ModelBackend& backend = *used.adapter->backend;
   OperationKeys keys;
   keys.operation = OperationType::kSample;
+  keys.user = user;
   keys.session = used.session;
   keys.sampler = request.sampler;
   keys.base_model = backend.name();

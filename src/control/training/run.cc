@@ -68,6 +68,7 @@ ModelInfo info_of(const Run& run) {
 
 OperationKeys keys_of(const Run& run) {
   OperationKeys keys;
+  keys.user = run.user;
   keys.session = run.session;
   keys.run = run.id;
   keys.base_model = run.backend->name();

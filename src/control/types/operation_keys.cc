@@ -20,6 +20,7 @@ KeyAttributes::KeyAttributes(const OperationKeys& keys, std::initializer_list<te
 
 worker::v1::CallIds call_ids(const OperationKeys& keys) {
   worker::v1::CallIds ids;
+  ids.set_tenant(keys.user.str());
   ids.set_session_id(keys.session.str());
   ids.set_training_run_id(keys.run.str());
   ids.set_sampling_session_id(keys.sampler.str());

@@ -5,9 +5,11 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -22,6 +24,7 @@ using engine::testing::FakeEngine;
 // What an operation does and how it ended.
 struct Script {
   std::string queue;
+  std::string tenant = {};
   bool needs_adapter = false;
   bool ends_queue = false;
   std::function<void(EngineContext&)> run = {};
@@ -33,6 +36,7 @@ class Scripted final : public Operation {
   Scripted(Script script, std::promise<Status> ended) : script_(std::move(script)), ended_(std::move(ended)) {}
 
   const std::string& queue() const override { return script_.queue; }
+  std::string tenant() const override { return script_.tenant; }
   bool needs_adapter() const override { return script_.needs_adapter; }
   bool ends_queue() const override { return script_.ends_queue; }
   Progress advance(EngineContext& context) override {
@@ -110,6 +114,34 @@ TEST_F(EngineLoopTest, APageIsLostThenAQueueWithItsTurnGoesOn) {
   EXPECT_FALSE(needs.get().ok());
   EXPECT_TRUE(ends.get().ok());
   for (auto* other : {&held, &behind, &block}) EXPECT_TRUE(other->get().ok());
+}
+
+TEST_F(EngineLoopTest, TenantsTakeTurnsAtTheFiles) {
+  start();
+  const std::shared_future<void> go_on = go_on_.get_future().share();
+  std::vector<std::future<Status>> all;
+  std::promise<void> begun;
+  all.push_back(post({.queue = "held", .tenant = "heavy", .file = [go_on, &begun] {
+                        begun.set_value();
+                        go_on.wait();
+                      }}));
+  begun.get_future().wait();
+  std::mutex mutex;
+  std::string order;
+  const auto use_file = [&](const std::string& queue, const std::string& tenant) {
+    all.push_back(post({.queue = queue, .tenant = tenant, .file = [&, tenant] {
+                          const std::lock_guard lock(mutex);
+                          order += tenant.front();
+                        }}));
+  };
+  for (int i = 0; i < 50; ++i) use_file("load " + std::to_string(i), "heavy");
+  for (int i = 0; i < 2; ++i) use_file("save " + std::to_string(i), "light");
+  // All of them are with the file thread when this has run.
+  EXPECT_TRUE(post({.queue = "last"}).get().ok());
+  go_on_.set_value();
+  for (auto& one : all) EXPECT_TRUE(one.get().ok());
+  EXPECT_EQ(order.substr(0, 4), "hlhl");
+  EXPECT_EQ(order.size(), 52U);
 }
 
 TEST_F(EngineLoopTest, MemoryRunsOutInAFileThenOnlyThatOperationFails) {
