@@ -79,8 +79,10 @@ struct SamplingMetrics {
                                  .recorded_by = RecordedBy::kWorker}};
   Counter nonfinite_logits{{.name = "tuft.sampling.nonfinite_logits",
                             .unit = "{sequence}",
-                            .description = "Sequences that failed because a logit was not finite",
-                            .labels = {"base_model"},
+                            .description =
+                                "Sequences that failed because a logit was not finite, by whose weights gave it: "
+                                "base (the server's), adapter (a user's)",
+                            .labels = {"base_model", "weights"},
                             .recorded_by = RecordedBy::kWorker}};
   ObservableCounter model_flops{
       {.name = "tuft.sampling.model.flops",

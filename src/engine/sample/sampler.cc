@@ -269,8 +269,13 @@ std::optional<int32_t> BatchSampler::draw(Request& request, int sample, std::spa
 
 void BatchSampler::report_nonfinite(Request& request) {
   // A prompt is one sequence but has many rows; count it once.
-  if (!request.failure || request.prompt_was_done) metrics_.nonfinite_logits();
-  request.fail(internal_error("the model returned logits that are not finite", "nonfinite_logits"));
+  const bool adapter = request.what.adapter.has_value();
+  if (!request.failure || request.prompt_was_done) metrics_.nonfinite_logits(adapter);
+  // What a user's own weights do is no fault of the server, and no alert of its operator.
+  request.fail(adapter ? failed_precondition("the weights of this adapter give logits that are not finite; sample from "
+                                             "an earlier checkpoint of the run",
+                                             "nonfinite_logits")
+                       : internal_error("the base model returned logits that are not finite", "nonfinite_logits"));
 }
 
 // Returns true if the sample ends with this token.

@@ -55,7 +55,9 @@ StepMetrics::StepMetrics(const std::string& base_model, int batch_tokens, int64_
       overhead_(of_model(metrics::engine().scheduler_step_overhead, base_model)),
       queue_(metrics::engine().scheduler_queue_duration.with({{"base_model", base_model}, {"kind", "sample"}})),
       inter_token_(of_model(metrics::sampling().inter_token_latency, base_model)),
-      nonfinite_(metrics::sampling().nonfinite_logits.with({{"base_model", base_model}})),
+      nonfinite_of_base_(metrics::sampling().nonfinite_logits.with({{"base_model", base_model}, {"weights", "base"}})),
+      nonfinite_of_adapter_(
+          metrics::sampling().nonfinite_logits.with({{"base_model", base_model}, {"weights", "adapter"}})),
       preemptions_(metrics::engine().scheduler_preemptions.with({{"base_model", base_model}})),
       recomputed_(metrics::engine().scheduler_recomputed_tokens.with({{"base_model", base_model}})),
       prefix_queries_(metrics::engine().prefix_cache_queries.with({{"base_model", base_model}})),
@@ -158,8 +160,8 @@ void StepMetrics::tokens_after(Nanos since_the_ones_before, size_t tokens) const
   inter_token_.record(to_seconds(since_the_ones_before), tokens);
 }
 
-void StepMetrics::nonfinite_logits() const {
-  nonfinite_.add(1);
+void StepMetrics::nonfinite_logits(bool adapter) const {
+  (adapter ? nonfinite_of_adapter_ : nonfinite_of_base_).add(1);
 }
 
 void StepMetrics::rejected(const Error& error) const {

@@ -58,7 +58,8 @@ class StepMetrics {
   void first_token(Nanos since_arrival) const;
   void ended(Nanos since_arrival) const;
   void tokens_after(Nanos since_the_ones_before, size_t tokens) const;
-  void nonfinite_logits() const;
+  // `adapter`: the sequence used one.
+  void nonfinite_logits(bool adapter) const;
   void rejected(const Error& error) const;
 
  private:
@@ -82,7 +83,8 @@ class StepMetrics {
   const telemetry::BoundHistogram overhead_;
   const telemetry::BoundHistogram queue_;
   const telemetry::BoundHistogram inter_token_;
-  const telemetry::BoundCounter nonfinite_;
+  const telemetry::BoundCounter nonfinite_of_base_;
+  const telemetry::BoundCounter nonfinite_of_adapter_;
   const telemetry::BoundCounter preemptions_;
   const telemetry::BoundCounter recomputed_;
   const telemetry::BoundCounter prefix_queries_;

@@ -324,7 +324,21 @@ TEST_F(SamplerTest, NonFiniteLogitsFailOnlyTheirRequest) {
   ASSERT_TRUE(sampler->submit(request({2}, 8), into(good)).ok());
   run(*sampler);
   EXPECT_EQ(bad->error().reason, "nonfinite_logits");
+  EXPECT_FALSE(is_user_error(bad->error().code)) << "these are the server's weights";
   EXPECT_TRUE(good->ok());
+}
+
+TEST_F(SamplerTest, AnAdaptersLogitsThatAreNotFiniteAreItsUsersFault) {
+  ASSERT_TRUE(engine_.adapters().create(AdapterId("broken"), {}).ok());
+  engine_.model_function = [](const auto&, const auto&) { return std::vector<float>(16, NAN); };
+  const auto sampler = make();
+  Outcome bad;
+  auto what = request({1}, 8);
+  what.adapter = AdapterId("broken");
+  ASSERT_TRUE(sampler->submit(what, into(bad)).ok());
+  run(*sampler);
+  EXPECT_EQ(bad->error().reason, "nonfinite_logits");
+  EXPECT_TRUE(is_user_error(bad->error().code));
 }
 
 TEST_F(SamplerTest, CallbacksMaySubmitAndCancel) {

@@ -209,7 +209,7 @@ TEST_F(StepMetricsTest, NonFiniteLogitsCountTheirSequenceOnly) {
   run();
   EXPECT_EQ(failed_, 1);
   EXPECT_EQ(finished_, 1);
-  EXPECT_EQ(metrics_.counter("tuft.sampling.nonfinite_logits", model_), 1);
+  EXPECT_EQ(metrics_.counter("tuft.sampling.nonfinite_logits", {{"base_model", "m"}, {"weights", "base"}}), 1);
 }
 
 TEST_F(StepMetricsTest, NonFiniteLogitsOfAPromptCountOneSequence) {
@@ -218,7 +218,7 @@ TEST_F(StepMetricsTest, NonFiniteLogitsOfAPromptCountOneSequence) {
   what.prompt_logprobs = true;
   submit(std::move(what));
   run();
-  EXPECT_EQ(metrics_.counter("tuft.sampling.nonfinite_logits", model_), 1);
+  EXPECT_EQ(metrics_.counter("tuft.sampling.nonfinite_logits", {{"base_model", "m"}, {"weights", "base"}}), 1);
 }
 
 TEST_F(StepMetricsTest, RefusedRequestsAreCountedByReason) {
