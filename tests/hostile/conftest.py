@@ -1,0 +1,1 @@
+from served import model_dir  # noqa: F401
