@@ -82,13 +82,14 @@ class TuftServer:
         self.spawn()
         address = self.home / "tuft_current_server"
 
-        def ready():
+        def running():
             assert self.process.poll() is None, f"tuft ended with {self.process.returncode}:\n{self.log}"
-            return address.exists() and address.read_text().startswith("http")
+            return True
 
-        wait_until(ready, START_SECONDS, "the server is ready")
+        wait_until(lambda: running() and address.exists() and address.read_text().startswith("http"), START_SECONDS,
+                   "the server is ready")
         self.url = address.read_text().strip()
-        wait_until(self.healthy, START_SECONDS, "healthz answers")
+        wait_until(lambda: running() and self.healthy(), START_SECONDS, "healthz answers")
         return self
 
     def healthy(self):
