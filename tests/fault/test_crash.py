@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import lab_results
 import redis_server
 from ledger import Broken, Client, Curve, Usage
 from lives import Lives
@@ -118,4 +119,8 @@ def test_killed_at_random_moments_nothing_acknowledged_is_lost_or_done_twice(liv
         print("\n".join(line[:400] for line in lives.server.lines[-30:]))
         raise
     print(crashes)
-    assert sum(trainer.acknowledged_steps for trainer in crashes.trainers) > 0, "no step was acknowledged"
+    kills = ", ".join(f"{count} x {kill}" for kill, count in crashes.counts.items())
+    steps = sum(trainer.acknowledged_steps for trainer in crashes.trainers)
+    lab_results.note("crash", f"kill -9 at random moments, {lives.persistence['mode']}: {kills}", ROUNDS,
+                     f"{steps} acknowledged steps, none lost or done twice (seed {SEED})")
+    assert steps > 0, "no step was acknowledged"
