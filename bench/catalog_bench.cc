@@ -67,7 +67,8 @@ double plan_seconds(const fs::path& root, size_t runs) {
   }
   const auto begin = Time::now();
   plan_restore(std::move(state), {[&](const std::string& path) { return store.find(path); },
-                                  [&](const control::RunId& run) { return store.lists().newest_training(run); }});
+                                  [&](const control::RunId& run) { return store.lists().newest_training(run); },
+                                  [](const std::string&) { return false; }});
   return seconds_since(begin);
 }
 
