@@ -332,7 +332,7 @@ FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& reque
       if (!FinishedFutures::is_delivered(future)) ++future.polls_;
       if (future.state_ == FutureSnapshot::State::kPending || future.is_unread_from_store()) {
         id = next_wait_++;
-        future.waiters_.emplace_back(id, std::move(done));
+        future.waiters_.emplace_back(id, std::exchange(done, nullptr));
         waits_.emplace(id, *found);
         if (future.is_unread_from_store() && !std::exchange(future.is_reading_, true)) to_read = *found;
       } else {
@@ -344,7 +344,7 @@ FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& reque
     }
   }
   if (to_read != nullptr) read(to_read);
-  if (id == 0) done(std::move(answer));
+  if (done) done(std::move(answer));
   return id;
 }
 
