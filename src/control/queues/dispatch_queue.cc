@@ -61,10 +61,10 @@ DispatchQueue::Load DispatchQueue::load() const {
 }
 
 // Looks at the present state only: whatever happened before, a user without a job at the worker is not left waiting.
-bool DispatchQueue::is_within_part(const Job& job) const {
-  const auto held = at_worker_.find(job.user);
-  if (held == at_worker_.end()) return true;
-  return held->second + job.slots <= slots_max_ / static_cast<int64_t>(at_worker_.size());
+bool DispatchQueue::is_within_part(const Job& job, const SlotsByUser& at_worker) const {
+  const auto held = at_worker.find(job.user);
+  if (held == at_worker.end()) return true;
+  return held->second + job.slots <= slots_max_ / static_cast<int64_t>(at_worker.size());
 }
 
 // A job that needs more than all slots is started when nothing else is in flight, or as its user's only one.
@@ -74,8 +74,9 @@ bool DispatchQueue::take(Job& job) {
   if (closed_ || in_flight_ == 0 || in_flight_ + queue_.front().slots <= slots_max_) {
     job = queue_.pop();
   } else {
-    auto found =
-        queue_.pop_out_of_turn([this](const Job& waiting) TUFT_REQUIRES(mutex_) { return is_within_part(waiting); });
+    // Not a reference, because clang's analysis of locks does not know that a lambda runs under its caller's lock.
+    const SlotsByUser* const at_worker = &at_worker_;
+    auto found = queue_.pop_out_of_turn([&](const Job& waiting) { return is_within_part(waiting, *at_worker); });
     if (!found) return false;
     job = *std::move(found);
   }

@@ -47,16 +47,18 @@ class DispatchQueue {
   int64_t slots_max() const { return slots_max_; }
 
  private:
+  using SlotsByUser = std::unordered_map<UserId, int64_t>;
+
   void serve();
   bool take(Job& job);
-  bool is_within_part(const Job& job) const TUFT_REQUIRES(mutex_);
+  bool is_within_part(const Job& job, const SlotsByUser& at_worker) const;
   void free_slots(const UserId& user, int64_t slots) TUFT_REQUIRES(mutex_);
 
   const int64_t slots_max_;
   mutable Mutex mutex_;
   FairQueue<Job> queue_ TUFT_GUARDED_BY(mutex_);
   int64_t in_flight_ TUFT_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<UserId, int64_t> at_worker_ TUFT_GUARDED_BY(mutex_);  // slots of those that have any
+  SlotsByUser at_worker_ TUFT_GUARDED_BY(mutex_);  // of users that have any
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;
 };
 
