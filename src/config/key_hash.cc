@@ -8,6 +8,7 @@
 #include <openssl/rand.h>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace tuft::config {
 namespace {
@@ -47,8 +48,11 @@ KeyHash hash_of_key(std::string_view salt, std::string_view key) {
 
 std::string key_hash_text(std::string_view salt, std::string_view key) {
   const KeyHash hash = hash_of_key(salt, key);
-  const std::string_view bytes(reinterpret_cast<const char*>(hash.data()), hash.size());
-  return std::string(kPrefix) + to_hex(salt) + ":" + to_hex(bytes);
+  std::string text(kPrefix);
+  append_hex(text, salt);
+  text += ':';
+  append_hex(text, {reinterpret_cast<const char*>(hash.data()), hash.size()});
+  return text;
 }
 
 std::optional<SaltedKeyHash> parse_key_hash(std::string_view text) {
@@ -70,17 +74,6 @@ std::string random_bytes(size_t size) {
   TUFT_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(size)) == 1,
              "the system gives no random bytes");
   return bytes;
-}
-
-std::string to_hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
 }
 
 std::string kept_form_of_key(std::string_view key) {

@@ -27,7 +27,6 @@ std::optional<SaltedKeyHash> parse_key_hash(std::string_view text);
 
 // Returns random bytes, fit for a salt or a key.
 std::string random_bytes(size_t size);
-std::string to_hex(std::string_view bytes);
 inline constexpr size_t kKeySaltBytes = 16;
 
 // Returns `key` as it is kept: a hash as it is, and a plain key as a hash with a random salt of this process. The same

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/text.h"
 #include "config/key_hash.h"
 
 namespace tuft::control {
@@ -92,7 +93,9 @@ std::string hash_key(std::string_view key) {
 }
 
 std::string new_key() {
-  return "tml-" + config::to_hex(config::random_bytes(kRandomKeyBytes));
+  std::string key = "tml-";
+  append_hex(key, config::random_bytes(kRandomKeyBytes));
+  return key;
 }
 
 }  // namespace tuft::control
