@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/types/errors.h"
 #include "telemetry/log.h"
 
 namespace tuft::control {
@@ -157,7 +158,7 @@ class TarArchive final : public Archive {
 
   void read(size_t bytes_max, std::function<void(Result<std::string>)> done) override {
     const auto alive = alive_.lock();
-    if (alive == nullptr) return done(unavailable("the server is shutting down", "shutting_down"));
+    if (alive == nullptr) return done(shutting_down());
     const Status posted = disk_.post(user_, [tar = tar_, bytes_max, done] { done(tar->read(bytes_max)); });
     if (!posted.ok()) done(posted.error());
   }

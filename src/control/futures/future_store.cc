@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "control/types/checkpoint.h"  // iso_time
+#include "control/types/errors.h"
 #include "metrics/futures.h"
 #include "telemetry/instrument.h"
 
@@ -10,10 +11,6 @@ namespace tuft::control {
 namespace {
 
 constexpr auto kStoredResultBytesMax = static_cast<int64_t>(store::kValueBytesMax);
-
-Error shutting_down() {
-  return unavailable("the server is shutting down", "shutting_down");
-}
 
 FutureRecord record_of(const Future& future, std::string key) {
   FutureRecord record;

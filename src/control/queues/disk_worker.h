@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "control/queues/tenant_queue.h"
+#include "control/types/errors.h"
 
 namespace tuft::control {
 
@@ -46,7 +47,7 @@ class DiskWorker {
       case TenantQueue<Task>::Push::kClosed:
         break;
     }
-    return unavailable("the server is shutting down", "shutting_down");
+    return shutting_down();
   }
   // Queues a task that continues an accepted one, so no limit applies. Returns false after stop(). Thread-safe.
   bool post_rest(const UserId& user, Task task) { return tasks_.push(user, 1, std::move(task)); }

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "control/types/errors.h"
 #include "control/types/operation_keys.h"
 
 namespace tuft::control {
@@ -40,7 +41,7 @@ bool SampleExecutor::start_turn(const SampleOperationPtr& operation) {
   if (operation->is_dropped()) {
     refusal = cancelled();
   } else if (is_shut_down_) {
-    refusal = unavailable("the server is shutting down", "shutting_down");
+    refusal = shutting_down();
   } else if (operation->sink->is_cancelled()) {
     refusal = cancelled();
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "control/sampling/sample_request.h"
+#include "control/types/errors.h"
 #include "metrics/tenants.h"
 
 namespace tuft::control {
@@ -172,7 +173,7 @@ Status SampleStreams::add(Generation::Number number, Stream stream) {
   }
   adapters_->release_stream(*stream.operation->adapter);
   budget_.end_stream(stream.operation->user);
-  return unavailable("the server is shutting down", "shutting_down");
+  return shutting_down();
 }
 
 void SampleStreams::cancel(Generation::Number number) {

@@ -5,14 +5,11 @@
 #include <utility>
 
 #include "control/accounts/quota.h"
+#include "control/types/errors.h"
 #include "metrics/training.h"
 
 namespace tuft::control {
 namespace {
-
-Error shutting_down() {
-  return unavailable("the server is shutting down", "shutting_down");
-}
 
 int64_t& bytes_of_newest_locked(Run& run, CheckpointKind kind) TUFT_REQUIRES(run.mutex) {
   return kind == CheckpointKind::kTraining ? run.training_bytes : run.sampler_bytes;

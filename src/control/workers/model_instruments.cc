@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "control/types/errors.h"
 #include "metrics/sampling.h"
 #include "metrics/tenants.h"
 #include "metrics/training.h"
@@ -148,7 +149,7 @@ void ModelInstruments::record_sample_failure(const Error& error, int num_samples
 
 std::string_view terminal_status(const Error* error) {
   if (error == nullptr) return "ok";
-  if (error->code == ErrorCode::kCancelled || error->reason == "shutting_down") return "cancelled";
+  if (error->code == ErrorCode::kCancelled || error->reason == kShuttingDown) return "cancelled";
   if (error->code == ErrorCode::kDeadlineExceeded || error->reason == "seq_id_gap" ||
       error->reason == "worker_starting") {
     return "timeout";
