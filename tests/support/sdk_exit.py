@@ -35,5 +35,7 @@ if __name__ == "__main__":
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
-        leave(end.code or 0)
+        if isinstance(end.code, str):  # as `sys.exit("message")` does
+            print(end.code, file=sys.stderr)
+        leave(1 if isinstance(end.code, str) else end.code or 0)
     leave(0)
