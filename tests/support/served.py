@@ -1,12 +1,14 @@
 """Fixtures: the tiny model, a server for each test file, and clients of its two users."""
 import os
+import subprocess
 
 import pytest
+import sdk_exit
 import tinker
 
 import tuft_server
 from raw_client import RawClient
-from tuft_server import ALICE, BOB, TuftServer, configuration
+from tuft_server import ALICE, BOB, TuftServer, clean_environment, configuration
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["NO_PROXY"] = "127.0.0.1,localhost"
@@ -34,6 +36,13 @@ def server(model_dir, tmp_path_factory):
 
 def service_client(server, key=ALICE):
     return tinker.ServiceClient(base_url=server.url, api_key=key)
+
+
+def sdk_cli(server, *arguments, key=ALICE, cwd=None):
+    """Runs the `tinker` CLI as the user of the key, and returns its status and output."""
+    environment = {**clean_environment(), "TINKER_BASE_URL": server.url, "TINKER_API_KEY": key, "TINKER_TELEMETRY": "0"}
+    return subprocess.run([*sdk_exit.CLI, *arguments], capture_output=True, text=True, timeout=120, env=environment,
+                          cwd=cwd)
 
 
 @pytest.fixture

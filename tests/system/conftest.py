@@ -1,1 +1,1 @@
-from served import alice, bob, model_dir, raw, raw_bob, server, service_client  # noqa: F401
+from served import alice, bob, model_dir, raw, raw_bob, sdk_cli, server, service_client  # noqa: F401

@@ -3,19 +3,17 @@ import datetime
 import io
 import json
 import pathlib
-import subprocess
 import tarfile
 import urllib.error
 import urllib.request
 
 import pytest
-import sdk_exit
 import tinker
 from tinker import types
 
-from conftest import service_client
+from conftest import sdk_cli, service_client
 from raw_client import RawClient
-from tuft_server import ALICE, BOB, MODEL, TuftServer, clean_environment, configuration, wait_until
+from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration, wait_until
 
 
 
@@ -230,9 +228,7 @@ def test_openapi_names_what_the_server_answers(server):
 # ---- the tinker CLI
 
 def cli(server, *arguments, key=ALICE):
-    environment = {**clean_environment(), "TINKER_BASE_URL": server.url, "TINKER_API_KEY": key, "TINKER_TELEMETRY": "0"}
-    run = subprocess.run([*sdk_exit.CLI, "--format", "json", *arguments], capture_output=True, text=True,
-                         timeout=120, env=environment)
+    run = sdk_cli(server, "--format", "json", *arguments, key=key)
     return run.returncode, run.stdout, run.stderr
 
 

@@ -1,17 +1,14 @@
 """Tests billing, audit events and the trace of a session with the real SDK and the `tinker` CLI."""
 import datetime
 import json
-import os
 import pathlib
-import subprocess
 import urllib.error
 import urllib.request
 
 import pytest
-import sdk_exit
 from tinker import types
 
-from conftest import service_client
+from conftest import sdk_cli, service_client
 from examples_of_data import datum, prompt
 from raw_client import RawClient
 from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration
@@ -40,13 +37,6 @@ def work(server, key, text):
     sampler = training.save_weights_and_get_sampling_client()
     sampler.sample(prompt(text), 1, types.SamplingParams(max_tokens=5, temperature=1.0)).result()
     return client.holder.get_session_id(), training, saved
-
-
-def cli(server, key, *arguments, cwd):
-    environment = {**os.environ, "TINKER_BASE_URL": server.url, "TINKER_API_KEY": key, "NO_PROXY": "127.0.0.1"}
-    run = subprocess.run([*sdk_exit.CLI, *arguments], capture_output=True, text=True, timeout=120,
-                         env=environment, cwd=cwd)
-    return run
 
 
 def window():
@@ -104,10 +94,10 @@ def test_the_bill_counts_the_tokens_of_each_user(traced, two_sessions):
 
 def test_the_cli_prints_the_bill(traced, two_sessions, tmp_path):
     begin, end = (time.isoformat() for time in window())
-    run = cli(traced, ALICE, "billing", "usage", begin, end, "--csv", "-", cwd=tmp_path)
+    run = sdk_cli(traced, "billing", "usage", begin, end, "--csv", "-", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "training" in run.stdout and two_sessions[0][0] in run.stdout and two_sessions[1][0] not in run.stdout
-    refused = cli(traced, ALICE, "billing", "usage", "2026-01-01T00:00:00Z", "2026-03-01T00:00:00Z", cwd=tmp_path)
+    refused = sdk_cli(traced, "billing", "usage", "2026-01-01T00:00:00Z", "2026-03-01T00:00:00Z", cwd=tmp_path)
     assert refused.returncode != 0 and "14 days" in refused.stderr + refused.stdout
 
 
@@ -128,7 +118,7 @@ def test_the_audit_tells_what_happened_to_checkpoints(traced, two_sessions):
 
 def test_the_cli_exports_a_trace_of_connected_trees_down_to_the_engine(traced, two_sessions, tmp_path):
     session = two_sessions[0][0]
-    run = cli(traced, ALICE, "session", "export-trace", session, cwd=tmp_path)
+    run = sdk_cli(traced, "session", "export-trace", session, cwd=tmp_path)
     assert run.returncode == 0, run.stderr + run.stdout
     file, spans = spans_of(tmp_path / f"{session}.pftrace")
     assert file["traceEvents"], "there are no events for Perfetto"
