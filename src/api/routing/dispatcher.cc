@@ -122,8 +122,7 @@ Admission Dispatcher::admit(const RequestHead& head) const {
 }
 
 BodyLimit Dispatcher::body_limit_of(const Route& route) const {
-  int64_t most = limits_.request_body_bytes_max;
-  if (route.body_bytes_max > 0) most = std::min(most, route.body_bytes_max);
+  int64_t most = std::min(limits_.request_body_bytes_max, route.body_bytes_max);
   const bool wants_key = route.access == Access::kKey || route.access == Access::kBearer;
   if (!wants_key) most = std::min(most, kStrangersBodyBytesMax);
   return {most, most < limits_.request_body_bytes_max};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,10 @@ enum class Access : uint8_t { kOpen, kKey, kBearer, kMetrics };
 enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
 enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf };  // checked against Content-Type before the body is read
 
+// The size of a route's body, as received and after decompression.
+inline constexpr int64_t kSmallBody = 64 << 10;
+inline constexpr int64_t kLargeBody = std::numeric_limits<int64_t>::max();  // limits.request_body_bytes_max alone
+
 struct Route {
   Method method = Method::kGet;
   // Literal segments and parameters: "{name}" is one whole segment, a final "{name...}" is the rest of the path.
@@ -30,8 +35,8 @@ struct Route {
   Access access = Access::kKey;
   Tracing tracing = Tracing::kAlways;
   Accepts accepts = Accepts::kAnything;
-  int64_t body_bytes_max = 0;  // 0: limits.request_body_bytes_max
-  bool durable = false;        // the answer waits until the state that it reports is stored durably
+  int64_t body_bytes_max = kSmallBody;  // limits.request_body_bytes_max applies, too
+  bool durable = false;                 // the answer waits until the state that it reports is stored durably
   ErrorShape errors = ErrorShape::kDetail;
 };
 

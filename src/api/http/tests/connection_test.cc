@@ -1,5 +1,7 @@
 // Tests of connections: keep-alive, limits, long polls, invalid input, shutdown.
 #include <chrono>
+#include <set>
+#include <string_view>
 #include <vector>
 #include <zstd.h>
 
@@ -154,6 +156,26 @@ TEST_F(Connections, LowerLimitOfARouteIsNamed) {
   start();
   EXPECT_NE(call("POST", "/api/v1/telemetry", "", large).body.find("100000 bytes (limits.request_body_bytes_max)"),
             std::string::npos);
+}
+
+// A body that a route cannot need costs neither memory nor a decoder's time, whatever it is compressed to.
+TEST_F(Connections, RoutesThatNeedNoLargeBodyTakeNone) {
+  start();
+  std::string padded = R"({"session_id":"s-alice","x":")" + std::string(70'000, 'x') + R"("})";
+  const char* const kRule = "65536 bytes (what this endpoint takes at most)";
+  expect_refusal(post("session_heartbeat", padded), 413, kRule);
+  std::string frame(ZSTD_compressBound(padded.size()), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), padded.data(), padded.size(), 1));
+  expect_refusal(post("session_heartbeat", frame, {{"Content-Encoding", "zstd"}}), 413, kRule);
+  EXPECT_TRUE(control.calls.empty());
+  std::set<std::string_view> large;
+  for (const Route& route : routes()) {
+    if (route.body_bytes_max > kSmallBody) large.insert(route.pattern);
+  }
+  const std::set<std::string_view> expected = {"/api/v1/asample",          "/api/v1/forward",
+                                               "/api/v1/forward_backward", "/api/v1/telemetry",
+                                               "/oai/api/v1/completions",  "/oai/api/v1/chat/completions"};
+  EXPECT_EQ(large, expected);
 }
 
 // ---- bodies that are being received
