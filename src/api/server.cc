@@ -22,6 +22,7 @@
 #include "api/http/tls.h"
 #include "api/routing/http_telemetry.h"
 #include "base/mutex.h"
+#include "control/queues/work_pool.h"
 #include "metrics/http.h"
 #include "openai/service.h"
 #include "telemetry/instrument.h"
@@ -37,6 +38,10 @@ using boost::system::error_code;
 
 constexpr Nanos kSweepInterval = 250 * kMillisecond;
 constexpr Nanos kTickInterval = 500 * kMillisecond;
+constexpr int kWorkThreads = 3;
+// Costs are bytes of a datum. A user may let as much wait as four bodies of the default limits.request_body_bytes_max.
+constexpr control::TenantBounds kWorkBounds = {
+    .quantum = 512 << 10, .user_max = int64_t{256} << 20, .all_max = int64_t{2} << 30};
 constexpr auto kAcceptRetry = std::chrono::milliseconds(50);
 
 std::string overloaded_answer(ConnectionCounts::Entry entry) {
@@ -84,7 +89,8 @@ class BeastServer final : public Server {
   BeastServer(const Options& options, control::ControlPlane& control)
       : options_(options),
         control_(control),
-        openai_(control.generation(), system_clock()),
+        work_(std::make_shared<control::WorkPool>(kWorkThreads, kWorkBounds)),
+        openai_(control.generation(), system_clock(), work_),
         dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_),
         connections_(options_.limits),
         metrics_page_(std::make_shared<MetricsPage>()) {
@@ -108,6 +114,7 @@ class BeastServer final : public Server {
         });
   }
   ~BeastServer() override {
+    work_->stop();
     metrics::http().connections.set_callback({});
     metrics::http().receiving_bytes.set_callback({});
   }
@@ -129,6 +136,7 @@ class BeastServer final : public Server {
 
   const Options options_;
   control::ControlPlane& control_;
+  const std::shared_ptr<control::WorkPool> work_;
   openai::Service openai_;
   const Dispatcher dispatcher_;
   ConnectionCounts connections_;
@@ -287,9 +295,10 @@ void BeastServer::wind_down(IoThread& thread, Nanos grace) {
   thread.tick.expires_after(std::chrono::nanoseconds(std::min(grace, kTickInterval / 50)));
   const Nanos end = system_clock().monotonic() + grace;
   const auto wait = std::make_shared<std::function<void(error_code)>>();
-  *wait = [&thread, end, wait = std::weak_ptr(wait)](error_code) {
+  *wait = [this, &thread, end, wait = std::weak_ptr(wait)](error_code) {
     if (thread.connections.empty()) return;
     if (system_clock().monotonic() >= end) {
+      work_->close();  // what still waits there is brief from now on
       for (HttpConnection* connection : thread.connections) connection->abort();
     }
     thread.tick.expires_after(std::chrono::milliseconds(10));

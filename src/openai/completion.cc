@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "openai/errors.h"
+#include "openai/service.h"
 
 namespace tuft::openai {
 namespace {
 
 // The cost of composing an answer in the user's turns.
-constexpr int64_t kAnswerBytes = 16 << 10;
+constexpr int64_t kAnswerCost = kRequestBytes * kCostOfByte;
 
 // Destroyed when the client has disconnected or has read everything.
 class CompletionEvents final : public EventStream {
@@ -198,7 +199,7 @@ void Completion::complete() {
     return wake_reader();
   }
   std::function<void()> give = [self = shared_from_this()] { self->give_answer(); };
-  if (!parts_.work->push(parts_.user, kAnswerBytes, std::move(give))) give_answer();
+  if (!parts_.work->post_rest(parts_.user, kAnswerCost, std::move(give))) give_answer();
 }
 
 // Keeps the first error, which may be that of a cancellation.

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
+#include "control/queues/work_pool.h"
 #include "control/sampling/generation.h"
 #include "openai/answers.h"
 #include "openai/completion_telemetry.h"
@@ -28,7 +29,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
  public:
   struct Parts {
     control::Generation& generation;
-    std::shared_ptr<WorkQueue> work;
+    std::shared_ptr<control::WorkPool> work;
     control::UserId user;
     control::RequestId id;
     int64_t created = 0;  // unix seconds

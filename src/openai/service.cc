@@ -7,7 +7,6 @@
 #include "base/mutex.h"
 #include "openai/completion.h"
 #include "openai/completion_telemetry.h"
-#include "openai/errors.h"
 #include "openai/model_text.h"
 #include "openai/request.h"
 #include "telemetry/log.h"
@@ -45,44 +44,17 @@ void refuse(const ReplyDone& reply, Endpoint endpoint, std::string_view base_mod
   reply(error_reply(error, param));
 }
 
-// Bytes per turn: one long conversation or several short ones.
-constexpr int64_t kQuantum = 64 << 10;
-
-Error refusal_of(WorkQueue::Push push) {
-  if (push == WorkQueue::Push::kClosed) return unavailable("the server is shutting down", "shutting_down");
-  const bool own = push == WorkQueue::Push::kUserFull;
-  return {ErrorCode::kResourceExhausted,
-          own ? "too many of your requests are waiting; send this one again when some have been answered"
-              : "too many requests are waiting; try again in a moment",
-          "openai_queue_full"};
-}
-
 }  // namespace
 
-Service::Service(control::Generation& generation, const Clock& clock, const Options& options)
-    : generation_(generation),
-      clock_(clock),
-      options_(options),
-      texts_(std::make_unique<ModelTexts>()),
-      work_(std::make_shared<WorkQueue>(control::TenantBounds{
-          .quantum = kQuantum, .user_max = options.user_bytes_max, .all_max = options.bytes_max})) {
-  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { run(); });
-}
+Service::Service(control::Generation& generation, const Clock& clock, std::shared_ptr<control::WorkPool> work)
+    : generation_(generation), clock_(clock), texts_(std::make_unique<ModelTexts>()), work_(std::move(work)) {}
 
-Service::~Service() {
-  stopping_ = true;
-  work_->close();
-  for (std::thread& thread : threads_) thread.join();
-}
-
-void Service::run() {
-  while (auto work = work_->pop()) (*work)();
-}
+Service::~Service() = default;
 
 Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& user, std::string body,
                                       const telemetry::SpanContext& trace, ReplyDone reply) {
   auto pending = std::make_shared<Pending>();
-  const auto cost = static_cast<int64_t>(body.size()) + kRequestBytes;
+  const int64_t cost = (static_cast<int64_t>(body.size()) + kRequestBytes) * kCostOfByte;
   auto memory = generation_.hold_memory(user, static_cast<int64_t>(body.size()));
   if (!memory.ok()) {
     refuse(reply, endpoint, {}, memory.error());
@@ -93,7 +65,7 @@ Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& 
   std::function<void()> work = [this, task, weak = std::weak_ptr(pending)] {
     const PendingPtr wanted = weak.lock();
     if (wanted == nullptr) return;
-    if (stopping_) return task->reply(error_reply(unavailable("the server is shutting down", "shutting_down")));
+    if (work_->closed()) return task->reply(error_reply(unavailable("the server is shutting down", "shutting_down")));
     const telemetry::ContextScope scope(task->trace);
     try {
       prepare(*task, wanted);
@@ -102,8 +74,8 @@ Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& 
       if (task->reply) refuse(task->reply, task->endpoint, {}, internal_error("a request could not be prepared"));
     }
   };
-  const WorkQueue::Push push = work_->try_push(user, cost, std::move(work));
-  if (push != WorkQueue::Push::kTaken) refuse(task->reply, endpoint, {}, refusal_of(push));
+  const Status posted = work_->post(user, cost, std::move(work), "openai_queue_full");
+  if (!posted.ok()) refuse(task->reply, endpoint, {}, posted.error());
   return pending;
 }
 

@@ -1,17 +1,16 @@
-// The OpenAI-compatible API, independent of HTTP. It parses bodies, renders templates and tokenizes texts on its own
-// threads and never on an I/O thread. The queue for these threads is bounded, and users take turns.
+// The OpenAI-compatible API, independent of HTTP. It parses bodies, renders templates and tokenizes texts on the
+// threads of a WorkPool and never on an I/O thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "control/queues/work_pool.h"
 #include "control/sampling/generation.h"
 #include "openai/types.h"
 #include "telemetry/context.h"
@@ -30,20 +29,14 @@ inline constexpr int64_t kModelsMax = 1'000;
 // The cost of a request in addition to its body, which limits the number of small requests per turn.
 inline constexpr int64_t kRequestBytes = 16 << 10;
 
-struct ServiceOptions {
-  int threads = 2;
-  // Limits of the requests that wait for a thread. Above them the answer is 429, except for a user's only request. The
-  // bodies are also charged to the user's memory (limits.queued_bytes_per_user_max).
-  int64_t user_bytes_max = int64_t{32} << 20;
-  int64_t bytes_max = int64_t{256} << 20;
-};
+// The cost of one byte in the WorkPool, where decoding a byte of a datum costs 1.
+inline constexpr int64_t kCostOfByte = 8;
 
-// Thread-safe. `generation` and `clock` must outlive it.
+// Thread-safe. `generation` and `clock` must outlive it, and `work` must be stopped before it is destroyed. Requests
+// that wait for a thread are charged to their user's memory (limits.queued_bytes_per_user_max).
 class Service {
  public:
-  using Options = ServiceOptions;
-
-  Service(control::Generation& generation, const Clock& clock, const Options& options = {});
+  Service(control::Generation& generation, const Clock& clock, std::shared_ptr<control::WorkPool> work);
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
@@ -64,17 +57,13 @@ class Service {
  private:
   struct Task;
 
-  void run();
   void prepare(Task& task, const PendingPtr& pending);
   Result<std::vector<std::vector<int32_t>>> encode(const Request& request, const ModelText& text) const;
 
   control::Generation& generation_;
   const Clock& clock_;
-  const Options options_;
   const std::unique_ptr<ModelTexts> texts_;
-  const std::shared_ptr<WorkQueue> work_;
-  std::atomic<bool> stopping_{false};
-  std::vector<std::thread> threads_;
+  const std::shared_ptr<control::WorkPool> work_;
 };
 
 }  // namespace tuft::openai

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "control/queues/tenant_queue.h"
 
 namespace tuft::openai {
 
@@ -30,8 +29,5 @@ struct Reply {
   std::shared_ptr<EventStream> events;  // if set, it replaces the body: text/event-stream
 };
 using ReplyDone = std::function<void(Reply)>;
-
-// Work that must not run on the thread that causes it. Costs are bytes.
-using WorkQueue = control::TenantQueue<std::function<void()>>;
 
 }  // namespace tuft::openai

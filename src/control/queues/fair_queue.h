@@ -45,23 +45,17 @@ class FairQueue {
   }
 
   // Returns the item that pop() returns next. Requires: !empty().
-  const Item& front() {
-    for (size_t passed = 0;; ++passed) {
-      if (passed == users_.size()) {
-        skip_rounds();
-        passed = 0;
-      }
-      UserQueue& queue = users_.front();
-      if (!std::exchange(queue.has_turn, true)) queue.deficit += quantum_;
-      if (queue.entries.front().cost <= queue.deficit) return queue.entries.front().item;
-      queue.has_turn = false;
-      users_.splice(users_.end(), users_, users_.begin());
-    }
-  }
+  const Item& front() { return choose(anybody)->entries.front().item; }
 
-  Item pop() {
-    front();
-    return take(users_.front());
+  Item pop() { return take(*choose(anybody)); }
+
+  // Returns the next item of the users for whom `may` returns true; nothing if they have none. The others keep their
+  // turns.
+  template <typename May>
+  std::optional<Item> pop_if(const May& may) {
+    UserQueue* const queue = choose(may);
+    if (queue == nullptr) return std::nullopt;
+    return take(*queue);
   }
 
   // Returns the oldest item of the first user, in order of turns, whose oldest item `may` accepts; nothing if there is
@@ -88,6 +82,26 @@ class FairQueue {
     bool has_turn = false;  // this round's quantum is in the deficit
   };
 
+  static bool anybody(const UserId&) { return true; }
+
+  // Brings the user whose item is next to the front; null if no user may have one.
+  template <typename May>
+  UserQueue* choose(const May& may) {
+    for (size_t passed = 0;; ++passed) {
+      if (passed == users_.size()) {
+        if (!skip_rounds(may)) return nullptr;
+        passed = 0;
+      }
+      UserQueue& queue = users_.front();
+      if (may(queue.user)) {
+        if (!std::exchange(queue.has_turn, true)) queue.deficit += quantum_;
+        if (queue.entries.front().cost <= queue.deficit) return &queue;
+        queue.has_turn = false;
+      }
+      users_.splice(users_.end(), users_, users_.begin());
+    }
+  }
+
   // Requires that `queue` is at the front.
   Item take(UserQueue& queue) {
     const int64_t cost = queue.entries.front().cost;
@@ -104,13 +118,19 @@ class FairQueue {
     return item;
   }
 
-  // Advances all users by the rounds in which nobody can pay.
-  void skip_rounds() {
-    int64_t rounds = std::numeric_limits<int64_t>::max();
+  // Advances the users by the rounds in which none of them can pay. Returns false if no user may.
+  template <typename May>
+  bool skip_rounds(const May& may) {
+    constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+    int64_t rounds = kNone;
     for (const UserQueue& queue : users_) {
-      rounds = std::min(rounds, (queue.entries.front().cost - queue.deficit - 1) / quantum_);
+      if (may(queue.user)) rounds = std::min(rounds, (queue.entries.front().cost - queue.deficit - 1) / quantum_);
     }
-    for (UserQueue& queue : users_) queue.deficit += rounds * quantum_;
+    if (rounds == kNone) return false;
+    for (UserQueue& queue : users_) {
+      if (may(queue.user)) queue.deficit += rounds * quantum_;
+    }
+    return true;
   }
 
   const int64_t quantum_;

@@ -61,6 +61,20 @@ std::vector<Json> read_events(EventStream& events) {
   return out;
 }
 
+constexpr int64_t kCostOfRequest = kRequestBytes * kCostOfByte;
+
+// A service with a thread of its own.
+struct OneThread {
+  OneThread(control::Generation& generation, int64_t user_max, int64_t all_max = 1 << 30)
+      : work(std::make_shared<control::WorkPool>(
+            1, control::TenantBounds{.quantum = 4 * kCostOfRequest, .user_max = user_max, .all_max = all_max})),
+        service(generation, system_clock(), work) {}
+  ~OneThread() { work->stop(); }
+
+  const std::shared_ptr<control::WorkPool> work;
+  Service service;
+};
+
 class ServiceTest : public testing::Test {
  protected:
   ServiceTest() { generation.model_config = model.config(); }
@@ -83,7 +97,8 @@ class ServiceTest : public testing::Test {
 
   ByteModel model;
   FakeGeneration generation;
-  Service service{generation, system_clock(), {.threads = 1}};
+  OneThread only{generation, 1 << 30};
+  Service& service = only.service;
 };
 
 TEST_F(ServiceTest, CompletionHasTextUsageAndReason) {
@@ -237,7 +252,8 @@ TEST_F(ServiceTest, LateRefusalOfAStreamIsAStatus) {
 // ---- the queue
 
 TEST_F(ServiceTest, UserWithManyRequestsDoesNotDelayOthers) {
-  Service busy(generation, system_clock(), {.threads = 1, .user_bytes_max = 20 * kRequestBytes});
+  OneThread pool(generation, 20 * kCostOfRequest);
+  Service& busy = pool.service;
   generation.hold(true);
   std::vector<std::unique_ptr<Call>> calls;
   calls.push_back(std::make_unique<Call>(busy, Endpoint::kCompletions, completion()));
@@ -252,7 +268,8 @@ TEST_F(ServiceTest, UserWithManyRequestsDoesNotDelayOthers) {
 }
 
 TEST_F(ServiceTest, QueueIsBoundedPerUser) {
-  Service busy(generation, system_clock(), {.threads = 1, .user_bytes_max = 3 * kRequestBytes});
+  OneThread pool(generation, 3 * kCostOfRequest);
+  Service& busy = pool.service;
   generation.hold(true);
   Call running(busy, Endpoint::kCompletions, completion());
   generation.await_started(1);
@@ -267,8 +284,8 @@ TEST_F(ServiceTest, QueueIsBoundedPerUser) {
 }
 
 TEST_F(ServiceTest, QueueIsBoundedInTotalExceptForAUsersOnlyRequest) {
-  Service busy(generation, system_clock(),
-               {.threads = 1, .user_bytes_max = 8 * kRequestBytes, .bytes_max = 3 * kRequestBytes});
+  OneThread pool(generation, 8 * kCostOfRequest, 3 * kCostOfRequest);
+  Service& busy = pool.service;
   generation.hold(true);
   Call running(busy, Endpoint::kCompletions, completion());
   generation.await_started(1);
