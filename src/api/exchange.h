@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "config/config.h"
@@ -19,6 +20,9 @@
 
 namespace tuft::openai {
 class Service;
+}
+namespace tuft::control {
+class WorkPool;
 }
 
 namespace tuft::api {
@@ -40,7 +44,7 @@ class BodyStream {
   virtual std::optional<int64_t> length() const { return std::nullopt; }
   // Produces the next piece; an empty piece ends the body. An error closes the connection, so that the client notices
   // the missing rest. The caller waits for `done` before it calls next() again. `done` is called exactly once, on any
-  // thread, and never after the stream has been destroyed.
+  // thread; a call after the stream has been destroyed has no effect.
   virtual void next(std::function<void(Result<std::string>)> done) = 0;
 };
 
@@ -110,17 +114,19 @@ struct RequestHeaders {
   std::string_view sdk_language, sdk_version, sdk_os, sdk_arch, sdk_runtime, sdk_runtime_version;
 };
 
-// One request while it is handled. Confined to the connection's thread.
+// One request while it is handled. Used by one thread at a time: the connection's, or a work thread.
 struct Exchange {
   control::ControlPlane& control;
   const config::Limits& limits;
   std::shared_ptr<MetricsPage> metrics_page = {};
   openai::Service* openai = nullptr;
+  control::WorkPool* work = nullptr;
 
   RequestHeaders headers = {};
   std::vector<std::string> path_parameters = {};  // values of the route's "{...}" in order, percent-decoded
   std::string_view query = {};                    // the text after '?', still encoded
   std::string body = {};                          // content encoding removed
+  std::vector<ByteAccount::Hold> memory = {};     // see hold_memory()
   control::UserId user = {};                      // empty on open routes
   telemetry::SpanContext trace = {};              // of the server span
   std::string_view scheme = "http";               // "http" or "https"; static storage
@@ -140,6 +146,14 @@ struct Exchange {
 inline Status body_read(Exchange& exchange, Status status) {
   exchange.read_at = system_clock().monotonic();
   return status;
+}
+
+// Charges memory that decoding takes to the user of the request (limits.queued_bytes_per_user_max), until the request
+// has been handled or the handler clears exchange.memory. To be called before the memory is used.
+inline Status hold_memory(Exchange& exchange, int64_t bytes) {
+  TUFT_ASSIGN(ByteAccount::Hold hold, exchange.control.generation().hold_memory(exchange.user, bytes));
+  exchange.memory.push_back(std::move(hold));
+  return {};
 }
 
 using Handler = Result<Answer> (*)(Exchange& exchange);

@@ -42,6 +42,7 @@ struct ModelConfig {
 
 struct Limits {
   int64_t request_body_bytes_max = 64LL << 20;  // also the decompressed size
+  int64_t request_parts_max = 1 << 18;          // datums, chunks, tensors and their fields in a body
   int futures_per_user_max = 20'000;            // unfinished ones
   int sessions_per_user_max = 1'000;
   int64_t session_bytes_per_user_max = 16 << 20;  // of what the clients of all sessions say about themselves

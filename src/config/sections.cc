@@ -66,6 +66,7 @@ std::map<std::string, std::string> read_users(const Node* node, std::string_view
 void read_limits(const Node* node, Limits& limits, Problems& problems) {
   MapReader reader(node, "limits", problems);
   reader.integer("request_body_bytes_max", limits.request_body_bytes_max, 1024);
+  reader.integer("request_parts_max", limits.request_parts_max, 1024);
   reader.integer("futures_per_user_max", limits.futures_per_user_max, 1);
   reader.integer("sessions_per_user_max", limits.sessions_per_user_max, 1);
   // One session has room with the largest description that is accepted (session_description.h).

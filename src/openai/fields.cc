@@ -4,29 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json_shape.h"
+
 namespace tuft::openai {
 namespace {
-
-// Copying and writing a JSON value needs stack space in proportion to its depth.
-int depth_of(std::string_view text) {
-  int depth = 0;
-  int deepest = 0;
-  bool in_string = false;
-  for (size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (in_string) {
-      if (c == '\\') ++at;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      deepest = std::max(deepest, ++depth);
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return deepest;
-}
 
 std::string between(const std::string& what, const std::string& min, const std::string& max) {
   return "must be " + what + " between " + min + " and " + max;
@@ -93,7 +74,8 @@ void Fields::refuse(std::string_view name, const Json& harmless) const {
 }
 
 Result<Json> parse_object(std::string_view text, int depth_max) {
-  if (depth_of(text) > depth_max) {
+  // Copying and writing a JSON value needs stack space in proportion to its depth.
+  if (json_shape(text).depth > depth_max) {
     return invalid_argument("the body has more than " + std::to_string(depth_max) + " levels of lists and objects",
                             "invalid_json");
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/id.h"
+#include "base/json_shape.h"
 #include "base/mutex.h"
 #include "openai/completion.h"
 #include "openai/completion_telemetry.h"
@@ -95,13 +96,24 @@ Result<std::vector<std::vector<int32_t>>> Service::encode(const Request& request
   return prompts;
 }
 
+// Returns memory for the values that a body is parsed to.
+Result<ByteAccount::Hold> Service::hold_values(const Task& task) const {
+  constexpr int64_t kValueBytes = 32;   // a value, in a vector with room to grow
+  constexpr int64_t kMemberBytes = 96;  // a name and its value, likewise
+  const JsonShape shape = json_shape(task.body);
+  return generation_.hold_memory(task.user,
+                                 (shape.values + shape.containers) * kValueBytes + shape.members * kMemberBytes);
+}
+
 void Service::prepare(Task& task, const PendingPtr& pending) {
-  Problem problem;
-  Request request = read_request(task.endpoint, task.body, problem);
-  std::string().swap(task.body);
   const auto refused = [&](std::string_view base_model, const Error& error, std::string_view param) {
     refuse(std::exchange(task.reply, {}), task.endpoint, base_model, error, param);
   };
+  auto values = hold_values(task);
+  if (!values.ok()) return refused({}, values.error(), {});
+  Problem problem;
+  Request request = read_request(task.endpoint, task.body, problem);
+  std::string().swap(task.body);
   if (!problem.status.ok()) return refused({}, problem.status.error(), problem.param);
   const auto model = generation_.resolve(task.user, request.model);
   if (!model.ok()) return refused({}, model.error(), "model");
@@ -124,6 +136,7 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
   parts.prompts = std::move(*prompts);
   auto completion = std::make_shared<Completion>(std::move(parts), std::move(observed), std::exchange(task.reply, {}));
   pending->set(completion);
+  values->shrink_to(0);
   task.memory.shrink_to(0);
   completion->start();
 }

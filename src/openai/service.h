@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "control/queues/work_pool.h"
@@ -57,6 +58,7 @@ class Service {
  private:
   struct Task;
 
+  Result<ByteAccount::Hold> hold_values(const Task& task) const;
   void prepare(Task& task, const PendingPtr& pending);
   Result<std::vector<std::vector<int32_t>>> encode(const Request& request, const ModelText& text) const;
 

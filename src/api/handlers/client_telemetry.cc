@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "api/json/body_shape.h"
 #include "api/json/json_reader.h"
 #include "metrics/http.h"
 #include "telemetry/log.h"
@@ -119,6 +120,7 @@ bool ClientEventBudget::take_event(const control::UserId& user, Nanos now) {
 void record_client_events(Exchange& exchange, ClientEventBudget& budget) {
   const Nanos now = system_clock().monotonic();
   if (!budget.take_bytes(exchange.user, exchange.body.size(), now)) return count_dropped("bytes", 1);
+  if (!admit_json(exchange).ok()) return count("malformed", Severity::kWarning);
   JsonBody body(exchange.body);
   const JsonFields fields = body.fields();
   std::string session = id_or_empty(fields.string("session_id", ""));

@@ -1,6 +1,10 @@
 #include "metrics/futures.h"
 
 #include <charconv>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <variant>
 
 #include "api/handlers/handlers.h"
@@ -9,10 +13,14 @@
 #include "api/json/json_reader.h"
 #include "api/json/json_writer.h"
 #include "api/routing/media.h"
+#include "control/queues/work_pool.h"
 #include "metrics/http.h"
 
 namespace tuft::api {
 namespace {
+
+// The JSON of a larger result is streamed.
+constexpr size_t kStreamedBytesMin = 64 << 10;
 
 // A failed operation is answered with status 200; any other status would make the SDK poll again.
 Response failure_response(const Error& error) {
@@ -31,6 +39,36 @@ void record_submission(const Exchange& exchange, control::OperationType operatio
   if (std::from_chars(text.data(), text.data() + text.size(), seconds).ec != std::errc()) return;
   if (!(seconds >= 0 && seconds <= kSensibleMax)) return;
   metrics::http().client_roundtrip_duration.record(seconds, {{"operation_type", control::operation_name(operation)}});
+}
+
+// JSON that is written in pieces on the work threads, in the user's turns, as fast as the client reads it.
+class ResultBody final : public BodyStream {
+ public:
+  ResultBody(control::WorkPool& work, control::UserId user, JsonPieces pieces)
+      : work_(work), user_(std::move(user)), pieces_(std::make_shared<JsonPieces>(std::move(pieces))) {}
+
+  void next(std::function<void(Result<std::string>)> done) override {
+    const bool posted = work_.post_rest(user_, kJsonPieceBytes, [pieces = pieces_, done] {
+      try {
+        done(pieces->next() ? std::move(pieces->value()) : std::string());
+      } catch (const std::exception& exception) {
+        done(internal_error(std::string("a result could not be written: ") + exception.what()));
+      }
+    });
+    if (!posted) done(unavailable("the server is shutting down", "shutting_down"));
+  }
+
+ private:
+  control::WorkPool& work_;
+  const control::UserId user_;
+  const std::shared_ptr<JsonPieces> pieces_;  // shared with a task that outlives its client
+};
+
+Result<Response> stream_json(Exchange& exchange, const control::FutureSnapshot& snapshot) {
+  TUFT_ASSIGN(JsonPieces pieces, result_pieces(snapshot.operation, snapshot.value));
+  Response response;
+  response.stream = std::make_shared<ResultBody>(*exchange.work, exchange.user, std::move(pieces));
+  return response;
 }
 
 Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snapshot) {
@@ -57,7 +95,8 @@ Result<Response> deliver(Exchange& exchange, const control::FutureSnapshot& snap
     response.shared_body = std::shared_ptr<const std::string>(snapshot.value, &protobuf->bytes);
     return response;
   }
-  TUFT_ASSIGN(std::string json, future_value_json(snapshot.operation, *snapshot.value));
+  if (protobuf != nullptr && protobuf->bytes.size() > kStreamedBytesMin) return stream_json(exchange, snapshot);
+  TUFT_ASSIGN(std::string json, future_value_json(snapshot.operation, snapshot.value));
   return json_response(std::move(json));
 }
 

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "api/handlers/handlers.h"
+#include "api/json/body_shape.h"
 #include "api/json/error_mapping.h"
 #include "api/json/json_datum.h"
 #include "api/json/json_reader.h"
@@ -109,6 +110,7 @@ Result<Answer> handle_join_sampling_session(Exchange& exchange) {
 }
 
 Result<Answer> handle_asample(Exchange& exchange) {
+  TUFT_TRY(admit_json(exchange));
   JsonBody body(exchange.body);
   const JsonFields fields = body.fields();
   control::Sample request;
@@ -122,10 +124,11 @@ Result<Answer> handle_asample(Exchange& exchange) {
   Status chunks;
   if (const auto prompt = fields.required_object("prompt")) chunks = read_tokens(*prompt, request.prompt_tokens);
   if (const auto params = fields.required_object("sampling_params")) read_sampling_params(*params, request.params);
-  TUFT_TRY(body_read(exchange, body.status()));
-  TUFT_TRY(chunks);
+  TUFT_TRY(body_read(exchange, chunks));
+  TUFT_TRY(body.status());
 
   exchange.keys.sampler = request.sampler;
+  exchange.memory.clear();  // the operation is charged for itself from here on
   TUFT_ASSIGN(const control::Submitted done,
               exchange.control.sample(exchange.user, std::move(request), exchange.trace));
   note_submission(exchange, done);

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "api/handlers/handlers.h"
+#include "api/json/body_shape.h"
 #include "api/json/error_mapping.h"
 #include "api/json/json_datum.h"
 #include "api/json/json_reader.h"
@@ -133,6 +134,12 @@ control::LoadWeights read_load_weights(Exchange& exchange, const JsonFields& fie
   return request;
 }
 
+// The operation is charged for itself from here on.
+void release_body(Exchange& exchange) {
+  std::string().swap(exchange.body);
+  exchange.memory.clear();
+}
+
 }  // namespace
 
 Result<Answer> handle_create_model(Exchange& exchange) {
@@ -164,19 +171,25 @@ Result<Answer> handle_forward_backward(Exchange& exchange) {
   tinker_public::ForwardBackwardRequest request;
   Status read;
   if (media_type(exchange.headers.content_type) == MediaType::kJson) {
+    TUFT_TRY(admit_json(exchange));
     read = read_forward_backward(exchange.body, PassField::kForwardBackward, request);
-  } else if (!request.ParseFromString(exchange.body)) {
+  } else {
+    TUFT_TRY(admit_pass(exchange));
     // What was read of a damaged message proves nothing, so no number is used up.
-    return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: it is truncated or damaged",
-                            std::string(kInvalidProtobuf));
+    if (!request.ParseFromString(exchange.body)) {
+      return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: it is truncated or damaged",
+                              std::string(kInvalidProtobuf));
+    }
   }
-  std::string().swap(exchange.body);
+  release_body(exchange);
   return submit_pass(exchange, std::move(request), std::move(read));
 }
 
 Result<Answer> handle_forward(Exchange& exchange) {
+  TUFT_TRY(admit_json(exchange));
   tinker_public::ForwardBackwardRequest request;
   Status read = read_forward_backward(exchange.body, PassField::kForward, request);
+  release_body(exchange);
   request.set_forward_only(true);
   return submit_pass(exchange, std::move(request), std::move(read));
 }

@@ -118,7 +118,11 @@ awaitable<ClientSocket::WaitEnd> ClientSocket::wait(std::shared_ptr<Waiting> wai
     }
     if (limits.watches_peer) watch_peer(waiting);
     error_code code;
-    while (!waiting->arrived && !waiting->peer_gone && !ended() && !(limits.ends_at_stop && thread_.stopping)) {
+    const auto is_over = [&] {
+      if (waiting->arrived || limits.until_arrival) return waiting->arrived;
+      return waiting->peer_gone || ended() || (limits.ends_at_stop && thread_.stopping);
+    };
+    while (!is_over()) {
       co_await waiting->timer.async_wait(into(code));
       if (!code) break;
     }

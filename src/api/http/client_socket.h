@@ -61,8 +61,9 @@ class ClientSocket {
   enum class WaitEnd : uint8_t { kArrived, kTimedOut, kPeerGone, kStopped };
   struct WaitLimits {
     Nanos time = kForever;
-    bool watches_peer = true;   // a client that disconnects ends the wait
-    bool ends_at_stop = false;  // true: the server's stop ends the wait; false: the end of the grace period does
+    bool watches_peer = true;    // a client that disconnects ends the wait
+    bool until_arrival = false;  // nothing but the arrival ends the wait
+    bool ends_at_stop = false;   // true: the server's stop ends the wait; false: the end of the grace period does
   };
 
   ClientSocket(IoThread& thread, Transport::Socket socket, TlsContext* tls);

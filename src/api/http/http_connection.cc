@@ -282,7 +282,7 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   const bool keep_alive = parser_->get().keep_alive();
   const Route& route = admission.match.route->route;
   Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits(), thread_.metrics_page,
-                    &thread_.dispatcher.openai()};
+                    &thread_.dispatcher.openai(), &thread_.dispatcher.work()};
   exchange.headers = head.headers;
   exchange.path_parameters = std::move(admission.match.parameters);
   if (const size_t mark = head.target.find('?'); mark != std::string_view::npos) {
@@ -294,7 +294,14 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   exchange.trace = record.trace();
   record.set_request_bytes(exchange.body.size());
 
-  Result<Answer> answer = thread_.dispatcher.handle(exchange, route);
+  const bool is_work = Dispatcher::is_work(exchange, route);
+  Result<Answer> answer = Answer();
+  if (is_work) {
+    answer = co_await handle_as_work(exchange, route);
+  } else {
+    answer = thread_.dispatcher.handle(exchange, route);
+  }
+  exchange.memory.clear();
   std::string().swap(exchange.body);
   body_memory_.shrink_to(0);
   LateResponse response = co_await answer_of(exchange, std::move(answer));
@@ -319,6 +326,18 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   }
   record.finish();
   co_return written&& again;
+}
+
+// The exchange belongs to a work thread until that is done, so nothing ends this wait: not even the end of the server,
+// which makes the work brief.
+awaitable<Result<Answer>> HttpConnection::handle_as_work(Exchange& exchange, const Route& route) {
+  const auto wait = std::make_shared<WaitFor<Result<Answer>>>(*thread_.io);
+  thread_.dispatcher.handle_as_work(exchange, route, Arrival<Result<Answer>>{thread_.io, wait});
+  ClientSocket::WaitLimits limits;
+  limits.watches_peer = false;
+  limits.until_arrival = true;
+  co_await socket_.wait(wait, limits);
+  co_return std::move(*wait->value);
 }
 
 awaitable<HttpConnection::LateResponse> HttpConnection::answer_of(Exchange& exchange, Result<Answer> answer) {

@@ -64,6 +64,7 @@ class HttpConnection {
   boost::asio::awaitable<bool> refuse(const Admission& admission, RequestTelemetry& record);
   boost::asio::awaitable<bool> receive_body(const Admission& admission, RequestTelemetry& record);
   boost::asio::awaitable<bool> answer(const RequestHead& head, Admission admission, RequestTelemetry& record);
+  boost::asio::awaitable<Result<Answer>> handle_as_work(Exchange& exchange, const Route& route);
   boost::asio::awaitable<LateResponse> answer_of(Exchange& exchange, Result<Answer> answer);
   boost::asio::awaitable<LateResponse> await_future(Exchange& exchange, const AwaitFuture& wait);
   boost::asio::awaitable<LateResponse> await_response(AwaitResponse later);

@@ -102,11 +102,9 @@ Status read_tokens(const JsonFields& model_input, std::vector<int32_t>& tokens) 
   model_input.for_each_object("chunks", true, [&](const JsonFields& chunk) {
     const std::string type = chunk.string("type", "encoded_text");
     if (type != "encoded_text") {
-      if (status.ok()) {
-        status = invalid_argument("the input has a chunk that is not encoded_text; this server's models read text only",
-                                  "unsupported_chunk");
-      }
-      return;
+      status = invalid_argument("the input has a chunk that is not encoded_text; this server's models read text only",
+                                "unsupported_chunk");
+      return chunk.problem("type", "must be encoded_text");
     }
     const auto list = chunk.value("tokens");
     if (!list) return chunk.problem("tokens", "is required");
@@ -130,12 +128,11 @@ Status read_forward_backward(std::string& text, PassField field, tinker_public::
     for (const auto& [name, value] : input->number_map("loss_fn_config")) {
       (*request.mutable_loss_fn_config())[name] = value;
     }
-    input->for_each_object("data", true, [&](const JsonFields& datum) {
-      if (status.ok()) status = read_datum(datum, *request.add_data());
-    });
+    input->for_each_object("data", true,
+                           [&](const JsonFields& datum) { status = read_datum(datum, *request.add_data()); });
   }
-  TUFT_TRY(body.status());
-  return status;
+  TUFT_TRY(status);
+  return body.status();
 }
 
 }  // namespace tuft::api

@@ -12,7 +12,7 @@
 namespace tuft::api {
 
 // Appends the tokens of {"chunks": [...]} to `tokens`. Notes problems in the fields' JsonBody. Returns kInvalidArgument
-// for a chunk that is not text.
+// for a chunk that is not text, which is the error to report.
 Status read_tokens(const JsonFields& model_input, std::vector<int32_t>& tokens);
 
 // The field that holds the batch: "forward_backward_input" or "forward_input".

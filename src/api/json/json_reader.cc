@@ -222,7 +222,8 @@ std::map<std::string, double> JsonFields::number_map(std::string_view key) const
   if (good) {
     for (const auto [name, member] : members) {
       double real = 0;
-      good = good && member.is_number() && member.get_double().get(real) == simdjson::SUCCESS;
+      good = member.is_number() && member.get_double().get(real) == simdjson::SUCCESS;
+      if (!good) break;
       result.emplace(name, real);
     }
   }
@@ -239,7 +240,8 @@ std::vector<std::string> JsonFields::string_list(std::string_view key) const {
   if (good) {
     for (const element item : items) {
       std::string_view text;
-      good = good && item.get_string().get(text) == simdjson::SUCCESS;
+      good = item.get_string().get(text) == simdjson::SUCCESS;
+      if (!good) break;
       result.emplace_back(text);
     }
   }
@@ -275,6 +277,7 @@ void JsonFields::for_each_object(std::string_view key, bool required,
     return;
   }
   size_t index = 0;
+  const int before = problems_->count();
   for (const element item : items) {
     const std::string element_key = std::string(key) + "[" + std::to_string(index++) + "]";
     if (!item.is_object()) {
@@ -282,17 +285,20 @@ void JsonFields::for_each_object(std::string_view key, bool required,
       return;
     }
     visit(JsonFields(&item, path(element_key), *problems_));
+    if (problems_->count() > before) return;
   }
 }
 
 void JsonFields::for_each_member(const std::function<void(std::string_view key, const JsonFields&)>& visit) const {
   if (!valid_) return;
+  const int before = problems_->count();
   for (const auto [name, member] : object_) {
     if (!member.is_object()) {
       problem(name, "must be an object");
       return;
     }
     visit(name, JsonFields(&member, path(name), *problems_));
+    if (problems_->count() > before) return;
   }
 }
 

@@ -34,6 +34,7 @@ class JsonProblems {
  public:
   void add(std::string_view where, std::string_view rule);
   Status status() const;
+  int count() const { return count_; }
 
  private:
   std::string text_;
@@ -72,8 +73,9 @@ class JsonFields {
   // Returns an empty value if the key is absent or its value is not an object.
   std::optional<JsonFields> object(std::string_view key) const;
   std::optional<JsonFields> required_object(std::string_view key) const;
+  // These two end after the first element with a problem.
   void for_each_object(std::string_view key, bool required, const std::function<void(const JsonFields&)>& visit) const;
-  // Visits every member of this object; notes a problem if one is not an object.
+  // Visits every member of this object; a member that is not an object is a problem.
   void for_each_member(const std::function<void(std::string_view key, const JsonFields&)>& visit) const;
 
   // Returns the raw value; empty if it is absent or null.

@@ -2,6 +2,7 @@
 // Numbers have their shortest form; NaN and infinity become null, because JSON cannot express them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,7 +29,10 @@ class JsonWriter {
   JsonWriter& raw(std::string_view json);
 
   void reserve(size_t size_bytes) { text_.reserve(size_bytes); }
+  size_t size() const { return text_.size(); }
   std::string take() && { return std::move(text_); }
+  // Returns the text so far; what is written next continues it.
+  std::string take_piece() { return std::exchange(text_, {}); }
 
  private:
   JsonWriter& open(char bracket);

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cctype>
 #include <exception>
+#include <functional>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -72,8 +74,8 @@ void record_refused_key(const RequestHead& head, const Error& error) {
 }  // namespace
 
 Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
-                       std::span<const Route> routes, openai::Service& openai)
-    : control_(control), limits_(limits), openai_(openai), metrics_(std::move(metrics)), router_(routes) {}
+                       std::span<const Route> routes, openai::Service& openai, control::WorkPool& work)
+    : control_(control), limits_(limits), openai_(openai), work_(work), metrics_(std::move(metrics)), router_(routes) {}
 
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;
@@ -128,20 +130,101 @@ BodyLimit Dispatcher::body_limit_of(const Route& route) const {
   return {most, most < limits_.request_body_bytes_max};
 }
 
-Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const {
+bool Dispatcher::is_work(const Exchange& exchange, const Route& route) {
+  if (route.is_work) return true;
+  if (route.body_bytes_max <= kSmallBody) return false;
+  return static_cast<int64_t>(exchange.body.size()) > kSmallBody || is_compressed(exchange.headers.content_encoding);
+}
+
+Result<Answer> Dispatcher::call_handler(Exchange& exchange, const Route& route) const {
   const telemetry::ContextScope scope(exchange.trace);
   exchange.handed_at = system_clock().monotonic();
   try {
-    TUFT_ASSIGN(exchange.body,
-                decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_limit_of(route)));
     Result<Answer> answer = route.handler(exchange);
     // The ids of a refused request are the client's claim and may belong to another user.
     if (!answer.ok()) exchange.keys = {};
+    exchange.memory.clear();
     exchange.written_at = system_clock().monotonic();
     return answer;
   } catch (const std::exception& exception) {
     return internal_error(std::string("a handler threw: ") + exception.what());
   }
+}
+
+Result<Answer> Dispatcher::handle(Exchange& exchange, const Route& route) const {
+  TUFT_ASSIGN(exchange.body,
+              decode_body(std::move(exchange.body), exchange.headers.content_encoding, body_limit_of(route)));
+  return call_handler(exchange, route);
+}
+
+namespace {
+
+// The decoding of one body: its slices, then the handler. Each is a task of its own, so that others have their turns
+// between them, and each is paid before it begins.
+class BodyWork : public std::enable_shared_from_this<BodyWork> {
+ public:
+  using Handle = std::function<Result<Answer>()>;
+  using Done = std::function<void(Result<Answer>)>;
+
+  BodyWork(control::WorkPool& work, Exchange& exchange, const BodyLimit& limit, Handle handle, Done done)
+      : work_(work),
+        exchange_(exchange),
+        handle_(std::move(handle)),
+        done_(std::move(done)),
+        decoder_(std::move(exchange.body), exchange.headers.content_encoding, limit,
+                 [&exchange](int64_t bytes) { return hold_memory(exchange, bytes); }) {}
+
+  void start() {
+    const bool compressed = is_compressed(exchange_.headers.content_encoding);
+    const int64_t cost = compressed ? kSliceCost : std::max(decoder_.received(), kAnswerCost);
+    const Status posted = work_.post(exchange_.user, cost, [self = shared_from_this(), compressed] {
+      compressed ? self->decompress() : self->handle();
+    });
+    if (!posted.ok()) done_(posted.error());
+  }
+
+ private:
+  static constexpr auto kSliceCost = static_cast<int64_t>(BodyDecoder::kSliceBytes);
+  static constexpr int64_t kAnswerCost = 64 << 10;  // of a handler with a short body
+
+  void decompress() {
+    const Result<bool> is_done = step();
+    if (!is_done.ok()) return done_(is_done.error());
+    const bool posted =
+        *is_done ? work_.post_rest(exchange_.user, decoder_.produced(), [self = shared_from_this()] { self->handle(); })
+                 : work_.post_rest(exchange_.user, kSliceCost, [self = shared_from_this()] { self->decompress(); });
+    if (!posted) done_(shutting_down());
+  }
+  Result<bool> step() {
+    if (work_.closed()) return shutting_down();
+    try {
+      return decoder_.advance();
+    } catch (const std::exception& exception) {
+      return internal_error(std::string("a body could not be decompressed: ") + exception.what());
+    }
+  }
+  void handle() {
+    if (work_.closed()) return done_(shutting_down());
+    exchange_.body = decoder_.take();
+    done_(handle_());
+  }
+  static Error shutting_down() { return unavailable("the server is shutting down", "shutting_down"); }
+
+  control::WorkPool& work_;
+  Exchange& exchange_;
+  const Handle handle_;
+  const Done done_;
+  BodyDecoder decoder_;
+};
+
+}  // namespace
+
+void Dispatcher::handle_as_work(Exchange& exchange, const Route& route,
+                                std::function<void(Result<Answer>)> done) const {
+  const auto work = std::make_shared<BodyWork>(
+      work_, exchange, body_limit_of(route), [this, &exchange, &route] { return call_handler(exchange, route); },
+      std::move(done));
+  work->start();
 }
 
 Result<Response> Dispatcher::finish(Exchange& exchange, const AwaitFuture& wait,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "api/routing/media.h"
 #include "api/routing/metrics_page.h"
 #include "api/routing/router.h"
+#include "control/queues/work_pool.h"
 
 namespace tuft::api {
 
@@ -41,11 +43,17 @@ struct Admission {
 class Dispatcher {
  public:
   Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
-             std::span<const Route> routes, openai::Service& openai);
+             std::span<const Route> routes, openai::Service& openai, control::WorkPool& work);
 
   Admission admit(const RequestHead& head) const;
+  // Returns true if the request may take too long for an I/O thread: long answers, large bodies, and compressed ones
+  // that may become large.
+  static bool is_work(const Exchange& exchange, const Route& route);
   // Removes the content encoding of the body and calls the route's handler. An exception becomes kInternal.
   Result<Answer> handle(Exchange& exchange, const Route& route) const;
+  // Does the same on a work thread, in the user's turns, and then calls `done`, once, on any thread. `exchange` must
+  // live until then. kResourceExhausted if too much work waits.
+  void handle_as_work(Exchange& exchange, const Route& route, std::function<void(Result<Answer>)> done) const;
   // Makes the response of a request that waited for a future.
   Result<Response> finish(Exchange& exchange, const AwaitFuture& wait, Result<control::FutureSnapshot> snapshot) const;
 
@@ -53,13 +61,16 @@ class Dispatcher {
   control::ControlPlane& control() const { return control_; }
   const config::Limits& limits() const { return limits_; }
   openai::Service& openai() const { return openai_; }
+  control::WorkPool& work() const { return work_; }
 
  private:
   BodyLimit body_limit_of(const Route& route) const;
+  Result<Answer> call_handler(Exchange& exchange, const Route& route) const;
 
   control::ControlPlane& control_;
   const config::Limits& limits_;
   openai::Service& openai_;
+  control::WorkPool& work_;
   const MetricsAccess metrics_;
   const Router router_;
 };

@@ -24,42 +24,8 @@ struct FreeStream {
   void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
 
-Result<std::string> decompress_zstd(std::string_view input, const BodyLimit& limit) {
-  const auto size_bytes_max = static_cast<size_t>(limit.bytes);
-  const auto too_large = [&] { return body_too_large(limit, "decompressed body"); };
-  const unsigned long long declared = ZSTD_getFrameContentSize(input.data(), input.size());
-  const bool is_declared = declared != ZSTD_CONTENTSIZE_UNKNOWN && declared != ZSTD_CONTENTSIZE_ERROR;
-  if (is_declared && declared > size_bytes_max) return too_large();
-
-  const std::unique_ptr<ZSTD_DCtx, FreeStream> context(ZSTD_createDCtx());
-  if (!context) return internal_error("zstd context could not be made");
-  ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, kWindowLogMax);
-
-  std::string output;
-  // The declared size is only a hint, which is limited by a plausible compression ratio.
-  const size_t hint = is_declared ? static_cast<size_t>(declared) + 1 : kFirstOutputBytes;
-  output.resize(std::clamp<size_t>(std::min(hint, input.size() * 16), 1, size_bytes_max + 1));
-  ZSTD_inBuffer in{input.data(), input.size(), 0};
-  ZSTD_outBuffer out{output.data(), output.size(), 0};
-  size_t state = 1;
-  while (state != 0 || in.pos < in.size) {
-    const size_t read_before = in.pos;
-    const size_t written_before = out.pos;
-    state = ZSTD_decompressStream(context.get(), &out, &in);
-    if (ZSTD_isError(state)) {
-      return invalid_argument(std::string("the body is not valid zstd: ") + ZSTD_getErrorName(state), "invalid_zstd");
-    }
-    if (out.pos > size_bytes_max) return too_large();
-    if (out.pos == out.size) {
-      output.resize(std::min(size_bytes_max + 1, output.size() * 2));
-      out = {output.data(), output.size(), out.pos};
-    } else if (in.pos == read_before && out.pos == written_before) {
-      break;
-    }
-  }
-  if (state != 0) return invalid_argument("the zstd body is truncated", "invalid_zstd");
-  output.resize(out.pos);
-  return output;
+Error truncated() {
+  return invalid_argument("the zstd body is truncated", "invalid_zstd");
 }
 
 }  // namespace
@@ -91,9 +57,84 @@ Error body_too_large(const BodyLimit& limit, std::string_view what) {
           "body_too_large"};
 }
 
+bool is_compressed(std::string_view content_encoding) {
+  return normalized(content_encoding) == "zstd";
+}
+
+struct BodyDecoder::Zstd {
+  std::unique_ptr<ZSTD_DCtx, FreeStream> context{ZSTD_createDCtx()};
+  std::string output;
+  size_t written = 0;
+  size_t read = 0;
+  size_t state = 1;  // 0: at the end of a frame
+};
+
+BodyDecoder::BodyDecoder(std::string body, std::string_view content_encoding, const BodyLimit& limit, Charge charge)
+    : input_(std::move(body)), limit_(limit), charge_(std::move(charge)) {
+  if (!is_compressed(content_encoding)) return;
+  zstd_ = std::make_unique<Zstd>();
+  if (zstd_->context) ZSTD_DCtx_setParameter(zstd_->context.get(), ZSTD_d_windowLogMax, kWindowLogMax);
+}
+
+BodyDecoder::~BodyDecoder() = default;
+
+// The size that the first frame declares is only a hint, which is limited by a plausible compression ratio.
+Status BodyDecoder::grow() {
+  const size_t most = static_cast<size_t>(limit_.bytes) + 1;
+  std::string& output = zstd_->output;
+  size_t size = std::max(kFirstOutputBytes, output.size() * 2);
+  if (output.empty()) {
+    const unsigned long long declared = ZSTD_getFrameContentSize(input_.data(), input_.size());
+    const bool is_declared = declared != ZSTD_CONTENTSIZE_UNKNOWN && declared != ZSTD_CONTENTSIZE_ERROR;
+    if (is_declared && declared >= most) return body_too_large(limit_, "decompressed body");
+    if (is_declared) size = std::min(static_cast<size_t>(declared) + 1, input_.size() * 16);
+  }
+  size = std::clamp<size_t>(size, 1, most);
+  TUFT_TRY(charge_(static_cast<int64_t>(size - output.size())));
+  output.resize(size);
+  return {};
+}
+
+Result<bool> BodyDecoder::advance() {
+  if (zstd_ == nullptr) return true;
+  Zstd& zstd = *zstd_;
+  if (!zstd.context) return internal_error("zstd context could not be made");
+  const size_t stop = zstd.written + kSliceBytes;
+  while (zstd.state != 0 || zstd.read < input_.size()) {
+    if (zstd.written == zstd.output.size()) TUFT_TRY(grow());
+    ZSTD_inBuffer in{input_.data(), input_.size(), zstd.read};
+    ZSTD_outBuffer out{zstd.output.data(), std::min(zstd.output.size(), stop), zstd.written};
+    zstd.state = ZSTD_decompressStream(zstd.context.get(), &out, &in);
+    if (ZSTD_isError(zstd.state)) {
+      return invalid_argument(std::string("the body is not valid zstd: ") + ZSTD_getErrorName(zstd.state),
+                              "invalid_zstd");
+    }
+    if (out.pos > static_cast<size_t>(limit_.bytes)) return body_too_large(limit_, "decompressed body");
+    if (in.pos == zstd.read && out.pos == zstd.written) break;
+    zstd.read = in.pos;
+    zstd.written = out.pos;
+    if (zstd.written == stop) return false;
+  }
+  if (zstd.state != 0) return truncated();
+  return true;
+}
+
+int64_t BodyDecoder::produced() const {
+  return zstd_ == nullptr ? received() : static_cast<int64_t>(zstd_->written);
+}
+
+std::string BodyDecoder::take() {
+  if (zstd_ == nullptr) return std::move(input_);
+  zstd_->output.resize(zstd_->written);
+  return std::move(zstd_->output);
+}
+
 Result<std::string> decode_body(std::string body, std::string_view content_encoding, const BodyLimit& limit) {
-  if (normalized(content_encoding) != "zstd") return body;
-  return decompress_zstd(body, limit);
+  BodyDecoder decoder(std::move(body), content_encoding, limit, [](int64_t) { return Status(); });
+  while (true) {
+    TUFT_ASSIGN(const bool is_done, decoder.advance());
+    if (is_done) return decoder.take();
+  }
 }
 
 }  // namespace tuft::api

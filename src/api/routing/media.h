@@ -1,7 +1,10 @@
 // Content types and content encodings.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -28,8 +31,42 @@ struct BodyLimit {
 // Returns kPayloadTooLarge, naming the limit. `what` is, for instance, "request body".
 Error body_too_large(const BodyLimit& limit, std::string_view what);
 
-// Removes `content_encoding`, which check_content_encoding() has accepted. Returns kPayloadTooLarge as soon as the
-// output exceeds the limit, and kInvalidArgument for damaged or truncated data.
+// Returns true for a Content-Encoding that changes the body, which is zstd.
+bool is_compressed(std::string_view content_encoding);
+
+// Removes the content encoding of a body in slices, so that users can take turns. Not thread-safe.
+class BodyDecoder {
+ public:
+  static constexpr size_t kSliceBytes = 4 << 20;
+  // Asks for further bytes of memory before they are used; an error ends the decoding with it.
+  using Charge = std::function<Status(int64_t bytes)>;
+
+  // `content_encoding` was accepted by check_content_encoding(). A body without encoding is charged nothing.
+  BodyDecoder(std::string body, std::string_view content_encoding, const BodyLimit& limit, Charge charge);
+  ~BodyDecoder();
+  BodyDecoder(const BodyDecoder&) = delete;
+  BodyDecoder& operator=(const BodyDecoder&) = delete;
+
+  // Produces at most a slice. Returns true at the end of the body, kPayloadTooLarge as soon as the output exceeds the
+  // limit, and kInvalidArgument for damaged or truncated data.
+  Result<bool> advance();
+  int64_t received() const { return static_cast<int64_t>(input_.size()); }
+  // Returns the bytes that the slices have produced.
+  int64_t produced() const;
+  // Returns the decoded body. Requires that advance() has returned true.
+  std::string take();
+
+ private:
+  Status grow();
+
+  struct Zstd;
+  std::string input_;
+  const BodyLimit limit_;
+  const Charge charge_;
+  std::unique_ptr<Zstd> zstd_;  // null: the body is not compressed
+};
+
+// Decodes a whole body. The same errors.
 Result<std::string> decode_body(std::string body, std::string_view content_encoding, const BodyLimit& limit);
 
 }  // namespace tuft::api

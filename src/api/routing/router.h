@@ -36,6 +36,7 @@ struct Route {
   Tracing tracing = Tracing::kAlways;
   Accepts accepts = Accepts::kAnything;
   int64_t body_bytes_max = kSmallBody;  // limits.request_body_bytes_max applies, too
+  bool is_work = false;                 // the answer may be long: it is made on a work thread
   bool durable = false;                 // the answer waits until the state that it reports is stored durably
   ErrorShape errors = ErrorShape::kDetail;
 };

@@ -1,6 +1,7 @@
 // A control plane with two users and with futures that tests finish. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -85,7 +86,8 @@ class FakeControl final : public control::ControlPlane {
   std::vector<telemetry::WorkerMetrics> worker_metrics;
   FakeCatalog fake_catalog;
   FakeCheckpointActions fake_checkpoint_actions;
-  Status next_failure;  // returned by the next call (except authenticate)
+  std::function<void()> on_pass = [] {};  // called by forward_backward, without a lock
+  Status next_failure;                    // returned by the next call (except authenticate)
   openai::FakeGeneration fake_generation;
   control::Persistence keeps_nothing;
   control::UsageLedger usage_ledger{config::Limits(), system_clock(), keeps_nothing};
@@ -132,6 +134,7 @@ class FakeControl final : public control::ControlPlane {
   Result<control::Submitted> forward_backward(const control::UserId& user, tinker_public::ForwardBackwardRequest r,
                                               const Trace& trace) override {
     const control::RunId run(r.model_id());
+    on_pass();
     TUFT_TRY(note(user, "forward_backward", [&] { last_pass = std::move(r), last_trace = trace; }));
     return submit(user, run);
   }

@@ -100,6 +100,14 @@ class TestClient {
     return text;
   }
 
+  // Returns fewer bytes if the server closes the connection first.
+  std::string read_bytes(size_t count) {
+    while (input_.size() < count && receive()) continue;
+    std::string bytes = input_.substr(0, count);
+    input_.erase(0, bytes.size());
+    return bytes;
+  }
+
   // Returns true if the server has closed the connection and nothing is left to read.
   bool at_end() { return input_.empty() && !receive(); }
 

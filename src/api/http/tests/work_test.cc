@@ -1,0 +1,169 @@
+// Tests of large bodies and answers: work threads, what a body may cost, and answers in pieces.
+#include <future>
+#include <string>
+#include <vector>
+#include <zstd.h>
+
+#include "api/json/json_reader.h"
+#include "api/tests/test_client.h"
+
+namespace tuft::api {
+namespace {
+
+const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
+const Headers kZstd = {{"Content-Type", "application/x-protobuf"}, {"Content-Encoding", "zstd"}};
+
+std::string zstd(const std::string& plain) {
+  std::string frame(ZSTD_compressBound(plain.size()), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), plain.data(), plain.size(), 1));
+  return frame;
+}
+
+std::string pass_of(size_t token_bytes) {
+  tinker_public::ForwardBackwardRequest request;
+  request.set_model_id("m");
+  request.add_data()->add_model_input()->mutable_encoded_text()->set_tokens(std::string(token_bytes, '\1'));
+  return request.SerializeAsString();
+}
+
+std::string repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+class Work : public ServerTest {
+ protected:
+  Work() { options.io_threads = 1; }
+  ~Work() override { stop(); }
+};
+
+// Blocks every pass until it is released.
+class Gate {
+ public:
+  explicit Gate(FakeControl& control) {
+    control.synchronize();
+    control.on_pass = [this] {
+      reached_.set_value();
+      open_.get_future().wait();
+    };
+  }
+  void await_reached() { reached_.get_future().wait(); }
+  void release() { open_.set_value(); }
+
+ private:
+  std::promise<void> reached_, open_;
+};
+
+TEST_F(Work, BodiesThatTakeLongHoldNobodyUp) {
+  start();
+  for (const bool compressed : {false, true}) {
+    Gate gate(control);
+    TestClient slow(server->port());
+    const std::string body = pass_of(100'000);
+    slow.send(request_text("POST", "/api/v1/forward_backward", compressed ? zstd(body) : body,
+                           compressed ? kZstd : kProtobuf));
+    gate.await_reached();
+    EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200);
+    gate.release();
+    EXPECT_EQ(slow.read_reply().status, 200);
+    EXPECT_EQ(control.last_pass.data(0).model_input(0).encoded_text().tokens().size(), 100'000U);
+  }
+}
+
+TEST_F(Work, AServerThatStopsWaitsForItsWorkThreads) {
+  start();
+  Gate gate(control);
+  TestClient slow(server->port());
+  slow.send(request_text("POST", "/api/v1/forward_backward", pass_of(100'000), kProtobuf));
+  gate.await_reached();
+  server->stop(0);
+  gate.release();
+  stop();
+  EXPECT_EQ(control.calls.size(), 1U);
+}
+
+// 32 million empty datums took 9.7 GB.
+TEST_F(Work, PartsOfABodyAreLimitedBeforeTheyAreMade) {
+  options.limits.request_parts_max = 1024;
+  start();
+  const std::string datums = repeated(std::string("\x1a\x00", 2), 2'000);
+  const std::string rule = "1024 parts (limits.request_parts_max)";
+  expect_refusal(post("forward_backward", datums, kProtobuf), 413, rule);
+  expect_refusal(post("forward_backward", zstd(datums), kZstd), 413, rule);
+  const Headers json = {{"Content-Type", "application/json"}};
+  const std::string objects =
+      R"({"model_id":"m","forward_backward_input":{"loss_fn":"x","data":[)" + repeated("{},", 2'000) + "{}]}}";
+  expect_refusal(post("forward_backward", objects, json), 413, rule);
+  expect_refusal(post("asample", R"({"prompt":{"chunks":[)" + repeated("[],", 2'000) + "[]]}}", json), 413, rule);
+  EXPECT_TRUE(control.calls.empty());
+}
+
+TEST_F(Work, TheFirstBadElementEndsTheReading) {
+  start();
+  const std::string many =
+      R"({"model_id":"m","forward_backward_input":{"loss_fn":"x","data":[)" + repeated("{},", 50) + "{}]}}";
+  const Reply reply = post("forward_backward", many, {{"Content-Type", "application/json"}});
+  expect_refusal(reply, 422, "forward_backward_input.data[0].model_input: is required");
+  EXPECT_EQ(reply.body.find("data[1]"), std::string::npos) << reply.body;
+}
+
+TEST_F(Work, DecodingIsChargedToItsUserBeforeItBegins) {
+  control.fake_generation.memory_max = 200'000;
+  start();
+  const std::string rule = "limits.queued_bytes_per_user_max";
+  for (const std::string& body : {pass_of(150'000), pass_of(1'000'000)}) {
+    expect_refusal(post("forward_backward", zstd(body), kZstd), 429, rule);  // decompressed and decoded
+  }
+  expect_refusal(post("forward_backward", pass_of(250'000), kProtobuf), 429, rule);
+  const std::string numbers = R"({"prompt":{"chunks":[{"tokens":[)" + repeated("1,", 40'000) + "1]}]}}";
+  expect_refusal(post("asample", numbers), 429, rule);
+  EXPECT_EQ(post("forward_backward", pass_of(150'000), kProtobuf).status, 200);
+  EXPECT_EQ(control.calls.size(), 1U);
+  EXPECT_EQ(control.fake_generation.memory->total(), 0);
+}
+
+TEST_F(Work, CompressedBodiesOfManySlicesArriveWhole) {
+  start();
+  std::string body = pass_of(20 << 20);
+  ASSERT_EQ(post("forward_backward", zstd(body), kZstd).status, 200);
+  EXPECT_EQ(control.last_pass.SerializeAsString(), body);
+  std::string damaged = zstd(body);
+  damaged.resize(damaged.size() - 1);
+  expect_refusal(post("forward_backward", damaged, kZstd), 400, "zstd");
+}
+
+TEST_F(Work, LargeJsonResultsAreWrittenInPieces) {
+  start();
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  constexpr int kTokens = 400'000;
+  tinker_public::SampleResponse sample;
+  std::vector<int32_t> tokens(kTokens);
+  for (int i = 0; i < kTokens; ++i) tokens[static_cast<size_t>(i)] = i;
+  sample.add_sequences()->set_tokens(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t));
+  control.finish_with("r1", control::OperationType::kSample, control::ProtobufResult{sample.SerializeAsString()});
+  TestClient client(server->port());
+  client.send(request_text("POST", "/api/v1/retrieve_future", R"({"request_id":"r1"})"));
+  const std::string head = client.read_until("\r\n\r\n");
+  EXPECT_NE(head.find("Transfer-Encoding: chunked"), std::string::npos) << head;
+  std::string text;
+  int pieces = 0;
+  while (true) {
+    const size_t size = std::stoul(client.read_until("\r\n"), nullptr, 16);
+    if (size == 0) break;
+    ++pieces;
+    EXPECT_LT(size, size_t{1} << 20);
+    std::string piece = client.read_bytes(size + 2);
+    text += piece.substr(0, size);
+  }
+  EXPECT_GT(pieces, 5);
+  simdjson::dom::parser parser;
+  simdjson::dom::array read;
+  ASSERT_EQ(parser.parse(text)["sequences"].at(0)["tokens"].get_array().get(read), simdjson::SUCCESS);
+  int64_t expected = 0;
+  for (const simdjson::dom::element token : read) EXPECT_EQ(token.get_int64().value(), expected++);
+  EXPECT_EQ(expected, kTokens);
+}
+
+}  // namespace
+}  // namespace tuft::api

@@ -1,0 +1,40 @@
+// Reads the fields of a serialized protobuf message one by one, without memory of its own.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tuft::api {
+
+struct WireField {
+  // Groups, which no message of the API has, count as damage.
+  enum class Type : uint8_t { kVarint, kFixed64, kBytes, kFixed32 };
+
+  uint32_t number = 0;
+  Type type = Type::kVarint;
+  uint64_t value = 0;      // of a varint
+  std::string_view bytes;  // of the others: a part of the message
+};
+
+class WireReader {
+ public:
+  // `message` must outlive the views in the fields.
+  explicit WireReader(std::string_view message) : rest_(message) {}
+
+  // Reads the next field. Returns false at the end of the message, and where it is damaged.
+  bool next(WireField& field);
+  bool damaged() const { return damaged_; }
+
+ private:
+  bool read_varint(uint64_t& value);
+  bool read_bytes(uint64_t size, std::string_view& bytes);
+  bool read_value(uint64_t wire_type, WireField& field);
+
+  std::string_view rest_;
+  bool damaged_ = false;
+};
+
+// Returns the number of varints in a packed field.
+int64_t count_varints(std::string_view packed);
+
+}  // namespace tuft::api
