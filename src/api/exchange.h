@@ -42,6 +42,8 @@ class BodyStream {
   virtual ~BodyStream() = default;
   // Returns the size of the body in bytes, or nothing if it is not known; then the body is sent chunked.
   virtual std::optional<int64_t> length() const { return std::nullopt; }
+  // Returns the memory of the pieces that may exist at a time, if they are large.
+  virtual int64_t buffer_bytes() const { return 0; }
   // Produces the next piece; an empty piece ends the body. An error closes the connection, so that the client notices
   // the missing rest. The caller waits for `done` before it calls next() again. `done` is called exactly once, on any
   // thread; a call after the stream has been destroyed has no effect.

@@ -112,11 +112,16 @@ class BeastServer final : public Server {
         [bodies = connections_.bodies](const telemetry::Observable::Observe& observe) {
           observe(static_cast<double>(bodies->total()), {});
         });
+    metrics::http().sending_bytes.set_callback(
+        [answers = connections_.answers](const telemetry::Observable::Observe& observe) {
+          observe(static_cast<double>(answers->total()), {});
+        });
   }
   ~BeastServer() override {
     work_->stop();
     metrics::http().connections.set_callback({});
     metrics::http().receiving_bytes.set_callback({});
+    metrics::http().sending_bytes.set_callback({});
   }
 
   Status listen();

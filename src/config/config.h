@@ -63,6 +63,9 @@ struct Limits {
   int64_t future_bytes_per_user_max = 512LL << 20;  // the same for one user, in memory and in the store
   int64_t future_bytes_max = 1LL << 30;             // above it, the user with the most bytes loses results
   int64_t receiving_bytes_max = 1LL << 30;          // bodies that are being received, over all connections
+  int64_t sending_bytes_max = 1LL << 30;            // answers that wait to be read, over all connections
+  int64_t answer_rate_min = 16 << 10;               // bytes per second; a client that reads more slowly is disconnected
+  int answer_stall_seconds = 60;                    // how long a client may stop reading
   int connections_max = 16'384;
   int connections_per_address_max = 8'192;  // of one client address
   int header_bytes_max = 64 << 10;          // request line and headers

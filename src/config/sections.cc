@@ -95,6 +95,9 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
                                             std::to_string(limits.request_body_bytes_max) +
                                             "; otherwise the largest bodies are never received");
   }
+  reader.integer("sending_bytes_max", limits.sending_bytes_max, 1 << 20);
+  reader.integer("answer_rate_min", limits.answer_rate_min, 1);
+  reader.integer("answer_stall_seconds", limits.answer_stall_seconds, 1, 3600);
   reader.integer("connections_max", limits.connections_max, 1);
   reader.integer("connections_per_address_max", limits.connections_per_address_max, 1);
   // The SDK sends about 1 KiB; no single header may exceed 64 KiB.

@@ -35,6 +35,10 @@ struct HttpMetrics {
        .unit = "By",
        .description =
            "Memory set aside for request bodies that are being received or read; short ones are not counted"}};
+  ObservableGauge sending_bytes{
+      {.name = "tuft.http.sending.bytes",
+       .unit = "By",
+       .description = "Memory of answers that wait until their clients have read them; short ones are not counted"}};
   Counter parse_errors{{.name = "tuft.http.parse_errors",
                         .unit = "{request}",
                         .description = "Requests and bodies that could not be read",

@@ -58,6 +58,7 @@ class ArchiveBody final : public BodyStream {
   explicit ArchiveBody(std::unique_ptr<control::Archive> archive) : archive_(std::move(archive)) {}
 
   std::optional<int64_t> length() const override { return archive_->size_bytes(); }
+  int64_t buffer_bytes() const override { return 2 * kPieceBytes; }
   void next(std::function<void(Result<std::string>)> done) override { archive_->read(kPieceBytes, std::move(done)); }
 
  private:

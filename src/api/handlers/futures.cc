@@ -47,6 +47,7 @@ class ResultBody final : public BodyStream {
   ResultBody(control::WorkPool& work, control::UserId user, JsonPieces pieces)
       : work_(work), user_(std::move(user)), pieces_(std::make_shared<JsonPieces>(std::move(pieces))) {}
 
+  int64_t buffer_bytes() const override { return 2 * kJsonPieceBytes; }
   void next(std::function<void(Result<std::string>)> done) override {
     const bool posted = work_.post_rest(user_, kJsonPieceBytes, [pieces = pieces_, done] {
       try {

@@ -26,7 +26,6 @@ constexpr size_t kWatchRoomBytes = 4 << 10;
 constexpr size_t kUnreadBytesMax = 64 << 10;  // from a client that keeps sending while it waits
 constexpr size_t kLingerRoomBytes = 64 << 10;
 constexpr Nanos kHandshakeTimeout = 10 * kSecond;
-constexpr Nanos kWriteTimeout = 60 * kSecond;  // without progress
 constexpr Nanos kLingerTimeout = 2 * kSecond;
 
 auto into(error_code& code) {
@@ -36,7 +35,9 @@ auto into(error_code& code) {
 }  // namespace
 
 ClientSocket::ClientSocket(IoThread& thread, Transport::Socket socket, TlsContext* tls)
-    : thread_(thread), transport_(std::move(socket), tls) {
+    : thread_(thread),
+      transport_(std::move(socket), tls),
+      pace_(thread.limits.answer_stall_seconds, thread.limits.answer_rate_min) {
   thread_.counts.idle.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -100,8 +101,10 @@ awaitable<bool> ClientSocket::write(std::string_view first, std::string_view sec
     if (ended()) co_return false;
     const size_t of_first = std::min(sent, pieces[0].size());
     pieces = {pieces[0] + of_first, pieces[1] + (sent - of_first)};
-    enter(Phase::kWriting, kWriteTimeout);
+    enter(Phase::kWriting, pace_.left());
+    const Nanos begin = system_clock().monotonic();
     sent = co_await transport_.async_write_some(pieces, into(code));
+    pace_.took(static_cast<int64_t>(sent), system_clock().monotonic() - begin);
   }
   co_return !code;
 }

@@ -15,6 +15,7 @@
 
 #include "api/http/io_thread.h"
 #include "api/http/transport.h"
+#include "api/http/write_pace.h"
 #include "base/clock.h"
 
 namespace tuft::api {
@@ -82,7 +83,9 @@ class ClientSocket {
   boost::asio::awaitable<Fill> fill(size_t room_bytes);
   // Bytes that were received and not consumed.
   boost::beast::flat_buffer& buffer() { return buffer_; }
-  // Writes `first`, then `second`. Returns false if it fails, for instance because the client stops reading.
+  // Begins the measurement of how fast the client reads (WritePace).
+  void begin_answer() { pace_.begin(); }
+  // Writes `first`, then `second`. Returns false if it fails, for instance because the client reads too slowly.
   boost::asio::awaitable<bool> write(std::string_view first, std::string_view second);
   // Waits until an Arrival completes `waiting` or one of `limits` ends the wait.
   boost::asio::awaitable<WaitEnd> wait(std::shared_ptr<Waiting> waiting, WaitLimits limits);
@@ -107,6 +110,7 @@ class ClientSocket {
   std::shared_ptr<Waiting> waiting_;
   Phase phase_ = Phase::kIdle;
   Nanos deadline_ = kForever;
+  WritePace pace_;
   bool expired_ = false;  // the deadline of the phase has passed
   bool aborted_ = false;  // the server's grace period is over
   bool secured_ = false;  // the TLS handshake is done

@@ -36,7 +36,7 @@ constexpr size_t kBodyRoomBytes = 64 << 10;
 constexpr size_t kUnparsedBytesMax = 64 << 10;
 // A refused request's body is read to its end if it is no longer than this, so that the connection can be reused.
 constexpr uint64_t kSkippedBytesMax = 64 << 10;
-// Shorter bodies are not charged to an account: the number of connections bounds them.
+// Shorter bodies, of requests and answers, are not charged to an account: the number of connections bounds them.
 constexpr size_t kUncountedBytesMax = 64 << 10;
 // Shorter bodies are written together with their head.
 constexpr size_t kJoinedBytesMax = 16 << 10;
@@ -53,15 +53,21 @@ ByteAccount::Most most_bodies(const config::Limits& limits) {
           .all = limits.receiving_bytes_max};
 }
 
-Error no_room(bool of_user, const config::Limits& limits) {
-  const std::string most = "(limits.receiving_bytes_max is " + std::to_string(limits.receiving_bytes_max);
-  if (!of_user)
-    return unavailable("the request bodies being received use all memory for them " + most + "); try again",
-                       "receiving");
-  return {
-      ErrorCode::kResourceExhausted,
-      "your request bodies being received use all memory for them " + most + ", half of it for one user); try again",
-      "receiving"};
+ByteAccount::Most most_answers(const config::Limits& limits) {
+  return {.each = limits.sending_bytes_max / 2, .all = limits.sending_bytes_max};
+}
+
+// `what` is, for instance, "request bodies being received", `reason` the last part of the limit's name.
+Error no_room(bool of_user, std::string_view what, std::string_view limit, int64_t most, std::string reason) {
+  const std::string text =
+      std::string(what) + " use all memory for them (limits." + std::string(limit) + " is " + std::to_string(most);
+  if (!of_user) return unavailable("the " + text + "); try again", std::move(reason));
+  return {ErrorCode::kResourceExhausted, "your " + text + ", half of it for one user); try again", std::move(reason)};
+}
+
+Error no_room_for_body(bool of_user, const config::Limits& limits) {
+  return no_room(of_user, "request bodies being received", "receiving_bytes_max", limits.receiving_bytes_max,
+                 "receiving");
 }
 
 std::string chunk_head(size_t size) {
@@ -217,11 +223,11 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome, const Admission
       label = "body_too_large";
       break;
     case Read::kNoRoom:
-      response = error_response(no_room(false, thread_.limits), shape);
+      response = error_response(no_room_for_body(false, thread_.limits), shape);
       label = "receiving_overloaded";
       break;
     case Read::kNoShare:
-      response = error_response(no_room(true, thread_.limits), shape);
+      response = error_response(no_room_for_body(true, thread_.limits), shape);
       label = "user_receiving_overloaded";
       break;
   }
@@ -279,6 +285,7 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   if (!received) co_return false;
 
   socket_.enter(Phase::kWorking, kForever);
+  socket_.begin_answer();
   const bool keep_alive = parser_->get().keep_alive();
   const Route& route = admission.match.route->route;
   Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits(), thread_.metrics_page,
@@ -313,7 +320,12 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   if (response->ok() && !headers_are_valid(**response)) {
     response = internal_error("an answer had a header with a control character", "response_header");
   }
+  if (response->ok()) {
+    const Status held = hold_answer(**response, exchange.user);
+    if (!held.ok()) response = held.error();
+  }
   const Error* error = response->ok() ? nullptr : &response->error();
+  if (error != nullptr && error->reason == control::kWorkQueueFull) HttpTelemetry::count_rejected("work_overloaded");
   if (error != nullptr && error->code == ErrorCode::kPayloadTooLarge) HttpTelemetry::count_rejected("body_too_large");
   Response final_response = error != nullptr ? error_response(*error, route.errors) : std::move(**response);
   const bool again = keep_alive && !final_response.close && !thread_.stopping;
@@ -324,6 +336,7 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   } else {
     written = co_await write(final_response, again, record.trace());
   }
+  answer_memory_.shrink_to(0);
   record.finish();
   co_return written&& again;
 }
@@ -397,6 +410,19 @@ awaitable<Status> HttpConnection::await_durable() {
 }
 
 // ---- writing
+
+Status HttpConnection::hold_answer(const Response& response, const control::UserId& user) {
+  const int64_t bytes =
+      response.stream ? response.stream->buffer_bytes() : static_cast<int64_t>(response.bytes().size());
+  if (bytes <= static_cast<int64_t>(kUncountedBytesMax)) return {};
+  answer_memory_ = thread_.counts.answers->open(user.str());
+  const ByteAccount::Answer taken = answer_memory_.grow_to(bytes, most_answers(thread_.limits));
+  if (taken == ByteAccount::Answer::kTaken) return {};
+  const bool of_user = taken == ByteAccount::Answer::kOverEach;
+  HttpTelemetry::count_rejected(of_user ? "user_sending_overloaded" : "sending_overloaded");
+  return no_room(of_user, "answers that wait to be read", "sending_bytes_max", thread_.limits.sending_bytes_max,
+                 "sending");
+}
 
 awaitable<bool> HttpConnection::write(const Response& response, bool keep_alive, const telemetry::SpanContext& trace) {
   std::string_view body = response.bytes();

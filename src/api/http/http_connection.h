@@ -69,6 +69,7 @@ class HttpConnection {
   boost::asio::awaitable<LateResponse> await_future(Exchange& exchange, const AwaitFuture& wait);
   boost::asio::awaitable<LateResponse> await_response(AwaitResponse later);
   boost::asio::awaitable<Status> await_durable();
+  Status hold_answer(const Response& response, const control::UserId& user);
   boost::asio::awaitable<bool> write(const Response& response, bool keep_alive,
                                      const telemetry::SpanContext& trace = {});
   boost::asio::awaitable<bool> write_and_close(const Response& response, const telemetry::SpanContext& trace = {});
@@ -80,6 +81,7 @@ class HttpConnection {
   const Endpoints endpoints_;
   std::optional<RequestParser> parser_;
   ByteAccount::Hold body_memory_;  // the memory of the body, while the parser or the handler owns it
+  ByteAccount::Hold answer_memory_;
   std::string out_;
   Nanos request_start_ = 0;
 };

@@ -40,6 +40,8 @@ class ConnectionCounts {
 
   // Counts the memory of bodies that are being received, by user (limits.receiving_bytes_max).
   const std::shared_ptr<ByteAccount> bodies = std::make_shared<ByteAccount>();
+  // Counts the memory of answers that wait to be read, by user (limits.sending_bytes_max).
+  const std::shared_ptr<ByteAccount> answers = std::make_shared<ByteAccount>();
 
  private:
   const config::Limits& limits_;

@@ -17,6 +17,8 @@
 
 namespace tuft::control {
 
+inline constexpr std::string_view kWorkQueueFull = "work_queue_full";
+
 // Users take turns by the cost of their tasks (fair_queue.h). A user has one thread while other users wait, and never
 // all threads, so that a long task of one user delays nobody else. Tasks of one user may run side by side and end in
 // any order. Thread-safe.
@@ -32,7 +34,7 @@ class WorkPool {
 
   // Queues a task of `cost` >= 1. With an error the task is never called: kResourceExhausted if too much work waits
   // (never for a user's only task), kUnavailable once closed. `reason` is the reason of the former.
-  Status post(const UserId& user, int64_t cost, Task task, std::string_view reason = "work_queue_full")
+  Status post(const UserId& user, int64_t cost, Task task, std::string_view reason = kWorkQueueFull)
       TUFT_EXCLUDES(mutex_);
   // Queues a task that continues an accepted one, so no limit applies. Returns false once closed.
   bool post_rest(const UserId& user, int64_t cost, Task task) TUFT_EXCLUDES(mutex_);
