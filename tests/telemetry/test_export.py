@@ -135,7 +135,7 @@ def test_http_spans_follow_the_conventions(exported):
         assert span.name == f"{span.attributes['http.request.method']} {span.attributes['http.route']}"
         assert span.status != ERROR, "a 4xx counts as an error of the server"
     assert not [span for span in http if span.attributes["http.route"] in ("/metrics", "/api/v1/healthz", "/api/v1/telemetry")]
-    assert [span for span in http if span.attributes["http.response.status_code"] == 403]
+    assert not [span for span in http if span.attributes["http.response.status_code"] in (401, 403)], "of a stranger"
 
 
 def test_a_poll_links_to_the_operation_that_it_delivered(exported):

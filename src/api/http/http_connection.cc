@@ -111,7 +111,7 @@ awaitable<bool> HttpConnection::serve_one() {
   head.client_is_local = endpoints_.client_is_local;
   head.client_address = endpoints_.client_address;
   Admission admission = thread_.dispatcher.admit(head);
-  RequestTelemetry record(thread_.instruments, endpoints_, head, admission.match.route, request_start_);
+  RequestTelemetry record(thread_.instruments, endpoints_, head, admission, request_start_);
   const bool again = co_await answer(head, std::move(admission), record);
   parser_.reset();
   body_memory_.shrink_to(0);

@@ -16,10 +16,6 @@ const telemetry::Tracer& tracer() {
   return instance;
 }
 
-telemetry::Name unrouted_name(Method method) {
-  return method == Method::kOther ? "HTTP" : telemetry::Name::intern(method_name(method));
-}
-
 // The ids "<session>:train:<n>" and "<session>:sample:<n>" contain their session.
 control::OperationKeys with_session(control::OperationKeys keys) {
   if (!keys.session.empty()) return keys;
@@ -51,19 +47,32 @@ std::string printable(std::string_view text) {
 }  // namespace
 
 RequestTelemetry::RequestTelemetry(HttpTelemetry& instruments, const Endpoints& endpoints, const RequestHead& head,
-                                   const RegisteredRoute* route, Nanos start)
+                                   const Admission& admission, Nanos start)
     : instruments_(instruments),
       endpoints_(endpoints),
       head_(head),
-      route_(route),
+      route_(admission.match.route),
+      sender_is_known_(!admission.user.empty()),
       start_(start),
-      tracing_(route == nullptr ? Tracing::kAlways : route->route.tracing) {
+      tracing_(route_ == nullptr ? Tracing::kNever : route_->route.tracing) {
   numbers_.method = head.method;
-  numbers_.route = route;
+  numbers_.route = route_;
   instruments_.add_active(head.method, 1);
-  if (tracing_ == Tracing::kAlways) {
-    span_ = tracer().start_span(route_ ? route_->span_name : unrouted_name(head_.method), span_options({}));
+  if (tracing_ == Tracing::kAlways && sender_is_known_) {
+    span_ = tracer().start_span(route_->span_name, span_options({}));
   }
+}
+
+bool RequestTelemetry::is_told(const Response& response) const {
+  switch (tracing_) {
+    case Tracing::kNever:
+      return false;
+    case Tracing::kAlways:
+      return sender_is_known_;
+    case Tracing::kWhenDelivered:
+      break;
+  }
+  return sender_is_known_ ? response.status != 408 : response.status < 400;
 }
 
 RequestTelemetry::~RequestTelemetry() {
@@ -157,7 +166,8 @@ void RequestTelemetry::answered(const Exchange* exchange, const Response& respon
   if (exchange != nullptr && route_ != nullptr) record_coding(*exchange, response);
   if (error != nullptr && error->reason == kMalformedRequest) HttpTelemetry::count_parse_error("json");
   if (error != nullptr && error->reason == kInvalidProtobuf) HttpTelemetry::count_parse_error("protobuf");
-  if (tracing_ == Tracing::kWhenDelivered && response.status != 408) describe_poll(exchange);
+  told_ = is_told(response);
+  if (tracing_ == Tracing::kWhenDelivered && told_) describe_poll(exchange);
   if (error != nullptr && response.status >= 500) {
     const telemetry::ContextScope scope(span_.context());
     const std::string_view route = route_ ? route_->route.pattern : std::string_view("_unmatched");
@@ -182,7 +192,7 @@ void RequestTelemetry::finish() {
 }
 
 void RequestTelemetry::log_access() const {
-  if (tracing_ == Tracing::kNever || (tracing_ == Tracing::kWhenDelivered && numbers_.status == 408)) return;
+  if (!told_) return;
   const telemetry::ContextScope scope(span_.context());
   telemetry::log_debug("http.access", "request answered",
                        {{"http.request.method", method_name(head_.method)},

@@ -24,12 +24,13 @@ struct Endpoints {
   std::string_view scheme = "http";
 };
 
-// Covers a request from its head to its answer. The references that it gets must outlive it. If it is destroyed before
-// answered(), the client has disconnected. Confined to the connection's thread.
+// Covers a request from its head to its answer. Requests of strangers, whose number nothing limits, are only counted: a
+// span or log line for each would push the spans of users out of queues and archives. The references that it gets must
+// outlive it. If it is destroyed before answered(), the client has disconnected. Confined to the connection's thread.
 class RequestTelemetry {
  public:
   RequestTelemetry(HttpTelemetry& instruments, const Endpoints& endpoints, const RequestHead& head,
-                   const RegisteredRoute* route, Nanos start);
+                   const Admission& admission, Nanos start);
   ~RequestTelemetry();
   RequestTelemetry(const RequestTelemetry&) = delete;
   RequestTelemetry& operator=(const RequestTelemetry&) = delete;
@@ -53,16 +54,19 @@ class RequestTelemetry {
   void describe(const Exchange* exchange, const Error* error);
   void describe_client();
   void record_coding(const Exchange& exchange, const Response& response) const;
+  bool is_told(const Response& response) const;
   void log_access() const;
 
   HttpTelemetry& instruments_;
   const Endpoints& endpoints_;
   const RequestHead& head_;
   const RegisteredRoute* route_;
+  const bool sender_is_known_;
   const Nanos start_;
-  Tracing tracing_;
+  const Tracing tracing_;
   RequestNumbers numbers_;
   bool answered_ = false;
+  bool told_ = false;  // the request has a span and a log line
   bool streams_ = false;
   std::string_view cut_;
   telemetry::Span span_;

@@ -19,7 +19,8 @@ std::string_view method_name(Method method);  // "GET", ..., "_OTHER"
 
 // kKey: X-API-Key. kBearer: "Authorization: Bearer KEY", else as kKey. kMetrics: see metrics_page.h. kOpen: no key.
 enum class Access : uint8_t { kOpen, kKey, kBearer, kMetrics };
-// kWhenDelivered: a poll has a span only if it delivers a result.
+// kWhenDelivered: a poll has a span only if it delivers a result, a download only if its address was valid. Whatever it
+// says, a request has no span before its sender is known (RequestTelemetry).
 enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
 enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf };  // checked against Content-Type before the body is read
 

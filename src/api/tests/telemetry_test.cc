@@ -166,6 +166,28 @@ TEST_F(HttpTelemetry, RefusedKeysAreCountedAndLoggedRarely) {
   EXPECT_EQ(collector.receiver.raw_bytes().find("tml-not-a-key"), std::string::npos);
 }
 
+// Anybody could push the spans of users out of the queues and archives otherwise.
+TEST_F(HttpTelemetry, RequestsOfStrangersAreCountedAndNotTraced) {
+  start();
+  const Headers no_key = {{"X-API-Key", ""}};
+  EXPECT_EQ(post("get_info", "{}", no_key).status, 401);
+  EXPECT_EQ(post("get_info", "{}", {{"X-API-Key", "tml-not-a-key"}}).status, 403);
+  EXPECT_EQ(call("GET", "/nowhere", "", no_key).status, 404);
+  EXPECT_EQ(call("PUT", "/api/v1/get_info", "", no_key).status, 405);
+  for (const char* open : {"/docs", "/openapi.json"}) EXPECT_EQ(call("GET", open, "", no_key).status, 200);
+  EXPECT_GE(call("GET", "/api/v1/archives?ticket=guess", "", no_key).status, 400);
+  EXPECT_GE(call("GET", "/api/v1/trace_exports?token=guess", "", no_key).status, 400);
+  EXPECT_EQ(post("get_info", R"({"model_id":"m"})").status, 200);
+  ASSERT_TRUE(span_of("POST /api/v1/get_info").has_value());
+  ASSERT_TRUE(collector.flush());
+  EXPECT_EQ(collector.receiver.spans().size(), 1U);
+  EXPECT_EQ(histogram_count("http.server.request.duration", {{"http.request.method", "POST"},
+                                                             {"http.route", "/api/v1/get_info"},
+                                                             {"http.response.status_code", "403"},
+                                                             {"url.scheme", "http"}}),
+            1);
+}
+
 // ---- GET /metrics
 
 class Metrics : public ServerTest {

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "telemetry/request_trace.h"
+
 namespace tuft::control {
 
 WorkPool::WorkPool(int threads, const TenantBounds& bounds)
@@ -73,6 +75,7 @@ std::optional<WorkPool::Entry> WorkPool::take_locked() {
 }
 
 void WorkPool::run() {
+  telemetry::trace_set_thread_info("work");
   while (true) {
     std::optional<Entry> entry;
     {
