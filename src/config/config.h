@@ -67,10 +67,11 @@ struct Limits {
   int64_t answer_rate_min = 16 << 10;               // bytes per second; a client that reads more slowly is disconnected
   int answer_stall_seconds = 60;                    // how long a client may stop reading
   int connections_max = 16'384;
-  int connections_per_address_max = 8'192;  // of one client address
-  int header_bytes_max = 64 << 10;          // request line and headers
-  int request_timeout_seconds = 60;         // for receiving a request, from its first byte
-  int idle_timeout_seconds = 120;           // between two requests of a connection
+  int connections_per_address_max = 8'192;         // of one client address
+  int header_bytes_max = 64 << 10;                 // request line and headers
+  int64_t unfinished_head_bytes_max = 64LL << 20;  // of request heads above 4 KiB, over all connections
+  int request_timeout_seconds = 60;                // for receiving a request, from its first byte
+  int idle_timeout_seconds = 120;                  // between two requests of a connection
 };
 
 // The files of HTTPS in PEM form; empty: plain HTTP.

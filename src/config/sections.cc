@@ -102,6 +102,7 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("connections_per_address_max", limits.connections_per_address_max, 1);
   // The SDK sends about 1 KiB; no single header may exceed 64 KiB.
   reader.integer("header_bytes_max", limits.header_bytes_max, 4096, 64 << 10);
+  reader.integer("unfinished_head_bytes_max", limits.unfinished_head_bytes_max, 1 << 20);
   reader.integer("request_timeout_seconds", limits.request_timeout_seconds, 1, 3600);
   reader.integer("idle_timeout_seconds", limits.idle_timeout_seconds, 1, 3600);
   reader.finish();

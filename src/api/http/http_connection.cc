@@ -41,10 +41,18 @@ constexpr size_t kUncountedBytesMax = 64 << 10;
 // Shorter bodies are written together with their head.
 constexpr size_t kJoinedBytesMax = 16 << 10;
 
-// Beast ignores a transfer coding that it does not know and would parse the body as the next request. A proxy in front
-// of the server may disagree (request smuggling).
+// Beast ignores a transfer coding that it does not know: it would parse the body as the next request, or pass a coded
+// body on as it is. A proxy in front of the server may disagree (request smuggling).
 bool has_unknown_framing(const RequestParser& parser) {
-  return parser.get().count(http::field::transfer_encoding) > 0 && (!parser.chunked() || parser.get().version() < 11);
+  const size_t codings = parser.get().count(http::field::transfer_encoding);
+  if (codings == 0) return false;
+  const bool is_chunked = codings == 1 && beast::iequals(parser.get()[http::field::transfer_encoding], "chunked");
+  return !is_chunked || parser.get().version() < 11;
+}
+
+// One address may hold a quarter of the total.
+ByteAccount::Most most_heads(const config::Limits& limits) {
+  return {.each = limits.unfinished_head_bytes_max / 4, .all = limits.unfinished_head_bytes_max};
 }
 
 // One user may hold half of the total, but at least one body of maximum size.
@@ -101,6 +109,7 @@ awaitable<void> HttpConnection::serve(std::shared_ptr<HttpConnection> self) {
 // Returns true if the connection can serve another request.
 awaitable<bool> HttpConnection::serve_one() {
   const Read outcome = co_await read_head();
+  head_memory_.shrink_to(0);
   if (outcome == Read::kClosed) co_return false;
   if (outcome != Read::kDone) {
     const std::optional<Response> refusal = refusal_of(outcome);
@@ -139,9 +148,18 @@ awaitable<HttpConnection::Read> HttpConnection::read_head() {
       if (code && code != http::error::need_more) co_return Read::kMalformed;
       if (parser_->is_header_done()) co_return has_unknown_framing(*parser_) ? Read::kMalformed : Read::kDone;
     }
+    if (!hold_head(buffer.size())) co_return Read::kNoRoomForHead;
     const Fill outcome = co_await socket_.fill(kHeadRoomBytes);
     if (outcome != Fill::kDone) co_return outcome == Fill::kTimedOut ? Read::kTimedOut : Read::kClosed;
   }
+}
+
+// Charges the memory of a long head that is not complete to the client's address. The buffer doubles when it grows.
+bool HttpConnection::hold_head(size_t received_bytes) {
+  if (received_bytes < kHeadRoomBytes) return true;
+  if (head_memory_.bytes() == 0) head_memory_ = thread_.counts.heads->open(std::to_string(endpoints_.client_group));
+  return head_memory_.grow_to(static_cast<int64_t>(2 * received_bytes), most_heads(thread_.limits)) ==
+         ByteAccount::Answer::kTaken;
 }
 
 HttpConnection::Read HttpConnection::take_room(size_t body_bytes, const Admission& admission) {
@@ -217,6 +235,14 @@ std::optional<Response> HttpConnection::refusal_of(Read outcome, const Admission
           detail_response(431, "the request's head is larger than " + std::to_string(thread_.limits.header_bytes_max) +
                                    " bytes (limits.header_bytes_max)");
       label = "header_too_large";
+      break;
+    case Read::kNoRoomForHead:
+      response = detail_response(503,
+                                 "the request heads that your address has begun to send use all memory for them "
+                                 "(limits.unfinished_head_bytes_max is " +
+                                     std::to_string(thread_.limits.unfinished_head_bytes_max) +
+                                     ", a quarter of it for one address)");
+      label = "heads_overloaded";
       break;
     case Read::kBodyTooLarge:
       response = error_response(body_too_large(admission.body_limit, "request body"), shape);

@@ -40,14 +40,15 @@ class HttpConnection {
   void abort() { socket_.abort(); }
 
  private:
-  // The result of reading a head or body. kNoRoom and kNoShare: limits.receiving_bytes_max is reached, for all users or
-  // for this one.
+  // The result of reading a head or body. kNoRoomForHead: limits.unfinished_head_bytes_max is reached. kNoRoom and
+  // kNoShare: limits.receiving_bytes_max is reached, for all users or for this one.
   enum class Read : uint8_t {
     kDone,
     kClosed,
     kTimedOut,
     kMalformed,
     kHeaderTooLarge,
+    kNoRoomForHead,
     kBodyTooLarge,
     kNoRoom,
     kNoShare
@@ -57,6 +58,7 @@ class HttpConnection {
 
   boost::asio::awaitable<bool> serve_one();
   boost::asio::awaitable<Read> read_head();
+  bool hold_head(size_t received_bytes);
   boost::asio::awaitable<Read> read_body(const Admission& admission);
   boost::asio::awaitable<bool> skip_body(const Admission& admission);
   Read take_room(size_t body_bytes, const Admission& admission);
@@ -80,6 +82,7 @@ class HttpConnection {
   ClientSocket socket_;
   const Endpoints endpoints_;
   std::optional<RequestParser> parser_;
+  ByteAccount::Hold head_memory_;  // a long head, until it is complete
   ByteAccount::Hold body_memory_;  // the memory of the body, while the parser or the handler owns it
   ByteAccount::Hold answer_memory_;
   std::string out_;

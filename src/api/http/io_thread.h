@@ -38,6 +38,8 @@ class ConnectionCounts {
   int open() const { return open_.load(std::memory_order_relaxed); }
   std::atomic<int> idle{0};  // connections that wait for their next request
 
+  // Counts the memory of long heads that are not complete, by address group (limits.unfinished_head_bytes_max).
+  const std::shared_ptr<ByteAccount> heads = std::make_shared<ByteAccount>();
   // Counts the memory of bodies that are being received, by user (limits.receiving_bytes_max).
   const std::shared_ptr<ByteAccount> bodies = std::make_shared<ByteAccount>();
   // Counts the memory of answers that wait to be read, by user (limits.sending_bytes_max).

@@ -75,7 +75,8 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   future_bytes_per_user_max: 7_000_000,
   audit_events_per_user_max: 800,
   archives_per_user_max: 21, archives_max: 22,
-  request_parts_max: 19_000, sending_bytes_max: 20_000_000, answer_rate_min: 21, answer_stall_seconds: 22}
+  request_parts_max: 19_000, sending_bytes_max: 20_000_000, answer_rate_min: 21, answer_stall_seconds: 22,
+  unfinished_head_bytes_max: 23_000_000}
 tls: {certificate: /etc/tuft/server.pem, private_key: /etc/tuft/server.key}
 authorized_users_file: /etc/tuft/users.yaml
 persistence: {mode: DISABLE}
@@ -122,6 +123,7 @@ persistence: {mode: DISABLE}
   EXPECT_EQ(limits.sending_bytes_max, 20'000'000);
   EXPECT_EQ(limits.answer_rate_min, 21);
   EXPECT_EQ(limits.answer_stall_seconds, 22);
+  EXPECT_EQ(limits.unfinished_head_bytes_max, 23'000'000);
   EXPECT_EQ(config.tls.certificate, "/etc/tuft/server.pem");
   EXPECT_EQ(config.tls.private_key, "/etc/tuft/server.key");
   EXPECT_EQ(config.authorized_users_file, "/etc/tuft/users.yaml");

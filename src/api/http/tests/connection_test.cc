@@ -1,7 +1,10 @@
 // Tests of connections: keep-alive, limits, long polls, invalid input, shutdown.
 #include <chrono>
+#include <map>
+#include <memory>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <vector>
 #include <zstd.h>
 
@@ -89,6 +92,8 @@ TEST_F(Connections, AmbiguousFramingIsRefused) {
   const std::string length = std::to_string(inner.size());
   for (const std::string& head : {std::string("HTTP/1.1\r\nTransfer-Encoding: gzip\r\n"),
                                   std::string("HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n"),
+                                  std::string("HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n"),
+                                  std::string("HTTP/1.1\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"),
                                   std::string("HTTP/1.0\r\nTransfer-Encoding: chunked\r\n"),
                                   "HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: " + length + "\r\n",
                                   "HTTP/1.1\r\nContent-Length: " + length + "\r\nTransfer-Encoding: chunked\r\n",
@@ -294,6 +299,26 @@ TEST_F(Connections, HeadersHaveALimit) {
   expect_refusal(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(20'000, 'x')}}), 431, limit);
   expect_refusal(call("GET", "/" + std::string(20'000, 'x')), 431, limit);
   EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-Long", std::string(8'000, 'x')}}).status, 200);
+}
+
+TEST_F(Connections, UnfinishedHeadsOfAnAddressAreLimited) {
+  options.io_threads = 1;                              // so that one is refused at a time
+  options.limits.unfinished_head_bytes_max = 1 << 20;  // two heads of 60,000 bytes for an address
+  start();
+  const telemetry::testing::RecordedMetrics metrics;
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.push_back(std::make_unique<TestClient>(server->port()));
+    clients.back()->send("GET /nowhere HTTP/1.1\r\nX-Long: " + std::string(60'000, 'x'));
+  }
+  while (metrics.counter("tuft.http.rejected", {{"reason", "heads_overloaded"}}) < 3) std::this_thread::yield();
+  EXPECT_EQ(call("GET", "/api/v1/healthz").status, 200) << "short heads are not counted";
+  std::map<int, int> statuses;
+  for (const auto& client : clients) {
+    client->send("\r\n\r\n");
+    ++statuses[client->read_reply().status];
+  }
+  EXPECT_EQ(statuses, (std::map<int, int>{{404, 2}, {503, 3}}));
 }
 
 TEST_F(Connections, DamagedHttpIsRefusedAsJson) {
