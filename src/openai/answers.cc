@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/utf8.h"
 #include "openai/errors.h"
 
 namespace tuft::openai {
@@ -49,11 +50,32 @@ Json chat_logprobs(const ModelText& text, const std::vector<ShownToken>& tokens)
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-// The chosen token is one of the alternatives, even if it is not among the most likely.
+// Names a token by its text, or as OpenAI does by its bytes ("bytes:\\xe2\\x82") if these are not UTF-8.
+std::string token_name(const ModelText& text, int32_t token) {
+  const std::string bytes = text.bytes(token);
+  if (is_utf8(bytes)) return bytes;
+  std::string name = "bytes:";
+  for (const char byte : bytes) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    name.append("\\x").push_back(kDigits[static_cast<uint8_t>(byte) >> 4]);
+    name.push_back(kDigits[static_cast<uint8_t>(byte) & 15]);
+  }
+  return name;
+}
+
+// The chosen token is one of the alternatives, even if it is not among the most likely. Of two tokens with the same
+// bytes, the second is named by its id.
 Json top_map(const ModelText& text, const ShownToken& token) {
   Json map = Json::object();
-  for (const TokenChoice& choice : token.top) map[printable(text.bytes(choice.token))] = choice.logprob;
-  map[printable(text.bytes(token.chosen.token))] = token.chosen.logprob;
+  bool has_chosen = false;
+  const auto add = [&](const TokenChoice& choice) {
+    std::string name = token_name(text, choice.token);
+    if (map.contains(name)) name = "token_id:" + std::to_string(choice.token);
+    map[name] = choice.logprob;
+    has_chosen = has_chosen || choice.token == token.chosen.token;
+  };
+  for (const TokenChoice& choice : token.top) add(choice);
+  if (!has_chosen) add(token.chosen);
   return map;
 }
 
@@ -66,7 +88,7 @@ Json completion_logprobs(const AnswerHead& head, const ModelText& text, const st
   for (size_t i = 0; i < tokens.size(); ++i) {
     const ShownToken& token = tokens[i];
     const bool scored = i >= unscored.size() || !unscored[i];
-    names.push_back(printable(text.bytes(token.chosen.token)));
+    names.push_back(token_name(text, token.chosen.token));
     logprobs.push_back(scored ? Json(token.chosen.logprob) : Json());
     top.push_back(scored ? top_map(text, token) : Json());
     offsets.push_back(token.offset);

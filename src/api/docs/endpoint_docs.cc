@@ -109,8 +109,10 @@ constexpr EndpointDoc kDocs[] = {
      "@SamplingParams, prompt_logprobs?: bool, topk_prompt_logprobs?: int}",
      "{request_id: id, model_id: id?, sample_sequence_ids: [string]}"},
     // futures
-    {handle_retrieve_future, "The result of an operation; 408 if it is not finished when the poll ends", "",
-     "{request_id: id, allow_metadata_only?: bool}", "any"},
+    {handle_retrieve_future,
+     "The result of an operation; 408 if it is not finished when the poll ends. A failed operation is answered with "
+     "status 200 and {error: text, category: \"user\" or \"server\"}",
+     "", "{request_id: id, allow_metadata_only?: bool}", "any"},
     {handle_cancel_future, "Cancels an operation", "", "{request_id: id}", "{}"},
     // usage
     {handle_audit, "The audit events of a day for your checkpoints and runs",

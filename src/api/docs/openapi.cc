@@ -195,7 +195,9 @@ void write_responses(JsonWriter& json, const Route& route, const EndpointDoc& do
   if (!doc.answer.empty()) write_content(json, is_media ? doc.answer : kJsonType, is_media ? "" : doc.answer);
   json.end_object().key("default").begin_object();
   json.key("description")
-      .string(route.access == Access::kKey ? "refused, also for a key that is not known" : "refused");
+      .string(route.access == Access::kKey || route.access == Access::kBearer
+                  ? "refused, also for a key that is not known"
+                  : "refused");
   write_content(json, kJsonType, "@Error");
   json.end_object().end_object();
 }
@@ -220,7 +222,11 @@ void write_operation(JsonWriter& json, const Route& route, const EndpointDoc& do
   }
   write_responses(json, route, doc);
   json.key("security").begin_array();
-  if (route.access == Access::kKey) json.begin_object().key("key").begin_array().end_array().end_object();
+  const bool takes_bearer = route.access == Access::kBearer;
+  if (takes_bearer) json.begin_object().key("bearer").begin_array().end_array().end_object();
+  if (takes_bearer || route.access == Access::kKey) {
+    json.begin_object().key("key").begin_array().end_array().end_object();
+  }
   json.end_array().end_object();
 }
 
@@ -252,6 +258,7 @@ std::string make_openapi() {
   }
   json.end_object().key("securitySchemes").begin_object().key("key").begin_object();
   json.key("type").string("apiKey").key("in").string("header").key("name").string("X-API-Key");
+  json.end_object().key("bearer").begin_object().key("type").string("http").key("scheme").string("bearer");
   json.end_object().end_object().end_object().end_object();
   return std::move(json).take();
 }

@@ -420,8 +420,10 @@ awaitable<HttpConnection::LateResponse> HttpConnection::await_future(Exchange& e
     co_return thread_.dispatcher.finish(exchange, future, std::move(*wait->value));
   }
   control.end_wait(number);
-  if (end == WaitEnd::kPeerGone) co_return std::nullopt;
-  co_return try_again_response(future.request);
+  Response response = try_again_response(future.request);
+  // A client that has only ended its sending still reads this; for one that is gone it is lost.
+  response.close = end == WaitEnd::kPeerGone;
+  co_return response;
 }
 
 // Needs no timeout of its own: the store's timeout and the grace period of a stopping server limit the wait.
@@ -436,6 +438,10 @@ awaitable<Status> HttpConnection::await_durable() {
 }
 
 // ---- writing
+
+bool HttpConnection::is_head() const {
+  return parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
+}
 
 Status HttpConnection::hold_answer(const Response& response, const control::UserId& user) {
   const int64_t bytes =
@@ -456,7 +462,7 @@ awaitable<bool> HttpConnection::write(const Response& response, bool keep_alive,
   head.length = static_cast<int64_t>(body.size());
   out_.clear();
   append_head(out_, response, head);
-  if (parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head) body = {};
+  if (is_head()) body = {};
   if (body.size() <= kJoinedBytesMax) {
     out_.append(body);
     body = {};
@@ -485,7 +491,7 @@ awaitable<bool> HttpConnection::write_stream(Response response, bool keep_alive,
   out_.clear();
   append_head(out_, response, head);
   bool written = co_await socket_.write(out_, {});
-  if (written) written = co_await write_pieces(*response.stream, head, record);
+  if (written && !is_head()) written = co_await write_pieces(*response.stream, head, record);
   if (!written) record.cut("client_gone");
   co_return written&& head.keep_alive;
 }

@@ -71,6 +71,7 @@ class HttpConnection {
   boost::asio::awaitable<LateResponse> await_future(Exchange& exchange, const AwaitFuture& wait);
   boost::asio::awaitable<LateResponse> await_response(AwaitResponse later);
   boost::asio::awaitable<Status> await_durable();
+  bool is_head() const;
   Status hold_answer(const Response& response, const control::UserId& user);
   boost::asio::awaitable<bool> write(const Response& response, bool keep_alive,
                                      const telemetry::SpanContext& trace = {});

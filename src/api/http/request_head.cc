@@ -54,6 +54,7 @@ void read_other(beast::string_view name, std::string_view value, RequestHeaders&
 Method method_of(http::verb verb) {
   switch (verb) {
     case http::verb::get:
+    case http::verb::head:
       return Method::kGet;
     case http::verb::post:
       return Method::kPost;
@@ -66,13 +67,34 @@ Method method_of(http::verb verb) {
   }
 }
 
+// Splits an absolute-form target ("http://host/path"), whose host replaces the header's (RFC 9112, 3.2.2).
+void read_target(std::string_view target, RequestHead& head) {
+  head.target = target;
+  const size_t mark = target.find("://");
+  if (target.starts_with('/') || mark == std::string_view::npos) return;
+  const std::string_view scheme = target.substr(0, mark);
+  if (!beast::iequals(scheme, "http") && !beast::iequals(scheme, "https")) return;
+  target.remove_prefix(mark + 3);
+  const size_t end = std::min(target.find_first_of("/?#"), target.size());
+  head.headers.host = target.substr(0, end);
+  target.remove_prefix(end);
+  head.target = target.starts_with('/') ? target : std::string_view("/");
+}
+
+// Notes a credential or host that comes twice.
+void note_repeated(const RequestParser& parser, RequestHead& head) {
+  for (const std::string_view name : {"X-API-Key", "Authorization", "Host"}) {
+    if (parser.get().count(name) > 1) head.repeated_header = name;
+  }
+}
+
 }  // namespace
 
 RequestHead parse_head(const RequestParser& parser) {
   const auto& message = parser.get();
   RequestHead head;
   head.method = method_of(message.method());
-  head.target = view(message.target());
+  head.is_head = message.method() == http::verb::head;
   head.http_version = message.version() == 10 ? "1.0" : "1.1";
   if (const auto length = parser.content_length()) head.content_length = *length;
   for (const auto& field : message) {
@@ -105,6 +127,8 @@ RequestHead parse_head(const RequestParser& parser) {
         break;
     }
   }
+  read_target(view(message.target()), head);
+  note_repeated(parser, head);
   return head;
 }
 

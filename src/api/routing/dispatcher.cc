@@ -79,6 +79,12 @@ Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& lim
 
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;
+  if (!head.repeated_header.empty()) {
+    return refuse(
+        std::move(admission),
+        detail_response(400, "the header " + std::string(head.repeated_header) + " comes twice; send it once"),
+        "repeated_header");
+  }
   admission.match = router_.match(head.method, head.target);
   const bool is_off = !metrics_.enabled && is_metrics(admission.match);
   if (is_off || is_newer(head.target.substr(0, head.target.find_first_of("?#")))) admission.match = {};

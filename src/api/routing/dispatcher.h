@@ -19,8 +19,11 @@
 namespace tuft::api {
 
 struct RequestHead {
-  Method method = Method::kOther;
-  std::string_view target;
+  Method method = Method::kOther;  // GET for a HEAD, which is answered as a GET without its body
+  bool is_head = false;
+  std::string_view target;  // a path and a query
+  // A header that must not come twice, and does: a proxy in front of the server may have checked the other one.
+  std::string_view repeated_header;
   RequestHeaders headers;
   std::optional<uint64_t> content_length;
   std::string_view http_version = "1.1";

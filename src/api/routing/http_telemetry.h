@@ -33,7 +33,7 @@ class HttpTelemetry {
   void record(const RequestNumbers& numbers);
   // `reason` is one of: auth, media, body_too_large, overloaded, address_overloaded, receiving_overloaded,
   // user_receiving_overloaded, sending_overloaded, user_sending_overloaded, work_overloaded, heads_overloaded,
-  // malformed, header_too_large, timeout, tls_handshake.
+  // repeated_header, malformed, header_too_large, timeout, tls_handshake.
   static void count_rejected(std::string_view reason);
   // `reason` is one of: http, header, json, protobuf.
   static void count_parse_error(std::string_view reason);

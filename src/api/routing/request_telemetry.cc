@@ -108,7 +108,7 @@ void RequestTelemetry::describe_poll(const Exchange* exchange) {
 
 void RequestTelemetry::describe(const Exchange* exchange, const Error* error) {
   const std::string path = printable(head_.target.substr(0, head_.target.find('?')));
-  span_.set_attributes({{"http.request.method", method_name(head_.method)},
+  span_.set_attributes({{"http.request.method", head_.is_head ? "HEAD" : method_name(head_.method)},
                         {"url.path", path},
                         {"url.scheme", endpoints_.scheme},
                         {"server.address", endpoints_.server_address},

@@ -58,6 +58,7 @@ Router::Router(std::span<const Route> all) {
     path.routes.push_back(&registered);
     if (!path.allow.empty()) path.allow.append(", ");
     path.allow.append(method_name(registered.route.method));
+    if (registered.route.method == Method::kGet) path.allow.append(", HEAD");
   }
   // Of two templates that match, the one with the earlier literal segment comes first.
   std::stable_sort(templates_.begin(), templates_.end(), [](const Template& a, const Template& b) {

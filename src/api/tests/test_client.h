@@ -51,6 +51,8 @@ class TestClient {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
 
+  void end_sending() { ::shutdown(socket_, SHUT_WR); }
+
   // Returns false if the server has closed the connection.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {

@@ -210,6 +210,22 @@ TEST_F(ServiceTest, LogprobsNameTokensAndAlternatives) {
   EXPECT_EQ(content[0]["top_logprobs"][0]["token"], "a");
 }
 
+// Bytes that are no UTF-8 text all look alike; each alternative needs a name of its own.
+TEST_F(ServiceTest, AlternativesWithoutTextHaveNamesOfTheirOwn) {
+  AnswerHead head;
+  head.logprobs = true;
+  head.top_logprobs = 3;
+  WholeChoice choice;
+  ShownToken token;
+  token.chosen = {0xe2, -1};
+  token.top = {{0xe2, -1}, {0xe3, -2}, {'a', -3}};
+  choice.piece.tokens.push_back(token);
+  const Json answer = Json::parse(whole_answer(head, *model.text(), {choice}, {}));
+  const Json logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json({R"(bytes:\xe2)"}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], Json({{R"(bytes:\xe2)", -1.0}, {R"(bytes:\xe3)", -2.0}, {"a", -3.0}}));
+}
+
 TEST_F(ServiceTest, RefusalsHaveOpenAisShape) {
   Call field(service, Endpoint::kCompletions, completion({{"suffix", "x"}}));
   const Reply reply = field.reply();

@@ -68,6 +68,28 @@ TEST(OpenApi, DocumentHasExactlyTheRoutes) {
   ASSERT_TRUE(body.status().ok());
 }
 
+TEST(OpenApi, EveryRouteSaysItsCredentials) {
+  simdjson::dom::parser parser;
+  const simdjson::dom::element document = parser.parse(openapi_json());
+  for (const Route& route : routes()) {
+    std::string name(method_name(route.method));
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    std::string path(route.pattern);
+    if (const size_t dots = path.find("..."); dots != std::string::npos) path.erase(dots, 3);
+    std::set<std::string_view> schemes;
+    for (const simdjson::dom::element choice : document["paths"][path][name]["security"]) {
+      for (const auto [scheme, scopes] : choice.get_object()) schemes.insert(scheme);
+    }
+    std::set<std::string_view> expected;
+    if (route.access == Access::kKey) expected = {"key"};
+    if (route.access == Access::kBearer) expected = {"bearer", "key"};
+    EXPECT_EQ(schemes, expected) << name << " " << path;
+    for (const std::string_view scheme : schemes) {
+      EXPECT_EQ(document["components"]["securitySchemes"][scheme].error(), simdjson::SUCCESS) << scheme;
+    }
+  }
+}
+
 TEST(OpenApi, EveryReferenceResolves) {
   const std::string& text = openapi_json();
   constexpr std::string_view kMark = "#/components/schemas/";

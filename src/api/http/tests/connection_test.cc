@@ -414,6 +414,18 @@ TEST_F(Connections, DisconnectEndsTheWait) {
   EXPECT_EQ(again.read_reply().status, 200);
 }
 
+TEST_F(Connections, AClientThatEndsItsSendingGetsAnAnswerToItsPoll) {
+  start();
+  new_future();
+  TestClient client(server->port());
+  client.send(poll_text("r1"));
+  control.await_waits(1);
+  client.end_sending();
+  EXPECT_EQ(client.read_reply().status, 408);
+  EXPECT_TRUE(client.at_end());
+  EXPECT_EQ(control.waits(), 0U);
+}
+
 TEST_F(Connections, FuturesThatFinishWhilePollsTimeOutAreNeverLost) {
   options.long_poll = 2 * kMillisecond;
   options.io_threads = 2;

@@ -99,6 +99,14 @@ TEST_F(Work, PartsOfABodyAreLimitedBeforeTheyAreMade) {
   EXPECT_TRUE(control.calls.empty());
 }
 
+// libprotobuf would print a line on stderr.
+TEST_F(Work, StringsThatAreNotUtf8AreRefused) {
+  start();
+  testing::internal::CaptureStderr();
+  expect_refusal(post("forward_backward", std::string("\x0a\x02m\xff", 4), kProtobuf), 400, "not UTF-8");
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("libprotobuf"), std::string::npos);
+}
+
 TEST_F(Work, TheFirstBadElementEndsTheReading) {
   start();
   const std::string many =

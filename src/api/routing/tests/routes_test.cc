@@ -71,7 +71,40 @@ TEST_F(Routes, UnknownPathAndWrongMethodAreJson) {
   const Reply reply = call("GET", "/api/v1/asample");
   expect_refusal(reply, 405, "POST");
   EXPECT_EQ(reply.headers.at("allow"), "POST");
-  EXPECT_EQ(call("DELETE", "/api/v1/samplers/x").headers.at("allow"), "GET");
+  EXPECT_EQ(call("DELETE", "/api/v1/samplers/x").headers.at("allow"), "GET, HEAD");
+}
+
+TEST_F(Routes, HeadIsGetWithoutItsBody) {
+  for (const char* target : {"/api/v1/healthz", "/api/v1/get_server_capabilities", "/docs", "/api/v1/training_runs"}) {
+    const Reply reply = call("GET", target);
+    TestClient client(server->port());
+    // The next answer follows at once if there is no body.
+    client.send(request_text("HEAD", target, "") + request_text("GET", "/api/v1/healthz", ""));
+    const std::string head = client.read_until("\r\n\r\n");
+    EXPECT_EQ(head.find("HTTP/1.1 200 "), 0U) << target;
+    EXPECT_NE(head.find("Content-Length: " + reply.headers.at("content-length") + "\r\n"), std::string::npos) << head;
+    EXPECT_EQ(client.read_reply().body, R"({"status":"ok","ready":true})") << target;
+  }
+  EXPECT_EQ(call("HEAD", "/api/v1/asample").status, 405);
+}
+
+TEST_F(Routes, AbsoluteTargetsAreAccepted) {
+  EXPECT_EQ(call("GET", "http://tuft.example:10610/api/v1/healthz").body, R"({"status":"ok","ready":true})");
+  EXPECT_EQ(call("GET", "HTTPS://tuft.example/api/v1/sessions?limit=5").status, 200);
+  EXPECT_EQ(call("GET", "ftp://tuft.example/api/v1/healthz").status, 404);
+  EXPECT_EQ(call("GET", "http://tuft.example").status, 404);
+}
+
+// A proxy in front of the server may have checked the other one.
+TEST_F(Routes, RepeatedCredentialsAreRefused) {
+  for (const char* name : {"X-API-Key", "x-api-key", "Authorization", "Host"}) {
+    TestClient client(server->port());
+    std::string text =
+        request_text("GET", "/api/v1/get_server_capabilities", "", {{"Authorization", "Bearer tml-bob"}});
+    text.insert(text.find("\r\n") + 2, std::string(name) + ": tml-bob\r\n");
+    client.send(text);
+    expect_refusal(client.read_reply(), 400, "comes twice");
+  }
 }
 
 TEST_F(Routes, ClientConfigEnablesParallelChunks) {
