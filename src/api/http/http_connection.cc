@@ -65,19 +65,6 @@ ByteAccount::Most most_answers(const config::Limits& limits) {
   return {.each = limits.sending_bytes_max / 2, .all = limits.sending_bytes_max};
 }
 
-// `what` is, for instance, "request bodies being received", `reason` the last part of the limit's name.
-Error no_room(bool of_user, std::string_view what, std::string_view limit, int64_t most, std::string reason) {
-  const std::string text =
-      std::string(what) + " use all memory for them (limits." + std::string(limit) + " is " + std::to_string(most);
-  if (!of_user) return unavailable("the " + text + "); try again", std::move(reason));
-  return {ErrorCode::kResourceExhausted, "your " + text + ", half of it for one user); try again", std::move(reason)};
-}
-
-Error no_room_for_body(bool of_user, const config::Limits& limits) {
-  return no_room(of_user, "request bodies being received", "receiving_bytes_max", limits.receiving_bytes_max,
-                 "receiving");
-}
-
 std::string chunk_head(size_t size) {
   char text[24];
   const auto end = std::to_chars(text, text + sizeof(text), size, 16).ptr;
@@ -112,7 +99,7 @@ awaitable<bool> HttpConnection::serve_one() {
   head_memory_.shrink_to(0);
   if (outcome == Read::kClosed) co_return false;
   if (outcome != Read::kDone) {
-    const std::optional<Response> refusal = refusal_of(outcome);
+    const std::optional<Response> refusal = refusal_of(outcome, {}, thread_.limits);
     co_return co_await write_and_close(*refusal);
   }
 
@@ -129,7 +116,7 @@ awaitable<bool> HttpConnection::serve_one() {
 
 // ---- reading
 
-awaitable<HttpConnection::Read> HttpConnection::read_head() {
+awaitable<Read> HttpConnection::read_head() {
   if (thread_.stopping) co_return Read::kClosed;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(thread_.limits.header_bytes_max));
@@ -162,7 +149,7 @@ bool HttpConnection::hold_head(size_t received_bytes) {
          ByteAccount::Answer::kTaken;
 }
 
-HttpConnection::Read HttpConnection::take_room(size_t body_bytes, const Admission& admission) {
+Read HttpConnection::take_room(size_t body_bytes, const Admission& admission) {
   if (body_bytes <= kUncountedBytesMax) return Read::kDone;
   if (body_memory_.bytes() == 0) body_memory_ = thread_.counts.bodies->open(admission.user.str());
   switch (body_memory_.grow_to(static_cast<int64_t>(body_bytes), most_bodies(thread_.limits))) {
@@ -177,7 +164,7 @@ HttpConnection::Read HttpConnection::take_room(size_t body_bytes, const Admissio
 }
 
 // A body without Content-Length is charged while it arrives.
-awaitable<HttpConnection::Read> HttpConnection::read_body(const Admission& admission) {
+awaitable<Read> HttpConnection::read_body(const Admission& admission) {
   parser_->eager(true);
   const auto length = parser_->content_length();
   const bool is_small = length && *length <= kHeadRoomBytes;
@@ -211,58 +198,6 @@ awaitable<bool> HttpConnection::skip_body(const Admission& admission) {
 
 // ---- answering
 
-// Makes the answer to a request whose head or body could not be read; nothing if the client has disconnected.
-std::optional<Response> HttpConnection::refusal_of(Read outcome, const Admission& admission) const {
-  std::string_view label;
-  std::optional<Response> response;
-  const ErrorShape shape = admission.match.route == nullptr ? ErrorShape::kDetail : admission.match.route->route.errors;
-  switch (outcome) {
-    case Read::kDone:
-    case Read::kClosed:
-      return std::nullopt;
-    case Read::kTimedOut:
-      response = detail_response(408, "the request did not arrive within " +
-                                          std::to_string(thread_.limits.request_timeout_seconds) +
-                                          " s (limits.request_timeout_seconds)");
-      label = "timeout";
-      break;
-    case Read::kMalformed:
-      response = detail_response(400, "this is not valid HTTP/1.1");
-      label = "malformed";
-      break;
-    case Read::kHeaderTooLarge:
-      response =
-          detail_response(431, "the request's head is larger than " + std::to_string(thread_.limits.header_bytes_max) +
-                                   " bytes (limits.header_bytes_max)");
-      label = "header_too_large";
-      break;
-    case Read::kNoRoomForHead:
-      response = detail_response(503,
-                                 "the request heads that your address has begun to send use all memory for them "
-                                 "(limits.unfinished_head_bytes_max is " +
-                                     std::to_string(thread_.limits.unfinished_head_bytes_max) +
-                                     ", a quarter of it for one address)");
-      label = "heads_overloaded";
-      break;
-    case Read::kBodyTooLarge:
-      response = error_response(body_too_large(admission.body_limit, "request body"), shape);
-      label = "body_too_large";
-      break;
-    case Read::kNoRoom:
-      response = error_response(no_room_for_body(false, thread_.limits), shape);
-      label = "receiving_overloaded";
-      break;
-    case Read::kNoShare:
-      response = error_response(no_room_for_body(true, thread_.limits), shape);
-      label = "user_receiving_overloaded";
-      break;
-  }
-  HttpTelemetry::count_rejected(label);
-  if (outcome == Read::kMalformed) HttpTelemetry::count_parse_error("http");
-  if (outcome == Read::kHeaderTooLarge) HttpTelemetry::count_parse_error("header");
-  return response;
-}
-
 awaitable<bool> HttpConnection::refuse(const Admission& admission, RequestTelemetry& record) {
   const bool keep_alive = parser_->get().keep_alive();
   if (!admission.reject_reason.empty()) HttpTelemetry::count_rejected(admission.reject_reason);
@@ -290,7 +225,7 @@ awaitable<bool> HttpConnection::receive_body(const Admission& admission, Request
     if (socket_.phase() != phase) socket_.enter(phase, thread_.limits.request_timeout_seconds * kSecond);
   }
   if (outcome == Read::kDone) outcome = co_await read_body(admission);
-  const std::optional<Response> refusal = refusal_of(outcome, admission);
+  const std::optional<Response> refusal = refusal_of(outcome, admission, thread_.limits);
   if (refusal) {
     // Writing the refusal can take long.
     std::string().swap(parser_->get().body());
@@ -452,8 +387,7 @@ Status HttpConnection::hold_answer(const Response& response, const control::User
   if (taken == ByteAccount::Answer::kTaken) return {};
   const bool of_user = taken == ByteAccount::Answer::kOverEach;
   HttpTelemetry::count_rejected(of_user ? "user_sending_overloaded" : "sending_overloaded");
-  return no_room(of_user, "answers that wait to be read", "sending_bytes_max", thread_.limits.sending_bytes_max,
-                 "sending");
+  return no_room_for_answer(of_user, thread_.limits);
 }
 
 awaitable<bool> HttpConnection::write(const Response& response, bool keep_alive, const telemetry::SpanContext& trace) {

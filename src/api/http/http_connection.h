@@ -15,6 +15,7 @@
 #include "api/exchange.h"
 #include "api/http/client_socket.h"
 #include "api/http/io_thread.h"
+#include "api/http/refusals.h"
 #include "api/http/request_head.h"
 #include "api/http/response_head.h"
 
@@ -40,19 +41,6 @@ class HttpConnection {
   void abort() { socket_.abort(); }
 
  private:
-  // The result of reading a head or body. kNoRoomForHead: limits.unfinished_head_bytes_max is reached. kNoRoom and
-  // kNoShare: limits.receiving_bytes_max is reached, for all users or for this one.
-  enum class Read : uint8_t {
-    kDone,
-    kClosed,
-    kTimedOut,
-    kMalformed,
-    kHeaderTooLarge,
-    kNoRoomForHead,
-    kBodyTooLarge,
-    kNoRoom,
-    kNoShare
-  };
   // Empty if the client no longer waits for the answer.
   using LateResponse = std::optional<Result<Response>>;
 
@@ -62,7 +50,6 @@ class HttpConnection {
   boost::asio::awaitable<Read> read_body(const Admission& admission);
   boost::asio::awaitable<bool> skip_body(const Admission& admission);
   Read take_room(size_t body_bytes, const Admission& admission);
-  std::optional<Response> refusal_of(Read outcome, const Admission& admission = {}) const;
   boost::asio::awaitable<bool> refuse(const Admission& admission, RequestTelemetry& record);
   boost::asio::awaitable<bool> receive_body(const Admission& admission, RequestTelemetry& record);
   boost::asio::awaitable<bool> answer(const RequestHead& head, Admission admission, RequestTelemetry& record);

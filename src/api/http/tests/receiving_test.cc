@@ -1,0 +1,95 @@
+// Tests of the memory of bodies that are being received.
+#include <string>
+
+#include "api/tests/test_client.h"
+#include "telemetry/testing/recorded_metrics.h"
+
+namespace tuft::api {
+namespace {
+
+const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
+
+class Receiving : public ServerTest {
+ protected:
+  Receiving() {
+    options.limits.request_body_bytes_max = 1'000'000;
+    options.limits.receiving_bytes_max = 1'500'000;
+  }
+  // The client waits for 100 Continue, which shows that the server has admitted the request.
+  static std::string head(const std::string& user, size_t bytes) {
+    Headers headers = kProtobuf;
+    headers["X-API-Key"] = "tml-" + user;
+    headers["Content-Length"] = std::to_string(bytes);
+    headers["Expect"] = "100-continue";
+    return request_text("POST", "/api/v1/forward_backward", "", headers);
+  }
+  Reply judge(TestClient& client, const std::string& user, size_t bytes) {
+    client.send(head(user, bytes));
+    return client.read_reply();
+  }
+  static void expect_retry(const Reply& reply, int status) {
+    expect_refusal(reply, status, "limits.receiving_bytes_max");
+    EXPECT_EQ(reply.headers.at("retry-after"), "1");
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+  }
+};
+
+TEST_F(Receiving, BodiesAreLimitedPerUserAndInTotal) {
+  start();
+  const telemetry::testing::RecordedMetrics metrics;
+  TestClient first(server->port());
+  EXPECT_EQ(judge(first, "alice", 900'000).status, 100);
+  EXPECT_EQ(metrics.gauge("tuft.http.receiving.bytes"), 900'000);
+  TestClient second(server->port());
+  expect_retry(judge(second, "alice", 200'000), 429);
+  TestClient third(server->port());
+  expect_retry(judge(third, "bob", 700'000), 503);
+  EXPECT_EQ(metrics.counter("tuft.http.rejected", {{"reason", "user_receiving_overloaded"}}), 1);
+  EXPECT_EQ(metrics.counter("tuft.http.rejected", {{"reason", "receiving_overloaded"}}), 1);
+  // Short bodies are still received, and so are other users' bodies that fit into the rest.
+  TestClient fourth(server->port());
+  EXPECT_EQ(judge(fourth, "alice", 60'000).status, 100);
+  TestClient fifth(server->port());
+  EXPECT_EQ(judge(fifth, "bob", 500'000).status, 100);
+  // A body that has been received frees its bytes.
+  first.send(std::string(900'000, '\xff'));
+  EXPECT_EQ(first.read_reply().status, 400);
+  EXPECT_EQ(judge(first, "alice", 900'000).status, 100);
+}
+
+TEST_F(Receiving, DisconnectFreesTheBytesOfItsBody) {
+  start();
+  {
+    TestClient gone(server->port());
+    EXPECT_EQ(judge(gone, "alice", 900'000).status, 100);
+    gone.send(std::string(300'000, 'x'));
+  }
+  for (int i = 0; i < 1000; ++i) {
+    TestClient next(server->port());
+    if (judge(next, "alice", 900'000).status == 100) return;
+  }
+  FAIL() << "the room of a client that went was not given back";
+}
+
+TEST_F(Receiving, ChunkedBodyIsChargedWhileItArrives) {
+  start();
+  TestClient first(server->port());
+  EXPECT_EQ(judge(first, "alice", 800'000).status, 100);
+  TestClient chunked(server->port());
+  Headers headers = kProtobuf;
+  headers["Transfer-Encoding"] = "chunked";
+  headers["Content-Length"] = "";
+  chunked.send(request_text("POST", "/api/v1/forward_backward", "", headers));
+  for (int i = 0; i < 30; ++i) chunked.send("2710\r\n" + std::string(10'000, 'x') + "\r\n");
+  expect_retry(chunked.read_reply(), 429);
+  first.send(std::string(800'000, '\xff'));
+  EXPECT_EQ(first.read_reply().status, 400);
+  TestClient alone(server->port());
+  alone.send(request_text("POST", "/api/v1/forward_backward", "", headers));
+  for (int i = 0; i < 99; ++i) alone.send("2710\r\n" + std::string(10'000, '\xff') + "\r\n");
+  alone.send("0\r\n\r\n");
+  EXPECT_EQ(alone.read_reply().status, 400);
+}
+
+}  // namespace
+}  // namespace tuft::api
