@@ -55,11 +55,11 @@ TEST_F(Routed, RestOfAPathIsOneParameter) {
 
 TEST_F(Routed, WrongMethodReturnsTheAllowedMethods) {
   EXPECT_EQ(pattern(Method::kPost, "/runs/a"), "");
-  EXPECT_EQ(match.allow, "GET, DELETE");
+  EXPECT_EQ(match.allow, "GET, HEAD, DELETE");
   EXPECT_EQ(pattern(Method::kGet, "/runs/a/parts/b/c"), "");
   EXPECT_EQ(match.allow, "DELETE, PUT");
   EXPECT_EQ(pattern(Method::kOther, "/runs/newest"), "");
-  EXPECT_EQ(match.allow, "GET");
+  EXPECT_EQ(match.allow, "GET, HEAD");
 }
 
 TEST_F(Routed, UnknownPathsAllowNothing) {
