@@ -8,6 +8,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import against  # noqa: E402
 import measure  # noqa: E402
 from peers import environments  # noqa: E402
 
@@ -29,6 +30,9 @@ def parse():
                         "sampling")
     parser.add_argument("--sdk-python", help="an interpreter with tinker; default: .venv/bin/python")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--before", type=pathlib.Path, metavar="BIN", help="the same directory of another build, e.g. of "
+                        "an older commit: run each suite on both in turns and give ratios")
+    parser.add_argument("--rounds", type=int, default=5, help="with --before: how often each build runs a suite")
     parser.add_argument("--pairs", type=int, default=10, help="minimum pairs of on and off in the suite telemetry")
     parser.add_argument("--seconds", type=int, default=3, help="duration of one sample of the API")
     parser.add_argument("--parts", type=lambda text: text.split(","), help="of the suite api: posts, parked, ingest, store, "
@@ -49,6 +53,9 @@ def parse():
             parser.error(f"no suite {suite!r}; there are {', '.join(SUITES)}")
     options.programs = options.programs.resolve()
     options.scratch = options.scratch.resolve()
+    if options.before:
+        options.before = options.before.resolve()
+        options.before_commit = measure.output_of("git", "-C", options.before, "rev-parse", "--short=12", "HEAD")
     venv = measure.ROOT / ".venv" / "bin" / "python"
     options.peer_errors = {}
     options.sdk_python = options.sdk_python or (str(venv) if venv.exists() else None)
@@ -127,10 +134,11 @@ def run_suite(options, suite):
         measure.progress.line(f"other programs use {busy:.0%} of the machine: do not commit these numbers")
     monitor = measure.HardwareMonitor(options.programs)
     try:
-        result = importlib.import_module(f"suites.{suite}").run(options)
+        result = (against.run(options, suite) if options.before
+                  else importlib.import_module(f"suites.{suite}").run(options))
     finally:
         hardware = monitor.stop_and_collect()
-    write(options, suite, {**facts, "busy_after": measure.busy_share(), "hardware": hardware,
+    write(options, f"{suite}-against" if options.before else suite, {**facts, "busy_after": measure.busy_share(), "hardware": hardware,
                            "took_seconds": round(time.monotonic() - begin), **result})
 
 
