@@ -6,6 +6,7 @@
 #include "base/id.h"
 #include "base/json_shape.h"
 #include "base/mutex.h"
+#include "control/types/errors.h"
 #include "openai/completion.h"
 #include "openai/completion_telemetry.h"
 #include "openai/model_text.h"
@@ -66,7 +67,7 @@ Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& 
   std::function<void()> work = [this, task, weak = std::weak_ptr(pending)] {
     const PendingPtr wanted = weak.lock();
     if (wanted == nullptr) return;
-    if (work_->closed()) return task->reply(error_reply(unavailable("the server is shutting down", "shutting_down")));
+    if (work_->closed()) return task->reply(error_reply(control::shutting_down()));
     const telemetry::ContextScope scope(task->trace);
     try {
       prepare(*task, wanted);

@@ -1,5 +1,3 @@
-#include "metrics/futures.h"
-
 #include <charconv>
 #include <exception>
 #include <functional>
@@ -14,6 +12,8 @@
 #include "api/json/json_writer.h"
 #include "api/routing/media.h"
 #include "control/queues/work_pool.h"
+#include "control/types/errors.h"
+#include "metrics/futures.h"
 #include "metrics/http.h"
 
 namespace tuft::api {
@@ -56,7 +56,7 @@ class ResultBody final : public BodyStream {
         done(internal_error(std::string("a result could not be written: ") + exception.what()));
       }
     });
-    if (!posted) done(unavailable("the server is shutting down", "shutting_down"));
+    if (!posted) done(control::shutting_down());
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "api/handlers/handlers.h"
 #include "api/json/error_mapping.h"
 #include "base/id.h"
+#include "control/types/errors.h"
 #include "telemetry/log.h"
 
 // g++ 12 at -O1 reports asio's aligned_alloc for a coroutine frame and asio's own operator delete as a mismatch. It
@@ -368,7 +369,7 @@ awaitable<Status> HttpConnection::await_durable() {
   ClientSocket::WaitLimits limits;
   limits.watches_peer = false;
   const WaitEnd end = co_await socket_.wait(wait, limits);
-  if (end != WaitEnd::kArrived) co_return unavailable("the server is shutting down", "shutting_down");
+  if (end != WaitEnd::kArrived) co_return control::shutting_down();
   co_return std::move(*wait->value);
 }
 

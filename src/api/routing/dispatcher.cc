@@ -12,6 +12,7 @@
 
 #include "api/json/error_mapping.h"
 #include "api/routing/media.h"
+#include "control/types/errors.h"
 #include "metrics/http.h"
 #include "telemetry/log.h"
 
@@ -199,10 +200,10 @@ class BodyWork : public std::enable_shared_from_this<BodyWork> {
     const bool posted =
         *is_done ? work_.post_rest(exchange_.user, decoder_.produced(), [self = shared_from_this()] { self->handle(); })
                  : work_.post_rest(exchange_.user, kSliceCost, [self = shared_from_this()] { self->decompress(); });
-    if (!posted) done_(shutting_down());
+    if (!posted) done_(control::shutting_down());
   }
   Result<bool> step() {
-    if (work_.closed()) return shutting_down();
+    if (work_.closed()) return control::shutting_down();
     try {
       return decoder_.advance();
     } catch (const std::exception& exception) {
@@ -210,11 +211,10 @@ class BodyWork : public std::enable_shared_from_this<BodyWork> {
     }
   }
   void handle() {
-    if (work_.closed()) return done_(shutting_down());
+    if (work_.closed()) return done_(control::shutting_down());
     exchange_.body = decoder_.take();
     done_(handle_());
   }
-  static Error shutting_down() { return unavailable("the server is shutting down", "shutting_down"); }
 
   control::WorkPool& work_;
   Exchange& exchange_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "control/types/errors.h"
 #include "telemetry/request_trace.h"
 
 namespace tuft::control {
@@ -17,7 +18,7 @@ WorkPool::WorkPool(int threads, const TenantBounds& bounds)
 Status WorkPool::post(const UserId& user, int64_t cost, Task task, std::string_view reason) {
   {
     MutexLock lock(mutex_);
-    if (closed_) return unavailable("the server is shutting down", "shutting_down");
+    if (closed_) return shutting_down();
     const int64_t waiting = queue_.cost_of(user);
     const bool own = waiting > 0 && waiting + cost > bounds_.user_max;
     if (own || (waiting > 0 && queue_.cost() + cost > bounds_.all_max)) {
