@@ -17,7 +17,7 @@ namespace tuft {
 template <typename T>
 class Generator {
  public:
-  struct promise_type {
+  struct promise_type {  // NOLINT(readability-identifier-naming): the name that the standard asks for
     Generator get_return_object() { return Generator(std::coroutine_handle<promise_type>::from_promise(*this)); }
     std::suspend_always initial_suspend() noexcept { return {}; }
     std::suspend_always final_suspend() noexcept { return {}; }

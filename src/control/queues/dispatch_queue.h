@@ -11,8 +11,8 @@
 #include <functional>
 #include <unordered_map>
 
+#include "base/fair_queue.h"
 #include "base/mutex.h"
-#include "control/queues/fair_queue.h"
 #include "control/types/types.h"
 
 namespace tuft::control {
@@ -56,7 +56,7 @@ class DispatchQueue {
 
   const int64_t slots_max_;
   mutable Mutex mutex_;
-  FairQueue<Job> queue_ TUFT_GUARDED_BY(mutex_);
+  FairQueue<UserId, Job> queue_ TUFT_GUARDED_BY(mutex_);
   int64_t in_flight_ TUFT_GUARDED_BY(mutex_) = 0;
   SlotsByUser at_worker_ TUFT_GUARDED_BY(mutex_);  // of users that have any
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/fair_queue.h"
 #include "base/mutex.h"
-#include "control/queues/fair_queue.h"
 #include "control/types/types.h"
 
 namespace tuft::control {
@@ -72,7 +72,7 @@ class TenantQueue {
   const TenantBounds bounds_;
   mutable Mutex mutex_;
   CondVar ready_;
-  FairQueue<Item> queue_ TUFT_GUARDED_BY(mutex_);
+  FairQueue<UserId, Item> queue_ TUFT_GUARDED_BY(mutex_);
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;
 };
 

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fair_queue.h"
 #include "base/mutex.h"
 #include "base/result.h"
-#include "control/queues/fair_queue.h"
 #include "control/queues/tenant_queue.h"
 #include "control/types/types.h"
 
@@ -58,7 +58,7 @@ class WorkPool {
   const int threads_per_user_max_;
   mutable Mutex mutex_;
   CondVar changed_;
-  FairQueue<Entry> queue_ TUFT_GUARDED_BY(mutex_);
+  FairQueue<UserId, Entry> queue_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, int> running_ TUFT_GUARDED_BY(mutex_);  // no entry: none
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -1,4 +1,4 @@
-#include "control/queues/fair_queue.h"
+#include "base/fair_queue.h"
 
 #include <functional>
 #include <map>
@@ -19,14 +19,14 @@ const UserId kAlice{"alice"};
 const UserId kBob{"bob"};
 const UserId kCarol{"carol"};
 
-std::string drain(FairQueue<std::string>& queue, size_t count) {
+std::string drain(FairQueue<UserId, std::string>& queue, size_t count) {
   std::string order;
   for (size_t i = 0; i < count && !queue.empty(); ++i) order += queue.pop();
   return order;
 }
 
 TEST(FairQueue, AUsersItemsKeepTheirOrder) {
-  FairQueue<std::string> queue(10);
+  FairQueue<UserId, std::string> queue(10);
   for (const char* item : {"1", "2", "3", "4"}) queue.push(kAlice, 3, item);
   EXPECT_EQ(queue.size(), 4U);
   EXPECT_EQ(drain(queue, 9), "1234");
@@ -34,7 +34,7 @@ TEST(FairQueue, AUsersItemsKeepTheirOrder) {
 }
 
 TEST(FairQueue, ANewcomerWaitsForOneTurnNotForTheQueue) {
-  FairQueue<std::string> queue(10);
+  FairQueue<UserId, std::string> queue(10);
   for (int i = 0; i < 5000; ++i) queue.push(kAlice, 10, "a");
   EXPECT_EQ(drain(queue, 3), "aaa");
   queue.push(kBob, 10, "b");
@@ -42,7 +42,7 @@ TEST(FairQueue, ANewcomerWaitsForOneTurnNotForTheQueue) {
 }
 
 TEST(FairQueue, UsersShareByCostNotByCount) {
-  FairQueue<std::string> queue(10);
+  FairQueue<UserId, std::string> queue(10);
   for (int i = 0; i < 100; ++i) queue.push(kAlice, 30, "a");
   for (int i = 0; i < 1000; ++i) queue.push(kBob, 3, "b");
   std::map<char, int> count;
@@ -51,7 +51,7 @@ TEST(FairQueue, UsersShareByCostNotByCount) {
 }
 
 TEST(FairQueue, AnExpensiveItemIsReachedAfterSeveralRounds) {
-  FairQueue<std::string> queue(10);
+  FairQueue<UserId, std::string> queue(10);
   queue.push(kAlice, 1'000'000'000'000, "A");
   for (int i = 0; i < 3; ++i) queue.push(kBob, 10, "b");
   EXPECT_EQ(drain(queue, 9), "bbbA");
@@ -60,7 +60,7 @@ TEST(FairQueue, AnExpensiveItemIsReachedAfterSeveralRounds) {
 }
 
 TEST(FairQueue, AUserWithoutItemsSavesNoTurns) {
-  FairQueue<std::string> queue(10);
+  FairQueue<UserId, std::string> queue(10);
   queue.push(kAlice, 1, "a");
   EXPECT_EQ(drain(queue, 1), "a");
   for (int i = 0; i < 20; ++i) {

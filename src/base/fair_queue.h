@@ -15,17 +15,16 @@
 #include <unordered_map>
 #include <utility>
 
-#include "control/types/types.h"
+namespace tuft {
 
-namespace tuft::control {
-
-template <typename Item>
+// `User` is a key of std::unordered_map.
+template <typename User, typename Item>
 class FairQueue {
  public:
   explicit FairQueue(int64_t quantum) : quantum_(quantum) {}
 
   // `cost` in any unit, at least 1.
-  void push(const UserId& user, int64_t cost, Item item) {
+  void push(const User& user, int64_t cost, Item item) {
     const auto [found, is_new] = by_user_.try_emplace(user);
     if (is_new) found->second = users_.insert(users_.end(), UserQueue{user, {}, 0, 0, false});
     Entry entry{std::max<int64_t>(cost, 1), std::move(item)};
@@ -39,7 +38,7 @@ class FairQueue {
   size_t size() const { return size_; }
   // Returns the cost of all waiting items.
   int64_t cost() const { return cost_; }
-  int64_t cost_of(const UserId& user) const {
+  int64_t cost_of(const User& user) const {
     const auto found = by_user_.find(user);
     return found == by_user_.end() ? 0 : found->second->cost;
   }
@@ -75,14 +74,14 @@ class FairQueue {
     Item item;
   };
   struct UserQueue {
-    UserId user;
+    User user;
     std::deque<Entry> entries;
     int64_t cost = 0;
     int64_t deficit = 0;
     bool has_turn = false;  // this round's quantum is in the deficit
   };
 
-  static bool anybody(const UserId&) { return true; }
+  static bool anybody(const User&) { return true; }
 
   // Brings the user whose item is next to the front; null if no user may have one.
   template <typename May>
@@ -137,7 +136,7 @@ class FairQueue {
   size_t size_ = 0;
   int64_t cost_ = 0;
   std::list<UserQueue> users_;  // the first has its turn
-  std::unordered_map<UserId, typename std::list<UserQueue>::iterator> by_user_;
+  std::unordered_map<User, typename std::list<UserQueue>::iterator> by_user_;
 };
 
-}  // namespace tuft::control
+}  // namespace tuft
