@@ -79,10 +79,10 @@ Result<Json> parse_object(std::string_view text, int depth_max) {
     return invalid_argument("the body has more than " + std::to_string(depth_max) + " levels of lists and objects",
                             "invalid_json");
   }
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return invalid_argument("the body is not valid JSON", "invalid_json");
-  if (!json.is_object()) return invalid_argument("the body must be a JSON object", "invalid_json");
-  return json;
+  std::optional<Json> json = parse_json(text);
+  if (!json) return invalid_argument("the body is not valid JSON", "invalid_json");
+  if (!json->is_object()) return invalid_argument("the body must be a JSON object", "invalid_json");
+  return std::move(*json);
 }
 
 }  // namespace tuft::openai

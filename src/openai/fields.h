@@ -7,13 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include "base/result.h"
+#include "openai/json_tree.h"
 
 namespace tuft::openai {
-
-using Json = nlohmann::ordered_json;
 
 struct Problem {
   Status status;
