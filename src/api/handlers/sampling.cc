@@ -7,6 +7,7 @@
 #include "api/json/json_reader.h"
 #include "api/json/json_writer.h"
 #include "base/id.h"
+#include "control/sampling/sample_request.h"
 #include "control/types/operation_keys.h"
 #include "telemetry/request_trace.h"
 
@@ -18,7 +19,8 @@ constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // The answer lists every sequence, so this limit on their number does not depend on the model.
 constexpr int64_t kNumSamplesMax = 1024;
 
-// Reads a string, a list of strings or a list of token ids; the type of the first element decides.
+// Reads a string, a list of strings or a list of token ids; the type of the first element decides. Elements are counted
+// before they are copied: an empty string has three bytes in the body and more than 32 in the request.
 void read_stop(const JsonFields& fields, tinker_public::SamplingParams& params) {
   constexpr std::string_view kRule = "must be a string, a list of strings, or a list of token ids";
   const auto stop = fields.value("stop");
@@ -31,7 +33,13 @@ void read_stop(const JsonFields& fields, tinker_public::SamplingParams& params) 
   simdjson::dom::array items;
   if (stop->get_array().get(items) != simdjson::SUCCESS) return fields.problem("stop", kRule);
   if (items.begin() == items.end()) return;
-  if ((*items.begin()).is_string()) {
+  const bool has_strings = (*items.begin()).is_string();
+  const int most = has_strings ? control::kStopStringsMax : control::kStopTokensMax;
+  if (items.size() > static_cast<size_t>(most)) {
+    return fields.problem("stop", "must have at most " + std::to_string(control::kStopStringsMax) + " strings or " +
+                                      std::to_string(control::kStopTokensMax) + " token ids");
+  }
+  if (has_strings) {
     for (const auto item : items) {
       if (item.get_string().get(text) != simdjson::SUCCESS) return fields.problem("stop", kRule);
       params.mutable_stop_strs()->add_values(std::string(text));

@@ -19,6 +19,21 @@ Error refuse(std::string message) {
   return invalid_argument(std::move(message), "invalid_sample_request");
 }
 
+Status check_stops(const tinker_public::SamplingParams& params) {
+  if (params.stop_strs().values_size() > kStopStringsMax || params.stop_tokens().values_size() > kStopTokensMax) {
+    return refuse("sampling_params.stop must have at most " + std::to_string(kStopStringsMax) + " strings or " +
+                  std::to_string(kStopTokensMax) + " token ids");
+  }
+  const auto& texts = params.stop_strs().values();
+  if (std::any_of(texts.begin(), texts.end(), [](const std::string& text) { return text.empty(); })) {
+    return refuse("sampling_params.stop has an empty string; leave it out");
+  }
+  if (std::any_of(texts.begin(), texts.end(), [](const auto& text) { return text.size() > kStopStringBytesMax; })) {
+    return refuse("sampling_params.stop has a string of more than " + std::to_string(kStopStringBytesMax) + " bytes");
+  }
+  return {};
+}
+
 Status check_params(const tinker_public::SamplingParams& params) {
   if (params.has_temperature() && !(std::isfinite(params.temperature()) && params.temperature() >= 0)) {
     return refuse("sampling_params.temperature must be a number >= 0; 0 takes the most likely token");
@@ -31,7 +46,7 @@ Status check_params(const tinker_public::SamplingParams& params) {
   }
   if (params.has_max_tokens() && params.max_tokens() < 1)
     return refuse("sampling_params.max_tokens must be at least 1");
-  return {};
+  return check_stops(params);
 }
 
 Status check_sample(const Sample& sample) {

@@ -1,6 +1,8 @@
 // Translates a client's sample into the request to the worker.
 #pragma once
 
+#include <cstddef>
+
 #include "base/result.h"
 #include "config/config.h"
 #include "control/types/types.h"
@@ -10,6 +12,10 @@ namespace tuft::control {
 
 inline constexpr int kNumSamplesMax = 128;
 inline constexpr int kTopkPromptLogprobsMax = 128;
+// Of sampling_params.stop. The worker has the same limits.
+inline constexpr int kStopStringsMax = 64;
+inline constexpr size_t kStopStringBytesMax = 1024;
+inline constexpr int kStopTokensMax = 1024;
 
 // Checks everything that can be checked without the model. A missing max_tokens becomes the model's default_max_tokens,
 // at most the rest of max_model_len. kInvalidArgument names the field and its rule.

@@ -276,6 +276,21 @@ TEST_F(Routes, AsampleDistinguishesStopStringsFromStopTokens) {
   expect_refusal(with_stop(R"({})"), 422, "sampling_params.stop");
 }
 
+// 350,000 empty strings took 53 MiB.
+TEST_F(Routes, AsampleCountsStopsBeforeItCopiesThem) {
+  const auto with_stops = [&](const std::string& one, int count) {
+    std::string list;
+    for (int i = 0; i < count; ++i) list += (i == 0 ? "" : ",") + one;
+    return post("asample", std::string("{") + kSample + R"(,"sampling_params":{"stop":[)" + list + "]}}");
+  };
+  EXPECT_EQ(with_stops(R"("a")", 64).status, 200);
+  EXPECT_EQ(with_stops("1", 1024).status, 200);
+  const size_t accepted = control.calls.size();
+  expect_refusal(with_stops(R"("a")", 65), 422, "sampling_params.stop: must have at most 64 strings or 1024 token ids");
+  expect_refusal(with_stops("1", 1025), 422, "sampling_params.stop: must have at most 64 strings or 1024 token ids");
+  EXPECT_EQ(control.calls.size(), accepted);
+}
+
 TEST_F(Routes, AsampleRefusesBadPromptsWithoutEchoingThem) {
   const Reply reply = post("asample", R"({"sampling_session_id":"s","sampling_params":{},)"
                                       R"("prompt":{"chunks":[{"tokens":[1,99999999999]}]}})");

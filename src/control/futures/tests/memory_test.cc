@@ -12,6 +12,10 @@ namespace {
 
 constexpr int64_t kLarge = 20'000;  // a payload; a limit of 100'000 has room for four operations with it
 
+void add_large_stops(tinker_public::SamplingParams& params) {
+  for (int i = 0; i < 20; ++i) params.mutable_stop_strs()->add_values(std::string(kLarge / 20, 'x'));
+}
+
 class Memory : public PlaneTest {
  protected:
   void boot_with(int64_t limit) {
@@ -39,7 +43,7 @@ class Memory : public PlaneTest {
   // The request is large because of its stop strings.
   Result<Submitted> try_sample(const SamplerId& sampler, const UserId& user) {
     Sample request = sample_request(sampler);
-    request.params.mutable_stop_strs()->add_values(std::string(kLarge, 'x'));
+    add_large_stops(request.params);
     return plane().sample(user, request, no_trace);
   }
   void cancel(const UserId& user, const RequestId& request) {
@@ -247,7 +251,7 @@ TEST_F(Memory, StreamsCountTheSame) {
     request.model = model;
     request.prompt_tokens = {1, 2, 3};
     request.params.set_max_tokens(4);
-    request.params.mutable_stop_strs()->add_values(std::string(kLarge, 'x'));
+    add_large_stops(request.params);
     GenerationListener listener;
     listener.done = [&](const Result<tinker_public::SampleResponse>&) { ++ended; };
     return plane().generation().start(alice, std::move(request), no_trace, std::move(listener));

@@ -109,6 +109,17 @@ TEST_F(Sampling, InvalidRequestsAreRefusedAtOnce) {
   EXPECT_TRUE(refused([](Sample& r) { r.topk_prompt_logprobs = 129; }));
   EXPECT_FALSE(refused([](Sample& r) { r.params.set_max_tokens(13); }));
   EXPECT_TRUE(refused([](Sample& r) { r.params.set_max_tokens(14); }));
+  const auto with_stops = [&refused](const std::vector<std::string>& stops) {
+    return refused([&stops](Sample& r) {
+      for (const std::string& stop : stops) r.params.mutable_stop_strs()->add_values(stop);
+    });
+  };
+  EXPECT_FALSE(with_stops(std::vector<std::string>(64, "a")));
+  EXPECT_TRUE(with_stops(std::vector<std::string>(65, "a")));
+  EXPECT_TRUE(with_stops({"a", ""}));
+  EXPECT_FALSE(with_stops({std::string(1024, 'a')}));
+  EXPECT_TRUE(with_stops({std::string(1025, 'a')}));
+  EXPECT_TRUE(refused([](Sample& r) { r.params.mutable_stop_tokens()->mutable_values()->Resize(1025, 1); }));
   Sample request = sample_request(sampler);
   request.prompt_tokens.assign(16, 1);
   request.params.clear_max_tokens();
