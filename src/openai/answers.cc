@@ -4,6 +4,7 @@
 
 #include "base/utf8.h"
 #include "openai/errors.h"
+#include "openai/service.h"
 
 namespace tuft::openai {
 namespace {
@@ -38,21 +39,23 @@ Json chat_token(const ModelText& text, const TokenChoice& choice) {
   return {{"token", printable(bytes)}, {"logprob", choice.logprob}, {"bytes", std::move(numbers)}};
 }
 
+Json chat_entry(const ModelText& text, const ShownToken& token) {
+  Json entry = chat_token(text, token.chosen);
+  Json top = Json::array();
+  for (const TokenChoice& choice : token.top) top.push_back(chat_token(text, choice));
+  entry["top_logprobs"] = std::move(top);
+  return entry;
+}
+
 Json chat_logprobs(const ModelText& text, const std::vector<ShownToken>& tokens) {
   Json content = Json::array();
-  for (const ShownToken& token : tokens) {
-    Json entry = chat_token(text, token.chosen);
-    Json top = Json::array();
-    for (const TokenChoice& choice : token.top) top.push_back(chat_token(text, choice));
-    entry["top_logprobs"] = std::move(top);
-    content.push_back(std::move(entry));
-  }
+  for (const ShownToken& token : tokens) content.push_back(chat_entry(text, token));
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
 // Names a token by its text, or as OpenAI does by its bytes ("bytes:\\xe2\\x82") if these are not UTF-8.
 std::string token_name(const ModelText& text, int32_t token) {
-  const std::string bytes = text.bytes(token);
+  std::string bytes = text.bytes(token);
   if (is_utf8(bytes)) return bytes;
   std::string name = "bytes:";
   for (const char byte : bytes) {
@@ -79,18 +82,15 @@ Json top_map(const ModelText& text, const ShownToken& token) {
   return map;
 }
 
-Json completion_logprobs(const AnswerHead& head, const ModelText& text, const std::vector<ShownToken>& tokens,
-                         const std::vector<bool>& unscored) {
+Json completion_logprobs(const AnswerHead& head, const ModelText& text, const std::vector<ShownToken>& tokens) {
   Json names = Json::array();
   Json logprobs = Json::array();
   Json top = Json::array();
   Json offsets = Json::array();
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const ShownToken& token = tokens[i];
-    const bool scored = i >= unscored.size() || !unscored[i];
+  for (const ShownToken& token : tokens) {
     names.push_back(token_name(text, token.chosen.token));
-    logprobs.push_back(scored ? Json(token.chosen.logprob) : Json());
-    top.push_back(scored ? top_map(text, token) : Json());
+    logprobs.push_back(token.chosen.logprob);
+    top.push_back(top_map(text, token));
     offsets.push_back(token.offset);
   }
   Json json = {{"tokens", std::move(names)}, {"token_logprobs", std::move(logprobs)}, {"top_logprobs", nullptr}};
@@ -99,10 +99,62 @@ Json completion_logprobs(const AnswerHead& head, const ModelText& text, const st
   return json;
 }
 
-Json logprobs_json(const AnswerHead& head, const ModelText& text, const std::vector<ShownToken>& tokens,
-                   const std::vector<bool>& unscored = {}) {
+Json logprobs_json(const AnswerHead& head, const ModelText& text, const std::vector<ShownToken>& tokens) {
   if (!head.logprobs) return nullptr;
-  return is_chat(head) ? chat_logprobs(text, tokens) : completion_logprobs(head, text, tokens, unscored);
+  return is_chat(head) ? chat_logprobs(text, tokens) : completion_logprobs(head, text, tokens);
+}
+
+// ---- the lists of a whole answer's log-probabilities, which have an element for each token
+
+bool is_scored(const WholeChoice& choice, size_t token) {
+  return token >= choice.unscored.size() || !choice.unscored[token];
+}
+
+Json content_element(const ModelText& text, const WholeChoice& choice, size_t token) {
+  return chat_entry(text, choice.piece.tokens[token]);
+}
+Json token_element(const ModelText& text, const WholeChoice& choice, size_t token) {
+  return token_name(text, choice.piece.tokens[token].chosen.token);
+}
+Json logprob_element(const ModelText&, const WholeChoice& choice, size_t token) {
+  return is_scored(choice, token) ? Json(choice.piece.tokens[token].chosen.logprob) : Json();
+}
+Json top_element(const ModelText& text, const WholeChoice& choice, size_t token) {
+  return is_scored(choice, token) ? top_map(text, choice.piece.tokens[token]) : Json();
+}
+Json offset_element(const ModelText&, const WholeChoice& choice, size_t token) {
+  return choice.piece.tokens[token].offset;
+}
+
+struct List {
+  std::string_view name;
+  Json (*element)(const ModelText& text, const WholeChoice& choice, size_t token);  // null: the list is null
+};
+
+std::vector<List> logprob_lists(const AnswerHead& head) {
+  if (!head.logprobs) return {};
+  if (is_chat(head)) return {{"content", content_element}, {"refusal", nullptr}};
+  return {{"tokens", token_element},
+          {"token_logprobs", logprob_element},
+          {"top_logprobs", head.top_logprobs > 0 ? top_element : nullptr},
+          {"text_offset", offset_element}};
+}
+
+// Returns an object without its closing bracket.
+std::string opened(const Json& object) {
+  std::string text = dump(object);
+  text.pop_back();
+  return text;
+}
+
+Json begin_choice(const AnswerHead& head, size_t index, const std::string& text) {
+  Json entry = {{"index", index}};
+  if (is_chat(head)) {
+    entry["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+  } else {
+    entry["text"] = text;
+  }
+  return entry;
 }
 
 Json chunk(const AnswerHead& head, Json choices) {
@@ -122,24 +174,47 @@ Json chunk_choice(const AnswerHead& head, int index, Json content, Json logprobs
 
 }  // namespace
 
+AnswerPieces answer_pieces(const AnswerHead& head, const ModelText& text, const std::vector<WholeChoice>& choices,
+                           TokenUsage usage) {
+  std::string out = opened(begin(head, is_chat(head) ? "chat.completion" : "text_completion")) + ",\"choices\":[";
+  const std::vector<List> lists = logprob_lists(head);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const WholeChoice& choice = choices[i];
+    out.append(i == 0 ? "" : ",").append(opened(begin_choice(head, i, choice.piece.text))).append(",\"logprobs\":");
+    if (lists.empty()) out.append("null");
+    for (const List& list : lists) {
+      out.append(&list == lists.data() ? "{\"" : ",\"").append(list.name).append("\":");
+      out.append(list.element == nullptr ? "null" : "[");
+      for (size_t token = 0; list.element != nullptr && token < choice.piece.tokens.size(); ++token) {
+        out.append(token == 0 ? "" : ",").append(dump(list.element(text, choice, token)));
+        if (out.size() >= kAnswerPieceBytes) co_yield std::exchange(out, {});
+      }
+      out.append(list.element == nullptr ? "" : "]");
+    }
+    out.append(lists.empty() ? "" : "}").append(",\"finish_reason\":").append(dump(choice.finish_reason)).append("}");
+    if (out.size() >= kAnswerPieceBytes) co_yield std::exchange(out, {});
+  }
+  out.append("],\"usage\":").append(dump(usage_json(usage))).append("}");
+  co_yield std::move(out);
+}
+
 std::string whole_answer(const AnswerHead& head, const ModelText& text, const std::vector<WholeChoice>& choices,
                          const TokenUsage& usage) {
-  Json json = begin(head, is_chat(head) ? "chat.completion" : "text_completion");
-  Json list = Json::array();
+  std::string answer;
+  AnswerPieces pieces = answer_pieces(head, text, choices, usage);
+  while (pieces.next()) answer.append(pieces.value());
+  return answer;
+}
+
+size_t answer_bytes(const AnswerHead& head, const std::vector<WholeChoice>& choices) {
+  constexpr size_t kChoiceBytes = 100;
+  constexpr size_t kTokenBytes = 60;  // of a token with its log-probability
+  size_t bytes = 0;
   for (const WholeChoice& choice : choices) {
-    Json entry = {{"index", list.size()}};
-    if (is_chat(head)) {
-      entry["message"] = {{"role", "assistant"}, {"content", choice.piece.text}, {"refusal", nullptr}};
-    } else {
-      entry["text"] = choice.piece.text;
-    }
-    entry["logprobs"] = logprobs_json(head, text, choice.piece.tokens, choice.unscored);
-    entry["finish_reason"] = choice.finish_reason;
-    list.push_back(std::move(entry));
+    bytes += kChoiceBytes + choice.piece.text.size();
+    if (head.logprobs) bytes += choice.piece.tokens.size() * kTokenBytes * static_cast<size_t>(1 + head.top_logprobs);
   }
-  json["choices"] = std::move(list);
-  json["usage"] = usage_json(usage);
-  return dump(json);
+  return bytes;
 }
 
 std::string role_event(const AnswerHead& head, int index) {

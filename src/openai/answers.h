@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/generator.h"
 #include "control/sampling/generation.h"
 #include "openai/request.h"
 #include "openai/text_stream.h"
@@ -38,8 +39,15 @@ struct WholeChoice {
   std::string_view finish_reason;
 };
 
+// The pieces of an answer are about as long as kAnswerPieceBytes (openai/service.h). What is passed must outlive them.
+using AnswerPieces = Generator<std::string>;
+AnswerPieces answer_pieces(const AnswerHead& head, const ModelText& text, const std::vector<WholeChoice>& choices,
+                           TokenUsage usage);
+// The pieces as one string.
 std::string whole_answer(const AnswerHead& head, const ModelText& text, const std::vector<WholeChoice>& choices,
                          const TokenUsage& usage);
+// Returns roughly the size of the answer.
+size_t answer_bytes(const AnswerHead& head, const std::vector<WholeChoice>& choices);
 
 // Each returns one server-sent event.
 std::string role_event(const AnswerHead& head, int index);

@@ -1,7 +1,9 @@
 #include "openai/completion.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -13,6 +15,45 @@ namespace {
 
 // The cost of composing an answer in the user's turns.
 constexpr int64_t kAnswerCost = kRequestBytes * kCostOfByte;
+
+// The cost of composing a piece of a long answer. The tree of a token is some ten times as large as its text.
+constexpr int64_t kPieceCost = static_cast<int64_t>(kAnswerPieceBytes) * kCostOfByte;
+
+// What a choice adds to the events at a time: they may be composed on the thread of a connection.
+constexpr size_t kEventTokensMax = 64;
+
+// A long answer, composed on the work threads in the user's turns, as fast as its client reads it.
+class LongAnswer final : public EventStream {
+ public:
+  // `completion` owns what the pieces refer to besides `choices`.
+  LongAnswer(std::shared_ptr<const Completion> completion, const Completion::Parts& parts, const AnswerHead& head,
+             std::vector<WholeChoice> choices, const TokenUsage& usage)
+      : work_(parts.work), user_(parts.user), state_(std::make_shared<State>()) {
+    state_->completion = std::move(completion);
+    state_->choices = std::move(choices);
+    state_->pieces.emplace(answer_pieces(head, *parts.text, state_->choices, usage));
+  }
+  void next(std::function<void(Result<std::string>)> done) override {
+    const bool posted = work_->post_rest(user_, kPieceCost, [state = state_, done] {
+      try {
+        done(state->pieces->next() ? std::move(state->pieces->value()) : std::string());
+      } catch (const std::exception& exception) {
+        done(internal_error(std::string("an answer could not be written: ") + exception.what()));
+      }
+    });
+    if (!posted) done(unavailable("the server is shutting down", "shutting_down"));
+  }
+
+ private:
+  struct State {
+    std::shared_ptr<const Completion> completion;
+    std::vector<WholeChoice> choices;
+    std::optional<AnswerPieces> pieces;  // refer to the other members
+  };
+  const std::shared_ptr<control::WorkPool> work_;
+  const control::UserId user_;
+  const std::shared_ptr<State> state_;  // shared with a task that outlives its client
+};
 
 // Destroyed when the client has disconnected or has read everything.
 class CompletionEvents final : public EventStream {
@@ -55,8 +96,20 @@ Reply error_reply(const Error& error, std::string_view param) {
   return {http_status(error), error_body(error, param), nullptr};
 }
 
-Completion::Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply)
-    : parts_(std::move(parts)), head_(head_of(parts_)), telemetry_(std::move(telemetry)), reply_(std::move(reply)) {
+int64_t kept_bytes(const Request& request, int64_t tokens) {
+  constexpr int64_t kTextBytes = 8;
+  constexpr auto kShownBytes = static_cast<int64_t>(sizeof(ShownToken)) + 32;  // in a growing list, with its own list
+  int64_t each = kTextBytes;
+  if (request.logprobs) each += kShownBytes + request.top_logprobs * static_cast<int64_t>(sizeof(TokenChoice));
+  return tokens * each;
+}
+
+Completion::Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply, ByteAccount::Hold memory)
+    : parts_(std::move(parts)),
+      head_(head_of(parts_)),
+      telemetry_(std::move(telemetry)),
+      reply_(std::move(reply)),
+      memory_(std::move(memory)) {
   const size_t prompts = parts_.prompts.size();
   prompts_left_ = prompts;
   scores_.resize(prompts);
@@ -192,6 +245,8 @@ void Completion::complete() {
     usage = usage_;
     stopped = stopped_;
     choices = static_cast<int64_t>(choices_.size());
+    const int64_t echoed = parts_.request.echo ? usage.prompt * parts_.request.choices : 0;
+    memory_.shrink_to(kept_bytes(parts_.request, usage.completion + echoed));
   }
   telemetry_.completed(usage, stopped, choices - stopped);
   if (parts_.request.stream) {
@@ -257,7 +312,12 @@ void Completion::give_answer() {
     for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(whole_choice_locked(i));
     usage = usage_;
   }
+  if (answer_bytes(head_, choices) > kAnswerPieceBytes) return give_pieces(reply, std::move(choices), usage);
   reply({200, whole_answer(head_, *parts_.text, choices, usage), nullptr});
+}
+
+void Completion::give_pieces(const ReplyDone& reply, std::vector<WholeChoice> choices, const TokenUsage& usage) {
+  reply({200, {}, std::make_shared<LongAnswer>(shared_from_this(), parts_, head_, std::move(choices), usage)});
 }
 
 WholeChoice Completion::whole_choice_locked(size_t index) {
@@ -304,7 +364,7 @@ void Completion::give_stream() {
     MutexLock lock(mutex_);
     reply = std::exchange(reply_, {});
   }
-  if (reply) reply({200, {}, std::make_shared<CompletionEvents>(shared_from_this())});
+  if (reply) reply({200, {}, std::make_shared<CompletionEvents>(shared_from_this()), false});
 }
 
 void Completion::next(std::function<void(Result<std::string>)> done) {
@@ -336,8 +396,11 @@ std::string Completion::take_events_locked() {
     events_ended_ = true;
     return error_event(*failure_).append(kDoneEvent);
   }
-  for (size_t i = 0; i < choices_.size(); ++i) events += choice_events_locked(i);
-  if (prompts_left_ > 0) return events;
+  for (size_t i = 0; i < choices_.size() && events.size() < kAnswerPieceBytes; ++i) events += choice_events_locked(i);
+  const bool has_more = std::any_of(choices_.begin(), choices_.end(), [](const std::unique_ptr<Choice>& choice) {
+    return choice->text.finished() && !choice->closed;
+  });
+  if (prompts_left_ > 0 || has_more) return events;
   events_ended_ = true;
   if (head_.usage_in_chunks) events += usage_event(head_, usage_);
   return events.append(kDoneEvent);
@@ -345,7 +408,7 @@ std::string Completion::take_events_locked() {
 
 std::string Completion::choice_events_locked(size_t index) {
   Choice& choice = *choices_[index];
-  const TextStream::Piece piece = choice.text.take();
+  const TextStream::Piece piece = choice.text.take(kAnswerPieceBytes / 2, kEventTokensMax);
   const auto number = static_cast<int>(index);
   std::string events;
   if (!choice.began && (!piece.empty() || choice.text.finished())) {
@@ -357,7 +420,7 @@ std::string Completion::choice_events_locked(size_t index) {
     }
   }
   if (!piece.empty()) events += piece_event(head_, *parts_.text, number, piece);
-  if (choice.text.finished() && !choice.closed) {
+  if (choice.text.drained() && !choice.closed) {
     choice.closed = true;
     events += finish_event(head_, number, choice.text.finish_reason());
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/byte_account.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
@@ -24,6 +25,10 @@ namespace tuft::openai {
 
 Reply error_reply(const Error& error, std::string_view param = {});
 
+// Returns the memory that an answer with `tokens`, in all choices and with echoed prompts, takes until it has been
+// read.
+int64_t kept_bytes(const Request& request, int64_t tokens);
+
 // Thread-safe. Kept alive by its waiter and by its generations.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
@@ -37,7 +42,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
     std::shared_ptr<const ModelText> text = nullptr;
     std::vector<std::vector<int32_t>> prompts = {};  // tokens
   };
-  Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply);
+  // `memory` is that of kept_bytes() for the longest answer. It is held until the client has read the answer.
+  Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply, ByteAccount::Hold memory);
 
   // To be called once. The reply of a stream waits for its first tokens, so that a refusal before them is not sent with
   // status 200.
@@ -69,6 +75,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void complete();
   void fail(const Error& error);
   void give_answer();
+  void give_pieces(const ReplyDone& reply, std::vector<WholeChoice> choices, const TokenUsage& usage);
   void give_stream();
   void wake_reader();
   std::string take_events_locked() TUFT_REQUIRES(mutex_);
@@ -95,6 +102,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::optional<Error> failure_ TUFT_GUARDED_BY(mutex_);
   bool cancelled_ TUFT_GUARDED_BY(mutex_) = false;
   bool events_ended_ TUFT_GUARDED_BY(mutex_) = false;
+  ByteAccount::Hold memory_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::openai

@@ -1,5 +1,6 @@
 #include "openai/service.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -106,6 +107,24 @@ Result<ByteAccount::Hold> Service::hold_values(const Task& task) const {
                                  (shape.values + shape.containers) * kValueBytes + shape.members * kMemberBytes);
 }
 
+// Returns memory for the longest answer that the request can have.
+Result<ByteAccount::Hold> Service::hold_answer(const control::UserId& user, const Request& request,
+                                               const config::ModelConfig& model,
+                                               const std::vector<std::vector<int32_t>>& prompts) const {
+  int64_t tokens = 0;
+  for (const auto& prompt : prompts) {
+    const auto length = static_cast<int64_t>(prompt.size());
+    int64_t output = std::max<int64_t>(model.max_model_len - length, 0);
+    if (request.params.has_max_tokens()) {
+      output = std::min<int64_t>(output, request.params.max_tokens());
+    } else if (model.default_max_tokens) {
+      output = std::min<int64_t>(output, *model.default_max_tokens);
+    }
+    tokens += request.choices * (output + (request.echo ? length : 0));
+  }
+  return generation_.hold_memory(user, kept_bytes(request, tokens));
+}
+
 void Service::prepare(Task& task, const PendingPtr& pending) {
   const auto refused = [&](std::string_view base_model, const Error& error, std::string_view param) {
     refuse(std::exchange(task.reply, {}), task.endpoint, base_model, error, param);
@@ -125,6 +144,8 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
     const std::string_view param = task.endpoint == Endpoint::kChat ? "messages" : "prompt";
     return refused(model->base_model, prompts.error(), prompts.error().reason == "tools_unsupported" ? "tools" : param);
   }
+  auto answer = hold_answer(task.user, request, *model->config, *prompts);
+  if (!answer.ok()) return refused(model->base_model, answer.error(), {});
   record_preparation(task.endpoint, to_seconds(clock_.monotonic() - task.arrived));
 
   Completion::Parts parts{generation_, work_, task.user, control::RequestId(random_uuid()), clock_.wall() / kSecond};
@@ -135,7 +156,8 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
   parts.request = std::move(request);
   parts.text = *text;
   parts.prompts = std::move(*prompts);
-  auto completion = std::make_shared<Completion>(std::move(parts), std::move(observed), std::exchange(task.reply, {}));
+  auto completion = std::make_shared<Completion>(std::move(parts), std::move(observed), std::exchange(task.reply, {}),
+                                                 std::move(*answer));
   pending->set(completion);
   values->shrink_to(0);
   task.memory.shrink_to(0);

@@ -2,6 +2,7 @@
 // threads of a WorkPool and never on an I/O thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,6 +30,9 @@ inline constexpr int64_t kModelsMax = 1'000;
 
 // The cost of a request in addition to its body, which limits the number of small requests per turn.
 inline constexpr int64_t kRequestBytes = 16 << 10;
+
+// Longer answers are composed and sent in pieces of about this size.
+inline constexpr size_t kAnswerPieceBytes = 64 << 10;
 
 // The cost of one byte in the WorkPool, where decoding a byte of a datum costs 1.
 inline constexpr int64_t kCostOfByte = 8;
@@ -60,6 +64,9 @@ class Service {
 
   Result<ByteAccount::Hold> hold_values(const Task& task) const;
   void prepare(Task& task, const PendingPtr& pending);
+  Result<ByteAccount::Hold> hold_answer(const control::UserId& user, const Request& request,
+                                        const config::ModelConfig& model,
+                                        const std::vector<std::vector<int32_t>>& prompts) const;
   Result<std::vector<std::vector<int32_t>>> encode(const Request& request, const ModelText& text) const;
 
   control::Generation& generation_;

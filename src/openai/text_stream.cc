@@ -1,6 +1,7 @@
 #include "openai/text_stream.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/utf8.h"
@@ -110,15 +111,28 @@ void TextStream::finish(bool stopped) {
   stopped_ = stopped || cut_;
 }
 
-TextStream::Piece TextStream::take() {
+// Returns how much of `size` bytes of pending_ a piece may have: whole characters, and the text of whole tokens.
+size_t TextStream::within(size_t size, size_t bytes_max, size_t tokens_max) const {
+  if (size > bytes_max) {
+    size = std::max<size_t>(bytes_max, 1);
+    while (size < pending_.size() && continues(pending_[size])) ++size;
+  }
+  if (waiting_.size() <= tokens_max) return size;
+  const auto next = std::find_if(waiting_.begin() + static_cast<std::ptrdiff_t>(tokens_max), waiting_.end(),
+                                 [this](const Waiting& token) { return token.begin > shown_; });
+  return next == waiting_.end() ? size : std::min(size, next->begin - shown_);
+}
+
+TextStream::Piece TextStream::take(size_t bytes_max, size_t tokens_max) {
   Piece piece;
   const bool all = cut_ || finished_;
-  const size_t size = all ? pending_.size() : pending_.size() - held_back();
+  const size_t size = within(all ? pending_.size() : pending_.size() - held_back(), bytes_max, tokens_max);
   piece.text = pending_.substr(0, size);
   pending_.erase(0, size);
   shown_ += size;
+  const bool at_end = finished_ && !cut_ && pending_.empty();
   // Tokens that begin after the cut are not part of the text.
-  while (!waiting_.empty() && (waiting_.front().begin < shown_ || (finished_ && !cut_))) {
+  while (!waiting_.empty() && (waiting_.front().begin < shown_ || at_end)) {
     piece.tokens.push_back(std::move(waiting_.front().token));
     waiting_.pop_front();
   }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,10 +43,14 @@ class TextStream {
     std::vector<ShownToken> tokens;  // those whose text begins in `text`
     bool empty() const { return text.empty() && tokens.empty(); }
   };
-  // Returns the text that can be shown now and was not returned before.
-  Piece take();
+  // Returns the text that can be shown now and was not returned before, at most about `bytes_max` of it with
+  // `tokens_max` tokens. It is not empty if more can be shown.
+  Piece take(size_t bytes_max = std::numeric_limits<size_t>::max(),
+             size_t tokens_max = std::numeric_limits<size_t>::max());
 
   bool finished() const { return finished_; }
+  // Returns true if finished() and take() has returned everything.
+  bool drained() const { return finished_ && pending_.empty() && (cut_ || waiting_.empty()); }
   std::string_view finish_reason() const { return stopped_ ? "stop" : "length"; }
 
  private:
@@ -58,6 +63,7 @@ class TextStream {
   void decode(bool at_end);
   void cut_at_stop(size_t searched);
   size_t held_back() const;
+  size_t within(size_t size, size_t bytes_max, size_t tokens_max) const;
 
   const ModelText& model_;
   const std::vector<std::string>& stops_;

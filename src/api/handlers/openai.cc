@@ -13,9 +13,11 @@ constexpr Nanos kAnswerLimit = 620 * kSecond;
 
 constexpr size_t kModelBytesMax = 1024;
 
+// What waits in the stream is charged to its user by openai::Completion.
 class EventBody final : public BodyStream {
  public:
   explicit EventBody(std::shared_ptr<openai::EventStream> events) : events_(std::move(events)) {}
+  int64_t buffer_bytes() const override { return 2 * static_cast<int64_t>(openai::kAnswerPieceBytes); }
   void next(std::function<void(Result<std::string>)> done) override { events_->next(std::move(done)); }
 
  private:
@@ -25,8 +27,10 @@ class EventBody final : public BodyStream {
 Response to_response(openai::Reply reply) {
   Response response = json_response(std::move(reply.body), reply.status);
   if (reply.events == nullptr) return response;
-  response.content_type = kEventStreamType;
-  response.headers.emplace_back("Cache-Control", "no-cache");
+  if (!reply.is_json) {
+    response.content_type = kEventStreamType;
+    response.headers.emplace_back("Cache-Control", "no-cache");
+  }
   response.stream = std::make_shared<EventBody>(std::move(reply.events));
   return response;
 }

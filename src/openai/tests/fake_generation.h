@@ -57,6 +57,12 @@ class FakeGeneration final : public control::Generation {
     MutexLock lock(mutex_);
     return started_[index];
   }
+  // Lets go of all that the listeners hold.
+  void forget_listeners() TUFT_EXCLUDES(mutex_) {
+    std::vector<Started> forgotten;
+    MutexLock lock(mutex_);
+    for (Started& each : started_) forgotten.push_back(std::exchange(each, Started()));
+  }
   // Gives `tokens` to a sample, each with the log-probability -0.5.
   void give(size_t index, int sample, const std::vector<int32_t>& tokens) {
     const Started target = started(index);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "openai/answers.h"
+#include "openai/completion.h"
 #include "openai/tests/byte_model.h"
 #include "openai/tests/fake_generation.h"
 
@@ -226,6 +227,95 @@ TEST_F(ServiceTest, AlternativesWithoutTextHaveNamesOfTheirOwn) {
   EXPECT_EQ(logprobs["top_logprobs"][0], Json({{R"(bytes:\xe2)", -1.0}, {R"(bytes:\xe3)", -2.0}, {"a", -3.0}}));
 }
 
+// The tree of a long answer with log-probabilities took gigabytes, and nobody paid for it.
+TEST_F(ServiceTest, ALongAnswerIsWrittenInPiecesAndChargedUntilItIsRead) {
+  generation.model_config.max_model_len = 4096;
+  Call call(service, Endpoint::kChat, chat({{"logprobs", true}, {"top_logprobs", 20}, {"n", 2}, {"max_tokens", 1000}}));
+  generation.await_started(1);
+  EXPECT_GT(generation.memory->held_by("alice"), 2 * 1000 * 20 * 8);
+  const std::string text(500, 'a');
+  for (const int sample : {0, 1}) generation.give(0, sample, tokens(text));
+  generation.finish(0, {false, true});
+  Reply reply = call.reply();
+  ASSERT_NE(reply.events, nullptr);
+  EXPECT_TRUE(reply.is_json);
+  EXPECT_GT(generation.memory->held_by("alice"), 2 * 500 * 20 * 8);
+  EXPECT_LT(generation.memory->held_by("alice"), 2 * 1000 * 20 * 8);
+  std::string body;
+  int pieces = 0;
+  for (std::string piece = next(*reply.events); !piece.empty(); piece = next(*reply.events)) {
+    EXPECT_LT(piece.size(), 2 * kAnswerPieceBytes);
+    body += piece;
+    ++pieces;
+  }
+  EXPECT_GT(pieces, 5);
+  const Json answer = Json::parse(body);
+  EXPECT_EQ(answer["object"], "chat.completion");
+  ASSERT_EQ(answer["choices"].size(), 2U);
+  EXPECT_EQ(answer["choices"][1]["index"], 1);
+  EXPECT_EQ(answer["choices"][1]["message"]["content"], text);
+  EXPECT_EQ(answer["choices"][1]["finish_reason"], "stop");
+  ASSERT_EQ(answer["choices"][1]["logprobs"]["content"].size(), 500U);
+  EXPECT_EQ(answer["choices"][1]["logprobs"]["content"][499]["top_logprobs"].size(), 20U);
+  EXPECT_EQ(answer["choices"][1]["logprobs"]["refusal"], nullptr);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 1000);
+  reply.events.reset();
+  call.give_up();
+  only.work->stop();  // which lets go of the last task
+  generation.forget_listeners();
+  EXPECT_EQ(generation.memory->total(), 0);
+}
+
+TEST_F(ServiceTest, AnAnswerThatIsTooLongForItsUserIsRefusedBeforeItBegins) {
+  generation.model_config.max_model_len = 1 << 20;
+  generation.memory_max = 1 << 20;
+  Call call(service, Endpoint::kCompletions, completion({{"logprobs", 20}, {"n", 8}, {"max_tokens", 10000}}));
+  const Reply reply = call.reply();
+  EXPECT_EQ(reply.status, 429);
+  EXPECT_NE(reply.body.find("queued_bytes_per_user_max"), std::string::npos) << reply.body;
+  EXPECT_EQ(generation.count(), 0U);
+  only.work->stop();
+  EXPECT_EQ(generation.memory->total(), 0);
+}
+
+// What waits for a slow client is not composed at once when it reads again.
+TEST_F(ServiceTest, EventsThatWereNotReadComeInPieces) {
+  generation.model_config.max_model_len = 8192;
+  Call call(service, Endpoint::kCompletions,
+            completion({{"stream", true}, {"logprobs", 5}, {"n", 2}, {"max_tokens", 4000}}));
+  generation.await_started(1);
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "ab\xE2\x82\xAC";
+  for (const int sample : {0, 1}) generation.give(0, sample, tokens(text));
+  const Reply reply = call.reply();
+  ASSERT_NE(reply.events, nullptr);
+  EXPECT_FALSE(reply.is_json);
+  generation.finish(0, {false, false});
+  std::string read[2];
+  size_t shown[2] = {0, 0};
+  int ends = 0;
+  std::string all;
+  for (std::string piece = next(*reply.events); !piece.empty(); piece = next(*reply.events)) {
+    EXPECT_LT(piece.size(), 2 * kAnswerPieceBytes);
+    all += piece;
+  }
+  ASSERT_TRUE(all.ends_with(kDoneEvent));
+  all.resize(all.size() - kDoneEvent.size());
+  for (size_t at = 0, end = 0; at < all.size(); at = end + 2) {
+    end = all.find("\n\n", at);
+    const Json choice = Json::parse(all.substr(at + 6, end - at - 6))["choices"][0];
+    const auto index = choice["index"].get<size_t>();
+    read[index] += choice["text"].get<std::string>();
+    if (!choice["logprobs"].is_null()) shown[index] += choice["logprobs"]["tokens"].size();
+    if (!choice["finish_reason"].is_null()) ++ends;
+  }
+  EXPECT_EQ(ends, 2);
+  for (const size_t index : {size_t{0}, size_t{1}}) {
+    EXPECT_EQ(read[index], text);
+    EXPECT_EQ(shown[index], 5000U);
+  }
+}
+
 TEST_F(ServiceTest, RefusalsHaveOpenAisShape) {
   Call field(service, Endpoint::kCompletions, completion({{"suffix", "x"}}));
   const Reply reply = field.reply();
@@ -373,10 +463,11 @@ TEST_F(ServiceTest, QueuedRequestsAreChargedToTheirUser) {
   generation.hold(true);
   Call first(service, Endpoint::kCompletions, completion());
   generation.await_started(1);
-  EXPECT_EQ(generation.memory->total(), 0);  // charged to the generation now
+  const int64_t answer = kept_bytes(Request(), 16);
+  EXPECT_EQ(generation.memory->total(), answer);  // the body is charged to the generation now
   const Json large = completion({{"user", std::string(5'000, 'x')}});
   Call second(service, Endpoint::kCompletions, large);
-  EXPECT_EQ(generation.memory->held_by("alice"), static_cast<int64_t>(large.dump().size()));
+  EXPECT_EQ(generation.memory->held_by("alice"), answer + static_cast<int64_t>(large.dump().size()));
   generation.memory_max = 6'000;
   Call third(service, Endpoint::kCompletions, large);
   const Reply refused = third.reply();
@@ -385,7 +476,7 @@ TEST_F(ServiceTest, QueuedRequestsAreChargedToTheirUser) {
   Call bobs(service, Endpoint::kCompletions, large, kBob);
   generation.hold(false);
   generation.await_started(3);
-  EXPECT_EQ(generation.memory->total(), 0);
+  EXPECT_EQ(generation.memory->total(), 3 * answer);
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // Tests of clients that do not read their answers.
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "api/http/write_pace.h"
 #include "api/tests/test_client.h"
+#include "openai/service.h"
+#include "openai/tests/byte_model.h"
 #include "telemetry/testing/recorded_metrics.h"
 
 namespace tuft::api {
@@ -68,6 +71,30 @@ TEST_F(SlowReaders, AnswersThatNobodyReadsAreLimited) {
   silent.send(poll("r2"));
   EXPECT_EQ(silent.read_reply().status, 200);
   EXPECT_EQ(metrics.gauge("tuft.http.sending.bytes"), 0);
+}
+
+TEST_F(SlowReaders, AnswersOfOpenAiAreChargedUntilTheyAreRead) {
+  const openai::ByteModel model;
+  openai::FakeGeneration& generation = control.fake_generation;
+  generation.model_config = model.config();
+  generation.model_config.max_model_len = 100'000;
+  start();
+  const telemetry::testing::RecordedMetrics metrics;
+  TestClient silent(server->port());
+  silent.send(request_text("POST", "/oai/api/v1/completions",
+                           R"({"model":"base/model","prompt":"hi","max_tokens":50000,"logprobs":20})"));
+  generation.await_started(1);
+  generation.give(0, 0, std::vector<int32_t>(20'000, 'a'));
+  generation.finish(0, {false});
+  EXPECT_NE(silent.read_until("\r\n\r\n").find("application/json"), std::string::npos);
+  EXPECT_EQ(metrics.gauge("tuft.http.sending.bytes"), 2.0 * openai::kAnswerPieceBytes);
+  EXPECT_GT(generation.memory->held_by("alice"), 20'000 * 20 * 8);
+  EXPECT_LT(generation.memory->held_by("alice"), 50'000 * 20 * 8);
+  EXPECT_GT(silent.read_until("0\r\n\r\n").size(), size_t{1} << 20);
+  while (metrics.gauge("tuft.http.sending.bytes") > 0) std::this_thread::yield();
+  stop();
+  generation.forget_listeners();
+  EXPECT_EQ(generation.memory->total(), 0);
 }
 
 TEST_F(SlowReaders, AConnectionThatIsNotReadIsClosed) {
