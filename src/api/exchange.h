@@ -132,6 +132,7 @@ struct Exchange {
   control::UserId user = {};                      // empty on open routes
   telemetry::SpanContext trace = {};              // of the server span
   std::string_view scheme = "http";               // "http" or "https"; static storage
+  std::string_view public_url = {};               // of the configuration; empty: none
 
   // Handlers and the dispatcher set the following fields for telemetry.
   control::OperationKeys keys = {};   // ids of the objects that the request names or creates

@@ -91,7 +91,7 @@ class BeastServer final : public Server {
         control_(control),
         work_(std::make_shared<control::WorkPool>(kWorkThreads, kWorkBounds)),
         openai_(control.generation(), system_clock(), work_),
-        dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_, *work_),
+        dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_, *work_, options_.public_url),
         connections_(options_.limits),
         metrics_page_(std::make_shared<MetricsPage>()) {
     bind_http_series();

@@ -23,7 +23,8 @@ class Server {
  public:
   struct Options {
     std::string host = "127.0.0.1";
-    uint16_t port = 10610;  // 0: any free port (tests)
+    uint16_t port = 10610;        // 0: any free port (tests)
+    std::string public_url = {};  // see config::ServerConfig
     int io_threads = 2;
     config::Limits limits;
     MetricsAccess metrics = {};

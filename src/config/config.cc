@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <iterator>
 #include <sys/stat.h>
 #include <system_error>
 
@@ -55,6 +56,32 @@ std::optional<std::string> canonical_level(std::string text) {
   return std::nullopt;
 }
 
+bool all_of(std::string_view text, std::string_view further) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [&](unsigned char c) {
+    return std::isalnum(c) != 0 || further.find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+// Accepts a scheme, a host, and perhaps a port and a path.
+bool is_public_url(std::string_view url) {
+  constexpr std::string_view kSchemes[] = {"http://", "https://"};
+  const auto* const scheme = std::find_if(std::begin(kSchemes), std::end(kSchemes),
+                                          [&](std::string_view known) { return url.starts_with(known); });
+  if (scheme == std::end(kSchemes)) return false;
+  url.remove_prefix(scheme->size());
+  const size_t slash = std::min(url.find('/'), url.size());
+  const std::string_view path = url.substr(slash);
+  std::string_view host = url.substr(0, slash);
+  if (const size_t colon = host.rfind(':'); colon != std::string_view::npos && !host.ends_with(']')) {
+    const auto port = parse_whole_number(host.substr(colon + 1));
+    if (!port || *port < 1 || *port > 65535) return false;
+    host = host.substr(0, colon);
+  }
+  const bool in_brackets = host.size() > 2 && host.starts_with('[') && host.ends_with(']');
+  const bool is_host = in_brackets ? all_of(host.substr(1, host.size() - 2), ":.") : all_of(host, ".-_");
+  return is_host && (path.empty() || all_of(path, "/._~-"));
+}
+
 constexpr std::string_view kLevelRule = "must be debug, info, warning or error";
 constexpr std::string_view kFormatRule = "must be text or json";
 
@@ -62,6 +89,15 @@ void read_server_keys(MapReader& reader, ServerConfig& config) {
   reader.text("host", config.host);
   if (config.host.empty()) reader.error("host", "must be an address such as 127.0.0.1");
   reader.integer("port", config.port);
+  if (reader.text("public_url", config.public_url)) {
+    while (config.public_url.ends_with('/')) config.public_url.pop_back();
+    if (!is_public_url(config.public_url)) {
+      reader.error("public_url",
+                   "must be the address that clients use, such as https://tuft.example.com or "
+                   "https://example.com/tuft, without user, query and escapes");
+      config.public_url.clear();
+    }
+  }
   if (std::string level; reader.text("log_level", level)) {
     if (const auto known = canonical_level(level)) {
       config.log_level = *known;

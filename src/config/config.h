@@ -96,6 +96,7 @@ struct PersistenceConfig {
 struct ServerConfig {
   std::string host = "127.0.0.1";
   uint16_t port = 10610;
+  std::string public_url;  // "https://tuft.example/prefix", without a slash at the end; empty: as each request says
   std::string log_level = "info";
   std::string log_format = "text";  // or "json"
   std::filesystem::path home;       // $TUFT_HOME, default ~/.tuft

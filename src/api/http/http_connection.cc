@@ -260,6 +260,7 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   exchange.body = std::move(parser_->get().body());
   exchange.user = std::move(admission.user);
   exchange.scheme = endpoints_.scheme;
+  exchange.public_url = thread_.dispatcher.public_url();
   exchange.trace = record.trace();
   record.set_request_bytes(exchange.body.size());
 

@@ -75,8 +75,15 @@ void record_refused_key(const RequestHead& head, const Error& error) {
 }  // namespace
 
 Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
-                       std::span<const Route> routes, openai::Service& openai, control::WorkPool& work)
-    : control_(control), limits_(limits), openai_(openai), work_(work), metrics_(std::move(metrics)), router_(routes) {}
+                       std::span<const Route> routes, openai::Service& openai, control::WorkPool& work,
+                       std::string_view public_url)
+    : control_(control),
+      limits_(limits),
+      openai_(openai),
+      work_(work),
+      public_url_(public_url),
+      metrics_(std::move(metrics)),
+      router_(routes) {}
 
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;

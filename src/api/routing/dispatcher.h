@@ -42,11 +42,12 @@ struct Admission {
   std::string_view reject_reason;
 };
 
-// Thread-safe. The objects that it refers to must outlive it.
+// Thread-safe. The objects and the text that it refers to must outlive it.
 class Dispatcher {
  public:
   Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
-             std::span<const Route> routes, openai::Service& openai, control::WorkPool& work);
+             std::span<const Route> routes, openai::Service& openai, control::WorkPool& work,
+             std::string_view public_url);
 
   Admission admit(const RequestHead& head) const;
   // Returns true if the request may take too long for an I/O thread: long answers, large bodies, and compressed ones
@@ -65,6 +66,7 @@ class Dispatcher {
   const config::Limits& limits() const { return limits_; }
   openai::Service& openai() const { return openai_; }
   control::WorkPool& work() const { return work_; }
+  std::string_view public_url() const { return public_url_; }
 
  private:
   BodyLimit body_limit_of(const Route& route) const;
@@ -74,6 +76,7 @@ class Dispatcher {
   const config::Limits& limits_;
   openai::Service& openai_;
   control::WorkPool& work_;
+  const std::string_view public_url_;
   const MetricsAccess metrics_;
   const Router router_;
 };

@@ -38,6 +38,7 @@ bool is_host(std::string_view text) {
 }  // namespace
 
 std::string own_url(const Exchange& exchange, std::string_view path) {
+  if (!exchange.public_url.empty()) return std::string(exchange.public_url).append(path);
   const RequestHeaders& headers = exchange.headers;
   std::string_view host = is_host(headers.forwarded_host) ? headers.forwarded_host : headers.host;
   if (!is_host(host)) host = "localhost";

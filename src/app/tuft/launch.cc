@@ -115,7 +115,8 @@ class ServerProcess {
     control_->replace_api_keys(users);
     // Before the weights are read, so that a port in use fails the start at once.
     api::Server::Options options{
-        .host = config_.host, .port = config_.port, .limits = config_.limits, .tls = config_.tls};
+        .host = config_.host, .port = config_.port, .public_url = config_.public_url, .limits = config_.limits,
+        .tls = config_.tls};
     options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
     TUFT_ASSIGN(server_, api::Server::create(options, *control_));
     for (const auto& actor : actors_) TUFT_TRY(actor->start());

@@ -58,6 +58,7 @@ host: 0.0.0.0
 port: "8080"
 log_level: DEBUG
 log_format: json
+public_url: https://tuft.example:8443/api/
 checkpoint_dir: /var/lib/tuft
 model_owner: lab
 toy_backend_seed: 3
@@ -92,6 +93,7 @@ persistence: {mode: DISABLE}
   EXPECT_EQ(config.port, 8080);
   EXPECT_EQ(config.log_level, "debug");
   EXPECT_EQ(config.log_format, "json");
+  EXPECT_EQ(config.public_url, "https://tuft.example:8443/api");
   EXPECT_EQ(config.checkpoint_dir, "/var/lib/tuft");
   EXPECT_EQ(config.model_owner, "lab");
   EXPECT_TRUE(config.telemetry.enabled);
@@ -241,6 +243,13 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"", "authorized_users: {\"\": x}\n", "authorized_users (entry 1): has an empty API key"},
         Rule{"", "authorized_users: {tml-a: \"a\\nb\"}\n", "without control characters"},
         Rule{"", "port: 70000\n", "port: must be at most 65535"},
+        Rule{"", "public_url: tuft.example\n", "public_url: must be the address that clients use"},
+        Rule{"", "public_url: ftp://tuft.example\n", "public_url: must be the address that clients use"},
+        Rule{"", "public_url: https://\n", "public_url: must be the address that clients use"},
+        Rule{"", "public_url: https://a@b\n", "public_url: must be the address that clients use"},
+        Rule{"", "public_url: https://a:0/x\n", "public_url: must be the address that clients use"},
+        Rule{"", "public_url: \"https://[::1\"\n", "public_url: must be the address that clients use"},
+        Rule{"", "public_url: \"https://a/x?y\"\n", "public_url: must be the address that clients use"},
         Rule{"", "port: 1\nport: 2\n", "tuft.yaml:6: this key stands here twice; the first one is in line 5"},
         Rule{"", "host: \"\"\n", "host: must be an address"},
         Rule{"", "log_level: loud\n", "log_level: must be debug, info, warning or error"},

@@ -127,6 +127,15 @@ TEST_F(Rest, TtlMustBePresentAndPositive) {
   EXPECT_TRUE(control.fake_checkpoint_actions.calls().empty());
 }
 
+TEST_F(Rest, ArchiveUrlIsBelowThePublicUrl) {
+  stop();
+  options.public_url = "https://tuft.example/api";
+  start();
+  const Reply reply = get("training_runs/r/checkpoints/weights/a/archive", {{"Host", "evil.example"}});
+  EXPECT_TRUE(reply.body.starts_with(R"({"url":"https://tuft.example/api/api/v1/archives?ticket=ticket",)"))
+      << reply.body;
+}
+
 TEST_F(Rest, ArchiveUrlNeedsNoKey) {
   const Reply reply = get("training_runs/r/checkpoints/weights/a/archive", {{"Host", "models.example:8080"}});
   EXPECT_EQ(reply.body, R"({"url":"http://models.example:8080/api/v1/archives?ticket=ticket",)"

@@ -34,5 +34,16 @@ TEST(OwnUrl, OtherTextIsNot) {
   EXPECT_EQ(url_for("inner", "evil/path"), "http://inner/x");
 }
 
+TEST(OwnUrl, ThePublicUrlIsUsedWhateverTheRequestSays) {
+  FakeControl control;
+  const config::Limits limits;
+  Exchange exchange{control, limits};
+  exchange.headers.host = "evil.example";
+  exchange.headers.forwarded_host = "evil.example";
+  exchange.headers.forwarded_proto = "http";
+  exchange.public_url = "https://tuft.example/api";
+  EXPECT_EQ(own_url(exchange, "/x"), "https://tuft.example/api/x");
+}
+
 }  // namespace
 }  // namespace tuft::api
