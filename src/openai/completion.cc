@@ -41,7 +41,7 @@ class LongAnswer final : public EventStream {
         done(internal_error(std::string("an answer could not be written: ") + exception.what()));
       }
     });
-    if (!posted) done(unavailable("the server is shutting down", "shutting_down"));
+    if (!posted) done(control::shutting_down());
   }
 
  private:

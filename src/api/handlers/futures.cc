@@ -1,18 +1,15 @@
 #include <charconv>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <variant>
 
 #include "api/handlers/handlers.h"
+#include "api/handlers/json_body.h"
 #include "api/json/error_mapping.h"
 #include "api/json/future_json.h"
 #include "api/json/json_reader.h"
 #include "api/json/json_writer.h"
 #include "api/routing/media.h"
-#include "control/queues/work_pool.h"
-#include "control/types/errors.h"
 #include "metrics/futures.h"
 #include "metrics/http.h"
 
@@ -41,34 +38,10 @@ void record_submission(const Exchange& exchange, control::OperationType operatio
   metrics::http().client_roundtrip_duration.record(seconds, {{"operation_type", control::operation_name(operation)}});
 }
 
-// JSON that is written in pieces on the work threads, in the user's turns, as fast as the client reads it.
-class ResultBody final : public BodyStream {
- public:
-  ResultBody(control::WorkPool& work, control::UserId user, JsonPieces pieces)
-      : work_(work), user_(std::move(user)), pieces_(std::make_shared<JsonPieces>(std::move(pieces))) {}
-
-  int64_t buffer_bytes() const override { return 2 * kJsonPieceBytes; }
-  void next(std::function<void(Result<std::string>)> done) override {
-    const bool posted = work_.post_rest(user_, kJsonPieceBytes, [pieces = pieces_, done] {
-      try {
-        done(pieces->next() ? std::move(pieces->value()) : std::string());
-      } catch (const std::exception& exception) {
-        done(internal_error(std::string("a result could not be written: ") + exception.what()));
-      }
-    });
-    if (!posted) done(control::shutting_down());
-  }
-
- private:
-  control::WorkPool& work_;
-  const control::UserId user_;
-  const std::shared_ptr<JsonPieces> pieces_;  // shared with a task that outlives its client
-};
-
 Result<Response> stream_json(Exchange& exchange, const control::FutureSnapshot& snapshot) {
   TUFT_ASSIGN(JsonPieces pieces, result_pieces(snapshot.operation, snapshot.value));
   Response response;
-  response.stream = std::make_shared<ResultBody>(*exchange.work, exchange.user, std::move(pieces));
+  response.stream = body_in_pieces(exchange, std::move(pieces));
   return response;
 }
 

@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "api/handlers/handlers.h"
+#include "api/handlers/json_body.h"
 #include "api/json/json_writer.h"
 #include "api/routing/own_url.h"
 #include "api/routing/query.h"
@@ -21,6 +24,10 @@ constexpr Nanos kWindowMax = 14 * kDay;
 constexpr size_t kTimeBytesMax = 64;
 constexpr size_t kTokenBytesMax = 128;
 constexpr size_t kProjectBytesMax = 256;
+// About a piece: an event has some 300 bytes of JSON.
+constexpr size_t kAuditEventsOfPiece = 500;
+// An event with its texts.
+constexpr size_t kUsageEventBytes = 512;
 constexpr double kBytesPerGigabyte = 1e9;
 constexpr std::string_view kTraceFilePath = "/api/v1/trace_exports?token=";
 
@@ -113,6 +120,55 @@ Result<std::pair<Nanos, Nanos>> read_window(Exchange& exchange) {
   return std::pair(from, until);
 }
 
+// The SDK asks for a day at a time and knows no pages, so the whole day is one answer.
+JsonPieces audit_pieces(const control::Usage& usage, control::UserId user, control::AuditQuery query) {
+  JsonWriter json;
+  json.begin_object().key("entries").begin_array();
+  do {
+    {
+      const control::AuditPage page = usage.audit_page(user, query);
+      for (const control::AuditEvent& event : page.events) write_audit_event(json, event);
+      query.after = page.next;
+    }
+    if (query.after && json.size() > 0) co_yield json.take_piece();
+  } while (query.after);
+  json.end_array().end_object();
+  co_yield json.take_piece();
+}
+
+void write_session(JsonWriter& json, const control::Usage& usage, const control::SessionId& session) {
+  json.key(session.str()).begin_object().key("user_metadata");
+  const auto metadata = usage.session_metadata(session);
+  if (metadata.empty()) {
+    json.null();
+  } else {
+    json.begin_object();
+    for (const auto& [key, value] : metadata) json.key(key).string(value);
+    json.end_object();
+  }
+  json.end_object();
+}
+
+// `memory` is that of the events.
+JsonPieces usage_pieces(const control::Usage& usage, std::vector<control::UsageEvent> events,
+                        [[maybe_unused]] ByteAccount::Hold memory) {
+  JsonWriter json;
+  json.begin_object().key("data").begin_array();
+  std::set<control::SessionId> sessions;
+  for (const control::UsageEvent& event : events) {
+    write_event(json, event);
+    if (!event.session.empty()) sessions.insert(event.session);
+    if (json.size() >= kJsonPieceBytes) co_yield json.take_piece();
+  }
+  json.end_array().key("sessions").begin_object();
+  for (const control::SessionId& session : sessions) {
+    write_session(json, usage, session);
+    if (json.size() >= kJsonPieceBytes) co_yield json.take_piece();
+  }
+  json.end_object().end_object();
+  co_yield json.take_piece();
+}
+
 std::string poll_json(const control::TraceExport& made, const std::string& url_base) {
   using State = control::TraceExport::State;
   JsonWriter json;
@@ -145,16 +201,9 @@ Result<Answer> handle_audit(Exchange& exchange) {
     day = asked.value_or(day);
   }
   TUFT_TRY(query.status());
-  JsonWriter json;
-  json.begin_object().key("entries").begin_array();
-  control::AuditQuery page_query{.from = day, .until = day + kDay, .checkpoints_only = checkpoints_only};
-  do {
-    const control::AuditPage page = exchange.control.usage().audit_page(exchange.user, page_query);
-    for (const control::AuditEvent& event : page.events) write_audit_event(json, event);
-    page_query.after = page.next;
-  } while (page_query.after);
-  json.end_array().end_object();
-  return json_answer(std::move(json).take());
+  const control::AuditQuery wanted{
+      .from = day, .until = day + kDay, .checkpoints_only = checkpoints_only, .limit = kAuditEventsOfPiece};
+  return answer_in_pieces(exchange, audit_pieces(exchange.control.usage(), exchange.user, wanted));
 }
 
 Result<Answer> handle_billing_usage(Exchange& exchange) {
@@ -163,28 +212,11 @@ Result<Answer> handle_billing_usage(Exchange& exchange) {
   std::stable_sort(events.begin(), events.end(), [](const control::UsageEvent& a, const control::UsageEvent& b) {
     return std::tuple(a.bucket_start, -a.count) < std::tuple(b.bucket_start, -b.count);
   });
-  JsonWriter json;
-  json.begin_object().key("data").begin_array();
-  std::set<control::SessionId> sessions;
-  for (const control::UsageEvent& event : events) {
-    write_event(json, event);
-    if (!event.session.empty()) sessions.insert(event.session);
-  }
-  json.end_array().key("sessions").begin_object();
-  for (const control::SessionId& session : sessions) {
-    json.key(session.str()).begin_object().key("user_metadata");
-    const auto metadata = exchange.control.usage().session_metadata(session);
-    if (metadata.empty()) {
-      json.null();
-    } else {
-      json.begin_object();
-      for (const auto& [key, value] : metadata) json.key(key).string(value);
-      json.end_object();
-    }
-    json.end_object();
-  }
-  json.end_object().end_object();
-  return json_answer(std::move(json).take());
+  // Held until the client has read them.
+  TUFT_TRY(hold_memory(exchange, static_cast<int64_t>(events.size() * kUsageEventBytes)));
+  ByteAccount::Hold memory = std::move(exchange.memory.back());
+  exchange.memory.pop_back();
+  return answer_in_pieces(exchange, usage_pieces(exchange.control.usage(), std::move(events), std::move(memory)));
 }
 
 // Prices are unknown to the server and therefore null.

@@ -1,4 +1,5 @@
 // Tests of audit, billing, trace export and client telemetry over HTTP.
+#include <simdjson.h>
 #include <string>
 
 #include "api/handlers/client_telemetry.h"
@@ -102,6 +103,43 @@ TEST_F(UsageRoutes, AuditListsTheEventsOfADay) {
   EXPECT_EQ(call("GET", "/api/v1/audit", "", {{"X-API-Key", "tml-bob"}}).body, R"({"entries":[]})");
   expect_refusal(call("GET", "/api/v1/audit?day=yesterday"), 422, "day");
   expect_refusal(call("GET", "/api/v1/audit?event_type=secrets"), 422, "event_type");
+}
+
+// An answer in one piece delayed other users.
+TEST_F(UsageRoutes, ManyEventsComeInPieces) {
+  constexpr int kEvents = 3000;
+  for (int i = 0; i < kEvents; ++i) {
+    const control::RunId run("r" + std::to_string(i));
+    control.usage_ledger.audit({.action = AuditAction::kRunCreated, .user = kAlice, .run = run});
+    control::OperationKeys keys;
+    keys.session = control::SessionId("s" + std::to_string(i));
+    keys.run = run;
+    control.usage_ledger.add(kAlice, keys, UsageKind::kTraining, 1 + i);
+  }
+  const Nanos hour = this_hour();
+  for (const std::string& target : {std::string("/api/v1/audit"), window(hour, hour + kHour)}) {
+    TestClient client(server->port());
+    client.send(request_text("GET", target, ""));
+    EXPECT_NE(client.read_until("\r\n\r\n").find("Transfer-Encoding: chunked"), std::string::npos) << target;
+    std::string text;
+    int pieces = 0;
+    while (const size_t size = std::stoul(client.read_until("\r\n"), nullptr, 16)) {
+      EXPECT_LT(size, size_t{1} << 20);
+      text += client.read_bytes(size + 2).substr(0, size);
+      ++pieces;
+    }
+    EXPECT_GT(pieces, 2) << target;
+    simdjson::dom::parser parser;
+    simdjson::dom::element answer;
+    ASSERT_EQ(parser.parse(text).get(answer), simdjson::SUCCESS) << target;
+    simdjson::dom::array list;
+    ASSERT_EQ(answer[target.starts_with("/api/v1/audit") ? "entries" : "data"].get_array().get(list),
+              simdjson::SUCCESS);
+    EXPECT_EQ(list.size(), size_t{kEvents}) << target;
+  }
+  control.synchronize();
+  stop();
+  EXPECT_EQ(control.fake_generation.memory->total(), 0);
 }
 
 TEST_F(UsageRoutes, FailedTraceExportGivesTheReason) {

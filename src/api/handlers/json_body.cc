@@ -1,0 +1,56 @@
+#include "api/handlers/json_body.h"
+
+#include <exception>
+#include <functional>
+#include <utility>
+
+#include "control/queues/work_pool.h"
+#include "control/types/errors.h"
+
+namespace tuft::api {
+namespace {
+
+class PiecesBody final : public BodyStream {
+ public:
+  PiecesBody(control::WorkPool& work, control::UserId user, JsonPieces pieces, std::string begin)
+      : work_(work),
+        user_(std::move(user)),
+        begin_(std::move(begin)),
+        pieces_(std::make_shared<JsonPieces>(std::move(pieces))) {}
+
+  int64_t buffer_bytes() const override { return 2 * kJsonPieceBytes; }
+  void next(std::function<void(Result<std::string>)> done) override {
+    if (!begin_.empty()) return done(std::exchange(begin_, {}));
+    const bool posted = work_.post_rest(user_, kJsonPieceBytes, [pieces = pieces_, done] {
+      try {
+        done(pieces->next() ? std::move(pieces->value()) : std::string());
+      } catch (const std::exception& exception) {
+        done(internal_error(std::string("an answer could not be written: ") + exception.what()));
+      }
+    });
+    if (!posted) done(control::shutting_down());
+  }
+
+ private:
+  control::WorkPool& work_;
+  const control::UserId user_;
+  std::string begin_;
+  const std::shared_ptr<JsonPieces> pieces_;  // shared with a task that outlives its client
+};
+
+}  // namespace
+
+std::shared_ptr<BodyStream> body_in_pieces(Exchange& exchange, JsonPieces pieces, std::string begin) {
+  return std::make_shared<PiecesBody>(*exchange.work, exchange.user, std::move(pieces), std::move(begin));
+}
+
+Answer answer_in_pieces(Exchange& exchange, JsonPieces pieces) {
+  std::string begin = pieces.next() ? std::move(pieces.value()) : std::string();
+  if (!pieces.next()) return json_answer(std::move(begin));
+  begin.append(pieces.value());
+  Response response;
+  response.stream = body_in_pieces(exchange, std::move(pieces), std::move(begin));
+  return response;
+}
+
+}  // namespace tuft::api
