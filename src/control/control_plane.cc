@@ -304,7 +304,7 @@ class ControlPlaneImpl final : public ControlPlane {
     if (backend.ok() && (!record.checkpoint || checkpoint != nullptr)) {
       return sampling_->samplers().restore(record, *backend, checkpoint);
     }
-    core_->persistence->write({core_->persistence->erase(record.id)}, {});
+    core_->persistence->write({}, {core_->persistence->erase(record.id)}, {});
     sampling_->samplers().note_gone(
         record.id, record.user,
         backend.ok() ? "its checkpoint " + record.checkpoint->path +

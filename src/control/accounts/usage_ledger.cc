@@ -145,7 +145,7 @@ void UsageLedger::erase(const std::vector<AuditPtr>& pushed_out, std::vector<sto
   if (!pushed_out.empty()) metrics::tenants().audit_dropped.add(static_cast<int64_t>(pushed_out.size()));
   if (!persistence_.enabled()) return;
   for (const AuditPtr& gone : pushed_out) changes.push_back({persistence_.put(*gone, kept_for_).key, std::nullopt});
-  if (!changes.empty()) persistence_.write(std::move(changes), {});
+  if (!changes.empty()) persistence_.write({}, std::move(changes), {});
 }
 
 UsageEvent UsageLedger::event_of(Nanos hour, const LineKey& key, const Line& line) {
@@ -280,7 +280,7 @@ void UsageLedger::flush() {
       }
     }
   }
-  if (!changes.empty()) persistence_.write(std::move(changes), {});
+  if (!changes.empty()) persistence_.write({}, std::move(changes), {});
 }
 
 void UsageLedger::count_storage(Nanos since) {

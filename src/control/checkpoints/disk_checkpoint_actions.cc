@@ -40,7 +40,7 @@ DiskCheckpointActions::~DiskCheckpointActions() {
 // other action runs.
 void DiskCheckpointActions::act(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace,
                                 Done done, Work work) {
-  if (Status available = parts_.persistence.available(); !available.ok()) return done(available);
+  if (Status available = parts_.persistence.available(user); !available.ok()) return done(available);
   if (const auto found = parts_.checkpoints.find_owned(user, path); !found.ok()) return done(found.error());
   auto shared_done = std::make_shared<Done>(std::move(done));
   const Status posted =
@@ -58,7 +58,8 @@ void DiskCheckpointActions::act(const UserId& user, const CheckpointPath& path, 
 
 // The record in the store is for tools; metadata.json is authoritative.
 void DiskCheckpointActions::keep(const Checkpoint& checkpoint, const telemetry::SpanContext& trace) {
-  if (parts_.persistence.enabled()) parts_.persistence.write({parts_.persistence.put(checkpoint)}, trace);
+  if (parts_.persistence.enabled())
+    parts_.persistence.write(checkpoint.owner, {parts_.persistence.put(checkpoint)}, trace);
 }
 
 // An empty `by` is the server itself.
@@ -72,7 +73,7 @@ Status DiskCheckpointActions::remove_now(const CheckpointStore::Ptr& checkpoint,
     return removed;
   }
   if (parts_.persistence.enabled() && !checkpoint->ephemeral) {
-    parts_.persistence.write({parts_.persistence.erase(checkpoint->path)}, trace);
+    parts_.persistence.write(checkpoint->owner, {parts_.persistence.erase(checkpoint->path)}, trace);
   }
   metrics::training().checkpoint_removed.add(1, {{"checkpoint_type", type}, {"reason", reason}});
   parts_.usage.audit({.action = by.empty() ? AuditAction::kCheckpointExpired : AuditAction::kCheckpointDeleted,

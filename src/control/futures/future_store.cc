@@ -83,7 +83,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
       }
     }
     if (shut_down_) return shutting_down();
-    TUFT_TRY(persistence_.available());
+    TUFT_TRY(persistence_.available(user));
     TUFT_ASSIGN(memory, budget_.begin(user, operation, weight));
     future->number = next_number_++;
     by_request_.emplace(future->request, future);
@@ -93,7 +93,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     pending_.add(future);
     ++telemetry_.counts(operation).queued;
     // Written under the lock, so that the answer to a repetition waits for this write, too.
-    if (persistence_.enabled()) persistence_.write(persistence_.put(record_of(*future, future->key_)), trace);
+    if (persistence_.enabled()) persistence_.write(user, persistence_.put(record_of(*future, future->key_)), trace);
   }
   telemetry_.on_accepted(*future);
   return Admission{std::move(future), true, std::move(memory)};
@@ -209,7 +209,7 @@ void FutureStore::complete(const FuturePtr& future, Result<FutureValue> result, 
     }
   }
   if (first) return settle(future, std::move(result), std::move(also));
-  if (!also.empty() && persistence_.enabled()) persistence_.write(std::move(also), future->context);
+  if (!also.empty() && persistence_.enabled()) persistence_.write(future->user, std::move(also), future->context);
 }
 
 void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also) {
@@ -237,7 +237,7 @@ void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, st
     lies_apart = std::holds_alternative<ProtobufResult>(outcome->value());
   }
   for (store::Change& change : persistence_.put(record)) also.push_back(std::move(change));
-  persistence_.write(std::move(also), future->context, [this, future, outcome, lies_apart] {
+  persistence_.write(future->user, std::move(also), future->context, [this, future, outcome, lies_apart] {
     {
       MutexLock lock(mutex_);
       future->lies_apart_ = lies_apart;

@@ -11,7 +11,7 @@ void FutureStore::restore(const RestorePlan& plan) {
   for (const FutureRecord& record : plan.settled) {
     std::vector<store::Change> changes = persistence_.put(record);
     if (record.state == FutureSnapshot::State::kFailed) changes.push_back(persistence_.erase_result(record.request));
-    persistence_.write(std::move(changes), {});
+    persistence_.write(record.user, std::move(changes), {});
   }
   Evicted evicted;
   {
@@ -92,7 +92,7 @@ void FutureStore::forget_locked(const FuturePtr& future, std::string_view reason
 
 void FutureStore::finish_evicting(Evicted evicted) {
   FutureTelemetry::log_evicted(evicted.unread);
-  if (!evicted.erased.empty()) persistence_.write(std::move(evicted.erased), {});
+  if (!evicted.erased.empty()) persistence_.write({}, std::move(evicted.erased), {});
 }
 
 void FutureStore::sweep() {

@@ -200,19 +200,21 @@ store::Change Persistence::erase(const CheckpointPath& path) const {
 
 // ---- writing
 
-void Persistence::write(std::vector<store::Change> changes, const telemetry::SpanContext& trace,
+void Persistence::write(const UserId& user, std::vector<store::Change> changes, const telemetry::SpanContext& trace,
                         std::function<void()> done) {
   if (!enabled()) {
     if (done) done();
     return;
   }
   auto pending = std::make_shared<Pending>();
+  pending->user = user;
   pending->write = {std::move(changes), trace};
   pending->done = std::move(done);
   pending->bytes = bytes_of(pending->write);
   MutexLock lock(mutex_);
   ++accepted_;
   bytes_ += pending->bytes;
+  if (!user.empty()) bytes_by_user_[user] += pending->bytes;
   pending_.push_back(pending);
   if (!stalled_) send_locked(pending);
 }
@@ -267,7 +269,7 @@ std::vector<std::function<void()>> Persistence::take_finished_locked() {
   std::vector<std::function<void()>> calls;
   while (!pending_.empty() && pending_.front()->state == Pending::State::kWritten) {
     if (pending_.front()->done) calls.push_back(std::move(pending_.front()->done));
-    bytes_ -= pending_.front()->bytes;
+    forget_bytes_locked(*pending_.front());
     pending_.pop_front();
     ++durable_;
   }
@@ -280,6 +282,14 @@ std::vector<std::function<void()>> Persistence::take_finished_locked() {
     barriers_.pop_front();
   }
   return calls;
+}
+
+void Persistence::forget_bytes_locked(const Pending& pending) {
+  bytes_ -= pending.bytes;
+  const auto own = bytes_by_user_.find(pending.user);
+  if (own == bytes_by_user_.end()) return;
+  own->second -= pending.bytes;
+  if (own->second == 0) bytes_by_user_.erase(own);
 }
 
 void Persistence::read_result(const RequestId& id, const telemetry::SpanContext& trace,
@@ -304,10 +314,22 @@ Status Persistence::available() const {
   {
     MutexLock lock(mutex_);
     if (stalled_) return away(*stalled_);
-    if (bytes_ > kPendingBytesMax) return away(unavailable("it is too slow for the amount of writes", "store_behind"));
   }
   const Status health = store_->health();
   return health.ok() ? health : Status(away(health.error()));
+}
+
+Status Persistence::available(const UserId& user) const {
+  TUFT_TRY(available());
+  MutexLock lock(mutex_);
+  const auto own = bytes_by_user_.find(user);
+  const size_t bytes = own == bytes_by_user_.end() ? 0 : own->second;
+  const size_t parts = bytes_ > kPendingBytesMax ? std::max<size_t>(bytes_by_user_.size(), 2) : 2;
+  if (bytes <= kPendingBytesMax / parts) return {};
+  return Error{ErrorCode::kResourceExhausted,
+               "the server has not stored " + std::to_string(bytes) + " bytes of your results yet, and " +
+                   std::to_string(kPendingBytesMax / parts) + " may wait; try again in a moment",
+               "store_behind"};
 }
 
 void Persistence::when_durable(std::function<void(Status)> done) {

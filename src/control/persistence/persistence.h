@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,6 +22,7 @@
 #include "control/persistence/records.h"
 #include "control/persistence/usage_records.h"
 #include "control/types/checkpoint.h"
+#include "control/types/types.h"
 #include "store/key_value.h"
 #include "telemetry/context.h"
 
@@ -40,7 +42,8 @@ struct StoredState {
 // Thread-safe. It has more than 25 methods because put() and erase() have an overload for each kind of record.
 class Persistence {
  public:
-  // The bytes of writes that are not durable yet, above which available() is an error.
+  // Of writes that are not durable yet. A user may have half of it; when all users together have more, a user may have
+  // an equal part. Nothing limits what the server itself writes, which is little.
   static constexpr size_t kPendingBytesMax = size_t{256} << 20;
 
   // Keeps nothing: every write counts as durable at once.
@@ -80,16 +83,20 @@ class Persistence {
   // Writes all changes or none. `done` is called when they and all earlier writes are durable, or when the store has
   // refused them for good. It is called on the store's thread or in sweep(), not inside write() (unless nothing is kept
   // at all), and not at all if the server ends first. So the caller may hold a lock that `done` takes: write under the
-  // lock that orders the changes.
-  void write(std::vector<store::Change> changes, const telemetry::SpanContext& trace, std::function<void()> done = {});
+  // lock that orders the changes. `user` is the one whose operation it is; empty: the server itself.
+  void write(const UserId& user, std::vector<store::Change> changes, const telemetry::SpanContext& trace,
+             std::function<void()> done = {});
 
   // Reads a result in protobuf that lies apart from its record. Calls `done` once, perhaps before this returns: with
   // kGone if there is none, with kUnavailable if the store does not answer or is closed.
   void read_result(const RequestId& id, const telemetry::SpanContext& trace,
                    std::function<void(Result<std::string>)> done);
 
-  // kUnavailable "store_unavailable" while the store is away or too much waits for it: nothing new must be promised.
+  // kUnavailable "store_unavailable" while the store is away: nothing new must be promised.
   Status available() const;
+  // The same for a new operation of the user; also kResourceExhausted "store_behind" while too much of the user's waits
+  // for the store (kPendingBytesMax).
+  Status available(const UserId& user) const;
   // Calls `done` once: without an error when all writes until now are durable, with available()'s error when the store
   // is away. Perhaps before this returns.
   void when_durable(std::function<void(Status)> done);
@@ -104,6 +111,7 @@ class Persistence {
   // A write that is not known to be durable.
   struct Pending {
     enum class State : uint8_t { kWaiting, kSent, kWritten, kFailed };
+    UserId user;
     store::Write write;
     std::function<void()> done;
     State state = State::kWaiting;
@@ -127,6 +135,7 @@ class Persistence {
   void on_written(const PendingPtr& pending, const Status& status);
   void note_failure_locked(const PendingPtr& pending, const Error& error) TUFT_REQUIRES(mutex_);
   std::vector<std::function<void()>> take_finished_locked() TUFT_REQUIRES(mutex_);
+  void forget_bytes_locked(const Pending& pending) TUFT_REQUIRES(mutex_);
   void probe_locked() TUFT_REQUIRES(mutex_);
   void go_on_locked() TUFT_REQUIRES(mutex_);
 
@@ -137,9 +146,10 @@ class Persistence {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<PendingPtr> pending_ TUFT_GUARDED_BY(mutex_);  // in order
-  size_t sent_ TUFT_GUARDED_BY(mutex_) = 0;                 // of pending_, not answered
-  size_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;                // of pending_
+  std::deque<PendingPtr> pending_ TUFT_GUARDED_BY(mutex_);                    // in order
+  size_t sent_ TUFT_GUARDED_BY(mutex_) = 0;                                   // of pending_, not answered
+  size_t bytes_ TUFT_GUARDED_BY(mutex_) = 0;                                  // of pending_
+  std::unordered_map<UserId, size_t> bytes_by_user_ TUFT_GUARDED_BY(mutex_);  // of pending_; no entry: nothing
   uint64_t accepted_ TUFT_GUARDED_BY(mutex_) = 0;
   uint64_t durable_ TUFT_GUARDED_BY(mutex_) = 0;
   std::optional<Error> stalled_ TUFT_GUARDED_BY(mutex_);  // a write failed: the rest waits for sweep()

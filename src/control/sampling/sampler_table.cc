@@ -84,7 +84,7 @@ Result<SamplerTable::Insertion> SamplerTable::insert(const SamplerRecord& record
                                        clock_.monotonic()});
   by_user_[record.user].insert(record.id);
   // Written under the lock, so that the answer to a repetition waits for this write, too.
-  if (persistence_.enabled()) persistence_.write({persistence_.put(record)}, trace);
+  if (persistence_.enabled()) persistence_.write(record.user, {persistence_.put(record)}, trace);
   return Insertion::kInserted;
 }
 
@@ -149,7 +149,7 @@ void SamplerTable::remove(const SamplerId& id) {
     own->second.erase(id);
     if (own->second.empty()) by_user_.erase(own);
     samplers_.erase(found);
-    if (persistence_.enabled()) persistence_.write({persistence_.erase(id)}, telemetry::current_context());
+    if (persistence_.enabled()) persistence_.write({}, {persistence_.erase(id)}, telemetry::current_context());
   }
   adapter->backend->instruments().add_sampler(-1);
   adapters_->release(adapter);

@@ -29,7 +29,7 @@ SamplingController::SamplingController(const Parts& parts)
 Result<SamplerId> SamplingController::create_session(const UserId& user, const CreateSamplingSession& request,
                                                      const telemetry::SpanContext& trace) {
   TUFT_TRY(parts_.sessions.touch(user, request.session));
-  TUFT_TRY(parts_.persistence.available());
+  TUFT_TRY(parts_.persistence.available(user));
   if (request.seq_id < 0) {
     return invalid_argument("sampling_session_seq_id must not be negative", "invalid_sampling_session_seq_id");
   }

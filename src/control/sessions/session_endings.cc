@@ -105,7 +105,7 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
                                .project_id = session.request.project_id,
                                .idempotency_key = session.request.idempotency_key};
       const SessionRecord record{id, session.user, left, session.created_at, std::string(session_end_name(why))};
-      persistence_.write({persistence_.put(record)}, telemetry::current_context());
+      persistence_.write(session.user, {persistence_.put(record)}, telemetry::current_context());
     }
   }
   active_.add(-1);
@@ -148,7 +148,7 @@ bool Sessions::remove(const SessionId& session) {
   MutexLock lock(mutex_);
   ending_.erase(session);
   if (!sessions_.erase(session)) return false;
-  if (persistence_.enabled()) persistence_.write({persistence_.erase(session)}, telemetry::current_context());
+  if (persistence_.enabled()) persistence_.write({}, {persistence_.erase(session)}, telemetry::current_context());
   return true;
 }
 

@@ -109,9 +109,9 @@ Result<Sessions::Unwritten> Sessions::take_unwritten(const SessionRecord& record
                std::string(kUnwrittenReason)};
 }
 
-void Sessions::write(Unwritten record) {
+void Sessions::write(const UserId& user, Unwritten record) {
   if (record.changes.empty()) return;
-  persistence_.write(std::move(record.changes), telemetry::current_context(),
+  persistence_.write(user, std::move(record.changes), telemetry::current_context(),
                      [bytes = std::move(record.bytes)] { bytes->shrink_to(0); });
 }
 
@@ -140,13 +140,13 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
   {
     MutexLock lock(mutex_);
     if (const SessionId* known = by_idempotency_key_.find(key); known != nullptr) return *known;
-    TUFT_TRY(persistence_.available());
+    TUFT_TRY(persistence_.available(user));
     TUFT_TRY(check_limits_locked(user, memory, memory_of(request)));
     Session session{user, request, created_at, now, key};
     session.memory = std::move(memory);
     begin_locked(id, *sessions_.emplace(id, std::move(session)).first);
     // Written under the lock, so that the answer to a repetition waits for this write, too.
-    write(std::move(record));
+    write(user, std::move(record));
   }
   active_.add(1);
   usage_.audit({.action = AuditAction::kSessionCreated, .user = user, .session = id});
@@ -214,7 +214,7 @@ std::optional<std::string> Sessions::project_of(const SessionId& session) const 
 
 Status Sessions::set_project(const UserId& user, const SessionId& id, const std::string& project) {
   TUFT_TRY(check_project(project));
-  TUFT_TRY(persistence_.available());
+  TUFT_TRY(persistence_.available(user));
   MutexLock lock(mutex_);
   Session* found = sessions_.find(id);
   if (found == nullptr || found->user != user || found->ending) {
@@ -228,7 +228,7 @@ Status Sessions::set_project(const UserId& user, const SessionId& id, const std:
     return record.error();
   }
   // Written under the lock, so that the store sees changes in order, and none of a session that was removed.
-  write(std::move(*record));
+  write(user, std::move(*record));
   return {};
 }
 

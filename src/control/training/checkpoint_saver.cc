@@ -90,7 +90,7 @@ void CheckpointSaver::on_written(const RunPtr& run, const CheckpointSavePtr& sav
   }
   // Ephemeral checkpoints have no record: no tool shows them, and each unnamed save would leave one for ever.
   if (parts_.persistence.enabled() && !saved->ephemeral) {
-    parts_.persistence.write({parts_.persistence.put(*saved)}, operation->span.context());
+    parts_.persistence.write(run->user, {parts_.persistence.put(*saved)}, operation->span.context());
   }
   parts_.telemetry.record_saved(*run, *operation, *saved);
   auto answer = answer_of(*run, *save, saved);

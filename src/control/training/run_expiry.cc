@@ -108,7 +108,8 @@ void RunExpiry::drop(const RunPtr& run) {
   parts_.executor.close(run, parts_.runs.unknown(run->user, run->id));
   if (parts_.persistence.enabled()) {
     const MutexLock order(run->record_mutex);
-    parts_.persistence.write(changes_of(*run, parts_.persistence, parts_.clock.wall()), telemetry::current_context());
+    parts_.persistence.write(run->user, changes_of(*run, parts_.persistence, parts_.clock.wall()),
+                             telemetry::current_context());
   }
   telemetry::log_info("model.unloaded", "model removed with its session", KeyAttributes(keys_of(*run)));
 }

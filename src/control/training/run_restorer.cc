@@ -42,7 +42,7 @@ std::optional<Error> roll_back_locked(Run& run) TUFT_REQUIRES(run.mutex) {
 void RunRestorer::restore_run(const RestoredRun& restored) {
   const RunRecord& record = restored.record;
   // The plan has settled the futures from which this record was decided, so the next restart must find the decision.
-  persistence_.write({persistence_.put(record)}, {});
+  persistence_.write(record.user, {persistence_.put(record)}, {});
   const auto backend = backends_.find(record.base_model);
   if (!backend.ok()) {
     metrics::store().restore_runs.add(1, {{"result", "corrupted"}});

@@ -14,6 +14,10 @@
 namespace tuft::control {
 namespace {
 
+const UserId kAlice("alice");
+const UserId kBob("bob");
+const UserId kCarol("carol");
+
 class PersistenceTest : public ::testing::Test {
  protected:
   PersistenceTest() {
@@ -55,7 +59,7 @@ class PersistenceTest : public ::testing::Test {
 TEST_F(PersistenceTest, WithoutAStoreEveryWriteIsDurableAtOnce) {
   Persistence none;
   bool called = false;
-  none.write({}, {}, [&] { called = true; });
+  none.write(kAlice, {}, {}, [&] { called = true; });
   EXPECT_TRUE(called);
   EXPECT_TRUE(durable(none).ok());
   EXPECT_TRUE(none.available().ok());
@@ -80,8 +84,8 @@ TEST_F(PersistenceTest, KeysAreThoseOfTuFT) {
 TEST_F(PersistenceTest, WrittenRecordsAreRestored) {
   {
     const auto persistence = open();
-    (*persistence)->write({(*persistence)->put(session("a")), (*persistence)->put(session("b"))}, {});
-    (*persistence)->write({(*persistence)->erase(SessionId("a"))}, {});
+    (*persistence)->write(kAlice, {(*persistence)->put(session("a")), (*persistence)->put(session("b"))}, {});
+    (*persistence)->write(kAlice, {(*persistence)->erase(SessionId("a"))}, {});
     EXPECT_TRUE(durable(**persistence).ok());
   }
   const auto persistence = open();
@@ -99,13 +103,13 @@ TEST_F(PersistenceTest, AnOutageLosesNothingAndKeepsTheOrder) {
   SessionRecord record = session("s");
   for (int i = 0; i < 50; ++i) {
     record.request.project_id = std::to_string(i);
-    persistence.write({persistence.put(record)}, {}, [&] { ++done; });
+    persistence.write(kAlice, {persistence.put(record)}, {}, [&] { ++done; });
   }
   EXPECT_EQ(durable(persistence).error().reason, "store_unavailable");
   await([&] { return !persistence.available().ok(); });
   EXPECT_EQ(persistence.available().error().code, ErrorCode::kUnavailable);
   record.request.project_id = "last";
-  persistence.write({persistence.put(record)}, {}, [&] { ++done; });
+  persistence.write(kAlice, {persistence.put(record)}, {}, [&] { ++done; });
   persistence.sweep();
   EXPECT_EQ(done, 0);
   contents_->set_reachable(true);
@@ -127,7 +131,7 @@ TEST_F(PersistenceTest, AReadOnlyStoreIsUnavailableUntilAWriteSucceeds) {
   SessionRecord record = session("s");
   for (int i = 0; i < 3; ++i) {
     record.request.project_id = std::to_string(i);
-    persistence.write({persistence.put(record)}, {}, [&] { ++done; });
+    persistence.write(kAlice, {persistence.put(record)}, {}, [&] { ++done; });
   }
   await([&] { return !persistence.available().ok(); });
   for (int i = 0; i < 100; ++i) {
@@ -143,28 +147,42 @@ TEST_F(PersistenceTest, AReadOnlyStoreIsUnavailableUntilAWriteSucceeds) {
   EXPECT_EQ(session_from_json(contents_->copy().at("ns::session::s"))->request.project_id, "2");
 }
 
-TEST_F(PersistenceTest, ASlowStoreIsUnavailableWhenTooMuchIsPending) {
+// One user's results made the store "behind" for everybody.
+TEST_F(PersistenceTest, ASlowStoreRefusesOnlyWhoHasTooMuchPending) {
   const auto opened = open();
   Persistence& persistence = **opened;
   contents_->hold(true);
   SessionRecord record = session("s");
-  record.request.project_id = std::string(Persistence::kPendingBytesMax / 4, 'x');
   std::atomic<int> done = 0;
-  for (int i = 0; i < 4; ++i) {
-    EXPECT_TRUE(persistence.available().ok());
-    persistence.write({persistence.put(record)}, {}, [&] { ++done; });
-  }
-  EXPECT_EQ(persistence.available().error().reason, "store_unavailable");
+  const auto write = [&](const UserId& user, size_t parts) {
+    record.request.project_id = std::string(Persistence::kPendingBytesMax / parts, 'x');
+    persistence.write(user, {persistence.put(record)}, {}, [&] { ++done; });
+  };
+  write(kAlice, 4);
+  EXPECT_TRUE(persistence.available(kAlice).ok());
+  write(kAlice, 4);
+  EXPECT_EQ(persistence.available(kAlice).error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(persistence.available(kAlice).error().reason, "store_behind");
+  EXPECT_TRUE(persistence.available(kBob).ok());
+  EXPECT_TRUE(persistence.available().ok());
+  // Together they are over the limit: an equal part for each.
+  write(kBob, 3);
+  write(kCarol, 4);
+  EXPECT_FALSE(persistence.available(kAlice).ok());
+  EXPECT_FALSE(persistence.available(kBob).ok());
+  EXPECT_TRUE(persistence.available(kCarol).ok());
+  EXPECT_TRUE(persistence.available(UserId("dave")).ok());
+  EXPECT_TRUE(persistence.available().ok());
   contents_->hold(false);
   await([&] { return done == 4; });
-  EXPECT_TRUE(persistence.available().ok());
+  for (const UserId& user : {kAlice, kBob, kCarol}) EXPECT_TRUE(persistence.available(user).ok());
 }
 
 TEST_F(PersistenceTest, ClosingDoesNotWaitForAStoreThatHangs) {
   const auto opened = open();
   Persistence& persistence = **opened;
   contents_->hold(true);
-  persistence.write({persistence.put(session("s"))}, {});
+  persistence.write(kAlice, {persistence.put(session("s"))}, {});
   const auto began = std::chrono::steady_clock::now();
   persistence.close(20 * kMillisecond);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
@@ -175,7 +193,7 @@ TEST_F(PersistenceTest, ABarrierWaitsForEarlierWrites) {
   const auto opened = open();
   Persistence& persistence = **opened;
   contents_->hold(true);
-  persistence.write({persistence.put(session("s"))}, {});
+  persistence.write(kAlice, {persistence.put(session("s"))}, {});
   std::atomic<bool> reached = false;
   persistence.when_durable([&](const Status& status) { reached = status.ok(); });
   EXPECT_FALSE(reached);
@@ -188,7 +206,8 @@ TEST_F(PersistenceTest, AWriteThatCanNeverSucceedDoesNotBlockOthers) {
   const auto opened = open();
   Persistence& persistence = **opened;
   std::atomic<bool> done = false;
-  persistence.write({persistence.put(session(std::string(store::kKeyBytesMax, 'x')))}, {}, [&] { done = true; });
+  persistence.write(kAlice, {persistence.put(session(std::string(store::kKeyBytesMax, 'x')))}, {},
+                    [&] { done = true; });
   persistence.sweep();
   EXPECT_TRUE(done);
   EXPECT_TRUE(durable(persistence).ok());
