@@ -11,7 +11,7 @@ import pytest
 
 import tuft_server
 from raw_client import RawClient
-from tuft_server import MODEL, TuftServer, as_yaml, configuration, tuft, wait_until
+from tuft_server import ALICE, MODEL, TuftServer, as_yaml, configuration, tuft, wait_until
 
 SECRET = "tml-a-very-secret-key"
 
@@ -120,6 +120,9 @@ def test_ready_is_one_line_and_json_logs_are_json(model_dir, tmp_path):
         ready = wait_until(lambda: [line for line in server.lines if "server.ready" in line], 10, "the ready line")
         assert len(ready) == 1
         assert f"serving {MODEL} on {server.url}" in json.loads(ready[0])["message"]
+        # libprotobuf's own line about a string that is not UTF-8 must not be among them.
+        client = RawClient(server.url, ALICE)
+        assert client.post_protobuf("forward_backward", b"\x0a\x02m\xff").status == 400
         for line in list(server.lines):
             json.loads(line)
 

@@ -24,6 +24,7 @@
 #include "control/control_plane.h"
 #include "metrics/catalogue.h"
 #include "metrics/checkpoint_disk.h"
+#include "rpc/protobuf_log.h"
 #include "telemetry/log.h"
 #include "telemetry/settings/config_json.h"
 #include "telemetry/telemetry.h"
@@ -114,9 +115,11 @@ class ServerProcess {
     TUFT_ASSIGN(const auto users, key_file_.read());
     control_->replace_api_keys(users);
     // Before the weights are read, so that a port in use fails the start at once.
-    api::Server::Options options{
-        .host = config_.host, .port = config_.port, .public_url = config_.public_url, .limits = config_.limits,
-        .tls = config_.tls};
+    api::Server::Options options{.host = config_.host,
+                                 .port = config_.port,
+                                 .public_url = config_.public_url,
+                                 .limits = config_.limits,
+                                 .tls = config_.tls};
     options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
     TUFT_ASSIGN(server_, api::Server::create(options, *control_));
     for (const auto& actor : actors_) TUFT_TRY(actor->start());
@@ -293,6 +296,7 @@ int launch(const LaunchOptions& options) {
   const uint64_t files_max = raise_file_limit();
   metrics::register_all();
   telemetry::init_logging(log_options(config));
+  rpc::take_protobuf_log([](std::string_view message) { telemetry::log_warning("protobuf.message", message); });
   for (const std::string& warning : loaded->warnings) telemetry::log_warning("config.warning", warning);
   if (options.reload) telemetry::log_warning("launch.reload", "--reload has no effect; start the server again instead");
   // The workers inherit it. It contains header values, which must not be on a command line. No other thread that reads

@@ -13,6 +13,7 @@
 #include "app/tuft_worker/worker_telemetry.h"
 #include "metrics/catalogue.h"
 #include "metrics/workers.h"
+#include "rpc/protobuf_log.h"
 #include "telemetry/host/machine.h"
 #include "telemetry/log.h"
 #include "telemetry/telemetry.h"
@@ -46,6 +47,7 @@ Status start_telemetry(const WorkerFlags& flags) {
   }
   log.format = flags.log_format == "json" ? telemetry::LogFormat::kJson : telemetry::LogFormat::kText;
   telemetry::init_logging(log);
+  rpc::take_protobuf_log([](std::string_view message) { telemetry::log_warning("protobuf.message", message); });
   TUFT_ASSIGN(const telemetry::TelemetryConfig config, take_telemetry_config(flags.model_name));
   TUFT_TRY(telemetry::init_telemetry(config));
   telemetry::start_resource_metrics();
