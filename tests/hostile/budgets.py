@@ -41,13 +41,4 @@ def budget_of(route):
 
 # Attacks that are known to cost more, with the reason. A line goes when its reason does. `./dev test` leaves them out,
 # because some take many seconds; `./dev lab amplification` runs them, and says which lines can go.
-KNOWN = {re.compile(pattern): reason for pattern, reason in {
-    r"/oai/.*: many keys": "the time grows with the square of the number of keys of an object",
-    r"sampling_params\.stop: (empty|zeros)": "stop sequences are not counted before they are made",
-    r"_input\.data: empty objects|backward data: many empty": "datums are not counted before they are made",
-    r"create_session tags: (empty|zeros)": "tags are not counted before they are made",
-    r"chunks: empty objects|model_input: many empty": "chunks are not counted before they are made",
-    r"user_metadata: many keys": "the keys are not counted before they are read",
-    r"loss_fn_config: many keys": "the keys are not counted before they are read",
-    r"sparse_csr: .* cells": "dense cells are not counted at admission",
-}.items()}
+KNOWN = {re.compile(pattern): reason for pattern, reason in {}.items()}
