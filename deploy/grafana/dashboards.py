@@ -300,6 +300,18 @@ TENANTS = dashboard("tuft-adapters-tenants", "tuft / Adapters and tenants",
         Panel("Refused at the edge", "By reason; requests without a valid key apart.", "ops",
               rate("tuft_http_rejected_total", "SERVER", "reason") +
               [("sum by (reason) (rate(tuft_auth_failures_total{SERVER}[RANGE]))", "key {{reason}}")])]),
+    ("Edge", [
+        Panel("Refused for load", "By reason: work_overloaded is the queue of the work threads; user_* are limits of one "
+              "user. Streams of the OpenAI API are apart.", "ops",
+              [('sum by (reason) (rate(tuft_http_rejected_total{SERVER, reason=~".*overloaded"}[RANGE]))', "{{reason}}"),
+               ('sum by (endpoint) (rate(tuft_openai_requests_total{SERVER, status="rejected"}[RANGE]))',
+                "OpenAI {{endpoint}}, all refusals")]),
+        Panel("Memory of requests and answers", "Bodies that are being received, and answers that wait until their clients "
+              "have read them.", "bytes",
+              [("sum(tuft_http_receiving_bytes{SERVER})", "received"), ("sum(tuft_http_sending_bytes{SERVER})", "sent")],
+              stack=True),
+        Panel("Memory of operations", "Charged to users: operations that have not finished, and what is being decoded.",
+              "bytes", [("sum(tuft_futures_payload_bytes{SERVER})", "operations")])]),
     ("Adapters", [
         Panel("Adapters in training", "By base model.", "none", gauge("tuft_training_models_active", "MODEL",
               "base_model")),
