@@ -25,10 +25,12 @@ class Budget:
 
 
 DEFAULT = Budget(cpu_ns=100, peak=30, kept=1)
+# A JSON number of one digit and its comma become 38 bytes: 27 in the parser, the rest in copies on the way to a datum.
+# The user is charged for 40.
 BY_DECODED = {
-    "/api/v1/forward": Budget(cpu_ns=60, peak=12, kept=1, by_decoded=True),
-    "/api/v1/forward_backward": Budget(cpu_ns=60, peak=12, kept=1, by_decoded=True),
-    "/api/v1/asample": Budget(cpu_ns=60, peak=12, kept=1, by_decoded=True),
+    "/api/v1/forward": Budget(cpu_ns=60, peak=20, kept=1, by_decoded=True),
+    "/api/v1/forward_backward": Budget(cpu_ns=60, peak=20, kept=1, by_decoded=True),
+    "/api/v1/asample": Budget(cpu_ns=60, peak=20, kept=1, by_decoded=True),
     "/api/v1/telemetry": Budget(cpu_ns=60, peak=12, kept=1, by_decoded=True),
     "/oai/api/v1/completions": Budget(cpu_ns=400, peak=40, kept=1, by_decoded=True),
     "/oai/api/v1/chat/completions": Budget(cpu_ns=400, peak=40, kept=1, by_decoded=True),
