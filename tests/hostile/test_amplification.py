@@ -34,14 +34,14 @@ class Bench:
 
     def __init__(self, server):
         self.server, self.meter, self.rows, self.left_out = server, Meter(server), [], 0
-        self.client = RawClient(server.url, ALICE, timeout=300)
         with urllib.request.urlopen(server.url + "/openapi.json") as answer:
             self.description = Description(json.load(answer), self.known)
 
     def known(self):
-        session = self.client.session()
-        model = self.client.model(MODEL, session)
-        sampler = self.client.sampler(session, base_model=MODEL).json["sampling_session_id"]
+        client = RawClient(self.server.url, ALICE, timeout=300)  # a former one's connection may have been idle too long
+        session = client.session()
+        model = client.model(MODEL, session)
+        sampler = client.sampler(session, base_model=MODEL).json["sampling_session_id"]
         return {"session_id": session, "base_model": MODEL, "model": MODEL, "seq_id": 1 << 20, "model_id": model,
                 "run_id": model, "sampling_session_id": sampler, "sampler_id": sampler, "kind": "weights", "name": "a"}
 
