@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "control/types/errors.h"
 #include "openai/errors.h"
 #include "openai/service.h"
 

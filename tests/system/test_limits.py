@@ -170,11 +170,11 @@ def test_keys_change_without_a_restart(server, users_file):
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: status_of(server, "tml-third-key") == 200, 10, "the file is read again")
     assert status_of(server, key) == 403
-    assert "can be read by others" in server.log
+    wait_until(lambda: "can be read by others" in server.log, 10, "a warning")
 
     users_file.unlink()
     wait_until(lambda: status_of(server, "tml-third-key") == 403, 10, "without the file its keys open nothing")
-    assert "keys.file_gone" in server.log or "is not there any more" in server.log
+    wait_until(lambda: "keys.file_gone" in server.log or "is not there any more" in server.log, 10, "a warning")
     assert status_of(server, ALICE) == 200
     users_file.write_text("tml-third-key: carol\n")
     wait_until(lambda: status_of(server, "tml-third-key") == 200, 10, "the file is back")

@@ -1,3 +1,5 @@
+#include "metrics/futures.h"
+
 #include <charconv>
 #include <memory>
 #include <utility>
@@ -10,7 +12,6 @@
 #include "api/json/json_reader.h"
 #include "api/json/json_writer.h"
 #include "api/routing/media.h"
-#include "metrics/futures.h"
 #include "metrics/http.h"
 
 namespace tuft::api {

@@ -64,10 +64,11 @@ void WorkPool::stop() {
 }
 
 std::optional<WorkPool::Entry> WorkPool::take_locked() {
-  const std::unordered_map<UserId, int>& running = running_;
-  const auto threads_of = [&running](const UserId& user) {
-    const auto found = running.find(user);
-    return found == running.end() ? 0 : found->second;
+  // Not a reference, because clang's analysis of locks does not know that a lambda runs under its caller's lock.
+  const std::unordered_map<UserId, int>* const running = &running_;
+  const auto threads_of = [running](const UserId& user) {
+    const auto found = running->find(user);
+    return found == running->end() ? 0 : found->second;
   };
   auto entry = queue_.pop_if([&](const UserId& user) { return threads_of(user) == 0; });
   if (entry) return entry;
