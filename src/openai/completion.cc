@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <iterator>
 #include <utility>
 
-#include "control/types/errors.h"
+#include "control/queues/text_pieces.h"
 #include "openai/errors.h"
 #include "openai/service.h"
 
@@ -35,14 +34,9 @@ class LongAnswer final : public EventStream {
     state_->pieces.emplace(answer_pieces(head, *parts.text, state_->choices, usage));
   }
   void next(std::function<void(Result<std::string>)> done) override {
-    const bool posted = work_->post_rest(user_, kPieceCost, [state = state_, done] {
-      try {
-        done(state->pieces->next() ? std::move(state->pieces->value()) : std::string());
-      } catch (const std::exception& exception) {
-        done(internal_error(std::string("an answer could not be written: ") + exception.what()));
-      }
-    });
-    if (!posted) done(control::shutting_down());
+    // The task keeps the state of which the pieces are a part.
+    std::shared_ptr<AnswerPieces> pieces(state_, &*state_->pieces);
+    control::write_next_piece(*work_, user_, kPieceCost, std::move(pieces), done);
   }
 
  private:
@@ -53,7 +47,7 @@ class LongAnswer final : public EventStream {
   };
   const std::shared_ptr<control::WorkPool> work_;
   const control::UserId user_;
-  const std::shared_ptr<State> state_;  // shared with a task that outlives its client
+  const std::shared_ptr<State> state_;
 };
 
 // Destroyed when the client has disconnected or has read everything.

@@ -1,11 +1,9 @@
 #include "api/handlers/json_body.h"
 
-#include <exception>
 #include <functional>
 #include <utility>
 
-#include "control/queues/work_pool.h"
-#include "control/types/errors.h"
+#include "control/queues/text_pieces.h"
 
 namespace tuft::api {
 namespace {
@@ -21,21 +19,14 @@ class PiecesBody final : public BodyStream {
   int64_t buffer_bytes() const override { return 2 * kJsonPieceBytes; }
   void next(std::function<void(Result<std::string>)> done) override {
     if (!begin_.empty()) return done(std::exchange(begin_, {}));
-    const bool posted = work_.post_rest(user_, kJsonPieceBytes, [pieces = pieces_, done] {
-      try {
-        done(pieces->next() ? std::move(pieces->value()) : std::string());
-      } catch (const std::exception& exception) {
-        done(internal_error(std::string("an answer could not be written: ") + exception.what()));
-      }
-    });
-    if (!posted) done(control::shutting_down());
+    control::write_next_piece(work_, user_, kJsonPieceBytes, pieces_, done);
   }
 
  private:
   control::WorkPool& work_;
   const control::UserId user_;
   std::string begin_;
-  const std::shared_ptr<JsonPieces> pieces_;  // shared with a task that outlives its client
+  const std::shared_ptr<JsonPieces> pieces_;
 };
 
 }  // namespace
