@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/text.h"
 #include "base/utf8.h"
 #include "openai/errors.h"
 #include "openai/service.h"
@@ -47,22 +48,12 @@ Json chat_entry(const ModelText& text, const ShownToken& token) {
   return entry;
 }
 
-Json chat_logprobs(const ModelText& text, const std::vector<ShownToken>& tokens) {
-  Json content = Json::array();
-  for (const ShownToken& token : tokens) content.push_back(chat_entry(text, token));
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
-}
-
 // Names a token by its text, or as OpenAI does by its bytes ("bytes:\\xe2\\x82") if these are not UTF-8.
 std::string token_name(const ModelText& text, int32_t token) {
   std::string bytes = text.bytes(token);
   if (is_utf8(bytes)) return bytes;
   std::string name = "bytes:";
-  for (const char byte : bytes) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    name.append("\\x").push_back(kDigits[static_cast<uint8_t>(byte) >> 4]);
-    name.push_back(kDigits[static_cast<uint8_t>(byte) & 15]);
-  }
+  for (const char& byte : bytes) append_hex(name.append("\\x"), {&byte, 1});
   return name;
 }
 
@@ -82,53 +73,28 @@ Json top_map(const ModelText& text, const ShownToken& token) {
   return map;
 }
 
-Json completion_logprobs(const AnswerHead& head, const ModelText& text, const std::vector<ShownToken>& tokens) {
-  Json names = Json::array();
-  Json logprobs = Json::array();
-  Json top = Json::array();
-  Json offsets = Json::array();
-  for (const ShownToken& token : tokens) {
-    names.push_back(token_name(text, token.chosen.token));
-    logprobs.push_back(token.chosen.logprob);
-    top.push_back(top_map(text, token));
-    offsets.push_back(token.offset);
-  }
-  Json json = {{"tokens", std::move(names)}, {"token_logprobs", std::move(logprobs)}, {"top_logprobs", nullptr}};
-  if (head.top_logprobs > 0) json["top_logprobs"] = std::move(top);
-  json["text_offset"] = std::move(offsets);
-  return json;
-}
+// ---- the lists of log-probabilities, which have an element for each token
 
-Json logprobs_json(const AnswerHead& head, const ModelText& text, const std::vector<ShownToken>& tokens) {
-  if (!head.logprobs) return nullptr;
-  return is_chat(head) ? chat_logprobs(text, tokens) : completion_logprobs(head, text, tokens);
+// A token without a score is the first of a prompt.
+Json content_element(const ModelText& text, const ShownToken& token, bool) {
+  return chat_entry(text, token);
 }
-
-// ---- the lists of a whole answer's log-probabilities, which have an element for each token
-
-bool is_scored(const WholeChoice& choice, size_t token) {
-  return token >= choice.unscored.size() || !choice.unscored[token];
+Json token_element(const ModelText& text, const ShownToken& token, bool) {
+  return token_name(text, token.chosen.token);
 }
-
-Json content_element(const ModelText& text, const WholeChoice& choice, size_t token) {
-  return chat_entry(text, choice.piece.tokens[token]);
+Json logprob_element(const ModelText&, const ShownToken& token, bool scored) {
+  return scored ? Json(token.chosen.logprob) : Json();
 }
-Json token_element(const ModelText& text, const WholeChoice& choice, size_t token) {
-  return token_name(text, choice.piece.tokens[token].chosen.token);
+Json top_element(const ModelText& text, const ShownToken& token, bool scored) {
+  return scored ? top_map(text, token) : Json();
 }
-Json logprob_element(const ModelText&, const WholeChoice& choice, size_t token) {
-  return is_scored(choice, token) ? Json(choice.piece.tokens[token].chosen.logprob) : Json();
-}
-Json top_element(const ModelText& text, const WholeChoice& choice, size_t token) {
-  return is_scored(choice, token) ? top_map(text, choice.piece.tokens[token]) : Json();
-}
-Json offset_element(const ModelText&, const WholeChoice& choice, size_t token) {
-  return choice.piece.tokens[token].offset;
+Json offset_element(const ModelText&, const ShownToken& token, bool) {
+  return token.offset;
 }
 
 struct List {
-  std::string_view name;
-  Json (*element)(const ModelText& text, const WholeChoice& choice, size_t token);  // null: the list is null
+  std::string name;
+  Json (*element)(const ModelText& text, const ShownToken& token, bool scored);  // null: the list is null
 };
 
 std::vector<List> logprob_lists(const AnswerHead& head) {
@@ -138,6 +104,23 @@ std::vector<List> logprob_lists(const AnswerHead& head) {
           {"token_logprobs", logprob_element},
           {"top_logprobs", head.top_logprobs > 0 ? top_element : nullptr},
           {"text_offset", offset_element}};
+}
+
+// Returns the lists of an event, whose tokens all have scores.
+Json logprobs_json(const AnswerHead& head, const ModelText& text, const std::vector<ShownToken>& tokens) {
+  if (!head.logprobs) return nullptr;
+  Json json = Json::object();
+  for (const List& list : logprob_lists(head)) {
+    Json& elements = json[list.name];
+    if (list.element == nullptr) continue;
+    elements = Json::array();
+    for (const ShownToken& token : tokens) elements.push_back(list.element(text, token, true));
+  }
+  return json;
+}
+
+bool is_scored(const WholeChoice& choice, size_t token) {
+  return token >= choice.unscored.size() || !choice.unscored[token];
 }
 
 // Returns an object without its closing bracket.
@@ -186,7 +169,8 @@ AnswerPieces answer_pieces(const AnswerHead& head, const ModelText& text, const 
       out.append(&list == lists.data() ? "{\"" : ",\"").append(list.name).append("\":");
       out.append(list.element == nullptr ? "null" : "[");
       for (size_t token = 0; list.element != nullptr && token < choice.piece.tokens.size(); ++token) {
-        out.append(token == 0 ? "" : ",").append(dump(list.element(text, choice, token)));
+        const Json element = list.element(text, choice.piece.tokens[token], is_scored(choice, token));
+        out.append(token == 0 ? "" : ",").append(dump(element));
         if (out.size() >= kAnswerPieceBytes) co_yield std::exchange(out, {});
       }
       out.append(list.element == nullptr ? "" : "]");
