@@ -40,17 +40,8 @@ size_t bytes_of(tinker_public::DType dtype) {
 
 void append_sizes(const WireField& field, std::vector<int64_t>& sizes) {
   if (field.type == WireField::Type::kVarint) return sizes.push_back(static_cast<int64_t>(field.value));
-  uint64_t size = 0;
-  unsigned shift = 0;
-  for (const char c : field.bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (shift < 64) size |= static_cast<uint64_t>(byte & 0x7f) << shift;
-    shift += 7;
-    if (byte >= 0x80) continue;
-    sizes.push_back(static_cast<int64_t>(size));
-    size = 0;
-    shift = 0;
-  }
+  std::string_view packed = field.bytes;
+  for (uint64_t size = 0; read_varint(packed, size);) sizes.push_back(static_cast<int64_t>(size));
 }
 
 Status view_tensor(std::string_view message, TensorView& tensor) {

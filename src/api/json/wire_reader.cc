@@ -5,11 +5,11 @@
 
 namespace tuft::api {
 
-bool WireReader::read_varint(uint64_t& value) {
+bool read_varint(std::string_view& bytes, uint64_t& value) {
   value = 0;
-  for (unsigned shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-    const auto byte = static_cast<unsigned char>(rest_.front());
-    rest_.remove_prefix(1);
+  for (unsigned shift = 0; shift < 64 && !bytes.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(bytes.front());
+    bytes.remove_prefix(1);
     value |= static_cast<uint64_t>(byte & 0x7f) << shift;
     if (byte < 0x80) return true;
   }
@@ -28,13 +28,13 @@ bool WireReader::read_value(uint64_t wire_type, WireField& field) {
   switch (wire_type) {
     case 0:
       field.type = WireField::Type::kVarint;
-      return read_varint(field.value);
+      return read_varint(rest_, field.value);
     case 1:
       field.type = WireField::Type::kFixed64;
       return read_bytes(8, field.bytes);
     case 2:
       field.type = WireField::Type::kBytes;
-      return read_varint(size) && read_bytes(size, field.bytes);
+      return read_varint(rest_, size) && read_bytes(size, field.bytes);
     case 5:
       field.type = WireField::Type::kFixed32;
       return read_bytes(4, field.bytes);
@@ -46,7 +46,7 @@ bool WireReader::read_value(uint64_t wire_type, WireField& field) {
 bool WireReader::next(WireField& field) {
   if (rest_.empty() || damaged_) return false;
   uint64_t tag = 0;
-  damaged_ = !read_varint(tag) || tag > std::numeric_limits<uint32_t>::max() || tag >> 3 == 0;
+  damaged_ = !read_varint(rest_, tag) || tag > std::numeric_limits<uint32_t>::max() || tag >> 3 == 0;
   if (damaged_) return false;
   field.number = static_cast<uint32_t>(tag >> 3);
   damaged_ = !read_value(tag & 7, field);

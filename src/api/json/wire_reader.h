@@ -26,13 +26,15 @@ class WireReader {
   bool damaged() const { return damaged_; }
 
  private:
-  bool read_varint(uint64_t& value);
   bool read_bytes(uint64_t size, std::string_view& bytes);
   bool read_value(uint64_t wire_type, WireField& field);
 
   std::string_view rest_;
   bool damaged_ = false;
 };
+
+// Reads a varint from the beginning of `bytes`, and removes it. Returns false if it is truncated or too long.
+bool read_varint(std::string_view& bytes, uint64_t& value);
 
 // Returns the number of varints in a packed field.
 int64_t count_varints(std::string_view packed);
