@@ -213,9 +213,8 @@ Result<Answer> handle_billing_usage(Exchange& exchange) {
     return std::tuple(a.bucket_start, -a.count) < std::tuple(b.bucket_start, -b.count);
   });
   // Held until the client has read them.
-  TUFT_TRY(hold_memory(exchange, static_cast<int64_t>(events.size() * kUsageEventBytes)));
-  ByteAccount::Hold memory = std::move(exchange.memory.back());
-  exchange.memory.pop_back();
+  const auto bytes = static_cast<int64_t>(events.size() * kUsageEventBytes);
+  TUFT_ASSIGN(ByteAccount::Hold memory, exchange.control.generation().hold_memory(exchange.user, bytes));
   return answer_in_pieces(exchange, usage_pieces(exchange.control.usage(), std::move(events), std::move(memory)));
 }
 
