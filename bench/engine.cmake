@@ -11,3 +11,10 @@ if(TARGET tuft_engine_native)
   endif()
   set_target_properties(engine_kernels_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
 endif()
+
+# tuft_draws_bench measures draws from logits alone, without a model.
+if(TARGET tuft_engine_native)
+  add_executable(tuft_draws_bench ${CMAKE_CURRENT_LIST_DIR}/draws_bench.cc)
+  target_link_libraries(tuft_draws_bench PRIVATE tuft_engine tuft_engine_native)
+  set_target_properties(tuft_draws_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
+endif()

@@ -189,7 +189,7 @@ double decode_tokens(engine::Engine& engine, int batch) {
     feeds.push_back({open.back(), token, 1});
   }
   const auto step = [&] {
-    if (!engine.decoding().step(feeds, [](size_t, int, std::span<const float>) {}).ok()) std::abort();
+    if (!engine.decoding().step(feeds, [](std::span<const engine::LogitsRow>) {}).ok()) std::abort();
   };
   for (int i = 0; i < 8; ++i) step();
   const double seconds = median_of(100, step);

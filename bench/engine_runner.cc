@@ -171,7 +171,7 @@ class Tenants {
     for (const engine::AdapterId& id : ids_) steps.push_back({id, {}});
     if (!together) {
       for (const engine::AdapterStep& step : steps)
-        value_or_throw(engine_.training().optim_step(step.adapter, step.params));
+        value_or_throw(engine_.training().optim_step(step.adapter, std::get<engine::AdamParams>(step.params)));
       return;
     }
     for (auto& report : engine_.training().optim_steps(steps)) value_or_throw(std::move(report));

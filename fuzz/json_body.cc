@@ -20,7 +20,7 @@ void read_everything(const api::JsonFields& fields, int depth) {
   fields.number("learning_rate", 1);
   fields.boolean("return_path", false);
   fields.string_map("user_metadata");
-  fields.number_map("loss_fn_config");
+  fields.only({"type", "data"});
   fields.string_list("stop");
   std::vector<int32_t> tokens;
   if (const auto input = fields.object("prompt")) (void)api::read_tokens(*input, tokens);

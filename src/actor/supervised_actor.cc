@@ -56,8 +56,8 @@ std::shared_ptr<grpc::Channel> open_channel(const std::string& socket) {
   // The first channel of the process is never closed. When the last channel closes, gRPC 1.51 stops the threads that
   // run callbacks and joins a poller that may sleep for ten more seconds. When the next channel starts the threads
   // again, this sometimes aborts.
-  static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
-  static_cast<void>(kept);
+  // "used": the pointer is kept, too, so that leak checkers find the channel.
+  [[gnu::used]] static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
   return channel;
 }
 
@@ -123,14 +123,14 @@ void SupervisedActorImpl::stop() {
 Status SupervisedActorImpl::wait_ready(Nanos timeout) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout);
   MutexLock lock(mutex_);
-  while (state_ == State::kStarting && !last_death_) {
+  while (state_ == State::kStarting && death_.empty()) {
     if (changed_.wait_until(mutex_, deadline) == std::cv_status::timeout && state_ == State::kStarting) {
       return Error{ErrorCode::kDeadlineExceeded,
                    "the worker of base model " + spec_.base_model + " was not ready in time", "worker_starting"};
     }
   }
   if (state_ == State::kReady) return {};
-  if (last_death_) return *last_death_;
+  if (!death_.empty()) return unavailable(death_ + "; its messages are above", "worker_died");
   return not_ready_locked();
 }
 
@@ -149,9 +149,12 @@ bool SupervisedActorImpl::stopping() const {
   return stopping_;
 }
 
+std::string SupervisedActorImpl::describe(const std::string& how) const {
+  return "the worker of base model " + spec_.base_model + " " + how;
+}
+
 Error SupervisedActorImpl::died(const std::string& how) const {
-  return unavailable("the worker of base model " + spec_.base_model + " " + how + "; it is being started again",
-                     "worker_died");
+  return unavailable(describe(how) + "; it is being started again", "worker_died");
 }
 
 Error SupervisedActorImpl::not_ready_locked() const {
@@ -393,6 +396,7 @@ void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connec
     state_ = State::kDead;
     connection_.reset();
     last_death_ = error;
+    if (!wanted) death_ = describe(how);
     if (connection) {
       connection->death = error;
       calls = connection->calls;

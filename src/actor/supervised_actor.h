@@ -94,6 +94,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   Error not_ready_locked() const TUFT_REQUIRES(mutex_);
   // Returns the connection for a call that is meant for `incarnation`, or why there is none.
   Result<std::shared_ptr<Connection>> connection_locked(uint64_t incarnation) const TUFT_REQUIRES(mutex_);
+  std::string describe(const std::string& how) const;
   Error died(const std::string& how) const;
 
   std::filesystem::path socket_path(uint64_t incarnation) const;
@@ -111,7 +112,8 @@ class SupervisedActorImpl final : public SupervisedActor {
   bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
   bool answering_ TUFT_GUARDED_BY(mutex_) = true;  // while kReady
   uint64_t incarnation_ TUFT_GUARDED_BY(mutex_) = 0;
-  std::optional<Error> last_death_ TUFT_GUARDED_BY(mutex_);
+  std::optional<Error> last_death_ TUFT_GUARDED_BY(mutex_);  // for callers
+  std::string death_ TUFT_GUARDED_BY(mutex_);                // what happened; empty while no life has failed
   std::shared_ptr<Connection> connection_ TUFT_GUARDED_BY(mutex_);
   size_t in_flight_ TUFT_GUARDED_BY(mutex_) = 0;
   std::deque<Unsettled> unsettled_ TUFT_GUARDED_BY(mutex_);

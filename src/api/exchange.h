@@ -87,6 +87,8 @@ struct AwaitFuture {
 struct AwaitResponse {
   std::function<void(std::function<void(Result<Response>)> done)> start;
   Nanos limit = 50 * kSecond;  // then the answer is 503; below the SDK's timeout of 60 s
+  // Makes a long poll of it: the answer when the time of a poll or `limit` is over, or the server stops.
+  std::function<Response()> at_end = {};
 };
 
 using Answer = std::variant<Response, AwaitFuture, AwaitResponse>;
@@ -108,10 +110,13 @@ struct RequestHeaders {
   std::string_view host;
   std::string_view idempotency_key;
   std::string_view user_agent;
+  std::string_view weights_access_token;  // X-Tinker-Weights-Access-Token
   // Sent with polls: the number of earlier polls, and the duration of the submission in seconds as the client saw it.
   std::string_view poll_iteration, submission_seconds;
   // W3C trace context.
   std::string_view traceparent, tracestate, baggage;
+  // X-SDK-*: the version of the SDK, and the method that its user called: "TrainingClient.forward_backward".
+  std::string_view client_version, client_method;
   // X-Stainless-*: the SDK's description of itself.
   std::string_view sdk_language, sdk_version, sdk_os, sdk_arch, sdk_runtime, sdk_runtime_version;
 };

@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include <new>
+
 namespace tuft {
 
 std::string_view error_code_name(ErrorCode code) {
@@ -43,6 +45,24 @@ std::string_view error_code_name(ErrorCode code) {
 bool is_retryable(ErrorCode code) {
   return code == ErrorCode::kResourceExhausted || code == ErrorCode::kDeadlineExceeded ||
          code == ErrorCode::kUnavailable;
+}
+
+Error out_of_memory() noexcept {
+  constexpr const char* kReason = "out_of_memory";
+  try {
+    return internal_error("there was not enough memory for this request; try again later, or send a smaller one",
+                          kReason);
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kInternal, "out of memory", kReason};  // short strings lie inside the object
+  }
+}
+
+Error copy_of(const Error& error) noexcept {
+  try {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
 }
 
 bool is_user_error(ErrorCode code) {

@@ -65,4 +65,9 @@ inline Error internal_error(std::string message, std::string reason = {}) {
   return {ErrorCode::kInternal, std::move(message), std::move(reason)};
 }
 
+// The error of an operation for which there was no memory. Needs no memory itself if there is none.
+Error out_of_memory() noexcept;
+// Returns a copy of the error, or out_of_memory() where there is no memory for it.
+Error copy_of(const Error& error) noexcept;
+
 }  // namespace tuft

@@ -11,6 +11,7 @@
 #include <deque>
 #include <limits>
 #include <list>
+#include <new>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -23,14 +24,26 @@ class FairQueue {
  public:
   explicit FairQueue(int64_t quantum) : quantum_(quantum) {}
 
-  // `cost` in any unit, at least 1.
-  void push(const User& user, int64_t cost, Item item) {
-    const auto [found, is_new] = by_user_.try_emplace(user);
-    if (is_new) found->second = users_.insert(users_.end(), UserQueue{user, {}, 0, 0, false});
-    Entry entry{std::max<int64_t>(cost, 1), std::move(item)};
-    found->second->cost += entry.cost;
-    cost_ += entry.cost;
-    found->second->entries.push_back(std::move(entry));
+  // `cost` in any unit, at least 1. If there is no memory (std::bad_alloc), the queue and `item` are unchanged.
+  void push(const User& user, int64_t cost, Item&& item) {
+    cost = std::max<int64_t>(cost, 1);
+    auto found = by_user_.find(user);
+    if (found != by_user_.end()) {
+      found->second->entries.emplace_back(cost, std::move(item));
+    } else {
+      std::list<UserQueue> added;
+      UserQueue& queue = added.emplace_back(UserQueue{user, {}, 0, 0, false});
+      found = by_user_.emplace(user, added.begin()).first;
+      try {
+        queue.entries.emplace_back(cost, std::move(item));
+      } catch (const std::bad_alloc&) {
+        by_user_.erase(found);
+        throw;
+      }
+      users_.splice(users_.end(), added);
+    }
+    found->second->cost += cost;
+    cost_ += cost;
     ++size_;
   }
 

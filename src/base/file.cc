@@ -1,12 +1,16 @@
 #include "base/file.h"
 
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "base/id.h"
 
@@ -44,6 +48,18 @@ Status write_all(int fd, std::string_view content, const std::filesystem::path& 
   return {};
 }
 
+constexpr const char* kTemporaryMark = ".tmp-";
+
+// Returns true for "<prefix><pid>.<rest>" of a process that no longer exists.
+bool is_of_dead_process(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  pid_t pid = 0;
+  const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  const bool is_ours = status == std::errc() && end != name.data() + name.size() && *end == '.' && pid > 0;
+  return is_ours && ::kill(pid, 0) != 0 && errno == ESRCH;
+}
+
 }  // namespace
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t size_bytes_max) {
@@ -65,7 +81,8 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t size_byt
 }
 
 Status write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  const std::filesystem::path temporary = path.string() + ".tmp-" + random_uuid();
+  const std::filesystem::path temporary =
+      path.string() + kTemporaryMark + std::to_string(::getpid()) + "." + random_uuid();
   FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.get() < 0) return system_error("create", temporary);
   Status written = write_all(file.get(), content, temporary);
@@ -77,6 +94,24 @@ Status write_file_atomically(const std::filesystem::path& path, std::string_view
     return written;
   }
   return sync_directory(path.parent_path());
+}
+
+void remove_unfinished_writes(const std::filesystem::path& path) {
+  const std::string prefix = path.filename().string() + kTemporaryMark;
+  std::vector<std::filesystem::path> unfinished;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path(), ignored)) {
+    const bool is_file = entry.symlink_status(ignored).type() == std::filesystem::file_type::regular;
+    if (is_file && is_of_dead_process(entry.path().filename().string(), prefix)) unfinished.push_back(entry.path());
+  }
+  for (const auto& file : unfinished) std::filesystem::remove(file, ignored);
+}
+
+Status sync_file(const std::filesystem::path& path) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return system_error("open", path);
+  if (::fsync(file.get()) != 0) return system_error("sync", path);
+  return {};
 }
 
 Status sync_directory(const std::filesystem::path& path) {

@@ -13,9 +13,15 @@ namespace tuft {
 // Returns the content. Errors: kNotFound, kPayloadTooLarge above `size_bytes_max`, kInternal.
 Result<std::string> read_file(const std::filesystem::path& path, size_t size_bytes_max);
 
-// Writes a temporary file, syncs it and renames it to `path`, so that readers see the old or the new content.
+// Writes a temporary file, syncs it and renames it to `path`, so that readers see the old or the new content. A process
+// that is killed meanwhile leaves "<path>.tmp-<its id>.<random>".
 Status write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
+// Removes what processes that no longer exist left when they were killed in write_file_atomically(path).
+void remove_unfinished_writes(const std::filesystem::path& path);
+
+// Syncs the content of a file.
+Status sync_file(const std::filesystem::path& path);
 // Syncs a directory, which makes new and renamed entries in it durable.
 Status sync_directory(const std::filesystem::path& path);
 

@@ -73,7 +73,7 @@ void check_colocate(MapReader& model, const LegacyContext& context) {
   if (context.models != 1) model.error("colocate", "is for a single model; remove the key, it has no effect here");
 }
 
-void check_rank_slots(MapReader& model, int max_lora_rank, bool fsdp) {
+void check_rank_slots(MapReader& model, std::optional<int> max_lora_rank, bool fsdp) {
   constexpr std::string_view kKey = "fsdp_rank_slots";
   const Node* node = model.take(kKey);
   if (node == nullptr) return;
@@ -87,8 +87,8 @@ void check_rank_slots(MapReader& model, int max_lora_rank, bool fsdp) {
     }
     ranks.insert(*rank);
   }
-  if (fsdp && *ranks.rbegin() != max_lora_rank) {
-    model.error(kKey, "its highest rank must be max_lora_rank (" + std::to_string(max_lora_rank) + ")");
+  if (fsdp && max_lora_rank && *ranks.rbegin() != *max_lora_rank) {
+    model.error(kKey, "its highest rank must be max_lora_rank (" + std::to_string(*max_lora_rank) + ")");
   }
 }
 

@@ -96,7 +96,7 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
   reader.require("max_model_len", "the longest prompt plus output, and the longest datum, in tokens");
   reader.integer("max_model_len", model.max_model_len, 1);
   read_capabilities(reader, model);
-  reader.integer("max_lora_rank", model.max_lora_rank, 1, kLoraRankMax);
+  const bool has_rank = reader.integer("max_lora_rank", model.max_lora_rank, 1, kLoraRankMax);
   reader.integer("lora_alpha_ratio", model.lora_alpha_ratio, 1);
   reader.integer("train_batch_tokens", model.train_batch_tokens, 1);
   reader.integer("sample_batch_tokens", model.sample_batch_tokens, 1);
@@ -115,9 +115,10 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
                           "has no effect: adapters share a step without a limit of their own; "
                           "limits.runs_per_user_max and limits.samplers_per_user_max bound them");
   }
-  read_legacy_model_keys(
-      reader,
-      {.models = models, .training = model.training, .sampling = model.sampling, .max_lora_rank = model.max_lora_rank});
+  read_legacy_model_keys(reader, {.models = models,
+                                  .training = model.training,
+                                  .sampling = model.sampling,
+                                  .max_lora_rank = has_rank ? std::optional(model.max_lora_rank) : std::nullopt});
   reader.finish();
   return model;
 }

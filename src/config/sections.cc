@@ -82,10 +82,13 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
   reader.integer("queued_bytes_per_user_max", limits.queued_bytes_per_user_max, 1 << 20);
   reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
+  reader.integer("custom_losses_per_user_max", limits.custom_losses_per_user_max, 1);
+  reader.integer("custom_loss_bytes_per_user_max", limits.custom_loss_bytes_per_user_max, 128 << 10);
   reader.integer("archives_per_user_max", limits.archives_per_user_max, 1);
   reader.integer("archives_max", limits.archives_max, 1);
   // The SDK sends a heartbeat every 10 s, and some may be lost.
   reader.integer("session_idle_seconds", limits.session_idle_seconds, 30);
+  reader.integer("sampling_silence_seconds", limits.sampling_silence_seconds, 30);
   reader.boolean("save_before_expiry", limits.save_before_expiry);
   reader.integer("audit_retention_days", limits.audit_retention_days, 1, 3650);
   reader.integer("audit_events_per_user_max", limits.audit_events_per_user_max, 100, 1'000'000);

@@ -1,6 +1,7 @@
 // Reads the sections of the configuration file.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "config/config.h"
@@ -26,7 +27,7 @@ struct LegacyContext {
   size_t models = 1;
   bool training = true;
   bool sampling = true;
-  int max_lora_rank = 16;
+  std::optional<int> max_lora_rank;  // absent: the default
 };
 void read_legacy_model_keys(MapReader& model, const LegacyContext& context);
 

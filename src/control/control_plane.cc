@@ -61,7 +61,22 @@ bool close_session(Core& core, TrainingController& training, SamplingController&
   core.futures.cancel_session(
       session, Error{ErrorCode::kCancelled, "cancelled: " + core.sessions.ending_of(user, session), "session_ended"});
   sampling.samplers().close_session(user, session);
+  training.custom_losses().close_session(user, session);
   return training.expiry().close_session(user, session, why);
+}
+
+// Nobody would read the samples of a client that is gone. Its training goes on: the next client may load the result.
+void stop_sampling(Core& core, const SessionId& session) {
+  const std::string limit = std::to_string(core.config.limits.sampling_silence_seconds);
+  const size_t samples = core.futures.cancel_samples(
+      session,
+      Error{ErrorCode::kCancelled,
+            "cancelled: nothing was heard of its session for " + limit +
+                " s (limits.sampling_silence_seconds); a client that waits for samples sends heartbeats or polls",
+            "session_silent"});
+  if (samples == 0) return;
+  telemetry::log_info("session.silent", "the samples of a silent session were cancelled",
+                      {{"tuft.session_id", session.str()}, {"tuft.samples", samples}});
 }
 
 // It has a method for each request of the port, and passes most of them on to the part that does the work.
@@ -78,8 +93,9 @@ class ControlPlaneImpl final : public ControlPlane {
         training_(TrainingController::create(
             TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
                                       core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})),
-        checkpoint_actions_(std::make_shared<DiskCheckpointActions>(DiskCheckpointActions::Parts{
-            core_, core_->config.limits, clock, core_->checkpoints, core_->disk, *core_->persistence, core_->usage})),
+        checkpoint_actions_(std::make_shared<DiskCheckpointActions>(
+            DiskCheckpointActions::Parts{core_, core_->config.limits, clock, core_->checkpoints, core_->disk,
+                                         *core_->persistence, core_->usage, access_tokens_})),
         catalog_(core_->sessions, training_->runs(), sampling_->samplers(), core_->checkpoints),
         generation_(core_->backends, core_->checkpoints, core_->budget, sampling_, clock) {
     core_->usage.set_describe_session([&sessions = core_->sessions](const SessionId& id) {
@@ -101,6 +117,9 @@ class ControlPlaneImpl final : public ControlPlane {
           return shared != nullptr && training != nullptr && sampling != nullptr &&
                  close_session(*shared, *training, *sampling, user, session, why);
         });
+    core_->sessions.on_silence([core = std::weak_ptr(core_)](const SessionId& session) {
+      if (const auto shared = core.lock()) stop_sampling(*shared, session);
+    });
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
     telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
@@ -141,10 +160,12 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
   Status heartbeat(const UserId& user, const SessionId& session) override {
-    return core_->sessions.touch(user, session);
+    Status touched = core_->sessions.touch(user, session);
+    if (touched.ok() || core_->sessions.ending_of(user, session).empty()) return touched;
+    return Error{ErrorCode::kGone, touched.error().message, touched.error().reason};
   }
-  Status end_session(const UserId& user, const SessionId& session) override {
-    return core_->sessions.end(user, session);
+  Status end_session(const UserId& user, const SessionId& session, const SessionFinish& finish) override {
+    return core_->sessions.end(user, session, finish);
   }
 
   Result<Submitted> create_model(const UserId& user, const CreateModel& request,
@@ -164,6 +185,11 @@ class ControlPlaneImpl final : public ControlPlane {
     const RunId run(request.model_id());
     return of_run(type, user, run, training_->submissions().forward_backward(user, std::move(request), trace));
   }
+  Result<Submitted> create_custom_loss(const UserId& user, const CreateCustomLoss& request,
+                                       const telemetry::SpanContext& trace) override {
+    return counted(OperationType::kCreateCustomLoss, training_->custom_losses().create(user, request, trace),
+                   [] { return std::string(); });
+  }
   Result<Submitted> optim_step(const UserId& user, const OptimStep& request,
                                const telemetry::SpanContext& trace) override {
     return of_run(OperationType::kOptimStep, user, request.run,
@@ -181,6 +207,11 @@ class ControlPlaneImpl final : public ControlPlane {
                                              const telemetry::SpanContext& trace) override {
     return of_run(OperationType::kSaveWeightsForSampler, user, request.run,
                   training_->submissions().save_weights_for_sampler(user, request, trace));
+  }
+  Result<Submitted> save_weights_external(const UserId& user, const SaveWeightsExternal& request,
+                                          const telemetry::SpanContext& trace) override {
+    return of_run(OperationType::kSaveWeightsExternal, user, request.run,
+                  training_->submissions().save_weights_external(user, request, trace));
   }
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request,
                                  const telemetry::SpanContext& trace) override {
@@ -212,7 +243,7 @@ class ControlPlaneImpl final : public ControlPlane {
     return sampling_->samplers().info(user, sampler);
   }
   Result<WeightsInfo> weights_info(const UserId& user, std::string_view tinker_path) const override {
-    TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, core_->checkpoints.find_visible(user, tinker_path));
+    TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, core_->checkpoints.find_readable(user, tinker_path));
     return WeightsInfo{checkpoint->base_model, checkpoint->lora_rank, checkpoint->train_unembed, checkpoint->train_mlp,
                        checkpoint->train_attn};
   }
@@ -232,6 +263,13 @@ class ControlPlaneImpl final : public ControlPlane {
     return core_->futures.cancel(user, request);
   }
   void end_wait(WaitId wait) override { core_->futures.end_wait(wait); }
+  Result<WaitId> watch_samples(const UserId& user, const SampleFeed& feed, int64_t after, bool waits,
+                               std::function<void(SampleNews)> done) override {
+    TUFT_ASSIGN(const SessionId session, sampling_->samplers().session_of(user, feed.sampler));
+    core_->sessions.note_alive(session);
+    return core_->futures.watch(feed, after, waits, std::move(done));
+  }
+  void end_watch(const SampleFeed& feed, WaitId watch) override { core_->futures.end_watch(feed, watch); }
 
   void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) override {
     collect_metrics(core_->backends, std::move(done));

@@ -52,21 +52,27 @@ class ControlPlane {
   virtual bool ready() const = 0;
 
   virtual Result<SessionId> create_session(const UserId&, const CreateSession&) = 0;
+  // Returns kGone for a session of the user that has ended, and kNotFound for an unknown one.
   virtual Status heartbeat(const UserId&, const SessionId&) = 0;
   // Ends a session as its expiry would: cancels its pending operations, saves its changed runs
   // (limits.save_before_expiry), unloads them, and drops its samplers. Returns before that is done. Ending a session
-  // twice is not an error. Returns kNotFound for an unknown session.
-  virtual Status end_session(const UserId&, const SessionId&) = 0;
+  // twice is not an error. Returns kNotFound for an unknown session. `finish`: the client's reason, which is kept.
+  virtual Status end_session(const UserId&, const SessionId&, const SessionFinish& finish) = 0;
 
   // Submissions. `trace` is the server span of the request: the operation's spans become its children.
   virtual Result<Submitted> create_model(const UserId&, const CreateModel&, const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> unload_model(const UserId&, const RunId&, const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> forward_backward(const UserId&, tinker_public::ForwardBackwardRequest,
                                              const telemetry::SpanContext& trace) = 0;
+  // Keeps a custom loss for the passes of the session's runs. Works for about a millisecond.
+  virtual Result<Submitted> create_custom_loss(const UserId&, const CreateCustomLoss&,
+                                               const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> optim_step(const UserId&, const OptimStep&, const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> save_weights(const UserId&, const SaveWeights&, const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> save_weights_for_sampler(const UserId&, const SaveWeightsForSampler&,
                                                      const telemetry::SpanContext& trace) = 0;
+  virtual Result<Submitted> save_weights_external(const UserId&, const SaveWeightsExternal&,
+                                                  const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> load_weights(const UserId&, const LoadWeights&, const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> sample(const UserId&, Sample, const telemetry::SpanContext& trace) = 0;
   // For an operation that the caller refuses because of its fields: uses its number up, so that the run's next
@@ -78,7 +84,7 @@ class ControlPlane {
                                                     const telemetry::SpanContext& trace) = 0;
   virtual Result<ModelInfo> get_info(const UserId&, const RunId&) const = 0;
   virtual Result<SamplerInfo> get_sampler(const UserId&, const SamplerId&) const = 0;
-  // Describes a checkpoint that the user may load: an own or a public one.
+  // Describes a checkpoint that the user may read: an own or a public one.
   virtual Result<WeightsInfo> weights_info(const UserId&, std::string_view tinker_path) const = 0;
 
   // Passes the snapshot of a future to `done` when the future is finished. `done` is called exactly once, possibly
@@ -90,6 +96,14 @@ class ControlPlane {
   virtual Status cancel_future(const UserId&, const RequestId&) = 0;
   // Ends a wait early: `done` gets the pending snapshot. Has no effect if `done` was already called.
   virtual void end_wait(WaitId) = 0;
+  // Confirms the completions of a client's samples up to the cursor `after`, and passes those that follow to `done`: at
+  // once if there are some or if `waits` is false, else with the next one or when end_watch() is called. `done` is
+  // called once, possibly before watch_samples() returns, or on another thread. Returns kNotFound, without calling it,
+  // for the sampling session.
+  virtual Result<WaitId> watch_samples(const UserId&, const SampleFeed&, int64_t after, bool waits,
+                                       std::function<void(SampleNews)> done) = 0;
+  // Has no effect if `done` was already called.
+  virtual void end_watch(const SampleFeed&, WaitId) = 0;
 
   virtual Catalog& catalog() = 0;
   virtual CheckpointActions& checkpoint_actions() = 0;

@@ -13,7 +13,7 @@ namespace tuft::engine {
 struct AdapterMemory {
   int64_t weights = 0;
   int64_t gradients = 0;  // with their mark; allocated at the first backward pass
-  int64_t optimizer = 0;  // Adam's moments; allocated at the first optimizer step
+  int64_t optimizer = 0;  // moments; allocated at the first optimizer step
 };
 
 // The caller chooses the ids. A member that takes the id of an existing adapter returns kNotFound if there is none.
@@ -31,10 +31,11 @@ class AdapterStore {
   // Removes an adapter and returns its whole state except the mark. create() with the result restores it bit for bit.
   // After an error the adapter is still in the store.
   virtual Result<AdapterState> take(const AdapterId& id) = 0;
-  // Returns a copy of an adapter, with Adam's moments if `with_optimizer`, without gradients.
+  // Returns a copy of an adapter, with the optimizer's moments if `with_optimizer`, without gradients.
   virtual Result<AdapterState> export_state(const AdapterId& id, bool with_optimizer) const = 0;
-  // Replaces the tensors of an adapter and zeroes its gradient. Takes the moments from state.adam if
-  // state.has_optimizer, else starts with fresh ones. Returns kInvalidArgument unless rank and layers are the same.
+  // Replaces the tensors of an adapter and zeroes its gradient. Takes the moments from state.moments if
+  // state.has_optimizer, else starts with fresh ones. Returns kInvalidArgument unless rank, layers and the optimizer of
+  // the moments are the same.
   virtual Status import_state(const AdapterId& id, const AdapterState& state) = 0;
 
   // Returns the spec of an adapter, or null if there is none. Valid until the adapter is changed or removed.

@@ -22,10 +22,23 @@ struct Feed {
   int logits = 1;  // number of last `tokens` whose logits are requested; 0 .. tokens.size()
 };
 
-// Receives the logits of one requested row. `feed` is its index in the step, `row` counts the tokens of the feed from
-// 0, `logits` has vocab_size unscaled values and is valid during the call. Called on the engine thread in order of
-// (feed, row).
-using LogitsSink = std::function<void(size_t feed, int row, std::span<const float> logits)>;
+// One requested row of logits. `feed` is its index in the step, `row` counts the tokens of the feed from 0, `logits`
+// has vocab_size unscaled values.
+struct LogitsRow {
+  size_t feed = 0;
+  int row = 0;
+  std::span<const float> logits;
+};
+// Receives some of the requested rows; all calls of a step together are in order of (feed, row). The logits are valid
+// during the call. Called on the engine thread; may call run_tasks().
+using LogitsSink = std::function<void(std::span<const LogitsRow> rows)>;
+// Returns a sink that calls function(feed, row, logits) for each row.
+template <typename Function>
+LogitsSink for_each_row(Function function) {
+  return [function](std::span<const LogitsRow> rows) {
+    for (const LogitsRow& one : rows) function(one.feed, one.row, one.logits);
+  };
+}
 
 // The KV cache, in bytes unless stated otherwise. Sequences take blocks as they grow.
 struct KvUsage {
@@ -67,6 +80,15 @@ class DecodeEngine {
   // Appends tokens to open sequences, each at most once, and passes the requested logits to the sink. Returns
   // kResourceExhausted, without an effect on the sequences, if too few blocks are left.
   virtual Status step(std::span<const Feed> feeds, const LogitsSink& sink) = 0;
+
+  // Calls task(number, thread) once for each number in [0, tasks), also on other threads of the engine, and returns
+  // when all have run. `thread` is in [0, threads()) and differs for tasks that run at the same time. They must not
+  // throw, and not call the engine.
+  using Task = std::function<void(int number, int thread)>;
+  virtual void run_tasks(int tasks, const Task& task) {
+    for (int number = 0; number < tasks; ++number) task(number, 0);
+  }
+  virtual int threads() const { return 1; }
 
   virtual KvUsage kv_usage() const = 0;
   // Returns the newest few hundred observations since the last call.

@@ -126,6 +126,17 @@ int lora_layer_index(int layers, const LoraSpec& spec, TargetModule module, int 
   return spec.train_mlp ? first + attention + static_cast<int>(module) - static_cast<int>(TargetModule::kGate) : -1;
 }
 
+std::string_view optimizer_name(Optimizer optimizer) {
+  return optimizer == Optimizer::kDimuon ? "dimuon" : "adamw";
+}
+
+std::optional<Optimizer> find_optimizer(std::string_view name) {
+  for (const Optimizer optimizer : {Optimizer::kAdamW, Optimizer::kDimuon}) {
+    if (optimizer_name(optimizer) == name) return optimizer;
+  }
+  return std::nullopt;
+}
+
 int64_t parameters_of(const ModelSpec& model, const LoraSpec& spec) {
   int64_t count = 0;
   for (const LoraLayer& layer : lora_layers(model, spec)) count += spec.rank * (int64_t{layer.in} + layer.out);
@@ -154,11 +165,21 @@ Status check_adapter(const ModelSpec& model, const AdapterState& state) {
   if (!state.gradients.empty() && !fit(state.gradients)) {
     return invalid_argument("the gradients do not fit the adapter's tensors", "gradient_shape");
   }
-  if (state.has_optimizer && (!fit(state.adam.first) || !fit(state.adam.second))) {
+  const bool second_fits =
+      state.optimizer == Optimizer::kAdamW ? fit(state.moments.second) : state.moments.second.empty();
+  if (state.has_optimizer && (!fit(state.moments.first) || !second_fits)) {
     return invalid_argument("the optimizer state does not fit the adapter's tensors: load the weights without it",
                             "optimizer_shape");
   }
   return {};
+}
+
+Status check_same_optimizer(Optimizer optimizer, const AdapterState& state) {
+  if (!state.has_optimizer || state.optimizer == optimizer) return {};
+  return invalid_argument("the checkpoint's optimizer state is of " + std::string(optimizer_name(state.optimizer)) +
+                              ", and this model trains with " + std::string(optimizer_name(optimizer)) +
+                              ": load the weights without the optimizer, or create the model with that optimizer",
+                          "optimizer_mismatch");
 }
 
 Status check_same_layers(const LoraSpec& spec, const LoraSpec& other) {

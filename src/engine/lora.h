@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,25 +69,33 @@ struct LoraTensor {
 
 bool fits(const LoraTensor& tensor, const LoraLayer& layer, int rank);
 
-// Adam moments, in the same order and shape as the tensors they belong to.
-struct AdamState {
+// The algorithm of optimizer steps (docs/optimizers.md). An adapter keeps that with which it was created.
+enum class Optimizer : uint8_t { kAdamW, kDimuon };
+std::string_view optimizer_name(Optimizer optimizer);  // "adamw", "dimuon"
+std::optional<Optimizer> find_optimizer(std::string_view name);
+
+// What an optimizer keeps between its steps, in the same order and shape as the tensors it belongs to.
+struct Moments {
   int64_t step = 0;
-  std::vector<LoraTensor> first;   // m
-  std::vector<LoraTensor> second;  // v
+  std::vector<LoraTensor> first;   // AdamW: m; dimuon: the momentum
+  std::vector<LoraTensor> second;  // AdamW: v; dimuon: empty
 };
 
 // An adapter outside the engine, as in checkpoints. Tensors are in the order of lora_layers().
 struct AdapterState {
   LoraSpec spec;
   std::vector<LoraTensor> tensors;
-  bool has_optimizer = false;
-  AdamState adam;
+  Optimizer optimizer = Optimizer::kAdamW;
+  bool has_optimizer = false;         // whether there are moments
+  Moments moments;                    // of `optimizer`
   std::vector<LoraTensor> gradients;  // accumulated; empty: none. Not in checkpoints
 };
 
 // Returns kInvalidArgument unless rank and alpha are valid and the tensors, and the gradients and moments if present,
 // have the shapes that spec and model require.
 Status check_adapter(const ModelSpec& model, const AdapterState& state);
+// Returns kInvalidArgument that names both optimizers unless moments in `state` are those of `optimizer`.
+Status check_same_optimizer(Optimizer optimizer, const AdapterState& state);
 // Returns kInvalidArgument unless `spec` and `other` have the same rank and the same layers.
 Status check_same_layers(const LoraSpec& spec, const LoraSpec& other);
 

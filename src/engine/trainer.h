@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "engine/lora.h"
+#include "loss_graph/program.h"
 
 namespace tuft::engine {
 
@@ -25,6 +27,9 @@ struct LossTensor {
 struct Datum {
   std::vector<int32_t> tokens;  // N >= 1
   std::map<std::string, LossTensor> loss_inputs;
+  // Of a request with a custom loss, set by prepare_custom_loss().
+  std::vector<LossTensor> custom_inputs = {};  // those of the loss after logprobs, in its order
+  int64_t custom_elements = 0;                 // that its evaluation computes
 };
 
 // The minimum of "temperature" in loss_config. Every loss has this key (default 1): the logits are divided by it.
@@ -36,8 +41,10 @@ struct TrainRequest {
   std::string loss_fn;
   std::map<std::string, double> loss_config;
   bool backward = true;
-  int rank = 0;             // of the adapter; a pass puts adapters of one rank side by side
-  std::string tenant = {};  // tenants take turns; empty: the adapter is a tenant of its own
+  int rank = 0;                                        // of the adapter; a pass puts adapters of one rank side by side
+  std::string tenant = {};                             // tenants take turns; empty: the adapter is a tenant of its own
+  std::map<std::string, std::string> loss_texts = {};  // the part of loss_config whose values are texts
+  std::shared_ptr<const loss_graph::Program> custom_loss = nullptr;  // computes the loss; loss_fn is kCustomLoss
 };
 
 struct TrainOutput {
@@ -54,6 +61,7 @@ struct TrainOutput {
 struct TrainerOptions {
   int batch_tokens = 512;  // per pass; a longer datum makes a pass of its own
   int tokens_max = 0;      // max_model_len: a longer datum is refused
+  double peak_flops = 0;   // Engine::peak_flops(), to compare custom losses with tokens; 0: unknown
 };
 
 }  // namespace tuft::engine

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/result.h"
@@ -43,9 +44,19 @@ struct AdamParams {
   double grad_clip_norm = 0.0;  // over all tensors of the adapter, factor max / (norm + 1e-6); 0: no clipping
 };
 
+// A step along an orthogonal matrix (docs/optimizers.md). The learning rate is finite, beta1 is in [0, 1).
+struct DimuonParams {
+  double learning_rate = 1e-4;
+  double beta1 = 0.9;
+  double grad_clip_norm = 0.0;  // as above
+};
+
+using OptimParams = std::variant<AdamParams, DimuonParams>;
+Optimizer optimizer_of(const OptimParams& params);
+
 struct AdapterStep {
   AdapterId adapter;
-  AdamParams params;
+  OptimParams params;  // of the adapter's optimizer
 };
 
 struct OptimReport {
@@ -75,11 +86,11 @@ class TrainingEngine {
   // undefined until they are restored or cleared.
   virtual Status backward(std::span<const float> dloss_dlogprobs) = 0;
 
-  // Makes one AdamW step for each of several adapters, each at most once, in one pass over their parameters, and zeroes
+  // Makes one step for each of several adapters, each at most once, in one pass over their parameters, and zeroes
   // their gradients. An adapter without an accumulated gradient does not change and counts no step, as in torch:
   // otherwise a step that a client pipelined behind a failing pass would move the weights by old momentum. Returns one
   // report per step, in order. Norm, clipping, moments and failure belong to each adapter alone; its bits do not depend
-  // on the other adapters.
+  // on the other adapters. Parameters of another optimizer than the adapter's are kInvalidArgument.
   virtual std::vector<Result<OptimReport>> optim_steps(std::span<const AdapterStep> steps) = 0;
   Result<OptimReport> optim_step(const AdapterId& id, const AdamParams& params) {
     const AdapterStep step{id, params};

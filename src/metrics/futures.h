@@ -61,6 +61,10 @@ struct FutureMetrics {
                      .unit = "{poll}",
                      .description = "Polls answered without a result",
                      .labels = {"queue_state"}}};
+  Counter announced{{.name = "tuft.futures.announced",
+                     .unit = "{future}",
+                     .description = "Completions of samples that polls for all samples of a client have delivered",
+                     .labels = {}}};
   Counter evicted{{.name = "tuft.futures.evicted",
                    .unit = "{future}",
                    .description = "Results dropped before a client fetched them, by reason",

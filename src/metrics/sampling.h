@@ -46,7 +46,9 @@ struct SamplingMetrics {
                          .bounds = bounds_count()}};
   Counter logprobs_requests{{.name = "tuft.sampling.logprobs.requests",
                              .unit = "{request}",
-                             .description = "Requests for log-probabilities of the prompt (prompt, topk)",
+                             .description = "Requests for log-probabilities: of the prompt (prompt, topk, target), of "
+                                            "alternatives to sampled tokens (topk_sample), of draws for the prompt "
+                                            "(alternatives)",
                              .labels = {"base_model", "kind"}}};
   Counter finished{{.name = "tuft.sampling.finished",
                     .unit = "{sequence}",

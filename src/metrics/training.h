@@ -25,7 +25,7 @@ struct TrainingMetrics {
                   .labels = {"base_model", "kind"}}};
   Counter checkpoints_saved{{.name = "tuft.training.checkpoints.saved",
                              .unit = "",
-                             .description = "Checkpoints saved (training, sampler)",
+                             .description = "Checkpoints saved (training, sampler, external)",
                              .labels = {"checkpoint_type"}}};
   Histogram checkpoint_size_bytes{{.name = "tuft.training.checkpoint.size_bytes",
                                    .unit = "bytes",
@@ -110,12 +110,12 @@ struct TrainingMetrics {
                                  .labels = {"base_model"}}};
   Histogram checkpoint_duration{{.name = "tuft.checkpoint.duration",
                                  .unit = "s",
-                                 .description = "Saving or loading a checkpoint",
+                                 .description = "Saving, loading or copying a checkpoint",
                                  .labels = {"operation"},
                                  .bounds = bounds_request()}};
   Counter checkpoint_failures{{.name = "tuft.checkpoint.failures",
                                .unit = "{operation}",
-                               .description = "Checkpoints that could not be saved, loaded or deleted",
+                               .description = "Checkpoints that could not be saved, loaded, copied or deleted",
                                .labels = {"operation", "reason"}}};
   Counter checkpoint_removed{{.name = "tuft.checkpoint.removed",
                               .unit = "{checkpoint}",

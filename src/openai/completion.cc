@@ -219,7 +219,7 @@ void Completion::finish_prompt_locked(size_t prompt, const tinker_public::Sample
   if (!response.has_prompt_logprobs()) return;
   Scores& scores = scores_[prompt];
   scores.logprobs = read_numbers<float>(response.prompt_logprobs());
-  const tinker_public::TopkPromptLogprobs& topk = response.topk_prompt_logprobs();
+  const tinker_public::TopkLogprobs& topk = response.topk_prompt_logprobs();
   const auto tokens = read_numbers<int32_t>(topk.token_ids());
   const auto logprobs = read_numbers<float>(topk.logprobs());
   const size_t columns = topk.k();

@@ -47,7 +47,7 @@ std::string printable(std::string_view bytes) {
 void TextStream::add(TokenChoice chosen, std::span<const TokenChoice> top) {
   if (cut_ || finished_) return;
   const std::string bytes = model_.visible_bytes(chosen.token);
-  if (bytes.empty()) return;
+  // A token without text is a token of the answer nevertheless: clients count on one log-probability for each.
   if (keep_tokens_) {
     waiting_.push_back({{chosen, {top.begin(), top.end()}, characters_}, shown_ + pending_.size()});
   }
@@ -132,7 +132,7 @@ TextStream::Piece TextStream::take(size_t bytes_max, size_t tokens_max) {
   shown_ += size;
   const bool at_end = finished_ && !cut_ && pending_.empty();
   // Tokens that begin after the cut are not part of the text.
-  while (!waiting_.empty() && (waiting_.front().begin < shown_ || at_end)) {
+  while (!waiting_.empty() && (waiting_.front().begin < shown_ || at_end) && piece.tokens.size() < tokens_max) {
     piece.tokens.push_back(std::move(waiting_.front().token));
     waiting_.pop_front();
   }

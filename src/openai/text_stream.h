@@ -40,7 +40,7 @@ class TextStream {
 
   struct Piece {
     std::string text;
-    std::vector<ShownToken> tokens;  // those whose text begins in `text`
+    std::vector<ShownToken> tokens;  // those whose text begins in `text`, and those without text
     bool empty() const { return text.empty() && tokens.empty(); }
   };
   // Returns the text that can be shown now and was not returned before, at most about `bytes_max` of it with
@@ -50,7 +50,9 @@ class TextStream {
 
   bool finished() const { return finished_; }
   // Returns true if finished() and take() has returned everything.
-  bool drained() const { return finished_ && pending_.empty() && (cut_ || waiting_.empty()); }
+  bool drained() const {
+    return finished_ && pending_.empty() && (waiting_.empty() || (cut_ && waiting_.front().begin >= shown_));
+  }
   std::string_view finish_reason() const { return stopped_ ? "stop" : "length"; }
 
  private:

@@ -18,7 +18,7 @@ using engine::AdapterState;
 // Visits all values of a state in a fixed order.
 template <typename State, typename Visit>
 void for_each_values(State& state, const Visit& visit) {
-  for (auto* tensors : {&state.tensors, &state.adam.first, &state.adam.second, &state.gradients}) {
+  for (auto* tensors : {&state.tensors, &state.moments.first, &state.moments.second, &state.gradients}) {
     for (auto& tensor : *tensors) {
       visit(tensor.a);
       visit(tensor.b);
@@ -96,14 +96,15 @@ Status AdapterPage::write(const std::filesystem::path& directory, const AdapterS
     sizes_.push_back(values.size());
   });
   shape_.spec = state.spec;
+  shape_.optimizer = state.optimizer;
   shape_.has_optimizer = state.has_optimizer;
-  shape_.adam.step = state.adam.step;
+  shape_.moments.step = state.moments.step;
   const auto copy_places = [](const std::vector<engine::LoraTensor>& from, std::vector<engine::LoraTensor>& to) {
     for (const engine::LoraTensor& tensor : from) to.push_back({tensor.module, tensor.layer, {}, {}});
   };
   copy_places(state.tensors, shape_.tensors);
-  copy_places(state.adam.first, shape_.adam.first);
-  copy_places(state.adam.second, shape_.adam.second);
+  copy_places(state.moments.first, shape_.moments.first);
+  copy_places(state.moments.second, shape_.moments.second);
   copy_places(state.gradients, shape_.gradients);
   return status;
 }

@@ -184,7 +184,8 @@ bool AdapterPager::page_out(const engine::AdapterId& id, Entry& entry) {
   return false;
 }
 
-bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, engine::AdapterState* state) {
+// Takes the state only when nothing else needs memory. Without memory it returns false.
+bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, engine::AdapterState* state) try {
   auto job = std::make_unique<PageJob>();
   job->number = entry.job = ++last_job_;
   job->adapter = id;
@@ -202,11 +203,17 @@ bool AdapterPager::send(const engine::AdapterId& id, Entry& entry, bool out, eng
   if (surroundings_.send(job)) return true;
   if (state != nullptr) *state = std::move(job->state);
   return false;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 bool AdapterPager::send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state) {
   if (broken()) return false;
-  entry.page = std::make_shared<AdapterPage>();
+  try {
+    entry.page = std::make_shared<AdapterPage>();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   if (!send(id, entry, true, &state)) {
     entry.page.reset();
     return false;
@@ -225,8 +232,8 @@ void AdapterPager::bring_back(const engine::AdapterId& id, const telemetry::Span
   const auto found = adapters_.find(id);
   if (found == adapters_.end() || found->second.location != Location::kPage) return;
   found->second.cause = cause;
-  move(found->second, Location::kWaiting);
   coming_.push_back(id);
+  move(found->second, Location::kWaiting);
   go_on();
 }
 
@@ -284,7 +291,8 @@ std::optional<AdapterPager::Arrival> AdapterPager::finish_in(PageJob& job, Entry
   return Arrival{job.adapter, std::move(status)};
 }
 
-void AdapterPager::record(PageJob& job, AdapterKind kind) const {
+// A move for whose record there is no memory is not logged.
+void AdapterPager::record(PageJob& job, AdapterKind kind) const try {
   const telemetry::Label model = {"base_model", base_model_};
   const telemetry::Label direction = {"direction", direction_of(job.out)};
   const double seconds = to_seconds(clock_.monotonic() - job.begin);
@@ -309,6 +317,8 @@ void AdapterPager::record(PageJob& job, AdapterKind kind) const {
         "lora.page.failed", job.status.error().message,
         {{"tuft.base_model", base_model_}, {"tuft.lora_id", job.adapter.str()}, {"tuft.adapter_kind", kind_name}});
   }
+  job.span.end();
+} catch (const std::bad_alloc&) {
   job.span.end();
 }
 

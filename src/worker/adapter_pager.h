@@ -54,7 +54,8 @@ class AdapterPager {
   struct Surroundings {
     // Returns whether an operation or a sample uses the adapter now; it then stays in the engine.
     std::function<bool(const engine::AdapterId&)> at_work;
-    // Gives the job to the file thread; finish() gets it back. Returns false where its queue is full.
+    // Gives the job to the file thread; finish() gets it back. Returns false, and leaves the job, where its queue is
+    // full or has no memory.
     std::function<bool(std::unique_ptr<PageJob>&)> send;
   };
   // `model`, `store` and `clock` outlive it.

@@ -14,7 +14,7 @@ int64_t state_bytes(const engine::AdapterState& state) {
     for (const auto& tensor : tensors) bytes += static_cast<int64_t>(tensor.a.size() + tensor.b.size());
     return bytes * static_cast<int64_t>(sizeof(float));
   };
-  return bytes_of(state.tensors) + bytes_of(state.adam.first) + bytes_of(state.adam.second);
+  return bytes_of(state.tensors) + bytes_of(state.moments.first) + bytes_of(state.moments.second);
 }
 
 // Writes a checkpoint of an adapter (SaveState) or of a sampler (SaveSampler).

@@ -2,27 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <utility>
 
+#include "engine/loss/custom_loss.h"
+#include "loss_graph/program.h"
+#include "worker/packed_numbers.h"
+#include "worker/provenance.h"
+
 namespace tuft::worker {
 namespace {
-
-static_assert(std::endian::native == std::endian::little,
-              "the wire format is little-endian, and numbers are copied unchanged");
-
-template <typename T>
-std::vector<T> read_numbers(const std::string& bytes) {
-  std::vector<T> numbers(bytes.size() / sizeof(T));
-  if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(T));
-  return numbers;
-}
-
-template <typename T>
-std::string write_numbers(const std::vector<T>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
-}
 
 // Names come from clients, so only short plain ones are repeated in an error message.
 std::string shown_name(const std::string& name) {
@@ -218,6 +207,25 @@ Status append_chunk(const tinker_public::Chunk& chunk, size_t datum, const std::
                           "unsupported_input");
 }
 
+// loss_fn_config repeats the numbers of loss_fn_config_v2 for older servers, so a value of the latter wins.
+Status read_loss_config(const tinker_public::ForwardBackwardRequest& request, engine::TrainRequest& result) {
+  result.loss_config.insert(request.loss_fn_config().begin(), request.loss_fn_config().end());
+  for (const auto& [key, value] : request.loss_fn_config_v2()) {
+    switch (value.value_case()) {
+      case tinker_public::LossConfigValue::kNumber:
+        result.loss_config[key] = value.number();
+        break;
+      case tinker_public::LossConfigValue::kText:
+        result.loss_config.erase(key);
+        result.loss_texts[key] = value.text();
+        break;
+      case tinker_public::LossConfigValue::VALUE_NOT_SET:
+        return invalid_argument("loss_fn_config: the key " + shown_name(key) + " has no value", "bad_loss_config");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwardRequest& request,
@@ -225,7 +233,7 @@ Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwa
   engine::TrainRequest result;
   result.adapter = std::move(adapter);
   result.loss_fn = request.loss_fn();
-  result.loss_config.insert(request.loss_fn_config().begin(), request.loss_fn_config().end());
+  TUFT_TRY(read_loss_config(request, result));
   result.backward = !request.forward_only();
   if (request.data().empty()) return invalid_argument("data is empty; send at least one datum", "no_data");
   result.data.reserve(static_cast<size_t>(request.data_size()));
@@ -244,9 +252,17 @@ Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwa
       cells_left -= cells;
       datum.loss_inputs.emplace(key, std::move(values));
     }
+    TUFT_TRY(check_provenance(source, index, datum));
     result.data.push_back(std::move(datum));
   }
   return result;
+}
+
+Status read_custom_loss(const v1::CustomLoss& message, engine::TrainRequest& request) {
+  std::vector<loss_graph::Input> inputs;
+  for (const v1::CustomLossInput& input : message.inputs()) inputs.push_back({input.name(), input.rank()});
+  TUFT_ASSIGN(request.custom_loss, loss_graph::Program::parse(message.graph(), std::move(inputs)));
+  return engine::prepare_custom_loss(request);
 }
 
 tinker_public::ForwardBackwardOutput to_output(const engine::TrainOutput& output) {
@@ -275,102 +291,6 @@ tinker_public::ForwardBackwardOutput to_output(const engine::TrainOutput& output
   }
   result.mutable_metrics()->insert(output.metrics.begin(), output.metrics.end());
   return result;
-}
-
-Result<engine::SampleRequest> to_sample_request(const v1::SampleRequest& request,
-                                                std::optional<engine::AdapterId> sampler) {
-  if (request.prompt_tokens().size() % 4 != 0) {
-    return invalid_argument("prompt has " + std::to_string(request.prompt_tokens().size()) +
-                                " bytes, which is not a whole number of i32 tokens",
-                            "malformed_tokens");
-  }
-  engine::SampleRequest result;
-  result.adapter = std::move(sampler);
-  result.scope = request.cache_scope();
-  result.prompt = read_numbers<int32_t>(request.prompt_tokens());
-  result.num_samples = request.num_samples();
-  result.prompt_logprobs = request.prompt_logprobs();
-  result.topk_prompt_logprobs = request.topk_prompt_logprobs();
-  result.topk_logprobs = request.topk_logprobs();
-  const tinker_public::SamplingParams& params = request.params();
-  if (params.has_max_tokens()) result.params.max_tokens = params.max_tokens();
-  if (params.has_seed()) result.params.seed = params.seed();
-  if (params.has_temperature()) result.params.temperature = params.temperature();
-  if (params.has_top_k()) result.params.top_k = params.top_k();
-  if (params.has_top_p()) result.params.top_p = params.top_p();
-  result.params.stop_strings.assign(params.stop_strs().values().begin(), params.stop_strs().values().end());
-  result.params.stop_tokens.assign(params.stop_tokens().values().begin(), params.stop_tokens().values().end());
-  return result;
-}
-
-namespace {
-
-void write_topk(const engine::SampleResult& result, int topk, tinker_public::TopkPromptLogprobs* message) {
-  // The content of a cell without a token. Clients read a row that starts with such a cell as "none".
-  constexpr int32_t kNoToken = 0;
-  constexpr float kNoLogprob = -99999.0F;
-  const size_t rows = result.topk_prompt_logprobs.size();
-  const auto columns = static_cast<size_t>(topk);
-  std::vector<int32_t> tokens(rows * columns, kNoToken);
-  std::vector<float> logprobs(rows * columns, kNoLogprob);
-  for (size_t row = 0; row < rows; ++row) {
-    const auto& top = result.topk_prompt_logprobs[row];
-    for (size_t i = 0; i < top.size() && i < columns; ++i) {
-      tokens[row * columns + i] = top[i].token;
-      logprobs[row * columns + i] = top[i].logprob;
-    }
-  }
-  message->set_token_ids(write_numbers(tokens));
-  message->set_logprobs(write_numbers(logprobs));
-  message->set_k(static_cast<uint32_t>(topk));
-  message->set_prompt_length(static_cast<uint32_t>(rows));
-}
-
-}  // namespace
-
-void append_tokens(std::span<const int32_t> tokens, std::span<const float> logprobs,
-                   std::span<const std::vector<engine::TokenLogprob>> topk, v1::SampleTokens* message) {
-  const auto append = [](std::string* bytes, const auto* data, size_t count) {
-    bytes->append(reinterpret_cast<const char*>(data), count * sizeof(*data));
-  };
-  append(message->mutable_tokens(), tokens.data(), tokens.size());
-  append(message->mutable_logprobs(), logprobs.data(), logprobs.size());
-  for (const auto& row : topk) {
-    message->set_topk(static_cast<int32_t>(row.size()));
-    for (const engine::TokenLogprob& cell : row) {
-      append(message->mutable_topk_tokens(), &cell.token, 1);
-      append(message->mutable_topk_logprobs(), &cell.logprob, 1);
-    }
-  }
-}
-
-v1::SampleResponse to_sample_response(const engine::SampleResult& result, int64_t prompt_tokens, int topk) {
-  v1::SampleResponse response;
-  tinker_public::SampleResponse message;
-  int64_t output_tokens = 0;
-  for (const engine::SampledSequence& source : result.sequences) {
-    const bool stopped = source.reason == engine::StopReason::kStop;
-    tinker_public::SampledSequence& sequence = *message.add_sequences();
-    sequence.set_stop_reason(stopped ? tinker_public::STOP_REASON_STOP : tinker_public::STOP_REASON_LENGTH);
-    sequence.set_tokens(write_numbers(source.tokens));
-    sequence.set_logprobs(write_numbers(source.logprobs));
-    const auto tokens = static_cast<int64_t>(source.tokens.size());
-    response.add_sequence_tokens(tokens);
-    if (stopped) response.set_stopped_sequences(response.stopped_sequences() + 1);
-    output_tokens += tokens;
-  }
-  if (!result.prompt_logprobs.empty()) message.set_prompt_logprobs(write_numbers(result.prompt_logprobs));
-  if (topk > 0) write_topk(result, topk, message.mutable_topk_prompt_logprobs());
-  message.set_prompt_cache_hit_tokens(result.cached_tokens);
-  response.set_response(message.SerializeAsString());
-  response.set_cached_tokens(result.cached_tokens);
-  response.set_preemptions(result.preemptions);
-  response.set_prompt_tokens(prompt_tokens);
-  response.set_output_tokens(output_tokens);
-  response.set_queue_seconds(result.times.queue_seconds());
-  response.set_prefill_seconds(result.times.prefill_seconds());
-  response.set_decode_seconds(result.times.decode_seconds());
-  return response;
 }
 
 }  // namespace tuft::worker

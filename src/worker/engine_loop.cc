@@ -1,6 +1,8 @@
 #include "worker/engine_loop.h"
 
 #include <algorithm>
+#include <iterator>
+#include <new>
 #include <utility>
 
 #include "metrics/engine.h"
@@ -25,8 +27,9 @@ Error sampler_removed() {
   return {ErrorCode::kGone, "the sampler was removed while it was sampling", "sampler_removed"};
 }
 
-EngineLoopOptions labelled(EngineLoopOptions options) {
+EngineLoopOptions completed(EngineLoopOptions options, const engine::Engine& engine) {
   options.sampler.base_model = options.base_model;
+  options.trainer.peak_flops = engine.peak_flops();
   return options;
 }
 
@@ -41,7 +44,7 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
     : engine_(engine),
       training_(engine, clock),
       decoding_(engine, clock),
-      options_(labelled(std::move(options))),
+      options_(completed(std::move(options), engine)),
       clock_(clock),
       inbox_(options_.operations_max),
       sampler_(engine::make_sampler(engine.model(), engine.adapters(), decoding_, options_.sampler,
@@ -50,14 +53,18 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
       metrics_(options_.base_model),
       passes_(training_, clock, metrics_, options_.trainer.batch_tokens),
       stepping_(training_, clock, metrics_),
-      trainer_(engine::make_train_scheduler(engine.model(), engine.adapters(), training_, options_.trainer, &passes_)),
+      trainer_(engine::make_train_scheduler(engine.model(), engine.adapters(), training_, options_.trainer, &passes_,
+                                            [this](int tasks, const auto& task) { decoding_.run_tasks(tasks, task); })),
       pager_(engine.model(), engine.adapters(), clock, options_.base_model, options_.pager,
              {[this](const engine::AdapterId& adapter) {
                 return queues_.contains(adapter.str()) || samples_.runs_on(adapter);
               },
               [this](std::unique_ptr<PageJob>& job) {
                 if (files_.size() >= (kFileJobsPerOperation - 1) * options_.operations_max) return false;
-                return files_.try_push({}, {{}, nullptr, std::move(job)});
+                FileJob file{{}, nullptr, std::move(job)};
+                if (files_.try_push({}, std::move(file))) return true;
+                job = std::move(file.page);  // NOLINT(bugprone-use-after-move): a refused job is unchanged
+                return false;
               }}),
       samples_(*sampler_, pager_, [this](size_t count) { inbox_.answered(count); }),
       context_{engine_,
@@ -110,13 +117,15 @@ int EngineLoop::rank_of(const engine::AdapterId& adapter) const {
 void EngineLoop::run() {
   telemetry::trace_set_thread_info("engine");
   update_gauges();
+  std::deque<InboxItem> items;
   for (;;) {
-    pager_.go_on();
-    const bool idle = turns_.empty() && stepping_.empty() && trainer_->idle() && sampler_->idle();
+    resume_queues();
+    const bool idle = turns_.empty() && stepping_.empty() && trainer_->idle() && sampler_->idle() && !lacked_memory_;
     if (idle) gauges_.work_ended(clock_.monotonic());
-    std::deque<InboxItem> items = inbox_.take(idle);
+    inbox_.take(items, idle);
     if (idle) gauges_.work_arrived(clock_.monotonic());
     for (InboxItem& item : items) accept(std::move(item));
+    items.clear();
     if (inbox_.is_closed()) return;
     run_piece();
     update_gauges();
@@ -148,30 +157,58 @@ void EngineLoop::accept(InboxItem item) {
   } else if (auto* page = std::get_if<std::unique_ptr<PageJob>>(&item)) {
     accept(std::move(*page));
   } else {
-    turns_.push_back(std::get<FileDone>(item).queue);
+    accept(std::move(std::get<FileDone>(item)));
+  }
+}
+
+void EngineLoop::accept(FileDone done) {
+  AdapterQueue& queue = queues_.find(done.queue)->second;
+  try {
+    turns_.push_back(std::move(done.queue));
+  } catch (const std::bad_alloc&) {
+    queue.has_turn = false;
+    lacked_memory_ = true;
   }
 }
 
 void EngineLoop::accept(std::unique_ptr<Operation> operation) {
-  const std::string name = operation->queue();
-  if (operation->needs_adapter()) pager_.looked_up(engine::AdapterId(name));
-  pager_.used(engine::AdapterId(name));
-  AdapterQueue& queue = queues_[name];
+  const Status queued = without_exceptions([&]() -> Status {
+    enqueue(operation);
+    return {};
+  });
+  if (queued.ok()) return;
+  inbox_.answered(1);
+  operation->fail(queued.error());
+}
+
+// If it throws, the operation is still the caller's.
+void EngineLoop::enqueue(std::unique_ptr<Operation>& operation) {
+  const engine::AdapterId adapter(operation->queue());
+  if (operation->needs_adapter()) pager_.looked_up(adapter);
+  pager_.used(adapter);
   const bool ends = operation->ends_queue();
+  const Error removed = removed_error();
+  const auto at = queues_.try_emplace(adapter.str()).first;
+  AdapterQueue& queue = at->second;
   if (ends) {
-    fail_waiting(queue);
+    fail_waiting(queue, removed);
     set_waits(queue, false);  // what ends it needs no adapter
   }
-  queue.operations.push_back(std::move(operation));
-  if (ends) trainer_->cancel(engine::AdapterId(name), removed_error());
-  if (!queue.waits) proceed(name);
+  try {
+    queue.operations.push_back(std::move(operation));
+  } catch (const std::bad_alloc&) {
+    if (queue.operations.empty()) queues_.erase(at);
+    throw;
+  }
+  if (ends) trainer_->cancel(adapter, removed);
+  if (!queue.waits) proceed(at);
 }
 
 // Fails the operations that have not begun. The turn of the first one passes to the next operation.
-void EngineLoop::fail_waiting(AdapterQueue& queue) {
+void EngineLoop::fail_waiting(AdapterQueue& queue, const Error& error) {
   const size_t begun = queue.training + (queue.begun ? 1 : 0);
   const auto first = queue.operations.begin() + static_cast<ptrdiff_t>(begun);
-  for (auto waiting = first; waiting != queue.operations.end(); ++waiting) (*waiting)->fail(removed_error());
+  for (auto waiting = first; waiting != queue.operations.end(); ++waiting) (*waiting)->fail(error);
   inbox_.answered(static_cast<size_t>(queue.operations.end() - first));
   queue.operations.erase(first, queue.operations.end());
 }
@@ -188,7 +225,7 @@ void EngineLoop::accept(std::unique_ptr<PageJob> job) {
   if (queue != queues_.end() && queue->second.waits) {
     set_waits(queue->second, false);
     if (arrival->status.ok()) {
-      proceed(name);
+      proceed(queue);
     } else {
       for (const auto& operation : queue->second.operations) operation->fail(arrival->status.error());
       inbox_.answered(queue->second.operations.size());
@@ -204,14 +241,35 @@ Result<Operation::Progress> EngineLoop::advance(Operation& operation) {
   return progress;
 }
 
-void EngineLoop::proceed(const std::string& name) {
-  AdapterQueue& queue = queues_[name];
+// Without memory for a turn, the queue goes on at the next round of the loop.
+void EngineLoop::proceed(Queues::iterator at) try { proceed_or_throw(at); } catch (const std::bad_alloc&) {
+  lacked_memory_ = true;
+}
+
+// Goes on with what waited for an adapter or for memory.
+void EngineLoop::resume_queues() {
+  const bool lacked = std::exchange(lacked_memory_, false);
+  try {
+    pager_.go_on();
+  } catch (const std::bad_alloc&) {
+    lacked_memory_ = true;
+  }
+  if (!lacked) return;
+  for (auto at = queues_.begin(); at != queues_.end();) {
+    const auto next = std::next(at);
+    if (!at->second.waits) proceed(at);
+    at = next;
+  }
+}
+
+void EngineLoop::proceed_or_throw(Queues::iterator at) {
+  AdapterQueue& queue = at->second;
   auto& operations = queue.operations;
-  const engine::AdapterId adapter(name);
+  const engine::AdapterId adapter(at->first);
   const bool begins = queue.training == 0 && !queue.has_turn && !operations.empty();
   if (begins && operations.front()->needs_adapter() && pager_.exists(adapter) && !pager_.in_engine(adapter)) {
-    set_waits(queue, true);
-    return pager_.bring_back(adapter, operations.front()->cause());
+    pager_.bring_back(adapter, operations.front()->cause());
+    return set_waits(queue, true);
   }
   while (queue.training < operations.size() && operations[queue.training]->trains()) {
     const auto progress = advance(*operations[queue.training]);
@@ -223,10 +281,10 @@ void EngineLoop::proceed(const std::string& name) {
     inbox_.answered(1);
   }
   if (operations.empty()) {
-    queues_.erase(name);
+    queues_.erase(at);
   } else if (queue.training == 0 && !queue.has_turn) {
+    turns_.push_back(at->first);
     queue.has_turn = true;
-    turns_.push_back(name);
   }
 }
 
@@ -243,9 +301,7 @@ void EngineLoop::run_training_piece() {
     ++turns_in_a_row_;
     advance_next_queue();
   } else if (!stepping_.empty()) {
-    // The answers of the steps go before all other work.
-    const std::vector<std::string> queues = stepping_.run();
-    turns_.insert(turns_.begin(), queues.begin(), queues.end());
+    run_steps();
     turns_in_a_row_ = 0;
   } else {
     turns_in_a_row_ = 0;
@@ -255,37 +311,56 @@ void EngineLoop::run_training_piece() {
   gauges_.progressed(clock_.monotonic());
 }
 
+// The answers of the steps go before all other work.
+void EngineLoop::run_steps() {
+  std::vector<std::string> queues = stepping_.run();
+  for (auto name = queues.rbegin(); name != queues.rend(); ++name) {
+    AdapterQueue& queue = queues_.find(*name)->second;
+    try {
+      turns_.push_front(std::move(*name));
+    } catch (const std::bad_alloc&) {
+      queue.has_turn = false;
+      lacked_memory_ = true;
+    }
+  }
+}
+
 void EngineLoop::trained(Operation& operation) {
-  const std::string name = operation.queue();
+  const auto at = queues_.find(operation.queue());
+  AdapterQueue& queue = at->second;
   (void)advance(operation);
-  AdapterQueue& queue = queues_[name];
   const auto found = std::find_if(queue.operations.begin(), queue.operations.end(),
                                   [&](const auto& held) { return held.get() == &operation; });
   TUFT_CHECK(found != queue.operations.end(), "a trained operation is in its queue");
   queue.operations.erase(found);
   --queue.training;
   inbox_.answered(1);
-  proceed(name);
+  proceed(at);
 }
 
 void EngineLoop::advance_next_queue() {
   const std::string name = std::move(turns_.front());
   turns_.pop_front();
-  AdapterQueue& queue = queues_[name];
+  const auto at = queues_.find(name);
+  AdapterQueue& queue = at->second;
   Operation& operation = *queue.operations.front();
   const auto progress = advance(operation);
   queue.begun = progress.ok() && *progress != Operation::Progress::kDone;
   if (progress.ok() && *progress == Operation::Progress::kStepping) return;
   if (progress.ok() && *progress == Operation::Progress::kFile) {
-    // Each queue has at most one entry, and there are at most operations_max queues.
-    TUFT_CHECK(files_.try_push(operation.tenant(), {name, &operation, nullptr}),
-               "the file queue holds an entry for every operation");
-    return;
+    // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking.
+    const Status sent = without_exceptions([&]() -> Status {
+      if (files_.try_push(operation.tenant(), {name, &operation, nullptr})) return {};
+      return out_of_memory();
+    });
+    if (sent.ok()) return;
+    operation.fail(sent.error());
+    queue.begun = false;
   }
   queue.operations.pop_front();
   queue.has_turn = false;
   inbox_.answered(1);
-  proceed(name);
+  proceed(at);
 }
 
 void EngineLoop::run_files() {
@@ -328,7 +403,9 @@ void EngineLoop::stop() {
   files_.close();  // after the piece that was running: it may have had work for the file thread
   file_thread_.join();
   // No other thread is left, so this one may touch what they owned.
-  for (InboxItem& item : inbox_.take(false)) {
+  std::deque<InboxItem> items;
+  inbox_.take(items, false);
+  for (InboxItem& item : items) {
     if (auto* operation = std::get_if<std::unique_ptr<Operation>>(&item)) (*operation)->fail(stopping_error());
     if (auto* sample = std::get_if<NewSample>(&item)) sample->done(stopping_error());
   }

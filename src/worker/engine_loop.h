@@ -75,16 +75,23 @@ class EngineLoop {
     bool waits = false;     // until the adapter is back from its page
   };
 
+  using Queues = std::map<std::string, AdapterQueue>;
+
   void run();
+  void resume_queues();
   void run_files();
   void accept(InboxItem item);
   void accept(std::unique_ptr<Operation> operation);
+  void accept(FileDone done);
   void accept(std::unique_ptr<PageJob> job);
-  void proceed(const std::string& queue);
+  void enqueue(std::unique_ptr<Operation>& operation);
+  void proceed(Queues::iterator at);
+  void proceed_or_throw(Queues::iterator at);
   void set_waits(AdapterQueue& queue, bool waits);
   void advance_next_queue();
-  void fail_waiting(AdapterQueue& queue);
+  void fail_waiting(AdapterQueue& queue, const Error& error);
   void run_training_piece();
+  void run_steps();
   void trained(Operation& operation);
   Result<Operation::Progress> advance(Operation& operation);
   void update_gauges();
@@ -101,10 +108,11 @@ class EngineLoop {
   Inbox inbox_;
 
   // The engine thread's own.
-  std::map<std::string, AdapterQueue> queues_;
+  Queues queues_;
   size_t queues_waiting_ = 0;      // number of queues that wait for an adapter
   std::deque<std::string> turns_;  // queues whose first operation can run and is not with the training scheduler
   int turns_in_a_row_ = 0;         // turns since the last training pass
+  bool lacked_memory_ = false;     // a queue may lack a turn
   std::unique_ptr<engine::Sampler> sampler_;
   TimeShare share_;
   const OperationMetrics metrics_;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,8 +28,8 @@ class FileQueue {
  public:
   explicit FileQueue(size_t capacity) : capacity_(capacity) {}
 
-  // Returns false, and leaves the job unchanged, if the queue is full or closed.
-  bool try_push(const std::string& tenant, FileJob&& job) TUFT_EXCLUDES(mutex_) {
+  // Returns false, and leaves the job unchanged, if the queue is full or closed, or if there is no memory.
+  bool try_push(const std::string& tenant, FileJob&& job) TUFT_EXCLUDES(mutex_) try {
     {
       MutexLock lock(mutex_);
       if (closed_ || jobs_.size() >= capacity_) return false;
@@ -36,6 +37,8 @@ class FileQueue {
     }
     ready_.notify_one();
     return true;
+  } catch (const std::bad_alloc&) {
+    return false;
   }
 
   // Waits for a job. Returns nothing when the queue is closed and empty.

@@ -19,17 +19,17 @@ std::optional<Error> Inbox::push(InboxItem& item) {
                    "the worker has " + std::to_string(calls_max_) + " calls waiting; try again later",
                    "worker_queue_full"};
     }
-    if (is_call) ++unanswered_;
     items_.push_back(std::move(item));
+    if (is_call) ++unanswered_;
   }
   arrived_.notify_one();
   return std::nullopt;
 }
 
-std::deque<InboxItem> Inbox::take(bool wait) {
+void Inbox::take(std::deque<InboxItem>& items, bool wait) {
   MutexLock lock(mutex_);
   while (wait && items_.empty() && !closed_) arrived_.wait(mutex_);
-  return std::exchange(items_, {});
+  items_.swap(items);
 }
 
 void Inbox::answered(size_t calls) {

@@ -36,8 +36,9 @@ class Inbox {
 
   // Moves the item into the inbox, or returns the refusal. Each call needs one answered().
   std::optional<Error> push(InboxItem& item);
-  // Removes and returns all items. `wait`: blocks until there is one or the inbox is closed.
-  std::deque<InboxItem> take(bool wait);
+  // Moves all items into `items`, which is empty. `wait`: blocks until there is one or the inbox is closed. Needs no
+  // memory.
+  void take(std::deque<InboxItem>& items, bool wait);
   void answered(size_t calls);
   size_t unanswered() const;
 

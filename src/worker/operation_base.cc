@@ -1,5 +1,7 @@
 #include "worker/operation_base.h"
 
+#include <new>
+
 #include "metrics/engine.h"
 #include "metrics/training.h"
 #include "telemetry/instrument.h"
@@ -53,16 +55,18 @@ std::vector<telemetry::Attribute> TracedOperation::log_attributes() const {
   return attributes;
 }
 
-void TracedOperation::end(const Clock& clock) {
+void TracedOperation::end(const Clock& clock) noexcept try {
   auto attributes = log_attributes();
   attributes.push_back({"tuft.seconds", to_seconds(clock.monotonic() - started_)});
   const telemetry::ContextScope scope(span_.context());
   telemetry::log(names_.life_cycle ? telemetry::Severity::kInfo : telemetry::Severity::kDebug, names_.completed,
                  names_.span.view(), telemetry::Attributes(attributes));
   span_.end();
+} catch (const std::bad_alloc&) {
+  span_.end();
 }
 
-void TracedOperation::end(const Error& error) {
+void TracedOperation::end(const Error& error) noexcept try {
   if (!begun()) {
     keys_ = share_keys(caller_.ids, {});
     keys_.push_back({subject_.id_key, subject_.id});
@@ -75,6 +79,8 @@ void TracedOperation::end(const Error& error) {
   const telemetry::ContextScope scope(span_.context());
   telemetry::log(is_user_error(error.code) ? telemetry::Severity::kWarning : telemetry::Severity::kError, names_.failed,
                  error.message, telemetry::Attributes(attributes));
+  span_.end();
+} catch (const std::bad_alloc&) {
   span_.end();
 }
 

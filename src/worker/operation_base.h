@@ -77,8 +77,9 @@ class TracedOperation : public Operation {
 
   void begin(EngineContext& context);
   bool begun() const { return started_ != 0; }
-  void end(const Clock& clock);
-  void end(const Error& error);
+  // An end for whose record there is no memory is not logged: what was done is done, and is answered.
+  void end(const Clock& clock) noexcept;
+  void end(const Error& error) noexcept;
 
  private:
   std::vector<telemetry::Attribute> log_attributes() const;
@@ -124,7 +125,7 @@ class MethodOperation : public TracedOperation {
 
   void fail(const Error& error) final {
     end(error);
-    reply_(error);
+    reply_(copy_of(error));
   }
 
  protected:

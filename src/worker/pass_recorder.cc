@@ -1,5 +1,7 @@
 #include "worker/pass_recorder.h"
 
+#include <new>
+
 #include "worker/operation_base.h"
 
 namespace tuft::worker {
@@ -11,15 +13,22 @@ Nanos share_of(Nanos whole, const engine::PassShare& share, const engine::TrainP
 
 }  // namespace
 
-void PassRecorder::pass_begins(const engine::TrainPass& pass) {
+void PassRecorder::add(engine::TrainRequestNumber number, PassMember& member) noexcept try {
+  members_[number] = &member;
+} catch (const std::bad_alloc&) {
+}
+
+// A pass for whose record there is no memory runs without one.
+void PassRecorder::pass_begins(const engine::TrainPass& pass) try {
   begin_ = clock_.monotonic();
   before_ = engine_.totals();
   present_.clear();
   for (const engine::PassShare& share : pass.shares) {
-    const auto found = members_.find(share.request);
-    TUFT_CHECK(found != members_.end(), "every request in a pass is known to the recorder");
-    present_.push_back({found->second, share});
+    if (const auto found = members_.find(share.request); found != members_.end()) {
+      present_.push_back({found->second, share});
+    }
   }
+  if (present_.size() < pass.shares.size()) return present_.clear();
   if (present_.size() == 1) {
     const PassMember& member = *present_.front().member;
     scope_.emplace(member.span_context());
@@ -27,6 +36,9 @@ void PassRecorder::pass_begins(const engine::TrainPass& pass) {
   } else {
     begin_merged(pass);
   }
+} catch (const std::bad_alloc&) {
+  scope_.reset();
+  present_.clear();
 }
 
 void PassRecorder::begin_merged(const engine::TrainPass& pass) {
@@ -41,7 +53,7 @@ void PassRecorder::begin_merged(const engine::TrainPass& pass) {
   engine_.set_pass_attributes({{"tuft.backward", pass.backward}, {"tuft.pass_number", pass.number}});
 }
 
-void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& status) {
+void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& status) try {
   const Nanos end = clock_.monotonic();
   engine_.set_pass_attributes({});
   scope_.reset();
@@ -61,6 +73,8 @@ void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& statu
     if (!status.ok()) span_.record_error(status.error());
     span_.end(end);
   }
+  present_.clear();
+} catch (const std::bad_alloc&) {
   present_.clear();
 }
 

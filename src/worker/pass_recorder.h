@@ -41,7 +41,8 @@ class PassRecorder final : public engine::PassObserver {
   PassRecorder(TracedTraining& engine, const Clock& clock, const OperationMetrics& metrics, int batch_tokens)
       : engine_(engine), clock_(clock), metrics_(metrics), batch_tokens_(batch_tokens) {}
 
-  void add(engine::TrainRequestNumber number, PassMember& member) { members_[number] = &member; }
+  // Passes of a member for which there is no memory are not recorded.
+  void add(engine::TrainRequestNumber number, PassMember& member) noexcept;
   void remove(engine::TrainRequestNumber number) { members_.erase(number); }
 
   void pass_begins(const engine::TrainPass& pass) override;

@@ -4,39 +4,54 @@
 #include <utility>
 #include <vector>
 
+#include "worker/without_exceptions.h"
+
 namespace tuft::worker {
 
 void SampleRequests::add(NewSample sample) {
+  auto held = without_exceptions([&] { return hold(sample); });
+  if (!held.ok()) return refuse(sample, std::move(held).error());
+  if (!*held) start(std::move(sample));
+}
+
+// Takes the sample if its adapter has to come back first. If it throws, the sample is unchanged.
+Result<bool> SampleRequests::hold(NewSample& sample) {
   const std::optional<engine::AdapterId> adapter = sample.request.adapter;
   if (adapter) pager_.looked_up(*adapter);
-  if (!adapter || !pager_.exists(*adapter) || pager_.in_engine(*adapter)) return start(std::move(sample));
+  if (!adapter || !pager_.exists(*adapter) || pager_.in_engine(*adapter)) return false;
   pager_.used(*adapter);
   pager_.bring_back(*adapter, sample.request.trace);
   held_[*adapter].push_back(std::move(sample));
+  return true;
 }
 
 void SampleRequests::start(NewSample sample) {
   const Ticket ticket = sample.ticket;
-  Active& active = active_[ticket];
-  active.adapter = sample.request.adapter;
-  if (active.adapter) {
-    ++count_by_adapter_[*active.adapter];
-    pager_.used(*active.adapter);
-  }
-  auto number = sampler_.submit(std::move(sample.request),
-                                [this, ticket, done = sample.done](Result<engine::SampleResult> result) {
-                                  const auto node = take(ticket);
-                                  answered_(1);
-                                  if (!node.empty() && node.mapped().instead) result = *node.mapped().instead;
-                                  done(std::move(result));
-                                });
+  auto number = without_exceptions([&] { return submit(sample); });
   if (number.ok()) {
-    active.number = *number;
+    active_.find(ticket)->second.number = *number;
     return;
   }
   (void)take(ticket);
-  answered_(1);
-  sample.done(std::move(number).error());
+  refuse(sample, std::move(number).error());
+}
+
+// If it fails or throws, take() removes what it has noted.
+Result<engine::Sampler::RequestNumber> SampleRequests::submit(NewSample& sample) {
+  const Ticket ticket = sample.ticket;
+  Active& active = active_[ticket];
+  if (std::optional<engine::AdapterId> adapter = sample.request.adapter) {
+    ++count_by_adapter_[*adapter];
+    active.adapter = std::move(adapter);
+    pager_.used(*active.adapter);
+  }
+  return sampler_.submit(std::move(sample.request),
+                         [this, ticket, done = sample.done](Result<engine::SampleResult> result) {
+                           auto node = take(ticket);
+                           answered_(1);
+                           if (!node.empty() && node.mapped().instead) result = std::move(*node.mapped().instead);
+                           done(std::move(result));
+                         });
 }
 
 std::map<SampleRequests::Ticket, SampleRequests::Active>::node_type SampleRequests::take(Ticket ticket) {
@@ -77,16 +92,21 @@ void SampleRequests::stop(const engine::AdapterId* adapter, const Error& error) 
   std::vector<engine::Sampler::RequestNumber> numbers;
   for (auto& [ticket, sample] : active_) {
     if (adapter != nullptr && sample.adapter != *adapter) continue;
-    sample.instead = error;
     numbers.push_back(sample.number);
+    sample.instead = copy_of(error);
   }
   for (const auto number : numbers) sampler_.cancel(number);
+}
+
+void SampleRequests::refuse(const NewSample& sample, Error error) {
+  answered_(1);
+  sample.done(std::move(error));
 }
 
 void SampleRequests::refuse(Held::node_type held, const Error& error) {
   if (held.empty()) return;
   answered_(held.mapped().size());
-  for (const NewSample& sample : held.mapped()) sample.done(error);
+  for (const NewSample& sample : held.mapped()) sample.done(copy_of(error));
 }
 
 void SampleRequests::adapter_arrived(const AdapterPager::Arrival& arrival) {

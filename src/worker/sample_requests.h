@@ -20,7 +20,8 @@ struct NewSample {
   engine::Sampler::Done done;
 };
 
-// Confined to the engine thread. `done` of a request runs exactly once.
+// Confined to the engine thread. `done` of a request runs exactly once, and must not throw. A sample for which there is
+// no memory is answered so, as any other refusal.
 class SampleRequests {
  public:
   using Ticket = uint64_t;
@@ -51,7 +52,10 @@ class SampleRequests {
   };
   using Held = std::unordered_map<engine::AdapterId, std::deque<NewSample>>;
 
+  Result<bool> hold(NewSample& sample);
   void start(NewSample sample);
+  Result<engine::Sampler::RequestNumber> submit(NewSample& sample);
+  void refuse(const NewSample& sample, Error error);
   std::map<Ticket, Active>::node_type take(Ticket ticket);
   void stop(const engine::AdapterId* adapter, const Error& error);
   void refuse(Held::node_type held, const Error& error);

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "rpc/status.h"
-#include "worker/conversion.h"
+#include "worker/sample_messages.h"
 
 namespace tuft::worker {
 
@@ -15,16 +16,26 @@ void SampleStream::add(int sample, std::span<const int32_t> tokens, std::span<co
   {
     MutexLock lock(mutex_);
     if (broken_) return;
-    auto& entries = *waiting_.mutable_new_tokens();
-    auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.sample() == sample; });
-    if (entry == entries.end()) {
-      waiting_.add_new_tokens()->set_sample(sample);
-      entry = std::prev(entries.end());
+    try {
+      append_locked(sample, tokens, logprobs, topk);
+    } catch (const std::bad_alloc&) {
+      waiting_.Clear();  // it may lack a part
+      throw;
     }
-    append_tokens(tokens, logprobs, topk, &*entry);
     next = take_next_locked();
   }
   go_on(next);
+}
+
+void SampleStream::append_locked(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs,
+                                 std::span<const std::vector<engine::TokenLogprob>> topk) {
+  auto& entries = *waiting_.mutable_new_tokens();
+  auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.sample() == sample; });
+  if (entry == entries.end()) {
+    waiting_.add_new_tokens()->set_sample(sample);
+    entry = std::prev(entries.end());
+  }
+  append_tokens(tokens, logprobs, topk, &*entry);
 }
 
 void SampleStream::end(Result<v1::SampleResponse> result) {

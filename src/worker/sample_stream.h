@@ -24,7 +24,7 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleDelta> {
   // Must be set before the call is passed on, because a cancel can come at any time after that.
   void on_cancel(std::function<void()> cancel) { cancel_ = std::move(cancel); }
 
-  // Does not block.
+  // Does not block. Throws std::bad_alloc where the tokens find no memory; the call must then end with an error.
   void add(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs,
            std::span<const std::vector<engine::TokenLogprob>> topk);
   // Must be called exactly once, after the last add().
@@ -41,6 +41,8 @@ class SampleStream final : public grpc::ServerWriteReactor<v1::SampleDelta> {
     enum class Step : uint8_t { kNothing, kWrite, kAnswer, kFail } step = Step::kNothing;
     Status status;  // of kFail
   };
+  void append_locked(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs,
+                     std::span<const std::vector<engine::TokenLogprob>> topk) TUFT_REQUIRES(mutex_);
   // Returns what to begin now. The caller must pass it to go_on().
   Next take_next_locked() TUFT_REQUIRES(mutex_);
   // Called outside the lock, because gRPC may call back at once. This object may be gone afterwards, also for kNothing.

@@ -53,6 +53,13 @@ void describe_request(const SampleFacts& facts, const std::string& base_model, t
                        {"gen_ai.request.top_p", facts.top_p}});
   if (facts.top_k > 0) span.set_attribute("gen_ai.request.top_k", facts.top_k);
   if (facts.max_tokens) span.set_attribute("gen_ai.request.max_tokens", *facts.max_tokens);
+  // An event, because a span has room for few attributes.
+  const bool is_plain = facts.topk_logprobs == 0 && facts.prompt_alt_tokens == 0 && facts.target_cells == 0;
+  if (is_plain && facts.ends_at_eos) return;
+  span.add_event("options", {{"tuft.topk_logprobs", facts.topk_logprobs},
+                             {"tuft.prompt_alt_tokens", facts.prompt_alt_tokens},
+                             {"tuft.target_cells", facts.target_cells},
+                             {"tuft.eos_stops", facts.ends_at_eos}});
 }
 
 void add_events(const SampleFacts& facts, const Output& output, const engine::SampleResult& result,
@@ -137,7 +144,11 @@ SampleFacts facts_of(const engine::SampleRequest& request, const std::string& sa
           .top_p = static_cast<double>(request.params.top_p),
           .top_k = request.params.top_k,
           .seeded = request.params.seed.has_value(),
-          .prompt_logprobs = request.prompt_logprobs || request.topk_prompt_logprobs > 0};
+          .prompt_logprobs = request.prompt_logprobs || request.topk_prompt_logprobs > 0,
+          .topk_logprobs = request.topk_logprobs,
+          .prompt_alt_tokens = request.prompt_alt_tokens,
+          .target_cells = static_cast<int64_t>(request.prompt_targets.tokens.size()),
+          .ends_at_eos = request.params.ends_at_eos};
 }
 
 void log_sample_begin(const Caller& caller, const SampleFacts& facts, const std::string& base_model) {

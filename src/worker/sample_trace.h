@@ -24,6 +24,10 @@ struct SampleFacts {
   int top_k = -1;
   bool seeded = false;
   bool prompt_logprobs = false;
+  int topk_logprobs = 0;  // alternatives for each sampled token
+  int prompt_alt_tokens = 0;
+  int64_t target_cells = 0;
+  bool ends_at_eos = true;
 };
 
 SampleFacts facts_of(const engine::SampleRequest& request, const std::string& sampler_id);

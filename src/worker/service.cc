@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "engine/loss/custom_loss.h"
 #include "engine/loss/loss.h"
 #include "rpc/status.h"
 #include "telemetry/export/span_archive.h"
@@ -12,8 +13,10 @@
 #include "telemetry/record/tail_sampler.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"
+#include "worker/sample_messages.h"
 #include "worker/sample_stream.h"
 #include "worker/sample_trace.h"
+#include "worker/without_exceptions.h"
 
 namespace tuft::worker {
 namespace {
@@ -62,10 +65,14 @@ class Service final : public v1::ModelActor::CallbackService {
     auto* stream = new SampleStream(*context);
     const EngineLoop::Ticket ticket = loop_.next_ticket();
     stream->on_cancel([this, ticket] { loop_.cancel_sample(ticket); });
-    run_sample(
-        *request, caller(*context), ticket,
-        [stream](int sample, auto tokens, auto logprobs, auto topk) { stream->add(sample, tokens, logprobs, topk); },
-        [stream](Result<v1::SampleResponse> result) { stream->end(std::move(result)); });
+    const Status handled = without_exceptions([&]() -> Status {
+      run_sample(
+          *request, caller(*context), ticket,
+          [stream](int sample, auto tokens, auto logprobs, auto topk) { stream->add(sample, tokens, logprobs, topk); },
+          [stream](Result<v1::SampleResponse> result) { stream->end(std::move(result)); });
+      return {};
+    });
+    if (!handled.ok()) stream->end(handled.error());
     return stream;
   }
 
@@ -80,7 +87,12 @@ class Service final : public v1::ModelActor::CallbackService {
       response = std::move(result).value();
       pending->finish({});
     };
-    handle(Call<Method>{request, caller(context), std::move(reply)}, *pending);
+    // What throws has not answered, and has let go of the call.
+    const Status handled = without_exceptions([&]() -> Status {
+      handle(Call<Method>{request, caller(context), std::move(reply)}, *pending);
+      return {};
+    });
+    if (!handled.ok()) pending->finish(handled);
     return pending;
   }
 
@@ -101,6 +113,7 @@ class Service final : public v1::ModelActor::CallbackService {
     response.set_steps(loop_.steps());
     response.set_pid(getpid());
     for (const std::string_view loss : engine::loss_names()) response.add_losses(std::string(loss));
+    response.add_losses(std::string(engine::kCustomLoss));
     call.reply(std::move(response));
   }
 
@@ -109,6 +122,11 @@ class Service final : public v1::ModelActor::CallbackService {
     auto converted = to_train_request(request.request(), training_adapter(request.adapter_id()), base_model_);
     if (!converted.ok()) return call.reply(std::move(converted).error());
     converted->tenant = request.tenant();
+    if (request.has_custom_loss()) {
+      if (const Status read = read_custom_loss(request.custom_loss(), *converted); !read.ok()) {
+        return call.reply(read.error());
+      }
+    }
     loop_.post(make_forward_backward(std::move(call), std::move(converted).value()));
   }
 
@@ -145,21 +163,30 @@ class Service final : public v1::ModelActor::CallbackService {
     SampleFacts facts = facts_of(*converted, request.sampler_id());
     converted->arrived = who.arrived;
     converted->trace = who.trace;
+    AnswerForm form = answer_form(request, static_cast<bool>(on_tokens));
     converted->on_tokens = std::move(on_tokens);
     log_sample_begin(who, facts, base_model_);
-    const int topk = request.topk_prompt_logprobs();
-    loop_.post_sample(ticket, std::move(converted).value(),
-                      [this, reply = std::move(reply), facts, topk, who = std::move(who)](auto result) mutable {
-                        Result<v1::SampleResponse> response = v1::SampleResponse();
-                        if (result.ok()) {
-                          // Results come on the engine thread, which owns the ranks. Refusals may come on another.
-                          facts.lora_rank = loop_.rank_of(sampler_adapter(facts.sampler_id));
-                          response = to_sample_response(*result, facts.prompt_tokens, topk);
-                        }
-                        record_sample(who, facts, base_model_, result, loop_.clock().monotonic());
-                        if (!result.ok()) response = std::move(result).error();
-                        reply(std::move(response));
-                      });
+    loop_.post_sample(
+        ticket, std::move(converted).value(),
+        [this, reply = std::move(reply), facts, form = std::move(form), who = std::move(who)](auto result) mutable {
+          Result<v1::SampleResponse> response = v1::SampleResponse();
+          if (result.ok()) response = respond(*result, facts, form);
+          if (!response.ok()) result = out_of_memory();
+          (void)without_exceptions([&]() -> Status {
+            record_sample(who, facts, base_model_, result, loop_.clock().monotonic());
+            return {};
+          });
+          if (!result.ok()) response = std::move(result).error();
+          reply(std::move(response));
+        });
+  }
+
+  // Results come on the engine thread, which owns the ranks. Refusals may come on another.
+  Result<v1::SampleResponse> respond(const engine::SampleResult& result, SampleFacts& facts, const AnswerForm& form) {
+    return without_exceptions([&]() -> Result<v1::SampleResponse> {
+      facts.lora_rank = loop_.rank_of(sampler_adapter(facts.sampler_id));
+      return to_sample_response(result, form);
+    });
   }
 
   Caller caller(const grpc::CallbackServerContext& context) const {

@@ -30,28 +30,30 @@ Reports step(engine::TrainingEngine& engine, const std::vector<engine::AdapterSt
 }  // namespace
 
 void StepBatch::add(engine::AdapterStep step, StepMember& member) {
+  members_.reserve(members_.size() + 1);
   steps_.push_back(std::move(step));
   members_.push_back(&member);
 }
 
 std::vector<std::string> StepBatch::run() {
+  std::vector<std::string> queues;
+  for (const StepMember* member : members_) queues.push_back(member->step_queue());
   const Nanos begin = clock_.monotonic();
   Reports reports = step(engine_, steps_);
   const Nanos end = clock_.monotonic();
   TUFT_CHECK(reports.size() == members_.size(), "an answer for each step");
   record(begin, end);
-  std::vector<std::string> queues;
   for (size_t i = 0; i < reports.size(); ++i) {
     const Nanos computing = share_of(end - begin, reports[i], reports);
-    queues.push_back(members_[i]->step_queue());
-    members_[i]->stepped(reports[i], computing);
+    members_[i]->stepped(std::move(reports[i]), computing);
   }
   steps_.clear();
   members_.clear();
   return queues;
 }
 
-void StepBatch::record(Nanos begin, Nanos end) {
+// Steps for whose record there is no memory have none.
+void StepBatch::record(Nanos begin, Nanos end) try {
   metrics_.optim_passes.add(1);
   metrics_.optim_duration.record(to_seconds(end - begin));
   metrics_.optim_runs.record(static_cast<double>(members_.size()));
@@ -63,6 +65,7 @@ void StepBatch::record(Nanos begin, Nanos end) {
     member->step_span().add_link(span.context());
   }
   span.end(end);
+} catch (const std::bad_alloc&) {
 }
 
 }  // namespace tuft::worker

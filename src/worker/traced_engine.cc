@@ -1,5 +1,6 @@
 #include "worker/traced_engine.h"
 
+#include <new>
 #include <set>
 
 #include "worker/operation_base.h"
@@ -58,15 +59,24 @@ Status TracedTraining::backward(std::span<const float> dloss_dlogprobs) {
   return status;
 }
 
+// The caller does not learn the number of a sequence that could not be counted.
+template <typename Count>
+void TracedDecoding::or_close(engine::SequenceId sequence, const Count& count) try {
+  count();
+} catch (const std::bad_alloc&) {
+  inner_.close(sequence);
+  throw;
+}
+
 Result<engine::SequenceId> TracedDecoding::open(const std::optional<engine::AdapterId>& adapter, uint64_t scope) {
   auto sequence = inner_.open(adapter, scope);
-  if (sequence.ok()) work_.opened(*sequence, adapter);
+  if (sequence.ok()) or_close(*sequence, [&] { work_.opened(*sequence, adapter); });
   return sequence;
 }
 
 Result<engine::SequenceId> TracedDecoding::fork(engine::SequenceId source) {
   auto copy = inner_.fork(source);
-  if (copy.ok()) work_.forked(source, *copy);
+  if (copy.ok()) or_close(*copy, [&] { work_.forked(source, *copy); });
   return copy;
 }
 

@@ -49,10 +49,15 @@ class TracedDecoding final : public engine::DecodeEngine {
   void close(engine::SequenceId sequence) override;
   int adopt_prefix(engine::SequenceId sequence, std::span<const int32_t> tokens) override;
   Status step(std::span<const engine::Feed> feeds, const engine::LogitsSink& sink) override;
+  void run_tasks(int tasks, const Task& task) override { inner_.run_tasks(tasks, task); }
+  int threads() const override { return inner_.threads(); }
   engine::KvUsage kv_usage() const override { return inner_.kv_usage(); }
   std::vector<engine::KvBlockTime> take_kv_block_times() override { return inner_.take_kv_block_times(); }
 
  private:
+  template <typename Count>
+  void or_close(engine::SequenceId sequence, const Count& count);
+
   engine::DecodeEngine& inner_;
   const Clock& clock_;
   StepWork work_;

@@ -1,6 +1,8 @@
 // Operations on training adapters that need no files.
 #include <cmath>
+#include <new>
 
+#include "engine/lora.h"
 #include "worker/conversion.h"
 #include "worker/operation_base.h"
 #include "worker/pass_recorder.h"
@@ -39,21 +41,49 @@ Result<engine::LoraSpec> read_spec(const v1::LoraSpec& source, const AdapterLimi
   return spec;
 }
 
+bool at_least_0(double value) {
+  return std::isfinite(value) && value >= 0;
+}
+bool below_1(double value) {
+  return value >= 0 && value < 1;
+}
+
 // The control plane refuses parameters out of range, so one that arrives here is an error of the control plane.
-Result<engine::AdamParams> read_params(const v1::AdamParams& source) {
-  const auto at_least_0 = [](double value) { return std::isfinite(value) && value >= 0; };
-  const auto below_1 = [](double value) { return value >= 0 && value < 1; };
-  const std::pair<const char*, bool> checks[] = {{"learning_rate", at_least_0(source.learning_rate())},
-                                                 {"beta1", below_1(source.beta1())},
-                                                 {"beta2", below_1(source.beta2())},
-                                                 {"eps", at_least_0(source.eps())},
-                                                 {"weight_decay", at_least_0(source.weight_decay())},
-                                                 {"grad_clip_norm", at_least_0(source.grad_clip_norm())}};
+Status check_params(const std::string& params, std::initializer_list<std::pair<const char*, bool>> checks) {
   for (const auto& [field, valid] : checks) {
-    if (!valid) return internal_error(std::string("adam_params.") + field + " is out of range");
+    if (!valid) return internal_error(params + "." + field + " is out of range");
   }
-  return engine::AdamParams{source.learning_rate(), source.beta1(),        source.beta2(),
-                            source.eps(),           source.weight_decay(), source.grad_clip_norm()};
+  return {};
+}
+
+Result<engine::OptimParams> read_params(const v1::AdamParams& source) {
+  TUFT_TRY(check_params("adam_params", {{"learning_rate", at_least_0(source.learning_rate())},
+                                        {"beta1", below_1(source.beta1())},
+                                        {"beta2", below_1(source.beta2())},
+                                        {"eps", at_least_0(source.eps())},
+                                        {"weight_decay", at_least_0(source.weight_decay())},
+                                        {"grad_clip_norm", at_least_0(source.grad_clip_norm())}}));
+  return engine::OptimParams(engine::AdamParams{source.learning_rate(), source.beta1(), source.beta2(), source.eps(),
+                                                source.weight_decay(), source.grad_clip_norm()});
+}
+
+Result<engine::OptimParams> read_params(const v1::DimuonParams& source) {
+  TUFT_TRY(check_params("optimizer_params", {{"learning_rate", at_least_0(source.learning_rate())},
+                                             {"beta1", below_1(source.beta1())},
+                                             {"grad_clip_norm", at_least_0(source.grad_clip_norm())}}));
+  return engine::OptimParams(engine::DimuonParams{source.learning_rate(), source.beta1(), source.grad_clip_norm()});
+}
+
+Result<engine::OptimParams> read_params(const v1::OptimStepRequest& request) {
+  return request.has_dimuon() ? read_params(request.dimuon()) : read_params(request.params());
+}
+
+std::string_view optimizer_of(const v1::OptimStepRequest& request) {
+  return engine::optimizer_name(request.has_dimuon() ? engine::Optimizer::kDimuon : engine::Optimizer::kAdamW);
+}
+
+double learning_rate_of(const v1::OptimStepRequest& request) {
+  return request.has_dimuon() ? request.dimuon().learning_rate() : request.params().learning_rate();
 }
 
 class CreateAdapter final : public MethodOperation<rpc::CreateAdapter> {
@@ -67,7 +97,10 @@ class CreateAdapter final : public MethodOperation<rpc::CreateAdapter> {
   Result<Progress> run(EngineContext& context, v1::CreateAdapterResponse& response) override {
     note({{"tuft.lora_rank", request().spec().rank()}, {"tuft.lora_alpha", request().spec().alpha()}});
     TUFT_ASSIGN(const engine::LoraSpec spec, read_spec(request().spec(), context.limits));
+    const auto optimizer = engine::find_optimizer(request().optimizer());
+    if (!optimizer) return internal_error("the request names no optimizer that this worker knows");
     engine::AdapterState state = engine::make_adapter(context.engine.model(), spec);
+    state.optimizer = *optimizer;
     response.set_parameters(count_parameters(state));
     TUFT_TRY(context.adapters.create(adapter(), std::move(state), AdapterKind::kTraining));
     context.ranks[adapter()] = spec.rank;
@@ -139,12 +172,33 @@ class ForwardBackward final : public MethodOperation<rpc::ForwardBackward>, publ
     context.metrics.train_queue.record(queue_seconds());
     span().set_attribute("tuft.queue_seconds", queue_seconds());
     if (!result_->ok()) return std::move(*result_).error();
-    finish(context, **result_, response);
+    try {
+      finish(context, **result_, response);
+    } catch (const std::bad_alloc&) {
+      return unanswered(context);
+    }
     return Progress::kDone;
+  }
+
+  // The results do not fit into memory. What is reported failed must not stay in the gradient.
+  Error unanswered(EngineContext& context) const {
+    if (!backward_) return out_of_memory();
+    (void)context.engine.adapters().clear_gradients(adapter());
+    return internal_error(
+        "there was not enough memory for the results; the gradient of this model is lost - send every "
+        "forward_backward since the last optim_step again, with fewer or shorter datums in a request",
+        "out_of_memory");
+  }
+
+  int64_t custom_elements() const {
+    int64_t sum = 0;
+    for (const engine::Datum& datum : train_request_.data) sum += datum.custom_elements;
+    return sum;
   }
 
   Status start(EngineContext& context) {
     note({{"tuft.backward", backward_}, {"tuft.data_count", train_request_.data.size()}});
+    if (train_request_.custom_loss != nullptr) note({{"tuft.custom_loss_elements", custom_elements()}});
     if (const auto rank = context.ranks.find(adapter()); rank != context.ranks.end())
       train_request_.rank = rank->second;
     TUFT_ASSIGN(number_,
@@ -204,7 +258,7 @@ class OptimStep final : public MethodOperation<rpc::OptimStep>, public StepMembe
  private:
   Result<Progress> run(EngineContext& context, v1::OptimStepResponse& response) override {
     if (report_) return finish(response);
-    TUFT_ASSIGN(const engine::AdamParams params, read_params(request().params()));
+    TUFT_ASSIGN(const engine::OptimParams params, read_params(request()));
     context.steps.add({adapter(), params}, *this);
     return Progress::kStepping;
   }
@@ -215,15 +269,16 @@ class OptimStep final : public MethodOperation<rpc::OptimStep>, public StepMembe
     response.set_clipped(report.clipped);
     response.set_nonfinite(!report.applied);
     response.set_nonfinite_update(!report.finite);
-    note({{"tuft.learning_rate", request().params().learning_rate()},
+    note({{"tuft.learning_rate", learning_rate_of(request())},
+          {"tuft.optimizer_name", optimizer_of(request())},
           {"tuft.grad_norm", report.grad_norm},
           {"tuft.grad_clipped", report.clipped},
           {"tuft.step", report.step}});
     if (!report.applied) span().add_event("optim_step.skipped", {{"tuft.reason", "gradient not finite"}});
     auto& metrics = *response.mutable_metrics();
     metrics["grad_norm"] = report.grad_norm;
-    metrics["learning_rate"] = request().params().learning_rate();
-    metrics["step"] = static_cast<double>(report.step);
+    metrics["learning_rate"] = learning_rate_of(request());
+    metrics["optimizer_step"] = static_cast<double>(report.step);
     if (!report.applied) metrics["skipped"] = 1.0;
     if (!report.finite) span().add_event("optim_step.broke", {{"tuft.reason", "weights not finite"}});
     return Progress::kDone;

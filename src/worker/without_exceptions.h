@@ -16,8 +16,7 @@ auto without_exceptions(const Action& action) -> decltype(action()) {
   try {
     return action();
   } catch (const std::bad_alloc&) {
-    return internal_error("the worker ran out of memory for this request; try again later, or send a smaller one",
-                          "out_of_memory");
+    return out_of_memory();
   } catch (const std::exception& exception) {
     telemetry::log_error("worker.exception", exception.what());
     return internal_error("the worker failed on this request", "exception");

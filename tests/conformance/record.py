@@ -24,8 +24,8 @@ from scenario import PARTS
 from tuft_server import ALICE, TuftServer, configuration
 
 HERE = pathlib.Path(__file__).resolve().parent
-# They are sent at intervals, and their contents depend on the machine.
-LEFT_OUT = ("/api/v1/telemetry", "/api/v1/session_heartbeat")
+# They are sent at intervals, and their contents depend on the machine and on the time.
+LEFT_OUT = ("/api/v1/telemetry", "/api/v1/session_heartbeat", "/api/v1/retrieve_futures")
 
 
 class Proxy(http.server.ThreadingHTTPServer):

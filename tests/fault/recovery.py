@@ -159,7 +159,7 @@ class Recovery:
         if op.answer is None:
             op.answer = answer
             if op.kind == "step" and op.ok and op.step is not None:
-                promise(op.fields["metrics"]["step"] == op.step + 1, "each step is done once", op)
+                promise(op.fields["metrics"]["optimizer_step"] == op.step + 1, "each step is done once", op)
         promise(op.same_as(answer), "an answer stays", op, answer)
         promise(not (self.must_lose and after and op.ok and op.kind in DEPENDS_ON_WEIGHTS),
                 "undone operations have no result", op, anchor)

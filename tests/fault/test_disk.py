@@ -80,7 +80,7 @@ class Machine:
         self.repeat(lambda seq: self.client.train(self.model, seq), protobuf=True)
         metrics = self.repeat(lambda seq: self.client.optim(self.model, seq)).json["metrics"]
         self.steps += 1
-        assert metrics["step"] == self.steps, (metrics, self.steps)
+        assert metrics["optimizer_step"] == self.steps, (metrics, self.steps)
 
     def save_request(self, kind, name):
         route = {"weights": "save_weights", "sampler_weights": "save_weights_for_sampler"}[kind]

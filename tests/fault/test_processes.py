@@ -26,7 +26,7 @@ def server(model_dir, tmp_path):
 
 def step(client, model, seq):
     assert client.result(client.train(model, seq), protobuf=True).headers["Content-Type"] == PROTOBUF
-    return client.result(client.optim(model, seq + 1)).json["metrics"]["step"]
+    return client.result(client.optim(model, seq + 1)).json["metrics"]["optimizer_step"]
 
 
 def trains_again(server):
@@ -52,7 +52,7 @@ def test_a_stopped_worker_delays_its_operations_and_nothing_else(server):
     finally:
         os.kill(worker, signal.SIGCONT)
     assert client.result(submitted, protobuf=True).headers["Content-Type"] == PROTOBUF
-    assert client.result(client.optim(model, 4)).json["metrics"]["step"] == 2
+    assert client.result(client.optim(model, 4)).json["metrics"]["optimizer_step"] == 2
     assert server.worker_pids() == [worker]
     lab_results.note("processes", "SIGSTOP of the worker, then SIGCONT", 1, "others are served; the pass is done once")
 

@@ -51,7 +51,7 @@ def test_changes_are_refused_while_redis_refuses_and_work_afterwards(server, red
     redis.command(end)
     wait_until(lambda: project(client, session, "b").status == 204, 30, "changes are possible again")
     step = wait_until(lambda: (sent := client.optim(model, 2)).status == 200 and sent, 30, "steps are accepted again")
-    assert client.result(step).json["metrics"]["step"] == 1
+    assert client.result(step).json["metrics"]["optimizer_step"] == 1
     assert any(key.endswith(session) for key in redis.keys())
     lab_results.note("redis", name, 1, "503 with Retry-After, reading works; afterwards the step is done once")
 

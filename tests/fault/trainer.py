@@ -180,7 +180,7 @@ class Trainer:
     def heard_step(self, op):
         metrics = op.fields["metrics"]
         if self.step is not None:
-            promise(metrics["step"] == self.step + 1, "each step is done once", op, "expected", self.step + 1)
+            promise(metrics["optimizer_step"] == self.step + 1, "each step is done once", op, "expected", self.step + 1)
             promise(self.passes == 1, "the ledger counts one pass for each step", op)
             self.curve.norm(self.step, metrics, op, self.model)
             self.step += 1

@@ -158,6 +158,8 @@ def attacks(description, sizes, thorough=True):
             continue
         description.known = description.make_known()
         example, path = description.example("", schema), description.path_of(route, operation)
+        if "timeout" in description.resolved(schema).get("properties", {}):
+            example["timeout"] = 0  # the request is not to wait
         for field in [(), ("unknown",), *description.fields(schema)]:
             template = json.dumps(with_mark(example, field))
             for shape in SHAPES:

@@ -38,7 +38,7 @@ class Victim:
             message = forward_backward(model, 2 * step + 1)
             self.passed(step, self.client.result(self.client.post_protobuf("forward_backward", message), protobuf=True))
             answer = self.client.result(self.client.optim(model, 2 * step + 2))
-            assert answer.status == 200 and answer.json["metrics"]["step"] == step + 1, answer
+            assert answer.status == 200 and answer.json["metrics"]["optimizer_step"] == step + 1, answer
             between = time.perf_counter()
             self.samples += 1
             submitted = self.client.sample(self.sampler, self.samples, temperature=0.0)

@@ -39,9 +39,10 @@ class KvContract : public ParityTest {
       const auto part = tokens.first(std::min(piece, tokens.size()));
       tokens = tokens.subspan(part.size());
       const engine::Feed one{sequence, part, static_cast<int>(part.size())};
-      const Status status = engine_->decoding().step({&one, 1}, [&](size_t, int, std::span<const float> logits) {
-        all.insert(all.end(), logits.begin(), logits.end());
-      });
+      const Status status =
+          engine_->decoding().step({&one, 1}, engine::for_each_row([&](size_t, int, std::span<const float> logits) {
+                                     all.insert(all.end(), logits.begin(), logits.end());
+                                   }));
       EXPECT_TRUE(status.ok()) << status.error().message;
     }
     return all;
@@ -105,7 +106,8 @@ TEST_P(KvContract, AFullCacheRefusesAStepAndTheSequenceGoesOnLater) {
   EXPECT_EQ(used(), 3);
   EXPECT_EQ(engine_->decoding().kv_usage().empty, block_ * (positions_ - 1 + 4) / positions_);
   const engine::Feed one{first, tokens(block + 1, block), 1};
-  const auto refused = engine_->decoding().step({&one, 1}, [](size_t, int, std::span<const float>) { FAIL(); });
+  const auto refused =
+      engine_->decoding().step({&one, 1}, engine::for_each_row([](size_t, int, std::span<const float>) { FAIL(); }));
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(refused.error().reason, "kv_cache_full");
   EXPECT_EQ(engine_->decoding().fork(first).error().reason, "kv_cache_full");
@@ -179,12 +181,11 @@ TEST_P(KvContract, LogitsComeInOrderFromFeedsOfSeveralAdapters) {
     }
     std::vector<size_t> order;
     ASSERT_TRUE(engine_->decoding()
-                    .step(feeds,
-                          [&](size_t feed, int row, std::span<const float> logits) {
+                    .step(feeds, engine::for_each_row([&](size_t feed, int row, std::span<const float> logits) {
                             order.push_back(feed);
                             EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
                             got[feed].assign(logits.begin(), logits.end());
-                          })
+                          }))
                     .ok());
     EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
     EXPECT_EQ(order.size(), round == 0 ? 4U : 5U);

@@ -104,9 +104,8 @@ std::vector<float> all_logits(engine::Engine& engine, const std::optional<engine
     ADD_FAILURE() << sequence.error().message;
     return all;
   }
-  const auto keep = [&](size_t, int, std::span<const float> logits) {
-    all.insert(all.end(), logits.begin(), logits.end());
-  };
+  const auto keep = engine::for_each_row(
+      [&](size_t, int, std::span<const float> logits) { all.insert(all.end(), logits.begin(), logits.end()); });
   while (!tokens.empty()) {
     const auto next = tokens.first(std::min(piece, tokens.size()));
     tokens = tokens.subspan(next.size());

@@ -36,9 +36,9 @@ std::vector<float> logits_of(engine::Engine& engine, const engine::AdapterId& ad
   const auto sequence = value_or_throw(engine.decoding().open(adapter, 0));
   std::vector<float> logits;
   const engine::Feed feed{sequence, tokens, static_cast<int>(tokens.size())};
-  check(engine.decoding().step({&feed, 1}, [&](size_t, int, std::span<const float> row) {
-    logits.insert(logits.end(), row.begin(), row.end());
-  }));
+  check(engine.decoding().step({&feed, 1}, engine::for_each_row([&](size_t, int, std::span<const float> row) {
+                                 logits.insert(logits.end(), row.begin(), row.end());
+                               })));
   engine.decoding().close(sequence);
   return logits;
 }

@@ -156,6 +156,18 @@ RUN_CASES = {
     "overwrite that is no boolean": lambda c, m: save(c, m, "kept", overwrite="yes"),
     "learning rate that is no number": lambda c, m: c.post("optim_step", {
         "model_id": m, "seq_id": 1, "adam_params": {"learning_rate": "fast"}, "type": "optim_step"}),
+    "an operation of a newer SDK": lambda c, m: c.post("sharpen_weights", {"model_id": m, "seq_id": 1}),
+    "learning rate of NaN, which is null in JSON": lambda c, m: c.post("optim_step", {
+        "model_id": m, "seq_id": 1, "adam_params": {"learning_rate": None}, "type": "optim_step"}),
+    "optim_step without parameters": lambda c, m: c.post("optim_step", {"model_id": m, "seq_id": 1, "type": "optim_step"}),
+    "field that nobody knows": lambda c, m: c.post("optim_step", {
+        "model_id": m, "seq_id": 1, "adam_params": {"momentum": 0.9}, "type": "optim_step"}),
+    "loss input that the loss does not use": lambda c, m: c.train(m, 1, forward_backward(m, 1, advantages=[1.0] * 4)),
+    "text in the loss's configuration": lambda c, m: c.post("forward_backward", {
+        "model_id": m, "seq_id": 1, "forward_backward_input": {
+            "data": [{"model_input": {"chunks": [{"type": "encoded_text", "tokens": [1]}]},
+                      "loss_fn_inputs": {"target_tokens": {"data": [2], "dtype": "int64"}}}],
+            "loss_fn": "cross_entropy", "loss_fn_config": {"mode": "x"}}}),
     "negative sampling_session_seq_id": lambda c, m: c.post("save_weights_for_sampler", {
         "model_id": m, "sampling_session_seq_id": -1, "seq_id": 1, "type": "save_weights_for_sampler"}),
     "load without a path": lambda c, m: c.post("load_weights", {"model_id": m, "seq_id": 1, "type": "load_weights"}),

@@ -12,6 +12,7 @@ from tinker import types
 
 from conftest import service_client
 from examples_of_data import datum, prompt
+from raw_client import RawClient
 from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration, wait_until
 
 ADAM = types.AdamParams(learning_rate=5e-3)
@@ -52,6 +53,57 @@ def test_a_ttl_ends_a_checkpoint(server, trained, rest):
     with pytest.raises(tinker.RequestFailedError, match="does not exist"):
         trained.load_state(short).result()
     wait_until(lambda: not any(name.endswith("/short") for name in directories(server, "weights")), 30, "its files go")
+
+
+def test_metadata_of_a_checkpoint_is_listed_and_replaced_by_an_overwriting_save(server, trained):
+    raw = RawClient(server.url, ALICE)
+    run = trained.get_info().model_id
+
+    def save(seq, metadata, route="save_weights", **more):
+        body = {"model_id": run, "path": "noted", "seq_id": seq, "user_metadata": metadata, "type": route, **more}
+        return raw.post(route, body)
+
+    def listed():
+        checkpoints = raw.get(f"training_runs/{run}/checkpoints").json["checkpoints"]
+        return {each["checkpoint_id"]: each["user_metadata"] for each in checkpoints}
+
+    assert "path" in raw.result(save(3, {"note": "first"})).json
+    assert "path" in raw.result(save(4, {"for": "s"}, "save_weights_for_sampler", kind="snapshot")).json
+    assert listed() == {"weights/noted": {"note": "first"}, "sampler_weights/noted": {"for": "s"}}
+    assert "path" in raw.result(save(5, {"step": "2"}, overwrite=True)).json
+    assert listed()["weights/noted"] == {"step": "2"}
+    assert "path" in raw.result(save(6, None, overwrite=True)).json
+    assert listed()["weights/noted"] is None
+    refused = save(7, {"a": "b"}, overwite=True)
+    assert refused.status == 400 and "overwite" in refused.detail, refused
+    long = raw.result(save(8, {"a": "x" * 10_000}))
+    assert "8192" in long.json["error"] and long.json["category"] == "user", long
+
+
+def test_a_copy_is_a_run_of_its_own_and_repeats_with_its_key(server, alice, bob, trained, rest):
+    raw, raw_bob = RawClient(server.url, ALICE), RawClient(server.url, BOB)
+    source = trained.save_state("original").result().path
+    expected = loss_of(trained)
+
+    def copy(client, path, key, **headers):
+        return client.post("copy_weights", {"source_path": path, "ttl_seconds": 7200},
+                           {"X-Idempotency-Key": key, **headers})
+
+    made = copy(raw, source, "once").json["tinker_path"]
+    assert made != source and copy(raw, source, "once").json["tinker_path"] == made
+    loaded = alice.create_training_client_from_state_with_optimizer(made)
+    assert loss_of(loaded) == pytest.approx(expected, rel=1e-6)
+    hidden, unknown = copy(raw_bob, source, "x"), copy(raw_bob, source + "-none", "x")
+    assert (hidden.status, unknown.status) == (404, 404)
+    assert hidden.detail == unknown.detail.replace(source + "-none", source)
+    opened = copy(raw_bob, source, "x", **{"X-Tinker-Weights-Access-Token": ALICE})
+    assert opened.status == 200, opened
+    rest.publish_checkpoint_from_tinker_path(source).result()
+    public = copy(raw_bob, source, "y").json["tinker_path"]
+    rest.delete_checkpoint_from_tinker_path(source).result()
+    copied = bob.create_training_client_from_state(public)
+    assert loss_of(copied) == pytest.approx(expected, rel=1e-6)
+    assert raw.get(f"training_runs/{public.split('/')[2]}").status == 404
 
 
 def test_a_ttl_that_is_set_later_and_taken_away(trained, rest):
@@ -111,10 +163,10 @@ def test_a_model_is_made_by_loading(alice, trained):
     assert info.lora_rank == 8
     assert loss_of(model) == pytest.approx(loss_of(trained), rel=1e-4)
     model.forward_backward([datum(TEXT)], "cross_entropy").result()
-    assert model.optim_step(ADAM).result().metrics["step"] == 2  # the optimizer continued
+    assert model.optim_step(ADAM).result().metrics["optimizer_step"] == 2  # the optimizer continued
     fresh = alice.create_training_client_from_state(path)
     fresh.forward_backward([datum(TEXT)], "cross_entropy").result()
-    assert fresh.optim_step(ADAM).result().metrics["step"] == 1
+    assert fresh.optim_step(ADAM).result().metrics["optimizer_step"] == 1
 
 
 def test_optimizer_state_that_is_not_there_is_an_error(trained):

@@ -10,7 +10,8 @@ from tuft_server import ALICE, BOB, MODEL
 
 HEADERS_THAT_DIFFER = {"date", "content-length"}
 # The fields of queries and bodies that identify an object.
-ID_FIELDS = {"session_id", "model_id", "sampling_session_id", "request_id", "tinker_path", "model_path"}
+ID_FIELDS = {"session_id", "model_id", "sampling_session_id", "request_id", "tinker_path", "model_path",
+             "source_path"}
 
 
 def everything_of(client):
@@ -22,6 +23,7 @@ def everything_of(client):
     sampler = client.sampler(session, model_path=named.json["path"]).json["sampling_session_id"]
     future = client.sample(sampler, 1)
     client.result(future, protobuf=True)
+    client.result(client.post("save_weights_external", {"model_id": model, "path": "kept", "seq_id": 3}))
     return {"session": session, "model": model, "state": saved.json["path"], "weights": named.json["path"],
             "sampler": sampler, "future": future.json["request_id"]}
 
@@ -100,6 +102,7 @@ LORA = {"rank": 4}
 ROWS = {
     ("POST /api/v1/session_heartbeat", "session", 404): post("session_heartbeat", session_id=of("session")),
     ("GET /api/v1/sessions/{session_id}", "session", 404): at("GET", "sessions/{session}"),
+    ("POST /api/v1/sessions/search", "session", 200): post("sessions/search", session_id=of("session")),
     ("PUT /api/v1/sessions/{session_id}/project", "session", 404): at("PUT", "sessions/{session}/project",
                                                                       {"project_id": "p"}),
     ("POST /api/v1/sessions/{session_id}/finish", "session", 404): at("POST", "sessions/{session}/finish"),
@@ -114,6 +117,11 @@ ROWS = {
     ("PUT /api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/ttl", "path", 404): at("PUT", CHECKPOINT + "/ttl",
                                                                                          {"ttl_seconds": 60}),
     ("GET /api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/archive", "path", 404): at("GET", CHECKPOINT + "/archive"),
+    ("GET /api/v1/training_runs/{run_id}/checkpoints/external_weights/{name}/external_weights_urls", "path", 404): at(
+        "GET", "training_runs/{run}/checkpoints/external_weights/kept/external_weights_urls"),
+    ("POST /api/v1/copy_weights", "path", 404): post("copy_weights", source_path=of("state")),
+    ("POST /api/v1/copy_weights", "with a token", 404): post("copy_weights", source_path=of("state"),
+                                                             weights_access_token=BOB),
     ("POST /api/v1/create_model", "session", 404): post("create_model", session_id=of("session"), model_seq_id=0,
                                                         base_model=MODEL, lora_config=LORA),
     ("POST /api/v1/get_info", "run", 404): post("get_info", model_id=of("model")),
@@ -129,6 +137,8 @@ ROWS = {
     ("POST /api/v1/save_weights", "run", 404): post("save_weights", model_id=of("model"), seq_id=1, path="x"),
     ("POST /api/v1/save_weights_for_sampler", "run", 404): post("save_weights_for_sampler", model_id=of("model"),
                                                                 seq_id=2, path="kept"),
+    ("POST /api/v1/save_weights_external", "run", 404): post("save_weights_external", model_id=of("model"), seq_id=3,
+                                                             path="x"),
     ("POST /api/v1/load_weights", "run", 404): post("load_weights", model_id=of("model"), seq_id=1, path=own("state")),
     ("POST /api/v1/load_weights", "session", 404): post("load_weights", session_id=of("session"), model_seq_id=0,
                                                         path=own("state"), optimizer=False),
@@ -136,6 +146,8 @@ ROWS = {
         post("load_weights", session_id=own("session"), model_seq_id=77, path=of("state"))),
     ("POST /api/v1/load_weights", "path", None): of_the_future(post("load_weights", model_id=own("model"),
                                                                     path=of("state"))),
+    ("POST /api/v1/create_custom_loss", "session", 404): post(
+        "create_custom_loss", session_id=of("session"), custom_loss_seq_id=0, inputs=[{"name": "logprobs", "rank": 1}], graph={}),
     ("POST /api/v1/create_sampling_session", "session", 404): post(
         "create_sampling_session", session_id=of("session"), sampling_session_seq_id=0, base_model=MODEL),
     ("POST /api/v1/create_sampling_session", "path", 404): post(
@@ -146,6 +158,9 @@ ROWS = {
     ("POST /api/v1/asample", "sampler", 404): post("asample", sampling_session_id=of("sampler"), seq_id=1, num_samples=1,
                                                    prompt=PROMPT, sampling_params={"max_tokens": 1}),
     ("POST /api/v1/retrieve_future", "future", 404): post("retrieve_future", request_id=of("future")),
+    ("POST /api/v1/retrieve_futures", "sampler", 404): lambda client, it, own: client.post("retrieve_futures", {
+        "target": {"type": "sampling_session", "sampling_session_id": it["sampler"], "cloned_sampler_id": 0},
+        "prev_cursor": 0, "timeout": 0.0, "retrieved_request_ids": []}),
     ("POST /api/v1/cancel_future", "future", 404): post("cancel_future", request_id=of("future")),
     ("POST /oai/api/v1/completions", "path", 404): openai("POST", "completions", "weights"),
     ("POST /oai/api/v1/completions", "sampler", 404): openai("POST", "completions", "sampler"),

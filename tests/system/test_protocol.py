@@ -9,7 +9,7 @@ from tuft_server import ALICE, MODEL
 
 
 def step_of(answer):
-    return answer.json["metrics"]["step"]
+    return answer.json["metrics"]["optimizer_step"]
 
 
 def test_operations_run_in_order_of_their_numbers(raw):

@@ -54,7 +54,7 @@ def test_a_silent_session_is_saved_and_an_idle_sdk_client_lives_on(server):
     answer = wait_until(over, IDLE + 30, "the session ends")
     text = message_of(answer)
     assert "session_idle_seconds" in text, text
-    assert raw.post("session_heartbeat", {"session_id": session, "type": "session_heartbeat"}).status == 404
+    assert raw.post("session_heartbeat", {"session_id": session, "type": "session_heartbeat"}).status == 410
     path = next(word for word in text.replace(": make", " ").split() if word.startswith("tinker://"))
     client = service_client(server, ALICE)
     loaded = client.create_training_client_from_state_with_optimizer(path)
@@ -71,6 +71,60 @@ def test_finishing_a_session_frees_it_at_once(server):
     assert raw.post("get_info", {"model_id": model, "type": "get_info"}).status == 404
     assert raw.post(f"sessions/{session}/finish", {}).status in (200, 204)
     assert RawClient(server.url, BOB).post(f"sessions/{session}/finish", {}).status == 404
+
+
+def test_a_finished_session_answers_heartbeats_with_410_and_its_reason(server):
+    raw = RawClient(server.url, ALICE)
+    session = raw.session()
+    beat = {"session_id": session, "type": "session_heartbeat"}
+    assert raw.post("session_heartbeat", beat).status == 200
+    finish = {"reason": {"type": "interrupted"}, "detail": "Ctrl-C"}
+    assert raw.post(f"sessions/{session}/finish", finish).status == 200
+    answer = raw.post("session_heartbeat", beat)
+    assert answer.status == 410 and "interrupted" in answer.detail, answer
+    assert RawClient(server.url, BOB).post("session_heartbeat", beat).status == 404
+
+
+def test_a_session_keeps_its_display_name_over_a_restart(model_dir, tmp_path):
+    running = TuftServer(tmp_path, configuration(model_dir, persistence={"mode": "FILE"})).start()
+    try:
+        made = RawClient(running.url, ALICE).post("create_session", {
+            "tags": [], "user_metadata": {"recipe_name": "x"}, "sdk_version": "0.38.0", "display_name": "nightly",
+            "type": "create_session"}).json["session_id"]
+        assert RawClient(running.url, ALICE).get(f"sessions/{made}").json["display_name"] == "nightly"
+        running.stop()
+        running.start()
+        session = RawClient(running.url, ALICE).get(f"sessions/{made}").json
+        assert session["display_name"] == "nightly" and session["user_metadata"] == {"recipe_name": "x"}
+    finally:
+        running.stop()
+
+
+def test_search_finds_own_sessions_by_name_state_and_metadata(server):
+    raw, bob = RawClient(server.url, ALICE), RawClient(server.url, BOB)
+
+    def create(client, name, **metadata):
+        return client.post("create_session", {"tags": [], "user_metadata": metadata, "sdk_version": "0.38.0",
+                                              "display_name": name, "type": "create_session"}).json["session_id"]
+
+    def search(client=raw, **query):
+        answer = client.post("sessions/search", {"user_metadata": {}, "owner": {"type": "own"}, "limit": 50, **query})
+        assert answer.status == 200, answer
+        return answer.json["sessions"]
+
+    first, second = create(raw, "Search me once", a="b"), create(raw, "search me twice")
+    create(bob, "search me, I am bob's")
+    assert [each["session_id"] for each in search(display_name="ME search")] == [second, first]
+    assert search(display_name="ME search", limit=1)[0]["status"] == {"type": "active"}
+    raw.post(f"sessions/{first}/finish", {"reason": {"type": "errored"}, "detail": "out of data"})
+    found = search(statuses=[{"type": "client_finished", "reasons": ["errored"]}], user_metadata={"a": "b"})
+    assert [each["session_id"] for each in found] == [first]
+    assert found[0]["status"] == {"type": "client_finished", "reason": {"type": "errored"}, "detail": "out of data"}
+    assert search(session_id=first, client=bob) == []
+    page = raw.post("sessions/search", {"display_name": "search me", "limit": 1}).json
+    rest = raw.post("sessions/search", {"display_name": "search me", "limit": 1, "cursor": page["next_cursor"]}).json
+    assert [page["sessions"][0]["session_id"], rest["sessions"][0]["session_id"]] == [second, first]
+    assert rest["next_cursor"] is None
 
 
 def test_too_many_samples_are_429_and_the_sdk_waits(server):

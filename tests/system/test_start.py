@@ -23,6 +23,11 @@ def launch(home, config, *arguments, env=None):
     return tuft("launch", "-c", path, *(arguments or ("--port", "0")), env={"TUFT_HOME": str(home), **(env or {})})
 
 
+def test_a_mistyped_command_is_answered_with_the_nearest_one():
+    run = tuft("lunch")
+    assert run.returncode == 2 and "there is no command 'lunch'; did you mean 'launch'?" in run.stderr, run
+
+
 def test_version():
     run = tuft("--version")
     version = (pathlib.Path(__file__).resolve().parents[2] / "version.txt").read_text().strip()

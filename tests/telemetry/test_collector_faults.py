@@ -26,7 +26,7 @@ def timed_requests(server, count=150):
     client = RawClient(server.url, ALICE)
     model = client.model(MODEL)
     assert client.result(client.train(model, 1), protobuf=True).headers["Content-Type"] == PROTOBUF
-    assert client.result(client.optim(model, 2)).json["metrics"]["step"] == 1
+    assert client.result(client.optim(model, 2)).json["metrics"]["optimizer_step"] == 1
     sampler = client.sampler(base_model=MODEL).json["sampling_session_id"]
     assert client.result(client.sample(sampler, 1), protobuf=True).headers["Content-Type"] == PROTOBUF
     seconds = []

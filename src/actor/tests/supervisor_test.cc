@@ -170,6 +170,7 @@ TEST_F(SupervisorTest, WaitReadyNamesTheExitCodeOfAWorkerThatEndsAtOnce) {
   ASSERT_FALSE(ready.ok());
   EXPECT_EQ(ready.error().reason, "worker_died");
   EXPECT_NE(ready.error().message.find("code 3"), std::string::npos) << ready.error().message;
+  EXPECT_EQ(ready.error().message.find("started again"), std::string::npos) << ready.error().message;
 }
 
 TEST_F(SupervisorTest, AWorkerThatIsNeverReadyIsStoppedAtTheTimeLimit) {

@@ -11,9 +11,10 @@ constexpr ComponentDoc kComponents[] = {
     {"Error", "{detail: string}"},
     {"Future", "{request_id: id, model_id: id?}"},
     {"Cursor", "{offset: int, limit: int, total_count: int}"},
+    {"SessionCursor", "{last_created_at: time, last_session_id: id}"},
     {"Checkpoint",
-     "{checkpoint_id: string, checkpoint_type: \"training\"|\"sampler\", time: time, tinker_path: string, "
-     "size_bytes: int, public: bool, expires_at: time?}"},
+     "{checkpoint_id: string, checkpoint_type: \"training\"|\"sampler\"|\"external\", time: time, tinker_path: string, "
+     "size_bytes: int, public: bool, expires_at: time?, user_metadata: map?}"},
     {"TrainingRun",
      "{training_run_id: id, base_model: string, model_owner: string, is_lora: bool, lora_rank: int, "
      "corrupted: bool, last_request_time: time, last_checkpoint: @Checkpoint?, "
@@ -25,6 +26,10 @@ constexpr ComponentDoc kComponents[] = {
     {"AdamParams",
      "{learning_rate?: number, beta1?: number, beta2?: number, eps?: number, weight_decay?: number, "
      "grad_clip_norm?: number}"},
+    {"DimuonParams", "{type: \"dimuon\", learning_rate: number, beta1?: number, grad_clip_norm?: number}"},
+    {"OptimizerConfig", "{type: \"adamw\"|\"dimuon\", version?: int}"},
+    {"TargetTokens",
+     "{data: [int], dtype: \"int64\", shape: [int], sparse_crow_indices?: [int], sparse_col_indices?: [int]}"},
     {"SamplingParams", "{max_tokens?: int, seed?: int, stop?: any, temperature?: number, top_k?: int, top_p?: number}"},
 };
 
@@ -36,8 +41,12 @@ constexpr EndpointDoc kDocs[] = {
      "trainable: bool, sampleable: bool}]}"},
     {handle_client_config, "Settings of the client, requested once", "", "{sdk_version?: string}", "any"},
     {handle_dynamic_config, "Settings of the client, requested periodically", "", "{sdk_version?: string}",
-     "{refresh_interval_sec: int}"},
+     "{refresh_interval_sec: int, sample_cancel_enabled: bool}"},
     {handle_auth_token, "Always refused: the API key is the credential", "", "{}", "any"},
+    {handle_own_key, "Whose the API key is", "", "",
+     "{key_id: int, name: string, note: string, details: {org_details: {name: string}, user_details: {email: "
+     "string}}}"},
+    {handle_delete_own_key, "Always refused: keys are in the configuration", "", "", "any"},
     {handle_telemetry, "Logs events of the SDK", "",
      "{events: [any], platform?: string, sdk_version?: string, session_id?: string}", "{status: \"accepted\"}"},
     {handle_metrics, "The metrics of the server and its workers", "", "", "text/plain"},
@@ -45,15 +54,25 @@ constexpr EndpointDoc kDocs[] = {
     {handle_docs, "This document as a page", "", "", "text/html"},
     // sessions
     {handle_create_session, "Creates a session", "",
-     "{tags?: [string], user_metadata?: map, sdk_version?: string, project_id?: string}",
+     "{tags?: [string], user_metadata?: map, sdk_version?: string, project_id?: string, display_name?: string}",
      "{type: \"create_session\", session_id: id}"},
+    {handle_search_sessions, "Your sessions that match, newest first; ended ones, too, as far as they are remembered",
+     "",
+     "{session_id?: id, project_ids?: [string], user_metadata?: map, display_name?: string, owner?: {type: "
+     "\"own\"|\"accessible\"|\"user\", owner_urns?: [string]}, statuses?: [{type: "
+     "\"active\"|\"cancelled\"|\"failed\"|\"client_finished\", reasons?: [string]}], limit?: int, cursor?: "
+     "@SessionCursor}",
+     "{sessions: [{session_id: id, created_at: time, owner: string, project_id: string, status: any, "
+     "checkpoints_count: "
+     "int, checkpoint_storage_bytes: int, display_name?: string, user_metadata: map}], next_cursor: @SessionCursor?}"},
     {handle_session_heartbeat, "Keeps a session alive", "", "{session_id: id}", "{type: \"session_heartbeat\"}"},
     {handle_list_sessions, "Your open sessions, newest first",
      "limit?: int, offset?: int, access_scope?: \"owned\"|\"accessible\"", "", "{sessions: [id], cursor: @Cursor}"},
     {handle_get_session, "The runs and samplers of a session", "access_scope?: \"owned\"|\"accessible\"", "",
      "{training_run_ids: [id], sampler_ids: [id], user_metadata: map}"},
     {handle_set_project, "Moves a session to a project", "", "{project_id: string}", ""},
-    {handle_finish_session, "Ends a session: its runs are unloaded, their checkpoints stay", "", "", "{}"},
+    {handle_finish_session, "Ends a session: its runs are unloaded, their checkpoints stay", "",
+     "{reason?: {type: \"success\"|\"errored\"|\"interrupted\"}, detail?: string}", "{}"},
     // training runs and checkpoints
     {handle_list_training_runs, "Your training runs, most recently used first",
      "limit?: int, offset?: int, access_scope?: \"owned\"|\"accessible\", project_id?: string", "",
@@ -70,16 +89,24 @@ constexpr EndpointDoc kDocs[] = {
     {handle_make_checkpoint_private, "Makes a checkpoint private again", "", "", ""},
     {handle_set_checkpoint_ttl, "Sets the seconds after which a checkpoint expires; null: never", "",
      "{ttl_seconds: int?}", ""},
+    {handle_copy_weights, "Copies a checkpoint that you may read into a new training run of yours", "",
+     "{source_path: string, destination_project_id?: string, ttl_seconds?: int, weights_access_token?: string}",
+     "{tinker_path: string}"},
     {handle_checkpoint_archive, "A temporary URL at which a checkpoint can be downloaded without a key", "", "",
      "{url: string, expires: time}"},
-    {handle_download_archive, "A checkpoint as a tar file in PEFT's layout", "ticket: string", "", "application/x-tar"},
+    {handle_external_weights_urls, "A temporary URL for each file of a checkpoint that save_weights_external made", "",
+     "", "{urls: map, expires: time}"},
+    {handle_download_archive,
+     "A checkpoint as a tar file in PEFT's layout, or one file of it (application/octet-stream)", "ticket: string", "",
+     "application/x-tar"},
     // training
     {handle_create_model, "Creates a training run", "",
-     "{session_id: id, model_seq_id: int, base_model: string, user_metadata?: map, lora_config?: @LoraConfig}",
+     "{session_id: id, model_seq_id: int, base_model: string, user_metadata?: map, lora_config?: @LoraConfig, "
+     "optimizer_config?: @OptimizerConfig}",
      "@Future"},
     {handle_get_info, "The model of a training run", "", "{model_id: id}",
      "{model_id: id, model_data: {arch: string, model_name: string, tokenizer_id?: string}, is_lora: bool, lora_rank: "
-     "int, model_name: string}"},
+     "int, model_name: string, optimizer_config: @OptimizerConfig}"},
     {handle_weights_info, "The base model and LoRA configuration of a checkpoint", "", "{tinker_path: string}",
      "{base_model: string, is_lora: bool, lora_rank: int, train_unembed: bool, train_mlp: bool, train_attn: bool}"},
     {handle_unload_model, "Unloads a training run from its worker", "", "{model_id: id}", "@Future"},
@@ -87,14 +114,26 @@ constexpr EndpointDoc kDocs[] = {
      "{model_id: id, seq_id?: int, forward_input: @Pass}", "@Future"},
     {handle_forward_backward, "A forward and backward pass: tinker_public.ForwardBackwardRequest, or its JSON", "",
      kProtobufBody, "@Future"},
-    {handle_optim_step, "An optimizer step", "", "{model_id: id, seq_id?: int, adam_params?: @AdamParams}", "@Future"},
+    {handle_optim_step, "An optimizer step", "",
+     "{model_id: id, seq_id?: int, adam_params?: @AdamParams, optimizer_params?: @DimuonParams}", "@Future"},
     {handle_save_weights, "Saves the weights and the optimizer state", "",
-     "{model_id: id, seq_id?: int, path?: string, ttl_seconds?: int, overwrite?: bool}", "@Future"},
+     "{model_id: id, seq_id?: int, path?: string, ttl_seconds?: int, overwrite?: bool, user_metadata?: map}",
+     "@Future"},
     {handle_save_weights_for_sampler, "Saves weights for sampling, under a name or as a sampling session", "",
-     "{model_id: id, seq_id?: int, path?: string, sampling_session_seq_id?: int, ttl_seconds?: int}", "@Future"},
+     "{model_id: id, seq_id?: int, path?: string, sampling_session_seq_id?: int, ttl_seconds?: int, "
+     "user_metadata?: map, kind?: \"snapshot\"|\"inflight\"}",
+     "@Future"},
+    {handle_save_weights_external, "Saves weights for download, encrypted with age if there are recipients", "",
+     "{model_id: id, seq_id?: int, path: string, ttl_seconds?: int, user_metadata?: map, age_encryption_recipients?: "
+     "[string]}",
+     "@Future"},
+    {handle_create_custom_loss, "Keeps a custom loss, a torch.fx graph, for the passes of a session", "",
+     "{session_id: id, custom_loss_seq_id: int, name?: string, inputs: [{name: string, rank: int}], graph: any, type?: "
+     "string}",
+     "@Future"},
     {handle_load_weights, "Loads a checkpoint into a training run, or creates the run from it", "",
      "{path: string, optimizer?: bool, model_id?: id, seq_id?: int, session_id?: id, model_seq_id?: int, base_model?: "
-     "string, user_metadata?: map}",
+     "string, user_metadata?: map, optimizer_config?: @OptimizerConfig}",
      "@Future"},
     // sampling
     {handle_create_sampling_session, "Creates a sampling session for a base model or a checkpoint", "",
@@ -103,21 +142,36 @@ constexpr EndpointDoc kDocs[] = {
     {handle_get_sampler, "The base model and checkpoint of a sampling session", "", "",
      "{sampler_id: id, base_model: string, model_path: string?}"},
     {handle_join_sampling_session, "A number for another client of a sampling session", "", "{sampling_session_id: id}",
-     "{client_counter: int}"},
+     "{type: \"join_sampling_session\", client_counter: int}"},
     {handle_asample, "Samples sequences from a prompt", "",
      "{sampling_session_id: id, seq_id?: int, num_samples?: int, prompt: @ModelInput, sampling_params: "
-     "@SamplingParams, prompt_logprobs?: bool, topk_prompt_logprobs?: int}",
+     "@SamplingParams, prompt_logprobs?: bool, prompt_logprobs_last_n?: int, topk_prompt_logprobs?: int, "
+     "topk_sample_logprobs?: int, prompt_alt_tokens_k?: int, target_prompt_logprobs?: @TargetTokens, "
+     "record_stability_info?: bool}",
      "{request_id: id, model_id: id?, sample_sequence_ids: [string]}"},
     // futures
     {handle_retrieve_future,
      "The result of an operation; 408 if it is not finished when the poll ends. A failed operation is answered with "
      "status 200 and {error: text, category: \"user\" or \"server\"}",
      "", "{request_id: id, allow_metadata_only?: bool}", "any"},
-    {handle_cancel_future, "Cancels an operation", "", "{request_id: id}", "{}"},
+    {handle_retrieve_futures,
+     "The samples of one client of a sampling session (cloned_sampler_id: seq_id / 10^9) that finished after "
+     "prev_cursor. "
+     "Waits for the next one like retrieve_future, but at the end of the poll the list is empty. timeout: 0 answers at "
+     "once",
+     "",
+     "{target: {type: \"sampling_session\", sampling_session_id: id, cloned_sampler_id: int}, prev_cursor: int, "
+     "timeout?: number, retrieved_request_ids?: [string]}",
+     "{completions: [{state: \"finished\"|\"failed\", request_id: id, response_payload_uncompressed_size?: int}], "
+     "cursor: int}"},
+    {handle_cancel_future,
+     "Cancels an operation that no worker trains with yet, or a sample at any time. A repetition changes nothing", "",
+     "{request_id: id}", "{}"},
     // usage
     {handle_audit, "The audit events of a day for your checkpoints and runs",
-     "event_type?: \"all\"|\"checkpoints\", day?: string", "",
-     "{entries: [{timestamp: time, event: string, model_id: id?, tinker_path: string?, purpose: string?}]}"},
+     "event_type?: \"all\"|\"checkpoints\"|\"projects\"|\"teams\"|\"organizations\", day?: string", "",
+     "{entries: [{timestamp: time, event: string, model_id: id?, tinker_path: string?, purpose: string?, "
+     "event_details: any}]}"},
     {handle_billing_usage, "Tokens and checkpoints per hour", "starting_on: time, ending_before: time", "",
      "{data: [any], sessions: any}"},
     {handle_stored_checkpoints, "The storage of your checkpoints, by project", "project_id?: string", "",

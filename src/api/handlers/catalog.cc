@@ -79,9 +79,9 @@ Result<Answer> handle_get_session(Exchange& exchange) {
   json.begin_object();
   write_ids(json, "training_run_ids", session.runs);
   write_ids(json, "sampler_ids", session.samplers);
-  json.key("user_metadata").begin_object();
-  for (const auto& [key, value] : session.user_metadata) json.key(key).string(value);
-  json.end_object().end_object();
+  json.key("user_metadata").strings(session.user_metadata);
+  if (!session.display_name.empty()) json.key("display_name").string(session.display_name);
+  json.end_object();
   return json_answer(std::move(json).take());
 }
 
@@ -97,9 +97,22 @@ Result<Answer> handle_set_project(Exchange& exchange) {
   return Answer(no_content());
 }
 
+// A client without a body says nothing, and that all went well.
 Result<Answer> handle_finish_session(Exchange& exchange) {
+  control::SessionFinish finish;
+  if (!exchange.body.empty()) {
+    JsonBody body(exchange.body);
+    const JsonFields fields = body.fields();
+    if (const auto reason = fields.object("reason")) {
+      const auto named = control::finish_reason_of(reason->required_string("type"));
+      if (!named) reason->problem("type", "must be success, errored or interrupted");
+      finish.reason = named.value_or(finish.reason);
+    }
+    finish.detail = fields.string("detail", "");
+    TUFT_TRY(body_read(exchange, body.status()));
+  }
   TUFT_ASSIGN(const auto id, path_id<control::SessionId>(exchange, "session"));
-  TUFT_TRY(exchange.control.end_session(exchange.user, id));
+  TUFT_TRY(exchange.control.end_session(exchange.user, id, finish));
   exchange.keys.session = id;
   return json_answer("{}");
 }

@@ -1,12 +1,16 @@
 #include "metrics/futures.h"
 
+#include <algorithm>
 #include <charconv>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <variant>
 
 #include "api/handlers/handlers.h"
 #include "api/handlers/json_body.h"
+#include "api/json/body_shape.h"
 #include "api/json/error_mapping.h"
 #include "api/json/future_json.h"
 #include "api/json/json_reader.h"
@@ -16,6 +20,12 @@
 
 namespace tuft::api {
 namespace {
+
+bool is_list_of_texts(const simdjson::dom::element& value) {
+  simdjson::dom::array list;
+  if (value.get_array().get(list) != simdjson::SUCCESS) return false;
+  return std::all_of(list.begin(), list.end(), [](const simdjson::dom::element& item) { return item.is_string(); });
+}
 
 // The JSON of a larger result is streamed.
 constexpr size_t kStreamedBytesMin = 64 << 10;
@@ -116,6 +126,83 @@ Result<Answer> handle_retrieve_future(Exchange& exchange) {
   const control::RequestId request(body.fields().required_id("request_id"));
   TUFT_TRY(body_read(exchange, body.status()));
   return Answer(AwaitFuture{request, deliver});
+}
+
+namespace {
+
+// A poll for the samples of a client, while its request waits. It ends with the request.
+class Watch {
+ public:
+  Watch(control::ControlPlane& control, control::UserId user, control::SampleFeed feed)
+      : control_(control), user_(std::move(user)), feed_(std::move(feed)) {}
+  ~Watch() { control_.end_watch(feed_, number_); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  void start(int64_t after, bool waits, const std::function<void(Result<Response>)>& done) {
+    const auto number = control_.watch_samples(user_, feed_, after, waits, [done](const control::SampleNews& news) {
+      metrics::futures().announced.add(static_cast<int64_t>(news.completions.size()));
+      done(news_response(news));
+    });
+    if (number.ok()) {
+      number_ = *number;
+    } else {
+      done(number.error());
+    }
+  }
+  static Response news_response(const control::SampleNews& news) {
+    JsonWriter json;
+    json.begin_object().key("completions").begin_array();
+    for (const control::SampleCompletion& one : news.completions) {
+      json.begin_object().key("state").string(one.failed ? "failed" : "finished");
+      json.key("request_id").string(one.request.str());
+      if (!one.failed) json.key("response_payload_uncompressed_size").integer(one.result_bytes);
+      json.end_object();
+    }
+    json.end_array().key("cursor").integer(news.cursor).end_object();
+    return json_response(std::move(json).take());
+  }
+
+ private:
+  control::ControlPlane& control_;
+  const control::UserId user_;
+  const control::SampleFeed feed_;
+  control::ControlPlane::WaitId number_ = 0;  // 0: it waits for nothing
+};
+
+}  // namespace
+
+// The SDK asks so for all samples of a client at once.
+Result<Answer> handle_retrieve_futures(Exchange& exchange) {
+  TUFT_TRY(admit_json(exchange));
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr double kLongest = 3600;
+  JsonBody body(exchange.body);
+  const JsonFields fields = body.fields();
+  control::SampleFeed feed;
+  if (const auto target = fields.required_object("target")) {
+    if (target->required_string("type") != "sampling_session") target->problem("type", "must be sampling_session");
+    feed.sampler = control::SamplerId(target->required_id("sampling_session_id"));
+    feed.client = target->required_integer("cloned_sampler_id", 0, kMost);
+  }
+  const int64_t after = fields.required_integer("prev_cursor", 0, kMost);
+  const double seconds = fields.number("timeout", kLongest);
+  if (!(seconds >= 0)) fields.problem("timeout", "must be a number of seconds from 0 on");
+  // Results are kept for their time whether the client has read them or not, so the texts are not copied.
+  if (const auto ids = fields.value("retrieved_request_ids"); ids && !is_list_of_texts(*ids)) {
+    fields.problem("retrieved_request_ids", "must be a list of strings");
+  }
+  TUFT_TRY(body_read(exchange, body.status()));
+  exchange.memory.clear();
+
+  AwaitResponse later;
+  later.limit = static_cast<Nanos>(std::min(seconds, kLongest) * kSecond);
+  later.at_end = [after] { return Watch::news_response({{}, after}); };
+  later.start = [watch = std::make_shared<Watch>(exchange.control, exchange.user, std::move(feed)), after,
+                 waits = seconds > 0](const std::function<void(Result<Response>)>& done) {
+    watch->start(after, waits, done);
+  };
+  return Answer(std::move(later));
 }
 
 Result<Answer> handle_cancel_future(Exchange& exchange) {

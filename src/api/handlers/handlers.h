@@ -24,6 +24,11 @@ Result<Answer> handle_docs(Exchange& exchange);
 Result<Answer> handle_create_session(Exchange& exchange);
 Result<Answer> handle_session_heartbeat(Exchange& exchange);
 Result<Answer> handle_auth_token(Exchange& exchange);
+Result<Answer> handle_own_key(Exchange& exchange);
+Result<Answer> handle_delete_own_key(Exchange& exchange);
+
+// session_search.cc
+Result<Answer> handle_search_sessions(Exchange& exchange);
 
 // catalog.cc
 Result<Answer> handle_list_sessions(Exchange& exchange);
@@ -40,6 +45,8 @@ Result<Answer> handle_delete_checkpoint(Exchange& exchange);
 Result<Answer> handle_make_checkpoint_public(Exchange& exchange);
 Result<Answer> handle_make_checkpoint_private(Exchange& exchange);
 Result<Answer> handle_set_checkpoint_ttl(Exchange& exchange);
+Result<Answer> handle_copy_weights(Exchange& exchange);
+Result<Answer> handle_external_weights_urls(Exchange& exchange);
 Result<Answer> handle_checkpoint_archive(Exchange& exchange);
 Result<Answer> handle_download_archive(Exchange& exchange);
 
@@ -53,7 +60,12 @@ Result<Answer> handle_forward_backward(Exchange& exchange);
 Result<Answer> handle_optim_step(Exchange& exchange);
 Result<Answer> handle_save_weights(Exchange& exchange);
 Result<Answer> handle_save_weights_for_sampler(Exchange& exchange);
+Result<Answer> handle_save_weights_external(Exchange& exchange);
 Result<Answer> handle_load_weights(Exchange& exchange);
+// For unknown_operation_route(). Answers 404. If the body names a run and a seq_id, uses the number up first, so that
+// the run's next operation does not wait for it.
+Result<Answer> handle_unknown_operation(Exchange& exchange);
+Result<Answer> handle_create_custom_loss(Exchange& exchange);
 
 // sampling.cc
 Result<Answer> handle_create_sampling_session(Exchange& exchange);
@@ -71,6 +83,7 @@ Result<Answer> handle_trace_file(Exchange& exchange);
 // futures.cc
 Result<Answer> handle_retrieve_future(Exchange& exchange);
 Result<Answer> handle_cancel_future(Exchange& exchange);
+Result<Answer> handle_retrieve_futures(Exchange& exchange);
 // Returns the answer to a poll that timed out: 408 with the state of the queue.
 Response try_again_response(const control::FutureSnapshot& snapshot);
 Response try_again_response(const control::RequestId& request);

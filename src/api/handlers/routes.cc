@@ -6,6 +6,7 @@ namespace tuft::api {
 namespace {
 
 constexpr int64_t kTelemetryBytesMax = 4 << 20;
+constexpr int64_t kPollBytesMax = 4 << 20;  // some 90,000 ids of futures
 
 constexpr Route kRoutes[] = {
     // service
@@ -41,7 +42,10 @@ constexpr Route kRoutes[] = {
     {.method = Method::kPost, .pattern = "/api/v1/create_session", .handler = handle_create_session, .durable = true},
     {.method = Method::kPost, .pattern = "/api/v1/session_heartbeat", .handler = handle_session_heartbeat},
     {.method = Method::kPost, .pattern = "/api/v1/auth/token", .handler = handle_auth_token},
+    {.method = Method::kGet, .pattern = "/api/v1/auth/apikey/me", .handler = handle_own_key},
+    {.method = Method::kDelete, .pattern = "/api/v1/auth/apikey/me", .handler = handle_delete_own_key},
     {.method = Method::kGet, .pattern = "/api/v1/sessions", .handler = handle_list_sessions},
+    {.method = Method::kPost, .pattern = "/api/v1/sessions/search", .handler = handle_search_sessions, .is_work = true},
     {.method = Method::kGet, .pattern = "/api/v1/sessions/{session_id}", .handler = handle_get_session},
     {.method = Method::kPut,
      .pattern = "/api/v1/sessions/{session_id}/project",
@@ -75,9 +79,13 @@ constexpr Route kRoutes[] = {
      .pattern = "/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/ttl",
      .handler = handle_set_checkpoint_ttl,
      .durable = true},
+    {.method = Method::kPost, .pattern = "/api/v1/copy_weights", .handler = handle_copy_weights, .durable = true},
     {.method = Method::kGet,
      .pattern = "/api/v1/training_runs/{run_id}/checkpoints/{kind}/{name}/archive",
      .handler = handle_checkpoint_archive},
+    {.method = Method::kGet,
+     .pattern = "/api/v1/training_runs/{run_id}/checkpoints/external_weights/{name}/external_weights_urls",
+     .handler = handle_external_weights_urls},
     {.method = Method::kGet,
      .pattern = "/api/v1/archives",
      .handler = handle_download_archive,
@@ -105,7 +113,16 @@ constexpr Route kRoutes[] = {
      .pattern = "/api/v1/save_weights_for_sampler",
      .handler = handle_save_weights_for_sampler,
      .durable = true},
+    {.method = Method::kPost,
+     .pattern = "/api/v1/save_weights_external",
+     .handler = handle_save_weights_external,
+     .durable = true},
     {.method = Method::kPost, .pattern = "/api/v1/load_weights", .handler = handle_load_weights, .durable = true},
+    {.method = Method::kPost,
+     .pattern = "/api/v1/create_custom_loss",
+     .handler = handle_create_custom_loss,
+     .is_work = true,
+     .durable = true},
     // sampling
     {.method = Method::kPost,
      .pattern = "/api/v1/create_sampling_session",
@@ -140,6 +157,11 @@ constexpr Route kRoutes[] = {
      .handler = handle_retrieve_future,
      .tracing = Tracing::kWhenDelivered},
     {.method = Method::kPost, .pattern = "/api/v1/cancel_future", .handler = handle_cancel_future, .durable = true},
+    {.method = Method::kPost,
+     .pattern = "/api/v1/retrieve_futures",
+     .handler = handle_retrieve_futures,
+     .tracing = Tracing::kNever,
+     .body_bytes_max = kPollBytesMax},
     // OpenAI-compatible
     {.method = Method::kPost,
      .pattern = "/oai/api/v1/completions",
@@ -169,6 +191,12 @@ constexpr Route kRoutes[] = {
 
 std::span<const Route> routes() {
   return kRoutes;
+}
+
+const Route& unknown_operation_route() {
+  static constexpr Route kRoute = {
+      .method = Method::kPost, .pattern = "/api/v1/{unknown}", .handler = handle_unknown_operation, .durable = true};
+  return kRoute;
 }
 
 }  // namespace tuft::api

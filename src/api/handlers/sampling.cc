@@ -1,4 +1,7 @@
 #include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "api/handlers/handlers.h"
 #include "api/json/body_shape.h"
@@ -17,10 +20,10 @@ namespace {
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // The answer lists every sequence, so this limit on their number does not depend on the model.
-constexpr int64_t kNumSamplesMax = 1024;
 
-// Reads a string, a list of strings or a list of token ids; the type of the first element decides. Elements are counted
-// before they are copied: an empty string has three bytes in the body and more than 32 in the request.
+// Reads a string, a list of strings or a list of token ids; the type of the first element decides. An empty list is
+// not the same as none: nothing stops the sample then (docs/sampling.md). Elements are counted before they are copied:
+// an empty string has three bytes in the body and more than 32 in the request.
 void read_stop(const JsonFields& fields, tinker_public::SamplingParams& params) {
   constexpr std::string_view kRule = "must be a string, a list of strings, or a list of token ids";
   const auto stop = fields.value("stop");
@@ -32,7 +35,10 @@ void read_stop(const JsonFields& fields, tinker_public::SamplingParams& params) 
   }
   simdjson::dom::array items;
   if (stop->get_array().get(items) != simdjson::SUCCESS) return fields.problem("stop", kRule);
-  if (items.begin() == items.end()) return;
+  if (items.begin() == items.end()) {
+    params.mutable_stop_tokens();
+    return;
+  }
   const bool has_strings = (*items.begin()).is_string();
   const int most = has_strings ? control::kStopStringsMax : control::kStopTokensMax;
   if (items.size() > static_cast<size_t>(most)) {
@@ -52,6 +58,8 @@ void read_stop(const JsonFields& fields, tinker_public::SamplingParams& params) 
 }
 
 void read_sampling_params(const JsonFields& fields, tinker_public::SamplingParams& params) {
+  fields.only({"max_tokens", "seed", "stop", "temperature", "top_k", "top_p"});
+  fields.refuse_null({"temperature", "top_k", "top_p"});
   if (const auto max_tokens = fields.optional_integer("max_tokens", 1, kInt32Max)) {
     params.set_max_tokens(static_cast<int32_t>(*max_tokens));
   }
@@ -60,6 +68,83 @@ void read_sampling_params(const JsonFields& fields, tinker_public::SamplingParam
   params.set_top_k(static_cast<int32_t>(fields.optional_integer("top_k", -1, kInt32Max).value_or(-1)));
   params.set_top_p(static_cast<float>(fields.number("top_p", 1.0)));
   read_stop(fields, params);
+}
+
+Status read_prompt(const JsonFields& prompt, std::vector<int32_t>& tokens) {
+  prompt.only({"chunks"});
+  TUFT_TRY(read_tokens(prompt, tokens));
+  prompt.for_each_object("chunks", false, [](const JsonFields& chunk) { chunk.only({"type", "tokens"}); });
+  return {};
+}
+
+// Reads a list of numbers that may be absent; nothing if it is. An empty list is wrong.
+std::optional<std::vector<int32_t>> read_indices(const JsonFields& fields, std::string_view key) {
+  const auto list = fields.value(key);
+  if (!list) return std::nullopt;
+  std::vector<int32_t> indices;
+  if (!append_integers(*list, 0, kInt32Max, indices)) fields.problem(key, "must be a list of indices");
+  return indices;
+}
+
+control::PromptTargets read_targets(const JsonFields& fields) {
+  control::PromptTargets targets;
+  fields.only({"data", "dtype", "shape", "sparse_col_indices", "sparse_crow_indices"});
+  if (fields.required_string("dtype") != "int64") fields.problem("dtype", "must be int64");
+  std::vector<int32_t> shape;
+  const auto sizes = fields.value("shape");
+  if (!sizes || !append_integers(*sizes, 0, kInt32Max, shape) || shape.size() != 2) {
+    fields.problem("shape", "must be a list of two sizes");
+  } else {
+    targets.rows = shape[0];
+    targets.columns = shape[1];
+  }
+  const auto data = fields.value("data");
+  if (!data || !append_integers(*data, -1, kInt32Max, targets.tokens)) {
+    fields.problem("data", "must be a flat list of token ids, or -1 where nothing is asked");
+  }
+  auto rows = read_indices(fields, "sparse_crow_indices");
+  auto columns = read_indices(fields, "sparse_col_indices");
+  if (rows.has_value() != columns.has_value() || (rows && rows->empty())) {
+    fields.problem("sparse_crow_indices", "must come together with sparse_col_indices, and not be empty");
+  }
+  targets.crow_indices = std::move(rows).value_or(std::vector<int32_t>());
+  targets.col_indices = std::move(columns).value_or(std::vector<int32_t>());
+  return targets;
+}
+
+// Reads what is asked about the tokens of the prompt, and about alternatives to the sampled ones.
+void read_scores(const JsonFields& fields, control::Sample& request) {
+  const auto count = [&fields](std::string_view key) {
+    return static_cast<int>(fields.optional_integer(key, 0, kInt32Max).value_or(0));
+  };
+  request.prompt_logprobs = fields.boolean("prompt_logprobs", false);
+  request.prompt_logprobs_last_n = fields.optional_integer("prompt_logprobs_last_n", 1, kInt32Max);
+  request.topk_prompt_logprobs = count("topk_prompt_logprobs");
+  request.topk_sample_logprobs = count("topk_sample_logprobs");
+  request.prompt_alt_tokens_k = count("prompt_alt_tokens_k");
+  if (const auto targets = fields.object("target_prompt_logprobs")) {
+    request.target_prompt_logprobs = read_targets(*targets);
+  }
+}
+
+// Notes what is wrong with asample besides the fields that handle_asample() reads. An option that is ignored gives a
+// client something else than it asked for without a word.
+void check_asample_fields(const JsonFields& fields) {
+  fields.only({"base_model", "model_path", "num_samples", "prompt", "prompt_alt_tokens_k", "prompt_logprobs",
+               "prompt_logprobs_last_n", "record_stability_info", "sampling_params", "sampling_session_id", "seq_id",
+               "target_prompt_logprobs", "topk_prompt_logprobs", "topk_sample_logprobs", "type"});
+  fields.refuse_null({"num_samples", "prompt_alt_tokens_k", "topk_prompt_logprobs", "topk_sample_logprobs"});
+  if (fields.string("type", "sample") != "sample") fields.problem("type", "must be sample");
+  for (const std::string_view key : {"base_model", "model_path"}) {
+    if (fields.has(key)) fields.problem(key, "must be absent: what is sampled from is that of the sampling session");
+  }
+  (void)fields.boolean("record_stability_info", false);  // nothing that this server trains with needs a record
+}
+
+// The SDK raises a 400 at once, as it stands.
+Status as_bad_request(Status status) {
+  if (status.ok()) return status;
+  return invalid_argument(status.error().message, "invalid_sample_request");
 }
 
 }  // namespace
@@ -104,7 +189,8 @@ Result<Answer> handle_get_sampler(Exchange& exchange) {
 }
 
 // The clients of a sampler number their samples from client_counter * 10^9 on. The counter is random, so that it does
-// not repeat after a restart: the probability that two of a hundred clients get the same one is one in a million.
+// not repeat after a restart: the probability that two of a hundred clients get the same one is one in a million. The
+// largest one leaves room for 10^9 samples below 2^63.
 Result<Answer> handle_join_sampling_session(Exchange& exchange) {
   JsonBody body(exchange.body);
   const control::SamplerId sampler(body.fields().required_id("sampling_session_id"));
@@ -113,7 +199,12 @@ Result<Answer> handle_join_sampling_session(Exchange& exchange) {
   exchange.keys.sampler = info.sampler;
   exchange.keys.base_model = info.base_model;
   JsonWriter json;
-  json.begin_object().key("client_counter").integer(1 + static_cast<int64_t>(random_u64() >> 32)).end_object();
+  json.begin_object()
+      .key("type")
+      .string("join_sampling_session")
+      .key("client_counter")
+      .integer(1 + static_cast<int64_t>(random_u64() >> 32))
+      .end_object();
   return json_answer(std::move(json).take());
 }
 
@@ -121,19 +212,18 @@ Result<Answer> handle_asample(Exchange& exchange) {
   TUFT_TRY(admit_json(exchange));
   JsonBody body(exchange.body);
   const JsonFields fields = body.fields();
+  check_asample_fields(fields);
   control::Sample request;
   request.sampler = control::SamplerId(fields.required_id("sampling_session_id"));
   request.seq_id = fields.optional_integer("seq_id", 0, kInt64Max);
-  const int64_t num_samples = fields.optional_integer("num_samples", 1, kNumSamplesMax).value_or(1);
+  const int64_t num_samples = fields.optional_integer("num_samples", 1, control::kNumSamplesMax).value_or(1);
   request.num_samples = static_cast<int>(num_samples);
-  request.prompt_logprobs = fields.boolean("prompt_logprobs", false);
-  request.topk_prompt_logprobs =
-      static_cast<int>(fields.optional_integer("topk_prompt_logprobs", 0, kInt32Max).value_or(0));
+  read_scores(fields, request);
   Status chunks;
-  if (const auto prompt = fields.required_object("prompt")) chunks = read_tokens(*prompt, request.prompt_tokens);
+  if (const auto prompt = fields.required_object("prompt")) chunks = read_prompt(*prompt, request.prompt_tokens);
   if (const auto params = fields.required_object("sampling_params")) read_sampling_params(*params, request.params);
   TUFT_TRY(body_read(exchange, chunks));
-  TUFT_TRY(body.status());
+  TUFT_TRY(as_bad_request(body.status()));
 
   exchange.keys.sampler = request.sampler;
   exchange.memory.clear();  // the operation is charged for itself from here on

@@ -14,7 +14,8 @@ constexpr std::string_view kClientConfig =
     R"({"pjwt_auth_enabled":false,"credential_default_source":"api_key","parallel_fwdbwd_chunks":true,)"
     R"("proto_compress_fwdbwd":true,"proto_write_fwdbwd":false,"fwdbwd_max_chunk_len":1024,)"
     R"("fwdbwd_max_chunk_bytes_count":5000000,"sample_max_concurrent_requests":2000,"use_pyqwest_transport":true,)"
-    R"("create_model_via_load_weights":true,"sample_no_retries":false})";
+    R"("create_model_via_load_weights":true,"sample_no_retries":false,"sample_use_retrieve_futures":true,)"
+    R"("sample_join_sampling_session":true})";
 
 }  // namespace
 
@@ -44,7 +45,7 @@ Result<Answer> handle_client_config(Exchange&) {
 }
 
 Result<Answer> handle_dynamic_config(Exchange&) {
-  return json_answer(R"({"refresh_interval_sec":300})");
+  return json_answer(R"({"refresh_interval_sec":300,"sample_cancel_enabled":true})");
 }
 
 Result<Answer> handle_metrics(Exchange& exchange) {

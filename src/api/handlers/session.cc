@@ -12,6 +12,7 @@ Result<Answer> handle_create_session(Exchange& exchange) {
   request.user_metadata = fields.string_map("user_metadata");
   request.sdk_version = fields.string("sdk_version", "");
   request.project_id = fields.string("project_id", "");
+  request.display_name = fields.string("display_name", "");
   request.idempotency_key = std::string(exchange.headers.idempotency_key);
   TUFT_TRY(body_read(exchange, body.status()));
 
@@ -37,6 +38,24 @@ Result<Answer> handle_session_heartbeat(Exchange& exchange) {
 Result<Answer> handle_auth_token(Exchange&) {
   return invalid_argument(
       "this server issues no tokens (pjwt_auth_enabled is false); send the API key itself as X-API-Key", "no_tokens");
+}
+
+// Answers `tinker auth login`. The server knows of a key whose it is, and nothing else.
+Result<Answer> handle_own_key(Exchange& exchange) {
+  JsonWriter json;
+  json.begin_object().key("key_id").integer(1).key("name").string(exchange.user.str()).key("note").string("");
+  json.key("details").begin_object();
+  json.key("org_details").begin_object().key("name").string("local").end_object();
+  json.key("user_details").begin_object().key("email").string("").end_object();
+  json.end_object().end_object();
+  return json_answer(std::move(json).take());
+}
+
+Result<Answer> handle_delete_own_key(Exchange&) {
+  return Error{
+      ErrorCode::kPermissionDenied,
+      "API keys are in the configuration of this server (authorized_users), and only its operator removes them",
+      "keys_are_configured"};
 }
 
 }  // namespace tuft::api

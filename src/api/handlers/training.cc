@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "api/handlers/handlers.h"
@@ -7,6 +8,8 @@
 #include "api/json/json_reader.h"
 #include "api/json/json_writer.h"
 #include "api/routing/media.h"
+#include "api/routing/router.h"
+#include "control/age/encryption.h"
 
 namespace tuft::api {
 namespace {
@@ -15,6 +18,7 @@ using control::OperationType;
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+constexpr int64_t kOptimizerVersion = 1;
 
 template <typename Request>
 using Submission = Result<control::Submitted> (control::ControlPlane::*)(const control::UserId&, const Request&,
@@ -67,6 +71,7 @@ Request read_save(Exchange& exchange, const JsonFields& fields) {
   auto request = read_operation<Request>(exchange, fields);
   request.name = fields.string("path", "");
   request.ttl_seconds = fields.optional_integer("ttl_seconds", 1, kInt64Max / kSecond);
+  request.user_metadata = fields.string_map("user_metadata");
   return request;
 }
 
@@ -81,11 +86,36 @@ Request read_new_run(Exchange& exchange, const JsonFields& fields) {
   return request;
 }
 
+// Returns nothing if the field is absent.
+std::optional<control::Optimizer> read_optimizer_config(const JsonFields& fields) {
+  const auto config = fields.object("optimizer_config");
+  if (!config) return std::nullopt;
+  const auto optimizer = control::find_optimizer(config->required_string("type"));
+  if (!optimizer) config->problem("type", "must be adamw or dimuon, the optimizers of this server");
+  config->only({"type", "version"});
+  if (config->mentions("version") && config->optional_integer("version").value_or(0) != kOptimizerVersion) {
+    config->problem("version", "must be 1, the version of the optimizers of this server");
+  }
+  return optimizer;
+}
+
+void read_dimuon_params(const JsonFields& params, control::OptimStep& request) {
+  request.optimizer = control::Optimizer::kDimuon;
+  params.only({"type", "learning_rate", "beta1", "grad_clip_norm"});
+  request.learning_rate = params.required_number("learning_rate");
+  request.beta1 = params.number("beta1", request.beta1);
+  request.grad_clip_norm = std::max(0.0, params.number("grad_clip_norm", 0.0));
+}
+
 control::CreateModel read_create_model(Exchange& exchange, const JsonFields& fields) {
   auto request = read_new_run<control::CreateModel>(exchange, fields);
   if (!fields.has("base_model")) fields.problem("base_model", "is required");
+  fields.only({"session_id", "model_seq_id", "base_model", "user_metadata", "lora_config", "optimizer_config", "type"});
+  request.optimizer = read_optimizer_config(fields).value_or(control::Optimizer::kAdamW);
   if (const auto config = fields.object("lora_config")) {
+    config->only({"rank", "seed", "train_unembed", "train_mlp", "train_attn"});
     control::LoraConfig& lora = request.lora;
+    config->refuse_null({"rank"});
     lora.rank = static_cast<int>(config->optional_integer("rank", 1, kInt32Max).value_or(lora.rank));
     lora.seed = config->optional_bits("seed");
     lora.train_unembed = config->boolean("train_unembed", true);
@@ -98,7 +128,17 @@ control::CreateModel read_create_model(Exchange& exchange, const JsonFields& fie
 
 control::OptimStep read_optim_step(Exchange& exchange, const JsonFields& fields) {
   auto request = read_operation<control::OptimStep>(exchange, fields);
-  if (const auto adam = fields.object("adam_params")) {
+  fields.only({"model_id", "seq_id", "type", "adam_params", "optimizer_params"});
+  if (fields.has("adam_params") == fields.has("optimizer_params")) {
+    fields.problem("adam_params", "one of adam_params and optimizer_params is required");
+  } else if (const auto params = fields.object("optimizer_params")) {
+    if (params->required_string("type") != "dimuon") {
+      params->problem("type",
+                      "must be dimuon; the parameters of adamw are adam_params, and there is no other optimizer");
+    }
+    read_dimuon_params(*params, request);
+  } else if (const auto adam = fields.object("adam_params")) {
+    adam->only({"learning_rate", "beta1", "beta2", "eps", "weight_decay", "grad_clip_norm"});
     request.learning_rate = adam->number("learning_rate", request.learning_rate);
     request.beta1 = adam->number("beta1", request.beta1);
     request.beta2 = adam->number("beta2", request.beta2);
@@ -110,14 +150,39 @@ control::OptimStep read_optim_step(Exchange& exchange, const JsonFields& fields)
 }
 
 control::SaveWeights read_save_weights(Exchange& exchange, const JsonFields& fields) {
+  fields.only({"model_id", "path", "seq_id", "ttl_seconds", "overwrite", "user_metadata", "type"});
   auto request = read_save<control::SaveWeights>(exchange, fields);
   request.overwrite = fields.boolean("overwrite", false);
   return request;
 }
 
 control::SaveWeightsForSampler read_save_for_sampler(Exchange& exchange, const JsonFields& fields) {
+  fields.only(
+      {"model_id", "path", "seq_id", "ttl_seconds", "user_metadata", "type", "kind", "sampling_session_seq_id"});
+  const std::string kind = fields.string("kind", "snapshot");
+  if (kind != "snapshot" && kind != "inflight") fields.problem("kind", "must be snapshot or inflight");
   auto request = read_save<control::SaveWeightsForSampler>(exchange, fields);
   request.sampling_session_seq_id = fields.optional_integer("sampling_session_seq_id", 0, kInt64Max);
+  request.inflight = kind == "inflight";
+  if (request.inflight && !request.sampling_session_seq_id) {
+    fields.problem("kind", "must be snapshot for a save with a name; inflight needs sampling_session_seq_id");
+  }
+  return request;
+}
+
+control::SaveWeightsExternal read_save_external(Exchange& exchange, const JsonFields& fields) {
+  constexpr size_t kRecipientBytesMax = 1024;
+  fields.only({"model_id", "path", "seq_id", "ttl_seconds", "user_metadata", "type", "age_encryption_recipients"});
+  auto request = read_save<control::SaveWeightsExternal>(exchange, fields);
+  if (!fields.has("path")) fields.problem("path", "is required");
+  if (!fields.has("age_encryption_recipients")) return request;
+  request.age_recipients = fields.string_list("age_encryption_recipients");
+  size_t bytes = 0;
+  for (const std::string& recipient : *request.age_recipients) bytes += sizeof(std::string) + recipient.size();
+  if (bytes > control::age::kRecipientsMax * kRecipientBytesMax) {
+    fields.problem("age_encryption_recipients", "must have 1 to 10 elements of at most 1024 bytes");
+    request.age_recipients.reset();
+  }
   return request;
 }
 
@@ -125,12 +190,39 @@ control::LoadWeights read_load_weights(Exchange& exchange, const JsonFields& fie
   control::LoadWeights request;
   if (fields.has("session_id") && !fields.has("model_id")) {
     request.create = read_new_run<control::NewModel>(exchange, fields);
+    if (fields.has("seq_id")) fields.problem("seq_id", "must be absent from a load that creates a model");
   } else {
     request = read_operation<control::LoadWeights>(exchange, fields);
   }
   request.path = fields.required_string("path");
   request.optimizer = fields.boolean("optimizer", false);
   request.access_token = fields.string("weights_access_token", "");
+  fields.only({"model_id", "seq_id", "session_id", "model_seq_id", "path", "optimizer", "base_model", "user_metadata",
+               "optimizer_config", "weights_access_token", "type"});
+  const auto optimizer = read_optimizer_config(fields);
+  if (request.create) {
+    request.create->optimizer = optimizer;
+  } else if (optimizer) {
+    fields.problem("optimizer_config", "belongs to a load that creates a model; a model keeps its optimizer");
+  }
+  return request;
+}
+
+control::CreateCustomLoss read_custom_loss(Exchange& exchange, const JsonFields& fields) {
+  fields.only({"session_id", "custom_loss_seq_id", "name", "inputs", "graph", "type"});
+  control::CreateCustomLoss request;
+  request.session = control::SessionId(fields.required_id("session_id"));
+  request.custom_loss_seq_id = fields.required_integer("custom_loss_seq_id", 0, kInt64Max);
+  (void)fields.string("name", "");  // a label of the client's, which changes nothing
+  exchange.keys.session = request.session;
+  fields.for_each_object("inputs", /*required=*/true, [&](const JsonFields& input) {
+    request.inputs.push_back({input.required_string("name"), static_cast<int>(input.required_integer("rank", 0, 2))});
+  });
+  if (const auto graph = fields.value("graph")) {
+    request.graph = simdjson::minify(*graph);
+  } else {
+    fields.problem("graph", "is required");
+  }
   return request;
 }
 
@@ -163,8 +255,29 @@ Result<Answer> handle_save_weights_for_sampler(Exchange& exchange) {
                 &control::ControlPlane::save_weights_for_sampler);
 }
 
+Result<Answer> handle_save_weights_external(Exchange& exchange) {
+  return submit(exchange, OperationType::kSaveWeightsExternal, read_save_external,
+                &control::ControlPlane::save_weights_external);
+}
+
 Result<Answer> handle_load_weights(Exchange& exchange) {
   return submit(exchange, OperationType::kLoadWeights, read_load_weights, &control::ControlPlane::load_weights);
+}
+
+Result<Answer> handle_unknown_operation(Exchange& exchange) {
+  Error error = not_found(no_endpoint(exchange.path_parameters.front()));
+  JsonBody body(exchange.body);
+  const control::RunId run(body.fields().required_id("model_id"));
+  const int64_t seq_id = body.fields().required_integer("seq_id", 0, kInt64Max);
+  if (!body_read(exchange, body.status()).ok()) return error;
+  exchange.keys.run = run;
+  return exchange.control.refuse(exchange.user, {run, OperationType::kUnknown, seq_id, std::move(error)},
+                                 exchange.trace);
+}
+
+Result<Answer> handle_create_custom_loss(Exchange& exchange) {
+  return submit(exchange, OperationType::kCreateCustomLoss, read_custom_loss,
+                &control::ControlPlane::create_custom_loss);
 }
 
 Result<Answer> handle_forward_backward(Exchange& exchange) {
@@ -209,7 +322,10 @@ Result<Answer> handle_get_info(Exchange& exchange) {
   if (!info.tokenizer_id.empty()) json.key("tokenizer_id").string(info.tokenizer_id);
   json.end_object();
   json.key("is_lora").boolean(true).key("lora_rank").integer(info.lora_rank);
-  json.key("model_name").string(info.base_model).end_object();
+  json.key("model_name").string(info.base_model).key("optimizer_config").begin_object();
+  json.key("type").string(control::optimizer_name(info.optimizer));
+  if (info.optimizer == control::Optimizer::kDimuon) json.key("version").integer(kOptimizerVersion);
+  json.end_object().end_object();
   return json_answer(std::move(json).take());
 }
 

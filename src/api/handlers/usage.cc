@@ -7,6 +7,7 @@
 
 #include "api/handlers/handlers.h"
 #include "api/handlers/json_body.h"
+#include "api/json/catalog_json.h"
 #include "api/json/json_writer.h"
 #include "api/routing/own_url.h"
 #include "api/routing/query.h"
@@ -92,12 +93,25 @@ void write_event(JsonWriter& json, const control::UsageEvent& event) {
   json.end_object();
 }
 
-void write_audit_event(JsonWriter& json, const control::AuditEvent& event) {
+// Names nobody but the user who asks.
+void write_details(JsonWriter& json, const control::AuditEvent& event, const control::UserId& user) {
+  const bool own = event.user == user;
+  json.key("event_details").begin_object();
+  json.key("actor").string(own ? "you" : event.user.empty() ? "server" : "another_user");
+  if (own && event.session) json.key("session_id").string(event.session->str());
+  if (event.run) json.key("training_run_id").string(event.run->str());
+  if (event.tinker_path) json.key("tinker_path").string(*event.tinker_path);
+  if (!event.purpose.empty()) json.key("purpose").string(event.purpose);
+  json.end_object();
+}
+
+void write_audit_event(JsonWriter& json, const control::AuditEvent& event, const control::UserId& user) {
   json.begin_object().key("timestamp").string(time_text(event.time));
   json.key("event").string(control::audit_action_name(event.action));
   write_text_or_null(json, "model_id", event.run ? event.run->str() : "");
   write_text_or_null(json, "tinker_path", event.tinker_path.value_or(""));
   write_text_or_null(json, "purpose", event.purpose);
+  write_details(json, event, user);
   json.end_object();
 }
 
@@ -127,7 +141,7 @@ JsonPieces audit_pieces(const control::Usage& usage, control::UserId user, contr
   do {
     {
       const control::AuditPage page = usage.audit_page(user, query);
-      for (const control::AuditEvent& event : page.events) write_audit_event(json, event);
+      for (const control::AuditEvent& event : page.events) write_audit_event(json, event, user);
       query.after = page.next;
     }
     if (query.after && json.size() > 0) co_yield json.take_piece();
@@ -137,15 +151,8 @@ JsonPieces audit_pieces(const control::Usage& usage, control::UserId user, contr
 }
 
 void write_session(JsonWriter& json, const control::Usage& usage, const control::SessionId& session) {
-  json.key(session.str()).begin_object().key("user_metadata");
-  const auto metadata = usage.session_metadata(session);
-  if (metadata.empty()) {
-    json.null();
-  } else {
-    json.begin_object();
-    for (const auto& [key, value] : metadata) json.key(key).string(value);
-    json.end_object();
-  }
+  json.key(session.str()).begin_object();
+  write_metadata(json, usage.session_metadata(session));
   json.end_object();
 }
 
@@ -192,7 +199,8 @@ std::string poll_json(const control::TraceExport& made, const std::string& url_b
 
 Result<Answer> handle_audit(Exchange& exchange) {
   QueryFields query(exchange.query);
-  const bool checkpoints_only = query.word("event_type", "all", {"all", "checkpoints"}) == "checkpoints";
+  const std::string_view type =
+      query.word("event_type", "all", {"all", "checkpoints", "projects", "teams", "organizations"});
   const Nanos now = system_clock().wall();
   Nanos day = now - now % kDay;
   if (const auto text = query.text("day", kTimeBytesMax)) {
@@ -201,8 +209,12 @@ Result<Answer> handle_audit(Exchange& exchange) {
     day = asked.value_or(day);
   }
   TUFT_TRY(query.status());
-  const control::AuditQuery wanted{
-      .from = day, .until = day + kDay, .checkpoints_only = checkpoints_only, .limit = kAuditEventsOfPiece};
+  // Nothing happens to projects, teams and organizations: this server has none.
+  const bool can_exist = type == "all" || type == "checkpoints";
+  const control::AuditQuery wanted{.from = day,
+                                   .until = can_exist ? day + kDay : day,
+                                   .checkpoints_only = type == "checkpoints",
+                                   .limit = kAuditEventsOfPiece};
   return answer_in_pieces(exchange, audit_pieces(exchange.control.usage(), exchange.user, wanted));
 }
 

@@ -333,11 +333,24 @@ awaitable<HttpConnection::LateResponse> HttpConnection::await_response(AwaitResp
   const auto wait = std::make_shared<Wait>(*thread_.io);
   later.start(Arrival<Result<Response>>{thread_.io, wait});
   ClientSocket::WaitLimits limits;
-  limits.time = later.limit;
+  limits.time = later.at_end ? std::min(poll_time(), later.limit) : later.limit;
+  limits.ends_at_stop = static_cast<bool>(later.at_end);
   const WaitEnd end = co_await socket_.wait(wait, limits);
+  if (end != WaitEnd::kArrived && later.at_end) {
+    Response response = later.at_end();
+    response.close = end == WaitEnd::kPeerGone;
+    co_return response;
+  }
   if (end == WaitEnd::kTimedOut) co_return unavailable("the answer took too long; try again", "timeout");
   if (end != WaitEnd::kArrived) co_return std::nullopt;
   co_return std::move(*wait->value);
+}
+
+// The jitter spreads out polls that began at the same time.
+Nanos HttpConnection::poll_time() const {
+  const Nanos most = thread_.long_poll;
+  const Nanos jitter = most / 20 > 0 ? static_cast<Nanos>(random_u64() % static_cast<uint64_t>(most / 20)) : 0;
+  return most - jitter;
 }
 
 // The long poll: the answer is 408 if the future does not finish in time or the server stops.
@@ -346,11 +359,8 @@ awaitable<HttpConnection::LateResponse> HttpConnection::await_future(Exchange& e
   control::ControlPlane& control = thread_.dispatcher.control();
   const auto wait = std::make_shared<WaitFor<Snapshot>>(*thread_.io);
   const auto number = control.wait_future(exchange.user, future.request, Arrival<Snapshot>{thread_.io, wait});
-  // The jitter spreads out polls that began at the same time.
-  const Nanos most = thread_.long_poll;
-  const Nanos jitter = most / 20 > 0 ? static_cast<Nanos>(random_u64() % static_cast<uint64_t>(most / 20)) : 0;
   ClientSocket::WaitLimits limits;
-  limits.time = most - jitter;
+  limits.time = poll_time();
   limits.ends_at_stop = true;
   const WaitEnd end = co_await socket_.wait(wait, limits);
   if (end == WaitEnd::kArrived) {

@@ -57,6 +57,7 @@ class HttpConnection {
   boost::asio::awaitable<LateResponse> answer_of(Exchange& exchange, Result<Answer> answer);
   boost::asio::awaitable<LateResponse> await_future(Exchange& exchange, const AwaitFuture& wait);
   boost::asio::awaitable<LateResponse> await_response(AwaitResponse later);
+  Nanos poll_time() const;
   boost::asio::awaitable<Status> await_durable();
   bool is_head() const;
   Status hold_answer(const Response& response, const control::UserId& user);

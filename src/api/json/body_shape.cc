@@ -53,20 +53,35 @@ constexpr Member kTensorMembers[] = {{2, Kind::kMessage, &kLeaf}, {4, Kind::kVar
 constexpr Shape kTensor{kTensorMembers, 2};
 constexpr Member kTensorEntryMembers[] = {{1, Kind::kString}, {2, Kind::kMessage, &kTensor}};
 constexpr Shape kTensorEntry{kTensorEntryMembers, 2};
-constexpr Member kDatumMembers[] = {{1, Kind::kMessage, &kChunk}, {2, Kind::kMessage, &kTensorEntry}};
-constexpr Shape kDatum{kDatumMembers, 2};
+constexpr Member kSequenceSpanMembers[] = {{1, Kind::kString}};
+constexpr Shape kSequenceSpan{kSequenceSpanMembers, 1};
+constexpr Member kSpanMembers[] = {{1, Kind::kMessage, &kSequenceSpan}, {2, Kind::kMessage, &kSequenceSpan}};
+constexpr Shape kSpan{kSpanMembers, 2};
+constexpr Member kDatumMembers[] = {{1, Kind::kMessage, &kChunk},
+                                    {2, Kind::kMessage, &kTensorEntry},
+                                    {3, Kind::kMessage, &kSpan},
+                                    {4, Kind::kMessage, &kSpan}};
+constexpr Shape kDatum{kDatumMembers, 4};
 constexpr Member kConfigEntryMembers[] = {{1, Kind::kString}};
 constexpr Shape kConfigEntry{kConfigEntryMembers, 1};
-constexpr Member kPassMembers[] = {
-    {1, Kind::kString}, {3, Kind::kMessage, &kDatum}, {4, Kind::kString}, {5, Kind::kMessage, &kConfigEntry}};
-constexpr Shape kPass{kPassMembers, 4};
+constexpr Member kConfigValueMembers[] = {{2, Kind::kString}};
+constexpr Shape kConfigValue{kConfigValueMembers, 1};
+constexpr Member kConfigV2EntryMembers[] = {{1, Kind::kString}, {2, Kind::kMessage, &kConfigValue}};
+constexpr Shape kConfigV2Entry{kConfigV2EntryMembers, 2};
+constexpr Member kPassMembers[] = {{1, Kind::kString},
+                                   {3, Kind::kMessage, &kDatum},
+                                   {4, Kind::kString},
+                                   {5, Kind::kMessage, &kConfigEntry},
+                                   {7, Kind::kMessage, &kConfigV2Entry}};
+constexpr Shape kPass{kPassMembers, 5};
 
 Error damaged(std::string_view what) {
   return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: " + std::string(what),
                           std::string(kInvalidProtobuf));
 }
 
-// Adds the parts of `message` to `parts`, and ends when there are more than `most`. The shapes are five levels deep.
+// Adds the parts of `message` to `parts`, and ends when there are more than `most`. The shapes are at most five levels
+// deep.
 Status count_parts(std::string_view message, const Shape& shape, int64_t most, int64_t& parts) {
   WireReader reader(message);
   WireField field;

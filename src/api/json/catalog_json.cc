@@ -17,13 +17,23 @@ void write_optional(JsonWriter& json, std::string_view key, const std::optional<
 
 }  // namespace
 
+void write_metadata(JsonWriter& json, const std::map<std::string, std::string>& metadata) {
+  json.key("user_metadata");
+  if (metadata.empty()) {
+    json.null();
+  } else {
+    json.strings(metadata);
+  }
+}
+
 void write_checkpoint(JsonWriter& json, const control::CheckpointView& checkpoint) {
   json.begin_object().key("checkpoint_id").string(checkpoint.checkpoint_id);
-  json.key("checkpoint_type").string(checkpoint.training ? "training" : "sampler");
+  json.key("checkpoint_type").string(control::checkpoint_type_name(checkpoint.kind));
   json.key("time").string(checkpoint.created_at).key("tinker_path").string(checkpoint.tinker_path);
   json.key("size_bytes").integer(checkpoint.size_bytes).key("public").boolean(checkpoint.is_public);
   write_optional(json, "expires_at", checkpoint.expires_at,
                  [](JsonWriter& out, const std::string& time) { out.string(time); });
+  write_metadata(json, checkpoint.user_metadata);
   json.end_object();
 }
 
@@ -33,14 +43,7 @@ void write_training_run(JsonWriter& json, const control::TrainingRunView& run) {
   json.key("corrupted").boolean(run.corrupted).key("last_request_time").string(run.last_request_time);
   write_optional(json, "last_checkpoint", run.last_checkpoint, write_checkpoint);
   write_optional(json, "last_sampler_checkpoint", run.last_sampler_checkpoint, write_checkpoint);
-  json.key("user_metadata");
-  if (run.user_metadata.empty()) {
-    json.null();
-  } else {
-    json.begin_object();
-    for (const auto& [key, value] : run.user_metadata) json.key(key).string(value);
-    json.end_object();
-  }
+  write_metadata(json, run.user_metadata);
   json.end_object();
 }
 

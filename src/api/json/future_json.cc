@@ -113,45 +113,103 @@ void write_topk_row(JsonWriter& json, const TopkView& topk, size_t row) {
   json.end_array();
 }
 
+// What follows writes parts of the answer to `json`, and ends pieces where there is enough. What is passed by reference
+// must outlive the pieces.
+
+JsonPieces list_pieces(JsonWriter& json, tinker_public::DType dtype, std::string_view bytes) {
+  json.begin_array();
+  for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
+    write_elements(json, dtype, bytes.substr(at, kBlockBytes));
+    if (is_full(json)) co_yield json.take_piece();
+  }
+  json.end_array();
+}
+
+JsonPieces topk_pieces(JsonWriter& json, const TopkView& topk) {
+  json.begin_array();
+  for (size_t row = 0; row < topk.rows; ++row) {
+    write_topk_row(json, topk, row);
+    if (is_full(json)) co_yield json.take_piece();
+  }
+  json.end_array();
+}
+
+JsonPieces sequence_pieces(JsonWriter& json, const SequenceView& sequence) {
+  json.begin_object().key("stop_reason").string(sequence.stopped ? "stop" : "length").key("tokens");
+  JsonPieces tokens = list_pieces(json, tinker_public::DTYPE_INT32, sequence.tokens);
+  while (tokens.next()) co_yield std::move(tokens.value());
+  if (sequence.logprobs) {
+    json.key("logprobs");
+    JsonPieces logprobs = list_pieces(json, tinker_public::DTYPE_FLOAT32, *sequence.logprobs);
+    while (logprobs.next()) co_yield std::move(logprobs.value());
+  }
+  if (sequence.topk) {
+    json.key("topk_logprobs");
+    JsonPieces topk = topk_pieces(json, *sequence.topk);
+    while (topk.next()) co_yield std::move(topk.value());
+  }
+  json.end_object();
+}
+
+JsonPieces array_pieces(JsonWriter& json, const ArrayView& array) {
+  json.begin_object().key("data");
+  JsonPieces data = list_pieces(json, array.dtype, array.data);
+  while (data.next()) co_yield std::move(data.value());
+  const bool is_integer = array.dtype == tinker_public::DTYPE_INT64 || array.dtype == tinker_public::DTYPE_INT32;
+  json.key("dtype").string(is_integer ? "int64" : "float32").key("shape").begin_array();
+  for (const int64_t size : array.shape) json.integer(size);
+  json.end_array();
+  if (array.crow_indices && array.col_indices) {
+    json.key("sparse_crow_indices");
+    JsonPieces rows = list_pieces(json, tinker_public::DTYPE_INT64, *array.crow_indices);
+    while (rows.next()) co_yield std::move(rows.value());
+    json.key("sparse_col_indices");
+    JsonPieces columns = list_pieces(json, tinker_public::DTYPE_INT64, *array.col_indices);
+    while (columns.next()) co_yield std::move(columns.value());
+  }
+  json.end_object();
+}
+
+// What the answer says about the prompt.
+JsonPieces prompt_pieces(JsonWriter& json, const SampleView& sample) {
+  if (sample.prompt_logprobs) {
+    json.key("prompt_logprobs");
+    JsonPieces logprobs = list_pieces(json, tinker_public::DTYPE_FLOAT32, *sample.prompt_logprobs);
+    while (logprobs.next()) co_yield std::move(logprobs.value());
+  }
+  if (sample.topk) {
+    json.key("topk_prompt_logprobs");
+    JsonPieces topk = topk_pieces(json, *sample.topk);
+    while (topk.next()) co_yield std::move(topk.value());
+  }
+  if (sample.targets) {
+    json.key("target_prompt_logprobs");
+    JsonPieces targets = array_pieces(json, *sample.targets);
+    while (targets.next()) co_yield std::move(targets.value());
+  }
+  if (sample.alternatives) {
+    json.key("prompt_alt_tokens").begin_object().key("tokens");
+    JsonPieces tokens = array_pieces(json, sample.alternatives->tokens);
+    while (tokens.next()) co_yield std::move(tokens.value());
+    json.key("logprobs");
+    JsonPieces logprobs = array_pieces(json, sample.alternatives->logprobs);
+    while (logprobs.next()) co_yield std::move(logprobs.value());
+    json.end_object();
+  }
+}
+
 // `value` owns what `sample` refers to.
 JsonPieces sample_pieces([[maybe_unused]] std::shared_ptr<const control::FutureValue> value, SampleView sample) {
   JsonWriter json;
   json.begin_object().key("type").string("sample").key("sequences").begin_array();
   for (const SequenceView& sequence : sample.sequences) {
-    json.begin_object().key("stop_reason").string(sequence.stopped ? "stop" : "length").key("tokens").begin_array();
-    for (size_t at = 0; at < sequence.tokens.size(); at += kBlockBytes) {
-      write_integers<int32_t>(json, sequence.tokens.substr(at, kBlockBytes));
-      if (is_full(json)) co_yield json.take_piece();
-    }
-    json.end_array();
-    if (sequence.logprobs) {
-      json.key("logprobs").begin_array();
-      for (size_t at = 0; at < sequence.logprobs->size(); at += kBlockBytes) {
-        write_floats(json, sequence.logprobs->substr(at, kBlockBytes));
-        if (is_full(json)) co_yield json.take_piece();
-      }
-      json.end_array();
-    }
-    json.end_object();
+    JsonPieces pieces = sequence_pieces(json, sequence);
+    while (pieces.next()) co_yield std::move(pieces.value());
     if (is_full(json)) co_yield json.take_piece();
   }
   json.end_array();
-  if (sample.prompt_logprobs) {
-    json.key("prompt_logprobs").begin_array();
-    for (size_t at = 0; at < sample.prompt_logprobs->size(); at += kBlockBytes) {
-      write_floats(json, sample.prompt_logprobs->substr(at, kBlockBytes));
-      if (is_full(json)) co_yield json.take_piece();
-    }
-    json.end_array();
-  }
-  if (sample.topk) {
-    json.key("topk_prompt_logprobs").begin_array();
-    for (size_t row = 0; row < sample.topk->rows; ++row) {
-      write_topk_row(json, *sample.topk, row);
-      if (is_full(json)) co_yield json.take_piece();
-    }
-    json.end_array();
-  }
+  JsonPieces pieces = prompt_pieces(json, sample);
+  while (pieces.next()) co_yield std::move(pieces.value());
   json.key("prompt_cache_hit_tokens").integer(sample.cached_tokens).end_object();
   co_yield json.take_piece();
 }
@@ -192,10 +250,21 @@ struct ValueWriter {
     json.end_object();
     return std::move(json).take();
   }
+  Result<std::string> operator()(const control::SaveWeightsExternalResult& result) const {
+    JsonWriter json;
+    json.begin_object().key("type").string("save_weights_external").key("path").string(result.path);
+    json.key("size_bytes").integer(result.size_bytes).end_object();
+    return std::move(json).take();
+  }
   Result<std::string> operator()(const control::LoadWeightsResult& result) const {
     JsonWriter json;
     json.begin_object().key("type").string("load_weights").key("path").string(result.path);
     json.key("model_id").string(result.run.str()).end_object();
+    return std::move(json).take();
+  }
+  Result<std::string> operator()(const control::CreateCustomLossResult& result) const {
+    JsonWriter json;
+    json.begin_object().key("type").string("create_custom_loss").key("loss_id").string(result.loss_id).end_object();
     return std::move(json).take();
   }
   Result<std::string> operator()(const control::ProtobufResult&) const {

@@ -53,6 +53,7 @@ bool append_float32(const element& array, std::string& bytes) {
 void read_tensor(const JsonFields& fields, tinker_public::Tensor& tensor) {
   const std::string dtype = fields.required_string("dtype");
   const bool is_float = dtype == "float32";
+  fields.only({"data", "dtype", "shape", "sparse_crow_indices", "sparse_col_indices"});
   if (!is_float && dtype != "int64") fields.problem("dtype", "must be float32 or int64");
   tensor.set_dtype(is_float ? tinker_public::DTYPE_FLOAT32 : tinker_public::DTYPE_INT64);
 
@@ -79,7 +80,32 @@ void read_tensor(const JsonFields& fields, tinker_public::Tensor& tensor) {
   }
 }
 
+// Numbers become loss_fn_config, as older clients send them; texts have a place only in loss_fn_config_v2.
+void read_loss_config(const JsonFields& input, tinker_public::ForwardBackwardRequest& request) {
+  const auto config = input.value("loss_fn_config");
+  if (!config) return;
+  simdjson::dom::object members;
+  if (config->get_object().get(members) != simdjson::SUCCESS) {
+    return input.problem("loss_fn_config", "must be an object of numbers and strings");
+  }
+  constexpr size_t kMembersMax = 64;
+  if (members.size() > kMembersMax) return input.problem("loss_fn_config", "must have at most 64 members");
+  for (const auto [key, value] : members) {
+    double number = 0;
+    std::string_view text;
+    if (value.is_number() && value.get_double().get(number) == simdjson::SUCCESS) {
+      (*request.mutable_loss_fn_config())[std::string(key)] = number;
+    } else if (value.get_string().get(text) == simdjson::SUCCESS) {
+      (*request.mutable_loss_fn_config_v2())[std::string(key)].set_text(std::string(text));
+    } else {
+      return input.problem("loss_fn_config", "its member " + shown_name(key) + " must be a number or a string" +
+                                                 (value.is_null() ? "; it is null" : ""));
+    }
+  }
+}
+
 Status read_datum(const JsonFields& fields, tinker_public::Datum& datum) {
+  fields.only({"model_input", "loss_fn_inputs"});
   const auto input = fields.required_object("model_input");
   if (input) {
     std::vector<int32_t> tokens;
@@ -121,13 +147,14 @@ Status read_forward_backward(std::string& text, PassField field, tinker_public::
   request.set_model_id(fields.required_id("model_id"));
   request.set_seq_id(static_cast<int32_t>(fields.optional_integer("seq_id", 0, kInt32Max).value_or(0)));
   request.set_forward_only(fields.boolean("forward_only", false));
+  const char* const input_key = field == PassField::kForward ? "forward_input" : "forward_backward_input";
+  fields.only({"model_id", "seq_id", "type", "forward_only", input_key});
   Status status;
-  const auto input = fields.required_object(field == PassField::kForward ? "forward_input" : "forward_backward_input");
+  const auto input = fields.required_object(input_key);
   if (input) {
     request.set_loss_fn(input->required_string("loss_fn"));
-    for (const auto& [name, value] : input->number_map("loss_fn_config")) {
-      (*request.mutable_loss_fn_config())[name] = value;
-    }
+    read_loss_config(*input, request);
+    input->only({"data", "loss_fn", "loss_fn_config"});
     input->for_each_object("data", true,
                            [&](const JsonFields& datum) { status = read_datum(datum, *request.add_data()); });
   }

@@ -49,6 +49,18 @@ bool is_id(std::string_view text) {
   });
 }
 
+namespace {
+
+bool is_plain(std::string_view name) {
+  return name.size() <= 64 && is_id(name);
+}
+
+}  // namespace
+
+std::string shown_name(std::string_view name) {
+  return is_plain(name) ? "'" + std::string(name) + "'" : "with an unreadable name";
+}
+
 bool append_integers(element array, int64_t min, int64_t max, std::vector<int32_t>& out) {
   simdjson::dom::array items;
   if (array.get_array().get(items) != simdjson::SUCCESS) return false;
@@ -69,10 +81,17 @@ void JsonProblems::add(std::string_view where, std::string_view rule) {
   text_.append(where.substr(0, 200)).append(": ").append(rule);
 }
 
+void JsonProblems::add_unknown(std::string_view where) {
+  ++unknown_;
+  add(where, "is not a field that this server knows");
+}
+
 Status JsonProblems::status() const {
   if (count_ == 0) return {};
-  if (count_ <= kProblemsTold) return malformed_request(text_);
-  return malformed_request(text_ + "; and " + std::to_string(count_ - kProblemsTold) + " more");
+  const std::string more =
+      count_ <= kProblemsTold ? std::string() : "; and " + std::to_string(count_ - kProblemsTold) + " more";
+  if (unknown_ == count_) return invalid_argument(text_ + more, "unknown_field");
+  return malformed_request(text_ + more);
 }
 
 // ---- JsonBody
@@ -176,11 +195,29 @@ std::optional<uint64_t> JsonFields::optional_bits(std::string_view key) const {
 }
 
 double JsonFields::number(std::string_view key, double fallback) const {
-  const std::optional<element> found = value(key);
-  if (!found) return fallback;
+  element found;
+  if (!valid_ || object_.at_key(key).get(found) != simdjson::SUCCESS) return fallback;
   double real = 0;
-  if (!found->is_number() || found->get_double().get(real) != simdjson::SUCCESS) problem(key, "must be a number");
+  if (found.is_null()) {
+    problem(key, "must be a number; it is null, which clients write for NaN and infinity");
+  } else if (!found.is_number() || found.get_double().get(real) != simdjson::SUCCESS) {
+    problem(key, "must be a number");
+  }
   return real;
+}
+
+double JsonFields::required_number(std::string_view key) const {
+  if (!mentions(key)) problem(key, "is required");
+  return number(key, 0.0);
+}
+
+void JsonFields::only(std::initializer_list<std::string_view> keys) const {
+  if (!valid_) return;
+  for (const auto [name, member] : object_) {
+    if (std::find(keys.begin(), keys.end(), name) != keys.end()) continue;
+    // Only what looks like the name of a field is repeated to the client.
+    problems_->add_unknown(path(is_plain(name) ? name : "a member whose name is not a plain word"));
+  }
 }
 
 bool JsonFields::boolean(std::string_view key, bool fallback) const {
@@ -210,24 +247,6 @@ std::map<std::string, std::string> JsonFields::string_map(std::string_view key) 
     const bool is_text = member.get_string().get(text) == simdjson::SUCCESS;
     result.emplace(name, is_text ? std::string(text) : simdjson::to_string(member));
   }
-  return result;
-}
-
-std::map<std::string, double> JsonFields::number_map(std::string_view key) const {
-  std::map<std::string, double> result;
-  const std::optional<element> found = value(key);
-  if (!found) return result;
-  simdjson::dom::object members;
-  bool good = found->get_object().get(members) == simdjson::SUCCESS;
-  if (good) {
-    for (const auto [name, member] : members) {
-      double real = 0;
-      good = member.is_number() && member.get_double().get(real) == simdjson::SUCCESS;
-      if (!good) break;
-      result.emplace(name, real);
-    }
-  }
-  if (!good) problem(key, "must be an object of numbers");
   return result;
 }
 
@@ -299,6 +318,12 @@ void JsonFields::for_each_member(const std::function<void(std::string_view key, 
     }
     visit(name, JsonFields(&member, path(name), *problems_));
     if (problems_->count() > before) return;
+  }
+}
+
+void JsonFields::refuse_null(std::initializer_list<std::string_view> keys) const {
+  for (const std::string_view key : keys) {
+    if (mentions(key) && !has(key)) problem(key, "must not be null; leave it out for its default");
   }
 }
 

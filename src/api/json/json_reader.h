@@ -3,9 +3,10 @@
 // The room json/ promises: the syntax and the UTF-8 of a body are checked before any field is read; no error message
 // contains a value from the body; what the writers produce is valid JSON for every input.
 //
-// Unknown fields are ignored, and null is the same as absent. A getter notes each problem that it finds. A handler
-// reads all its fields and then asks status() once; the error (malformed_request) names each bad field and the rule it
-// breaks.
+// Null is the same as absent, except where a number is expected: clients write NaN as null, and it must not become a
+// default. refuse_null() refuses it elsewhere. Unknown fields are ignored, unless only() refuses them. A getter notes
+// each problem that it finds. A handler reads all its fields and then asks status() once; the error (malformed_request)
+// names each bad field and the rule it breaks.
 //
 //   JsonBody body(exchange.body);
 //   JsonFields fields = body.fields();
@@ -16,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <memory>
@@ -33,12 +35,16 @@ namespace tuft::api {
 class JsonProblems {
  public:
   void add(std::string_view where, std::string_view rule);
+  // A field that nobody reads.
+  void add_unknown(std::string_view where);
+  // Returns malformed_request, or "unknown_field" if there are only unknown fields.
   Status status() const;
   int count() const { return count_; }
 
  private:
   std::string text_;
   int count_ = 0;
+  int unknown_ = 0;  // of count_
 };
 
 // Reads the fields of one object. A getter that notes a problem returns a neutral value. The JsonBody must outlive it.
@@ -62,12 +68,13 @@ class JsonFields {
                                           int64_t max = std::numeric_limits<int64_t>::max()) const;
   // Reads a 64-bit integer, signed or unsigned, such as a seed.
   std::optional<uint64_t> optional_bits(std::string_view key) const;
+  // Returns `fallback` if the key is absent. Null is a problem.
   double number(std::string_view key, double fallback) const;
+  double required_number(std::string_view key) const;
   bool boolean(std::string_view key, bool fallback) const;
 
   // Reads an object of strings. Numbers and booleans become their JSON text; null members are left out.
   std::map<std::string, std::string> string_map(std::string_view key) const;
-  std::map<std::string, double> number_map(std::string_view key) const;
   std::vector<std::string> string_list(std::string_view key) const;
 
   // Returns an empty value if the key is absent or its value is not an object.
@@ -78,9 +85,15 @@ class JsonFields {
   // Visits every member of this object; a member that is not an object is a problem.
   void for_each_member(const std::function<void(std::string_view key, const JsonFields&)>& visit) const;
 
+  // Notes a problem for each of `keys` whose value is null: for those that have another default.
+  void refuse_null(std::initializer_list<std::string_view> keys) const;
+
   // Returns the raw value; empty if it is absent or null.
   std::optional<simdjson::dom::element> value(std::string_view key) const;
   void problem(std::string_view key, std::string_view rule) const;
+  // Notes a problem for each member of this object that is not among `keys`. It is named if its name is a short plain
+  // word.
+  void only(std::initializer_list<std::string_view> keys) const;
 
  private:
   std::string path(std::string_view key) const;
@@ -108,6 +121,9 @@ class JsonBody {
 
 // Returns, for instance, "must be an integer from 1 to 9".
 std::string integer_rule(int64_t min, int64_t max);
+
+// Returns a name from a body as messages show it: in quotes if it is short and plain, else "with an unreadable name".
+std::string shown_name(std::string_view name);
 
 // Returns true for 1 to 256 characters of [A-Za-z0-9._:-], the form of the ids that this server makes.
 bool is_id(std::string_view text);

@@ -71,6 +71,12 @@ JsonWriter& JsonWriter::null() {
   return raw("null");
 }
 
+JsonWriter& JsonWriter::strings(const std::map<std::string, std::string>& values) {
+  begin_object();
+  for (const auto& [name, value] : values) key(name).string(value);
+  return end_object();
+}
+
 JsonWriter& JsonWriter::raw(std::string_view json) {
   separate();
   text_.append(json);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ class JsonWriter {
   JsonWriter& number(float value);
   JsonWriter& boolean(bool value);
   JsonWriter& null();
+  // An object with these strings.
+  JsonWriter& strings(const std::map<std::string, std::string>& values);
   // Appends text that is already JSON.
   JsonWriter& raw(std::string_view json);
 

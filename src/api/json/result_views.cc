@@ -101,6 +101,33 @@ Status view_topk(std::string_view message, TopkView& topk) {
   return good ? Status() : damaged("top-k logprobs");
 }
 
+Status view_array(std::string_view message, ArrayView& array) {
+  TUFT_TRY(for_each_field(message, "tensor", [&](const WireField& field) -> Status {
+    if (field.number == 1) array.data = field.bytes;
+    if (field.number == 3) array.dtype = static_cast<tinker_public::DType>(field.value);
+    if (field.number == 4) append_sizes(field, array.shape);
+    if (field.number != 2) return {};
+    array.crow_indices.emplace();  // a list without numbers is not on the wire
+    array.col_indices.emplace();
+    return for_each_field(field.bytes, "sparse tensor", [&](const WireField& part) -> Status {
+      if (part.number == 1) array.data = part.bytes;
+      if (part.number == 2) array.crow_indices = part.bytes;
+      if (part.number == 3) array.col_indices = part.bytes;
+      return {};
+    });
+  }));
+  return bytes_of(array.dtype) == 0 ? Status(damaged("tensor type")) : Status();
+}
+
+Status view_alternatives(std::string_view message, AltTokensView& alternatives) {
+  TUFT_TRY(for_each_field(message, "prompt_alt_tokens", [&](const WireField& field) -> Status {
+    if (field.number == 1) return view_array(field.bytes, alternatives.tokens);
+    if (field.number == 2) return view_array(field.bytes, alternatives.logprobs);
+    return {};
+  }));
+  return {};
+}
+
 }  // namespace
 
 Result<PassView> view_pass(std::string_view bytes) {
@@ -127,6 +154,8 @@ Result<SampleView> view_sample(std::string_view bytes) {
     if (field.number == 2) sample.prompt_logprobs = field.bytes;
     if (field.number == 3) return view_topk(field.bytes, sample.topk.emplace());
     if (field.number == 4) sample.cached_tokens = static_cast<int64_t>(field.value);
+    if (field.number == 5) return view_array(field.bytes, sample.targets.emplace());
+    if (field.number == 6) return view_alternatives(field.bytes, sample.alternatives.emplace());
     if (field.number != 1) return {};
     SequenceView& sequence = sample.sequences.emplace_back();
     sequence.stopped = true;  // the default of the message
@@ -134,7 +163,7 @@ Result<SampleView> view_sample(std::string_view bytes) {
       if (part.number == 1) sequence.stopped = part.value == tinker_public::STOP_REASON_STOP;
       if (part.number == 2) sequence.tokens = part.bytes;
       if (part.number == 3) sequence.logprobs = part.bytes;
-      return {};
+      return part.number == 4 ? view_topk(part.bytes, sequence.topk.emplace()) : Status();
     });
   }));
   return sample;

@@ -59,12 +59,6 @@ struct PassView {
   std::vector<std::pair<std::string_view, double>> metrics;
 };
 
-struct SequenceView {
-  bool stopped = false;
-  std::string_view tokens;
-  std::optional<std::string_view> logprobs;
-};
-
 struct TopkView {
   PackedNumbers<int32_t> tokens;
   PackedNumbers<float> logprobs;
@@ -72,10 +66,33 @@ struct TopkView {
   size_t rows = 0;
 };
 
+struct SequenceView {
+  bool stopped = false;
+  std::string_view tokens;
+  std::optional<std::string_view> logprobs;
+  std::optional<TopkView> topk;
+};
+
+// A whole tensor.
+struct ArrayView {
+  std::string_view data;
+  tinker_public::DType dtype = tinker_public::DTYPE_UNSPECIFIED;
+  std::vector<int64_t> shape;
+  // Of a sparse tensor (CSR), i64 each; absent: it is dense.
+  std::optional<std::string_view> crow_indices, col_indices;
+};
+
+struct AltTokensView {
+  ArrayView tokens;
+  ArrayView logprobs;
+};
+
 struct SampleView {
   std::vector<SequenceView> sequences;
   std::optional<std::string_view> prompt_logprobs;
   std::optional<TopkView> topk;
+  std::optional<ArrayView> targets;
+  std::optional<AltTokensView> alternatives;
   int64_t cached_tokens = 0;
 };
 

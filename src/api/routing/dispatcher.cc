@@ -1,11 +1,8 @@
 #include "api/routing/dispatcher.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <exception>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,29 +25,13 @@ Admission refuse(Admission admission, Response response, std::string_view reason
   return admission;
 }
 
-// Endpoints of newer SDKs that this server lacks. The last would otherwise match the route of a session.
-constexpr std::string_view kNewerPaths[] = {"/api/v1/copy_weights", "/api/v1/retrieve_futures",
-                                            "/api/v1/sessions/search"};
-
-bool is_newer(std::string_view path) {
-  return std::find(std::begin(kNewerPaths), std::end(kNewerPaths), path) != std::end(kNewerPaths);
-}
-
-// The path is shown only if it has the form of a path, because a client can send any text.
-std::string no_endpoint(const RequestHead& head) {
-  constexpr size_t kPathBytesMax = 200;
-  const std::string_view path = head.target.substr(0, head.target.find_first_of("?#"));
-  const bool is_plain = path.size() <= kPathBytesMax && std::all_of(path.begin(), path.end(), [](char c) {
-                          return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-                                 std::string_view("/_.:-").find(c) != std::string_view::npos;
-                        });
-  if (!is_plain) return "this server has no such endpoint; GET /openapi.json lists its endpoints";
-  return "this server has no endpoint " + std::string(path) +
-         (is_newer(path) ? ", which newer SDKs than 0.25 call" : "") + "; GET /openapi.json lists its endpoints";
-}
-
 bool is_metrics(const Match& match) {
   return match.route != nullptr && match.route->route.access == Access::kMetrics;
+}
+
+// OpenAI's clients know a wrong key by 401, the Tinker SDK by 403.
+Error refused_key(const Error& error, ErrorShape shape) {
+  return shape == ErrorShape::kOpenAi ? Error{ErrorCode::kUnauthenticated, error.message, error.reason} : error;
 }
 
 // Logs at most one line per second, so that a client that guesses keys cannot fill the log.
@@ -95,10 +76,10 @@ Admission Dispatcher::admit(const RequestHead& head) const {
   }
   admission.match = router_.match(head.method, head.target);
   const bool is_off = !metrics_.enabled && is_metrics(admission.match);
-  if (is_off || is_newer(head.target.substr(0, head.target.find_first_of("?#")))) admission.match = {};
+  if (is_off) admission.match = {};
   if (admission.match.route == nullptr) {
     if (admission.match.allow.empty()) {
-      return refuse(std::move(admission), detail_response(404, no_endpoint(head)), "");
+      return refuse(std::move(admission), detail_response(404, no_endpoint(head.target)), "");
     }
     const std::string_view allow = admission.match.allow;
     Response response = detail_response(405, "this endpoint answers " + std::string(allow) + " only");
@@ -112,7 +93,8 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     Result<control::UserId> user = control_.authenticate(has_bearer ? bearer : head.headers.api_key);
     if (!user.ok()) {
       record_refused_key(head, user.error());
-      return refuse(std::move(admission), error_response(user.error(), route.errors), "auth");
+      return refuse(std::move(admission), error_response(refused_key(user.error(), route.errors), route.errors),
+                    "auth");
     }
     admission.user = std::move(user).value();
   } else if (route.access == Access::kMetrics) {

@@ -120,6 +120,8 @@ void RequestTelemetry::describe(const Exchange* exchange, const Error* error) {
   if (route_ != nullptr) span_.set_attribute("http.route", route_->route.pattern);
   if (!head_.headers.user_agent.empty())
     span_.set_attribute("user_agent.original", printable(head_.headers.user_agent));
+  const std::string_view client_method = word(head_.headers.client_method);
+  if (!client_method.empty()) span_.set_attribute("tuft.client.method", client_method);
   if (!answered_) return;
   span_.set_attribute("http.response.status_code", numbers_.status);
   if (!streams_) span_.set_attribute("http.response.body.size", numbers_.response_bytes);
@@ -127,17 +129,21 @@ void RequestTelemetry::describe(const Exchange* exchange, const Error* error) {
     const control::OperationKeys keys = with_session(exchange->keys);
     span_.set_attributes(control::KeyAttributes(keys));
     if (exchange->failure) span_.set_attribute("tuft.future.error", error_code_name(exchange->failure->code));
-    if (exchange->describes_client) describe_client();
+    describe_client(exchange->describes_client);
   }
   if (numbers_.status < 500) return;
   if (error != nullptr) span_.record_error(*error);
   span_.set_attribute("error.type", std::to_string(numbers_.status));
 }
 
-void RequestTelemetry::describe_client() {
+// The SDK names its version with each request, the rest with some.
+void RequestTelemetry::describe_client(bool whole) {
   const RequestHeaders& headers = head_.headers;
+  const std::string_view version = word(headers.client_version.empty() ? headers.sdk_version : headers.client_version);
+  const bool says_version = !headers.client_version.empty() || whole;
+  if (says_version && !version.empty()) span_.set_attribute("tuft.client.sdk_version", version);
+  if (!whole) return;
   const telemetry::Attribute said[] = {{"tuft.client.language", word(headers.sdk_language)},
-                                       {"tuft.client.sdk_version", word(headers.sdk_version)},
                                        {"tuft.client.os", word(headers.sdk_os)},
                                        {"tuft.client.arch", word(headers.sdk_arch)},
                                        {"tuft.client.runtime", word(headers.sdk_runtime)},

@@ -52,7 +52,7 @@ class RequestTelemetry {
   telemetry::SpanOptions span_options(const telemetry::SpanContext& link) const;
   void describe_poll(const Exchange* exchange);
   void describe(const Exchange* exchange, const Error* error);
-  void describe_client();
+  void describe_client(bool whole);
   void record_coding(const Exchange& exchange, const Response& response) const;
   bool is_told(const Response& response) const;
   void log_access() const;

@@ -1,6 +1,7 @@
 #include "api/routing/router.h"
 
 #include <algorithm>
+#include <cctype>
 #include <ranges>
 #include <utility>
 
@@ -20,6 +21,10 @@ std::vector<std::string_view> split(std::string_view pattern) {
     pattern.remove_prefix(end);
   }
   return segments;
+}
+
+std::string_view path_of_target(std::string_view target) {
+  return target.substr(0, target.find_first_of("?#"));
 }
 
 // A parameter contains no control character, and a '/' only if it is the rest of the path.
@@ -48,12 +53,14 @@ std::string_view method_name(Method method) {
 }
 
 Router::Router(std::span<const Route> all) {
-  routes_.reserve(all.size());
-  for (const Route& route : all) {
+  routes_.reserve(all.size() + 1);
+  const auto add = [this](const Route& route) {
     const std::string name = std::string(method_name(route.method)) + " " + std::string(route.pattern);
     routes_.push_back({route, telemetry::Name::intern(name), routes_.size()});
-  }
-  for (const RegisteredRoute& registered : routes_) {
+  };
+  for (const Route& route : all) add(route);
+  add(unknown_operation_route());
+  for (const RegisteredRoute& registered : std::span(routes_).first(all.size())) {
     Path& path = path_of(registered.route.pattern);
     path.routes.push_back(&registered);
     if (!path.allow.empty()) path.allow.append(", ");
@@ -108,8 +115,27 @@ Match Router::choose(const Path& path, Method method, std::vector<std::string> p
   return {nullptr, {}, path.allow};
 }
 
+std::string no_endpoint(std::string_view target) {
+  constexpr size_t kPathBytesMax = 200;
+  const std::string_view path = path_of_target(target);
+  const bool is_plain = path.size() <= kPathBytesMax && std::all_of(path.begin(), path.end(), [](char c) {
+                          return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                                 std::string_view("/_.:-").find(c) != std::string_view::npos;
+                        });
+  if (!is_plain) return "this server has no such endpoint; GET /openapi.json lists its endpoints";
+  return "this server has no endpoint " + std::string(path) + "; GET /openapi.json lists its endpoints";
+}
+
 Match Router::match(Method method, std::string_view target) const {
-  const std::string_view path = target.substr(0, target.find_first_of("?#"));
+  const std::string_view path = path_of_target(target);
+  Match found = find(method, path);
+  if (found.route == nullptr && found.allow.empty() && method == Method::kPost && path.starts_with("/api/v1/")) {
+    return {&routes_.back(), {std::string(path)}, {}};
+  }
+  return found;
+}
+
+Match Router::find(Method method, std::string_view path) const {
   if (const auto found = literals_.find(path); found != literals_.end()) return choose(found->second, method, {});
   if (!path.starts_with('/')) return {};
   std::vector<std::string> parameters;

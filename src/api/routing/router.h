@@ -45,6 +45,14 @@ struct Route {
 // Returns all routes of the server. They have static storage.
 std::span<const Route> routes();
 
+// Returns the route of a POST below /api/v1/ that no other route takes: probably an operation of a newer SDK. Its
+// handler answers 404. It is not one of routes(). Its parameter is the path.
+const Route& unknown_operation_route();
+
+// Returns the text of the answer for a path that no route has. `target` is a path and a query. The path is repeated
+// only if it has the form of a path, because a client can send any text.
+std::string no_endpoint(std::string_view target);
+
 struct RegisteredRoute {
   Route route;
   telemetry::Name span_name;  // "POST /api/v1/asample"
@@ -63,7 +71,8 @@ class Router {
   explicit Router(std::span<const Route> routes);
 
   // Matches the target of a request line; its query is ignored. Parameters are percent-decoded; one with a control
-  // character, or a '/' outside "{name...}", does not match. Literal segments are preferred to parameters.
+  // character, or a '/' outside "{name...}", does not match. Literal segments are preferred to parameters, and every
+  // route to unknown_operation_route().
   Match match(Method method, std::string_view target) const;
   size_t size() const { return routes_.size(); }
 
@@ -82,7 +91,9 @@ class Router {
   static bool matches(const Template& candidate, std::string_view path, std::vector<std::string>& parameters);
   static Match choose(const Path& path, Method method, std::vector<std::string> parameters);
 
-  std::vector<RegisteredRoute> routes_;
+  Match find(Method method, std::string_view path) const;
+
+  std::vector<RegisteredRoute> routes_;  // the last is unknown_operation_route()
   std::unordered_map<std::string_view, Path> literals_;
   std::vector<Template> templates_;
 };

@@ -32,6 +32,24 @@ class FakeCatalog final : public control::Catalog {
     if (user.str() != "alice" || id.str() != "s1") return not_found("there is no such session");
     return control::SessionView{{control::RunId("s1:train:0")}, {control::SamplerId("s1:sample:0")}};
   }
+  control::SessionsFound search_sessions(const UserId& user, const control::SessionQuery& query) const override
+      TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    last_query_ = query;
+    if (user.str() != "alice") return {};
+    control::SessionFound finished{.id = control::SessionId("s1"), .created_at = "2026-01-31T12:00:00.000000+00:00"};
+    finished.display_name = "nightly";
+    finished.user_metadata = {{"a", "b"}};
+    finished.state = control::SessionState::kFinished;
+    finished.finish = {control::FinishReason::kErrored, "why"};
+    finished.checkpoints = 2;
+    finished.checkpoint_bytes = 168;
+    return {{std::move(finished)}, true};
+  }
+  control::SessionQuery last_query() const TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return last_query_;
+  }
   bool owns_session(const UserId& user, const control::SessionId& id) const override { return session(user, id).ok(); }
   bool owns_run(const UserId& user, const control::RunId& run) const override {
     return training_run(user, run, control::Scope::kOwned).ok();
@@ -78,21 +96,23 @@ class FakeCatalog final : public control::Catalog {
  private:
   static control::CheckpointView training() {
     return {"weights/0001",
-            true,
+            control::CheckpointKind::kTraining,
             "2026-01-31T12:00:00.000000+00:00",
             "tinker://s1:train:0/weights/0001",
             123,
             false,
-            "2026-02-01T12:00:00.000000+00:00"};
+            "2026-02-01T12:00:00.000000+00:00",
+            {}};
   }
   static control::CheckpointView sampler() {
     return {"sampler_weights/a",
-            false,
+            control::CheckpointKind::kSampler,
             "2026-01-31T13:00:00.000000+00:00",
             "tinker://s1:train:0/sampler_weights/a",
             45,
             true,
-            std::nullopt};
+            std::nullopt,
+            {}};
   }
   static control::TrainingRunView run_view() {
     control::TrainingRunView view{control::RunId("s1:train:0"),
@@ -110,6 +130,7 @@ class FakeCatalog final : public control::Catalog {
 
   mutable Mutex mutex_;
   std::string project_ TUFT_GUARDED_BY(mutex_);
+  mutable control::SessionQuery last_query_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::api

@@ -16,6 +16,7 @@ class FakeArchive final : public control::Archive {
   explicit FakeArchive(std::string content) : content_(std::move(content)) {}
   int64_t size_bytes() const override { return static_cast<int64_t>(content_.size()); }
   std::string file_name() const override { return "checkpoint.tar"; }
+  std::string_view content_type() const override { return "application/x-tar"; }
   void read(size_t bytes_max, std::function<void(Result<std::string>)> done) override {
     std::string piece = content_.substr(at_, bytes_max);
     at_ += piece.size();
@@ -50,9 +51,27 @@ class FakeCheckpointActions final : public control::CheckpointActions {
                const telemetry::SpanContext&, Done done) override {
     done(note(user, path, "ttl " + (seconds ? std::to_string(*seconds) : std::string("none"))));
   }
+  void copy(const control::UserId& user, const control::CopyWeights& request, const telemetry::SpanContext&,
+            Copied done) override TUFT_EXCLUDES(mutex_) {
+    if (user.str() != "alice") return done(not_found("there is no such checkpoint"));
+    {
+      MutexLock lock(mutex_);
+      last_copy_ = request;
+    }
+    done(std::string("tinker://copy:train:0/weights/a"));
+  }
+  control::CopyWeights last_copy() const TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return last_copy_;
+  }
   Result<Ticket> archive_ticket(const control::UserId& user, const control::CheckpointPath& path) override {
     TUFT_TRY(note(user, path, "archive"));
     return Ticket{kTicket, 1'700'000'900 * kSecond};
+  }
+  Result<FileTickets> file_tickets(const control::UserId& user, const control::CheckpointPath& path) override {
+    if (user.str() != "alice" || path.str() != "tinker://r/external_weights/a") return not_found("there is no such");
+    return FileTickets{{{"adapter_config.json", kTicket}, {"adapter_model.safetensors", "other"}},
+                       1'700'000'900 * kSecond};
   }
   void open_archive(std::string_view token,
                     std::function<void(Result<std::unique_ptr<control::Archive>>)> done) override {
@@ -71,6 +90,7 @@ class FakeCheckpointActions final : public control::CheckpointActions {
 
   mutable Mutex mutex_;
   std::vector<std::string> calls_ TUFT_GUARDED_BY(mutex_);
+  control::CopyWeights last_copy_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::api

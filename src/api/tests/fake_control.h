@@ -78,8 +78,13 @@ class FakeControl final : public control::ControlPlane {
   std::vector<std::string> calls;  // "<user> <call>"
   control::CreateSession last_session;
   control::CreateModel last_model;
+  control::CreateCustomLoss last_custom_loss;
   control::OptimStep last_optim;
+  control::SaveWeights last_save;
   control::SaveWeightsForSampler last_sampler_save;
+  control::RefusedOperation last_refused;
+  control::SaveWeightsExternal last_external_save;
+  control::SessionFinish last_finish;
   control::Sample last_sample;
   tinker_public::ForwardBackwardRequest last_pass;
   Trace last_trace;
@@ -113,8 +118,9 @@ class FakeControl final : public control::ControlPlane {
     if (id.str() != "s-" + user.str()) return not_found("there is no such session");
     return {};
   }
-  Status end_session(const control::UserId& user, const control::SessionId& id) override {
-    TUFT_TRY(note(user, "end_session " + id.str(), [] {}));
+  Status end_session(const control::UserId& user, const control::SessionId& id,
+                     const control::SessionFinish& finish) override {
+    TUFT_TRY(note(user, "end_session " + id.str(), [&] { last_finish = finish; }));
     if (id.str() != "s-" + user.str()) return not_found("there is no such session");
     return {};
   }
@@ -144,17 +150,28 @@ class FakeControl final : public control::ControlPlane {
     return submit(user, r.run);
   }
   Error refuse(const control::UserId&, const control::RefusedOperation& refused, const Trace&) override {
+    last_refused = refused;
     return refused.why;
   }
   Result<control::Submitted> save_weights(const control::UserId& user, const control::SaveWeights& r,
                                           const Trace&) override {
-    TUFT_TRY(note(user, "save_weights", [] {}));
+    TUFT_TRY(note(user, "save_weights", [&] { last_save = r; }));
     return submit(user, r.run);
   }
   Result<control::Submitted> save_weights_for_sampler(const control::UserId& user,
                                                       const control::SaveWeightsForSampler& r, const Trace&) override {
     TUFT_TRY(note(user, "save_weights_for_sampler", [&] { last_sampler_save = r; }));
     return submit(user, r.run);
+  }
+  Result<control::Submitted> save_weights_external(const control::UserId& user, const control::SaveWeightsExternal& r,
+                                                   const Trace&) override {
+    TUFT_TRY(note(user, "save_weights_external", [&] { last_external_save = r; }));
+    return submit(user, r.run);
+  }
+  Result<control::Submitted> create_custom_loss(const control::UserId& user, const control::CreateCustomLoss& r,
+                                                const Trace&) override {
+    TUFT_TRY(note(user, "create_custom_loss", [&] { last_custom_loss = r; }));
+    return submit(user, std::nullopt);
   }
   Result<control::Submitted> load_weights(const control::UserId& user, const control::LoadWeights& r,
                                           const Trace&) override {
@@ -215,6 +232,37 @@ class FakeControl final : public control::ControlPlane {
     pending.request = control::RequestId(ended.id);
     ended.done(pending);
   }
+  Result<WaitId> watch_samples(const control::UserId& user, const control::SampleFeed& feed, int64_t after, bool waits,
+                               std::function<void(control::SampleNews)> done) override TUFT_EXCLUDES(mutex_) {
+    if (feed.sampler.str() != "s:sample:0") return not_found("there is no such sampler");
+    TUFT_TRY(note(user, "watch_samples " + std::to_string(feed.client) + " after " + std::to_string(after), [] {}));
+    control::SampleNews news{{}, after};
+    if (after == 0) news = {{{control::RequestId("r1"), false, 124}, {control::RequestId("r2"), true, 0}}, 7};
+    if (!news.completions.empty() || !waits) {
+      done(std::move(news));
+      return WaitId{0};
+    }
+    MutexLock lock(mutex_);
+    watches_[++last_wait_] = {after, std::move(done)};
+    changed_.notify_all();
+    return last_wait_;
+  }
+  void end_watch(const control::SampleFeed&, WaitId watch) override TUFT_EXCLUDES(mutex_) {
+    std::pair<int64_t, std::function<void(control::SampleNews)>> ended;
+    {
+      MutexLock lock(mutex_);
+      const auto found = watches_.find(watch);
+      if (found == watches_.end()) return;
+      ended = std::move(found->second);
+      watches_.erase(found);
+      changed_.notify_all();
+    }
+    ended.second({{}, ended.first});
+  }
+  size_t watches() TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return watches_.size();
+  }
   void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) override {
     done(worker_metrics);
   }
@@ -261,6 +309,7 @@ class FakeControl final : public control::ControlPlane {
   CondVar changed_;
   std::map<std::string, Future> futures_ TUFT_GUARDED_BY(mutex_);
   std::map<WaitId, Wait> waits_ TUFT_GUARDED_BY(mutex_);
+  std::map<WaitId, std::pair<int64_t, std::function<void(control::SampleNews)>>> watches_ TUFT_GUARDED_BY(mutex_);
   WaitId last_wait_ TUFT_GUARDED_BY(mutex_) = 0;
   int last_request_ TUFT_GUARDED_BY(mutex_) = 0;
 };

@@ -37,7 +37,7 @@ class HttpTelemetry : public ServerTest {
 
 TEST_F(HttpTelemetry, SpanHasTheAttributesOfTheConventions) {
   start();
-  const std::string body = R"({"model_id":"s1:train:0"})";
+  const std::string body = R"({"model_id":"s1:train:0","adam_params":{}})";
   const Reply reply =
       post("optim_step", body,
            {{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, {"User-Agent", "test/1"}});
@@ -72,7 +72,7 @@ TEST_F(HttpTelemetry, SpanHasTheAttributesOfTheConventions) {
 TEST_F(HttpTelemetry, ServerFailureIsAnErrorAndARefusalIsNot) {
   start();
   control.next_failure = unavailable("a worker is away");
-  EXPECT_EQ(post("optim_step", R"({"model_id":"m"})").status, 503);
+  EXPECT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 503);
   const auto failed = span_of("POST /api/v1/optim_step");
   ASSERT_TRUE(failed.has_value());
   EXPECT_TRUE(failed->error);
@@ -93,7 +93,7 @@ TEST_F(HttpTelemetry, ServerFailureIsAnErrorAndARefusalIsNot) {
 TEST_F(HttpTelemetry, DeliveredPollIsASpanThatLinksToItsOperation) {
   options.long_poll = 50 * kMillisecond;
   start();
-  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
   EXPECT_EQ(post("retrieve_future", R"({"request_id":"r1"})").status, 408);
   control::FutureSnapshot snapshot;
   snapshot.state = control::FutureSnapshot::State::kReady;
@@ -125,7 +125,7 @@ TEST_F(HttpTelemetry, DeliveredPollIsASpanThatLinksToItsOperation) {
 
 TEST_F(HttpTelemetry, FirstPollReportsTheDurationOfTheSubmission) {
   start();
-  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
   control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
   const std::map<std::string, std::string> labels = {{"operation_type", "optim_step"}};
   const double before = histogram_count("tuft.client.roundtrip.duration", labels);
@@ -153,6 +153,22 @@ TEST_F(HttpTelemetry, HealthTelemetryAndMetricsHaveNoSpan) {
   EXPECT_EQ(text_of(session->attributes, "tuft.client.os"), "");
   ASSERT_TRUE(collector.flush());
   EXPECT_EQ(collector.receiver.spans().size(), 1U);
+}
+
+TEST_F(HttpTelemetry, RequestsNameTheMethodAndVersionOfTheSdk) {
+  start();
+  const Headers headers = {{"X-SDK-Version", "0.38.0"}, {"X-SDK-Method", "TrainingClient.optim_step"}};
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})", headers).status, 200);
+  const auto span = span_of("POST /api/v1/optim_step");
+  ASSERT_TRUE(span.has_value());
+  EXPECT_EQ(text_of(span->attributes, "tuft.client.method"), "TrainingClient.optim_step");
+  EXPECT_EQ(text_of(span->attributes, "tuft.client.sdk_version"), "0.38.0");
+  for (const std::string& wrong : {std::string("<script>"), std::string(65, 'x')}) {
+    ASSERT_EQ(post("get_info", R"({"model_id":"m"})", {{"X-SDK-Method", wrong}}).status, 200);
+  }
+  const auto other = span_of("POST /api/v1/get_info");
+  ASSERT_TRUE(other.has_value());
+  EXPECT_EQ(text_of(other->attributes, "tuft.client.method"), "");
 }
 
 TEST_F(HttpTelemetry, RefusedKeysAreCountedAndLoggedRarely) {

@@ -15,6 +15,7 @@ AddressFile::~AddressFile() {
 Status AddressFile::write(const std::string& address) {
   std::error_code ignored;
   std::filesystem::create_directories(path_.parent_path(), ignored);
+  remove_unfinished_writes(path_);
   TUFT_TRY(write_file_atomically(path_, address));
   address_ = address;
   return {};

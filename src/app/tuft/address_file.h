@@ -17,6 +17,7 @@ class AddressFile {
   AddressFile(const AddressFile&) = delete;
   AddressFile& operator=(const AddressFile&) = delete;
 
+  // Also removes what servers that were killed while they wrote it left beside it.
   Status write(const std::string& address);
   void remove();
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "app/tuft/state_store.h"
 #include "app/tuft/worker_command.h"
 #include "config/config.h"
+#include "config/nearest.h"
 
 namespace {
 
@@ -67,6 +69,21 @@ void add_launch_flags(CLI::App& command, tuft::app::LaunchOptions& options) {
   command.add_flag("--reload", options.reload, "accepted for compatibility; has no effect");
 }
 
+// Returns true if `word` is a command or a flag. Otherwise says which command may be meant.
+bool check_word(const CLI::App& app, std::string_view word) {
+  if (word.starts_with('-')) return true;
+  std::vector<std::string_view> known;
+  for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == word) return true;
+    known.push_back(command->get_name());
+  }
+  const std::string_view nearest = tuft::config::nearest_word(word, known);
+  std::cerr << "tuft: there is no command '" << word << "'";
+  if (!nearest.empty()) std::cerr << "; did you mean '" << nearest << "'?";
+  std::cerr << "\nRun with --help for more information.\n";
+  return false;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Multi-tenant LoRA fine-tuning and sampling server for the Tinker SDK", "tuft");
   app.set_version_flag("--version", "tuft " TUFT_VERSION);
@@ -95,6 +112,7 @@ int run(int argc, char** argv) {
     std::cerr << app.help();
     return kUsageError;
   }
+  if (!check_word(app, argv[1])) return kUsageError;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

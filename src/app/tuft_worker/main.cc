@@ -7,10 +7,14 @@
 
 namespace {
 
-int report(const char* program, const tuft::Status& status) {
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "%s: %s\n", program, status.error().message.c_str());
-  return 1;
+int init_model(const tuft::app::InitModelFlags& flags) {
+  const tuft::Status status = tuft::engine::init_model(flags.directory, flags.options);
+  if (!status.ok()) {
+    std::fprintf(stderr, "tuft init-model: %s\n", status.error().message.c_str());
+    return 1;
+  }
+  std::printf("wrote a base model with random weights to %s\n", flags.directory.c_str());
+  return 0;
 }
 
 }  // namespace
@@ -21,10 +25,9 @@ int main(int argc, char** argv) {
     const Command command = tuft::app::parse_command(argc, argv);
     switch (command.kind) {
       case Command::Kind::kServe:
-        return report("tuft-worker", tuft::app::serve(command.worker));
+        return tuft::app::serve(command.worker);
       case Command::Kind::kInitModel:
-        return report("tuft init-model",
-                      tuft::engine::init_model(command.init_model.directory, command.init_model.options));
+        return init_model(command.init_model);
       case Command::Kind::kExit:
         return command.exit_code;
     }

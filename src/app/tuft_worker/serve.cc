@@ -1,6 +1,7 @@
 #include "app/tuft_worker/serve.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <signal.h>
@@ -95,7 +96,6 @@ Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
   });
   if (!engine.ok()) {
     span.record_error(engine.error());
-    telemetry::log_error("worker.load_failed", engine.error().message, {{"tuft.base_model", flags.model_name}});
     return engine;
   }
   metrics::workers().startup_duration.record(to_seconds(system_clock().monotonic() - begin),
@@ -191,14 +191,21 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
 
 }  // namespace
 
-Status serve(const WorkerFlags& flags) {
+int serve(const WorkerFlags& flags) {
   EndSignal end(kEndGrace);
-  TUFT_TRY(tie_to_parent(flags.parent_pid));
-  TUFT_TRY(start_telemetry(flags));
-  Status status = run_service(flags, end);
+  Status status = tie_to_parent(flags.parent_pid);
+  if (status.ok()) status = start_telemetry(flags);
+  if (!status.ok()) {
+    std::fprintf(stderr, "tuft-worker: %s\n", status.error().message.c_str());
+    return 1;
+  }
+  status = run_service(flags, end);
+  if (!status.ok()) {
+    telemetry::log_error("worker.load_failed", status.error().message, {{"tuft.base_model", flags.model_name}});
+  }
   telemetry::shutdown_telemetry(kTelemetryGrace);
   telemetry::flush_logging();
-  return status;
+  return status.ok() ? 0 : 1;
 }
 
 }  // namespace tuft::app

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "app/tuft_worker/options.h"
-#include "base/result.h"
 
 namespace tuft::app {
 
-// Returns after SIGTERM or SIGINT. Returns an error if the worker could not serve.
-Status serve(const WorkerFlags& flags);
+// Returns after SIGTERM or SIGINT. Returns the exit status of the process: 1 if the worker could not serve; the log
+// then says why.
+int serve(const WorkerFlags& flags);
 
 }  // namespace tuft::app

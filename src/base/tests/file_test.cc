@@ -2,6 +2,9 @@
 
 #include <cstdlib>
 #include <iterator>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -17,6 +20,25 @@ TEST(File, AtomicWriteReplacesTheContentAndLeavesNothingBeside) {
   ASSERT_TRUE(write_file_atomically(path, "two").ok());
   EXPECT_EQ(*read_file(path, 100), "two");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+}
+
+TEST(File, AKilledWriteIsRemovedByNameOfItsProcess) {
+  const TempDir directory;
+  const auto path = directory / "state.json";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit none = {0, 0};
+    ::setrlimit(RLIMIT_CORE, &none);
+    ::setrlimit(RLIMIT_FSIZE, &none);  // the write ends the process
+    (void)write_file_atomically(path, "one");
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  ASSERT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+  remove_unfinished_writes(path);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 0);
 }
 
 TEST(File, ReportsMissingAndTooLargeFiles) {

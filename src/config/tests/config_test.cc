@@ -42,7 +42,7 @@ TEST(Config, TheSmallestFileHasTheDefaults) {
   EXPECT_EQ(model.model_path, model_directory());
   EXPECT_EQ(model.max_model_len, 128);
   EXPECT_TRUE(model.training && model.sampling);
-  EXPECT_EQ(model.max_lora_rank, 16);
+  EXPECT_EQ(model.max_lora_rank, 128);
   EXPECT_EQ(model.lora_alpha_ratio, 2);
   EXPECT_EQ(config.authorized_users.at(kept_form_of_key("tml-key-of-alice")), "alice");
   EXPECT_FALSE(config.telemetry.enabled);
@@ -75,7 +75,8 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   queued_bytes_per_user_max: 17_000_000, receiving_bytes_max: 18_000_000, session_bytes_per_user_max: 19_000_000,
   future_bytes_per_user_max: 7_000_000,
   audit_events_per_user_max: 800,
-  archives_per_user_max: 21, archives_max: 22,
+  custom_losses_per_user_max: 24, custom_loss_bytes_per_user_max: 250_000,
+  archives_per_user_max: 21, archives_max: 22, sampling_silence_seconds: 31,
   request_parts_max: 19_000, sending_bytes_max: 20_000_000, answer_rate_min: 21, answer_stall_seconds: 22,
   unfinished_head_bytes_max: 23_000_000}
 tls: {certificate: /etc/tuft/server.pem, private_key: /etc/tuft/server.key}
@@ -119,8 +120,11 @@ persistence: {mode: DISABLE}
   EXPECT_EQ(limits.session_bytes_per_user_max, 19'000'000);
   EXPECT_EQ(limits.future_bytes_per_user_max, 7'000'000);
   EXPECT_EQ(limits.audit_events_per_user_max, 800);
+  EXPECT_EQ(limits.custom_losses_per_user_max, 24);
+  EXPECT_EQ(limits.custom_loss_bytes_per_user_max, 250'000);
   EXPECT_EQ(limits.archives_per_user_max, 21);
   EXPECT_EQ(limits.archives_max, 22);
+  EXPECT_EQ(limits.sampling_silence_seconds, 31);
   EXPECT_EQ(limits.request_parts_max, 19'000);
   EXPECT_EQ(limits.sending_bytes_max, 20'000'000);
   EXPECT_EQ(limits.answer_rate_min, 21);
@@ -196,9 +200,9 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"    fsdp_rank_slots: {}\n", "", "fsdp_rank_slots: must map ranks to counts"},
         Rule{"    fsdp_rank_slots: {0: 1}\n", "", "ranks and counts must be whole numbers >= 1"},
         Rule{"    fsdp_rank_slots: {8: 0}\n", "", "ranks and counts must be whole numbers >= 1"},
-        Rule{"    training_backend: fsdp\n    fsdp_rank_slots: {8: 2}\n", "",
+        Rule{"    training_backend: fsdp\n    max_lora_rank: 16\n    fsdp_rank_slots: {8: 2}\n", "",
              "its highest rank must be max_lora_rank (16)"},
-        Rule{"    training_backend: fsdp\n    fsdp_rank_slots: {16: 2, 32: 1}\n", "",
+        Rule{"    training_backend: fsdp\n    max_lora_rank: 16\n    fsdp_rank_slots: {16: 2, 32: 1}\n", "",
              "its highest rank must be max_lora_rank (16)"},
         Rule{"    fsdp_target_modules: []\n", "", "fsdp_target_modules: must be a list of names"},
         Rule{"    fsdp_target_modules: [\" \"]\n", "", "fsdp_target_modules: holds a blank name"},

@@ -20,7 +20,9 @@ constexpr std::array<Words, kQuotas> kWords = {{{"sessions", "limits.sessions_pe
                                                 {"samples_in_flight", "limits.samples_in_flight_per_user_max"},
                                                 {"queued_bytes", "limits.queued_bytes_per_user_max"},
                                                 {"checkpoint_bytes", "limits.checkpoint_bytes_per_user_max"},
-                                                {"archives", "limits.archives_per_user_max"}}};
+                                                {"archives", "limits.archives_per_user_max"},
+                                                {"custom_losses", "limits.custom_losses_per_user_max"},
+                                                {"custom_loss_bytes", "limits.custom_loss_bytes_per_user_max"}}};
 
 const Words& words_of(Quota quota) {
   return kWords.at(static_cast<size_t>(quota));
@@ -40,6 +42,14 @@ Error over_quota(Quota quota, std::string_view what, std::string_view cure) {
                std::string(what) + ", which is the limit; " + std::string(cure) + ", or raise " +
                    std::string(words.limit) + " in the server's configuration",
                std::string(words.limit.substr(kSection.size()))};
+}
+
+std::optional<Error> over_checkpoint_bytes(int64_t used, int64_t bytes, int64_t limit) {
+  if (limit <= 0 || used + bytes <= limit) return std::nullopt;
+  return over_quota(Quota::kCheckpointBytes,
+                    "your checkpoints take " + std::to_string(used) + " bytes, this one takes " +
+                        std::to_string(bytes) + " more, and " + std::to_string(limit) + " are allowed",
+                    "delete some (a deleted one counts for those whose samplers and models still use it)");
 }
 
 void bind_quota_series() {

@@ -19,10 +19,8 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 constexpr int64_t kOctalMax = 077777777777;  // the largest size in a ustar header
-constexpr const char* kConfigFile = "adapter_config.json";
-constexpr const char* kTensorsFile = "adapter_model.safetensors";
 constexpr const char* kCompleteFile = "checkpoint_complete";
-constexpr std::array<const char*, 3> kMembers = {kConfigFile, kTensorsFile, kCompleteFile};
+constexpr std::array<const char*, 3> kMembers = {kAdapterConfigFile, kAdapterModelFile, kCompleteFile};
 
 int64_t padding_of(int64_t size) {
   return (kBlock - size % kBlock) % kBlock;
@@ -91,7 +89,7 @@ struct Part {
   int64_t size = 0;
 };
 
-// The state of reading, separate from TarArchive so that a read can finish after the archive is destroyed.
+// The state of reading, separate from OpenArchive so that a read can finish after the archive is destroyed.
 struct Tar {
   CheckpointStore::Ptr checkpoint;  // keeps the files
   ByteAccount::Hold place;
@@ -142,19 +140,26 @@ Result<std::string> Tar::read(size_t bytes_max) {
   return piece;
 }
 
-class TarArchive final : public Archive {
+std::string tar_name(const CheckpointPath& path) {
+  return run_folder(path.run) + "_" + std::string(checkpoint_folder(path.kind)) + "_" + path.name + ".tar";
+}
+
+class OpenArchive final : public Archive {
  public:
-  TarArchive(std::shared_ptr<Tar> tar, UserId user, std::weak_ptr<void> alive, DiskWorker& disk)
-      : tar_(std::move(tar)), user_(std::move(user)), alive_(std::move(alive)), disk_(disk) {
+  OpenArchive(std::shared_ptr<Tar> tar, std::string name, std::string_view type, UserId user, std::weak_ptr<void> alive,
+              DiskWorker& disk)
+      : tar_(std::move(tar)),
+        name_(std::move(name)),
+        type_(type),
+        user_(std::move(user)),
+        alive_(std::move(alive)),
+        disk_(disk) {
     for (const Part& part : tar_->parts) size_ += part.size;
   }
 
   int64_t size_bytes() const override { return size_; }
-
-  std::string file_name() const override {
-    const CheckpointPath& path = tar_->checkpoint->path;
-    return run_folder(path.run) + "_" + std::string(checkpoint_folder(path.kind)) + "_" + path.name + ".tar";
-  }
+  std::string file_name() const override { return name_; }
+  std::string_view content_type() const override { return type_; }
 
   void read(size_t bytes_max, std::function<void(Result<std::string>)> done) override {
     const auto alive = alive_.lock();
@@ -165,6 +170,8 @@ class TarArchive final : public Archive {
 
  private:
   const std::shared_ptr<Tar> tar_;
+  const std::string name_;
+  const std::string_view type_;
   const UserId user_;
   const std::weak_ptr<void> alive_;
   DiskWorker& disk_;
@@ -178,16 +185,22 @@ Part memory_part(std::string bytes) {
   return part;
 }
 
-Status add_member(Tar& tar, const char* name, int64_t modified) {
+Result<Part> file_part(const Tar& tar, const std::string& name) {
   const std::filesystem::path path = tar.checkpoint->files->directory() / name;
   OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return unreadable(std::string(name) + " of a checkpoint cannot be opened");
+    return unreadable(name + " of a checkpoint cannot be opened");
   }
-  tar.parts.push_back(memory_part(headers_of(name, status.st_size, modified)));
-  tar.parts.push_back({{}, std::move(file), status.st_size});
-  tar.parts.push_back(memory_part(std::string(static_cast<size_t>(padding_of(status.st_size)), '\0')));
+  return Part{{}, std::move(file), status.st_size};
+}
+
+Status add_member(Tar& tar, const char* name, int64_t modified) {
+  TUFT_ASSIGN(Part file, file_part(tar, name));
+  const int64_t size = file.size;
+  tar.parts.push_back(memory_part(headers_of(name, size, modified)));
+  tar.parts.push_back(std::move(file));
+  tar.parts.push_back(memory_part(std::string(static_cast<size_t>(padding_of(size)), '\0')));
   return {};
 }
 
@@ -201,7 +214,20 @@ Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint
   const Nanos created = parse_iso_time(checkpoint->created_at).value_or(0);
   for (const char* member : kMembers) TUFT_TRY(add_member(*tar, member, std::max<int64_t>(created / kSecond, 0)));
   tar->parts.push_back(memory_part(std::string(2 * kBlock, '\0')));
-  return std::unique_ptr<Archive>(std::make_unique<TarArchive>(std::move(tar), user, std::move(alive), disk));
+  return std::unique_ptr<Archive>(std::make_unique<OpenArchive>(std::move(tar), tar_name(checkpoint->path),
+                                                                "application/x-tar", user, std::move(alive), disk));
+}
+
+Result<std::unique_ptr<Archive>> open_single(const CheckpointStore::Ptr& checkpoint, const std::string& name,
+                                             const UserId& user, ByteAccount::Hold place, std::weak_ptr<void> alive,
+                                             DiskWorker& disk) {
+  auto tar = std::make_shared<Tar>();
+  tar->checkpoint = checkpoint;
+  tar->place = std::move(place);
+  TUFT_ASSIGN(Part file, file_part(*tar, name));
+  tar->parts.push_back(std::move(file));
+  return std::unique_ptr<Archive>(
+      std::make_unique<OpenArchive>(std::move(tar), name, "application/octet-stream", user, std::move(alive), disk));
 }
 
 }  // namespace tuft::control

@@ -1,8 +1,9 @@
-// The tar archive of a checkpoint, produced while it is read: headers from memory, contents from the files. The format
-// is POSIX ustar, with a pax header for a file over 8 GiB.
+// What clients download of checkpoints, produced while it is read. A tar archive has headers from memory and contents
+// from the files; its format is POSIX ustar, with a pax header for a file over 8 GiB.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/byte_account.h"
 #include "base/result.h"
@@ -17,5 +18,10 @@ namespace tuft::control {
 // kUnavailable.
 Result<std::unique_ptr<Archive>> open_tar(const CheckpointStore::Ptr& checkpoint, const UserId& user,
                                           ByteAccount::Hold place, std::weak_ptr<void> alive, DiskWorker& disk);
+
+// [disk] The same for one file of the checkpoint as it is.
+Result<std::unique_ptr<Archive>> open_single(const CheckpointStore::Ptr& checkpoint, const std::string& name,
+                                             const UserId& user, ByteAccount::Hold place, std::weak_ptr<void> alive,
+                                             DiskWorker& disk);
 
 }  // namespace tuft::control

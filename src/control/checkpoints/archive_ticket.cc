@@ -36,7 +36,7 @@ std::optional<std::string> from_url(std::string_view url) {
 
 Error refused() {
   return {ErrorCode::kPermissionDenied,
-          "this archive address is not valid any more: it has expired, the server was restarted, or it was changed; "
+          "this address is not valid any more: it has expired, the server was restarted, or it was changed; "
           "ask for a new one",
           "bad_archive_ticket"};
 }
@@ -58,7 +58,8 @@ std::string ArchiveTickets::sign(std::string_view text) const {
 }
 
 std::string ArchiveTickets::issue(const ArchiveGrant& grant) const {
-  const std::string text = std::to_string(grant.expires) + ' ' + grant.path.str() + ' ' + grant.user.str();
+  const std::string text =
+      std::to_string(grant.expires) + ' ' + grant.path.str() + ' ' + grant.file + ' ' + grant.user.str();
   return to_url(sign(text) + text);
 }
 
@@ -71,9 +72,11 @@ Result<ArchiveGrant> ArchiveTickets::check(std::string_view ticket, Nanos wall) 
   ArchiveGrant grant;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), grant.expires);
   const std::string_view rest = text.substr(static_cast<size_t>(end - text.data()));
-  const size_t user = rest.find(' ', 1);  // no path holds one
+  const size_t file = rest.find(' ', 1);  // no path holds one
+  const size_t user = file == rest.npos ? file : rest.find(' ', file + 1);
   if (code != std::errc() || user == rest.npos || grant.expires <= wall) return refused();
-  TUFT_ASSIGN(grant.path, parse_checkpoint_path(rest.substr(1, user - 1)));
+  TUFT_ASSIGN(grant.path, parse_checkpoint_path(rest.substr(1, file - 1)));
+  grant.file = rest.substr(file + 1, user - file - 1);
   grant.user = UserId(rest.substr(user + 1));
   return grant;
 }

@@ -1,7 +1,7 @@
-// Tickets for archives. The bearer of a ticket may read one checkpoint for a limited time.
+// Tickets for downloads. The bearer of a ticket may read one checkpoint, or one file of it, for a limited time.
 //
-// A ticket contains the path, the time of expiry and the user who requested it, signed with HMAC-SHA256. The key is
-// random and known to this process only.
+// A ticket contains the path, the file, the time of expiry and the user who requested it, signed with HMAC-SHA256. The
+// key is random and known to this process only.
 #pragma once
 
 #include <array>
@@ -17,8 +17,9 @@ namespace tuft::control {
 
 struct ArchiveGrant {
   CheckpointPath path;
-  Nanos expires = 0;  // wall clock
-  UserId user;        // who requested it; downloads use this user's turns at the disk
+  Nanos expires = 0;      // wall clock
+  UserId user;            // who requested it; downloads use this user's turns at the disk
+  std::string file = {};  // one of the checkpoint; empty: all in an archive. No blanks
 };
 
 // Thread-safe.

@@ -54,6 +54,7 @@ void CheckpointLists::list(const CheckpointPtr& checkpoint) {
   run.owner = checkpoint->owner;
   owner.runs.erase({last_saved(run.of_kind), checkpoint->path.run});
   run.all.insert(checkpoint);
+  run.bytes += checkpoint->size_bytes;
   run.of_kind[kind].insert(checkpoint);
   if (checkpoint->is_public) run.is_public[kind].insert(checkpoint);
   owner.all.insert(checkpoint);
@@ -71,6 +72,7 @@ void CheckpointLists::unlist(const CheckpointPtr& checkpoint) {
   owner->second.all.erase(checkpoint);
   owner->second.samplers.erase(checkpoint);
   run->second.all.erase(checkpoint);
+  run->second.bytes -= checkpoint->size_bytes;
   run->second.of_kind[kind].erase(checkpoint);
   run->second.is_public[kind].erase(checkpoint);
   if (run->second.all.empty()) {
@@ -111,9 +113,13 @@ std::string CheckpointLists::last_saved(const Kinds& kinds) {
 }
 
 std::optional<RunHead> CheckpointLists::head_of(const RunId& run, const UserId& owner, const Kinds& kinds) {
-  RunHead head{run, owner, last_saved(kinds), last_of(kinds[index_of(CheckpointKind::kTraining)]),
-               last_of(kinds[index_of(CheckpointKind::kSampler)])};
-  if (head.training == nullptr && head.sampler == nullptr) return std::nullopt;
+  RunHead head{run,
+               owner,
+               last_saved(kinds),
+               last_of(kinds[index_of(CheckpointKind::kTraining)]),
+               last_of(kinds[index_of(CheckpointKind::kSampler)]),
+               last_of(kinds[index_of(CheckpointKind::kExternal)])};
+  if (head.training == nullptr && head.sampler == nullptr && head.external == nullptr) return std::nullopt;
   return head;
 }
 
@@ -174,15 +180,31 @@ int64_t CheckpointLists::count_runs(const UserId& owner) const {
   return found == owners_.end() ? 0 : static_cast<int64_t>(found->second.runs.size());
 }
 
-std::vector<RunHead> CheckpointLists::runs_of_session(const UserId& owner, const SessionId& session) const {
+template <typename Visit>
+void CheckpointLists::visit_runs_locked(const UserId& owner, const SessionId& session, Visit visit) const {
   const std::string prefix = session.str() + ":train:";
+  for (auto run = runs_.lower_bound(RunId(prefix)); run != runs_.end() && run->first.str().starts_with(prefix); ++run) {
+    if (run->second.owner == owner) visit(run->first, run->second);
+  }
+}
+
+std::vector<RunHead> CheckpointLists::runs_of_session(const UserId& owner, const SessionId& session) const {
   std::vector<RunHead> heads;
   MutexLock lock(mutex_);
-  for (auto run = runs_.lower_bound(RunId(prefix)); run != runs_.end() && run->first.str().starts_with(prefix); ++run) {
-    if (run->second.owner != owner) continue;
-    if (auto one = head_of(run->first, owner, run->second.of_kind)) heads.push_back(std::move(*one));
-  }
+  visit_runs_locked(owner, session, [&](const RunId& id, const RunLists& run) {
+    if (auto one = head_of(id, owner, run.of_kind)) heads.push_back(std::move(*one));
+  });
   return heads;
+}
+
+SessionStorage CheckpointLists::storage_of_session(const UserId& owner, const SessionId& session) const {
+  SessionStorage storage;
+  MutexLock lock(mutex_);
+  visit_runs_locked(owner, session, [&](const RunId&, const RunLists& run) {
+    storage.checkpoints += static_cast<int64_t>(run.all.size());
+    storage.bytes += run.bytes;
+  });
+  return storage;
 }
 
 }  // namespace tuft::control

@@ -32,6 +32,16 @@ struct RunHead {
   std::string last_saved;  // created_at of the newest checkpoint
   CheckpointPtr training;  // the one with the highest future number; null: none
   CheckpointPtr sampler;   // likewise
+  CheckpointPtr external;  // likewise
+
+  // Describes the run: the training checkpoint, or if there is none, another.
+  const Checkpoint& describing() const { return *(training ? training : sampler ? sampler : external); }
+};
+
+// The checkpoints of a session's runs, without ephemeral ones.
+struct SessionStorage {
+  int64_t checkpoints = 0;
+  int64_t bytes = 0;
 };
 
 // Thread-safe; its lock is innermost.
@@ -66,6 +76,7 @@ class CheckpointLists {
   int64_t count_runs(const UserId& owner) const;
   // In any order.
   std::vector<RunHead> runs_of_session(const UserId& owner, const SessionId& session) const;
+  SessionStorage storage_of_session(const UserId& owner, const SessionId& session) const;
 
  private:
   struct Older {
@@ -77,11 +88,12 @@ class CheckpointLists {
   struct ByNumber {
     bool operator()(const CheckpointPtr& a, const CheckpointPtr& b) const;
   };
-  using Kinds = std::array<std::set<CheckpointPtr, ByNumber>, 2>;
+  using Kinds = std::array<std::set<CheckpointPtr, ByNumber>, kCheckpointKinds>;
   struct RunLists {
     UserId owner;
     RankedSet<CheckpointPtr, Older> all;
     Kinds of_kind, is_public;
+    int64_t bytes = 0;  // of all
   };
   struct OwnerLists {
     RankedSet<CheckpointPtr, Newer> all;
@@ -89,6 +101,8 @@ class CheckpointLists {
     std::set<std::pair<std::string, RunId>, std::greater<>> runs;
   };
 
+  template <typename Visit>
+  void visit_runs_locked(const UserId& owner, const SessionId& session, Visit visit) const TUFT_REQUIRES(mutex_);
   void list(const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
   void unlist(const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
   static std::string last_saved(const Kinds& kinds);

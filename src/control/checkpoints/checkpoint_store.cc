@@ -97,7 +97,7 @@ bool CheckpointStore::is_unreadable(std::string_view path) const {
 }
 
 void CheckpointStore::scan_run(const fs::path& run_directory, const PathSet* kept) {
-  for (const CheckpointKind kind : {CheckpointKind::kTraining, CheckpointKind::kSampler}) {
+  for (const CheckpointKind kind : kAllCheckpointKinds) {
     std::error_code code;
     std::vector<fs::path> leftovers;
     std::vector<fs::path> found;
@@ -145,6 +145,15 @@ CheckpointStore::Ptr CheckpointStore::add(Checkpoint checkpoint, const fs::path&
 }
 
 Result<CheckpointStore::Ptr> CheckpointStore::find_visible(const UserId& user, std::string_view path) const {
+  TUFT_ASSIGN(Ptr found, find_readable(user, path));
+  if (found->path.kind != CheckpointKind::kExternal) return found;
+  return invalid_argument("checkpoint " + found->path.str() +
+                              " is for download only (external_weights_urls); use one that save_state or "
+                              "save_weights_for_sampler made",
+                          "external_checkpoint");
+}
+
+Result<CheckpointStore::Ptr> CheckpointStore::find_readable(const UserId& user, std::string_view path) const {
   TUFT_ASSIGN(const CheckpointPath parsed, parse_checkpoint_path(path));
   const std::string key = parsed.str();
   Ptr found = find(key);
@@ -226,6 +235,28 @@ Result<CheckpointStore::Ptr> CheckpointStore::commit(const fs::path& prepared, C
     replaced->files->abandon();
   }
   return committed;
+}
+
+Status CheckpointStore::clone_files(const Checkpoint& source, const fs::path& prepared) const {
+  std::error_code code;
+  fs::create_directory(prepared, code);
+  if (code) return storage_error("cannot make room for a checkpoint", code.message());
+  fs::directory_iterator files(source.files->directory(), code);
+  if (code) return storage_error("cannot read a checkpoint", code.message());
+  for (const auto& entry : files) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kMetadataFile) || name == kDeletedFile) continue;
+    fs::create_hard_link(entry.path(), prepared / name, code);
+    if (!code) continue;
+    // A file system without links, or with too many of this file.
+    code.clear();
+    fs::copy_file(entry.path(), prepared / name, code);
+    if (code) return storage_error("cannot copy a checkpoint", code.message());
+    if (Status synced = sync_file(prepared / name); !synced.ok()) {
+      return storage_error("cannot sync a checkpoint", synced.error().message);
+    }
+  }
+  return {};
 }
 
 void CheckpointStore::abandon(const fs::path& prepared) const {

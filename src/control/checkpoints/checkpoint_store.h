@@ -3,7 +3,8 @@
 // The room checkpoints/ promises: a checkpoint is complete or absent, after a crash too; its files exist as long as
 // anyone reads them; no user can find, change or delete a checkpoint of another user that is not public.
 //
-//   <checkpoint_dir>/<run folder>/<weights|sampler_weights>/<name>[~N]/metadata.json + what the worker writes
+//   <checkpoint_dir>/<run folder>/<weights|sampler_weights|external_weights>/<name>[~N]/metadata.json + what the worker
+//   writes
 //
 // A directory appears completely, by a rename, and never moves. A checkpoint that replaces another gets its own
 // directory
@@ -47,7 +48,9 @@ class CheckpointStore {
   // Returns whether scan() has skipped the checkpoint `path` (tinker://...).
   bool is_unreadable(std::string_view path) const;
 
-  // Finds a checkpoint that the user may load and sample: an own or a public one. Returns kNotFound for others.
+  // Finds a checkpoint that the user may read: an own or a public one. Returns kNotFound for others.
+  Result<Ptr> find_readable(const UserId& user, std::string_view path) const;
+  // The same for those that can be loaded and sampled. Returns kInvalidArgument for external ones.
   Result<Ptr> find_visible(const UserId& user, std::string_view path) const;
   // Finds a checkpoint that the user owns. Returns kPermissionDenied for a public one of another user, else kNotFound.
   Result<Ptr> find_owned(const UserId& user, const CheckpointPath& path) const;
@@ -68,6 +71,9 @@ class CheckpointStore {
   // [disk] Writes metadata.json into `prepared` and renames the directory to its final path. The checkpoint replaces
   // one with the same path.
   Result<Ptr> commit(const std::filesystem::path& prepared, Checkpoint checkpoint);
+  // [disk] Puts the files of a checkpoint, without its metadata, into the new directory `prepared`. They share the disk
+  // space of the source where the file system can link files; they never change.
+  Status clone_files(const Checkpoint& source, const std::filesystem::path& prepared) const;
   // [disk] Removes a directory from prepare(), and the temporary files that a killed worker left beside it.
   void abandon(const std::filesystem::path& prepared) const;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/accounts/quota.h"
+#include "control/age/encryption.h"
 #include "control/checkpoints/archive.h"
 #include "metrics/training.h"
 #include "telemetry/instrument.h"
@@ -169,14 +170,35 @@ Result<CheckpointActions::Ticket> DiskCheckpointActions::archive_ticket(const Us
                                                                         const CheckpointPath& path) {
   TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, parts_.checkpoints.find_visible(user, path.str()));
   const ArchiveGrant grant{path, parts_.clock.wall() + kTicketLife, user};
+  audit_download(user, *checkpoint, "archive");
+  return Ticket{tickets_.issue(grant), grant.expires};
+}
+
+void DiskCheckpointActions::audit_download(const UserId& user, const Checkpoint& checkpoint, std::string_view purpose) {
   parts_.usage.audit({.action = AuditAction::kCheckpointArchived,
                       .user = user,
-                      .owner = checkpoint->owner,
-                      .session = checkpoint->session,
-                      .run = path.run,
-                      .tinker_path = path.str(),
-                      .purpose = "archive"});
-  return Ticket{tickets_.issue(grant), grant.expires};
+                      .owner = checkpoint.owner,
+                      .session = checkpoint.session,
+                      .run = checkpoint.path.run,
+                      .tinker_path = checkpoint.path.str(),
+                      .purpose = std::string(purpose)});
+}
+
+Result<CheckpointActions::FileTickets> DiskCheckpointActions::file_tickets(const UserId& user,
+                                                                           const CheckpointPath& path) {
+  TUFT_ASSIGN(const CheckpointStore::Ptr checkpoint, parts_.checkpoints.find_readable(user, path.str()));
+  if (path.kind != CheckpointKind::kExternal) {
+    return invalid_argument("only external weights have addresses of files; make some with save_weights_external",
+                            "not_external");
+  }
+  FileTickets tickets{{}, parts_.clock.wall() + kTicketLife};
+  for (std::string file : external_files()) {
+    if (checkpoint->encrypted) file += age::kSuffix;
+    std::string token = tickets_.issue({path, tickets.expires, user, file});
+    tickets.files.emplace_back(std::move(file), std::move(token));
+  }
+  audit_download(user, *checkpoint, "external_weights");
+  return tickets;
 }
 
 void DiskCheckpointActions::open_archive(std::string_view token,
@@ -194,11 +216,14 @@ void DiskCheckpointActions::open_archive(std::string_view token,
   if (!place.ok()) return done(place.error());
   auto shared_done = std::make_shared<decltype(done)>(std::move(done));
   const auto shared_place = std::make_shared<ByteAccount::Hold>(std::move(*place));
-  const Status posted = parts_.disk.post(user, [weak = weak_from_this(), user, checkpoint, shared_place, shared_done] {
-    const auto self = weak.lock();
-    if (self == nullptr) return (*shared_done)(unavailable("the server is shutting down"));
-    (*shared_done)(open_tar(checkpoint, user, std::move(*shared_place), weak, self->parts_.disk));
-  });
+  const Status posted = parts_.disk.post(
+      user, [weak = weak_from_this(), user, checkpoint, file = grant->file, shared_place, shared_done] {
+        const auto self = weak.lock();
+        if (self == nullptr) return (*shared_done)(unavailable("the server is shutting down"));
+        DiskWorker& disk = self->parts_.disk;
+        (*shared_done)(file.empty() ? open_tar(checkpoint, user, std::move(*shared_place), weak, disk)
+                                    : open_single(checkpoint, file, user, std::move(*shared_place), weak, disk));
+      });
   if (!posted.ok()) (*shared_done)(posted.error());
 }
 

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/accounts/access_tokens.h"
 #include "control/accounts/usage.h"
 #include "control/checkpoints/archive_ticket.h"
 #include "control/checkpoints/checkpoint_actions.h"
@@ -33,6 +34,7 @@ class DiskCheckpointActions final : public CheckpointActions,
     DiskWorker& disk;
     Persistence& persistence;
     Usage& usage;
+    AccessTokens& tokens;  // used by copy() only, before it returns
   };
   explicit DiskCheckpointActions(const Parts& parts);
   ~DiskCheckpointActions() override;
@@ -42,7 +44,9 @@ class DiskCheckpointActions final : public CheckpointActions,
                   Done done) override;
   void set_ttl(const UserId& user, const CheckpointPath& path, std::optional<int64_t> seconds,
                const telemetry::SpanContext& trace, Done done) override;
+  void copy(const UserId& user, const CopyWeights& request, const telemetry::SpanContext& trace, Copied done) override;
   Result<Ticket> archive_ticket(const UserId& user, const CheckpointPath& path) override;
+  Result<FileTickets> file_tickets(const UserId& user, const CheckpointPath& path) override;
   void open_archive(std::string_view token, std::function<void(Result<std::unique_ptr<Archive>>)> done) override;
 
   // Removes expired checkpoints and unused files. To be called about every 250 ms; it acts every few seconds.
@@ -51,12 +55,28 @@ class DiskCheckpointActions final : public CheckpointActions,
  private:
   using Work = std::function<Status(DiskCheckpointActions&, const CheckpointStore::Ptr&)>;
 
+  // What the disk thread needs to make a copy.
+  struct CopyPlan {
+    UserId user;
+    UserId token_user;  // empty: none
+    CheckpointPath source, target;
+    std::string project_id;
+    std::optional<int64_t> ttl_seconds;
+    telemetry::SpanContext trace;
+  };
+  Result<CheckpointStore::Ptr> find_source(const CopyPlan& plan) const;
+  // Returns the error if the copy cannot be made, and the path of a copy that exists.
+  Result<std::optional<std::string>> check_copy(const CopyPlan& plan) const;
+  Result<std::string> copy_now(const CopyPlan& plan);
+  void record_copy(const CopyPlan& plan, const Checkpoint& source, const Checkpoint& made);
+
   void act(const UserId& user, const CheckpointPath& path, const telemetry::SpanContext& trace, Done done, Work work);
   Status remove_now(const CheckpointStore::Ptr& checkpoint, std::string_view reason, const UserId& by,
                     const telemetry::SpanContext& trace);
   // Calls `done` when a completed remove() is durable.
   void confirm_removed(const UserId& user, const CheckpointPath& path, const Done& done);
   bool was_removed(const UserId& user, const CheckpointPath& path) const TUFT_EXCLUDES(mutex_);
+  void audit_download(const UserId& user, const Checkpoint& checkpoint, std::string_view purpose);
   // Returns the place of one more open archive.
   Result<ByteAccount::Hold> take_archive(const UserId& user);
   void remove_expired();

@@ -6,8 +6,8 @@
 namespace tuft::control {
 namespace {
 
-// The memory of a finished future without its value: the record, its strings and its entries in the maps.
-constexpr int64_t kRecordBytes = 768;
+// The memory of a finished future without its value: the record, its strings and its entries in the maps and feeds.
+constexpr int64_t kRecordBytes = 896;
 
 }  // namespace
 

@@ -35,6 +35,7 @@ class Future {
   friend class FutureTelemetry;
   friend class FinishedFutures;
   friend class PendingFutures;
+  friend class SampleFeeds;
   using Done = std::function<void(Result<FutureSnapshot>)>;
 
   bool is_unread_from_store() const { return state_ == FutureSnapshot::State::kReady && value_ == nullptr; }
@@ -58,6 +59,7 @@ class Future {
   Error error_;
   std::vector<std::pair<uint64_t, Done>> waiters_;
   Nanos finished_ = 0;
+  int64_t cursor_ = 0;  // of a finished sample in its feed
   int64_t bytes_ = 0;
   std::list<Future*>::iterator in_pending_;  // see PendingFutures
   std::list<std::shared_ptr<Future>>::iterator in_session_;

@@ -91,6 +91,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     // Begun under the lock, so that a thread that finds the future by its key finds its span too.
     FutureTelemetry::begin(*future, trace);
     pending_.add(future);
+    feeds_.began(*future);
     ++telemetry_.counts(operation).queued;
     // Written under the lock, so that the answer to a repetition waits for this write, too.
     if (persistence_.enabled()) persistence_.write(user, persistence_.put(record_of(*future, future->key_)), trace);
@@ -149,7 +150,7 @@ FutureSnapshot FutureStore::snapshot_locked(const FuturePtr& future) {
   return snapshot;
 }
 
-void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> result) {
+FutureStore::Told FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> result) {
   future->finished_ = clock_.monotonic();
   if (future->decided_ == 0) future->decided_ = future->finished_;
   if (future->started_ == 0)
@@ -170,6 +171,7 @@ void FutureStore::finish_locked(const FuturePtr& future, Result<FutureValue> res
   budget_.end(future->user, future->operation);
   finished_.add(future);
   if (!future->waiters_.empty()) deliver_locked(*future);
+  return feeds_.finished(*future, clock_.wall());
 }
 
 FutureStore::Waiters FutureStore::take_waiters_locked(Future& future) {
@@ -251,10 +253,11 @@ void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
   FutureSnapshot snapshot;
   telemetry::Span span;
   Evicted evicted;
+  Told told;
   {
     MutexLock lock(mutex_);
     if (future->state_ != FutureSnapshot::State::kPending) return;
-    finish_locked(future, std::move(result));
+    told = finish_locked(future, std::move(result));
     waiters = take_waiters_locked(*future);
     snapshot = snapshot_locked(future);
     span = std::move(future->span_);
@@ -264,6 +267,7 @@ void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
   telemetry_.on_end(*future, std::move(span),
                     snapshot.state == FutureSnapshot::State::kFailed ? &snapshot.error : nullptr);
   for (auto& waiter : waiters) waiter.second(snapshot);
+  for (auto& [done, news] : told) done(std::move(news));
 }
 
 void FutureStore::on_cancel(Future& future, std::function<void()> stop) {
@@ -291,16 +295,26 @@ Status FutureStore::cancel(const UserId& user, const RequestId& request) {
 }
 
 void FutureStore::cancel_session(const SessionId& session, const Error& why) {
+  (void)cancel_some(session, why, false);
+}
+
+size_t FutureStore::cancel_samples(const SessionId& session, const Error& why) {
+  return cancel_some(session, why, true);
+}
+
+size_t FutureStore::cancel_some(const SessionId& session, const Error& why, bool only_samples) {
   std::vector<FuturePtr> found;
   {
     MutexLock lock(mutex_);
     for (const FuturePtr& future : pending_.of_session(session)) {
       if (future->is_servers_ || !future->can_cancel()) continue;
+      if (only_samples && future->operation != OperationType::kSample) continue;
       future->decided_ = clock_.monotonic();
       found.push_back(future);
     }
   }
   settle_cancelled(found, why);
+  return found.size();
 }
 
 void FutureStore::settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why) {
@@ -368,9 +382,11 @@ void FutureStore::end_wait(WaitId wait) {
 void FutureStore::shut_down() {
   std::vector<FuturePtr> pending;
   Waiters readers;
+  std::vector<SampleFeeds::Waiter> watchers;
   {
     MutexLock lock(mutex_);
     shut_down_ = true;
+    watchers = feeds_.take_waiters();
     pending = pending_.all();
     std::vector<FuturePtr> reading;
     for (const auto& [id, future] : waits_) {
@@ -382,6 +398,7 @@ void FutureStore::shut_down() {
   }
   for (const FuturePtr& future : pending) finish(future, shutting_down());
   for (auto& reader : readers) reader.second(shutting_down());
+  for (auto& watcher : watchers) watcher.done({{}, watcher.after});
 }
 
 }  // namespace tuft::control

@@ -32,6 +32,7 @@
 #include "control/futures/future_telemetry.h"
 #include "control/futures/operation_budget.h"
 #include "control/futures/pending_futures.h"
+#include "control/futures/sample_feeds.h"
 #include "control/persistence/persistence.h"
 #include "control/persistence/restore_plan.h"
 #include "control/types/types.h"
@@ -86,6 +87,8 @@ class FutureStore {
   Status cancel(const UserId& user, const RequestId& request);
   // Cancels all operations of a session, oldest first; they fail with `why`.
   void cancel_session(const SessionId& session, const Error& why);
+  // The same for the session's samples alone. Returns their number.
+  size_t cancel_samples(const SessionId& session, const Error& why);
 
   // At the start: the futures of a former server process, oldest first.
   void restore(const RestorePlan& plan);
@@ -97,6 +100,12 @@ class FutureStore {
   WaitId wait(const UserId& user, const RequestId& request, Future::Done done, SessionId* session = nullptr);
   void end_wait(WaitId wait);
 
+  // Confirms the completions of a feed up to `after`. Calls `done` once with those that follow: at once if there are
+  // some or if `waits` is false, else with the next completion or when end_watch() is called. Requires: the caller has
+  // checked that the sampling session is the user's.
+  WaitId watch(const SampleFeed& feed, int64_t after, bool waits, SampleFeeds::Done done);
+  void end_watch(const SampleFeed& feed, WaitId watch);
+
   // Evicts what is kept for too long.
   void sweep();
   // Fails what is pending, which also ends every wait. Nothing is admitted after it.
@@ -104,6 +113,7 @@ class FutureStore {
 
  private:
   using Waiters = std::vector<std::pair<uint64_t, Future::Done>>;
+  using Told = std::vector<std::pair<SampleFeeds::Done, SampleNews>>;
 
   // What remains to be done without the lock after futures were evicted.
   struct Evicted {
@@ -111,12 +121,14 @@ class FutureStore {
     std::vector<store::Change> erased;
   };
 
+  size_t cancel_some(const SessionId& session, const Error& why, bool only_samples);
   Result<FuturePtr> find_locked(const UserId& user, const RequestId& request) const TUFT_REQUIRES(mutex_);
   void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
   // What follows once the outcome is decided.
   void settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also);
   void finish(const FuturePtr& future, Result<FutureValue> result);
-  void finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
+  // Returns those who wait for news of the feed.
+  Told finish_locked(const FuturePtr& future, Result<FutureValue> result) TUFT_REQUIRES(mutex_);
   void read(const FuturePtr& future);
   void on_read(const FuturePtr& future, Result<std::string> bytes);
   // Takes those who wait for the future.
@@ -143,6 +155,7 @@ class FutureStore {
   std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);
   PendingFutures pending_ TUFT_GUARDED_BY(mutex_);
   FinishedFutures finished_ TUFT_GUARDED_BY(mutex_);
+  SampleFeeds feeds_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control

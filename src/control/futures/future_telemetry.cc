@@ -17,6 +17,11 @@ const telemetry::Tracer& tracer() {
   return instance;
 }
 
+// A custom loss is made for no base model in particular.
+std::string_view model_label(const Future& future) {
+  return future.keys.base_model.empty() ? std::string_view("unknown") : std::string_view(future.keys.base_model);
+}
+
 }  // namespace
 
 FutureTelemetry::FutureTelemetry(bool tenant_label) : tenant_label_(tenant_label) {
@@ -115,7 +120,7 @@ void FutureTelemetry::on_end(const Future& future, telemetry::Span span, const E
   queue_length_.add(-1);
   const telemetry::Label type = {"operation_type", operation_name(future.operation)};
   metrics::tenants().requests_terminal.add(
-      1, {type, {"base_model", future.keys.base_model}, {"status", terminal_status(error)}});
+      1, {type, {"base_model", model_label(future)}, {"status", terminal_status(error)}});
   if (tenant_label_) metrics::tenants().tenant_requests.add(1, {{"tenant", future.user.str()}, type});
   log_end(future, error);
 }

@@ -1,5 +1,6 @@
 // How finished futures are kept: restored after a restart, read from the store when a client asks, and dropped.
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ void FutureStore::restore(const RestorePlan& plan) {
     next_number_ = plan.last_future_number + 1;
     for (const FutureRecord& record : plan.gone) {
       finished_.remember_gone(record.request, record.user, std::make_shared<const Error>(record.error));
+      feeds_.lost(record.user, record.request, record.keys, clock_.wall());
     }
     for (const FutureRecord& record : plan.futures) restore_locked(record);
     evict_over_budget_locked(evicted);
@@ -44,6 +46,7 @@ void FutureStore::restore_locked(const FutureRecord& record) {
   if (!future->key_.empty() && !by_key_.emplace(future->key_, future).second) future->key_.clear();
   finished_.add(future);
   ++telemetry_.counts(future->operation).unread;
+  (void)feeds_.finished(*future, clock_.wall());  // nobody waits yet
 }
 
 // The store answers every read, at the latest when it is closed, which is before this object ends.
@@ -85,6 +88,7 @@ void FutureStore::forget_locked(const FuturePtr& future, std::string_view reason
   }
   if (!future->key_.empty()) by_key_.erase(future->key_);
   by_request_.erase(future->request);
+  feeds_.forgotten(*future);
   if (!persistence_.enabled()) return;
   evicted.erased.push_back(persistence_.erase(future->request));
   if (future->lies_apart_) evicted.erased.push_back(persistence_.erase_result(future->request));
@@ -93,6 +97,30 @@ void FutureStore::forget_locked(const FuturePtr& future, std::string_view reason
 void FutureStore::finish_evicting(Evicted evicted) {
   FutureTelemetry::log_evicted(evicted.unread);
   if (!evicted.erased.empty()) persistence_.write({}, std::move(evicted.erased), {});
+}
+
+FutureStore::WaitId FutureStore::watch(const SampleFeed& feed, int64_t after, bool waits, SampleFeeds::Done done) {
+  SampleNews news;
+  {
+    MutexLock lock(mutex_);
+    news = feeds_.news(feed, after);
+    if (news.completions.empty() && waits && !shut_down_) {
+      const WaitId number = next_wait_++;
+      feeds_.wait(feed, {number, after, std::move(done)});
+      return number;
+    }
+  }
+  done(std::move(news));
+  return 0;
+}
+
+void FutureStore::end_watch(const SampleFeed& feed, WaitId watch) {
+  std::optional<SampleFeeds::Waiter> waiter;
+  {
+    MutexLock lock(mutex_);
+    waiter = feeds_.take_waiter(feed, watch);
+  }
+  if (waiter) waiter->done({{}, waiter->after});
 }
 
 void FutureStore::sweep() {

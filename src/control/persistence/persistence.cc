@@ -194,8 +194,18 @@ store::Change Persistence::erase_result(const RequestId& id) const {
   return {key(kResult, id.str()), std::nullopt};
 }
 store::Change Persistence::erase(const CheckpointPath& path) const {
-  const std::string_view part = path.kind == CheckpointKind::kTraining ? "::ckpt::" : "::sampler_ckpt::";
-  return {key(kRun, path.run.str()) + std::string(part) + escaped(path.name), std::nullopt};
+  const auto part = [&]() -> std::string_view {
+    switch (path.kind) {
+      case CheckpointKind::kTraining:
+        return "::ckpt::";
+      case CheckpointKind::kSampler:
+        return "::sampler_ckpt::";
+      case CheckpointKind::kExternal:
+        return "::external_ckpt::";
+    }
+    return "::ckpt::";
+  };
+  return {key(kRun, path.run.str()) + std::string(part()) + escaped(path.name), std::nullopt};
 }
 
 // ---- writing

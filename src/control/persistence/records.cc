@@ -83,8 +83,14 @@ struct ValueJson {
     json["sampling_session_id"] = result.sampler ? Json(result.sampler->str()) : Json(nullptr);
     return json;
   }
+  Json operator()(const SaveWeightsExternalResult& result) const {
+    return {{"type", "save_weights_external"}, {"path", result.path}, {"size_bytes", result.size_bytes}};
+  }
   Json operator()(const LoadWeightsResult& result) const {
     return {{"type", "load_weights"}, {"path", result.path}, {"model_id", result.run.str()}};
+  }
+  Json operator()(const CreateCustomLossResult& result) const {
+    return {{"type", "create_custom_loss"}, {"loss_id", result.loss_id}};
   }
   Json operator()(const ProtobufResult& result) const {
     return {{kProtobufMark, protobuf_kind(operation)}, {"bytes", result.bytes.size()}};
@@ -113,11 +119,17 @@ Result<FutureValue> value_from(OperationType operation, const Json& json) {
       if (auto id = optional_value<std::string>(json, "sampling_session_id")) result.sampler = SamplerId(*id);
       return FutureValue(std::move(result));
     }
+    case OperationType::kSaveWeightsExternal:
+      return FutureValue(
+          SaveWeightsExternalResult{json.at("path").get<std::string>(), json.at("size_bytes").get<int64_t>()});
     case OperationType::kLoadWeights:
       return FutureValue(LoadWeightsResult{json.at("path").get<std::string>(), id_value<RunTag>(json, "model_id")});
+    case OperationType::kCreateCustomLoss:
+      return FutureValue(CreateCustomLossResult{json.at("loss_id").get<std::string>()});
     case OperationType::kForward:
     case OperationType::kForwardBackward:
     case OperationType::kSample:
+    case OperationType::kUnknown:
       break;
   }
   auto bytes = from_base64(json.at("data").get<std::string>());
@@ -177,7 +189,12 @@ std::string to_json(const SessionRecord& record) {
   json["created_at"] = record.created_at;
   json["last_heartbeat"] = record.created_at;
   json["tuft"] = {{"project_id", record.request.project_id}, {"idempotency_key", record.request.idempotency_key}};
-  if (!record.ending.empty()) json["tuft"]["ending"] = record.ending;
+  Json& ours = json["tuft"];
+  if (!record.request.display_name.empty()) ours["display_name"] = record.request.display_name;
+  if (!record.ending.empty()) {
+    ours["ending"] = record.ending;
+    ours["finish"] = {{"reason", finish_reason_name(record.finish.reason)}, {"detail", record.finish.detail}};
+  }
   return text_of(json);
 }
 
@@ -192,7 +209,13 @@ Result<SessionRecord> session_from_json(std::string_view text) {
     const Json& ours = json.at("tuft");
     record.request.project_id = ours.at("project_id").get<std::string>();
     record.request.idempotency_key = ours.at("idempotency_key").get<std::string>();
+    // Older records do not have what follows.
+    record.request.display_name = ours.value("display_name", std::string());
     record.ending = ours.value("ending", std::string());
+    if (const auto finish = ours.find("finish"); finish != ours.end()) {
+      const auto reason = finish_reason_of(finish->at("reason").get<std::string>());
+      record.finish = {reason.value_or(FinishReason::kSuccess), finish->at("detail").get<std::string>()};
+    }
     return {};
   });
 }
@@ -219,6 +242,7 @@ std::string to_json(const RunRecord& record) {
   Json& ours = json["tuft"];
   ours["seed"] = record.seed;
   ours["lora_alpha"] = record.lora_alpha;
+  ours["optimizer"] = optimizer_name(record.optimizer);
   ours["next_ephemeral_checkpoint"] = record.next_ephemeral_name;
   ours["restore_point"] = ref_json(record.restore_point);
   ours["restore_with_optimizer"] = record.restore_with_optimizer;
@@ -250,6 +274,9 @@ Result<RunRecord> run_from_json(std::string_view text) {
     const Json& ours = json.at("tuft");
     record.seed = ours.at("seed").get<uint64_t>();
     record.lora_alpha = ours.at("lora_alpha").get<double>();
+    const auto optimizer = find_optimizer(ours.value("optimizer", std::string("adamw")));  // older records lack it
+    if (!optimizer) return data_loss("the record of a training run names an unknown optimizer", "bad_record");
+    record.optimizer = *optimizer;
     record.next_ephemeral_name = ours.at("next_ephemeral_checkpoint").get<int>();
     record.restore_point = ref_value(ours, "restore_point");
     record.restore_with_optimizer = ours.at("restore_with_optimizer").get<bool>();
@@ -274,6 +301,7 @@ std::string to_json(const SamplerRecord& record) {
   json["last_seq_id"] = -1;
   json["history"] = Json::array();
   json["tuft"] = {{"checkpoint", ref_json(record.checkpoint)}, {"created_at", record.created_at}};
+  if (record.inflight) json["tuft"]["inflight"] = true;
   return text_of(json);
 }
 
@@ -287,6 +315,7 @@ Result<SamplerRecord> sampler_from_json(std::string_view text) {
     const Json& ours = json.at("tuft");
     record.checkpoint = ref_value(ours, "checkpoint");
     record.created_at = ours.at("created_at").get<std::string>();
+    record.inflight = ours.value("inflight", false);
     return {};
   });
 }

@@ -25,6 +25,7 @@ struct SessionRecord {
   CreateSession request;
   std::string created_at;  // ISO 8601, here and below
   std::string ending;      // why it ends (session_end_name); empty: it does not end
+  SessionFinish finish;    // what the client said, if it ends for that
 };
 
 // The checkpoint that holds the weights of a run or of a sampling session. A path can be used again, a number cannot.
@@ -39,6 +40,7 @@ struct RunRecord {
   SessionId session;
   std::string base_model;
   LoraConfig lora;
+  Optimizer optimizer = Optimizer::kAdamW;
   uint64_t seed = 0;
   double lora_alpha = 0;
   std::map<std::string, std::string> user_metadata;
@@ -67,6 +69,7 @@ struct SamplerRecord {
   int64_t seq_id = 0;
   std::optional<CheckpointRef> checkpoint;  // none: the base model
   std::string created_at;
+  bool inflight = false;  // it follows the run of its checkpoint
 };
 
 struct FutureRecord {

@@ -23,7 +23,10 @@ bool depends_on_weights(OperationType type) {
     case OperationType::kUnloadModel:
     case OperationType::kSaveWeights:
     case OperationType::kSaveWeightsForSampler:
+    case OperationType::kSaveWeightsExternal:
     case OperationType::kSample:
+    case OperationType::kUnknown:
+    case OperationType::kCreateCustomLoss:
       break;
   }
   return false;

@@ -76,6 +76,7 @@ void FrozenAdapters::release(const FrozenAdapterPtr& adapter) {
   {
     MutexLock lock(mutex_);
     if (--adapter->users_ > 0 || adapter->checkpoint == nullptr) return;
+    if (adapter->successor_ != nullptr && adapter->running_ > 0) return;  // drop_unused() drops it
     adapters_.erase(adapter->key);
   }
   drop(adapter);
@@ -84,6 +85,23 @@ void FrozenAdapters::release(const FrozenAdapterPtr& adapter) {
 void FrozenAdapters::release_stream(FrozenAdapter& adapter) {
   MutexLock lock(mutex_);
   --adapter.users_;
+}
+
+void FrozenAdapters::supersede(const FrozenAdapterPtr& older, const FrozenAdapterPtr& newer) {
+  Waiting waiting;
+  {
+    MutexLock lock(mutex_);
+    older->successor_ = newer;
+    waiting.swap(older->waiting_);
+  }
+  wake_all(waiting, {});
+}
+
+// A stream stays on the weights that its client named.
+FrozenAdapterPtr FrozenAdapters::newest_locked(const SampleOperation& operation) {
+  FrozenAdapterPtr adapter = operation.adapter;
+  while (adapter->successor_ != nullptr && !operation.keys->sampler.empty()) adapter = adapter->successor_;
+  return adapter;
 }
 
 bool FrozenAdapters::is_busy(const FrozenAdapter& adapter) const {
@@ -110,9 +128,11 @@ void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
 // ---- samples
 
 Result<bool> FrozenAdapters::begin(const SampleOperationPtr& operation) {
-  const FrozenAdapterPtr& adapter = operation->adapter;
+  FrozenAdapterPtr adapter;
   {
     MutexLock lock(mutex_);
+    adapter = newest_locked(*operation);
+    operation->adapter = adapter;
     if (adapter->dropped_) return sampler_gone();
     if (adapter->is_loaded()) {
       ++adapter->running_;
@@ -135,10 +155,18 @@ void FrozenAdapters::end(FrozenAdapter& adapter, bool lost) {
   if (lost) adapter.loaded_incarnation_ = 0;
 }
 
-std::optional<std::string> FrozenAdapters::worker_id(const FrozenAdapter& adapter) const {
+std::optional<FrozenAdapters::AtWorker> FrozenAdapters::at_worker(const SampleOperationPtr& operation) {
   MutexLock lock(mutex_);
+  if (const FrozenAdapterPtr newest = newest_locked(*operation);
+      newest != operation->adapter && newest->is_loaded() && !newest->dropped_) {
+    --operation->adapter->running_;
+    ++newest->running_;
+    newest->last_used_ = clock_.monotonic();
+    operation->adapter = newest;
+  }
+  const FrozenAdapter& adapter = *operation->adapter;
   if (!adapter.is_loaded()) return std::nullopt;
-  return adapter.worker_id_;
+  return AtWorker{adapter.worker_id_, adapter.loaded_incarnation_};
 }
 
 bool FrozenAdapters::stop_waiting(const SampleOperationPtr& operation) {
@@ -186,7 +214,7 @@ void FrozenAdapters::send_load(const FrozenAdapterPtr& adapter, const OperationK
       "sampling_backend.add_adapter",
       {.attributes = KeyAttributes(keys, {{"tuft.lora_id", request.sampler_id()}}), .parent = trace}));
   adapter->backend->actor().add_sampler(
-      std::move(request), {.trace = span->context(), .ids = call_ids(keys)},
+      std::move(request), {.trace = span->context(), .ids = call_ids(keys), .incarnation = incarnation},
       [weak = weak_from_this(), adapter, incarnation, span](Result<worker::v1::AddSamplerResponse> result) {
         Status status;
         if (!result.ok()) status = std::move(result).error();
@@ -315,7 +343,8 @@ void FrozenAdapters::drop_unused() {
       const bool used = adapter.checkpoint == nullptr || adapter.users_ > 0 || adapter.running_ > 0 || adapter.loading_;
       // A deleted checkpoint cannot be asked for again, so its files are freed at once.
       const bool deleted = adapter.files_ != nullptr && adapter.files_->abandoned();
-      const bool unneeded = !used && (deleted || adapter.last_used_ <= oldest);
+      const bool superseded = adapter.successor_ != nullptr && adapter.waiting_.empty();
+      const bool unneeded = !used && (deleted || superseded || adapter.last_used_ <= oldest);
       if (unneeded) unused.push_back(entry.second);
       return unneeded;
     });

@@ -8,7 +8,9 @@
 // which adapters it keeps in memory.
 //
 // Sampling sessions and streams use adapters. An adapter is dropped with the last sampling session that uses it. An
-// adapter that only streams or nobody used stays loaded for kUnusedAdapterKept.
+// adapter that only streams or nobody used stays loaded for kUnusedAdapterKept. Newer weights can supersede an adapter:
+// samples that the worker does not have yet then use the newer adapter, and the older one is dropped when no sample
+// runs on it any more.
 #pragma once
 
 #include <deque>
@@ -67,8 +69,9 @@ class FrozenAdapter {
   std::optional<Error> load_error_;
   uint64_t load_error_incarnation_ = 0;
   bool dropped_ = false;
-  int users_ = 0;    // sampling sessions and streams
-  int running_ = 0;  // samples in the dispatch queue or at the worker
+  std::shared_ptr<FrozenAdapter> successor_;  // what superseded it
+  int users_ = 0;                             // sampling sessions and streams
+  int running_ = 0;                           // samples in the dispatch queue or at the worker
   Nanos last_used_ = 0;
   std::deque<SampleOperationPtr> waiting_;  // until it is loaded
 };
@@ -101,6 +104,8 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   // that wait for it fail with kCancelled "sampler_gone", and an ephemeral checkpoint is forgotten.
   void release(const FrozenAdapterPtr& adapter);
   void release_stream(FrozenAdapter& adapter);
+  // From now on samples of sampling sessions that have not been sent to the worker use `newer` instead of `older`.
+  void supersede(const FrozenAdapterPtr& older, const FrozenAdapterPtr& newer);
   // Returns true while samples run on the adapter or wait for it.
   bool is_busy(const FrozenAdapter& adapter) const;
 
@@ -108,14 +113,20 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   // the sampling session or the sample that needs it, for the telemetry.
   void load(const FrozenAdapterPtr& adapter, const OperationKeys& cause, const telemetry::SpanContext& trace);
 
-  // Counts a sample as running on `operation->adapter`. Returns true if it is loaded; end() is then due. Returns false
-  // if the operation waits for the adapter; Wake is then due, perhaps before this returns. Returns an error if the
-  // adapter was dropped, is lost or cannot be loaded.
+  // Counts a sample as running on `operation->adapter`, or on what superseded it, which it then becomes. Returns true
+  // if it is loaded; end() is then due. Returns false if the operation waits for the adapter; Wake is then due, perhaps
+  // before this returns. Returns an error if the adapter was dropped, is lost or cannot be loaded.
   Result<bool> begin(const SampleOperationPtr& operation);
   // `lost`: the worker does not hold the adapter any more, so that the next sample loads it again.
   void end(FrozenAdapter& adapter, bool lost = false);
-  // Returns the adapter's id in the worker, empty for the base model; nothing if it is not loaded.
-  std::optional<std::string> worker_id(const FrozenAdapter& adapter) const;
+  // An adapter in a life of the worker. Of the base model the id is empty, and every life has it.
+  struct AtWorker {
+    std::string id;
+    uint64_t incarnation = 0;  // 0: any
+  };
+  // The sample of begin() goes to the worker now: to what superseded its adapter, if that is loaded. Returns nothing if
+  // the adapter is not loaded any more.
+  std::optional<AtWorker> at_worker(const SampleOperationPtr& operation);
   // Returns false if the operation does not wait; otherwise it is the caller's again.
   bool stop_waiting(const SampleOperationPtr& operation);
 
@@ -138,6 +149,7 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
  private:
   using Waiting = std::deque<SampleOperationPtr>;
 
+  static FrozenAdapterPtr newest_locked(const SampleOperation& operation);
   FrozenAdapterPtr find_or_add_locked(const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint)
       TUFT_REQUIRES(mutex_);
   bool begin_load_locked(FrozenAdapter& adapter) TUFT_REQUIRES(mutex_);

@@ -45,10 +45,10 @@ bool SampleExecutor::start_turn(const SampleOperationPtr& operation) {
   } else if (operation->sink->is_cancelled()) {
     refusal = cancelled();
   }
-  const std::optional<std::string> worker_id = adapters_->worker_id(*operation->adapter);
-  if (!refusal && worker_id) {
-    if (auto request = operation->take_turn(*worker_id)) {
-      send(operation, std::move(*request));
+  const auto at_worker = adapters_->at_worker(operation);
+  if (!refusal && at_worker) {
+    if (auto request = operation->take_turn(at_worker->id)) {
+      send(operation, std::move(*request), at_worker->incarnation);
       return true;
     }
     refusal = cancelled();
@@ -62,10 +62,13 @@ bool SampleExecutor::start_turn(const SampleOperationPtr& operation) {
   return false;
 }
 
-void SampleExecutor::send(const SampleOperationPtr& operation, worker::v1::SampleRequest request) {
+// A later life of the worker has not loaded the adapter, and would call it unknown.
+void SampleExecutor::send(const SampleOperationPtr& operation, worker::v1::SampleRequest request,
+                          uint64_t incarnation) {
   telemetry_.begin_call(*operation, request);
   operation->sink->mark_sent();
-  const actor::CallOptions options{.trace = operation->backend_span.context(), .ids = call_ids(*operation->keys)};
+  const actor::CallOptions options{
+      .trace = operation->backend_span.context(), .ids = call_ids(*operation->keys), .incarnation = incarnation};
   operation->sink->send(operation->adapter->backend->actor(), std::move(request), options,
                         [weak = weak_from_this(), operation](Result<worker::v1::SampleResponse> result) {
                           SamplingTelemetry::end_call(*operation, result);

@@ -29,7 +29,7 @@ class SampleExecutor : public std::enable_shared_from_this<SampleExecutor> {
  private:
   void enqueue(const SampleOperationPtr& operation);
   bool start_turn(const SampleOperationPtr& operation);
-  void send(const SampleOperationPtr& operation, worker::v1::SampleRequest request);
+  void send(const SampleOperationPtr& operation, worker::v1::SampleRequest request, uint64_t incarnation);
   void on_answer(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result);
   void finish(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result);
 

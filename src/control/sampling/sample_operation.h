@@ -36,7 +36,7 @@ class SampleOperation {
         memory_(std::move(memory)) {}
 
   const UserId user;
-  const FrozenAdapterPtr adapter;
+  FrozenAdapterPtr adapter;  // FrozenAdapters replaces it by what superseded it, under its lock
   const OperationKeysPtr keys;
   const std::shared_ptr<SampleSink> sink;
   const int num_samples;

@@ -11,7 +11,11 @@
 namespace tuft::control {
 
 inline constexpr int kNumSamplesMax = 128;
-inline constexpr int kTopkPromptLogprobsMax = 128;
+inline constexpr int kTopkLogprobsMax = 128;         // of topk_prompt_logprobs and of topk_sample_logprobs
+inline constexpr int kPromptAltTokensMax = 128;      // for each position of the prompt
+inline constexpr int64_t kTargetCellsMax = 1 << 20;  // of target_prompt_logprobs
+// What an answer may have besides its tokens and their log-probabilities. It travels in one message.
+inline constexpr int64_t kScoreBytesMax = 128 << 20;
 // Of sampling_params.stop. The worker has the same limits.
 inline constexpr int kStopStringsMax = 64;
 inline constexpr size_t kStopStringBytesMax = 1024;
@@ -22,8 +26,8 @@ inline constexpr int kStopTokensMax = 1024;
 Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig& model, const UserId& user,
                                                       const Sample& sample);
 
-// Returns the cost of a sample in the dispatch queue: the tokens of the prompt, more with their log-probabilities, and
-// the most that may be generated.
+// Returns the cost of a sample in the dispatch queue: the tokens of the prompt, more from the first one on that is
+// scored, and the most that may be generated.
 int64_t sample_cost(const config::ModelConfig& model, const worker::v1::SampleRequest& request);
 
 // Returns the most bytes that the answer to a sample can have. It is charged to the user before the sample begins.

@@ -1,6 +1,7 @@
 #include "control/sampling/sampler_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "control/accounts/quota.h"
 #include "control/sampling/sampling_telemetry.h"
@@ -9,17 +10,52 @@
 
 namespace tuft::control {
 
-Result<SamplerId> SamplerTable::create(const UserId& user, const SessionId& session, int64_t seq_id,
+namespace {
+
+CheckpointRef ref_of(const Checkpoint& checkpoint) {
+  return {checkpoint.path.str(), checkpoint.future_number};
+}
+
+}  // namespace
+
+void SamplerTable::move_followers(const UserId& user, const std::shared_ptr<ModelBackend>& backend,
+                                  const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace) {
+  std::vector<std::pair<FrozenAdapterPtr, FrozenAdapterPtr>> moved;  // older, newer
+  {
+    MutexLock lock(mutex_);
+    const auto own = by_user_.find(user);
+    if (own == by_user_.end()) return;
+    const std::string key = frozen_adapter_key(*backend, checkpoint);
+    for (const SamplerId& id : own->second) {
+      Sampler& sampler = samplers_.at(id);
+      const FrozenAdapter& older = *sampler.adapter;
+      if (!sampler.record.inflight || older.checkpoint->path.run != checkpoint->path.run || older.key == key) continue;
+      FrozenAdapterPtr newer = adapters_->acquire(backend, checkpoint);
+      moved.emplace_back(std::exchange(sampler.adapter, newer), newer);
+      sampler.hold = hold_checkpoint(checkpoint, user);
+      sampler.record.checkpoint = ref_of(*checkpoint);
+      if (persistence_.enabled()) persistence_.write(user, {persistence_.put(sampler.record)}, trace);
+    }
+  }
+  for (const auto& [older, newer] : moved) {
+    adapters_->supersede(older, newer);
+    adapters_->release(older);
+  }
+}
+
+Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& request,
                                        const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
                                        const telemetry::SpanContext& trace) {
-  SamplerRecord record{SamplerId(session.str() + ":sample:" + std::to_string(seq_id)),
-                       user,
-                       session,
-                       backend->name(),
-                       seq_id,
-                       {},
-                       iso_time(clock_.wall())};
-  if (checkpoint != nullptr) record.checkpoint = CheckpointRef{checkpoint->path.str(), checkpoint->future_number};
+  const SessionId& session = request.session;
+  SamplerRecord record{.id = SamplerId(session.str() + ":sample:" + std::to_string(request.seq_id)),
+                       .user = user,
+                       .session = session,
+                       .base_model = backend->name(),
+                       .seq_id = request.seq_id,
+                       .checkpoint = {},
+                       .created_at = iso_time(clock_.wall()),
+                       .inflight = request.inflight};
+  if (checkpoint != nullptr) record.checkpoint = ref_of(*checkpoint);
   OperationKeys keys;
   keys.user = user;
   keys.session = session;
@@ -42,7 +78,7 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const SessionId& sess
   if (*insertion == Insertion::kKnown) return record.id;
   if (*insertion == Insertion::kFull) {
     return refuse(over_quota(Quota::kSamplers, "you have " + std::to_string(count_max_) + " sampling sessions",
-                             "end some clients (those of a session that was silent for ten minutes make room by "
+                             "end some clients (those of a session that was silent for a minute make room by "
                              "themselves)"));
   }
   backend->instruments().add_sampler(1);
@@ -59,6 +95,7 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const SessionId& sess
                   .purpose = "sampling"});
   }
   adapters_->load(adapter, keys, span.context());
+  if (request.inflight) move_followers(user, backend, checkpoint, span.context());
   // The session may have begun to end before it saw the sampling session.
   if (!sessions_.belongs_to(user, session)) {
     remove(record.id);
@@ -80,8 +117,7 @@ Result<SamplerTable::Insertion> SamplerTable::insert(const SamplerRecord& record
   const auto own = by_user_.find(record.user);
   if ((own == by_user_.end() ? 0 : own->second.size()) >= count_max_) return Insertion::kFull;
   adapter = adapters_->acquire(backend, checkpoint);
-  samplers_.emplace(record.id, Sampler{record.user, record.session, adapter, hold_checkpoint(checkpoint, record.user),
-                                       clock_.monotonic()});
+  samplers_.emplace(record.id, Sampler{record, adapter, hold_checkpoint(checkpoint, record.user), clock_.monotonic()});
   by_user_[record.user].insert(record.id);
   // Written under the lock, so that the answer to a repetition waits for this write, too.
   if (persistence_.enabled()) persistence_.write(record.user, {persistence_.put(record)}, trace);
@@ -92,8 +128,7 @@ void SamplerTable::restore(const SamplerRecord& record, const std::shared_ptr<Mo
                            const CheckpointPtr& checkpoint) {
   {
     MutexLock lock(mutex_);
-    const auto [sampler, is_new] =
-        samplers_.emplace(record.id, Sampler{record.user, record.session, nullptr, nullptr, clock_.monotonic()});
+    const auto [sampler, is_new] = samplers_.emplace(record.id, Sampler{record, nullptr, nullptr, clock_.monotonic()});
     if (!is_new) return;
     sampler->second.adapter = adapters_->acquire(backend, checkpoint);
     sampler->second.hold = hold_checkpoint(checkpoint, record.user);
@@ -121,7 +156,7 @@ std::vector<SamplerTable::Entry> SamplerTable::idle(const UserId& user) const {
 
 bool SamplerTable::make_room(const UserId& user) {
   for (const auto& [id, sampler] : idle(user)) {
-    if (sessions_.end_idle(sampler.session)) return true;
+    if (sessions_.end_idle(sampler.record.session)) return true;
   }
   return drop_unnamed(user, quota_limit(Quota::kSamplers));
 }
@@ -145,7 +180,7 @@ void SamplerTable::remove(const SamplerId& id) {
     const auto found = samplers_.find(id);
     if (found == samplers_.end()) return;
     adapter = found->second.adapter;
-    const auto own = by_user_.find(found->second.user);
+    const auto own = by_user_.find(found->second.record.user);
     own->second.erase(id);
     if (own->second.empty()) by_user_.erase(own);
     samplers_.erase(found);
@@ -175,11 +210,11 @@ Result<SamplerTable::Used> SamplerTable::use(const UserId& user, const SamplerId
   {
     MutexLock lock(mutex_);
     const auto found = samplers_.find(id);
-    if (found != samplers_.end() && found->second.user == user) {
+    if (found != samplers_.end() && found->second.record.user == user) {
       const ModelBackend& backend = *found->second.adapter->backend;
       if (!backend.config().sampling) return sampling_disabled(backend.name());
       found->second.last_used = clock_.monotonic();
-      return Used{found->second.adapter, found->second.session};
+      return Used{found->second.adapter, found->second.record.session};
     }
   }
   return unknown(user, id);
@@ -189,7 +224,7 @@ Result<SamplerInfo> SamplerTable::info(const UserId& user, const SamplerId& id) 
   {
     MutexLock lock(mutex_);
     const auto found = samplers_.find(id);
-    if (found != samplers_.end() && found->second.user == user) {
+    if (found != samplers_.end() && found->second.record.user == user) {
       const FrozenAdapter& adapter = *found->second.adapter;
       SamplerInfo info{id, adapter.backend->name(), std::nullopt, adapter.lora_rank()};
       if (adapter.checkpoint != nullptr) info.model_path = adapter.checkpoint->path.str();
@@ -199,10 +234,19 @@ Result<SamplerInfo> SamplerTable::info(const UserId& user, const SamplerId& id) 
   return unknown(user, id);
 }
 
+Result<SessionId> SamplerTable::session_of(const UserId& user, const SamplerId& id) const {
+  {
+    MutexLock lock(mutex_);
+    const auto found = samplers_.find(id);
+    if (found != samplers_.end() && found->second.record.user == user) return found->second.record.session;
+  }
+  return unknown(user, id);
+}
+
 std::vector<SamplerId> SamplerTable::of_session(const UserId& user, const SessionId& session) const {
   std::vector<SamplerId> ids;
   for (const auto& [id, sampler] : of_user(user)) {
-    if (sampler.session == session) ids.push_back(id);
+    if (sampler.record.session == session) ids.push_back(id);
   }
   return ids;
 }

@@ -1,5 +1,6 @@
 // Sampling sessions: a client's handles ("samplers") to sample from the base model or from one checkpoint as it was
-// when the session was created.
+// when the session was created. Those of inflight saves follow their run instead: each inflight save of the run moves
+// all of them to its weights.
 //
 // A sampling session belongs to a session of its user and ends with it. At limits.samplers_per_user_max a new one makes
 // room for itself: by ending the user's longest unused session that is silent and has sampling sessions, else by
@@ -40,11 +41,15 @@ class SamplerTable {
         usage_(usage),
         adapters_(std::move(adapters)) {}
 
+  struct NewSampler {
+    SessionId session;
+    int64_t seq_id = 0;
+    bool inflight = false;  // it follows the run of its checkpoint, as the user's others that follow it do
+  };
   // Creates "<session>:sample:<seq_id>" on `checkpoint` (null: the base model), or returns it if it is on the same one
   // already. kInvalidArgument if it is on another one, kResourceExhausted at the limit, kNotFound if the session ends.
-  Result<SamplerId> create(const UserId& user, const SessionId& session, int64_t seq_id,
-                           const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
-                           const telemetry::SpanContext& trace);
+  Result<SamplerId> create(const UserId& user, const NewSampler& request, const std::shared_ptr<ModelBackend>& backend,
+                           const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace);
   // At the start: a sampling session of a former server process, on the same checkpoint (null: the base model).
   void restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
                const CheckpointPtr& checkpoint);
@@ -62,6 +67,7 @@ class SamplerTable {
   Result<Used> use(const UserId& user, const SamplerId& sampler);
   // The same errors.
   Result<SamplerInfo> info(const UserId& user, const SamplerId& sampler) const;
+  Result<SessionId> session_of(const UserId& user, const SamplerId& sampler) const;
   // Returns those of a session, in no order.
   std::vector<SamplerId> of_session(const UserId& user, const SessionId& session) const;
 
@@ -73,8 +79,7 @@ class SamplerTable {
 
  private:
   struct Sampler {
-    UserId user;
-    SessionId session;
+    SamplerRecord record;
     FrozenAdapterPtr adapter;
     CheckpointHoldPtr hold;
     Nanos last_used = 0;
@@ -83,6 +88,8 @@ class SamplerTable {
   using Entry = std::pair<SamplerId, Sampler>;
   enum class Insertion : uint8_t { kInserted, kKnown, kFull };
 
+  void move_followers(const UserId& user, const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
+                      const telemetry::SpanContext& trace);
   Result<Insertion> insert(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
                            const CheckpointPtr& checkpoint, FrozenAdapterPtr& adapter,
                            const telemetry::SpanContext& trace);

@@ -36,11 +36,11 @@ Result<SamplerId> SamplingController::create_session(const UserId& user, const C
   if (!request.model_path.empty()) {
     TUFT_ASSIGN(const CheckpointPtr checkpoint, parts_.checkpoints.find_visible(user, request.model_path));
     TUFT_ASSIGN(const auto backend, parts_.backends.find(checkpoint->base_model));
-    return samplers_.create(user, request.session, request.seq_id, backend, checkpoint, trace);
+    return samplers_.create(user, {request.session, request.seq_id}, backend, checkpoint, trace);
   }
   if (request.base_model.empty()) return invalid_argument("give base_model or model_path", "nothing_to_sample_from");
   TUFT_ASSIGN(const auto backend, parts_.backends.find(request.base_model));
-  return samplers_.create(user, request.session, request.seq_id, backend, nullptr, trace);
+  return samplers_.create(user, {request.session, request.seq_id}, backend, nullptr, trace);
 }
 
 Result<Submitted> SamplingController::sample(const UserId& user, const Sample& request,

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "control/sessions/session_description.h"
 #include "control/sessions/sessions.h"
 #include "metrics/tenants.h"
 #include "telemetry/log.h"
@@ -9,7 +10,6 @@
 namespace tuft::control {
 namespace {
 
-constexpr size_t kEndedMax = 16'384;
 constexpr Nanos kLookInterval = kSecond;
 
 }  // namespace
@@ -33,8 +33,8 @@ SessionId Sessions::longest_idle(const UserId& user) const {
   return found;
 }
 
-std::string Sessions::sentence_of(SessionEnd why) const {
-  switch (why) {
+std::string Sessions::sentence_of(const EndedSession& ended) const {
+  switch (ended.why) {
     case SessionEnd::kSilent:
       return "its session ended: nothing was heard of it for " + std::to_string(limits_.session_idle_seconds) +
              " s (limits.session_idle_seconds)";
@@ -42,17 +42,15 @@ std::string Sessions::sentence_of(SessionEnd why) const {
       return "its session ended: it was silent for " + std::to_string(idle_after() / kSecond) +
              " s, and its user was at a limit";
     case SessionEnd::kFinished:
-      return "its session ended: its client finished it";
+      return "its session ended: its client finished it (" + std::string(finish_reason_name(ended.finish.reason)) + ")";
   }
   return {};
 }
 
 // Only the user of a session learns how it ended.
 Error Sessions::unknown_locked(const UserId& user, const SessionId& session) const {
-  const auto ended = ended_.find(session);
-  if (ended != ended_.end() && ended->second.user == user) {
-    return not_found("this session has ended; " + sentence_of(ended->second.why) + ". Create a new one",
-                     "session_ended");
+  if (const EndedSession* ended = ended_.find(user, session)) {
+    return not_found("this session has ended; " + sentence_of(*ended) + ". Create a new one", "session_ended");
   }
   return not_found("unknown session: create one first; sessions outlive the server only with persistence",
                    "session_not_found");
@@ -60,23 +58,22 @@ Error Sessions::unknown_locked(const UserId& user, const SessionId& session) con
 
 std::string Sessions::ending_of(const UserId& user, const SessionId& session) const {
   MutexLock lock(mutex_);
-  const auto ended = ended_.find(session);
-  return ended == ended_.end() || ended->second.user != user ? std::string() : sentence_of(ended->second.why);
+  const EndedSession* ended = ended_.find(user, session);
+  return ended == nullptr ? std::string() : sentence_of(*ended);
 }
 
-Status Sessions::end(const UserId& user, const SessionId& session) {
+Status Sessions::end(const UserId& user, const SessionId& session, const SessionFinish& finish) {
+  TUFT_TRY(check_finish(finish));
   {
     MutexLock lock(mutex_);
     const Session* found = sessions_.find(session);
     if (found == nullptr || found->user != user) {
-      const auto ended = ended_.find(session);
-      if (ended != ended_.end() && ended->second.user == user) return {};
-      return unknown_locked(user, session);
+      return ended_.find(user, session) != nullptr ? Status() : unknown_locked(user, session);
     }
     if (found->ending) return {};
   }
   TUFT_TRY(persistence_.available());
-  if (begin_end(session, SessionEnd::kFinished)) go_on_ending(session);
+  if (begin_end(session, SessionEnd::kFinished, finish)) go_on_ending(session);
   return {};
 }
 
@@ -86,7 +83,7 @@ bool Sessions::end_idle(const SessionId& session) {
   return true;
 }
 
-bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
+bool Sessions::begin_end(const SessionId& id, SessionEnd why, const SessionFinish& finish) {
   {
     MutexLock lock(mutex_);
     Session* found = sessions_.find(id);
@@ -95,52 +92,66 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why) {
     const auto own = by_user_.find(session.user);
     own->second.erase(Created(session.created_at, id));
     if (own->second.empty()) by_user_.erase(own);
-    by_silence_.erase(session.in_silence);
+    (session.is_silent ? silent_long_ : by_silence_).erase(session.in_silence);
     if (!session.idempotency_key.empty()) by_idempotency_key_.erase(session.idempotency_key);
-    note_end_locked(id, session, why);
     // Written under the lock, so that the store sees changes in their order.
     if (persistence_.enabled()) {
       // Without tags and metadata, which nobody reads any more: they can be long, and the lock is held.
       const CreateSession left{.sdk_version = session.request.sdk_version,
                                .project_id = session.request.project_id,
-                               .idempotency_key = session.request.idempotency_key};
-      const SessionRecord record{id, session.user, left, session.created_at, std::string(session_end_name(why))};
+                               .idempotency_key = session.request.idempotency_key,
+                               .display_name = session.request.display_name};
+      const SessionRecord record{id,    session.user, left, session.created_at, std::string(session_end_name(why)),
+                                 finish};
       persistence_.write(session.user, {persistence_.put(record)}, telemetry::current_context());
     }
+    note_end_locked(id, session, why, finish);
   }
   active_.add(-1);
   metrics::tenants().sessions_expired.add(1, {{"reason", session_end_name(why)}});
-  telemetry::log_info("session.expired", "session ended",
-                      {{"tuft.session_id", id.str()}, {"tuft.reason", session_end_name(why)}});
+  telemetry::log_info(
+      "session.expired", "session ended",
+      {{"tuft.session_id", id.str()},
+       {"tuft.reason", session_end_name(why)},
+       {"tuft.finish_reason", why == SessionEnd::kFinished ? finish_reason_name(finish.reason) : "none"}});
   return true;
 }
 
-void Sessions::note_end_locked(const SessionId& id, Session& session, SessionEnd why) {
+// Moves what can be long, because the lock is held.
+void Sessions::note_end_locked(const SessionId& id, Session& session, SessionEnd why, const SessionFinish& finish) {
   session.ending = why;
   ending_.insert(id);
-  ended_.insert_or_assign(id, Ended{session.user, why});
-  ended_order_.push_back(id);
-  if (ended_order_.size() <= kEndedMax) return;
-  ended_.erase(ended_order_.front());
-  ended_order_.pop_front();
+  ended_.add({.id = id,
+              .user = session.user,
+              .why = why,
+              .finish = finish,
+              .created_at = session.created_at,
+              .project_id = session.request.project_id,
+              .display_name = session.request.display_name,
+              .user_metadata = std::move(session.request.user_metadata)});
+  session.request.user_metadata.clear();
 }
 
 void Sessions::go_on_ending(const SessionId& id) {
   UserId user;
   SessionEnd why = SessionEnd::kSilent;
+  std::string purpose;
   {
     MutexLock lock(mutex_);
     const Session* found = sessions_.find(id);
     if (found == nullptr || !found->ending) return;
     user = found->user;
     why = *found->ending;
+    const EndedSession* ended = ended_.find(id);
+    if (why == SessionEnd::kFinished && ended != nullptr) purpose = finish_reason_name(ended->finish.reason);
   }
   if (close_ && !close_(user, id, why)) return;
   if (!remove(id)) return;
   usage_.audit({.action = AuditAction::kSessionEnded,
                 .user = why == SessionEnd::kFinished ? user : UserId(),
                 .owner = user,
-                .session = id});
+                .session = id,
+                .purpose = purpose});
 }
 
 // Returns false if another thread has removed it.
@@ -152,24 +163,49 @@ bool Sessions::remove(const SessionId& session) {
   return true;
 }
 
+// Returns the sessions that are silent for long enough since the last call.
+std::vector<SessionId> Sessions::take_silent_locked(Nanos now) {
+  const Nanos oldest = now - limits_.sampling_silence_seconds * kSecond;
+  std::vector<SessionId> silent;
+  while (!by_silence_.empty()) {
+    Session& session = *sessions_.find(by_silence_.front());
+    if (session.seen > oldest) break;
+    silent.push_back(by_silence_.front());
+    silent_long_.splice(silent_long_.end(), by_silence_, session.in_silence);
+    session.is_silent = true;
+  }
+  return silent;
+}
+
+std::vector<SessionId> Sessions::to_end_locked(Nanos now) const {
+  const Nanos oldest = now - limits_.session_idle_seconds * kSecond;
+  std::vector<SessionId> ends;
+  for (const std::list<SessionId>* list : {&silent_long_, &by_silence_}) {
+    for (const SessionId& id : *list) {
+      if (sessions_.find(id)->seen > oldest) break;
+      ends.push_back(id);
+    }
+  }
+  return ends;
+}
+
 void Sessions::sweep() {
   const Nanos now = clock_.monotonic();
-  const Nanos oldest = now - limits_.session_idle_seconds * kSecond;
   std::vector<SessionId> silent;
+  std::vector<SessionId> ends;
   std::vector<SessionId> ending;
   {
     MutexLock lock(mutex_);
     if (now < next_look_) return;
     next_look_ = now + kLookInterval;
     ending.assign(ending_.begin(), ending_.end());
-    for (const SessionId& id : by_silence_) {
-      if (sessions_.find(id)->seen > oldest) break;
-      silent.push_back(id);
-    }
+    silent = take_silent_locked(now);
+    ends = to_end_locked(now);
   }
+  if (silent_) std::for_each(silent.begin(), silent.end(), silent_);
   for (const SessionId& id : ending) go_on_ending(id);
-  if (silent.empty() || !persistence_.available().ok()) return;  // their checkpoints could not be recorded
-  for (const SessionId& id : silent) {
+  if (ends.empty() || !persistence_.available().ok()) return;  // their checkpoints could not be recorded
+  for (const SessionId& id : ends) {
     if (begin_end(id, SessionEnd::kSilent)) go_on_ending(id);
   }
 }

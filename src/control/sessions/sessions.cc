@@ -12,18 +12,6 @@
 
 namespace tuft::control {
 
-std::string_view session_end_name(SessionEnd why) {
-  switch (why) {
-    case SessionEnd::kSilent:
-      return "silent";
-    case SessionEnd::kLimit:
-      return "limit";
-    case SessionEnd::kFinished:
-      return "finished";
-  }
-  return "silent";
-}
-
 namespace {
 
 // The refusal while the store is behind; no session that ends makes room.
@@ -69,7 +57,9 @@ void Sessions::restore(const SessionRecord& record) {
     MutexLock lock(mutex_);
     const auto [session, is_new] = sessions_.emplace(record.id, std::move(restored));
     if (!is_new) return;
-    if (const auto why = session_end_of(record.ending)) return note_end_locked(record.id, *session, *why);
+    if (const auto why = session_end_of(record.ending)) {
+      return note_end_locked(record.id, *session, *why, record.finish);
+    }
     begin_locked(record.id, *session);
   }
   active_.add(1);
@@ -83,7 +73,10 @@ void Sessions::begin_locked(const SessionId& id, Session& session) {
 
 void Sessions::hear_locked(Session& session, Nanos now) {
   session.seen = now;
-  if (!session.ending) by_silence_.splice(by_silence_.end(), by_silence_, session.in_silence);
+  if (session.ending) return;
+  std::list<SessionId>& from = session.is_silent ? silent_long_ : by_silence_;
+  by_silence_.splice(by_silence_.end(), from, session.in_silence);
+  session.is_silent = false;
 }
 
 Result<SessionId> Sessions::create(const UserId& user, const CreateSession& request) {
@@ -120,7 +113,7 @@ Status Sessions::check_limits_locked(const UserId& user, ByteAccount::Hold& memo
   const size_t count = own == by_user_.end() ? 0 : own->second.size();
   if (count >= static_cast<size_t>(limits_.sessions_per_user_max)) {
     return over_quota(Quota::kSessions, "you have " + std::to_string(count) + " sessions",
-                      "end some clients (a session that was silent for ten minutes makes room)");
+                      "end some clients (a session that was silent for a minute makes room)");
   }
   const int64_t most = limits_.session_bytes_per_user_max;
   if (memory.grow_to(bytes, {.each = most}) == ByteAccount::Answer::kTaken) return {};
@@ -135,7 +128,7 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
   SessionId id(random_uuid());
   const Nanos now = clock_.monotonic();
   const std::string created_at = iso_time(clock_.wall());
-  TUFT_ASSIGN(Unwritten record, take_unwritten(SessionRecord{id, user, request, created_at, {}}));
+  TUFT_ASSIGN(Unwritten record, take_unwritten(SessionRecord{id, user, request, created_at, {}, {}}));
   ByteAccount::Hold memory = memory_->open(user.str());
   {
     MutexLock lock(mutex_);
@@ -205,6 +198,12 @@ std::map<std::string, std::string> Sessions::metadata_of(const SessionId& sessio
   return found == nullptr ? std::map<std::string, std::string>() : found->request.user_metadata;
 }
 
+std::string Sessions::display_name_of(const SessionId& session) const {
+  MutexLock lock(mutex_);
+  const Session* found = sessions_.find(session);
+  return found == nullptr ? std::string() : found->request.display_name;
+}
+
 std::optional<std::string> Sessions::project_of(const SessionId& session) const {
   MutexLock lock(mutex_);
   const Session* found = sessions_.find(session);
@@ -222,7 +221,7 @@ Status Sessions::set_project(const UserId& user, const SessionId& id, const std:
   }
   Session& session = *found;
   std::string former = std::exchange(session.request.project_id, project);
-  Result<Unwritten> record = take_unwritten(SessionRecord{id, user, session.request, session.created_at, {}});
+  Result<Unwritten> record = take_unwritten(SessionRecord{id, user, session.request, session.created_at, {}, {}});
   if (!record.ok()) {
     session.request.project_id = std::move(former);
     return record.error();

@@ -12,7 +12,6 @@
 // sessions of the user, and sweep() at all that are to end. The maps grow in small steps (sharded_map.h).
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -31,19 +30,19 @@
 #include "config/config.h"
 #include "control/accounts/usage.h"
 #include "control/persistence/persistence.h"
+#include "control/sessions/ended_sessions.h"
 #include "control/types/page.h"
 #include "control/types/ranked_set.h"
+#include "control/types/session_query.h"
 #include "control/types/types.h"
 #include "telemetry/instrument.h"
 
 namespace tuft::control {
 
-// A session without a sign of life for this long is idle: it is ended when its user is at a limit. Without that it ends
-// after limits.session_idle_seconds; if those are fewer, a session is idle after them.
-inline constexpr Nanos kSessionIdle = 600 * kSecond;
-
-enum class SessionEnd : uint8_t { kSilent, kLimit, kFinished };
-std::string_view session_end_name(SessionEnd why);  // "silent", "limit", "finished": label of tuft.sessions.expired
+// A session without a sign of life for this long, which is six heartbeats of the SDK, is idle: it is ended, and its
+// changed runs are saved, when its user is at a limit. Without that it ends after limits.session_idle_seconds; if those
+// are fewer, a session is idle after them.
+inline constexpr Nanos kSessionIdle = 60 * kSecond;
 
 // Thread-safe.
 class Sessions {
@@ -73,22 +72,33 @@ class Sessions {
   void note_alive(const SessionId& session);
   bool is_idle(const SessionId& session) const;
 
-  // Ends a session for its user; durable with Persistence::when_durable(). A repetition is no error. kNotFound as in
-  // touch(); kUnavailable, without an effect, while the store is away.
-  Status end(const UserId& user, const SessionId& session);
+  // Called, without a lock, for a session without a sign of life for limits.sampling_silence_seconds; once, until there
+  // is another one.
+  using Silent = std::function<void(const SessionId&)>;
+  // Requires: called once, before any other thread uses the sessions.
+  void on_silence(Silent silent) { silent_ = std::move(silent); }
+
+  // Ends a session for its user, for the reason that its client gives; durable with Persistence::when_durable(). A
+  // repetition is no error and changes nothing. kNotFound as in touch(); kInvalidArgument if the detail is too long;
+  // kUnavailable, without an effect, while the store is away.
+  Status end(const UserId& user, const SessionId& session, const SessionFinish& finish);
   // Ends a session because its user is at a limit. Returns false if it is not idle.
   bool end_idle(const SessionId& session);
-  // Ends sessions that are silent for too long, and continues to close those that end.
+  // Ends sessions that are silent for too long, calls on_silence() for others, and continues to close those that end.
   void sweep();
   // Returns in words why a session of the user has ended; empty if it is not known.
   std::string ending_of(const UserId& user, const SessionId& session) const;
 
   // Returns a page of the user's sessions, newest first. This and what follows is no sign of life.
   Page<SessionId> of_user(const UserId& user, const PageRequest& page) const;
+  // Finds sessions of the user, also ended ones as far as they are remembered, newest first; without the numbers of
+  // their checkpoints. Looks at the user's sessions only, and holds up others for a few of them at a time.
+  SessionsFound search(const UserId& user, const SessionQuery& query) const;
   bool belongs_to(const UserId& user, const SessionId& session) const;
   // Returns the project id; nothing for an unknown session.
   std::optional<std::string> project_of(const SessionId& session) const;
   std::map<std::string, std::string> metadata_of(const SessionId& session) const;
+  std::string display_name_of(const SessionId& session) const;
   // kNotFound for unknown and foreign sessions alike; kInvalidArgument, kResourceExhausted and kUnavailable as in
   // create().
   Status set_project(const UserId& user, const SessionId& session, const std::string& project);
@@ -103,14 +113,11 @@ class Sessions {
     Nanos seen = 0;
     std::string idempotency_key;  // after the user and a line break; may be empty
     std::optional<SessionEnd> ending = std::nullopt;
-    std::list<SessionId>::iterator in_silence = {};  // in by_silence_, unless it ends
+    std::list<SessionId>::iterator in_silence = {};  // in by_silence_ or silent_long_, unless it ends
+    bool is_silent = false;                          // it is in silent_long_
     ByteAccount::Hold memory = {};
   };
-  using Created = std::pair<std::string, SessionId>;  // created_at
-  struct Ended {
-    UserId user;
-    SessionEnd why = SessionEnd::kSilent;
-  };
+  using Created = EndedSessions::Created;
 
   // A record on its way to the store.
   struct Unwritten {
@@ -124,14 +131,24 @@ class Sessions {
   Status check_limits_locked(const UserId& user, ByteAccount::Hold& memory, int64_t bytes) const TUFT_REQUIRES(mutex_);
   SessionId longest_idle(const UserId& user) const;
   // Returns false if it does not exist or ends already.
-  bool begin_end(const SessionId& session, SessionEnd why);
+  bool begin_end(const SessionId& session, SessionEnd why, const SessionFinish& finish = {});
   void begin_locked(const SessionId& id, Session& session) TUFT_REQUIRES(mutex_);
   void hear_locked(Session& session, Nanos now) TUFT_REQUIRES(mutex_);
-  void note_end_locked(const SessionId& id, Session& session, SessionEnd why) TUFT_REQUIRES(mutex_);
+  void note_end_locked(const SessionId& id, Session& session, SessionEnd why, const SessionFinish& finish)
+      TUFT_REQUIRES(mutex_);
   void go_on_ending(const SessionId& session);
-  std::string sentence_of(SessionEnd why) const;
+  std::vector<SessionId> take_silent_locked(Nanos now) TUFT_REQUIRES(mutex_);
+  std::vector<SessionId> to_end_locked(Nanos now) const TUFT_REQUIRES(mutex_);
+  std::string sentence_of(const EndedSession& ended) const;
   Error unknown_locked(const UserId& user, const SessionId& session) const TUFT_REQUIRES(mutex_);
   bool remove(const SessionId& session);
+  // Looks at the next sessions after `at`. Returns false when the search has ended.
+  bool search_piece(const UserId& user, const SessionQuery& query, std::optional<Created>& at,
+                    SessionsFound& found) const;
+  std::optional<SessionFound> match_active_locked(const SessionQuery& query, const Created& created) const
+      TUFT_REQUIRES(mutex_);
+  std::optional<SessionFound> match_ended_locked(const SessionQuery& query, const Created& created) const
+      TUFT_REQUIRES(mutex_);
   Nanos idle_after() const;
 
   const config::Limits limits_;
@@ -139,18 +156,18 @@ class Sessions {
   Persistence& persistence_;
   Usage& usage_;
   Close close_;
+  Silent silent_;
   const std::shared_ptr<ByteAccount> memory_ = std::make_shared<ByteAccount>();     // by user
   const std::shared_ptr<ByteAccount> unwritten_ = std::make_shared<ByteAccount>();  // by user
   mutable Mutex mutex_;
   ShardedMap<SessionId, Session> sessions_ TUFT_GUARDED_BY(mutex_);
-  // Both without the sessions that end: newest first, and the longest silent first.
+  // All without the sessions that end: newest first, and the longest silent first.
   std::unordered_map<UserId, RankedSet<Created, std::greater<>>> by_user_ TUFT_GUARDED_BY(mutex_);
-  std::list<SessionId> by_silence_ TUFT_GUARDED_BY(mutex_);
+  std::list<SessionId> by_silence_ TUFT_GUARDED_BY(mutex_);   // those that were not passed to on_silence()
+  std::list<SessionId> silent_long_ TUFT_GUARDED_BY(mutex_);  // the others
   std::unordered_set<SessionId> ending_ TUFT_GUARDED_BY(mutex_);
   ShardedMap<std::string, SessionId> by_idempotency_key_ TUFT_GUARDED_BY(mutex_);
-  // The sessions that ended most recently.
-  std::unordered_map<SessionId, Ended> ended_ TUFT_GUARDED_BY(mutex_);
-  std::deque<SessionId> ended_order_ TUFT_GUARDED_BY(mutex_);
+  EndedSessions ended_ TUFT_GUARDED_BY(mutex_);
   Nanos next_look_ TUFT_GUARDED_BY(mutex_) = 0;
   telemetry::BoundCounter active_;
 };

@@ -30,6 +30,13 @@ Status write_weights(const std::string& directory, int weights) {
   return {};
 }
 
+// What a real worker writes, as far as it is downloaded.
+void write_adapter(const std::filesystem::path& directory, int weights) {
+  if (directory.parent_path().filename() != "external_weights") return;
+  std::ofstream(directory / "adapter_config.json") << "{}";
+  std::ofstream(directory / "adapter_model.safetensors") << "weights " << weights;
+}
+
 }  // namespace
 
 FakeActor::FakeActor(std::string base_model) : base_model_(std::move(base_model)) {
@@ -41,6 +48,7 @@ FakeActor::FakeActor(std::string base_model) : base_model_(std::move(base_model)
 actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::CallOptions& options) {
   std::optional<Error> failure;
   const std::string name(call->method.function);
+  if (const auto action = take_action(name)) action();
   const auto handler = handlers_.find(name);
   if (handler == handlers_.end()) {
     failure = Error{ErrorCode::kUnimplemented, "the fake actor has no handler for " + name, ""};
@@ -136,6 +144,17 @@ void FakeActor::die() {
   for (const Held& one : held) one.call->answer(died());
 }
 
+void FakeActor::before_next(const std::string& function, std::function<void()> action) {
+  std::lock_guard lock(mutex_);
+  actions_[function] = std::move(action);
+}
+
+std::function<void()> FakeActor::take_action(const std::string& function) {
+  std::lock_guard lock(mutex_);
+  const auto node = actions_.extract(function);
+  return node.empty() ? std::function<void()>() : node.mapped();
+}
+
 void FakeActor::fail_next(const std::string& function, Error error) {
   std::lock_guard lock(mutex_);
   failures_[function] = std::move(error);
@@ -178,6 +197,11 @@ size_t FakeActor::samplers() const {
 worker::v1::CreateAdapterRequest FakeActor::last_create() const {
   std::lock_guard lock(mutex_);
   return last_create_;
+}
+
+worker::v1::ForwardBackwardRequest FakeActor::last_pass() const {
+  std::lock_guard lock(mutex_);
+  return last_pass_;
 }
 
 worker::v1::SampleRequest FakeActor::last_sample() const {
@@ -226,6 +250,7 @@ void FakeActor::handle_training() {
   on<rpc::ForwardBackward>([](const auto& request) { return request.adapter_id() + " " + request.request().loss_fn(); },
                            [this](const auto& request, auto& response) -> Status {
                              TUFT_TRY(find(adapters_, request.adapter_id(), "adapter"));
+                             last_pass_ = request;
                              tinker_public::ForwardBackwardOutput output;
                              output.set_loss_fn_output_type(request.request().loss_fn());
                              (*output.mutable_metrics())["loss:sum"] = loss_sum_;
@@ -248,7 +273,9 @@ void FakeActor::handle_training() {
   on<rpc::SaveState>(adapter_of, [this](const auto& request, auto& response) -> Status {
     TUFT_ASSIGN(const int* const weights, find(adapters_, request.adapter_id(), "adapter"));
     response.set_size_bytes(100);
-    return write_weights(request.directory(), *weights);
+    TUFT_TRY(write_weights(request.directory(), *weights));
+    write_adapter(request.directory(), *weights);
+    return {};
   });
   on<rpc::LoadState>(
       [](const auto& request) { return request.adapter_id() + (request.with_optimizer() ? " +optimizer" : ""); },

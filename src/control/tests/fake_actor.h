@@ -46,6 +46,8 @@ class FakeActor final : public actor::ModelActor {
   void set_breaks_weights(bool breaks) { breaks_weights_ = breaks; }
   // The next call of `function`, for instance "optim_step", fails.
   void fail_next(const std::string& function, Error error);
+  // Runs before the next call of `function` arrives.
+  void before_next(const std::string& function, std::function<void()> action);
 
   // Returns "optim_step <adapter>" and so on, in order of arrival. forward_backward has its loss_fn added.
   std::vector<std::string> calls() const;
@@ -56,6 +58,7 @@ class FakeActor final : public actor::ModelActor {
   size_t samplers() const;
   worker::v1::CreateAdapterRequest last_create() const;
   worker::v1::SampleRequest last_sample() const;
+  worker::v1::ForwardBackwardRequest last_pass() const;
 
   const std::string& base_model() const override { return base_model_; }
   bool ready() const override { return ready_; }
@@ -87,6 +90,7 @@ class FakeActor final : public actor::ModelActor {
 
   actor::Cancel send(std::unique_ptr<actor::Call> call, const actor::CallOptions& options) override;
   void cancel(uint64_t number);
+  std::function<void()> take_action(const std::string& function);
   void answer(actor::Call& call);
 
   // `detail(request)` and `work(request, response)` get the messages of the method.
@@ -116,12 +120,14 @@ class FakeActor final : public actor::ModelActor {
   mutable std::mutex mutex_;  // guards the members below
   std::vector<std::string> calls_;
   std::map<std::string, Error> failures_;
+  std::map<std::string, std::function<void()>> actions_;
   std::deque<Held> held_;
   uint64_t last_call_ = 0;
   std::map<std::string, int> adapters_;  // weights
   std::map<std::string, int> samplers_;  // weights
   worker::v1::CreateAdapterRequest last_create_;
   worker::v1::SampleRequest last_sample_;
+  worker::v1::ForwardBackwardRequest last_pass_;
   std::string metrics_snapshot_;
   std::vector<worker::v1::TraceId> kept_traces_;
 };

@@ -38,8 +38,11 @@ Status check_fits(const Checkpoint& checkpoint, const Run& run, const std::vecto
 }
 
 // Without this check, training would continue with new moments, and the user would not notice.
-Status check_optimizer(const Checkpoint& checkpoint, bool wanted) {
-  if (!wanted || checkpoint.path.kind == CheckpointKind::kTraining) return {};
+Status check_optimizer(const Checkpoint& checkpoint, const Run& run, bool wanted) {
+  if (!wanted) return {};
+  if (checkpoint.path.kind == CheckpointKind::kTraining) {
+    return run.optimizer == checkpoint.optimizer ? Status() : other_optimizer(checkpoint, run.optimizer);
+  }
   return invalid_argument("checkpoint " + checkpoint.path.str() +
                               " was saved for sampling and has no optimizer state; load one that save_state made, or "
                               "load without the optimizer",
@@ -47,6 +50,14 @@ Status check_optimizer(const Checkpoint& checkpoint, bool wanted) {
 }
 
 }  // namespace
+
+Error other_optimizer(const Checkpoint& checkpoint, Optimizer optimizer) {
+  return invalid_argument("checkpoint " + checkpoint.path.str() + " has the optimizer state of " +
+                              std::string(optimizer_name(checkpoint.optimizer)) + ", and this model trains with " +
+                              std::string(optimizer_name(optimizer)) +
+                              "; load it without the optimizer, or create the model with that optimizer",
+                          "optimizer_mismatch");
+}
 
 Result<CheckpointPtr> CheckpointLoader::find(const UserId& user, const LoadWeights& load) const {
   auto found = checkpoints_.find_visible(user, load.path);
@@ -67,7 +78,7 @@ void CheckpointLoader::start(const RunPtr& run, const OperationPtr& operation) {
     modules = run->target_modules;
   }
   Status fits = check_fits(*operation->checkpoint, *run, modules);
-  if (fits.ok()) fits = check_optimizer(*operation->checkpoint, load.optimizer);
+  if (fits.ok()) fits = check_optimizer(*operation->checkpoint, *run, load.optimizer);
   if (!fits.ok()) return fail(run, operation, fits.error());
   auto request = load_state_request(*run, *operation->checkpoint, load.optimizer);
   const actor::CallOptions options = calls_.begin_call("training_backend.load_state", *operation);

@@ -11,6 +11,9 @@
 
 namespace tuft::control {
 
+// The error of a load whose optimizer state is of another optimizer than the run's. It names both.
+Error other_optimizer(const Checkpoint& checkpoint, Optimizer optimizer);
+
 // Thread-safe.
 class CheckpointLoader final : public OperationHandler {
  public:
@@ -24,8 +27,8 @@ class CheckpointLoader final : public OperationHandler {
   Result<CheckpointPtr> find(const UserId& user, const LoadWeights& load) const;
 
   // The checkpoint must have the shape of the run's adapter ("checkpoint_mismatch"), and an optimizer state if that is
-  // to be loaded ("no_optimizer_state"). It becomes the run's restore point. A run that was created for this load is
-  // closed again if the load fails.
+  // to be loaded ("no_optimizer_state"), which is of the run's optimizer ("optimizer_mismatch"). It becomes the run's
+  // restore point. A run that was created for this load is closed again if the load fails.
   void start(const RunPtr& run, const OperationPtr& operation) override;
 
  private:

@@ -120,11 +120,14 @@ Result<FutureValue> CheckpointSaver::answer_of(const Run& run, const CheckpointS
   if (save.version != nullptr) parts_.sampling.adapters().take(run.backend, saved, *save.version);
   const std::string path = saved->path.str();
   if (saved->path.kind == CheckpointKind::kTraining) return FutureValue(SaveWeightsResult{path});
+  if (saved->path.kind == CheckpointKind::kExternal) {
+    return FutureValue(SaveWeightsExternalResult{path, saved->size_bytes});
+  }
   if (!saved->ephemeral) return FutureValue(SaveWeightsForSamplerResult{path, std::nullopt});
   const auto& request = std::get<SaveWeightsForSampler>(save.operation->payload);
-  TUFT_ASSIGN(const SamplerId sampler,
-              parts_.sampling.samplers().create(run.user, run.session, *request.sampling_session_seq_id, run.backend,
-                                                saved, save.operation->span.context()));
+  TUFT_ASSIGN(const SamplerId sampler, parts_.sampling.samplers().create(
+                                           run.user, {run.session, *request.sampling_session_seq_id, request.inflight},
+                                           run.backend, saved, save.operation->span.context()));
   return FutureValue(SaveWeightsForSamplerResult{std::nullopt, sampler});
 }
 

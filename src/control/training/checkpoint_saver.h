@@ -1,9 +1,10 @@
-// Executes save_weights and save_weights_for_sampler.
+// Executes save_weights, save_weights_for_sampler and save_weights_external.
 //
-// save_weights: the worker writes the adapter and the optimizer state (checkpoint_writer.h); the checkpoint becomes the
-// run's restore point. save_weights_for_sampler, if the base model samples: the worker first publishes the weights in
-// its memory, then writes the file from that copy. The answer of an unnamed save comes before the file if the server
-// keeps no state: it names nothing that must outlive the process.
+// save_weights_external: the worker writes the adapter (checkpoint_writer.h). save_weights: the worker writes the
+// adapter and the optimizer state (checkpoint_writer.h); the checkpoint becomes the run's restore point.
+// save_weights_for_sampler, if the base model samples: the worker first publishes the weights in its memory, then
+// writes the file from that copy. The answer of an unnamed save comes before the file if the server keeps no state: it
+// names nothing that must outlive the process.
 #pragma once
 
 #include "base/clock.h"

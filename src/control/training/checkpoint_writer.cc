@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/accounts/quota.h"
+#include "control/sessions/session_description.h"
 #include "control/types/errors.h"
 #include "metrics/training.h"
 
@@ -30,12 +31,23 @@ Result<CheckpointSavePtr> CheckpointWriter::begin(Run& run, const OperationPtr& 
       checkpoint.path = {run.id, CheckpointKind::kTraining, request->name};
       save->ttl_seconds = request->ttl_seconds;
       overwrite = request->overwrite;
+      checkpoint.own_metadata = request->user_metadata;
       counter = &run.next_training_name;
+    } else if (const auto* external = std::get_if<SaveWeightsExternal>(&operation->payload)) {
+      checkpoint.path = {run.id, CheckpointKind::kExternal, external->name};
+      save->ttl_seconds = external->ttl_seconds;
+      overwrite = false;  // its addresses may be in use
+      checkpoint.own_metadata = external->user_metadata;
+      if (external->age_recipients) {
+        TUFT_ASSIGN(save->recipients, age::parse_recipients(*external->age_recipients));
+        checkpoint.encrypted = true;
+      }
     } else {
       const auto& sampler_request = std::get<SaveWeightsForSampler>(operation->payload);
       checkpoint.path = {run.id, CheckpointKind::kSampler, sampler_request.name};
       checkpoint.ephemeral = sampler_request.name.empty() && sampler_request.sampling_session_seq_id.has_value();
       save->ttl_seconds = sampler_request.ttl_seconds;
+      checkpoint.own_metadata = sampler_request.user_metadata;
       counter = checkpoint.ephemeral ? &run.next_ephemeral_name : &run.next_sampler_name;
     }
     if (checkpoint.path.name.empty()) {
@@ -44,10 +56,12 @@ Result<CheckpointSavePtr> CheckpointWriter::begin(Run& run, const OperationPtr& 
     }
   }
   if (!overwrite && parts_.checkpoints.exists(checkpoint.path)) {
-    return Error{ErrorCode::kAlreadyExists,
-                 "checkpoint " + checkpoint.path.str() +
-                     " already exists; pass overwrite=True to replace it or choose another name",
-                 "checkpoint_exists"};
+    return Error{
+        ErrorCode::kAlreadyExists,
+        "checkpoint " + checkpoint.path.str() + " already exists; " +
+            (checkpoint.path.kind == CheckpointKind::kExternal ? "delete it" : "pass overwrite=True to replace it") +
+            " or choose another name",
+        "checkpoint_exists"};
   }
   checkpoint.owner = run.user;
   checkpoint.session = run.session;
@@ -59,6 +73,7 @@ Result<CheckpointSavePtr> CheckpointWriter::begin(Run& run, const OperationPtr& 
   checkpoint.train_attn = run.lora.train_attn;
   checkpoint.train_mlp = run.lora.train_mlp;
   checkpoint.train_unembed = run.lora.train_unembed;
+  checkpoint.optimizer = run.optimizer;
   checkpoint.future_number = operation->future->number;
   checkpoint.seq_id = operation->seq_id;
   return save;
@@ -73,10 +88,7 @@ std::optional<Error> CheckpointWriter::check_room(const Run& run, const Checkpoi
     used = parts_.checkpoints.used_by(run.user) - (replaced == nullptr ? 0 : replaced->size_bytes);
     if (used + bytes <= limit) return std::nullopt;
   } while (bytes <= limit && parts_.samplers.drop_unnamed(run.user, quota_limit(Quota::kCheckpointBytes)));
-  return over_quota(Quota::kCheckpointBytes,
-                    "your checkpoints take " + std::to_string(used) + " bytes, this one takes " +
-                        std::to_string(bytes) + " more, and " + std::to_string(limit) + " are allowed",
-                    "delete some (a deleted one counts for those whose samplers and models still use it)");
+  return over_checkpoint_bytes(used, bytes, limit);
 }
 
 void CheckpointWriter::write(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
@@ -146,12 +158,34 @@ actor::Callback<Response> CheckpointWriter::answer_to(const RunPtr& run, const C
       }));
       return done(without_path(std::move(result).error(), parts_.config.checkpoint_dir));
     }
-    save->checkpoint.size_bytes = result->size_bytes();
+    save->checkpoint.size_bytes = result->size_bytes() + static_cast<int64_t>(memory_of(save->checkpoint.own_metadata));
     save->operation->span.set_attribute("tuft.size_bytes", result->size_bytes());
-    const bool posted =
-        parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, run, save, done] { commit(run, save, done); }));
+    const bool posted = parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, run, save, done] {
+      save->recipients.empty() ? commit(run, save, done) : seal(run, save, done);
+    }));
     if (!posted) done(shutting_down());
   });
+}
+
+// Runs on the disk thread. Each step is a task of its own, so that others have their turns between them.
+void CheckpointWriter::seal(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
+  if (save->sealed == nullptr) {
+    save->sealed = std::make_unique<age::SealedFiles>(save->prepared, external_files(), save->recipients);
+  }
+  const Result<bool> is_done = save->sealed->advance();
+  if (!is_done.ok()) {
+    save->sealed.reset();
+    parts_.checkpoints.abandon(save->prepared);
+    return done(is_done.error());
+  }
+  if (*is_done) {
+    save->checkpoint.size_bytes += save->sealed->growth();
+    save->sealed.reset();
+    return commit(run, save, done);
+  }
+  const bool posted =
+      parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, run, save, done] { seal(run, save, done); }));
+  if (!posted) done(shutting_down());
 }
 
 // Runs on the disk thread.

@@ -1,5 +1,5 @@
 // Writes checkpoints of runs. Every save takes this one path: room is checked, the worker writes the files into a
-// prepared directory, and the directory is committed to the CheckpointStore.
+// prepared directory, the files are encrypted if that is wanted, and the directory is committed to the CheckpointStore.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/age/sealed_files.h"
 #include "control/checkpoints/checkpoint_store.h"
 #include "control/queues/disk_worker.h"
 #include "control/sampling/published_version.h"
@@ -30,6 +32,9 @@ struct CheckpointSave {
   std::unique_ptr<PublishedVersion> version;  // the copy in the worker that is saved; null: the run's adapter itself
   CheckpointPtr answered;          // what the operation was answered with; null: the answer waits for the file
   std::filesystem::path prepared;  // where the worker writes
+  // Who can decrypt an external checkpoint (none: it is not encrypted), and the encryption in progress.
+  std::vector<age::Recipient> recipients = {};
+  std::unique_ptr<age::SealedFiles> sealed = nullptr;
 };
 using CheckpointSavePtr = std::shared_ptr<CheckpointSave>;
 
@@ -71,6 +76,7 @@ class CheckpointWriter {
   void call_worker(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
   template <typename Response>
   actor::Callback<Response> answer_to(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
+  void seal(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
   void commit(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
 
   const Parts parts_;

@@ -12,6 +12,7 @@ RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) 
   record.session = run.session;
   record.base_model = run.backend->name();
   record.lora = run.lora;
+  record.optimizer = run.optimizer;
   record.seed = run.seed;
   record.lora_alpha = run.lora_alpha;
   record.user_metadata = run.user_metadata;
@@ -62,8 +63,12 @@ ModelInfo info_of(const Run& run) {
   // machine only, where the model's directory holds the tokenizer.
   const size_t slash = model.model_name.find('/');
   const bool is_hub_name = slash != model.model_name.npos && slash != 0 && slash == model.model_name.rfind('/');
-  return ModelInfo{run.id, model.model_name, run.backend->architecture(),
-                   is_hub_name ? model.model_name : model.model_path.string(), run.lora.rank};
+  return ModelInfo{run.id,
+                   model.model_name,
+                   run.backend->architecture(),
+                   is_hub_name ? model.model_name : model.model_path.string(),
+                   run.lora.rank,
+                   run.optimizer};
 }
 
 OperationKeys keys_of(const Run& run) {
@@ -99,6 +104,7 @@ RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend
   run->session = record.session;
   run->backend = std::move(backend);
   run->lora = record.lora;
+  run->optimizer = record.optimizer;
   run->seed = record.seed;
   run->lora_alpha = record.lora_alpha;
   run->user_metadata = record.user_metadata;

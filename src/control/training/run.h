@@ -32,7 +32,7 @@ struct CheckpointSave;
 // FutureStore::claim() has returned true.
 struct RunOperation {
   using Payload = std::variant<std::monostate, worker::v1::ForwardBackwardRequest, OptimStep, SaveWeights,
-                               SaveWeightsForSampler, LoadWeights>;
+                               SaveWeightsForSampler, SaveWeightsExternal, LoadWeights>;
 
   FuturePtr future;
   OperationType type = OperationType::kForward;
@@ -88,6 +88,7 @@ struct Run {
   SessionId session;
   std::shared_ptr<ModelBackend> backend;
   LoraConfig lora;
+  Optimizer optimizer = Optimizer::kAdamW;
   uint64_t seed = 0;
   double lora_alpha = 0;
   std::map<std::string, std::string> user_metadata;

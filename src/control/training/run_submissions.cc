@@ -5,11 +5,14 @@
 #include <utility>
 
 #include "base/id.h"
+#include "control/sessions/session_description.h"
 #include "control/training/dense_bytes.h"
 #include "control/training/training_telemetry.h"
 
 namespace tuft::control {
 namespace {
+
+constexpr std::string_view kCustomLoss = "custom";  // the loss_fn of a loss that the client uploaded
 
 // The bytes of a token in a datum: its id and the inputs of its loss.
 constexpr int64_t kBytesOfToken = 12;
@@ -26,9 +29,14 @@ int64_t bytes_of(const RunOperation::Payload& payload) {
   if (const auto* pass = std::get_if<worker::v1::ForwardBackwardRequest>(&payload)) {
     bytes = pass->SpaceUsedLong() + static_cast<size_t>(dense_bytes_of(*pass));
   } else if (const auto* save = std::get_if<SaveWeights>(&payload)) {
-    bytes = save->name.size();
+    bytes = save->name.size() + memory_of(save->user_metadata);
   } else if (const auto* sampler_save = std::get_if<SaveWeightsForSampler>(&payload)) {
-    bytes = sampler_save->name.size();
+    bytes = sampler_save->name.size() + memory_of(sampler_save->user_metadata);
+  } else if (const auto* external = std::get_if<SaveWeightsExternal>(&payload)) {
+    bytes = external->name.size() + memory_of(external->user_metadata);
+    if (external->age_recipients) {
+      for (const std::string& recipient : *external->age_recipients) bytes += sizeof(std::string) + recipient.size();
+    }
   } else if (const auto* load = std::get_if<LoadWeights>(&payload)) {
     bytes = load->path.size();
   }
@@ -75,7 +83,28 @@ bool is_decay(double value) {
   return std::isfinite(value) && value >= 0 && value < 1;
 }
 
+std::optional<Error> refusal_of_dimuon(const OptimStep& step) {
+  const auto refuse = [](const char* what) { return invalid_argument(std::string(what), "invalid_optimizer_params"); };
+  if (!is_at_least_zero(step.learning_rate)) return refuse("optimizer_params.learning_rate must be a number >= 0");
+  if (!is_decay(step.beta1)) return refuse("optimizer_params.beta1 must be at least 0 and less than 1");
+  if (!is_at_least_zero(step.grad_clip_norm)) return refuse("optimizer_params.grad_clip_norm must be finite");
+  return std::nullopt;
+}
+
+// The parameters of another optimizer than the run's would train in another way than either side expects.
+std::optional<Error> refusal_of_optimizer(const Run& run, const OptimStep& step) {
+  if (run.optimizer == step.optimizer) return std::nullopt;
+  const std::string theirs(optimizer_name(step.optimizer));
+  const std::string ours(optimizer_name(run.optimizer));
+  return invalid_argument("this step has the parameters of " + theirs + ", and this model was created with " + ours +
+                              "; send the parameters of " + ours +
+                              (run.optimizer == Optimizer::kAdamW ? " (adam_params)" : " (optimizer_params)") +
+                              ", or create a model with the optimizer " + theirs,
+                          "optimizer_mismatch");
+}
+
 std::optional<Error> refusal_of_step(const OptimStep& step) {
+  if (step.optimizer == Optimizer::kDimuon) return refusal_of_dimuon(step);
   const auto refuse = [](const char* what) { return invalid_argument(std::string(what), "invalid_adam_params"); };
   if (!is_at_least_zero(step.learning_rate)) return refuse("adam_params.learning_rate must be a number >= 0");
   if (!is_decay(step.beta1)) return refuse("adam_params.beta1 must be at least 0 and less than 1");
@@ -86,14 +115,16 @@ std::optional<Error> refusal_of_step(const OptimStep& step) {
   return std::nullopt;
 }
 
-// Returns the refusal of an invalid checkpoint name. An empty name is valid: the server chooses one.
-std::optional<Error> refusal_of_name(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  const Status checked = check_checkpoint_name(name);
+// Returns the refusal of an invalid checkpoint name, or of too much metadata. An empty name is valid: the server
+// chooses one.
+template <typename Save>
+std::optional<Error> refusal_of_save(const Save& save) {
+  Status checked = save.name.empty() ? Status() : check_checkpoint_name(save.name);
+  if (checked.ok()) checked = check_checkpoint_metadata(save.user_metadata);
   return checked.ok() ? std::nullopt : std::optional<Error>(checked.error());
 }
 
-CreateModel model_of(const NewModel& request, const Checkpoint& checkpoint) {
+CreateModel model_of(const NewModel& request, const Checkpoint& checkpoint, Optimizer optimizer) {
   CreateModel model;
   model.session = request.session;
   model.model_seq_id = request.model_seq_id;
@@ -103,7 +134,16 @@ CreateModel model_of(const NewModel& request, const Checkpoint& checkpoint) {
   model.lora.train_attn = checkpoint.train_attn;
   model.lora.train_mlp = checkpoint.train_mlp;
   model.lora.train_unembed = checkpoint.train_unembed;
+  model.optimizer = optimizer;
   return model;
+}
+
+// Optimizer state keeps its optimizer.
+Result<Optimizer> optimizer_of(const LoadWeights& request, const Checkpoint& checkpoint) {
+  const std::optional<Optimizer>& wanted = request.create->optimizer;
+  if (!request.optimizer) return wanted.value_or(Optimizer::kAdamW);
+  if (wanted && *wanted != checkpoint.optimizer) return other_optimizer(checkpoint, *wanted);
+  return checkpoint.optimizer;
 }
 
 RunPtr make_run(const UserId& user, const CreateModel& request, const std::shared_ptr<ModelBackend>& backend,
@@ -114,6 +154,7 @@ RunPtr make_run(const UserId& user, const CreateModel& request, const std::share
   run->session = request.session;
   run->backend = backend;
   run->lora = request.lora;
+  run->optimizer = request.optimizer;
   run->seed = request.lora.seed.value_or(random_u64());
   run->lora_alpha = lora_alpha;
   run->user_metadata = request.user_metadata;
@@ -168,7 +209,8 @@ Result<Submitted> RunSubmissions::create_from_checkpoint(const UserId& user, con
                             "checkpoint_mismatch");
   }
   TUFT_ASSIGN(const auto backend, parts_.backends.find(checkpoint->base_model));
-  const CreateModel model = model_of(create, *checkpoint);
+  TUFT_ASSIGN(const Optimizer optimizer, optimizer_of(request, *checkpoint));
+  const CreateModel model = model_of(create, *checkpoint, optimizer);
   TUFT_TRY(check_model(model, backend->config()));
   auto operation = std::make_shared<RunOperation>();
   operation->type = OperationType::kLoadWeights;
@@ -256,7 +298,7 @@ Result<Submitted> RunSubmissions::submit(const UserId& user, const RunId& run_id
   auto answer = admit(*run, *operation, key, trace, weight);
   if (operation->future == nullptr) return answer;
   if (const auto* pass = std::get_if<worker::v1::ForwardBackwardRequest>(&operation->payload)) {
-    const auto bytes = static_cast<int64_t>(pass->ByteSizeLong()) + dense_bytes_of(*pass);
+    const auto bytes = static_cast<int64_t>(pass->request().ByteSizeLong()) + dense_bytes_of(*pass);
     operation->cost += bytes / kBytesOfToken;
   }
   start_operation_span(*run, *operation);
@@ -280,27 +322,43 @@ Result<Submitted> RunSubmissions::forward_backward(const UserId& user, tinker_pu
   worker::v1::ForwardBackwardRequest work;
   work.set_adapter_id(run_id.str());
   *work.mutable_request() = std::move(request);
+  if (work.request().loss_fn() == kCustomLoss) {
+    TUFT_ASSIGN(const RunPtr run, parts_.runs.find(user, run_id));
+    const Status found = parts_.custom_losses.put_into(user, run->session, work);
+    if (!found.ok()) return submit(user, run_id, type, seq_id, {}, found.error(), trace);
+  }
   return submit(user, run_id, type, seq_id, std::move(work), std::nullopt, trace);
 }
 
 Result<Submitted> RunSubmissions::optim_step(const UserId& user, const OptimStep& request,
                                              const telemetry::SpanContext& trace) {
-  return submit(user, request.run, OperationType::kOptimStep, request.seq_id, request, refusal_of_step(request), trace);
+  TUFT_ASSIGN(const RunPtr run, parts_.runs.find(user, request.run));
+  std::optional<Error> refusal = refusal_of_optimizer(*run, request);
+  if (!refusal) refusal = refusal_of_step(request);
+  return submit(user, request.run, OperationType::kOptimStep, request.seq_id, request, std::move(refusal), trace);
 }
 
 Result<Submitted> RunSubmissions::save_weights(const UserId& user, const SaveWeights& request,
                                                const telemetry::SpanContext& trace) {
-  return submit(user, request.run, OperationType::kSaveWeights, request.seq_id, request, refusal_of_name(request.name),
+  return submit(user, request.run, OperationType::kSaveWeights, request.seq_id, request, refusal_of_save(request),
                 trace);
 }
 
 Result<Submitted> RunSubmissions::save_weights_for_sampler(const UserId& user, const SaveWeightsForSampler& request,
                                                            const telemetry::SpanContext& trace) {
-  std::optional<Error> refusal = refusal_of_name(request.name);
+  std::optional<Error> refusal = refusal_of_save(request);
   if (request.name.empty() && request.sampling_session_seq_id && *request.sampling_session_seq_id < 0) {
     refusal = invalid_argument("sampling_session_seq_id must not be negative", "invalid_sampling_session_seq_id");
   }
   return submit(user, request.run, OperationType::kSaveWeightsForSampler, request.seq_id, request, std::move(refusal),
+                trace);
+}
+
+Result<Submitted> RunSubmissions::save_weights_external(const UserId& user, const SaveWeightsExternal& request,
+                                                        const telemetry::SpanContext& trace) {
+  std::optional<Error> refusal = refusal_of_save(request);
+  if (request.name.empty()) refusal = invalid_argument("path is required", "invalid_checkpoint_name");
+  return submit(user, request.run, OperationType::kSaveWeightsExternal, request.seq_id, request, std::move(refusal),
                 trace);
 }
 

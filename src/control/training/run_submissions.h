@@ -15,6 +15,7 @@
 #include "control/futures/future_store.h"
 #include "control/sessions/sessions.h"
 #include "control/training/checkpoint_loader.h"
+#include "control/training/custom_losses.h"
 #include "control/training/run_executor.h"
 #include "control/training/run_table.h"
 #include "control/types/types.h"
@@ -34,6 +35,7 @@ class RunSubmissions {
     RunTable& runs;
     RunExecutor& executor;
     const CheckpointLoader& loader;
+    const CustomLosses& custom_losses;
   };
   explicit RunSubmissions(const Parts& parts) : parts_(parts) {}
 
@@ -43,6 +45,8 @@ class RunSubmissions {
                                      const telemetry::SpanContext& trace);
   Result<Submitted> optim_step(const UserId& user, const OptimStep& request, const telemetry::SpanContext& trace);
   Result<Submitted> save_weights(const UserId& user, const SaveWeights& request, const telemetry::SpanContext& trace);
+  Result<Submitted> save_weights_external(const UserId& user, const SaveWeightsExternal& request,
+                                          const telemetry::SpanContext& trace);
   Result<Submitted> save_weights_for_sampler(const UserId& user, const SaveWeightsForSampler& request,
                                              const telemetry::SpanContext& trace);
   Result<Submitted> load_weights(const UserId& user, const LoadWeights& request, const telemetry::SpanContext& trace);

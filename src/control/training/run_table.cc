@@ -19,7 +19,7 @@ Result<RunTable::Added> RunTable::add(const RunPtr& run) {
     if (reclaimed || !end_idle_session(run->user)) break;
   }
   return over_quota(Quota::kRuns, "you have " + std::to_string(runs_per_user_max_) + " training runs",
-                    "unload some (runs of a session that was silent for ten minutes make room by themselves)");
+                    "end some clients (runs of a session that was silent for a minute make room by themselves)");
 }
 
 bool RunTable::restore(const RunPtr& run) {

@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "control/training/checkpoint_saver.h"
+#include "control/training/custom_losses.h"
 #include "control/training/run_expiry.h"
 #include "control/training/run_restorer.h"
 #include "control/training/run_submissions.h"
@@ -45,6 +46,7 @@ class TrainingController {
   TrainingController& operator=(const TrainingController&) = delete;
 
   RunSubmissions& submissions() { return submissions_; }
+  CustomLosses& custom_losses() { return custom_losses_; }
   const RunTable& runs() const { return runs_; }
   RunRestorer& restorer() { return restorer_; }
   RunExpiry& expiry() { return expiry_; }
@@ -65,6 +67,7 @@ class TrainingController {
   TrainingOperations operations_;
   RunExpiry expiry_;
   RunRestorer restorer_;
+  CustomLosses custom_losses_;
   RunSubmissions submissions_;
   RunGauges gauges_;
 };

@@ -4,6 +4,26 @@
 #include <utility>
 
 namespace tuft::control {
+namespace {
+
+void set_params(const OptimStep& step, worker::v1::OptimStepRequest& request) {
+  if (step.optimizer == Optimizer::kDimuon) {
+    worker::v1::DimuonParams& params = *request.mutable_dimuon();
+    params.set_learning_rate(step.learning_rate);
+    params.set_beta1(step.beta1);
+    params.set_grad_clip_norm(step.grad_clip_norm);
+    return;
+  }
+  worker::v1::AdamParams& params = *request.mutable_params();
+  params.set_learning_rate(step.learning_rate);
+  params.set_beta1(step.beta1);
+  params.set_beta2(step.beta2);
+  params.set_eps(step.eps);
+  params.set_weight_decay(step.weight_decay);
+  params.set_grad_clip_norm(step.grad_clip_norm);
+}
+
+}  // namespace
 
 void TrainingOperations::start(const RunPtr& run, const OperationPtr& operation) {
   if (operation->creates_run) return create(run, operation);
@@ -93,13 +113,7 @@ void TrainingOperations::optim_step(const RunPtr& run, const OperationPtr& opera
   const auto& step = std::get<OptimStep>(operation->payload);
   worker::v1::OptimStepRequest request;
   request.set_adapter_id(run->id.str());
-  worker::v1::AdamParams& params = *request.mutable_params();
-  params.set_learning_rate(step.learning_rate);
-  params.set_beta1(step.beta1);
-  params.set_beta2(step.beta2);
-  params.set_eps(step.eps);
-  params.set_weight_decay(step.weight_decay);
-  params.set_grad_clip_norm(step.grad_clip_norm);
+  set_params(step, request);
   const actor::CallOptions options = calls_.begin_call("training_backend.optim_step", *operation);
   run->backend->actor().optim_step(
       std::move(request), options,

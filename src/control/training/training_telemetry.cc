@@ -28,6 +28,7 @@ std::string_view checkpoint_action(OperationType type) {
   switch (type) {
     case OperationType::kSaveWeights:
     case OperationType::kSaveWeightsForSampler:
+    case OperationType::kSaveWeightsExternal:
       return "save";
     case OperationType::kLoadWeights:
       return "load";
@@ -47,6 +48,9 @@ void describe_payload(const Run& run, RunOperation& operation) {
     operation.span.set_attribute("tuft.learning_rate", step->learning_rate);
   } else if (operation.type == OperationType::kSaveWeights) {
     operation.span.set_attribute("tuft.checkpoint_type", checkpoint_type_name(CheckpointKind::kTraining));
+  } else if (const auto* external = std::get_if<SaveWeightsExternal>(&operation.payload)) {
+    operation.span.set_attributes({{"tuft.checkpoint_type", checkpoint_type_name(CheckpointKind::kExternal)},
+                                   {"tuft.encrypted", external->age_recipients.has_value()}});
   } else if (operation.type == OperationType::kSaveWeightsForSampler) {
     operation.span.set_attribute("tuft.checkpoint_type", checkpoint_type_name(CheckpointKind::kSampler));
   }
@@ -80,6 +84,7 @@ void start_operation_span(const Run& run, RunOperation& operation) {
       break;
     case OperationType::kSaveWeights:
     case OperationType::kSaveWeightsForSampler:
+    case OperationType::kSaveWeightsExternal:
       operation.span = tracer().start_span("training_controller.save_checkpoint", options);
       break;
     case OperationType::kLoadWeights:
@@ -87,6 +92,8 @@ void start_operation_span(const Run& run, RunOperation& operation) {
       break;
     case OperationType::kUnloadModel:
     case OperationType::kSample:
+    case OperationType::kUnknown:
+    case OperationType::kCreateCustomLoss:
       return;
   }
   operation.span.set_attributes(KeyAttributes(operation.future->keys));
@@ -163,7 +170,7 @@ void TrainingTelemetry::record_optim_step(const Run& run, RunOperation& operatio
     return found != response.metrics().end() && std::isfinite(found->second) ? found->second : 0.0;
   };
   operation.span.set_attributes({{"tuft.grad_norm", metric("grad_norm")},
-                                 {"tuft.step", static_cast<int64_t>(metric("step"))},
+                                 {"tuft.step", static_cast<int64_t>(metric("optimizer_step"))},
                                  {"tuft.grad_clipped", response.clipped()},
                                  {"tuft.queue_ms", response.queue_seconds() * 1e3}});
 }

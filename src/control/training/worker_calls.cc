@@ -43,6 +43,7 @@ worker::v1::CreateAdapterRequest create_adapter_request(const Run& run) {
   spec.set_train_mlp(run.lora.train_mlp);
   spec.set_train_unembed(run.lora.train_unembed);
   spec.set_seed(run.seed);
+  request.set_optimizer(std::string(optimizer_name(run.optimizer)));
   return request;
 }
 

@@ -20,6 +20,7 @@ std::string to_metadata_json(const Checkpoint& checkpoint) {
   json["session_id"] = checkpoint.session.str();
   json["project_id"] = checkpoint.project_id;
   json["user_metadata"] = checkpoint.user_metadata;
+  if (!checkpoint.own_metadata.empty()) json["checkpoint_metadata"] = checkpoint.own_metadata;
   json["tinker_path"] = checkpoint.path.str();
   json["owner_name"] = checkpoint.owner.str();
   json["size_bytes"] = checkpoint.size_bytes;
@@ -29,8 +30,10 @@ std::string to_metadata_json(const Checkpoint& checkpoint) {
   json["train_mlp"] = checkpoint.train_mlp;
   json["train_unembed"] = checkpoint.train_unembed;
   json["target_modules"] = checkpoint.target_modules;
+  json["optimizer"] = optimizer_name(checkpoint.optimizer);
   json["target_parameters"] = nlohmann::json::array();
   json["public"] = checkpoint.is_public;
+  if (checkpoint.encrypted) json["encrypted"] = true;
   json["ephemeral"] = checkpoint.ephemeral;
   json["expires_at"] = checkpoint.expires_at ? nlohmann::ordered_json(iso_time(*checkpoint.expires_at))
                                              : nlohmann::ordered_json(nullptr);
@@ -55,6 +58,7 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
     checkpoint.session = SessionId(json.value("session_id", std::string()));
     checkpoint.project_id = json.value("project_id", std::string());
     checkpoint.user_metadata = json.value("user_metadata", checkpoint.user_metadata);
+    checkpoint.own_metadata = json.value("checkpoint_metadata", checkpoint.own_metadata);
     checkpoint.base_model = json.at("base_model").get<std::string>();
     checkpoint.created_at = json.at("created_at").get<std::string>();
     checkpoint.lora_rank = json.at("lora_rank").get<int>();
@@ -63,8 +67,12 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
     checkpoint.train_mlp = json.at("train_mlp").get<bool>();
     checkpoint.train_unembed = json.at("train_unembed").get<bool>();
     checkpoint.target_modules = json.at("target_modules").get<std::vector<std::string>>();
+    const auto optimizer = find_optimizer(json.value("optimizer", std::string("adamw")));  // older files lack it
+    if (!optimizer) return data_loss("metadata.json names an optimizer that this server does not know", "bad_metadata");
+    checkpoint.optimizer = *optimizer;
     checkpoint.size_bytes = json.value("size_bytes", int64_t{0});
     checkpoint.is_public = json.value("public", false);
+    checkpoint.encrypted = json.value("encrypted", false);
     checkpoint.ephemeral = json.value("ephemeral", false);
     checkpoint.future_number = json.value("future_id", uint64_t{0});
     if (const auto seq = json.find("seq_id"); seq != json.end() && seq->is_number_integer()) {

@@ -26,14 +26,17 @@ struct Checkpoint {
   std::string created_at;                            // ISO 8601 with offset
   std::string project_id;                            // of its session, when it was saved
   std::map<std::string, std::string> user_metadata;  // of its run
+  std::map<std::string, std::string> own_metadata;   // what its client said when it was saved
   int lora_rank = 0;
   double lora_alpha = 0;
   bool train_attn = true;
   bool train_mlp = true;
   bool train_unembed = true;
   std::vector<std::string> target_modules;
+  Optimizer optimizer = Optimizer::kAdamW;  // of its run
   int64_t size_bytes = 0;
   bool is_public = false;
+  bool encrypted = false;           // kExternal: its files are age files
   bool ephemeral = false;           // made by an unnamed sampler save; goes with its sampler
   std::optional<Nanos> expires_at;  // wall clock; none: it stays
   uint64_t future_number = 0;
@@ -44,6 +47,13 @@ using CheckpointPtr = std::shared_ptr<const Checkpoint>;
 
 inline constexpr std::string_view kMetadataFile = "metadata.json";
 inline constexpr int kMetadataVersion = 1;
+// What PEFT reads.
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
+inline constexpr const char* kAdapterModelFile = "adapter_model.safetensors";
+// The names of the files of an external checkpoint, before they are encrypted.
+inline std::vector<std::string> external_files() {
+  return {kAdapterConfigFile, kAdapterModelFile};
+}
 
 std::string to_metadata_json(const Checkpoint& checkpoint);
 // kDataLoss if the text is not such metadata, or of a later version.

@@ -1,6 +1,7 @@
 #include "control/types/checkpoint_path.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tuft::control {
 namespace {
@@ -24,19 +25,35 @@ bool is_run_id(std::string_view text) {
 
 Error malformed(std::string_view why) {
   return invalid_argument("not a checkpoint path (" + std::string(why) +
-                              "): it must look like tinker://<run id>/weights/<name> or "
-                              "tinker://<run id>/sampler_weights/<name>",
+                              "): it must look like tinker://<run id>/weights/<name>, with weights, "
+                              "sampler_weights or external_weights",
                           "malformed_checkpoint_path");
 }
 
 }  // namespace
 
 std::string_view checkpoint_folder(CheckpointKind kind) {
-  return kind == CheckpointKind::kTraining ? "weights" : "sampler_weights";
+  switch (kind) {
+    case CheckpointKind::kTraining:
+      return "weights";
+    case CheckpointKind::kSampler:
+      return "sampler_weights";
+    case CheckpointKind::kExternal:
+      return "external_weights";
+  }
+  return "weights";
 }
 
 std::string_view checkpoint_type_name(CheckpointKind kind) {
-  return kind == CheckpointKind::kTraining ? "training" : "sampler";
+  switch (kind) {
+    case CheckpointKind::kTraining:
+      return "training";
+    case CheckpointKind::kSampler:
+      return "sampler";
+    case CheckpointKind::kExternal:
+      return "external";
+  }
+  return "training";
 }
 
 std::string CheckpointPath::str() const {
@@ -61,11 +78,12 @@ Result<CheckpointPath> parse_checkpoint_path(std::string_view path) {
   const std::string_view name = path.substr(second + 1);
   if (!is_run_id(run)) return malformed("the run id has characters that no run id has");
   CheckpointPath parsed{RunId(run), CheckpointKind::kTraining, std::string(name)};
-  if (folder == checkpoint_folder(CheckpointKind::kSampler)) {
-    parsed.kind = CheckpointKind::kSampler;
-  } else if (folder != checkpoint_folder(CheckpointKind::kTraining)) {
-    return malformed("the second part is neither weights nor sampler_weights");
+  const auto* kind = std::find_if(std::begin(kAllCheckpointKinds), std::end(kAllCheckpointKinds),
+                                  [&](CheckpointKind each) { return folder == checkpoint_folder(each); });
+  if (kind == std::end(kAllCheckpointKinds)) {
+    return malformed("the second part is neither weights nor sampler_weights nor external_weights");
   }
+  parsed.kind = *kind;
   if (!is_name(name)) return malformed("the name has characters that no checkpoint name has");
   return parsed;
 }

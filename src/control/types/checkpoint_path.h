@@ -1,6 +1,8 @@
-// tinker://<run>/<weights|sampler_weights>/<name>: the public name of a checkpoint.
+// tinker://<run>/<weights|sampler_weights|external_weights>/<name>: the public name of a checkpoint.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -9,9 +11,13 @@
 
 namespace tuft::control {
 
-enum class CheckpointKind : uint8_t { kTraining, kSampler };
-std::string_view checkpoint_folder(CheckpointKind kind);     // "weights", "sampler_weights"
-std::string_view checkpoint_type_name(CheckpointKind kind);  // "training", "sampler"
+// kExternal: for download, perhaps encrypted; it is neither loaded nor sampled.
+enum class CheckpointKind : uint8_t { kTraining, kSampler, kExternal };
+inline constexpr size_t kCheckpointKinds = 3;
+inline constexpr CheckpointKind kAllCheckpointKinds[] = {CheckpointKind::kTraining, CheckpointKind::kSampler,
+                                                         CheckpointKind::kExternal};
+std::string_view checkpoint_folder(CheckpointKind kind);     // "weights", "sampler_weights", "external_weights"
+std::string_view checkpoint_type_name(CheckpointKind kind);  // "training", "sampler", "external"
 
 struct CheckpointPath {
   RunId run;

@@ -18,12 +18,49 @@ std::string_view operation_name(OperationType type) {
       return "save_weights";
     case OperationType::kSaveWeightsForSampler:
       return "save_weights_for_sampler";
+    case OperationType::kSaveWeightsExternal:
+      return "save_weights_external";
     case OperationType::kLoadWeights:
       return "load_weights";
     case OperationType::kSample:
       return "sample";
+    case OperationType::kCreateCustomLoss:
+      return "create_custom_loss";
+    case OperationType::kUnknown:
+      break;
   }
   return "unknown";
+}
+
+std::string_view optimizer_name(Optimizer optimizer) {
+  return optimizer == Optimizer::kDimuon ? "dimuon" : "adamw";
+}
+
+std::optional<Optimizer> find_optimizer(std::string_view name) {
+  for (const Optimizer optimizer : {Optimizer::kAdamW, Optimizer::kDimuon}) {
+    if (optimizer_name(optimizer) == name) return optimizer;
+  }
+  return std::nullopt;
+}
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kSuccess:
+      return "success";
+    case FinishReason::kErrored:
+      return "errored";
+    case FinishReason::kInterrupted:
+      return "interrupted";
+  }
+  return "success";
+}
+
+std::optional<FinishReason> finish_reason_of(std::string_view name) {
+  for (size_t i = 0; i < kFinishReasons; ++i) {
+    const auto reason = static_cast<FinishReason>(i);
+    if (finish_reason_name(reason) == name) return reason;
+  }
+  return std::nullopt;
 }
 
 std::string_view queue_state_name(QueueState state) {

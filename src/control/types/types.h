@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/result.h"
+#include "loss_graph/program.h"
 #include "telemetry/context.h"
 #include "tinker/public.pb.h"
 
@@ -33,10 +34,13 @@ enum class OperationType : uint8_t {
   kOptimStep,
   kSaveWeights,
   kSaveWeightsForSampler,
+  kSaveWeightsExternal,
   kLoadWeights,
   kSample,
+  kCreateCustomLoss,
+  kUnknown,  // of a newer SDK than this server knows; always refused
 };
-inline constexpr size_t kOperationTypes = 9;
+inline constexpr size_t kOperationTypes = static_cast<size_t>(OperationType::kUnknown) + 1;
 std::string_view operation_name(OperationType type);  // "create_model", ...
 
 // The ids that an operation concerns; the others are empty. Spans and logs carry them (operation_keys.h).
@@ -61,6 +65,19 @@ struct CreateSession {
   std::string sdk_version = {};
   std::string project_id = {};
   std::string idempotency_key = {};  // X-Idempotency-Key; may be empty
+  std::string display_name = {};     // a short text for people; may be empty
+};
+
+// How a client says that its session ended.
+enum class FinishReason : uint8_t { kSuccess, kErrored, kInterrupted };
+inline constexpr size_t kFinishReasons = 3;
+std::string_view finish_reason_name(FinishReason reason);  // "success", "errored", "interrupted"
+// Returns nothing for another word.
+std::optional<FinishReason> finish_reason_of(std::string_view name);
+
+struct SessionFinish {
+  FinishReason reason = FinishReason::kSuccess;
+  std::string detail = {};  // in the client's words; may be empty
 };
 
 struct LoraConfig {
@@ -71,18 +88,32 @@ struct LoraConfig {
   bool train_attn = true;
 };
 
+// The algorithm of a run's optimizer steps (docs/optimizers.md).
+enum class Optimizer : uint8_t { kAdamW, kDimuon };
+std::string_view optimizer_name(Optimizer optimizer);  // "adamw", "dimuon"
+std::optional<Optimizer> find_optimizer(std::string_view name);
+
 struct CreateModel {
   SessionId session;
   int64_t model_seq_id = 0;
   std::string base_model;
   std::map<std::string, std::string> user_metadata;
   LoraConfig lora;
+  Optimizer optimizer = Optimizer::kAdamW;
+};
+
+struct CreateCustomLoss {
+  SessionId session;
+  int64_t custom_loss_seq_id = 0;
+  std::vector<loss_graph::Input> inputs;
+  std::string graph;  // as JSON; not yet checked
 };
 
 struct OptimStep {
   RunId run;
   std::optional<int64_t> seq_id;
   double learning_rate = 1e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-12, weight_decay = 0.0, grad_clip_norm = 0.0;
+  Optimizer optimizer = Optimizer::kAdamW;  // dimuon has learning_rate, beta1 and grad_clip_norm only
 };
 
 struct SaveWeights {
@@ -91,6 +122,7 @@ struct SaveWeights {
   std::string name;  // empty: chosen by the server
   std::optional<int64_t> ttl_seconds;
   bool overwrite = false;
+  std::map<std::string, std::string> user_metadata = {};  // of the checkpoint
 };
 
 struct SaveWeightsForSampler {
@@ -99,6 +131,19 @@ struct SaveWeightsForSampler {
   std::string name;                                // named mode
   std::optional<int64_t> sampling_session_seq_id;  // unnamed mode: makes a sampling session
   std::optional<int64_t> ttl_seconds;
+  std::map<std::string, std::string> user_metadata = {};  // of the checkpoint
+  bool inflight = false;  // unnamed mode: the sampling session follows the run (sampler_table.h)
+};
+
+// Saves weights for download.
+struct SaveWeightsExternal {
+  RunId run;
+  std::optional<int64_t> seq_id;
+  std::string name;
+  std::optional<int64_t> ttl_seconds;
+  std::map<std::string, std::string> user_metadata = {};  // of the checkpoint
+  // Who can decrypt the files (control/age); none: they are not encrypted.
+  std::optional<std::vector<std::string>> age_recipients = std::nullopt;
 };
 
 // A model that loading a checkpoint creates, with the LoRA configuration of the checkpoint.
@@ -107,6 +152,8 @@ struct NewModel {
   int64_t model_seq_id = 0;
   std::string base_model;  // may be empty; else the checkpoint's
   std::map<std::string, std::string> user_metadata;
+  // None: that of the optimizer state, if it is loaded, else AdamW.
+  std::optional<Optimizer> optimizer = std::nullopt;
 };
 
 struct LoadWeights {
@@ -117,6 +164,15 @@ struct LoadWeights {
   std::optional<NewModel> create = std::nullopt;  // instead of run and seq_id
   std::string access_token = {};  // an API key of another user; the control plane replaces it by token_user at once
   UserId token_user = {};         // what they may load can be loaded, too
+};
+
+// Copies a checkpoint into a new run of the user, which only the copy makes visible.
+struct CopyWeights {
+  std::string source_path;  // tinker://...
+  std::string project_id;   // of the copy; may be empty
+  std::optional<int64_t> ttl_seconds;
+  std::string access_token;     // an API key of another user, who may read the source; may be empty
+  std::string idempotency_key;  // X-Idempotency-Key; may be empty
 };
 
 // An operation whose fields are not those of its type, so that there is no request for it.
@@ -134,6 +190,16 @@ struct CreateSamplingSession {
   std::string model_path;  // tinker://...; wins
 };
 
+// Tokens whose log-probabilities are requested at positions of a prompt: row i is about position i + 1.
+struct PromptTargets {
+  std::vector<int32_t> tokens;  // row by row; -1: nothing is requested
+  int64_t rows = 0;
+  int64_t columns = 0;
+  // Of a sparse tensor (CSR); both empty: it is dense.
+  std::vector<int32_t> crow_indices;
+  std::vector<int32_t> col_indices;
+};
+
 struct Sample {
   SamplerId sampler;
   std::optional<int64_t> seq_id;
@@ -142,6 +208,10 @@ struct Sample {
   tinker_public::SamplingParams params;
   bool prompt_logprobs = false;
   int topk_prompt_logprobs = 0;
+  int topk_sample_logprobs = 0;
+  int prompt_alt_tokens_k = 0;
+  std::optional<int64_t> prompt_logprobs_last_n = std::nullopt;
+  std::optional<PromptTargets> target_prompt_logprobs = std::nullopt;
 };
 
 // ---- results
@@ -152,6 +222,7 @@ struct ModelInfo {
   std::string architecture;
   std::string tokenizer_id;  // a local path or the model's name
   int lora_rank = 0;
+  Optimizer optimizer = Optimizer::kAdamW;
 };
 
 struct SamplerInfo {
@@ -199,16 +270,41 @@ struct SaveWeightsForSamplerResult {
   std::optional<std::string> path;
   std::optional<SamplerId> sampler;
 };
+struct SaveWeightsExternalResult {
+  std::string path;
+  int64_t size_bytes = 0;
+};
 struct LoadWeightsResult {
   std::string path;
   RunId run;
+};
+struct CreateCustomLossResult {
+  std::string loss_id;
 };
 // Serialized tinker_public.ForwardBackwardOutput (kForward, kForwardBackward) or SampleResponse (kSample).
 struct ProtobufResult {
   std::string bytes;
 };
-using FutureValue = std::variant<CreateModelResult, UnloadModelResult, OptimStepResult, SaveWeightsResult,
-                                 SaveWeightsForSamplerResult, LoadWeightsResult, ProtobufResult>;
+using FutureValue =
+    std::variant<CreateModelResult, UnloadModelResult, OptimStepResult, SaveWeightsResult, SaveWeightsForSamplerResult,
+                 SaveWeightsExternalResult, LoadWeightsResult, ProtobufResult, CreateCustomLossResult>;
+
+// The samples of one client of a sampling session (futures/sample_feeds.h).
+struct SampleFeed {
+  SamplerId sampler;
+  int64_t client = 0;  // seq_id / 10^9
+  friend auto operator<=>(const SampleFeed&, const SampleFeed&) = default;
+};
+struct SampleCompletion {
+  RequestId request;
+  bool failed = false;
+  int64_t result_bytes = 0;
+};
+// What has finished since a client asked last.
+struct SampleNews {
+  std::vector<SampleCompletion> completions;
+  int64_t cursor = 0;  // of the last one; without any, the one that was asked with
+};
 
 // Why a pending operation has not finished, as the SDK shows it to its user.
 enum class QueueState : uint8_t {

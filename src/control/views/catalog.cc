@@ -24,12 +24,13 @@ bool before(const IdType& a, const IdType& b) {
 CheckpointView view_of(const CheckpointStore::Ptr& checkpoint) {
   CheckpointView view;
   view.checkpoint_id = std::string(checkpoint_folder(checkpoint->path.kind)) + "/" + checkpoint->path.name;
-  view.training = checkpoint->path.kind == CheckpointKind::kTraining;
+  view.kind = checkpoint->path.kind;
   view.created_at = checkpoint->created_at;
   view.tinker_path = checkpoint->path.str();
   view.size_bytes = checkpoint->size_bytes;
   view.is_public = checkpoint->is_public;
   if (checkpoint->expires_at) view.expires_at = iso_time(*checkpoint->expires_at);
+  view.user_metadata = checkpoint->own_metadata;
   return view;
 }
 
@@ -121,10 +122,21 @@ Result<SessionView> CatalogImpl::session(const UserId& user, const SessionId& se
   for (const RunHead& head : checkpoints_.lists().runs_of_session(user, session)) view.runs.push_back(head.run);
   view.samplers = samplers_.of_session(user, session);
   view.user_metadata = sessions_.metadata_of(session);
+  view.display_name = sessions_.display_name_of(session);
   std::sort(view.runs.begin(), view.runs.end(), before<RunId>);
   view.runs.erase(std::unique(view.runs.begin(), view.runs.end()), view.runs.end());
   std::sort(view.samplers.begin(), view.samplers.end(), before<SamplerId>);
   return view;
+}
+
+SessionsFound CatalogImpl::search_sessions(const UserId& user, const SessionQuery& query) const {
+  SessionsFound found = sessions_.search(user, query);
+  for (SessionFound& session : found.sessions) {
+    const SessionStorage storage = checkpoints_.lists().storage_of_session(user, session.id);
+    session.checkpoints = storage.checkpoints;
+    session.checkpoint_bytes = storage.bytes;
+  }
+  return found;
 }
 
 Status CatalogImpl::set_project(const UserId& user, const SessionId& session, const std::string& project) {
@@ -133,7 +145,7 @@ Status CatalogImpl::set_project(const UserId& user, const SessionId& session, co
 
 // An unloaded run is described by its newest checkpoints.
 CatalogImpl::Entry CatalogImpl::entry_of(RunHead head) {
-  const Checkpoint& newest = head.training != nullptr ? *head.training : *head.sampler;
+  const Checkpoint& newest = head.describing();
   RunSummary run{head.run, newest.session, newest.base_model, newest.lora_rank, newest.user_metadata};
   run.last_request = parse_iso_time(head.last_saved).value_or(0);
   return {std::move(run), std::move(head)};
@@ -158,7 +170,7 @@ bool CatalogImpl::owns_run(const UserId& user, const RunId& run) const {
 std::string CatalogImpl::project_of(const Entry& entry) const {
   if (auto current = sessions_.project_of(entry.run.session)) return std::move(*current);
   if (!entry.saved) return {};
-  return (entry.saved->training != nullptr ? entry.saved->training : entry.saved->sampler)->project_id;
+  return entry.saved->describing().project_id;
 }
 
 TrainingRunView CatalogImpl::view_of(const Entry& entry, const UserId& owner) {
@@ -202,7 +214,11 @@ Result<TrainingRunView> CatalogImpl::training_run(const UserId& user, const RunI
   const UserId owner = head->owner;
   Entry entry = entry_of(std::move(*head));
   entry.run.user_metadata.clear();
-  return view_of(entry, owner);
+  TrainingRunView view = view_of(entry, owner);
+  for (auto* newest : {&view.last_checkpoint, &view.last_sampler_checkpoint}) {
+    if (*newest) (*newest)->user_metadata.clear();
+  }
+  return view;
 }
 
 Result<Page<CheckpointView>> CatalogImpl::checkpoints_of(const UserId& user, const RunId& run,

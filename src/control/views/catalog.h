@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "control/types/checkpoint_path.h"
 #include "control/types/page.h"
+#include "control/types/session_query.h"
 #include "control/types/types.h"
 
 namespace tuft::control {
@@ -23,12 +25,13 @@ enum class Scope : uint8_t { kOwned, kAccessible };
 
 struct CheckpointView {
   std::string checkpoint_id;  // "weights/0001", "sampler_weights/step-10"
-  bool training = true;       // false: a sampler checkpoint
-  std::string created_at;     // ISO 8601, here and below
+  CheckpointKind kind = CheckpointKind::kTraining;
+  std::string created_at;  // ISO 8601, here and below
   std::string tinker_path;
   int64_t size_bytes = 0;
   bool is_public = false;
   std::optional<std::string> expires_at;
+  std::map<std::string, std::string> user_metadata = {};
 };
 
 struct TrainingRunView {
@@ -47,6 +50,7 @@ struct SessionView {
   std::vector<RunId> runs;
   std::vector<SamplerId> samplers;
   std::map<std::string, std::string> user_metadata = {};
+  std::string display_name = {};  // empty: none
 };
 
 // The storage of a user's checkpoints in one project.
@@ -63,6 +67,8 @@ class Catalog {
   // Newest first.
   virtual Page<SessionId> sessions(const UserId& user, const PageRequest& page) const = 0;
   virtual Result<SessionView> session(const UserId& user, const SessionId& session) const = 0;
+  // Finds sessions of the user, also those that have ended in the life of this server, as far as they are remembered.
+  virtual SessionsFound search_sessions(const UserId& user, const SessionQuery& query) const = 0;
   // Return whether session() and training_run(..., kOwned) would find it.
   virtual bool owns_session(const UserId& user, const SessionId& session) const = 0;
   virtual bool owns_run(const UserId& user, const RunId& run) const = 0;

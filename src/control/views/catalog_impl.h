@@ -23,6 +23,7 @@ class CatalogImpl final : public Catalog {
 
   Page<SessionId> sessions(const UserId& user, const PageRequest& page) const override;
   Result<SessionView> session(const UserId& user, const SessionId& session) const override;
+  SessionsFound search_sessions(const UserId& user, const SessionQuery& query) const override;
   bool owns_session(const UserId& user, const SessionId& session) const override;
   bool owns_run(const UserId& user, const RunId& run) const override;
   Status set_project(const UserId& user, const SessionId& session, const std::string& project) override;

@@ -46,6 +46,9 @@ ModelInstruments::ModelInstruments(const std::string& base_model) : base_model_(
   decode_tokens_ = metrics::sampling().tokens.with({model, {"kind", "decode"}});
   prompt_logprobs_ = metrics::sampling().logprobs_requests.with({model, {"kind", "prompt"}});
   topk_logprobs_ = metrics::sampling().logprobs_requests.with({model, {"kind", "topk"}});
+  target_logprobs_ = metrics::sampling().logprobs_requests.with({model, {"kind", "target"}});
+  topk_sample_logprobs_ = metrics::sampling().logprobs_requests.with({model, {"kind", "topk_sample"}});
+  prompt_alternatives_ = metrics::sampling().logprobs_requests.with({model, {"kind", "alternatives"}});
   ended_stop_ = metrics::sampling().finished.with({model, {"finish_reason", "stop"}});
   ended_length_ = metrics::sampling().finished.with({model, {"finish_reason", "length"}});
   metrics::sampling().finished.with({model, {"finish_reason", "error"}});
@@ -103,6 +106,9 @@ void ModelInstruments::record_sample_request(const worker::v1::SampleRequest& re
   num_samples_.record(request.num_samples());
   if (request.prompt_logprobs()) prompt_logprobs_.add(1);
   if (request.topk_prompt_logprobs() > 0) topk_logprobs_.add(1);
+  if (request.has_prompt_targets()) target_logprobs_.add(1);
+  if (request.topk_logprobs() > 0) topk_sample_logprobs_.add(1);
+  if (request.prompt_alt_tokens() > 0) prompt_alternatives_.add(1);
 }
 
 void ModelInstruments::record_sample(const worker::v1::SampleResponse& response, double waited, double seconds) const {

@@ -40,6 +40,7 @@ class ModelInstruments {
       phase_optim_, grad_norm_;
 
   telemetry::BoundCounter samplers_active_, sampled_, prefill_tokens_, decode_tokens_, prompt_logprobs_, topk_logprobs_;
+  telemetry::BoundCounter target_logprobs_, topk_sample_logprobs_, prompt_alternatives_;
   telemetry::BoundCounter ended_stop_, ended_length_;
   telemetry::BoundHistogram sampling_seconds_, sampling_rate_, output_tokens_, prompt_tokens_, max_tokens_,
       num_samples_;

@@ -17,7 +17,7 @@ namespace tuft::engine {
 template <typename Adapter>
 struct StepOfAdapter {
   Adapter* adapter = nullptr;  // each adapter at most once
-  AdamParams params;
+  OptimParams params;          // of its optimizer
 };
 
 template <typename BackEnd>
@@ -71,6 +71,7 @@ class Adapters final : public AdapterStore {
       TUFT_ASSIGN(const Pointer adapter, find(id));
       TUFT_TRY(check_same_layers(adapter->spec(), state.spec));
       TUFT_TRY(check_adapter(back_end_.model(), state));
+      TUFT_TRY(check_same_optimizer(adapter->optimizer(), state));
       begin_change(*adapter);
       adapter->assign(state);
       return {};

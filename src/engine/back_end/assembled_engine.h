@@ -1,15 +1,15 @@
 // AssembledEngine implements Engine on top of a BackEnd, which only computes. Ids, checks, versions and errors are the
 // same for every back end; they are here and in the headers of the three ports (adapters.h, training.h, decoding.h).
 // Besides model(), weights_dtype(), device_times() and peak_flops() of Engine, a BackEnd has:
-//   Adapter           spec(), version(), set_version(), memory(), state(), gradients(), has_gradient(), has_moments(),
-//                     assign(), clear_gradients(), mark_gradients(), restore_gradients()
+//   Adapter           spec(), optimizer(), version(), set_version(), memory(), state(), gradients(), has_gradient(),
+//                     has_moments(), assign(), clear_gradients(), mark_gradients(), restore_gradients()
 //   KvSequence        KvSequence<its cache>
 //   guarded(what, f)  returns f(), or the error for the exception that f throws; `what` names what needs memory
-//   make_adapter(state), clone(adapter), bytes_of(spec, trains)
+//   make_adapter(state), which refuses an optimizer that it does not have; clone(adapter), bytes_of(spec, trains)
 //   pass()            the retained pass: kept(), targets(), uses(adapter), drop()
 //   forward(pack, adapters, keep, logprobs), backward(dloss_dlogprobs), optim_steps(steps)
 //   cache()           the KV cache: pool(), block_bytes()
-//   step(feeds, sequences, sink)
+//   step(feeds, sequences, sink), run_tasks(tasks, task), threads()
 // Its members may throw the exceptions that guarded() catches. Their arguments have been checked.
 #pragma once
 

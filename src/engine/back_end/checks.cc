@@ -36,6 +36,10 @@ Status check_tokens(const ModelSpec& model, std::span<const int32_t> tokens) {
   return {};
 }
 
+bool in_range(const DimuonParams& params) {
+  return std::isfinite(params.learning_rate) && params.beta1 >= 0 && params.beta1 < 1;
+}
+
 bool in_range(const AdamParams& params) {
   return std::isfinite(params.learning_rate) && std::isfinite(params.weight_decay) && params.eps >= 0 &&
          params.beta1 >= 0 && params.beta1 < 1 && params.beta2 >= 0 && params.beta2 < 1;
@@ -73,11 +77,23 @@ std::vector<Status> check_steps(std::span<const AdapterStep> steps) {
   std::vector<Status> all;
   std::set<AdapterId> seen;
   for (const AdapterStep& step : steps) {
-    TUFT_CHECK(in_range(step.params), "AdamParams are checked before they reach the engine");
+    TUFT_CHECK(std::visit([](const auto& params) { return in_range(params); }, step.params),
+               "parameters of steps are checked before they reach the engine");
     const bool is_new = seen.insert(step.adapter).second;
     all.push_back(is_new ? Status() : invalid_argument("an adapter may step only once in a call", "step_twice"));
   }
   return all;
+}
+
+Optimizer optimizer_of(const OptimParams& params) {
+  return std::holds_alternative<DimuonParams>(params) ? Optimizer::kDimuon : Optimizer::kAdamW;
+}
+
+Status check_optimizer(Optimizer optimizer, const OptimParams& params) {
+  if (optimizer == optimizer_of(params)) return {};
+  return invalid_argument("this model trains with " + std::string(optimizer_name(optimizer)) +
+                              "; the step has the parameters of " + std::string(optimizer_name(optimizer_of(params))),
+                          "optimizer_mismatch");
 }
 
 Status check_feed(const ModelSpec& model, const Feed& feed) {

@@ -54,6 +54,9 @@ class Decoding final : public DecodeEngine {
     });
   }
 
+  void run_tasks(int tasks, const Task& task) override { back_end_.run_tasks(tasks, task); }
+  int threads() const override { return back_end_.threads(); }
+
   KvUsage kv_usage() const override { return kv_usage_of(back_end_.cache().pool(), back_end_.cache().block_bytes()); }
   std::vector<KvBlockTime> take_kv_block_times() override { return back_end_.cache().pool().take_times(); }
 

@@ -30,7 +30,7 @@ std::vector<size_t> by_adapter(std::span<Sequence* const> fed) {
   return order;
 }
 
-// A row of a step whose logits are requested, with the arguments of LogitsSink.
+// A row of a step whose logits are requested; feed and row as in LogitsRow.
 struct WantedRow {
   size_t feed = 0;
   int row = 0;

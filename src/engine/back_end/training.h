@@ -50,6 +50,10 @@ class Training final : public TrainingEngine {
         results.emplace_back(checked[i].ok() ? adapter.error() : checked[i].error());
         continue;
       }
+      if (Status same = check_optimizer((*adapter)->optimizer(), steps[i].params); !same.ok()) {
+        results.emplace_back(std::move(same).error());
+        continue;
+      }
       adapters_.begin_change(**adapter);
       indices.push_back(i);
       together.push_back({adapter->get(), steps[i].params});

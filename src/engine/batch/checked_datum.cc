@@ -7,8 +7,6 @@
 namespace tuft::engine {
 namespace {
 
-constexpr const char* kTargetTokens = "target_tokens";
-
 // The path of one datum in error messages.
 class DatumPath {
  public:
@@ -31,18 +29,6 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 size_t value_count(const LossTensor& tensor) {
   return std::visit([](const auto& values) { return values.size(); }, tensor.values);
-}
-
-// Returns true if the values fill the shape, or lie in it if the tensor is sparse.
-bool fills_shape(const LossTensor& tensor) {
-  uint64_t cells = 1;
-  for (const int64_t extent : tensor.shape) {
-    if (extent < 0 || __builtin_mul_overflow(cells, static_cast<uint64_t>(extent), &cells)) return false;
-  }
-  if (!tensor.places) return cells == value_count(tensor);
-  return tensor.places->size() == value_count(tensor) &&
-         std::all_of(tensor.places->begin(), tensor.places->end(),
-                     [&](int64_t place) { return place >= 0 && static_cast<uint64_t>(place) < cells; });
 }
 
 Status check_tokens(const Datum& datum, const DatumPath& path, const DatumLimits& limits) {
@@ -125,11 +111,48 @@ Result<Cells<float>> check_input(LossTensor& tensor, const LossInput& input, con
   return out;
 }
 
+Status check_together(const CheckedDatum& datum, const Loss& loss, const DatumPath& path) {
+  std::vector<std::span<const float>> values;
+  for (const auto& input : datum.inputs)
+    values.emplace_back(input ? std::span<const float>(input->values) : std::span<const float>());
+  const std::string_view refusal = loss.refusal(values);
+  return refusal.empty() ? Status() : path.error(std::string(refusal));
+}
+
+// A tensor that the loss does not read could be a mask or a bound that its sender relies on.
+Status check_names(const Datum& datum, const Loss& loss, const DatumPath& path) {
+  const std::span<const LossInput> inputs = loss.inputs();
+  for (const auto& [key, tensor] : datum.loss_inputs) {
+    const auto is_it = [&name = key](const LossInput& input) { return input.name == name; };
+    if (key == kTargetTokens || std::any_of(inputs.begin(), inputs.end(), is_it)) continue;
+    std::string known = kTargetTokens;
+    for (const LossInput& input : inputs) known += ", " + std::string(input.name);
+    const bool plain = key.size() <= 64 && std::all_of(key.begin(), key.end(), [](char c) {
+                         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+                       });
+    return path.error(plain ? std::string_view(key) : "(an unreadable name)",
+                      "the loss does not use it, so it would be ignored; the loss uses " + known);
+  }
+  return {};
+}
+
 }  // namespace
+
+bool fills_shape(const LossTensor& tensor) {
+  uint64_t cells = 1;
+  for (const int64_t extent : tensor.shape) {
+    if (extent < 0 || __builtin_mul_overflow(cells, static_cast<uint64_t>(extent), &cells)) return false;
+  }
+  if (!tensor.places) return cells == value_count(tensor);
+  return tensor.places->size() == value_count(tensor) &&
+         std::all_of(tensor.places->begin(), tensor.places->end(),
+                     [&](int64_t place) { return place >= 0 && static_cast<uint64_t>(place) < cells; });
+}
 
 Result<CheckedDatum> check_datum(Datum datum, size_t index, const Loss& loss, const DatumLimits& limits) {
   const DatumPath path(index);
   TUFT_TRY(check_tokens(datum, path, limits));
+  TUFT_TRY(check_names(datum, loss, path));
   const auto targets = datum.loss_inputs.find(kTargetTokens);
   if (targets == datum.loss_inputs.end()) return path.error(kTargetTokens, "it is missing");
   TUFT_TRY(check_target_shape(targets->second, datum.tokens.size(), loss, path));
@@ -148,6 +171,7 @@ Result<CheckedDatum> check_datum(Datum datum, size_t index, const Loss& loss, co
       return path.error(input.name, "it is missing");
     }
   }
+  TUFT_TRY(check_together(out, loss, path));
   out.tokens = std::move(datum.tokens);
   return out;
 }

@@ -33,11 +33,14 @@ struct CheckedDatum {
   std::vector<int64_t> target_shape;                // [N] or [N, K]
   Cells<int32_t> targets;                           // K per row
   std::vector<std::optional<Cells<float>>> inputs;  // in the order of Loss::inputs(); empty: the fallback
+  std::vector<LossTensor> custom_inputs = {};       // as in Datum
 
   int targets_per_row() const { return target_shape.size() == 1 ? 1 : static_cast<int>(target_shape[1]); }
   size_t target_count() const { return tokens.size() * static_cast<size_t>(targets_per_row()); }
 };
 
+// The input of every loss that has the targets.
+inline constexpr const char* kTargetTokens = "target_tokens";
 // The most targets of one token (K).
 inline constexpr int64_t kTargetsOfTokenMax = 1024;
 
@@ -45,6 +48,9 @@ struct DatumLimits {
   int vocab_size = 0;
   int tokens_max = 0;  // 0: none
 };
+
+// Returns true if the values fill the shape, or lie in it if the tensor is sparse.
+bool fills_shape(const LossTensor& tensor);
 
 // Checks a datum. Returns kInvalidArgument that names data[index] and the key. Messages contain no token and no value.
 Result<CheckedDatum> check_datum(Datum datum, size_t index, const Loss& loss, const DatumLimits& limits);

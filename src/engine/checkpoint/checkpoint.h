@@ -1,7 +1,7 @@
 // Checkpoints on disk, in PEFT's layout, so that PEFT, vLLM and Transformers load them:
 //   adapter_config.json
 //   adapter_model.safetensors  tensors such as base_model.model.model.layers.N.self_attn.q_proj.lora_A.weight
-//   optimizer.safetensors      in training checkpoints: Adam's moments and step
+//   optimizer.safetensors      in training checkpoints: the optimizer's moments and step, and its name
 //   checkpoint_complete        empty; written last
 #pragma once
 

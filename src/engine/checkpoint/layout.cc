@@ -20,6 +20,21 @@ std::string module_name(TargetModule module, int layer) {
   return name;
 }
 
+std::string optimizer_format(Optimizer optimizer) {
+  return optimizer == Optimizer::kDimuon ? "tuft.dimuon.v1" : "tuft.adam.v1";
+}
+
+std::optional<Optimizer> optimizer_of_format(std::string_view format) {
+  for (const Optimizer optimizer : {Optimizer::kAdamW, Optimizer::kDimuon}) {
+    if (optimizer_format(optimizer) == format) return optimizer;
+  }
+  return std::nullopt;
+}
+
+MomentPrefixes moment_prefixes(Optimizer optimizer) {
+  return optimizer == Optimizer::kDimuon ? MomentPrefixes{"momentum.", ""} : MomentPrefixes{"first.", "second."};
+}
+
 std::vector<int64_t> shape_of_a(const LoraSpec& spec, const LoraLayer& place) {
   return {spec.rank, place.in};
 }

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -15,7 +17,17 @@ inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 inline constexpr const char* kCompleteFile = "checkpoint_complete";
-inline constexpr const char* kOptimizerFormat = "tuft.adam.v1";
+
+// The metadata `format` of optimizer.safetensors: "tuft.adam.v1" or "tuft.dimuon.v1".
+std::string optimizer_format(Optimizer optimizer);
+// Returns nothing for a format that is neither.
+std::optional<Optimizer> optimizer_of_format(std::string_view format);
+// The prefixes of the names of the moments in that file; that of `second` is empty if the optimizer has none.
+struct MomentPrefixes {
+  std::string first;
+  std::string second;
+};
+MomentPrefixes moment_prefixes(Optimizer optimizer);
 
 // Returns PEFT's name of the module, such as "base_model.model.model.layers.3.self_attn.q_proj".
 std::string module_name(TargetModule module, int layer);

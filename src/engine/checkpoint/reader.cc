@@ -161,13 +161,17 @@ Status read_optimizer(const fs::path& directory, const ModelSpec& model, Adapter
   }
   if (!files.ok()) return std::move(files).error();
   const auto format = (*files)->metadata().find("format");
-  if (format == (*files)->metadata().end() || format->second != kOptimizerFormat ||
-      !parse_integer(**files, "step", &state.adam.step) || state.adam.step < 0) {
+  const auto optimizer = format == (*files)->metadata().end() ? std::nullopt : optimizer_of_format(format->second);
+  if (!optimizer || !parse_integer(**files, "step", &state.moments.step) || state.moments.step < 0) {
     return torn(std::string(kOptimizerFile) + " has no valid format and step");
   }
+  state.optimizer = *optimizer;
+  const MomentPrefixes prefixes = moment_prefixes(*optimizer);
   std::set<std::string> used;
-  TUFT_ASSIGN(state.adam.first, read_tensors(**files, model, state.spec, "first.", used));
-  TUFT_ASSIGN(state.adam.second, read_tensors(**files, model, state.spec, "second.", used));
+  TUFT_ASSIGN(state.moments.first, read_tensors(**files, model, state.spec, prefixes.first, used));
+  if (!prefixes.second.empty()) {
+    TUFT_ASSIGN(state.moments.second, read_tensors(**files, model, state.spec, prefixes.second, used));
+  }
   TUFT_TRY(refuse_leftovers(**files, used));
   state.has_optimizer = true;
   return {};

@@ -63,10 +63,12 @@ Status write_files(const fs::path& directory, const ModelSpec& model, const Adap
                              {{"format", "pt"}, {"tuft.seed", std::to_string(state.spec.seed)}}));
   if (state.has_optimizer) {
     tensors.clear();
-    add_tensors(model, state.spec, state.adam.first, "first.", tensors);
-    add_tensors(model, state.spec, state.adam.second, "second.", tensors);
-    TUFT_TRY(write_safetensors(directory / kOptimizerFile, tensors,
-                               {{"format", kOptimizerFormat}, {"step", std::to_string(state.adam.step)}}));
+    const MomentPrefixes prefixes = moment_prefixes(state.optimizer);
+    add_tensors(model, state.spec, state.moments.first, prefixes.first, tensors);
+    if (!prefixes.second.empty()) add_tensors(model, state.spec, state.moments.second, prefixes.second, tensors);
+    TUFT_TRY(write_safetensors(
+        directory / kOptimizerFile, tensors,
+        {{"format", optimizer_format(state.optimizer)}, {"step", std::to_string(state.moments.step)}}));
   }
   TUFT_TRY(write_file_atomically(directory / kAdapterConfigFile, adapter_config(state.spec, base_model_name)));
   return write_file_atomically(directory / kCompleteFile, "");
@@ -87,8 +89,10 @@ Result<int64_t> write_checkpoint(const fs::path& directory, const ModelSpec& mod
                                  const std::string& base_model_name) {
   TUFT_TRY(check_tensors(model, state.spec, state.tensors, "adapter"));
   if (state.has_optimizer) {
-    TUFT_TRY(check_tensors(model, state.spec, state.adam.first, "optimizer (first moment)"));
-    TUFT_TRY(check_tensors(model, state.spec, state.adam.second, "optimizer (second moment)"));
+    TUFT_TRY(check_tensors(model, state.spec, state.moments.first, "optimizer (first moment)"));
+    if (!moment_prefixes(state.optimizer).second.empty()) {
+      TUFT_TRY(check_tensors(model, state.spec, state.moments.second, "optimizer (second moment)"));
+    }
   }
   const auto fail = [&](Error error) {
     if (error.code == ErrorCode::kAlreadyExists) {

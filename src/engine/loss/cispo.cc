@@ -6,8 +6,10 @@
 namespace tuft::engine {
 namespace {
 
+constexpr ClipRange kDefaults = {0.0, 4.0};
+
 // L = - sum clip(r, low, high) A log p, with no gradient through the clipped ratio (MiniMax-M1, 2025).
-class Cispo final : public Loss {
+class Cispo final : public TokenwiseLoss {
  public:
   explicit Cispo(ClipRange range) : range_(range) {}
   std::span<const LossInput> inputs() const override { return kPolicyInputs; }
@@ -31,7 +33,7 @@ Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
 }  // namespace
 
 LossType loss_cispo() {
-  return {{ClipRange::kLow, ClipRange::kHigh}, make};
+  return {kDefaults.keys(), make};
 }
 
 }  // namespace tuft::engine

@@ -6,7 +6,7 @@ namespace tuft::engine {
 namespace {
 
 // L = - sum w log p. Weights may be negative (a custom loss sends -dL/dlogprob) or above 1.
-class CrossEntropy final : public Loss {
+class CrossEntropy final : public TokenwiseLoss {
  public:
   std::span<const LossInput> inputs() const override { return kInputs; }
   bool several_targets() const override { return true; }

@@ -5,11 +5,11 @@
 namespace tuft::engine {
 namespace {
 
-constexpr const char* kBeta = "beta";
+constexpr std::string_view kBeta = "beta";
 
 // L = - sum [A log p - beta/2 (log p - log q)^2] (Richemond et al. 2024). The second term counts for every token,
 // whatever its advantage.
-class Dro final : public Loss {
+class Dro final : public TokenwiseLoss {
  public:
   explicit Dro(double beta) : beta_(beta) {}
   std::span<const LossInput> inputs() const override { return kPolicyInputs; }
@@ -25,8 +25,7 @@ class Dro final : public Loss {
 };
 
 Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
-  const auto found = config.find(kBeta);
-  const double beta = found == config.end() ? 0.01 : found->second;
+  const double beta = config.at(std::string(kBeta));
   if (!std::isfinite(beta) || beta < 0) {
     return invalid_argument("loss_fn_config: beta is " + std::to_string(beta) + "; it must be finite and at least 0",
                             "bad_loss_config");
@@ -37,7 +36,7 @@ Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
 }  // namespace
 
 LossType loss_dro() {
-  return {{kBeta}, make};
+  return {{{kBeta, 0.01}}, make};
 }
 
 }  // namespace tuft::engine

@@ -6,7 +6,7 @@ namespace tuft::engine {
 namespace {
 
 // L = - sum r A.
-class ImportanceSampling final : public Loss {
+class ImportanceSampling final : public TokenwiseLoss {
  public:
   std::span<const LossInput> inputs() const override { return kPolicyInputs; }
   TokenLoss token(double logprob, std::span<const double> inputs) const override {

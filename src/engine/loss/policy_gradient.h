@@ -1,10 +1,11 @@
 // Common parts of the policy-gradient losses. Notation: p the current policy, q the policy that sampled the token, r =
-// p / q their ratio, A the advantage. The formulas and defaults are Tinker's.
+// p / q their ratio, A the advantage. docs/losses.md says where formulas and defaults come from.
 #pragma once
 
 #include <array>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "engine/loss/loss.h"
 
@@ -21,14 +22,17 @@ struct PolicyToken {
       : logprob(current), sampled_logprob(inputs[0]), advantage(inputs[1]) {}
 };
 
-// Bounds of r: clip_low_threshold (0.9) and clip_high_threshold (1.1). They are the bounds, not distances from 1.
+// Bounds of r: clip_low_threshold and clip_high_threshold. They are the bounds, not distances from 1.
 struct ClipRange {
   static constexpr std::string_view kLow = "clip_low_threshold";
   static constexpr std::string_view kHigh = "clip_high_threshold";
-  double low = 0.9;
-  double high = 1.1;
+  double low;
+  double high;
 
-  // Returns kInvalidArgument if a bound is negative or not finite, or if low is above high.
+  // Returns the keys with these values as their defaults.
+  std::vector<LossKey> keys() const { return {{kLow, low}, {kHigh, high}}; }
+  // Returns the range that a complete configuration gives, or kInvalidArgument if a bound is negative or not finite, or
+  // if low is above high.
   static Result<ClipRange> read(const LossConfig& config);
 };
 

@@ -6,8 +6,10 @@
 namespace tuft::engine {
 namespace {
 
+constexpr ClipRange kDefaults = {0.8, 1.2};
+
 // L = - sum min(r A, clip(r, low, high) A) (Schulman et al. 2017).
-class Ppo final : public Loss {
+class Ppo final : public TokenwiseLoss {
  public:
   explicit Ppo(ClipRange range) : range_(range) {}
   std::span<const LossInput> inputs() const override { return kPolicyInputs; }
@@ -34,7 +36,7 @@ Result<std::unique_ptr<Loss>> make(const LossConfig& config) {
 }  // namespace
 
 LossType loss_ppo() {
-  return {{ClipRange::kLow, ClipRange::kHigh}, make};
+  return {kDefaults.keys(), make};
 }
 
 }  // namespace tuft::engine

@@ -98,6 +98,7 @@ Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const A
   TUFT_TRY(check_adapter(model, state));
   auto adapter = std::make_unique<Adapter>();
   adapter->spec_ = state.spec;
+  adapter->optimizer_ = state.optimizer;
   adapter->layers_ = model.layers;
   adapter->pairs_ = pairs_of(model, state.spec);
   adapter->parameters_ = parameters_of(model, state.spec);
@@ -148,7 +149,8 @@ LoraPair* Adapter::find(TargetModule module, int layer) {
 AdapterMemory Adapter::memory() const {
   const int64_t bytes = parameters_ * static_cast<int64_t>(sizeof(float));
   const int64_t copies = int64_t{!gradients_.empty()} + int64_t{!marked_gradients_.empty()};
-  return {.weights = 2 * bytes, .gradients = copies * bytes, .optimizer = has_moments() ? 2 * bytes : 0};
+  const int64_t moments = int64_t{!first_.empty()} + int64_t{!second_.empty()};
+  return {.weights = 2 * bytes, .gradients = copies * bytes, .optimizer = moments * bytes};
 }
 
 // In training: value, scaled copy, gradient, mark and two moments. For sampling: value and scaled copy.
@@ -160,11 +162,12 @@ AdapterState Adapter::state(bool with_optimizer) const {
   AdapterState state;
   state.spec = spec_;
   state.tensors = tensors_of(pairs_, &Parameter::value);
+  state.optimizer = optimizer_;
   state.has_optimizer = with_optimizer;
   if (with_optimizer) {
-    state.adam.step = step_;
-    state.adam.first = tensors_of(pairs_, &Parameter::first);
-    state.adam.second = tensors_of(pairs_, &Parameter::second);
+    state.moments.step = step_;
+    state.moments.first = tensors_of(pairs_, &Parameter::first);
+    if (optimizer_ == Optimizer::kAdamW) state.moments.second = tensors_of(pairs_, &Parameter::second);
   }
   return state;
 }
@@ -184,9 +187,9 @@ void Adapter::assign(const AdapterState& state) {
   clear_gradients();
   step_ = 0;
   if (state.has_optimizer) {
-    step_ = state.adam.step;
-    set_tensors(state.adam.first, &Parameter::first, pairs_);
-    set_tensors(state.adam.second, &Parameter::second, pairs_);
+    step_ = state.moments.step;
+    set_tensors(state.moments.first, &Parameter::first, pairs_);
+    if (optimizer_ == Optimizer::kAdamW) set_tensors(state.moments.second, &Parameter::second, pairs_);
   } else {
     clear(first_);
     clear(second_);
@@ -203,7 +206,8 @@ void Adapter::refresh(LoraPair& pair, bool is_a) const {
 
 void Adapter::prepare_moments() {
   if (has_moments()) return;
-  Floats second = lay_out(pairs_, &Parameter::second);
+  Floats second;
+  if (optimizer_ == Optimizer::kAdamW) second = lay_out(pairs_, &Parameter::second);
   first_ = lay_out(pairs_, &Parameter::first);
   second_ = std::move(second);
 }

@@ -1,5 +1,5 @@
 // Adapter: a LoRA adapter in the native back end, with its matrices in the layouts that products read, its gradient and
-// its Adam moments.
+// its optimizer's moments.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 namespace tuft::engine::native {
 
 // A parameter with its gradient and moments, all of one size, as views of the adapter's blocks. Gradient and moments
-// are empty until their first use.
+// are empty until their first use, and `second` stays so with dimuon.
 struct Parameter {
   std::span<float> value;
   std::span<float> gradient;
@@ -43,6 +43,7 @@ class Adapter {
   static int64_t bytes(const ModelSpec& model, const LoraSpec& spec, bool trains);
 
   const LoraSpec& spec() const { return spec_; }
+  Optimizer optimizer() const { return optimizer_; }
   // Returns null if the adapter has no such layer.
   LoraPair* find(TargetModule module, int layer);
   bool has_block_modules() const { return spec_.train_attn || spec_.train_mlp; }
@@ -55,7 +56,8 @@ class Adapter {
   std::vector<LoraTensor> gradients() const;
   bool has_gradient() const { return gradients_touched_; }  // false: there is none, or it is zero
   bool has_moments() const { return !first_.empty(); }
-  // Replaces the tensors, and the moments if the state has any. Requires check_adapter() and check_same_layers().
+  // Replaces the tensors, and the moments if the state has any. Requires check_adapter(), check_same_layers() and
+  // check_same_optimizer().
   void assign(const AdapterState& state);
 
   // Allocates a zero gradient if there is none. Throws std::bad_alloc.
@@ -80,13 +82,14 @@ class Adapter {
   void drop_mark();
 
   LoraSpec spec_;
+  Optimizer optimizer_ = Optimizer::kAdamW;
   int layers_ = 0;
   std::vector<LoraPair> pairs_;  // in the order of lora_layers()
   // One block per kind, so that a large adapter lies on huge pages and is copied in one piece.
   Floats weights_;
   Floats gradients_;  // empty until the first gradient
   Floats first_;      // moments; empty before the first step
-  Floats second_;
+  Floats second_;     // AdamW only
   int64_t parameters_ = 0;
   int64_t step_ = 0;
   uint64_t version_ = 0;

@@ -57,10 +57,14 @@ void BackEnd::send_logits(std::span<const WantedRow> wanted, std::span<Sequence*
     head.runs = runs;
     model_.transformer().normalize(head.normed, model_.weights().final_norm, head.rows, head.normed, nullptr);
     model_.head_forward(head, step_);
-    for (int i = 0; i < head.rows; ++i) {
-      const WantedRow& want = some[static_cast<size_t>(i)];
-      sink(want.feed, want.row, {head.logits + static_cast<ptrdiff_t>(i) * vocab, static_cast<size_t>(vocab)});
+    std::vector<LogitsRow> rows;
+    rows.reserve(some.size());
+    const float* from = head.logits;
+    for (const WantedRow& want : some) {
+      rows.push_back({want.feed, want.row, {from, static_cast<size_t>(vocab)}});
+      from += vocab;
     }
+    sink(rows);
   }
 }
 

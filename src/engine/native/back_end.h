@@ -58,6 +58,8 @@ class BackEnd {
 
   KvCache& cache() { return cache_; }
   void step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink);
+  void run_tasks(int tasks, const DecodeEngine::Task& task) { pool_->run(tasks, task); }
+  int threads() const { return pool_->threads(); }
 
  private:
   struct StepBatch {

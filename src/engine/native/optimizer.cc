@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <variant>
 
 #include "engine/native/ops/adam.h"
+#include "engine/native/ops/orthogonalize.h"
 
 namespace tuft::engine::native {
 namespace {
@@ -18,7 +20,41 @@ struct Matrix {
   bool finite = true;  // whether its values are finite after the step
 
   Parameter& parameter() const { return is_a ? pair->a : pair->b; }
+  int64_t columns() const { return is_a ? pair->in : pair->out; }
 };
+
+struct DimuonFactors {
+  float clip = 1;    // of the gradient
+  float weight = 0;  // 1 - beta1
+  float size = 0;    // learning rate * (rank / 32)^-0.175
+};
+using Factors = std::variant<AdamFactors, DimuonFactors>;
+
+double grad_clip_norm(const OptimParams& params) {
+  return std::visit([](const auto& one) { return one.grad_clip_norm; }, params);
+}
+
+DimuonFactors factors_of(const DimuonParams& params, int rank, double clip) {
+  constexpr double kRank = 32.0;
+  constexpr double kExponent = -0.175;
+  return {static_cast<float>(clip), static_cast<float>(1.0 - params.beta1),
+          static_cast<float>(params.learning_rate * std::pow(rank / kRank, kExponent))};
+}
+
+bool take_step(const AdamFactors& factors, const Matrix& matrix) {
+  const Parameter& p = matrix.parameter();
+  return adam_step(factors, static_cast<int64_t>(p.value.size()), p.value.data(), p.gradient.data(), p.first.data(),
+                   p.second.data());
+}
+
+// The gradient's memory holds the direction in between, and zero in the end.
+bool take_step(const DimuonFactors& factors, const Matrix& matrix, OrthogonalizeMemory& memory) {
+  const Parameter& p = matrix.parameter();
+  const auto size = static_cast<int64_t>(p.value.size());
+  move_momentum(factors.weight, factors.clip, size, p.gradient.data(), p.first.data());
+  orthogonalize(matrix.pair->rank, matrix.columns(), p.gradient.data(), memory);
+  return descend(factors.size, size, p.value.data(), p.gradient.data());
+}
 
 AdamFactors factors_of(const AdamParams& params, int64_t step, double clip) {
   const auto t = static_cast<double>(step);
@@ -37,20 +73,22 @@ AdamFactors factors_of(const AdamParams& params, int64_t step, double clip) {
 class CommonStep {
  public:
   CommonStep(std::span<const StepOfAdapter<Adapter>> steps, ThreadPool& pool)
-      : steps_(steps), pool_(pool), factors_(steps.size()) {}
+      : steps_(steps), pool_(pool), factors_(steps.size()), memory_(static_cast<size_t>(pool.threads())) {}
 
   std::vector<Result<OptimReport>> run() {
     prepare();
-    over_matrices([](Matrix& matrix) {
+    over_matrices([](Matrix& matrix, int) {
       const std::span<const float> gradient = matrix.parameter().gradient;
       matrix.squares = sum_of_squares(gradient.data(), static_cast<int64_t>(gradient.size()));
     });
     decide();
-    over_matrices([this](Matrix& matrix) {
-      Parameter& parameter = matrix.parameter();
-      matrix.finite =
-          adam_step(factors_[matrix.step], static_cast<int64_t>(parameter.value.size()), parameter.value.data(),
-                    parameter.gradient.data(), parameter.first.data(), parameter.second.data());
+    over_matrices([this](Matrix& matrix, int thread) {
+      const Factors& factors = factors_[matrix.step];
+      if (const auto* dimuon = std::get_if<DimuonFactors>(&factors)) {
+        matrix.finite = take_step(*dimuon, matrix, memory_[static_cast<size_t>(thread)]);
+      } else {
+        matrix.finite = take_step(std::get<AdamFactors>(factors), matrix);
+      }
       steps_[matrix.step].adapter->refresh(*matrix.pair, matrix.is_a);
     });
     for (const Matrix& matrix : matrices_) results_[matrix.step]->finite &= matrix.finite;
@@ -63,7 +101,7 @@ class CommonStep {
  private:
   template <typename Action>
   void over_matrices(const Action& action) {
-    const auto task = [&](int index, int) { action(matrices_[static_cast<size_t>(index)]); };
+    const auto task = [&](int index, int thread) { action(matrices_[static_cast<size_t>(index)], thread); };
     pool_.run(static_cast<int>(matrices_.size()), task);
   }
 
@@ -111,23 +149,31 @@ class CommonStep {
     }
     try {
       adapter->prepare_moments();
+      if (adapter->optimizer() == Optimizer::kDimuon) {
+        for (OrthogonalizeMemory& memory : memory_) memory.reserve(adapter->spec().rank);
+      }
     } catch (const std::bad_alloc&) {
       results_[index] = without_memory();
       return;
     }
     double clip = 1.0;
-    if (params.grad_clip_norm > 0) {
-      clip = std::min(1.0, params.grad_clip_norm / (norm + 1e-6));
-      report.clipped = norm > params.grad_clip_norm;
+    if (const double most = grad_clip_norm(params); most > 0) {
+      clip = std::min(1.0, most / (norm + 1e-6));
+      report.clipped = norm > most;
     }
     report.step = adapter->count_step();
-    factors_[index] = factors_of(params, report.step, clip);
+    if (const auto* dimuon = std::get_if<DimuonParams>(&params)) {
+      factors_[index] = factors_of(*dimuon, adapter->spec().rank, clip);
+    } else {
+      factors_[index] = factors_of(std::get<AdamParams>(params), report.step, clip);
+    }
   }
 
   std::span<const StepOfAdapter<Adapter>> steps_;
   ThreadPool& pool_;
   std::vector<Result<OptimReport>> results_;
-  std::vector<AdamFactors> factors_;
+  std::vector<Factors> factors_;
+  std::vector<OrthogonalizeMemory> memory_;  // one per thread
   std::vector<Matrix> matrices_;
 };
 

@@ -1,4 +1,4 @@
-// AdamW steps of several adapters in one pass over all their parameters.
+// Optimizer steps of several adapters in one pass over all their parameters, each adapter with its own optimizer.
 #pragma once
 
 #include <span>

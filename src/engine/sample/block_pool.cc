@@ -1,6 +1,7 @@
 #include "engine/sample/block_pool.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -25,6 +26,7 @@ int BlockPool::adopt(Sequence& sequence, std::span<const int32_t> tokens) {
   if (static_cast<int64_t>(sequence.blocks.size()) * positions_ != sequence.length) return 0;
   const auto size = static_cast<size_t>(positions_);
   size_t adopted = 0;
+  sequence.blocks.reserve(sequence.blocks.size() + tokens.size() / size);
   while (tokens.size() - adopted > size) {
     const BlockId id = find(sequence.owner, sequence.content, tokens.subspan(adopted, size));
     if (id < 0) break;
@@ -44,16 +46,18 @@ bool BlockPool::extend(Sequence& sequence, int count) {
   if (wanted <= sequence.blocks.size()) return true;
   if (!has(static_cast<int64_t>(wanted - sequence.blocks.size()))) return false;
   sequence.blocks.reserve(wanted);
-  empty_ += static_cast<int64_t>(wanted - sequence.blocks.size()) * positions_;
-  while (sequence.blocks.size() < wanted) sequence.blocks.push_back(take());
+  while (sequence.blocks.size() < wanted) {
+    sequence.blocks.push_back(take());
+    empty_ += positions_;
+  }
   return true;
 }
 
 void BlockPool::commit(Sequence& sequence, std::span<const int32_t> tokens) {
-  empty_ -= static_cast<int64_t>(tokens.size());
   for (const int32_t token : tokens) {
     sequence.tail.push_back(token);
     ++sequence.length;
+    --empty_;
     if (sequence.tail.size() == static_cast<size_t>(positions_)) seal(sequence);
   }
 }
@@ -66,12 +70,13 @@ void BlockPool::seal(Sequence& sequence) {
     slot = same;
   } else {
     Block& block = at(slot);
-    block.content = ++last_content_;
     block.owner = sequence.owner;
     block.before = sequence.content;
     block.tokens = sequence.tail;
+    int64_t& found = found_[block.owner.version];
     index_.emplace(spread(block.owner, block.before, block.tokens), slot);
-    ++found_[block.owner.version];
+    ++found;
+    block.content = ++last_content_;
   }
   sequence.content = at(slot).content;
   sequence.tail.clear();
@@ -82,31 +87,32 @@ std::optional<BlockPool::Fork> BlockPool::fork(const Sequence& source) {
   const bool partial = source.length % positions_ != 0;
   if (partial && !has(1)) return std::nullopt;
   Fork fork{source, std::nullopt};
-  fork.sequence.blocks.resize(full);
-  for (const BlockId id : fork.sequence.blocks) hold(id);
+  // take() is the last that needs memory.
+  fork.sequence.blocks.resize(full + (partial ? 1 : 0));
   if (partial) {
     fork.copy.emplace(source.blocks[full], take());
     empty_ += positions_ - source.length % positions_;
-    fork.sequence.blocks.push_back(fork.copy->second);
+    fork.sequence.blocks[full] = fork.copy->second;
   }
+  for (size_t i = 0; i < full; ++i) hold(fork.sequence.blocks[i]);
   return fork;
 }
 
 // Releases the last block first, so that eviction never removes a beginning before its continuation.
-void BlockPool::close(Sequence& sequence) {
+void BlockPool::close(Sequence& sequence) noexcept {
   empty_ -= static_cast<int64_t>(sequence.blocks.size()) * positions_ - sequence.length;
   for (; !sequence.blocks.empty(); sequence.blocks.pop_back()) release(sequence.blocks.back());
   sequence = {};
 }
 
-void BlockPool::forget(uint64_t version) {
+void BlockPool::forget(uint64_t version) noexcept {
   if (!found_.contains(version)) return;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     Block& block = blocks_[i];
     if (block.content == 0 || block.owner.version != version) continue;
     const auto id = static_cast<BlockId>(i);
     if (block.holders == 0) {
-      unused_.erase(block.unused);
+      spare_.splice(spare_.end(), unused_, block.place);
       free_.push_back(id);
       end_watch(block);
     }
@@ -114,17 +120,30 @@ void BlockPool::forget(uint64_t version) {
   }
 }
 
+// Takes all memory that the block can ever need here.
+BlockId BlockPool::add_block() {
+  const auto id = static_cast<BlockId>(blocks_.size());
+  if (blocks_.size() == blocks_.capacity()) {
+    const size_t more = std::max<size_t>(16, 2 * blocks_.size());
+    free_.reserve(more);
+    blocks_.reserve(more);
+  }
+  spare_.push_front(id);
+  blocks_.emplace_back().place = spare_.begin();
+  return id;
+}
+
 BlockId BlockPool::take() {
-  BlockId id = static_cast<BlockId>(blocks_.size());
+  BlockId id = 0;
   if (!free_.empty()) {
     id = free_.back();
     free_.pop_back();
   } else if (blocks_max_ == 0 || size() < blocks_max_) {
-    blocks_.emplace_back();
+    id = add_block();
   } else {
     TUFT_CHECK(!unused_.empty(), "no block is free or cached");
     id = unused_.front();
-    unused_.pop_front();
+    spare_.splice(spare_.end(), unused_, unused_.begin());
     unindex(id);
     ++evicted_;
     Block& block = at(id);
@@ -140,7 +159,7 @@ BlockId BlockPool::take() {
 void BlockPool::hold(BlockId id) {
   Block& block = at(id);
   if (block.holders++ > 0) return;
-  unused_.erase(block.unused);
+  spare_.splice(spare_.end(), unused_, block.place);
   ++used_;
 }
 
@@ -149,7 +168,7 @@ void BlockPool::release(BlockId id) {
   if (--block.holders > 0) return;
   --used_;
   if (block.content != 0 && blocks_max_ > 0) {
-    block.unused = unused_.insert(unused_.end(), id);
+    unused_.splice(unused_.end(), spare_, block.place);
     if (block.taken != 0) block.released = clock_.monotonic();
     return;
   }
@@ -162,9 +181,11 @@ void BlockPool::watch(Block& block) {
   if (watched_among_++ % kWatchEvery == 0) block.taken = clock_.monotonic();
 }
 
-void BlockPool::note(KvBlockTime::What what, Nanos since) {
+// An observation for which there is no memory is dropped.
+void BlockPool::note(KvBlockTime::What what, Nanos since) noexcept try {
   if (times_.size() == kTimesMax) times_.erase(times_.begin());
   times_.push_back({what, clock_.monotonic() - since});
+} catch (const std::bad_alloc&) {
 }
 
 void BlockPool::end_watch(Block& block) {

@@ -3,7 +3,8 @@
 //
 // A block has room for a fixed number of positions. A full block is never written again, so sequences share it. It is
 // found by its contents: the version of the adapter, the scope, and every token up to its end. A full block that no
-// sequence holds is cached until its memory is needed; the one released longest ago is evicted first. Confined to one
+// sequence holds is cached until its memory is needed; the one released longest ago is evicted first. close() and
+// forget() never throw. If another member throws std::bad_alloc, its sequences can still be closed. Confined to one
 // thread.
 #pragma once
 
@@ -61,10 +62,10 @@ class BlockPool {
   };
   // Returns nullopt if no block is left for the copy.
   std::optional<Fork> fork(const Sequence& source);
-  void close(Sequence& sequence);
+  void close(Sequence& sequence) noexcept;
 
   // Evicts the cached blocks of a version that no later sequence will have.
-  void forget(uint64_t version);
+  void forget(uint64_t version) noexcept;
 
   int positions() const { return positions_; }
   int64_t limit() const { return blocks_max_; }
@@ -83,7 +84,7 @@ class BlockPool {
     Owner owner;
     uint64_t before = 0;
     std::vector<int32_t> tokens;
-    std::list<BlockId>::iterator unused;  // while content != 0 and no sequence holds it
+    std::list<BlockId>::iterator place;  // in unused_ while content != 0 and no sequence holds it, else in spare_
     // For watched blocks; 0 for the others.
     Nanos taken = 0;
     Nanos released = 0;  // at the newest release
@@ -92,13 +93,14 @@ class BlockPool {
   Block& at(BlockId id) { return blocks_[static_cast<size_t>(id)]; }
   bool has(int64_t count) const { return blocks_max_ == 0 || count <= blocks_max_ - used_; }
   BlockId take();
+  BlockId add_block();
   void hold(BlockId id);
   void release(BlockId id);
   BlockId find(const Owner& owner, uint64_t before, std::span<const int32_t> tokens);  // -1: none
   void seal(Sequence& sequence);
   void unindex(BlockId id);
   void watch(Block& block);
-  void note(KvBlockTime::What what, Nanos since);
+  void note(KvBlockTime::What what, Nanos since) noexcept;
   void end_watch(Block& block);
 
   const int positions_;
@@ -107,6 +109,7 @@ class BlockPool {
   std::vector<Block> blocks_;
   std::vector<BlockId> free_;
   std::list<BlockId> unused_;  // cached blocks, longest unused first
+  std::list<BlockId> spare_;   // the other blocks, in no order: so that a release needs no memory
   std::unordered_multimap<uint64_t, BlockId> index_;
   std::unordered_map<uint64_t, int64_t> found_;  // blocks in the index, by version
   uint64_t last_content_ = 0;

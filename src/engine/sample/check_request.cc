@@ -3,12 +3,10 @@
 #include <cmath>
 #include <string>
 
+#include "engine/sample/prompt_scores.h"
+
 namespace tuft::engine {
 namespace {
-
-Error out_of_range(const char* field, const std::string& allowed, const std::string& got) {
-  return invalid_argument(std::string(field) + " must be " + allowed + ", got " + got);
-}
 
 Status check_stops(const SamplingParams& params, bool has_text) {
   if (params.stop_strings.size() > kStopStringsMax) {
@@ -54,6 +52,10 @@ Status check_params(const SamplingParams& params, bool has_text) {
 
 }  // namespace
 
+Error out_of_range(const char* field, const std::string& allowed, const std::string& got) {
+  return invalid_argument(std::string(field) + " must be " + allowed + ", got " + got);
+}
+
 Status check_request(const SampleRequest& request, const ModelSpec& model, const AdapterStore& adapters, int tokens_max,
                      bool has_text) {
   const int vocab_size = model.vocab_size;
@@ -75,13 +77,10 @@ Status check_request(const SampleRequest& request, const ModelSpec& model, const
     return out_of_range("num_samples", "1 to " + std::to_string(kSamplesMax), std::to_string(request.num_samples));
   }
   const int topk_max = vocab_size < kTopkLogprobsMax ? vocab_size : kTopkLogprobsMax;
-  if (request.topk_prompt_logprobs < 0 || request.topk_prompt_logprobs > topk_max) {
-    return out_of_range("topk_prompt_logprobs", "0 to " + std::to_string(topk_max),
-                        std::to_string(request.topk_prompt_logprobs));
-  }
   if (request.topk_logprobs < 0 || request.topk_logprobs > topk_max) {
     return out_of_range("topk_logprobs", "0 to " + std::to_string(topk_max), std::to_string(request.topk_logprobs));
   }
+  TUFT_TRY(check_prompt_scores(request, vocab_size));
   TUFT_TRY(check_params(request.params, has_text));
   if (request.adapter && !adapters.contains(*request.adapter)) {
     return not_found("the adapter to sample from is not loaded in this worker", "sampler_not_loaded");

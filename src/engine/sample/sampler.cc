@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <new>
 #include <unordered_map>
 #include <utility>
@@ -10,7 +9,8 @@
 #include "base/check.h"
 #include "base/id.h"
 #include "engine/sample/check_request.h"
-#include "engine/sample/distribution.h"
+#include "engine/sample/draws.h"
+#include "engine/sample/prompt_scores.h"
 #include "engine/sample/request_state.h"
 #include "engine/sample/schedule.h"
 #include "engine/sample/step_metrics.h"
@@ -18,6 +18,19 @@
 
 namespace tuft::engine {
 namespace {
+
+Error cancelled() noexcept {
+  try {
+    return {ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"};
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kCancelled, "cancelled", "cancelled"};
+  }
+}
+
+void append_logprobs(const Request& request, SampledSequence& output, Drawn& drawn) {
+  output.logprobs.push_back(drawn.logprob);
+  if (request.what.topk_logprobs > 0) output.topk_logprobs.push_back(std::move(drawn.top));
+}
 
 class BatchSampler final : public Sampler {
  public:
@@ -31,6 +44,7 @@ class BatchSampler final : public Sampler {
         clock_(clock),
         metrics_(options.base_model, options.batch_tokens, options.memory_bytes),
         trace_(options.base_model),
+        draws_(engine),
         schedule_(engine, options_, metrics_) {
     TUFT_CHECK(options.batch_tokens >= 1 && options.tokens_max >= 1 && options.sequences_max >= 1,
                "sampler options must be positive");
@@ -51,17 +65,20 @@ class BatchSampler final : public Sampler {
   Result<RequestNumber> enqueue(SampleRequest request, Done done);
   Result<int> output_max(const SampleRequest& request) const;
   void run_step();
+  void lacked_memory();
   void start_samples();
+  void draw_first_tokens();
   bool start_sample(Request& request);
-  void take_logits(size_t feed, int row, std::span<const float> logits);
-  void take_prompt_row(Request& request, size_t position, std::span<const float> logits);
-  void take_token(Running& running, std::span<const float> logits);
+  void take_logits(std::span<const LogitsRow> rows);
+  void take_token(Running& running, LogitsTask& task);
   bool append_token(Request& request, int sample, StopText& stop_text, int32_t token);
-  std::optional<int32_t> draw(Request& request, int sample, std::span<const float> logits);
+  void add_draw(const Request& request, int sample, std::span<const float> logits);
   void record_token_times();
   void stream_tokens() const;
+  void stream_tokens(Request& request) const;
   void deliver();
-  void answer(Request& request, Result<SampleResult> result);
+  std::vector<std::unique_ptr<Request>> remove_ended();
+  void answer(Request& request) const;
   void report_nonfinite(Request& request);
   void update_metrics() const;
 
@@ -73,7 +90,9 @@ class BatchSampler final : public Sampler {
   const Clock& clock_;
   const StepMetrics metrics_;
   StepTrace trace_;
-  Distribution distribution_;
+  Draws draws_;
+  std::vector<LogitsTask> tasks_;   // of the rows that are taken now
+  std::vector<Request*> first_of_;  // the requests whose first tokens are drawn now, one for each of tasks_
 
   RequestNumber last_number_ = 0;
   std::unordered_map<std::string, uint64_t> scopes_;  // as many as there are tenants
@@ -81,13 +100,16 @@ class BatchSampler final : public Sampler {
   Nanos now_ = 0;  // begin, then end of the step
   Nanos last_step_end_ = 0;
   bool follows_ = false;  // the step before this one has just ended
-  std::vector<std::pair<Done, Result<SampleResult>>> outbox_;
 };
 
-Result<Sampler::RequestNumber> BatchSampler::submit(SampleRequest request, Done done) {
+Result<Sampler::RequestNumber> BatchSampler::submit(SampleRequest request, Done done) try {
   auto number = enqueue(std::move(request), std::move(done));
   if (!number.ok()) metrics_.rejected(number.error());
   return number;
+} catch (const std::bad_alloc&) {
+  Error error = out_of_memory();
+  metrics_.rejected(error);
+  return error;
 }
 
 Result<Sampler::RequestNumber> BatchSampler::enqueue(SampleRequest request, Done done) {
@@ -104,10 +126,9 @@ Result<Sampler::RequestNumber> BatchSampler::enqueue(SampleRequest request, Done
   entry->number = ++last_number_;
   entry->times.arrived = request.arrived != 0 ? request.arrived : clock_.monotonic();
   entry->result.sequences.resize(static_cast<size_t>(request.num_samples));
-  if (request.prompt_logprobs) entry->result.prompt_logprobs.assign(1, std::numeric_limits<float>::quiet_NaN());
-  if (request.topk_prompt_logprobs > 0) entry->result.topk_prompt_logprobs.resize(1);
   if (request.on_tokens) entry->streamed.resize(static_cast<size_t>(request.num_samples));
   entry->what = std::move(request);
+  begin_prompt_scores(*entry);
   entry->done = std::move(done);
   schedule_.enqueue(std::move(entry));
   return last_number_;
@@ -135,19 +156,27 @@ void BatchSampler::cancel(RequestNumber number) {
   if (request == nullptr) return;
   metrics_.ended(clock_.monotonic() - request->times.arrived);
   update_metrics();
-  request->done(Error{ErrorCode::kCancelled, "the sample request was cancelled", "cancelled"});
+  request->done(cancelled());
 }
 
-// A lack of memory fails what is active, since its state may be incomplete, and nothing else.
 void BatchSampler::step() {
   try {
     run_step();
   } catch (const std::bad_alloc&) {
-    for (const auto& request : schedule_.active()) {
-      request->fail(internal_error("the worker ran out of memory while it sampled; try again later", "out_of_memory"));
-    }
+    lacked_memory();
   }
   deliver();
+}
+
+// Fails what is active, since its state may be incomplete, and nothing else. If nothing is active, the step failed on
+// what waits, and the oldest gives way.
+void BatchSampler::lacked_memory() {
+  for (const auto& request : schedule_.active()) request->fail(out_of_memory());
+  if (!schedule_.active().empty()) return;
+  if (const auto request = schedule_.remove_oldest_waiting()) {
+    request->fail(out_of_memory());
+    answer(*request);
+  }
 }
 
 void BatchSampler::run_step() {
@@ -157,9 +186,8 @@ void BatchSampler::run_step() {
   schedule_.plan(now_);
   metrics_.scheduled(schedule_.step(), schedule_.active().size(), schedule_.waiting());
   if (!schedule_.feeds().empty()) {
-    const Status status = engine_.step(schedule_.feeds(), [this](size_t feed, int row, std::span<const float> logits) {
-      take_logits(feed, row, logits);
-    });
+    const Status status =
+        engine_.step(schedule_.feeds(), [this](std::span<const LogitsRow> rows) { take_logits(rows); });
     now_ = last_step_end_ = clock_.monotonic();
     metrics_.stepped(schedule_.step(), now_ - begin);
     trace_.stepped(schedule_.step(), schedule_.slots(), {begin, now_}, engine_.kv_usage(), status);
@@ -177,33 +205,61 @@ void BatchSampler::run_step() {
 
 // Starts samples of finished prompts while there are places; the others wait.
 void BatchSampler::start_samples() {
+  draw_first_tokens();
   for (const auto& request : schedule_.active()) {
-    if (!request->prompt_was_done || request->failure) continue;
-    if (request->output_max == 0) {
-      request->samples_started = request->samples_finished = request->what.num_samples;
-    }
-    while (request->samples_started < request->what.num_samples && schedule_.has_place(*request)) {
+    if (request->failure) continue;
+    while (!request->first_tokens.empty() && schedule_.has_place(*request)) {
       if (!start_sample(*request)) break;
     }
   }
 }
 
-// Draws the sample's first token and, unless it ends there, gives it a sequence. Returns false if none can start now.
+// Draws for as many samples as there are places. What cannot start keeps its token.
+void BatchSampler::draw_first_tokens() {
+  tasks_.clear();
+  first_of_.clear();
+  int places = std::max(0, options_.sequences_max - schedule_.places_taken());
+  for (const auto& request : schedule_.active()) {
+    if (!request->prompt_was_done || request->failure) continue;
+    const int samples = request->what.num_samples;
+    if (request->output_max == 0) request->samples_started = request->samples_finished = samples;
+    if (!schedule_.has_place(*request)) continue;
+    // Without a stem one sample starts at a time; each tenant has a place in any case.
+    const int wanted = std::min(samples - request->samples_started, request->stem ? std::max(1, places) : 1);
+    for (int next = static_cast<int>(request->first_tokens.size()); next < wanted; ++next) {
+      add_draw(*request, request->samples_started + next, request->prompt_logits);
+      first_of_.push_back(request.get());
+    }
+    places -= wanted;
+  }
+  draws_.run(tasks_);
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    if (tasks_[i].finite) {
+      first_of_[i]->first_tokens.push_back(std::move(tasks_[i].drawn));
+    } else if (!first_of_[i]->failure) {
+      report_nonfinite(*first_of_[i]);
+    }
+  }
+}
+
+// Gives the sample a sequence, unless it ends with its first token. Returns false if none can start now.
 bool BatchSampler::start_sample(Request& request) {
   const int sample = request.samples_started;
   const bool last = sample + 1 == request.what.num_samples;
   const bool waits = !request.stem;
-  const auto token = draw(request, sample, request.prompt_logits);
-  if (!token) return false;
+  Drawn& first = request.first_tokens.front();
   auto running = std::make_unique<Running>(request);
   running->sample = sample;
-  running->last = *token;
+  running->last = first.token;
   running->last_time = now_;
-  const bool ends = append_token(request, sample, running->stop_text, *token);
+  const bool ends = append_token(request, sample, running->stop_text, first.token);
+  SampledSequence& output = request.result.sequences[static_cast<size_t>(sample)];
   if (!ends && !schedule_.start(running)) {
-    request.result.sequences[static_cast<size_t>(sample)] = {};
+    output = {};
     return false;
   }
+  append_logprobs(request, output, first);
+  request.first_tokens.pop_front();
   if (request.times.first_token == 0) {
     request.times.first_token = now_;
     metrics_.first_token(now_ - request.times.arrived);
@@ -217,54 +273,60 @@ bool BatchSampler::start_sample(Request& request) {
   return ends || !waits;
 }
 
-void BatchSampler::take_logits(size_t feed, int row, std::span<const float> logits) {
-  const Slot& slot = schedule_.slots()[feed];
-  if (slot.running != nullptr) {
-    take_token(*slot.running, logits);
-  } else {
-    take_prompt_row(*slot.prompt, slot.prompt->prompt_fed + static_cast<size_t>(row), logits);
+// Draws from all rows together, and then takes the results in order.
+void BatchSampler::take_logits(std::span<const LogitsRow> rows) {
+  const auto position_of = [](const Request& request, int row) {
+    return request.prompt_fed + static_cast<size_t>(row) + 1;
+  };
+  const auto is_last_of_prompt = [&](const Slot& slot, int row) {
+    return slot.running == nullptr && position_of(*slot.prompt, row) == slot.prompt->what.prompt.size();
+  };
+  tasks_.clear();
+  for (const LogitsRow& one : rows) {
+    const Slot& slot = schedule_.slots()[one.feed];
+    if (is_last_of_prompt(slot, one.row)) {
+      slot.prompt->prompt_logits.assign(one.logits.begin(), one.logits.end());
+    } else if (slot.running != nullptr) {
+      add_draw(*slot.running->request, slot.running->sample, one.logits);
+    } else {
+      LogitsTask& task = tasks_.emplace_back();
+      task.logits = one.logits;
+      ask_for_scores(*slot.prompt, position_of(*slot.prompt, one.row), task);
+    }
+  }
+  draws_.run(tasks_);
+  auto task = tasks_.begin();
+  for (const LogitsRow& one : rows) {
+    const Slot& slot = schedule_.slots()[one.feed];
+    if (is_last_of_prompt(slot, one.row)) continue;
+    if (slot.running != nullptr) {
+      take_token(*slot.running, *task);
+    } else if (task->finite) {
+      keep_scores(*slot.prompt, *task);
+    } else {
+      report_nonfinite(*slot.prompt);
+    }
+    ++task;
   }
 }
 
-void BatchSampler::take_prompt_row(Request& request, size_t position, std::span<const float> logits) {
-  const auto& prompt = request.what.prompt;
-  if (position + 1 == prompt.size()) {
-    request.prompt_logits.assign(logits.begin(), logits.end());
-    return;
-  }
-  if (!distribution_.load(logits)) {
-    report_nonfinite(request);
-    return;
-  }
-  if (request.what.prompt_logprobs) {
-    request.result.prompt_logprobs.push_back(distribution_.logprob(prompt[position + 1]));
-  }
-  if (request.what.topk_prompt_logprobs > 0) {
-    request.result.topk_prompt_logprobs.push_back(distribution_.top(request.what.topk_prompt_logprobs));
-  }
-}
-
-void BatchSampler::take_token(Running& running, std::span<const float> logits) {
+void BatchSampler::take_token(Running& running, LogitsTask& task) {
   Request& request = *running.request;
-  const auto token = draw(request, running.sample, logits);
-  if (!token) return;
-  running.next = *token;
+  if (!task.finite) return report_nonfinite(request);
+  running.next = task.drawn.token;
   running.fresh = true;
-  running.finished = append_token(request, running.sample, running.stop_text, *token);
+  running.finished = append_token(request, running.sample, running.stop_text, running.next);
+  append_logprobs(request, request.result.sequences[static_cast<size_t>(running.sample)], task.drawn);
 }
 
-std::optional<int32_t> BatchSampler::draw(Request& request, int sample, std::span<const float> logits) {
-  if (!distribution_.load(logits)) {
-    report_nonfinite(request);
-    return std::nullopt;
-  }
-  const SamplingParams& params = request.what.params;
-  SampledSequence& output = request.result.sequences[static_cast<size_t>(sample)];
-  const double uniform = uniform_at(request.seed, static_cast<uint64_t>(sample), output.tokens.size());
-  const int32_t token = distribution_.draw(params.temperature, params.top_k, params.top_p, uniform);
-  output.logprobs.push_back(distribution_.logprob(token));
-  if (request.what.topk_logprobs > 0) output.topk_logprobs.push_back(distribution_.top(request.what.topk_logprobs));
-  return token;
+// The number of the draw belongs to the position in the sample, so that it depends on nothing else.
+void BatchSampler::add_draw(const Request& request, int sample, std::span<const float> logits) {
+  const size_t position = request.result.sequences[static_cast<size_t>(sample)].tokens.size();
+  LogitsTask& task = tasks_.emplace_back();
+  task.logits = logits;
+  task.params = &request.what.params;
+  task.uniform = uniform_at(request.seed, static_cast<uint64_t>(sample), position);
+  task.top = request.what.topk_logprobs;
 }
 
 void BatchSampler::report_nonfinite(Request& request) {
@@ -286,7 +348,7 @@ bool BatchSampler::append_token(Request& request, int sample, StopText& stop_tex
     return std::find(ids.begin(), ids.end(), token) != ids.end();
   };
   const SamplingParams& params = request.what.params;
-  bool stops = holds(model_.eos_token_ids) || holds(params.stop_tokens);
+  bool stops = (params.ends_at_eos && holds(model_.eos_token_ids)) || holds(params.stop_tokens);
   if (!stops && !params.stop_strings.empty()) stops = stop_text.append(token_bytes_(token));
   output.reason = stops ? StopReason::kStop : StopReason::kLength;
   return stops || output.tokens.size() >= static_cast<size_t>(request.output_max);
@@ -314,46 +376,64 @@ void BatchSampler::record_token_times() {
 
 void BatchSampler::stream_tokens() const {
   for (const auto& request : schedule_.active()) {
-    for (size_t sample = 0; sample < request->streamed.size(); ++sample) {
-      const SampledSequence& output = request->result.sequences[sample];
-      const size_t had = std::exchange(request->streamed[sample], output.tokens.size());
-      if (had == output.tokens.size()) continue;
-      request->what.on_tokens(static_cast<int>(sample), std::span(output.tokens).subspan(had),
-                              std::span(output.logprobs).subspan(had),
-                              output.topk_logprobs.empty() ? std::span<const std::vector<TokenLogprob>>()
-                                                           : std::span(output.topk_logprobs).subspan(had));
+    if (request->failure) continue;
+    try {
+      stream_tokens(*request);
+    } catch (const std::bad_alloc&) {
+      request->fail(out_of_memory());
     }
   }
 }
 
-void BatchSampler::answer(Request& request, Result<SampleResult> result) {
-  metrics_.ended(now_ - request.times.arrived);
-  outbox_.emplace_back(std::move(request.done), std::move(result));
+void BatchSampler::stream_tokens(Request& request) const {
+  for (size_t sample = 0; sample < request.streamed.size(); ++sample) {
+    const SampledSequence& output = request.result.sequences[sample];
+    const size_t had = std::exchange(request.streamed[sample], output.tokens.size());
+    if (had == output.tokens.size()) continue;
+    request.what.on_tokens(static_cast<int>(sample), std::span(output.tokens).subspan(had),
+                           std::span(output.logprobs).subspan(had),
+                           output.topk_logprobs.empty() ? std::span<const std::vector<TokenLogprob>>()
+                                                        : std::span(output.topk_logprobs).subspan(had));
+  }
 }
 
 // Callbacks run last, when the state is consistent again, because they may submit and cancel.
 void BatchSampler::deliver() {
   stream_tokens();
-  const auto& active = schedule_.active();
-  for (size_t i = 0; i < active.size();) {
-    Request& request = *active[i];
-    if (!request.failure && !request.finished()) {
-      ++i;
-      continue;
-    }
-    if (request.failure) {
-      if (request.times.started == 0) metrics_.rejected(*request.failure);
-      answer(request, *request.failure);
-    } else {
-      if (request.times.first_token == 0) request.times.first_token = now_;
-      request.times.ended = now_;
-      request.result.times = request.times;
-      answer(request, std::move(request.result));
-    }
-    schedule_.remove(request);
-  }
+  const auto ended = remove_ended();
   update_metrics();
-  for (auto& [done, result] : std::exchange(outbox_, {})) done(std::move(result));
+  for (const auto& request : ended) answer(*request);
+}
+
+// Without memory for the list nothing is removed; the next step delivers.
+std::vector<std::unique_ptr<Request>> BatchSampler::remove_ended() {
+  std::vector<std::unique_ptr<Request>> ended;
+  const auto& active = schedule_.active();
+  try {
+    ended.reserve(active.size());
+  } catch (const std::bad_alloc&) {
+    return ended;
+  }
+  for (size_t i = 0; i < active.size();) {
+    if (active[i]->failure || active[i]->finished()) {
+      ended.push_back(schedule_.remove(*active[i]));
+    } else {
+      ++i;
+    }
+  }
+  return ended;
+}
+
+void BatchSampler::answer(Request& request) const {
+  metrics_.ended(now_ - request.times.arrived);
+  if (request.failure) {
+    if (request.times.started == 0) metrics_.rejected(*request.failure);
+    return request.done(std::move(*request.failure));
+  }
+  if (request.times.first_token == 0) request.times.first_token = now_;
+  request.times.ended = now_;
+  request.result.times = request.times;
+  request.done(std::move(request.result));
 }
 
 void BatchSampler::update_metrics() const {

@@ -6,6 +6,9 @@
 // is full, the youngest sequences of the tenant that holds most release their blocks and are fed again later; the
 // oldest one always continues. Tenants (scopes) share places, tokens and blocks (schedule.h).
 //
+// A lack of memory is an error of the operation that needed it ("out_of_memory"), not an exception: of a request that
+// cannot be accepted or streamed, or of those in the step that cannot be planned or run.
+//
 // The result of a request depends only on its prompt, parameters and seed: not on other requests, on the contents of
 // the cache, or on preemptions. Confined to the engine thread.
 #pragma once
@@ -35,6 +38,7 @@ struct SamplingParams {
   float top_p = 1.0F;
   std::vector<std::string> stop_strings;
   std::vector<int32_t> stop_tokens;
+  bool ends_at_eos = true;  // the model's end tokens stop the sample, too
 };
 
 struct TokenLogprob {
@@ -48,6 +52,12 @@ struct TokenLogprob {
 using OnTokens = std::function<void(int sample, std::span<const int32_t> tokens, std::span<const float> logprobs,
                                     std::span<const std::vector<TokenLogprob>> topk)>;
 
+// Tokens whose log-probabilities are requested at positions of a prompt: row i is about position i + 1.
+struct PromptTargets {
+  std::vector<int32_t> tokens;     // -1: nothing is requested. Empty: there are no targets
+  std::vector<size_t> row_begins;  // of each row in `tokens`, and the end of the last one; as many as prompt tokens
+};
+
 struct SampleRequest {
   std::optional<AdapterId> adapter;  // absent: the base model
   std::string scope;                 // of a tenant; prefixes are reused within one scope only, and scopes take turns
@@ -56,6 +66,9 @@ struct SampleRequest {
   SamplingParams params;
   bool prompt_logprobs = false;
   int topk_prompt_logprobs = 0;
+  int prompt_logprobs_last_n = 0;     // of both: only so many last positions; 0: all
+  int prompt_alt_tokens = 0;          // tokens to draw at each prompt position after the first
+  PromptTargets prompt_targets = {};  // may come with any of the others
   int topk_logprobs = 0;              // alternatives for each sampled token
   OnTokens on_tokens;                 // may be empty
   Nanos arrived = 0;                  // in the worker; 0: at submit()
@@ -94,9 +107,15 @@ inline constexpr size_t kInterruptionsMax = 8;
 
 struct SampleResult {
   std::vector<SampledSequence> sequences;
-  std::vector<float> prompt_logprobs;                           // [0] is NaN; empty if not requested
-  std::vector<std::vector<TokenLogprob>> topk_prompt_logprobs;  // [0] is empty; most likely first
-  int cached_tokens = 0;                                        // prompt tokens that were reused, not computed
+  // One for each prompt token, the first one included; empty if not requested. Positions without an answer have NaN and
+  // an empty row. Most likely first.
+  std::vector<float> prompt_logprobs;
+  std::vector<std::vector<TokenLogprob>> topk_prompt_logprobs;
+  std::vector<float> target_logprobs;  // one for each of the targets; 0 where nothing was requested
+  // Independent draws at the request's temperature, before top_k and top_p, with the model's log-probabilities:
+  // prompt_alt_tokens for each position after the first.
+  std::vector<TokenLogprob> prompt_alt_tokens;
+  int cached_tokens = 0;  // prompt tokens that were reused, not computed
   int preemptions = 0;
   std::vector<Interruption> interruptions;  // the first kInterruptionsMax of them
   SampleTimes times;
@@ -123,9 +142,10 @@ class Sampler {
 
   virtual ~Sampler() = default;
   // Queues a request. Returns kInvalidArgument, with the field, for a malformed one. Calls `done` once, from step() or
-  // cancel(); it may submit and cancel.
+  // cancel(); it may submit and cancel, and must not throw.
   virtual Result<RequestNumber> submit(SampleRequest request, Done done) = 0;
-  virtual void cancel(RequestNumber request) = 0;  // `done` receives kCancelled; unknown numbers are ignored
+  // `done` receives kCancelled. Unknown numbers are ignored.
+  virtual void cancel(RequestNumber request) = 0;
   virtual bool idle() const = 0;
   // Runs one step. If it fails, the requests in it fail, and the others continue.
   virtual void step() = 0;

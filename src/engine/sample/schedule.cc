@@ -1,6 +1,7 @@
 #include "engine/sample/schedule.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -14,7 +15,7 @@ bool same_beginning(const std::vector<int32_t>& left, const std::vector<int32_t>
 }
 
 size_t cost_of_prompt(const Request& request) {
-  return request.what.prompt.size() * request.prompt_token_cost();
+  return request.prompt_cost(0, request.what.prompt.size());
 }
 
 }  // namespace
@@ -42,8 +43,14 @@ bool Schedule::has_place(const Tenant& tenant) const {
 void Schedule::enqueue(std::unique_ptr<Request> request) {
   Tenant& tenant = tenants_[request->scope];
   request->tenant = &tenant;
-  tenant.waiting_cost += cost_of_prompt(*request);
-  tenant.waiting.push_back(std::move(request));
+  const size_t cost = cost_of_prompt(*request);
+  try {
+    tenant.waiting.push_back(std::move(request));
+  } catch (const std::bad_alloc&) {
+    drop_if_empty(*request);  // it was not moved
+    throw;
+  }
+  tenant.waiting_cost += cost;
   ++waiting_;
 }
 
@@ -88,7 +95,7 @@ void Schedule::begin_turns() {
     }
     if (request->prompt_was_done) continue;
     tenant.items.push_back({nullptr, request.get(), 1});
-    tenant.wanted += (request->what.prompt.size() - request->prompt_fed) * request->prompt_token_cost();
+    tenant.wanted += request->prompt_cost(request->prompt_fed, request->what.prompt.size() - request->prompt_fed);
   }
   const auto newcomers = static_cast<ptrdiff_t>(turns_.size());
   for (auto& [scope, tenant] : tenants_) {
@@ -164,8 +171,9 @@ void Schedule::activate(Tenant& tenant) {
 }
 
 void Schedule::wait_again(Tenant& tenant) {
-  tenant.waiting_cost += cost_of_prompt(*active_.back());
+  const size_t cost = cost_of_prompt(*active_.back());
   tenant.waiting.push_front(std::move(active_.back()));
+  tenant.waiting_cost += cost;
   active_.pop_back();
   --tenant.active;
   ++waiting_;
@@ -183,6 +191,7 @@ bool Schedule::open(const Slot& who) {
   size_t length = 0;
   size_t total = request.what.prompt.size();
   if (who.running != nullptr) {
+    who.running->sequence = *opened;
     total = who.running->replay.size();
     length = static_cast<size_t>(engine_.adopt_prefix(*opened, who.running->replay));
   } else {
@@ -194,18 +203,18 @@ bool Schedule::open(const Slot& who) {
   const bool fits =
       is_first() ? make_room(who, blocks) : make_room_to_open(who, blocks + static_cast<int64_t>(feeds_.size()));
   if (fits) {
-    if (who.running == nullptr) return true;
-    who.running->sequence = *opened;
-    who.running->replay_fed = length;
+    if (who.running != nullptr) who.running->replay_fed = length;
     return true;
   }
   step_.short_of_blocks = true;
   engine_.close(*opened);
-  if (who.running == nullptr) {
-    request.stem.reset();
-    request.prompt_fed = 0;
-    if (request.result.preemptions == 0) request.result.cached_tokens = 0;
+  if (who.running != nullptr) {
+    who.running->sequence.reset();
+    return false;
   }
+  request.stem.reset();
+  request.prompt_fed = 0;
+  if (request.result.preemptions == 0) request.result.cached_tokens = 0;
   return false;
 }
 
@@ -268,8 +277,7 @@ void Schedule::plan_prompt(Request& request) {
   if (count == 0) return;
   const bool ends = first + count == prompt.size();
   // The logits of a position belong to the next token.
-  const size_t wanted =
-      request.wants_prompt_rows() ? std::max(first, request.prompt_rows_known() - 1) : prompt.size() - 1;
+  const size_t wanted = std::max(first, request.rows_known - 1);
   const size_t rows = wanted < first + count ? first + count - wanted : 0;
   TUFT_CHECK(!ends || rows > 0, "the end of a prompt requests logits");
   add({nullptr, &request, count}, {*request.stem, prompt.subspan(first, count), static_cast<int>(rows)}, first);
@@ -279,13 +287,13 @@ void Schedule::plan_prompt(Request& request) {
     metrics_.queued(now_ - request.times.arrived);
   }
   step_.prefill_tokens += count;
-  tenant.tokens_left -= std::min(tenant.tokens_left, count * cost_of_token(who));
+  tenant.tokens_left -= std::min(tenant.tokens_left, cost_of(request, first, count));
 }
 
-// Also reuses blocks that other requests have computed meanwhile.
+// Also reuses blocks that other requests have computed meanwhile. Tokens whose rows must be scored are fed again.
 void Schedule::take_over(Request& request) {
   const std::span<const int32_t> prompt(request.what.prompt);
-  const size_t usable = request.prompt_rows_known();
+  const size_t usable = request.rows_known;
   if (usable <= request.prompt_fed) return;
   const int count = engine_.adopt_prefix(*request.stem, prompt.first(usable).subspan(request.prompt_fed));
   request.prompt_fed += static_cast<size_t>(count);
@@ -297,7 +305,7 @@ bool Schedule::twin_is_fed(const Request& request) const {
   const auto positions = static_cast<size_t>(engine_.kv_usage().positions);
   if (positions == 0 || request.prompt_fed % positions != 0) return false;
   const size_t end = request.prompt_fed + positions;
-  if (end >= request.prompt_rows_known()) return false;
+  if (end >= request.rows_known) return false;
   return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
     const Request* other = slot.prompt;
     return other != nullptr && other->prompt_fed + slot.tokens >= end && other->scope == request.scope &&
@@ -306,15 +314,21 @@ bool Schedule::twin_is_fed(const Request& request) const {
 }
 
 // Logits cost only while tenants share.
-size_t Schedule::cost_of_token(const Slot& who) const {
-  return who.prompt != nullptr && tenants_.size() > 1 ? who.prompt->prompt_token_cost() : 1;
+size_t Schedule::cost_of(const Request& request, size_t begin, size_t count) const {
+  return tenants_.size() > 1 ? request.prompt_cost(begin, count) : count;
+}
+
+// Returns how many tokens the tenant's part of the step pays for.
+size_t Schedule::affordable(const Slot& who, size_t begin) const {
+  const size_t left = who.request().tenant->tokens_left;
+  if (left == 0) return 0;
+  return who.prompt != nullptr && tenants_.size() > 1 ? std::max<size_t>(1, who.prompt->tokens_for(begin, left)) : left;
 }
 
 // Returns how many of the tokens can be fed now.
 size_t Schedule::fit(const Slot& who, size_t length, size_t tokens) {
   Tenant& tenant = *who.request().tenant;
-  const size_t left = tenant.tokens_left;
-  size_t count = std::min(tokens, left == 0 ? 0 : std::max<size_t>(1, left / cost_of_token(who)));
+  size_t count = std::min(tokens, affordable(who, length));
   if (make_room(who, blocks_for(length, count))) return count;
   const int64_t blocks = free_blocks();
   while (count > 0 && blocks_for(length, count) > blocks) --count;
@@ -349,8 +363,9 @@ void Schedule::fed() {
 void Schedule::prompt_fed(Request& request, size_t tokens) {
   request.prompt_fed += tokens;
   request.prompt_was_done = request.prompt_fed == request.what.prompt.size();
-  if (!request.prompt_was_done || request.wants_prompt_rows()) return;
-  metrics_.prefix(request.prompt_fed, static_cast<size_t>(request.result.cached_tokens));
+  // Of a prompt whose positions are scored, only the tokens before them can be found in the cache.
+  if (!request.prompt_was_done || request.plain_tokens() == 0) return;
+  metrics_.prefix(request.plain_tokens(), static_cast<size_t>(request.result.cached_tokens));
 }
 
 // ---- samples
@@ -402,6 +417,16 @@ std::unique_ptr<Request> Schedule::remove(const Request& request) {
   --owner->tenant->active;
   drop_if_empty(*owner);
   return owner;
+}
+
+std::unique_ptr<Request> Schedule::remove_oldest_waiting() {
+  uint64_t oldest = 0;
+  for (const auto& [scope, tenant] : tenants_) {
+    if (tenant.waiting.empty()) continue;
+    const uint64_t number = tenant.waiting.front()->number;
+    oldest = oldest == 0 ? number : std::min(oldest, number);
+  }
+  return oldest == 0 ? nullptr : remove(oldest);
 }
 
 std::unique_ptr<Request> Schedule::remove(uint64_t number) {

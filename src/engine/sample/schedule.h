@@ -8,6 +8,9 @@
 //
 // If blocks are short, the youngest sequence of the tenant that holds most releases its blocks, waits, and is fed again
 // from its tokens when there is room. The oldest sequence of all takes blocks from everybody, so that each ends.
+//
+// If a member throws std::bad_alloc, the schedule stays valid: requests can be removed, and their sequences are closed.
+// Only enqueue(), plan() and start() need memory.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +48,8 @@ class Schedule {
 
   // Adds a request, which waits until plan() makes it active.
   void enqueue(std::unique_ptr<Request> request);
+  // Removes the request that has waited longest. Returns null if none waits.
+  std::unique_ptr<Request> remove_oldest_waiting();
   // Chooses the feeds of the next step, and makes waiting requests active for which there is room. A request that can
   // never fit fails.
   void plan(Nanos now);
@@ -98,7 +103,8 @@ class Schedule {
   void plan_prompt(Request& request);
   void take_over(Request& request);
   bool twin_is_fed(const Request& request) const;
-  size_t cost_of_token(const Slot& who) const;
+  size_t cost_of(const Request& request, size_t begin, size_t count) const;
+  size_t affordable(const Slot& who, size_t begin) const;
   size_t fit(const Slot& who, size_t length, size_t tokens);
   void prompt_fed(Request& request, size_t tokens);
   void add(const Slot& slot, const Feed& feed, size_t length);

@@ -1,6 +1,7 @@
 #include "engine/sample/step_metrics.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "metrics/continuous_batching.h"
@@ -164,9 +165,11 @@ void StepMetrics::nonfinite_logits(bool adapter) const {
   (adapter ? nonfinite_of_adapter_ : nonfinite_of_base_).add(1);
 }
 
-void StepMetrics::rejected(const Error& error) const {
+// The first of a reason makes its series, which needs memory.
+void StepMetrics::rejected(const Error& error) const try {
   const std::string_view reason = error.reason.empty() ? error_code_name(error.code) : std::string_view(error.reason);
   metrics::engine().scheduler_rejections.add(1, {{"base_model", base_model_}, {"reason", reason}});
+} catch (const std::bad_alloc&) {
 }
 
 }  // namespace tuft::engine

@@ -27,10 +27,10 @@ AdapterState trained_adapter(bool with_optimizer) {
   }
   if (with_optimizer) {
     state.has_optimizer = true;
-    state.adam.step = 123456789012345;
-    state.adam.first = state.tensors;
-    state.adam.second = state.tensors;
-    state.adam.second[3].b[1] = 1e-40F;
+    state.moments.step = 123456789012345;
+    state.moments.first = state.tensors;
+    state.moments.second = state.tensors;
+    state.moments.second[3].b[1] = 1e-40F;
   }
   return state;
 }
@@ -50,6 +50,13 @@ void expect_same(const std::vector<LoraTensor>& left, const std::vector<LoraTens
 size_t entries(const std::filesystem::path& directory) {
   return static_cast<size_t>(
       std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator()));
+}
+
+AdapterState with_momentum() {
+  AdapterState state = trained_adapter(true);
+  state.optimizer = Optimizer::kDimuon;
+  state.moments.second.clear();
+  return state;
 }
 
 class Checkpoint : public testing::Test {
@@ -93,6 +100,21 @@ class Checkpoint : public testing::Test {
   std::filesystem::path path_ = dir_ / "runs/7/step-1";
 };
 
+TEST_F(Checkpoint, MomentumOfDimuonThenWrittenWithItsNameAndVersion) {
+  const AdapterState state = with_momentum();
+  ASSERT_TRUE(write(state).ok());
+  const auto files = TensorFiles::open_file(path_ / "optimizer.safetensors").value();
+  EXPECT_EQ(files->metadata().at("format"), "tuft.dimuon.v1");
+  EXPECT_EQ(files->names().size(), 2 * state.tensors.size());
+  EXPECT_TRUE(files->names().front().starts_with("momentum.base_model.model."));
+  const auto back = read(true);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back->optimizer, Optimizer::kDimuon);
+  EXPECT_EQ(back->moments.step, state.moments.step);
+  expect_same(back->moments.first, state.moments.first);
+  EXPECT_TRUE(back->moments.second.empty());
+}
+
 TEST_F(Checkpoint, WrittenThenReadBackBitwise) {
   const AdapterState state = trained_adapter(true);
   const auto bytes = write(state);
@@ -106,9 +128,9 @@ TEST_F(Checkpoint, WrittenThenReadBackBitwise) {
   EXPECT_TRUE(back->spec.train_attn && back->spec.train_mlp && back->spec.train_unembed);
   expect_same(back->tensors, state.tensors);
   EXPECT_TRUE(back->has_optimizer);
-  EXPECT_EQ(back->adam.step, state.adam.step);
-  expect_same(back->adam.first, state.adam.first);
-  expect_same(back->adam.second, state.adam.second);
+  EXPECT_EQ(back->moments.step, state.moments.step);
+  expect_same(back->moments.first, state.moments.first);
+  expect_same(back->moments.second, state.moments.second);
 }
 
 TEST_F(Checkpoint, WrittenThenPeftsFilesAndNothingElse) {

@@ -48,6 +48,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
 
   // Settings of a test.
   Model model_function;
+  std::function<void()> before_open;                         // of a sequence
   std::function<Status(std::span<const Feed>)> before_step;  // an error fails the step
   std::function<Status(const Pack&)> before_forward;
   std::function<Status(const AdapterId&)> before_create;
@@ -104,7 +105,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
     if (found == adapters_.end()) return no_adapter();
     AdapterState state = found->second.state;
     state.has_optimizer = with_optimizer;
-    if (!with_optimizer) state.adam = {};
+    if (!with_optimizer) state.moments = {};
     return state;
   }
   Status import_state(const AdapterId& id, const AdapterState& state) override {
@@ -120,7 +121,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   Result<AdapterState> take(const AdapterId& id) override {
     const auto found = adapters_.find(id);
     if (found == adapters_.end()) return no_adapter();
-    TUFT_ASSIGN(AdapterState state, export_state(id, found->second.state.adam.step > 0));
+    TUFT_ASSIGN(AdapterState state, export_state(id, found->second.state.moments.step > 0));
     if (found->second.gradient != 0) state.gradients = gradients(id).value();
     TUFT_TRY(remove(id));
     return state;
@@ -174,7 +175,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
       report.applied = std::isfinite(report.grad_norm);
       report.finite = !breaks_weights;
       found->second.marked.reset();
-      report.step = report.applied ? ++found->second.state.adam.step : found->second.state.adam.step;
+      report.step = report.applied ? ++found->second.state.moments.step : found->second.state.moments.step;
       results.emplace_back(report);
     }
     return results;
@@ -204,20 +205,25 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
 
   Result<SequenceId> open(const std::optional<AdapterId>& adapter, uint64_t scope) override {
     if (adapter && !contains(*adapter)) return no_adapter();
-    Sequence& sequence = sequences_[++last_sequence_];
+    if (before_open) before_open();
+    Sequence sequence;
     sequence.adapter = adapter;
     sequence.held.owner = {adapter ? adapters_[*adapter].version : 0, scope};
-    return last_sequence_;
+    sequences_.emplace(last_sequence_ + 1, std::move(sequence));
+    return ++last_sequence_;
   }
   Result<SequenceId> fork(SequenceId source) override {
     TUFT_CHECK(sequences_.count(source) == 1, "fork of a sequence that is not open");
     Sequence copy = sequences_[source];
+    std::map<SequenceId, Sequence> added;
+    added[last_sequence_ + 1].adapter = copy.adapter;
     auto fork = pool_.fork(copy.held);
     if (!fork) return cache_full();
     ++forks;
     copy.held = std::move(fork->sequence);
-    sequences_[++last_sequence_] = std::move(copy);
-    return last_sequence_;
+    added.begin()->second = std::move(copy);
+    sequences_.merge(added);
+    return ++last_sequence_;
   }
   void close(SequenceId sequence) override {
     TUFT_CHECK(sequences_.count(sequence) == 1, "close of a sequence that is not open");
@@ -245,7 +251,10 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
       tokens += feeds[i].tokens.size();
       for (int row = 0; row < count; ++row) {
         sequence.history.push_back(feeds[i].tokens[static_cast<size_t>(row)]);
-        if (row >= count - feeds[i].logits) sink(i, row, model_function(sequence.adapter, sequence.history));
+        if (row < count - feeds[i].logits) continue;
+        const std::vector<float> logits = model_function(sequence.adapter, sequence.history);
+        const LogitsRow one{i, row, logits};
+        sink({&one, 1});
       }
     }
     for (const Feed& feed : feeds) pool_.commit(sequences_[feed.sequence].held, feed.tokens);

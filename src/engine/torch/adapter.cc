@@ -131,9 +131,9 @@ AdapterState Adapter::state(bool with_optimizer) const {
   state.tensors = tensors_of(values_);
   state.has_optimizer = with_optimizer;
   if (with_optimizer) {
-    state.adam.step = step_;
-    state.adam.first = tensors_of(first_);
-    state.adam.second = tensors_of(second_);
+    state.moments.step = step_;
+    state.moments.first = tensors_of(first_);
+    state.moments.second = tensors_of(second_);
   }
   return state;
 }
@@ -150,9 +150,9 @@ void Adapter::assign(const AdapterState& state) {
   clear_gradients();
   step_ = 0;
   if (state.has_optimizer) {
-    step_ = state.adam.step;
-    first_.copy_(flat_of(state.adam.first));
-    second_.copy_(flat_of(state.adam.second));
+    step_ = state.moments.step;
+    first_.copy_(flat_of(state.moments.first));
+    second_.copy_(flat_of(state.moments.second));
   } else if (first_.defined()) {
     first_.zero_();
     second_.zero_();

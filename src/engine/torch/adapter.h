@@ -35,6 +35,7 @@ class Adapter {
   std::unique_ptr<Adapter> clone() const;
 
   const LoraSpec& spec() const { return spec_; }
+  static Optimizer optimizer() { return Optimizer::kAdamW; }
   int layers() const { return layers_; }
   const std::vector<LoraPair>& pairs() const { return pairs_; }
   // All of a_scaled and b_active, at the offset of each pair.

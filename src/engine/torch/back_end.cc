@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
@@ -57,7 +58,7 @@ std::vector<Result<OptimReport>> BackEnd::optim_steps(std::span<const StepOfAdap
   for (const StepOfAdapter<Adapter>& one : steps) {
     results.push_back(guarded("the optimizer state", [&]() -> Result<OptimReport> {
       const DeviceClock::Scope scope(clock_, &DeviceTimes::optim_step);
-      return one.adapter->optim_step(one.params);
+      return one.adapter->optim_step(std::get<AdamParams>(one.params));
     }));
   }
   return results;
@@ -106,10 +107,12 @@ void BackEnd::send_logits(std::span<const WantedRow> wanted, std::span<Sequence*
     if (delta.defined()) logits += delta;
     const at::Tensor host = logits.to(at::kCPU).contiguous();
     const float* from = host.data_ptr<float>();
+    std::vector<LogitsRow> sent;
     for (const WantedRow& want : some) {
-      sink(want.feed, want.row, {from, vocab});
+      sent.push_back({want.feed, want.row, {from, vocab}});
       from += vocab;
     }
+    sink(sent);
   }
 }
 
@@ -127,8 +130,20 @@ bool BackEnd::decode(std::span<const Feed> feeds, std::span<Sequence* const> fed
   const float* from = host.data_ptr<float>();
   const auto vocab = static_cast<size_t>(model().vocab_size);
   for (size_t i = 0; i < feeds.size(); ++i) fed[i]->kv.commit(feeds[i].tokens);
-  for (size_t i = 0; i < feeds.size(); ++i) sink(i, 0, {from + i * vocab, vocab});
+  std::vector<LogitsRow> sent;
+  for (size_t i = 0; i < feeds.size(); ++i) sent.push_back({i, 0, {from + i * vocab, vocab}});
+  sink(sent);
   return true;
+}
+
+void BackEnd::run_tasks(int tasks, const DecodeEngine::Task& task) {
+  at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t number = begin; number < end; ++number) task(static_cast<int>(number), at::get_thread_num());
+  });
+}
+
+int BackEnd::threads() const {
+  return at::get_num_threads();
 }
 
 void BackEnd::step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink) {

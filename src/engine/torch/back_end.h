@@ -42,6 +42,11 @@ class BackEnd {
   }
 
   Result<std::unique_ptr<Adapter>> make_adapter(const AdapterState& state) {
+    if (state.optimizer != Optimizer::kAdamW) {
+      return invalid_argument("the optimizer " + std::string(optimizer_name(state.optimizer)) +
+                                  " is not available with the torch back end; create the model with adamw",
+                              "optimizer_unavailable");
+    }
     return Adapter::create(model(), transformer_.placement(), state);
   }
   static std::unique_ptr<Adapter> clone(const Adapter& adapter) { return adapter.clone(); }
@@ -57,6 +62,8 @@ class BackEnd {
 
   KvCache& cache() { return cache_; }
   void step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink);
+  void run_tasks(int tasks, const DecodeEngine::Task& task);
+  int threads() const;
 
  private:
   // Returns false, without an effect, if `decode_` cannot run the step.

@@ -55,6 +55,7 @@ class PassPlanner {
   struct Unit {
     size_t end = 0;
     int64_t tokens = 0;
+    int64_t cost = 0;
   };
 
   // Returns the credit of a queue per round, in tokens. The adapters of a tenant divide the credit of one adapter.
@@ -74,10 +75,11 @@ class PassPlanner {
     const QueuedTask& queued = queue.tasks[progress.task];
     const TrainTask& task = *queued.task;
     const bool whole = progress.task > 0;
-    const Unit unit{whole ? task.size() : progress.datum + 1, whole ? task.tokens() : task.tokens_of(progress.datum)};
+    const Unit unit{whole ? task.size() : progress.datum + 1, whole ? task.tokens() : task.tokens_of(progress.datum),
+                    whole ? task.cost() : task.cost_of(progress.datum)};
     if (plan_.slices.empty()) return unit;
     if ((queued.alone || closed_) && !progress.slice) return std::nullopt;
-    if (plan_.tokens + unit.tokens > budget_) return std::nullopt;
+    if (plan_.cost + unit.cost > budget_) return std::nullopt;
     return unit;
   }
 
@@ -93,7 +95,8 @@ class PassPlanner {
     slice.end = unit.end;
     slice.tokens += static_cast<int>(unit.tokens);
     plan_.tokens += static_cast<int>(unit.tokens);
-    queue.deficit -= static_cast<double>(unit.tokens);
+    plan_.cost += unit.cost;
+    queue.deficit -= static_cast<double>(unit.cost);
     closed_ = queued.alone;
     progress.served = true;
     progress.datum = unit.end;
@@ -110,7 +113,7 @@ class PassPlanner {
     for (size_t i = 0; i < queues_.size(); ++i) {
       const auto unit = next_unit(i);
       if (!unit) continue;
-      const double missing = static_cast<double>(unit->tokens) - queues_[i]->deficit;
+      const double missing = static_cast<double>(unit->cost) - queues_[i]->deficit;
       fewest = std::min(fewest, std::max(1.0, std::ceil(missing / quantum_of(i))));
     }
     return fewest == kNone ? 0.0 : fewest;
@@ -127,7 +130,7 @@ class PassPlanner {
       for (int64_t taken = 0; unit && static_cast<double>(taken) < quantum_of(i) && can_pay(i, *unit);
            unit = next_unit(i)) {
         take(i, *unit);
-        taken += unit->tokens;
+        taken += unit->cost;
       }
     }
     return rounds > 0;
@@ -135,7 +138,7 @@ class PassPlanner {
 
   // The margin covers the rounding of sums of quanta.
   bool can_pay(size_t index, const Unit& unit) const {
-    return static_cast<double>(unit.tokens) <= queues_[index]->deficit + 1e-6;
+    return static_cast<double>(unit.cost) <= queues_[index]->deficit + 1e-6;
   }
 
   // Only differences of credit matter, so the credit that all queues have in common is subtracted.
@@ -149,10 +152,16 @@ class PassPlanner {
     }
   }
 
+  // The queues move only after everything that needs memory, so that none is lost.
   void settle() {
-    take_back_common_credit();
+    std::stable_sort(plan_.slices.begin(), plan_.slices.end(), [](const Slice& left, const Slice& right) {
+      return std::tie(left.queue->rank, left.queue->adapter) < std::tie(right.queue->rank, right.queue->adapter);
+    });
     AdapterQueues served;
     AdapterQueues passed;
+    served.reserve(queues_.size());
+    passed.reserve(queues_.size());
+    take_back_common_credit();
     for (size_t i = 0; i < queues_.size(); ++i) {
       AdapterQueue& queue = *queues_[i];
       // Credit and debt are limited to one pass.
@@ -162,9 +171,6 @@ class PassPlanner {
     }
     queues_ = std::move(passed);
     std::move(served.begin(), served.end(), std::back_inserter(queues_));
-    std::stable_sort(plan_.slices.begin(), plan_.slices.end(), [](const Slice& left, const Slice& right) {
-      return std::tie(left.queue->rank, left.queue->adapter) < std::tie(right.queue->rank, right.queue->adapter);
-    });
   }
 
   AdapterQueues& queues_;

@@ -46,13 +46,14 @@ struct Slice {
 struct PassPlan {
   bool backward = true;
   int tokens = 0;
+  int64_t cost = 0;           // the tokens, and those in whose time custom losses are evaluated; the budget is for it
   std::vector<Slice> slices;  // ordered by rank and adapter; those of one adapter in order of arrival
 };
 
 // Plans a pass of at least one datum and at most `batch_tokens` tokens, unless one datum alone is longer. Takes any
 // part of the oldest request of a queue, but a later one whole or not at all: so only the oldest request can be
 // unfinished, and only its gradient may have to be restored. Moves the queues that take part to the end of `queues`, in
-// their order.
+// their order. If it throws std::bad_alloc, `queues` holds what it held.
 PassPlan plan_pass(AdapterQueues& queues, int batch_tokens);
 
 }  // namespace tuft::engine

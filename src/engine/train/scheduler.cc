@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/train/custom_losses.h"
 #include "engine/train/pass_planner.h"
 
 namespace tuft::engine {
@@ -13,8 +14,13 @@ namespace {
 class PackingScheduler final : public TrainScheduler {
  public:
   PackingScheduler(const ModelSpec& model, AdapterStore& adapters, TrainingEngine& engine,
-                   const TrainerOptions& options, PassObserver* observer)
-      : model_(model), adapters_(adapters), engine_(engine), options_(options), observer_(observer) {
+                   const TrainerOptions& options, PassObserver* observer, TaskRunner runner)
+      : model_(model),
+        adapters_(adapters),
+        engine_(engine),
+        options_(options),
+        observer_(observer),
+        custom_losses_(std::move(runner)) {
     TUFT_CHECK(options.batch_tokens > 0, "TrainerOptions::batch_tokens must be positive");
   }
 
@@ -22,11 +28,14 @@ class PackingScheduler final : public TrainScheduler {
     const int rank = request.rank;
     std::string tenant = request.tenant.empty() ? request.adapter.str() : request.tenant;
     TUFT_ASSIGN(std::unique_ptr<TrainTask> task, TrainTask::make(model_, adapters_, std::move(request), options_));
-    AdapterQueue& queue = queue_of(task->adapter());
+    finished_.reserve(static_cast<size_t>(waiting()) + 1);
+    const auto found = find(task->adapter());
+    if (found == queues_.end()) return add_queue(rank, std::move(tenant), std::move(task), std::move(done));
+    AdapterQueue& queue = **found;
+    queue.tasks.push_back({last_number_ + 1, std::move(task), std::move(done)});
     queue.rank = rank;
     queue.tenant = std::move(tenant);
-    queue.tasks.push_back({++last_number_, std::move(task), std::move(done)});
-    return last_number_;
+    return ++last_number_;
   }
 
   void cancel(const AdapterId& adapter, const Error& error) override {
@@ -36,7 +45,7 @@ class PackingScheduler final : public TrainScheduler {
     queues_.erase(found);
     const TrainTask& oldest = *queue->tasks.front().task;
     if (oldest.backward() && oldest.next() > 0) (void)adapters_.restore_gradients(adapter);
-    for (QueuedTask& queued : queue->tasks) queued.done(error);
+    for (QueuedTask& queued : queue->tasks) queued.done(copy_of(error));
   }
 
   bool idle() const override { return queues_.empty(); }
@@ -54,17 +63,21 @@ class PackingScheduler final : public TrainScheduler {
 
   void step() override {
     if (idle()) return;
-    PassPlan plan = plan_pass(queues_, options_.batch_tokens);
+    PassPlan plan;
     bool taken = false;
-    Status status = mark(plan);
-    if (status.ok()) {
-      const TrainPass pass = describe(plan);
-      if (observer_ != nullptr) observer_->pass_begins(pass);
-      status = run(plan, taken);
-      if (observer_ != nullptr) observer_->pass_ended(pass, status);
+    Status status;
+    try {
+      plan = plan_pass(queues_, options_.batch_tokens);
+      status = run_pass(plan, taken);
+    } catch (const std::bad_alloc&) {
+      status = out_of_memory();
     }
     if (status.ok()) {
       for (const Slice& slice : plan.slices) slice.queued().task->count_pass();
+      take_back_failed(plan);
+    } else if (plan.slices.empty()) {
+      const size_t next = queues_.front()->tasks.front().task->next();
+      fail({queues_.front().get(), 0, next, next, 0}, std::move(status).error(), taken);
     } else {
       settle_failure(plan, std::move(status).error(), taken);
     }
@@ -80,12 +93,23 @@ class PackingScheduler final : public TrainScheduler {
   AdapterQueues::iterator find(const AdapterId& adapter) {
     return std::find_if(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue->adapter == adapter; });
   }
-  AdapterQueue& queue_of(const AdapterId& adapter) {
-    const auto found = find(adapter);
-    if (found != queues_.end()) return **found;
-    queues_.push_back(std::make_unique<AdapterQueue>());
-    queues_.back()->adapter = adapter;
-    return *queues_.back();
+  TrainRequestNumber add_queue(int rank, std::string tenant, std::unique_ptr<TrainTask> task, Done done) {
+    auto queue = std::make_unique<AdapterQueue>();
+    queue->adapter = task->adapter();
+    queue->rank = rank;
+    queue->tenant = std::move(tenant);
+    queue->tasks.push_back({last_number_ + 1, std::move(task), std::move(done)});
+    queues_.push_back(std::move(queue));
+    return ++last_number_;
+  }
+
+  Status run_pass(const PassPlan& plan, bool& taken) {
+    TUFT_TRY(mark(plan));
+    const TrainPass pass = describe(plan);
+    if (observer_ != nullptr) observer_->pass_begins(pass);
+    Status status = run(plan, taken);
+    if (observer_ != nullptr) observer_->pass_ended(pass, status);
+    return status;
   }
 
   TrainPass describe(const PassPlan& plan) {
@@ -127,14 +151,39 @@ class PackingScheduler final : public TrainScheduler {
                  "memory"};
   }
 
-  static void apply_losses(const PassPlan& plan, std::span<const float> logprobs, std::span<float> dloss) {
+  void apply_losses(const PassPlan& plan, std::span<const float> logprobs, std::span<float> dloss) {
+    custom_losses_.evaluate(plan, logprobs);
     size_t at = 0;
     for (const Slice& slice : plan.slices) {
       TrainTask& task = *slice.queued().task;
+      const size_t begin = at;
       for (size_t datum = slice.begin; datum < slice.end; ++datum) {
         const size_t count = task.targets_of(datum);
-        task.take(logprobs.subspan(at, count), dloss.subspan(at, count));
+        if (task.has_custom_loss()) {
+          task.take(logprobs.subspan(at, count), custom_losses_.take_next(), dloss.subspan(at, count));
+        } else {
+          task.take(logprobs.subspan(at, count), dloss.subspan(at, count));
+        }
         at += count;
+      }
+      if (task.failed())
+        std::fill(dloss.begin() + static_cast<std::ptrdiff_t>(begin), dloss.begin() + static_cast<std::ptrdiff_t>(at),
+                  0.0F);
+    }
+  }
+
+  // The gradient of a request that failed in this pass is 0, but that of its earlier passes is not, and an adapter with
+  // a gradient of 0 would count a step. The mark lies before the oldest request of the adapter, so those that ran
+  // behind it in this pass are taken back with it and run again.
+  void take_back_failed(const PassPlan& plan) {
+    for (const Slice& failed : plan.slices) {
+      if (!plan.backward || failed.task != 0 || !failed.queued().task->failed()) continue;
+      if (!adapters_.restore_gradients(failed.queue->adapter).ok()) {
+        (void)adapters_.clear_gradients(failed.queue->adapter);
+        failed.queued().task->note_lost_gradient();
+      }
+      for (const Slice& other : plan.slices) {
+        if (other.queue == failed.queue && !other.queued().task->failed()) other.queued().task->rewind();
       }
     }
   }
@@ -160,26 +209,29 @@ class PackingScheduler final : public TrainScheduler {
     const bool touched = queued.task->backward() && (taken || slice.begin > 0);
     if (touched && !adapters_.restore_gradients(slice.queue->adapter).ok()) {
       (void)adapters_.clear_gradients(slice.queue->adapter);
-      error.message +=
-          "; the gradient of this model is lost - send every forward_backward since the last optim_step again";
+      tell_lost_gradient(error);
     }
     finished_.push_back({std::move(queued.done), std::move(error)});
     slice.queue->tasks.pop_front();  // alone in its pass, it is the oldest
   }
 
-  // Answers come last, because the callbacks may submit and cancel.
+  // Answers come last, because the callbacks may submit and cancel. submit() has reserved the memory.
   void answer_finished() {
     for (const auto& queue : queues_) {
       while (!queue->tasks.empty() && queue->tasks.front().task->done()) {
         QueuedTask& queued = queue->tasks.front();
-        finished_.push_back({std::move(queued.done), queued.task->output()});
+        finished_.push_back({std::move(queued.done), queued.task->result()});
         queue->tasks.pop_front();
       }
     }
     queues_.erase(
         std::remove_if(queues_.begin(), queues_.end(), [](const auto& queue) { return queue->tasks.empty(); }),
         queues_.end());
-    for (Finished& finished : std::exchange(finished_, {})) finished.done(std::move(finished.result));
+    for (size_t i = 0; i < finished_.size(); ++i) {
+      Finished finished = std::move(finished_[i]);  // submit() may move the others
+      finished.done(std::move(finished.result));
+    }
+    finished_.clear();
   }
 
   const ModelSpec& model_;
@@ -187,8 +239,9 @@ class PackingScheduler final : public TrainScheduler {
   TrainingEngine& engine_;
   const TrainerOptions options_;
   PassObserver* const observer_;
+  CustomLosses custom_losses_;
   AdapterQueues queues_;
-  std::vector<Finished> finished_;
+  std::vector<Finished> finished_;  // has room for all requests
   TrainRequestNumber last_number_ = 0;
   int64_t passes_ = 0;
 };
@@ -197,12 +250,12 @@ class PackingScheduler final : public TrainScheduler {
 
 std::unique_ptr<TrainScheduler> make_train_scheduler(const ModelSpec& model, AdapterStore& adapters,
                                                      TrainingEngine& engine, const TrainerOptions& options,
-                                                     PassObserver* observer) {
-  return std::make_unique<PackingScheduler>(model, adapters, engine, options, observer);
+                                                     PassObserver* observer, TaskRunner runner) {
+  return std::make_unique<PackingScheduler>(model, adapters, engine, options, observer, std::move(runner));
 }
 
 Result<TrainOutput> train_alone(Engine& engine, TrainRequest request, const TrainerOptions& options) {
-  PackingScheduler scheduler(engine.model(), engine.adapters(), engine.training(), options, nullptr);
+  PackingScheduler scheduler(engine.model(), engine.adapters(), engine.training(), options, nullptr, {});
   Result<TrainOutput> output = internal_error("the request had no answer");
   TUFT_TRY(scheduler.submit(std::move(request), [&](Result<TrainOutput> result) { output = std::move(result); }));
   while (!scheduler.idle()) scheduler.step();

@@ -12,7 +12,10 @@
 //
 // A failure affects one request. If a shared pass fails, its requests run again, each alone. A request that fails alone
 // is answered with the error, and the gradient is restored to its value before that request. A loss or gradient that is
-// not finite is no failure: it is reported and stays in its own adapter, and the next optim_step is skipped.
+// not finite is no failure: it is reported and stays in its own adapter, and the next optim_step is skipped. Of a
+// custom loss it is a failure: the request's gradient is taken back, and those of the adapter that follow run again. A
+// lack of memory is a failure like others, not an exception of step(); if not even a pass can be planned, the oldest
+// request of the adapter whose turn it is fails.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +46,7 @@ struct TrainPass {
   std::vector<PassShare> shares;
 };
 
-// Called for every pass, on the engine thread. Must not call the scheduler.
+// Called for every pass, on the engine thread. Must not call the scheduler, and must not throw.
 class PassObserver {
  public:
   virtual ~PassObserver() = default;
@@ -59,7 +62,8 @@ class TrainScheduler {
 
   virtual ~TrainScheduler() = default;
   // Queues a request. Returns kInvalidArgument, with the datum and the key, for a wrong loss, key, shape, dtype or
-  // token; nothing is computed then. Calls `done` once, from step() or cancel(); it may submit and cancel.
+  // token; nothing is computed then. Calls `done` once, from step() or cancel(); it may submit and cancel, and must not
+  // throw. Throws std::bad_alloc, without an effect, if there is no memory for the request.
   virtual Result<TrainRequestNumber> submit(TrainRequest request, Done done) = 0;
   // Answers all requests of the adapter with `error` and restores the gradient to its value before the unfinished one.
   // Must be called before the adapter is removed or replaced.
@@ -75,11 +79,14 @@ class TrainScheduler {
 // After so many passes without an adapter its next datum does not wait for its turn.
 inline constexpr int kPassedOverMax = 3;
 
+// Runs tasks on the threads of the engine, as DecodeEngine::run_tasks() does.
+using TaskRunner = std::function<void(int tasks, const std::function<void(int number, int thread)>& task)>;
+
 // The ports and the observer (may be null) must outlive the scheduler. Requests that remain at its destruction get no
-// answer.
+// answer. `runner` evaluates the custom losses of a pass, a datum a task; without it the engine thread does.
 std::unique_ptr<TrainScheduler> make_train_scheduler(const ModelSpec& model, AdapterStore& adapters,
                                                      TrainingEngine& engine, const TrainerOptions& options,
-                                                     PassObserver* observer = nullptr);
+                                                     PassObserver* observer = nullptr, TaskRunner runner = {});
 
 // Runs one request to its end with its own scheduler (for tools and tests).
 Result<TrainOutput> train_alone(Engine& engine, TrainRequest request, const TrainerOptions& options);

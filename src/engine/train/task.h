@@ -13,6 +13,9 @@
 
 namespace tuft::engine {
 
+// Adds to an error that what the adapter's gradient held before the request is lost. Does not throw.
+void tell_lost_gradient(Error& error);
+
 class TrainTask {
  public:
   // Returns kInvalidArgument with the datum and the key, or kNotFound if the adapter is not loaded.
@@ -24,31 +27,50 @@ class TrainTask {
   size_t size() const { return data_.size(); }
   int tokens_of(size_t datum) const { return static_cast<int>(data_[datum].tokens.size()); }
   int64_t tokens() const { return tokens_; }
+  // The same with the tokens in whose time a custom loss is evaluated.
+  int64_t cost_of(size_t datum) const { return tokens_of(datum) + (extra_cost_.empty() ? 0 : extra_cost_[datum]); }
+  int64_t cost() const { return cost_; }
   // Returns the index of the next datum; those before it have been in a pass.
   size_t next() const { return output_.logprobs.size(); }
-  bool done() const { return next() == size(); }
+  bool done() const { return failed() || next() == size(); }
+  // A custom loss could not be computed. No gradient of the request counts.
+  bool failed() const { return !failure_.ok(); }
 
   void append(size_t datum, Pack& pack) const;
   size_t targets_of(size_t datum) const { return data_[datum].target_count(); }
   // Takes the log-probabilities of datum next() and writes the derivative of the loss by each of them.
   void take(std::span<const float> logprobs, std::span<float> dloss);
+  bool has_custom_loss() const { return custom_loss_ != nullptr; }
+  // Computes the custom loss of a datum. Thread-safe; does not throw.
+  Result<loss_graph::Outcome> evaluate(size_t datum, std::span<const float> logprobs) const;
+  // As take(), with what evaluate() returned. An error fails the request.
+  void take(std::span<const float> logprobs, Result<loss_graph::Outcome> outcome, std::span<float> dloss);
   void count_pass() { ++output_.passes; }
   // Discards all results.
   void rewind();
-  // Requires done(). To be called once.
-  TrainOutput output();
+  // Says in the failure that the gradient of earlier requests is lost, too. Requires failed(). Does not throw.
+  void note_lost_gradient();
+  // Requires done(). To be called once. Does not throw.
+  Result<TrainOutput> result();
 
  private:
   TrainTask() = default;
+  Status take_data(std::vector<Datum> data, const ModelSpec& model, const TrainerOptions& options);
+  void write_metrics();
 
   AdapterId adapter_;
   bool backward_ = true;
   float temperature_ = 1.0F;
   std::unique_ptr<Loss> loss_;
+  std::shared_ptr<const loss_graph::Program> custom_loss_;  // null: `loss_` computes the loss
   std::vector<CheckedDatum> data_;
+  std::vector<int64_t> extra_cost_;  // of each datum; empty: 0
   int64_t tokens_ = 0;
+  int64_t cost_ = 0;
+  Status failure_;
   double loss_sum_ = 0.0;
-  bool has_mean_ = true;  // no weight was below 0
+  std::vector<double> metric_sums_;  // of the custom loss
+  bool has_mean_ = true;             // no weight was below 0
   TrainOutput output_;
 };
 

@@ -211,6 +211,23 @@ TEST_F(ServiceTest, LogprobsNameTokensAndAlternatives) {
   EXPECT_EQ(content[0]["top_logprobs"][0]["token"], "a");
 }
 
+// lm-eval asks so, and leaves the last entry out: without one for the end token it would lose a token of the prompt.
+TEST_F(ServiceTest, EveryTokenHasALogprobAlsoAnEndToken) {
+  Call call(service, Endpoint::kCompletions,
+            completion({{"prompt", "ab"}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 1}}));
+  generation.await_started(1);
+  generation.give(0, 0, {ByteModel::kTurnEnd});
+  generation.finish(0, {true});
+  const Json answer = call.answer();
+  const Json logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(answer["choices"][0]["text"], "ab");
+  EXPECT_EQ(answer["usage"]["total_tokens"], 3);
+  EXPECT_EQ(logprobs["tokens"], Json({"a", "b", "<|im_end|>"}));
+  EXPECT_EQ(logprobs["text_offset"], Json({0, 1, 2}));
+  EXPECT_EQ(logprobs["token_logprobs"], Json({nullptr, nullptr, -0.5}));
+  EXPECT_EQ(logprobs["top_logprobs"].size(), 3U);
+}
+
 // Bytes that are no UTF-8 text all look alike; each alternative needs a name of its own.
 TEST_F(ServiceTest, AlternativesWithoutTextHaveNamesOfTheirOwn) {
   AnswerHead head;

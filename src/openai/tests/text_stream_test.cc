@@ -88,6 +88,32 @@ TEST_F(TextStreamTest, TokensAreShownWithTheirText) {
   stream.add({'d', -1.0F}, top);
   stream.finish(true);
   EXPECT_TRUE(stream.take().empty());
+  EXPECT_TRUE(stream.drained());
+}
+
+// Clients count the log-probabilities: one for each generated token.
+TEST_F(TextStreamTest, TokensWithoutTextHaveAnEntryToo) {
+  TextStream stream(*model_.text(), stops, true);
+  for (const int32_t token : std::vector<int32_t>{ByteModel::kTurnEnd, 'a', 259, 'b', ByteModel::kTurnEnd}) {
+    stream.add({token, -1.0F}, {});
+  }
+  stream.finish(true);
+  std::vector<int32_t> ids;
+  std::vector<int64_t> offsets;
+  std::string text;
+  while (!stream.drained()) {  // two at a time
+    const TextStream::Piece piece = stream.take(100, 2);
+    ASSERT_FALSE(piece.empty());
+    ASSERT_LE(piece.tokens.size(), 2U);
+    text += piece.text;
+    for (const ShownToken& token : piece.tokens) {
+      ids.push_back(token.chosen.token);
+      offsets.push_back(token.offset);
+    }
+  }
+  EXPECT_EQ(text, "ab");
+  EXPECT_EQ(ids, (std::vector<int32_t>{ByteModel::kTurnEnd, 'a', 259, 'b', ByteModel::kTurnEnd}));
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 0, 1, 1, 2}));
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ engine::AdapterState odd_state() {
   state.tensors = {{engine::TargetModule::kQ, 3, {1.0F, -0.0F, 1e-42F}, {nan, 2.0F}},
                    {engine::TargetModule::kLmHead, 0, {}, {5.0F}}};
   state.has_optimizer = true;
-  state.adam.step = 9;
-  state.adam.first = {{engine::TargetModule::kQ, 3, {0.5F}, {}}};
-  state.adam.second = {{engine::TargetModule::kQ, 3, {0.25F}, {}}};
+  state.moments.step = 9;
+  state.moments.first = {{engine::TargetModule::kQ, 3, {0.5F}, {}}};
+  state.moments.second = {{engine::TargetModule::kQ, 3, {0.25F}, {}}};
   state.gradients = {{engine::TargetModule::kQ, 3, {-7.0F}, {std::numeric_limits<float>::infinity()}}};
   return state;
 }
@@ -52,10 +52,10 @@ TEST(AdapterPage, WrittenThenReadBackBitForBitAndAgain) {
     EXPECT_EQ(back->spec.rank, 2);
     EXPECT_EQ(back->spec.seed, 7U);
     EXPECT_TRUE(back->has_optimizer);
-    EXPECT_EQ(back->adam.step, 9);
+    EXPECT_EQ(back->moments.step, 9);
     expect_same(back->tensors, state.tensors);
-    expect_same(back->adam.first, state.adam.first);
-    expect_same(back->adam.second, state.adam.second);
+    expect_same(back->moments.first, state.moments.first);
+    expect_same(back->moments.second, state.moments.second);
     expect_same(back->gradients, state.gradients);
   }
 }

@@ -60,7 +60,7 @@ class AdapterPagingTest : public ServiceTest {
   int64_t step_of(const std::string& adapter) {
     v1::OptimStepResponse response;
     EXPECT_TRUE(optim_step(adapter, &response).status.ok());
-    return static_cast<int64_t>(response.metrics().at("step"));
+    return static_cast<int64_t>(response.metrics().at("optimizer_step"));
   }
 };
 

@@ -2,8 +2,14 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <string_view>
+#include <utility>
 
 #include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "worker/sample_messages.h"
 
 namespace tuft::worker {
 namespace {
@@ -63,6 +69,70 @@ Error refusal(const tinker_public::ForwardBackwardRequest& request) {
   const auto result = convert(request);
   EXPECT_FALSE(result.ok());
   return result.ok() ? Error{} : result.error();
+}
+
+// Bodies of forward_backward as SDK 0.38 sends them.
+std::string from_hex(std::string_view hex) {
+  std::string bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  }
+  return bytes;
+}
+
+engine::TrainRequest sent(std::string_view hex) {
+  tinker_public::ForwardBackwardRequest request;
+  EXPECT_TRUE(request.ParseFromString(from_hex(hex)));
+  auto converted = convert(request);
+  EXPECT_TRUE(converted.ok()) << converted.error().message;
+  return converted.ok() ? std::move(*converted) : engine::TrainRequest{};
+}
+
+TEST(Conversion, GspoOfSdk038) {
+  const engine::TrainRequest request = sent(
+      "0a0a73313a747261696e3a3010071acc010a140a120a100500000006000000070000000b00000012250a0a616476616e"
+      "746167657312170a1000000000000000000000803f0000803f1801220104122e0a1373657175656e63655f726174696f"
+      "5f6d61736b12170a1000000000000000000000803f0000803f180122010412380a0d7461726765745f746f6b656e7312"
+      "270a20060000000000000007000000000000000b000000000000000c00000000000000180222010412230a086c6f6770"
+      "726f627312170a100000000000000000000000bf000080be180122010422046773706f2a1e0a13636c69705f68696768"
+      "5f7468726573686f6c6411c4b12e6ea301f03f2a1d0a12636c69705f6c6f775f7468726573686f6c6411789ca223b9fc"
+      "ef3f3a200a13636c69705f686967685f7468726573686f6c64120909c4b12e6ea301f03f3a1f0a12636c69705f6c6f77"
+      "5f7468726573686f6c64120909789ca223b9fcef3f");
+  EXPECT_EQ(request.loss_fn, "gspo");
+  EXPECT_EQ(request.loss_config,
+            (std::map<std::string, double>{{"clip_high_threshold", 1.0004}, {"clip_low_threshold", 0.9996}}));
+  ASSERT_EQ(request.data.size(), 1U);
+  EXPECT_EQ(std::get<std::vector<float>>(request.data[0].loss_inputs.at("sequence_ratio_mask").values),
+            (std::vector<float>{0, 0, 1, 1}));
+}
+
+TEST(Conversion, SpansAndTextsOfSdk038) {
+  const engine::TrainRequest request = sent(
+      "0a0a73313a747261696e3a3010081ace010a140a120a100500000006000000070000000b00000012250a0a616476616e"
+      "746167657312170a1000000000000000000000803f0000803f180122010412380a0d7461726765745f746f6b656e7312"
+      "270a20060000000000000007000000000000000b000000000000000c00000000000000180222010412230a086c6f6770"
+      "726f627312170a100000000000000000000000bf000080be18012201041a0a0a080a0472362d3018031a0a12080a0472"
+      "362d301801220c0a0a0a0472362d3010011802220a12080a0472362d3018022210737461626c655f7265696e666f7263"
+      "652a130a086b6c5f636f6566661100000000000000003a150a086b6c5f636f65666612090900000000000000003a0b0a"
+      "046d6f64651203120178");
+  EXPECT_EQ(request.loss_fn, "stable_reinforce");
+  EXPECT_EQ(request.loss_config, (std::map<std::string, double>{{"kl_coeff", 0}}));
+  EXPECT_EQ(request.loss_texts, (std::map<std::string, std::string>{{"mode", "x"}}));
+}
+
+TEST(Conversion, LossConfigOfNewerClientsWins) {
+  auto request = request_with(dense(tinker_public::DTYPE_FLOAT32, bytes<float>({1, 1, 1}), {3}));
+  (*request.mutable_loss_fn_config())["beta"] = 0.5;
+  (*request.mutable_loss_fn_config())["old"] = 2;
+  (*request.mutable_loss_fn_config())["mode"] = 3;
+  (*request.mutable_loss_fn_config_v2())["beta"].set_number(0.25);
+  (*request.mutable_loss_fn_config_v2())["mode"].set_text("x");
+  const auto converted = convert(request);
+  ASSERT_TRUE(converted.ok()) << converted.error().message;
+  EXPECT_EQ(converted->loss_config, (std::map<std::string, double>{{"beta", 0.25}, {"old", 2}}));
+  EXPECT_EQ(converted->loss_texts, (std::map<std::string, std::string>{{"mode", "x"}}));
+  (*request.mutable_loss_fn_config_v2())["nothing"];
+  EXPECT_NE(convert(request).error().message.find("'nothing' has no value"), std::string::npos);
 }
 
 TEST(TrainRequest, ChunksAreJoinedAndOtherFieldsAreCopied) {
@@ -220,6 +290,97 @@ TEST(SampleMessages, ParametersAreReadAndAbsentOnesKeepTheirDefaults) {
   EXPECT_EQ(to_sample_request(request, std::nullopt).error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST(SampleMessages, AnEmptyListOfStopsIsNotTheSameAsNone) {
+  v1::SampleRequest request;
+  request.set_prompt_tokens(bytes<int32_t>({1}));
+  const auto ends_at_eos = [&] {
+    v1::SampleRequest sent;  // the difference must survive the wire
+    EXPECT_TRUE(sent.ParseFromString(request.SerializeAsString()));
+    return to_sample_request(sent, std::nullopt)->params.ends_at_eos;
+  };
+  EXPECT_TRUE(ends_at_eos());
+  request.mutable_params()->mutable_stop_tokens();
+  EXPECT_FALSE(ends_at_eos());
+  request.mutable_params()->mutable_stop_tokens()->add_values(5);
+  EXPECT_TRUE(ends_at_eos());
+}
+
+std::string hex(const std::string& bytes) {
+  std::string text;
+  for (const char byte : bytes) append_hex(text, {&byte, 1});
+  return text;
+}
+
+v1::SampleRequest scored_request(size_t prompt) {
+  v1::SampleRequest request;
+  request.set_prompt_tokens(bytes<int32_t>(std::vector<int32_t>(prompt, 1)));
+  request.set_num_samples(1);
+  return request;
+}
+
+TEST(SampleMessages, TargetsAreReadRowByRow) {
+  v1::SampleRequest request = scored_request(4);
+  request.set_prompt_logprobs_last_n(2);
+  request.set_prompt_alt_tokens(3);
+  v1::PromptTargets& targets = *request.mutable_prompt_targets();
+  targets.set_tokens(bytes<int32_t>({5, -1, 6, 7, -1, -1}));
+  targets.set_columns(2);
+  auto dense = to_sample_request(request, std::nullopt);
+  ASSERT_TRUE(dense.ok());
+  EXPECT_EQ(dense->prompt_logprobs_last_n, 2);
+  EXPECT_EQ(dense->prompt_alt_tokens, 3);
+  EXPECT_EQ(dense->prompt_targets.tokens, (std::vector<int32_t>{5, -1, 6, 7, -1, -1}));
+  EXPECT_EQ(dense->prompt_targets.row_begins, (std::vector<size_t>{0, 2, 4, 6}));
+  targets.set_crow_indices(bytes<int64_t>({0, 0, 6, 6}));
+  EXPECT_EQ(to_sample_request(request, std::nullopt)->prompt_targets.row_begins, (std::vector<size_t>{0, 0, 6, 6}));
+  targets.clear_crow_indices();
+  for (const int64_t columns : {int64_t{3}, int64_t{0}, int64_t{-2}, int64_t{1} << 62}) {
+    targets.set_columns(columns);
+    EXPECT_EQ(to_sample_request(request, std::nullopt).error().reason, "malformed_tensor");
+  }
+}
+
+// Answers with which SDK 0.38 was seen to succeed.
+TEST(SampleMessages, AnAnswerWithEveryOptionIsTheOneThatTheSdkReads) {
+  v1::SampleRequest request = scored_request(4);
+  request.set_topk_prompt_logprobs(2);
+  request.set_topk_logprobs(3);
+  request.set_prompt_alt_tokens(2);
+  request.mutable_prompt_targets()->set_columns(1);
+  engine::SampleResult result;
+  result.sequences = {{engine::StopReason::kLength, {11}, {-0.5F}, {{{11, -0.5F}, {12, -1}, {13, -2}}}}};
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  result.prompt_logprobs = {nan, nan, -1, -1};
+  result.topk_prompt_logprobs = {{}, {}, {{7, -1}, {9, -2}}, {{8, -1}, {9, -2}}};
+  result.target_logprobs = {0, -2, 0};
+  result.prompt_alt_tokens = {{1, -1}, {2, -1}, {3, -1}, {4, -1}, {5, -1}, {6, -1}};
+  EXPECT_EQ(hex(to_sample_response(result, answer_form(request, false)).response()),
+            "0a30080112040b0000001a04000000bf22200a0c0b0000000c0000000d000000120c000000bf000080bf000000c0180320011210"
+            "0000c07f0000c07f000080bf000080bf1a480a200000000000000000000000000000000007000000090000000800000009000000"
+            "1220804fc3c7804fc3c7804fc3c7804fc3c7000080bf000000c0000080bf000000c0180220042a140a0c00000000000000c00000"
+            "000018012202030132440a200a1801000000020000000300000004000000050000000600000018032202030212200a18000080bf"
+            "000080bf000080bf000080bf000080bf000080bf180122020302");
+  tinker_public::SampleResponse streamed;
+  ASSERT_TRUE(streamed.ParseFromString(to_sample_response(result, answer_form(request, true)).response()));
+  EXPECT_FALSE(streamed.sequences(0).has_topk_sampled_logprobs()) << "a stream has sent them";
+}
+
+TEST(SampleMessages, SparseTargetsKeepTheirLayout) {
+  v1::SampleRequest request = scored_request(6);
+  v1::PromptTargets& targets = *request.mutable_prompt_targets();
+  targets.set_tokens(bytes<int32_t>({7, 8, 9}));
+  targets.set_columns(3);
+  targets.set_crow_indices(bytes<int64_t>({0, 0, 0, 0, 0, 3}));
+  targets.set_col_indices(bytes<int64_t>({0, 1, 2}));
+  engine::SampleResult result;
+  result.sequences = {{engine::StopReason::kLength, {11, 12}, {-0.5F, -0.25F}, {}}};
+  result.target_logprobs = {-2, -2, -2};
+  EXPECT_EQ(hex(to_sample_response(result, answer_form(request, false)).response()),
+            "0a16080112080b0000000c0000001a08000000bf000080be2a62125a0a0c000000c0000000c0000000c012300000000000000000"
+            "000000000000000000000000000000000000000000000000000000000000000003000000000000001a1800000000000000000100"
+            "0000000000000200000000000000180122020503");
+}
+
 TEST(SampleMessages, CellsWithoutATokenHoldTheSentinel) {
   engine::SampleResult result;
   result.sequences = {{engine::StopReason::kStop, {7, 8}, {-1.0F, -2.0F}, {}}};
@@ -227,14 +388,14 @@ TEST(SampleMessages, CellsWithoutATokenHoldTheSentinel) {
   result.preemptions = 2;
   result.prompt_logprobs = {NAN, -3.0F};
   result.topk_prompt_logprobs = {{}, {{4, -0.5F}}};
-  const v1::SampleResponse response = to_sample_response(result, 2, 2);
+  const v1::SampleResponse response = to_sample_response(result, {.prompt_tokens = 2, .topk_prompt_logprobs = 2});
   tinker_public::SampleResponse message;
   ASSERT_TRUE(message.ParseFromString(response.response()));
   EXPECT_EQ(message.sequences(0).stop_reason(), tinker_public::STOP_REASON_STOP);
   EXPECT_EQ(numbers<int32_t>(message.sequences(0).tokens()), (std::vector<int32_t>{7, 8}));
   EXPECT_EQ(numbers<float>(message.sequences(0).logprobs()), (std::vector<float>{-1, -2}));
   EXPECT_TRUE(std::isnan(numbers<float>(message.prompt_logprobs())[0]));
-  EXPECT_EQ(message.topk_prompt_logprobs().prompt_length(), 2U);
+  EXPECT_EQ(message.topk_prompt_logprobs().length(), 2U);
   EXPECT_EQ(numbers<int32_t>(message.topk_prompt_logprobs().token_ids()), (std::vector<int32_t>{0, 0, 4, 0}));
   EXPECT_EQ(numbers<float>(message.topk_prompt_logprobs().logprobs()),
             (std::vector<float>{-99999, -99999, -0.5F, -99999}));
@@ -246,7 +407,7 @@ TEST(SampleMessages, CellsWithoutATokenHoldTheSentinel) {
   EXPECT_EQ(message.prompt_cache_hit_tokens(), 64);
   EXPECT_EQ(response.preemptions(), 2);
   result.prompt_logprobs.clear();
-  ASSERT_TRUE(message.ParseFromString(to_sample_response(result, 2, 0).response()));
+  ASSERT_TRUE(message.ParseFromString(to_sample_response(result, {.prompt_tokens = 2}).response()));
   EXPECT_FALSE(message.has_prompt_logprobs() || message.has_topk_prompt_logprobs());
 }
 

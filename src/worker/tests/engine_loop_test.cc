@@ -13,6 +13,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/testing/failing_allocations.h"
 #include "base/testing/temp_dir.h"
 #include "engine/tests/fake_engine.h"
 
@@ -50,7 +51,7 @@ class Scripted final : public Operation {
   }
   void run_file() override { script_.file(); }
   void file_failed(const Error& error) override { status_ = error; }
-  void fail(const Error& error) override { ended_.set_value(error); }
+  void fail(const Error& error) override { ended_.set_value(copy_of(error)); }
 
  private:
   Script script_;
@@ -73,6 +74,17 @@ class EngineLoopTest : public ::testing::Test {
     std::promise<Status> ended;
     auto future = ended.get_future();
     loop_->post(std::make_unique<Scripted>(std::move(script), std::move(ended)));
+    return future;
+  }
+  std::future<Status> sample() {
+    engine::SampleRequest request;
+    request.prompt = {1, 2, 3};
+    request.params.max_tokens = 4;
+    auto ended = std::make_shared<std::promise<Status>>();
+    auto future = ended->get_future();
+    loop_->post_sample(loop_->next_ticket(), std::move(request), [ended](const Result<engine::SampleResult>& result) {
+      ended->set_value(result.ok() ? Status() : Status(copy_of(result.error())));
+    });
     return future;
   }
   void create(const std::string& adapter) {
@@ -160,22 +172,49 @@ TEST_F(EngineLoopTest, MemoryRunsOutInAStepThenItsSamplesFail) {
     if (++steps == 2) throw std::bad_alloc();
     return {};
   };
-  const auto sample = [&] {
-    engine::SampleRequest request;
-    request.prompt = {1, 2, 3};
-    request.params.max_tokens = 4;
-    auto ended = std::make_shared<std::promise<Status>>();
-    auto future = ended->get_future();
-    loop_->post_sample(loop_->next_ticket(), std::move(request), [ended](const Result<engine::SampleResult>& result) {
-      ended->set_value(result.ok() ? Status() : Status(result.error()));
-    });
-    return future.get();
-  };
-  const Status failed = sample();
+  const Status failed = sample().get();
   ASSERT_FALSE(failed.ok());
   EXPECT_EQ(failed.error().reason, "out_of_memory");
   EXPECT_FALSE(is_user_error(failed.error().code));
-  EXPECT_TRUE(sample().ok());
+  EXPECT_TRUE(sample().get().ok());
+  loop_->stop();
+  EXPECT_EQ(engine_.open_sequences(), 0U);
+}
+
+TEST_F(EngineLoopTest, MemoryRunsOutWhileAStepIsPlannedThenItsSamplesFail) {
+  start();
+  int opened = 0;
+  engine_.before_open = [&] {
+    if (++opened == 1) throw std::bad_alloc();
+  };
+  const Status failed = sample().get();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().reason, "out_of_memory");
+  EXPECT_TRUE(sample().get().ok());
+}
+
+TEST_F(EngineLoopTest, AnyAllocationOfTheEngineThreadFailsThenEveryCallIsAnswered) {
+  start(60);
+  for (int64_t allocation = 0; allocation < 400; ++allocation) {
+    const std::string name = "adapter " + std::to_string(allocation) + " with a name that needs memory";
+    create(name);
+    // The next allocations are those of the calls below, in the order in which they arrive.
+    EXPECT_TRUE(
+        post({.queue = "arm", .run = [&](EngineContext&) { FailingAllocations::start(allocation); }}).get().ok());
+    auto sampled = sample();
+    auto first = post({.queue = name, .needs_adapter = true});
+    auto file = post({.queue = "a queue with a name that needs memory", .file = [] {}});
+    auto last = post({.queue = name, .ends_queue = true});
+    for (auto* answer : {&sampled, &first, &file, &last}) {
+      const Status status = answer->get();
+      if (!status.ok()) {
+        EXPECT_TRUE(status.error().reason == "out_of_memory" || status.error().reason == "adapter_removed");
+      }
+    }
+    // The allocation may be one of this call.
+    while (!post({.queue = "disarm", .run = [](EngineContext&) { FailingAllocations::stop(); }}).get().ok()) {
+    }
+  }
   loop_->stop();
   EXPECT_EQ(engine_.open_sequences(), 0U);
 }

@@ -103,6 +103,7 @@ class ServiceTest : public ::testing::Test {
   Answer create_adapter(const std::string& id, int rank = 4) {
     v1::CreateAdapterRequest request;
     request.set_adapter_id(id);
+    request.set_optimizer("adamw");
     request.mutable_spec()->set_rank(rank);
     request.mutable_spec()->set_alpha(8);
     request.mutable_spec()->set_train_attn(true);

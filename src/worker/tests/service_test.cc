@@ -7,10 +7,15 @@
 
 #include "engine/lora.h"
 #include "engine/loss/loss.h"
+#include "loss_graph/testing/graph_builder.h"
 #include "worker/tests/service_fixture.h"
 
 namespace tuft::worker {
 namespace {
+
+using loss_graph::testing::GraphBuilder;
+using loss_graph::testing::Json;
+using loss_graph::testing::ref;
 
 TEST_F(ServiceTest, DescribesTheModel) {
   v1::DescribeResponse response;
@@ -18,7 +23,9 @@ TEST_F(ServiceTest, DescribesTheModel) {
   EXPECT_EQ(response.architecture(), "FakeForCausalLM");
   EXPECT_EQ(response.vocab_size(), 16);
   EXPECT_EQ(response.pid(), getpid());
-  EXPECT_EQ(std::vector<std::string_view>(response.losses().begin(), response.losses().end()), engine::loss_names());
+  std::vector<std::string_view> losses = engine::loss_names();
+  losses.push_back("custom");
+  EXPECT_EQ(std::vector<std::string_view>(response.losses().begin(), response.losses().end()), losses);
 }
 
 TEST_F(ServiceTest, TrainsSavesLoadsAndSamples) {
@@ -32,7 +39,7 @@ TEST_F(ServiceTest, TrainsSavesLoadsAndSamples) {
   v1::OptimStepResponse stepped;
   ASSERT_TRUE(optim_step("a", &stepped).status.ok());
   EXPECT_NEAR(stepped.metrics().at("grad_norm"), 9.0, 1e-6);  // the fake engine adds up dloss/dlogprob
-  EXPECT_EQ(stepped.metrics().at("step"), 1);
+  EXPECT_EQ(stepped.metrics().at("optimizer_step"), 1);
   EXPECT_EQ(stepped.metrics().at("learning_rate"), 1e-3);
 
   v1::SaveStateRequest save;
@@ -68,6 +75,37 @@ TEST_F(ServiceTest, TrainsSavesLoadsAndSamples) {
   load.set_directory("relative");
   EXPECT_EQ(call(&v1::ModelActor::Stub::LoadState, load, &loaded).status.error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ServiceTest, CustomLossesAreComputedInThePass) {
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  v1::ForwardBackwardRequest request = train_request("a", 3);
+  request.mutable_request()->set_loss_fn("custom");
+  const GraphBuilder graph = GraphBuilder()
+                                 .call("total", ".sum", Json::array({ref("logprobs")}))
+                                 .call("loss", "operator.mul", Json::array({ref("total"), -2.0}))
+                                 .output("loss", {{"custom/total:mean", ref("total")}});
+  request.mutable_custom_loss()->set_graph(graph.text());
+  v1::CustomLossInput& input = *request.mutable_custom_loss()->add_inputs();
+  input.set_name("logprobs");
+  input.set_rank(1);
+  v1::ForwardBackwardResponse trained;
+  const Answer answer = call(&v1::ModelActor::Stub::ForwardBackward, request, &trained);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const auto output = decoded(trained);
+  EXPECT_NEAR(output.metrics().at("loss:sum"), -6 * output.metrics().at("custom/total:mean"), 1e-5);
+  v1::OptimStepResponse stepped;
+  ASSERT_TRUE(optim_step("a", &stepped).status.ok());
+  EXPECT_NEAR(stepped.metrics().at("grad_norm"), 18.0, 1e-6);  // the fake engine adds up dloss/dlogprob
+
+  input.set_rank(2);
+  const Answer refused = call(&v1::ModelActor::Stub::ForwardBackward, request, &trained);
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.reason, "custom_loss_input");
+  request.mutable_custom_loss()->set_graph("{");
+  EXPECT_EQ(call(&v1::ModelActor::Stub::ForwardBackward, request, &trained).reason, "custom_loss_invalid");
+  request.clear_custom_loss();
+  EXPECT_EQ(call(&v1::ModelActor::Stub::ForwardBackward, request, &trained).reason, "unknown_loss");
 }
 
 TEST_F(ServiceTest, ErrorsNameTheirReason) {

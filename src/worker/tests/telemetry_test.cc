@@ -185,6 +185,21 @@ TEST_F(WorkerTelemetryTest, AnswerAndSpanSayThatThePromptWasCached) {
   EXPECT_EQ(spans[2].events[0].name, "cache_hit");
 }
 
+TEST_F(WorkerTelemetryTest, TheSpanSaysWhichOptionsASampleHas) {
+  v1::SampleRequest request = sample_request("", 2);
+  request.set_topk_logprobs(3);
+  request.set_prompt_alt_tokens(4);
+  request.mutable_params()->mutable_stop_tokens();
+  v1::SampleResponse response;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::Sample, request, &response).status.ok());
+  EXPECT_EQ(decoded(response).sequences(0).topk_sampled_logprobs().length(), 2U);
+  EXPECT_EQ(decoded(response).prompt_alt_tokens().tokens().shape(0), 2);
+  ASSERT_TRUE(collector_.flush());
+  const ReceivedSpan whole = span("hf_model.sample");
+  ASSERT_EQ(whole.events.size(), 2U);
+  EXPECT_EQ(whole.events[0].name, "options");
+}
+
 TEST_F(WorkerTelemetryTest, TheSpanOfAPreemptedSampleSaysWhen) {
   const v1::SampleResponse response = sample(60, 10);  // 10 x 16 blocks, and there are 100
   EXPECT_GT(response.preemptions(), 0);

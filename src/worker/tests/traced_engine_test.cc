@@ -40,7 +40,7 @@ class TracedEngineTest : public ::testing::Test {
   Status feed(const std::vector<std::pair<engine::SequenceId, std::vector<int32_t>>>& what, int logits = 1) {
     std::vector<engine::Feed> feeds;
     for (const auto& [sequence, tokens] : what) feeds.push_back({sequence, tokens, logits});
-    return decoding_.step(feeds, [](auto, auto, auto) {});
+    return decoding_.step(feeds, [](auto) {});
   }
   const StepTotals& steps() const { return decoding_.totals(); }
 

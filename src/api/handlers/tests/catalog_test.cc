@@ -8,10 +8,10 @@ const Headers kBob = {{"X-API-Key", "tml-bob"}};
 const char* const kTraining =
     R"({"checkpoint_id":"weights/0001","checkpoint_type":"training","time":"2026-01-31T12:00:00.000000+00:00",)"
     R"("tinker_path":"tinker://s1:train:0/weights/0001","size_bytes":123,"public":false,)"
-    R"("expires_at":"2026-02-01T12:00:00.000000+00:00"})";
+    R"("expires_at":"2026-02-01T12:00:00.000000+00:00","user_metadata":null})";
 const char* const kSampler =
     R"({"checkpoint_id":"sampler_weights/a","checkpoint_type":"sampler","time":"2026-01-31T13:00:00.000000+00:00",)"
-    R"("tinker_path":"tinker://s1:train:0/sampler_weights/a","size_bytes":45,"public":true,"expires_at":null})";
+    R"("tinker_path":"tinker://s1:train:0/sampler_weights/a","size_bytes":45,"public":true,"expires_at":null,"user_metadata":null})";
 const std::string kRun =
     R"({"training_run_id":"s1:train:0","base_model":"base/model","model_owner":"alice","is_lora":true,"lora_rank":8,)"
     R"("corrupted":false,"last_request_time":"2026-01-31T14:00:00.000000+00:00","last_checkpoint":)" +
@@ -149,7 +149,43 @@ TEST_F(Rest, ArchiveUrlNeedsNoKey) {
   EXPECT_EQ(get("archives?ticket=other", {{"X-API-Key", ""}}).status, 403);
 }
 
+TEST_F(Rest, ACopyReadsItsHeadersAndAnswersWithItsPath) {
+  const Headers headers = {{"X-Idempotency-Key", "k1"}, {"X-Tinker-Weights-Access-Token", "tml-bob"}};
+  const Reply reply =
+      post("copy_weights", R"({"source_path":"tinker://r/weights/a","destination_project_id":"p","ttl_seconds":7200})",
+           headers);
+  EXPECT_EQ(reply.body, R"({"tinker_path":"tinker://copy:train:0/weights/a"})");
+  const control::CopyWeights request = control.fake_checkpoint_actions.last_copy();
+  EXPECT_EQ(request.source_path, "tinker://r/weights/a");
+  EXPECT_EQ(request.project_id, "p");
+  EXPECT_EQ(request.ttl_seconds, 7200);
+  EXPECT_EQ(request.idempotency_key, "k1");
+  EXPECT_EQ(request.access_token, "tml-bob");
+  post("copy_weights", R"({"source_path":"tinker://r/weights/a","weights_access_token":"body"})");
+  EXPECT_EQ(control.fake_checkpoint_actions.last_copy().access_token, "body");
+  expect_refusal(post("copy_weights", "{}"), 422, "source_path");
+  expect_refusal(post("copy_weights", R"({"source_path":"x","session_id":"s1","model_seq_id":0})"), 400, "session_id");
+  expect_refusal(post("copy_weights", R"({"source_path":"x","ttl_seconds":0})"), 422, "ttl_seconds");
+  expect_refusal(post("copy_weights", R"({"source_path":"x"})", {{"X-Idempotency-Key", std::string(300, 'k')}}), 422,
+                 "X-Idempotency-Key");
+}
+
+TEST_F(Rest, EachExternalFileHasAnAddressWithoutAKey) {
+  const Reply reply =
+      get("training_runs/r/checkpoints/external_weights/a/external_weights_urls", {{"Host", "models.example:8080"}});
+  EXPECT_EQ(reply.body, R"({"urls":{"adapter_config.json":"http://models.example:8080/api/v1/archives?ticket=ticket",)"
+                        R"("adapter_model.safetensors":"http://models.example:8080/api/v1/archives?ticket=other"},)"
+                        R"("expires":"2023-11-14T22:28:20.000000+00:00"})");
+  EXPECT_EQ(get("training_runs/r/checkpoints/external_weights/b/external_weights_urls").status, 404);
+  EXPECT_EQ(get("training_runs/r/checkpoints/external_weights/../external_weights_urls").status, 400);
+}
+
 TEST_F(Rest, OnlyTheOwnerFinishesAndCancels) {
+  EXPECT_EQ(post("sessions/s-alice/finish", R"({"reason":{"type":"errored"},"detail":"why"})").status, 200);
+  EXPECT_EQ(control.last_finish.reason, control::FinishReason::kErrored);
+  EXPECT_EQ(control.last_finish.detail, "why");
+  expect_refusal(post("sessions/s-alice/finish", R"({"reason":{"type":"bored"}})"), 422, "reason.type");
+  control.calls.clear();
   EXPECT_EQ(post("sessions/s-alice/finish", "{}").status, 200);
   EXPECT_EQ(post("cancel_future", R"({"request_id":"r1"})").status, 200);
   expect_refusal(post("cancel_future", "{}"), 422, "request_id");
@@ -158,7 +194,7 @@ TEST_F(Rest, OnlyTheOwnerFinishesAndCancels) {
 
 TEST_F(Rest, ClientsThatJoinASamplerGetDistinctNumbers) {
   const Reply first = post("join_sampling_session", R"({"sampling_session_id":"s:sample:0"})");
-  EXPECT_EQ(first.body.rfind(R"({"client_counter":)", 0), 0U) << first.body;
+  EXPECT_EQ(first.body.rfind(R"({"type":"join_sampling_session","client_counter":)", 0), 0U) << first.body;
   EXPECT_NE(first.body, post("join_sampling_session", R"({"sampling_session_id":"s:sample:0"})").body);
   expect_refusal(post("join_sampling_session", R"({"sampling_session_id":"s:sample:9"})"), 404, "sampler");
 }
@@ -168,6 +204,59 @@ TEST_F(Rest, DocumentsNeedNoKey) {
   const Reply page = call("GET", "/docs", "", {{"X-API-Key", ""}});
   EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
   EXPECT_NE(page.body.find("/api/v1/asample"), std::string::npos);
+}
+
+TEST_F(Rest, ASearchReadsItsQueryAndWritesWhatItFinds) {
+  const Reply reply = post("sessions/search", R"({"session_id":"s1","project_ids":["p1"],"user_metadata":{"a":"b"},
+      "display_name":" Nightly  RUN","owner":{"type":"user","owner_urns":["bob","alice"]},"limit":2,
+      "statuses":[{"type":"failed"},{"type":"client_finished","reasons":["errored"]}],
+      "cursor":{"last_created_at":"2026-01-31T12:00:00Z","last_session_id":"s2"}})");
+  EXPECT_EQ(reply.body,
+            R"({"sessions":[{"session_id":"s1","created_at":"2026-01-31T12:00:00.000000+00:00","owner":"alice",)"
+            R"("project_id":"default","status":{"type":"client_finished","reason":{"type":"errored"},"detail":"why"},)"
+            R"("checkpoints_count":2,"checkpoint_storage_bytes":168,"display_name":"nightly",)"
+            R"("user_metadata":{"a":"b"}}],"next_cursor":{"last_created_at":"2026-01-31T12:00:00.000000+00:00",)"
+            R"("last_session_id":"s1"}})");
+  const control::SessionQuery query = control.fake_catalog.last_query();
+  EXPECT_EQ(query.session_id, "s1");
+  EXPECT_EQ(query.name_words, (std::vector<std::string>{"nightly", "run"}));
+  EXPECT_EQ(query.projects, std::vector<std::string>{"p1"});
+  EXPECT_EQ(query.user_metadata.at("a"), "b");
+  EXPECT_EQ(query.limit, 2U);
+  ASSERT_EQ(query.states.size(), 2U);
+  EXPECT_EQ(query.states[1].reasons, std::vector<control::FinishReason>{control::FinishReason::kErrored});
+  EXPECT_EQ(query.after->first, "2026-01-31T12:00:00.000000+00:00");
+}
+
+TEST_F(Rest, ASearchAmongOthersFindsNothing) {
+  const std::string nothing = R"({"sessions":[],"next_cursor":null})";
+  EXPECT_EQ(post("sessions/search", R"({"owner":{"type":"user","owner_urns":["bob"]}})").body, nothing);
+  EXPECT_EQ(post("sessions/search", R"({"owner":{"type":"accessible"}})", {{"X-API-Key", "tml-bob"}}).body, nothing);
+}
+
+TEST_F(Rest, AWrongSearchIsRefusedByName) {
+  for (const auto& [body, word] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"limit":0})", "limit"},
+           {R"({"limit":201})", "limit"},
+           {R"({"display_name":""})", "display_name"},
+           {R"({"display_name":"a b c d e f g h i"})", "display_name"},
+           {R"({"statuses":[]})", "statuses"},
+           {R"({"statuses":[{"type":"late"}]})", "statuses[0].type"},
+           {R"({"statuses":[{"type":"client_finished","reasons":["bored"]}]})", "reasons"},
+           {R"({"owner":{"type":"all"}})", "owner.type"},
+           {R"({"owner":{"type":"user","owner_urns":[]}})", "owner_urns"},
+           {R"({"cursor":{"last_created_at":"now","last_session_id":"s"}})", "last_created_at"}}) {
+    expect_refusal(post("sessions/search", body), 422, word);
+  }
+  expect_refusal(post("sessions/search", R"({"display_nam":"x"})"), 400, "display_nam");
+}
+
+TEST_F(Rest, AKeyIsItsUsersAndCannotBeDeleted) {
+  EXPECT_EQ(get("auth/apikey/me").body,
+            R"({"key_id":1,"name":"alice","note":"","details":{"org_details":{"name":"local"},)"
+            R"("user_details":{"email":""}}})");
+  expect_refusal(call("DELETE", "/api/v1/auth/apikey/me"), 403, "authorized_users");
+  EXPECT_EQ(get("auth/apikey/me", {{"X-API-Key", "tml-eve"}}).status, 403);
 }
 
 TEST_F(Rest, AuthTokensAreRefused) {

@@ -91,8 +91,10 @@ TEST_F(UsageRoutes, AuditListsTheEventsOfADay) {
   control.usage_ledger.audit({.action = AuditAction::kRunCreated, .user = kAlice, .run = control::RunId("r")});
   const std::string all = call("GET", "/api/v1/audit?event_type=all").body;
   const std::string saved =
-      R"("event":"checkpoint_saved","model_id":"r","tinker_path":"tinker://r/weights/a","purpose":"training"})";
-  const std::string created = R"("event":"run_created","model_id":"r","tinker_path":null,"purpose":null})";
+      R"("event":"checkpoint_saved","model_id":"r","tinker_path":"tinker://r/weights/a","purpose":"training",)"
+      R"("event_details":{"actor":"you","training_run_id":"r","tinker_path":"tinker://r/weights/a","purpose":"training"}})";
+  const std::string created = R"("event":"run_created","model_id":"r","tinker_path":null,"purpose":null,)"
+                              R"("event_details":)";
   EXPECT_TRUE(all.starts_with(R"({"entries":[{"timestamp":"20)")) << all;
   EXPECT_NE(all.find(saved), std::string::npos) << all;
   EXPECT_GT(all.find(created), all.find(saved)) << all;
@@ -102,6 +104,10 @@ TEST_F(UsageRoutes, AuditListsTheEventsOfADay) {
   EXPECT_EQ(call("GET", "/api/v1/audit?day=2026-01-01").body, R"({"entries":[]})");
   EXPECT_EQ(call("GET", "/api/v1/audit", "", {{"X-API-Key", "tml-bob"}}).body, R"({"entries":[]})");
   expect_refusal(call("GET", "/api/v1/audit?day=yesterday"), 422, "day");
+  for (const std::string none : {"projects", "teams", "organizations"}) {
+    EXPECT_EQ(call("GET", "/api/v1/audit?event_type=" + none).body, R"({"entries":[]})") << none;
+  }
+  EXPECT_NE(all.find(R"("event_details":{"actor":"you",)"), std::string::npos) << all;
   expect_refusal(call("GET", "/api/v1/audit?event_type=secrets"), 422, "event_type");
 }
 

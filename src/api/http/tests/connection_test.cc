@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-const char* const kOptim = R"({"model_id":"m"})";
+const char* const kOptim = R"({"model_id":"m","adam_params":{}})";
 const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
 
 class Connections : public ServerTest {
@@ -69,7 +69,7 @@ TEST_F(Connections, ChunkedBodiesAreRead) {
   const Headers chunked = {{"Transfer-Encoding", "chunked"}, {"Content-Length", ""}};
   client.send(request_text("POST", "/api/v1/optim_step", "", chunked));
   client.send("5\r\n{\"mod\r\n");
-  client.send("b;x=1\r\nel_id\":\"m\"}\r\n0\r\n\r\n");
+  client.send("1c;x=1\r\nel_id\":\"m\",\"adam_params\":{}}\r\n0\r\n\r\n");
   EXPECT_EQ(client.read_reply().status, 200);
   client.send(request_text("POST", "/api/v1/optim_step", "zz\r\n", chunked));
   expect_refusal(client.read_reply(), 400, "HTTP");
@@ -177,9 +177,9 @@ TEST_F(Connections, RoutesThatNeedNoLargeBodyTakeNone) {
   for (const Route& route : routes()) {
     if (route.body_bytes_max > kSmallBody) large.insert(route.pattern);
   }
-  const std::set<std::string_view> expected = {"/api/v1/asample",          "/api/v1/forward",
-                                               "/api/v1/forward_backward", "/api/v1/telemetry",
-                                               "/oai/api/v1/completions",  "/oai/api/v1/chat/completions"};
+  const std::set<std::string_view> expected = {
+      "/api/v1/asample",   "/api/v1/forward",         "/api/v1/forward_backward",    "/api/v1/retrieve_futures",
+      "/api/v1/telemetry", "/oai/api/v1/completions", "/oai/api/v1/chat/completions"};
   EXPECT_EQ(large, expected);
 }
 

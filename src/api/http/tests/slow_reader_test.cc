@@ -40,7 +40,7 @@ class SlowReaders : public ServerTest {
  protected:
   // A finished result of `bytes` bytes.
   void finish(const std::string& id, size_t bytes) {
-    ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+    ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
     control.finish_with(id, control::OperationType::kForward, control::ProtobufResult{std::string(bytes, 'x')});
   }
   static std::string poll(const std::string& id, const std::string& key = "tml-alice") {

@@ -77,7 +77,8 @@ TEST_F(Https, LargeBodiesAreSentAndReceived) {
   start();
   ASSERT_TRUE(server->reload_tls().ok());
   TlsClient client(server->port(), authority());
-  client.send(request_text("POST", "/api/v1/optim_step", R"({"model_id":")" + std::string(200, 'm') + R"("})"));
+  client.send(request_text("POST", "/api/v1/optim_step",
+                           R"({"model_id":")" + std::string(200, 'm') + R"(","adam_params":{}})"));
   EXPECT_NE(client.read_until("}").find("\"r1\""), std::string::npos);
   std::string bytes(8 << 20, 'x');
   control.finish_with("r1", control::OperationType::kForward, control::ProtobufResult{bytes + "end"});
@@ -89,7 +90,7 @@ TEST_F(Https, LargeBodiesAreSentAndReceived) {
 TEST_F(Https, CloseNotifyEndsTheWait) {
   start();
   TlsClient client(server->port(), authority());
-  client.send(request_text("POST", "/api/v1/optim_step", R"({"model_id":"m"})"));
+  client.send(request_text("POST", "/api/v1/optim_step", R"({"model_id":"m","adam_params":{}})"));
   client.read_until("}");
   client.send(request_text("POST", "/api/v1/retrieve_future", R"({"request_id":"r1"})"));
   control.await_waits(1);

@@ -143,7 +143,7 @@ TEST_F(Work, CompressedBodiesOfManySlicesArriveWhole) {
 
 TEST_F(Work, LargeJsonResultsAreWrittenInPieces) {
   start();
-  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
   constexpr int kTokens = 400'000;
   tinker_public::SampleResponse sample;
   std::vector<int32_t> tokens(kTokens);

@@ -1,6 +1,7 @@
 #include "api/json/body_shape.h"
 
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -33,6 +34,22 @@ TEST(BodyShape, CountsEveryFieldAndTheElementsOfShapes) {
   // tokens; the entry of its tensor with key and value; dense, dtype, shape with two elements
   EXPECT_EQ(*count_pass_parts(pass().SerializeAsString(), kMost), 3 + 3 + 1 + 3 + 3 + 5);
   EXPECT_EQ(*count_pass_parts("", kMost), 0);
+}
+
+TEST(BodyShape, CountsWhatNewerClientsSend) {
+  tinker_public::ForwardBackwardRequest request;
+  (*request.mutable_loss_fn_config_v2())["mode"].set_text("x");
+  tinker_public::SequenceSpan& span = *request.add_data()->add_model_input_spans()->mutable_prompt_tokens();
+  span.set_sequence_id("r1-0");
+  span.set_length(3);
+  // the entry with key, value and text; the datum; its span, the prompt in it with sequence_id and length
+  EXPECT_EQ(*count_pass_parts(request.SerializeAsString(), kMost), 4 + 1 + 4);
+  for (std::string* text :
+       {(*request.mutable_loss_fn_config_v2())["mode"].mutable_text(), span.mutable_sequence_id()}) {
+    const std::string good = std::exchange(*text, "\xff");
+    EXPECT_FALSE(count_pass_parts(request.SerializePartialAsString(), kMost).ok());
+    *text = good;
+  }
 }
 
 TEST(BodyShape, CountingEndsAtTheLimit) {

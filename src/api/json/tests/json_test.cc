@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "api/json/error_mapping.h"
 #include "api/json/json_reader.h"
 #include "api/json/json_writer.h"
 #include "api/routing/media.h"
@@ -61,6 +62,25 @@ TEST(JsonReader, DeepAndBrokenDocumentsAreRefused) {
     JsonBody body(text);
     EXPECT_FALSE(body.status().ok()) << text.substr(0, 20);
   }
+}
+
+TEST(JsonReader, UnknownFieldsAreRefusedByNameWhereTheHandlerSaysSo) {
+  const auto read = [](std::string text) {
+    JsonBody body(text);
+    const JsonFields fields = body.fields();
+    fields.only({"a", "b"});
+    fields.optional_integer("a");
+    if (const auto inner = fields.object("b")) inner->only({"c"});
+    const Status status = body.status();
+    return status.ok() ? Error{} : status.error();
+  };
+  EXPECT_EQ(read(R"({"a":1,"b":{"c":2}})").message, "");
+  const Error unknown = read(R"({"a":1,"x":null,"b":{"y":"secret"}})");
+  EXPECT_EQ(unknown.reason, "unknown_field");
+  EXPECT_NE(unknown.message.find("x: "), std::string::npos) << unknown.message;
+  EXPECT_NE(unknown.message.find("b.y: "), std::string::npos) << unknown.message;
+  EXPECT_EQ(unknown.message.find("secret"), std::string::npos);
+  EXPECT_EQ(read(R"({"a":"no","x":1})").reason, kMalformedRequest);
 }
 
 TEST(Media, TypesIgnoreCaseAndParameters) {

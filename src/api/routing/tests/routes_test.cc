@@ -42,13 +42,19 @@ std::string bytes_of(std::initializer_list<T> values) {
 }
 
 const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
-const char* const kSample =
-    R"("sampling_session_id":"s:sample:0","prompt":{"chunks":[{"tokens":[1,2,3],"type":"encoded_text"}]})";
 
 TEST_F(Routes, OnlyHealthzIsOpenWithoutAKey) {
   EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-API-Key", ""}}).body, R"({"status":"ok","ready":true})");
   expect_refusal(call("GET", "/api/v1/get_server_capabilities", "", {{"X-API-Key", ""}}), 401, "X-API-Key");
   expect_refusal(call("GET", "/api/v1/get_server_capabilities", "", {{"X-API-Key", "tml-eve"}}), 403, "not known");
+  // OpenAI's clients expect 401 for both.
+  for (const char* key : {"", "Bearer tml-eve"}) {
+    const Reply reply = call("GET", "/oai/api/v1/models", "", {{"X-API-Key", ""}, {"Authorization", key}});
+    EXPECT_EQ(reply.status, 401);
+    EXPECT_NE(reply.body.find(R"("type":"authentication_error","param":null,"code":"invalid_api_key")"),
+              std::string::npos)
+        << reply.body;
+  }
   const Reply reply = call("GET", "/api/v1/get_server_capabilities?x=1");
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.body, R"({"supported_models":[{"model_name":"base/model","max_context_length":2048,)"
@@ -64,10 +70,7 @@ TEST_F(Routes, UnknownPathAndWrongMethodAreJson) {
   expect_refusal(call("GET", "/"), 404, "endpoint");
   expect_refusal(post("no_such_thing", "{}"), 404, "no endpoint /api/v1/no_such_thing;");
   expect_refusal(call("GET", "/api/v1/%22quoted%22"), 404, "no such endpoint");
-  for (const char* newer : {"copy_weights", "retrieve_futures", "sessions/search"}) {
-    expect_refusal(post(newer, "{}"), 404, std::string("no endpoint /api/v1/") + newer + ", which newer SDKs");
-  }
-  expect_refusal(call("GET", "/api/v1/sessions/search?query=x"), 404, "newer SDKs");
+  expect_refusal(post("no/such/thing?x=1", "{}"), 404, "no endpoint /api/v1/no/such/thing;");
   const Reply reply = call("GET", "/api/v1/asample");
   expect_refusal(reply, 405, "POST");
   EXPECT_EQ(reply.headers.at("allow"), "POST");
@@ -112,7 +115,8 @@ TEST_F(Routes, ClientConfigEnablesParallelChunks) {
   EXPECT_EQ(reply.status, 200);
   EXPECT_NE(reply.body.find(R"("parallel_fwdbwd_chunks":true)"), std::string::npos);
   EXPECT_NE(reply.body.find(R"("proto_compress_fwdbwd":true)"), std::string::npos);
-  EXPECT_EQ(post("client/dynamic_config", "{}").body, R"({"refresh_interval_sec":300})");
+  EXPECT_EQ(reply.body.find("custom_loss_server_side"), std::string::npos) << "see docs/custom-losses.md";
+  EXPECT_EQ(post("client/dynamic_config", "{}").body, R"({"refresh_interval_sec":300,"sample_cancel_enabled":true})");
 }
 
 TEST_F(Routes, SessionOfOneUserIsUnknownToAnother) {
@@ -157,6 +161,26 @@ TEST_F(Routes, MissingAndWrongFieldsAreNamed) {
   EXPECT_TRUE(control.calls.empty());
 }
 
+TEST_F(Routes, CreateCustomLossPassesTheGraphAsText) {
+  const std::string start = R"({"session_id":"s","custom_loss_seq_id":2,"name":"f","type":"create_custom_loss",)";
+  const Reply reply =
+      post("create_custom_loss", start + R"("inputs":[{"name":"logprobs","rank":1},{"name":"tau","rank":0}],)"
+                                         R"("graph":{"format": 1, "nodes":[0.8, 2.0, "x"]}})");
+  EXPECT_EQ(reply.body, R"({"request_id":"r1","model_id":null})");
+  EXPECT_EQ(control.last_custom_loss.session.str(), "s");
+  EXPECT_EQ(control.last_custom_loss.custom_loss_seq_id, 2);
+  ASSERT_EQ(control.last_custom_loss.inputs.size(), 2U);
+  EXPECT_EQ(control.last_custom_loss.inputs[1].name, "tau");
+  EXPECT_EQ(control.last_custom_loss.inputs[1].rank, 0);
+  EXPECT_EQ(control.last_custom_loss.graph, R"({"format":1,"nodes":[0.8,2.0,"x"]})");
+  control.finish_with("r1", OperationType::kCreateCustomLoss, control::CreateCustomLossResult{"s:loss:2"});
+  EXPECT_EQ(retrieve("r1").body, R"({"type":"create_custom_loss","loss_id":"s:loss:2"})");
+  expect_refusal(post("create_custom_loss", start + R"("inputs":[{"name":"logprobs","rank":3}]})"), 422,
+                 "inputs[0].rank");
+  expect_refusal(post("create_custom_loss", start + R"("inputs":[],"graph":{},"new_field":1})"), 400,
+                 "new_field: is not a field");
+}
+
 TEST_F(Routes, OptimStepTakesIntegersAsNumbersAndKeepsDefaults) {
   EXPECT_EQ(post("optim_step", R"({"model_id":"m","seq_id":2.0,"adam_params":{"learning_rate":1,"beta1":0.5}})").status,
             200);
@@ -172,18 +196,19 @@ TEST_F(Routes, ControlErrorsHaveTheirStatus) {
       {ErrorCode::kPermissionDenied, 403}, {ErrorCode::kResourceExhausted, 429}, {ErrorCode::kUnavailable, 503}};
   for (const auto& [code, status] : expected) {
     control.next_failure = Error{code, "the \"reason\"\n", ""};
-    expect_refusal(post("optim_step", R"({"model_id":"m"})"), status, R"(the \"reason\"\n)");
+    expect_refusal(post("optim_step", R"({"model_id":"m","adam_params":{}})"), status, R"(the \"reason\"\n)");
   }
   control.next_failure = internal_error("/secret/path broke");
-  const Reply reply = post("optim_step", R"({"model_id":"m"})");
+  const Reply reply = post("optim_step", R"({"model_id":"m","adam_params":{}})");
   expect_refusal(reply, 500, "log");
   EXPECT_EQ(reply.body.find("secret"), std::string::npos);
 }
 
 TEST_F(Routes, GetInfoAndSamplersAnswerDirectly) {
-  EXPECT_EQ(post("get_info", R"({"model_id":"s:train:0"})").body,
-            R"({"model_id":"s:train:0","model_data":{"arch":"llama","model_name":"base/model","tokenizer_id":)"
-            R"("base/model"},"is_lora":true,"lora_rank":8,"model_name":"base/model"})");
+  EXPECT_EQ(
+      post("get_info", R"({"model_id":"s:train:0"})").body,
+      R"({"model_id":"s:train:0","model_data":{"arch":"llama","model_name":"base/model","tokenizer_id":)"
+      R"("base/model"},"is_lora":true,"lora_rank":8,"model_name":"base/model","optimizer_config":{"type":"adamw"}})");
   EXPECT_EQ(call("GET", "/api/v1/samplers/s%3Asample:0").body,
             R"({"sampler_id":"s:sample:0","base_model":"base/model","model_path":null})");
   expect_refusal(call("GET", "/api/v1/samplers/other"), 404, "sampler");
@@ -243,64 +268,20 @@ TEST_F(Routes, ForwardBackwardReadsTheJsonOfOlderClients) {
                  422, "forward_backward_input.data[0].model_input: is required");
 }
 
-// ---- asample
-
-TEST_F(Routes, AsampleListsEverySequence) {
-  const Reply reply = post("asample", std::string("{") + kSample +
-                                          R"(,"seq_id":999999999999999999,"num_samples":2,"prompt_logprobs":true,)"
-                                          R"("sampling_params":{"max_tokens":7,"seed":5,"stop":["a","b"],)"
-                                          R"("temperature":0,"top_k":-1,"top_p":0.5}})");
-  EXPECT_EQ(reply.body, R"({"request_id":"r1","model_id":null,"sample_sequence_ids":["r1-0","r1-1"]})");
-  EXPECT_EQ(control.last_sample.prompt_tokens, (std::vector<int32_t>{1, 2, 3}));
-  EXPECT_EQ(control.last_sample.seq_id, 999999999999999999);
-  EXPECT_EQ(control.last_sample.num_samples, 2);
-  EXPECT_TRUE(control.last_sample.prompt_logprobs);
-  EXPECT_EQ(control.last_sample.params.max_tokens(), 7);
-  EXPECT_EQ(control.last_sample.params.seed(), 5U);
-  EXPECT_EQ(control.last_sample.params.temperature(), 0.0F);
-  EXPECT_EQ(control.last_sample.params.stop_strs().values_size(), 2);
-}
-
-TEST_F(Routes, AsampleDistinguishesStopStringsFromStopTokens) {
-  const auto with_stop = [&](const std::string& stop) {
-    return post("asample", std::string("{") + kSample + R"(,"sampling_params":{"stop":)" + stop + "}}");
-  };
-  EXPECT_EQ(with_stop("[7,8]").status, 200);
-  EXPECT_EQ(control.last_sample.params.stop_tokens().values(1), 8);
-  EXPECT_EQ(with_stop(R"("\n\u00e9")").status, 200);
-  ASSERT_EQ(control.last_sample.params.stop_strs().values_size(), 1);
-  EXPECT_EQ(control.last_sample.params.stop_strs().values(0), "\n\xc3\xa9");
-  EXPECT_EQ(with_stop("[]").status, 200);
-  EXPECT_FALSE(control.last_sample.params.has_max_tokens());
-  expect_refusal(with_stop(R"([1,"a"])"), 422, "sampling_params.stop");
-  expect_refusal(with_stop(R"({})"), 422, "sampling_params.stop");
-}
-
-// 350,000 empty strings took 53 MiB.
-TEST_F(Routes, AsampleCountsStopsBeforeItCopiesThem) {
-  const auto with_stops = [&](const std::string& one, int count) {
-    std::string list;
-    for (int i = 0; i < count; ++i) list += (i == 0 ? "" : ",") + one;
-    return post("asample", std::string("{") + kSample + R"(,"sampling_params":{"stop":[)" + list + "]}}");
-  };
-  EXPECT_EQ(with_stops(R"("a")", 64).status, 200);
-  EXPECT_EQ(with_stops("1", 1024).status, 200);
-  const size_t accepted = control.calls.size();
-  expect_refusal(with_stops(R"("a")", 65), 422, "sampling_params.stop: must have at most 64 strings or 1024 token ids");
-  expect_refusal(with_stops("1", 1025), 422, "sampling_params.stop: must have at most 64 strings or 1024 token ids");
-  EXPECT_EQ(control.calls.size(), accepted);
-}
-
-TEST_F(Routes, AsampleRefusesBadPromptsWithoutEchoingThem) {
-  const Reply reply = post("asample", R"({"sampling_session_id":"s","sampling_params":{},)"
-                                      R"("prompt":{"chunks":[{"tokens":[1,99999999999]}]}})");
-  expect_refusal(reply, 422, "prompt.chunks[0].tokens");
-  EXPECT_EQ(reply.body.find("99999999999"), std::string::npos);
-  expect_refusal(post("asample", R"({"sampling_session_id":"s","sampling_params":{},)"
-                                 R"("prompt":{"chunks":[{"type":"image","data":"eA=="}]}})"),
-                 400, "encoded_text");
-  expect_refusal(post("asample", std::string("{") + kSample + R"(,"num_samples":0,"sampling_params":{}})"), 422,
-                 "num_samples");
+TEST_F(Routes, ExternalSavesReadTheirRecipients) {
+  EXPECT_EQ(post("save_weights_external", R"({"model_id":"m","path":"a","seq_id":9,"ttl_seconds":3600,)"
+                                          R"("age_encryption_recipients":["age1x"],"type":"save_weights_external"})")
+                .status,
+            200);
+  EXPECT_EQ(control.last_external_save.name, "a");
+  EXPECT_EQ(control.last_external_save.age_recipients, std::vector<std::string>{"age1x"});
+  EXPECT_EQ(post("save_weights_external", R"({"model_id":"m","path":"a"})").status, 200);
+  EXPECT_FALSE(control.last_external_save.age_recipients.has_value());
+  expect_refusal(post("save_weights_external", R"({"model_id":"m"})"), 422, "path");
+  expect_refusal(post("save_weights_external", R"({"model_id":"m","path":"a","overwrite":true})"), 400, "overwrite");
+  expect_refusal(post("save_weights_external", R"({"model_id":"m","path":"a","age_encryption_recipients":[")" +
+                                                   std::string(20'000, 'a') + R"("]})"),
+                 422, "age_encryption_recipients");
 }
 
 // ---- futures
@@ -325,12 +306,14 @@ TEST_F(Routes, FuturesOfEveryOperationHaveTheirJson) {
       {OperationType::kSaveWeightsForSampler,
        control::SaveWeightsForSamplerResult{std::nullopt, control::SamplerId("s:sample:0")},
        R"({"type":"save_weights_for_sampler","sampling_session_id":"s:sample:0"})"},
+      {OperationType::kSaveWeightsExternal, control::SaveWeightsExternalResult{"tinker://r/external_weights/a", 10},
+       R"({"type":"save_weights_external","path":"tinker://r/external_weights/a","size_bytes":10})"},
       {OperationType::kLoadWeights, control::LoadWeightsResult{"tinker://r/weights/a", run},
        R"({"type":"load_weights","path":"tinker://r/weights/a","model_id":"s:train:0"})"},
   };
   int number = 0;
   for (const Case& one : cases) {
-    ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+    ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
     const std::string id = "r" + std::to_string(++number);
     control.finish_with(id, one.operation, one.value);
     const Reply reply = retrieve(id);
@@ -349,10 +332,10 @@ TEST_F(Routes, SampleIsProtobufOnRequestElseJson) {
   sample.set_prompt_logprobs(bytes_of<float>({std::numeric_limits<float>::quiet_NaN(), -2.0F}));
   auto* topk = sample.mutable_topk_prompt_logprobs();
   topk->set_k(2);
-  topk->set_prompt_length(2);
+  topk->set_length(2);
   topk->set_token_ids(bytes_of<int32_t>({0, 0, 7, 0}));
   topk->set_logprobs(bytes_of<float>({-99999.0F, -99999.0F, -0.5F, -99999.0F}));
-  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
   control.finish_with("r1", OperationType::kSample, control::ProtobufResult{sample.SerializeAsString()});
 
   const Reply binary = retrieve("r1", {{"Accept", "application/x-protobuf, application/json"}});
@@ -375,7 +358,7 @@ TEST_F(Routes, PassIsJsonForOlderClients) {
   field.set_data(bytes_of<float>({-1.0F, -2.0F, -3.0F}));
   field.set_offsets(bytes_of<int64_t>({0, 4, 12}));
   (*output.mutable_metrics())["loss:sum"] = 6.0;
-  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
   control.finish_with("r1", OperationType::kForward, control::ProtobufResult{output.SerializeAsString()});
   EXPECT_EQ(retrieve("r1").body,
             R"({"loss_fn_output_type":"ArrayRecord","loss_fn_outputs":[{"logprobs":{"data":[-1],"dtype":"float32",)"
@@ -383,19 +366,19 @@ TEST_F(Routes, PassIsJsonForOlderClients) {
 }
 
 TEST_F(Routes, FailedFutureIsAnsweredWithACategory) {
-  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
   control.fail_with("r1", invalid_argument("rank 3 is not supported"));
   const Reply reply = retrieve("r1", {{"Accept", "application/x-protobuf"}});
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.headers.at("content-type"), "application/json");
   EXPECT_EQ(reply.body, R"({"error":"rank 3 is not supported","category":"user"})");
-  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
   control.fail_with("r2", unavailable("the worker restarted"));
   EXPECT_EQ(retrieve("r2").body, R"({"error":"the worker restarted","category":"server"})");
 }
 
 TEST_F(Routes, UnknownForeignAndEvictedFuturesAreErrors) {
-  ASSERT_EQ(post("optim_step", R"({"model_id":"m"})").status, 200);
+  ASSERT_EQ(post("optim_step", R"({"model_id":"m","adam_params":{}})").status, 200);
   control.finish_with("r1", OperationType::kOptimStep, control::OptimStepResult{});
   expect_refusal(retrieve("r1", {{"X-API-Key", "tml-bob"}}), 404, "future");
   EXPECT_EQ(retrieve("r1", {{"X-API-Key", "tml-alice-2"}}).status, 200);

@@ -40,6 +40,22 @@ TEST(AddressFile, LeavesTheFileOfAnotherServerAlone) {
   EXPECT_EQ(*read_file(path, 100), "http://127.0.0.1:2");
 }
 
+TEST(AddressFile, RemovesOnlyTheUnfinishedFilesOfDeadServers) {
+  const TempDir home;
+  const auto path = home / "tuft_current_server";
+  const std::string own = std::to_string(::getpid());
+  const std::string dead = "tuft_current_server.tmp-999999999.4f9a";
+  const std::vector<std::string> others = {"tuft_current_server.tmp-" + own + ".4f9a", "tuft_current_server.tmp-notes",
+                                           "tuft_current_server.tmp-999999999", "tuft_current_server.backup",
+                                           "other.tmp-999999999.4f9a"};
+  std::ofstream(home / dead) << "http://127.0.0.1:1";
+  for (const std::string& other : others) std::ofstream(home / other) << "kept";
+  AddressFile file(path);
+  ASSERT_TRUE(file.write("http://127.0.0.1:2").ok());
+  EXPECT_FALSE(std::filesystem::exists(home / dead));
+  for (const std::string& other : others) EXPECT_TRUE(std::filesystem::exists(home / other)) << other;
+}
+
 TEST(AddressFile, WritesIpv6InBrackets) {
   EXPECT_EQ(http_address("::1", 80), "http://[::1]:80");
   EXPECT_EQ(http_address("localhost", 10610), "http://localhost:10610");

@@ -163,7 +163,7 @@ TEST_F(Memory, OperationsOfAnEndedSessionFreeTheirMemory) {
   worker().hold_answers(true);
   for (int i = 1; i <= 3; ++i) pass(run, alice, i);
   pass(run, alice, 5);  // behind a gap
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   plane().sweep();
   EXPECT_LT(held(), 2 * kLarge);  // the worker has begun with the first
   worker().stop_holding();

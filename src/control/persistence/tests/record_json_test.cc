@@ -14,9 +14,10 @@ TEST(RecordJson, ASessionRoundTrips) {
   SessionRecord record;
   record.id = SessionId("s");
   record.user = UserId("alice");
-  record.request = {{"a", "b"}, {{"k", "v\xff"}}, "0.25.0", "p", "key"};
+  record.request = {{"a", "b"}, {{"k", "v\xff"}}, "0.25.0", "p", "key", "nightly"};
   record.created_at = "2026-01-01T00:00:00.000000+00:00";
   record.ending = "finished";
+  record.finish = {FinishReason::kErrored, "out of data"};
   const auto back = session_from_json(to_json(record));
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(back->id, record.id);
@@ -25,6 +26,9 @@ TEST(RecordJson, ASessionRoundTrips) {
   EXPECT_EQ(back->request.idempotency_key, "key");
   EXPECT_EQ(back->created_at, record.created_at);
   EXPECT_EQ(back->ending, "finished");
+  EXPECT_EQ(back->request.display_name, "nightly");
+  EXPECT_EQ(back->finish.reason, FinishReason::kErrored);
+  EXPECT_EQ(back->finish.detail, "out of data");
 }
 
 TEST(RecordJson, ARunRoundTripsUnderTuFTsNames) {
@@ -34,6 +38,7 @@ TEST(RecordJson, ARunRoundTripsUnderTuFTsNames) {
   record.session = SessionId("s");
   record.base_model = "org/m";
   record.lora = {4, 7, false, true, true};
+  record.optimizer = Optimizer::kDimuon;
   record.seed = 18446744073709551615ULL;
   record.lora_alpha = 8;
   record.target_modules = {"q_proj"};
@@ -50,6 +55,7 @@ TEST(RecordJson, ARunRoundTripsUnderTuFTsNames) {
   EXPECT_EQ(back->seed, record.seed);
   EXPECT_EQ(back->lora.rank, 4);
   EXPECT_FALSE(back->lora.train_unembed);
+  EXPECT_EQ(back->optimizer, Optimizer::kDimuon);
   EXPECT_EQ(back->next_seq_id, 12);
   ASSERT_TRUE(back->restore_point.has_value());
   EXPECT_EQ(back->restore_point->future_number, 9U);
@@ -110,6 +116,10 @@ TEST(RecordJson, EveryKindOfResultRoundTrips) {
   EXPECT_EQ(round_trip(Type::kOptimStep, OptimStepResult{{{"grad_norm", 0.1}}}).metrics.at("grad_norm"), 0.1);
   EXPECT_EQ(round_trip(Type::kSaveWeights, SaveWeightsResult{"p"}).path, "p");
   EXPECT_EQ(round_trip(Type::kLoadWeights, LoadWeightsResult{"p", run}).run, run);
+  const auto external =
+      round_trip(Type::kSaveWeightsExternal, SaveWeightsExternalResult{"tinker://r/external_weights/a", 7});
+  EXPECT_EQ(external.size_bytes, 7);
+  EXPECT_EQ(round_trip(Type::kCreateCustomLoss, CreateCustomLossResult{"s:loss:0"}).loss_id, "s:loss:0");
   const auto sampler = round_trip(Type::kSaveWeightsForSampler, SaveWeightsForSamplerResult{{}, SamplerId("x")});
   EXPECT_EQ(sampler.sampler->str(), "x");
   EXPECT_FALSE(sampler.path.has_value());

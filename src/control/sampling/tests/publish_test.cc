@@ -13,6 +13,15 @@ class Publishing : public PlaneTest {
   SamplerId sampler_of(const RequestId& saved) {
     return value<SaveWeightsForSamplerResult>(alice, saved).sampler.value_or(SamplerId("none"));
   }
+  RequestId save_inflight(const RunId& run, int64_t seq, int64_t sampler_seq) {
+    const SaveWeightsForSampler request{.run = run,
+                                        .seq_id = seq,
+                                        .name = {},
+                                        .sampling_session_seq_id = sampler_seq,
+                                        .ttl_seconds = {},
+                                        .inflight = true};
+    return plane().save_weights_for_sampler(alice, request, no_trace)->request;
+  }
   int sampled(const SamplerId& sampler) {
     return sampled_number(value<ProtobufResult>(alice, sample(sampler, alice)).bytes);
   }
@@ -77,10 +86,62 @@ TEST_F(Publishing, OldVersionLivesWhileASamplerUsesIt) {
   EXPECT_EQ(sampled(second), 1);
   EXPECT_EQ(worker().samplers(), 2U);
   settle();
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   EXPECT_EQ(worker().samplers(), 0U);
   settle();
   EXPECT_TRUE(files_of(run).empty());
+}
+
+TEST_F(Publishing, InflightSamplersFollowTheirRunAndSnapshotsDoNot) {
+  const auto [s, run] = boot_with_session_and_run();
+  const SamplerId snapshot = sampler_of(save_for_sampler(run, alice, 1, "", 0));
+  const SamplerId first = sampler_of(save_inflight(run, 2, 1));
+  EXPECT_EQ(sampled(first), 0);
+  optim_step(run, alice, 3);
+  const SamplerId second = sampler_of(save_inflight(run, 4, 2));
+  EXPECT_EQ(sampled(first), 1);
+  EXPECT_EQ(sampled(second), 1);
+  EXPECT_EQ(sampled(snapshot), 0);
+  settle();
+  EXPECT_EQ(worker().samplers(), 2U);
+}
+
+TEST_F(Publishing, AnInflightSamplerDoesNotFollowAnotherRun) {
+  const auto [s, run] = boot_with_session_and_run();
+  const RunId other = create_model(s, alice, 1);
+  const SamplerId mine = sampler_of(save_inflight(run, 1, 0));
+  optim_step(other, alice, 1);
+  sampler_of(save_inflight(other, 2, 1));
+  EXPECT_EQ(sampled(mine), 0);
+}
+
+TEST_F(Publishing, ASampleAtTheWorkerEndsOnTheWeightsItBeganWith) {
+  const auto [s, run] = boot_with_session_and_run();
+  const SamplerId sampler = sampler_of(save_inflight(run, 1, 0));
+  settle();
+  worker().hold_answers(true);
+  const RequestId running = sample(sampler, alice);
+  worker().hold_answers(false);
+  optim_step(run, alice, 2);
+  sampler_of(save_inflight(run, 3, 1));
+  EXPECT_EQ(sampled(sampler), 1);
+  settle();
+  EXPECT_EQ(worker().samplers(), 2U);
+  worker().answer_all();
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, running).bytes), 0);
+  settle();
+  EXPECT_EQ(worker().samplers(), 1U);
+}
+
+TEST_F(Publishing, InflightSamplersFollowAcrossARestartOfTheServer) {
+  keep_state();
+  const auto [s, run] = boot_with_session_and_run();
+  const SamplerId sampler = sampler_of(save_inflight(run, 1, 0));
+  optim_step(run, alice, 2);
+  sampler_of(save_inflight(run, 3, 1));
+  settle();
+  crash_and_boot();
+  EXPECT_EQ(sampled(sampler), 1);
 }
 
 TEST_F(Publishing, NextVersionWaitsForTheFileOfTheOneBefore) {
@@ -124,6 +185,28 @@ TEST_F(Publishing, SamplerIsReloadedIfTheWorkerDiesAfterTheFileIsWritten) {
   EXPECT_EQ(worker().calls_of("add_sampler").size(), 1U);
 }
 
+// The call reaches the next life of the worker, which does not know the adapter.
+TEST_F(Publishing, SampleIsNotSentToALaterLifeOfTheWorker) {
+  const RunId run = boot_with_run();
+  const SamplerId sampler = sampler_of(save_for_sampler(run, alice, 1, "", 0));
+  settle();
+  worker().before_next("sample", [this] { worker().restart(); });
+  EXPECT_EQ(failure(alice, sample(sampler, alice)).reason, "worker_died");
+  EXPECT_EQ(sampled(sampler), 0);
+}
+
+TEST_F(Publishing, AdapterIsNotLoadedIntoALaterLifeOfTheWorkerThanItIsHeldFor) {
+  const RunId run = boot_with_run();
+  const SamplerId sampler = sampler_of(save_for_sampler(run, alice, 1, "", 0));
+  settle();
+  worker().before_next("add_sampler", [this] { worker().restart(); });
+  worker().restart();
+  (void)sample(sampler, alice);
+  settle();
+  EXPECT_EQ(sampled(sampler), 0);
+  EXPECT_EQ(worker().samplers(), 1U) << "nobody would ever remove the other";
+}
+
 TEST_F(Publishing, FileThatCannotBeWrittenFailsANamedSaveAndLeavesNoVersion) {
   const RunId run = boot_with_run();
   worker().fail_next("save_sampler", internal_error("the disk is full"));
@@ -148,7 +231,7 @@ TEST_F(Publishing, SamplerDroppedBeforeItsFileIsWrittenLeavesNothing) {
   ASSERT_TRUE(worker().answer_next());
   sampler_of(saved);
   wait_for_save_call();
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   worker().stop_holding();
   settle();
   EXPECT_EQ(worker().samplers(), 0U);

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "control/sampling/sample_request.h"
 #include "control/sampling/sampling_controller.h"
 #include "control/tests/plane.h"
 
@@ -124,6 +125,101 @@ TEST_F(Sampling, InvalidRequestsAreRefusedAtOnce) {
   request.prompt_tokens.assign(16, 1);
   request.params.clear_max_tokens();
   EXPECT_EQ(plane().sample(alice, request, no_trace).error().message.substr(0, 13), "PromptTooLong");
+}
+
+// A prompt of four tokens.
+TEST_F(Sampling, ScoresOfAPromptAreCheckedAndPassedOn) {
+  boot();
+  const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);
+  Sample request = sample_request(sampler);
+  request.prompt_tokens = {1, 2, 3, 4};
+  request.prompt_logprobs = true;
+  request.prompt_logprobs_last_n = 2;
+  request.topk_sample_logprobs = 3;
+  request.prompt_alt_tokens_k = 5;
+  request.target_prompt_logprobs = PromptTargets{{7, -1, 8}, 3, 9, {0, 0, 2, 3}, {4, 5, 0}};
+  const auto refusal = [&](const std::function<void(Sample&)>& change) {
+    Sample changed = request;
+    change(changed);
+    const auto result = plane().sample(alice, changed, no_trace);
+    return result.ok() ? "" : result.error().reason + ": " + result.error().message;
+  };
+  EXPECT_EQ(refusal([](Sample&) {}), "");
+  const worker::v1::SampleRequest sent = worker().last_sample();
+  EXPECT_EQ(sent.prompt_logprobs_last_n(), 2);
+  EXPECT_EQ(sent.topk_logprobs(), 3);
+  EXPECT_EQ(sent.prompt_alt_tokens(), 5);
+  EXPECT_EQ(sent.prompt_targets().tokens().size(), 12U);
+  EXPECT_EQ(sent.prompt_targets().columns(), 9);
+  EXPECT_EQ(sent.prompt_targets().crow_indices().size(), 32U);
+  EXPECT_EQ(sent.prompt_targets().col_indices().size(), 24U);
+
+  const auto expect = [&](const std::string& field, const std::function<void(Sample&)>& change) {
+    EXPECT_EQ(refusal(change).rfind("invalid_sample_request: " + field, 0), 0U) << refusal(change);
+  };
+  expect("topk_sample_logprobs", [](Sample& r) { r.topk_sample_logprobs = 129; });
+  expect("prompt_alt_tokens_k", [](Sample& r) { r.prompt_alt_tokens_k = 129; });
+  expect("prompt_logprobs_last_n", [](Sample& r) { r.prompt_logprobs_last_n = 4; });
+  expect("prompt_logprobs_last_n", [](Sample& r) { r.prompt_logprobs = false; });
+  expect("target_prompt_logprobs.shape", [](Sample& r) { r.target_prompt_logprobs->rows = 4; });
+  expect("target_prompt_logprobs.sparse_crow", [](Sample& r) { r.target_prompt_logprobs->crow_indices[3] = 4; });
+  expect("target_prompt_logprobs.sparse_crow", [](Sample& r) { r.target_prompt_logprobs->crow_indices[1] = 3; });
+  expect("target_prompt_logprobs.sparse_crow", [](Sample& r) { r.target_prompt_logprobs->crow_indices.pop_back(); });
+  expect("target_prompt_logprobs.sparse_col", [](Sample& r) { r.target_prompt_logprobs->col_indices[0] = 9; });
+  expect("target_prompt_logprobs.sparse_col", [](Sample& r) { r.target_prompt_logprobs->col_indices.pop_back(); });
+  expect("target_prompt_logprobs names no", [](Sample& r) { r.target_prompt_logprobs->tokens = {-1, -1, -1}; });
+  expect("target_prompt_logprobs.data must have as many", [](Sample& r) {
+    r.target_prompt_logprobs = PromptTargets{{7, 8}, 3, 1, {}, {}};
+  });
+  expect("target_prompt_logprobs.data must have at most", [](Sample& r) {
+    r.target_prompt_logprobs = PromptTargets{std::vector<int32_t>(3 << 20, 1), 3, 1 << 20, {}, {}};
+  });
+}
+
+TEST_F(Sampling, WhatAnAnswerCanTakeIsBoundedAndCharged) {
+  config().limits.queued_bytes_per_user_max = 64 << 20;
+  config().supported_models[0].max_model_len = 1 << 20;
+  boot();
+  worker().hold_answers(true);
+  const SamplerId sampler = *try_sampler(session(alice), alice, 0, model);
+  Sample request = sample_request(sampler);
+  request.num_samples = 16;
+  request.params.set_max_tokens(1000);
+  request.topk_sample_logprobs = 128;  // 16.5 MB, and 64 MiB have room for four
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(plane().sample(alice, request, no_trace).ok());
+  EXPECT_EQ(plane().sample(alice, request, no_trace).error().code, ErrorCode::kResourceExhausted);
+  request.params.set_max_tokens(10'000);
+  EXPECT_NE(plane().sample(alice, request, no_trace).error().message.find("lower topk_sample_logprobs"),
+            std::string::npos);
+}
+
+// The cost decides whose turn it is in the dispatch queue.
+TEST(SampleCost, GrowsWithThePromptTokensThatAreScored) {
+  config::ModelConfig model;
+  model.max_model_len = 1000;
+  Sample sample;
+  sample.prompt_tokens.assign(100, 1);
+  sample.params.set_max_tokens(1);
+  const auto cost = [&](const std::function<void(Sample&)>& change) {
+    Sample changed = sample;
+    change(changed);
+    const auto request = make_sample_request(model, UserId("alice"), changed);
+    EXPECT_TRUE(request.ok());
+    return sample_cost(model, *request);
+  };
+  EXPECT_EQ(cost([](Sample&) {}), 101);
+  EXPECT_EQ(cost([](Sample& s) { s.prompt_logprobs = true; }), 401);
+  EXPECT_EQ(cost([](Sample& s) { s.prompt_alt_tokens_k = 1; }), 401);
+  EXPECT_EQ(cost([](Sample& s) { s.prompt_logprobs = true, s.prompt_logprobs_last_n = 9; }), 101 + 3 * 10);
+  std::vector<int32_t> dense(198, -1);
+  dense[2 * 79 + 1] = 5;  // position 80
+  const auto with = [&](const PromptTargets& targets) {
+    return cost([&](Sample& s) { s.target_prompt_logprobs = targets; });
+  };
+  EXPECT_EQ(with({dense, 99, 2, {}, {}}), 101 + 3 * 21);
+  std::vector<int32_t> rows(100, 0);
+  rows.back() = 1;  // only position 99
+  EXPECT_EQ(with({{5}, 99, 1, rows, {0}}), 101 + 3 * 2);
 }
 
 TEST_F(Sampling, WithoutMaxTokensTheDefaultOrTheContextLengthApplies) {

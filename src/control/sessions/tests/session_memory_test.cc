@@ -47,6 +47,7 @@ TEST_F(SessionMemory, EachFieldIsLimitedAndNamed) {
   expect_named("sdk_version", {.sdk_version = mebibyte});
   expect_named("X-Idempotency-Key", {.idempotency_key = mebibyte});
   expect_named("tags", {.tags = {mebibyte}});
+  expect_named("display_name", {.display_name = mebibyte});
   expect_named("tags", {.tags = std::vector<std::string>(65)});  // empty ones
   expect_named("user_metadata", with_metadata(70'000));
   CreateSession many;
@@ -65,6 +66,28 @@ TEST_F(SessionMemory, EachFieldIsLimitedAndNamed) {
   EXPECT_EQ(plane().create_model(alice, run, no_trace).error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST_F(SessionMemory, EndedSessionsOfAUserAreLimitedInBytesAndNumber) {
+  EndedSessions ended;
+  const auto end = [&](const UserId& user, int number, size_t bytes) {
+    ended.add({.id = SessionId(user.str() + std::to_string(number)),
+               .user = user,
+               .created_at = std::to_string(number),
+               .user_metadata = {{"note", std::string(bytes, 'x')}}});
+  };
+  end(bob, 0, 10);
+  for (int i = 0; i < 200; ++i) end(alice, i, 64 << 10);
+  const size_t large = ended.of_user(alice).size();
+  EXPECT_LT(large * (64 << 10), static_cast<size_t>(EndedSessions::kBytesPerUserMax));
+  EXPECT_GT(large, 60U);
+  EXPECT_EQ(ended.find(SessionId("alice0")), nullptr) << "the first to end is forgotten first";
+  EXPECT_EQ(ended.of_user(alice).begin()->first, "199") << "the newest comes first";
+  EXPECT_EQ(ended.find(alice, SessionId("bob0")), nullptr);
+  EXPECT_NE(ended.find(bob, SessionId("bob0")), nullptr);
+  for (int i = 200; i < 10'000; ++i) end(alice, i, 0);
+  EXPECT_EQ(ended.of_user(alice).size(), EndedSessions::kPerUserMax);
+  EXPECT_EQ(ended.of_user(bob).size(), 1U);
+}
+
 TEST_F(SessionMemory, TheSessionsOfAUserAreLimitedInBytesAndNumber) {
   const telemetry::testing::RecordedMetrics metrics;
   config().limits.session_bytes_per_user_max = 256 << 10;
@@ -79,7 +102,7 @@ TEST_F(SessionMemory, TheSessionsOfAUserAreLimitedInBytesAndNumber) {
   EXPECT_NE(error.message.find("limits.session_bytes_per_user_max"), std::string::npos) << error.message;
   EXPECT_EQ(metrics.counter("tuft.quota.refusals", {{"limit", "session_bytes"}}), 2);
   EXPECT_TRUE(plane().create_session(bob, tagged).ok());
-  ASSERT_TRUE(plane().end_session(alice, sessions.front()).ok());
+  ASSERT_TRUE(plane().end_session(alice, sessions.front(), {}).ok());
   EXPECT_TRUE(plane().create_session(alice, tagged).ok());
 }
 

@@ -25,7 +25,7 @@ class SessionEndings : public PlaneTest {
   }
   bool gone(const SessionId& session, const UserId& user) {
     const Status alive = plane().heartbeat(user, session);
-    return !alive.ok() && alive.error().code == ErrorCode::kNotFound;
+    return !alive.ok() && (alive.error().code == ErrorCode::kNotFound || alive.error().code == ErrorCode::kGone);
   }
   // Returns true once no run is at the worker; waits for the files, at most 20 s.
   bool run_leaves_the_worker() {
@@ -123,6 +123,36 @@ TEST_F(SessionEndings, AFailedSaveIsRetriedAndThenGivenUp) {
   EXPECT_EQ(worker().calls_of("save_state").size(), 1U);
 }
 
+// A question about a future would be a sign of life, so only the worker is asked.
+TEST_F(SessionEndings, TheSamplesOfASilentClientStopAndItsTrainingGoesOn) {
+  const SessionId s = boot_with_session();
+  const RunId run = create_model(s, alice);
+  const SamplerId sampler = *try_sampler(s, alice, 0, model);
+  worker().hold_answers(true);
+  const RequestId pass = forward_backward(run, alice, 1);
+  const RequestId first = sample(sampler, alice, 0);
+  EXPECT_EQ(worker().held(), 2U);
+  advance(59 * kSecond);
+  ASSERT_TRUE(plane().heartbeat(alice, s).ok());
+  advance(59 * kSecond);
+  EXPECT_EQ(worker().held(), 2U);
+  advance(2 * kSecond);
+  EXPECT_EQ(worker().held(), 1U);
+  const Error error = failure(alice, first);
+  EXPECT_EQ(error.reason, "session_silent");
+  EXPECT_NE(error.message.find("60 s (limits.sampling_silence_seconds)"), std::string::npos) << error.message;
+  EXPECT_TRUE(pending(alice, pass));
+  // It is heard of again, and falls silent again.
+  const RequestId second = sample(sampler, alice, 1);
+  EXPECT_EQ(worker().held(), 2U);
+  advance(61 * kSecond);
+  EXPECT_EQ(worker().held(), 1U);
+  EXPECT_EQ(failure(alice, second).reason, "session_silent");
+  ASSERT_TRUE(plane().heartbeat(alice, s).ok());
+  be_silent();
+  EXPECT_TRUE(gone(s, alice)) << "a session that was silent for a minute still ends";
+}
+
 TEST_F(SessionEndings, RunningOperationsFinishAndWaitingOnesAreCancelled) {
   const SessionId s = boot_with_session();
   const RunId run = create_model(s, alice);
@@ -137,7 +167,7 @@ TEST_F(SessionEndings, RunningOperationsFinishAndWaitingOnesAreCancelled) {
     EXPECT_EQ(snapshot->error.code, ErrorCode::kCancelled);
     ++answered;
   });
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   EXPECT_EQ(answered, 1);
   for (const RequestId& request : {waiting, early, sampled}) {
     const Error error = failure(alice, request);
@@ -160,7 +190,7 @@ TEST_F(SessionEndings, SamplersAndTheirUnnamedCheckpointsAreDropped) {
   const auto made = value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0));
   ASSERT_TRUE(made.sampler.has_value());
   EXPECT_EQ(worker().samplers(), 1U);
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   EXPECT_EQ(worker().samplers(), 0U);
   const auto refused = plane().sample(alice, sample_request(*made.sampler), no_trace);
   EXPECT_EQ(refused.error().code, ErrorCode::kNotFound);
@@ -176,7 +206,7 @@ TEST_F(SessionEndings, ASamplerDroppedWhileItIsLoadedLeavesTheWorker) {
   worker().hold_answers(true);
   ASSERT_TRUE(try_sampler(s, alice, 0, "", path).ok());
   ASSERT_EQ(worker().held(), 1U);
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   worker().stop_holding();
   EXPECT_EQ(worker().calls_of("add_sampler").size(), 1U);
   EXPECT_EQ(worker().samplers(), 0U);
@@ -184,20 +214,33 @@ TEST_F(SessionEndings, ASamplerDroppedWhileItIsLoadedLeavesTheWorker) {
 
 TEST_F(SessionEndings, OnlyItsUserEndsASessionAndARepetitionIsNoError) {
   const SessionId s = boot_with_session();
-  EXPECT_EQ(plane().end_session(bob, s).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(plane().end_session(alice, SessionId("nothing")).error().message,
-            plane().end_session(bob, s).error().message);
-  EXPECT_TRUE(plane().end_session(alice, s).ok());
-  EXPECT_TRUE(plane().end_session(alice, s).ok());
-  EXPECT_EQ(plane().end_session(bob, s).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(plane().end_session(bob, s, {}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(plane().end_session(alice, SessionId("nothing"), {}).error().message,
+            plane().end_session(bob, s, {}).error().message);
+  EXPECT_TRUE(plane().end_session(alice, s, {}).ok());
+  EXPECT_TRUE(plane().end_session(alice, s, {}).ok());
+  EXPECT_EQ(plane().end_session(bob, s, {}).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(try_sampler(s, alice, 0, model).error().reason, "session_ended");
+}
+
+TEST_F(SessionEndings, TheFirstReasonIsKeptAndToldToItsUserOnly) {
+  const SessionId s = boot_with_session();
+  const SessionFinish long_words{FinishReason::kErrored, std::string(5000, 'x')};
+  EXPECT_EQ(plane().end_session(alice, s, long_words).error().code, ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(plane().end_session(alice, s, {FinishReason::kErrored, "out of data"}).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
+  const Error mine = plane().heartbeat(alice, s).error();
+  EXPECT_EQ(mine.code, ErrorCode::kGone);
+  EXPECT_NE(mine.message.find("errored"), std::string::npos) << mine.message;
+  EXPECT_EQ(plane().heartbeat(bob, s).error().message, plane().heartbeat(bob, SessionId("unknown")).error().message);
+  EXPECT_EQ(plane().heartbeat(bob, s).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(SessionEndings, AnAbsentWorkerDoesNotDelayTheEnd) {
   const auto [s, run] = boot_with_session_and_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
   worker().die();
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   settle();
   worker().start();
   settle();
@@ -210,7 +253,7 @@ TEST_F(SessionEndings, EndedSessionsAreNotRestored) {
   const auto [s, run] = boot_with_session_and_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
   const SamplerId sampler = *try_sampler(s, alice, 3, model);
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   ASSERT_TRUE(run_leaves_the_worker());
   settle();
   close();
@@ -227,14 +270,15 @@ TEST_F(SessionEndings, ASessionThatWasEndingIsNotRestored) {
   const auto [s, run] = boot_with_session_and_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
   worker().hold_answers(true);
-  ASSERT_TRUE(plane().end_session(alice, s).ok());
+  ASSERT_TRUE(plane().end_session(alice, s, {FinishReason::kInterrupted, "Ctrl-C"}).ok());
   ASSERT_TRUE(durable().ok());
   crash_and_boot();
   const Status alive = plane().heartbeat(alice, s);
   ASSERT_FALSE(alive.ok());
   const Error& error = alive.error();
+  EXPECT_EQ(error.code, ErrorCode::kGone);
   EXPECT_EQ(error.reason, "session_ended");
-  EXPECT_NE(error.message.find("its client finished it"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("its client finished it (interrupted)"), std::string::npos) << error.message;
   EXPECT_FALSE(try_forward_backward(run, alice, 2).ok());
   EXPECT_TRUE(plane().catalog().sessions(alice, {}).items.empty());
   EXPECT_TRUE(run_leaves_the_worker());
@@ -256,11 +300,11 @@ TEST_F(SessionEndings, AnEndThatCannotBeRecordedDoesNotBegin) {
   session(bob);
   EXPECT_FALSE(durable().ok());  // the write has failed, which shows that the store is away
   ASSERT_TRUE(ready_becomes(false));
-  EXPECT_EQ(plane().end_session(alice, s).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(plane().end_session(alice, s, {}).error().code, ErrorCode::kUnavailable);
   EXPECT_TRUE(plane().heartbeat(alice, s).ok());
   contents().set_reachable(true);
   ASSERT_TRUE(ready_becomes(true));
-  EXPECT_TRUE(plane().end_session(alice, s).ok());
+  EXPECT_TRUE(plane().end_session(alice, s, {}).ok());
   EXPECT_TRUE(gone(s, alice));
 }
 

@@ -8,8 +8,9 @@ namespace tuft::control {
 namespace {
 
 TEST(CheckpointPath, ValidPathsRoundTrip) {
-  for (const std::string path : {"tinker://0a1b-2c:train:0/weights/checkpoint-0001",
-                                 "tinker://s:train:12/sampler_weights/a", "tinker://r/weights/A.b_c-9"}) {
+  for (const std::string path :
+       {"tinker://0a1b-2c:train:0/weights/checkpoint-0001", "tinker://s:train:12/sampler_weights/a",
+        "tinker://r/external_weights/final", "tinker://r/weights/A.b_c-9"}) {
     const auto parsed = parse_checkpoint_path(path);
     ASSERT_TRUE(parsed.ok()) << path;
     EXPECT_EQ(parsed->str(), path);
@@ -85,6 +86,7 @@ TEST(Metadata, RoundTrips) {
   checkpoint.lora_rank = 4;
   checkpoint.lora_alpha = 8;
   checkpoint.train_mlp = false;
+  checkpoint.optimizer = Optimizer::kDimuon;
   checkpoint.target_modules = {"q_proj"};
   checkpoint.seq_id = 9;
   const auto again = from_metadata_json(to_metadata_json(checkpoint));
@@ -93,7 +95,14 @@ TEST(Metadata, RoundTrips) {
   EXPECT_EQ(again->created_at, "2023-11-14T22:13:20.000005+00:00");
   EXPECT_EQ(again->target_modules, checkpoint.target_modules);
   EXPECT_FALSE(again->train_mlp);
+  EXPECT_EQ(again->optimizer, Optimizer::kDimuon);
   EXPECT_EQ(again->seq_id, 9);
+  std::string text = to_metadata_json(checkpoint);
+  const std::string line = "  \"optimizer\": \"dimuon\",\n";
+  const size_t at = text.find(line);
+  ASSERT_NE(at, std::string::npos);
+  EXPECT_EQ(from_metadata_json(std::string(text).erase(at, line.size()))->optimizer, Optimizer::kAdamW);
+  EXPECT_FALSE(from_metadata_json(text.replace(text.find("dimuon"), 6, "newton")).ok());
 }
 
 TEST(Metadata, TruncatedOrForeignTextIsDataLoss) {

@@ -74,6 +74,53 @@ TEST_F(Listed, SessionListsItsPartsToItsOwnerOnly) {
   EXPECT_EQ(foreign.message, catalog().session(bob, SessionId("unknown")).error().message);
 }
 
+TEST_F(Listed, SessionShowsItsDisplayNameAlsoAfterARestart) {
+  keep_state();
+  boot();
+  CreateSession request;
+  request.display_name = "nightly";
+  const SessionId named = *plane().create_session(alice, request);
+  EXPECT_EQ(catalog().session(alice, named)->display_name, "nightly");
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  EXPECT_EQ(catalog().session(alice, named)->display_name, "nightly");
+  ASSERT_TRUE(catalog().set_project(alice, named, "p").ok());
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  EXPECT_EQ(catalog().session(alice, named)->display_name, "nightly");
+}
+
+TEST_F(Listed, CheckpointsShowTheirOwnMetadataWhichASaveReplaces) {
+  keep_state();
+  const RunId run = boot_with_run();
+  const auto saved_with = [&](int64_t seq, std::map<std::string, std::string> metadata) {
+    const SaveWeights request{run, seq, "a", std::nullopt, true, std::move(metadata)};
+    return value<SaveWeightsResult>(alice, plane().save_weights(alice, request, no_trace)->request).path;
+  };
+  const auto shown = [&] { return catalog().checkpoints(alice, {0, 1}).items.at(0); };
+  const std::string path = saved_with(1, {{"note", "n"}});
+  EXPECT_EQ(shown().user_metadata, (std::map<std::string, std::string>{{"note", "n"}}));
+  ASSERT_TRUE(set_public(alice, path, true).ok());
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  EXPECT_EQ(shown().user_metadata, (std::map<std::string, std::string>{{"note", "n"}}));
+  const int64_t size = shown().size_bytes;
+  saved_with(2, {{"step", "2"}, {"more", std::string(1000, 'x')}});
+  EXPECT_EQ(shown().user_metadata.size(), 2U);
+  EXPECT_GT(shown().size_bytes, size + 1000) << "metadata counts as bytes of the checkpoint";
+  saved_with(3, {});
+  EXPECT_TRUE(shown().user_metadata.empty());
+
+  const auto refusal = [&](int64_t seq, std::map<std::string, std::string> metadata) {
+    const SaveWeightsForSampler request{run, seq, "s", std::nullopt, std::nullopt, std::move(metadata)};
+    return failure(alice, plane().save_weights_for_sampler(alice, request, no_trace)->request);
+  };
+  EXPECT_EQ(refusal(4, {{"k", std::string(9000, 'x')}}).reason, "metadata_too_large");
+  std::map<std::string, std::string> many;
+  for (int i = 0; i < 65; ++i) many[std::to_string(i)] = "";
+  EXPECT_EQ(refusal(5, many).reason, "metadata_too_large");
+}
+
 TEST_F(Listed, RunsAreMostRecentlyUsedFirst) {
   const RunId first = boot_with_run();
   clock().advance(kSecond);
@@ -106,7 +153,7 @@ TEST_F(Listed, RunShowsItsNewestCheckpoints) {
   ASSERT_TRUE(of_run.ok());
   ASSERT_EQ(of_run->total, 3);
   EXPECT_EQ(of_run->items[0].checkpoint_id, "weights/b");
-  EXPECT_FALSE(of_run->items[2].training);
+  EXPECT_EQ(of_run->items[2].kind, CheckpointKind::kSampler);
   EXPECT_EQ(catalog().checkpoints(alice, {0, 1}).items.at(0).checkpoint_id, "sampler_weights/s");
   EXPECT_EQ(catalog().checkpoints_of(bob, run, {0, 100}).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(catalog().checkpoints(bob, {0, 100}).total, 0);

@@ -14,11 +14,13 @@ TEST(CheckSteps, AnAdapterTwiceThenOnlyTheSecondStepIsRefused) {
   EXPECT_EQ(statuses[2].error().reason, "step_twice");
 }
 
-TEST(CheckSteps, AdamParamsOutOfRangeThenTheInvariantIsBroken) {
-  for (const AdamParams& bad : {AdamParams{.beta1 = 1}, AdamParams{.beta2 = -0.1}, AdamParams{.eps = -1},
-                                AdamParams{.learning_rate = NAN}, AdamParams{.weight_decay = INFINITY}}) {
+TEST(CheckSteps, ParamsOutOfRangeThenTheInvariantIsBroken) {
+  for (const OptimParams bad :
+       {OptimParams(DimuonParams{.beta1 = 1}), OptimParams(DimuonParams{.learning_rate = NAN}),
+        OptimParams(AdamParams{.beta1 = 1}), OptimParams(AdamParams{.beta2 = -0.1}), OptimParams(AdamParams{.eps = -1}),
+        OptimParams(AdamParams{.learning_rate = NAN}), OptimParams(AdamParams{.weight_decay = INFINITY})}) {
     const AdapterStep step{AdapterId("a"), bad};
-    EXPECT_DEATH((void)check_steps({&step, 1}), "AdamParams are checked");
+    EXPECT_DEATH((void)check_steps({&step, 1}), "parameters of steps are checked");
   }
 }
 

@@ -53,10 +53,11 @@ class NativeAdapter : public ::testing::Test {
     const std::vector<int32_t> tokens = {1, 2, 3};
     const Feed feed{sequence, tokens, 1};
     std::vector<float> logits;
-    EXPECT_TRUE(
-        engine_->decoding()
-            .step({&feed, 1}, [&](size_t, int, std::span<const float> row) { logits.assign(row.begin(), row.end()); })
-            .ok());
+    EXPECT_TRUE(engine_->decoding()
+                    .step({&feed, 1}, for_each_row([&](size_t, int, std::span<const float> row) {
+                            logits.assign(row.begin(), row.end());
+                          }))
+                    .ok());
     engine_->decoding().close(sequence);
     return logits;
   }

@@ -138,12 +138,11 @@ std::vector<float> stepped(Engine& engine, SequenceId sequence, const std::vecto
     const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
     const Feed feed{sequence, part, static_cast<int>(part.size())};
     EXPECT_TRUE(engine.decoding()
-                    .step({&feed, 1},
-                          [&](size_t, int row, std::span<const float> logits) {
+                    .step({&feed, 1}, for_each_row([&](size_t, int row, std::span<const float> logits) {
                             const size_t next = at + static_cast<size_t>(row) + 1;
                             if (next < tokens.size() && distribution.load(logits))
                               result.push_back(distribution.logprob(tokens[next]));
-                          })
+                          }))
                     .ok());
   }
   return result;
@@ -193,12 +192,11 @@ TEST(NativeEngine, SequencesOfSeveralTenantsInAStepThenSameBitsAsAlone) {
       }
       size_t expected = 0;
       ASSERT_TRUE(engine->decoding()
-                      .step(feeds,
-                            [&](size_t feed, int row, std::span<const float> logits) {
+                      .step(feeds, for_each_row([&](size_t feed, int row, std::span<const float> logits) {
                               EXPECT_EQ(feed, expected++);
                               EXPECT_EQ(row, static_cast<int>(feeds[feed].tokens.size()) - 1);
                               to[which[feed]].insert(to[which[feed]].end(), logits.begin(), logits.end());
-                            })
+                            }))
                       .ok());
     }
     for (const SequenceId id : open) engine->decoding().close(id);
@@ -274,9 +272,9 @@ TEST(NativeEngine, ExportAndImportThenTrainingContinuesWithTheSameBits) {
   const auto left = engine->adapters().export_state(id, true).value();
   const auto right = engine->adapters().export_state(copy, true).value();
   expect_same(left.tensors, right.tensors);
-  expect_same(left.adam.first, right.adam.first);
-  expect_same(left.adam.second, right.adam.second);
-  EXPECT_EQ(right.adam.step, 2);
+  expect_same(left.moments.first, right.moments.first);
+  expect_same(left.moments.second, right.moments.second);
+  EXPECT_EQ(right.moments.step, 2);
 }
 
 TEST(NativeEngine, ModuleFlagsThenOnlyThoseTensorsAndNoGradientElsewhere) {
@@ -326,7 +324,7 @@ TEST(NativeEngine, MistakesThenErrorsAndTheEngineContinues) {
   const auto sequence = engine->decoding().open(std::nullopt, 0).value();
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
   const auto step = [&](std::vector<Feed> feeds) {
-    return engine->decoding().step(feeds, [](size_t, int, std::span<const float>) {}).error().code;
+    return engine->decoding().step(feeds, for_each_row([](size_t, int, std::span<const float>) {})).error().code;
   };
   EXPECT_EQ(step({{sequence, std::span(tokens).first(2), 3}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(step({{sequence, std::span(tokens).first(1), 1}, {sequence, std::span(tokens).first(1), 1}}),

@@ -32,9 +32,10 @@ class NativeKv : public ::testing::Test {
       const auto part = tokens.first(std::min(piece, tokens.size()));
       tokens = tokens.subspan(part.size());
       const Feed one{sequence, part, static_cast<int>(part.size())};
-      const Status status = engine_->decoding().step({&one, 1}, [&](size_t, int, std::span<const float> logits) {
-        all.insert(all.end(), logits.begin(), logits.end());
-      });
+      const Status status =
+          engine_->decoding().step({&one, 1}, for_each_row([&](size_t, int, std::span<const float> logits) {
+                                     all.insert(all.end(), logits.begin(), logits.end());
+                                   }));
       EXPECT_TRUE(status.ok()) << status.error().message;
     }
     return all;
@@ -101,7 +102,8 @@ TEST_F(NativeKv, AFullCacheRefusesAStepAndChangesNothing) {
   feed(second, std::span(tokens).subspan(1, 60));
   EXPECT_EQ(used(), 3);
   const Feed one{first, std::span(tokens).subspan(65, 64), 1};
-  const auto refused = engine_->decoding().step({&one, 1}, [](size_t, int, std::span<const float>) { FAIL(); });
+  const auto refused =
+      engine_->decoding().step({&one, 1}, for_each_row([](size_t, int, std::span<const float>) { FAIL(); }));
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(refused.error().reason, "kv_cache_full");
   EXPECT_EQ(engine_->decoding().fork(first).error().reason, "kv_cache_full");
@@ -166,7 +168,7 @@ TEST_F(NativeKv, IdenticalSequencesInOneStepShareOneCopyAndGiveTheSameBits) {
   const SequenceId left = open();
   const SequenceId right = open();
   const Feed both[] = {{left, std::span(tokens).first(70), 0}, {right, std::span(tokens).first(70), 0}};
-  ASSERT_TRUE(engine_->decoding().step(both, [](size_t, int, std::span<const float>) { FAIL(); }).ok());
+  ASSERT_TRUE(engine_->decoding().step(both, for_each_row([](size_t, int, std::span<const float>) { FAIL(); })).ok());
   EXPECT_EQ(used(), 3);
   const Logits expected = alone(std::nullopt, tokens, 70);
   EXPECT_EQ(feed(left, std::span(tokens).subspan(70), 4), expected);

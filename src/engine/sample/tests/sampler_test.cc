@@ -191,6 +191,12 @@ TEST_F(SamplerTest, EndsAtStopTokensOfTheRequestAndOfTheModel) {
   output = sample(what).sequences[0];
   EXPECT_EQ(output.tokens, (std::vector<int32_t>{2, 3}));
   EXPECT_EQ(output.reason, StopReason::kStop);
+  what.params.ends_at_eos = false;
+  EXPECT_EQ(sample(what).sequences[0].tokens, (std::vector<int32_t>{2, 3, 4}));
+  what.params.stop_tokens.clear();
+  output = sample(what).sequences[0];
+  EXPECT_EQ(output.tokens.size(), 10U);
+  EXPECT_EQ(output.reason, StopReason::kLength);
 }
 
 TEST_F(SamplerTest, AStopStringOverSeveralTokensEndsTheSample) {

@@ -66,7 +66,8 @@ class DecodeTest : public ::testing::TestWithParam<const char*> {
     for (size_t i = 0; i < 2; ++i) {
       pair[i] = both()[i]->decoding().open(id, 0).value();
       const Feed feed{pair[i], prompt, 1};
-      ASSERT_TRUE(both()[i]->decoding().step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+      ASSERT_TRUE(
+          both()[i]->decoding().step({&feed, 1}, for_each_row([](size_t, int, std::span<const float>) {})).ok());
     }
     sequences_.push_back(pair);
   }
@@ -80,8 +81,10 @@ class DecodeTest : public ::testing::TestWithParam<const char*> {
       feeds.push_back({sequences_[which[i]][engine], std::span(tokens).subspan(i, 1), 1});
     }
     Logits logits(which.size());
-    const Status status = both()[engine]->decoding().step(
-        feeds, [&](size_t feed, int, std::span<const float> row) { logits[feed].assign(row.begin(), row.end()); });
+    const Status status =
+        both()[engine]->decoding().step(feeds, for_each_row([&](size_t feed, int, std::span<const float> row) {
+                                          logits[feed].assign(row.begin(), row.end());
+                                        }));
     EXPECT_TRUE(status.ok());
     return logits;
   }
@@ -183,7 +186,7 @@ TEST_P(DecodeTest, StepWithoutFixedShapeIsOrdinary) {
   const std::vector<int32_t> tokens = {1, 2};
   const Feed feed{sequences_[0][1], tokens, 1};
   const int64_t before = torch_captured_steps(*captured_);
-  ASSERT_TRUE(captured_->decoding().step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+  ASSERT_TRUE(captured_->decoding().step({&feed, 1}, for_each_row([](size_t, int, std::span<const float>) {})).ok());
   EXPECT_EQ(torch_captured_steps(*captured_), before);
 }
 
@@ -193,7 +196,7 @@ TEST_P(DecodeTest, WithoutALimitOfTheCacheThenOrdinarySteps) {
   const SequenceId sequence = engine->decoding().open(std::nullopt, 0).value();
   const std::vector<int32_t> tokens = {1};
   const Feed feed{sequence, tokens, 1};
-  ASSERT_TRUE(engine->decoding().step({&feed, 1}, [](size_t, int, std::span<const float>) {}).ok());
+  ASSERT_TRUE(engine->decoding().step({&feed, 1}, for_each_row([](size_t, int, std::span<const float>) {})).ok());
   EXPECT_EQ(torch_captured_steps(*engine), 0);
 }
 

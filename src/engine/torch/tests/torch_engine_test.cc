@@ -120,13 +120,12 @@ TEST_F(TorchEngineTest, StepsInBf16ThenLogprobsOfForwardWithinItsRounding) {
   for (size_t at = 0; at < 39; ++at) {
     const Feed feed{sequence, std::span(tokens_).subspan(at, 1), 1};
     ASSERT_TRUE(engine->decoding()
-                    .step({&feed, 1},
-                          [&](size_t, int, std::span<const float> logits) {
+                    .step({&feed, 1}, for_each_row([&](size_t, int, std::span<const float> logits) {
                             double sum = 0;
                             for (const float x : logits) sum += std::exp(static_cast<double>(x));
                             const auto next = static_cast<size_t>(tokens_[at + 1]);
                             stepped.push_back(static_cast<float>(logits[next] - std::log(sum)));
-                          })
+                          }))
                     .ok());
   }
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(stepped[i], whole[i], 0.05) << i;

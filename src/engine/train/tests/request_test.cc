@@ -97,6 +97,53 @@ TEST_F(TrainRequestTest, WholeNumberWeightsThenTakenAsFloats) {
   EXPECT_THAT(engine_.dloss[0], ElementsAre(0.0F, -1.0F, -2.0F));
 }
 
+TEST_F(TrainRequestTest, GspoThenEachDatumHasItsOwnRatio) {
+  config_ = {{"clip_low_threshold", 0.01}, {"clip_high_threshold", 100}};
+  const auto with = [](std::vector<float> advantages, std::vector<float> mask) {
+    Datum datum = counting(2);
+    datum.loss_inputs["logprobs"] = floats({-1, -2});
+    datum.loss_inputs["advantages"] = floats(std::move(advantages));
+    datum.loss_inputs["sequence_ratio_mask"] = floats(std::move(mask));
+    return datum;
+  };
+  const auto output = run({with({1, 1}, {1, 1}), with({1, 1}, {0, 1})}, "gspo");
+  ASSERT_TRUE(output.ok()) << output.error().message;
+  const double first = double{FakeTrainingEngine::logprob(1, 0, 2)} + 1;
+  const double second = double{FakeTrainingEngine::logprob(2, 1, 3)} + 2;
+  const double both = std::exp((first + second) / 2);
+  const double one = std::exp(second);
+  EXPECT_NEAR(output->metrics.at("loss:sum"), -2 * both - 2 * one, 1e-9);
+  std::vector<float> dloss;
+  for (const auto& pass : engine_.dloss) dloss.insert(dloss.end(), pass.begin(), pass.end());
+  ASSERT_EQ(dloss.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(dloss[i], i < 2 ? -both : -one, 1e-5) << i;
+  const auto refused = run({with({1, 1}, {1, 1}), with({1, 0}, {0, 0})}, "gspo");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("data[1]: it has advantages, but its sequence_ratio_mask is 0"));
+}
+
+TEST_F(TrainRequestTest, InputsThatTheLossDoesNotUseThenRefused) {
+  Datum datum = counting(2);
+  datum.loss_inputs["advantages"] = floats({1, 1});
+  expect_refused({datum}, "data[0].loss_fn_inputs.advantages: the loss does not use it");
+  datum.loss_inputs.erase("advantages");
+  datum.loss_inputs["a secret"] = floats({1, 1});
+  expect_refused({datum},
+                 "(an unreadable name): the loss does not use it, so it would be ignored; the loss uses "
+                 "target_tokens, weights");
+}
+
+TEST_F(TrainRequestTest, TextInTheConfigThenRefused) {
+  const auto refusal = [&](const std::string& key) {
+    TrainRequest asked = request({counting(1)}, "dro");
+    asked.loss_texts[key] = "x";
+    return train_alone(engine_, std::move(asked), options_).error().message;
+  };
+  EXPECT_THAT(refusal("beta"), HasSubstr("'beta' of dro is a number, not a text"));
+  EXPECT_THAT(refusal("temperature"), HasSubstr("'temperature' of dro is a number, not a text"));
+  EXPECT_THAT(refusal("mode"), HasSubstr("dro has no key 'mode'; it has beta, temperature"));
+}
+
 TEST_F(TrainRequestTest, SparseTensorsThenTheSameAsDenseOnes) {
   Datum datum;
   datum.tokens = {1, 2, 3};

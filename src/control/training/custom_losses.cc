@@ -1,0 +1,124 @@
+#include "control/training/custom_losses.h"
+
+#include "control/accounts/quota.h"
+#include "control/types/operation_keys.h"
+#include "telemetry/log.h"
+
+namespace tuft::control {
+namespace {
+
+constexpr int64_t kEntryBytes = 1024;  // of a loss, without its graph
+constexpr const char* kLossId = "loss_id";
+
+std::string loss_id_of(const CreateCustomLoss& request) {
+  return request.session.str() + ":loss:" + std::to_string(request.custom_loss_seq_id);
+}
+
+Submitted submitted(const FuturePtr& future) {
+  return {future->request, std::nullopt, OperationKeysPtr(future, &future->keys)};
+}
+
+OperationKeys keys_of(const UserId& user, const SessionId& session) {
+  OperationKeys keys;
+  keys.operation = OperationType::kCreateCustomLoss;
+  keys.user = user;
+  keys.session = session;
+  return keys;
+}
+
+Error unknown_loss() {
+  return not_found(
+      "loss_fn_config: this session has no custom loss with this loss_id. A custom loss belongs to the session that "
+      "created it, and is lost when the session ends or the server restarts: create it again with create_custom_loss "
+      "of a new ServiceClient",
+      "custom_loss_not_found");
+}
+
+}  // namespace
+
+Result<Submitted> CustomLosses::create(const UserId& user, const CreateCustomLoss& request,
+                                       const telemetry::SpanContext& trace) {
+  TUFT_TRY(sessions_.touch(user, request.session));
+  const std::string id = loss_id_of(request);
+  const std::string key = id + "#create";
+  if (const FuturePtr known = futures_.find_by_key(user, key)) return submitted(known);
+  const auto program = loss_graph::Program::parse(request.graph, request.inputs);
+  if (program.ok()) TUFT_TRY(add(user, request, id));
+  TUFT_ASSIGN(const auto admission, futures_.admit(user, keys_of(user, request.session), key, trace, {}));
+  if (admission.is_new) {
+    Result<FutureValue> result = FutureValue(CreateCustomLossResult{id});
+    if (!program.ok()) result = program.error();
+    futures_.complete(admission.future, std::move(result));
+  }
+  return submitted(admission.future);
+}
+
+Status CustomLosses::add(const UserId& user, const CreateCustomLoss& request, const std::string& id) {
+  if (find(user, request.session, id) != nullptr) return {};
+  auto loss =
+      std::make_shared<Loss>(Loss{request.inputs, request.graph, bytes_->open(user.str()), counts_->open(user.str())});
+  if (loss->count.grow_to(1, {.each = limits_.custom_losses_per_user_max}) != ByteAccount::Answer::kTaken) {
+    return over_quota(Quota::kCustomLosses,
+                      "you have " + std::to_string(limits_.custom_losses_per_user_max) + " custom losses",
+                      "end the sessions of some");
+  }
+  const int64_t bytes = kEntryBytes + static_cast<int64_t>(request.graph.size());
+  if (loss->memory.grow_to(bytes, {.each = limits_.custom_loss_bytes_per_user_max}) != ByteAccount::Answer::kTaken) {
+    return over_quota(
+        Quota::kCustomLossBytes,
+        "your custom losses would take more than " + std::to_string(limits_.custom_loss_bytes_per_user_max) + " bytes",
+        "end the sessions of some");
+  }
+  {
+    MutexLock lock(mutex_);
+    losses_[{user, request.session}].emplace(id, std::move(loss));
+  }
+  // The session may have begun to end before it could see the loss.
+  if (!sessions_.exists(request.session)) close_session(user, request.session);
+  telemetry::log_info("custom_loss.created", "a custom loss was accepted",
+                      {{"tuft.session_id", request.session.str()},
+                       {"tuft.custom_loss_bytes", request.graph.size()},
+                       {"tuft.custom_loss_inputs", request.inputs.size()}});
+  return {};
+}
+
+std::shared_ptr<const CustomLosses::Loss> CustomLosses::find(const UserId& user, const SessionId& session,
+                                                             const std::string& id) const {
+  MutexLock lock(mutex_);
+  const auto of_session = losses_.find({user, session});
+  if (of_session == losses_.end()) return nullptr;
+  const auto found = of_session->second.find(id);
+  return found == of_session->second.end() ? nullptr : found->second;
+}
+
+Status CustomLosses::put_into(const UserId& user, const SessionId& session,
+                              worker::v1::ForwardBackwardRequest& pass) const {
+  auto& config = *pass.mutable_request()->mutable_loss_fn_config_v2();
+  const auto given = config.find(kLossId);
+  if (given == config.end() || !given->second.has_text()) {
+    return invalid_argument("loss_fn_config: loss_fn custom needs the text loss_id, which create_custom_loss returns",
+                            "bad_loss_config");
+  }
+  const auto loss = find(user, session, given->second.text());
+  if (loss == nullptr) return unknown_loss();
+  config.erase(given);
+  worker::v1::CustomLoss& message = *pass.mutable_custom_loss();
+  for (const loss_graph::Input& input : loss->inputs) {
+    worker::v1::CustomLossInput& out = *message.add_inputs();
+    out.set_name(input.name);
+    out.set_rank(input.rank);
+  }
+  message.set_graph(loss->graph);
+  return {};
+}
+
+void CustomLosses::close_session(const UserId& user, const SessionId& session) {
+  LossesOfSession closed;
+  MutexLock lock(mutex_);
+  const auto found = losses_.find({user, session});
+  if (found == losses_.end()) return;
+  closed.swap(found->second);
+  losses_.erase(found);
+}
+
+}  // namespace tuft::control

@@ -1,0 +1,183 @@
+"""Custom losses that the server computes: over plain HTTP, and through the SDK 0.38 where an interpreter has it."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from tuft_server import MODEL, clean_environment
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOKENS = list(b"the answer is tuft")
+
+
+def ref(name):
+    return {"ref": name}
+
+
+def call(name, target, *args):
+    method = target.startswith(".")
+    return {"op": "call_method" if method else "call_function", "name": name, "target": target.lstrip("."), "args": list(args),
+            "kwargs": {}}
+
+
+def graph_of(inputs, *calls, loss, metrics=None):
+    placeholders = [{"op": "placeholder", "name": name, "target": name, "args": [], "kwargs": {}} for name in inputs]
+    output = {"op": "output", "name": "output", "target": "output", "kwargs": {},
+              "args": [{"tuple": [ref(loss), {"dict": metrics or {}}]}]}
+    return {"format": 1, "nodes": [*placeholders, *calls, output]}
+
+
+# -(weights * logprobs).sum(), which is cross_entropy.
+CROSS_ENTROPY = graph_of(["logprobs", "weights"], call("mul", "operator.mul", ref("weights"), ref("logprobs")),
+                         call("sum_1", ".sum", ref("mul")), call("neg", "operator.neg", ref("sum_1")),
+                         call("w", ".sum", ref("weights")), loss="neg", metrics={"custom/w:sum": ref("w"), "custom/w:mean": ref("w")})
+INPUTS = [{"name": "logprobs", "rank": 1}, {"name": "weights", "rank": 1}]
+
+
+def create(raw, session, number, graph, inputs=INPUTS):
+    return raw.result(raw.post("create_custom_loss", {
+        "session_id": session, "custom_loss_seq_id": number, "name": "loss", "inputs": inputs, "graph": graph,
+        "type": "create_custom_loss"})).json
+
+
+def train(raw, run, seq, loss_fn, config=None, weights=(1.0, 0.5)):
+    data = [{"model_input": {"chunks": [{"type": "encoded_text", "tokens": TOKENS[:-1]}]},
+             "loss_fn_inputs": {"target_tokens": {"data": TOKENS[1:], "dtype": "int64"},
+                                "weights": {"data": [weight] * (len(TOKENS) - 1), "dtype": "float32"}}}
+            for weight in weights]
+    return raw.result(raw.post("forward_backward", {"model_id": run, "seq_id": seq, "forward_backward_input": {
+        "data": data, "loss_fn": loss_fn, **({"loss_fn_config": config} if config else {})}})).json
+
+
+def step(raw, run, seq):
+    return raw.result(raw.post("optim_step", {"model_id": run, "seq_id": seq, "type": "optim_step",
+                                              "adam_params": {"learning_rate": 0.01}})).json
+
+
+def test_a_custom_loss_trains_as_the_loss_that_it_says(raw):
+    session = raw.session()
+    created = create(raw, session, 0, CROSS_ENTROPY)
+    assert created == {"type": "create_custom_loss", "loss_id": f"{session}:loss:0"}
+    runs = [raw.model(MODEL, session=session, seed=5) for _ in range(2)]
+    losses = {run: [] for run in runs}
+    for turn in range(3):
+        for run, ours in zip(runs, (True, False)):
+            passed = train(raw, run, 2 * turn + 1, "custom" if ours else "cross_entropy",
+                           {"loss_id": created["loss_id"]} if ours else None)
+            assert "error" not in passed, passed
+            losses[run].append(passed["metrics"]["loss:sum"])
+            if ours:
+                assert passed["metrics"]["custom/w:sum"] == pytest.approx(1.5 * (len(TOKENS) - 1))
+                assert passed["metrics"]["custom/w:mean"] == pytest.approx(0.75 * (len(TOKENS) - 1))
+                assert len(passed["loss_fn_outputs"]) == 2
+            assert step(raw, run, 2 * turn + 2)["metrics"]["grad_norm"] > 0
+    assert losses[runs[0]] == pytest.approx(losses[runs[1]], rel=1e-5)
+    assert losses[runs[0]][2] < losses[runs[0]][0]
+
+
+def test_refusals_name_what_is_wrong(raw, raw_bob):
+    session = raw.session()
+    product = graph_of(["logprobs", "weights"], call("p", "torch.prod", ref("logprobs")), loss="p")
+    refused = create(raw, session, 0, product)
+    assert refused["category"] == "user"
+    assert refused["error"] == ("node 'p' (torch.prod): this operation is not allowed in a custom loss: use exp of the sum of log")
+    run = raw.model(MODEL, session=session)
+    unknown = train(raw, run, 1, "custom", {"loss_id": f"{session}:loss:0"})
+    assert unknown["category"] == "user" and "no custom loss with this loss_id" in unknown["error"]
+    answer = raw_bob.post("create_custom_loss", {"session_id": session, "custom_loss_seq_id": 1, "inputs": INPUTS,
+                                                 "graph": CROSS_ENTROPY})
+    assert answer.status == 404
+
+
+def test_a_loss_that_is_not_finite_fails_and_leaves_no_gradient(raw):
+    session = raw.session()
+    log = graph_of(["logprobs", "weights"], call("log", "torch.log", ref("weights")),
+                   call("mul", "operator.mul", ref("log"), ref("logprobs")), call("sum_1", ".sum", ref("mul")), loss="sum_1")
+    loss = create(raw, session, 0, log)["loss_id"]
+    run = raw.model(MODEL, session=session)
+    failed = train(raw, run, 1, "custom", {"loss_id": loss}, weights=(2.0, 0.0))
+    assert failed["category"] == "user" and "infinite or NaN" in failed["error"]
+    # No gradient: no step is counted, and none is reported.
+    assert step(raw, run, 2)["metrics"].get("grad_norm", 0) == 0
+    assert "error" not in train(raw, run, 3, "custom", {"loss_id": loss}, weights=(2.0, 3.0))
+
+
+SDK_PROGRAM = '''
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import tinker, torch
+from tinker import types
+url, model = sys.argv[1:]
+tokens = list(b"the answer is tuft")
+def data():
+    n = len(tokens) - 1
+    return [types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs={
+        "target_tokens": tokens[1:], "sampled": types.TensorData.from_torch(torch.full((n,), -3.0 - i)),
+        "advantages": types.TensorData.from_torch(torch.linspace(-1, 1, n)),
+        "tau": types.TensorData.from_torch(torch.tensor(0.1))}) for i in range(3)]
+def ppo(logprobs, sampled, advantages, tau):
+    ratio = torch.exp((logprobs - sampled).clamp(-2, 2))
+    loss = -torch.minimum(ratio * advantages, torch.clamp(ratio, 0.8, 1.2) * advantages).sum()
+    kl = (sampled - logprobs).pow(2).mean()
+    return loss + tau * kl, {"custom/kl:mean": kl, "custom/top:sum": ratio[..., -1].max()}
+def whole(data, logprobs):
+    total, kls = 0, []
+    for datum, one in zip(data, logprobs):
+        inputs = [datum.loss_fn_inputs[name].to_torch() for name in ("sampled", "advantages", "tau")]
+        loss, metrics = ppo(one, *inputs)
+        total = total + loss
+        kls.append(metrics["custom/kl:mean"].item())
+    return total, {"kl": sum(kls) / len(kls)}
+out = {}
+with tinker.ServiceClient(base_url=url, api_key="tml-alice") as service:
+    handle = service.create_custom_loss(ppo, {"logprobs": 1, "sampled": 1, "advantages": 1, "tau": 0}).result()
+    out["loss_id"] = handle.loss_id
+    for name, loss in (("server", handle), ("client", whole)):
+        client = service.create_lora_training_client(base_model=model, rank=4, seed=3)
+        metrics = []
+        for _ in range(3):
+            passed = client.forward_backward_custom(data(), loss)
+            stepped = client.optim_step(types.AdamParams(learning_rate=0.01))
+            metrics.append(passed.result().metrics)
+            stepped.result()
+        out[name] = metrics
+    def bad(logprobs):
+        return torch.prod(logprobs), {}
+    try:
+        service.create_custom_loss(bad, {"logprobs": 1}).result()
+    except Exception as error:
+        out["refusal"] = f"{type(error).__name__}: {error}"
+print(json.dumps(out))
+'''
+
+
+def interpreter():
+    """Returns a Python that has tinker 0.38 or newer and torch; None if there is none."""
+    for candidate in (os.environ.get("TUFT_SDK_TORCH_PYTHON"), ROOT / "build/sdk/0.38.0/bin/python"):
+        if candidate and pathlib.Path(candidate).exists():
+            probe = subprocess.run([candidate, "-c", "import torch, tinker.lib.public_interfaces.custom_loss"],
+                                   capture_output=True, timeout=120)
+            if probe.returncode == 0:
+                return candidate
+    return None
+
+
+def test_the_sdk_uploads_a_loss_and_trains_as_with_a_function(server, raw):
+    if not raw.post("client/config", {"sdk_version": "0.38.0"}).json.get("custom_loss_server_side"):
+        pytest.skip("the server does not announce custom_loss_server_side, so the SDK uploads no loss")
+    python = interpreter()
+    if python is None:
+        pytest.skip("needs an interpreter with tinker 0.38 and torch: build/sdk/0.38.0 or TUFT_SDK_TORCH_PYTHON")
+    run = subprocess.run([python, "-c", SDK_PROGRAM, server.url, MODEL], capture_output=True, text=True, timeout=300,
+                         env={**clean_environment(), "TINKER_TELEMETRY": "0"})
+    assert run.returncode == 0, run.stderr[-3000:]
+    out = json.loads(run.stdout.splitlines()[-1])
+    assert out["loss_id"].endswith(":loss:0")
+    for ours, theirs in zip(out["server"], out["client"]):
+        assert ours["loss:sum"] == pytest.approx(theirs["loss:sum"], rel=1e-3, abs=1e-3)
+        assert ours["custom/kl:mean"] == pytest.approx(theirs["kl"], rel=1e-3)
+        assert "custom/top:sum" in ours
+    assert out["server"][0]["loss:sum"] > out["server"][2]["loss:sum"]
+    assert "node 'prod' (torch.prod)" in out["refusal"] and "exp of the sum of log" in out["refusal"]
