@@ -6,11 +6,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -170,8 +170,9 @@ class Dict {
 
  private:
   std::vector<Entry> entries_;
-  std::unordered_map<std::string_view, size_t> strings_;  // key to position
-  std::unordered_map<int64_t, size_t> integers_;
+  // Key to position. Clients choose the keys, and could choose such that collide in a hash table.
+  std::map<std::string_view, size_t> strings_;
+  std::map<int64_t, size_t> integers_;
   int depth_ = 1;
 };
 

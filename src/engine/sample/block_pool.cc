@@ -9,9 +9,10 @@
 namespace tuft::engine {
 namespace {
 
-// The hash only selects candidates in the index; the tokens of a candidate are then compared.
-uint64_t spread(const BlockPool::Owner& owner, uint64_t before, std::span<const int32_t> tokens) {
-  uint64_t hash = owner.version * 0x9e3779b97f4a7c15ULL + owner.scope;
+// The hash only selects candidates in the index; the tokens of a candidate are then compared. Clients choose tokens, so
+// the seed is secret: nobody can make many candidates for one hash.
+uint64_t spread(uint64_t seed, const BlockPool::Owner& owner, uint64_t before, std::span<const int32_t> tokens) {
+  uint64_t hash = owner.version * 0x9e3779b97f4a7c15ULL + owner.scope + seed;
   hash = (hash ^ before) * 0xbf58476d1ce4e5b9ULL;
   for (const int32_t token : tokens) {
     hash = (hash ^ static_cast<uint32_t>(token)) * 0x94d049bb133111ebULL;
@@ -74,7 +75,7 @@ void BlockPool::seal(Sequence& sequence) {
     block.before = sequence.content;
     block.tokens = sequence.tail;
     int64_t& found = found_[block.owner.version];
-    index_.emplace(spread(block.owner, block.before, block.tokens), slot);
+    index_.emplace(spread(seed_, block.owner, block.before, block.tokens), slot);
     ++found;
     block.content = ++last_content_;
   }
@@ -198,7 +199,7 @@ std::vector<KvBlockTime> BlockPool::take_times() {
 }
 
 BlockId BlockPool::find(const Owner& owner, uint64_t before, std::span<const int32_t> tokens) {
-  const auto [begin, end] = index_.equal_range(spread(owner, before, tokens));
+  const auto [begin, end] = index_.equal_range(spread(seed_, owner, before, tokens));
   for (auto entry = begin; entry != end; ++entry) {
     const Block& block = at(entry->second);
     if (block.before == before && block.owner == owner &&
@@ -211,7 +212,7 @@ BlockId BlockPool::find(const Owner& owner, uint64_t before, std::span<const int
 
 void BlockPool::unindex(BlockId id) {
   Block& block = at(id);
-  const auto [begin, end] = index_.equal_range(spread(block.owner, block.before, block.tokens));
+  const auto [begin, end] = index_.equal_range(spread(seed_, block.owner, block.before, block.tokens));
   for (auto entry = begin; entry != end; ++entry) {
     if (entry->second != id) continue;
     index_.erase(entry);

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/id.h"
 #include "engine/decode_engine.h"
 
 namespace tuft::engine {
@@ -106,6 +107,7 @@ class BlockPool {
   const int positions_;
   const int64_t blocks_max_;
   const Clock& clock_;
+  const uint64_t seed_ = random_u64();  // of the hashes of the index
   std::vector<Block> blocks_;
   std::vector<BlockId> free_;
   std::list<BlockId> unused_;  // cached blocks, longest unused first

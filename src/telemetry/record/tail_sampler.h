@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/id.h"
 #include "telemetry/record/byte_ring.h"
 
 namespace tuft::telemetry {
@@ -45,6 +46,16 @@ struct TailSamplerOptions {
   size_t kept_traces_max = 8192;  // remembered, so that later spans of these traces are kept too
 };
 
+// Multiplies by secret numbers, because clients choose trace ids and could choose such that collide.
+struct TraceIdHash {
+  size_t operator()(const TraceId& id) const {
+    const auto product = static_cast<unsigned __int128>(id.low ^ low_key) * (id.high ^ high_key);
+    return static_cast<size_t>(product) ^ static_cast<size_t>(product >> 64);
+  }
+  uint64_t low_key = random_u64();
+  uint64_t high_key = random_u64();
+};
+
 // Confined to the draining thread. tuft.telemetry.sampled_out counts the spans that are discarded.
 class TailSampler {
  public:
@@ -63,9 +74,6 @@ class TailSampler {
 
  private:
   struct Entry;
-  struct TraceIdHash {
-    size_t operator()(const TraceId& id) const { return static_cast<size_t>(id.low ^ (id.high * 0x9e3779b97f4a7c15)); }
-  };
 
   Entry* entry_at(uint64_t position);
   void hold(const TraceId& trace, const RecordHeader& header, const std::byte* record);
