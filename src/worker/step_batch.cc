@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "worker/operation_base.h"
@@ -20,36 +21,41 @@ Nanos share_of(Nanos whole, const Result<engine::OptimReport>& report, const Rep
   return static_cast<Nanos>(static_cast<double>(whole) * part);
 }
 
-Reports step(engine::TrainingEngine& engine, const std::vector<engine::AdapterStep>& steps) try {
+// Returns nothing if there is no memory for the steps.
+std::optional<Reports> step(engine::TrainingEngine& engine, const std::vector<engine::AdapterStep>& steps) try {
   return engine.optim_steps(steps);
 } catch (const std::bad_alloc&) {
-  return Reports(steps.size(),
-                 Error{ErrorCode::kResourceExhausted, "the worker ran out of memory for this step", "out_of_memory"});
+  return std::nullopt;
 }
 
 }  // namespace
 
 void StepBatch::add(engine::AdapterStep step, StepMember& member) {
   members_.reserve(members_.size() + 1);
+  queues_.reserve(queues_.size() + 1);
+  std::string queue = member.step_queue();
   steps_.push_back(std::move(step));
   members_.push_back(&member);
+  queues_.push_back(std::move(queue));
 }
 
 std::vector<std::string> StepBatch::run() {
-  std::vector<std::string> queues;
-  for (const StepMember* member : members_) queues.push_back(member->step_queue());
   const Nanos begin = clock_.monotonic();
-  Reports reports = step(engine_, steps_);
+  auto reports = step(engine_, steps_);
   const Nanos end = clock_.monotonic();
-  TUFT_CHECK(reports.size() == members_.size(), "an answer for each step");
+  TUFT_CHECK(!reports || reports->size() == members_.size(), "an answer for each step");
   record(begin, end);
-  for (size_t i = 0; i < reports.size(); ++i) {
-    const Nanos computing = share_of(end - begin, reports[i], reports);
-    members_[i]->stepped(std::move(reports[i]), computing);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!reports) {
+      members_[i]->stepped(out_of_memory(), 0);
+    } else {
+      const Nanos computing = share_of(end - begin, (*reports)[i], *reports);
+      members_[i]->stepped(std::move((*reports)[i]), computing);
+    }
   }
   steps_.clear();
   members_.clear();
-  return queues;
+  return std::exchange(queues_, {});
 }
 
 // Steps for whose record there is no memory have none.

@@ -31,10 +31,11 @@ class StepBatch {
   StepBatch(engine::TrainingEngine& engine, const Clock& clock, const OperationMetrics& metrics)
       : engine_(engine), clock_(clock), metrics_(metrics) {}
 
-  // The member lives until stepped() is called, or until this is destroyed.
+  // The member lives until stepped() is called, or until this is destroyed. Throws std::bad_alloc, without an effect,
+  // if there is no memory for it.
   void add(engine::AdapterStep step, StepMember& member);
   bool empty() const { return steps_.empty(); }
-  // Makes all steps and returns the queues that can go on.
+  // Makes all steps and returns the queues that can go on. Steps for which there is no memory fail.
   std::vector<std::string> run();
 
  private:
@@ -45,6 +46,7 @@ class StepBatch {
   const OperationMetrics& metrics_;
   std::vector<engine::AdapterStep> steps_;
   std::vector<StepMember*> members_;  // of each
+  std::vector<std::string> queues_;   // of each
 };
 
 }  // namespace tuft::worker

@@ -263,25 +263,29 @@ class OptimStep final : public MethodOperation<rpc::OptimStep>, public StepMembe
     return Progress::kStepping;
   }
 
+  // Needs no memory, so that a step that was made is not reported as failed.
   Result<Progress> finish(v1::OptimStepResponse& response) {
     TUFT_ASSIGN(const engine::OptimReport report, std::move(*report_));
+    response.set_grad_norm(report.grad_norm);
+    response.set_step(report.step);
     response.set_compute_seconds(to_seconds(computing_));
     response.set_clipped(report.clipped);
     response.set_nonfinite(!report.applied);
     response.set_nonfinite_update(!report.finite);
+    describe(report);
+    return Progress::kDone;
+  }
+
+  // A step for whose description there is no memory has none.
+  void describe(const engine::OptimReport& report) noexcept try {
     note({{"tuft.learning_rate", learning_rate_of(request())},
           {"tuft.optimizer_name", optimizer_of(request())},
           {"tuft.grad_norm", report.grad_norm},
           {"tuft.grad_clipped", report.clipped},
           {"tuft.step", report.step}});
     if (!report.applied) span().add_event("optim_step.skipped", {{"tuft.reason", "gradient not finite"}});
-    auto& metrics = *response.mutable_metrics();
-    metrics["grad_norm"] = report.grad_norm;
-    metrics["learning_rate"] = learning_rate_of(request());
-    metrics["optimizer_step"] = static_cast<double>(report.step);
-    if (!report.applied) metrics["skipped"] = 1.0;
     if (!report.finite) span().add_event("optim_step.broke", {{"tuft.reason", "weights not finite"}});
-    return Progress::kDone;
+  } catch (const std::bad_alloc&) {
   }
 
   std::optional<Result<engine::OptimReport>> report_;

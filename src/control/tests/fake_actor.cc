@@ -264,10 +264,9 @@ void FakeActor::handle_training() {
   on<rpc::OptimStep>(adapter_of, [this](const auto& request, auto& response) -> Status {
     TUFT_ASSIGN(int* const weights, find(adapters_, request.adapter_id(), "adapter"));
     ++*weights;
-    (*response.mutable_metrics())["grad_norm"] = 0.5;
+    response.set_grad_norm(0.5);
     response.set_clipped(request.params().grad_clip_norm() > 0 && request.params().grad_clip_norm() < 0.5);
     response.set_nonfinite_update(breaks_weights_);
-    (*response.mutable_metrics())["bad"] = std::numeric_limits<double>::quiet_NaN();
     return {};
   });
   on<rpc::SaveState>(adapter_of, [this](const auto& request, auto& response) -> Status {

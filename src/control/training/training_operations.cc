@@ -1,6 +1,8 @@
 #include "control/training/training_operations.h"
 
 #include <cmath>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace tuft::control {
@@ -21,6 +23,15 @@ void set_params(const OptimStep& step, worker::v1::OptimStepRequest& request) {
   params.set_eps(step.eps);
   params.set_weight_decay(step.weight_decay);
   params.set_grad_clip_norm(step.grad_clip_norm);
+}
+
+// What the client gets. JSON has no NaN.
+std::map<std::string, double> metrics_of(const OptimStep& step, const worker::v1::OptimStepResponse& response) {
+  std::map<std::string, double> metrics = {{"learning_rate", step.learning_rate},
+                                           {"optimizer_step", static_cast<double>(response.step())}};
+  if (std::isfinite(response.grad_norm())) metrics.emplace("grad_norm", response.grad_norm());
+  if (response.nonfinite()) metrics.emplace("skipped", 1.0);
+  return metrics;
 }
 
 }  // namespace
@@ -125,16 +136,13 @@ void TrainingOperations::on_stepped(const RunPtr& run, const OperationPtr& opera
                                     Result<worker::v1::OptimStepResponse> result) {
   if (!result.ok()) return executor_.conclude(run, operation, std::move(result).error());
   telemetry_.record_optim_step(*run, *operation, *result);
-  OptimStepResult value;
-  for (const auto& [name, metric] : result->metrics()) {
-    if (std::isfinite(metric)) value.metrics.emplace(name, metric);  // JSON has no NaN
-  }
   {
     MutexLock lock(run->mutex);
     run->weights_changed = true;
     run->gradient_pending = false;
   }
-  executor_.conclude(run, operation, FutureValue(std::move(value)));
+  executor_.conclude(run, operation,
+                     FutureValue(OptimStepResult{metrics_of(std::get<OptimStep>(operation->payload), *result)}));
 }
 
 }  // namespace tuft::control

@@ -165,12 +165,8 @@ void TrainingTelemetry::record_optim_step(const Run& run, RunOperation& operatio
                                           const worker::v1::OptimStepResponse& response) const {
   run.backend->instruments().record_optim_step(response);
   if (!response.nonfinite()) run.backend->note_step(clock_.monotonic());
-  const auto metric = [&](const char* name) {
-    const auto found = response.metrics().find(name);
-    return found != response.metrics().end() && std::isfinite(found->second) ? found->second : 0.0;
-  };
-  operation.span.set_attributes({{"tuft.grad_norm", metric("grad_norm")},
-                                 {"tuft.step", static_cast<int64_t>(metric("optimizer_step"))},
+  operation.span.set_attributes({{"tuft.grad_norm", std::isfinite(response.grad_norm()) ? response.grad_norm() : 0.0},
+                                 {"tuft.step", response.step()},
                                  {"tuft.grad_clipped", response.clipped()},
                                  {"tuft.queue_ms", response.queue_seconds() * 1e3}});
 }

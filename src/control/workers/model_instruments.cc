@@ -96,9 +96,7 @@ void ModelInstruments::record_optim_step(const worker::v1::OptimStepResponse& re
   optim_steps_.add(1);
   if (response.nonfinite_update()) nonfinite_update_.add(1);
   if (response.clipped()) clipped_.add(1);
-  if (const auto norm = response.metrics().find("grad_norm"); norm != response.metrics().end()) {
-    grad_norm_.record(norm->second);
-  }
+  grad_norm_.record(response.grad_norm());
 }
 
 void ModelInstruments::record_sample_request(const worker::v1::SampleRequest& request) const {

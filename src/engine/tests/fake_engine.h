@@ -53,6 +53,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
   std::function<Status(const Pack&)> before_forward;
   std::function<Status(const AdapterId&)> before_create;
   std::function<void(std::span<const AdapterStep>)> before_steps;
+  std::function<void()> after_steps;
   DeviceTimes on_device;
   double peak = 0;
   bool breaks_weights = false;  // of the next optimizer steps
@@ -178,6 +179,7 @@ class FakeEngine final : public Engine, public AdapterStore, public TrainingEngi
       report.step = report.applied ? ++found->second.state.moments.step : found->second.state.moments.step;
       results.emplace_back(report);
     }
+    if (after_steps) after_steps();
     return results;
   }
   Status clear_gradients(const AdapterId& id) override {

@@ -60,7 +60,7 @@ class AdapterPagingTest : public ServiceTest {
   int64_t step_of(const std::string& adapter) {
     v1::OptimStepResponse response;
     EXPECT_TRUE(optim_step(adapter, &response).status.ok());
-    return static_cast<int64_t>(response.metrics().at("optimizer_step"));
+    return response.step();
   }
 };
 
@@ -107,7 +107,7 @@ TEST_F(AdapterPagingTest, GradientsThatWaitForTheirStepComeBack) {
   v1::OptimStepResponse stayed;
   ASSERT_TRUE(optim_step("b", &stayed).status.ok());
   ASSERT_TRUE(optim_step("a", &paged).status.ok());
-  EXPECT_GT(paged.metrics().at("grad_norm"), 0.0);
+  EXPECT_GT(paged.grad_norm(), 0.0);
 }
 
 TEST_F(AdapterPagingTest, VersionWithoutRoomStartsInItsPage) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <future>
 
+#include "base/testing/failing_allocations.h"
 #include "engine/lora.h"
 #include "telemetry/testing/recorded_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
@@ -123,6 +124,20 @@ TEST_F(TrainingBatchTest, RequestsOfSeveralClientsThenOnePass) {
   EXPECT_EQ(answer->passes(), 1);
   EXPECT_EQ(answer->tokens(), 2);
   EXPECT_EQ(passes_, (std::vector<std::string>{"a", "bccd"}));
+}
+
+TEST_F(TrainingBatchTest, AnyAllocationAfterAStepFailsThenTheStepIsAnsweredAsDone) {
+  constexpr int64_t kAllocations = 40;
+  answered_.reserve(2 * kAllocations);
+  steps_.reserve(2 * kAllocations);
+  for (int64_t allocation = 0; allocation < kAllocations; ++allocation) {
+    engine_.before_steps = [](std::span<const engine::AdapterStep>) { FailingAllocations::stop(); };
+    engine_.after_steps = [allocation] { FailingAllocations::start(allocation); };
+    EXPECT_TRUE(post_optim("a").get()) << allocation;
+    engine_.after_steps = [] { FailingAllocations::stop(); };
+    while (!post_optim("b").get()) {
+    }
+  }
 }
 
 TEST_F(TrainingBatchTest, OptimStepThenOnlyItsOwnLaneWaits) {
