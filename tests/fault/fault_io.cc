@@ -1,7 +1,8 @@
-// A library for LD_PRELOAD that makes calls on files fail, as on a full or broken disk. Only calls on files below
-// TUFT_FAULT_UNDER count. TUFT_FAULT_CONTROL names a file of four 64-bit integers that a test maps and changes while
-// the program runs: the number of calls so far, the first and the last call that fail, and how: an errno, 0 for a write
-// of half of the bytes, -1 to end the program with SIGKILL before the call.
+// A library for LD_PRELOAD that makes calls on files fail, as on a full or broken disk, and moves the wall clock. Only
+// calls on files below TUFT_FAULT_UNDER count. TUFT_FAULT_CONTROL names a file of five 64-bit integers that a test maps
+// and changes while the program runs: the number of calls so far; the first and the last call that fail; how they fail:
+// an errno, 0 for a write of half of the bytes, -1 to end the program with SIGKILL before the call; and the seconds by
+// which the wall clock is ahead.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -10,9 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -24,6 +27,7 @@ struct Control {
   std::atomic<int64_t> first;
   std::atomic<int64_t> last;
   std::atomic<int64_t> how;
+  std::atomic<int64_t> seconds_ahead;
 };
 
 constexpr int64_t kHalf = 0;
@@ -81,6 +85,13 @@ Fate fate(Where where) {
   if (how == kHalf) return Fate::kShort;
   errno = static_cast<int>(how);
   return Fate::kFails;
+}
+
+int64_t seconds_ahead() {
+  const int saved = errno;
+  const Control* const shared = control();
+  errno = saved;
+  return shared == nullptr ? 0 : shared->seconds_ahead.load();
 }
 
 size_t some_of(Fate fate, size_t count) {
@@ -191,6 +202,27 @@ FILE* fopen64(const char* path, const char* mode) {
   static const auto real = next<FILE* (*)(const char*, const char*)>("fopen64");
   if (mode[0] != 'r' && fate(path) == Fate::kFails) return nullptr;
   return real(path, mode);
+}
+
+int clock_gettime(clockid_t clock, timespec* out) noexcept {
+  static const auto real = next<int (*)(clockid_t, timespec*)>("clock_gettime");
+  const int result = real(clock, out);
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) out->tv_sec += seconds_ahead();
+  return result;
+}
+
+int gettimeofday(timeval* out, void* zone) noexcept {
+  static const auto real = next<int (*)(timeval*, void*)>("gettimeofday");
+  const int result = real(out, zone);
+  if (result == 0) out->tv_sec += seconds_ahead();
+  return result;
+}
+
+time_t time(time_t* out) noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (out != nullptr) *out = now.tv_sec;
+  return now.tv_sec;
 }
 
 }  // extern "C"

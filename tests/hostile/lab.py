@@ -2,7 +2,7 @@
 """`./dev lab`: what takes hours. Runs its parts, prints what they print, and writes what was tried, how often and what
 happened, and on which commit, into the table of docs/reliability.md. A part that is not run keeps its rows.
 
-    ./dev lab                        all parts, about two hours
+    ./dev lab                        all parts: about two hours, and as long for the sanitizers
     ./dev lab --hours 0.2 victim     one part, shorter
 """
 import argparse
@@ -26,6 +26,10 @@ def pytest_of(*files, **environment):
     return [sys.executable, "-m", "pytest", "-q", "-s", "-rs", "-p", "no:cacheprovider", *files], environment
 
 
+def suites_with(preset):
+    return [str(ROOT / "dev"), "test", "-L", "unit|system"], {"TUFT_PRESET": preset}
+
+
 def rounds_of(hours):
     """Returns how many rounds of kill -9 take a quarter of the time: one takes about five seconds, with two stores."""
     return str(max(5, round(hours * 3600 / 4 / 10)))
@@ -39,6 +43,7 @@ def long_form(hours):
 PARTS = {
     "crash": lambda hours: pytest_of("fault/test_crash.py", TUFT_CRASH_ROUNDS=rounds_of(hours)),
     "disk": lambda hours: pytest_of("fault/test_disk.py", **long_form(hours)),
+    "clock": lambda hours: pytest_of("fault/test_clock.py"),
     "processes": lambda hours: pytest_of("fault/test_processes.py"),
     "redis": lambda hours: pytest_of("fault/test_redis.py"),
     "amplification": lambda hours: pytest_of("hostile/test_amplification.py", **long_form(hours)),
@@ -47,6 +52,8 @@ PARTS = {
     "soak": lambda hours: ([sys.executable, "hostile/soak.py", "--minutes", f"{max(1.0, hours * 15):g}"], {}),
     "fuzz": lambda hours: ([sys.executable, "hostile/fuzz.py", "--minutes", f"{max(1.0, hours * 15):g}"], {}),
     "api": lambda hours: ([sys.executable, "hostile/api_fuzz.py", "--examples", str(max(5, round(hours * 50)))], {}),
+    "asan": lambda hours: suites_with("asan"),
+    "tsan": lambda hours: suites_with("tsan"),
 }
 
 

@@ -1,4 +1,4 @@
-"""A disk that fails on demand, for a server that runs with tests/fault/fault_io.cc in LD_PRELOAD."""
+"""A disk that fails and a clock that jumps on demand, for a server that runs with tests/fault/fault_io.cc in LD_PRELOAD."""
 import errno
 import mmap
 import os
@@ -16,10 +16,10 @@ class FaultyDisk:
 
     def __init__(self, directory, under):
         path = pathlib.Path(directory) / "fault_control"
-        path.write_bytes(bytes(32))
+        path.write_bytes(bytes(40))
         self.environment = {"LD_PRELOAD": LIBRARY, "TUFT_FAULT_CONTROL": str(path), "TUFT_FAULT_UNDER": str(under)}
         with open(path, "r+b") as file:
-            self.memory = mmap.mmap(file.fileno(), 32)
+            self.memory = mmap.mmap(file.fileno(), 40)
 
     @property
     def calls(self):
@@ -31,6 +31,9 @@ class FaultyDisk:
         struct.pack_into("=q", self.memory, 24, HOW[how])
         struct.pack_into("=q", self.memory, 16, first + count - 1)
         struct.pack_into("=q", self.memory, 8, first)
+
+    def set_clock(self, seconds_ahead):
+        struct.pack_into("=q", self.memory, 32, seconds_ahead)
 
     def heal(self):
         struct.pack_into("=q", self.memory, 8, 0)
