@@ -43,6 +43,7 @@ def long_form(hours):
 PARTS = {
     "crash": lambda hours: pytest_of("fault/test_crash.py", TUFT_CRASH_ROUNDS=rounds_of(hours)),
     "disk": lambda hours: pytest_of("fault/test_disk.py", **long_form(hours)),
+    "torn": lambda hours: pytest_of("fault/test_torn.py"),
     "clock": lambda hours: pytest_of("fault/test_clock.py"),
     "processes": lambda hours: pytest_of("fault/test_processes.py"),
     "redis": lambda hours: pytest_of("fault/test_redis.py"),
