@@ -11,6 +11,7 @@ struct Limits {
   size_t nodes = 512;                     // with placeholders and output
   size_t inputs = 16;                     // with logprobs
   size_t values = 8192;                   // in the arguments of all nodes, those in lists included
+  size_t resolved_values = 16384;         // the same with the items of the lists that the arguments refer to
   int depth = 8;                          // of lists in an argument
   size_t metrics = 64;                    // that the graph returns
   size_t steps = 8192;                    // arrays that a graph makes; most nodes make one

@@ -1,6 +1,7 @@
 #include "loss_graph/program.h"
 
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "loss_graph/evaluation.h"
@@ -57,14 +58,6 @@ int64_t product_of(const std::vector<int64_t>& shape) {
   return product;
 }
 
-// Replaces references to nodes by their values.
-Value resolved(const Value& value, const std::vector<Value>& nodes) {
-  if (value.is(Value::Kind::kNode)) return nodes[static_cast<size_t>(value.integer)];
-  Value out = value;
-  for (Value& item : out.items) item = resolved(item, nodes);
-  return out;
-}
-
 Result<Shape> shape_of(const Input& input, const InputType& tensor) {
   const auto invalid = [&](const std::string& what) {
     return invalid_argument("input '" + input.name + "': " + what, "custom_loss_input");
@@ -84,17 +77,54 @@ Result<Shape> shape_of(const Input& input, const InputType& tensor) {
   return shape;
 }
 
+// Replaces references to nodes by their values. A list that holds a list of an earlier node twice is twice as long, and
+// so on with each node, so what is copied is limited.
+class Resolver {
+ public:
+  explicit Resolver(size_t values_max) : left_(values_max) {}
+
+  // Returns nothing if the limit is exceeded.
+  std::optional<Value> resolved(const Value& value) {
+    Value out;
+    if (!copy(value, out)) return std::nullopt;
+    return out;
+  }
+  // The value of the next node.
+  void add(Value value) { nodes_.push_back(std::move(value)); }
+  const Value& node(const Value& reference) const { return nodes_[static_cast<size_t>(reference.integer)]; }
+
+ private:
+  bool copy(const Value& from, Value& to) {
+    const Value& source = from.is(Value::Kind::kNode) ? node(from) : from;
+    if (left_ == 0) return false;
+    --left_;
+    to = {.kind = source.kind,
+          .integer = source.integer,
+          .number = source.number,
+          .text = source.text,
+          .dtype = source.dtype,
+          .keys = source.keys};
+    for (const Value& item : source.items) {
+      if (!copy(item, to.items.emplace_back())) return false;
+    }
+    return true;
+  }
+
+  size_t left_;
+  std::vector<Value> nodes_;
+};
+
 class Planner {
  public:
   Planner(const std::vector<Input>& inputs, const std::vector<Node>& nodes, const Limits& limits)
-      : inputs_(inputs), nodes_(nodes), builder_(limits) {}
+      : inputs_(inputs), nodes_(nodes), limits_(limits), builder_(limits), resolver_(limits.resolved_values) {}
 
   Result<Plan> plan(std::span<const InputType> types, const Value& loss, const std::vector<Value>& metrics) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       builder_.set_node(static_cast<int>(i));
       TUFT_ASSIGN(Value value, i < inputs_.size() ? input(i, types[i]) : call(nodes_[i]));
       if (!builder_.ok()) return node_error(nodes_[i], builder_.status().error().message);
-      values_.push_back(std::move(value));
+      resolver_.add(std::move(value));
     }
     TUFT_TRY(finish(loss, metrics));
     return builder_.take();
@@ -110,13 +140,20 @@ class Planner {
   Result<Value> call(const Node& node) {
     std::vector<Value> arguments;
     arguments.reserve(node.arguments.size());
-    for (const Value& argument : node.arguments) arguments.push_back(resolved(argument, values_));
+    for (const Value& argument : node.arguments) {
+      auto value = resolver_.resolved(argument);
+      if (!value) {
+        return node_error(node, "up to here, the arguments hold more than " + std::to_string(limits_.resolved_values) +
+                                    " values; use shorter lists");
+      }
+      arguments.push_back(std::move(*value));
+    }
     return node.operation->lower(builder_, Call(*node.operation, std::move(arguments), builder_));
   }
 
   Status finish(const Value& loss, const std::vector<Value>& metrics) {
     const auto invalid = [](std::string what) { return invalid_argument(std::move(what), "custom_loss_invalid"); };
-    const Value& result = values_[static_cast<size_t>(loss.integer)];
+    const Value& result = resolver_.node(loss);
     if (!result.is(Value::Kind::kArray)) return invalid("the custom loss returns no tensor as its loss");
     const int step = static_cast<int>(result.integer);
     if (builder_.shape(step).rank != 0) {
@@ -127,7 +164,7 @@ class Planner {
       return invalid("the loss does not depend on logprobs, so it has no gradient");
     std::vector<int> steps;
     for (const Value& metric : metrics) {
-      const Value value = resolved(metric, values_);
+      const Value& value = metric.is(Value::Kind::kNode) ? resolver_.node(metric) : metric;
       int made = -1;
       if (value.is(Value::Kind::kArray)) made = static_cast<int>(value.integer);
       if (value.is_number()) made = builder_.fill(Shape::scalar(), value.as_double(), Dtype::kFloat);
@@ -143,8 +180,9 @@ class Planner {
 
   const std::vector<Input>& inputs_;
   const std::vector<Node>& nodes_;
+  const Limits& limits_;
   PlanBuilder builder_;
-  std::vector<Value> values_;  // of each node so far
+  Resolver resolver_;
 };
 
 bool all_finite(std::span<const double> values) {

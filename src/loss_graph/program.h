@@ -30,6 +30,7 @@ struct Input {
 struct InputType {
   std::vector<int64_t> shape;
   bool is_float = true;  // false: integers
+  friend bool operator==(const InputType&, const InputType&) = default;
 };
 
 // An input of one datum: values row-major, as many as the shape says.

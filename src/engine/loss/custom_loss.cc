@@ -23,7 +23,13 @@ Error input_error(size_t index, const std::string& name, const std::string& what
   return datum_error(index, ".loss_fn_inputs." + name + ": " + what, "bad_datum");
 }
 
-Status take_inputs(const loss_graph::Program& program, size_t index, Datum& datum) {
+// The cost of the newest shapes: many datums of a request have the same.
+struct KnownCost {
+  std::vector<loss_graph::InputType> types;
+  int64_t elements = 0;
+};
+
+Status take_inputs(const loss_graph::Program& program, size_t index, Datum& datum, KnownCost& known) {
   auto targets = datum.loss_inputs.find(kTargetTokens);
   if (targets == datum.loss_inputs.end()) return input_error(index, kTargetTokens, "it is missing");
   std::vector<loss_graph::InputType> types = {{targets->second.shape}};
@@ -38,9 +44,12 @@ Status take_inputs(const loss_graph::Program& program, size_t index, Datum& datu
   LossTensor kept = std::move(targets->second);
   datum.loss_inputs.clear();
   datum.loss_inputs.emplace(kTargetTokens, std::move(kept));
-  auto cost = program.cost(types);
-  if (!cost.ok()) return datum_error(index, ": custom loss: " + cost.error().message, cost.error().reason);
-  datum.custom_elements = *cost;
+  if (types != known.types) {
+    auto cost = program.cost(types);
+    if (!cost.ok()) return datum_error(index, ": custom loss: " + cost.error().message, cost.error().reason);
+    known = {std::move(types), *cost};
+  }
+  datum.custom_elements = known.elements;
   return {};
 }
 
@@ -96,7 +105,16 @@ Result<loss_graph::Outcome> evaluate(const loss_graph::Program& program, const C
 }  // namespace
 
 Status prepare_custom_loss(TrainRequest& request) {
-  for (size_t i = 0; i < request.data.size(); ++i) TUFT_TRY(take_inputs(*request.custom_loss, i, request.data[i]));
+  if (request.data.size() > kCustomLossDatumsMax) {
+    return invalid_argument("a request with a custom loss has at most " + std::to_string(kCustomLossDatumsMax) +
+                                " datums, and this one has " + std::to_string(request.data.size()) +
+                                "; send them in several requests",
+                            "custom_loss_too_large");
+  }
+  KnownCost known;
+  for (size_t i = 0; i < request.data.size(); ++i) {
+    TUFT_TRY(take_inputs(*request.custom_loss, i, request.data[i], known));
+  }
   return {};
 }
 

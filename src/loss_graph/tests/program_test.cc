@@ -67,6 +67,25 @@ TEST(LossGraph, GivesTheGradientOfMaxAlongADimensionToTheFirst) {
   EXPECT_EQ(outcome->gradient, Gradient({0, 1, 0}));
 }
 
+TEST(LossGraph, ListsOfListsOfEarlierNodesAreLimited) {
+  const Json whole = {{"slice", {nullptr, nullptr, nullptr}}};
+  GraphBuilder graph;
+  std::string last = "logprobs";
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = "pair" + std::to_string(i);
+    graph.call(name, "operator.getitem", args({tuple(args({testing::ref(last), testing::ref(last)})), whole}));
+    last = name;
+  }
+  graph.call("size", "builtins.len", args({testing::ref(last)})).call("sum", ".sum", args({ref("logprobs")}));
+  graph.call("loss", "operator.mul", args({ref("sum"), ref("size")})).output("loss");
+  const auto program = graph.parse();
+  ASSERT_TRUE(program.ok()) << program.error().message;
+  const InputType input{{3}};
+  const auto cost = (*program)->cost({&input, 1});
+  ASSERT_FALSE(cost.ok());
+  EXPECT_NE(cost.error().message.find("16384 values"), std::string::npos) << cost.error().message;
+}
+
 TEST(LossGraph, KeepsGradientsApartFromMetrics) {
   // The metric is finite and its derivative is not.
   GraphBuilder graph;

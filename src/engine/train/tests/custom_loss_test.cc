@@ -156,6 +156,19 @@ TEST_F(CustomLossTest, WhatADatumLacksIsRefusedByName) {
   EXPECT_THAT(refused.error().message, HasSubstr("custom has only the keys loss_id and temperature"));
 }
 
+TEST_F(CustomLossTest, EachShapeHasItsCostAndTooManyDatumsAreRefused) {
+  TrainRequest asked = request("a", weighted(), {datum_of({1, 2}), datum_of({3, 4}), datum_of({1}), datum_of({5, 6})});
+  ASSERT_TRUE(prepare_custom_loss(asked).ok());
+  EXPECT_GT(asked.data[0].custom_elements, asked.data[2].custom_elements);
+  EXPECT_EQ(asked.data[0].custom_elements, asked.data[1].custom_elements);
+  EXPECT_EQ(asked.data[0].custom_elements, asked.data[3].custom_elements);
+
+  TrainRequest large = request("a", weighted(), std::vector<Datum>(kCustomLossDatumsMax + 1, datum_of({1})));
+  const Status refused = prepare_custom_loss(large);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("at most 1024 datums, and this one has 1025"));
+}
+
 TEST_F(CustomLossTest, NotFiniteThenFailsAloneAndLeavesNoGradient) {
   submit(request("a", weighted(), {datum_of({2})}), "before");
   run();
