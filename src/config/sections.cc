@@ -84,6 +84,8 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
   reader.integer("custom_losses_per_user_max", limits.custom_losses_per_user_max, 1);
   reader.integer("custom_loss_bytes_per_user_max", limits.custom_loss_bytes_per_user_max, 128 << 10);
+  reader.integer("sample_record_bytes_per_user_max", limits.sample_record_bytes_per_user_max, 1 << 20);
+  reader.integer("sample_record_bytes_max", limits.sample_record_bytes_max, 1 << 20);
   reader.integer("archives_per_user_max", limits.archives_per_user_max, 1);
   reader.integer("archives_max", limits.archives_max, 1);
   // The SDK sends a heartbeat every 10 s, and some may be lost.

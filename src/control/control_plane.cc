@@ -61,6 +61,7 @@ bool close_session(Core& core, TrainingController& training, SamplingController&
   core.futures.cancel_session(
       session, Error{ErrorCode::kCancelled, "cancelled: " + core.sessions.ending_of(user, session), "session_ended"});
   sampling.samplers().close_session(user, session);
+  sampling.records().close_session(session);
   training.custom_losses().close_session(user, session);
   return training.expiry().close_session(user, session, why);
 }
@@ -291,6 +292,7 @@ class ControlPlaneImpl final : public ControlPlane {
     training_->restorer().sweep();
     training_->executor().sweep();
     sampling_->adapters().sweep();
+    sampling_->records().sweep();
     checkpoint_actions_->sweep();
   }
 

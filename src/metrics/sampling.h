@@ -58,6 +58,17 @@ struct SamplingMetrics {
                   .unit = "{token}",
                   .description = "Tokens of finished requests, by kind (prefill, decode)",
                   .labels = {"base_model", "kind"}}};
+  ObservableGauge records_active{{.name = "tuft.sampling.records.active",
+                                  .unit = "{sequence}",
+                                  .description = "Sequences recorded for the loss stable_reinforce"}};
+  ObservableGauge records_bytes{
+      {.name = "tuft.sampling.records.bytes", .unit = "By", .description = "Memory of these records"}};
+  Counter records_dropped{{.name = "tuft.sampling.records.dropped",
+                           .unit = "{sequence}",
+                           .description =
+                               "Records dropped: over limits.sample_record_bytes_* (limit), unused for a day "
+                               "(expired), with their session (session_ended)",
+                           .labels = {"reason"}}};
   Histogram prefill_duration{{.name = "tuft.sampling.prefill.duration",
                               .unit = "s",
                               .description = "From a request's first step to its first token",

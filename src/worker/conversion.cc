@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/loss/custom_loss.h"
+#include "engine/loss/stable_reinforce.h"
 #include "loss_graph/program.h"
 #include "worker/packed_numbers.h"
 #include "worker/provenance.h"
@@ -253,6 +254,7 @@ Result<engine::TrainRequest> to_train_request(const tinker_public::ForwardBackwa
       datum.loss_inputs.emplace(key, std::move(values));
     }
     TUFT_TRY(check_provenance(source, index, datum));
+    if (result.loss_fn == engine::kStableReinforce) TUFT_TRY(add_sampled_mask(source, index, datum));
     result.data.push_back(std::move(datum));
   }
   return result;

@@ -2,6 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/loss/stable_reinforce.h"
 
 namespace tuft::worker {
 namespace {
@@ -70,6 +74,23 @@ Status check_provenance(const tinker_public::Datum& source, size_t index, const 
     return loss.error("needs target_tokens of one dimension");
   }
   return loss.check(targets->second.shape.front(), "target_tokens");
+}
+
+Status add_sampled_mask(const tinker_public::Datum& source, size_t index, engine::Datum& datum) {
+  const SpanList loss(index, "loss_fn_input_spans", source.loss_fn_input_spans());
+  if (source.loss_fn_input_spans().empty()) return loss.error("is missing; stable_reinforce needs it");
+  const std::string name(engine::kSampledMask);
+  if (datum.loss_inputs.count(name) > 0) return loss.error("says what was sampled; leave the input " + name + " out");
+  std::vector<float> mask;
+  mask.reserve(static_cast<size_t>(datum.loss_inputs.at("target_tokens").shape.front()));
+  for (const auto& span : source.loss_fn_input_spans()) {
+    const bool is_sampled = span.has_sampled_tokens();
+    const int64_t length = is_sampled ? span.sampled_tokens().length() : span.prompt_tokens().length();
+    mask.insert(mask.end(), static_cast<size_t>(length), is_sampled ? 1.0F : 0.0F);
+  }
+  const auto count = static_cast<int64_t>(mask.size());
+  datum.loss_inputs.emplace(name, engine::LossTensor{{count}, std::move(mask)});
+  return {};
 }
 
 }  // namespace tuft::worker

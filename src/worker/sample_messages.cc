@@ -90,6 +90,7 @@ AnswerForm answer_form(const v1::SampleRequest& request, bool is_stream) {
   form.topk_prompt_logprobs = request.topk_prompt_logprobs();
   form.topk_logprobs = is_stream ? 0 : request.topk_logprobs();
   form.prompt_alt_tokens = request.prompt_alt_tokens();
+  form.record = request.record();
   if (!request.has_prompt_targets()) return form;
   form.targets.emplace();
   form.targets->set_columns(request.prompt_targets().columns());
@@ -184,6 +185,10 @@ v1::SampleResponse to_sample_response(const engine::SampleResult& result, const 
     response.add_sequence_tokens(tokens);
     if (sequence.reason == engine::StopReason::kStop) response.set_stopped_sequences(response.stopped_sequences() + 1);
     output_tokens += tokens;
+    if (!form.record) continue;
+    v1::SequenceRecord& record = *response.add_records();
+    record.set_tokens(write_numbers(sequence.tokens));
+    record.set_logprobs(write_numbers(sequence.logprobs));
   }
   response.set_response(to_public(result, form).SerializeAsString());
   response.set_cached_tokens(result.cached_tokens);

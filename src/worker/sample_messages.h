@@ -27,6 +27,7 @@ struct AnswerForm {
   int topk_prompt_logprobs = 0;
   int topk_logprobs = 0;  // 0 for a stream, which has sent them
   int prompt_alt_tokens = 0;
+  bool record = false;
   std::optional<v1::PromptTargets> targets = std::nullopt;  // without the tokens
 };
 AnswerForm answer_form(const v1::SampleRequest& request, bool is_stream);

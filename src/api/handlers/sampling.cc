@@ -138,7 +138,6 @@ void check_asample_fields(const JsonFields& fields) {
   for (const std::string_view key : {"base_model", "model_path"}) {
     if (fields.has(key)) fields.problem(key, "must be absent: what is sampled from is that of the sampling session");
   }
-  (void)fields.boolean("record_stability_info", false);  // nothing that this server trains with needs a record
 }
 
 // The SDK raises a 400 at once, as it stands.
@@ -218,6 +217,7 @@ Result<Answer> handle_asample(Exchange& exchange) {
   request.seq_id = fields.optional_integer("seq_id", 0, kInt64Max);
   const int64_t num_samples = fields.optional_integer("num_samples", 1, control::kNumSamplesMax).value_or(1);
   request.num_samples = static_cast<int>(num_samples);
+  request.record_stability_info = fields.boolean("record_stability_info", false);
   read_scores(fields, request);
   Status chunks;
   if (const auto prompt = fields.required_object("prompt")) chunks = read_prompt(*prompt, request.prompt_tokens);
@@ -236,7 +236,7 @@ Result<Answer> handle_asample(Exchange& exchange) {
   JsonWriter json;
   json.begin_object().key("request_id").string(done.request.str()).key("model_id").null();
   json.key("sample_sequence_ids").begin_array();
-  for (int64_t i = 0; i < num_samples; ++i) json.string(done.request.str() + "-" + std::to_string(i));
+  for (int64_t i = 0; i < num_samples; ++i) json.string(control::sequence_id(done.request, i));
   json.end_array().end_object();
   return json_answer(std::move(json).take());
 }

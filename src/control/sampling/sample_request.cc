@@ -184,10 +184,15 @@ int64_t score_bytes_max(const worker::v1::SampleRequest& request) {
   bytes += static_cast<int64_t>(request.prompt_targets().crow_indices().size());
   bytes += static_cast<int64_t>(request.prompt_targets().col_indices().size());
   if (request.prompt_logprobs() || request.topk_prompt_logprobs() > 0) bytes += prompt * kLogprobBytes;
+  if (request.record()) bytes += request.num_samples() * kSequenceBytes + output * kTokenBytes;
   return bytes;
 }
 
 }  // namespace
+
+std::string sequence_id(const RequestId& request, int64_t index) {
+  return request.str() + "-" + std::to_string(index);
+}
 
 Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig& model, const UserId& user,
                                                       const Sample& sample) {
@@ -217,12 +222,13 @@ Result<worker::v1::SampleRequest> make_sample_request(const config::ModelConfig&
   request.set_prompt_logprobs_last_n(static_cast<int32_t>(sample.prompt_logprobs_last_n.value_or(0)));
   request.set_prompt_alt_tokens(sample.prompt_alt_tokens_k);
   if (sample.target_prompt_logprobs) write_targets(*sample.target_prompt_logprobs, *request.mutable_prompt_targets());
+  request.set_record(sample.record_stability_info);
   request.set_cache_scope(user.str());
   if (const int64_t bytes = score_bytes_max(request); bytes > kScoreBytesMax) {
     return refuse("the log-probabilities that this sample asks for could take " + std::to_string(bytes) +
                   " bytes, and " + std::to_string(kScoreBytesMax) +
                   " are allowed; lower topk_sample_logprobs, num_samples, max_tokens, topk_prompt_logprobs or "
-                  "prompt_alt_tokens_k");
+                  "prompt_alt_tokens_k, or leave record_stability_info out");
   }
   return request;
 }

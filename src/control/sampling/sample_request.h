@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 #include "base/result.h"
 #include "config/config.h"
@@ -20,6 +22,9 @@ inline constexpr int64_t kScoreBytesMax = 128 << 20;
 inline constexpr int kStopStringsMax = 64;
 inline constexpr size_t kStopStringBytesMax = 1024;
 inline constexpr int kStopTokensMax = 1024;
+
+// Returns the id of sequence `index` of a sample, by which training requests name it.
+std::string sequence_id(const RequestId& request, int64_t index);
 
 // Checks everything that can be checked without the model. A missing max_tokens becomes the model's default_max_tokens,
 // at most the rest of max_model_len. kInvalidArgument names the field and its rule.

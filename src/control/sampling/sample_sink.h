@@ -1,11 +1,13 @@
 // Where a sample comes from and where its answer goes: to a future (FutureSink) or to a listener (StreamSink).
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include "actor/model_actor.h"
 #include "base/result.h"
 #include "control/futures/future_store.h"
+#include "control/sampling/sample_records.h"
 
 namespace tuft::control {
 
@@ -32,7 +34,9 @@ class SampleSink {
 // A sample whose client polls a future.
 class FutureSink final : public SampleSink {
  public:
-  FutureSink(FutureStore& futures, FuturePtr future) : futures_(futures), future_(std::move(future)) {}
+  // `records` keeps what the answer brings for it.
+  FutureSink(FutureStore& futures, FuturePtr future, std::shared_ptr<SampleRecords> records)
+      : futures_(futures), future_(std::move(future)), records_(std::move(records)) {}
 
   bool is_cancelled() const override { return futures_.has_ended(*future_); }
   void mark_sent() override { futures_.mark_sent(*future_); }
@@ -43,12 +47,15 @@ class FutureSink final : public SampleSink {
   }
   void finish(Result<worker::v1::SampleResponse> result) override {
     if (!result.ok()) return futures_.complete(future_, std::move(result).error());
+    // Kept first, so that a client that sees the result finds the records. Nobody sees that of a cancelled sample.
+    if (result->records_size() > 0 && !is_cancelled()) records_->keep(future_->keys, *result);
     futures_.complete(future_, FutureValue(ProtobufResult{std::move(*result->mutable_response())}));
   }
 
  private:
   FutureStore& futures_;
   const FuturePtr future_;
+  const std::shared_ptr<SampleRecords> records_;
 };
 
 }  // namespace tuft::control

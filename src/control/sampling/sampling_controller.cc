@@ -14,7 +14,8 @@ SamplingController::SamplingController(const Parts& parts)
           adapters_, SamplingTelemetry(parts.clock, parts.usage, parts.config.telemetry.tenant_label))),
       samplers_(parts.config.limits.samplers_per_user_max, parts.clock, parts.sessions, parts.persistence, parts.usage,
                 adapters_),
-      streams_(std::make_shared<SampleStreams>(parts.clock, parts.budget, samplers_, adapters_, executor_)) {
+      streams_(std::make_shared<SampleStreams>(parts.clock, parts.budget, samplers_, adapters_, executor_)),
+      records_(std::make_shared<SampleRecords>(parts.config.limits, parts.clock, parts.sessions)) {
   adapters_->on_wake([weak = std::weak_ptr(executor_)](const SampleOperationPtr& operation, const Status& status) {
     const auto executor = weak.lock();
     if (executor == nullptr) return;
@@ -67,9 +68,9 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   if (!admission.is_new) return answer;
   backend.instruments().record_sample_request(work);
   const int64_t cost = sample_cost(backend.config(), work);
-  const auto operation = std::make_shared<SampleOperation>(user, std::move(used.adapter), answer.keys,
-                                                           std::make_shared<FutureSink>(parts_.futures, future), now,
-                                                           cost, std::move(work), std::move(admission.memory));
+  const auto operation = std::make_shared<SampleOperation>(
+      user, std::move(used.adapter), answer.keys, std::make_shared<FutureSink>(parts_.futures, future, records_), now,
+      cost, std::move(work), std::move(admission.memory));
   SamplingTelemetry::begin(*operation, future->context);
   parts_.futures.on_cancel(*future, [weak = std::weak_ptr(operation)] {
     if (const SampleOperationPtr waiting = weak.lock()) waiting->let_go(false);

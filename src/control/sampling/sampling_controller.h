@@ -19,6 +19,7 @@
 #include "control/sampling/frozen_adapters.h"
 #include "control/sampling/generation.h"
 #include "control/sampling/sample_executor.h"
+#include "control/sampling/sample_records.h"
 #include "control/sampling/sample_streams.h"
 #include "control/sampling/sampler_table.h"
 #include "control/sessions/sessions.h"
@@ -56,6 +57,7 @@ class SamplingController {
   const SamplerTable& samplers() const { return samplers_; }
   FrozenAdapters& adapters() { return *adapters_; }
   SampleStreams& streams() { return *streams_; }
+  SampleRecords& records() { return *records_; }
 
   // Fails what waits. Requires: FutureStore::shut_down() was called.
   void shut_down();
@@ -66,6 +68,7 @@ class SamplingController {
   const std::shared_ptr<SampleExecutor> executor_;
   SamplerTable samplers_;
   const std::shared_ptr<SampleStreams> streams_;
+  const std::shared_ptr<SampleRecords> records_;
 };
 
 }  // namespace tuft::control

@@ -67,6 +67,7 @@ void SamplingTelemetry::end(SampleOperation& operation, const Result<worker::v1:
   if (result.ok()) {
     instruments.record_sample(*result, to_seconds(operation.sent - operation.placed), seconds);
     count_tokens(operation, *result);
+    if (result->records_size() > 0) operation.span.set_attribute("tuft.recorded_sequences", result->records_size());
   } else {
     instruments.record_sample_failure(result.error(), operation.num_samples, seconds);
     operation.span.record_error(result.error());

@@ -309,6 +309,13 @@ void FakeActor::handle_samplers() {
   on<rpc::StreamSample>(sampler_of, work);
 }
 
+void FakeActor::record(worker::v1::SequenceRecord& record) {
+  constexpr int32_t kTokens[] = {40, 41, 42};
+  constexpr float kLogprobs[] = {-0.5F, -1.5F, -2.5F};
+  record.set_tokens(kTokens, sizeof kTokens);
+  record.set_logprobs(kLogprobs, sizeof kLogprobs);
+}
+
 Status FakeActor::sample(const worker::v1::SampleRequest& request, worker::v1::SampleResponse& response) {
   int32_t number = -1;  // the base model
   if (!request.sampler_id().empty()) {
@@ -320,7 +327,9 @@ Status FakeActor::sample(const worker::v1::SampleRequest& request, worker::v1::S
   for (int i = 0; i < request.num_samples(); ++i) {
     samples.add_sequences()->set_tokens(&number, sizeof number);
     response.add_sequence_tokens(1);
+    if (request.record()) record(*response.add_records());
   }
+  if (request.record()) response.set_prompt_tokens(static_cast<int64_t>(request.prompt_tokens().size() / 4));
   response.set_response(samples.SerializeAsString());
   response.set_output_tokens(request.num_samples());
   response.set_queue_seconds(queue_seconds_);

@@ -1,5 +1,6 @@
 // A model actor without a process or a model. The weights of an adapter are one number, and optim_step adds one to it.
-// A checkpoint is a directory with a file that holds this number. A sampler samples the number of its checkpoint.
+// A checkpoint is a directory with a file that holds this number. A sampler samples the number of its checkpoint. The
+// record of each sequence has the tokens 40 41 42 with the log-probabilities -0.5 -1.5 -2.5.
 #pragma once
 
 #include <atomic>
@@ -103,6 +104,7 @@ class FakeActor final : public actor::ModelActor {
   void handle_telemetry();
   // Require mutex_.
   Result<int*> find(std::map<std::string, int>& weights, const std::string& id, const char* what);
+  static void record(worker::v1::SequenceRecord& record);
   Status sample(const worker::v1::SampleRequest& request, worker::v1::SampleResponse& response);
 
   const std::string base_model_;

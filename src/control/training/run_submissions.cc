@@ -7,6 +7,7 @@
 #include "base/id.h"
 #include "control/sessions/session_description.h"
 #include "control/training/dense_bytes.h"
+#include "control/training/recorded_logprobs.h"
 #include "control/training/training_telemetry.h"
 
 namespace tuft::control {
@@ -322,12 +323,19 @@ Result<Submitted> RunSubmissions::forward_backward(const UserId& user, tinker_pu
   worker::v1::ForwardBackwardRequest work;
   work.set_adapter_id(run_id.str());
   *work.mutable_request() = std::move(request);
-  if (work.request().loss_fn() == kCustomLoss) {
-    TUFT_ASSIGN(const RunPtr run, parts_.runs.find(user, run_id));
-    const Status found = parts_.custom_losses.put_into(user, run->session, work);
-    if (!found.ok()) return submit(user, run_id, type, seq_id, {}, found.error(), trace);
+  TUFT_ASSIGN(const RunPtr run, parts_.runs.find(user, run_id));
+  if (Status joined = join(*run, work); !joined.ok()) {
+    return submit(user, run_id, type, seq_id, {}, std::move(joined).error(), trace);
   }
   return submit(user, run_id, type, seq_id, std::move(work), std::nullopt, trace);
+}
+
+// Adds what the run's session has for the loss of a pass.
+Status RunSubmissions::join(const Run& run, worker::v1::ForwardBackwardRequest& pass) const {
+  const std::string& loss = pass.request().loss_fn();
+  if (loss == kCustomLoss) return parts_.custom_losses.put_into(run.user, run.session, pass);
+  if (loss != kRecordedLoss) return {};
+  return put_recorded_logprobs(parts_.records, run.user, run.session, *pass.mutable_request());
 }
 
 Result<Submitted> RunSubmissions::optim_step(const UserId& user, const OptimStep& request,

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "config/config.h"
 #include "control/futures/future_store.h"
+#include "control/sampling/sample_records.h"
 #include "control/sessions/sessions.h"
 #include "control/training/checkpoint_loader.h"
 #include "control/training/custom_losses.h"
@@ -36,6 +37,7 @@ class RunSubmissions {
     RunExecutor& executor;
     const CheckpointLoader& loader;
     const CustomLosses& custom_losses;
+    SampleRecords& records;
   };
   explicit RunSubmissions(const Parts& parts) : parts_(parts) {}
 
@@ -62,6 +64,7 @@ class RunSubmissions {
   Result<Submitted> submit(const UserId& user, const RunId& run_id, OperationType type, std::optional<int64_t> seq_id,
                            RunOperation::Payload payload, std::optional<Error> refusal,
                            const telemetry::SpanContext& trace);
+  Status join(const Run& run, worker::v1::ForwardBackwardRequest& pass) const;
   Result<Submitted> admit(const Run& run, RunOperation& operation, const std::string& key,
                           const telemetry::SpanContext& trace, FutureStore::Weight weight);
 

@@ -24,7 +24,7 @@ TrainingController::TrainingController(const Parts& parts)
       restorer_(parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
       custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures),
       submissions_({parts_.config.limits, parts_.clock, parts_.backends, parts_.sessions, parts_.futures, runs_,
-                    executor_, loader_, custom_losses_}),
+                    executor_, loader_, custom_losses_, parts_.sampling->records()}),
       gauges_(parts_.clock, parts_.backends, parts_.sessions, runs_) {
   using Type = OperationType;
   executor_.set_handler(

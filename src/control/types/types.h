@@ -212,6 +212,7 @@ struct Sample {
   int prompt_alt_tokens_k = 0;
   std::optional<int64_t> prompt_logprobs_last_n = std::nullopt;
   std::optional<PromptTargets> target_prompt_logprobs = std::nullopt;
+  bool record_stability_info = false;  // keep what stable_reinforce needs (SampleRecords)
 };
 
 // ---- results

@@ -13,7 +13,8 @@ namespace tuft::engine {
   LOSS(ppo)                 \
   LOSS(cispo)               \
   LOSS(dro)                 \
-  LOSS(gspo)
+  LOSS(gspo)                \
+  LOSS(stable_reinforce)
 
 #define TUFT_DECLARE(name) LossType loss_##name();
 TUFT_LOSSES(TUFT_DECLARE)
@@ -104,12 +105,6 @@ Result<std::unique_ptr<Loss>> make_loss(const std::string& name, const LossConfi
     LossConfig complete = config;
     for (const LossKey& key : loss.type.keys) complete.emplace(key.name, key.fallback);
     return loss.type.make(complete);
-  }
-  if (name == "stable_reinforce") {
-    return invalid_argument(
-        "loss_fn stable_reinforce is not available: its formula is not public; use loss_fn=importance_sampling or "
-        "loss_fn=ppo, which recipes take as the flag of that name",
-        "unavailable_loss");
   }
   return invalid_argument("unknown loss_fn '" + name.substr(0, 64) + "'; there are " + joined(loss_names()),
                           "unknown_loss");

@@ -248,6 +248,57 @@ TEST(Gspo, NoMaskedTokenThenRefusedUnlessNothingIsLearned) {
   EXPECT_EQ(dloss, zero);
 }
 
+// ---- stable_reinforce
+
+// The formula in f64: the weight is that of `frozen`, whose derivative by `moved` is not taken.
+double stable_of(double frozen, double moved, double q, double a, double kl_coeff) {
+  const double ratio = std::exp(frozen - q);
+  const double weight = ratio < 2 ? ratio : 2;
+  return -weight * a * moved + kl_coeff * (std::exp(moved - q) - 1 - (moved - q));
+}
+
+TEST(StableReinforce, MatchesTheFloat64ReferenceAndItsSlopes) {
+  for (const double kl_coeff : {0.0, 0.3}) {
+    const auto loss = make_loss("stable_reinforce", {{"kl_coeff", kl_coeff}}).value();
+    for (const double p : {-0.01, -1.0, -1.9, -7.5}) {  // of ratios on both sides of 2
+      for (const double a : {-1.5, 0.0, 0.7}) {
+        constexpr double kQ = -1.2;
+        constexpr double kStep = 1e-6;
+        const TokenLoss got = tokenwise(loss).token(p, std::vector{kQ, a, 1.0});
+        const double slope =
+            (stable_of(p, p + kStep, kQ, a, kl_coeff) - stable_of(p, p - kStep, kQ, a, kl_coeff)) / (2 * kStep);
+        EXPECT_NEAR(got.loss, stable_of(p, p, kQ, a, kl_coeff), 1e-12);
+        EXPECT_NEAR(got.dloss_dlogprob, slope, 1e-7);
+        EXPECT_EQ(got.weight, 1.0);
+      }
+    }
+  }
+}
+
+TEST(StableReinforce, OnPolicyItIsReinforceAndOffPolicyTheWeightIsTruncated) {
+  const auto loss = make_loss("stable_reinforce", {}).value();
+  EXPECT_DOUBLE_EQ(tokenwise(loss).token(-0.5, std::vector{-0.5, 3.0, 1.0}).dloss_dlogprob, -3.0);
+  EXPECT_DOUBLE_EQ(tokenwise(loss).token(-0.5, std::vector{-800.0, 3.0, 1.0}).dloss_dlogprob, -6.0);
+  EXPECT_DOUBLE_EQ(tokenwise(loss).token(-0.5, std::vector{-800.0, 3.0, 1.0}).loss, 3.0);
+}
+
+TEST(StableReinforce, OnlySampledTokensCount) {
+  const auto loss = make_loss("stable_reinforce", {{"kl_coeff", 1}}).value();
+  const TokenLoss token = tokenwise(loss).token(-3.0, std::vector{0.0, 0.0, 0.0});
+  EXPECT_EQ(token.loss, 0.0);
+  EXPECT_EQ(token.dloss_dlogprob, 0.0);
+  EXPECT_EQ(token.weight, 0.0);
+  const std::vector<float> zero = {0, 0};
+  const std::vector<float> second = {0, 1};
+  const std::vector<float> both = {1, 1};
+  const auto refusal = [&](const std::vector<float>& advantages, const std::vector<float>& mask) {
+    return loss->refusal(std::vector<std::span<const float>>{zero, advantages, mask});
+  };
+  EXPECT_NE(refusal(both, second).find("do not call sampled"), std::string_view::npos);
+  EXPECT_EQ(refusal(second, second), "");
+  EXPECT_EQ(refusal(zero, zero), "");
+}
+
 // ---- the bounds
 
 TEST(Loss, CispoThenNoGradientThroughTheRatio) {
@@ -285,9 +336,8 @@ TEST(Loss, InvalidConfigIsNamed) {
   EXPECT_NE(message("cispo", {{"clip_high_threshold", NAN}}).find("clip_high_threshold"), std::string::npos);
   EXPECT_NE(message("ppo", {{"clip_low_threshold", -0.1}}), "");
   EXPECT_NE(message("dro", {{"beta", -1}}).find("beta"), std::string::npos);
-  for (const char* instead : {"loss_fn=importance_sampling", "loss_fn=ppo"}) {
-    EXPECT_NE(message("stable_reinforce", {{"kl_coeff", 0}}).find(instead), std::string::npos);
-  }
+  EXPECT_NE(message("stable_reinforce", {{"kl_coeff", -0.1}}).find("kl_coeff"), std::string::npos);
+  EXPECT_NE(message("stable_reinforce", {{"kl_coeff", NAN}}).find("kl_coeff"), std::string::npos);
   EXPECT_NE(message("nonsense", {}).find("there are cross_entropy, importance_sampling"), std::string::npos);
   EXPECT_NE(message("dro", {{"clip", 1}}).find("it has beta"), std::string::npos);
 }

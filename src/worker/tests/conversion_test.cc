@@ -365,6 +365,20 @@ TEST(SampleMessages, AnAnswerWithEveryOptionIsTheOneThatTheSdkReads) {
   EXPECT_FALSE(streamed.sequences(0).has_topk_sampled_logprobs()) << "a stream has sent them";
 }
 
+TEST(SampleMessages, RecordsLieBesideTheResponse) {
+  v1::SampleRequest request = scored_request(3);
+  engine::SampleResult result;
+  result.sequences = {{engine::StopReason::kLength, {11, 12}, {-0.5F, -0.25F}, {}},
+                      {engine::StopReason::kStop, {13}, {-2}, {}}};
+  EXPECT_EQ(to_sample_response(result, answer_form(request, false)).records_size(), 0);
+  request.set_record(true);
+  const v1::SampleResponse response = to_sample_response(result, answer_form(request, false));
+  ASSERT_EQ(response.records_size(), 2);
+  EXPECT_EQ(response.records(0).tokens(), bytes<int32_t>({11, 12}));
+  EXPECT_EQ(response.records(0).logprobs(), bytes<float>({-0.5F, -0.25F}));
+  EXPECT_EQ(response.records(1).tokens(), bytes<int32_t>({13}));
+}
+
 TEST(SampleMessages, SparseTargetsKeepTheirLayout) {
   v1::SampleRequest request = scored_request(6);
   v1::PromptTargets& targets = *request.mutable_prompt_targets();

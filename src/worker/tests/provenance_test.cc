@@ -1,9 +1,13 @@
 #include "worker/provenance.h"
 
 #include <limits>
+#include <variant>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "worker/conversion.h"
 
 namespace tuft::worker {
 namespace {
@@ -87,6 +91,34 @@ TEST_F(Provenance, MalformedSpansThenRefused) {
   first = good;
   datum_.loss_inputs["target_tokens"].shape = {3, 1};
   expect_refused("needs target_tokens of one dimension");
+}
+
+TEST_F(Provenance, TheSampledTargetsAreMasked) {
+  ASSERT_TRUE(add_sampled_mask(source_, 0, datum_).ok());
+  const engine::LossTensor& mask = datum_.loss_inputs.at("sampled_mask");
+  EXPECT_EQ(mask.shape, (std::vector<int64_t>{3}));
+  EXPECT_EQ(std::get<std::vector<float>>(mask.values), (std::vector<float>{0, 1, 1}));
+  const Status again = add_sampled_mask(source_, 0, datum_);
+  EXPECT_THAT(again.error().message, HasSubstr("leave the input sampled_mask out"));
+  datum_.loss_inputs.erase("sampled_mask");
+  source_.clear_loss_fn_input_spans();
+  EXPECT_THAT(add_sampled_mask(source_, 0, datum_).error().message, HasSubstr("stable_reinforce needs it"));
+}
+
+TEST_F(Provenance, OnlyStableReinforceGetsTheMask) {
+  tinker_public::ForwardBackwardRequest request;
+  tinker_public::Datum& datum = *request.add_data() = source_;
+  const std::vector<int32_t> tokens = {5, 6, 7};
+  datum.add_model_input()->mutable_encoded_text()->set_tokens(tokens.data(), tokens.size() * sizeof(int32_t));
+  tinker_public::Tensor& targets = (*datum.mutable_loss_fn_inputs())["target_tokens"];
+  targets.set_dtype(tinker_public::DTYPE_INT32);
+  targets.set_dense(tokens.data(), tokens.size() * sizeof(int32_t));
+  for (const bool is_stable : {true, false}) {
+    request.set_loss_fn(is_stable ? "stable_reinforce" : "ppo");
+    const auto converted = to_train_request(request, engine::AdapterId("a"), "tiny");
+    ASSERT_TRUE(converted.ok()) << converted.error().message;
+    EXPECT_EQ(converted->data[0].loss_inputs.count("sampled_mask"), is_stable ? 1U : 0U);
+  }
 }
 
 }  // namespace

@@ -97,6 +97,7 @@ TEST_F(SamplingRoutes, AsampleReadsWhatIsAskedAboutThePrompt) {
   EXPECT_EQ(control.last_sample.topk_prompt_logprobs, 3);
   EXPECT_EQ(control.last_sample.topk_sample_logprobs, 4);
   EXPECT_EQ(control.last_sample.prompt_alt_tokens_k, 5);
+  EXPECT_TRUE(control.last_sample.record_stability_info);
   const auto sparse = control.last_sample.target_prompt_logprobs;
   ASSERT_TRUE(sparse.has_value());
   EXPECT_EQ(sparse->tokens, (std::vector<int32_t>{7, -1, 9}));
