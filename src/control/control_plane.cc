@@ -310,6 +310,9 @@ class ControlPlaneImpl final : public ControlPlane {
   // Runs before any worker is ready and any client is served.
   void restore() {
     StoredState state = core_->persistence->take_state();
+    for (const SamplerRecord& moved : follow_newest(state.samplers)) {
+      core_->persistence->write({}, {core_->persistence->put(moved)}, {});
+    }
     std::unordered_set<std::string> kept;
     for (const SamplerRecord& sampler : state.samplers) {
       if (sampler.checkpoint) kept.insert(sampler.checkpoint->path);

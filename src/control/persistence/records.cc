@@ -315,7 +315,7 @@ Result<SamplerRecord> sampler_from_json(std::string_view text) {
     const Json& ours = json.at("tuft");
     record.checkpoint = ref_value(ours, "checkpoint");
     record.created_at = ours.at("created_at").get<std::string>();
-    record.inflight = ours.value("inflight", false);
+    record.inflight = record.checkpoint && ours.value("inflight", false);
     return {};
   });
 }

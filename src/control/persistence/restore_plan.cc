@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "control/types/checkpoint_path.h"
+
 namespace tuft::control {
 namespace {
 
@@ -166,6 +168,28 @@ bool complete_save(FutureRecord& future, const CheckpointIndex& checkpoints) {
 CheckpointPtr same_checkpoint(const CheckpointRef& ref, const CheckpointIndex& checkpoints) {
   CheckpointPtr found = checkpoints.find(ref.path);
   return found != nullptr && found->future_number == ref.future_number ? found : nullptr;
+}
+
+std::vector<SamplerRecord> follow_newest(std::vector<SamplerRecord>& samplers) {
+  const auto run_of = [](const SamplerRecord& sampler) {
+    const auto path = parse_checkpoint_path(sampler.checkpoint ? sampler.checkpoint->path : std::string());
+    return sampler.inflight && path.ok() ? path->run : RunId();
+  };
+  std::unordered_map<RunId, CheckpointRef> newest;
+  for (const SamplerRecord& sampler : samplers) {
+    const RunId run = run_of(sampler);
+    if (run.empty()) continue;
+    CheckpointRef& ref = newest[run];
+    if (ref.path.empty() || ref.future_number < sampler.checkpoint->future_number) ref = *sampler.checkpoint;
+  }
+  std::vector<SamplerRecord> changed;
+  for (SamplerRecord& sampler : samplers) {
+    const auto found = newest.find(run_of(sampler));
+    if (found == newest.end() || found->second.path == sampler.checkpoint->path) continue;
+    sampler.checkpoint = found->second;
+    changed.push_back(sampler);
+  }
+  return changed;
 }
 
 RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints) {

@@ -46,6 +46,10 @@ struct CheckpointIndex {
   std::function<bool(const std::string& path)> is_unreadable;      // its directory is there, but cannot be used
 };
 
+// Gives the sampling sessions that follow one run the checkpoint of the newest save among them: a save writes only the
+// record of its own sampling session. Returns the records that this changed, which are to be stored.
+std::vector<SamplerRecord> follow_newest(std::vector<SamplerRecord>& samplers);
+
 RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints);
 
 // Returns the checkpoint of a record; null if it is gone or another one has its name now.

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "control/accounts/quota.h"
 #include "control/sampling/sampling_telemetry.h"
 #include "control/types/operation_keys.h"
 #include "telemetry/log.h"
 
 namespace tuft::control {
-
 namespace {
 
 CheckpointRef ref_of(const Checkpoint& checkpoint) {
@@ -17,31 +17,6 @@ CheckpointRef ref_of(const Checkpoint& checkpoint) {
 }
 
 }  // namespace
-
-void SamplerTable::move_followers(const UserId& user, const std::shared_ptr<ModelBackend>& backend,
-                                  const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace) {
-  std::vector<std::pair<FrozenAdapterPtr, FrozenAdapterPtr>> moved;  // older, newer
-  {
-    MutexLock lock(mutex_);
-    const auto own = by_user_.find(user);
-    if (own == by_user_.end()) return;
-    const std::string key = frozen_adapter_key(*backend, checkpoint);
-    for (const SamplerId& id : own->second) {
-      Sampler& sampler = samplers_.at(id);
-      const FrozenAdapter& older = *sampler.adapter;
-      if (!sampler.record.inflight || older.checkpoint->path.run != checkpoint->path.run || older.key == key) continue;
-      FrozenAdapterPtr newer = adapters_->acquire(backend, checkpoint);
-      moved.emplace_back(std::exchange(sampler.adapter, newer), newer);
-      sampler.hold = hold_checkpoint(checkpoint, user);
-      sampler.record.checkpoint = ref_of(*checkpoint);
-      if (persistence_.enabled()) persistence_.write(user, {persistence_.put(sampler.record)}, trace);
-    }
-  }
-  for (const auto& [older, newer] : moved) {
-    adapters_->supersede(older, newer);
-    adapters_->release(older);
-  }
-}
 
 Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& request,
                                        const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
@@ -69,10 +44,10 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
     return error;
   };
   if (!backend->config().sampling) return refuse(sampling_disabled(backend->name()));
-  FrozenAdapterPtr adapter;
-  Result<Insertion> insertion = insert(record, backend, checkpoint, adapter, span.context());
+  Inserted inserted;
+  Result<Insertion> insertion = insert(record, backend, checkpoint, span.context(), inserted);
   if (insertion.ok() && *insertion == Insertion::kFull && make_room(user)) {
-    insertion = insert(record, backend, checkpoint, adapter, span.context());
+    insertion = insert(record, backend, checkpoint, span.context(), inserted);
   }
   if (!insertion.ok()) return refuse(insertion.error());
   if (*insertion == Insertion::kKnown) return record.id;
@@ -94,8 +69,11 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
                   .tinker_path = checkpoint->path.str(),
                   .purpose = "sampling"});
   }
-  adapters_->load(adapter, keys, span.context());
-  if (request.inflight) move_followers(user, backend, checkpoint, span.context());
+  adapters_->load(inserted.adapter, keys, span.context());
+  if (inserted.older != nullptr) {
+    adapters_->supersede(inserted.older, inserted.adapter);
+    adapters_->release(inserted.older);
+  }
   // The session may have begun to end before it saw the sampling session.
   if (!sessions_.belongs_to(user, session)) {
     remove(record.id);
@@ -106,19 +84,17 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
 
 Result<SamplerTable::Insertion> SamplerTable::insert(const SamplerRecord& record,
                                                      const std::shared_ptr<ModelBackend>& backend,
-                                                     const CheckpointPtr& checkpoint, FrozenAdapterPtr& adapter,
-                                                     const telemetry::SpanContext& trace) {
+                                                     const CheckpointPtr& checkpoint,
+                                                     const telemetry::SpanContext& trace, Inserted& inserted) {
   MutexLock lock(mutex_);
   if (const auto found = samplers_.find(record.id); found != samplers_.end()) {
-    if (found->second.adapter->key == frozen_adapter_key(*backend, checkpoint)) return Insertion::kKnown;
+    if (found->second.weights->adapter->key == frozen_adapter_key(*backend, checkpoint)) return Insertion::kKnown;
     return invalid_argument("this sampling_session_seq_id was used for another model of this session",
                             "repeated_key_mismatch");
   }
   const auto own = by_user_.find(record.user);
   if ((own == by_user_.end() ? 0 : own->second.size()) >= count_max_) return Insertion::kFull;
-  adapter = adapters_->acquire(backend, checkpoint);
-  samplers_.emplace(record.id, Sampler{record, adapter, hold_checkpoint(checkpoint, record.user), clock_.monotonic()});
-  by_user_[record.user].insert(record.id);
+  inserted = add_locked(record, backend, checkpoint);
   // Written under the lock, so that the answer to a repetition waits for this write, too.
   if (persistence_.enabled()) persistence_.write(record.user, {persistence_.put(record)}, trace);
   return Insertion::kInserted;
@@ -128,13 +104,43 @@ void SamplerTable::restore(const SamplerRecord& record, const std::shared_ptr<Mo
                            const CheckpointPtr& checkpoint) {
   {
     MutexLock lock(mutex_);
-    const auto [sampler, is_new] = samplers_.emplace(record.id, Sampler{record, nullptr, nullptr, clock_.monotonic()});
-    if (!is_new) return;
-    sampler->second.adapter = adapters_->acquire(backend, checkpoint);
-    sampler->second.hold = hold_checkpoint(checkpoint, record.user);
-    by_user_[record.user].insert(record.id);
+    if (samplers_.contains(record.id)) return;
+    const Inserted inserted = add_locked(record, backend, checkpoint);
+    TUFT_CHECK(inserted.older == nullptr, "the records of a run's followers name one checkpoint");
   }
   backend->instruments().add_sampler(1);
+}
+
+SamplerTable::Inserted SamplerTable::add_locked(const SamplerRecord& record,
+                                                const std::shared_ptr<ModelBackend>& backend,
+                                                const CheckpointPtr& checkpoint) {
+  FrozenAdapterPtr older;
+  WeightsPtr weights;
+  if (record.inflight) {
+    weights = follow_locked(record, backend, checkpoint, older);
+  } else {
+    weights =
+        std::make_shared<Weights>(adapters_->acquire(backend, checkpoint), hold_checkpoint(checkpoint, record.user));
+  }
+  by_user_[record.user].insert(record.id);
+  const FrozenAdapterPtr adapter = weights->adapter;
+  samplers_.emplace(record.id, Sampler{record, std::move(weights), clock_.monotonic()});
+  return {adapter, std::move(older)};
+}
+
+SamplerTable::WeightsPtr SamplerTable::follow_locked(const SamplerRecord& record,
+                                                     const std::shared_ptr<ModelBackend>& backend,
+                                                     const CheckpointPtr& checkpoint, FrozenAdapterPtr& older) {
+  Followers& followers = followers_[checkpoint->path.run];
+  ++followers.count;
+  followers.newest = record.id;
+  if (followers.weights == nullptr) followers.weights = std::make_shared<Weights>();
+  Weights& weights = *followers.weights;
+  if (weights.adapter == nullptr || weights.adapter->key != frozen_adapter_key(*backend, checkpoint)) {
+    older = std::exchange(weights.adapter, adapters_->acquire(backend, checkpoint));
+    weights.hold = hold_checkpoint(checkpoint, record.user);
+  }
+  return followers.weights;
 }
 
 std::vector<SamplerTable::Entry> SamplerTable::of_user(const UserId& user) const {
@@ -142,32 +148,41 @@ std::vector<SamplerTable::Entry> SamplerTable::of_user(const UserId& user) const
   MutexLock lock(mutex_);
   const auto found = by_user_.find(user);
   if (found == by_user_.end()) return own;
-  for (const SamplerId& id : found->second) own.emplace_back(id, samplers_.at(id));
+  own.reserve(found->second.size());
+  for (const SamplerId& id : found->second) {
+    const Sampler& sampler = samplers_.at(id);
+    Entry entry{id, sampler.record.session, sampler.weights->adapter, sampler.last_used};
+    if (sampler.record.inflight) {
+      const Followers& followers = followers_.at(entry.adapter->checkpoint->path.run);
+      entry.names_for_others = followers.newest == id && followers.count > 1;
+    }
+    own.push_back(std::move(entry));
+  }
   return own;
 }
 
 std::vector<SamplerTable::Entry> SamplerTable::idle(const UserId& user) const {
   std::vector<Entry> own = of_user(user);
-  std::erase_if(own, [this](const Entry& entry) { return adapters_->is_busy(*entry.second.adapter); });
-  std::sort(own.begin(), own.end(),
-            [](const Entry& a, const Entry& b) { return a.second.last_used < b.second.last_used; });
+  std::erase_if(own, [this](const Entry& entry) { return adapters_->is_busy(*entry.adapter); });
+  std::sort(own.begin(), own.end(), [](const Entry& a, const Entry& b) { return a.last_used < b.last_used; });
   return own;
 }
 
 bool SamplerTable::make_room(const UserId& user) {
-  for (const auto& [id, sampler] : idle(user)) {
-    if (sessions_.end_idle(sampler.record.session)) return true;
+  for (const Entry& entry : idle(user)) {
+    if (sessions_.end_idle(entry.session)) return true;
   }
   return drop_unnamed(user, quota_limit(Quota::kSamplers));
 }
 
 bool SamplerTable::drop_unnamed(const UserId& user, std::string_view limit) {
-  for (const auto& [id, sampler] : idle(user)) {
-    if (sampler.adapter->checkpoint == nullptr || !sampler.adapter->checkpoint->ephemeral) continue;
-    gone_.note(id, user,
+  for (const Entry& entry : idle(user)) {
+    const CheckpointPtr& checkpoint = entry.adapter->checkpoint;
+    if (checkpoint == nullptr || !checkpoint->ephemeral || entry.names_for_others) continue;
+    gone_.note(entry.id, user,
                "an unnamed save made it, and as the longest unused it made room for a newer one (" +
                    std::string(limit) + "). Save under a name to keep a sampling session");
-    remove(id);
+    remove(entry.id);
     return true;
   }
   return false;
@@ -175,11 +190,13 @@ bool SamplerTable::drop_unnamed(const UserId& user, std::string_view limit) {
 
 void SamplerTable::remove(const SamplerId& id) {
   FrozenAdapterPtr adapter;
+  bool unused = false;
   {
     MutexLock lock(mutex_);
     const auto found = samplers_.find(id);
     if (found == samplers_.end()) return;
-    adapter = found->second.adapter;
+    adapter = found->second.weights->adapter;
+    unused = leave_locked(found->second);
     const auto own = by_user_.find(found->second.record.user);
     own->second.erase(id);
     if (own->second.empty()) by_user_.erase(own);
@@ -187,7 +204,16 @@ void SamplerTable::remove(const SamplerId& id) {
     if (persistence_.enabled()) persistence_.write({}, {persistence_.erase(id)}, telemetry::current_context());
   }
   adapter->backend->instruments().add_sampler(-1);
-  adapters_->release(adapter);
+  if (unused) adapters_->release(adapter);
+}
+
+// The sampling session is being removed. Returns true if nobody else uses its weights.
+bool SamplerTable::leave_locked(const Sampler& sampler) {
+  if (!sampler.record.inflight) return true;
+  const auto followers = followers_.find(sampler.weights->adapter->checkpoint->path.run);
+  if (--followers->second.count > 0) return false;
+  followers_.erase(followers);
+  return true;
 }
 
 void SamplerTable::close_session(const UserId& user, const SessionId& session) {
@@ -211,10 +237,11 @@ Result<SamplerTable::Used> SamplerTable::use(const UserId& user, const SamplerId
     MutexLock lock(mutex_);
     const auto found = samplers_.find(id);
     if (found != samplers_.end() && found->second.record.user == user) {
-      const ModelBackend& backend = *found->second.adapter->backend;
+      const FrozenAdapterPtr& adapter = found->second.weights->adapter;
+      const ModelBackend& backend = *adapter->backend;
       if (!backend.config().sampling) return sampling_disabled(backend.name());
       found->second.last_used = clock_.monotonic();
-      return Used{found->second.adapter, found->second.record.session};
+      return Used{adapter, found->second.record.session};
     }
   }
   return unknown(user, id);
@@ -225,7 +252,7 @@ Result<SamplerInfo> SamplerTable::info(const UserId& user, const SamplerId& id) 
     MutexLock lock(mutex_);
     const auto found = samplers_.find(id);
     if (found != samplers_.end() && found->second.record.user == user) {
-      const FrozenAdapter& adapter = *found->second.adapter;
+      const FrozenAdapter& adapter = *found->second.weights->adapter;
       SamplerInfo info{id, adapter.backend->name(), std::nullopt, adapter.lora_rank()};
       if (adapter.checkpoint != nullptr) info.model_path = adapter.checkpoint->path.str();
       return info;
@@ -245,8 +272,8 @@ Result<SessionId> SamplerTable::session_of(const UserId& user, const SamplerId& 
 
 std::vector<SamplerId> SamplerTable::of_session(const UserId& user, const SessionId& session) const {
   std::vector<SamplerId> ids;
-  for (const auto& [id, sampler] : of_user(user)) {
-    if (sampler.record.session == session) ids.push_back(id);
+  for (const Entry& entry : of_user(user)) {
+    if (entry.session == session) ids.push_back(entry.id);
   }
   return ids;
 }

@@ -1,6 +1,6 @@
 // Sampling sessions: a client's handles ("samplers") to sample from the base model or from one checkpoint as it was
-// when the session was created. Those of inflight saves follow their run instead: each inflight save of the run moves
-// all of them to its weights.
+// when the session was created. Those of inflight saves follow their run instead: they share one place that holds
+// what they sample from, and each inflight save of the run puts its weights there.
 //
 // A sampling session belongs to a session of its user and ends with it. At limits.samplers_per_user_max a new one makes
 // room for itself: by ending the user's longest unused session that is silent and has sampling sessions, else by
@@ -44,13 +44,14 @@ class SamplerTable {
   struct NewSampler {
     SessionId session;
     int64_t seq_id = 0;
-    bool inflight = false;  // it follows the run of its checkpoint, as the user's others that follow it do
+    bool inflight = false;  // it follows the run of its checkpoint, as the others that follow it do
   };
   // Creates "<session>:sample:<seq_id>" on `checkpoint` (null: the base model), or returns it if it is on the same one
   // already. kInvalidArgument if it is on another one, kResourceExhausted at the limit, kNotFound if the session ends.
   Result<SamplerId> create(const UserId& user, const NewSampler& request, const std::shared_ptr<ModelBackend>& backend,
                            const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace);
   // At the start: a sampling session of a former server process, on the same checkpoint (null: the base model).
+  // Requires: the records of those that follow one run name the same checkpoint (follow_newest() of restore_plan.h).
   void restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
                const CheckpointPtr& checkpoint);
   // At the start: a sampling session that cannot come back. `why`: a sentence for its user.
@@ -78,21 +79,43 @@ class SamplerTable {
   void close_session(const UserId& user, const SessionId& session);
 
  private:
-  struct Sampler {
-    SamplerRecord record;
+  // What a sampling session samples from. Those that follow one run share it.
+  struct Weights {
     FrozenAdapterPtr adapter;
     CheckpointHoldPtr hold;
+  };
+  using WeightsPtr = std::shared_ptr<Weights>;
+  struct Sampler {
+    SamplerRecord record;
+    WeightsPtr weights;
     Nanos last_used = 0;
   };
-
-  using Entry = std::pair<SamplerId, Sampler>;
+  // The sampling sessions that follow one run. The stored record of `newest` names the checkpoint of all of them.
+  struct Followers {
+    WeightsPtr weights;
+    SamplerId newest;
+    size_t count = 0;
+  };
+  struct Entry {  // a copy for use without the lock
+    SamplerId id;
+    SessionId session;
+    FrozenAdapterPtr adapter;
+    Nanos last_used = 0;
+    bool names_for_others = false;  // its record names the checkpoint of others, too
+  };
+  struct Inserted {
+    FrozenAdapterPtr adapter;
+    FrozenAdapterPtr older;  // what those that follow the same run sampled from until now; null: nothing
+  };
   enum class Insertion : uint8_t { kInserted, kKnown, kFull };
 
-  void move_followers(const UserId& user, const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
-                      const telemetry::SpanContext& trace);
   Result<Insertion> insert(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
-                           const CheckpointPtr& checkpoint, FrozenAdapterPtr& adapter,
-                           const telemetry::SpanContext& trace);
+                           const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace, Inserted& inserted);
+  Inserted add_locked(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
+                      const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
+  WeightsPtr follow_locked(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
+                           const CheckpointPtr& checkpoint, FrozenAdapterPtr& older) TUFT_REQUIRES(mutex_);
+  bool leave_locked(const Sampler& sampler) TUFT_REQUIRES(mutex_);
   std::vector<Entry> of_user(const UserId& user) const;
   std::vector<Entry> idle(const UserId& user) const;  // the longest unused first
   bool make_room(const UserId& user);
@@ -109,6 +132,7 @@ class SamplerTable {
   mutable Mutex mutex_;
   std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, std::unordered_set<SamplerId>> by_user_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<RunId, Followers> followers_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control

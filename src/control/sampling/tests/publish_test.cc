@@ -144,6 +144,77 @@ TEST_F(Publishing, InflightSamplersFollowAcrossARestartOfTheServer) {
   EXPECT_EQ(sampled(sampler), 1);
 }
 
+// A loop that makes a new sampler in each step must not write all the former ones again.
+TEST_F(Publishing, AnInflightSaveWritesOneRecordHoweverManyFollowTheRun) {
+  keep_state();
+  const auto [s, run] = boot_with_session_and_run();
+  for (int64_t number = 1; number <= 5; ++number) {
+    const auto before = contents().copy();
+    sampler_of(save_inflight(run, number, number));
+    EXPECT_TRUE(durable().ok());
+    int written = 0;
+    for (const auto& [key, record] : contents().copy()) {
+      const auto old = before.find(key);
+      const bool same = old != before.end() && old->second == record;
+      if (key.find("::sampling_session::") != std::string::npos && !same) ++written;
+    }
+    EXPECT_EQ(written, 1) << number;
+  }
+}
+
+// Those that followed it come back on the newest weights, whose record is the newest save's, also twice.
+TEST_F(Publishing, FollowersComeBackOnTheNewestWeights) {
+  keep_state();
+  const auto [s, run] = boot_with_session_and_run();
+  const SamplerId first = sampler_of(save_inflight(run, 1, 0));
+  for (int64_t number = 1; number <= 3; ++number) {
+    optim_step(run, alice, 2 * number);
+    sampler_of(save_inflight(run, 2 * number + 1, number));
+  }
+  settle();
+  for (int restart = 0; restart < 2; ++restart) {
+    crash_and_boot();
+    EXPECT_EQ(sampled(first), 3);
+    settle();
+    EXPECT_EQ(files_of(run), std::set<std::string>{"ephemeral-0004"});
+    EXPECT_TRUE(durable().ok());
+  }
+  for (const auto& [key, record] : contents().copy()) {
+    if (key.find("::sampling_session::") == std::string::npos) continue;
+    EXPECT_NE(record.find("ephemeral-0004"), std::string::npos) << key << ": " << record;
+  }
+}
+
+TEST_F(Publishing, FollowersOutliveTheRecordOfTheNewestSave) {
+  keep_state();
+  config().limits.samplers_per_user_max = 2;
+  const auto [s, run] = boot_with_session_and_run();
+  const SamplerId first = sampler_of(save_inflight(run, 1, 0));
+  advance(kSecond);
+  optim_step(run, alice, 2);
+  const SamplerId second = sampler_of(save_inflight(run, 3, 1));
+  advance(kSecond);
+  EXPECT_EQ(sampled(first), 1);  // the second is now the longest unused, but its record names the weights of both
+  settle();
+  ASSERT_TRUE(try_sampler(s, alice, 2, model).ok());
+  EXPECT_FALSE(plane().get_sampler(alice, first).ok());
+  crash_and_boot();
+  EXPECT_EQ(sampled(second), 1);
+}
+
+TEST_F(Publishing, TheLastFollowerOfARunTakesItsVersionAlong) {
+  const auto [s, run] = boot_with_session_and_run();
+  sampler_of(save_inflight(run, 1, 0));
+  optim_step(run, alice, 2);
+  sampler_of(save_inflight(run, 3, 1));
+  settle();
+  EXPECT_EQ(worker().samplers(), 1U);
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
+  settle();
+  EXPECT_EQ(worker().samplers(), 0U);
+  EXPECT_TRUE(files_of(run).empty());
+}
+
 TEST_F(Publishing, NextVersionWaitsForTheFileOfTheOneBefore) {
   const RunId run = boot_with_run();
   worker().hold_answers(true);
