@@ -325,8 +325,10 @@ class ControlPlaneImpl final : public ControlPlane {
                                 [this](const RunId& run) { return core_->checkpoints.lists().newest_training(run); },
                                 [this](const std::string& path) { return core_->checkpoints.is_unreadable(path); }};
     const size_t unreadable = state.unreadable;
+    std::vector<CustomLossRecord> custom_losses = std::move(state.custom_losses);
     const RestorePlan plan = plan_restore(std::move(state), index);
     for (const SessionRecord& session : plan.sessions) core_->sessions.restore(session);
+    for (CustomLossRecord& loss : custom_losses) training_->custom_losses().restore(std::move(loss));
     for (const RestoredRun& run : plan.runs) training_->restorer().restore_run(run);
     for (const SamplerRecord& sampler : plan.samplers) restore_sampler(sampler, index);
     core_->futures.restore(plan);
@@ -335,6 +337,7 @@ class ControlPlaneImpl final : public ControlPlane {
                         {{"tuft.sessions", plan.sessions.size()},
                          {"tuft.runs", plan.runs.size()},
                          {"tuft.samplers", plan.samplers.size()},
+                         {"tuft.custom_losses", custom_losses.size()},
                          {"tuft.futures", plan.futures.size()},
                          {"tuft.futures_gone", plan.gone.size()},
                          {"tuft.unreadable", unreadable}});

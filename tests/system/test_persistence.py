@@ -13,6 +13,7 @@ import tinker
 from tinker import types
 
 import redis_server
+import test_custom_losses
 from conftest import service_client
 from examples_of_data import datum, prompt
 from raw_client import PROTOBUF, RawClient, forward_backward
@@ -103,6 +104,17 @@ def test_a_killed_server_comes_back_with_its_models_at_the_checkpoint(lives):
     client.load_state_with_optimizer(path).result()
     train(client, 5)
     assert loss_of(client) == pytest.approx(after, rel=1e-4)
+
+
+def test_a_custom_loss_survives_with_its_session(lives):
+    raw = RawClient(lives.start().url, ALICE)
+    session = raw.session()
+    run = raw.model(MODEL, session=session)
+    loss = test_custom_losses.create(raw, session, 0, test_custom_losses.CROSS_ENTROPY)["loss_id"]
+    lives.kill()
+    raw = RawClient(lives.start().url, ALICE)
+    passed = test_custom_losses.train(raw, run, 1, "custom", {"loss_id": loss})
+    assert "error" not in passed and passed["metrics"]["loss:sum"] > 0, passed
 
 
 def test_a_gradient_that_no_checkpoint_holds_is_not_lost_in_silence(lives):

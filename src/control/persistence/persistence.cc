@@ -17,6 +17,7 @@ constexpr std::string_view kSeparator = "::";
 constexpr std::string_view kSession = "session";
 constexpr std::string_view kRun = "training_run";
 constexpr std::string_view kSampler = "sampling_session";
+constexpr std::string_view kCustomLoss = "custom_loss";
 constexpr std::string_view kFuture = "future";
 constexpr std::string_view kResult = "result";
 constexpr std::string_view kUsage = "usage";
@@ -105,11 +106,13 @@ Status Persistence::load_records() {
   TUFT_TRY(load_kind<SessionRecord>(kSession, session_from_json, state_.sessions, span.context()));
   TUFT_TRY(load_kind<RunRecord>(kRun, run_from_json, state_.runs, span.context()));
   TUFT_TRY(load_kind<SamplerRecord>(kSampler, sampler_from_json, state_.samplers, span.context()));
+  TUFT_TRY(load_kind<CustomLossRecord>(kCustomLoss, custom_loss_from_json, state_.custom_losses, span.context()));
   TUFT_TRY(load_kind<FutureRecord>(kFuture, future_from_json, state_.futures, span.context()));
   TUFT_TRY(load_kind<UsageRecord>(kUsage, usage_from_json, state_.usage, span.context()));
   TUFT_TRY(load_kind<AuditRecord>(kAudit, audit_from_json, state_.audit, span.context()));
   span.set_attribute("tuft.records", state_.sessions.size() + state_.runs.size() + state_.samplers.size() +
-                                         state_.futures.size() + state_.usage.size() + state_.audit.size());
+                                         state_.custom_losses.size() + state_.futures.size() + state_.usage.size() +
+                                         state_.audit.size());
   return {};
 }
 
@@ -160,6 +163,9 @@ store::Change Persistence::put(const RunRecord& record) const {
 store::Change Persistence::put(const SamplerRecord& record) const {
   return {key(kSampler, record.id.str()), to_json(record)};
 }
+store::Change Persistence::put(const CustomLossRecord& record) const {
+  return {key(kCustomLoss, record.id), to_json(record)};
+}
 std::vector<store::Change> Persistence::put(const FutureRecord& record) const {
   std::vector<store::Change> changes;
   changes.push_back({key(kFuture, record.request.str()), to_json(record), future_ttl_});
@@ -192,6 +198,9 @@ store::Change Persistence::erase(const RequestId& id) const {
 }
 store::Change Persistence::erase_result(const RequestId& id) const {
   return {key(kResult, id.str()), std::nullopt};
+}
+store::Change Persistence::erase_custom_loss(const std::string& id) const {
+  return {key(kCustomLoss, id), std::nullopt};
 }
 store::Change Persistence::erase(const CheckpointPath& path) const {
   const auto part = [&]() -> std::string_view {

@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "config/config.h"
+#include "control/persistence/custom_loss_records.h"
 #include "control/persistence/records.h"
 #include "control/persistence/usage_records.h"
 #include "control/types/checkpoint.h"
@@ -33,6 +34,7 @@ struct StoredState {
   std::vector<SessionRecord> sessions;
   std::vector<RunRecord> runs;
   std::vector<SamplerRecord> samplers;
+  std::vector<CustomLossRecord> custom_losses;
   std::vector<FutureRecord> futures;
   std::vector<UsageRecord> usage;
   std::vector<AuditRecord> audit;
@@ -67,6 +69,7 @@ class Persistence {
   store::Change put(const SessionRecord& record) const;
   store::Change put(const RunRecord& record) const;
   store::Change put(const SamplerRecord& record) const;
+  store::Change put(const CustomLossRecord& record) const;
   // The record, and the result that lies apart from it.
   std::vector<store::Change> put(const FutureRecord& record) const;
   store::Change put(const Checkpoint& checkpoint) const;  // for TuFT's tools; the server reads metadata.json
@@ -78,6 +81,7 @@ class Persistence {
   store::Change erase(const SamplerId& id) const;
   store::Change erase(const RequestId& id) const;
   store::Change erase_result(const RequestId& id) const;
+  store::Change erase_custom_loss(const std::string& id) const;
   store::Change erase(const CheckpointPath& path) const;
 
   // Writes all changes or none. `done` is called when they and all earlier writes are durable, or when the store has

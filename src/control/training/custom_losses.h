@@ -1,5 +1,5 @@
-// The custom losses that clients uploaded (loss_graph/program.h), by session. They live in memory: a session that ends
-// takes its losses with it, and so does a restart of the server.
+// The custom losses that clients uploaded (loss_graph/program.h), by session. A session that ends takes its losses with
+// it. With persistence they survive a restart of the server, as their session does.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "config/config.h"
 #include "control/futures/future_store.h"
+#include "control/persistence/persistence.h"
 #include "control/sessions/sessions.h"
 #include "control/types/types.h"
 #include "loss_graph/program.h"
@@ -25,8 +26,11 @@ namespace tuft::control {
 class CustomLosses {
  public:
   // All arguments outlive this.
-  CustomLosses(const config::Limits& limits, Sessions& sessions, FutureStore& futures)
-      : limits_(limits), sessions_(sessions), futures_(futures) {}
+  CustomLosses(const config::Limits& limits, Sessions& sessions, FutureStore& futures, Persistence& persistence)
+      : limits_(limits), sessions_(sessions), futures_(futures), persistence_(persistence) {}
+
+  // At the start, after the sessions: a loss of the former server process. One that can be used no more is erased.
+  void restore(CustomLossRecord record);
 
   // Checks a graph, which takes about a millisecond, and keeps it as "<session>:loss:<n>". What is wrong with the graph
   // becomes the error of the future. The same session and number get the first future again. kNotFound for an unknown
@@ -52,12 +56,15 @@ class CustomLosses {
   };
   using LossesOfSession = std::unordered_map<std::string, std::shared_ptr<const Loss>>;  // by id
 
-  Status add(const UserId& user, const CreateCustomLoss& request, const std::string& id);
+  Result<std::shared_ptr<const Loss>> add(const UserId& user, const CreateCustomLoss& request, const std::string& id);
+  static Status take_memory(Loss& loss, const config::Limits& limits);
+  void insert(const UserId& user, const SessionId& session, const std::string& id, std::shared_ptr<const Loss> loss);
   std::shared_ptr<const Loss> find(const UserId& user, const SessionId& session, const std::string& id) const;
 
   const config::Limits limits_;
   Sessions& sessions_;
   FutureStore& futures_;
+  Persistence& persistence_;
   const std::shared_ptr<ByteAccount> bytes_ = std::make_shared<ByteAccount>();   // by user
   const std::shared_ptr<ByteAccount> counts_ = std::make_shared<ByteAccount>();  // the same, one for each loss
   mutable Mutex mutex_;

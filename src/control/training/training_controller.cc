@@ -22,7 +22,7 @@ TrainingController::TrainingController(const Parts& parts)
       expiry_(
           {parts_.config.limits, parts_.clock, parts_.sessions, parts_.futures, parts_.persistence, runs_, executor_}),
       restorer_(parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
-      custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures),
+      custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures, parts_.persistence),
       submissions_({parts_.config.limits, parts_.clock, parts_.backends, parts_.sessions, parts_.futures, runs_,
                     executor_, loader_, custom_losses_, parts_.sampling->records()}),
       gauges_(parts_.clock, parts_.backends, parts_.sessions, runs_) {

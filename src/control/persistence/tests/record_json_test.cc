@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "control/persistence/custom_loss_records.h"
 #include "control/persistence/records.h"
 
 namespace tuft::control {
@@ -107,6 +108,23 @@ Value round_trip(OperationType type, Value value) {
   EXPECT_EQ(back->keys.seq_id, 4);
   EXPECT_EQ(back->key, record.key);
   return std::get<Value>(*back->value);
+}
+
+TEST(RecordJson, ACustomLossRoundTrips) {
+  const CustomLossRecord loss{
+      "s:loss:0", UserId("alice"), SessionId("s"), {{"logprobs", 1}, {"tau", 0}}, R"({"a":"\u00e9"})"};
+  const auto read = custom_loss_from_json(to_json(loss));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->id, loss.id);
+  EXPECT_EQ(read->user, loss.user);
+  EXPECT_EQ(read->session, loss.session);
+  ASSERT_EQ(read->inputs.size(), 2U);
+  EXPECT_EQ(read->inputs[1].name, "tau");
+  EXPECT_EQ(read->inputs[0].rank, 1);
+  EXPECT_EQ(read->graph, loss.graph);
+  for (const char* text : {"", "{}", "[]", R"({"loss_id":3})"}) {
+    EXPECT_EQ(custom_loss_from_json(text).error().code, ErrorCode::kDataLoss) << text;
+  }
 }
 
 TEST(RecordJson, EveryKindOfResultRoundTrips) {

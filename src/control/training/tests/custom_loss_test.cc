@@ -107,17 +107,42 @@ TEST_F(CustomLossPlane, BytesOfAUserAreLimited) {
             "custom_loss_bytes_per_user_max");
 }
 
-TEST_F(CustomLossPlane, ARestartLosesLossesWithAClearError) {
+TEST_F(CustomLossPlane, WithPersistenceLossesSurviveARestart) {
   keep_state();
   const auto [s, run] = boot_with_session_and_run();
   const RequestId created = create(alice, request(s, 0));
   const std::string id = value<CreateCustomLossResult>(alice, created).loss_id;
+  failure(alice, create(alice, request(s, 1, "torch.prod")));
   ASSERT_TRUE(durable().ok());
   crash_and_boot();
   EXPECT_EQ(value<CreateCustomLossResult>(alice, created).loss_id, id);
-  const Error error = failure(alice, pass(alice, run, 1, id));
+  value<ProtobufResult>(alice, pass(alice, run, 1, id));
+  EXPECT_EQ(worker().last_pass().custom_loss().graph(), request(s, 0).graph);
+  EXPECT_EQ(worker().last_pass().custom_loss().inputs_size(), 1);
+  EXPECT_EQ(failure(alice, pass(alice, run, 2, s.str() + ":loss:1")).reason, "custom_loss_not_found");
+}
+
+TEST_F(CustomLossPlane, RestoredLossesCountUntilTheirSessionEnds) {
+  keep_state();
+  const SessionId s = boot_with_session();
+  value<CreateCustomLossResult>(alice, create(alice, request(s, 0)));
+  ASSERT_TRUE(durable().ok());
+  config().limits.custom_losses_per_user_max = 1;
+  crash_and_boot();
+  EXPECT_EQ(plane().create_custom_loss(alice, request(s, 1), no_trace).error().reason, "custom_losses_per_user_max");
+  ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
+  advance(kSecond);
+  ASSERT_TRUE(durable().ok());
+  for (const auto& [key, text] : contents().copy()) EXPECT_EQ(key.find("::custom_loss::"), std::string::npos) << key;
+  const SessionId next = session(alice);
+  value<CreateCustomLossResult>(alice, create(alice, request(next, 0)));
+}
+
+TEST_F(CustomLossPlane, WithoutPersistenceALostLossHasAClearError) {
+  const auto [s, run] = boot_with_session_and_run();
+  const Error error = failure(alice, pass(alice, run, 1, s.str() + ":loss:0"));
   EXPECT_EQ(error.reason, "custom_loss_not_found");
-  EXPECT_THAT(error.message, HasSubstr("lost when the session ends or the server restarts"));
+  EXPECT_THAT(error.message, HasSubstr("create it again with create_custom_loss of a new ServiceClient"));
 }
 
 }  // namespace
