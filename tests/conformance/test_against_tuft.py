@@ -301,9 +301,10 @@ def test_the_clients_configuration(raw):
             "fwdbwd_max_chunk_bytes_count": 5_000_000, "sample_no_retries": False, "sample_max_concurrent_requests": 2000,
             "use_pyqwest_transport": True}
     assert {key: got[key] for key in tuft} == tuft
-    # Only implemented features are announced: chunks in any order, zstd, models by loading, polls for many samples.
+    # Only implemented features are announced: chunks in any order, zstd, models by loading, polls for many samples, custom
+    # losses on the server.
     assert got["parallel_fwdbwd_chunks"] and got["proto_compress_fwdbwd"] and got["create_model_via_load_weights"]
-    assert got["sample_use_retrieve_futures"] and got["sample_join_sampling_session"]
+    assert got["sample_use_retrieve_futures"] and got["sample_join_sampling_session"] and got["custom_loss_server_side"]
     assert not {"grpc_target", "enable_grpc_retrieve_future"} & set(got)
 
 

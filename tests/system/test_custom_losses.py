@@ -2,10 +2,13 @@
 import json
 import os
 import pathlib
+import struct
 import subprocess
 
+import numpy as np
 import pytest
 
+import sdk_exit
 from tuft_server import MODEL, clean_environment
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -111,38 +114,62 @@ import tinker, torch
 from tinker import types
 url, model = sys.argv[1:]
 tokens = list(b"the answer is tuft")
-def data():
-    n = len(tokens) - 1
-    return [types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs={
-        "target_tokens": tokens[1:], "sampled": types.TensorData.from_torch(torch.full((n,), -3.0 - i)),
-        "advantages": types.TensorData.from_torch(torch.linspace(-1, 1, n)),
-        "tau": types.TensorData.from_torch(torch.tensor(0.1))}) for i in range(3)]
+n = len(tokens) - 1
+def datum(**inputs):
+    return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs={
+        name: value if isinstance(value, list) else types.TensorData.from_torch(value) for name, value in inputs.items()})
+def policy_data():
+    return [datum(target_tokens=tokens[1:], sampled=torch.full((n,), -3.0 - i), advantages=torch.linspace(-1, 1, n),
+                  tau=torch.tensor(0.1)) for i in range(3)]
 def ppo(logprobs, sampled, advantages, tau):
     ratio = torch.exp((logprobs - sampled).clamp(-2, 2))
     loss = -torch.minimum(ratio * advantages, torch.clamp(ratio, 0.8, 1.2) * advantages).sum()
     kl = (sampled - logprobs).pow(2).mean()
     return loss + tau * kl, {"custom/kl:mean": kl, "custom/top:sum": ratio[..., -1].max()}
-def whole(data, logprobs):
-    total, kls = 0, []
-    for datum, one in zip(data, logprobs):
-        inputs = [datum.loss_fn_inputs[name].to_torch() for name in ("sampled", "advantages", "tau")]
-        loss, metrics = ppo(one, *inputs)
-        total = total + loss
-        kls.append(metrics["custom/kl:mean"].item())
-    return total, {"kl": sum(kls) / len(kls)}
-out = {}
+# A preference of the whole sequence, as in DPO.
+def preference_data():
+    return [datum(target_tokens=tokens[1:], reference=torch.full((n,), -5.0), mask=(torch.arange(n) >= 6).float(),
+                  sign=torch.tensor(sign)) for sign in (1.0, -1.0)]
+def preference(logprobs, reference, mask, sign):
+    margin = 0.1 * ((logprobs - reference) * mask).sum() * sign
+    return -torch.nn.functional.logsigmoid(margin), {"custom/margin:mean": margin, "custom/won:sum": (margin > 0).float()}
+# Several targets of each token, as in distillation.
+def teacher_data():
+    targets = torch.stack([torch.tensor(tokens[1:]), torch.tensor([(token + 1) % 128 for token in tokens[1:]])], dim=1)
+    return [datum(target_tokens=targets, teacher=torch.log_softmax(torch.linspace(-1, 1, 2 * n).reshape(n, 2), dim=-1))]
+def teacher_kl(logprobs, teacher):
+    kl = (torch.exp(teacher) * (teacher - logprobs)).sum(dim=-1)
+    weights = torch.softmax(kl.detach(), dim=0)
+    return (weights * kl).sum() + 0.01 * torch.logsumexp(kl, dim=0), {"custom/kl:mean": kl.mean()}
+LOSSES = [(ppo, {"logprobs": 1, "sampled": 1, "advantages": 1, "tau": 0}, policy_data),
+          (preference, {"logprobs": 1, "reference": 1, "mask": 1, "sign": 0}, preference_data),
+          (teacher_kl, {"logprobs": 2, "teacher": 2}, teacher_data)]
+
+# The same on the client, as a function of all datums.
+def whole(function, names):
+    def on_client(data, logprobs):
+        total, metrics = 0, {}
+        for one, each in zip(data, logprobs):
+            loss, more = function(each, *[one.loss_fn_inputs[name].to_torch() for name in names])
+            total = total + loss
+            for name, value in more.items():
+                metrics[name] = metrics.get(name, 0.0) + value.item() / (len(data) if name.endswith(":mean") else 1)
+        return total, {name.replace("custom/", "").replace(":", "_"): value for name, value in metrics.items()}
+    return on_client
+
+out = {"losses": {}}
 with tinker.ServiceClient(base_url=url, api_key="tml-alice") as service:
-    handle = service.create_custom_loss(ppo, {"logprobs": 1, "sampled": 1, "advantages": 1, "tau": 0}).result()
-    out["loss_id"] = handle.loss_id
-    for name, loss in (("server", handle), ("client", whole)):
-        client = service.create_lora_training_client(base_model=model, rank=4, seed=3)
-        metrics = []
-        for _ in range(3):
-            passed = client.forward_backward_custom(data(), loss)
-            stepped = client.optim_step(types.AdamParams(learning_rate=0.01))
-            metrics.append(passed.result().metrics)
-            stepped.result()
-        out[name] = metrics
+    for function, ranks, data in LOSSES:
+        handle = service.create_custom_loss(function, ranks).result()
+        result = out["losses"][function.__name__] = {"loss_id": handle.loss_id}
+        for name, loss in (("server", handle), ("client", whole(function, [one for one in ranks if one != "logprobs"]))):
+            client = service.create_lora_training_client(base_model=model, rank=4, seed=3)
+            metrics = []
+            for _ in range(3):
+                passed = client.forward_backward_custom(data(), loss)
+                stepped = client.optim_step(types.AdamParams(learning_rate=0.01))
+                metrics.append({**passed.result().metrics, "grad_norm": stepped.result().metrics["grad_norm"]})
+            result[name] = {"metrics": metrics, "path": client.save_state("trained").result().path}
     def bad(logprobs):
         return torch.prod(logprobs), {}
     try:
@@ -164,20 +191,37 @@ def interpreter():
     return None
 
 
-def test_the_sdk_uploads_a_loss_and_trains_as_with_a_function(server, raw):
-    if not raw.post("client/config", {"sdk_version": "0.38.0"}).json.get("custom_loss_server_side"):
-        pytest.skip("the server does not announce custom_loss_server_side, so the SDK uploads no loss")
+def weights(server, path):
+    """Returns the tensors of a checkpoint, as one list of numbers."""
+    run, name = path.removeprefix("tinker://").split("/weights/")
+    data = (server.home / "checkpoints" / run.replace(":", "_") / "weights" / name / "adapter_model.safetensors").read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    return np.frombuffer(data[8 + size:], np.float32).astype(np.float64)
+
+
+def test_the_sdk_uploads_losses_and_trains_as_with_functions(server, raw, tmp_path):
+    assert raw.post("client/config", {"sdk_version": "0.38.0"}).json["custom_loss_server_side"] is True
     python = interpreter()
     if python is None:
         pytest.skip("needs an interpreter with tinker 0.38 and torch: build/sdk/0.38.0 or TUFT_SDK_TORCH_PYTHON")
-    run = subprocess.run([python, "-c", SDK_PROGRAM, server.url, MODEL], capture_output=True, text=True, timeout=300,
+    program = tmp_path / "program.py"
+    program.write_text(SDK_PROGRAM)
+    run = subprocess.run([python, sdk_exit.__file__, program, server.url, MODEL], capture_output=True, text=True, timeout=280,
                          env={**clean_environment(), "TINKER_TELEMETRY": "0"})
     assert run.returncode == 0, run.stderr[-3000:]
     out = json.loads(run.stdout.splitlines()[-1])
-    assert out["loss_id"].endswith(":loss:0")
-    for ours, theirs in zip(out["server"], out["client"]):
-        assert ours["loss:sum"] == pytest.approx(theirs["loss:sum"], rel=1e-3, abs=1e-3)
-        assert ours["custom/kl:mean"] == pytest.approx(theirs["kl"], rel=1e-3)
-        assert "custom/top:sum" in ours
-    assert out["server"][0]["loss:sum"] > out["server"][2]["loss:sum"]
+    assert set(out["losses"]) == {"ppo", "preference", "teacher_kl"}
+    for name, found in out["losses"].items():
+        assert ":loss:" in found["loss_id"], name  # the server has computed it
+        ours, theirs = found["server"], found["client"]
+        for one, other in zip(ours["metrics"], theirs["metrics"]):
+            assert one["loss:sum"] == pytest.approx(other["loss:sum"], rel=1e-3, abs=1e-4), name
+            assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3), name
+            custom = [key for key in one if key.startswith("custom/")]
+            assert custom, name
+            for key in custom:
+                assert one[key] == pytest.approx(other[key.replace("custom/", "").replace(":", "_")], rel=1e-3, abs=1e-4), key
+        assert ours["metrics"][0]["loss:sum"] > ours["metrics"][2]["loss:sum"], name
+        mine, reference = weights(server, ours["path"]), weights(server, theirs["path"])
+        assert np.abs(mine - reference).max() < 1e-4 < np.abs(mine).max(), name
     assert "node 'prod' (torch.prod)" in out["refusal"] and "exp of the sum of log" in out["refusal"]

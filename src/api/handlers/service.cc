@@ -15,7 +15,7 @@ constexpr std::string_view kClientConfig =
     R"("proto_compress_fwdbwd":true,"proto_write_fwdbwd":false,"fwdbwd_max_chunk_len":1024,)"
     R"("fwdbwd_max_chunk_bytes_count":5000000,"sample_max_concurrent_requests":2000,"use_pyqwest_transport":true,)"
     R"("create_model_via_load_weights":true,"sample_no_retries":false,"sample_use_retrieve_futures":true,)"
-    R"("sample_join_sampling_session":true})";
+    R"("sample_join_sampling_session":true,"custom_loss_server_side":true})";
 
 }  // namespace
 
