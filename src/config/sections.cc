@@ -73,6 +73,7 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("session_bytes_per_user_max", limits.session_bytes_per_user_max, 256 << 10);
   reader.integer("runs_per_user_max", limits.runs_per_user_max, 1);
   reader.integer("samplers_per_user_max", limits.samplers_per_user_max, 1);
+  reader.integer("unnamed_samplers_per_run_max", limits.unnamed_samplers_per_run_max, 1);
   reader.integer("reorder_window", limits.reorder_window, 1);
   reader.integer("gap_timeout_seconds", limits.gap_timeout_seconds, 1);
   // The SDK may poll again after a back-off of 30 s and a timeout of 45 s. A shorter time would lose results.
@@ -82,6 +83,7 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
   reader.integer("queued_bytes_per_user_max", limits.queued_bytes_per_user_max, 1 << 20);
   reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
+  reader.integer("checkpoints_per_user_max", limits.checkpoints_per_user_max, 100);
   reader.integer("custom_losses_per_user_max", limits.custom_losses_per_user_max, 1);
   reader.integer("custom_loss_bytes_per_user_max", limits.custom_loss_bytes_per_user_max, 128 << 10);
   reader.integer("sample_record_bytes_per_user_max", limits.sample_record_bytes_per_user_max, 1 << 20);
@@ -92,6 +94,7 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("session_idle_seconds", limits.session_idle_seconds, 30);
   reader.integer("sampling_silence_seconds", limits.sampling_silence_seconds, 30);
   reader.boolean("save_before_expiry", limits.save_before_expiry);
+  reader.integer("expired_checkpoint_ttl_seconds", limits.expired_checkpoint_ttl_seconds, 0);
   reader.integer("audit_retention_days", limits.audit_retention_days, 1, 3650);
   reader.integer("audit_events_per_user_max", limits.audit_events_per_user_max, 100, 1'000'000);
   reader.integer("receiving_bytes_max", limits.receiving_bytes_max, 1 << 20);

@@ -24,7 +24,8 @@ class Machine:
     def __init__(self, model_dir, directory):
         self.home = directory / "home"
         self.disk = faulty_disk.FaultyDisk(directory, self.home)
-        self.config = configuration(model_dir, persistence={"mode": "FILE"}, limits={"samplers_per_user_max": 100000})
+        self.config = configuration(model_dir, persistence={"mode": "FILE"}, limits={
+            "samplers_per_user_max": 100000, "unnamed_samplers_per_run_max": 100000})
         self.server, self.port, self.outcomes = None, "0", collections.Counter()
         self.start()
         self.model = self.client.model(MODEL)

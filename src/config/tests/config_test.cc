@@ -77,7 +77,8 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   custom_losses_per_user_max: 24, custom_loss_bytes_per_user_max: 250_000, sample_record_bytes_max: 3_000_000,
   sample_record_bytes_per_user_max: 2_000_000, archives_per_user_max: 21, archives_max: 22,
   request_parts_max: 19_000, sending_bytes_max: 20_000_000, answer_rate_min: 21, answer_stall_seconds: 22,
-  unfinished_head_bytes_max: 23_000_000}
+  unfinished_head_bytes_max: 23_000_000, unnamed_samplers_per_run_max: 24, checkpoints_per_user_max: 250,
+  expired_checkpoint_ttl_seconds: 26}
 tls: {certificate: /etc/tuft/server.pem, private_key: /etc/tuft/server.key}
 authorized_users_file: /etc/tuft/users.yaml
 persistence: {mode: DISABLE}
@@ -113,11 +114,11 @@ persistence: {mode: DISABLE}
                                 limits.header_bytes_max, limits.request_timeout_seconds, limits.idle_timeout_seconds}),
               ElementsAre(10, 61, 12, 13, 5000, 14, 15));
   EXPECT_FALSE(limits.save_before_expiry);
-  EXPECT_EQ(limits.checkpoint_bytes_per_user_max, 16);
-  EXPECT_EQ(limits.queued_bytes_per_user_max, 17'000'000);
-  EXPECT_EQ(limits.receiving_bytes_max, 18'000'000);
-  EXPECT_EQ(limits.session_bytes_per_user_max, 19'000'000);
-  EXPECT_EQ(limits.future_bytes_per_user_max, 7'000'000);
+  EXPECT_THAT((std::vector<int64_t>{limits.checkpoint_bytes_per_user_max, limits.unnamed_samplers_per_run_max,
+                                    limits.checkpoints_per_user_max, limits.expired_checkpoint_ttl_seconds,
+                                    limits.queued_bytes_per_user_max, limits.receiving_bytes_max,
+                                    limits.session_bytes_per_user_max, limits.future_bytes_per_user_max}),
+              ElementsAre(16, 24, 250, 26, 17'000'000, 18'000'000, 19'000'000, 7'000'000));
   EXPECT_EQ(limits.audit_events_per_user_max, 800);
   EXPECT_EQ(limits.custom_losses_per_user_max, 24);
   EXPECT_EQ(limits.custom_loss_bytes_per_user_max, 250'000);

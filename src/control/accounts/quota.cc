@@ -20,6 +20,7 @@ constexpr std::array<Words, kQuotas> kWords = {{{"sessions", "limits.sessions_pe
                                                 {"samples_in_flight", "limits.samples_in_flight_per_user_max"},
                                                 {"queued_bytes", "limits.queued_bytes_per_user_max"},
                                                 {"checkpoint_bytes", "limits.checkpoint_bytes_per_user_max"},
+                                                {"checkpoints", "limits.checkpoints_per_user_max"},
                                                 {"archives", "limits.archives_per_user_max"},
                                                 {"custom_losses", "limits.custom_losses_per_user_max"},
                                                 {"custom_loss_bytes", "limits.custom_loss_bytes_per_user_max"}}};
@@ -44,12 +45,33 @@ Error over_quota(Quota quota, std::string_view what, std::string_view cure) {
                std::string(words.limit.substr(kSection.size()))};
 }
 
-std::optional<Error> over_checkpoint_bytes(int64_t used, int64_t bytes, int64_t limit) {
-  if (limit <= 0 || used + bytes <= limit) return std::nullopt;
-  return over_quota(Quota::kCheckpointBytes,
-                    "your checkpoints take " + std::to_string(used) + " bytes, this one takes " +
-                        std::to_string(bytes) + " more, and " + std::to_string(limit) + " are allowed",
-                    "delete some (a deleted one counts for those whose samplers and models still use it)");
+std::optional<Quota> exceeded(const CheckpointUse& used, const CheckpointUse& more, const CheckpointUse& limit) {
+  if (limit.bytes > 0 && used.bytes + more.bytes > limit.bytes) return Quota::kCheckpointBytes;
+  if (used.count + more.count > limit.count) return Quota::kCheckpoints;
+  return std::nullopt;
+}
+
+std::optional<Error> over_checkpoints(const CheckpointUse& used, const CheckpointUse& more,
+                                      const CheckpointUse& limit) {
+  constexpr std::string_view kCure =
+      "delete some (a deleted one counts for those whose samplers and models still use it)";
+  const std::optional<Quota> quota = exceeded(used, more, limit);
+  if (!quota) return std::nullopt;
+  if (*quota == Quota::kCheckpointBytes) {
+    return over_quota(Quota::kCheckpointBytes,
+                      "your checkpoints take " + std::to_string(used.bytes) + " bytes, this one takes " +
+                          std::to_string(more.bytes) + " more, and " + std::to_string(limit.bytes) + " are allowed",
+                      kCure);
+  }
+  return over_quota(Quota::kCheckpoints,
+                    "your checkpoints count as " + std::to_string(used.count) + ", this one as " +
+                        std::to_string(more.count) + " (one, and one more for each 4 KiB of metadata), and " +
+                        std::to_string(limit.count) + " are allowed",
+                    kCure);
+}
+
+bool is_over_checkpoints(std::string_view reason) {
+  return reason == "checkpoint_bytes_per_user_max" || reason == "checkpoints_per_user_max";
 }
 
 void bind_quota_series() {

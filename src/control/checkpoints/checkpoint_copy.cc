@@ -82,8 +82,10 @@ Result<std::optional<std::string>> DiskCheckpointActions::check_copy(const CopyP
   TUFT_ASSIGN(const CheckpointStore::Ptr source, find_source(plan));
   const std::string target = plan.target.str();
   if (parts_.checkpoints.find(target) != nullptr) return std::optional(target);
-  const int64_t limit = parts_.limits.checkpoint_bytes_per_user_max;
-  auto over = over_checkpoint_bytes(parts_.checkpoints.used_by(plan.user), source->size_bytes, limit);
+  const CheckpointUse limit{parts_.limits.checkpoint_bytes_per_user_max, parts_.limits.checkpoints_per_user_max};
+  CheckpointUse more = use_of(*source);
+  if (!plan.shows_notes_of(*source)) more.count = 1;
+  auto over = over_checkpoints(parts_.checkpoints.used_by(plan.user), more, limit);
   if (over) return std::move(*over);
   return std::optional<std::string>();
 }
@@ -108,8 +110,7 @@ Result<std::string> DiskCheckpointActions::copy_now(const CopyPlan& plan) {
   copy.future_number = 0;
   copy.seq_id.reset();
   copy.files = nullptr;
-  // A public checkpoint shows its weights, not what its owner noted about it.
-  if (source->owner != plan.user && source->owner != plan.token_user) {
+  if (!plan.shows_notes_of(*source)) {
     copy.user_metadata.clear();
     copy.own_metadata.clear();
   }

@@ -4,21 +4,23 @@
 
 namespace tuft::control {
 
-int64_t CheckpointSpace::used_by(const UserId& user) const {
+CheckpointUse CheckpointSpace::used_by(const UserId& user) const {
   MutexLock lock(mutex_);
   const auto found = used_.find(user);
-  return found == used_.end() ? 0 : found->second;
+  return found == used_.end() ? CheckpointUse{} : found->second;
 }
 
 std::unordered_map<UserId, int64_t> CheckpointSpace::used_by_user() const {
+  std::unordered_map<UserId, int64_t> bytes;
   MutexLock lock(mutex_);
-  return used_;
+  for (const auto& [user, use] : used_) bytes.emplace(user, use.bytes);
+  return bytes;
 }
 
 int64_t CheckpointSpace::used() const {
   int64_t sum = 0;
   MutexLock lock(mutex_);
-  for (const auto& entry : used_) sum += entry.second;
+  for (const auto& entry : used_) sum += entry.second.bytes;
   return sum;
 }
 
@@ -32,42 +34,45 @@ bool CheckpointSpace::has_unneeded() const {
   return !unneeded_.empty();
 }
 
-void CheckpointSpace::take_up(const UserId& user, int64_t bytes) {
+void CheckpointSpace::take_up(const UserId& user, const CheckpointUse& use) {
   MutexLock lock(mutex_);
-  used_[user] += bytes;
+  CheckpointUse& used = used_[user];
+  used.bytes += use.bytes;
+  used.count += use.count;
 }
 
-void CheckpointSpace::free(const UserId& user, int64_t bytes, const std::filesystem::path& unneeded) {
+void CheckpointSpace::free(const UserId& user, const CheckpointUse& use, const std::filesystem::path& unneeded) {
   MutexLock lock(mutex_);
   const auto found = used_.find(user);
   if (found != used_.end()) {
-    found->second -= bytes;
-    if (found->second <= 0) used_.erase(found);
+    found->second.bytes -= use.bytes;
+    found->second.count -= use.count;
+    if (found->second.count <= 0) used_.erase(found);
   }
   if (!unneeded.empty()) unneeded_.push_back(unneeded);
 }
 
 CheckpointFiles::CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::filesystem::path directory, UserId owner,
-                                 int64_t bytes)
-    : space_(std::move(space)), directory_(std::move(directory)), owner_(std::move(owner)), bytes_(bytes) {
-  space_->take_up(owner_, bytes_);
+                                 const CheckpointUse& use)
+    : space_(std::move(space)), directory_(std::move(directory)), owner_(std::move(owner)), use_(use) {
+  space_->take_up(owner_, use_);
 }
 
 // The caller may hold a lock, so the disk thread removes the files.
 CheckpointFiles::~CheckpointFiles() {
-  space_->free(owner_, abandoned_ ? 0 : bytes_, abandoned_ ? directory_ : std::filesystem::path());
+  space_->free(owner_, abandoned_ ? CheckpointUse{} : use_, abandoned_ ? directory_ : std::filesystem::path());
 }
 
 void CheckpointFiles::abandon() const {
   MutexLock lock(mutex_);
   if (abandoned_.exchange(true)) return;
-  space_->free(owner_, bytes_, {});
-  for (const auto& [user, count] : holders_) space_->take_up(user, bytes_);
+  space_->free(owner_, use_, {});
+  for (const auto& [user, count] : holders_) space_->take_up(user, use_);
 }
 
 void CheckpointFiles::hold(const UserId& user) const {
   MutexLock lock(mutex_);
-  if (++holders_[user] == 1 && abandoned_) space_->take_up(user, bytes_);
+  if (++holders_[user] == 1 && abandoned_) space_->take_up(user, use_);
 }
 
 void CheckpointFiles::let_go(const UserId& user) const {
@@ -75,7 +80,7 @@ void CheckpointFiles::let_go(const UserId& user) const {
   const auto holder = holders_.find(user);
   if (--holder->second > 0) return;
   holders_.erase(holder);
-  if (abandoned_) space_->free(user, bytes_, {});
+  if (abandoned_) space_->free(user, use_, {});
 }
 
 CheckpointHold::CheckpointHold(std::shared_ptr<const CheckpointFiles> files, UserId user)

@@ -14,11 +14,11 @@
 
 namespace tuft::control {
 
-// Counts the bytes of each user's checkpoints and collects directories that are no longer used. Thread-safe; no other
-// lock is taken while its lock is held.
+// Counts each user's checkpoints and their bytes, and collects directories that are no longer used. Thread-safe; no
+// other lock is taken while its lock is held.
 class CheckpointSpace {
  public:
-  int64_t used_by(const UserId& user) const;
+  CheckpointUse used_by(const UserId& user) const;
   std::unordered_map<UserId, int64_t> used_by_user() const;
   int64_t used() const;
   // Returns the directories to remove, each once.
@@ -27,11 +27,11 @@ class CheckpointSpace {
 
  private:
   friend class CheckpointFiles;
-  void take_up(const UserId& user, int64_t bytes);
-  void free(const UserId& user, int64_t bytes, const std::filesystem::path& unneeded);
+  void take_up(const UserId& user, const CheckpointUse& use);
+  void free(const UserId& user, const CheckpointUse& use, const std::filesystem::path& unneeded);
 
   mutable Mutex mutex_;
-  std::unordered_map<UserId, int64_t> used_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<UserId, CheckpointUse> used_ TUFT_GUARDED_BY(mutex_);
   std::vector<std::filesystem::path> unneeded_ TUFT_GUARDED_BY(mutex_);
 };
 
@@ -39,12 +39,13 @@ class CheckpointSpace {
 // even if the checkpoint is deleted or replaced meanwhile. Thread-safe; its lock may be held while CheckpointSpace
 // takes its own.
 //
-// The bytes count for the owner as long as the checkpoint has its name. Afterwards they count for each user who still
+// It counts for the owner as long as the checkpoint has its name. Afterwards it counts for each user who still
 // holds the files (CheckpointHold): neither can a stranger's sampling session fill the quota of the owner, nor can an
 // owner keep files for nothing.
 class CheckpointFiles {
  public:
-  CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::filesystem::path directory, UserId owner, int64_t bytes);
+  CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::filesystem::path directory, UserId owner,
+                  const CheckpointUse& use);
   ~CheckpointFiles();
   CheckpointFiles(const CheckpointFiles&) = delete;
   CheckpointFiles& operator=(const CheckpointFiles&) = delete;
@@ -62,7 +63,7 @@ class CheckpointFiles {
   const std::shared_ptr<CheckpointSpace> space_;
   const std::filesystem::path directory_;
   const UserId owner_;
-  const int64_t bytes_;
+  const CheckpointUse use_;
   mutable std::atomic<bool> abandoned_ = false;  // written under mutex_
   mutable Mutex mutex_;
   mutable std::unordered_map<UserId, int> holders_ TUFT_GUARDED_BY(mutex_);

@@ -137,8 +137,7 @@ void CheckpointStore::scan_one(const fs::path& directory, CheckpointKind kind, c
 }
 
 CheckpointStore::Ptr CheckpointStore::add(Checkpoint checkpoint, const fs::path& directory) {
-  checkpoint.files =
-      std::make_shared<const CheckpointFiles>(space_, directory, checkpoint.owner, checkpoint.size_bytes);
+  checkpoint.files = std::make_shared<const CheckpointFiles>(space_, directory, checkpoint.owner, use_of(checkpoint));
   auto record = std::make_shared<const Checkpoint>(std::move(checkpoint));
   lists_.put(record);
   return record;

@@ -60,9 +60,9 @@ class CheckpointStore {
   const CheckpointLists& lists() const { return lists_; }
   // Returns `prefix` with the first unused number from `*counter` on, e.g. "checkpoint-0001", and advances `*counter`.
   std::string free_name(const RunId& run, CheckpointKind kind, std::string_view prefix, int* counter) const;
-  // The bytes of the user's checkpoints, including ephemeral ones, and of deleted ones, of whomever, that the user
-  // still uses.
-  int64_t used_by(const UserId& user) const { return space_->used_by(user); }
+  // What the user's checkpoints take, including ephemeral ones, and deleted ones, of whomever, that the user still
+  // uses.
+  CheckpointUse used_by(const UserId& user) const { return space_->used_by(user); }
   int64_t used() const { return space_->used(); }
   std::unordered_map<UserId, int64_t> used_by_user() const { return space_->used_by_user(); }
 

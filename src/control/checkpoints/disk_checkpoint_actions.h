@@ -63,6 +63,9 @@ class DiskCheckpointActions final : public CheckpointActions,
     std::string project_id;
     std::optional<int64_t> ttl_seconds;
     telemetry::SpanContext trace;
+
+    // A public checkpoint shows its weights, not what its owner noted about it.
+    bool shows_notes_of(const Checkpoint& its) const { return its.owner == user || its.owner == token_user; }
   };
   Result<CheckpointStore::Ptr> find_source(const CopyPlan& plan) const;
   // Returns the error if the copy cannot be made, and the path of a copy that exists.

@@ -16,6 +16,11 @@ CheckpointRef ref_of(const Checkpoint& checkpoint) {
   return {checkpoint.path.str(), checkpoint.future_number};
 }
 
+// Requires: `checkpoint` is what it samples from; null: the base model.
+bool is_unnamed_snapshot(const SamplerRecord& record, const CheckpointPtr& checkpoint) {
+  return checkpoint != nullptr && checkpoint->ephemeral && !record.inflight;
+}
+
 }  // namespace
 
 Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& request,
@@ -70,6 +75,7 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
                   .purpose = "sampling"});
   }
   adapters_->load(inserted.adapter, keys, span.context());
+  if (checkpoint != nullptr && checkpoint->ephemeral) trim_unnamed(user, checkpoint->path.run, record.id);
   if (inserted.older != nullptr) {
     adapters_->supersede(inserted.older, inserted.adapter);
     adapters_->release(inserted.older);
@@ -123,6 +129,7 @@ SamplerTable::Inserted SamplerTable::add_locked(const SamplerRecord& record,
         std::make_shared<Weights>(adapters_->acquire(backend, checkpoint), hold_checkpoint(checkpoint, record.user));
   }
   by_user_[record.user].insert(record.id);
+  if (is_unnamed_snapshot(record, checkpoint)) unnamed_[checkpoint->path.run].insert(record.id);
   const FrozenAdapterPtr adapter = weights->adapter;
   samplers_.emplace(record.id, Sampler{record, std::move(weights), clock_.monotonic()});
   return {adapter, std::move(older)};
@@ -143,49 +150,74 @@ SamplerTable::WeightsPtr SamplerTable::follow_locked(const SamplerRecord& record
   return followers.weights;
 }
 
+SamplerTable::Entry SamplerTable::entry_locked(const SamplerId& id) const {
+  const Sampler& sampler = samplers_.at(id);
+  Entry entry{id, sampler.record.session, sampler.weights->adapter, sampler.last_used};
+  if (sampler.record.inflight) {
+    const Followers& followers = followers_.at(entry.adapter->checkpoint->path.run);
+    entry.names_for_others = followers.newest == id && followers.count > 1;
+  }
+  return entry;
+}
+
 std::vector<SamplerTable::Entry> SamplerTable::of_user(const UserId& user) const {
   std::vector<Entry> own;
   MutexLock lock(mutex_);
   const auto found = by_user_.find(user);
   if (found == by_user_.end()) return own;
   own.reserve(found->second.size());
-  for (const SamplerId& id : found->second) {
-    const Sampler& sampler = samplers_.at(id);
-    Entry entry{id, sampler.record.session, sampler.weights->adapter, sampler.last_used};
-    if (sampler.record.inflight) {
-      const Followers& followers = followers_.at(entry.adapter->checkpoint->path.run);
-      entry.names_for_others = followers.newest == id && followers.count > 1;
-    }
-    own.push_back(std::move(entry));
-  }
+  for (const SamplerId& id : found->second) own.push_back(entry_locked(id));
   return own;
 }
 
-std::vector<SamplerTable::Entry> SamplerTable::idle(const UserId& user) const {
-  std::vector<Entry> own = of_user(user);
-  std::erase_if(own, [this](const Entry& entry) { return adapters_->is_busy(*entry.adapter); });
-  std::sort(own.begin(), own.end(), [](const Entry& a, const Entry& b) { return a.last_used < b.last_used; });
-  return own;
+std::vector<SamplerTable::Entry> SamplerTable::idle(std::vector<Entry> entries) const {
+  std::erase_if(entries, [this](const Entry& entry) { return adapters_->is_busy(*entry.adapter); });
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.last_used < b.last_used; });
+  return entries;
 }
 
 bool SamplerTable::make_room(const UserId& user) {
-  for (const Entry& entry : idle(user)) {
+  for (const Entry& entry : idle(of_user(user))) {
     if (sessions_.end_idle(entry.session)) return true;
   }
   return drop_unnamed(user, quota_limit(Quota::kSamplers));
 }
 
 bool SamplerTable::drop_unnamed(const UserId& user, std::string_view limit) {
-  for (const Entry& entry : idle(user)) {
+  for (const Entry& entry : idle(of_user(user))) {
     const CheckpointPtr& checkpoint = entry.adapter->checkpoint;
     if (checkpoint == nullptr || !checkpoint->ephemeral || entry.names_for_others) continue;
-    gone_.note(entry.id, user,
-               "an unnamed save made it, and as the longest unused it made room for a newer one (" +
-                   std::string(limit) + "). Save under a name to keep a sampling session");
-    remove(entry.id);
+    drop(entry, user, limit);
     return true;
   }
   return false;
+}
+
+void SamplerTable::trim_unnamed(const UserId& user, const RunId& run, const SamplerId& newest) {
+  std::vector<Entry> unnamed;
+  {
+    MutexLock lock(mutex_);
+    const auto found = unnamed_.find(run);
+    if (found == unnamed_.end()) return;
+    for (const SamplerId& id : found->second) unnamed.push_back(entry_locked(id));
+  }
+  size_t count = unnamed.size();
+  for (const Entry& entry : idle(std::move(unnamed))) {
+    if (count <= unnamed_max_) return;
+    if (entry.id == newest) continue;
+    drop(entry, user, "limits.unnamed_samplers_per_run_max");
+    --count;
+  }
+}
+
+void SamplerTable::drop(const Entry& entry, const UserId& user, std::string_view limit) {
+  gone_.note(entry.id, user,
+             "an unnamed save made it, and as the longest unused it made room for a newer one (" + std::string(limit) +
+                 "). Save under a name to keep a sampling session");
+  remove(entry.id);
+  telemetry::log_info(
+      "sampling_session.dropped", "a sampling session of an unnamed save made room for a newer one",
+      {{"tuft.session_id", entry.session.str()}, {"tuft.sampling_session_id", entry.id.str()}, {"tuft.limit", limit}});
 }
 
 void SamplerTable::remove(const SamplerId& id) {
@@ -197,6 +229,7 @@ void SamplerTable::remove(const SamplerId& id) {
     if (found == samplers_.end()) return;
     adapter = found->second.weights->adapter;
     unused = leave_locked(found->second);
+    forget_unnamed_locked(found->second);
     const auto own = by_user_.find(found->second.record.user);
     own->second.erase(id);
     if (own->second.empty()) by_user_.erase(own);
@@ -205,6 +238,14 @@ void SamplerTable::remove(const SamplerId& id) {
   }
   adapter->backend->instruments().add_sampler(-1);
   if (unused) adapters_->release(adapter);
+}
+
+void SamplerTable::forget_unnamed_locked(const Sampler& sampler) {
+  const CheckpointPtr& checkpoint = sampler.weights->adapter->checkpoint;
+  if (!is_unnamed_snapshot(sampler.record, checkpoint)) return;
+  const auto unnamed = unnamed_.find(checkpoint->path.run);
+  unnamed->second.erase(sampler.record.id);
+  if (unnamed->second.empty()) unnamed_.erase(unnamed);
 }
 
 // The sampling session is being removed. Returns true if nobody else uses its weights.

@@ -4,7 +4,10 @@
 //
 // A sampling session belongs to a session of its user and ends with it. At limits.samplers_per_user_max a new one makes
 // room for itself: by ending the user's longest unused session that is silent and has sampling sessions, else by
-// dropping a sampling session that an unnamed save created. Why a sampling session is gone is remembered for its user.
+// dropping a sampling session that an unnamed save created. An unnamed save also drops the longest unused ones that
+// unnamed saves of its run created above limits.unnamed_samplers_per_run_max: each holds a version of the weights.
+// Those that follow the run share one and stay, as do those that samples run on. Why a sampling session is gone is
+// remembered for its user.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +22,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
+#include "config/config.h"
 #include "control/accounts/usage.h"
 #include "control/persistence/persistence.h"
 #include "control/sampling/frozen_adapters.h"
@@ -31,10 +35,10 @@ namespace tuft::control {
 // Thread-safe. The lock may be held while FrozenAdapters and Persistence take theirs; it is held over no other call.
 class SamplerTable {
  public:
-  // `count_max`: the sampling sessions of a user (limits.samplers_per_user_max).
-  SamplerTable(int count_max, const Clock& clock, Sessions& sessions, Persistence& persistence, Usage& usage,
-               std::shared_ptr<FrozenAdapters> adapters)
-      : count_max_(static_cast<size_t>(count_max)),
+  SamplerTable(const config::Limits& limits, const Clock& clock, Sessions& sessions, Persistence& persistence,
+               Usage& usage, std::shared_ptr<FrozenAdapters> adapters)
+      : count_max_(static_cast<size_t>(limits.samplers_per_user_max)),
+        unnamed_max_(static_cast<size_t>(limits.unnamed_samplers_per_run_max)),
         clock_(clock),
         sessions_(sessions),
         persistence_(persistence),
@@ -115,14 +119,19 @@ class SamplerTable {
                       const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
   WeightsPtr follow_locked(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
                            const CheckpointPtr& checkpoint, FrozenAdapterPtr& older) TUFT_REQUIRES(mutex_);
+  void forget_unnamed_locked(const Sampler& sampler) TUFT_REQUIRES(mutex_);
   bool leave_locked(const Sampler& sampler) TUFT_REQUIRES(mutex_);
+  Entry entry_locked(const SamplerId& id) const TUFT_REQUIRES(mutex_);
   std::vector<Entry> of_user(const UserId& user) const;
-  std::vector<Entry> idle(const UserId& user) const;  // the longest unused first
+  std::vector<Entry> idle(std::vector<Entry> entries) const;  // the longest unused first
   bool make_room(const UserId& user);
+  void trim_unnamed(const UserId& user, const RunId& run, const SamplerId& newest);
+  void drop(const Entry& entry, const UserId& user, std::string_view limit);
   void remove(const SamplerId& sampler);
   Error unknown(const UserId& user, const SamplerId& sampler) const;
 
   const size_t count_max_;
+  const size_t unnamed_max_;
   const Clock& clock_;
   Sessions& sessions_;
   Persistence& persistence_;
@@ -133,6 +142,8 @@ class SamplerTable {
   std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, std::unordered_set<SamplerId>> by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<RunId, Followers> followers_ TUFT_GUARDED_BY(mutex_);
+  // Of unnamed saves, without those that follow their run.
+  std::unordered_map<RunId, std::unordered_set<SamplerId>> unnamed_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control

@@ -12,8 +12,7 @@ SamplingController::SamplingController(const Parts& parts)
           std::make_shared<FrozenAdapters>(parts.owner, parts.clock, parts.checkpoints, parts.config.checkpoint_dir)),
       executor_(std::make_shared<SampleExecutor>(
           adapters_, SamplingTelemetry(parts.clock, parts.usage, parts.config.telemetry.tenant_label))),
-      samplers_(parts.config.limits.samplers_per_user_max, parts.clock, parts.sessions, parts.persistence, parts.usage,
-                adapters_),
+      samplers_(parts.config.limits, parts.clock, parts.sessions, parts.persistence, parts.usage, adapters_),
       streams_(std::make_shared<SampleStreams>(parts.clock, parts.budget, samplers_, adapters_, executor_)),
       records_(std::make_shared<SampleRecords>(parts.config.limits, parts.clock, parts.sessions)) {
   adapters_->on_wake([weak = std::weak_ptr(executor_)](const SampleOperationPtr& operation, const Status& status) {

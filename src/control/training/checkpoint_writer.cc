@@ -80,15 +80,21 @@ Result<CheckpointSavePtr> CheckpointWriter::begin(Run& run, const OperationPtr& 
 }
 
 std::optional<Error> CheckpointWriter::check_room(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const {
-  const int64_t limit = parts_.config.limits.checkpoint_bytes_per_user_max;
-  if (limit <= 0) return std::nullopt;
+  const config::Limits& limits = parts_.config.limits;
+  const CheckpointUse limit{limits.checkpoint_bytes_per_user_max, limits.checkpoints_per_user_max};
   const CheckpointPtr replaced = parts_.checkpoints.find(checkpoint.path.str());
-  int64_t used = 0;
+  const CheckpointUse freed = replaced == nullptr ? CheckpointUse{} : use_of(*replaced);
+  const CheckpointUse more{bytes, use_of(checkpoint).count};
+  CheckpointUse used;
+  std::optional<Quota> quota;
   do {
-    used = parts_.checkpoints.used_by(run.user) - (replaced == nullptr ? 0 : replaced->size_bytes);
-    if (used + bytes <= limit) return std::nullopt;
-  } while (bytes <= limit && parts_.samplers.drop_unnamed(run.user, quota_limit(Quota::kCheckpointBytes)));
-  return over_checkpoint_bytes(used, bytes, limit);
+    used = parts_.checkpoints.used_by(run.user);
+    used.bytes -= freed.bytes;
+    used.count -= freed.count;
+    quota = exceeded(used, more, limit);
+    if (!quota) return std::nullopt;
+  } while (!exceeded({}, more, limit) && parts_.samplers.drop_unnamed(run.user, quota_limit(*quota)));
+  return over_checkpoints(used, more, limit);
 }
 
 void CheckpointWriter::write(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {

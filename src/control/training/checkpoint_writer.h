@@ -57,9 +57,9 @@ class CheckpointWriter {
   // none. kAlreadyExists if it would replace a checkpoint and must not.
   Result<CheckpointSavePtr> begin(Run& run, const OperationPtr& operation) const;
 
-  // Returns an error if `bytes` for this checkpoint exceed limits.checkpoint_bytes_per_user_max; the bytes of the
-  // checkpoint that it replaces do not count. First drops checkpoints of unnamed saves that nobody samples from,
-  // because a loop that saves in each step would otherwise end at the limit.
+  // Returns an error if this checkpoint with `bytes` exceeds limits.checkpoint_bytes_per_user_max or
+  // checkpoints_per_user_max; what it replaces does not count. First drops checkpoints of unnamed saves that nobody
+  // samples from, because a loop that saves in each step would otherwise end at the limit.
   std::optional<Error> check_room(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const;
 
   // Writes the checkpoint. `done` gets it, with its files, exactly once unless the server ends first: on the disk

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "control/accounts/quota.h"
+
 namespace tuft::control {
 namespace {
 
@@ -45,7 +47,7 @@ void RunEnding::note(const RunOperation& operation, const Result<FutureValue>& r
     not_before = 0;
     return;
   }
-  const bool again = is_retryable(result.error().code) && result.error().reason != "checkpoint_bytes_per_user_max";
+  const bool again = is_retryable(result.error().code) && !is_over_checkpoints(result.error().reason);
   tries = again ? tries + 1 : kTriesMax;
 }
 

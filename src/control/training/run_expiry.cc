@@ -79,9 +79,12 @@ void RunExpiry::go_on(const RunPtr& run) {
   switch (step) {
     case Step::kNone:
       return;
-    case Step::kSave:
+    case Step::kSave: {
+      const int64_t ttl = parts_.limits.expired_checkpoint_ttl_seconds;
       return submit(run, OperationType::kSaveWeights,
-                    SaveWeights{run->id, std::nullopt, expiry_name(parts_.clock.wall()), std::nullopt, true});
+                    SaveWeights{run->id, std::nullopt, expiry_name(parts_.clock.wall()),
+                                ttl > 0 ? std::optional(ttl) : std::nullopt, true});
+    }
     case Step::kUnload:
       return submit(run, OperationType::kUnloadModel, {});
     case Step::kDrop:

@@ -1,5 +1,6 @@
 // Ends the runs of sessions that end: operations that were not begun are cancelled, a run that has changed is saved
-// (limits.save_before_expiry), its adapter is removed from the worker, and the run is gone.
+// (limits.save_before_expiry; the checkpoint expires after limits.expired_checkpoint_ttl_seconds), its adapter is
+// removed from the worker, and the run is gone.
 //
 // Saving and removing are operations like those of clients, so that they have their turn, their record and their trace.
 // A step that fails is tried again after 10 s, three times at most; then the next step follows.

@@ -89,6 +89,18 @@ Result<Checkpoint> from_metadata_json(std::string_view text) {
   }
 }
 
+CheckpointUse use_of(const Checkpoint& checkpoint) {
+  constexpr int64_t kEntryBytes = 128;  // of a map, without its characters
+  constexpr int64_t kCountBytes = 4096;
+  int64_t metadata = 0;
+  for (const auto* entries : {&checkpoint.user_metadata, &checkpoint.own_metadata}) {
+    for (const auto& [key, value] : *entries) {
+      metadata += kEntryBytes + static_cast<int64_t>(key.size() + value.size());
+    }
+  }
+  return {.bytes = checkpoint.size_bytes, .count = 1 + metadata / kCountBytes};
+}
+
 std::string iso_time(Nanos wall) {
   std::string text = time_text(wall);
   return text.replace(text.size() - 1, 1, "+00:00");

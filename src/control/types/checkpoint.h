@@ -45,6 +45,14 @@ struct Checkpoint {
 };
 using CheckpointPtr = std::shared_ptr<const Checkpoint>;
 
+// What checkpoints take of their user's quotas: bytes on disk, and a count that bounds memory and directories.
+struct CheckpointUse {
+  int64_t bytes = 0;
+  int64_t count = 0;
+};
+// A checkpoint counts once, and once more for each 4 KiB of memory that its metadata takes.
+CheckpointUse use_of(const Checkpoint& checkpoint);
+
 inline constexpr std::string_view kMetadataFile = "metadata.json";
 inline constexpr int kMetadataVersion = 1;
 // What PEFT reads.

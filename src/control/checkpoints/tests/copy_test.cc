@@ -109,6 +109,38 @@ TEST_F(Copies, TheOwnersNotesStayWithTheOwner) {
   EXPECT_EQ(notes(bob), 0U);
 }
 
+// A request of 100 bytes leaves a directory, links and memory for good.
+TEST_F(Copies, TheNumberOfAUsersCheckpointsIsLimited) {
+  config().limits.checkpoints_per_user_max = 3;
+  const RunId run = boot_with_run();
+  const std::string path = saved(run, 1, "a");
+  const std::string second = *copy(alice, of(path, "key"));
+  ASSERT_TRUE(copy(alice, of(path)).ok());
+  const Error over = copy(alice, of(path)).error();
+  EXPECT_EQ(over.code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(over.reason, "checkpoints_per_user_max");
+  EXPECT_EQ(*copy(alice, of(path, "key")), second) << "a repetition makes none";
+  EXPECT_EQ(failure(alice, save(run, alice, 2, "b")).reason, "checkpoints_per_user_max");
+  value<SaveWeightsResult>(alice, save(run, alice, 3, "a", true));
+  ASSERT_TRUE(remove(alice, second).ok());
+  EXPECT_TRUE(copy(alice, of(path)).ok());
+}
+
+TEST_F(Copies, MetadataCountsAsFurtherCheckpoints) {
+  config().limits.checkpoints_per_user_max = 4;
+  const RunId run = boot_with_run();
+  const SaveWeights request{.run = run,
+                            .seq_id = 1,
+                            .name = "a",
+                            .ttl_seconds = {},
+                            .overwrite = false,
+                            .user_metadata = {{"notes", std::string(4096, 'n')}}};
+  const auto submitted = plane().save_weights(alice, request, no_trace);
+  const std::string path = value<SaveWeightsResult>(alice, submitted->request).path;
+  ASSERT_TRUE(copy(alice, of(path)).ok());
+  EXPECT_EQ(copy(alice, of(path)).error().reason, "checkpoints_per_user_max");
+}
+
 TEST_F(Copies, TheCopierIsChargedAndTheExpiryIsNew) {
   config().limits.checkpoint_bytes_per_user_max = 250;
   const RunId run = boot_with_run();

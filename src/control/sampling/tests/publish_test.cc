@@ -108,6 +108,44 @@ TEST_F(Publishing, InflightSamplersFollowTheirRunAndSnapshotsDoNot) {
 
 TEST_F(Publishing, AnInflightSamplerDoesNotFollowAnotherRun) {
   const auto [s, run] = boot_with_session_and_run();
+// A run keeps the samplers of the newest unnamed saves, and those that its client uses; other runs do not matter.
+TEST_F(Publishing, ARunKeepsTheUnnamedSamplersThatWereUsedLast) {
+  config().limits.unnamed_samplers_per_run_max = 2;
+  const auto [s, run] = boot_with_session_and_run();
+  const RunId other = create_model(s, alice, 1);
+  const SamplerId reference = sampler_of(save_for_sampler(other, alice, 1, "", 0));
+  const SamplerId follower = sampler_of(save_inflight(run, 1, 1));
+  const SamplerId used = sampler_of(save_for_sampler(run, alice, 2, "", 2));
+  advance(kSecond);
+  const SamplerId unused = sampler_of(save_for_sampler(run, alice, 3, "", 3));
+  advance(kSecond);
+  EXPECT_EQ(sampled(used), 0);
+  advance(kSecond);
+  const SamplerId newest = sampler_of(save_for_sampler(run, alice, 4, "", 4));
+  const Error gone = plane().get_sampler(alice, unused).error();
+  EXPECT_NE(gone.message.find("limits.unnamed_samplers_per_run_max"), std::string::npos) << gone.message;
+  for (const SamplerId& kept : {reference, follower, used, newest}) {
+    EXPECT_TRUE(plane().get_sampler(alice, kept).ok()) << kept.str();
+  }
+  settle();
+  EXPECT_EQ(files_of(run).size(), 3U);
+  EXPECT_EQ(worker().samplers(), 4U);
+}
+
+TEST_F(Publishing, AnUnnamedSamplerWithASampleUnderWayIsNotDropped) {
+  config().limits.unnamed_samplers_per_run_max = 1;
+  const auto [s, run] = boot_with_session_and_run();
+  const SamplerId busy = sampler_of(save_for_sampler(run, alice, 1, "", 0));
+  settle();
+  worker().hold_answers(true);
+  const RequestId running = sample(busy, alice);
+  worker().hold_answers(false);
+  sampler_of(save_for_sampler(run, alice, 2, "", 1));
+  EXPECT_TRUE(plane().get_sampler(alice, busy).ok());
+  worker().answer_all();
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, running).bytes), 0);
+}
+
   const RunId other = create_model(s, alice, 1);
   const SamplerId mine = sampler_of(save_inflight(run, 1, 0));
   optim_step(other, alice, 1);

@@ -84,6 +84,23 @@ TEST_F(SessionEndings, AChangedRunIsSavedFirstAndItsErrorNamesTheCheckpoint) {
   EXPECT_EQ(worker().weights_of(fresh.str()), 1);
 }
 
+TEST_F(SessionEndings, WhatIsSavedAtTheEndExpiresUnlessThatIsTurnedOff) {
+  for (const int64_t ttl : {int64_t{86'400}, int64_t{0}}) {
+    config().limits.expired_checkpoint_ttl_seconds = ttl;
+    const RunId run = boot_with_run();
+    value<OptimStepResult>(alice, optim_step(run, alice, 1));
+    be_silent();
+    ASSERT_TRUE(run_leaves_the_worker());
+    const auto listed = plane().catalog().training_run(alice, run, Scope::kOwned);
+    ASSERT_TRUE(listed.ok() && listed->last_checkpoint);
+    const std::optional<std::string> expires = listed->last_checkpoint->expires_at;
+    ASSERT_EQ(expires.has_value(), ttl > 0);
+    if (!expires) continue;
+    const Nanos saved = parse_iso_time(listed->last_checkpoint->created_at).value_or(0);
+    EXPECT_EQ(parse_iso_time(*expires).value_or(0) - saved, ttl * kSecond);
+  }
+}
+
 TEST_F(SessionEndings, ARunThatHasNotChangedIsNotSaved) {
   const RunId run = boot_with_run();
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
