@@ -31,8 +31,15 @@ against a server of its own. `./dev e2e sdk` repeats that and writes this page.
 - **refused**: the server answered with an error that names what it refuses. Nothing was ignored.
 - **-**: this version of the SDK does not have the call or the argument.
 
-Lists of checkpoints from a user who has saved external weights (SDK 0.28 and later) are rejected by SDKs before 0.28, which do not
-know that kind.
+SDKs before 0.28 reject a whole list that has a checkpoint of the type `external` (`save_weights_external`). The server leaves
+such checkpoints out of the lists that these SDKs get, which it knows by the version that they send.
+
+Fields that the server does not know, of JSON or protobuf, are refused by name or number where ignoring them could change a
+result or what is kept: in every training request, `asample`, `create_sampling_session`, `join_sampling_session`,
+`retrieve_futures`, `cancel_future`, `copy_weights`, `sessions/search`, `unload_model` and the requests that change a session's
+project or a checkpoint's time to live. They are ignored where they only describe the client or ask for an answer that is the
+same without them: in `create_session`, `session_heartbeat`, `sessions/{id}/finish`, `client/config`, `telemetry`, `get_info` and
+`retrieve_future`.
 
 What the SDK documents and the server understands differently is described in [losses.md](losses.md),
 [optimizers.md](optimizers.md) and [sampling.md](sampling.md).

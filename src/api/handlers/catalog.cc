@@ -1,7 +1,10 @@
 // Sessions, training runs and checkpoints of a user.
 #include "control/views/catalog.h"
 
+#include <charconv>
 #include <limits>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "api/handlers/handlers.h"
@@ -141,6 +144,23 @@ Result<Answer> handle_get_training_run(Exchange& exchange) {
   return json_answer(std::move(json).take());
 }
 
+namespace {
+
+// SDKs before 0.28 refuse a whole list because of one checkpoint of the type "external". Clients that are not the SDK
+// say no version, or one that is not of this form.
+control::Listed listed_for(const RequestHeaders& headers) {
+  constexpr int kFirstMinor = 28;
+  std::string_view version = headers.client_version.empty() ? headers.sdk_version : headers.client_version;
+  if (!version.starts_with("0.")) return control::Listed::kAll;
+  version.remove_prefix(2);
+  int minor = 0;
+  const auto [end, code] = std::from_chars(version.data(), version.data() + version.size(), minor);
+  const bool is_number = code == std::errc() && (end == version.data() + version.size() || *end == '.');
+  return is_number && minor < kFirstMinor ? control::Listed::kLoadable : control::Listed::kAll;
+}
+
+}  // namespace
+
 // The SDK shows the whole list and does not request pages.
 Result<Answer> handle_list_run_checkpoints(Exchange& exchange) {
   QueryFields query(exchange.query);
@@ -148,7 +168,8 @@ Result<Answer> handle_list_run_checkpoints(Exchange& exchange) {
   const control::PageRequest page = query.page(paged ? kCheckpointsDefault : kNoLimit, kCheckpointsMax);
   TUFT_TRY(query.status());
   TUFT_ASSIGN(const auto id, path_id<control::RunId>(exchange, "training run"));
-  TUFT_ASSIGN(const auto checkpoints, exchange.control.catalog().checkpoints_of(exchange.user, id, page));
+  TUFT_ASSIGN(const auto checkpoints,
+              exchange.control.catalog().checkpoints_of(exchange.user, id, page, listed_for(exchange.headers)));
   exchange.keys.run = id;
   return json_answer(list_json("checkpoints", checkpoints, paged, write_checkpoint));
 }
@@ -157,7 +178,7 @@ Result<Answer> handle_list_checkpoints(Exchange& exchange) {
   QueryFields query(exchange.query);
   const control::PageRequest page = query.page(kCheckpointsDefault, kCheckpointsMax);
   TUFT_TRY(query.status());
-  const auto checkpoints = exchange.control.catalog().checkpoints(exchange.user, page);
+  const auto checkpoints = exchange.control.catalog().checkpoints(exchange.user, page, listed_for(exchange.headers));
   return json_answer(list_json("checkpoints", checkpoints, true, write_checkpoint));
 }
 

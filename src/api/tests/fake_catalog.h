@@ -77,13 +77,15 @@ class FakeCatalog final : public control::Catalog {
     return run_view();
   }
   Result<control::Page<control::CheckpointView>> checkpoints_of(const UserId& user, const control::RunId& run,
-                                                                const control::PageRequest& page) const override {
+                                                                const control::PageRequest& page,
+                                                                control::Listed listed) const override {
     if (run.str() != "s1:train:0" || user.str() != "alice") return not_found("there is no such training run");
-    return checkpoints(user, page);
+    return checkpoints(user, page, listed);
   }
-  control::Page<control::CheckpointView> checkpoints(const UserId& user,
-                                                     const control::PageRequest& page) const override {
+  control::Page<control::CheckpointView> checkpoints(const UserId& user, const control::PageRequest& page,
+                                                     control::Listed listed) const override {
     if (user.str() != "alice") return {{}, page.offset, page.limit, 0};
+    if (listed == control::Listed::kLoadable) return {{training()}, page.offset, page.limit, 1};
     return {{training(), sampler()}, page.offset, page.limit, 2};
   }
 

@@ -14,6 +14,10 @@ CheckpointPtr last_of(const auto& set) {
   return set.empty() ? nullptr : *set.rbegin();
 }
 
+bool is_loadable(const Checkpoint& checkpoint) {
+  return checkpoint.path.kind != CheckpointKind::kExternal;
+}
+
 }  // namespace
 
 // created_at always has the same form, so it can be compared as text.
@@ -54,10 +58,12 @@ void CheckpointLists::list(const CheckpointPtr& checkpoint) {
   run.owner = checkpoint->owner;
   owner.runs.erase({last_saved(run.of_kind), checkpoint->path.run});
   run.all.insert(checkpoint);
+  if (is_loadable(*checkpoint)) run.loadable.insert(checkpoint);
   run.bytes += checkpoint->size_bytes;
   run.of_kind[kind].insert(checkpoint);
   if (checkpoint->is_public) run.is_public[kind].insert(checkpoint);
   owner.all.insert(checkpoint);
+  if (is_loadable(*checkpoint)) owner.loadable.insert(checkpoint);
   if (checkpoint->path.kind == CheckpointKind::kSampler) owner.samplers.insert(checkpoint);
   owner.runs.emplace(last_saved(run.of_kind), checkpoint->path.run);
 }
@@ -70,8 +76,10 @@ void CheckpointLists::unlist(const CheckpointPtr& checkpoint) {
   const auto owner = owners_.find(checkpoint->owner);
   owner->second.runs.erase({last_saved(run->second.of_kind), run->first});
   owner->second.all.erase(checkpoint);
+  owner->second.loadable.erase(checkpoint);
   owner->second.samplers.erase(checkpoint);
   run->second.all.erase(checkpoint);
+  run->second.loadable.erase(checkpoint);
   run->second.bytes -= checkpoint->size_bytes;
   run->second.of_kind[kind].erase(checkpoint);
   run->second.is_public[kind].erase(checkpoint);
@@ -135,18 +143,20 @@ std::optional<RunHead> CheckpointLists::public_head(const RunId& run) const {
   return found == runs_.end() ? std::nullopt : head_of(run, found->second.owner, found->second.is_public);
 }
 
-Page<CheckpointPtr> CheckpointLists::of_run(const RunId& run, const PageRequest& page) const {
+Page<CheckpointPtr> CheckpointLists::of_run(const RunId& run, const PageRequest& page, Listed listed) const {
   MutexLock lock(mutex_);
   const auto found = runs_.find(run);
   if (found == runs_.end()) return {{}, page.offset, page.limit, 0};
-  return page_of(found->second.all, page);
+  const auto& lists = found->second;
+  return page_of(listed == Listed::kAll ? lists.all : lists.loadable, page);
 }
 
-Page<CheckpointPtr> CheckpointLists::of_owner(const UserId& owner, const PageRequest& page) const {
+Page<CheckpointPtr> CheckpointLists::of_owner(const UserId& owner, const PageRequest& page, Listed listed) const {
   MutexLock lock(mutex_);
   const auto found = owners_.find(owner);
   if (found == owners_.end()) return {{}, page.offset, page.limit, 0};
-  return page_of(found->second.all, page);
+  const auto& lists = found->second;
+  return page_of(listed == Listed::kAll ? lists.all : lists.loadable, page);
 }
 
 std::vector<CheckpointPtr> CheckpointLists::samplers_after(const UserId& owner, const CheckpointPtr& after,

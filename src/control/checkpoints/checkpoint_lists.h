@@ -62,10 +62,10 @@ class CheckpointLists {
   std::optional<RunHead> head(const RunId& run) const;
   std::optional<RunHead> public_head(const RunId& run) const;
   // Oldest first.
-  Page<CheckpointPtr> of_run(const RunId& run, const PageRequest& page) const;
+  Page<CheckpointPtr> of_run(const RunId& run, const PageRequest& page, Listed listed = Listed::kAll) const;
 
   // Newest first.
-  Page<CheckpointPtr> of_owner(const UserId& owner, const PageRequest& page) const;
+  Page<CheckpointPtr> of_owner(const UserId& owner, const PageRequest& page, Listed listed = Listed::kAll) const;
   // Returns the sampler checkpoints that follow `after`, which need not exist any more; null: from the first. Newest
   // first.
   std::vector<CheckpointPtr> samplers_after(const UserId& owner, const CheckpointPtr& after, size_t count_max) const;
@@ -91,12 +91,12 @@ class CheckpointLists {
   using Kinds = std::array<std::set<CheckpointPtr, ByNumber>, kCheckpointKinds>;
   struct RunLists {
     UserId owner;
-    RankedSet<CheckpointPtr, Older> all;
+    RankedSet<CheckpointPtr, Older> all, loadable;
     Kinds of_kind, is_public;
     int64_t bytes = 0;  // of all
   };
   struct OwnerLists {
-    RankedSet<CheckpointPtr, Newer> all;
+    RankedSet<CheckpointPtr, Newer> all, loadable;
     std::set<CheckpointPtr, Newer> samplers;
     std::set<std::pair<std::string, RunId>, std::greater<>> runs;
   };

@@ -221,14 +221,14 @@ Result<TrainingRunView> CatalogImpl::training_run(const UserId& user, const RunI
   return view;
 }
 
-Result<Page<CheckpointView>> CatalogImpl::checkpoints_of(const UserId& user, const RunId& run,
-                                                         const PageRequest& page) const {
+Result<Page<CheckpointView>> CatalogImpl::checkpoints_of(const UserId& user, const RunId& run, const PageRequest& page,
+                                                         Listed listed) const {
   if (!owns_run(user, run)) return unknown_run();
-  return views_of(checkpoints_.lists().of_run(run, page));
+  return views_of(checkpoints_.lists().of_run(run, page, listed));
 }
 
-Page<CheckpointView> CatalogImpl::checkpoints(const UserId& user, const PageRequest& page) const {
-  return views_of(checkpoints_.lists().of_owner(user, page));
+Page<CheckpointView> CatalogImpl::checkpoints(const UserId& user, const PageRequest& page, Listed listed) const {
+  return views_of(checkpoints_.lists().of_owner(user, page, listed));
 }
 
 std::vector<StoredView> CatalogImpl::stored(const UserId& user, const std::string& project) const {

@@ -83,9 +83,9 @@ class Catalog {
   virtual Result<TrainingRunView> training_run(const UserId& user, const RunId& run, Scope scope) const = 0;
 
   // The checkpoints of a run, oldest first, and those of all runs of the user, newest first; without ephemeral ones.
-  virtual Result<Page<CheckpointView>> checkpoints_of(const UserId& user, const RunId& run,
-                                                      const PageRequest& page) const = 0;
-  virtual Page<CheckpointView> checkpoints(const UserId& user, const PageRequest& page) const = 0;
+  virtual Result<Page<CheckpointView>> checkpoints_of(const UserId& user, const RunId& run, const PageRequest& page,
+                                                      Listed listed) const = 0;
+  virtual Page<CheckpointView> checkpoints(const UserId& user, const PageRequest& page, Listed listed) const = 0;
 
   // The storage by project, without ephemeral checkpoints. An empty `project` means all projects.
   virtual std::vector<StoredView> stored(const UserId& user, const std::string& project) const = 0;

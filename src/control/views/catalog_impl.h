@@ -30,9 +30,9 @@ class CatalogImpl final : public Catalog {
   Page<TrainingRunView> training_runs(const UserId& user, const PageRequest& page,
                                       const std::string& project) const override;
   Result<TrainingRunView> training_run(const UserId& user, const RunId& run, Scope scope) const override;
-  Result<Page<CheckpointView>> checkpoints_of(const UserId& user, const RunId& run,
-                                              const PageRequest& page) const override;
-  Page<CheckpointView> checkpoints(const UserId& user, const PageRequest& page) const override;
+  Result<Page<CheckpointView>> checkpoints_of(const UserId& user, const RunId& run, const PageRequest& page,
+                                              Listed listed) const override;
+  Page<CheckpointView> checkpoints(const UserId& user, const PageRequest& page, Listed listed) const override;
   std::vector<StoredView> stored(const UserId& user, const std::string& project) const override;
 
  private:

@@ -95,6 +95,24 @@ TEST_F(Rest, CheckpointsOfARunAreUnpagedByDefault) {
   EXPECT_EQ(get("checkpoints").body, both + R"({"offset":0,"limit":100,"total_count":2}})");
 }
 
+// Their lists refuse the type "external", and the whole list with it.
+TEST_F(Rest, SdksBefore028GetListsWithoutExternalCheckpoints) {
+  const auto rows = [&](const std::string& header, const std::string& version) {
+    const std::string lists[] = {"checkpoints", "training_runs/s1:train:0/checkpoints?limit=9"};
+    int sum = 0;
+    for (const std::string& list : lists) {
+      const std::string body = get(list, {{header, version}}).body;
+      sum += body.find("\"total_count\":1") != std::string::npos ? 1 : 2;
+    }
+    return sum;
+  };
+  for (const char* old : {"0.25.0", "0.27.2", "0.3"}) EXPECT_EQ(rows("X-Stainless-Package-Version", old), 2) << old;
+  for (const char* other : {"0.28.0", "0.38.0", "1.0.0", "2.27.1", "0.x", "0.1x", "main", "0.99999999999"}) {
+    EXPECT_EQ(rows("X-Stainless-Package-Version", other), 4) << other;
+  }
+  EXPECT_EQ(rows("X-SDK-Version", "0.27.0"), 2);
+}
+
 TEST_F(Rest, CheckpointActionsReachTheNamedCheckpoint) {
   const std::string place = "training_runs/r/checkpoints/weights/a";
   EXPECT_EQ(post(place + "/publish", "").status, 204);

@@ -94,9 +94,20 @@ TEST_F(ExternalWeights, TheyAreListedDescribedKeptAndDeleted) {
   keep_state();
   const RunId run = boot_with_run();
   const std::string path = external(run, 1, "a", Recipients({kRecipient}));
-  const auto listed = [&] { return plane().catalog().checkpoints_of(alice, run, {0, 10})->items.at(0); };
+  const auto listed = [&] { return plane().catalog().checkpoints_of(alice, run, {0, 10}, Listed::kAll)->items.at(0); };
   EXPECT_EQ(listed().checkpoint_id, "external_weights/a");
   EXPECT_EQ(listed().kind, CheckpointKind::kExternal);
+  const std::string loadable = saved(run, 2, "t");
+  const auto of_run = plane().catalog().checkpoints_of(alice, run, {0, 10}, Listed::kLoadable);
+  const auto of_user = plane().catalog().checkpoints(alice, {0, 10}, Listed::kLoadable);
+  for (const Page<CheckpointView>& page : {*of_run, of_user}) {
+    EXPECT_EQ(page.total, 1);
+    ASSERT_EQ(page.items.size(), 1U);
+    EXPECT_EQ(page.items[0].tinker_path, loadable);
+  }
+  EXPECT_EQ(plane().catalog().checkpoints(alice, {0, 10}, Listed::kAll).total, 2);
+  ASSERT_TRUE(remove(alice, loadable).ok());
+  EXPECT_EQ(plane().catalog().checkpoints(alice, {0, 10}, Listed::kLoadable).total, 0);
   ASSERT_TRUE(durable().ok());
   const auto unloaded = plane().unload_model(alice, run, no_trace);
   ASSERT_TRUE(wait(alice, unloaded->request).ok());

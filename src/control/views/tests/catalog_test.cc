@@ -97,7 +97,7 @@ TEST_F(Listed, CheckpointsShowTheirOwnMetadataWhichASaveReplaces) {
     const SaveWeights request{run, seq, "a", std::nullopt, true, std::move(metadata)};
     return value<SaveWeightsResult>(alice, plane().save_weights(alice, request, no_trace)->request).path;
   };
-  const auto shown = [&] { return catalog().checkpoints(alice, {0, 1}).items.at(0); };
+  const auto shown = [&] { return catalog().checkpoints(alice, {0, 1}, control::Listed::kAll).items.at(0); };
   const std::string path = saved_with(1, {{"note", "n"}});
   EXPECT_EQ(shown().user_metadata, (std::map<std::string, std::string>{{"note", "n"}}));
   ASSERT_TRUE(set_public(alice, path, true).ok());
@@ -149,14 +149,14 @@ TEST_F(Listed, RunShowsItsNewestCheckpoints) {
   EXPECT_FALSE(view->corrupted);
   EXPECT_EQ(view->last_checkpoint->checkpoint_id, "weights/a");
   EXPECT_EQ(view->last_sampler_checkpoint->checkpoint_id, "sampler_weights/s");
-  const auto of_run = catalog().checkpoints_of(alice, run, {0, 100});
+  const auto of_run = catalog().checkpoints_of(alice, run, {0, 100}, control::Listed::kAll);
   ASSERT_TRUE(of_run.ok());
   ASSERT_EQ(of_run->total, 3);
   EXPECT_EQ(of_run->items[0].checkpoint_id, "weights/b");
   EXPECT_EQ(of_run->items[2].kind, CheckpointKind::kSampler);
-  EXPECT_EQ(catalog().checkpoints(alice, {0, 1}).items.at(0).checkpoint_id, "sampler_weights/s");
-  EXPECT_EQ(catalog().checkpoints_of(bob, run, {0, 100}).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(catalog().checkpoints(bob, {0, 100}).total, 0);
+  EXPECT_EQ(catalog().checkpoints(alice, {0, 1}, control::Listed::kAll).items.at(0).checkpoint_id, "sampler_weights/s");
+  EXPECT_EQ(catalog().checkpoints_of(bob, run, {0, 100}, control::Listed::kAll).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(catalog().checkpoints(bob, {0, 100}, control::Listed::kAll).total, 0);
 }
 
 TEST_F(Listed, UnloadedRunIsListedWhileItHasCheckpoints) {
@@ -224,13 +224,14 @@ TEST_F(Listed, CheckpointsArePagedAndFollowChanges) {
   for (int i = 0; i < 6; ++i) paths.push_back(saved(i % 2 == 0 ? run : other, i / 2 + 1, "c" + std::to_string(i)));
   const auto listed = [&](PageRequest page) {
     std::vector<std::string> found;
-    for (const CheckpointView& view : catalog().checkpoints(alice, page).items) found.push_back(view.tinker_path);
+    for (const CheckpointView& view : catalog().checkpoints(alice, page, control::Listed::kAll).items)
+      found.push_back(view.tinker_path);
     return found;
   };
   EXPECT_EQ(listed({0, 2}), (std::vector<std::string>{paths[5], paths[4]}));
   EXPECT_EQ(listed({4, 10}), (std::vector<std::string>{paths[1], paths[0]}));
   EXPECT_TRUE(listed({6, 10}).empty());
-  EXPECT_EQ(catalog().checkpoints_of(alice, run, {1, 1})->items.at(0).tinker_path, paths[2]);
+  EXPECT_EQ(catalog().checkpoints_of(alice, run, {1, 1}, control::Listed::kAll)->items.at(0).tinker_path, paths[2]);
   // A replaced checkpoint becomes the newest, a public one keeps its position, and a deleted one disappears.
   clock().advance(kSecond);
   value<SaveWeightsResult>(alice, save(run, alice, 4, "c0", true));
@@ -241,7 +242,7 @@ TEST_F(Listed, CheckpointsArePagedAndFollowChanges) {
   ASSERT_TRUE(removed.get_future().get().ok());
   const std::vector<std::string> now = {paths[0], paths[5], paths[4], paths[3], paths[1]};
   EXPECT_EQ(listed({0, 10}), now);
-  EXPECT_EQ(catalog().checkpoints_of(alice, run, {0, 10})->total, 2);
+  EXPECT_EQ(catalog().checkpoints_of(alice, run, {0, 10}, control::Listed::kAll)->total, 2);
   EXPECT_EQ(catalog().training_run(alice, run, Scope::kOwned)->last_checkpoint->tinker_path, paths[0]);
   EXPECT_EQ(catalog().training_run(bob, run, Scope::kAccessible)->last_checkpoint->tinker_path, paths[4]);
   boot();  // the order is the same after reading from disk
@@ -278,7 +279,7 @@ TEST_F(Listed, ForeignRunShowsItsPublicPartOnly) {
   EXPECT_EQ(view->last_checkpoint->tinker_path, open);
   EXPECT_TRUE(view->user_metadata.empty());
   EXPECT_EQ(view->last_request_time, view->last_checkpoint->created_at);
-  EXPECT_EQ(catalog().checkpoints_of(bob, run, {0, 9}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(catalog().checkpoints_of(bob, run, {0, 9}, control::Listed::kAll).error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(Listed, ProjectFollowsTheSessionAndSurvivesARestart) {
