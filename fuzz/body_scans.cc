@@ -57,16 +57,36 @@ int64_t parts_of(const google::protobuf::Message& message) {
   return parts;
 }
 
+bool has_unknown(const google::protobuf::Message& message) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (reflection.GetUnknownFields(message).field_count() > 0) return true;
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const auto* field : fields) {
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const int size = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < size; ++i) {
+      const auto& inner = field->is_repeated() ? reflection.GetRepeatedMessage(message, field, i)
+                                               : reflection.GetMessage(message, field);
+      if (has_unknown(inner)) return true;
+    }
+  }
+  return false;
+}
+
 void check_pass(std::string_view body) {
-  const auto counted = tuft::api::count_pass_parts(body, std::numeric_limits<int32_t>::max());
+  const auto found = tuft::api::scan_pass(body, std::numeric_limits<int32_t>::max());
   tinker_public::ForwardBackwardRequest request;
-  if (!counted.ok() || !request.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
-  const int64_t charged = kMessageBytes + *counted * kPartBytes + 2 * static_cast<int64_t>(body.size());
+  if (!found.ok() || !request.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
+  const int64_t counted = found->parts;
+  const int64_t charged = kMessageBytes + counted * kPartBytes + 2 * static_cast<int64_t>(body.size());
   tuft::fuzz::require(static_cast<int64_t>(request.SpaceUsedLong()) <= charged);
-  tuft::fuzz::require(parts_of(request) <= *counted);  // reflection on maps takes memory
+  tuft::fuzz::require(parts_of(request) <= counted);  // reflection on maps takes memory
   // Ending early tells only that there are more.
-  const int64_t most = *counted / 2;
-  tuft::fuzz::require(*tuft::api::count_pass_parts(body, most) == std::min(*counted, most + 1));
+  const int64_t most = counted / 2;
+  tuft::fuzz::require(tuft::api::scan_pass(body, most)->parts == std::min(counted, most + 1));
+  // A message without unknown fields of ours has none of libprotobuf's.
+  tuft::fuzz::require(!found->known.ok() || !has_unknown(request));
 }
 
 struct Made {

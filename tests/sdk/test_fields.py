@@ -1,7 +1,8 @@
 """Proves that the server reads, or refuses by name, every field that a version of the SDK can send.
 
 Each field of each request class of the SDK gets a value of a type that no field has. A server that reads the field, and one
-that does not know it, names it in its refusal. A server that ignores it does not.
+that does not know it, names it in its refusal. A server that ignores it does not. The same objects then get a field that no SDK
+has, as a newer SDK may.
 """
 import copy
 import itertools
@@ -90,6 +91,15 @@ NOT_READ = {
     ("FutureRetrieveRequest", "allow_metadata_only"): "the server always may answer with the result",
 }
 
+# Classes in which the server ignores a field that it does not know, with the reason. docs/compatibility.md has them, too.
+IGNORES_UNKNOWN = {
+    "ClientConfigRequest": "every client gets the same configuration",
+    "CreateSessionRequest": "describes the client, and changes no result",
+    "FutureRetrieveRequest": "the server always may answer with the result",
+    "GetInfoRequest": "the answer says what the run is, whatever is asked besides",
+    "SessionHeartbeatRequest": "says only that the client lives",
+}
+
 # What the SDK calls otherwise than the body that it sends.
 ON_THE_WIRE = {"optim_params": "adam_params"}
 
@@ -150,6 +160,79 @@ def test_no_field_is_ignored(server, version):
                 ignored.append(f"{name}.{path}: {said}")
     assert not ignored, "\n".join(ignored)
     assert checked > 60
+
+
+def objects_of(paths):
+    """Returns the paths of the objects in a body: "" and all that lie around a field."""
+    return sorted({""} | {path.rpartition(".")[0] + "." for path in paths if "." in path})
+
+
+@pytest.mark.parametrize("version", environments.named(["oldest", "newest"]))
+def test_a_field_of_a_newer_sdk_is_refused_by_name(server, version):
+    if not environments.program(version).exists():
+        pytest.skip(f"tests/sdk/environments.py {version} was not run; ./dev test runs it")
+    client = RawClient(server.url, ALICE)
+    made, ignored, refused, checked = objects(client), [], [], 0
+    for name, paths in fields_of(version).items():
+        if name in NO_BODY:
+            continue
+        for outer in objects_of(paths):
+            endpoint, body = bodies(*made)[name]
+            outer = ".".join(ON_THE_WIRE.get(part, part) for part in outer.split("."))
+            if outer and not reaches(body, outer):
+                continue  # a member of a union that this body does not have
+            said = refusal(client, client.post(endpoint, put(body, outer + "of_a_newer_sdk", 1)))
+            checked += 1
+            if name in IGNORES_UNKNOWN:
+                refused += [f"{name}: {said}"] if said is not None else []
+            elif said is None or "of_a_newer_sdk" not in said:
+                ignored.append(f"{name}.{outer}: {said}")
+    assert not ignored, "\n".join(ignored)
+    assert not refused, "\n".join(refused)
+    assert checked > 20
+
+
+def reaches(body, outer):
+    place = body
+    for part in outer.rstrip(".").split("."):
+        place = place[0] if isinstance(place, list) and place else place
+        if not isinstance(place, dict) or part not in place:
+            return False
+        place = place[part]
+    return isinstance(place[0] if isinstance(place, list) and place else place, dict)
+
+
+# The messages of a forward_backward, with a field that no SDK has. libprotobuf would ignore it.
+@pytest.mark.parametrize("message", ["ForwardBackwardRequest", "Datum", "Chunk", "EncodedTextChunk", "Tensor",
+                                     "Datum.loss_fn_inputs", "ForwardBackwardRequest.loss_fn_config"])
+def test_an_unknown_protobuf_field_is_refused_by_number(server, message):
+    client = RawClient(server.url, ALICE)
+    model = client.model(MODEL)
+    answer = client.post_protobuf("forward_backward", pass_with_unknown_field(model, message))
+    assert answer.status == 400 and f"field 15 of a {message}: " in answer.detail, answer
+    # Its number is used up, so that the run goes on.
+    assert client.result(client.train(model, 2), protobuf=True).status == 200
+
+
+def pass_with_unknown_field(model, message):
+    """Returns the bytes of a pass with one datum, in which `message` has a field 15."""
+    unknown = b"\x78\x01"
+
+    def field(number, *parts):
+        content = b"".join(parts)
+        assert len(content) < 128
+        return bytes([number << 3 | 2, len(content)]) + content
+
+    def extra(name):
+        return unknown if name == message else b""
+    tokens = field(1, field(1, bytes([1, 0, 0, 0])), extra("EncodedTextChunk"))
+    chunk = field(1, tokens, extra("Chunk"))
+    target = field(2, field(1, (2).to_bytes(8, "little")), b"\x18\x02", extra("Tensor"))
+    inputs = field(2, field(1, b"target_tokens"), target, extra("Datum.loss_fn_inputs"))
+    config = field(5, field(1, b"temperature"), b"\x11" + bytes(6) + b"\xf0\x3f",
+                   extra("ForwardBackwardRequest.loss_fn_config"))
+    return b"".join([field(1, model.encode()), b"\x10\x01", field(3, chunk, inputs, extra("Datum")),
+                     field(4, b"cross_entropy"), config, extra("ForwardBackwardRequest")])
 
 
 @pytest.mark.parametrize("version", environments.named(["oldest", "newest"]))

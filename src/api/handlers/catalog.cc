@@ -93,6 +93,7 @@ Result<Answer> handle_set_project(Exchange& exchange) {
   const JsonFields fields = body.fields();
   const std::string project = fields.required_string("project_id");
   if (!is_label(project, kProjectBytesMax)) fields.problem("project_id", "must be a line of at most 256 bytes");
+  fields.only({"project_id", "type"});
   TUFT_TRY(body_read(exchange, body.status()));
   TUFT_ASSIGN(const auto id, path_id<control::SessionId>(exchange, "session"));
   TUFT_TRY(exchange.control.catalog().set_project(exchange.user, id, project));
@@ -110,6 +111,7 @@ Result<Answer> handle_finish_session(Exchange& exchange) {
       const auto named = control::finish_reason_of(reason->required_string("type"));
       if (!named) reason->problem("type", "must be success, errored or interrupted");
       finish.reason = named.value_or(finish.reason);
+      reason->only({"type"});
     }
     finish.detail = fields.string("detail", "");
     TUFT_TRY(body_read(exchange, body.status()));

@@ -106,6 +106,7 @@ Result<Answer> handle_set_checkpoint_ttl(Exchange& exchange) {
   // null removes the expiry. A request that omits the field by mistake must not do that.
   if (!fields.mentions("ttl_seconds")) fields.problem("ttl_seconds", "is required; null removes the expiry");
   const std::optional<int64_t> seconds = fields.optional_integer("ttl_seconds");
+  fields.only({"ttl_seconds", "type"});
   TUFT_TRY(body_read(exchange, body.status()));
   if (seconds && (*seconds < 1 || *seconds > kTtlSecondsMax)) {
     return invalid_argument("ttl_seconds must be a number of seconds from 1 to " + std::to_string(kTtlSecondsMax),

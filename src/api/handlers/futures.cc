@@ -184,6 +184,7 @@ Result<Answer> handle_retrieve_futures(Exchange& exchange) {
     if (target->required_string("type") != "sampling_session") target->problem("type", "must be sampling_session");
     feed.sampler = control::SamplerId(target->required_id("sampling_session_id"));
     feed.client = target->required_integer("cloned_sampler_id", 0, kMost);
+    target->only({"type", "sampling_session_id", "cloned_sampler_id"});
   }
   const int64_t after = fields.required_integer("prev_cursor", 0, kMost);
   const double seconds = fields.number("timeout", kLongest);
@@ -192,6 +193,7 @@ Result<Answer> handle_retrieve_futures(Exchange& exchange) {
   if (const auto ids = fields.value("retrieved_request_ids"); ids && !is_list_of_texts(*ids)) {
     fields.problem("retrieved_request_ids", "must be a list of strings");
   }
+  fields.only({"target", "prev_cursor", "timeout", "retrieved_request_ids", "type"});
   TUFT_TRY(body_read(exchange, body.status()));
   exchange.memory.clear();
 
@@ -207,7 +209,9 @@ Result<Answer> handle_retrieve_futures(Exchange& exchange) {
 
 Result<Answer> handle_cancel_future(Exchange& exchange) {
   JsonBody body(exchange.body);
-  const control::RequestId request(body.fields().required_id("request_id"));
+  const JsonFields fields = body.fields();
+  const control::RequestId request(fields.required_id("request_id"));
+  fields.only({"request_id", "type"});
   TUFT_TRY(body_read(exchange, body.status()));
   TUFT_TRY(exchange.control.cancel_future(exchange.user, request));
   exchange.keys.request = request;

@@ -156,6 +156,7 @@ Result<Answer> handle_create_sampling_session(Exchange& exchange) {
   request.seq_id = fields.required_integer("sampling_session_seq_id", 0, kInt64Max);
   request.base_model = fields.string("base_model", "");
   request.model_path = fields.string("model_path", "");
+  fields.only({"session_id", "sampling_session_seq_id", "base_model", "model_path", "type"});
   TUFT_TRY(body_read(exchange, body.status()));
 
   exchange.keys.session = request.session;
@@ -192,7 +193,9 @@ Result<Answer> handle_get_sampler(Exchange& exchange) {
 // largest one leaves room for 10^9 samples below 2^63.
 Result<Answer> handle_join_sampling_session(Exchange& exchange) {
   JsonBody body(exchange.body);
-  const control::SamplerId sampler(body.fields().required_id("sampling_session_id"));
+  const JsonFields fields = body.fields();
+  const control::SamplerId sampler(fields.required_id("sampling_session_id"));
+  fields.only({"sampling_session_id", "type"});
   TUFT_TRY(body_read(exchange, body.status()));
   TUFT_ASSIGN(const control::SamplerInfo info, exchange.control.get_sampler(exchange.user, sampler));
   exchange.keys.sampler = info.sampler;

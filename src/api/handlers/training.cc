@@ -58,6 +58,11 @@ control::RunId read_run(Exchange& exchange, const JsonFields& fields) {
   return exchange.keys.run;
 }
 
+control::RunId read_unload(Exchange& exchange, const JsonFields& fields) {
+  fields.only({"model_id", "type"});
+  return read_run(exchange, fields);
+}
+
 template <typename Request>
 Request read_operation(Exchange& exchange, const JsonFields& fields) {
   Request request;
@@ -239,7 +244,7 @@ Result<Answer> handle_create_model(Exchange& exchange) {
 }
 
 Result<Answer> handle_unload_model(Exchange& exchange) {
-  return submit(exchange, OperationType::kUnloadModel, read_run, &control::ControlPlane::unload_model);
+  return submit(exchange, OperationType::kUnloadModel, read_unload, &control::ControlPlane::unload_model);
 }
 
 Result<Answer> handle_optim_step(Exchange& exchange) {
@@ -287,7 +292,7 @@ Result<Answer> handle_forward_backward(Exchange& exchange) {
     TUFT_TRY(admit_json(exchange));
     read = read_forward_backward(exchange.body, PassField::kForwardBackward, request);
   } else {
-    TUFT_TRY(admit_pass(exchange));
+    TUFT_ASSIGN(read, admit_pass(exchange));
     // What was read of a damaged message proves nothing, so no number is used up.
     if (!request.ParseFromString(exchange.body)) {
       return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: it is truncated or damaged",

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "api/json/error_mapping.h"
 #include "api/json/wire_reader.h"
@@ -24,81 +26,105 @@ constexpr size_t kUnchargedBytesMax = 64 << 10;
 struct Shape;
 
 struct Member {
-  uint32_t number;
-  enum class Kind : uint8_t { kMessage, kString, kVarints } kind;
-  const Shape* shape = nullptr;
+  enum class Kind : uint8_t { kMessage, kString, kBytes, kVarint, kVarints, kDouble };
+  Kind kind;
+  const Shape* shape = nullptr;  // of a message
 };
 
-// The fields of a message that are not single values or plain bytes.
+// A message: its name, and its fields in the order of their numbers, which begin with 1 and have no gaps.
 struct Shape {
-  const Member* members;
-  size_t size;
+  std::string_view name;
+  std::span<const Member> members;
 
   const Member* find(uint32_t number) const {
-    const Member* const found =
-        std::find_if(members, members + size, [&](const Member& member) { return member.number == number; });
-    return found == members + size ? nullptr : found;
+    return number >= 1 && number <= members.size() ? &members[number - 1] : nullptr;
   }
 };
 
 using Kind = Member::Kind;
 
-constexpr Shape kLeaf{nullptr, 0};
-constexpr Member kImageMembers[] = {{2, Kind::kString}};
-constexpr Shape kImage{kImageMembers, 1};
-constexpr Member kChunkMembers[] = {
-    {1, Kind::kMessage, &kLeaf}, {2, Kind::kMessage, &kImage}, {3, Kind::kMessage, &kLeaf}};
-constexpr Shape kChunk{kChunkMembers, 3};
-constexpr Member kTensorMembers[] = {{2, Kind::kMessage, &kLeaf}, {4, Kind::kVarints}};
-constexpr Shape kTensor{kTensorMembers, 2};
-constexpr Member kTensorEntryMembers[] = {{1, Kind::kString}, {2, Kind::kMessage, &kTensor}};
-constexpr Shape kTensorEntry{kTensorEntryMembers, 2};
-constexpr Member kSequenceSpanMembers[] = {{1, Kind::kString}};
-constexpr Shape kSequenceSpan{kSequenceSpanMembers, 1};
-constexpr Member kSpanMembers[] = {{1, Kind::kMessage, &kSequenceSpan}, {2, Kind::kMessage, &kSequenceSpan}};
-constexpr Shape kSpan{kSpanMembers, 2};
-constexpr Member kDatumMembers[] = {{1, Kind::kMessage, &kChunk},
-                                    {2, Kind::kMessage, &kTensorEntry},
-                                    {3, Kind::kMessage, &kSpan},
-                                    {4, Kind::kMessage, &kSpan}};
-constexpr Shape kDatum{kDatumMembers, 4};
-constexpr Member kConfigEntryMembers[] = {{1, Kind::kString}};
-constexpr Shape kConfigEntry{kConfigEntryMembers, 1};
-constexpr Member kConfigValueMembers[] = {{2, Kind::kString}};
-constexpr Shape kConfigValue{kConfigValueMembers, 1};
-constexpr Member kConfigV2EntryMembers[] = {{1, Kind::kString}, {2, Kind::kMessage, &kConfigValue}};
-constexpr Shape kConfigV2Entry{kConfigV2EntryMembers, 2};
-constexpr Member kPassMembers[] = {{1, Kind::kString},
-                                   {3, Kind::kMessage, &kDatum},
-                                   {4, Kind::kString},
-                                   {5, Kind::kMessage, &kConfigEntry},
-                                   {7, Kind::kMessage, &kConfigV2Entry}};
-constexpr Shape kPass{kPassMembers, 5};
+constexpr Member kText[] = {{Kind::kBytes}};
+constexpr Shape kTextChunk{"EncodedTextChunk", kText};
+constexpr Shape kDmel{"DmelChunk", kText};
+constexpr Member kImageMembers[] = {{Kind::kBytes}, {Kind::kString}, {Kind::kVarint}};
+constexpr Shape kImage{"ImageChunk", kImageMembers};
+constexpr Member kChunkMembers[] = {{Kind::kMessage, &kTextChunk}, {Kind::kMessage, &kImage}, {Kind::kMessage, &kDmel}};
+constexpr Shape kChunk{"Chunk", kChunkMembers};
+constexpr Member kSparseMembers[] = {{Kind::kBytes}, {Kind::kBytes}, {Kind::kBytes}};
+constexpr Shape kSparse{"SparseCsr", kSparseMembers};
+constexpr Member kTensorMembers[] = {{Kind::kBytes}, {Kind::kMessage, &kSparse}, {Kind::kVarint}, {Kind::kVarints}};
+constexpr Shape kTensor{"Tensor", kTensorMembers};
+constexpr Member kTensorEntryMembers[] = {{Kind::kString}, {Kind::kMessage, &kTensor}};
+constexpr Shape kTensorEntry{"Datum.loss_fn_inputs", kTensorEntryMembers};
+constexpr Member kSequenceSpanMembers[] = {{Kind::kString}, {Kind::kVarint}, {Kind::kVarint}};
+constexpr Shape kSequenceSpan{"SequenceSpan", kSequenceSpanMembers};
+constexpr Member kSpanMembers[] = {{Kind::kMessage, &kSequenceSpan}, {Kind::kMessage, &kSequenceSpan}};
+constexpr Shape kSpan{"ProvenanceSpan", kSpanMembers};
+constexpr Member kDatumMembers[] = {
+    {Kind::kMessage, &kChunk}, {Kind::kMessage, &kTensorEntry}, {Kind::kMessage, &kSpan}, {Kind::kMessage, &kSpan}};
+constexpr Shape kDatum{"Datum", kDatumMembers};
+constexpr Member kConfigEntryMembers[] = {{Kind::kString}, {Kind::kDouble}};
+constexpr Shape kConfigEntry{"ForwardBackwardRequest.loss_fn_config", kConfigEntryMembers};
+constexpr Member kConfigValueMembers[] = {{Kind::kDouble}, {Kind::kString}};
+constexpr Shape kConfigValue{"LossConfigValue", kConfigValueMembers};
+constexpr Member kConfigV2EntryMembers[] = {{Kind::kString}, {Kind::kMessage, &kConfigValue}};
+constexpr Shape kConfigV2Entry{"ForwardBackwardRequest.loss_fn_config_v2", kConfigV2EntryMembers};
+constexpr Member kPassMembers[] = {{Kind::kString},
+                                   {Kind::kVarint},
+                                   {Kind::kMessage, &kDatum},
+                                   {Kind::kString},
+                                   {Kind::kMessage, &kConfigEntry},
+                                   {Kind::kVarint},
+                                   {Kind::kMessage, &kConfigV2Entry}};
+constexpr Shape kPass{"ForwardBackwardRequest", kPassMembers};
+
+// Returns whether a field of this kind can stand on the wire so. libprotobuf treats any other form as an unknown field.
+bool has_form(Kind kind, WireField::Type type) {
+  switch (kind) {
+    case Kind::kMessage:
+    case Kind::kString:
+    case Kind::kBytes:
+      return type == WireField::Type::kBytes;
+    case Kind::kVarint:
+      return type == WireField::Type::kVarint;
+    case Kind::kVarints:  // packed or not
+      return type == WireField::Type::kBytes || type == WireField::Type::kVarint;
+    case Kind::kDouble:
+      return type == WireField::Type::kFixed64;
+  }
+  return false;
+}
 
 Error damaged(std::string_view what) {
   return invalid_argument("the body is not a tinker_public.ForwardBackwardRequest: " + std::string(what),
                           std::string(kInvalidProtobuf));
 }
 
-// Adds the parts of `message` to `parts`, and ends when there are more than `most`. The shapes are at most five levels
-// deep.
-Status count_parts(std::string_view message, const Shape& shape, int64_t most, int64_t& parts) {
+Error unknown(const Shape& shape, uint32_t number) {
+  return invalid_argument("field " + std::to_string(number) + " of a " + std::string(shape.name) +
+                              ": this server does not know it, and what it asks for could change the result; use an "
+                              "SDK of the versions that the server is tested with, or a newer server",
+                          "unknown_field");
+}
+
+// Adds the parts of `message` to what was found, and ends when there are more than `most`. The shapes are at most five
+// levels deep.
+Status scan(std::string_view message, const Shape& shape, int64_t most, PassShape& found) {
   WireReader reader(message);
   WireField field;
-  while (parts <= most && reader.next(field)) {
-    ++parts;
-    const Member* const member = field.type == WireField::Type::kBytes ? shape.find(field.number) : nullptr;
-    if (member == nullptr) continue;
-    switch (member->kind) {
-      case Kind::kMessage:
-        TUFT_TRY(count_parts(field.bytes, *member->shape, most, parts));
-        break;
-      case Kind::kString:
-        if (!is_utf8(field.bytes)) return damaged("one of its strings is not UTF-8");
-        break;
-      case Kind::kVarints:
-        parts += count_varints(field.bytes);
-        break;
+  while (found.parts <= most && reader.next(field)) {
+    ++found.parts;
+    const Member* const member = shape.find(field.number);
+    if (member == nullptr || !has_form(member->kind, field.type)) {
+      if (found.known.ok()) found.known = unknown(shape, field.number);
+      continue;
+    }
+    if (member->kind == Kind::kMessage) {
+      TUFT_TRY(scan(field.bytes, *member->shape, most, found));
+    } else if (member->kind == Kind::kString) {
+      if (!is_utf8(field.bytes)) return damaged("one of its strings is not UTF-8");
+    } else if (member->kind == Kind::kVarints) {
+      found.parts += count_varints(field.bytes);
     }
   }
   if (reader.damaged()) return damaged("it is truncated or damaged");
@@ -121,16 +147,18 @@ Status charge(Exchange& exchange, int64_t bytes) {
 
 }  // namespace
 
-Result<int64_t> count_pass_parts(std::string_view message, int64_t most) {
-  int64_t parts = 0;
-  TUFT_TRY(count_parts(message, kPass, most, parts));
-  return std::min(parts, most + 1);
+Result<PassShape> scan_pass(std::string_view message, int64_t most) {
+  PassShape found;
+  TUFT_TRY(scan(message, kPass, most, found));
+  found.parts = std::min(found.parts, most + 1);
+  return found;
 }
 
-Status admit_pass(Exchange& exchange) {
-  TUFT_ASSIGN(const int64_t parts, count_pass_parts(exchange.body, exchange.limits.request_parts_max));
-  TUFT_TRY(check_parts(parts, exchange.limits));
-  return charge(exchange, parts * kPartBytes);
+Result<Status> admit_pass(Exchange& exchange) {
+  TUFT_ASSIGN(PassShape found, scan_pass(exchange.body, exchange.limits.request_parts_max));
+  TUFT_TRY(check_parts(found.parts, exchange.limits));
+  TUFT_TRY(charge(exchange, found.parts * kPartBytes));
+  return std::move(found.known);
 }
 
 Status admit_json(Exchange& exchange) {

@@ -13,12 +13,20 @@
 
 namespace tuft::api {
 
+struct PassShape {
+  int64_t parts = 0;
+  // The first field that is not in our schema, by its message and number, as kInvalidArgument "unknown_field".
+  // libprotobuf would ignore it, and a newer client would get another result than it asked for.
+  Status known;
+};
+
 // Both charge the memory to the user of the exchange. Short bodies are charged nothing: their number is bounded.
 Status admit_json(Exchange& exchange);
-// For a tinker_public.ForwardBackwardRequest. Also checks that its strings are UTF-8.
-Status admit_pass(Exchange& exchange);
+// For a tinker_public.ForwardBackwardRequest. Also checks that its strings are UTF-8. Returns PassShape::known apart
+// from its other errors, because a request that can be read uses its seq_id up.
+Result<Status> admit_pass(Exchange& exchange);
 
-// Returns the number of parts, at most `most` + 1; or kInvalidArgument.
-Result<int64_t> count_pass_parts(std::string_view message, int64_t most);
+// Counts at most `most` + 1 parts. kInvalidArgument for a damaged message.
+Result<PassShape> scan_pass(std::string_view message, int64_t most);
 
 }  // namespace tuft::api

@@ -49,6 +49,27 @@ TEST_F(TrainingRequests, UnknownFieldsOfTrainingRequestsAreRefusedByName) {
   EXPECT_TRUE(control.calls.empty());
 }
 
+// libprotobuf would ignore it. The refusal uses the number up, as that of any other field does.
+TEST_F(TrainingRequests, AnUnknownFieldOfAProtobufPassIsRefusedByNumber) {
+  tinker_public::ForwardBackwardRequest pass;
+  pass.set_model_id("s:train:0");
+  pass.set_seq_id(7);
+  pass.set_loss_fn("cross_entropy");
+  tinker_public::Datum& datum = *pass.add_data();
+  datum.add_model_input()->mutable_encoded_text()->set_tokens(std::string(4, '\0'));
+  const Headers protobuf = {{"Content-Type", "application/x-protobuf"}};
+  EXPECT_EQ(post("forward_backward", pass.SerializeAsString(), protobuf).status, 200);
+  control.calls.clear();
+  auto& reflection = *tinker_public::Datum::GetReflection();
+  reflection.MutableUnknownFields(&datum)->AddVarint(31, 1);
+  expect_refusal(post("forward_backward", pass.SerializeAsString(), protobuf), 400, "field 31 of a Datum: ");
+  EXPECT_EQ(control.last_refused.seq_id, 7);
+  EXPECT_EQ(control.last_refused.why.reason, "unknown_field");
+  reflection.MutableUnknownFields(&datum)->Clear();
+  EXPECT_EQ(post("forward_backward", pass.SerializeAsString() + "\x40\x01", protobuf).status, 400);
+  EXPECT_TRUE(control.calls.empty());
+}
+
 TEST_F(TrainingRequests, OptimizersOfStepsAndModelsAreRead) {
   EXPECT_EQ(post("optim_step", R"({"model_id":"m","optimizer_params":{"type":"dimuon","learning_rate":0.01,)"
                                R"("grad_clip_norm":-1,"beta1":0.5}})")
