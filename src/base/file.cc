@@ -33,9 +33,7 @@ class FileDescriptor {
 };
 
 Error system_error(std::string_view what, const std::filesystem::path& path) {
-  const int code = errno;
-  std::string message = "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(code);
-  return {code == ENOENT ? ErrorCode::kNotFound : ErrorCode::kInternal, std::move(message), "io"};
+  return file_error(what, path, errno);
 }
 
 Status write_all(int fd, std::string_view content, const std::filesystem::path& path) {
@@ -61,6 +59,15 @@ bool is_of_dead_process(std::string_view name, std::string_view prefix) {
 }
 
 }  // namespace
+
+Error file_error(std::string_view what, const std::filesystem::path& path, int code) {
+  std::string message = "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(code);
+  if (code == ENOENT) return not_found(std::move(message), "io");
+  if (code == ENOSPC || code == EDQUOT) {
+    return {ErrorCode::kResourceExhausted, std::move(message), std::string(kDiskFull)};
+  }
+  return internal_error(std::move(message), "io");
+}
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t size_bytes_max) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

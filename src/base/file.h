@@ -10,6 +10,11 @@
 
 namespace tuft {
 
+inline constexpr std::string_view kDiskFull = "disk_full";
+// The error of a system call that failed with the errno `code`: kNotFound, kResourceExhausted with the reason
+// kDiskFull (also for a disk quota), else kInternal "io". `what`: "write", "sync", ...
+Error file_error(std::string_view what, const std::filesystem::path& path, int code);
+
 // Returns the content. Errors: kNotFound, kPayloadTooLarge above `size_bytes_max`, kInternal.
 Result<std::string> read_file(const std::filesystem::path& path, size_t size_bytes_max);
 

@@ -1,7 +1,6 @@
 #include "engine/new_directory.h"
 
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <stdio.h>
 #include <utility>
@@ -29,7 +28,7 @@ Status rename_to_new(const fs::path& from, const fs::path& to) {
     code = errno;
   }
   if (code == EEXIST || code == ENOTEMPTY) return taken(to);
-  return internal_error("cannot rename " + from.string() + " to " + to.string() + ": " + std::strerror(code), "io");
+  return file_error("rename", from, code);
 }
 
 }  // namespace
@@ -39,7 +38,7 @@ Result<NewDirectory> NewDirectory::create(const fs::path& wanted) {
   if (fs::exists(wanted, code)) return taken(wanted);
   fs::path temporary = wanted.parent_path() / ("." + wanted.filename().string() + ".tmp-" + random_uuid());
   fs::create_directories(temporary, code);
-  if (code) return internal_error("cannot create the directory " + temporary.string() + ": " + code.message(), "io");
+  if (code) return file_error("create the directory", temporary, code.value());
   return NewDirectory(wanted, std::move(temporary));
 }
 

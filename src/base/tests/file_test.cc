@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <iterator>
 #include <sys/resource.h>
@@ -20,6 +21,17 @@ TEST(File, AtomicWriteReplacesTheContentAndLeavesNothingBeside) {
   ASSERT_TRUE(write_file_atomically(path, "two").ok());
   EXPECT_EQ(*read_file(path, 100), "two");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+}
+
+TEST(File, AFullDiskHasAReasonOfItsOwn) {
+  for (const int code : {ENOSPC, EDQUOT}) {
+    const Error full = file_error("write", "/disk/a", code);
+    EXPECT_EQ(full.code, ErrorCode::kResourceExhausted);
+    EXPECT_EQ(full.reason, kDiskFull);
+    EXPECT_EQ(full.message.find("cannot write /disk/a: "), 0U) << full.message;
+  }
+  EXPECT_EQ(file_error("open", "/disk/a", ENOENT).code, ErrorCode::kNotFound);
+  EXPECT_EQ(file_error("write", "/disk/a", EIO).code, ErrorCode::kInternal);
 }
 
 TEST(File, AKilledWriteIsRemovedByNameOfItsProcess) {

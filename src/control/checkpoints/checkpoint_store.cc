@@ -21,8 +21,9 @@ constexpr char kVersionMark = '~';  // not allowed in a name
 constexpr size_t kMetadataBytesMax = 1 << 20;
 
 // Clients see these errors through futures, so the message has no path of the server.
-Error storage_error(std::string_view what, const std::string& cause) {
-  telemetry::log_error("checkpoint.storage.failed", std::string(what) + ": " + cause);
+Error storage_error(std::string_view what, const Error& cause) {
+  telemetry::log_error("checkpoint.storage.failed", std::string(what) + ": " + cause.message);
+  if (cause.reason == kDiskFull) return disk_is_full();
   return internal_error(std::string(what) + ": the checkpoint storage of the server failed; its log says why",
                         "checkpoint_storage");
 }
@@ -67,9 +68,9 @@ Status mark_deleted(const fs::path& directory) {
   std::error_code code;
   fs::rename(directory / kMetadataFile, directory / kDeletedFile, code);
   if (code == std::errc::no_such_file_or_directory) return {};  // removed by hand
-  if (code) return storage_error("cannot delete a checkpoint", code.message());
+  if (code) return storage_error("cannot delete a checkpoint", file_error("rename", kMetadataFile, code.value()));
   if (Status synced = sync_directory(directory); !synced.ok()) {
-    return storage_error("cannot delete a checkpoint", synced.error().message);
+    return storage_error("cannot delete a checkpoint", synced.error());
   }
   return {};
 }
@@ -201,11 +202,12 @@ Result<fs::path> CheckpointStore::prepare(const RunId& run, CheckpointKind kind)
   const fs::path parent = root_ / run_folder(run) / checkpoint_folder(kind);
   std::error_code code;
   const bool created = fs::create_directories(parent, code);
-  if (code) return storage_error("cannot make room for a checkpoint", code.message());
+  if (code)
+    return storage_error("cannot make room for a checkpoint", file_error("create", "a directory", code.value()));
   if (created) {
     for (const fs::path& path : {root_, root_ / run_folder(run)}) {
       if (Status synced = sync_directory(path); !synced.ok()) {
-        return storage_error("cannot sync the checkpoint directory", synced.error().message);
+        return storage_error("cannot sync the checkpoint directory", synced.error());
       }
     }
   }
@@ -215,17 +217,17 @@ Result<fs::path> CheckpointStore::prepare(const RunId& run, CheckpointKind kind)
 Result<CheckpointStore::Ptr> CheckpointStore::commit(const fs::path& prepared, Checkpoint checkpoint) {
   const Ptr replaced = find(checkpoint.path.str());
   if (Status written = write_file_atomically(prepared / kMetadataFile, to_metadata_json(checkpoint)); !written.ok()) {
-    return storage_error("cannot write the metadata of a checkpoint", written.error().message);
+    return storage_error("cannot write the metadata of a checkpoint", written.error());
   }
   int version = replaced == nullptr ? 1 : version_of(replaced->files->directory()) + 1;
   std::error_code code;
   while (fs::exists(fs::symlink_status(directory_of(checkpoint.path, version), code))) ++version;
   const fs::path target = directory_of(checkpoint.path, version);
   fs::rename(prepared, target, code);
-  if (code) return storage_error("cannot commit a checkpoint", code.message());
+  if (code) return storage_error("cannot commit a checkpoint", file_error("rename", prepared, code.value()));
   if (Status synced = sync_directory(target.parent_path()); !synced.ok()) {
     discard(target);  // otherwise a restart would find a checkpoint that was reported as failed
-    return storage_error("cannot sync a checkpoint", synced.error().message);
+    return storage_error("cannot sync a checkpoint", synced.error());
   }
   Ptr committed = add(std::move(checkpoint), target);
   if (replaced != nullptr) {
@@ -239,9 +241,11 @@ Result<CheckpointStore::Ptr> CheckpointStore::commit(const fs::path& prepared, C
 Status CheckpointStore::clone_files(const Checkpoint& source, const fs::path& prepared) const {
   std::error_code code;
   fs::create_directory(prepared, code);
-  if (code) return storage_error("cannot make room for a checkpoint", code.message());
+  if (code)
+    return storage_error("cannot make room for a checkpoint", file_error("create", "a directory", code.value()));
   fs::directory_iterator files(source.files->directory(), code);
-  if (code) return storage_error("cannot read a checkpoint", code.message());
+  if (code)
+    return storage_error("cannot read a checkpoint", file_error("list", source.files->directory(), code.value()));
   for (const auto& entry : files) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with(kMetadataFile) || name == kDeletedFile) continue;
@@ -250,9 +254,9 @@ Status CheckpointStore::clone_files(const Checkpoint& source, const fs::path& pr
     // A file system without links, or with too many of this file.
     code.clear();
     fs::copy_file(entry.path(), prepared / name, code);
-    if (code) return storage_error("cannot copy a checkpoint", code.message());
+    if (code) return storage_error("cannot copy a checkpoint", file_error("copy", entry.path(), code.value()));
     if (Status synced = sync_file(prepared / name); !synced.ok()) {
-      return storage_error("cannot sync a checkpoint", synced.error().message);
+      return storage_error("cannot sync a checkpoint", synced.error());
     }
   }
   return {};
@@ -277,7 +281,7 @@ Result<CheckpointStore::Ptr> CheckpointStore::update(const Ptr& checkpoint,
   Checkpoint changed = *current;
   change(changed);
   const Status written = write_file_atomically(changed.files->directory() / kMetadataFile, to_metadata_json(changed));
-  if (!written.ok()) return storage_error("cannot write the metadata of a checkpoint", written.error().message);
+  if (!written.ok()) return storage_error("cannot write the metadata of a checkpoint", written.error());
   auto record = std::make_shared<const Checkpoint>(std::move(changed));
   lists_.put(record);
   return Ptr(record);
@@ -316,6 +320,13 @@ void CheckpointStore::discard(const fs::path& directory) const {
   fs::remove_all(doomed, code);
   if (code)
     telemetry::log_warning("checkpoint.discard.failed", "old checkpoint files cannot be removed: " + code.message());
+}
+
+Error disk_is_full() {
+  return {ErrorCode::kResourceExhausted,
+          "the disk of the server's checkpoints is full; nothing was lost that had been saved. Delete checkpoints that "
+          "you do not need, or ask the server's operator for room, and save again",
+          std::string(kDiskFull)};
 }
 
 Error without_path(Error error, const std::filesystem::path& root) {

@@ -103,6 +103,9 @@ class CheckpointStore {
   PathSet skipped_;  // directories without their version; written by scan() only
 };
 
+// What a client reads if a file of a checkpoint cannot be written because the disk is full.
+Error disk_is_full();
+
 // Replaces the server's checkpoint directory `root` in the message of `error`, which a worker wrote and a client may
 // read.
 Error without_path(Error error, const std::filesystem::path& root);

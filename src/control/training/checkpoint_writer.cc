@@ -4,10 +4,13 @@
 #include <string>
 #include <utility>
 
+#include "base/file.h"
 #include "control/accounts/quota.h"
 #include "control/sessions/session_description.h"
 #include "control/types/errors.h"
+#include "control/types/operation_keys.h"
 #include "metrics/training.h"
+#include "telemetry/log.h"
 
 namespace tuft::control {
 namespace {
@@ -162,6 +165,11 @@ actor::Callback<Response> CheckpointWriter::answer_to(const RunPtr& run, const C
       (void)parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, prepared = save->prepared] {
         parts_.checkpoints.abandon(prepared);
       }));
+      if (result.error().reason == kDiskFull) {
+        telemetry::log_error("checkpoint.storage.failed", "the worker cannot write: " + result.error().message,
+                             KeyAttributes(save->operation->future->keys));
+        return done(disk_is_full());
+      }
       return done(without_path(std::move(result).error(), parts_.config.checkpoint_dir));
     }
     save->checkpoint.size_bytes = result->size_bytes() + static_cast<int64_t>(memory_of(save->checkpoint.own_metadata));

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file.h"
 #include "control/types/operation_keys.h"
 #include "metrics/futures.h"
 #include "metrics/tenants.h"
@@ -118,10 +119,13 @@ void record_turn(RunOperation& operation) {
 void record_checkpoint_failure(const RunOperation& operation, const Error& error) {
   const std::string_view action = checkpoint_action(operation.type);
   if (action.empty()) return;
-  metrics::training().checkpoint_failures.add(1, {{"operation", action}, {"reason", error_code_name(error.code)}});
+  const bool disk_full = error.reason == kDiskFull;
+  const std::string_view reason = disk_full ? kDiskFull : error_code_name(error.code);
+  metrics::training().checkpoint_failures.add(1, {{"operation", action}, {"reason", reason}});
   const telemetry::ContextScope scope(operation.span.context());
-  const KeyAttributes attributes(operation.future->keys, {{"error.type", error_code_name(error.code)}});
-  const auto severity = is_user_error(error.code) ? telemetry::Severity::kWarning : telemetry::Severity::kError;
+  const KeyAttributes attributes(operation.future->keys, {{"error.type", reason}});
+  const auto severity =
+      is_user_error(error.code) && !disk_full ? telemetry::Severity::kWarning : telemetry::Severity::kError;
   if (action == "save") {
     telemetry::log(severity, "checkpoint.save.failed", error.message, attributes);
   } else {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "engine/json_fields.h"
 #include "engine/weights/safetensors.h"
 
@@ -27,7 +27,7 @@ const char* dtype_name(Dtype dtype) {
 }
 
 Error system_error(const char* what, const std::filesystem::path& file) {
-  return internal_error(std::string("cannot ") + what + " " + file.string() + ": " + std::strerror(errno), "io");
+  return file_error(what, file, errno);
 }
 
 Status write_all(int fd, const void* data, size_t size, const std::filesystem::path& file) {

@@ -151,6 +151,20 @@ TEST_F(CheckpointActionsTest, SaveOverTheLimitFailsBeforeTheWorkerWrites) {
   value<SaveWeightsResult>(bob, save(create_model(bob), bob, 1, "mine"));  // other users have their own limit
 }
 
+TEST_F(CheckpointActionsTest, AFullDiskIsSaidToTheClientWithoutItsPath) {
+  const RunId run = boot_with_run();
+  for (const char* call : {"save_state", "save_sampler"}) {
+    worker().fail_next(call, Error{ErrorCode::kResourceExhausted, "cannot write /srv/x: No space left", "disk_full"});
+  }
+  for (const RequestId& failed : {save(run, alice, 1, "a"), save_for_sampler(run, alice, 2, "s")}) {
+    const Error error = failure(alice, failed);
+    EXPECT_EQ(error.reason, "disk_full");
+    EXPECT_NE(error.message.find("the disk of the server's checkpoints is full"), std::string::npos) << error.message;
+    EXPECT_EQ(error.message.find("/srv"), std::string::npos) << error.message;
+  }
+  saved(run, 3, "a");
+}
+
 TEST_F(CheckpointActionsTest, UnnamedSavesAreDroppedForNewerOnes) {
   config().limits.checkpoint_bytes_per_user_max = 250;
   const RunId run = boot_with_run();
