@@ -291,6 +291,7 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->sessions.sweep();
     training_->restorer().sweep();
     training_->executor().sweep();
+    training_->activity().sweep();
     sampling_->adapters().sweep();
     sampling_->records().sweep();
     checkpoint_actions_->sweep();

@@ -143,8 +143,9 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
   }
   active_.add(1);
   usage_.audit({.action = AuditAction::kSessionCreated, .user = user, .session = id});
-  telemetry::log_info("session.created", "session created",
-                      {{"tuft.session_id", id.str()}, {"tuft.sdk_version", printable(request.sdk_version)}});
+  telemetry::log_info(
+      "session.created", "session created",
+      {{"tuft.session_id", id.str()}, {"tuft.user", user.str()}, {"tuft.sdk_version", printable(request.sdk_version)}});
   return id;
 }
 

@@ -53,6 +53,37 @@ const ReceivedSpan* parent_of(const std::vector<ReceivedSpan>& spans, const Rece
   return nullptr;
 }
 
+TEST_F(Telemetry, TrainingIsOneLineAMinuteAndSilenceIsNone) {
+  telemetry::WithCollector collector;
+  const RunId run = boot_with_run();
+  const auto minutes = [&] {
+    EXPECT_TRUE(collector.flush());
+    std::vector<telemetry::testing::ReceivedLog> found;
+    for (const auto& log : collector.receiver.logs()) {
+      if (log.event_name == "training.activity") found.push_back(log);
+    }
+    return found;
+  };
+  value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  advance(59 * kSecond);
+  EXPECT_EQ(minutes().size(), 0U);
+  advance(2 * kSecond);
+  advance(kSecond);
+  const auto lines = minutes();
+  ASSERT_EQ(lines.size(), 1U);
+  const auto& attributes = lines[0].attributes;
+  EXPECT_EQ(text_of(attributes, "tuft.base_model"), model);
+  EXPECT_EQ(text_of(attributes, "tuft.runs"), "1");
+  EXPECT_EQ(text_of(attributes, "tuft.users"), "1");
+  EXPECT_EQ(text_of(attributes, "tuft.optim_steps"), "1");
+  advance(61 * kSecond);
+  EXPECT_EQ(minutes().size(), 1U) << "nothing was trained in this minute";
+  const auto created = collector.log("session.created");
+  ASSERT_TRUE(created.has_value());
+  EXPECT_EQ(text_of(created->attributes, "tuft.user"), "alice");
+}
+
 TEST_F(Telemetry, EveryOperationIsOneConnectedTree) {
   telemetry::WithCollector collector;
   boot();

@@ -39,6 +39,16 @@ std::optional<Error> roll_back_locked(Run& run) TUFT_REQUIRES(run.mutex) {
 
 }  // namespace
 
+RestoreRound::~RestoreRound() {
+  if (restored_ == 0) return;
+  telemetry::log_warning("models.restored",
+                         "models were restored after a restart; those that are rolled back lost what was trained after "
+                         "their checkpoints, and their clients are told",
+                         {{"tuft.base_model", base_model_},
+                          {"tuft.runs", restored_.load()},
+                          {"tuft.runs_rolled_back", rolled_back_.load()}});
+}
+
 void RunRestorer::restore_run(const RestoredRun& restored) {
   const RunRecord& record = restored.record;
   // The plan has settled the futures from which this record was decided, so the next restart must find the decision.
@@ -57,8 +67,9 @@ void RunRestorer::restore_run(const RestoredRun& restored) {
 }
 
 void RunRestorer::on_worker_ready(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation) {
+  const auto round = std::make_shared<RestoreRound>(backend->name());
   for (const RunPtr& run : runs_.all()) {
-    if (run->backend == backend) create_adapter(run, incarnation);
+    if (run->backend == backend) create_adapter(run, incarnation, round);
   }
 }
 
@@ -71,12 +82,14 @@ void RunRestorer::sweep() {
       MutexLock lock(run->mutex);
       missed = needs_adapter_locked(*run, incarnation) && !run->broken && worker.ready();
     }
-    if (missed) create_adapter(run, incarnation);
+    if (missed) {
+      create_adapter(run, incarnation, std::make_shared<RestoreRound>(run->backend->name()));
+    }
   }
 }
 
 // A run whose adapter was never created needs no restore: its create_model waits in the log and starts now.
-void RunRestorer::create_adapter(const RunPtr& run, uint64_t incarnation) {
+void RunRestorer::create_adapter(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round) {
   bool needed = false;
   {
     MutexLock lock(run->mutex);
@@ -91,19 +104,19 @@ void RunRestorer::create_adapter(const RunPtr& run, uint64_t incarnation) {
   call.span->set_attribute("tuft.restored", true);
   run->backend->actor().create_adapter(
       create_adapter_request(*run), call.options,
-      calls_.answer_to<worker::v1::CreateAdapterResponse>(call, [this, run, incarnation](const auto& result) {
+      calls_.answer_to<worker::v1::CreateAdapterResponse>(call, [this, run, incarnation, round](const auto& result) {
         if (!result.ok()) return give_up(run, incarnation, result.error());
-        load_weights(run, incarnation);
+        load_weights(run, incarnation, round);
       }));
 }
 
-void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation) {
+void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round) {
   std::optional<RestorePoint> point;
   {
     MutexLock lock(run->mutex);
     point = run->restore_point;
   }
-  if (!point) return finish(run, incarnation);
+  if (!point) return finish(run, incarnation, *round);
   if (point->checkpoint == nullptr) {
     return refuse(run, incarnation, point->unreadable.path, "it was skipped when the server started");
   }
@@ -112,15 +125,15 @@ void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation) {
   run->backend->actor().load_state(
       load_state_request(*run, *point->checkpoint, point->with_optimizer), call.options,
       calls_.answer_to<worker::v1::LoadStateResponse>(
-          call, [this, run, incarnation, checkpoint = point->checkpoint](const auto& result) {
-            if (result.ok()) return finish(run, incarnation);
+          call, [this, run, incarnation, round, checkpoint = point->checkpoint](const auto& result) {
+            if (result.ok()) return finish(run, incarnation, *round);
             // A worker that has ended again becomes ready in another incarnation, and the restore is tried again.
             if (result.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, result.error());
             refuse(run, incarnation, checkpoint->path.str(), result.error().message);
           }));
 }
 
-void RunRestorer::finish(const RunPtr& run, uint64_t incarnation) {
+void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, RestoreRound& round) {
   std::vector<OperationPtr> dropped;
   std::optional<Error> loss;
   std::string checkpoint;
@@ -139,7 +152,8 @@ void RunRestorer::finish(const RunPtr& run, uint64_t incarnation) {
     from_store = std::exchange(run->from_store, false);
   }
   if (from_store) metrics::store().restore_runs.add(1, {{"result", "ok"}});
-  telemetry::log_warning(
+  round.note_restored(loss.has_value());
+  telemetry::log_info(
       "model.restored",
       from_store ? "model restored after the server was restarted" : "model restored after its worker was restarted",
       KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}, {"tuft.checkpoint", checkpoint}}));

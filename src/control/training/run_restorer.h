@@ -9,9 +9,11 @@
 // kDataLoss "model_lost" until its user loads a checkpoint or unloads it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "control/persistence/persistence.h"
@@ -23,6 +25,26 @@
 #include "control/workers/model_backend.h"
 
 namespace tuft::control {
+
+// The runs that are restored together, for one line in the log: it is written when the last of them is done and lets
+// go. Thread-safe.
+class RestoreRound {
+ public:
+  explicit RestoreRound(std::string base_model) : base_model_(std::move(base_model)) {}
+  ~RestoreRound();
+  RestoreRound(const RestoreRound&) = delete;
+  RestoreRound& operator=(const RestoreRound&) = delete;
+
+  void note_restored(bool rolled_back) {
+    ++restored_;
+    if (rolled_back) ++rolled_back_;
+  }
+
+ private:
+  const std::string base_model_;
+  std::atomic<int64_t> restored_ = 0, rolled_back_ = 0;
+};
+using RestoreRoundPtr = std::shared_ptr<RestoreRound>;
 
 // Thread-safe.
 class RunRestorer {
@@ -50,9 +72,9 @@ class RunRestorer {
   void sweep();
 
  private:
-  void create_adapter(const RunPtr& run, uint64_t incarnation);
-  void load_weights(const RunPtr& run, uint64_t incarnation);
-  void finish(const RunPtr& run, uint64_t incarnation);
+  void create_adapter(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
+  void load_weights(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
+  void finish(const RunPtr& run, uint64_t incarnation, RestoreRound& round);
   void refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint, const std::string& why);
   void give_up(const RunPtr& run, uint64_t incarnation, const Error& error);
 

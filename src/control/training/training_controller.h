@@ -9,12 +9,13 @@
 //   CheckpointLoader    load_weights
 //   RunRestorer         restores runs after a restart of the server or of a worker
 //   RunExpiry           ends the runs of sessions that end
-//   TrainingTelemetry, RunGauges  spans, metrics, log events and usage
+//   TrainingTelemetry, RunGauges, ActivityLog  spans, metrics, log events and usage
 //   WorkerCalls         calls to workers, and their answers
 #pragma once
 
 #include <memory>
 
+#include "control/training/activity_log.h"
 #include "control/training/checkpoint_saver.h"
 #include "control/training/custom_losses.h"
 #include "control/training/run_expiry.h"
@@ -51,6 +52,7 @@ class TrainingController {
   RunRestorer& restorer() { return restorer_; }
   RunExpiry& expiry() { return expiry_; }
   RunExecutor& executor() { return executor_; }
+  ActivityLog& activity() { return activity_; }
 
  private:
   explicit TrainingController(const Parts& parts);
@@ -70,6 +72,7 @@ class TrainingController {
   CustomLosses custom_losses_;
   RunSubmissions submissions_;
   RunGauges gauges_;
+  ActivityLog activity_;
 };
 
 }  // namespace tuft::control

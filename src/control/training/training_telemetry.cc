@@ -154,6 +154,7 @@ void TrainingTelemetry::record_pass(const Run& run, RunOperation& operation,
                                     const worker::v1::ForwardBackwardResponse& response) const {
   const double seconds = to_seconds(clock_.monotonic() - operation.future->created);
   run.backend->instruments().record_pass(operation.type, operation.loss_fn, response, seconds);
+  run.backend->note_pass(response.tokens());
   usage_.add(run.user, operation.future->keys, UsageKind::kTraining, response.tokens());
   if (tenant_label_) {
     metrics::tenants().tenant_tokens.add(response.tokens(), {{"tenant", run.user.str()}, {"kind", "train"}});

@@ -29,6 +29,12 @@ inline int64_t training_slots(const config::ModelConfig& config) {
 inline constexpr int64_t kSamplingSlots = 320;
 
 // Thread-safe.
+// What a base model has trained since the server was started.
+struct TrainedTotals {
+  int64_t tokens = 0;
+  int64_t steps = 0;  // of the optimizer
+};
+
 class ModelBackend {
  public:
   ModelBackend(config::ModelConfig config, actor::ModelActor& actor)
@@ -54,7 +60,14 @@ class ModelBackend {
   }
   // Returns when the newest optimizer step ended; 0: there was none.
   Nanos last_step() const { return last_step_.load(std::memory_order_relaxed); }
-  void note_step(Nanos now) { last_step_.store(now, std::memory_order_relaxed); }
+  void note_step(Nanos now) {
+    last_step_.store(now, std::memory_order_relaxed);
+    steps_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void note_pass(int64_t tokens) { tokens_.fetch_add(tokens, std::memory_order_relaxed); }
+  TrainedTotals trained() const {
+    return {tokens_.load(std::memory_order_relaxed), steps_.load(std::memory_order_relaxed)};
+  }
   // Whether the worker has this loss; false before it was ready for the first time.
   bool has_loss(const std::string& name) const {
     MutexLock lock(mutex_);
@@ -74,6 +87,7 @@ class ModelBackend {
   DispatchQueue training_queue_;
   DispatchQueue sampling_queue_{kSamplingSlots};
   std::atomic<Nanos> last_step_{0};
+  std::atomic<int64_t> tokens_{0}, steps_{0};
   mutable Mutex mutex_;
   std::string architecture_ TUFT_GUARDED_BY(mutex_);
   std::unordered_set<std::string> losses_ TUFT_GUARDED_BY(mutex_);

@@ -2,8 +2,10 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "control/tests/plane.h"
+#include "telemetry/tests/collector_fixture.h"
 
 namespace tuft::control {
 namespace {
@@ -106,8 +108,6 @@ TEST_F(Publishing, InflightSamplersFollowTheirRunAndSnapshotsDoNot) {
   EXPECT_EQ(worker().samplers(), 2U);
 }
 
-TEST_F(Publishing, AnInflightSamplerDoesNotFollowAnotherRun) {
-  const auto [s, run] = boot_with_session_and_run();
 // A run keeps the samplers of the newest unnamed saves, and those that its client uses; other runs do not matter.
 TEST_F(Publishing, ARunKeepsTheUnnamedSamplersThatWereUsedLast) {
   config().limits.unnamed_samplers_per_run_max = 2;
@@ -146,11 +146,34 @@ TEST_F(Publishing, AnUnnamedSamplerWithASampleUnderWayIsNotDropped) {
   EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, running).bytes), 0);
 }
 
+TEST_F(Publishing, AnInflightSamplerDoesNotFollowAnotherRun) {
+  const auto [s, run] = boot_with_session_and_run();
   const RunId other = create_model(s, alice, 1);
   const SamplerId mine = sampler_of(save_inflight(run, 1, 0));
   optim_step(other, alice, 1);
   sampler_of(save_inflight(other, 2, 1));
   EXPECT_EQ(sampled(mine), 0);
+}
+
+// docs/sampling.md: the version of a sample's weights is on its span.
+TEST_F(Publishing, TheSpanOfASampleNamesTheVersionOfItsWeights) {
+  telemetry::WithCollector collector;
+  const auto [s, run] = boot_with_session_and_run();
+  const SamplerId sampler = sampler_of(save_inflight(run, 1, 0));
+  EXPECT_EQ(sampled(sampler), 0);
+  optim_step(run, alice, 2);
+  sampler_of(save_inflight(run, 3, 1));
+  EXPECT_EQ(sampled(sampler), 1);
+  ASSERT_TRUE(collector.flush());
+  std::vector<std::string> versions;
+  for (const auto& span : collector.receiver.spans()) {
+    if (span.name != "sampling_backend.sample") continue;
+    versions.push_back(telemetry::testing::text_of(span.attributes, "tuft.lora_id"));
+  }
+  const std::string path = "tinker://" + run.str() + "/sampler_weights/ephemeral-000";
+  ASSERT_EQ(versions.size(), 2U);
+  EXPECT_TRUE(versions[0].starts_with(path + "1#")) << versions[0];
+  EXPECT_TRUE(versions[1].starts_with(path + "2#")) << versions[1];
 }
 
 TEST_F(Publishing, ASampleAtTheWorkerEndsOnTheWeightsItBeganWith) {

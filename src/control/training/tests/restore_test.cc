@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "control/tests/plane.h"
+#include "telemetry/tests/collector_fixture.h"
 
 namespace tuft::control {
 namespace {
@@ -45,6 +46,30 @@ TEST_F(Restore, SessionsRunsSamplersAndResultsAreRestored) {
   EXPECT_EQ(worker().weights_of(run.str()), 2);
   EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, sample(frozen, alice, 2)).bytes), 1);
   value<ProtobufResult>(alice, sample(base, alice, 1));
+}
+
+// An operator who restarts a server with many runs gets one warning.
+TEST_F(Restore, TheRunsOfARestartAreOneWarning) {
+  telemetry::WithCollector collector;
+  const SessionId s = boot_with_session();
+  for (int64_t seq = 0; seq < 3; ++seq) {
+    const RunId run = create_model(s, alice, seq);
+    if (seq > 0) value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  }
+  ASSERT_TRUE(durable().ok());
+  crash();
+  boot(false);
+  worker().hold_answers(true);
+  worker().start();
+  worker().stop_holding();
+  ASSERT_TRUE(collector.flush());
+  int warnings = 0;
+  for (const auto& log : collector.receiver.logs()) warnings += log.severity == "WARN" ? 1 : 0;
+  EXPECT_EQ(warnings, 1);
+  const auto log = collector.log("models.restored");
+  ASSERT_TRUE(log.has_value());
+  EXPECT_EQ(telemetry::testing::text_of(log->attributes, "tuft.runs"), "3");
+  EXPECT_EQ(telemetry::testing::text_of(log->attributes, "tuft.runs_rolled_back"), "2");
 }
 
 TEST_F(Restore, ARepeatedSubmissionGetsTheFirstResult) {
