@@ -112,6 +112,17 @@ def test_a_model_that_cannot_be_read_ends_the_start_with_the_workers_message(dam
     assert expected in run.stderr, run.stderr
 
 
+@pytest.mark.parametrize("key, value", [("max_model_len", 10**6), ("adapter_memory_bytes", 1000)])
+def test_a_json_log_has_the_cause_of_a_refused_setting_of_a_model(key, value, model_dir, tmp_path):
+    run = launch(tmp_path, configuration(model_dir, model={key: value}), "--port", "0", "--log-format", "json")
+    assert run.returncode == 1, run.stderr
+    errors = [line for line in map(json.loads, run.stderr.splitlines()) if line["level"] == "ERROR"]
+    causes = [line["message"] for line in errors if line["event"] == "worker.load_failed"]
+    assert len(causes) == 1 and key in causes[0] and str(value) in causes[0], errors
+    assert errors[-1]["event"] == "server.start_failed", errors
+    assert "started again" not in run.stderr, "it is not"
+
+
 def test_flags_go_over_variables_over_the_file(model_dir, tmp_path):
     env = {"TUFT_LOG_LEVEL": "error", "TUFT_CHECKPOINT_DIR": str(tmp_path / "by_variable")}
     config = configuration(model_dir, log_level="debug", checkpoint_dir=str(tmp_path / "by_file"))
