@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -72,6 +73,7 @@ class GraphReader {
   GraphReader(const std::vector<Input>& inputs, const Limits& limits) : inputs_(inputs), limits_(limits) {}
 
   Result<Graph> read(const Json& json) {
+    TUFT_TRY(only(json, {"format", "nodes"}, "it"));
     const auto format = json.find("format");
     if (format != json.end() && (!format->is_number_integer() || *format != 1)) {
       return invalid("its format is not 1, the only one that this server knows");
@@ -93,6 +95,16 @@ class GraphReader {
   }
 
  private:
+  // A member that this server does not know could change what the graph computes.
+  static Status only(const Json& json, std::initializer_list<std::string_view> known, const std::string& which) {
+    for (const auto& [name, value] : json.items()) {
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      return invalid(which + " has the member " + (is_name(name) ? "'" + name + "'" : "with a strange name") +
+                     ", which this server does not know");
+    }
+    return {};
+  }
+
   Result<std::string> text_of(const Json& node, const char* key) const {
     const auto found = node.find(key);
     if (found != node.end() && found->is_string() && is_name(found->get_ref<const std::string&>())) {
@@ -104,7 +116,9 @@ class GraphReader {
   }
 
   Status read_node(const Json& json) {
-    if (!json.is_object()) return invalid("node " + std::to_string(graph_.nodes.size()) + " is not an object");
+    const std::string which = "node " + std::to_string(graph_.nodes.size());
+    if (!json.is_object()) return invalid(which + " is not an object");
+    TUFT_TRY(only(json, {"op", "name", "target", "args", "kwargs"}, which));
     Node node;
     TUFT_ASSIGN(const std::string op, text_of(json, "op"));
     TUFT_ASSIGN(node.name, text_of(json, "name"));

@@ -184,7 +184,7 @@ def test_a_field_of_a_newer_sdk_is_refused_by_name(server, version):
             said = refusal(client, client.post(endpoint, put(body, outer + "of_a_newer_sdk", 1)))
             checked += 1
             if name in IGNORES_UNKNOWN:
-                refused += [f"{name}: {said}"] if said is not None else []
+                refused += [f"{name}: {said}"] if "of_a_newer_sdk" in (said or "") else []
             elif said is None or "of_a_newer_sdk" not in said:
                 ignored.append(f"{name}.{outer}: {said}")
     assert not ignored, "\n".join(ignored)

@@ -221,6 +221,7 @@ control::CreateCustomLoss read_custom_loss(Exchange& exchange, const JsonFields&
   (void)fields.string("name", "");  // a label of the client's, which changes nothing
   exchange.keys.session = request.session;
   fields.for_each_object("inputs", /*required=*/true, [&](const JsonFields& input) {
+    input.only({"name", "rank"});
     request.inputs.push_back({input.required_string("name"), static_cast<int>(input.required_integer("rank", 0, 2))});
   });
   if (const auto graph = fields.value("graph")) {

@@ -84,6 +84,10 @@ TEST(LossGraphUpload, ChecksTheFormOfTheGraph) {
   };
   EXPECT_NE(refusal("[]").message.find("not a JSON object"), std::string::npos);
   EXPECT_NE(refusal("{").message.find("not a JSON object"), std::string::npos);
+  EXPECT_NE(changed([](Json& json) { json["of_a_newer_sdk"] = 1; }).find("it has the member 'of_a_newer_sdk'"),
+            std::string::npos);
+  EXPECT_NE(changed([](Json& json) { json["nodes"][0]["meta"] = 1; }).find("node 0 has the member 'meta'"),
+            std::string::npos);
   EXPECT_NE(changed([](Json& json) { json["format"] = 2; }).find("format is not 1"), std::string::npos);
   EXPECT_NE(changed([](Json& json) { json.erase("nodes"); }).find("'nodes' must be a list"), std::string::npos);
   EXPECT_NE(changed([](Json& json) { json["nodes"].erase(2); }).find("no output node"), std::string::npos);
