@@ -99,6 +99,7 @@ TEST_F(Provenance, TheSampledTargetsAreMasked) {
   EXPECT_EQ(mask.shape, (std::vector<int64_t>{3}));
   EXPECT_EQ(std::get<std::vector<float>>(mask.values), (std::vector<float>{0, 1, 1}));
   const Status again = add_sampled_mask(source_, 0, datum_);
+  ASSERT_FALSE(again.ok());
   EXPECT_THAT(again.error().message, HasSubstr("leave the input sampled_mask out"));
   datum_.loss_inputs.erase("sampled_mask");
   source_.clear_loss_fn_input_spans();

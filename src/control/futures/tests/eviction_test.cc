@@ -162,6 +162,9 @@ TEST_F(PlaneEviction, ASampleIsChargedForTheLargestAnswerItCanMake) {
   EXPECT_EQ(refusal(request), "queued_bytes_per_user_max");
   worker().stop_holding();
   EXPECT_EQ(refusal(request), "");
+  // A record takes as much again.
+  request.record_stability_info = true;
+  EXPECT_EQ(refusal(request), "queued_bytes_per_user_max");
 }
 
 }  // namespace

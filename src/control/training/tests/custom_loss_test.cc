@@ -129,7 +129,9 @@ TEST_F(CustomLossPlane, RestoredLossesCountUntilTheirSessionEnds) {
   ASSERT_TRUE(durable().ok());
   config().limits.custom_losses_per_user_max = 1;
   crash_and_boot();
-  EXPECT_EQ(plane().create_custom_loss(alice, request(s, 1), no_trace).error().reason, "custom_losses_per_user_max");
+  const auto refused = plane().create_custom_loss(alice, request(s, 1), no_trace);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "custom_losses_per_user_max");
   ASSERT_TRUE(plane().end_session(alice, s, {}).ok());
   advance(kSecond);
   ASSERT_TRUE(durable().ok());
