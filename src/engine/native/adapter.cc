@@ -70,19 +70,19 @@ class Layout {
   size_t used_ = 0;
 };
 
-// Returns a zeroed block for everything that `add(pair, layout)` places for every pair.
+// Returns a block for everything that `add(pair, layout)` places for every pair; zeroed if `zero`.
 template <typename Add>
-Floats lay_out(std::vector<LoraPair>& pairs, const Add& add) {
+Floats lay_out(std::vector<LoraPair>& pairs, bool zero, const Add& add) {
   Layout size(nullptr);
   for (LoraPair& pair : pairs) add(pair, size);
-  Floats block(size.used(), true);
+  Floats block(size.used(), zero);
   Layout places(block.data());
   for (LoraPair& pair : pairs) add(pair, places);
   return block;
 }
 
 Floats lay_out(std::vector<LoraPair>& pairs, std::span<float> Parameter::*kind) {
-  return lay_out(pairs, [kind](LoraPair& pair, Layout& layout) {
+  return lay_out(pairs, true, [kind](LoraPair& pair, Layout& layout) {
     layout.add(pair.a.*kind, size_of(pair.rank, pair.in));
     layout.add(pair.b.*kind, size_of(pair.rank, pair.out));
   });
@@ -102,7 +102,7 @@ Result<std::unique_ptr<Adapter>> Adapter::create(const ModelSpec& model, const A
   adapter->layers_ = model.layers;
   adapter->pairs_ = pairs_of(model, state.spec);
   adapter->parameters_ = parameters_of(model, state.spec);
-  adapter->place_weights();
+  adapter->place_weights(true);
   adapter->assign(state);
   if (!state.gradients.empty()) {
     adapter->prepare_gradients();
@@ -121,7 +121,8 @@ std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
     static_cast<LoraLayer&>(to) = from;
     to.rank = from.rank;
   }
-  copy->place_weights();
+  // Nobody gets a token while this runs, and zeroing would take as long as copying: all threads touch the memory first.
+  copy->place_weights(false);
   constexpr size_t kPiece = size_t{1} << 16;
   const auto fill = [&](int index, int) {
     const size_t begin = static_cast<size_t>(index) * kPiece;
@@ -132,8 +133,8 @@ std::unique_ptr<Adapter> Adapter::clone(ThreadPool& pool) const {
 }
 
 // Sampling reads a_scaled and the value of b of all pairs; both come first, so that it reads them in order.
-void Adapter::place_weights() {
-  weights_ = lay_out(pairs_, [](LoraPair& pair, Layout& layout) {
+void Adapter::place_weights(bool zero) {
+  weights_ = lay_out(pairs_, zero, [](LoraPair& pair, Layout& layout) {
     layout.add(pair.a_scaled, size_of(pair.rank, pair.in));
     layout.add(pair.b.value, size_of(pair.rank, pair.out));
     layout.add(pair.a.value, size_of(pair.rank, pair.in));

@@ -78,7 +78,7 @@ class Adapter {
   void consume_gradients();  // to be called after a step, which zeroes them
 
  private:
-  void place_weights();
+  void place_weights(bool zero);
   void drop_mark();
 
   LoraSpec spec_;
