@@ -49,9 +49,11 @@ def resident_megabytes(pid):
 
 class Server:
     """A server. With otlp_endpoint, telemetry is on and exports everything to it; otherwise telemetry is off.
-    `settings` is more configuration, as YAML."""
+    `settings` is more configuration, as YAML; `users` are more users, by their keys; with
+    `metrics`, /metrics is served without telemetry, too."""
 
-    def __init__(self, options, name, otlp_endpoint=None, settings="", model_size="small"):
+    def __init__(self, options, name, otlp_endpoint=None, settings="", model_size="small", users=None,
+                 metrics=False):
         if not (options.programs / "tuft").exists():
             raise measure.Skip("tuft is not built")
         self.home = options.scratch / f"server-{name}"
@@ -59,11 +61,12 @@ class Server:
         self.home.mkdir(parents=True)
         self.url = f"http://127.0.0.1:{free_port()}"
         telemetry = ("telemetry:\n  enabled: true\n  otlp_endpoint: " + otlp_endpoint if otlp_endpoint
-                     else "telemetry:\n  enabled: false\n  metrics_endpoint: false") + "\n"
+                     else f"telemetry:\n  enabled: false\n  metrics_endpoint: {str(metrics).lower()}") + "\n"
         config = self.home / "config.yaml"
         config.write_text(f"checkpoint_dir: {self.home / 'checkpoints'}\nsupported_models:\n"
                           f"  - model_name: bench\n    model_path: {base_model(options, model_size)}\n    max_model_len: 2048\n"
-                          f"authorized_users:\n  {KEY}: bench\n" + telemetry + settings)
+                          f"authorized_users:\n  {KEY}: bench\n"
+                          + "".join(f"  {key}: {user}\n" for key, user in (users or {}).items()) + telemetry + settings)
         self.command = [options.programs / "tuft", "launch", "--config", config, "--port", self.url.rpartition(":")[2]]
         self.environment = dict(os.environ, TUFT_HOME=str(self.home))
         self.launch()
@@ -112,10 +115,10 @@ class Server:
         return self.post("/api/v1/create_session", {"tags": [], "user_metadata": None, "sdk_version": "0.25.0",
                                                     "type": "create_session"})["session_id"]
 
-    def create_model(self, session, number):
+    def create_model(self, session, number, rank=8):
         """Creates a model that is ready for its first operation, with seq_id 1."""
         submitted = self.post("/api/v1/create_model", {
-            "session_id": session, "model_seq_id": number, "base_model": "bench", "lora_config": {"rank": 8},
+            "session_id": session, "model_seq_id": number, "base_model": "bench", "lora_config": {"rank": rank},
             "type": "create_model"})
         while True:
             answer = self.post("/api/v1/retrieve_future", {"request_id": submitted["request_id"]})
