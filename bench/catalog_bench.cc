@@ -88,13 +88,13 @@ json measure(const fs::path& root, size_t checkpoints, size_t per_run) {
   const control::UserId bob("bob");
   const control::RunId bobs = run_id(runs + 1);
   const auto deep = static_cast<int64_t>(checkpoints - 100);
-  out["others_list_us"] = cost([&] { catalog.checkpoints(bob, {0, 100}); });
+  out["others_list_us"] = cost([&] { catalog.checkpoints(bob, {0, 100}, control::Listed::kAll); });
   out["others_runs_us"] = cost([&] { catalog.training_runs(bob, {0, 20}, ""); });
   out["others_run_us"] = cost([&] { (void)catalog.training_run(bob, bobs, control::Scope::kOwned); });
   out["unknown_model_us"] = cost([&] { (void)plane->get_info(bob, run_id(0)); });
   out["owns_run_us"] = cost([&] { catalog.owns_run(bob, run_id(0)); });
-  out["own_first_page_us"] = cost([&] { catalog.checkpoints(alice, {0, 100}); });
-  out["own_last_page_us"] = cost([&] { catalog.checkpoints(alice, {deep, 100}); });
+  out["own_first_page_us"] = cost([&] { catalog.checkpoints(alice, {0, 100}, control::Listed::kAll); });
+  out["own_last_page_us"] = cost([&] { catalog.checkpoints(alice, {deep, 100}, control::Listed::kAll); });
   out["own_runs_page_us"] = cost([&] { catalog.training_runs(alice, {0, 20}, ""); });
   // Runs last: it frees a second store, which slows down the next large allocation.
   out["plan_seconds"] = plan_seconds(root, runs);
