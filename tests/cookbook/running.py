@@ -1,4 +1,4 @@
-"""Runs recipes of the Tinker cookbook, unmodified, against a server of their own."""
+"""Runs recipes of the Tinker cookbook, unmodified, against a server of their own. As a program: makes the base model."""
 import contextlib
 import dataclasses
 import hashlib
@@ -115,3 +115,7 @@ def run(server, place, module, flags, seconds, runs="runs", stdin=""):
     found = outcome(place, process, runs)
     assert found.status == 0, f"{module} ended with {found.status}:\n{found.output[-4000:]}\n{server.log[-2000:]}"
     return found
+
+
+if __name__ == "__main__":
+    base_model()

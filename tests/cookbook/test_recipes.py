@@ -8,6 +8,9 @@ import running
 from tuft_server import TuftServer
 
 
+DIVERGENCE = 1e-5
+
+
 def mean(values):
     return sum(values) / len(values)
 
@@ -29,12 +32,21 @@ def check_learning(recipe, found):
     return f"{key} {first:.4g} -> {last:.4g}"
 
 
+def check_numerics(recipe, found):
+    """Sampling and training of the same weights must give the same log-probabilities. The recipes estimate the KL divergence
+    of the two."""
+    if not any(flag.startswith("max_steps_off_policy") for flag in recipe.flags):
+        for divergence in found.series("optim/kl_sample_train_v2"):
+            assert abs(divergence) < DIVERGENCE, found.series("optim/kl_sample_train_v2")
+
+
 def check(recipe, found):
     if recipe.says:
         assert recipe.says in found.output, found.output[-3000:]
         return ""
     for name in ("state_path", "sampler_path"):
         assert found.checkpoints()[-1][name].startswith("tinker://")
+    check_numerics(recipe, found)
     assert len(found.series(recipe.logs)) >= recipe.steps, found.rows
     return check_learning(recipe, found) if recipe.falls or recipe.rises else ""
 
