@@ -9,8 +9,8 @@ from tuft_server import TuftServer, alive, wait_until
 
 STEPS, SAVE_EVERY, KILLED_AFTER = 14, 4, 7
 FLAGS = ["batch_size=32", f"save_every={SAVE_EVERY}", f"max_steps={STEPS}"]
-# chat_sl submits the next batch before it saves, so its checkpoint holds up to two steps more than it says, and it repeats
-# them: that is what the difference is.
+# chat_sl submits the next batch before it saves, so its checkpoint can hold up to two steps more than it says. The resumed
+# recipe repeats them, and its loss is then lower by what two steps bring.
 SUPERVISED = {
     "sl_loop": (FLAGS, 1e-5),
     "chat_sl.train": ([*FLAGS, "eval_every=0", "log_path=kept", "behavior_if_log_dir_exists=resume"], 0.05),
