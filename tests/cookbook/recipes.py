@@ -12,9 +12,6 @@ BASE, CHAT, SMALL = "Qwen/Qwen3.5-9B-Base", "Qwen/Qwen3.5-9B", "Qwen/Qwen3.5-4B"
 MIXTURE, FORECASTER, OLDER = "Qwen/Qwen3.6-35B-A3B", "Qwen/Qwen3.8-27B", "Qwen/Qwen3-8B"
 TEACHERS = ["Qwen/Qwen3.6-27B", "Qwen/Qwen3.5-397B-A17B"]
 
-# Instead of stable_reinforce, the default of these recipes. Empty it when the server has that loss.
-STAND_IN = ["loss_fn=importance_sampling"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -55,14 +52,14 @@ RECIPES = [
     supervised("chat_sl.train", [BASE], 6),
     supervised("prompt_distillation.train", [MIXTURE], 6),
     supervised("distillation.off_policy_reasoning", [BASE], 4),
-    Recipe("rl_loop", [BASE], 2, STAND_IN, logs="reward/total"),
-    Recipe("rl_loop", [BASE], 8, [*STAND_IN, "learning_rate=1e-3"], case="learning", rises="reward/total", at_least=0.05,
+    Recipe("rl_loop", [BASE], 2, logs="reward/total"),
+    Recipe("rl_loop", [BASE], 8, ["learning_rate=1e-3"], case="learning", rises="reward/total", at_least=0.05,
            why="a model of width 64 needs larger steps than one of width 4096"),
     Recipe("rl_basic", [BASE], 2, logs="env/all/reward/total"),
-    Recipe("math_rl.train", [CHAT], 3, STAND_IN, logs="env/all/reward/total"),
-    Recipe("math_rl.train", [CHAT], 4, [*STAND_IN, "env=gsm8k", "max_tokens=32", "max_steps_off_policy=2"], case="async",
+    Recipe("math_rl.train", [CHAT], 3, logs="env/all/reward/total"),
+    Recipe("math_rl.train", [CHAT], 4, ["env=gsm8k", "max_tokens=32", "max_steps_off_policy=2"], case="async",
            why="another task, and training on samples of older weights", logs="env/all/reward/total"),
-    Recipe("rubric.train", [CHAT, MIXTURE], 1, STAND_IN, logs="env/all/reward/total", first="rubric.generate_data"),
+    Recipe("rubric.train", [CHAT, MIXTURE], 1, logs="env/all/reward/total", first="rubric.generate_data"),
     Recipe("forecasting.train", [FORECASTER], 1, ["data_path=markets.csv"], logs="env/all/reward/total",
            why="the data set is downloaded from a fixed address otherwise"),
     Recipe("decisions.forecasting", [FORECASTER], 4, ["data_path=markets.csv"], why="as above"),

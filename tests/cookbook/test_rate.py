@@ -10,7 +10,7 @@ from tuft_server import TuftServer
 GROUPS, GROUP_SIZE, STEPS_OFF_POLICY = 8, 4, 1
 IN_FLIGHT = GROUPS * GROUP_SIZE * (STEPS_OFF_POLICY + 1)
 STEPS = 5
-FLAGS = [*recipes.STAND_IN, "env=gsm8k", f"groups_per_batch={GROUPS}", f"group_size={GROUP_SIZE}", "max_tokens=128",
+FLAGS = ["env=gsm8k", f"groups_per_batch={GROUPS}", f"group_size={GROUP_SIZE}", "max_tokens=128",
          f"max_steps_off_policy={STEPS_OFF_POLICY}", "eval_every=0", f"max_steps={STEPS}"]
 # While one of these spans is open, the engine has something to compute. They begin when the engine takes the work up, not
 # when it arrives. Single steps of the sampler would be more exact, but only one in 128 has a span.

@@ -86,7 +86,7 @@ def test_a_recipe_continues_the_curve_of_before_the_kill(lives, tmp_path, module
 def test_reinforcement_learning_goes_on_at_the_checkpoint(lives, tmp_path):
     place = running.make_workplace(tmp_path / "place", [recipes.CHAT])
     key = "env/all/reward/total"
-    flags = [*recipes.STAND_IN, "env=gsm8k", "max_tokens=32", "groups_per_batch=16", f"save_every={SAVE_EVERY}", "eval_every=0",
+    flags = ["env=gsm8k", "max_tokens=32", "groups_per_batch=16", f"save_every={SAVE_EVERY}", "eval_every=0",
              f"max_steps={STEPS}", "log_path=kept", "behavior_if_log_dir_exists=resume"]
     saved, before = run_until_killed(lives, place, "math_rl.train", flags)
     found = running.run(lives.server, place, "math_rl.train", flags, seconds=180)
