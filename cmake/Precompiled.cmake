@@ -2,6 +2,8 @@
 # headers, and a test pays for GoogleTest's, too. tuft_precompile(TARGET [TEST]) gives a target the set that fits: with the
 # messages of proto/ where its module may include them.
 
+set(_launcher ${CMAKE_CURRENT_LIST_DIR}/precompiled/compile.sh ${CMAKE_CXX_COMPILER_LAUNCHER})
+
 # Tests are not measured, and compile a quarter faster so.
 set(TUFT_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 
@@ -10,6 +12,7 @@ function(tuft_add_precompiled name)
   set(_source ${PROJECT_BINARY_DIR}/precompiled/${name}.cc)
   file(CONFIGURE OUTPUT ${_source} CONTENT "// A precompiled header needs a target, and a target a source.\n")
   add_library(${name} OBJECT ${_source})
+  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "${_launcher}")
   target_link_libraries(${name} PRIVATE tuft_options ${P_LIBS})
   target_compile_options(${name} PRIVATE ${P_OPTIONS})
   target_precompile_headers(${name} PRIVATE ${P_HEADERS})
