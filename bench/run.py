@@ -12,7 +12,7 @@ import against  # noqa: E402
 import measure  # noqa: E402
 from peers import environments  # noqa: E402
 
-SUITES = ["engine", "growth", "training", "fairness", "sampling", "publish", "pause", "api", "telemetry"]
+SUITES = ["engine", "growth", "training", "fairness", "sampling", "publish", "pause", "polls", "api", "telemetry"]
 
 
 def parse():
