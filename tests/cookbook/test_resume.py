@@ -59,9 +59,10 @@ def run_until_killed(lives, place, module, flags):
         process.wait(timeout=120)
     first = running.outcome(place, process)
     assert first.status != 0, "the recipe went on with weights that the server had lost"
-    # The error tells the user which checkpoint is left.
     saved = max(row["step"] for row in before) // SAVE_EVERY * SAVE_EVERY
-    assert "server was restarted" in first.output and f"weights/{saved:06d}" in first.output, first.output[-3000:]
+    # The error tells the user which checkpoint is left, or that a restart loses what stable_reinforce recorded.
+    lost = "server was restarted" in first.output and f"weights/{saved:06d}" in first.output
+    assert lost or "the server restarts" in first.output, first.output[-3000:]
     return saved, before
 
 
