@@ -75,10 +75,9 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   queued_bytes_per_user_max: 17_000_000, receiving_bytes_max: 18_000_000, session_bytes_per_user_max: 19_000_000,
   future_bytes_per_user_max: 7_000_000, audit_events_per_user_max: 800, sampling_silence_seconds: 31,
   custom_losses_per_user_max: 24, custom_loss_bytes_per_user_max: 250_000, sample_record_bytes_max: 3_000_000,
-  sample_record_bytes_per_user_max: 2_000_000, archives_per_user_max: 21, archives_max: 22,
-  request_parts_max: 19_000, sending_bytes_max: 20_000_000, answer_rate_min: 21, answer_stall_seconds: 22,
-  unfinished_head_bytes_max: 23_000_000, unnamed_samplers_per_run_max: 24, checkpoints_per_user_max: 250,
-  expired_checkpoint_ttl_seconds: 26}
+  sample_record_bytes_per_user_max: 2_000_000, archives_per_user_max: 21, archives_max: 22, answer_stall_seconds: 22,
+  checkpoints_per_user_max: 250, request_parts_max: 19_000, sending_bytes_max: 20_000_000, answer_rate_min: 21,
+  unfinished_head_bytes_max: 23_000_000, unnamed_samplers_per_run_max: 24, expired_checkpoint_ttl_seconds: 26}
 tls: {certificate: /etc/tuft/server.pem, private_key: /etc/tuft/server.key}
 authorized_users_file: /etc/tuft/users.yaml
 persistence: {mode: DISABLE}
