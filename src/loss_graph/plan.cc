@@ -44,13 +44,16 @@ int PlanBuilder::add(Step step) {
     return fail("it makes an array of shape " + step.shape.text() + "; an array has at most " +
                 std::to_string(limits_.array_elements) + " elements");
   }
-  if (count > limits_.evaluation_elements - plan_.elements) {
+  const bool reduces = step.kernel == Kernel::kReduce;
+  const int64_t work = reduces ? std::max(count, step.line.outer * step.line.n * step.line.inner) : count;
+  if (work > limits_.evaluation_elements - plan_.work) {
     return fail("up to here, the loss of one datum computes more than " + std::to_string(limits_.evaluation_elements) +
-                " elements; use fewer operations, or shorter datums");
+                " elements, of which reductions count what they read; use fewer operations, or shorter datums");
   }
   step.at = plan_.elements;
   step.node = node_;
   plan_.elements += count;
+  plan_.work += work;
   plan_.steps.push_back(std::move(step));
   return static_cast<int>(plan_.steps.size()) - 1;
 }

@@ -227,7 +227,7 @@ Result<Plan> Program::plan(std::span<const InputType> inputs) const {
 
 Result<int64_t> Program::cost(std::span<const InputType> inputs) const {
   TUFT_ASSIGN(const Plan plan, this->plan(inputs));
-  return plan.elements;
+  return plan.work;
 }
 
 Result<Outcome> Program::evaluate(std::span<const Tensor> inputs) const {

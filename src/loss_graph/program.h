@@ -67,9 +67,9 @@ class Program {
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<std::string>& metrics() const { return metrics_; }
 
-  // Returns the number of elements that an evaluation computes. The time is proportional to it; the memory is at most
-  // 16 bytes for each. Takes about a microsecond for each node. Returns kInvalidArgument if the shapes do not fit the
-  // graph or the evaluation is over a limit, with the node.
+  // Returns the number of elements that an evaluation computes, where a reduction counts those that it reads. The time
+  // is proportional to it; the memory is at most 16 bytes for each. Takes about a microsecond for each node. Returns
+  // kInvalidArgument if the shapes do not fit the graph or the evaluation is over a limit, with the node.
   Result<int64_t> cost(std::span<const InputType> inputs) const;
 
   // Returns kInvalidArgument as cost() does, and also for an index out of range and for a loss, gradient or metric that

@@ -187,7 +187,7 @@ TEST(LossGraph, KnowsTheCostBeforehandAndRefusesTooMuch) {
   const InputType input{{10}};
   const auto cost = (*program)->cost({&input, 1});
   ASSERT_TRUE(cost.ok());
-  EXPECT_EQ(*cost, 10 + 10 + 10 + 100 + 1);
+  EXPECT_EQ(*cost, 10 + 10 + 10 + 100 + 100);  // the sum reads what it adds up
 
   limits.array_elements = 99;
   EXPECT_NE(

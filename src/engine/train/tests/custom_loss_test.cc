@@ -204,7 +204,7 @@ TEST_F(CustomLossTest, NotFiniteThenWhatSharesThePassKeepsItsGradient) {
 TEST_F(CustomLossTest, ItsCostCountsInThePass) {
   TrainRequest asked = request("a", weighted(), {datum_of({1, 2, 3, 4}), datum_of({1, 2, 3, 4})});
   ASSERT_TRUE(prepare_custom_loss(asked).ok());
-  EXPECT_EQ(asked.data[0].custom_elements, 4 + 4 + 1 + 4 + 1 + 1 + 1 + 1);
+  EXPECT_EQ(asked.data[0].custom_elements, 4 + 4 + 1 + 4 + 4 + 1 + 1 + 4);  // the two sums read four each
   for (Datum& datum : asked.data) datum.custom_elements = 1 << 23;
   EXPECT_GT(tokens_worth(engine_.model(), 0, 1 << 23), 100);
   ASSERT_TRUE(scheduler_->submit(std::move(asked), [](auto) {}).ok());
