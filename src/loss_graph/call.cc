@@ -19,10 +19,7 @@ int Call::array(size_t i) const {
   const Value& value = arguments_[i];
   if (value.is(Value::Kind::kArray)) return static_cast<int>(value.integer);
   if (!value.is_number()) return fail(i, "must be a tensor or a number");
-  const Dtype dtype = value.is(Value::Kind::kFloat) ? Dtype::kFloat
-                      : value.is(Value::Kind::kInt) ? Dtype::kInt
-                                                    : Dtype::kBool;
-  return builder_.fill(Shape::scalar(), value.as_double(), dtype);
+  return builder_.fill(Shape::scalar(), value.as_double(), value.number_dtype());
 }
 
 int64_t Call::integer(size_t i, int64_t fallback) const {

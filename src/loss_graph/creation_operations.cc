@@ -6,11 +6,6 @@
 namespace tuft::loss_graph {
 namespace {
 
-Dtype dtype_of_number(const Value& value) {
-  if (value.is(Value::Kind::kBool)) return Dtype::kBool;
-  return value.is(Value::Kind::kInt) ? Dtype::kInt : Dtype::kFloat;
-}
-
 double filling_of(std::string_view name) {
   return name.starts_with("ones") || name.starts_with("new_ones") ? 1.0 : 0.0;
 }
@@ -22,7 +17,7 @@ Value lower_filled(PlanBuilder& builder, const Call& call) {
 
 // full(shape, fill_value, dtype)
 Value lower_full(PlanBuilder& builder, const Call& call) {
-  const Dtype dtype = call.dtype(2, dtype_of_number(call.value(1)));
+  const Dtype dtype = call.dtype(2, call.value(1).number_dtype());
   if (call.is_array(1)) {
     const int value = builder.convert(call.array(1), dtype);
     return Value::array(builder.where(builder.fill(call.shape(0), 1, Dtype::kBool), value, value));
@@ -53,7 +48,7 @@ Value lower_tensor(PlanBuilder& builder, const Call& call) {
     std::vector<int> parts;
     for (const Value& item : data.items) {
       if (!item.is_number()) return Value::array(call.fail(0, "must be a number or a list of numbers"));
-      parts.push_back(builder.fill(Shape::of(1), item.as_double(), dtype_of_number(item)));
+      parts.push_back(builder.fill(Shape::of(1), item.as_double(), item.number_dtype()));
     }
     out = builder.concat(parts, 0);
   } else {
@@ -113,8 +108,6 @@ Value lower_type_as(PlanBuilder& builder, const Call& call) {
   const int a = call.array(0);
   return Value::array(builder.convert(a, builder.dtype(call.array(1))));
 }
-
-constexpr unsigned kTensor = kTorch | kMethod;
 
 constexpr std::array kOperations = std::to_array<Operation>({
     {"zeros", kTorch, "shape... dtype? device= layout= requires_grad=", lower_filled},

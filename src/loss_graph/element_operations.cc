@@ -207,7 +207,6 @@ Value lower_isclose(PlanBuilder& builder, const Call& call) {
   return Value::array(builder.binary("le", builder.unary("abs", builder.binary("sub", a, b)), room));
 }
 
-constexpr unsigned kTensor = kTorch | kMethod;
 constexpr unsigned kEverywhere = kTorch | kMethod | kOperator;
 constexpr auto kOne = "input";
 constexpr auto kTwo = "input other";

@@ -58,6 +58,7 @@ enum Place : uint8_t {
   kMath = 8,      // math.x
   kBuiltin = 16,  // builtins.x
 };
+inline constexpr unsigned kTensor = kTorch | kMethod;
 
 struct Operation {
   std::string_view name;
@@ -83,6 +84,8 @@ std::span<const Operation> python_operations();
 
 // A binary function of two Python numbers, as Python computes it. Notes a problem.
 Value python_binary(PlanBuilder& builder, std::string_view function, const Value& a, const Value& b);
+// The tensor with rows and columns exchanged; one of less than two dimensions stays as it is.
+int transposed(PlanBuilder& builder, int a);
 // `tensor[index]`, where `tensor` is a step or a list.
 Value get_item(PlanBuilder& builder, const Value& object, const Value& index);
 

@@ -119,7 +119,7 @@ class Planner {
   Planner(const std::vector<Input>& inputs, const std::vector<Node>& nodes, const Limits& limits)
       : inputs_(inputs), nodes_(nodes), limits_(limits), builder_(limits), resolver_(limits.resolved_values) {}
 
-  Result<Plan> plan(std::span<const InputType> types, const Value& loss, const std::vector<Value>& metrics) {
+  Result<Plan> plan(std::span<const InputType> types, const Value& loss, std::span<const Value> metrics) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       builder_.set_node(static_cast<int>(i));
       TUFT_ASSIGN(Value value, i < inputs_.size() ? input(i, types[i]) : call(nodes_[i]));
@@ -151,7 +151,7 @@ class Planner {
     return node.operation->lower(builder_, Call(*node.operation, std::move(arguments), builder_));
   }
 
-  Status finish(const Value& loss, const std::vector<Value>& metrics) {
+  Status finish(const Value& loss, std::span<const Value> metrics) {
     const auto invalid = [](std::string what) { return invalid_argument(std::move(what), "custom_loss_invalid"); };
     const Value& result = resolver_.node(loss);
     if (!result.is(Value::Kind::kArray)) return invalid("the custom loss returns no tensor as its loss");
@@ -221,8 +221,7 @@ Result<std::shared_ptr<const Program>> Program::parse(std::string_view graph, st
 
 Result<Plan> Program::plan(std::span<const InputType> inputs) const {
   if (inputs.size() != inputs_.size()) return internal_error("a custom loss got a wrong number of inputs");
-  const std::vector<Value> metrics(results_.begin() + 1, results_.end());
-  return Planner(inputs_, nodes_, limits_).plan(inputs, results_.front(), metrics);
+  return Planner(inputs_, nodes_, limits_).plan(inputs, results_.front(), std::span(results_).subspan(1));
 }
 
 Result<int64_t> Program::cost(std::span<const InputType> inputs) const {

@@ -47,11 +47,7 @@ Value lower_getattr(PlanBuilder& builder, const Call& call) {
     if (name == "ndim") return Value::of_int(builder.shape(a).rank);
     if (name == "dtype") return Value::of_dtype(builder.dtype(a));
     if (name == "device") return {.kind = Value::Kind::kDevice};
-    if (name == "T" || name == "mT") {
-      const Shape shape = builder.shape(a);
-      if (shape.rank < 2) return object;
-      return Value::array(builder.copy(a, Shape::of(shape.cols(), shape.rows()), 0, 1, shape.cols()));
-    }
+    if (name == "T" || name == "mT") return Value::array(transposed(builder, a));
   }
   builder.fail(
       "it reads an attribute that is not allowed; allowed are shape, ndim, dtype, device and T of a tensor, and "

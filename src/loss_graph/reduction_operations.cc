@@ -162,8 +162,6 @@ Value lower_outer(PlanBuilder& builder, const Call& call) {
   return Value::array(builder.binary("mul", builder.reshape(a, Shape::of(builder.shape(a).cols(), 1)), b));
 }
 
-constexpr unsigned kTensor = kTorch | kMethod;
-
 constexpr std::array kOperations = std::to_array<Operation>({
     {"sum", kTensor, "input dim? keepdim? dtype?", lower_sum},
     {"mean", kTensor, "input dim? keepdim? dtype?", lower_mean},

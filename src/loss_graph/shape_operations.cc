@@ -58,12 +58,6 @@ Value lower_unsqueeze(PlanBuilder& builder, const Call& call) {
   return Value::array(unsqueezed(builder, call.array(0), call.integer(1)));
 }
 
-int transposed(PlanBuilder& builder, int a) {
-  const Shape shape = builder.shape(a);
-  if (shape.rank < 2) return a;
-  return builder.copy(a, Shape::of(shape.cols(), shape.rows()), 0, 1, shape.cols());
-}
-
 Value lower_t(PlanBuilder& builder, const Call& call) {
   return Value::array(transposed(builder, call.array(0)));
 }
@@ -309,8 +303,6 @@ Value lower_triangle(PlanBuilder& builder, const Call& call) {
   return Value::array(builder.where(stays, a, zero));
 }
 
-constexpr unsigned kTensor = kTorch | kMethod;
-
 constexpr std::array kOperations = std::to_array<Operation>({
     {"reshape", kTensor, "input shape...", lower_reshape},
     {"view", kMethod, "input shape...", lower_reshape},
@@ -411,6 +403,12 @@ Value item_of_list(PlanBuilder& builder, const Value& list, const Value& index) 
 }
 
 }  // namespace
+
+int transposed(PlanBuilder& builder, int a) {
+  const Shape shape = builder.shape(a);
+  if (shape.rank < 2) return a;
+  return builder.copy(a, Shape::of(shape.cols(), shape.rows()), 0, 1, shape.cols());
+}
 
 Value get_item(PlanBuilder& builder, const Value& object, const Value& index) {
   if (object.is(Value::Kind::kList)) return item_of_list(builder, object, index);

@@ -52,6 +52,10 @@ struct Value {
   bool is_given() const { return kind != Kind::kMissing && kind != Kind::kNone; }
   bool is_number() const { return kind == Kind::kBool || kind == Kind::kInt || kind == Kind::kFloat; }
   bool is_integer() const { return kind == Kind::kBool || kind == Kind::kInt; }
+  // The dtype of the array that a Python number becomes; float for all other values.
+  Dtype number_dtype() const {
+    return kind == Kind::kBool ? Dtype::kBool : kind == Kind::kInt ? Dtype::kInt : Dtype::kFloat;
+  }
   double as_double() const { return kind == Kind::kFloat ? number : static_cast<double>(integer); }
 };
 
