@@ -1,5 +1,6 @@
 // New arrays, and conversions.
 #include <array>
+#include <cmath>
 
 #include "loss_graph/operation.h"
 
@@ -66,8 +67,7 @@ Value lower_arange(PlanBuilder& builder, const Call& call) {
   if (step == 0) return Value::array(call.fail(2, "must not be 0"));
   const double span = (static_cast<double>(end) - static_cast<double>(begin)) / static_cast<double>(step);
   if (!(span < 1e9)) return Value::array(builder.fail("it makes too many elements"));
-  const auto whole = static_cast<int64_t>(span);
-  const int64_t count = span <= 0 ? 0 : whole + (static_cast<double>(whole) < span ? 1 : 0);
+  const int64_t count = span <= 0 ? 0 : static_cast<int64_t>(std::ceil(span));
   return Value::array(
       builder.range(count, static_cast<double>(begin), static_cast<double>(step), call.dtype(3, Dtype::kInt)));
 }

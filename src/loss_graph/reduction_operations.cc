@@ -1,6 +1,7 @@
 // Sums, means, extremes and other results along dimensions, and scans.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "loss_graph/operation.h"
@@ -15,13 +16,13 @@ int64_t elements_along(const Shape& shape, const std::vector<int>& dims) {
                          [&](int64_t product, int dim) { return product * shape.extent(dim); });
 }
 
-int divided(PlanBuilder& builder, int a, int64_t by) {
-  return builder.binary("div", a, builder.fill(Shape::scalar(), static_cast<double>(by), Dtype::kFloat));
+int divided(PlanBuilder& builder, int a, double by) {
+  return builder.binary("div", a, builder.fill(Shape::scalar(), by, Dtype::kFloat));
 }
 
 int mean(PlanBuilder& builder, int a, const std::vector<int>& dims, bool keepdim) {
   const int64_t count = elements_along(builder.shape(a), dims);
-  return divided(builder, builder.reduce(Reduction::kSum, a, dims, keepdim), count);
+  return divided(builder, builder.reduce(Reduction::kSum, a, dims, keepdim), static_cast<double>(count));
 }
 
 // sum(input, dim, keepdim, dtype), and others of the same form
@@ -106,12 +107,12 @@ Value lower_variance(PlanBuilder& builder, const Call& call) {
     return Value::array(builder.fail("it takes floats; convert integers with .float()"));
   const bool only_unbiased = call.value(1).is(Value::Kind::kBool);
   const bool unbiased = only_unbiased ? call.flag(1, true) : call.flag(2, true);
-  const auto correction = static_cast<int64_t>(call.number(4, unbiased ? 1 : 0));
+  const double correction = std::trunc(call.number(4, unbiased ? 1 : 0));
   const auto dims = only_unbiased ? std::vector<int>() : call.dims(1, builder.shape(a).rank);
-  const int64_t count = elements_along(builder.shape(a), dims);
+  const auto count = static_cast<double>(elements_along(builder.shape(a), dims));
   const int deviation = builder.binary("sub", a, mean(builder, a, dims, true));
   const int sum = builder.reduce(Reduction::kSum, builder.unary("square", deviation), dims, call.flag(3, false));
-  const int variance = divided(builder, sum, std::max<int64_t>(0, count - correction));
+  const int variance = divided(builder, sum, std::max(0.0, count - correction));
   return Value::array(call.name() == "std" ? builder.unary("sqrt_of_var", variance) : variance);
 }
 

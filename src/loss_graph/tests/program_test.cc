@@ -86,6 +86,21 @@ TEST(LossGraph, ListsOfListsOfEarlierNodesAreLimited) {
   EXPECT_NE(cost.error().message.find("16384 values"), std::string::npos) << cost.error().message;
 }
 
+TEST(LossGraph, NumbersThatNoIntegerHoldsAreTakenAsTheyAre) {
+  const Gradient slope = gradient("torch.var", {1, 3}, Json::array(), {{"correction", -1e300}});
+  ASSERT_EQ(slope.size(), 2U);
+  EXPECT_NEAR(slope[1], 2e-300, 1e-310);
+  GraphBuilder graph;
+  graph.call("none", "torch.arange", args({9'000'000'000'000'000'000, -9'000'000'000'000'000'000}));
+  graph.call("zero", ".sum", args({ref("none")})).call("sum", ".sum", args({ref("logprobs")}));
+  graph.call("loss", "operator.add", args({ref("sum"), ref("zero")})).output("loss");
+  const auto program = graph.parse();
+  ASSERT_TRUE(program.ok()) << program.error().message;
+  const std::vector<float> logprobs = {2};
+  const Tensor input = vector_of(logprobs);
+  EXPECT_EQ((*program)->evaluate({&input, 1})->loss, 2.0);
+}
+
 TEST(LossGraph, KeepsGradientsApartFromMetrics) {
   // The metric is finite and its derivative is not.
   GraphBuilder graph;
