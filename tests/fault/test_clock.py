@@ -4,42 +4,18 @@ import pytest
 
 import faulty_disk
 import lab_results
-from raw_client import PROTOBUF, RawClient
-from tuft_server import ALICE, MODEL, TuftServer, configuration, wait_until
+from kept_run import KeptRun
+from raw_client import PROTOBUF
+from tuft_server import wait_until
 
 pytestmark = pytest.mark.skipif(faulty_disk.MISSING is not None, reason=str(faulty_disk.MISSING))
 DAY = 86_400
 
 
-class Machine:
+class Run(KeptRun):
     def __init__(self, model_dir, directory):
-        self.home = directory / "home"
-        self.clock = faulty_disk.FaultyDisk(directory, self.home)
-        self.config = configuration(model_dir, persistence={"mode": "FILE"})
-        self.server = self.model = None
-        self.seq = 1
-
-    def start(self):
-        self.server = TuftServer(self.home, self.config, env=self.clock.environment)
-        self.server.start()
-        self.client = RawClient(self.server.url, ALICE, timeout=60)
-        if self.model is None:
-            self.model = self.client.model(MODEL)
-
-    def take(self):
-        self.seq += 1
-        return self.seq - 1
-
-    def step(self):
-        """Trains by one step. Returns its number."""
-        trained = self.client.result(self.client.train(self.model, self.take()), protobuf=True)
-        assert trained.headers["Content-Type"] == PROTOBUF, trained
-        return self.client.result(self.client.optim(self.model, self.take())).json["metrics"]["optimizer_step"]
-
-    def save(self, name, **options):
-        answer = self.client.result(self.client.post("save_weights", {
-            "model_id": self.model, "path": name, "seq_id": self.take(), "type": "save_weights", **options}))
-        assert "path" in answer.json, answer
+        self.clock = faulty_disk.FaultyDisk(directory, directory / "home")
+        super().__init__(model_dir, directory, env=self.clock.environment)
 
     def names(self):
         listed = self.client.get(f"training_runs/{self.model}/checkpoints").json["checkpoints"]
@@ -47,58 +23,57 @@ class Machine:
 
 
 @pytest.fixture
-def machine(model_dir, tmp_path):
-    made = Machine(model_dir, tmp_path)
+def run(model_dir, tmp_path):
+    made = Run(model_dir, tmp_path)
     made.start()
     yield made
     made.server.stop()
 
 
-def date_of(machine):
+def date_of(run):
     """Returns the date that the server tells in its answers."""
-    return machine.client.get("healthz").headers["Date"][:16]
+    return run.client.get("healthz").headers["Date"][:16]
 
 
-def test_the_wall_clock_jumps_and_training_goes_on(machine):
-    today = date_of(machine)
-    assert machine.step() == 1
-    machine.save("kept")
-    machine.save("for-an-hour", ttl_seconds=3600)
-    unread = machine.client.train(machine.model, machine.take())
+def test_the_wall_clock_jumps_and_training_goes_on(run):
+    today = date_of(run)
+    assert run.step() == 1
+    run.save("kept")
+    run.save("for-an-hour", ttl_seconds=3600)
+    unread = run.client.train(run.model, run.take())
     assert unread.status == 200
 
-    machine.clock.set_clock(DAY)
-    wait_until(lambda: date_of(machine) != today, 20, "the server sees the jump")
-    assert machine.client.result(unread, protobuf=True).headers["Content-Type"] == PROTOBUF
-    assert machine.client.result(machine.client.optim(machine.model, machine.take())).json["metrics"]["optimizer_step"] == 2
-    assert machine.step() == 3
-    machine.save("a-day-ahead")
-    wait_until(lambda: machine.names() == {"kept", "a-day-ahead"}, 20, "what was to live for an hour has expired")
-    assert machine.client.post("session_heartbeat", {"session_id": machine.model.split(":")[0],
-                                                     "type": "session_heartbeat"}).status == 200
+    run.clock.set_clock(DAY)
+    wait_until(lambda: date_of(run) != today, 20, "the server sees the jump")
+    assert run.client.result(unread, protobuf=True).headers["Content-Type"] == PROTOBUF
+    assert run.optim() == 2
+    assert run.step() == 3
+    run.save("a-day-ahead")
+    wait_until(lambda: run.names() == {"kept", "a-day-ahead"}, 20, "what was to live for an hour has expired")
+    assert run.client.post("session_heartbeat", {"session_id": run.model.split(":")[0],
+                                                 "type": "session_heartbeat"}).status == 200
 
-    machine.clock.set_clock(-DAY)
-    wait_until(lambda: date_of(machine) != today, 20, "the server sees the jump")
-    assert machine.step() == 4
-    machine.save("a-day-behind")
-    assert machine.names() == {"kept", "a-day-ahead", "a-day-behind"}
+    tomorrow = date_of(run)
+    run.clock.set_clock(-DAY)
+    wait_until(lambda: date_of(run) not in (today, tomorrow), 20, "the server sees the jump back")
+    assert run.step() == 4
+    run.save("a-day-behind")
+    assert run.names() == {"kept", "a-day-ahead", "a-day-behind"}
     lab_results.note("clock", "the wall clock jumps by a day, and back by two, while a run trains", 2,
                      "nothing lost; sessions live; what expires does so by the wall clock")
 
 
-def test_a_server_starts_a_day_before_its_state_was_written(machine):
-    result = machine.client.train(machine.model, machine.take())
-    assert machine.client.result(result, protobuf=True).status == 200
-    assert machine.client.result(machine.client.optim(machine.model, machine.take())).json["metrics"]["optimizer_step"] == 1
-    machine.save("kept")
-    machine.server.stop()
-    machine.clock.set_clock(-DAY)
-    machine.start()
-    assert machine.names() == {"kept"}
-    assert machine.client.retrieve(result.json["request_id"], protobuf=True).status == 200
-    made = machine.client.result(machine.client.post("load_weights", {
-        "model_id": machine.model, "path": f"tinker://{machine.model}/weights/kept", "optimizer": True,
-        "seq_id": machine.take(), "type": "load_weights"})).json
-    assert "error" not in made, made
-    assert machine.step() == 2
+def test_a_server_starts_a_day_before_its_state_was_written(run):
+    result = run.client.train(run.model, run.take())
+    assert run.client.result(result, protobuf=True).status == 200
+    assert run.optim() == 1
+    run.save("kept")
+    run.server.stop()
+    run.clock.set_clock(-DAY)
+    run.start()
+    assert run.names() == {"kept"}
+    assert run.client.retrieve(result.json["request_id"], protobuf=True).status == 200
+    loaded = run.load("kept")
+    assert "error" not in loaded, loaded
+    assert run.step() == 2
     lab_results.note("clock", "the server starts a day before its state was written", 1, "nothing lost")

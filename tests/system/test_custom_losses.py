@@ -1,5 +1,4 @@
 """Custom losses that the server computes: over plain HTTP, and through the SDK 0.38 where an interpreter has it."""
-import json
 import os
 import pathlib
 import struct
@@ -8,8 +7,8 @@ import subprocess
 import numpy as np
 import pytest
 
-import sdk_exit
-from tuft_server import MODEL, clean_environment
+import sdk_program
+from tuft_server import MODEL
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS = list(b"the answer is tuft")
@@ -204,12 +203,7 @@ def test_the_sdk_uploads_losses_and_trains_as_with_functions(server, raw, tmp_pa
     python = interpreter()
     if python is None:
         pytest.skip("needs an interpreter with tinker 0.38 and torch: build/sdk/0.38.0 or TUFT_SDK_TORCH_PYTHON")
-    program = tmp_path / "program.py"
-    program.write_text(SDK_PROGRAM)
-    run = subprocess.run([python, sdk_exit.__file__, program, server.url, MODEL], capture_output=True, text=True, timeout=280,
-                         env={**clean_environment(), "TINKER_TELEMETRY": "0"})
-    assert run.returncode == 0, run.stderr[-3000:]
-    out = json.loads(run.stdout.splitlines()[-1])
+    out = sdk_program.output_of(python, SDK_PROGRAM, tmp_path, server.url, MODEL)
     assert set(out["losses"]) == {"ppo", "preference", "teacher_kl"}
     for name, found in out["losses"].items():
         assert ":loss:" in found["loss_id"], name  # the server has computed it

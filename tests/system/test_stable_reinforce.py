@@ -1,13 +1,11 @@
 """The loss stable_reinforce through the unmodified SDK 0.38: recorded samples, spans, the formula of docs/losses.md."""
-import json
 import math
 import pathlib
-import subprocess
 
 import pytest
 
-import sdk_exit
-from tuft_server import MODEL, clean_environment
+import sdk_program
+from tuft_server import MODEL
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build/sdk/0.38.0/bin/python"
@@ -105,12 +103,7 @@ def reference(p, q, advantages, kl_coeff):
 def test_the_loss_trains_on_what_was_recorded(server, tmp_path):
     if not PYTHON.exists():
         pytest.skip("tests/sdk/environments.py 0.38.0 was not run; ./dev test runs it")
-    program = tmp_path / "program.py"
-    program.write_text(SDK_PROGRAM)
-    run = subprocess.run([PYTHON, sdk_exit.__file__, program, server.url, MODEL], capture_output=True, text=True, timeout=280,
-                         env={**clean_environment(), "TINKER_TELEMETRY": "0"})
-    assert run.returncode == 0, run.stderr[-3000:]
-    out = json.loads(run.stdout.splitlines()[-1])
+    out = sdk_program.output_of(PYTHON, SDK_PROGRAM, tmp_path, server.url, MODEL)
     asked, drawn, between = len("the answer"), 6, len(" and")
     sampled = [range(asked - 1, asked - 1 + drawn)] * 2
     turns = [*sampled[0], *range(asked - 1 + drawn + between, asked - 1 + 2 * drawn + between)]
