@@ -57,6 +57,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto outcome = (*program)->evaluate(tensors);
   tuft::fuzz::require(cost.ok() || !outcome.ok());
   if (!outcome.ok()) return 0;
-  tuft::fuzz::require(*cost <= limits.evaluation_elements && std::isfinite(outcome->loss));
+  tuft::fuzz::require(cost->elements <= limits.evaluation_elements && std::isfinite(outcome->loss));
   return 0;
 }

@@ -29,7 +29,7 @@ struct Datum {
   std::map<std::string, LossTensor> loss_inputs;
   // Of a request with a custom loss, set by prepare_custom_loss().
   std::vector<LossTensor> custom_inputs = {};  // those of the loss after logprobs, in its order
-  int64_t custom_elements = 0;                 // that its evaluation computes
+  int64_t custom_elements = 0;                 // as many as take the time of its evaluation
 };
 
 // The minimum of "temperature" in loss_config. Every loss has this key (default 1): the logits are divided by it.

@@ -89,6 +89,8 @@ class Resolver {
     if (!copy(value, out)) return std::nullopt;
     return out;
   }
+  // Returns how many values it may still copy.
+  size_t left() const { return left_; }
   // The value of the next node.
   void add(Value value) { nodes_.push_back(std::move(value)); }
   const Value& node(const Value& reference) const { return nodes_[static_cast<size_t>(reference.integer)]; }
@@ -127,6 +129,7 @@ class Planner {
       resolver_.add(std::move(value));
     }
     TUFT_TRY(finish(loss, metrics));
+    builder_.plan().values = static_cast<int64_t>(limits_.resolved_values - resolver_.left());
     return builder_.take();
   }
 
@@ -224,9 +227,9 @@ Result<Plan> Program::plan(std::span<const InputType> inputs) const {
   return Planner(inputs_, nodes_, limits_).plan(inputs, results_.front(), std::span(results_).subspan(1));
 }
 
-Result<int64_t> Program::cost(std::span<const InputType> inputs) const {
+Result<Cost> Program::cost(std::span<const InputType> inputs) const {
   TUFT_ASSIGN(const Plan plan, this->plan(inputs));
-  return plan.work;
+  return Cost{plan.work, static_cast<int64_t>(plan.steps.size()) + plan.values};
 }
 
 Result<Outcome> Program::evaluate(std::span<const Tensor> inputs) const {

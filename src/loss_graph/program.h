@@ -33,6 +33,14 @@ struct InputType {
   friend bool operator==(const InputType&, const InputType&) = default;
 };
 
+// What an evaluation costs.
+struct Cost {
+  int64_t elements = 0;  // that it computes, where a reduction counts those that it reads; at most 16 bytes for each
+  // The arrays that it makes and the values in the arguments of their operations, in lists or not. Each evaluation is
+  // planned, and so is each call of cost(): about a tenth of a microsecond for each.
+  int64_t planned = 0;
+};
+
 // An input of one datum: values row-major, as many as the shape says.
 struct Tensor {
   std::vector<int64_t> shape;
@@ -67,10 +75,9 @@ class Program {
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<std::string>& metrics() const { return metrics_; }
 
-  // Returns the number of elements that an evaluation computes, where a reduction counts those that it reads. The time
-  // is proportional to it; the memory is at most 16 bytes for each. Takes about a microsecond for each node. Returns
-  // kInvalidArgument if the shapes do not fit the graph or the evaluation is over a limit, with the node.
-  Result<int64_t> cost(std::span<const InputType> inputs) const;
+  // Plans an evaluation without running it. Returns kInvalidArgument if the shapes do not fit the graph or the evaluation
+  // is over a limit, with the node.
+  Result<Cost> cost(std::span<const InputType> inputs) const;
 
   // Returns kInvalidArgument as cost() does, and also for an index out of range and for a loss, gradient or metric that
   // is infinite or NaN (reason custom_loss_not_finite). Messages hold no values. Throws std::bad_alloc.

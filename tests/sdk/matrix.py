@@ -41,6 +41,9 @@ project or a checkpoint's time to live. They are ignored where they only describ
 same without them: in `create_session`, `session_heartbeat`, `sessions/{id}/finish`, `client/config`, `telemetry`, `get_info` and
 `retrieve_future`.
 
+`create_custom_loss` of 0.38 needs PyTorch, which these environments do not have. It is run, with its graph made by torch.fx, by
+`tests/system/test_custom_losses.py`, which says so when it skips for want of PyTorch.
+
 What the SDK documents and the server understands differently is described in [losses.md](losses.md),
 [optimizers.md](optimizers.md) and [sampling.md](sampling.md).
 """

@@ -12,6 +12,8 @@ namespace tuft::engine {
 namespace {
 
 constexpr double kSecondsPerElement = 10e-9;  // there and back, on a CPU
+constexpr int64_t kElementsPerPlanned = 20;   // each evaluation is planned twice: for its cost, and when it runs
+constexpr int64_t kPlannedMax = 1 << 21;      // in one request; about 0.2 s
 constexpr double kPeakOfACpu = 100e9;
 constexpr double kShareOfPeak = 0.5;  // that training reaches
 
@@ -27,6 +29,7 @@ Error input_error(size_t index, const std::string& name, const std::string& what
 struct KnownCost {
   std::vector<loss_graph::InputType> types;
   int64_t elements = 0;
+  int64_t planned = 0;  // for all shapes so far
 };
 
 Status take_inputs(const loss_graph::Program& program, size_t index, Datum& datum, KnownCost& known) {
@@ -47,7 +50,13 @@ Status take_inputs(const loss_graph::Program& program, size_t index, Datum& datu
   if (types != known.types) {
     auto cost = program.cost(types);
     if (!cost.ok()) return datum_error(index, ": custom loss: " + cost.error().message, cost.error().reason);
-    known = {std::move(types), *cost};
+    known = {std::move(types), cost->elements + kElementsPerPlanned * cost->planned, known.planned + cost->planned};
+    if (known.planned > kPlannedMax) {
+      return datum_error(index,
+                         ": the custom loss is long, and the shapes of the datums differ; send fewer datums in "
+                         "one request, or group those of equal length",
+                         "custom_loss_too_large");
+    }
   }
   datum.custom_elements = known.elements;
   return {};

@@ -202,7 +202,8 @@ TEST(LossGraph, KnowsTheCostBeforehandAndRefusesTooMuch) {
   const InputType input{{10}};
   const auto cost = (*program)->cost({&input, 1});
   ASSERT_TRUE(cost.ok());
-  EXPECT_EQ(*cost, 10 + 10 + 10 + 100 + 100);  // the sum reads what it adds up
+  EXPECT_EQ(cost->elements, 10 + 10 + 10 + 100 + 100);  // the sum reads what it adds up
+  EXPECT_EQ(cost->planned, 5 + 7);                      // the arrays; the arguments of the operations
 
   limits.array_elements = 99;
   EXPECT_NE(

@@ -1,6 +1,7 @@
 // Requests with a custom loss: what they compute, how they fail, and what they cost.
 #include "engine/loss/custom_loss.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -167,6 +168,27 @@ TEST_F(CustomLossTest, EachShapeHasItsCostAndTooManyDatumsAreRefused) {
   const Status refused = prepare_custom_loss(large);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.error().message, HasSubstr("at most 1024 datums, and this one has 1025"));
+}
+
+TEST_F(CustomLossTest, ManyShapesOfALongGraphAreRefused) {
+  GraphBuilder graph;
+  Json items = Json::array();
+  for (int i = 0; i < 4000; ++i) items.push_back(1);
+  graph.call("list", "torch.tensor", Json::array({items})).call("sum", ".sum", Json::array({ref("logprobs")}));
+  const ProgramPtr program = graph.output("sum").parse().value();
+  std::vector<Datum> data;
+  for (int i = 0; i < 400; ++i) data.push_back(i % 2 == 0 ? datum_of({1}) : datum_of({1, 2}));
+  TrainRequest several = request("a", program, data);
+  const Status refused = prepare_custom_loss(several);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().reason, "custom_loss_too_large");
+  EXPECT_THAT(refused.error().message, HasSubstr("or group those of equal length"));
+
+  std::stable_sort(data.begin(), data.end(),
+                   [](const Datum& a, const Datum& b) { return a.tokens.size() < b.tokens.size(); });
+  TrainRequest grouped = request("a", program, data);
+  EXPECT_TRUE(prepare_custom_loss(grouped).ok());
+  EXPECT_GT(grouped.data[0].custom_elements, 4000);  // planning counts
 }
 
 TEST_F(CustomLossTest, NotFiniteThenFailsAloneAndLeavesNoGradient) {
