@@ -15,7 +15,7 @@ TRAINING_THROUGHPUT = Panel(
     "Training throughput P50 by base model", "Half of the forward and forward_backward operations ran at this rate "
     "or "
     "faster: input tokens over the whole time of the operation, its wait included.", "suffix: tokens/s",
-    quantiles("tuft_training_tokens_per_second", "MODEL", "base_model", "{{base_model}}", points=(0.5,)))
+    quantiles("tuft_training_tokens_per_second_per_second", "MODEL", "base_model", "{{base_model}}", points=(0.5,)))
 SAMPLING_QPS = Panel(
     "Sampling QPS", "Sampling requests that ended a second, failed ones included.", "reqps",
     rate("tuft_sampling_requests_total", "MODEL", "base_model"))
@@ -195,7 +195,7 @@ SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: p
         Panel("Prompt tokens of a request", "Its length when it came.", "none",
               quantiles("tuft_sampling_prompt_tokens", "MODEL")),
         Panel("Output tokens per second of a request", "Over its whole time, its wait included.", "suffix: tok/s",
-              quantiles("tuft_sampling_tokens_per_second", "MODEL", points=(0.05, 0.5, 0.95))),
+              quantiles("tuft_sampling_tokens_per_second_per_second", "MODEL", points=(0.05, 0.5, 0.95))),
         Panel("Samples asked for", "num_samples of the requests.", "none",
               quantiles("tuft_sampling_params_num_samples", "MODEL", points=(0.5, 0.99))),
         Panel("Refused by the engine", "By reason, and sequences that failed because a logit was not finite.", "ops",

@@ -1,8 +1,10 @@
-// Names of metrics in Prometheus, by OpenTelemetry's rules. Internal to telemetry.
+// Names of metrics in Prometheus, as Prometheus itself derives them from metrics that it receives over OTLP: a query
+// works for metrics that are scraped and for those that are pushed. Internal to telemetry.
 //
 // Dots and other foreign characters become underscores. The unit is appended as a word (s: _seconds, By: _bytes, 1 of a
-// gauge: _ratio) unless the name contains that word; an annotation such as {token} is no unit. Counters end in _total.
-// A back end that receives the same metrics over OTLP derives the same names.
+// gauge: _ratio) unless the name contains that word; an annotation such as {token} is no unit. The part of a unit after
+// a slash is always appended: tokens_per_second with the unit tokens/s becomes tokens_per_second_per_second. Counters
+// end in _total.
 #pragma once
 
 #include <string>
@@ -22,7 +24,8 @@ struct PrometheusName {
 
 PrometheusName prometheus_name(const InstrumentInfo& info);
 
-// Returns a label's key in the form [a-zA-Z_][a-zA-Z0-9_]*.
+// Returns a label's key in the form [a-zA-Z_][a-zA-Z0-9_]*. A key that begins with a digit or one underscore gets the
+// prefix "key".
 std::string prometheus_label(std::string_view key);
 
 }  // namespace tuft::telemetry::internal

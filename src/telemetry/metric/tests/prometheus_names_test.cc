@@ -24,11 +24,19 @@ TEST(PrometheusName, UnitsThenAppendedAsWords) {
 TEST(PrometheusName, UnitInTheNameAlreadyThenNotTwice) {
   EXPECT_EQ(series("ttft_milliseconds", "ms", InstrumentKind::kHistogram), "ttft_milliseconds");
   EXPECT_EQ(series("active_requests_count", "requests", InstrumentKind::kGauge), "active_requests_count");
-  EXPECT_EQ(series("tuft.training.tokens_per_second", "tokens/s", InstrumentKind::kHistogram),
-            "tuft_training_tokens_per_second");
   EXPECT_EQ(series("tuft.resource.cpu.utilization_percent", "%", InstrumentKind::kObservableGauge),
             "tuft_resource_cpu_utilization_percent");
   EXPECT_EQ(series("batch_fill_percentage", "percent", InstrumentKind::kHistogram), "batch_fill_percentage_percent");
+}
+
+TEST(PrometheusName, UnitPerTimeThenAlwaysAppended) {
+  EXPECT_EQ(series("tuft.training.tokens_per_second", "tokens/s", InstrumentKind::kHistogram),
+            "tuft_training_tokens_per_second_per_second");
+  EXPECT_EQ(series("tuft.device.peak_flops", "{flop}/s", InstrumentKind::kObservableGauge),
+            "tuft_device_peak_flops_per_second");
+  EXPECT_EQ(series("speed", "m/m", InstrumentKind::kGauge), "speed_meters_per_minute");
+  EXPECT_EQ(series("speed", "By/min", InstrumentKind::kGauge), "speed_bytes_per_min");
+  EXPECT_EQ(series("speed", "By/{request}", InstrumentKind::kGauge), "speed_bytes");
 }
 
 TEST(PrometheusName, UnitOneThenARatioOnlyWhereItIsAGauge) {
@@ -54,7 +62,9 @@ TEST(PrometheusName, ForeignCharactersThenUnderscores) {
   EXPECT_EQ(series("a..b--c", "", InstrumentKind::kGauge), "a_b_c");
   EXPECT_EQ(series("2fast", "", InstrumentKind::kGauge), "_2fast");
   EXPECT_EQ(prometheus_label("http.request.method"), "http_request_method");
-  EXPECT_EQ(prometheus_label("0k\xc3\xa4"), "_0k__");
+  EXPECT_EQ(prometheus_label("0k\xc3\xa4"), "key_0k_");
+  EXPECT_EQ(prometheus_label("_x"), "key_x");
+  EXPECT_EQ(prometheus_label("__x"), "__x");
 }
 
 TEST(PrometheusName, UnitThenNamedOnlyWhereTheFamilyEndsInIt) {
