@@ -63,6 +63,9 @@ struct TelemetryConfig {
   std::optional<bool> keep_errors = {};
   std::optional<Nanos> keep_slower_than = {};
 
+  // Attributes of every exported data point, for a process whose metrics another process shows on its metrics page with
+  // these labels (exposition.h), so that pushed series have the labels of scraped ones. Not a key of the configuration.
+  std::map<std::string, std::string> metric_labels = {};
   std::optional<Nanos> metric_interval = {};
   std::optional<Temporality> temporality = {};
   std::optional<Nanos> batch_delay = {};  // traces and logs

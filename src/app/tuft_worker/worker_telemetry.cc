@@ -22,6 +22,7 @@ Result<telemetry::TelemetryConfig> take_telemetry_config(const std::string& base
   config.resource_attributes["tuft.base_model"] = base_model;
   // An instance id from the configuration or from OTEL_RESOURCE_ATTRIBUTES belongs to the server.
   config.resource_attributes["service.instance.id"] = random_uuid();
+  config.metric_labels["worker"] = base_model;
   return config;
 }
 

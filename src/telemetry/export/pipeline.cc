@@ -63,7 +63,9 @@ Result<std::unique_ptr<Pipeline>> Pipeline::make(const Settings& settings) {
   if (settings.metrics.protocol != Protocol::kNone) {
     TUFT_ASSIGN(auto exporter, make_exporter(Signal::kMetrics, settings.metrics));
     pipeline->metrics_ = std::make_unique<MetricsExportThread>(
-        settings.metrics, otlp::MetricsEncoder(resource, settings.temporality, system_clock().wall()),
+        settings.metrics,
+        otlp::MetricsEncoder(resource, settings.temporality, system_clock().wall(),
+                             {settings.metric_labels.begin(), settings.metric_labels.end()}),
         std::move(exporter), shared);
   }
   return pipeline;

@@ -44,10 +44,12 @@ constexpr uint32_t kMax = 12;
 constexpr uint64_t kDelta = 1;
 constexpr uint64_t kCumulative = 2;
 
-struct Interval {
+// What the points of an export have in common.
+struct Common {
   Nanos start = 0;
   Nanos end = 0;
   bool delta = false;
+  LabelStrings labels = {};
 };
 
 void put_labels(WireWriter& writer, uint32_t field, const LabelStrings& labels) {
@@ -61,23 +63,24 @@ void put_labels(WireWriter& writer, uint32_t field, const LabelStrings& labels) 
   }
 }
 
-void put_number(WireWriter& writer, const MetricPoint& point, bool whole, Interval interval) {
+void put_number(WireWriter& writer, const MetricPoint& point, bool whole, const Common& common) {
   const size_t start = writer.open(data_field::kPoints);
-  writer.fixed64(point_field::kStart, static_cast<uint64_t>(interval.start));
-  writer.fixed64(point_field::kTime, static_cast<uint64_t>(interval.end));
+  writer.fixed64(point_field::kStart, static_cast<uint64_t>(common.start));
+  writer.fixed64(point_field::kTime, static_cast<uint64_t>(common.end));
   if (whole) {
     writer.fixed64(point_field::kInt, static_cast<uint64_t>(point.value));
   } else {
     writer.number(point_field::kDouble, point.number);
   }
   put_labels(writer, point_field::kNumberAttributes, point.labels);
+  put_labels(writer, point_field::kNumberAttributes, common.labels);
   writer.close(start);
 }
 
-void put_histogram(WireWriter& writer, const MetricPoint& point, const std::vector<double>& bounds, Interval interval) {
+void put_histogram(WireWriter& writer, const MetricPoint& point, const std::vector<double>& bounds, const Common& common) {
   const size_t start = writer.open(data_field::kPoints);
-  writer.fixed64(point_field::kStart, static_cast<uint64_t>(interval.start));
-  writer.fixed64(point_field::kTime, static_cast<uint64_t>(interval.end));
+  writer.fixed64(point_field::kStart, static_cast<uint64_t>(common.start));
+  writer.fixed64(point_field::kTime, static_cast<uint64_t>(common.end));
   writer.fixed64(point_field::kCount, point.count);
   writer.number(point_field::kSum, point.sum);
   const auto put_packed = [&writer](uint32_t field, const auto& values) {
@@ -86,8 +89,9 @@ void put_histogram(WireWriter& writer, const MetricPoint& point, const std::vect
   if (!point.counts.empty()) put_packed(point_field::kBucketCounts, point.counts);
   if (!bounds.empty()) put_packed(point_field::kBounds, bounds);
   put_labels(writer, point_field::kHistogramAttributes, point.labels);
-  // Two cumulative readings do not give the minimum and maximum of the interval.
-  if (!interval.delta && point.count > 0 && std::isfinite(point.min) && std::isfinite(point.max)) {
+  put_labels(writer, point_field::kHistogramAttributes, common.labels);
+  // Two cumulative readings do not give the minimum and maximum of the common.
+  if (!common.delta && point.count > 0 && std::isfinite(point.min) && std::isfinite(point.max)) {
     writer.number(point_field::kMin, point.min);
     writer.number(point_field::kMax, point.max);
   }
@@ -104,7 +108,7 @@ uint32_t data_kind(InstrumentKind kind) {
 }
 
 template <typename Points>
-void put_metric(WireWriter& writer, const InstrumentInfo& info, const Points& points, Interval interval) {
+void put_metric(WireWriter& writer, const InstrumentInfo& info, const Points& points, const Common& common) {
   const size_t metric = writer.open(2);
   writer.text(metric_field::kName, info.name);
   writer.text(metric_field::kDescription, info.description);
@@ -113,12 +117,12 @@ void put_metric(WireWriter& writer, const InstrumentInfo& info, const Points& po
   const bool whole = info.kind == InstrumentKind::kCounter || info.kind == InstrumentKind::kUpDownCounter;
   for (const MetricPoint& point : points) {
     if (info.kind == InstrumentKind::kHistogram) {
-      put_histogram(writer, point, info.bounds, interval);
+      put_histogram(writer, point, info.bounds, common);
     } else {
-      put_number(writer, point, whole, interval);
+      put_number(writer, point, whole, common);
     }
   }
-  if (!is_gauge(info.kind)) writer.varint(data_field::kTemporality, interval.delta ? kDelta : kCumulative);
+  if (!is_gauge(info.kind)) writer.varint(data_field::kTemporality, common.delta ? kDelta : kCumulative);
   if (info.kind == InstrumentKind::kCounter || info.kind == InstrumentKind::kObservableCounter)
     writer.varint(data_field::kMonotonic, 1);
   writer.close(data);
@@ -170,12 +174,15 @@ std::string encode_metrics(const std::vector<MetricSnapshot>& metrics, std::stri
                            Nanos now_wall) {
   RequestWriter request;
   for (const MetricSnapshot& metric : metrics)
-    put_metric(request.scope(metric.info.scope), metric.info, metric.points, {start_wall, now_wall, false});
+    put_metric(request.scope(metric.info.scope), metric.info, metric.points, {.start = start_wall, .end = now_wall});
   return request.finish(resource);
 }
 
-MetricsEncoder::MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall)
-    : resource_(std::move(resource)), temporality_(temporality), start_wall_(start_wall) {}
+MetricsEncoder::MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall, LabelStrings labels)
+    : resource_(std::move(resource)),
+      temporality_(temporality),
+      start_wall_(start_wall),
+      labels_(std::move(labels)) {}
 
 bool MetricsEncoder::sends_delta(InstrumentKind kind) const {
   if (kind == InstrumentKind::kCounter || kind == InstrumentKind::kHistogram)
@@ -205,9 +212,9 @@ std::vector<MetricsRequest> MetricsEncoder::encode(const std::vector<MetricSnaps
         const auto found = last.points.find(point.labels);
         points.push_back(found == last.points.end() ? point : difference(point, found->second));
       }
-      put_metric(scope, metric.info, points, {last.wall != 0 ? last.wall : start_wall_, now_wall, true});
+      put_metric(scope, metric.info, points, {last.wall != 0 ? last.wall : start_wall_, now_wall, true, labels_});
     } else {
-      put_metric(scope, metric.info, metric.points, {start_wall_, now_wall, false});
+      put_metric(scope, metric.info, metric.points, {start_wall_, now_wall, false, labels_});
     }
     bytes += scope.size() - before;
     request.points += metric.points.size();

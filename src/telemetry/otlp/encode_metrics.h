@@ -27,7 +27,8 @@ struct MetricsRequest {
 // export loses nothing. For one thread.
 class MetricsEncoder {
  public:
-  MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall);
+  // `labels`: attributes that every data point gets beside its own.
+  MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall, LabelStrings labels = {});
 
   // Returns requests that are smaller than a collector's default limit (4 MiB).
   std::vector<MetricsRequest> encode(const std::vector<MetricSnapshot>& metrics, Nanos now_wall);
@@ -45,6 +46,7 @@ class MetricsEncoder {
   const std::string resource_;
   const Temporality temporality_;
   const Nanos start_wall_;
+  const LabelStrings labels_;
   std::map<std::string, Delivered> delivered_;  // by instrument; only instruments sent as deltas
 };
 

@@ -179,6 +179,7 @@ void read_log_level(Settings& settings) {
 Result<Settings> read_settings(const TelemetryConfig& config) {
   Settings settings;
   settings.metrics_endpoint = config.metrics_endpoint;
+  settings.metric_labels = config.metric_labels;
   settings.enabled = config.enabled && !is_true(environment("OTEL_SDK_DISABLED"));
   read_resource(config, settings);
   read_log_level(settings);

@@ -46,6 +46,7 @@ struct Settings {
   SignalSettings logs;
   SignalSettings metrics{.interval = 60 * kSecond};
   Temporality temporality = Temporality::kCumulative;
+  std::map<std::string, std::string> metric_labels;  // of every exported data point
   Nanos shutdown_budget = 5 * kSecond;
 
   // See Sampling in recording.h.

@@ -25,6 +25,7 @@ TEST(WorkerTelemetry, PassedConfigIsUsedWithAnOwnInstanceId) {
   EXPECT_EQ(config->resource_attributes.at("tuft.process"), "worker");
   EXPECT_EQ(config->resource_attributes.at("tuft.base_model"), "org/m");
   EXPECT_NE(config->resource_attributes.at("service.instance.id"), "the-server");
+  EXPECT_EQ(config->metric_labels, (std::map<std::string, std::string>{{"worker", "org/m"}}));
   EXPECT_EQ(std::getenv(telemetry::kTelemetryVariable), nullptr) << "children must not inherit it";
 }
 

@@ -199,6 +199,21 @@ TEST(MetricsEncoder, DeltaThenOnlyWhatIsNewSinceTheLastDelivery) {
   EXPECT_FALSE(histogram.data_points(0).has_max()) << "not known of an interval";
 }
 
+TEST(MetricsEncoder, LabelsOfTheProcessThenOnEveryPoint) {
+  for (const Temporality temporality : {Temporality::kCumulative, Temporality::kDelta}) {
+    MetricsEncoder encoder("", temporality, 100, {{"worker", "org/m"}});
+    const auto requests = encoder.encode(snapshot(5, 4, 1.5, {1, 1}), 200);
+    const auto worker_of = [](const auto& point) {
+      const auto& last = point.attributes(point.attributes_size() - 1);
+      return last.key() + "=" + last.value().string_value();
+    };
+    EXPECT_EQ(worker_of(metric(requests, "counter").sum().data_points(0)), "worker=org/m");
+    EXPECT_EQ(worker_of(metric(requests, "updown").sum().data_points(0)), "worker=org/m");
+    EXPECT_EQ(worker_of(metric(requests, "total").sum().data_points(0)), "worker=org/m");
+    EXPECT_EQ(worker_of(metric(requests, "histogram").histogram().data_points(0)), "worker=org/m");
+  }
+}
+
 TEST(MetricsEncoder, SeriesThatBeganAnewThenItsWholeValue) {
   MetricsEncoder encoder("", Temporality::kDelta, 100);
   auto metrics = snapshot(5, 0, 5, {1, 1});
