@@ -135,6 +135,17 @@ Status check_fork(const Settings& settings) {
   return {};
 }
 
+// Reports how each signal leaves, and which address decided that where nothing named the protocol.
+void log_started(const Settings& settings) {
+  const auto way = [](const internal::SignalSettings& signal) {
+    std::string text(kProtocolWords[static_cast<size_t>(signal.protocol)]);
+    if (!signal.protocol_from.empty()) text += " (by the address in " + signal.protocol_from + ")";
+    return text;
+  };
+  log_info("telemetry.started", "traces: " + way(settings.traces) + ", metrics: " + way(settings.metrics) +
+                                    ", logs: " + way(settings.logs));
+}
+
 Status start(const Settings& settings) {
   TUFT_TRY(check_fork(settings));
   watch_forks();
@@ -167,6 +178,7 @@ Status init_telemetry(const TelemetryConfig& config) {
   if (!settings.enabled && !settings.metrics_endpoint) return {};
   TUFT_TRY(start(settings));
   cycle.shutdown_budget = settings.shutdown_budget;
+  if (settings.enabled) log_started(settings);
   return {};
 }
 

@@ -47,6 +47,7 @@ struct TelemetryConfig {
   // These override the defaults and OTEL_RESOURCE_ATTRIBUTES.
   std::map<std::string, std::string> resource_attributes = {};
 
+  // Default: OTEL_EXPORTER_OTLP_PROTOCOL, else kHttpProtobuf where the address has a path or the port 4318, else kGrpc.
   std::optional<Protocol> protocol = {};
   std::map<std::string, std::string> headers = {};  // secrets: never printed
   std::optional<Compression> compression = {};

@@ -22,6 +22,8 @@ namespace tuft::telemetry::internal {
 
 struct SignalSettings {
   Protocol protocol = Protocol::kGrpc;
+  // The key or variable whose address decided the protocol; "" if a setting named it, or it is the default.
+  std::string protocol_from = {};
   // kGrpc: "host:port". kHttpProtobuf: the whole URL including the signal's path. kFile: a path. kConsole, kNone: "".
   std::string endpoint = {};
   bool tls = false;

@@ -15,6 +15,7 @@ namespace tuft::telemetry::internal {
 namespace {
 
 constexpr int64_t kTimeoutMaxMs = 3'600'000;
+constexpr int64_t kHttpPort = 4318;
 
 std::string variable(const SignalKey& signal, const char* what) {
   return "OTEL_EXPORTER_OTLP_" + std::string(signal.upper) + "_" + what;
@@ -56,31 +57,10 @@ Result<std::optional<Protocol>> exporter_protocol(const SignalKey& signal, const
   return chosen;
 }
 
-Result<Protocol> otlp_protocol(const Setting& setting) {
-  if (setting.value == "grpc") return Protocol::kGrpc;
-  if (setting.value == "http/protobuf") return Protocol::kHttpProtobuf;
+Result<std::optional<Protocol>> otlp_protocol(const Setting& setting) {
+  if (setting.value == "grpc") return std::optional(Protocol::kGrpc);
+  if (setting.value == "http/protobuf") return std::optional(Protocol::kHttpProtobuf);
   return wrong(setting, "write grpc or http/protobuf");
-}
-
-Result<Protocol> read_protocol(const TelemetryConfig& config, const SignalKey& signal) {
-  if (!signal.config.enabled.value_or(true)) return Protocol::kNone;
-  if (environment("TUFT_OTEL_DEBUG") == "1") return Protocol::kConsole;
-  if (signal.config.protocol) return *signal.config.protocol;
-  if (config.protocol) return *config.protocol;
-  // The environment cannot switch off a signal that the configuration file enables by name.
-  const Setting exporter = first_set({"OTEL_" + std::string(signal.upper) + "_EXPORTER"});
-  if (exporter && !signal.config.enabled) {
-    TUFT_ASSIGN(const std::optional<Protocol> chosen, exporter_protocol(signal, exporter));
-    if (chosen) return *chosen;
-  }
-  if (const Setting setting = otlp_variable(signal, "PROTOCOL")) return otlp_protocol(setting);
-  if (signal.lower == "traces" && !exporter) {
-    if (const Setting fastdeploy = first_set({"TRACES_EXPORTER"})) {
-      TUFT_ASSIGN(const std::optional<Protocol> chosen, exporter_protocol(signal, fastdeploy));
-      if (chosen) return *chosen;
-    }
-  }
-  return Protocol::kGrpc;
 }
 
 // An address. If `base` is set, it is for all signals, and over HTTP the signal's path is appended.
@@ -105,14 +85,6 @@ Address find_address(const TelemetryConfig& config, const SignalKey& signal) {
   return {};
 }
 
-// Hides an address that may contain a password.
-Error bad_address(const Setting& setting, std::string_view rule) {
-  const bool show = setting.value.find('@') == std::string::npos;
-  return invalid_argument(
-      setting.name + (show ? " '" + setting.value + "'" : "") + " is not a collector's address: " + std::string(rule),
-      "telemetry_endpoint");
-}
-
 bool is_host(std::string_view host) {
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
     const std::string_view address = host.substr(1, host.size() - 2);
@@ -126,7 +98,7 @@ bool is_host(std::string_view host) {
 // The parts of "[scheme://]host[:port][/path]".
 struct Parts {
   std::string_view scheme, authority, path;
-  bool port = false;
+  std::optional<int64_t> port;
 };
 
 std::optional<Parts> split_address(std::string_view value) {
@@ -145,11 +117,58 @@ std::optional<Parts> split_address(std::string_view value) {
   if (colon != std::string_view::npos && host.find(']', colon) == std::string_view::npos) {
     const auto port = parse_whole(host.substr(colon + 1));
     if (!port || *port < 1 || *port > 65535) return std::nullopt;
-    parts.port = true;
+    parts.port = port;
     host = host.substr(0, colon);
   }
   if (!is_host(host)) return std::nullopt;
   return parts;
+}
+
+// Returns true for an address that only a receiver of OTLP over HTTP can have.
+bool is_for_http(const Setting& address) {
+  const auto parts = split_address(address.value);
+  return parts && !parts->scheme.empty() && (parts->path.size() > 1 || parts->port == kHttpPort);
+}
+
+// Returns nullopt if nothing names the protocol.
+Result<std::optional<Protocol>> named_protocol(const TelemetryConfig& config, const SignalKey& signal) {
+  if (!signal.config.enabled.value_or(true)) return std::optional(Protocol::kNone);
+  if (environment("TUFT_OTEL_DEBUG") == "1") return std::optional(Protocol::kConsole);
+  if (signal.config.protocol) return signal.config.protocol;
+  if (config.protocol) return config.protocol;
+  // The environment cannot switch off a signal that the configuration file enables by name.
+  const Setting exporter = first_set({"OTEL_" + std::string(signal.upper) + "_EXPORTER"});
+  if (exporter && !signal.config.enabled) {
+    TUFT_ASSIGN(const std::optional<Protocol> chosen, exporter_protocol(signal, exporter));
+    if (chosen) return chosen;
+  }
+  if (const Setting setting = otlp_variable(signal, "PROTOCOL")) return otlp_protocol(setting);
+  if (signal.lower == "traces" && !exporter) {
+    if (const Setting fastdeploy = first_set({"TRACES_EXPORTER"})) {
+      TUFT_ASSIGN(const std::optional<Protocol> chosen, exporter_protocol(signal, fastdeploy));
+      if (chosen) return chosen;
+    }
+  }
+  return std::optional<Protocol>();
+}
+
+Status read_protocol(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
+  TUFT_ASSIGN(const std::optional<Protocol> named, named_protocol(config, signal));
+  out.protocol = named.value_or(Protocol::kGrpc);
+  if (named) return {};
+  const Address address = find_address(config, signal);
+  if (!address.setting || !is_for_http(address.setting)) return {};
+  out.protocol = Protocol::kHttpProtobuf;
+  out.protocol_from = address.setting.name;
+  return {};
+}
+
+// Hides an address that may contain a password.
+Error bad_address(const Setting& setting, std::string_view rule) {
+  const bool show = setting.value.find('@') == std::string::npos;
+  return invalid_argument(
+      setting.name + (show ? " '" + setting.value + "'" : "") + " is not a collector's address: " + std::string(rule),
+      "telemetry_endpoint");
 }
 
 Status read_grpc_endpoint(const Setting& setting, const SignalKey& signal, SignalSettings& out) {
@@ -290,7 +309,7 @@ bool has_path(std::string_view address) {
 }
 
 Status read_signal(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
-  TUFT_ASSIGN(out.protocol, read_protocol(config, signal));
+  TUFT_TRY(read_protocol(config, signal, out));
   read_timeout(config, signal, out);
   if (out.protocol == Protocol::kNone || out.protocol == Protocol::kConsole) return {};
   TUFT_TRY(read_endpoint(config, signal, out));

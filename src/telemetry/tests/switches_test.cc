@@ -1,5 +1,6 @@
 // Tests the switches of recording: the metrics page alone, single signals, levels, and floods of one event.
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -8,6 +9,7 @@
 #include "telemetry/exposition.h"
 #include "telemetry/log.h"
 #include "telemetry/log/log_limit.h"
+#include "telemetry/testing/http_receiver.h"
 #include "telemetry/testing/program_metrics.h"
 #include "telemetry/tests/collector_fixture.h"
 #include "telemetry/trace.h"
@@ -43,6 +45,27 @@ TEST(Switches, TelemetryOffAndAMetricsEndpointThenMetricsAlone) {
   shutdown_telemetry();
   record_one_of_each();
   EXPECT_EQ(metric_value(), before + 1) << "nothing after the end";
+}
+
+// The three variables as Transformers' guide to metrics sets them; no variable names a protocol.
+TEST(Switches, AddressesWithAPathThenHttpAndTheStartSaysSo) {
+  testing::HttpReceiver receiver;
+  const std::map<std::string, std::string> variables{
+      {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", receiver.endpoint() + "/api/v1/otlp/v1/metrics"},
+      {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", receiver.endpoint() + "/v1/traces"},
+      {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", receiver.endpoint() + "/v1/logs"}};
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  ASSERT_TRUE(init_telemetry({.enabled = true}).ok());
+  record_one_of_each();
+  EXPECT_TRUE(flush_telemetry(20 * kSecond));
+  shutdown_telemetry(5 * kSecond);
+  for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
+  std::map<std::string, std::string> bodies;
+  for (const testing::HttpRequest& request : receiver.requests()) bodies[request.path] += request.body;
+  EXPECT_NE(bodies["/api/v1/otlp/v1/metrics"].find("tuft.futures.created"), std::string::npos);
+  EXPECT_NE(bodies["/v1/traces"].find("switched"), std::string::npos);
+  for (const auto& [name, value] : variables)
+    EXPECT_NE(bodies["/v1/logs"].find("http/protobuf (by the address in " + name), std::string::npos) << name;
 }
 
 TEST(Switches, NeitherThenNothing) {

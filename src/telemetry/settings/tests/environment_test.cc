@@ -29,6 +29,9 @@ std::string protocols(const Settings& settings) {
   return protocol_name(settings.traces.protocol) + " " + protocol_name(settings.metrics.protocol) + " " +
          protocol_name(settings.logs.protocol);
 }
+std::string protocol_origins(const Settings& settings) {
+  return settings.traces.protocol_from + " " + settings.metrics.protocol_from + " " + settings.logs.protocol_from;
+}
 std::string endpoints(const Settings& settings) {
   return settings.traces.endpoint + " " + settings.metrics.endpoint + " " + settings.logs.endpoint;
 }
@@ -149,6 +152,42 @@ INSTANTIATE_TEST_SUITE_P(
              },
              protocols,
              "console console none"},
+        Case{"a path means HTTP",
+             {{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://prom:9090/api/v1/otlp/v1/metrics"},
+              {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://localhost:4318/v1/traces"}},
+             no_key,
+             protocols,
+             "http http grpc"},
+        Case{"the address that decided is named",
+             {{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://prom:9090/api/v1/otlp/v1/metrics"},
+              {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"},
+              {"OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "http/protobuf"}},
+             no_key,
+             protocol_origins,
+             "OTEL_EXPORTER_OTLP_ENDPOINT OTEL_EXPORTER_OTLP_METRICS_ENDPOINT "},
+        Case{"the port of OTLP over HTTP means HTTP",
+             {},
+             [](TelemetryConfig& config) {
+               config.otlp_endpoint = "http://collector:4318";
+               config.logs.endpoint = "http://logs:14318";
+             },
+             protocols,
+             "http http grpc"},
+        Case{"without a scheme the port means nothing",
+             {{"OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318"}},
+             no_key,
+             protocols,
+             "grpc grpc grpc"},
+        Case{"a protocol that is named is stronger than the port",
+             {{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}},
+             no_key,
+             protocols,
+             "grpc grpc grpc"},
+        Case{"a signal that is off stays off",
+             {{"OTEL_TRACES_EXPORTER", "none"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318"}},
+             no_key,
+             protocols,
+             "none http http"},
         Case{"FastDeploy's exporter", {{"TRACES_EXPORTER", "console"}}, no_key, protocols, "console grpc grpc"},
         Case{"FastDeploy's is the weakest",
              {{"TRACES_EXPORTER", "console"}, {"OTEL_TRACES_EXPORTER", "otlp"}},
@@ -174,6 +213,12 @@ INSTANTIATE_TEST_SUITE_P(
              no_key,
              endpoints,
              "http://base:4318/otlp/v1/traces http://prom:9090/api/v1/otlp/v1/metrics http://base:4318/otlp/v1/logs"},
+        Case{"endpoints over HTTP without a protocol",
+             {{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://localhost:9090/api/v1/otlp/v1/metrics"},
+              {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://localhost:4318/v1/traces"}},
+             no_key,
+             endpoints,
+             "http://localhost:4318/v1/traces http://localhost:9090/api/v1/otlp/v1/metrics localhost:4317"},
         Case{"base and signal over gRPC",
              {{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://base:1/"}, {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "https://logs"}},
              no_key,
