@@ -146,6 +146,17 @@ def test_the_configuration_of_prometheus_is_valid(tmp_path):
     promtool("check", "config", tmp_path / "prometheus.yml")
 
 
+def test_the_example_of_a_rule_for_labels_is_valid(tmp_path):
+    text = (DEPLOY / "prometheus/prometheus.yml").read_text().replace("    # relabel", "    relabel")
+    text = re.sub(r"^    #(   .*)$", r"    \1", text, flags=re.MULTILINE)
+    config = yaml.safe_load(text)
+    assert config["scrape_configs"][0]["relabel_configs"][0]["target_label"] == "instance"
+    config["rule_files"] = []
+    del config["scrape_configs"][0]["authorization"]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
+    promtool("check", "config", tmp_path / "prometheus.yml")
+
+
 def test_compose_files_pin_their_images_and_mount_what_there_is():
     for path in DEPLOY.glob("*/compose.yaml"):
         for name, service in yaml.safe_load(path.read_text())["services"].items():
@@ -165,6 +176,12 @@ def test_what_is_deployed_is_what_was_tested():
         pinned = re.search(rf"{re.escape(module)} v(\S+)", (ROOT / f"tests/e2e/{package}/go.mod").read_text()).group(1)
         for path in DEPLOY.glob("*/compose.yaml"):
             assert all(version == pinned for version in re.findall(rf"{image}:(\S+)", path.read_text())), path
+
+
+def test_the_prometheus_of_compose_is_the_one_that_was_tested():
+    module = re.search(r"prometheus/prometheus v0\.(\d)(\d\d)\.(\d+)", (ROOT / "tests/e2e/prometheus/go.mod").read_text())
+    image = ".".join(str(int(part)) for part in module.groups())  # module v0.305.0 is Prometheus 3.5.0
+    assert f"prom/prometheus:v{image}" in (DEPLOY / "grafana/compose.yaml").read_text()
 
 
 def test_data_sources_refer_to_each_other():

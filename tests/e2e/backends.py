@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The real back ends that the observability tests run against: builds them once, starts and stops them.
 
-`python backends.py` builds what is missing. The Collector and Jaeger are built from the Go module proxy; go.mod and
-go.sum beside them pin every byte. Programs are kept in ~/.cache/tuft-e2e by the hash of what they are built from.
+`python backends.py` builds what is missing, from the Go module proxy; go.mod and go.sum beside each program pin every
+byte. Programs are kept in ~/.cache/tuft-e2e by the hash of what they are built from.
 """
 
 import contextlib
@@ -20,7 +20,12 @@ from tuft_server import wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "tuft-e2e"
-PACKAGES = {"collector": ".", "jaeger": "github.com/jaegertracing/jaeger/cmd/all-in-one"}
+PACKAGES = {
+    "collector": ".",
+    "jaeger": "github.com/jaegertracing/jaeger/cmd/all-in-one",
+    # Without the files of its web page, which no test opens.
+    "prometheus": "github.com/prometheus/prometheus/cmd/prometheus",
+}
 BUILD_SECONDS = 3600
 
 
@@ -68,7 +73,7 @@ def program(name):
 
 def go():
     found = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    assert found, "building the Collector and Jaeger needs Go 1.25 or newer: https://go.dev/dl"
+    assert found, "building the Collector, Jaeger and Prometheus needs Go 1.25 or newer: https://go.dev/dl"
     return found
 
 
@@ -164,20 +169,20 @@ class Jaeger(BackEnd):
 
 
 class Collector(BackEnd):
-    """The Collector with the configuration of deploy/: it forwards everything to Jaeger and writes it to files."""
+    """The Collector with configurations of deploy/, which it merges. `addresses`: variables that they read."""
 
-    def __init__(self, home, config, jaeger):
+    def __init__(self, home, configs, addresses):
         self.grpc, self.http, health = free_ports(3)
         super().__init__(
             "collector",
             home,
-            [program("collector"), "--config", config],
+            [program("collector"), *(word for config in configs for word in ("--config", config))],
             {
                 "OTLP_GRPC": f"127.0.0.1:{self.grpc}",
                 "OTLP_HTTP": f"127.0.0.1:{self.http}",
                 "HEALTH": f"127.0.0.1:{health}",
-                "JAEGER": f"127.0.0.1:{jaeger.otlp}",
                 "OUTPUT": str(home),
+                **addresses,
             },
         )
         self.wait_ready(f"http://127.0.0.1:{health}/")
@@ -190,17 +195,21 @@ class Collector(BackEnd):
 
 
 class Prometheus(BackEnd):
+    """Prometheus with the receiver for OTLP, as deploy/grafana starts it."""
+
     def __init__(self, home, config):
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
+        self.otlp = self.url + "/api/v1/otlp"  # an exporter appends /v1/metrics
         super().__init__(
             "prometheus",
             home,
             [
-                "prometheus",
+                program("prometheus"),
                 f"--config.file={config}",
                 f"--storage.tsdb.path={home}/tsdb",
                 f"--web.listen-address=127.0.0.1:{port}",
+                "--web.enable-otlp-receiver",
                 "--log.level=warn",
             ],
         )
@@ -210,6 +219,11 @@ class Prometheus(BackEnd):
         found = get_json(f"{self.url}/api/v1/{path}", **query)
         assert found["status"] == "success", found
         return found["data"]
+
+    def samples(self, selector):
+        """Returns how many samples of one series came in the last hour."""
+        found = self.get("query", query=f"count_over_time({selector}[1h])")["result"]
+        return max((int(one["value"][1]) for one in found), default=0)
 
 
 if __name__ == "__main__":
