@@ -220,6 +220,11 @@ class Prometheus(BackEnd):
         assert found["status"] == "success", found
         return found["data"]
 
+    def greatest(self, selector):
+        """Returns the greatest value of the series in the last hour."""
+        found = self.get("query", query=f"max(max_over_time({selector}[1h]))")["result"]
+        return float(found[0]["value"][1]) if found else 0
+
     def samples(self, selector):
         """Returns how many samples of one series came in the last hour."""
         found = self.get("query", query=f"count_over_time({selector}[1h])")["result"]

@@ -1,6 +1,7 @@
 """The load on the back ends: the demo, every operation of the SDK, and mistakes of clients."""
 
 import contextlib
+import itertools
 import os
 import pathlib
 import signal
@@ -113,6 +114,21 @@ class Client:
             },
         )
         raw.result(raw.post("unload_model", {"model_id": run, "type": "unload_model"}))
+
+
+def keep_busy(url, seen):
+    """Samples, wave after wave, until `seen()`."""
+    raw = RawClient(url, ALICE)
+    sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
+    numbers = itertools.count()
+
+    def wave():
+        answers = [raw.sample(sampler, next(numbers), num_samples=8, max_tokens=200) for _ in range(20)]
+        for answer in answers:
+            assert "error" not in raw.result(answer).json
+        return seen()
+
+    wait_until(wave, 120, "the load is seen")
 
 
 def lose_worker(server):

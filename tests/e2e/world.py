@@ -22,6 +22,8 @@ TOKEN = "e2e-metrics-token"
 SERVICES = {"grpc": "tuft-grpc", "http/protobuf": "tuft-http"}
 DEMO_STEPS = 12
 SETTLE_SECONDS = 60
+# Gauges of what goes on at the moment; short work could lie between two readings.
+BUSY = ["active_requests_count", "tuft_kv_cache_usage_ratio"]
 
 
 def redis(home):
@@ -148,21 +150,23 @@ class World:
         self.worked_from, port = time.time(), self.port
         persistence = {"mode": "REDIS", "redis_url": self.redis_url}
         server = self.server("grpc", port, persistence=persistence)
-        self.wait_scraped()
+        self.wait_seen()
         load.demo(server.url, DEMO_STEPS)
         client = load.Client(server.url)
-        client.mistakes()
         for _ in range(2):
+            client.mistakes()
             client.round()
-            self.wait_scraped()
+            self.wait_seen()
+        load.keep_busy(server.url, self.busy_seen)
+        self.wait_seen()
         self.wait_settled()  # a killed worker loses the data that it has not sent
         self.hit = load.lose_worker(server)
-        self.wait_scraped()
+        self.wait_seen()
         self.end(server)
         server = self.server("grpc", port, persistence=persistence)
         wait_until(lambda: "model.restored" in server.log, 60, "a run is brought back")
         load.Client(server.url).round()
-        self.wait_scraped()
+        self.wait_seen()
         self.rules = {way: prometheus.get("rules") for way, prometheus in self.prometheus.items()}
         self.worked_until = time.time()
         self.end(server)
@@ -172,13 +176,16 @@ class World:
         load.demo(server.url, DEMO_STEPS)
         self.end(server)
 
-    def wait_scraped(self):
+    def wait_seen(self):
         """Waits for two more samples on each way, so that Prometheus has the current values and rates have two points."""
         for way, prometheus in self.prometheus.items():
             before = prometheus.samples('tuft_build_info{worker=""}')
             wait_until(
                 lambda: prometheus.samples('tuft_build_info{worker=""}') >= before + 2, 60, f"metrics are {way}"
             )
+
+    def busy_seen(self):
+        return all(prometheus.greatest(gauge) > 0 for prometheus in self.prometheus.values() for gauge in BUSY)
 
     def wait_settled(self):
         """Waits until no more spans and logs arrive."""
