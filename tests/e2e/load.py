@@ -117,13 +117,13 @@ class Client:
 
 
 def keep_busy(url, seen):
-    """Samples, wave after wave, until `seen()`."""
+    """Samples, wave after wave, until `seen()`. The prompts are longer than a block of the KV cache (64 positions)."""
     raw = RawClient(url, ALICE)
     sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
     numbers = itertools.count()
 
     def wave():
-        answers = [raw.sample(sampler, next(numbers), num_samples=8, max_tokens=200) for _ in range(20)]
+        answers = [raw.sample(sampler, next(numbers), TEXT * 2, num_samples=8, max_tokens=150) for _ in range(20)]
         for answer in answers:
             assert "error" not in raw.result(answer).json
         return seen()
@@ -132,14 +132,15 @@ def keep_busy(url, seen):
 
 
 def lose_worker(server):
-    """Kills a worker while it works; the server starts another one. Returns the sampler that was affected."""
+    """Kills a worker that has work; the server starts another one. Returns the sampler that was affected."""
     raw = RawClient(server.url, ALICE)
     sampler = raw.sampler(base_model=MODEL).json["sampling_session_id"]
-    answers = [raw.sample(sampler, i, num_samples=8, max_tokens=200) for i in range(20)]
     (worker,) = server.worker_pids()
+    os.kill(worker, signal.SIGSTOP)  # it cannot finish before it is killed
+    answers = [raw.sample(sampler, i, num_samples=8, max_tokens=200) for i in range(20)]
     os.kill(worker, signal.SIGKILL)
     failed = [answer for answer in map(raw.result, answers) if "error" in answer.json]
-    assert failed, "the worker finished before it was killed"
+    assert failed, "no sample noticed that the worker was killed"
     wait_until(lambda: [pid for pid in server.worker_pids() if pid != worker], 60, "a new worker is there")
 
     def samples_again():

@@ -84,6 +84,12 @@ def run_example(**variables):
     return done
 
 
+def names_of(collector, service):
+    """Returns the names of the spans that a service has sent."""
+    spans = otlp_json.spans(collector.written("traces.json"))
+    return {span.name for span in spans if span.resource["service.name"] == service}
+
+
 def check_example(prometheus, collector, job):
     operations = f'example_operations_total{{job="{job}", operation_type="custom"}}'
     wait_until(lambda: value(prometheus, operations), 20, "Prometheus has the metrics")
@@ -91,12 +97,8 @@ def check_example(prometheus, collector, job):
     assert value(prometheus, f'custom_operation_duration_milliseconds_count{{job="{job}"}}') == 10
     assert value(prometheus, f'custom_operation_duration_milliseconds_bucket{{job="{job}", le="+Inf"}}') == 10
     assert value(prometheus, f'example_items_active{{job="{job}"}}') == 0
-
-    def names():
-        spans = otlp_json.spans(collector.written("traces.json"))
-        return {span.name for span in spans if span.resource["service.name"] == job}
-
-    wait_until(lambda: {"process_data", "custom_operation"} <= names(), 20, "the Collector has the traces")
+    expected = {"process_data", "custom_operation"}
+    wait_until(lambda: expected <= names_of(collector, job), 20, "the Collector has the traces")
 
 
 def test_the_metrics_example_sends_to_prometheus_and_to_a_receiver_of_traces(prometheus, collector):
@@ -141,5 +143,4 @@ def test_a_server_with_the_two_endpoint_variables_pushes_to_prometheus(prometheu
     assert status == 0, server.log
     for signal in ("METRICS", "TRACES"):
         assert f"http/protobuf (by the address in OTEL_EXPORTER_OTLP_{signal}_ENDPOINT)" in server.log
-    spans = otlp_json.spans(collector.written("traces.json"))
-    assert "hf_model.sample" in {span.name for span in spans if span.resource["service.name"] == "variables"}
+    wait_until(lambda: "hf_model.sample" in names_of(collector, "variables"), 20, "the Collector has the traces")

@@ -22,8 +22,8 @@ OPERATIONS = {
     "save_weights": ["training_controller.save_checkpoint", "training_backend.save_state", "hf_model.save_state"],
     "save_weights_for_sampler": [
         "training_controller.save_checkpoint",
-        "training_backend.save_state",
-        "hf_model.save_state",
+        "training_backend.publish_adapter",
+        "hf_model.publish_adapter",
     ],
     "load_weights": ["training_backend.load_state", "hf_model.load_state"],
     "asample": ["sampling_controller.run_sample", "sampling_backend.sample", "hf_model.sample"],
