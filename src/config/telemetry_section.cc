@@ -9,6 +9,8 @@ namespace tuft::config {
 namespace {
 
 using telemetry::Compression;
+using telemetry::ExemplarFilter;
+using telemetry::HistogramAggregation;
 using telemetry::Protocol;
 using telemetry::SignalConfig;
 using telemetry::TelemetryConfig;
@@ -94,10 +96,13 @@ void read_duration(MapReader& reader, std::string_view key, std::optional<Nanos>
   out = static_cast<Nanos>(std::llround(seconds * 1e9));
 }
 
+template <size_t kWords>
+std::optional<size_t> one_of(MapReader& reader, std::string_view key, const std::string_view (&words)[kWords]) {
+  return reader.one_of(key, {std::begin(words), std::end(words)});
+}
+
 void read_protocol(MapReader& reader, std::optional<Protocol>& out) {
-  static const std::vector<std::string_view> words(std::begin(telemetry::kProtocolWords),
-                                                   std::end(telemetry::kProtocolWords));
-  if (const auto word = reader.one_of("protocol", words)) out = static_cast<Protocol>(*word);
+  if (const auto word = one_of(reader, "protocol", telemetry::kProtocolWords)) out = static_cast<Protocol>(*word);
 }
 
 void read_signal(const Node* node, std::string_view name, SignalConfig& signal, Problems& problems) {
@@ -165,6 +170,10 @@ void read_pace(MapReader& reader, TelemetryConfig& config) {
   read_duration(reader, "metric_interval_seconds", config.metric_interval);
   if (const auto word = reader.one_of("temporality", {"cumulative", "delta", "lowmemory"}))
     config.temporality = static_cast<Temporality>(*word);
+  if (const auto word = one_of(reader, "exemplar_filter", telemetry::kExemplarFilterWords))
+    config.exemplar_filter = static_cast<ExemplarFilter>(*word);
+  if (const auto word = one_of(reader, "histogram_aggregation", telemetry::kHistogramAggregationWords))
+    config.histogram_aggregation = static_cast<HistogramAggregation>(*word);
   read_duration(reader, "batch_delay_seconds", config.batch_delay);
   read_optional(reader, "batch_max", config.batch_max, kBatchMax);
   read_optional(reader, "queue_max", config.queue_max, kQueueMax);

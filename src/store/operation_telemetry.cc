@@ -46,6 +46,8 @@ void OperationTelemetry::record(Operation operation, const telemetry::SpanContex
   span.end(ended);
 
   const double seconds = to_seconds(ended - began);
+  // Exemplars lead from the histograms to this span.
+  const telemetry::ContextScope scope(span.context());
   const Instruments& instruments = instruments_[static_cast<size_t>(operation)];
   if (result.ok()) {
     instruments.client.record(seconds);

@@ -29,6 +29,8 @@ constinit std::atomic<bool> internal::g_logs_recording{false};
 constinit std::atomic<bool> internal::g_metrics_recording{false};
 constinit internal::Sampling internal::g_sampling{};
 constinit internal::Propagation internal::g_propagation{};
+constinit std::atomic<ExemplarFilter> internal::g_exemplar_filter{ExemplarFilter::kTraceBased};
+constinit std::atomic<bool> internal::g_exponential_histograms{false};
 
 namespace {
 
@@ -120,6 +122,8 @@ void apply(const Settings& settings) {
   internal::g_sampling.record_unsampled = settings.keep_errors || settings.keep_slower_than > 0;
   internal::g_propagation.trace_context = settings.propagate_trace_context;
   internal::g_propagation.baggage = settings.propagate_baggage;
+  internal::g_exemplar_filter = settings.exemplar_filter;
+  internal::g_exponential_histograms = settings.histogram_aggregation == HistogramAggregation::kExponential;
   internal::set_own_log_level(settings.own_log_level);
 }
 

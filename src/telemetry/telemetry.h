@@ -23,18 +23,35 @@ inline constexpr std::string_view kProtocolWords[] = {"grpc", "http/protobuf", "
 enum class Compression : uint8_t { kNone, kGzip };
 // kLowMemory: delta for counters and histograms, cumulative for up-down counters.
 enum class Temporality : uint8_t { kCumulative, kDelta, kLowMemory };
-
-// Settings that may differ between the signals.
-struct SignalConfig {
-  std::optional<bool> enabled = {};
-  std::optional<Protocol> protocol = {};
-  std::optional<std::string> endpoint = {};
-};
+// The measurements of a histogram that become exemplars: those in a sampled trace, all, or none.
+enum class ExemplarFilter : uint8_t { kTraceBased, kAlwaysOn, kAlwaysOff };
+// The words of the configuration and of OTEL_METRICS_EXEMPLAR_FILTER, by ExemplarFilter.
+inline constexpr std::string_view kExemplarFilterWords[] = {"trace_based", "always_on", "always_off"};
+// How histograms leave over OTLP. The metrics page always has explicit buckets.
+enum class HistogramAggregation : uint8_t { kExplicitBuckets, kExponential };
+// The words of the configuration and of OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION.
+inline constexpr std::string_view kHistogramAggregationWords[] = {"explicit_bucket_histogram",
+                                                                  "base2_exponential_bucket_histogram"};
 
 struct TlsConfig {
   std::optional<std::string> ca_file = {};           // default: the system's
   std::optional<std::string> certificate_file = {};  // the client's certificate; requires key_file
   std::optional<std::string> key_file = {};
+};
+
+// Settings that may differ between the signals. Those below `endpoint` override the settings for all signals; the
+// `telemetry:` block does not have them, a file of OTEL_CONFIG_FILE has.
+struct SignalConfig {
+  std::optional<bool> enabled = {};
+  std::optional<Protocol> protocol = {};
+  std::optional<std::string> endpoint = {};
+  std::map<std::string, std::string> headers = {};  // secrets: never printed
+  std::optional<Compression> compression = {};
+  TlsConfig tls = {};
+  std::optional<Nanos> export_timeout = {};
+  std::optional<Nanos> batch_delay = {};  // traces and logs, as the next two
+  std::optional<int64_t> batch_max = {};
+  std::optional<int64_t> queue_max = {};
 };
 
 // The `telemetry:` block of the configuration. A key that is absent is read from the environment (OTEL_*,
@@ -69,13 +86,20 @@ struct TelemetryConfig {
   std::map<std::string, std::string> metric_labels = {};
   std::optional<Nanos> metric_interval = {};
   std::optional<Temporality> temporality = {};
+  std::optional<ExemplarFilter> exemplar_filter = {};
+  std::optional<HistogramAggregation> histogram_aggregation = {};
   std::optional<Nanos> batch_delay = {};  // traces and logs
   std::optional<int64_t> batch_max = {};  // records
   std::optional<int64_t> queue_max = {};  // records
   // Memory for finished spans that each process keeps for the export of a session's trace; 0: it keeps none.
   int64_t trace_archive_bytes = 16 << 20;
   std::optional<Nanos> shutdown_budget = {};
+  std::optional<bool> propagate_trace_context = {};  // with callers outside; default: what OTEL_PROPAGATORS says
   std::optional<bool> propagate_baggage = {};
+  // The lowest level of the library's own log lines: a word of OTEL_LOG_LEVEL.
+  std::optional<std::string> own_log_level = {};
+  // Whether the configuration is complete, as a file of OTEL_CONFIG_FILE is: no variable is read but TUFT_OTEL_DEBUG.
+  bool environment_ignored = false;
 
   // Serves GET /metrics. Metrics are recorded if this or `enabled` is true.
   bool metrics_endpoint = true;

@@ -56,7 +56,6 @@ void PassRecorder::begin_merged(const engine::TrainPass& pass) {
 void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& status) try {
   const Nanos end = clock_.monotonic();
   engine_.set_pass_attributes({});
-  scope_.reset();
   const PassTotals done = engine_.totals() - before_;
   metrics_.passes.add(1);
   metrics_.pass_duration.record(to_seconds(done.forward + done.backward));
@@ -66,6 +65,7 @@ void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& statu
   metrics_.pass_requests.record(static_cast<double>(pass.shares.size()));
   metrics_.pass_runs.record(pass.adapters);
   metrics_.pass_fill.record(static_cast<double>(pass.tokens) / batch_tokens_);
+  scope_.reset();
   // Memory is the only resource that a pass can exhaust.
   if (!status.ok() && status.error().code == ErrorCode::kResourceExhausted) metrics_.passes_out_of_memory.add(1);
   for (const Present& present : present_) tell(present, pass, end);
@@ -75,6 +75,7 @@ void PassRecorder::pass_ended(const engine::TrainPass& pass, const Status& statu
   }
   present_.clear();
 } catch (const std::bad_alloc&) {
+  scope_.reset();
   present_.clear();
 }
 

@@ -188,7 +188,11 @@ void RequestTelemetry::answered(const Exchange* exchange, const Response& respon
 void RequestTelemetry::finish() {
   const Nanos now = system_clock().monotonic();
   numbers_.seconds = to_seconds(now - start_);
-  instruments_.record(numbers_);
+  {
+    // Exemplars lead from the histograms to this span.
+    const telemetry::ContextScope scope(span_.context());
+    instruments_.record(numbers_);
+  }
   if (streams_ && span_.recording()) {
     span_.set_attribute("http.response.body.size", numbers_.response_bytes);
     if (!cut_.empty()) span_.set_attribute("error.type", cut_);

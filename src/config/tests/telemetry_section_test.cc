@@ -45,6 +45,8 @@ TEST(TelemetrySection, ReadsEveryKeyOfTheSection) {
   keep_slower_than_seconds: 3
   metric_interval_seconds: 15
   temporality: lowmemory
+  exemplar_filter: always_on
+  histogram_aggregation: base2_exponential_bucket_histogram
   batch_delay_seconds: 0.5
   batch_max: 100
   queue_max: 1000
@@ -77,6 +79,8 @@ TEST(TelemetrySection, ReadsEveryKeyOfTheSection) {
   EXPECT_EQ(config.keep_slower_than, 3 * kSecond);
   EXPECT_EQ(config.metric_interval, 15 * kSecond);
   EXPECT_EQ(config.temporality, Temporality::kLowMemory);
+  EXPECT_EQ(config.exemplar_filter, telemetry::ExemplarFilter::kAlwaysOn);
+  EXPECT_EQ(config.histogram_aggregation, telemetry::HistogramAggregation::kExponential);
   EXPECT_EQ(config.batch_delay, 500 * kMillisecond);
   EXPECT_EQ(config.batch_max, 100);
   EXPECT_EQ(config.queue_max, 1000);

@@ -91,6 +91,7 @@ void FutureTelemetry::on_sent(const Future& future) {
 }
 
 void FutureTelemetry::on_delivered(const Future& future, Nanos now) const {
+  const telemetry::ContextScope scope(future.context);
   instruments_of(future).polls.record(future.polls_);
   instruments_of(future).delay.record(to_seconds(now - future.finished_));
 }
@@ -100,6 +101,8 @@ void FutureTelemetry::record_times(const Future& future, telemetry::Span& span) 
   if (future.started_ == 0) return;
   const double waited = to_seconds(future.started_ - future.created);
   const double executed = to_seconds(future.decided_ - future.started_);
+  // Exemplars lead from the histograms to this span.
+  const telemetry::ContextScope scope(span.context());
   instruments_of(future).wait.record(waited);
   instruments_of(future).execution.record(executed);
   if (tenant_label_) metrics::tenants().tenant_queue_wait.record(waited, {{"tenant", future.user.str()}});

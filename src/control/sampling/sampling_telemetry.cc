@@ -3,6 +3,7 @@
 #include "control/sampling/sample_operation.h"
 #include "control/types/operation_keys.h"
 #include "metrics/tenants.h"
+#include "telemetry/context.h"
 #include "telemetry/instrument.h"
 
 namespace tuft::control {
@@ -64,6 +65,8 @@ void SamplingTelemetry::end_call(SampleOperation& operation, const Result<worker
 void SamplingTelemetry::end(SampleOperation& operation, const Result<worker::v1::SampleResponse>& result) const {
   const double seconds = to_seconds(clock_.monotonic() - operation.placed);
   const ModelInstruments& instruments = operation.adapter->backend->instruments();
+  // Exemplars lead from the histograms to this span.
+  const telemetry::ContextScope scope(operation.span.context());
   if (result.ok()) {
     instruments.record_sample(*result, to_seconds(operation.sent - operation.placed), seconds);
     count_tokens(operation, *result);

@@ -105,6 +105,7 @@ void record_turn(RunOperation& operation) {
   const Nanos waited = operation.started - operation.placed;
   operation.span.set_attribute("tuft.sequence_guard.wait_seconds", to_seconds(waited));
   if (operation.seq_id) {
+    const telemetry::ContextScope scope(operation.span.context());
     metrics::futures().sequence_guard_wait_duration.record(to_seconds(waited),
                                                            {{"operation_type", operation_name(operation.type)}});
   }
@@ -153,6 +154,8 @@ void TrainingTelemetry::record_unloaded(const Run& run, const RunOperation& oper
 void TrainingTelemetry::record_pass(const Run& run, RunOperation& operation,
                                     const worker::v1::ForwardBackwardResponse& response) const {
   const double seconds = to_seconds(clock_.monotonic() - operation.future->created);
+  // Exemplars lead from the histograms to this span.
+  const telemetry::ContextScope scope(operation.span.context());
   run.backend->instruments().record_pass(operation.type, operation.loss_fn, response, seconds);
   run.backend->note_pass(response.tokens());
   usage_.add(run.user, operation.future->keys, UsageKind::kTraining, response.tokens());
@@ -168,6 +171,7 @@ void TrainingTelemetry::record_pass(const Run& run, RunOperation& operation,
 
 void TrainingTelemetry::record_optim_step(const Run& run, RunOperation& operation,
                                           const worker::v1::OptimStepResponse& response) const {
+  const telemetry::ContextScope scope(operation.span.context());
   run.backend->instruments().record_optim_step(response);
   if (!response.nonfinite()) run.backend->note_step(clock_.monotonic());
   operation.span.set_attributes({{"tuft.grad_norm", std::isfinite(response.grad_norm()) ? response.grad_norm() : 0.0},

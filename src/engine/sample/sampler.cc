@@ -15,6 +15,7 @@
 #include "engine/sample/schedule.h"
 #include "engine/sample/step_metrics.h"
 #include "engine/sample/step_trace.h"
+#include "telemetry/context.h"
 
 namespace tuft::engine {
 namespace {
@@ -154,6 +155,7 @@ Result<int> BatchSampler::output_max(const SampleRequest& request) const {
 void BatchSampler::cancel(RequestNumber number) {
   const std::unique_ptr<Request> request = schedule_.remove(number);
   if (request == nullptr) return;
+  const telemetry::ContextScope scope(request->what.trace);
   metrics_.ended(clock_.monotonic() - request->times.arrived);
   update_metrics();
   request->done(cancelled());
@@ -262,6 +264,8 @@ bool BatchSampler::start_sample(Request& request) {
   request.first_tokens.pop_front();
   if (request.times.first_token == 0) {
     request.times.first_token = now_;
+    // Exemplars lead from the histograms to the request's trace.
+    const telemetry::ContextScope scope(request.what.trace);
     metrics_.first_token(now_ - request.times.arrived);
   }
   ++request.samples_started;
@@ -425,6 +429,7 @@ std::vector<std::unique_ptr<Request>> BatchSampler::remove_ended() {
 }
 
 void BatchSampler::answer(Request& request) const {
+  const telemetry::ContextScope scope(request.what.trace);
   metrics_.ended(now_ - request.times.arrived);
   if (request.failure) {
     if (request.times.started == 0) metrics_.rejected(*request.failure);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "telemetry/context.h"
 
 namespace tuft::engine {
 namespace {
@@ -284,6 +285,7 @@ void Schedule::plan_prompt(Request& request) {
   request.planned = step_number_;
   if (request.times.started == 0) {
     request.times.started = now_;
+    const telemetry::ContextScope scope(request.what.trace);
     metrics_.queued(now_ - request.times.arrived);
   }
   step_.prefill_tokens += count;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/text.h"
+#include "telemetry/context.h"
 #include "telemetry/instruments/health.h"
 #include "telemetry/log/log_line.h"
 #include "telemetry/metric/metric_snapshot.h"
@@ -81,6 +82,12 @@ std::string number_text(double value) {
   return {text.data(), end};
 }
 
+// Returns seconds with three decimals.
+std::string time_text(Nanos wall) {
+  const std::string millis = std::to_string(wall / kMillisecond % 1000);
+  return std::to_string(wall / kSecond) + "." + std::string(3 - millis.size(), '0') + millis;
+}
+
 // OpenMetrics requires bounds with a decimal point, so that all producers write the same text.
 std::string bound_text(double bound, ExpositionFormat format) {
   std::string text = number_text(bound);
@@ -128,13 +135,27 @@ class Writer {
     for (size_t i = 0; i < point.counts.size(); ++i) {
       below += point.counts[i];
       const std::string bound = i < family.bounds.size() ? bound_text(family.bounds[i], format_) : "+Inf";
-      sample(family.name.family + "_bucket", labels, bound, std::to_string(below));
+      sample(family.name.family + "_bucket", labels, bound, std::to_string(below), exemplar_of(point, i));
     }
     sample(family.name.family + "_count", labels, {}, std::to_string(point.count));
     sample(family.name.family + "_sum", labels, {}, number_text(point.sum));
   }
 
-  void sample(const std::string& name, const LabelStrings& labels, const std::string& bound, const std::string& value) {
+  // Only OpenMetrics has exemplars.
+  std::string exemplar_of(const MetricPoint& point, size_t bucket) const {
+    if (format_ != ExpositionFormat::kOpenMetrics) return {};
+    const auto found = std::find_if(point.exemplars.begin(), point.exemplars.end(),
+                                    [&](const internal::Exemplar& exemplar) { return exemplar.bucket == bucket; });
+    if (found == point.exemplars.end()) return {};
+    const SpanContext context{found->trace_id_high, found->trace_id_low, found->span_id};
+    std::string out = " # {";
+    if (found->in_trace())
+      out += "trace_id=\"" + context.trace_id_hex() + "\",span_id=\"" + context.span_id_hex() + "\"";
+    return out + "} " + number_text(found->value) + " " + time_text(found->wall);
+  }
+
+  void sample(const std::string& name, const LabelStrings& labels, const std::string& bound, const std::string& value,
+              const std::string& exemplar = {}) {
     out_ += name;
     if (!labels.empty() || !bound.empty()) {
       char before = '{';
@@ -142,7 +163,7 @@ class Writer {
       if (!bound.empty()) label(before, "le", bound);
       out_.push_back('}');
     }
-    out_ += " " + value + "\n";
+    out_ += " " + value + exemplar + "\n";
   }
 
   void label(char before, std::string_view key, std::string_view value) {

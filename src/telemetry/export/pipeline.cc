@@ -10,6 +10,7 @@
 
 #include "base/background_thread.h"
 #include "telemetry/instruments/health.h"
+#include "telemetry/metric/exemplar.h"
 #include "telemetry/otlp/resource.h"
 
 namespace tuft::telemetry::internal {
@@ -65,7 +66,8 @@ Result<std::unique_ptr<Pipeline>> Pipeline::make(const Settings& settings) {
     pipeline->metrics_ = std::make_unique<MetricsExportThread>(
         settings.metrics,
         otlp::MetricsEncoder(resource, settings.temporality, system_clock().wall(),
-                             {settings.metric_labels.begin(), settings.metric_labels.end()}),
+                             {.histograms = settings.histogram_aggregation,
+                              .labels = {settings.metric_labels.begin(), settings.metric_labels.end()}}),
         std::move(exporter), shared);
   }
   return pipeline;
@@ -179,6 +181,7 @@ void Pipeline::run_draining() {
     }
     wake_up_asked_.store(false, std::memory_order_relaxed);
     drain();
+    end_exemplar_round();
     if (flush != flushed || stop) {
       close_batch(spans_);
       close_batch(logs_);

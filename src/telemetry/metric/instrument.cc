@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <unordered_map>
 
 #include "base/mutex.h"
@@ -24,10 +25,21 @@ namespace tuft::telemetry {
 using internal::kSeriesMax;
 using internal::LabelStrings;
 
+// What only histograms have.
+struct HistogramParts {
+  explicit HistogramParts(size_t buckets) : counts(buckets), exemplars(buckets) {}
+
+  std::vector<std::atomic<uint64_t>> counts;
+  internal::Exemplars exemplars;
+  internal::ExponentialHistogram exponential;
+};
+
 // Aligned so that two hot series never share a cache line.
 struct alignas(64) Series {
   Series(InstrumentState* owner, LabelStrings label_strings, size_t buckets)
-      : instrument(owner), counts(buckets), labels(std::move(label_strings)) {}
+      : instrument(owner), labels(std::move(label_strings)) {
+    if (buckets > 0) histogram.emplace(buckets);
+  }
 
   InstrumentState* const instrument;
   std::atomic<int64_t> value{0};
@@ -35,7 +47,7 @@ struct alignas(64) Series {
   std::atomic<bool> present{false};  // gauges: between set() and clear()
   std::atomic<double> min{std::numeric_limits<double>::infinity()};
   std::atomic<double> max{-std::numeric_limits<double>::infinity()};
-  std::vector<std::atomic<uint64_t>> counts;
+  std::optional<HistogramParts> histogram;
   const LabelStrings labels;
 };
 
@@ -196,8 +208,11 @@ void BoundHistogram::record(double value, uint64_t count) const {
     return;
   }
   const auto& bounds = series_->instrument->info.bounds;
-  const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin();
-  series_->counts[static_cast<size_t>(bucket)].fetch_add(count, std::memory_order_relaxed);
+  const auto bucket = static_cast<size_t>(std::lower_bound(bounds.begin(), bounds.end(), value) - bounds.begin());
+  HistogramParts& histogram = *series_->histogram;
+  histogram.counts[bucket].fetch_add(count, std::memory_order_relaxed);
+  histogram.exemplars.offer(bucket, value);
+  if (internal::g_exponential_histograms.load(std::memory_order_relaxed)) histogram.exponential.add(value, count);
   add_to(series_->sum, value * static_cast<double>(count));
   keep_extreme(series_->min, value, std::less<>{});
   keep_extreme(series_->max, value, std::greater<>{});
@@ -297,15 +312,22 @@ std::vector<InstrumentState*> all_instruments() {
   return out;
 }
 
+void read_histogram(const HistogramParts& histogram, internal::MetricPoint& point) {
+  point.counts.reserve(histogram.counts.size());
+  for (const auto& count : histogram.counts) {
+    point.counts.push_back(count.load(std::memory_order_relaxed));
+    point.count += point.counts.back();
+  }
+  point.exemplars = histogram.exemplars.read();
+  if (internal::g_exponential_histograms.load(std::memory_order_relaxed))
+    point.exponential = histogram.exponential.read();
+}
+
 internal::MetricPoint read_series(const Series& series) {
   internal::MetricPoint point;
   point.labels = series.labels;
   point.value = series.value.load(std::memory_order_relaxed);
-  point.counts.reserve(series.counts.size());
-  for (const auto& count : series.counts) {
-    point.counts.push_back(count.load(std::memory_order_relaxed));
-    point.count += point.counts.back();
-  }
+  if (series.histogram) read_histogram(*series.histogram, point);
   point.sum = series.sum.load(std::memory_order_relaxed);
   point.number = point.sum;
   point.min = series.min.load(std::memory_order_relaxed);
@@ -382,6 +404,7 @@ std::vector<internal::MetricSnapshot> internal::collect_metrics() {
     series += points.size();
     if (!points.empty()) out.push_back({instrument->info, std::move(points)});
   }
+  end_exemplar_round();
   if (!metrics_recording() || series_gauge == nullptr) return out;
   // The gauge counts its own series too.
   out.push_back({series_gauge->info, {{.number = static_cast<double>(series + 1)}}});
@@ -411,7 +434,10 @@ void internal::reset_instruments_in_child() TUFT_TSA(no_thread_safety_analysis) 
       series->present = false;
       series->min = std::numeric_limits<double>::infinity();
       series->max = -std::numeric_limits<double>::infinity();
-      for (auto& count : series->counts) count = 0;
+      if (!series->histogram) continue;
+      for (auto& count : series->histogram->counts) count = 0;
+      series->histogram->exemplars.reset();
+      series->histogram->exponential.reset();
     }
   }
   unlock_instruments();

@@ -1,6 +1,7 @@
 #include "telemetry/metric/metric_snapshot.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.pb.h>
@@ -49,6 +50,30 @@ void read_sum(const otlp::Sum& sum, MetricSnapshot& out) {
   read_numbers(sum.data_points(), out);
 }
 
+// Returns the big-endian number; 0 if there are not eight bytes.
+uint64_t read_id(std::string_view bytes) {
+  uint64_t id = 0;
+  if (bytes.size() != sizeof(id)) return 0;
+  for (const char byte : bytes) id = id << 8 | static_cast<uint8_t>(byte);
+  return id;
+}
+
+std::vector<Exemplar> read_exemplars(const otlp::HistogramDataPoint& point, const std::vector<double>& bounds) {
+  std::vector<Exemplar> out;
+  for (const otlp::Exemplar& exemplar : point.exemplars()) {
+    if (exemplar.value_case() != otlp::Exemplar::kAsDouble || !std::isfinite(exemplar.as_double())) continue;
+    const auto bucket = std::lower_bound(bounds.begin(), bounds.end(), exemplar.as_double()) - bounds.begin();
+    const std::string_view trace = exemplar.trace_id();
+    out.push_back({.bucket = static_cast<size_t>(bucket),
+                   .value = exemplar.as_double(),
+                   .wall = static_cast<Nanos>(exemplar.time_unix_nano()),
+                   .trace_id_high = read_id(trace.substr(0, 8)),
+                   .trace_id_low = trace.size() == 16 ? read_id(trace.substr(8)) : 0,
+                   .span_id = read_id(exemplar.span_id())});
+  }
+  return out;
+}
+
 void read_histogram(const otlp::Histogram& histogram, MetricSnapshot& out) {
   out.info.kind = InstrumentKind::kHistogram;
   for (const otlp::HistogramDataPoint& point : histogram.data_points()) {
@@ -60,6 +85,7 @@ void read_histogram(const otlp::Histogram& histogram, MetricSnapshot& out) {
     read.counts.assign(point.bucket_counts().begin(), point.bucket_counts().end());
     for (const uint64_t count : read.counts) read.count += count;
     read.sum = point.sum();
+    read.exemplars = read_exemplars(point, bounds);
     out.points.push_back(std::move(read));
   }
 }

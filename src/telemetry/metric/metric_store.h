@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "telemetry/instrument.h"
+#include "telemetry/metric/exemplar.h"
+#include "telemetry/metric/exponential.h"
 
 namespace tuft::telemetry::internal {
 
@@ -24,6 +27,8 @@ struct MetricPoint {
   double sum = 0;
   double min = 0;  // meaningless while count is 0
   double max = 0;
+  std::vector<Exemplar> exemplars = {};               // histograms, by their explicit buckets
+  std::optional<ExponentialPoint> exponential = {};  // histograms, if settings ask for it
 };
 
 struct MetricSnapshot {
@@ -33,7 +38,7 @@ struct MetricSnapshot {
 
 // Returns the cumulative values since the process began and runs the callbacks of observable instruments. Leaves out
 // instruments without a point. Thread-safe; the sum of a histogram that is being recorded may be one record behind its
-// counts.
+// counts. Ends the round of exemplars.
 std::vector<MetricSnapshot> collect_metrics();
 
 }  // namespace tuft::telemetry::internal

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include "telemetry/otlp/wire.h"
@@ -19,8 +20,9 @@ constexpr uint32_t kUnit = 3;
 constexpr uint32_t kGauge = 5;
 constexpr uint32_t kSum = 7;
 constexpr uint32_t kHistogram = 9;
+constexpr uint32_t kExponential = 10;
 }  // namespace metric_field
-// Fields of Gauge, Sum and Histogram.
+// Fields of Gauge, Sum, Histogram and ExponentialHistogram.
 namespace data_field {
 constexpr uint32_t kPoints = 1;
 constexpr uint32_t kTemporality = 2;
@@ -37,20 +39,46 @@ constexpr uint32_t kInt = 6;
 constexpr uint32_t kBucketCounts = 6;
 constexpr uint32_t kNumberAttributes = 7;
 constexpr uint32_t kBounds = 7;
+constexpr uint32_t kExemplars = 8;
 constexpr uint32_t kHistogramAttributes = 9;
 constexpr uint32_t kMin = 11;
 constexpr uint32_t kMax = 12;
 }  // namespace point_field
+// Fields of ExponentialHistogramDataPoint that differ from those of HistogramDataPoint.
+namespace exponential_field {
+constexpr uint32_t kAttributes = 1;
+constexpr uint32_t kScale = 6;
+constexpr uint32_t kZeroCount = 7;
+constexpr uint32_t kPositive = 8;
+constexpr uint32_t kNegative = 9;
+constexpr uint32_t kExemplars = 11;
+constexpr uint32_t kMin = 12;
+constexpr uint32_t kMax = 13;
+// Of Buckets.
+constexpr uint32_t kOffset = 1;
+constexpr uint32_t kCounts = 2;
+}  // namespace exponential_field
+namespace exemplar_field {
+constexpr uint32_t kTime = 2;
+constexpr uint32_t kDouble = 3;
+constexpr uint32_t kSpanId = 4;
+constexpr uint32_t kTraceId = 5;
+}  // namespace exemplar_field
 constexpr uint64_t kDelta = 1;
 constexpr uint64_t kCumulative = 2;
 
-// What the points of an export have in common.
+// What the points of an export have in common. The interval is from `start` to `end`.
 struct Common {
   Nanos start = 0;
   Nanos end = 0;
   bool delta = false;
-  LabelStrings labels = {};
+  const PointOptions& options;
 };
+
+// Two cumulative readings do not give the minimum and maximum of the interval.
+bool has_extremes(const MetricPoint& point, const Common& common) {
+  return !common.delta && point.count > 0 && std::isfinite(point.min) && std::isfinite(point.max);
+}
 
 void put_labels(WireWriter& writer, uint32_t field, const LabelStrings& labels) {
   for (const auto& [key, value] : labels) {
@@ -73,7 +101,67 @@ void put_number(WireWriter& writer, const MetricPoint& point, bool whole, const 
     writer.number(point_field::kDouble, point.number);
   }
   put_labels(writer, point_field::kNumberAttributes, point.labels);
-  put_labels(writer, point_field::kNumberAttributes, common.labels);
+  put_labels(writer, point_field::kNumberAttributes, common.options.labels);
+  writer.close(start);
+}
+
+// Ids are big-endian bytes.
+void put_id(WireWriter& writer, uint32_t field, std::initializer_list<uint64_t> parts) {
+  char bytes[16];
+  char* out = bytes;
+  for (const uint64_t part : parts) out = WireWriter::put_raw(out, __builtin_bswap64(part));
+  writer.bytes(field, {bytes, static_cast<size_t>(out - bytes)});
+}
+
+// An exemplar from before the interval was sent with an earlier point.
+void put_exemplars(WireWriter& writer, uint32_t field, const MetricPoint& point, const Common& common) {
+  for (const Exemplar& exemplar : point.exemplars) {
+    if (exemplar.wall < common.start) continue;
+    const size_t start = writer.open(field);
+    writer.fixed64(exemplar_field::kTime, static_cast<uint64_t>(exemplar.wall));
+    writer.number(exemplar_field::kDouble, exemplar.value);
+    if (exemplar.in_trace()) {
+      put_id(writer, exemplar_field::kSpanId, {exemplar.span_id});
+      put_id(writer, exemplar_field::kTraceId, {exemplar.trace_id_high, exemplar.trace_id_low});
+    }
+    writer.close(start);
+  }
+}
+
+// Protobuf's zigzag encoding of a signed number.
+uint64_t zigzag(int32_t value) {
+  return static_cast<uint32_t>(value) << 1 ^ static_cast<uint32_t>(value >> 31);
+}
+
+void put_buckets(WireWriter& writer, uint32_t field, const ExponentialBuckets& buckets) {
+  if (buckets.counts.empty()) return;
+  const size_t start = writer.open(field);
+  writer.varint(exponential_field::kOffset, zigzag(buckets.offset));
+  const size_t counts = writer.open(exponential_field::kCounts);
+  for (const uint64_t count : buckets.counts) writer.set_end(WireWriter::put_varint(writer.room(16), count));
+  writer.close(counts);
+  writer.close(start);
+}
+
+void put_exponential(WireWriter& writer, const MetricPoint& point, const Common& common) {
+  const ExponentialPoint none;
+  const ExponentialPoint& exponential = point.exponential ? *point.exponential : none;
+  const size_t start = writer.open(data_field::kPoints);
+  put_labels(writer, exponential_field::kAttributes, point.labels);
+  put_labels(writer, exponential_field::kAttributes, common.options.labels);
+  writer.fixed64(point_field::kStart, static_cast<uint64_t>(common.start));
+  writer.fixed64(point_field::kTime, static_cast<uint64_t>(common.end));
+  writer.fixed64(point_field::kCount, exponential.count());
+  writer.number(point_field::kSum, point.sum);
+  writer.varint(exponential_field::kScale, zigzag(exponential.scale));
+  writer.fixed64(exponential_field::kZeroCount, exponential.zero_count);
+  put_buckets(writer, exponential_field::kPositive, exponential.positive);
+  put_buckets(writer, exponential_field::kNegative, exponential.negative);
+  put_exemplars(writer, exponential_field::kExemplars, point, common);
+  if (has_extremes(point, common)) {
+    writer.number(exponential_field::kMin, point.min);
+    writer.number(exponential_field::kMax, point.max);
+  }
   writer.close(start);
 }
 
@@ -88,10 +176,10 @@ void put_histogram(WireWriter& writer, const MetricPoint& point, const std::vect
   };
   if (!point.counts.empty()) put_packed(point_field::kBucketCounts, point.counts);
   if (!bounds.empty()) put_packed(point_field::kBounds, bounds);
+  put_exemplars(writer, point_field::kExemplars, point, common);
   put_labels(writer, point_field::kHistogramAttributes, point.labels);
-  put_labels(writer, point_field::kHistogramAttributes, common.labels);
-  // Two cumulative readings do not give the minimum and maximum of the common.
-  if (!common.delta && point.count > 0 && std::isfinite(point.min) && std::isfinite(point.max)) {
+  put_labels(writer, point_field::kHistogramAttributes, common.options.labels);
+  if (has_extremes(point, common)) {
     writer.number(point_field::kMin, point.min);
     writer.number(point_field::kMax, point.max);
   }
@@ -102,21 +190,25 @@ bool is_gauge(InstrumentKind kind) {
   return kind == InstrumentKind::kGauge || kind == InstrumentKind::kObservableGauge;
 }
 
-uint32_t data_kind(InstrumentKind kind) {
+uint32_t data_kind(InstrumentKind kind, HistogramAggregation histograms) {
   if (is_gauge(kind)) return metric_field::kGauge;
-  return kind == InstrumentKind::kHistogram ? metric_field::kHistogram : metric_field::kSum;
+  if (kind != InstrumentKind::kHistogram) return metric_field::kSum;
+  return histograms == HistogramAggregation::kExponential ? metric_field::kExponential : metric_field::kHistogram;
 }
 
 template <typename Points>
 void put_metric(WireWriter& writer, const InstrumentInfo& info, const Points& points, const Common& common) {
+  const HistogramAggregation histograms = common.options.histograms;
   const size_t metric = writer.open(2);
   writer.text(metric_field::kName, info.name);
   writer.text(metric_field::kDescription, info.description);
   writer.text(metric_field::kUnit, info.unit);
-  const size_t data = writer.open(data_kind(info.kind));
+  const size_t data = writer.open(data_kind(info.kind, histograms));
   const bool whole = info.kind == InstrumentKind::kCounter || info.kind == InstrumentKind::kUpDownCounter;
   for (const MetricPoint& point : points) {
-    if (info.kind == InstrumentKind::kHistogram) {
+    if (info.kind == InstrumentKind::kHistogram && histograms == HistogramAggregation::kExponential) {
+      put_exponential(writer, point, common);
+    } else if (info.kind == InstrumentKind::kHistogram) {
       put_histogram(writer, point, info.bounds, common);
     } else {
       put_number(writer, point, whole, common);
@@ -139,6 +231,8 @@ MetricPoint difference(MetricPoint now, const MetricPoint& before) {
   now.sum -= before.sum;
   for (size_t i = 0; i < now.counts.size() && i < before.counts.size(); ++i)
     now.counts[i] -= std::min(now.counts[i], before.counts[i]);
+  if (now.exponential && before.exponential)
+    now.exponential = exponential_difference(std::move(*now.exponential), *before.exponential);
   return now;
 }
 
@@ -172,17 +266,19 @@ class RequestWriter {
 
 std::string encode_metrics(const std::vector<MetricSnapshot>& metrics, std::string_view resource, Nanos start_wall,
                            Nanos now_wall) {
+  const PointOptions options;
   RequestWriter request;
   for (const MetricSnapshot& metric : metrics)
-    put_metric(request.scope(metric.info.scope), metric.info, metric.points, {.start = start_wall, .end = now_wall});
+    put_metric(request.scope(metric.info.scope), metric.info, metric.points, {start_wall, now_wall, false, options});
   return request.finish(resource);
 }
 
-MetricsEncoder::MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall, LabelStrings labels)
+MetricsEncoder::MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall,
+                               PointOptions options)
     : resource_(std::move(resource)),
       temporality_(temporality),
       start_wall_(start_wall),
-      labels_(std::move(labels)) {}
+      options_(std::move(options)) {}
 
 bool MetricsEncoder::sends_delta(InstrumentKind kind) const {
   if (kind == InstrumentKind::kCounter || kind == InstrumentKind::kHistogram)
@@ -212,9 +308,9 @@ std::vector<MetricsRequest> MetricsEncoder::encode(const std::vector<MetricSnaps
         const auto found = last.points.find(point.labels);
         points.push_back(found == last.points.end() ? point : difference(point, found->second));
       }
-      put_metric(scope, metric.info, points, {last.wall != 0 ? last.wall : start_wall_, now_wall, true, labels_});
+      put_metric(scope, metric.info, points, {last.wall != 0 ? last.wall : start_wall_, now_wall, true, options_});
     } else {
-      put_metric(scope, metric.info, metric.points, {start_wall_, now_wall, false, labels_});
+      put_metric(scope, metric.info, metric.points, {start_wall_, now_wall, false, options_});
     }
     bytes += scope.size() - before;
     request.points += metric.points.size();

@@ -13,7 +13,8 @@
 
 namespace tuft::telemetry::internal::otlp {
 
-// Returns an ExportMetricsServiceRequest with cumulative values. `resource`: an encoded Resource; may be empty.
+// Returns an ExportMetricsServiceRequest with cumulative values and explicit buckets. `resource`: an encoded Resource;
+// may be empty.
 std::string encode_metrics(const std::vector<MetricSnapshot>& metrics, std::string_view resource, Nanos start_wall,
                            Nanos now_wall);
 
@@ -23,12 +24,16 @@ struct MetricsRequest {
   std::vector<size_t> metrics;  // indices of the instruments in the encoded snapshot
 };
 
+struct PointOptions {
+  HistogramAggregation histograms = HistogramAggregation::kExplicitBuckets;
+  LabelStrings labels = {};  // attributes that every data point gets beside its own
+};
+
 // Encodes cumulative snapshots in the chosen temporality. A delta is relative to what was delivered, so that a failed
 // export loses nothing. For one thread.
 class MetricsEncoder {
  public:
-  // `labels`: attributes that every data point gets beside its own.
-  MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall, LabelStrings labels = {});
+  MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall, PointOptions options = {});
 
   // Returns requests that are smaller than a collector's default limit (4 MiB).
   std::vector<MetricsRequest> encode(const std::vector<MetricSnapshot>& metrics, Nanos now_wall);
@@ -46,7 +51,7 @@ class MetricsEncoder {
   const std::string resource_;
   const Temporality temporality_;
   const Nanos start_wall_;
-  const LabelStrings labels_;
+  const PointOptions options_;
   std::map<std::string, Delivered> delivered_;  // by instrument; only instruments sent as deltas
 };
 

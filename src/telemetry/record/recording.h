@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "telemetry/telemetry.h"
+
 namespace tuft::telemetry::internal {
 
 // True while spans are recorded: from init_telemetry() to the start of shutdown_telemetry(). A fork() clears it.
@@ -30,6 +32,11 @@ struct Propagation {
   std::atomic<bool> baggage{false};
 };
 extern constinit Propagation g_propagation;
+
+// Written before recording starts.
+extern constinit std::atomic<ExemplarFilter> g_exemplar_filter;
+// Whether histograms count into exponential buckets too.
+extern constinit std::atomic<bool> g_exponential_histograms;
 
 inline bool recording() {
   return g_recording.load(std::memory_order_relaxed);

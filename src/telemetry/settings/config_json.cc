@@ -50,6 +50,8 @@ void for_each_field(Config& config, Visit&& visit) {
   visit("tenant_label", config.tenant_label);
 }
 
+  visit("exemplar_filter", config.exemplar_filter);
+  visit("histogram_aggregation", config.histogram_aggregation);
 template <typename T>
 Json encoded(const T& value) {
   if constexpr (std::is_enum_v<T>) {

@@ -54,6 +54,28 @@ void read_metric_pace(const TelemetryConfig& config, Settings& settings) {
   // The second name is a common misspelling of the standard name.
   read_positive({"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRICS_EXPORT_INTERVAL"}, kMillisecond,
                 settings.metrics.interval);
+// Returns the index of the word in `words`; nullopt, with a warning, for another word.
+template <size_t kWords>
+std::optional<size_t> read_word(const Setting& setting, const std::string_view (&words)[kWords]) {
+  if (!setting) return std::nullopt;
+  const auto* const found = std::find(std::begin(words), std::end(words), lower_case(setting.value));
+  if (found != std::end(words)) return static_cast<size_t>(found - std::begin(words));
+  std::string rule = "must be one of ";
+  for (const std::string_view word : words) rule += std::string(word) + ", ";
+  warn_ignored(setting.name, rule + "in this spelling; the first is used");
+  return std::nullopt;
+}
+
+void read_histograms(const TelemetryConfig& config, Settings& settings) {
+  const auto filter = read_word(first_set({"OTEL_METRICS_EXEMPLAR_FILTER"}), kExemplarFilterWords);
+  if (filter) settings.exemplar_filter = static_cast<ExemplarFilter>(*filter);
+  const auto aggregation = read_word(first_set({"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"}),
+                                     kHistogramAggregationWords);
+  if (aggregation) settings.histogram_aggregation = static_cast<HistogramAggregation>(*aggregation);
+  if (config.exemplar_filter) settings.exemplar_filter = *config.exemplar_filter;
+  if (config.histogram_aggregation) settings.histogram_aggregation = *config.histogram_aggregation;
+}
+
   if (config.metric_interval) settings.metrics.interval = *config.metric_interval;
   read_temporality(config, settings);
 }
@@ -191,6 +213,7 @@ Result<Settings> read_settings(const TelemetryConfig& config) {
   }
   TUFT_TRY(read_signal(config, {"traces", "TRACES", config.traces}, settings.traces));
   TUFT_TRY(read_signal(config, {"logs", "LOGS", config.logs}, settings.logs));
+  read_histograms(config, settings);
   TUFT_TRY(read_signal(config, {"metrics", "METRICS", config.metrics}, settings.metrics));
   read_batches(config, "OTEL_BSP", settings.traces);
   read_batches(config, "OTEL_BLRP", settings.logs);

@@ -49,6 +49,8 @@ struct Settings {
   SignalSettings metrics{.interval = 60 * kSecond};
   Temporality temporality = Temporality::kCumulative;
   std::map<std::string, std::string> metric_labels;  // of every exported data point
+  ExemplarFilter exemplar_filter = ExemplarFilter::kTraceBased;
+  HistogramAggregation histogram_aggregation = HistogramAggregation::kExplicitBuckets;
   Nanos shutdown_budget = 5 * kSecond;
 
   // See Sampling in recording.h.

@@ -92,6 +92,28 @@ ReceivedPoint read_number(const proto::metrics::v1::NumberDataPoint& point) {
   return out;
 }
 
+template <typename Point>
+void read_exemplars(const Point& point, ReceivedPoint& out) {
+  for (const auto& exemplar : point.exemplars())
+    out.exemplars.push_back({hex(exemplar.trace_id()), hex(exemplar.span_id()), exemplar.as_double(),
+                             exemplar.time_unix_nano()});
+}
+
+ReceivedPoint read_exponential(const proto::metrics::v1::ExponentialHistogramDataPoint& point) {
+  ReceivedPoint out;
+  out.labels = read_attributes(point.attributes());
+  out.count = point.count();
+  out.sum = point.sum();
+  out.min = point.min();
+  out.max = point.max();
+  out.scale = point.scale();
+  out.zero_count = point.zero_count();
+  out.offset = point.positive().offset();
+  out.bucket_counts.assign(point.positive().bucket_counts().begin(), point.positive().bucket_counts().end());
+  read_exemplars(point, out);
+  return out;
+}
+
 ReceivedPoint read_histogram(const proto::metrics::v1::HistogramDataPoint& point) {
   ReceivedPoint out;
   out.labels = read_attributes(point.attributes());
@@ -101,6 +123,7 @@ ReceivedPoint read_histogram(const proto::metrics::v1::HistogramDataPoint& point
   out.max = point.max();
   out.bounds.assign(point.explicit_bounds().begin(), point.explicit_bounds().end());
   out.bucket_counts.assign(point.bucket_counts().begin(), point.bucket_counts().end());
+  read_exemplars(point, out);
   return out;
 }
 
@@ -149,6 +172,10 @@ ReceivedMetric read_metric(const proto::metrics::v1::Metric& metric) {
     out.kind = "histogram";
     out.cumulative = is_cumulative(metric.histogram().aggregation_temporality());
     for (const auto& point : metric.histogram().data_points()) out.points.push_back(read_histogram(point));
+  } else if (metric.has_exponential_histogram()) {
+    out.kind = "exponential_histogram";
+    out.cumulative = is_cumulative(metric.exponential_histogram().aggregation_temporality());
+    for (const auto& point : metric.exponential_histogram().data_points()) out.points.push_back(read_exponential(point));
   }
   return out;
 }

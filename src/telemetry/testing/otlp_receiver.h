@@ -63,6 +63,13 @@ struct ReceivedLog {
   ReceivedAttributes resource;
 };
 
+struct ReceivedExemplar {
+  std::string trace_id;  // lower-case hex; "" if there is none
+  std::string span_id;
+  double value = 0;
+  uint64_t time = 0;
+};
+
 struct ReceivedPoint {
   ReceivedAttributes labels;
   double value = 0;  // sums and gauges
@@ -71,14 +78,18 @@ struct ReceivedPoint {
   double min = 0;
   double max = 0;
   std::vector<double> bounds;
-  std::vector<uint64_t> bucket_counts;
+  std::vector<uint64_t> bucket_counts;  // of an exponential histogram: of positive values
+  int32_t scale = 0;                    // this and the next two: of exponential histograms
+  int32_t offset = 0;
+  uint64_t zero_count = 0;
+  std::vector<ReceivedExemplar> exemplars;
 };
 
 struct ReceivedMetric {
   std::string name;
   std::string unit;
   std::string scope;
-  std::string kind;  // "sum", "gauge", "histogram"
+  std::string kind;  // "sum", "gauge", "histogram", "exponential_histogram"
   bool monotonic = false;
   bool cumulative = false;
   std::vector<ReceivedPoint> points;

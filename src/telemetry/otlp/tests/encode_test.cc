@@ -2,6 +2,7 @@
 #include <opentelemetry/proto/collector/metrics/v1/metrics_service.pb.h>
 #include <opentelemetry/proto/collector/trace/v1/trace_service.pb.h>
 
+#include "telemetry/host/machine.h"
 #include "telemetry/log/log_line.h"
 #include "telemetry/otlp/encode_metrics.h"
 #include "telemetry/otlp/encode_records.h"
@@ -99,6 +100,8 @@ TEST(RecordEncoder, RecordsOfSeveralScopesThenGroupedUnderOneResource) {
   EXPECT_EQ(attributes["telemetry.sdk.name"], "tuft");
   EXPECT_EQ(attributes["service.instance.id"].size(), 36u);
   EXPECT_TRUE(attributes.contains("host.name"));
+  EXPECT_TRUE(attributes["host.arch"] == "amd64" || attributes["host.arch"] == "arm64") << attributes["host.arch"];
+  EXPECT_EQ(attributes["host.cpu.model.name"], read_cpu_name());
   EXPECT_TRUE(attributes.contains("process.pid"));
   ASSERT_EQ(resource.scope_spans_size(), 2);
   for (const auto& scope : resource.scope_spans()) {
@@ -201,7 +204,7 @@ TEST(MetricsEncoder, DeltaThenOnlyWhatIsNewSinceTheLastDelivery) {
 
 TEST(MetricsEncoder, LabelsOfTheProcessThenOnEveryPoint) {
   for (const Temporality temporality : {Temporality::kCumulative, Temporality::kDelta}) {
-    MetricsEncoder encoder("", temporality, 100, {{"worker", "org/m"}});
+    MetricsEncoder encoder("", temporality, 100, {.labels = {{"worker", "org/m"}}});
     const auto requests = encoder.encode(snapshot(5, 4, 1.5, {1, 1}), 200);
     const auto worker_of = [](const auto& point) {
       const auto& last = point.attributes(point.attributes_size() - 1);

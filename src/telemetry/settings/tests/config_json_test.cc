@@ -38,6 +38,8 @@ TEST(ConfigJson, EveryFieldThenTheSameOnTheOtherSide) {
   const std::string json = to_json(config);
   const auto read = telemetry_config_from_json(json);
   ASSERT_TRUE(read.ok()) << read.error().message;
+  config.exemplar_filter = ExemplarFilter::kAlwaysOff;
+  config.histogram_aggregation = HistogramAggregation::kExponential;
   EXPECT_EQ(to_json(*read), json);
   EXPECT_EQ(read->service_name, config.service_name);
   EXPECT_EQ(read->headers, config.headers);

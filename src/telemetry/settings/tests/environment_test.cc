@@ -58,6 +58,10 @@ std::string batches(const Settings& settings) {
   }
   return out;
 }
+std::string histograms(const Settings& settings) {
+  return std::string(kExemplarFilterWords[static_cast<size_t>(settings.exemplar_filter)]) +
+         (settings.histogram_aggregation == HistogramAggregation::kExponential ? " exponential" : " explicit");
+}
 std::string sampling(const Settings& settings) {
   char ratio[32];
   std::snprintf(ratio, sizeof(ratio), "%.3g", static_cast<double>(settings.sampling_threshold) / 0x1p64);
