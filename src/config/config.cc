@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "config/otel_file.h"
 #include "config/reader.h"
 #include "config/sections.h"
 #include "config/wiped_memory.h"
@@ -207,6 +208,8 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
 
   if (problems.failed()) return problems.take_error();
   loaded.warnings = problems.take_warnings();
+  if (const auto path = environment("OTEL_CONFIG_FILE"))
+    TUFT_TRY(use_otel_file(*path, root.find("telemetry"), origin, config.telemetry, loaded.warnings));
   return loaded;
 }
 

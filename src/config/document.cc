@@ -21,10 +21,6 @@ Error at(std::string_view origin, int line, std::string_view what) {
   return invalid_argument(std::string(origin) + ":" + std::to_string(line) + ": " + std::string(what), "config");
 }
 
-bool is_null_word(std::string_view text) {
-  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
-}
-
 // Records where documents start and ignores their contents.
 class DocumentStarts final : public YAML::EventHandler {
  public:
@@ -129,6 +125,10 @@ class Converter {
 };
 
 }  // namespace
+
+bool is_null_word(std::string_view text) {
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
 
 const Node* Node::find(std::string_view key) const {
   for (const Entry& entry : entries) {

@@ -37,6 +37,9 @@ struct Node::Entry {
   Node value;
 };
 
+// Returns true for the words that YAML reads as null if they are not quoted.
+bool is_null_word(std::string_view text);
+
 // Parses a document; an empty one is a null node. Error messages have the form "origin:line: problem".
 Result<Node> parse_document(std::string_view yaml, std::string_view origin);
 

@@ -10,6 +10,22 @@ namespace {
 
 using Json = nlohmann::json;
 
+template <typename Signal, typename Visit>
+void for_each_signal_field(Signal& signal, const std::string& prefix, Visit& visit) {
+  visit(prefix + "enabled", signal.enabled);
+  visit(prefix + "protocol", signal.protocol);
+  visit(prefix + "endpoint", signal.endpoint);
+  visit(prefix + "headers", signal.headers);
+  visit(prefix + "compression", signal.compression);
+  visit(prefix + "tls.ca_file", signal.tls.ca_file);
+  visit(prefix + "tls.certificate_file", signal.tls.certificate_file);
+  visit(prefix + "tls.key_file", signal.tls.key_file);
+  visit(prefix + "export_timeout", signal.export_timeout);
+  visit(prefix + "batch_delay", signal.batch_delay);
+  visit(prefix + "batch_max", signal.batch_max);
+  visit(prefix + "queue_max", signal.queue_max);
+}
+
 // Lists the fields once for both directions, so that they cannot differ. Calls `visit(key, field)`.
 template <typename Config, typename Visit>
 void for_each_field(Config& config, Visit&& visit) {
@@ -25,33 +41,30 @@ void for_each_field(Config& config, Visit&& visit) {
   visit("tls.key_file", config.tls.key_file);
   visit("file_path", config.file_path);
   visit("export_timeout", config.export_timeout);
-  visit("traces.enabled", config.traces.enabled);
-  visit("traces.protocol", config.traces.protocol);
-  visit("traces.endpoint", config.traces.endpoint);
-  visit("metrics.enabled", config.metrics.enabled);
-  visit("metrics.protocol", config.metrics.protocol);
-  visit("metrics.endpoint", config.metrics.endpoint);
-  visit("logs.enabled", config.logs.enabled);
-  visit("logs.protocol", config.logs.protocol);
-  visit("logs.endpoint", config.logs.endpoint);
+  for_each_signal_field(config.traces, "traces.", visit);
+  for_each_signal_field(config.metrics, "metrics.", visit);
+  for_each_signal_field(config.logs, "logs.", visit);
   visit("sampler", config.sampler);
   visit("sampling_ratio", config.sampling_ratio);
   visit("keep_errors", config.keep_errors);
   visit("keep_slower_than", config.keep_slower_than);
   visit("metric_interval", config.metric_interval);
   visit("temporality", config.temporality);
+  visit("exemplar_filter", config.exemplar_filter);
+  visit("histogram_aggregation", config.histogram_aggregation);
   visit("batch_delay", config.batch_delay);
   visit("batch_max", config.batch_max);
   visit("queue_max", config.queue_max);
   visit("trace_archive_bytes", config.trace_archive_bytes);
   visit("shutdown_budget", config.shutdown_budget);
+  visit("propagate_trace_context", config.propagate_trace_context);
   visit("propagate_baggage", config.propagate_baggage);
+  visit("own_log_level", config.own_log_level);
+  visit("environment_ignored", config.environment_ignored);
   visit("metrics_endpoint", config.metrics_endpoint);
   visit("tenant_label", config.tenant_label);
 }
 
-  visit("exemplar_filter", config.exemplar_filter);
-  visit("histogram_aggregation", config.histogram_aggregation);
 template <typename T>
 Json encoded(const T& value) {
   if constexpr (std::is_enum_v<T>) {
@@ -79,7 +92,7 @@ struct IsOptional<std::optional<T>> : std::true_type {};
 
 std::string to_json(const TelemetryConfig& config) {
   Json root = Json::object();
-  for_each_field(config, [&root](const char* key, const auto& field) {
+  for_each_field(config, [&root](const std::string& key, const auto& field) {
     if constexpr (IsOptional<std::remove_cvref_t<decltype(field)>>::value) {
       if (field) root[key] = encoded(*field);
     } else {
@@ -96,7 +109,7 @@ Result<TelemetryConfig> telemetry_config_from_json(std::string_view json) {
   TelemetryConfig config;
   std::string wrong;
   size_t known = 0;
-  for_each_field(config, [&](const char* key, auto& field) {
+  for_each_field(config, [&](const std::string& key, auto& field) {
     using Field = std::remove_cvref_t<decltype(field)>;
     const auto found = root.find(key);
     if (found == root.end()) return;

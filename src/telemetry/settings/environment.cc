@@ -9,8 +9,22 @@
 #include "telemetry/log.h"
 
 namespace tuft::telemetry::internal {
+namespace {
+
+thread_local bool t_ignored = false;
+
+}  // namespace
+
+EnvironmentIgnored::EnvironmentIgnored(bool ignored) {
+  t_ignored = ignored;
+}
+
+EnvironmentIgnored::~EnvironmentIgnored() {
+  t_ignored = false;
+}
 
 std::string environment(const std::string& name) {
+  if (t_ignored && name != "TUFT_OTEL_DEBUG") return {};
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::string() : std::string(trimmed(value));
 }

@@ -19,6 +19,15 @@ struct Setting {
   explicit operator bool() const { return !value.empty(); }
 };
 
+// While it lives, environment() and first_set() of this thread find no variable except TUFT_OTEL_DEBUG.
+class EnvironmentIgnored {
+ public:
+  explicit EnvironmentIgnored(bool ignored);
+  ~EnvironmentIgnored();
+  EnvironmentIgnored(const EnvironmentIgnored&) = delete;
+  EnvironmentIgnored& operator=(const EnvironmentIgnored&) = delete;
+};
+
 // Returns the value of the variable without surrounding blanks; "" if it is not set.
 std::string environment(const std::string& name);
 // Returns the first variable that is set; an empty Setting if none is.

@@ -26,13 +26,17 @@ void read_positive(std::initializer_list<std::string> names, int64_t unit, T& ou
   }
 }
 
-void read_batches(const TelemetryConfig& config, const std::string& prefix, SignalSettings& out) {
+void read_batches(const TelemetryConfig& config, const SignalConfig& signal, const std::string& prefix,
+                  SignalSettings& out) {
   read_positive({prefix + "_SCHEDULE_DELAY"}, kMillisecond, out.interval);
   read_positive({prefix + "_MAX_EXPORT_BATCH_SIZE"}, 1, out.batch_max);
   read_positive({prefix + "_MAX_QUEUE_SIZE"}, 1, out.queue_max);
-  if (config.batch_delay) out.interval = *config.batch_delay;
-  if (config.batch_max) out.batch_max = static_cast<size_t>(*config.batch_max);
-  if (config.queue_max) out.queue_max = static_cast<size_t>(*config.queue_max);
+  const auto delay = signal.batch_delay ? signal.batch_delay : config.batch_delay;
+  const auto batch_max = signal.batch_max ? signal.batch_max : config.batch_max;
+  const auto queue_max = signal.queue_max ? signal.queue_max : config.queue_max;
+  if (delay) out.interval = *delay;
+  if (batch_max) out.batch_max = static_cast<size_t>(*batch_max);
+  if (queue_max) out.queue_max = static_cast<size_t>(*queue_max);
   out.batch_max = std::min(out.batch_max, out.queue_max);
 }
 
@@ -50,19 +54,15 @@ void read_temporality(const TelemetryConfig& config, Settings& settings) {
   }
 }
 
-void read_metric_pace(const TelemetryConfig& config, Settings& settings) {
-  // The second name is a common misspelling of the standard name.
-  read_positive({"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRICS_EXPORT_INTERVAL"}, kMillisecond,
-                settings.metrics.interval);
 // Returns the index of the word in `words`; nullopt, with a warning, for another word.
 template <size_t kWords>
 std::optional<size_t> read_word(const Setting& setting, const std::string_view (&words)[kWords]) {
   if (!setting) return std::nullopt;
   const auto* const found = std::find(std::begin(words), std::end(words), lower_case(setting.value));
   if (found != std::end(words)) return static_cast<size_t>(found - std::begin(words));
-  std::string rule = "must be one of ";
-  for (const std::string_view word : words) rule += std::string(word) + ", ";
-  warn_ignored(setting.name, rule + "in this spelling; the first is used");
+  std::string list;
+  for (const std::string_view word : words) list += (list.empty() ? "" : ", ") + std::string(word);
+  warn_ignored(setting.name, "must be one of " + list + "; the first is used");
   return std::nullopt;
 }
 
@@ -76,6 +76,10 @@ void read_histograms(const TelemetryConfig& config, Settings& settings) {
   if (config.histogram_aggregation) settings.histogram_aggregation = *config.histogram_aggregation;
 }
 
+void read_metric_pace(const TelemetryConfig& config, Settings& settings) {
+  // The second name is a common misspelling of the standard name.
+  read_positive({"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRICS_EXPORT_INTERVAL"}, kMillisecond,
+                settings.metrics.interval);
   if (config.metric_interval) settings.metrics.interval = *config.metric_interval;
   read_temporality(config, settings);
 }
@@ -152,6 +156,7 @@ void read_propagators(const TelemetryConfig& config, Settings& settings) {
       }
     }
   }
+  if (config.propagate_trace_context) settings.propagate_trace_context = *config.propagate_trace_context;
   if (config.propagate_baggage) settings.propagate_baggage = *config.propagate_baggage;
 }
 
@@ -181,8 +186,9 @@ void read_resource(const TelemetryConfig& config, Settings& settings) {
   }
 }
 
-void read_log_level(Settings& settings) {
-  const Setting setting = first_set({"OTEL_LOG_LEVEL"});
+void read_log_level(const TelemetryConfig& config, Settings& settings) {
+  const Setting setting =
+      config.own_log_level ? Setting{"log_level", *config.own_log_level} : first_set({"OTEL_LOG_LEVEL"});
   if (!setting) return;
   const std::string word = lower_case(setting.value);
   if (word == "none" || word == "off" || word == "fatal") {
@@ -199,13 +205,15 @@ void read_log_level(Settings& settings) {
 }  // namespace
 
 Result<Settings> read_settings(const TelemetryConfig& config) {
+  const EnvironmentIgnored ignored(config.environment_ignored);
   Settings settings;
   settings.metrics_endpoint = config.metrics_endpoint;
   settings.metric_labels = config.metric_labels;
   settings.enabled = config.enabled && !is_true(environment("OTEL_SDK_DISABLED"));
   read_resource(config, settings);
-  read_log_level(settings);
+  read_log_level(config, settings);
   if (config.shutdown_budget) settings.shutdown_budget = *config.shutdown_budget;
+  read_histograms(config, settings);
   if (!settings.enabled) {
     for (SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics})
       signal->protocol = Protocol::kNone;
@@ -213,10 +221,9 @@ Result<Settings> read_settings(const TelemetryConfig& config) {
   }
   TUFT_TRY(read_signal(config, {"traces", "TRACES", config.traces}, settings.traces));
   TUFT_TRY(read_signal(config, {"logs", "LOGS", config.logs}, settings.logs));
-  read_histograms(config, settings);
   TUFT_TRY(read_signal(config, {"metrics", "METRICS", config.metrics}, settings.metrics));
-  read_batches(config, "OTEL_BSP", settings.traces);
-  read_batches(config, "OTEL_BLRP", settings.logs);
+  read_batches(config, config.traces, "OTEL_BSP", settings.traces);
+  read_batches(config, config.logs, "OTEL_BLRP", settings.logs);
   read_metric_pace(config, settings);
   TUFT_TRY(read_sampling(config, settings));
   read_propagators(config, settings);

@@ -212,12 +212,14 @@ Status check_readable(const Setting& setting) {
 
 Status read_tls(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
   if (!out.tls) return {};
-  const auto find = [&](const std::optional<std::string>& said, const char* key, const char* what) {
+  const auto find = [&](std::optional<std::string> TlsConfig::*member, const char* key, const char* what) {
+    if (const auto& own = signal.config.tls.*member) return Setting{config_key(signal, std::string("tls.") + key), *own};
+    const auto& said = config.tls.*member;
     return said ? Setting{std::string("telemetry.tls.") + key, *said} : otlp_variable(signal, what);
   };
-  const Setting ca = find(config.tls.ca_file, "ca_file", "CERTIFICATE");
-  const Setting certificate = find(config.tls.certificate_file, "certificate_file", "CLIENT_CERTIFICATE");
-  const Setting key = find(config.tls.key_file, "key_file", "CLIENT_KEY");
+  const Setting ca = find(&TlsConfig::ca_file, "ca_file", "CERTIFICATE");
+  const Setting certificate = find(&TlsConfig::certificate_file, "certificate_file", "CLIENT_CERTIFICATE");
+  const Setting key = find(&TlsConfig::key_file, "key_file", "CLIENT_KEY");
   for (const Setting* file : {&ca, &certificate, &key}) TUFT_TRY(check_readable(*file));
   if (static_cast<bool>(certificate) != static_cast<bool>(key))
     return invalid_argument((certificate ? certificate : key).name + " requires both a certificate and a key",
@@ -240,7 +242,7 @@ bool is_header(Protocol protocol, std::string_view name, std::string_view value)
 }
 
 Status read_headers(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
-  for (const auto& [name, value] : config.headers) {
+  for (const auto& [name, value] : signal.config.headers.empty() ? config.headers : signal.config.headers) {
     // The message does not show the name, which may be a misplaced credential.
     if (!is_header(out.protocol, name, value)) {
       return invalid_argument(
@@ -268,8 +270,8 @@ Status read_headers(const TelemetryConfig& config, const SignalKey& signal, Sign
 
 void read_compression(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
   const Setting setting = otlp_variable(signal, "COMPRESSION");
-  if (config.compression) {
-    out.compression = *config.compression;
+  if (const auto said = signal.config.compression ? signal.config.compression : config.compression) {
+    out.compression = *said;
   } else if (setting.value == "gzip") {
     out.compression = Compression::kGzip;
   } else if (setting && setting.value != "none") {
@@ -279,8 +281,8 @@ void read_compression(const TelemetryConfig& config, const SignalKey& signal, Si
 
 // Uses the smaller of the limits of the exporter and of its processor or reader.
 void read_timeout(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
-  if (config.export_timeout) {
-    out.export_timeout = *config.export_timeout;
+  if (const auto said = signal.config.export_timeout ? signal.config.export_timeout : config.export_timeout) {
+    out.export_timeout = *said;
     return;
   }
   const std::string caller = signal.lower == "traces" ? "OTEL_BSP_EXPORT_TIMEOUT"

@@ -19,13 +19,27 @@ TEST(ConfigJson, EveryFieldThenTheSameOnTheOtherSide) {
   config.export_timeout = 3 * kSecond;
   config.traces = {true, Protocol::kGrpc, "http://t:1"};
   config.metrics = {false, Protocol::kNone, "http://m:1"};
-  config.logs = {true, Protocol::kConsole, "http://l:1"};
+  config.logs = {.enabled = true,
+                 .protocol = Protocol::kConsole,
+                 .endpoint = "http://l:1",
+                 .headers = {{"a", "b"}},
+                 .compression = Compression::kGzip,
+                 .tls = {"/x", "/y", "/z"},
+                 .export_timeout = 1,
+                 .batch_delay = 2,
+                 .batch_max = 3,
+                 .queue_max = 4};
+  config.propagate_trace_context = false;
+  config.own_log_level = "warn";
+  config.environment_ignored = true;
   config.sampler = "traceidratio";
   config.sampling_ratio = 0.1;
   config.keep_errors = false;
   config.keep_slower_than = kSecond;
   config.metric_interval = 7 * kSecond;
   config.temporality = Temporality::kDelta;
+  config.exemplar_filter = ExemplarFilter::kAlwaysOff;
+  config.histogram_aggregation = HistogramAggregation::kExponential;
   config.batch_delay = 9;
   config.batch_max = 10;
   config.queue_max = 11;
@@ -38,8 +52,6 @@ TEST(ConfigJson, EveryFieldThenTheSameOnTheOtherSide) {
   const std::string json = to_json(config);
   const auto read = telemetry_config_from_json(json);
   ASSERT_TRUE(read.ok()) << read.error().message;
-  config.exemplar_filter = ExemplarFilter::kAlwaysOff;
-  config.histogram_aggregation = HistogramAggregation::kExponential;
   EXPECT_EQ(to_json(*read), json);
   EXPECT_EQ(read->service_name, config.service_name);
   EXPECT_EQ(read->headers, config.headers);
@@ -49,6 +61,12 @@ TEST(ConfigJson, EveryFieldThenTheSameOnTheOtherSide) {
   EXPECT_EQ(read->logs.endpoint, config.logs.endpoint);
   EXPECT_EQ(read->sampling_ratio, 0.1);
   EXPECT_EQ(read->temporality, Temporality::kDelta);
+  EXPECT_EQ(read->exemplar_filter, ExemplarFilter::kAlwaysOff);
+  EXPECT_EQ(read->histogram_aggregation, HistogramAggregation::kExponential);
+  EXPECT_EQ(read->logs.headers, config.logs.headers);
+  EXPECT_EQ(read->logs.tls.certificate_file, "/y");
+  EXPECT_EQ(read->logs.queue_max, 4);
+  EXPECT_TRUE(read->environment_ignored);
   EXPECT_EQ(read->shutdown_budget, 12);
   EXPECT_EQ(read->trace_archive_bytes, 13);
   EXPECT_EQ(read->metrics_token, "") << "only the server answers GET /metrics";
