@@ -50,6 +50,12 @@ Recorder make(const std::string& endpoint) {
                           }},
                          {"histogram, bound",
                           [histogram](int64_t i) { histogram.record(static_cast<double>(i % 1000) * 0.001); }},
+                         // Each takes the first measurement of a round as an exemplar.
+                         {"histogram in a trace, bound",
+                          [histogram](int64_t i) {
+                            const ContextScope scope({1, 2, 3, 1});
+                            histogram.record(static_cast<double>(i % 1000) * 0.001);
+                          }},
                          {"histogram",
                           [](int64_t i) {
                             metrics::futures().wait_time.record(static_cast<double>(i % 1000) * 0.001,

@@ -7,7 +7,8 @@ import measure
 import rivals
 from peers import environments
 
-OPERATIONS = ["span", "counter, bound", "counter", "histogram, bound", "histogram", "log"]
+OPERATIONS = ["span", "counter, bound", "counter", "histogram, bound", "histogram in a trace, bound", "histogram",
+              "log"]
 COUNT = 30_000
 RATE, SECONDS = 10_000, 3
 

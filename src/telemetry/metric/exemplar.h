@@ -25,7 +25,7 @@ struct Exemplar {
 };
 
 // One exemplar for each bucket of one series. A bucket keeps the first measurement of each round; rounds end when
-// metrics are collected, and about ten times a second while spans or logs are exported. A measurement thus costs two
+// metrics are collected, and about ten times a second while anything is exported. A measurement thus costs two
 // loads more, and in each round one measurement of each bucket costs a clock reading and a few stores. Thread-safe and
 // without locks: of two measurements at the same moment one is left out.
 class Exemplars {

@@ -148,7 +148,8 @@ void ExponentialCounts::add(int32_t index, uint64_t count) {
       scale = newest->scale - steps;
     }
     auto made = std::make_unique<Generation>(newest, scale, range);
-    if (newest_.compare_exchange_strong(newest, made.get(), std::memory_order_acq_rel)) static_cast<void>(made.release());
+    if (newest_.compare_exchange_strong(newest, made.get(), std::memory_order_acq_rel))
+      static_cast<void>(made.release());
   }
 }
 

@@ -27,7 +27,7 @@ struct MetricPoint {
   double sum = 0;
   double min = 0;  // meaningless while count is 0
   double max = 0;
-  std::vector<Exemplar> exemplars = {};               // histograms, by their explicit buckets
+  std::vector<Exemplar> exemplars = {};              // histograms, by their explicit buckets
   std::optional<ExponentialPoint> exponential = {};  // histograms, if settings ask for it
 };
 

@@ -95,8 +95,8 @@ ReceivedPoint read_number(const proto::metrics::v1::NumberDataPoint& point) {
 template <typename Point>
 void read_exemplars(const Point& point, ReceivedPoint& out) {
   for (const auto& exemplar : point.exemplars())
-    out.exemplars.push_back({hex(exemplar.trace_id()), hex(exemplar.span_id()), exemplar.as_double(),
-                             exemplar.time_unix_nano()});
+    out.exemplars.push_back(
+        {hex(exemplar.trace_id()), hex(exemplar.span_id()), exemplar.as_double(), exemplar.time_unix_nano()});
 }
 
 ReceivedPoint read_exponential(const proto::metrics::v1::ExponentialHistogramDataPoint& point) {
@@ -175,7 +175,8 @@ ReceivedMetric read_metric(const proto::metrics::v1::Metric& metric) {
   } else if (metric.has_exponential_histogram()) {
     out.kind = "exponential_histogram";
     out.cumulative = is_cumulative(metric.exponential_histogram().aggregation_temporality());
-    for (const auto& point : metric.exponential_histogram().data_points()) out.points.push_back(read_exponential(point));
+    for (const auto& point : metric.exponential_histogram().data_points())
+      out.points.push_back(read_exponential(point));
   }
   return out;
 }
