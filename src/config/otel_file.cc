@@ -136,9 +136,9 @@ void read_log_level(MapReader& root, TelemetryConfig& config) {
 // Unknown keys at the top level are allowed by the schema; files keep anchors there.
 void warn_unknown(const Node& root, Problems& problems) {
   static constexpr std::array<std::string_view, 11> kKnown = {
-      "file_format",     "disabled",        "log_level",  "attribute_limits",
-      "logger_provider", "meter_provider",  "propagator", "tracer_provider",
-      "resource",        "instrumentation/development", "distribution"};
+      "file_format",    "disabled",   "log_level",       "attribute_limits", "logger_provider",
+      "meter_provider", "propagator", "tracer_provider", "resource",         "instrumentation/development",
+      "distribution"};
   for (const Node::Entry& entry : root.entries) {
     if (std::find(kKnown.begin(), kKnown.end(), entry.key) == kKnown.end())
       problems.warning(entry.line, entry.key, "has no effect: it is no key of OpenTelemetry's schema");
@@ -148,8 +148,8 @@ void warn_unknown(const Node& root, Problems& problems) {
 // The keys of the section that OpenTelemetry's file has no counterpart for.
 bool stays(std::string_view key) {
   static constexpr std::array<std::string_view, 8> kStay = {
-      "enabled",         "keep_errors",      "keep_slower_than_seconds", "trace_archive_bytes",
-      "tenant_label",    "metrics_endpoint", "metrics_token",            "shutdown_budget_seconds"};
+      "enabled",          "keep_errors",   "keep_slower_than_seconds", "trace_archive_bytes", "tenant_label",
+      "metrics_endpoint", "metrics_token", "shutdown_budget_seconds"};
   return std::find(kStay.begin(), kStay.end(), key) != kStay.end();
 }
 

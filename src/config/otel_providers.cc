@@ -98,8 +98,7 @@ void read_otlp(const Choice& choice, std::string_view signal_name, int64_t timeo
                MapReader& reader) {
   const bool grpc = choice.name == "otlp_grpc";
   signal.protocol = grpc ? Protocol::kGrpc : Protocol::kHttpProtobuf;
-  std::string endpoint =
-      grpc ? "http://localhost:4317" : "http://localhost:4318/v1/" + std::string(signal_name);
+  std::string endpoint = grpc ? "http://localhost:4317" : "http://localhost:4318/v1/" + std::string(signal_name);
   reader.text("endpoint", endpoint);
   const bool insecure = read_tls(reader.take("tls"), choice.path + ".tls", grpc, signal, reader.problems());
   if (grpc && insecure && endpoint.find("://") == std::string::npos) endpoint.insert(0, "http://");
@@ -134,9 +133,9 @@ void read_file_exporter(int64_t timeout, SignalConfig& signal, MapReader& reader
 void read_metric_keys(MapReader& reader, TelemetryConfig& config) {
   if (const auto word = reader.one_of("temporality_preference", {"cumulative", "delta", "low_memory"}))
     config.temporality = static_cast<Temporality>(*word);
-  if (const auto word = reader.one_of("default_histogram_aggregation",
-                                      {std::begin(telemetry::kHistogramAggregationWords),
-                                       std::end(telemetry::kHistogramAggregationWords)}))
+  if (const auto word = reader.one_of(
+          "default_histogram_aggregation",
+          {std::begin(telemetry::kHistogramAggregationWords), std::end(telemetry::kHistogramAggregationWords)}))
     config.histogram_aggregation = static_cast<HistogramAggregation>(*word);
 }
 
@@ -185,9 +184,9 @@ void read_sampler(const Node* node, TelemetryConfig& config, Problems& problems)
   for (const char* side : {"remote", "local"}) {
     check_parent_sampler(reader, side == std::string_view("remote") ? "remote_parent_sampled" : "local_parent_sampled",
                          "always_on");
-    check_parent_sampler(
-        reader, side == std::string_view("remote") ? "remote_parent_not_sampled" : "local_parent_not_sampled",
-        "always_off");
+    check_parent_sampler(reader,
+                         side == std::string_view("remote") ? "remote_parent_not_sampled" : "local_parent_not_sampled",
+                         "always_off");
   }
   reader.finish();
 }
@@ -265,7 +264,8 @@ void read_meter_provider(const Node* node, TelemetryConfig& config, Problems& pr
   config.metrics.enabled = node != nullptr;
   if (node == nullptr) return;
   MapReader reader(node, "meter_provider", problems);
-  if (const Node* entry = only_entry(reader, "readers", "metrics are pushed to one place, and GET /metrics is always there")) {
+  if (const Node* entry =
+          only_entry(reader, "readers", "metrics are pushed to one place, and GET /metrics is always there")) {
     const auto choice = read_choice(entry, "meter_provider.readers[0]", problems);
     if (choice && choice->name == "periodic") {
       read_periodic(*choice, config, problems);
@@ -274,8 +274,8 @@ void read_meter_provider(const Node* node, TelemetryConfig& config, Problems& pr
     }
   }
   refuse(reader, "views", "docs/telemetry.md lists the instruments, their labels and buckets");
-  if (const auto word = reader.one_of("exemplar_filter", {std::begin(telemetry::kExemplarFilterWords),
-                                                          std::end(telemetry::kExemplarFilterWords)}))
+  if (const auto word = reader.one_of(
+          "exemplar_filter", {std::begin(telemetry::kExemplarFilterWords), std::end(telemetry::kExemplarFilterWords)}))
     config.exemplar_filter = static_cast<ExemplarFilter>(*word);
   refuse(reader, "meter_configurator/development", "every meter is on");
   reader.finish();

@@ -1,20 +1,16 @@
-// Tests OpenTelemetry's declarative configuration: each supported key, each error, and the substitution of variables.
+// Tests OpenTelemetry's declarative configuration: each supported key and each error.
 #include "config/otel_file.h"
 
-#include <cstdlib>
-#include <fstream>
 #include <functional>
-#include <map>
+#include <optional>
 #include <string>
-#include <vector>
+#include <type_traits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "config/config.h"
-#include "config/tests/model_directory.h"
+#include "config/tests/variables.h"
 #include "telemetry/record/recorder.h"
-#include "telemetry/settings/settings.h"
 
 namespace tuft::config {
 namespace {
@@ -28,23 +24,6 @@ using telemetry::Temporality;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-using Variables = std::map<std::string, std::string>;
-
-class WithVariables {
- public:
-  explicit WithVariables(Variables variables) : variables_(std::move(variables)) {
-    for (const auto& [name, value] : variables_) ::setenv(name.c_str(), value.c_str(), 1);
-  }
-  ~WithVariables() {
-    for (const auto& [name, value] : variables_) ::unsetenv(name.c_str());
-  }
-  WithVariables(const WithVariables&) = delete;
-  WithVariables& operator=(const WithVariables&) = delete;
-
- private:
-  const Variables variables_;
-};
 
 OtelFile read(const std::string& yaml) {
   Result<OtelFile> file = parse_otel_file(yaml, "otel.yaml");
@@ -90,8 +69,8 @@ std::string show(const std::optional<T>& value) {
   }
 }
 std::string batches(const telemetry::SignalConfig& signal) {
-  return std::to_string(signal.batch_delay.value_or(0) / kMillisecond) + " " + std::to_string(signal.batch_max.value_or(0)) +
-         " " + std::to_string(signal.queue_max.value_or(0)) + " " +
+  return std::to_string(signal.batch_delay.value_or(0) / kMillisecond) + " " +
+         std::to_string(signal.batch_max.value_or(0)) + " " + std::to_string(signal.queue_max.value_or(0)) + " " +
          std::to_string(signal.export_timeout.value_or(0) / kMillisecond);
 }
 std::string way(const telemetry::SignalConfig& signal) {
@@ -178,13 +157,13 @@ logger_provider:
                     return show(tls.ca_file) + show(tls.certificate_file) + show(tls.key_file);
                   },
                   "/a/b/c"},
-        Supported{"headers",
-                  kSpanExporter + R"(otlp_http:
+        Supported{"headers", kSpanExporter + R"(otlp_http:
             headers_list: "A=1,b=%20x"
             headers: [{name: a, value: "2"}, {name: C}]
 )",
                   headers, "a=2;b= x;"},
-        Supported{"compression", kSpanExporter + "otlp_http: {compression: gzip, encoding: protobuf, max_request_size: 67108864}\n",
+        Supported{"compression",
+                  kSpanExporter + "otlp_http: {compression: gzip, encoding: protobuf, max_request_size: 67108864}\n",
                   [](const TelemetryConfig& config) {
                     return std::string(config.traces.compression == Compression::kGzip ? "gzip" : "no");
                   },
@@ -194,9 +173,7 @@ logger_provider:
 meter_provider:
   readers: [{periodic: {interval: 15000, timeout: 2000, exporter: {console: }}}]
 )",
-                  [](const TelemetryConfig& config) {
-                    return show(config.metric_interval) + way(config.metrics);
-                  },
+                  [](const TelemetryConfig& config) { return show(config.metric_interval) + way(config.metrics); },
                   "15000000000.000000true console absent"},
         Supported{"temporality and aggregation",
                   kMetricExporter + "otlp_http: {temporality_preference: low_memory, default_histogram_aggregation: "
@@ -260,14 +237,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Mistake{"resource: {}\n", "file_format: is missing"},
         Mistake{"file_format: \"0.4\"\n", "file_format: must be \"1.0\" or \"1.1\""},
-        Mistake{"file_format: \"1.0-rc.2\"\n", "file_format: must be"},
-        Mistake{"[]", "must be a mapping"},
+        Mistake{"file_format: \"1.0-rc.2\"\n", "file_format: must be"}, Mistake{"[]", "must be a mapping"},
         Mistake{"file_format: \"1.1\"\ndisabled: maybe\n", "disabled: must be true or false"},
         Mistake{"file_format: \"1.1\"\nlog_level: loud\n", "log_level: must be trace"},
         Mistake{"file_format: \"1.1\"\nattribute_limits: {attribute_count_limit: 31}\n",
                 "attribute_limits.attribute_count_limit: is not supported below 32"},
-        Mistake{"file_format: \"1.1\"\nattribute_limits: {event_count_limit: 128}\n", "unknown key 'event_count_limit'"},
-        Mistake{"file_format: \"1.1\"\nresource: {schema_url: \"https://x\"}\n", "resource.schema_url: is not supported"},
+        Mistake{"file_format: \"1.1\"\nattribute_limits: {event_count_limit: 128}\n",
+                "unknown key 'event_count_limit'"},
+        Mistake{"file_format: \"1.1\"\nresource: {schema_url: \"https://x\"}\n",
+                "resource.schema_url: is not supported"},
         Mistake{"file_format: \"1.1\"\nresource: {attributes: [{name: a, value: 1, type: int}]}\n",
                 "resource.attributes[0].type: is not supported"},
         Mistake{"file_format: \"1.1\"\nresource: {attributes_list: \"a\"}\n", "resource.attributes_list: must be"},
@@ -284,20 +262,23 @@ INSTANTIATE_TEST_SUITE_P(
                 "tracer_provider.processors[0].simple: is not supported; use batch"},
         Mistake{"file_format: \"1.1\"\ntracer_provider: {processors: [{batch: {}}]}\n",
                 "tracer_provider.processors[0].batch.exporter: is missing"},
-        Mistake{"file_format: \"1.1\"\ntracer_provider: {processors: [{batch: {exporter: {console: }}}, {batch: {}}]}\n",
-                "tracer_provider.processors[1]: is not supported"},
+        Mistake{
+            "file_format: \"1.1\"\ntracer_provider: {processors: [{batch: {exporter: {console: }}}, {batch: {}}]}\n",
+            "tracer_provider.processors[1]: is not supported"},
         Mistake{kSpanExporter + "zipkin: {endpoint: x}\n",
                 "tracer_provider.processors[0].batch.exporter.zipkin: is not supported"},
         Mistake{kSpanExporter + "otlp_http: {encoding: json}\n", "otlp_http.encoding: is not supported"},
         Mistake{kSpanExporter + "otlp_http: {compression: zstd}\n", "otlp_http.compression: must be one of none, gzip"},
-        Mistake{kSpanExporter + "otlp_http: {max_request_size: 1000}\n", "otlp_http.max_request_size: is not supported"},
+        Mistake{kSpanExporter + "otlp_http: {max_request_size: 1000}\n",
+                "otlp_http.max_request_size: is not supported"},
         Mistake{kSpanExporter + "otlp_http: {max_response_size: 1000}\n", "otlp_http.max_response_size: is not"},
         Mistake{kSpanExporter + "otlp_http: {tls: {cert_file: /x}}\n", "otlp_http.tls.key_file: is missing"},
         Mistake{kSpanExporter + "otlp_http: {tls: {insecure: true}}\n", "unknown key 'insecure'"},
         Mistake{kSpanExporter + "otlp_http: {headers: [{name: \"\", value: secret}]}\n", "otlp_http.headers[0]: must"},
         Mistake{kSpanExporter + "otlp_http: {headers_list: secret}\n", "otlp_http.headers_list: must be"},
         Mistake{kSpanExporter + "otlp_http: {endpiont: x}\n", "did you mean 'endpoint'?"},
-        Mistake{kSpanExporter + "otlp_file/development: {output_stream: stdout}\n", "output_stream: must be file:///path"},
+        Mistake{kSpanExporter + "otlp_file/development: {output_stream: stdout}\n",
+                "output_stream: must be file:///path"},
         Mistake{kSpanExporter + "{otlp_http: , console: }\n", "exporter: must be a mapping with one key"},
         Mistake{kSpanExporter + "otlp_http: {temporality_preference: delta}\n", "unknown key 'temporality_preference'"},
         Mistake{sampled_with("{jaeger_remote/development: {endpoint: x}}"),
@@ -322,9 +303,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "meter_provider.readers[0].periodic.cardinality_limits: is not supported"},
         Mistake{kMetricExporter + "otlp_http:\n        producers: [{opencensus: }]\n        interval: 0\n",
                 "meter_provider.readers[0].periodic.interval: must be at least 1"},
-        Mistake{"file_format: \"1.1\"\nlogger_provider: {processors: [{batch: {schedule_delay: soon, exporter: {console: "
-                "}}}]}\n",
-                "logger_provider.processors[0].batch.schedule_delay: must be a whole number"},
+        Mistake{
+            "file_format: \"1.1\"\nlogger_provider: {processors: [{batch: {schedule_delay: soon, exporter: {console: "
+            "}}}]}\n",
+            "logger_provider.processors[0].batch.schedule_delay: must be a whole number"},
         Mistake{"file_format: \"1.1\"\ninstrumentation/development: {general: {stability_opt_in_list: http}}\n",
                 "instrumentation/development: is not supported"},
         Mistake{"file_format: \"${1}\"\n", "a ${...} must be ${NAME}"}));
@@ -341,9 +323,8 @@ TEST(OtelFile, OursAreTheLimitsOfTheRecorderThenAccepted) {
   using namespace telemetry::internal;
   const auto limits = [](size_t attributes, size_t length, size_t events, size_t links, size_t event_attributes) {
     return parse_otel_file(std::string(kTraces) + "  limits: {attribute_count_limit: " + std::to_string(attributes) +
-                               ", attribute_value_length_limit: " + std::to_string(length) +
-                               ", event_count_limit: " + std::to_string(events) +
-                               ", link_count_limit: " + std::to_string(links) +
+                               ", attribute_value_length_limit: " + std::to_string(length) + ", event_count_limit: " +
+                               std::to_string(events) + ", link_count_limit: " + std::to_string(links) +
                                ", event_attribute_count_limit: " + std::to_string(event_attributes) +
                                ", link_attribute_count_limit: 0}\n",
                            "otel.yaml")
@@ -360,7 +341,8 @@ TEST(OtelFile, OursAreTheLimitsOfTheRecorderThenAccepted) {
 
 TEST(OtelFile, WhatTheSchemaAllowsThenAWarning) {
   const OtelFile file = read("file_format: \"1.3\"\nmine: {a: 1}\ndistribution: {other: {b: 2}}\n");
-  EXPECT_THAT(file.warnings, ElementsAre(HasSubstr("file_format: is newer than 1.1"), HasSubstr("mine: has no effect")));
+  EXPECT_THAT(file.warnings,
+              ElementsAre(HasSubstr("file_format: is newer than 1.1"), HasSubstr("mine: has no effect")));
 }
 
 TEST(OtelFile, AliasesWithoutEndThenRefused) {
@@ -376,164 +358,12 @@ TEST(OtelFile, AliasesWithoutEndThenRefused) {
   EXPECT_THAT(file.error().message, HasSubstr("grows too large"));
 }
 
-struct Substituted {
-  const char* input;
-  const char* expected;  // nullptr: null
-};
-
-class OtelSubstitution : public ::testing::TestWithParam<Substituted> {};
-
-// The table of OpenTelemetry's specification.
-TEST_P(OtelSubstitution, ValueThenAsTheSpecificationSays) {
-  const WithVariables variables({{"STRING_VALUE", "value"},
-                                 {"BOOL_VALUE", "true"},
-                                 {"FLOAT_VALUE", "1.1"},
-                                 {"EMPTY", ""},
-                                 {"INVALID_MAP_VALUE", "value\nkey:value"},
-                                 {"DO_NOT_REPLACE_ME", "Never use this value"},
-                                 {"REPLACE_ME", "${DO_NOT_REPLACE_ME}"},
-                                 {"VALUE_WITH_ESCAPE", "value$$"}});
-  Result<Node> root = parse_document(std::string("key: ") + GetParam().input, "x");
-  ASSERT_TRUE(root.ok());
-  const Status status = substitute_environment(*root, "x");
-  ASSERT_TRUE(status.ok()) << status.error().message;
-  const Node& value = *root->find("key");
-  if (GetParam().expected == nullptr) {
-    EXPECT_TRUE(value.is_null());
-  } else {
-    EXPECT_TRUE(value.is_scalar());
-    EXPECT_EQ(value.text, GetParam().expected);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, OtelSubstitution,
-    ::testing::Values(Substituted{"${STRING_VALUE}", "value"}, Substituted{"${BOOL_VALUE}", "true"},
-                      Substituted{"\"${BOOL_VALUE}\"", "true"}, Substituted{"${env:STRING_VALUE}", "value"},
-                      Substituted{"${INVALID_MAP_VALUE}", "value\nkey:value"},
-                      Substituted{"foo ${STRING_VALUE} ${FLOAT_VALUE}", "foo value 1.1"},
-                      Substituted{"${UNDEFINED_KEY}", nullptr}, Substituted{"\"${UNDEFINED_KEY}\"", ""},
-                      Substituted{"${UNDEFINED_KEY:-fallback}", "fallback"}, Substituted{"${EMPTY:-fallback}", "fallback"},
-                      Substituted{"${STRING_VALUE:-}", "value"}, Substituted{"${REPLACE_ME}", "${DO_NOT_REPLACE_ME}"},
-                      Substituted{"${UNDEFINED_KEY:-${STRING_VALUE}}", "${STRING_VALUE}"},
-                      Substituted{"$${STRING_VALUE}", "${STRING_VALUE}"}, Substituted{"$$${STRING_VALUE}", "$value"},
-                      Substituted{"$$$${STRING_VALUE}", "$${STRING_VALUE}"},
-                      Substituted{"$${STRING_VALUE:-fallback}", "${STRING_VALUE:-fallback}"},
-                      Substituted{"$${STRING_VALUE:-${STRING_VALUE}}", "${STRING_VALUE:-value}"},
-                      Substituted{"${UNDEFINED_KEY:-$${UNDEFINED_KEY}}", "${UNDEFINED_KEY:-${UNDEFINED_KEY}}"},
-                      Substituted{"${VALUE_WITH_ESCAPE}", "value$$"}, Substituted{"a $$ b", "a $ b"},
-                      Substituted{"a $ b", "a $ b"}, Substituted{"${}", "${}"}, Substituted{"${OPEN", "${OPEN"}));
-
-TEST(OtelSubstitution, InvalidReferenceThenAnError) {
-  for (const char* input : {"${1API_KEY}", "${API_$KEY}", "${STRING_VALUE:?error}", "${sys:x}", "${A B}"}) {
-    Result<Node> root = parse_document(std::string("key: ") + input, "x");
-    ASSERT_TRUE(root.ok());
-    EXPECT_FALSE(substitute_environment(*root, "x").ok()) << input;
-  }
-}
-
-TEST(OtelSubstitution, KeysThenAsTheyAre) {
-  const WithVariables variables(Variables{{"NAME", "value"}});
-  Result<Node> root = parse_document("${NAME}: ${NAME}", "x");
-  ASSERT_TRUE(root.ok() && substitute_environment(*root, "x").ok());
-  ASSERT_NE(root->find("${NAME}"), nullptr);
-  EXPECT_EQ(root->find("${NAME}")->text, "value");
-}
-
-TEST(OtelSubstitution, SecretOfTheEnvironmentThenInNoMessage) {
+TEST(OtelFile, SecretOfTheEnvironmentThenInNoMessage) {
   const WithVariables variables(Variables{{"THE_RATIO", "secret"}});
   const Result<OtelFile> file =
       parse_otel_file(sampled_with("{trace_id_ratio_based: {ratio: \"${THE_RATIO}\"}}"), "otel.yaml");
   ASSERT_FALSE(file.ok());
   EXPECT_THAT(file.error().message, Not(HasSubstr("secret")));
-}
-
-// A file on disk and the variable that names it.
-class NamedFile {
- public:
-  explicit NamedFile(const std::string& text)
-      : path_(::testing::TempDir() + "otel_config_file.yaml"), variable_(Variables{{"OTEL_CONFIG_FILE", path_}}) {
-    std::ofstream(path_) << text;
-  }
-  ~NamedFile() { ::unlink(path_.c_str()); }
-  NamedFile(const NamedFile&) = delete;
-  NamedFile& operator=(const NamedFile&) = delete;
-
- private:
-  const std::string path_;
-  const WithVariables variable_;
-};
-
-Result<Loaded> load(const std::string& telemetry) {
-  return parse_config(one_model() + kUsers + telemetry, "tuft.yaml");
-}
-
-TEST(OtelConfigFile, NamedThenItDecidesAndOnlyOurOwnKeysOfTheSectionStay) {
-  const NamedFile file(kTraces);
-  const Result<Loaded> loaded = load(R"(telemetry:
-  enabled: true
-  service_name: mine
-  otlp_endpoint: http://other:4317
-  keep_errors: false
-  metrics_token: plainsecret
-)");
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  const TelemetryConfig& config = loaded->config.telemetry;
-  EXPECT_TRUE(config.enabled);
-  EXPECT_EQ(config.service_name, "mine");
-  EXPECT_EQ(config.keep_errors, false);
-  EXPECT_EQ(config.metrics_token, "plainsecret");
-  EXPECT_FALSE(config.otlp_endpoint);
-  EXPECT_EQ(config.traces.endpoint, "http://localhost:4318/v1/traces");
-  EXPECT_THAT(loaded->warnings, ElementsAre(HasSubstr("telemetry.otlp_endpoint: has no effect: OTEL_CONFIG_FILE")));
-}
-
-TEST(OtelConfigFile, OtherVariablesThenIgnored) {
-  const NamedFile file(kTraces);
-  const WithVariables variables({{"OTEL_EXPORTER_OTLP_HEADERS", "a=b"},
-                                 {"OTEL_SERVICE_NAME", "other"},
-                                 {"OTEL_SDK_DISABLED", "true"},
-                                 {"OTEL_TRACES_SAMPLER", "always_off"},
-                                 {"OTEL_PROPAGATORS", "baggage"}});
-  const Result<Loaded> loaded = load("");
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  const auto settings = telemetry::internal::read_settings(loaded->config.telemetry);
-  ASSERT_TRUE(settings.ok()) << settings.error().message;
-  EXPECT_TRUE(settings->enabled);
-  EXPECT_EQ(settings->service_name, "tuft");
-  EXPECT_TRUE(settings->traces.headers.empty());
-  EXPECT_EQ(settings->sampling_threshold, UINT64_MAX);
-  EXPECT_FALSE(settings->propagate_baggage);
-  EXPECT_EQ(settings->traces.interval, 5 * kSecond);
-  EXPECT_EQ(settings->metrics.protocol, Protocol::kNone);
-}
-
-TEST(OtelConfigFile, SectionSwitchesTelemetryOffThenOff) {
-  const NamedFile file(kTraces);
-  const Result<Loaded> loaded = load("telemetry: {enabled: false}\n");
-  ASSERT_TRUE(loaded.ok());
-  EXPECT_FALSE(loaded->config.telemetry.enabled);
-}
-
-TEST(OtelConfigFile, FileNamesTheServiceThenItsNameCounts) {
-  const NamedFile file(std::string(kTraces) + "resource: {attributes: [{name: service.name, value: theirs}]}\n");
-  const Result<Loaded> loaded = load("telemetry: {service_name: mine}\n");
-  ASSERT_TRUE(loaded.ok());
-  EXPECT_THAT(loaded->warnings, ElementsAre(HasSubstr("telemetry.service_name: has no effect")));
-  EXPECT_EQ(telemetry::internal::read_settings(loaded->config.telemetry)->service_name, "theirs");
-}
-
-TEST(OtelConfigFile, WrongOrAbsentThenTheStartFails) {
-  {
-    const NamedFile file("file_format: \"1.1\"\npropagator: {composite: [{b3: }]}\n");
-    const Result<Loaded> loaded = load("");
-    ASSERT_FALSE(loaded.ok());
-    EXPECT_THAT(loaded.error().message, HasSubstr("otel_config_file.yaml:2: propagator.composite[0].b3"));
-  }
-  const WithVariables variables(Variables{{"OTEL_CONFIG_FILE", "/nowhere/otel.yaml"}});
-  const Result<Loaded> loaded = load("");
-  ASSERT_FALSE(loaded.ok());
-  EXPECT_THAT(loaded.error().message, HasSubstr("OTEL_CONFIG_FILE: "));
 }
 
 // OpenTelemetry's own examples.

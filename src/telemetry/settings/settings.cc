@@ -69,8 +69,8 @@ std::optional<size_t> read_word(const Setting& setting, const std::string_view (
 void read_histograms(const TelemetryConfig& config, Settings& settings) {
   const auto filter = read_word(first_set({"OTEL_METRICS_EXEMPLAR_FILTER"}), kExemplarFilterWords);
   if (filter) settings.exemplar_filter = static_cast<ExemplarFilter>(*filter);
-  const auto aggregation = read_word(first_set({"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"}),
-                                     kHistogramAggregationWords);
+  const auto aggregation =
+      read_word(first_set({"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"}), kHistogramAggregationWords);
   if (aggregation) settings.histogram_aggregation = static_cast<HistogramAggregation>(*aggregation);
   if (config.exemplar_filter) settings.exemplar_filter = *config.exemplar_filter;
   if (config.histogram_aggregation) settings.histogram_aggregation = *config.histogram_aggregation;

@@ -213,7 +213,8 @@ Status check_readable(const Setting& setting) {
 Status read_tls(const TelemetryConfig& config, const SignalKey& signal, SignalSettings& out) {
   if (!out.tls) return {};
   const auto find = [&](std::optional<std::string> TlsConfig::*member, const char* key, const char* what) {
-    if (const auto& own = signal.config.tls.*member) return Setting{config_key(signal, std::string("tls.") + key), *own};
+    if (const auto& own = signal.config.tls.*member)
+      return Setting{config_key(signal, std::string("tls.") + key), *own};
     const auto& said = config.tls.*member;
     return said ? Setting{std::string("telemetry.tls.") + key, *said} : otlp_variable(signal, what);
   };
