@@ -35,7 +35,7 @@ struct ContinuousBatchingMetrics {
   Gauge decode_prefill_ratio{
       {.name = "decode_prefill_ratio",
        .unit = "ratio",
-       .description = "Decode tokens over prefill tokens of the newest step with prefill; absent while idle",
+       .description = "Decode tokens over prefill tokens of the newest step with prefill; absent before the first",
        .recorded_by = RecordedBy::kWorker,
        .scope = kTransformersScope}};
   Counter prefill_tokens_processed{{.name = "prefill_tokens_processed",

@@ -20,7 +20,6 @@ SELECTIONS = {"all": ".*", "one base model": re.escape(MODEL)}
 
 # Queries whose result may be empty or zero here: a metric in the query, and the reason.
 MAY_BE_EMPTY = {
-    "decode_prefill_ratio": "needs a scrape during a step with prefill",
     "tuft_resource_gpu": "needs a GPU",
     'http_response_status_code=~"5': "needs a server that fails",
     "otel_sdk_processor_": "needs more records than leave at once",

@@ -15,7 +15,7 @@ from workload import ANSWER, CANARY, ERROR, SERVER, STRANGER, spans_below, total
 HERE = pathlib.Path(__file__).parent
 # They depend on a GPU, a block device or load, on a report that the client sends every 10 s, or on an earlier reader of
 # the metrics.
-OPTIONAL_METRICS = re.compile(r"hw\..*|tuft\.resource\.gpu\..*|tuft\.client\.events|system\.disk\.io|decode_prefill_ratio|"
+OPTIONAL_METRICS = re.compile(r"hw\..*|tuft\.resource\.gpu\..*|tuft\.client\.events|system\.disk\.io|"
                               r"tuft\.futures\.try_again|tuft\.device\.time|tuft\.(training|sampling)\.mfu")
 OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat", "sequence_guard.wait", "engine.queue",
                   "engine.pass", "engine.train_pass"}  # the last two need requests of several runs in one pass

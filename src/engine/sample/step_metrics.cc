@@ -85,7 +85,8 @@ void StepMetrics::scheduled(const Step& step, size_t active, size_t waiting) con
   if (step.short_of_blocks) alloc_failures_.add(1);
   const auto tokens = static_cast<double>(step.prefill_tokens + step.decode_tokens);
   if (tokens == 0) return;
-  // Kept until the queue is empty, because a scrape rarely coincides with the one step in which a prompt runs.
+  // Kept from then on, also while nothing runs, as Transformers does: a scrape or push rarely coincides with the one
+  // step in which a prompt runs.
   if (step.prefill_tokens > 0)
     decode_prefill_ratio_.set(static_cast<double>(step.decode_tokens) / static_cast<double>(step.prefill_tokens));
   prefill_tokens_processed_.add(static_cast<int64_t>(step.prefill_tokens));
@@ -126,7 +127,6 @@ void StepMetrics::kv_blocks(std::span<const KvBlockTime> times) const {
 void StepMetrics::idle() const {
   active_requests_.set(0);
   waiting_requests_.set(0);
-  decode_prefill_ratio_.clear();
 }
 
 void StepMetrics::prefix(size_t tokens, size_t cached) const {

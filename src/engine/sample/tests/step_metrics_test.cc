@@ -152,6 +152,9 @@ TEST_F(StepMetricsTest, RatioOfDecodeToPrefillIsSet) {
   EXPECT_EQ(metrics_.gauge("active_requests_count"), 2);
   sampler_->step();
   EXPECT_EQ(metrics_.gauge("decode_prefill_ratio"), 0.25) << "of the newest step with a prompt";
+  run();
+  EXPECT_EQ(metrics_.gauge("active_requests_count"), 0);
+  EXPECT_EQ(metrics_.gauge("decode_prefill_ratio"), 0.25) << "a scrape or push of an idle engine has it too";
 }
 
 TEST_F(StepMetricsTest, GaugesFallWhenTheQueueIsEmpty) {
@@ -168,7 +171,6 @@ TEST_F(StepMetricsTest, GaugesFallWhenTheQueueIsEmpty) {
   EXPECT_EQ(metrics_.gauge("waiting_requests_count"), 0);
   EXPECT_EQ(metrics_.gauge("kv_cache_memory_bytes"), 0);
   EXPECT_EQ(metrics_.gauge("kv_cache_free_memory_bytes"), 1000);
-  EXPECT_FALSE(metrics_.gauge("decode_prefill_ratio"));
 }
 
 TEST_F(StepMetricsTest, DistinctAdaptersAreCounted) {
