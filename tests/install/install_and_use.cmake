@@ -17,4 +17,5 @@ run(${CMAKE_COMMAND} -S ${CONSUMER} -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX
   -DCMAKE_PREFIX_PATH=${WORK}/installed -DEXAMPLES=${EXAMPLES})
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/every_header)
+run(${WORK}/build/own_metrics)
 run(${WORK}/build/telemetry_guide ${WORK}/guide.jsonl)

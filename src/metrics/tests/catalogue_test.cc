@@ -11,9 +11,11 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "metrics/continuous_batching.h"
 #include "metrics/futures.h"
 #include "metrics/training.h"
 #include "telemetry/metric/prometheus_names.h"
@@ -185,6 +187,25 @@ TEST(Histogram, ProductBoundsThenAsDocumented) {
   EXPECT_EQ(bytes->points.at(0).bounds.front(), 65536);
   EXPECT_EQ(bytes->points.at(0).bounds.back(), 64.0 * 1024 * 1024 * 1024);
   EXPECT_EQ(bytes->points.at(0).bucket_counts.at(1), 1u);
+}
+
+TEST(Histogram, TransformersBoundsThenItsOwnAndOnThePage) {
+  const std::map<std::string, std::vector<double>> wanted{
+      {"ttft_milliseconds", {10, 25, 50, 75, 100, 150, 200, 300, 500, 750, 1000, 2000, 5000, 10000}},
+      {"request_latency_milliseconds", {50, 100, 250, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000}},
+      {"batch_fill_percentage", {5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 100}}};
+  telemetry::WithCollector collector;
+  continuous_batching().ttft_milliseconds.record(1);
+  continuous_batching().request_latency_milliseconds.record(1);
+  continuous_batching().batch_fill_percentage.record(1);
+  ASSERT_TRUE(collector.flush());
+  const std::string page = read_file(kPage);
+  for (const auto& [name, bounds] : wanted) {
+    EXPECT_EQ(collector.receiver.metric(name)->points.at(0).bounds, bounds) << name;
+    std::ostringstream row;
+    for (const double bound : bounds) row << (row.tellp() == 0 ? "" : ", ") << bound;
+    EXPECT_NE(page.find("| `" + name + "` | " + row.str() + " |\n"), std::string::npos) << name;
+  }
 }
 
 TEST(Catalogue, TuftsMetricsThenAllUnderTheirNames) {
