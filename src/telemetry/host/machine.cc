@@ -90,6 +90,15 @@ std::optional<double> cpu_utilization(const CpuTimes& before, const CpuTimes& af
   return std::min(1.0, (after.busy - before.busy) / (after.total - before.total));
 }
 
+std::string read_cpu_name(const fs::path& root) {
+  const std::string cpus = read_proc(root / "proc/cpuinfo");
+  for (const std::string_view line : split_lines(cpus)) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string_view::npos) return std::string(line.substr(colon + 2));
+  }
+  return "";
+}
+
 std::optional<MemoryUse> read_memory_use(const fs::path& root) {
   const std::string meminfo = read_proc(root / "proc/meminfo");
   const auto total = proc_field(meminfo, "MemTotal:");

@@ -28,6 +28,9 @@ std::optional<CpuTimes> read_cpu_times(Nanos now, const std::filesystem::path& r
 // Returns 0 .. 1; nullopt if no time passed or the quota changed.
 std::optional<double> cpu_utilization(const CpuTimes& before, const CpuTimes& after);
 
+// Returns the name of the first processor; "" where the kernel does not tell it, as on most 64-bit ARM machines.
+std::string read_cpu_name(const std::filesystem::path& root = "/");
+
 struct MemoryUse {
   uint64_t used = 0;  // bytes
   uint64_t total = 0;

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <map>
+#include <string_view>
 #include <unistd.h>
+#include <utility>
 
 #include "base/id.h"
+#include "telemetry/host/machine.h"
 #include "telemetry/otlp/wire.h"
 
 namespace tuft::telemetry::internal::otlp {
@@ -21,6 +24,15 @@ const std::string& instance_id() {
   return id;
 }
 
+// The word of OpenTelemetry's conventions.
+#if defined(__x86_64__)
+constexpr std::string_view kArchitecture = "amd64";
+#elif defined(__aarch64__)
+constexpr std::string_view kArchitecture = "arm64";
+#else
+constexpr std::string_view kArchitecture = "";
+#endif
+
 }  // namespace
 
 std::string encode_resource(const Settings& settings) {
@@ -30,6 +42,8 @@ std::string encode_resource(const Settings& settings) {
       {"telemetry.sdk.language", "cpp"},       {"telemetry.sdk.version", TUFT_VERSION}};
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) == 0) texts["host.name"] = host.data();
+  if (!kArchitecture.empty()) texts["host.arch"] = kArchitecture;
+  if (std::string cpu = read_cpu_name(); !cpu.empty()) texts["host.cpu.model.name"] = std::move(cpu);
   for (const auto& [key, value] : settings.resource_attributes) texts[key] = value;
 
   WireWriter writer;

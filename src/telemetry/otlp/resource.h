@@ -8,7 +8,7 @@
 namespace tuft::telemetry::internal::otlp {
 
 // Returns an encoded Resource: service.name, service.version, service.instance.id (random, once per process),
-// host.name, process.pid and telemetry.sdk.*, overridden by the settings' attributes.
+// host.name, host.arch, host.cpu.model.name, process.pid and telemetry.sdk.*, overridden by the settings' attributes.
 std::string encode_resource(const Settings& settings);
 
 }  // namespace tuft::telemetry::internal::otlp

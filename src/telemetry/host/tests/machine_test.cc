@@ -38,6 +38,13 @@ TEST(CpuTimes, TwoReadingsThenTheBusyShare) {
   EXPECT_FALSE(parse_cpu_times("").has_value());
 }
 
+TEST(CpuName, ProcessorsThenTheFirst) {
+  FakeRoot root;
+  EXPECT_EQ(read_cpu_name(root.path()), "");
+  root.write("proc/cpuinfo", "processor\t: 0\nmodel\t\t: 1\nmodel name\t: Fake CPU @ 2: fast\n\nmodel name\t: Other\n");
+  EXPECT_EQ(read_cpu_name(root.path()), "Fake CPU @ 2: fast");
+}
+
 TEST(CpuTimes, NoQuotaThenTheMachine) {
   FakeRoot root;
   root.write("proc/self/cgroup", "0::/\n");
