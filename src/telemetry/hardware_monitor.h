@@ -5,7 +5,10 @@
 //   ...
 //   const HardwareReport report = monitor.stop_and_collect();
 //
-// Works without init_telemetry(). GPU values come from NVML, which is loaded at run time; without NVML they are absent.
+// Works without init_telemetry(). GPU values come from the libraries of NVIDIA (NVML) and AMD (AMD SMI, else ROCm SMI),
+// which are loaded at run time; without them they are absent. The GPUs of both vendors are in one list, NVIDIA's
+// first; a position in it is the `gpu_id` of the metrics.
+//
 // In a control group with limits, the limits count as the machine's processors and memory.
 #pragma once
 
@@ -33,7 +36,7 @@ struct HardwareSample {
   Nanos time = 0;                          // since the first sample
   std::optional<double> cpu_percent = {};  // since the previous sample
   std::optional<double> memory_percent = {};
-  std::vector<GpuSample> gpus = {};  // in NVML's order
+  std::vector<GpuSample> gpus = {};  // by gpu_id
 };
 
 enum class MonitorStatus : uint8_t {
@@ -89,17 +92,29 @@ class HardwareMonitor {
   std::unique_ptr<State> state_;
 };
 
-// A description of the machine.
+struct GpuDescription {
+  std::string name = {};
+  std::string id = {};  // unique on the machine, and the same after a restart
+  std::string vendor = {};
+  uint64_t memory_total = 0;  // bytes
+  std::string driver_version = {};
+};
+
+// A description of the machine and the program. A text that is not known is empty.
 struct HardwareInfo {
-  std::string gpu_name = {};  // of the first GPU; "" without NVML
+  std::string gpu_name = {};  // of the first GPU
   int gpu_count = 0;
   uint64_t gpu_memory_total = 0;  // bytes, of the first GPU
   std::string gpu_driver_version = {};
+  std::vector<GpuDescription> gpus = {};  // by gpu_id
+  std::string cuda_version = {};          // the newest that NVIDIA's driver supports
+  std::string rocm_version = {};          // of the installed ROCm
   std::string cpu_name = {};
   double cpu_count = 0;  // may be fractional under a quota
   uint64_t memory_total = 0;
   std::string kernel_version = {};
   std::string compiler_version = {};
+  std::string torch_version = {};  // the libtorch that this program was built with
   std::string tuft_version = {};
 };
 HardwareInfo hardware_info();

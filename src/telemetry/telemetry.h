@@ -125,9 +125,9 @@ bool flush_telemetry(Nanos budget);
 // 5 s by default). Idempotent.
 void shutdown_telemetry(Nanos budget = 0);
 
-// Reports tuft.resource.*, process.* and hw.* from /proc, control groups and NVML, which is loaded at run time (one
-// INFO line if it is absent). With `disk`, a directory, also reports its file system and system.*; one process per
-// machine should do so.
+// Reports tuft.resource.*, process.* and hw.* from /proc, control groups and the libraries of GPU vendors (NVML, AMD
+// SMI, ROCm SMI), which are loaded at run time (one INFO line if none finds a GPU). With `disk`, a directory, also
+// reports its file system and system.*; one process per machine should do so.
 void start_resource_metrics(const std::string& disk = {});
 
 }  // namespace tuft::telemetry

@@ -11,24 +11,25 @@
 
 #include "base/background_thread.h"
 #include "base/mutex.h"
+#include "telemetry/host/gpu_library.h"
 #include "telemetry/host/machine.h"
-#include "telemetry/host/nvml.h"
 #include "telemetry/host/proc_text.h"
 
 namespace tuft::telemetry {
 namespace {
 
 using internal::CpuTimes;
+using internal::GpuInfo;
+using internal::GpuLibrary;
 using internal::GpuUse;
-using internal::Nvml;
 
 constexpr size_t kSamplesMax = 36'000;
 
 class Collector {
  public:
-  Collector() : nvml_(Nvml::open()), cpu_(internal::read_cpu_times(system_clock().monotonic())) {}
+  Collector() : gpus_(internal::open_gpus()), cpu_(internal::read_cpu_times(system_clock().monotonic())) {}
 
-  bool has_gpus() const { return nvml_ != nullptr; }
+  bool has_gpus() const { return gpus_ != nullptr; }
 
   HardwareSample take(Nanos now) {
     HardwareSample sample;
@@ -43,8 +44,8 @@ class Collector {
     const auto memory = internal::read_memory_use();
     if (memory && memory->total > 0)
       sample.memory_percent = 100 * static_cast<double>(memory->used) / static_cast<double>(memory->total);
-    if (!nvml_) return sample;
-    for (const GpuUse& use : nvml_->read()) {
+    if (!gpus_) return sample;
+    for (const GpuUse& use : gpus_->read()) {
       GpuSample& gpu = sample.gpus.emplace_back();
       if (use.utilization) gpu.utilization_percent = 100 * *use.utilization;
       gpu.memory_used_bytes = use.memory_used;
@@ -55,7 +56,7 @@ class Collector {
   }
 
  private:
-  const std::unique_ptr<Nvml> nvml_;
+  const std::unique_ptr<GpuLibrary> gpus_;
   std::optional<CpuTimes> cpu_;
 };
 
@@ -244,21 +245,34 @@ HardwareReport HardwareMonitor::stop_and_collect() {
   return report;
 }
 
+namespace {
+
+void describe_gpus(HardwareInfo& info) {
+  const auto library = internal::open_gpus();
+  if (!library) return;
+  const std::vector<GpuUse> uses = library->read();
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const GpuInfo& gpu = library->gpus()[i];
+    info.gpus.push_back({.name = gpu.name,
+                         .id = gpu.id,
+                         .vendor = gpu.vendor,
+                         .memory_total = static_cast<uint64_t>(uses[i].memory_total.value_or(0)),
+                         .driver_version = gpu.driver_version});
+    std::string& version = gpu.runtime == "CUDA" ? info.cuda_version : info.rocm_version;
+    version = gpu.runtime_version;
+  }
+  info.gpu_name = info.gpus.front().name;
+  info.gpu_count = static_cast<int>(info.gpus.size());
+  info.gpu_memory_total = info.gpus.front().memory_total;
+  info.gpu_driver_version = info.gpus.front().driver_version;
+}
+
+}  // namespace
+
 HardwareInfo hardware_info() {
   HardwareInfo info;
-  if (const auto nvml = Nvml::open()) {
-    info.gpu_name = nvml->gpus().front().name;
-    info.gpu_count = static_cast<int>(nvml->gpus().size());
-    info.gpu_memory_total = static_cast<uint64_t>(nvml->read().front().memory_total.value_or(0));
-    info.gpu_driver_version = nvml->driver_version();
-  }
-  const std::string cpus = internal::read_proc("/proc/cpuinfo");
-  for (const std::string_view line : internal::split_lines(cpus)) {
-    const size_t colon = line.find(": ");
-    if (!line.starts_with("model name") || colon == std::string_view::npos) continue;
-    info.cpu_name = line.substr(colon + 2);
-    break;
-  }
+  describe_gpus(info);
+  info.cpu_name = internal::read_cpu_name();
   info.cpu_count = std::thread::hardware_concurrency();
   if (const auto cpu = internal::read_cpu_times(system_clock().monotonic()); cpu && cpu->cores > 0)
     info.cpu_count = cpu->cores;
@@ -266,6 +280,7 @@ HardwareInfo hardware_info() {
   utsname kernel{};
   if (::uname(&kernel) == 0) info.kernel_version = std::string(kernel.sysname) + " " + kernel.release;
   info.compiler_version = __VERSION__;
+  info.torch_version = TUFT_BUILT_WITH_TORCH;
   info.tuft_version = TUFT_VERSION;
   return info;
 }
@@ -295,16 +310,30 @@ Json json_of(const HardwareSample& sample) {
   return out;
 }
 
+Json json_of(const GpuDescription& gpu) {
+  return {{"name", gpu.name},
+          {"id", gpu.id},
+          {"vendor", gpu.vendor},
+          {"memory_total", gpu.memory_total},
+          {"driver_version", gpu.driver_version}};
+}
+
 Json json_of(const HardwareInfo& info) {
+  Json gpus = Json::array();
+  for (const GpuDescription& gpu : info.gpus) gpus.push_back(json_of(gpu));
   return {{"gpu_name", info.gpu_name},
           {"gpu_count", info.gpu_count},
           {"gpu_memory_total", info.gpu_memory_total},
           {"gpu_driver_version", info.gpu_driver_version},
+          {"gpus", std::move(gpus)},
+          {"cuda_version", info.cuda_version},
+          {"rocm_version", info.rocm_version},
           {"cpu_name", info.cpu_name},
           {"cpu_count", info.cpu_count},
           {"memory_total", info.memory_total},
           {"kernel_version", info.kernel_version},
           {"compiler_version", info.compiler_version},
+          {"torch_version", info.torch_version},
           {"tuft_version", info.tuft_version}};
 }
 

@@ -1,7 +1,8 @@
-#include "telemetry/host/nvml.h"
-
+// NVIDIA's management library (NVML).
 #include <array>
-#include <dlfcn.h>
+
+#include "telemetry/host/gpu_library.h"
+#include "telemetry/host/shared_library.h"
 
 namespace tuft::telemetry::internal {
 namespace {
@@ -34,25 +35,21 @@ struct Functions {
   int (*get_name)(NvmlDevice, char*, unsigned) = nullptr;
   int (*get_uuid)(NvmlDevice, char*, unsigned) = nullptr;
   int (*get_driver_version)(char*, unsigned) = nullptr;
+  int (*get_cuda_version)(int*) = nullptr;  // 12040 for 12.4
 };
 
-template <typename Function>
-bool load(void* library, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(::dlsym(library, name));
-  return function != nullptr;
-}
-
-bool load_all(void* library, Functions& nvml) {
-  load(library, "nvmlDeviceGetPowerUsage", nvml.get_power);
-  load(library, "nvmlDeviceGetTotalEnergyConsumption", nvml.get_energy);
-  load(library, "nvmlDeviceGetTemperature", nvml.get_temperature);
-  load(library, "nvmlDeviceGetName", nvml.get_name);
-  load(library, "nvmlDeviceGetUUID", nvml.get_uuid);
-  load(library, "nvmlSystemGetDriverVersion", nvml.get_driver_version);
-  return load(library, "nvmlInit_v2", nvml.init) && load(library, "nvmlDeviceGetCount_v2", nvml.count_devices) &&
-         load(library, "nvmlDeviceGetHandleByIndex_v2", nvml.get_device) &&
-         load(library, "nvmlDeviceGetUtilizationRates", nvml.get_utilization) &&
-         load(library, "nvmlDeviceGetMemoryInfo", nvml.get_memory);
+bool load_all(const SharedLibrary& library, Functions& nvml) {
+  library.load("nvmlDeviceGetPowerUsage", nvml.get_power);
+  library.load("nvmlDeviceGetTotalEnergyConsumption", nvml.get_energy);
+  library.load("nvmlDeviceGetTemperature", nvml.get_temperature);
+  library.load("nvmlDeviceGetName", nvml.get_name);
+  library.load("nvmlDeviceGetUUID", nvml.get_uuid);
+  library.load("nvmlSystemGetDriverVersion", nvml.get_driver_version);
+  library.load("nvmlSystemGetCudaDriverVersion", nvml.get_cuda_version);
+  return library.load("nvmlInit_v2", nvml.init) && library.load("nvmlDeviceGetCount_v2", nvml.count_devices) &&
+         library.load("nvmlDeviceGetHandleByIndex_v2", nvml.get_device) &&
+         library.load("nvmlDeviceGetUtilizationRates", nvml.get_utilization) &&
+         library.load("nvmlDeviceGetMemoryInfo", nvml.get_memory);
 }
 
 template <typename... Arguments, typename... Given>
@@ -62,21 +59,27 @@ std::string text_of(int (*get)(Arguments...), Given... given) {
   return text.data();
 }
 
-class LoadedNvml final : public Nvml {
+class Nvml final : public GpuLibrary {
  public:
-  explicit LoadedNvml(const Functions& nvml) : nvml_(nvml) {
+  explicit Nvml(const Functions& nvml) : nvml_(nvml) {
+    const std::string driver = text_of(nvml_.get_driver_version);
+    const std::string cuda = cuda_version();
     unsigned count = 0;
     if (nvml_.count_devices(&count) != kSuccess) return;
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
       if (nvml_.get_device(i, &device) != kSuccess) continue;
       devices_.push_back(device);
-      gpus_.push_back({text_of(nvml_.get_name, device), text_of(nvml_.get_uuid, device)});
+      gpus_.push_back({.name = text_of(nvml_.get_name, device),
+                       .id = text_of(nvml_.get_uuid, device),
+                       .vendor = "NVIDIA",
+                       .driver_version = driver,
+                       .runtime = "CUDA",
+                       .runtime_version = cuda});
     }
   }
 
   const std::vector<GpuInfo>& gpus() const override { return gpus_; }
-  std::string driver_version() const override { return text_of(nvml_.get_driver_version); }
 
   std::vector<GpuUse> read() const override {
     std::vector<GpuUse> out;
@@ -101,6 +104,13 @@ class LoadedNvml final : public Nvml {
   }
 
  private:
+  // Returns the newest CUDA that the driver supports.
+  std::string cuda_version() const {
+    int version = 0;
+    if (nvml_.get_cuda_version == nullptr || nvml_.get_cuda_version(&version) != kSuccess) return "";
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  }
+
   const Functions nvml_;
   std::vector<NvmlDevice> devices_;
   std::vector<GpuInfo> gpus_;
@@ -108,12 +118,10 @@ class LoadedNvml final : public Nvml {
 
 }  // namespace
 
-std::unique_ptr<Nvml> Nvml::open(const char* library) {
-  // Never unloaded, because NVML keeps threads of its own.
-  void* loaded = ::dlopen(library, RTLD_NOW | RTLD_LOCAL);
+std::unique_ptr<GpuLibrary> open_nvml(const char* library) {
   Functions functions;
-  if (loaded == nullptr || !load_all(loaded, functions) || functions.init() != kSuccess) return nullptr;
-  auto nvml = std::make_unique<LoadedNvml>(functions);
+  if (!load_all(SharedLibrary(library), functions) || functions.init() != kSuccess) return nullptr;
+  auto nvml = std::make_unique<Nvml>(functions);
   if (nvml->gpus().empty()) return nullptr;
   return nvml;
 }

@@ -5,13 +5,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "telemetry/host/gpu_library.h"
 #include "telemetry/host/machine.h"
-#include "telemetry/host/nvml.h"
 #include "telemetry/instruments/resources.h"
 #include "telemetry/log.h"
 #include "telemetry/record/recording.h"
@@ -29,13 +30,14 @@ constexpr Nanos kSampleAge = 200 * kMillisecond;
 struct Sample {
   Nanos time = 0;
   std::optional<double> cpu;  // 0 .. 1
+  double cores = 0;           // of the machine, or the container's limit
   std::optional<MemoryUse> memory;
   std::optional<ByteTraffic> disk;
   std::optional<ByteTraffic> network;
   std::optional<DiskSpace> space;
   ProcessUse process;
-  std::shared_ptr<const Nvml> nvml;  // null: no GPU
-  std::vector<GpuUse> gpus;          // in the order of nvml->gpus()
+  std::shared_ptr<const GpuLibrary> library;  // null: no GPU
+  std::vector<GpuUse> gpus;                   // in the order of library->gpus()
 };
 
 class Sampler {
@@ -45,13 +47,13 @@ class Sampler {
 
   pid_t owner() const { return owner_; }
 
-  // Returns false if there is no NVML. Each start tries to load it until it is found.
+  // Returns false if no library finds a GPU. Each start tries until one does.
   bool start(std::string disk) TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    if (!nvml_) nvml_ = Nvml::open();
+    if (!gpus_) gpus_ = open_gpus();
     disk_ = std::move(disk);
     sample_ = nullptr;
-    return nvml_ != nullptr;
+    return gpus_ != nullptr;
   }
 
   std::shared_ptr<const Sample> get() TUFT_EXCLUDES(mutex_) {
@@ -68,10 +70,11 @@ class Sampler {
     const auto cpu = read_cpu_times(now);
     if (cpu && cpu_) sample.cpu = cpu_utilization(*cpu_, *cpu);
     if (cpu) cpu_ = cpu;
+    sample.cores = cpu && cpu->cores > 0 ? cpu->cores : std::thread::hardware_concurrency();
     sample.memory = read_memory_use();
     sample.process = read_process_use();
-    sample.nvml = nvml_;
-    if (nvml_) sample.gpus = nvml_->read();
+    sample.library = gpus_;
+    if (gpus_) sample.gpus = gpus_->read();
     if (disk_.empty()) return sample;
     sample.space = read_disk_space(disk_);
     sample.disk = read_disk_traffic();
@@ -82,7 +85,7 @@ class Sampler {
   const pid_t owner_ = ::getpid();
   // Locked while /proc is read; only collections, which are rare, wait for it.
   Mutex mutex_;
-  std::shared_ptr<const Nvml> nvml_ TUFT_GUARDED_BY(mutex_);
+  std::shared_ptr<const GpuLibrary> gpus_ TUFT_GUARDED_BY(mutex_);
   std::string disk_ TUFT_GUARDED_BY(mutex_);
   std::optional<CpuTimes> cpu_ TUFT_GUARDED_BY(mutex_);
   std::shared_ptr<const Sample> sample_ TUFT_GUARDED_BY(mutex_);
@@ -132,7 +135,9 @@ std::vector<Reading> machine_readings() {
        }},
       {&metrics.build_info,
        [](const Sample&, const Observe& observe) {
-         observe(1, {{"version", TUFT_VERSION}});
+         observe(
+             1,
+             {{"version", TUFT_VERSION}, {"compiler_version", __VERSION__}, {"torch_version", TUFT_BUILT_WITH_TORCH}});
        }},
   };
 }
@@ -144,6 +149,12 @@ std::vector<Reading> system_readings() {
       {&metrics.system_cpu_utilization,
        [](const Sample& sample, const Observe& observe) {
          if (sample.cpu) observe(*sample.cpu, {});
+       }},
+      {&metrics.system_cpu_logical_count,
+       [](const Sample& sample, const Observe& observe) { observe(sample.cores, {}); }},
+      {&metrics.system_memory_limit,
+       [](const Sample& sample, const Observe& observe) {
+         if (sample.memory) observe(number(sample.memory->total), {});
        }},
       {&metrics.system_memory_usage,
        [](const Sample& sample, const Observe& observe) {
@@ -219,8 +230,8 @@ void observe_gpu_ids(const Sample& sample, const Observe& observe) {
 template <std::optional<double> GpuUse::*value>
 void observe_gpus(const Sample& sample, const Observe& observe) {
   for (size_t i = 0; i < sample.gpus.size(); ++i) {
-    const GpuInfo& gpu = sample.nvml->gpus()[i];
-    if (sample.gpus[i].*value) observe(*(sample.gpus[i].*value), {{"hw.id", gpu.uuid}, {"hw.name", gpu.name}});
+    const GpuInfo& gpu = sample.library->gpus()[i];
+    if (sample.gpus[i].*value) observe(*(sample.gpus[i].*value), {{"hw.id", gpu.id}, {"hw.name", gpu.name}});
   }
 }
 
@@ -228,15 +239,30 @@ void observe_gpus(const Sample& sample, const Observe& observe) {
 template <std::optional<double> GpuUse::*value>
 void observe_hardware(const Sample& sample, const Observe& observe) {
   for (size_t i = 0; i < sample.gpus.size(); ++i) {
-    const GpuInfo& gpu = sample.nvml->gpus()[i];
+    const GpuInfo& gpu = sample.library->gpus()[i];
     if (sample.gpus[i].*value)
-      observe(*(sample.gpus[i].*value), {{"hw.id", gpu.uuid}, {"hw.name", gpu.name}, {"hw.type", "gpu"}});
+      observe(*(sample.gpus[i].*value), {{"hw.id", gpu.id}, {"hw.name", gpu.name}, {"hw.type", "gpu"}});
+  }
+}
+
+void describe_gpus(const Sample& sample, const Observe& observe) {
+  for (size_t i = 0; i < sample.gpus.size(); ++i) {
+    const GpuInfo& gpu = sample.library->gpus()[i];
+    const std::string id = std::to_string(i);
+    const std::string runtime = gpu.runtime_version.empty() ? gpu.runtime : gpu.runtime + " " + gpu.runtime_version;
+    observe(1, {{"gpu_id", id},
+                {"hw.id", gpu.id},
+                {"hw.name", gpu.name},
+                {"hw.vendor", gpu.vendor},
+                {"hw.driver_version", gpu.driver_version},
+                {"runtime", runtime}});
   }
 }
 
 std::vector<Reading> gpu_readings() {
   const ResourceMetrics& metrics = resource_metrics();
   return {
+      {&metrics.gpu_info, &describe_gpus},
       {&metrics.gpu_utilization_percent, &observe_gpu_ids<&GpuUse::utilization, 100>},
       {&metrics.gpu_memory_used_bytes, &observe_gpu_ids<&GpuUse::memory_used>},
       {&metrics.gpu_memory_total_bytes, &observe_gpu_ids<&GpuUse::memory_total>},
@@ -275,7 +301,8 @@ void start_resource_metrics(const std::string& disk) {
   if (has_gpus) {
     set_callbacks(gpu_readings());
   } else {
-    log_info("telemetry.no_gpu_metrics", "NVML is not available: tuft.resource.gpu.* and hw.* are not reported");
+    log_info("telemetry.no_gpu_metrics",
+             "neither NVML nor AMD SMI nor ROCm SMI finds a GPU: tuft.resource.gpu.* and hw.* are not reported");
   }
 }
 

@@ -48,6 +48,12 @@ struct ResourceMetrics {
                                           .labels = {"gpu_id"},
                                           .recorded_by = RecordedBy::kBoth,
                                           .scope = kResourceScope}};
+  ObservableGauge gpu_info{{.name = "tuft.resource.gpu.info",
+                            .unit = "{gpu}",
+                            .description = "Always 1; the labels say what a GPU is, and join gpu_id with hw.id",
+                            .labels = {"gpu_id", "hw.id", "hw.name", "hw.vendor", "hw.driver_version", "runtime"},
+                            .recorded_by = RecordedBy::kBoth,
+                            .scope = kResourceScope}};
   ObservableGauge process_memory_used_bytes{{.name = "tuft.resource.process.memory_used_bytes",
                                              .unit = "bytes",
                                              .description = "Resident memory of this process",
@@ -58,6 +64,14 @@ struct ResourceMetrics {
        .unit = "1",
        .description = "Busy share of the machine's processors since the last collection",
        .scope = kResourceScope}};
+  ObservableGauge system_cpu_logical_count{{.name = "system.cpu.logical.count",
+                                            .unit = "{cpu}",
+                                            .description = "Processors of the machine, or the container's limit",
+                                            .scope = kResourceScope}};
+  ObservableGauge system_memory_limit{{.name = "system.memory.limit",
+                                       .unit = "By",
+                                       .description = "Memory of the machine, or the container's limit",
+                                       .scope = kResourceScope}};
   ObservableGauge system_memory_usage{
       {.name = "system.memory.usage",
        .unit = "By",
@@ -160,11 +174,13 @@ struct ResourceMetrics {
                                   .labels = {"hw.id", "hw.name", "hw.type"},
                                   .recorded_by = RecordedBy::kBoth,
                                   .scope = kResourceScope}};
-  ObservableGauge build_info{{.name = "tuft.build.info",
-                              .unit = "{build}",
-                              .description = "Always 1; the label is the version that runs",
-                              .labels = {"version"},
-                              .recorded_by = RecordedBy::kBoth}};
+  ObservableGauge build_info{
+      {.name = "tuft.build.info",
+       .unit = "{build}",
+       .description = "Always 1; the labels are the version that runs, its compiler, and the libtorch that it "
+                      "was built with",
+       .labels = {"version", "compiler_version", "torch_version"},
+       .recorded_by = RecordedBy::kBoth}};
 };
 
 // Returns the instruments of the process, which the first call makes. Thread-safe.

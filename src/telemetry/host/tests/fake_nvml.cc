@@ -60,4 +60,8 @@ EXPORTED int nvmlDeviceGetUUID(void* device, char* out, unsigned size) {
 EXPORTED int nvmlSystemGetDriverVersion(char* out, unsigned size) {
   return put_text(out, size, "999.1");
 }
+EXPORTED int nvmlSystemGetCudaDriverVersion(int* version) {
+  *version = 12'080;
+  return kSuccess;
+}
 // NOLINTEND(readability-identifier-naming)

@@ -12,7 +12,7 @@ namespace {
 constexpr Nanos kHour = 3600 * kSecond;
 
 void load_fake_nvml() {
-  ASSERT_NE(::dlopen(TUFT_FAKE_NVML, RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
+  ASSERT_NE(::dlopen(TUFT_FAKE_GPUS "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), nullptr) << ::dlerror();
 }
 
 HardwareReport collect(HardwareMonitor& monitor, size_t samples) {
@@ -87,6 +87,13 @@ TEST(HardwareInfo, ThisMachineThenDescribed) {
   EXPECT_EQ(info.gpu_count, 2);
   EXPECT_EQ(info.gpu_memory_total, 8'000'000'000u);
   EXPECT_EQ(info.gpu_driver_version, "999.1");
+  ASSERT_EQ(info.gpus.size(), 2u);
+  EXPECT_EQ(info.gpus[1].name, "Fake K1");
+  EXPECT_EQ(info.gpus[1].id, "GPU-two");
+  EXPECT_EQ(info.gpus[1].vendor, "NVIDIA");
+  EXPECT_EQ(info.gpus[1].memory_total, 8'000'000'000u);
+  EXPECT_EQ(info.cuda_version, "12.8");
+  EXPECT_EQ(info.rocm_version, "") << "that of NVIDIA's GPUs is CUDA";
   EXPECT_GT(info.cpu_count, 0);
   EXPECT_GT(info.memory_total, 0u);
   EXPECT_FALSE(info.kernel_version.empty());
@@ -98,7 +105,16 @@ TEST(HardwareJson, ReportThenReadableAndWithoutSamplesUnlessAskedFor) {
   const HardwareReport report = collect(monitor, 2);
   const auto brief = nlohmann::json::parse(hardware_json(hardware_info(), report, false));
   EXPECT_EQ(brief["status"], "success");
+  const HardwareInfo info = hardware_info();
   EXPECT_EQ(brief["hardware"]["gpu_name"], "Fake H1");
+  EXPECT_EQ(brief["hardware"]["gpu_driver_version"], "999.1");
+  EXPECT_EQ(brief["hardware"]["cuda_version"], "12.8");
+  EXPECT_EQ(brief["hardware"]["rocm_version"], "");
+  EXPECT_EQ(brief["hardware"]["torch_version"], info.torch_version);
+  EXPECT_EQ(brief["hardware"]["compiler_version"], info.compiler_version);
+  EXPECT_EQ(brief["hardware"]["tuft_version"], info.tuft_version);
+  EXPECT_EQ(brief["hardware"]["gpus"][1]["vendor"], "NVIDIA");
+  EXPECT_EQ(brief["hardware"]["gpus"][1]["driver_version"], "999.1");
   EXPECT_EQ(brief["gpu_utilization_percent"]["mean"], 75);
   EXPECT_FALSE(brief.contains("samples"));
   const auto whole = nlohmann::json::parse(hardware_json(hardware_info(), report, true));
