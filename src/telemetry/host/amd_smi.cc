@@ -174,8 +174,9 @@ class AmdSmi final : public GpuLibrary {
 std::unique_ptr<GpuLibrary> open_amd_smi(const char* library) {
   Functions functions;
   Structure version;
-  if (!load_all(SharedLibrary(library), functions) || functions.get_version(version.data()) != kSuccess ||
-      version.number(0) < kOldestVersion || functions.init(kGpusOnly) != kSuccess)
+  // The library does not even tell its version before init().
+  if (!load_all(SharedLibrary(library), functions) || functions.init(kGpusOnly) != kSuccess ||
+      functions.get_version(version.data()) != kSuccess || version.number(0) < kOldestVersion)
     return nullptr;
   auto amd = std::make_unique<AmdSmi>(functions, version.number(0));
   if (amd->gpus().empty()) return nullptr;

@@ -11,6 +11,8 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kNotSupported = 2;
 constexpr int kNotFound = 31;
+constexpr int kNotInitialized = 32;
+bool initialized = false;
 
 int first_socket = 0;
 int second_socket = 0;
@@ -49,9 +51,11 @@ int put_handles(uint32_t* count, void** out, void* one, void* other) {
 
 // NOLINTBEGIN(readability-identifier-naming): AMD SMI's names
 EXPORTED int amdsmi_init(uint64_t flags) {
-  return flags == 2 ? kSuccess : kNotSupported;  // GPUs only
+  initialized = flags == 2;  // GPUs only
+  return initialized ? kSuccess : kNotSupported;
 }
 EXPORTED int amdsmi_get_lib_version(Version* version) {
+  if (!initialized) return kNotInitialized;
   std::memset(version, 0, sizeof *version);
 #if FAKE_VERSION < 26
   version->year = FAKE_VERSION;
@@ -63,6 +67,7 @@ EXPORTED int amdsmi_get_lib_version(Version* version) {
   return kSuccess;
 }
 EXPORTED int amdsmi_get_socket_handles(uint32_t* count, void** sockets) {
+  if (!initialized) return kNotInitialized;
   return put_handles(count, sockets, &first_socket, &second_socket);
 }
 EXPORTED int amdsmi_get_processor_handles(void* socket, uint32_t* count, void** gpus) {
