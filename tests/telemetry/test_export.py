@@ -17,6 +17,30 @@ HERE = pathlib.Path(__file__).parent
 # the metrics.
 OPTIONAL_METRICS = re.compile(r"hw\..*|tuft\.resource\.gpu\..*|tuft\.client\.events|system\.disk\.io|"
                               r"tuft\.futures\.try_again|tuft\.device\.time|tuft\.(training|sampling)\.mfu")
+# What the workload of this test never leaves above 0: every other metric must have a value by its end.
+STAYS_ZERO = {
+    "back at 0 when nothing runs": """
+        active_requests_count http.server.active_requests kv_cache_memory_bytes otel.sdk.processor.log.queue.size
+        otel.sdk.processor.span.queue.size otel.sdk.span.live tuft.dispatch.in_flight tuft.dispatch.waiting tuft.futures.oldest_age
+        tuft.futures.payload.bytes tuft.futures.queue_length tuft.futures.queued tuft.futures.ready_unread
+        tuft.futures.running tuft.http.receiving.bytes tuft.http.sending.bytes tuft.kv_cache.fragmentation
+        tuft.kv_cache.usage tuft.lora.requests.waiting_for_adapter tuft.scheduler.fairness.deficit.max
+        tuft.scheduler.last_step.age tuft.scheduler.requests waiting_requests_count""",
+    "needs more results in memory than the limit": "tuft.futures.evicted",
+    "needs a full KV cache": """
+        tuft.kv_cache.alloc_failures tuft.kv_cache.block.idle tuft.kv_cache.evictions tuft.scheduler.preempted.tokens
+        tuft.scheduler.preemptions""",
+    "needs a prompt that begins with a block of an earlier one": "tuft.kv_cache.block.reuse_gap tuft.prefix_cache.hits",
+    "needs more adapters than fit into memory": "tuft.lora.adapters.paged tuft.lora.evictions",
+    "needs a user over a limit": "tuft.quota.refusals",
+    "needs weights or a loss that are not finite": "tuft.sampling.nonfinite_logits tuft.training.nonfinite",
+    "needs samples that record log-probabilities": "tuft.sampling.records.active tuft.sampling.records.bytes",
+    "needs requests of a run that arrive out of order": "tuft.sequence_guard.out_of_order",
+    "needs a session that idles for long": "tuft.sessions.expired",
+    "needs a collector that fails or refuses": "tuft.telemetry.rejected tuft.telemetry.retries",
+    "needs a pass that does not fit into memory": "tuft.training.ooms",
+    "needs a worker that ends": "tuft.worker.restarts",
+}
 OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat", "sequence_guard.wait", "engine.queue",
                   "engine.pass", "engine.train_pass"}  # the last two need requests of several runs in one pass
 CONTROLLER_OF = {"create_model": "create_model", "forward": "run_forward", "forward_backward": "run_forward_backward",
@@ -189,6 +213,24 @@ def test_the_metric_names_are_the_golden_ones(exported):
 
 
 # ---- metrics
+
+
+def recorded(exported):
+    """Returns the metrics with a value other than 0 in any export: an idle server exports most others as 0, too."""
+    found = set()
+    for metric, _ in exported.metrics():
+        points = getattr(metric, metric.WhichOneof("data")).data_points
+        if any(point.count if hasattr(point, "bucket_counts") else point.as_int or point.as_double for point in points):
+            found.add(metric.name)
+    return found
+
+
+def test_the_workload_is_in_the_golden_metrics(exported):
+    golden_names = set((HERE / "golden_metrics.txt").read_text().split())
+    stays_zero = set(" ".join(STAYS_ZERO.values()).split())
+    assert stays_zero <= golden_names, "a name that no longer exists"
+    missing = golden_names - recorded(exported) - stays_zero
+    assert not missing, f"no value of {sorted(missing)}"
 
 
 def test_metric_labels_come_from_closed_sets(exported):

@@ -1,4 +1,5 @@
 """The work that the tests give a server, and functions that read its export."""
+import socket
 from collections import Counter
 
 import tinker
@@ -32,9 +33,10 @@ def train_and_sample(url, key=ALICE, steps=2, rank=8):
     named = trainer.save_weights_for_sampler("named").result().path
     params = types.SamplingParams(max_tokens=4, temperature=1.0)
     prompt = types.ModelInput.from_ints(list(CANARY.encode()))
-    for sampler in (client.create_sampling_client(model_path=named), trainer.save_weights_and_get_sampling_client(),
-                    client.create_sampling_client(base_model=MODEL)):
+    for sampler in (client.create_sampling_client(model_path=named), trainer.save_weights_and_get_sampling_client()):
         sampler.sample(prompt, num_samples=2, sampling_params=params).result()
+    base = client.create_sampling_client(base_model=MODEL)
+    base.sample(prompt, num_samples=2, sampling_params=params, include_prompt_logprobs=True).result()
     return trainer.get_info().model_id
 
 
@@ -50,6 +52,9 @@ def fail(url):
     assert "model_id" in raw.result(raw.post("unload_model", {"model_id": model, "type": "unload_model"})).json
     raw.post("create_session", {}, {"X-API-Key": STRANGER})
     raw.post("get_info", {"model_id": model}, {"traceparent": "00-nonsense"})
+    with socket.create_connection((raw.connection.host, raw.connection.port), timeout=30) as stranger:
+        stranger.sendall(b"no HTTP\r\n\r\n")
+        stranger.recv(1)  # an answer, or the end of the connection
 
 
 def exports(receiver):
