@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 from panels import RED, YELLOW, Panel, dashboard, gauge, mean, quantiles, rate, stat
+from traces import TRACES
 
 HERE = pathlib.Path(__file__).parent / "generated"
 
@@ -51,6 +52,13 @@ ERROR_RATE = Panel(
      'vector(0)) / '
       "sum(rate(http_server_request_duration_seconds_count{SERVER}[RANGE]))", "HTTP 5xx")],
     steps=((0.05, YELLOW), (0.10, RED)))
+ERROR_TYPES = Panel(
+    "Error types", "Sampling requests that failed, by the type of the error, and HTTP requests answered 4xx or 5xx, by "
+    "status.", "reqps",
+    [('sum by (error_type) (rate(gen_ai_server_request_duration_seconds_count{gen_ai_request_model=~"$base_model", '
+      'SERVER, error_type!=""}[RANGE]))', "sampling, {{error_type}}"),
+     ("sum by (http_response_status_code) (rate(http_server_request_duration_seconds_count{SERVER, "
+      'http_response_status_code=~"[45].."}[RANGE]))', "HTTP {{http_response_status_code}}")])
 KV_MEMORY = Panel(
     "KV cache memory", "Memory of the KV cache in use and free.", "bytes",
     gauge("kv_cache_memory_bytes", "WORKER", "worker") + [("sum by (worker) (kv_cache_free_memory_bytes{WORKER})",
@@ -98,7 +106,8 @@ OVERVIEW = dashboard("tuft-overview", "tuft / Overview", "Is it well, what does 
               quantiles("http_server_request_duration_seconds", 'SERVER, http_route!="/api/v1/retrieve_future"',
               "http_route",
                         "{{http_route}}", (0.95,)))]),
-    ("Machine", [GPU, MEMORY_TREND, LAST_STEP])])
+    ("Machine", [GPU, MEMORY_TREND, LAST_STEP]),
+    ("Errors", [ERROR_TYPES])])
 
 SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: prefill, decode, KV cache, latency.", [
     ("Now", [
@@ -477,13 +486,13 @@ TELEMETRY = dashboard("tuft-telemetry-health", "tuft / Telemetry health",
               rate("tuft_telemetry_nonfinite_total", "SERVER", "instrument") +
               [("sum by (header) (rate(tuft_telemetry_context_malformed_total{SERVER}[RANGE]))", "{{header}}")])])])
 
-DASHBOARDS = [OVERVIEW, SAMPLING, TRAINING, TENANTS, RESOURCES, TELEMETRY]
+DASHBOARDS = [OVERVIEW, SAMPLING, TRAINING, TENANTS, RESOURCES, TELEMETRY, TRACES]
 
 
 def main():
     stale = []
     for one in DASHBOARDS:
-        path = HERE / (one["uid"].removeprefix("tuft-") + ".json")
+        path = HERE / ("tempo" if one is TRACES else "") / (one["uid"].removeprefix("tuft-") + ".json")
         text = json.dumps(one, indent=1, ensure_ascii=False) + "\n"
         if "--check" not in sys.argv:
             path.write_text(text)

@@ -53,6 +53,8 @@ class Client:
             loss_fn_inputs={"target_tokens": TEXT[1:], "weights": [1.0] * (len(TEXT) - 1)},
         )
         self.number = 0
+        self.raw = RawClient(url, ALICE)  # for a sample of a token that does not exist
+        self.sampler = self.raw.sampler(base_model=MODEL).json["sampling_session_id"]
 
     def round(self):
         self.number += 1
@@ -82,6 +84,8 @@ class Client:
         ]
         for future in futures:
             future.result()
+        failed = self.raw.result(self.raw.sample(self.sampler, self.number, tokens=[10**6]))
+        assert "error" in failed.json
 
     def mistakes(self):
         """Causes errors of a client, sends an operation too early, and sends invalid headers."""
