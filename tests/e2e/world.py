@@ -43,6 +43,7 @@ def prometheus_config(home, port=None):
     pace = {"scrape_interval": "1s", "scrape_timeout": "900ms"}
     config["global"] |= {**pace, "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus/alerts.yml")]
+    del config["alerting"]  # tests/e2e/test_alertmanager.py has one
     (job,) = config["scrape_configs"]
     if port:
         (home / "token").write_text(TOKEN)
