@@ -112,7 +112,7 @@ def test_the_same_series_come_on_both_ways(world):
 def panels():
     for path in sorted((DEPLOY / "grafana/generated").glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
-            for target in panel.get("targets", []):
+            for target in (one for one in panel.get("targets", []) if "expr" in one):  # the others ask Tempo
                 yield pytest.param(target["expr"], id=f"{path.stem}: {panel['title']} {target['refId']}")
 
 
