@@ -27,7 +27,7 @@ TTFT = Panel(
     "TTFT", "From a request's arrival in the worker to its first token.", "ms",
     quantiles("ttft_milliseconds", "WORKER"))
 GPU = Panel(
-    "GPU utilisation", "Busy share of each GPU. Empty where NVML finds none.", "percent",
+    "GPU utilisation", "Busy share of each GPU. Empty where no library of a vendor finds one.", "percent",
     gauge("tuft_resource_gpu_utilization_percent", "SERVER", "instance, gpu_id", "max"), steps=((80, YELLOW), (90,
     RED)),
     top=100)
@@ -140,8 +140,8 @@ SAMPLING = dashboard("tuft-sampling", "tuft / Sampling", "Continuous batching: p
         Panel("Batch fill", "Tokens of a step over its token budget.", "percent",
               quantiles("batch_fill_percentage_percent", "WORKER"), top=100),
         Panel("Decode/prefill ratio over time",
-              "High: sequences are long. Low: prompts take the steps. The ratio of the newest step is there only while "
-              "that step has prefill.", "none",
+              "High: sequences are long. Low: prompts take the steps. The newest ratio is that of the last step "
+              "with prefill; it stays while nothing runs.", "none",
               [("sum by (worker) (rate(decode_tokens_processed_total{WORKER}[RANGE])) / "
                 "sum by (worker) (rate(prefill_tokens_processed_total{WORKER}[RANGE]))", "{{worker}}"),
                ("max by (worker) (decode_prefill_ratio{WORKER})", "{{worker}} newest step")])]),
