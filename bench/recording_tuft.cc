@@ -29,6 +29,21 @@ void record_log() {
            {{"tuft.request_id", kSession}, {"tuft.operation_type", "sample"}, {"tuft.seq_id", 3}});
 }
 
+// An event of an operation as a server exports it by default: the console does not show it.
+void record_exported_log(const SpanContext& operation) {
+  const ContextScope scope(operation);
+  log_debug("future.enqueued", "operation accepted",
+            {{"tuft.request_id", kSession}, {"tuft.operation_type", "sample"}, {"tuft.seq_id", 3}});
+}
+
+SpanContext share_keys(const SpanContext& parent) {
+  return share(parent, {{"tuft.session_id", kSession},
+                        {"tuft.training_run_id", kSession},
+                        {"tuft.request_id", kSession},
+                        {"tuft.operation_type", "sample"},
+                        {"tuft.base_model", "Qwen/Qwen3-0.6B"}});
+}
+
 Recorder make(const std::string& endpoint) {
   init_logging({});
   // "-" turns recording off, as in a server without telemetry.
@@ -42,7 +57,15 @@ Recorder make(const std::string& endpoint) {
   const Tracer tracer = get_tracer("tuft.bench");
   const BoundCounter counter = metrics::futures().created.with({{"operation_type", "sample"}});
   const BoundHistogram histogram = metrics::futures().wait_time.with({{"operation_type", "sample"}});
-  return {.operations = {{"span", [tracer](int64_t i) { record_span(tracer, i); }},
+  const SpanContext plain = from_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  const SpanContext shared = share_keys(plain);
+  return {.operations = {{"log, exported only", [shared](int64_t) { record_exported_log(shared); }},
+                         {"share", [plain](int64_t) { share_keys(plain); }},
+                         {"span, no attributes",
+                          [tracer, plain](int64_t) { tracer.start_span("PREFILL", {.parent = plain}); }},
+                         {"span, no attributes, shared keys",
+                          [tracer, shared](int64_t) { tracer.start_span("PREFILL", {.parent = shared}); }},
+                         {"span", [tracer](int64_t i) { record_span(tracer, i); }},
                          {"counter, bound", [counter](int64_t) { counter.add(1); }},
                          {"counter",
                           [](int64_t) {

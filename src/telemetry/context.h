@@ -16,6 +16,8 @@ struct SpanContext {
   uint8_t flags = 0;
   // Identifies the tracestate and baggage of the trace; 0: none. Children inherit it. Valid in this process only.
   uint32_t carried = 0;
+  // Identifies the share keys of the work (Span::share()); 0: none. Children inherit it. Valid in this process only.
+  uint32_t keys = 0;
 
   bool valid() const { return (trace_id_high | trace_id_low) != 0 && span_id != 0; }
   bool sampled() const { return (flags & 1) != 0; }

@@ -52,6 +52,14 @@ class Span {
   // are counted as dropped. Strings are cut at 512 bytes.
   void set_attribute(Name key, AttributeValue value);
   void set_attributes(Attributes attributes);
+  // Sets share keys, ids by which one finds all that belongs together. They become attributes of this span and of every
+  // span and log record that is made below it in this process from now on, beside the keys that it has from above. A
+  // record that has a value of its own for a key keeps that. Only texts are taken, at most 6 of 256 bytes. Recording a
+  // span below costs nothing more for them: they are kept once, and are written when the span is encoded. The keys of
+  // the newest 16384 calls are kept. Call it once for each piece of work, before context() is passed on.
+  void share(Attributes keys);
+  // Shares the keys of `other`, for instance of the operation that a request has submitted.
+  void share(const SpanContext& other);
   // Adds an event at `at`, a Clock::monotonic() time; 0: now.
   void add_event(Name name, Attributes attributes = {}, Nanos at = 0);
   // Links a related span. A span has at most 31 links besides the one of its start; further links are counted as
@@ -73,6 +81,10 @@ class Span {
   SpanRecord* record_ = nullptr;  // owned; from this thread's pool
   SpanContext context_;
 };
+
+// Returns `context` with share keys for what is made below it, as Span::share() gives them: for a context that came
+// from another process, or for roots (an invalid context). Does nothing while telemetry is off.
+SpanContext share(SpanContext context, Attributes keys);
 
 // Cheap to copy. Keep a tracer in a static or a member: get_tracer() takes a lock.
 class Tracer {

@@ -1,10 +1,12 @@
 #include "telemetry/otlp/encode_records.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 
 #include "telemetry/log/log_line.h"
+#include "telemetry/record/share_keys.h"
 
 namespace tuft::telemetry::internal::otlp {
 namespace {
@@ -153,6 +155,20 @@ void put_attribute(WireWriter& writer, uint32_t field, const AttributeSlot& slot
   writer.set_end(out);
 }
 
+// Writes the inherited keys that the record does not have itself.
+void put_share_keys(WireWriter& writer, uint32_t field, const ShareKeys* keys, const AttributeSlot* own,
+                    uint32_t own_count) {
+  if (keys == nullptr) return;
+  for (size_t i = 0; i < keys->count; ++i) {
+    const std::string_view key = keys->keys[i];
+    const bool is_own = std::any_of(own, own + own_count, [key](const AttributeSlot& slot) {
+      return slot.key.size == key.size() &&
+             (slot.key.data == key.data() || std::memcmp(slot.key.data, key.data(), key.size()) == 0);
+    });
+    if (!is_own) put_text_attribute(writer, field, key, keys->value(i));
+  }
+}
+
 void put_events(WireWriter& writer, const SpanHead& head, const EventSlot* events, const AttributeSlot* attributes,
                 const char* strings, Nanos offset) {
   for (uint32_t i = 0; i < head.event_count; ++i) {
@@ -227,6 +243,15 @@ WireWriter& RecordEncoder::scope(std::string_view name) {
   return scopes_.back()->records;
 }
 
+// Spans of one operation often follow each other.
+const ShareKeys* RecordEncoder::keys_of(const SpanContext& context) {
+  if (context.keys != last_keys_number_) {
+    last_keys_number_ = context.keys;
+    last_keys_ = kept_share_keys(context.keys);
+  }
+  return last_keys_.get();
+}
+
 std::string_view RecordEncoder::add_span(const std::byte* record, Nanos wall_offset) {
   RecordReader reader(record);
   const SpanHead& head = *reader.take<SpanHead>(1);
@@ -242,6 +267,7 @@ std::string_view RecordEncoder::add_span(const std::byte* record, Nanos wall_off
   put_span_head(writer, head, strings, wall_offset);
   for (uint32_t i = 0; i < head.attribute_count; ++i)
     put_attribute(writer, span_field::kAttributes, attributes[i], strings);
+  put_share_keys(writer, span_field::kAttributes, keys_of(head.context), attributes, head.attribute_count);
   if (head.dropped_attributes != 0) writer.varint(span_field::kDroppedAttributes, head.dropped_attributes);
   if (head.event_count != 0) put_events(writer, head, events, event_attributes, strings, wall_offset);
   if (head.dropped_events != 0) writer.varint(span_field::kDroppedEvents, head.dropped_events);
@@ -284,6 +310,7 @@ void RecordEncoder::add_log(const std::byte* record) {
   put_text_attribute(writer, log_field::kAttributes, "code.function.name", head.function);
   for (uint32_t i = 0; i < head.attribute_count; ++i)
     put_attribute(writer, log_field::kAttributes, attributes[i], strings);
+  put_share_keys(writer, log_field::kAttributes, keys_of(head.context), attributes, head.attribute_count);
   if (head.context.valid()) {
     writer.fixed32(log_field::kFlags, head.context.flags);
     char* out = writer.room(64);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "telemetry/otlp/wire.h"
 #include "telemetry/record/recorder.h"
+#include "telemetry/record/share_keys.h"
 
 namespace tuft::telemetry::internal::otlp {
 
@@ -38,11 +39,14 @@ class RecordEncoder {
     WireWriter records;
   };
   WireWriter& scope(std::string_view name);
+  const ShareKeys* keys_of(const SpanContext& context);
 
   const std::string resource_;
   // There are few scopes; they are kept from batch to batch to reuse their memory.
   std::vector<std::unique_ptr<Scope>> scopes_;
   size_t last_scope_ = 0;
+  uint32_t last_keys_number_ = 0;
+  std::shared_ptr<const ShareKeys> last_keys_;
   size_t count_ = 0;
   size_t bytes_ = 0;
 };

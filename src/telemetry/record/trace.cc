@@ -7,6 +7,7 @@
 #include "base/id.h"
 #include "telemetry/record/recorder.h"
 #include "telemetry/record/recording.h"
+#include "telemetry/record/share_keys.h"
 
 namespace tuft::telemetry {
 namespace {
@@ -135,6 +136,16 @@ void Span::set_attributes(Attributes attributes) {
   for (const Attribute& attribute : attributes) put_attribute(*record_, attribute.key, attribute.value);
 }
 
+void Span::share(Attributes keys) {
+  if (record_ == nullptr) return;
+  context_.keys = record_->head.context.keys = internal::keep_share_keys(keys, context_.keys);
+}
+
+void Span::share(const SpanContext& other) {
+  context_.keys = other.keys;
+  if (record_ != nullptr) record_->head.context.keys = other.keys;
+}
+
 void Span::add_event(Name name, Attributes attributes, Nanos at) {
   if (record_ == nullptr) return;
   EventSlot* event = open_event(*record_, name, at);
@@ -203,8 +214,8 @@ Span Tracer::start_span(Name name, const SpanOptions& options) const {
   span.context_ = parent;
   if (!internal::recording()) return span;
   const bool has_parent = parent.valid();
-  // Baggage may arrive without a trace.
-  if (!has_parent) span.context_ = {random_u64(), random_nonzero(), 0, 0, parent.carried};
+  // Baggage may arrive without a trace, and share keys may be known without one.
+  if (!has_parent) span.context_ = {random_u64(), random_nonzero(), 0, 0, parent.carried, parent.keys};
   const bool sampled = is_sampled(parent, has_parent, span.context_.trace_id_low);
   span.context_.span_id = random_nonzero();
   span.context_.flags = sampled ? 1 : 0;
@@ -228,6 +239,11 @@ Span Tracer::start_span(Name name, const SpanOptions& options) const {
   record->head.start = options.start != 0 ? options.start : now();
   for (const Attribute& attribute : options.attributes) put_attribute(*record, attribute.key, attribute.value);
   return span;
+}
+
+SpanContext share(SpanContext context, Attributes keys) {
+  if (internal::recording()) context.keys = internal::keep_share_keys(keys, context.keys);
+  return context;
 }
 
 Tracer get_tracer(Name scope) {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "telemetry/record/recorder.h"
+#include "telemetry/record/share_keys.h"
 #include "telemetry/tests/collector_fixture.h"
 
 namespace tuft::telemetry {
@@ -70,6 +71,67 @@ TEST(Span, EverythingSetThenAllOfItArrives) {
   EXPECT_EQ(parent->kind, 2);
   EXPECT_LE(parent->start, child->start);
   EXPECT_GE(parent->end, child->end);
+}
+
+TEST(Share, KeysThenOnEverythingBelowAndNowhereElse) {
+  WithCollector collector;
+  const Tracer tracer = get_tracer("tuft.test");
+  {
+    const Span above = tracer.start_span("above");
+    Span work = tracer.start_span("work", {.parent = above.context()});
+    work.share({{"tuft.session_id", "s-1"}, {"tuft.training_run_id", "run"}, {"tuft.backward", true}, {"empty", ""}});
+    const Span beside = tracer.start_span("beside", {.parent = above.context()});
+    std::thread([&tracer, parent = work.context()] {
+      const Span step = tracer.start_span("step", {.attributes = {{"tuft.session_id", "own"}}, .parent = parent});
+      Span nested = tracer.start_span("nested", {.parent = step.context()});
+      nested.share({{"tuft.sampling_session_id", "sampler"}});
+      const Span deepest = tracer.start_span("deepest", {.parent = nested.context()});
+      Span late = tracer.start_span("late", {.parent = {}});
+      late.share(parent);
+    }).join();
+  }
+  ASSERT_TRUE(collector.flush());
+  const auto key = [&](const char* span, const char* name) { return text_of(collector.span(span)->attributes, name); };
+  for (const char* unrelated : {"above", "beside"}) EXPECT_EQ(collector.span(unrelated)->attribute_count, 0U);
+  EXPECT_EQ(key("work", "tuft.session_id"), "s-1");
+  EXPECT_EQ(collector.span("work")->attribute_count, 2U) << "texts only, and none that are empty";
+  EXPECT_EQ(key("step", "tuft.session_id"), "own");
+  EXPECT_EQ(key("step", "tuft.training_run_id"), "run");
+  EXPECT_EQ(collector.span("step")->attribute_count, 2U) << "a key is sent once";
+  for (const char* span : {"nested", "deepest"}) {
+    EXPECT_EQ(key(span, "tuft.session_id"), "s-1") << span;
+    EXPECT_EQ(key(span, "tuft.sampling_session_id"), "sampler") << span;
+  }
+  EXPECT_EQ(key("late", "tuft.training_run_id"), "run");
+}
+
+TEST(Share, KeysOfAContextThenOnItsChildrenAndOnRoots) {
+  WithCollector collector;
+  const SpanContext remote = from_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  get_tracer("tuft.test").start_span("child", {.parent = share(remote, {{"tuft.request_id", "r-1"}})}).end();
+  get_tracer("tuft.test").start_span("root", {.parent = share({}, {{"tuft.session_id", "s-1"}})}).end();
+  ASSERT_TRUE(collector.flush());
+  EXPECT_EQ(text_of(collector.span("child")->attributes, "tuft.request_id"), "r-1");
+  EXPECT_EQ(collector.span("child")->trace_id, remote.trace_id_hex());
+  EXPECT_EQ(text_of(collector.span("root")->attributes, "tuft.session_id"), "s-1");
+  EXPECT_EQ(collector.span("root")->parent_span_id, "");
+}
+
+TEST(Share, MoreSetsThanAreKeptThenTheOldestIsForgottenAndNoOtherTaken) {
+  const uint32_t first = internal::keep_share_keys({{"key", "first"}}, 0);
+  const auto kept = internal::kept_share_keys(first);
+  ASSERT_NE(kept, nullptr);
+  EXPECT_EQ(kept->value(0), "first");
+  uint32_t last = 0;
+  for (size_t i = 0; i < internal::kShareKeySetsMax; ++i) last = internal::keep_share_keys({{"key", "later"}}, 0);
+  EXPECT_EQ(internal::kept_share_keys(first), nullptr);
+  EXPECT_EQ(internal::kept_share_keys(last)->value(0), "later");
+  EXPECT_EQ(internal::kept_share_keys(last + 1), nullptr);
+  EXPECT_EQ(kept->value(0), "first") << "whoever has it keeps it";
+}
+
+TEST(Share, TelemetryOffThenNothingIsKept) {
+  EXPECT_EQ(share({}, {{"tuft.session_id", "s-1"}}).keys, 0U);
 }
 
 TEST(Span, ErrorRecordedTwiceThenOneEventAndStatus) {
