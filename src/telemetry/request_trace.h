@@ -33,6 +33,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -234,6 +235,26 @@ SpanContext report_stage(const SpanContext& parent, const TraceStage& stage, con
 
 // Reports the calling thread's span of a request, with label, ranks, host and id. Call it before reporting stages.
 SpanContext report_thread_span(const SpanContext& root, Nanos start, Nanos end, Attributes attributes = {});
+
+// A stage that is running, below a span of the calling thread. Both end with the object.
+class RunningStage {
+ public:
+  RunningStage(Span row, Span stage) : row_(std::move(row)), stage_(std::move(stage)) {}
+
+  // Returns the stage's context, to be the `previous` of the next one.
+  const SpanContext& context() const { return stage_.context(); }
+  // Shares the keys of `work` (Span::share()), for a stage in which the work came into being.
+  void share(const SpanContext& work);
+  // Ends both at `at`; 0: now.
+  void end(Nanos at = 0);
+
+ private:
+  Span row_;  // destroyed last, so that it does not end before its stage
+  Span stage_;
+};
+
+// Starts a stage that precedes others, for code that must tell them its context before it ends.
+RunningStage start_stage(const SpanContext& root, SliceName name, Nanos start);
 
 // Reports a thread span from the first stage's start to the last stage's end, and the stages below it. Each stage links
 // to the one before, the first to `previous`. Returns the last stage's context, for the next process to link to;

@@ -433,6 +433,23 @@ SpanContext report_thread_span(const SpanContext& root, Nanos start, Nanos end, 
   return context;
 }
 
+void RunningStage::share(const SpanContext& work) {
+  row_.share(work);
+  stage_.share(work);
+}
+
+void RunningStage::end(Nanos at) {
+  stage_.end(at);
+  row_.end(at);
+}
+
+RunningStage start_stage(const SpanContext& root, SliceName name, Nanos start) {
+  if (!internal::recording()) return {Span(), Span()};
+  Span row = internal::start_thread_span(root, start);
+  Span stage = internal::request_tracer().start_span(name.name(), {.parent = row.context(), .start = start});
+  return {std::move(row), std::move(stage)};
+}
+
 SpanContext report_stages(const SpanContext& root, std::span<const TraceStage> stages, const SpanContext& previous,
                           Attributes row_attributes) {
   if (stages.empty() || !internal::recording()) return previous;

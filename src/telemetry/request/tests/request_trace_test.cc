@@ -54,6 +54,48 @@ TEST(RequestTrace, StagesOfOneThreadThenThreeLevelsAndLinks) {
   EXPECT_EQ(traced_requests(), 0U);
 }
 
+TEST(RequestTrace, EachNamedStageThenItsNameIsTheOneOfFastDeploy) {
+  using enum TraceSpanName;
+  Traced collector;
+  ASSERT_TRUE(trace_req_start("r1"));
+  const TraceSpanName inside[] = {PREPROCESS, SCHEDULE, PREFILL, DECODE, POSTPROCESS};
+  trace_slice_start(FASTDEPLOY, "r1");
+  for (const TraceSpanName name : inside) {
+    trace_slice_start(name, "r1");
+    EXPECT_TRUE(trace_slice_end(name, "r1"));
+  }
+  EXPECT_TRUE(trace_slice_end(FASTDEPLOY, "r1"));
+  trace_req_finish("r1");
+  ASSERT_TRUE(collector.flush());
+  const std::string whole = collector.get("FASTDEPLOY").span_id;
+  for (const char* name : {"PREPROCESS", "SCHEDULE", "PREFILL", "DECODE", "POSTPROCESS"}) {
+    EXPECT_EQ(collector.get(name).parent_span_id, whole) << name;
+  }
+}
+
+TEST(RequestTrace, StageThatRunsThenTheNextMayLinkToItAndItTakesTheKeysOfItsWork) {
+  Traced collector;
+  const Nanos start = system_clock().monotonic();
+  {
+    const Span server = get_tracer("test").start_span("server");
+    Span work = get_tracer("test").start_span("work", {.parent = server.context()});
+    work.share({{"tuft.request_id", "r-1"}});
+    RunningStage stage = start_stage(server.context(), TraceSpanName::PREPROCESS, start);
+    const TraceStage next[] = {{TraceSpanName::SCHEDULE, start, start + 1, {}}};
+    report_stages(server.context(), next, stage.context());
+    stage.share(work.context());
+    stage.end(start + 5);
+  }
+  ASSERT_TRUE(collector.flush());
+  const ReceivedSpan stage = collector.get("PREPROCESS");
+  EXPECT_EQ(stage.end - stage.start, 5U);
+  EXPECT_EQ(text_of(stage.attributes, "tuft.request_id"), "r-1");
+  const ReceivedSpan schedule = collector.get("SCHEDULE");
+  ASSERT_EQ(schedule.links.size(), 1U);
+  EXPECT_EQ(schedule.links[0].span_id, stage.span_id);
+  EXPECT_EQ(schedule.links[0].trace_id, stage.trace_id);
+}
+
 TEST(RequestTrace, ContextHandedOnAsJsonThenNextThreadLinksToTheSliceBefore) {
   Traced collector;
   ASSERT_TRUE(trace_req_start("r1"));
