@@ -105,11 +105,23 @@ void read_protocol(MapReader& reader, std::optional<Protocol>& out) {
   if (const auto word = one_of(reader, "protocol", telemetry::kProtocolWords)) out = static_cast<Protocol>(*word);
 }
 
-void read_signal(const Node* node, std::string_view name, SignalConfig& signal, Problems& problems) {
-  MapReader reader(node, "telemetry." + std::string(name), problems);
+void read_signal_keys(MapReader& reader, SignalConfig& signal) {
   read_optional(reader, "enabled", signal.enabled);
   read_protocol(reader, signal.protocol);
   read_optional(reader, "endpoint", signal.endpoint);
+}
+
+void read_signal(const Node* node, std::string_view name, SignalConfig& signal, Problems& problems) {
+  MapReader reader(node, "telemetry." + std::string(name), problems);
+  read_signal_keys(reader, signal);
+  reader.finish();
+}
+
+void read_logs(const Node* node, TelemetryConfig& config, Problems& problems) {
+  MapReader reader(node, "telemetry.logs", problems);
+  read_signal_keys(reader, config.logs);
+  if (const auto word = reader.one_of("level", {"debug", "info", "warning", "error"}))
+    config.log_level = static_cast<telemetry::Severity>(*word);
   reader.finish();
 }
 
@@ -136,7 +148,7 @@ void read_export(MapReader& reader, TelemetryConfig& config) {
   read_duration(reader, "export_timeout_seconds", config.export_timeout);
   read_signal(reader.take("traces"), "traces", config.traces, reader.problems());
   read_signal(reader.take("metrics"), "metrics", config.metrics, reader.problems());
-  read_signal(reader.take("logs"), "logs", config.logs, reader.problems());
+  read_logs(reader.take("logs"), config, reader.problems());
   if (config.file_path) return;
   for (const SignalConfig* signal : {&config.traces, &config.metrics, &config.logs}) {
     if (signal->protocol.value_or(config.protocol.value_or(Protocol::kGrpc)) == Protocol::kFile && !signal->endpoint)
@@ -198,8 +210,10 @@ void read_metrics_endpoint(MapReader& reader, TelemetryConfig& config) {
 bool read_telemetry(const Node* node, TelemetryConfig& config, Problems& problems) {
   MapReader reader(node, "telemetry", problems);
   const bool said = reader.boolean("enabled", config.enabled);
-  reader.text("service_name", config.service_name);
-  if (config.service_name.empty()) reader.error("service_name", "must not be empty");
+  if (std::string name; reader.text("service_name", name)) {
+    if (name.empty()) reader.error("service_name", "must not be empty");
+    config.service_name = std::move(name);
+  }
   read_attributes(reader.take("resource_attributes"), config.resource_attributes, problems);
   read_export(reader, config);
   read_sampling(reader, config);

@@ -124,7 +124,8 @@ void apply(const Settings& settings) {
   internal::g_propagation.baggage = settings.propagate_baggage;
   internal::g_exemplar_filter = settings.exemplar_filter;
   internal::g_exponential_histograms = settings.histogram_aggregation == HistogramAggregation::kExponential;
-  internal::set_own_log_level(settings.own_log_level);
+  internal::set_own_log_level(settings.own_log_level_said, settings.own_log_level);
+  internal::set_exported_log_level(settings.exported_log_level);
 }
 
 Status check_fork(const Settings& settings) {

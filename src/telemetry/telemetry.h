@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "telemetry/log.h"
 
 namespace tuft::telemetry {
 
@@ -58,7 +59,7 @@ struct SignalConfig {
 // docs/configuration.md), else it has the default in settings.h. A key that is present wins.
 struct TelemetryConfig {
   bool enabled = false;
-  std::string service_name = "tuft";
+  std::optional<std::string> service_name = {};  // default: "tuft"
   // Default: $TUFT_OTLP_ENDPOINT, else OTEL_EXPORTER_OTLP_*, else http://localhost:4317 (4318 over HTTP).
   std::optional<std::string> otlp_endpoint = {};
   // These override the defaults and OTEL_RESOURCE_ATTRIBUTES.
@@ -74,6 +75,9 @@ struct TelemetryConfig {
   SignalConfig traces = {};
   SignalConfig metrics = {};
   SignalConfig logs = {};
+  // The lowest level of the log records that are exported. Default: kDebug, so that the trace of each operation has log
+  // records, whatever the level of the lines on stderr is.
+  std::optional<Severity> log_level = {};
 
   std::optional<std::string> sampler = {};    // one of the names of OTEL_TRACES_SAMPLER
   std::optional<double> sampling_ratio = {};  // 0 .. 1

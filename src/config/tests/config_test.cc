@@ -46,7 +46,7 @@ TEST(Config, TheSmallestFileHasTheDefaults) {
   EXPECT_EQ(model.lora_alpha_ratio, 2);
   EXPECT_EQ(config.authorized_users.at(kept_form_of_key("tml-key-of-alice")), "alice");
   EXPECT_FALSE(config.telemetry.enabled);
-  EXPECT_EQ(config.telemetry.service_name, "tuft");
+  EXPECT_FALSE(config.telemetry.service_name);
   EXPECT_EQ(config.limits.reorder_window, 4096);
 }
 

@@ -38,7 +38,7 @@ TEST(TelemetrySection, ReadsEveryKeyOfTheSection) {
   export_timeout_seconds: 2.5
   traces: {enabled: true, protocol: grpc, endpoint: "https://traces:4317"}
   metrics: {enabled: false}
-  logs: {protocol: file, endpoint: /var/log/logs.jsonl}
+  logs: {protocol: file, endpoint: /var/log/logs.jsonl, level: warning}
   sampler: parentbased_traceidratio
   sampling_ratio: 0.25
   keep_errors: false
@@ -143,7 +143,16 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"  batch_max: 0\n", "telemetry.batch_max: must be at least 1"},
         Mistake{"  batch_max: 20\n  queue_max: 10\n", "telemetry.batch_max: must not be above queue_max"},
         Mistake{"  metrics_token: \"plainsecret with blanks\"\n", "telemetry.metrics_token: must be a text"},
+        Mistake{"  logs: {level: loud}\n", "telemetry.logs.level: must be one of"},
+        Mistake{"  traces: {level: debug}\n", "unknown key 'level' in telemetry.traces"},
         Mistake{"  keep_errors: often\n", "telemetry.keep_errors: must be true or false"}));
+
+TEST(TelemetrySection, OnlyWhatIsWrittenIsKept) {
+  EXPECT_FALSE(read("  enabled: true\n").service_name);
+  EXPECT_FALSE(read("  enabled: true\n").log_level);
+  EXPECT_EQ(read("  service_name: tuft\n").service_name, "tuft") << "written out, it wins over OTEL_SERVICE_NAME";
+  EXPECT_EQ(read("  logs: {level: debug}\n").log_level, telemetry::Severity::kDebug);
+}
 
 TEST(TelemetrySection, RatioWithoutARatioSamplerIsAWarning) {
   const Result<Loaded> loaded = load("  sampler: always_on\n  sampling_ratio: 0.5\n");

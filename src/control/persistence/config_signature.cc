@@ -37,7 +37,8 @@ Json config_data(const config::ServerConfig& config) {
   data["checkpoint_dir"] = config.checkpoint_dir.string();
   data["model_owner"] = config.model_owner;
   data["authorized_users"] = users_json(config);
-  data["telemetry"] = {{"enabled", config.telemetry.enabled}, {"service_name", config.telemetry.service_name}};
+  data["telemetry"] = {{"enabled", config.telemetry.enabled},
+                       {"service_name", config.telemetry.service_name.value_or("tuft")}};
   return data;
 }
 

@@ -24,6 +24,18 @@ const Counter& sdk_exported(Signal signal) {
   return metrics.sdk_metric_exported;
 }
 
+std::string_view outcome_name(ExportResult::Outcome outcome) {
+  switch (outcome) {
+    case ExportResult::Outcome::kDelivered:
+      return "delivered";
+    case ExportResult::Outcome::kRetry:
+      return "retry";
+    case ExportResult::Outcome::kRefused:
+      break;
+  }
+  return "refused";
+}
+
 int64_t whole(size_t count) {
   return static_cast<int64_t>(count);
 }
@@ -51,7 +63,13 @@ ExportHealth::ExportHealth(Signal signal, WarningLimit& warnings)
       duration_(health_metrics().sdk_exporter_duration.with({{"signal", signal_name(signal)}})),
       last_success_(system_clock().monotonic()) {}
 
-void ExportHealth::note_attempt(const ExportResult& result, Nanos duration) {
+void ExportHealth::note_attempt(const ExportResult& result, Nanos duration, size_t count, size_t bytes) {
+  log_debug("telemetry.export", "a request was sent to the collector",
+            {{"signal", signal_name(signal_)},
+             {"records", count},
+             {"bytes", bytes},
+             {"seconds", to_seconds(duration)},
+             {"answer", outcome_name(result.outcome)}});
   if (result.outcome == ExportResult::Outcome::kDelivered) {
     duration_.record(to_seconds(duration));
     last_success_.store(system_clock().monotonic());

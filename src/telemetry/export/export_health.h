@@ -27,7 +27,8 @@ class ExportHealth {
  public:
   ExportHealth(Signal signal, WarningLimit& warnings);
 
-  void note_attempt(const ExportResult& result, Nanos duration);
+  // `count` and `bytes`: the size of the request. Each attempt is a line at DEBUG, for OTEL_LOG_LEVEL=debug.
+  void note_attempt(const ExportResult& result, Nanos duration, size_t count, size_t bytes);
   void note_retry();
   // Counts a batch of `count` records as delivered, except for `result.rejected` of them.
   void note_delivered(size_t count, const ExportResult& result);

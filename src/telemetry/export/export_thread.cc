@@ -116,7 +116,7 @@ ExportThread::Delivery ExportThread::attempt(std::string_view request, size_t co
   }
   const Nanos start = now();
   last_result_ = exporter_->send(request);
-  health_.note_attempt(last_result_, now() - start);
+  health_.note_attempt(last_result_, now() - start, count, request.size());
   count_cpu_time(cpu_counted_);
   Delivery delivery = Delivery::kRetry;
   if (last_result_.outcome == ExportResult::Outcome::kDelivered) {

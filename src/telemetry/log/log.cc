@@ -70,8 +70,10 @@ struct AsyncLog {
 std::atomic<AsyncLog*> g_log{nullptr};
 std::atomic<const LogOptions*> g_options{nullptr};  // leaked
 std::atomic<Severity> g_level{Severity::kInfo};
-// The value above kError means that no line is written.
-std::atomic<int> g_own_level{0};
+std::atomic<Severity> g_exported_level{Severity::kDebug};
+// The lowest level of the library's own lines; kOwnAsAll: that of all lines; above kError: none is written.
+constexpr int kOwnAsAll = -1;
+std::atomic<int> g_own_level{kOwnAsAll};
 constinit internal::LogLimit g_limit;
 
 void count_dropped_lines(AsyncLog& async) {
@@ -111,9 +113,33 @@ void write_to_ring(const internal::LogLine& line, Name event) {
   internal::write_log(head, line.message, line.attributes);
 }
 
-void write(const internal::LogLine& line, Name event) {
-  write_to_stderr(line);
-  if (internal::logs_recording()) write_to_ring(line, event);
+struct Ways {
+  bool line = false;    // to stderr
+  bool record = false;  // to the exporter
+};
+
+// The library says by itself how its exports go. Its lines at DEBUG are not exported, because the export of one would
+// cause the next.
+Ways ways_of_own(Severity severity) {
+  const int own = g_own_level.load(std::memory_order_relaxed);
+  const int rank = static_cast<int>(severity);
+  const bool as_all = own == kOwnAsAll;
+  return {as_all ? severity >= g_level.load(std::memory_order_relaxed) : rank >= own,
+          severity > Severity::kDebug && severity >= g_exported_level.load(std::memory_order_relaxed) &&
+              (as_all || rank >= own)};
+}
+
+// A record that is not shown as a line follows the sampling of its trace, as the spans do.
+Ways ways_of(Severity severity, Name event, const SpanContext& context) {
+  if (event.view().starts_with("telemetry.")) return ways_of_own(severity);
+  const bool line = severity >= g_level.load(std::memory_order_relaxed);
+  return {line, severity >= g_exported_level.load(std::memory_order_relaxed) &&
+                    (line || !context.valid() || context.sampled())};
+}
+
+void write(const internal::LogLine& line, Name event, const Ways& ways) {
+  if (ways.line) write_to_stderr(line);
+  if (ways.record && internal::logs_recording()) write_to_ring(line, event);
 }
 
 }  // namespace
@@ -156,11 +182,17 @@ void flush_logging() {
 }
 
 void log(Severity severity, Name event, std::string_view message, Attributes attributes, std::source_location where) {
-  if (severity < g_level.load(std::memory_order_relaxed)) return;
-  if (static_cast<int>(severity) < g_own_level.load(std::memory_order_relaxed) &&
-      event.view().starts_with("telemetry."))
+  // The first test keeps a record that goes nowhere as cheap as possible.
+  if (severity < g_level.load(std::memory_order_relaxed) && !internal::logs_recording() &&
+      g_own_level.load(std::memory_order_relaxed) == kOwnAsAll)
     return;
-  const internal::LogLimit::Verdict verdict = g_limit.ask(event.view().data(), system_clock().monotonic());
+  const SpanContext context = current_context();
+  const Ways ways = ways_of(severity, event, context);
+  if (!ways.line && !(ways.record && internal::logs_recording())) return;
+  // What only goes to the exporter and belongs to a span is as frequent as spans, and its queue is bounded like theirs.
+  const bool limited = ways.line || !context.valid();
+  const internal::LogLimit::Verdict verdict =
+      limited ? g_limit.ask(event.view().data(), system_clock().monotonic()) : internal::LogLimit::Verdict{};
   if (!verdict.pass) return count_suppressed_log(event);
   const internal::LogLine line{.time = system_clock().wall(),
                                .severity = severity,
@@ -168,9 +200,9 @@ void log(Severity severity, Name event, std::string_view message, Attributes att
                                .event = event.view(),
                                .message = message,
                                .attributes = attributes,
-                               .context = current_context(),
+                               .context = context,
                                .where = where};
-  write(line, event);
+  write(line, event, ways);
   if (verdict.suppressed == 0) return;
   const Attribute about[] = {{"tuft.event", event.view()}, {"tuft.count", static_cast<int64_t>(verdict.suppressed)}};
   internal::LogLine note = line;
@@ -178,15 +210,19 @@ void log(Severity severity, Name event, std::string_view message, Attributes att
   note.event = kSuppressed.view();
   note.message = "records of this event were suppressed by the rate limit";
   note.attributes = std::span<const Attribute>(about);
-  write(note, kSuppressed);
+  write(note, kSuppressed, ways);
 }
 
 void count_suppressed_log(Name event) {
   internal::health_metrics().log_suppressed.add(1, {{"event", event.view()}});
 }
 
-void internal::set_own_log_level(std::optional<Severity> level) {
-  g_own_level = level ? static_cast<int>(*level) : static_cast<int>(Severity::kError) + 1;
+void internal::set_exported_log_level(Severity level) {
+  g_exported_level = level;
+}
+
+void internal::set_own_log_level(bool said, std::optional<Severity> level) {
+  g_own_level = !said ? kOwnAsAll : level ? static_cast<int>(*level) : static_cast<int>(Severity::kError) + 1;
 }
 
 void internal::count_dropped_log_lines() {

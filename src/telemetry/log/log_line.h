@@ -37,8 +37,11 @@ void append_json(std::string& out, const LogLine& line);
 // Returns `text` as valid UTF-8; invalid bytes become U+FFFD.
 std::string to_utf8(std::string_view text);
 
-// Sets the lowest level of the library's own lines (events "telemetry.*"); nullopt: none is written. Defined in log.cc.
-void set_own_log_level(std::optional<Severity> level);
+// Sets the lowest level of the library's own records (events "telemetry.*"); nullopt: there are none. If nothing is
+// `said`, it is that of all records. Defined in log.cc.
+void set_own_log_level(bool said, std::optional<Severity> level);
+// Sets the lowest level of the records that are exported. Defined in log.cc.
+void set_exported_log_level(Severity level);
 
 // Updates tuft.telemetry.dropped{signal=log_lines}. Defined in log.cc.
 void count_dropped_log_lines();

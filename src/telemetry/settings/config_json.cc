@@ -44,6 +44,7 @@ void for_each_field(Config& config, Visit&& visit) {
   for_each_signal_field(config.traces, "traces.", visit);
   for_each_signal_field(config.metrics, "metrics.", visit);
   for_each_signal_field(config.logs, "logs.", visit);
+  visit("logs.level", config.log_level);
   visit("sampler", config.sampler);
   visit("sampling_ratio", config.sampling_ratio);
   visit("keep_errors", config.keep_errors);

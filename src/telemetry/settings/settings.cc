@@ -160,7 +160,7 @@ void read_propagators(const TelemetryConfig& config, Settings& settings) {
   if (config.propagate_baggage) settings.propagate_baggage = *config.propagate_baggage;
 }
 
-// A service name in the configuration overrides the environment; the default name does not.
+// A service name in the configuration overrides the environment.
 void read_resource(const TelemetryConfig& config, Settings& settings) {
   int malformed = 0;
   settings.resource_attributes = parse_pairs(environment("OTEL_RESOURCE_ATTRIBUTES"), malformed);
@@ -175,8 +175,8 @@ void read_resource(const TelemetryConfig& config, Settings& settings) {
   for (const auto& [key, value] : config.resource_attributes) settings.resource_attributes[key] = value;
   settings.service_name = take_name();
   if (!settings.service_name.empty()) return;
-  settings.service_name = config.service_name;
-  if (config.service_name != TelemetryConfig{}.service_name) return;
+  settings.service_name = config.service_name.value_or("tuft");
+  if (config.service_name) return;
   if (const Setting name = first_set({"OTEL_SERVICE_NAME"})) {
     settings.service_name = name.value;
   } else if (!weak.empty()) {
@@ -191,6 +191,7 @@ void read_log_level(const TelemetryConfig& config, Settings& settings) {
       config.own_log_level ? Setting{"log_level", *config.own_log_level} : first_set({"OTEL_LOG_LEVEL"});
   if (!setting) return;
   const std::string word = lower_case(setting.value);
+  settings.own_log_level_said = true;
   if (word == "none" || word == "off" || word == "fatal") {
     settings.own_log_level = std::nullopt;
   } else if (const auto level = parse_severity(word); level.ok()) {
@@ -198,6 +199,7 @@ void read_log_level(const TelemetryConfig& config, Settings& settings) {
   } else if (word == "trace" || word == "all" || word == "verbose") {
     settings.own_log_level = Severity::kDebug;
   } else {
+    settings.own_log_level_said = false;
     warn_ignored(setting.name, "must be debug, info, warn, error or none");
   }
 }
@@ -212,6 +214,7 @@ Result<Settings> read_settings(const TelemetryConfig& config) {
   settings.enabled = config.enabled && !is_true(environment("OTEL_SDK_DISABLED"));
   read_resource(config, settings);
   read_log_level(config, settings);
+  settings.exported_log_level = config.log_level.value_or(Severity::kDebug);
   if (config.shutdown_budget) settings.shutdown_budget = *config.shutdown_budget;
   read_histograms(config, settings);
   if (!settings.enabled) {

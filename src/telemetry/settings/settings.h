@@ -63,7 +63,11 @@ struct Settings {
   bool propagate_trace_context = true;
   bool propagate_baggage = false;
 
-  // The lowest level of the library's own log lines (OTEL_LOG_LEVEL); nullopt: none is written.
+  // The lowest level of the log records that are exported.
+  Severity exported_log_level = Severity::kDebug;
+  // The lowest level of the library's own log lines; nullopt: none is written. Without OTEL_LOG_LEVEL it is that of all
+  // lines, and nothing is said here.
+  bool own_log_level_said = false;
   std::optional<Severity> own_log_level = Severity::kDebug;
 
   bool metrics_endpoint = true;

@@ -118,6 +118,25 @@ TEST(LogLevel, OfTelemetryItselfThenOnlyItsLinesAreSuppressed) {
   ::unsetenv("OTEL_LOG_LEVEL");
 }
 
+TEST(LogLevel, OfTelemetryItselfDebugThenALineForEachExportAndNoRecordOfIt) {
+  ::setenv("OTEL_LOG_LEVEL", "debug", 1);
+  {
+    WithCollector collector;
+    ::testing::internal::CaptureStderr();
+    log_info("test.switched", "a line");
+    EXPECT_TRUE(collector.flush());
+    flush_logging();
+    const std::string lines = ::testing::internal::GetCapturedStderr();
+    // As text or as JSON: another test of the program may have set the format.
+    for (const char* said : {"telemetry.export", "signal", "logs", "records", "bytes", "seconds", "delivered"}) {
+      EXPECT_NE(lines.find(said), std::string::npos) << said << " is not in\n" << lines;
+    }
+    EXPECT_TRUE(collector.flush());
+    EXPECT_FALSE(collector.log("telemetry.export")) << "its export would cause the next";
+  }
+  ::unsetenv("OTEL_LOG_LEVEL");
+}
+
 TEST(LogFlood, OneEventThenItIsCutAndCountedAndOthersAreNot) {
   WithCollector collector;
   ::testing::internal::CaptureStderr();

@@ -1,6 +1,7 @@
 #include "telemetry/log.h"
 
 #include <cmath>
+#include <functional>
 #include <span>
 #include <sstream>
 #include <string>
@@ -48,18 +49,83 @@ TEST(Log, InsideASpanThenTheRecordCarriesItsIds) {
   EXPECT_EQ(outside->trace_id, "");
 }
 
-TEST(Log, BelowTheLevelThenNeitherLineNorRecord) {
-  WithCollector collector;
+std::string lines_of(const std::function<void()>& act) {
   ::testing::internal::CaptureStderr();
-  log_debug("hidden", "not to be seen");
-  log_info("shown", "to be seen");
+  act();
   flush_logging();
-  const std::string lines = ::testing::internal::GetCapturedStderr();
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, BelowTheLevelOfTheConsoleThenARecordAndNoLine) {
+  WithCollector collector;
+  const std::string lines = lines_of([] {
+    log_debug("hidden", "not to be seen");
+    log_info("shown", "to be seen");
+  });
   ASSERT_TRUE(collector.flush());
-  EXPECT_FALSE(collector.log("hidden"));
+  ASSERT_TRUE(collector.log("hidden"));
+  EXPECT_EQ(collector.log("hidden")->severity, "DEBUG");
   EXPECT_TRUE(collector.log("shown"));
   EXPECT_EQ(lines.find("hidden"), std::string::npos);
   EXPECT_NE(lines.find("[shown] to be seen"), std::string::npos);
+}
+
+TEST(Log, BelowTheExportedLevelThenNoRecord) {
+  WithCollector collector({.log_level = Severity::kWarning});
+  const std::string lines = lines_of([] {
+    log_debug("hidden", "not to be seen");
+    log_info("line", "to be seen here");
+    log_warning("both", "to be seen");
+  });
+  ASSERT_TRUE(collector.flush());
+  EXPECT_FALSE(collector.log("hidden"));
+  EXPECT_FALSE(collector.log("line"));
+  EXPECT_TRUE(collector.log("both"));
+  EXPECT_NE(lines.find("[line]"), std::string::npos);
+  EXPECT_NE(lines.find("[both]"), std::string::npos);
+}
+
+TEST(Log, OnlyExportedThenItFollowsTheSamplingOfItsTrace) {
+  WithCollector collector({.keep_errors = false});
+  {
+    const ContextScope scope(from_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"));
+    log_debug("unsampled", "left out with its trace");
+    log_info("unsampled.line", "a line, and so a record");
+  }
+  const ContextScope scope(from_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+  log_debug("sampled", "kept with its trace");
+  ASSERT_TRUE(collector.flush());
+  EXPECT_FALSE(collector.log("unsampled"));
+  EXPECT_TRUE(collector.log("unsampled.line"));
+  EXPECT_TRUE(collector.log("sampled"));
+}
+
+TEST(Log, ManyOnlyExportedRecordsOfSpansThenNoneIsSuppressed) {
+  constexpr size_t kRecords = 3000;
+  WithCollector collector;
+  const std::string lines = lines_of([] {
+    const Span span = get_tracer("tuft.test").start_span("work");
+    const ContextScope scope(span.context());
+    for (size_t i = 0; i < kRecords; ++i) log_debug("operation.done", "one of many");
+  });
+  ASSERT_TRUE(collector.flush());
+  EXPECT_EQ(collector.receiver.logs().size(), kRecords);
+  EXPECT_EQ(lines, "");
+}
+
+TEST(Log, InsideSharedKeysThenTheRecordCarriesThem) {
+  WithCollector collector;
+  {
+    Span span = get_tracer("tuft.test").start_span("work");
+    span.share({{"tuft.session_id", "s-1"}, {"tuft.request_id", "r-1"}});
+    const ContextScope scope(span.context());
+    log_debug("operation.done", "done", {{"tuft.request_id", "own"}});
+  }
+  ASSERT_TRUE(collector.flush());
+  const auto log = collector.log("operation.done");
+  ASSERT_TRUE(log);
+  EXPECT_EQ(text_of(log->attributes, "tuft.session_id"), "s-1");
+  EXPECT_EQ(text_of(log->attributes, "tuft.request_id"), "own");
 }
 
 TEST(Log, ManyThreadsThenWholeLinesInJson) {

@@ -32,6 +32,7 @@ TEST(ConfigJson, EveryFieldThenTheSameOnTheOtherSide) {
   config.propagate_trace_context = false;
   config.own_log_level = "warn";
   config.environment_ignored = true;
+  config.log_level = Severity::kWarning;
   config.sampler = "traceidratio";
   config.sampling_ratio = 0.1;
   config.keep_errors = false;
@@ -59,6 +60,7 @@ TEST(ConfigJson, EveryFieldThenTheSameOnTheOtherSide) {
   EXPECT_EQ(read->traces.protocol, Protocol::kGrpc);
   EXPECT_EQ(read->metrics.enabled, false);
   EXPECT_EQ(read->logs.endpoint, config.logs.endpoint);
+  EXPECT_EQ(read->log_level, Severity::kWarning);
   EXPECT_EQ(read->sampling_ratio, 0.1);
   EXPECT_EQ(read->temporality, Temporality::kDelta);
   EXPECT_EQ(read->exemplar_filter, ExemplarFilter::kAlwaysOff);

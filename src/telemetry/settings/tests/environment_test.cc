@@ -88,6 +88,7 @@ std::string propagation(const Settings& settings) {
   return std::string(settings.propagate_trace_context ? "trace" : "") + (settings.propagate_baggage ? "+baggage" : "");
 }
 std::string log_level(const Settings& settings) {
+  if (!settings.own_log_level_said) return "as all";
   return settings.own_log_level ? std::to_string(static_cast<int>(*settings.own_log_level)) : "none";
 }
 
@@ -473,6 +474,8 @@ INSTANTIATE_TEST_SUITE_P(
              [](TelemetryConfig& config) { config.propagate_baggage = false; },
              propagation,
              "trace"},
+        Case{"no log level of its own", {}, no_key, log_level, "as all"},
+        Case{"wrong log level", {{"OTEL_LOG_LEVEL", "loud"}}, no_key, log_level, "as all"},
         Case{"log level", {{"OTEL_LOG_LEVEL", "WARN"}}, no_key, log_level, "2"},
         Case{"no logs of its own", {{"OTEL_LOG_LEVEL", "none"}}, no_key, log_level, "none"}));
 
@@ -502,6 +505,11 @@ INSTANTIATE_TEST_SUITE_P(
                            },
                            resource,
                            "mine:host.name=x;team=blue;"},
+                      Case{"the default name, written out, over the variable",
+                           {{"OTEL_SERVICE_NAME", "name"}},
+                           [](TelemetryConfig& config) { config.service_name = "tuft"; },
+                           resource,
+                           "tuft:"},
                       Case{"the configuration's attribute over its name",
                            {},
                            [](TelemetryConfig& config) {
