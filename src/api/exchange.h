@@ -140,14 +140,15 @@ struct Exchange {
   std::string_view public_url = {};               // of the configuration; empty: none
 
   // Handlers and the dispatcher set the following fields for telemetry.
-  control::OperationKeys keys = {};   // ids of the objects that the request names or creates
-  bool describes_client = false;      // the span gets the attributes of the SDK
-  Nanos handed_at = 0;                // the handler was called
-  Nanos read_at = 0;                  // the body was decoded
-  Nanos known_at = 0;                 // the result was available
-  Nanos written_at = 0;               // the result was encoded
-  telemetry::SpanContext link = {};   // span of the operation whose result a poll delivered
-  std::optional<Error> failure = {};  // error of that operation
+  control::OperationKeys keys = {};       // ids of the objects that the request names or creates
+  bool describes_client = false;          // the span gets the attributes of the SDK
+  Nanos handed_at = 0;                    // the handler was called
+  Nanos read_at = 0;                      // the body was decoded
+  Nanos known_at = 0;                     // the result was available
+  Nanos written_at = 0;                   // the result was encoded
+  telemetry::SpanContext link = {};       // span of the operation whose result a poll delivered
+  telemetry::SpanContext operation = {};  // of what the request submitted; the server span shares its keys
+  std::optional<Error> failure = {};      // error of that operation
 };
 
 // Records the end of decoding (for tuft.http.deserialize.duration) and returns `status`.

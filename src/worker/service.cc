@@ -11,11 +11,13 @@
 #include "telemetry/export/span_archive.h"
 #include "telemetry/exposition.h"
 #include "telemetry/record/tail_sampler.h"
+#include "telemetry/trace.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"
 #include "worker/sample_messages.h"
 #include "worker/sample_stream.h"
 #include "worker/sample_trace.h"
+#include "worker/share_keys.h"
 #include "worker/without_exceptions.h"
 
 namespace tuft::worker {
@@ -202,6 +204,7 @@ class Service final : public v1::ModelActor::CallbackService {
     const std::string_view ids = header(rpc::kIdsMetadata);
     // Only spans and logs use the ids, so a call goes on without them.
     if (!caller.ids.ParseFromArray(ids.data(), static_cast<int>(ids.size()))) caller.ids.Clear();
+    caller.trace = telemetry::share(caller.trace, telemetry::Attributes(share_keys(caller.ids, base_model_)));
     return caller;
   }
 

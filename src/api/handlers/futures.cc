@@ -109,6 +109,7 @@ void note_submission(Exchange& exchange, const control::Submitted& submission) {
   if (submission.keys != nullptr) exchange.keys = *submission.keys;
   exchange.keys.request = submission.request;
   if (submission.run) exchange.keys.run = *submission.run;
+  exchange.operation = submission.span;
 }
 
 Result<Answer> submitted(Exchange& exchange, const Result<control::Submitted>& submission) {

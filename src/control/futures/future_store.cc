@@ -94,9 +94,14 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     feeds_.began(*future);
     ++telemetry_.counts(operation).queued;
     // Written under the lock, so that the answer to a repetition waits for this write, too.
-    if (persistence_.enabled()) persistence_.write(user, persistence_.put(record_of(*future, future->key_)), trace);
+    if (persistence_.enabled()) {
+      telemetry::SpanContext stored_by = trace;
+      stored_by.keys = future->context.keys;
+      persistence_.write(user, persistence_.put(record_of(*future, future->key_)), stored_by);
+    }
   }
   telemetry_.on_accepted(*future);
+  count_queue_state(*future);
   return Admission{std::move(future), true, std::move(memory)};
 }
 

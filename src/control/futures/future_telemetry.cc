@@ -75,6 +75,7 @@ void FutureTelemetry::begin(Future& future, const telemetry::SpanContext& parent
   future.span_ = tracer().start_span("future_store.execute_operation",
                                      {.attributes = KeyAttributes(future.keys), .parent = parent});
   if (!future.keys.run.empty()) future.span_.set_attribute("tuft.model_id", future.keys.run.str());
+  future.span_.share(KeyAttributes(future.keys));
   future.context = future.span_.context();
 }
 

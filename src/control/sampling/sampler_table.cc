@@ -44,6 +44,7 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
   keys.lora_rank = checkpoint == nullptr ? 0 : checkpoint->lora_rank;
   telemetry::Span span = sampling_controller_tracer().start_span("sampling_controller.create_sampling_session",
                                                                  {.attributes = KeyAttributes(keys), .parent = trace});
+  span.share(KeyAttributes(keys));
   const auto refuse = [&span](Error error) {
     span.record_error(error);
     return error;
@@ -234,7 +235,10 @@ void SamplerTable::remove(const SamplerId& id) {
     own->second.erase(id);
     if (own->second.empty()) by_user_.erase(own);
     samplers_.erase(found);
-    if (persistence_.enabled()) persistence_.write({}, {persistence_.erase(id)}, telemetry::current_context());
+    if (persistence_.enabled()) {
+      persistence_.write({}, {persistence_.erase(id)},
+                         telemetry::share(telemetry::current_context(), {{"tuft.sampling_session_id", id.str()}}));
+    }
   }
   adapter->backend->instruments().add_sampler(-1);
   if (unused) adapters_->release(adapter);

@@ -63,7 +63,7 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   TUFT_ASSIGN(auto admission,
               parts_.futures.admit(user, std::move(keys), std::move(key), trace, {.payload_bytes = bytes}));
   const FuturePtr& future = admission.future;
-  Submitted answer{future->request, std::nullopt, OperationKeysPtr(future, &future->keys)};
+  Submitted answer{future->request, std::nullopt, OperationKeysPtr(future, &future->keys), future->context};
   if (!admission.is_new) return answer;
   backend.instruments().record_sample_request(work);
   const int64_t cost = sample_cost(backend.config(), work);

@@ -6,9 +6,14 @@
 #include "control/sessions/sessions.h"
 #include "metrics/tenants.h"
 #include "telemetry/log.h"
+#include "telemetry/trace.h"
 
 namespace tuft::control {
 namespace {
+
+telemetry::SpanContext trace_of(const SessionId& session) {
+  return telemetry::share(telemetry::current_context(), {{"tuft.session_id", session.str()}});
+}
 
 constexpr Nanos kLookInterval = kSecond;
 
@@ -103,7 +108,7 @@ bool Sessions::begin_end(const SessionId& id, SessionEnd why, const SessionFinis
                                .display_name = session.request.display_name};
       const SessionRecord record{id,    session.user, left, session.created_at, std::string(session_end_name(why)),
                                  finish};
-      persistence_.write(session.user, {persistence_.put(record)}, telemetry::current_context());
+      persistence_.write(session.user, {persistence_.put(record)}, trace_of(id));
     }
     note_end_locked(id, session, why, finish);
   }
@@ -159,7 +164,7 @@ bool Sessions::remove(const SessionId& session) {
   MutexLock lock(mutex_);
   ending_.erase(session);
   if (!sessions_.erase(session)) return false;
-  if (persistence_.enabled()) persistence_.write({}, {persistence_.erase(session)}, telemetry::current_context());
+  if (persistence_.enabled()) persistence_.write({}, {persistence_.erase(session)}, trace_of(session));
   return true;
 }
 

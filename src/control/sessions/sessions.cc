@@ -9,6 +9,7 @@
 #include "control/types/checkpoint.h"
 #include "metrics/tenants.h"
 #include "telemetry/log.h"
+#include "telemetry/trace.h"
 
 namespace tuft::control {
 
@@ -102,9 +103,10 @@ Result<Sessions::Unwritten> Sessions::take_unwritten(const SessionRecord& record
                std::string(kUnwrittenReason)};
 }
 
-void Sessions::write(const UserId& user, Unwritten record) {
+void Sessions::write(const UserId& user, const SessionId& id, Unwritten record) {
   if (record.changes.empty()) return;
-  persistence_.write(user, std::move(record.changes), telemetry::current_context(),
+  persistence_.write(user, std::move(record.changes),
+                     telemetry::share(telemetry::current_context(), {{"tuft.session_id", id.str()}}),
                      [bytes = std::move(record.bytes)] { bytes->shrink_to(0); });
 }
 
@@ -139,7 +141,7 @@ Result<SessionId> Sessions::add(const UserId& user, const CreateSession& request
     session.memory = std::move(memory);
     begin_locked(id, *sessions_.emplace(id, std::move(session)).first);
     // Written under the lock, so that the answer to a repetition waits for this write, too.
-    write(user, std::move(record));
+    write(user, id, std::move(record));
   }
   active_.add(1);
   usage_.audit({.action = AuditAction::kSessionCreated, .user = user, .session = id});
@@ -228,7 +230,7 @@ Status Sessions::set_project(const UserId& user, const SessionId& id, const std:
     return record.error();
   }
   // Written under the lock, so that the store sees changes in order, and none of a session that was removed.
-  write(user, std::move(*record));
+  write(user, id, std::move(*record));
   return {};
 }
 

@@ -127,7 +127,7 @@ class Sessions {
 
   Result<SessionId> add(const UserId& user, const CreateSession& request, const std::string& key);
   Result<Unwritten> take_unwritten(const SessionRecord& record) const;
-  void write(const UserId& user, Unwritten record);
+  void write(const UserId& user, const SessionId& id, Unwritten record);
   Status check_limits_locked(const UserId& user, ByteAccount::Hold& memory, int64_t bytes) const TUFT_REQUIRES(mutex_);
   SessionId longest_idle(const UserId& user) const;
   // Returns false if it does not exist or ends already.

@@ -18,7 +18,7 @@ std::string loss_id_of(const CreateCustomLoss& request) {
 }
 
 Submitted submitted(const FuturePtr& future) {
-  return {future->request, std::nullopt, OperationKeysPtr(future, &future->keys)};
+  return {future->request, std::nullopt, OperationKeysPtr(future, &future->keys), future->context};
 }
 
 OperationKeys keys_of(const UserId& user, const SessionId& session) {

@@ -54,7 +54,7 @@ std::string creation_key(const RunId& run) {
 }
 
 Submitted submitted(const FuturePtr& future) {
-  return {future->request, future->keys.run, OperationKeysPtr(future, &future->keys)};
+  return {future->request, future->keys.run, OperationKeysPtr(future, &future->keys), future->context};
 }
 
 Status check_model(const CreateModel& request, const config::ModelConfig& model) {

@@ -212,7 +212,8 @@ struct Sample {
   int prompt_alt_tokens_k = 0;
   std::optional<int64_t> prompt_logprobs_last_n = std::nullopt;
   std::optional<PromptTargets> target_prompt_logprobs = std::nullopt;
-  bool record_stability_info = false;  // keep what stable_reinforce needs (SampleRecords)
+  bool record_stability_info = false;    // keep what stable_reinforce needs (SampleRecords)
+  telemetry::SpanContext previous = {};  // of request tracing: the stage before the worker's first one
 };
 
 // ---- results
@@ -253,6 +254,7 @@ struct Submitted {
   RequestId request;
   std::optional<RunId> run;
   OperationKeysPtr keys = nullptr;
+  telemetry::SpanContext span = {};  // of future_store.execute_operation
 };
 
 struct CreateModelResult {
