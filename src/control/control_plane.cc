@@ -99,6 +99,9 @@ class ControlPlaneImpl final : public ControlPlane {
                                          *core_->persistence, core_->usage, access_tokens_})),
         catalog_(core_->sessions, training_->runs(), sampling_->samplers(), core_->checkpoints),
         generation_(core_->backends, core_->checkpoints, core_->budget, sampling_, clock) {
+    core_->futures.set_queue_state_of([core = core_.get()](const Future& future) {
+      return queue_state_of(future.keys, future.user, core->backends, core->budget);
+    });
     core_->usage.set_describe_session([&sessions = core_->sessions](const SessionId& id) {
       auto project = sessions.project_of(id);
       if (!project) return std::optional<UsageLedger::SessionFacts>();

@@ -44,9 +44,11 @@ class Future {
 
   std::string key_;
   telemetry::Span span_;
-  Nanos sent_ = 0;     // to a worker; 0: not yet
-  Nanos started_ = 0;  // a worker began; 0: not known
-  Nanos decided_ = 0;  // when its outcome was known, perhaps not durable; 0: not yet
+  Nanos sent_ = 0;                                // to a worker; 0: not yet
+  Nanos started_ = 0;                             // a worker began; 0: not known
+  Nanos decided_ = 0;                             // when its outcome was known, perhaps not durable; 0: not yet
+  QueueState queue_state_ = QueueState::kActive;  // under which tuft.futures.queue_length counts it
+  QueueState waited_in_ = QueueState::kActive;    // the last one before a worker got it
   bool claimed_ = false;
   bool is_servers_ = false;  // no client asked for it
   std::function<void()> stop_;

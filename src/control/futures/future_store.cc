@@ -38,6 +38,8 @@ FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, Persi
     observe(static_cast<double>(bytes), {});
   });
   metrics::futures().oldest_age.set_callback([this](const Observe& observe) {
+    // Metrics are collected by name, so that tuft.futures.queue_length is read after this.
+    count_queue_states();
     const Nanos now = clock_.monotonic();
     Nanos queued = now;
     Nanos running = now;
@@ -54,6 +56,22 @@ FutureStore::FutureStore(const config::Limits& limits, const Clock& clock, Persi
 FutureStore::~FutureStore() {
   metrics::futures().store_bytes.set_callback({});
   metrics::futures().oldest_age.set_callback({});
+}
+
+void FutureStore::count_queue_state(Future& future) {
+  if (!queue_state_of_) return;
+  const QueueState state = queue_state_of_(future);
+  MutexLock lock(mutex_);
+  if (future.sent_ == 0 && future.state_ == FutureSnapshot::State::kPending) telemetry_.count_as(future, state);
+}
+
+void FutureStore::count_queue_states() {
+  std::vector<FuturePtr> waiting;
+  {
+    MutexLock lock(mutex_);
+    waiting = pending_.waiting();
+  }
+  for (const FuturePtr& future : waiting) count_queue_state(*future);
 }
 
 Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationKeys keys, std::string key,
@@ -122,6 +140,8 @@ void FutureStore::mark_sent(Future& future) {
     MutexLock lock(mutex_);
     if (future.sent_ != 0 || future.state_ != FutureSnapshot::State::kPending) return;
     future.sent_ = clock_.monotonic();
+    future.waited_in_ = future.queue_state_;
+    telemetry_.count_as(future, QueueState::kActive);
     pending_.move_to_worker(future);
     FutureTelemetry::Counts& counts = telemetry_.counts(future.operation);
     --counts.queued;

@@ -50,6 +50,11 @@ class FutureStore {
               bool tenant_label = false);
   ~FutureStore();
 
+  // Tells how an operation waits that no worker has, for metrics and spans. To be set before the first operation. It is
+  // called without a lock held.
+  using QueueStateOf = std::function<QueueState(const Future&)>;
+  void set_queue_state_of(QueueStateOf state_of) { queue_state_of_ = std::move(state_of); }
+
   struct Admission {
     FuturePtr future;
     bool is_new = false;
@@ -122,6 +127,8 @@ class FutureStore {
   };
 
   size_t cancel_some(const SessionId& session, const Error& why, bool only_samples);
+  void count_queue_state(Future& future) TUFT_EXCLUDES(mutex_);
+  void count_queue_states() TUFT_EXCLUDES(mutex_);
   Result<FuturePtr> find_locked(const UserId& user, const RequestId& request) const TUFT_REQUIRES(mutex_);
   void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
   // What follows once the outcome is decided.
@@ -154,6 +161,7 @@ class FutureStore {
   ShardedMap<std::string, FuturePtr> by_key_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);
   PendingFutures pending_ TUFT_GUARDED_BY(mutex_);
+  QueueStateOf queue_state_of_;
   FinishedFutures finished_ TUFT_GUARDED_BY(mutex_);
   SampleFeeds feeds_ TUFT_GUARDED_BY(mutex_);
 };

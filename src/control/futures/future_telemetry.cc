@@ -42,10 +42,11 @@ FutureTelemetry::FutureTelemetry(bool tenant_label) : tenant_label_(tenant_label
     metrics::futures().sequence_guard_out_of_order.with({{"operation_type", operation_name(type)}});
   }
   for (size_t i = 0; i < kQueueStates; ++i) {
-    metrics::futures().try_again.with({{"queue_state", queue_state_name(static_cast<QueueState>(i))}});
+    const telemetry::Label state = {"queue_state", queue_state_name(static_cast<QueueState>(i))};
+    metrics::futures().try_again.with({state});
+    queue_length_[i] = metrics::futures().queue_length.with({state});
   }
   bind_quota_series();
-  queue_length_ = metrics::futures().queue_length.with({{"queue_state", "active"}});
   for (const std::string_view reason : {"retention", "bytes"}) metrics::futures().evicted.with({{"reason", reason}});
   observe_counts();
 }
@@ -81,9 +82,20 @@ void FutureTelemetry::begin(Future& future, const telemetry::SpanContext& parent
 
 void FutureTelemetry::on_accepted(const Future& future) {
   instruments_of(future).created.add(1);
-  queue_length_.add(1);
+  queue_length_of(future.queue_state_).add(1);
   const telemetry::ContextScope scope(future.context);
   telemetry::log_debug("future.enqueued", "operation accepted", KeyAttributes(future.keys));
+}
+
+void FutureTelemetry::count_as(Future& future, QueueState state) {
+  if (future.queue_state_ == state) return;
+  queue_length_of(future.queue_state_).add(-1);
+  queue_length_of(state).add(1);
+  future.queue_state_ = state;
+}
+
+std::string_view FutureTelemetry::waited_in(const Future& future) {
+  return queue_state_name(future.sent_ != 0 ? future.waited_in_ : future.queue_state_);
 }
 
 void FutureTelemetry::on_sent(const Future& future) {
@@ -112,7 +124,7 @@ void FutureTelemetry::record_times(const Future& future, telemetry::Span& span) 
 
 void FutureTelemetry::on_end(const Future& future, telemetry::Span span, const Error* error) {
   record_times(future, span);
-  span.set_attribute("tuft.queue_state", "active");
+  span.set_attribute("tuft.queue_state", waited_in(future));
   if (error != nullptr) span.record_error(*error);
   span.end();
   const Instruments& instruments = instruments_of(future);
@@ -121,7 +133,7 @@ void FutureTelemetry::on_end(const Future& future, telemetry::Span span, const E
   } else {
     (is_user_error(error->code) ? instruments.failed_user : instruments.failed_server).add(1);
   }
-  queue_length_.add(-1);
+  queue_length_of(future.queue_state_).add(-1);
   const telemetry::Label type = {"operation_type", operation_name(future.operation)};
   metrics::tenants().requests_terminal.add(
       1, {type, {"base_model", model_label(future)}, {"status", terminal_status(error)}});
@@ -137,7 +149,7 @@ void FutureTelemetry::log_end(const Future& future, const Error* error) {
   }
   const KeyAttributes attributes(future.keys, {{"error.type", error_code_name(error->code)},
                                                {"tuft.error.reason", error->reason},
-                                               {"tuft.queue_state", "active"}});
+                                               {"tuft.queue_state", waited_in(future)}});
   if (terminal_status(error) == "cancelled") {
     telemetry::log_info("future.cancelled", error->message, attributes);
   } else {

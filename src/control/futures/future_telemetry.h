@@ -28,6 +28,8 @@ class FutureTelemetry {
   // Opens the future's span.
   static void begin(Future& future, const telemetry::SpanContext& parent);
   void on_accepted(const Future& future);
+  // Counts the operation under another queue state. Call it under the lock of the store.
+  void count_as(Future& future, QueueState state);
   static void on_sent(const Future& future);
   // `span`: the future's, which ends. `error` null: it succeeded.
   void on_end(const Future& future, telemetry::Span span, const Error* error);
@@ -51,6 +53,8 @@ class FutureTelemetry {
 
   void observe_counts();
   void record_times(const Future& future, telemetry::Span& span) const;
+  telemetry::BoundCounter& queue_length_of(QueueState state) { return queue_length_[static_cast<size_t>(state)]; }
+  static std::string_view waited_in(const Future& future);
   static void log_end(const Future& future, const Error* error);
   const Instruments& instruments_of(const Future& future) const {
     return instruments_[static_cast<size_t>(future.operation)];
@@ -59,7 +63,7 @@ class FutureTelemetry {
   const bool tenant_label_;
   std::array<Counts, kOperationTypes> counts_;            // by OperationType
   std::array<Instruments, kOperationTypes> instruments_;  // by OperationType
-  telemetry::BoundCounter queue_length_;
+  std::array<telemetry::BoundCounter, kQueueStates> queue_length_;
 };
 
 }  // namespace tuft::control

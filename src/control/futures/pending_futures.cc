@@ -35,4 +35,11 @@ std::vector<FuturePtr> PendingFutures::all() const {
   return all;
 }
 
+std::vector<FuturePtr> PendingFutures::waiting() const {
+  std::vector<FuturePtr> waiting;
+  waiting.reserve(waiting_.size());
+  for (const Future* future : waiting_) waiting.push_back(*future->in_session_);
+  return waiting;
+}
+
 }  // namespace tuft::control

@@ -23,6 +23,8 @@ class PendingFutures {
   // Returns the futures of a session, oldest first.
   std::vector<FuturePtr> of_session(const SessionId& session) const;
   std::vector<FuturePtr> all() const;
+  // Returns those that no worker has.
+  std::vector<FuturePtr> waiting() const;
 
  private:
   std::unordered_map<SessionId, std::list<FuturePtr>> by_session_;  // oldest first

@@ -55,6 +55,68 @@ TEST_F(ControlMetrics, WaitTimeEndsWhenTheWorkerBegan) {
   EXPECT_DOUBLE_EQ(sum_of("tuft.futures.execution_time", type) - executed, 5);
 }
 
+TEST_F(ControlMetrics, QueueLengthTellsHowOperationsWait) {
+  const char* const name = "tuft.futures.queue_length";
+  const auto in = [&](const char* state) { return total(name, {{"queue_state", state}}); };
+  config().limits.samples_in_flight_per_user_max = kSamplingSlots + 2;
+  boot();
+  const SamplerId alices = *try_sampler(session(alice), alice, 0, model);
+  const SamplerId bobs = *try_sampler(session(bob), bob, 0, model);
+  flush();
+  const double before = in("active");
+  worker().hold_answers(true);
+  for (int i = 0; i < kSamplingSlots + 1; ++i) sample(alices, alice);
+  sample(bobs, bob);
+  flush();
+  EXPECT_EQ(in("active") - before, kSamplingSlots) << "a worker has them";
+  EXPECT_EQ(in("paused_capacity"), 2);
+  EXPECT_EQ(in("paused_rate_limit"), 0);
+  const RequestId last = sample(alices, alice);
+  flush();
+  EXPECT_EQ(in("active") - before, kSamplingSlots);
+  EXPECT_EQ(in("paused_capacity"), 1) << "bob's";
+  EXPECT_EQ(in("paused_rate_limit"), 2) << "alice is at a limit, so all of hers wait for that";
+  ASSERT_TRUE(plane().cancel_future(alice, last).ok());
+  flush();
+  EXPECT_EQ(in("paused_rate_limit"), 0);
+  EXPECT_EQ(in("paused_capacity"), 2);
+  worker().stop_holding();
+  flush();
+  EXPECT_EQ(total(name), before);
+  std::map<std::string, int> told;
+  for (const auto& span : collector.receiver.spans()) {
+    if (span.name == "future_store.execute_operation") ++told[text_of(span.attributes, "tuft.queue_state")];
+  }
+  EXPECT_EQ(told["paused_rate_limit"], 1) << "the one that was cancelled while it waited";
+  EXPECT_EQ(told["paused_capacity"], 2) << "the last state before a worker got it";
+}
+
+TEST_F(ControlMetrics, SamplingSessionsAreCountedUpAndDownAndSamplesAreTimed) {
+  const std::map<std::string, std::string> labels = {{"base_model", model}};
+  boot();
+  flush();
+  const double active = total("tuft.sampling.sessions.active", labels);
+  const double timed = total("tuft.sampling.duration", labels);
+  const double seconds = sum_of("tuft.sampling.duration", labels);
+  const SessionId mine = session(alice);
+  const SamplerId first = *try_sampler(mine, alice, 0, model);
+  *try_sampler(mine, alice, 1, model);
+  flush();
+  EXPECT_EQ(total("tuft.sampling.sessions.active", labels) - active, 2);
+  worker().hold_answers(true);
+  const RequestId request = sample(first, alice);
+  clock().advance(3 * kSecond);
+  worker().answer_all();
+  value<ProtobufResult>(alice, request);
+  flush();
+  EXPECT_EQ(total("tuft.sampling.duration", labels) - timed, 1);
+  EXPECT_DOUBLE_EQ(sum_of("tuft.sampling.duration", labels) - seconds, 3);
+  EXPECT_TRUE(plane().end_session(alice, mine, {}).ok());
+  advance(kSecond);
+  flush();
+  EXPECT_EQ(total("tuft.sampling.sessions.active", labels) - active, 0);
+}
+
 TEST_F(ControlMetrics, AnOperationThatNoWorkerBeganHasNoTimes) {
   const RunId run = boot_with_run();
   flush();

@@ -7,6 +7,10 @@
 
 namespace tuft::control {
 
+// Returns how an operation of the user waits that no worker has.
+QueueState queue_state_of(const OperationKeys& keys, const UserId& user, const ModelBackends& backends,
+                          const OperationBudget& budget);
+
 // Sets queue_state and queue_reason of a pending snapshot; other snapshots are unchanged.
 void explain_queue(FutureSnapshot& snapshot, const UserId& user, const ModelBackends& backends,
                    const OperationBudget& budget);
