@@ -106,7 +106,6 @@ awaitable<bool> HttpConnection::serve_one() {
 
   RequestHead head = parse_head(*parser_);
   head.client_is_local = endpoints_.client_is_local;
-  head.client_address = endpoints_.client_address;
   Admission admission = thread_.dispatcher.admit(head);
   RequestTelemetry record(thread_.instruments, endpoints_, head, admission, request_start_);
   const bool again = co_await answer(head, std::move(admission), record);

@@ -34,8 +34,8 @@ Error refused_key(const Error& error, ErrorShape shape) {
   return shape == ErrorShape::kOpenAi ? Error{ErrorCode::kUnauthenticated, error.message, error.reason} : error;
 }
 
-// Logs at most one line per second, so that a client that guesses keys cannot fill the log.
-void record_refused_key(const RequestHead& head, const Error& error) {
+// Returns at most one a second to be logged, so that a client that guesses keys cannot fill the log.
+std::optional<RefusedKey> count_refused_key(const Error& error) {
   static std::atomic<Nanos> logged{-kSecond};
   static std::atomic<uint64_t> left_out{0};
   const bool is_missing = error.code == ErrorCode::kUnauthenticated;
@@ -45,12 +45,9 @@ void record_refused_key(const RequestHead& head, const Error& error) {
   if (now - last < kSecond || !logged.compare_exchange_strong(last, now)) {
     left_out.fetch_add(1, std::memory_order_relaxed);
     telemetry::count_suppressed_log("auth.failed");
-    return;
+    return std::nullopt;
   }
-  telemetry::log_warning("auth.failed", error.message,
-                         {{"client.address", head.client_address},
-                          {"tuft.error.reason", error.reason},
-                          {"tuft.left_out", left_out.exchange(0)}});
+  return RefusedKey{error, left_out.exchange(0)};
 }
 
 }  // namespace
@@ -92,7 +89,7 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     const bool has_bearer = route.access == Access::kBearer && !bearer.empty();
     Result<control::UserId> user = control_.authenticate(has_bearer ? bearer : head.headers.api_key);
     if (!user.ok()) {
-      record_refused_key(head, user.error());
+      admission.refused_key = count_refused_key(user.error());
       return refuse(std::move(admission), error_response(refused_key(user.error(), route.errors), route.errors),
                     "auth");
     }

@@ -28,7 +28,12 @@ struct RequestHead {
   std::optional<uint64_t> content_length;
   std::string_view http_version = "1.1";
   bool client_is_local = false;
-  std::string_view client_address;  // logged when a key is refused
+};
+
+// A refused key that is to be logged. Most are only counted, because nothing limits their number.
+struct RefusedKey {
+  Error error;
+  uint64_t left_out = 0;  // refused keys since the last one that was logged
 };
 
 // The result of the checks on a request's head.
@@ -40,6 +45,7 @@ struct Admission {
   // counted there.
   std::optional<Response> refusal;
   std::string_view reject_reason;
+  std::optional<RefusedKey> refused_key;
 };
 
 // Thread-safe. The objects and the text that it refers to must outlive it.

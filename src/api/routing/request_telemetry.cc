@@ -61,6 +61,17 @@ RequestTelemetry::RequestTelemetry(HttpTelemetry& instruments, const Endpoints& 
   if (tracing_ == Tracing::kAlways && sender_is_known_) {
     span_ = tracer().start_span(route_->span_name, span_options({}));
   }
+  if (admission.refused_key) log_refused_key(*admission.refused_key);
+}
+
+// The log record has a span of its own, in which one finds the rest about the request.
+void RequestTelemetry::log_refused_key(const RefusedKey& refused) {
+  span_ = tracer().start_span(route_->span_name, span_options({}));
+  const telemetry::ContextScope scope(span_.context());
+  telemetry::log_warning("auth.failed", refused.error.message,
+                         {{"client.address", endpoints_.client_address},
+                          {"tuft.error.reason", refused.error.reason},
+                          {"tuft.left_out", refused.left_out}});
 }
 
 bool RequestTelemetry::is_told(const Response& response) const {
@@ -128,12 +139,23 @@ void RequestTelemetry::describe(const Exchange* exchange, const Error* error) {
   if (exchange != nullptr) {
     const control::OperationKeys keys = with_session(exchange->keys);
     span_.set_attributes(control::KeyAttributes(keys));
+    share_keys(*exchange, keys);
     if (exchange->failure) span_.set_attribute("tuft.future.error", error_code_name(exchange->failure->code));
     describe_client(exchange->describes_client);
   }
   if (numbers_.status < 500) return;
   if (error != nullptr) span_.record_error(*error);
   span_.set_attribute("error.type", std::to_string(numbers_.status));
+}
+
+// An operation has kept its keys already.
+void RequestTelemetry::share_keys(const Exchange& exchange, const control::OperationKeys& keys) {
+  const telemetry::SpanContext& work = exchange.operation.keys != 0 ? exchange.operation : exchange.link;
+  if (work.keys != 0) {
+    span_.share(work);
+  } else {
+    span_.share(control::KeyAttributes(keys));
+  }
 }
 
 // The SDK names its version with each request, the rest with some.

@@ -25,8 +25,9 @@ struct Endpoints {
 };
 
 // Covers a request from its head to its answer. Requests of strangers, whose number nothing limits, are only counted: a
-// span or log line for each would push the spans of users out of queues and archives. The references that it gets must
-// outlive it. If it is destroyed before answered(), the client has disconnected. Confined to the connection's thread.
+// span or log line for each would push the spans of users out of queues and archives. One refused key a second has
+// both. The references that it gets must outlive it. If it is destroyed before answered(), the client has disconnected.
+// Confined to the connection's thread.
 class RequestTelemetry {
  public:
   RequestTelemetry(HttpTelemetry& instruments, const Endpoints& endpoints, const RequestHead& head,
@@ -49,9 +50,11 @@ class RequestTelemetry {
   void finish();
 
  private:
+  void log_refused_key(const RefusedKey& refused);
   telemetry::SpanOptions span_options(const telemetry::SpanContext& link) const;
   void describe_poll(const Exchange* exchange);
   void describe(const Exchange* exchange, const Error* error);
+  void share_keys(const Exchange& exchange, const control::OperationKeys& keys);
   void describe_client(bool whole);
   void record_coding(const Exchange& exchange, const Response& response) const;
   bool is_told(const Response& response) const;

@@ -85,11 +85,8 @@ Result<int64_t> plan_memory(const WorkerFlags& flags, const engine::ModelSpec& m
 
 Result<std::unique_ptr<engine::Engine>> load_engine(const WorkerFlags& flags) {
   const Nanos begin = system_clock().monotonic();
-  const telemetry::SpanContext parent =
-      flags.traceparent.empty() ? telemetry::SpanContext{} : telemetry::from_traceparent(flags.traceparent);
   auto span = telemetry::get_tracer("tuft.hf_training_model")
-                  .start_span("hf_model.load_weights",
-                              {.attributes = {{"tuft.base_model", flags.model_name}}, .parent = parent});
+                  .start_span("hf_model.load_weights", {.attributes = {{"tuft.base_model", flags.model_name}}});
   const telemetry::ContextScope scope(span.context());
   auto engine = make_engine(flags, [&flags](const engine::ModelSpec& model, const DeviceMemory& memory) {
     return plan_memory(flags, model, memory);
@@ -154,6 +151,9 @@ engine::TokenBytes load_token_bytes(const WorkerFlags& flags) {
 
 Status run_service(const WorkerFlags& flags, EndSignal& end) {
   const Nanos begin = system_clock().monotonic();
+  // What happens until the worker listens is below the server's span of its start.
+  std::optional<telemetry::ContextScope> start(
+      flags.traceparent.empty() ? telemetry::SpanContext{} : telemetry::from_traceparent(flags.traceparent));
   TUFT_ASSIGN(const std::unique_ptr<engine::Engine> engine, load_engine(flags));
   TUFT_ASSIGN(const int length, tokens_max(flags, engine->model()));
   if (end.come()) return {};
@@ -181,6 +181,7 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
                        {"tuft.backend", flags.backend},
                        {"tuft.device", flags.device},
                        {"tuft.startup_seconds", to_seconds(system_clock().monotonic() - begin)}});
+  start.reset();
   end.wait();
   telemetry::log_info("worker.stopping", "stopping");
   loop.stop();
