@@ -164,6 +164,7 @@ control::GenerationRequest Completion::generation_request(size_t prompt) const {
   generation.topk_prompt_logprobs = generation.prompt_logprobs ? request.top_logprobs : 0;
   generation.topk_logprobs = request.top_logprobs;
   generation.request = parts_.id;
+  generation.previous = parts_.preprocess;
   return generation;
 }
 

@@ -41,6 +41,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     Request request = {};
     std::shared_ptr<const ModelText> text = nullptr;
     std::vector<std::vector<int32_t>> prompts = {};  // tokens
+    telemetry::SpanContext preprocess = {};          // the stage of request tracing in which they were made
   };
   // `memory` is that of kept_bytes() for the longest answer. It is held until the client has read the answer.
   Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply, ByteAccount::Hold memory);

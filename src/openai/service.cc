@@ -4,7 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "base/id.h"
 #include "base/json_shape.h"
 #include "base/mutex.h"
 #include "control/types/errors.h"
@@ -13,6 +12,7 @@
 #include "openai/model_text.h"
 #include "openai/request.h"
 #include "telemetry/log.h"
+#include "telemetry/request_trace.h"
 
 namespace tuft::openai {
 
@@ -33,6 +33,7 @@ struct Service::Task {
   Endpoint endpoint = Endpoint::kCompletions;
   control::UserId user;
   std::string body;
+  control::RequestId id;
   telemetry::SpanContext trace;
   ReplyDone reply;
   Nanos arrived = 0;
@@ -54,8 +55,9 @@ Service::Service(control::Generation& generation, const Clock& clock, std::share
 
 Service::~Service() = default;
 
-Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& user, std::string body,
-                                      const telemetry::SpanContext& trace, ReplyDone reply) {
+Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& user, const control::RequestId& id,
+                                      std::string body, const telemetry::SpanContext& trace, ReplyDone reply) {
+  const Nanos arrived = clock_.monotonic();
   auto pending = std::make_shared<Pending>();
   const int64_t cost = (static_cast<int64_t>(body.size()) + kRequestBytes) * kCostOfByte;
   auto memory = generation_.hold_memory(user, static_cast<int64_t>(body.size()));
@@ -64,7 +66,7 @@ Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& 
     return pending;
   }
   auto task = std::make_shared<Task>(
-      Task{endpoint, user, std::move(body), trace, std::move(reply), clock_.monotonic(), std::move(*memory)});
+      Task{endpoint, user, std::move(body), id, trace, std::move(reply), arrived, std::move(*memory)});
   std::function<void()> work = [this, task, weak = std::weak_ptr(pending)] {
     const PendingPtr wanted = weak.lock();
     if (wanted == nullptr) return;
@@ -79,6 +81,7 @@ Service::PendingPtr Service::complete(Endpoint endpoint, const control::UserId& 
   };
   const Status posted = work_->post(user, cost, std::move(work), "openai_queue_full");
   if (!posted.ok()) refuse(task->reply, endpoint, {}, posted.error());
+  telemetry::report_thread_span(trace, arrived, clock_.monotonic());
   return pending;
 }
 
@@ -126,6 +129,7 @@ Result<ByteAccount::Hold> Service::hold_answer(const control::UserId& user, cons
 }
 
 void Service::prepare(Task& task, const PendingPtr& pending) {
+  const auto stage = telemetry::start_stage(task.trace, telemetry::TraceSpanName::PREPROCESS, clock_.monotonic());
   const auto refused = [&](std::string_view base_model, const Error& error, std::string_view param) {
     refuse(std::exchange(task.reply, {}), task.endpoint, base_model, error, param);
   };
@@ -148,7 +152,7 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
   if (!answer.ok()) return refused(model->base_model, answer.error(), {});
   record_preparation(task.endpoint, to_seconds(clock_.monotonic() - task.arrived));
 
-  Completion::Parts parts{generation_, work_, task.user, control::RequestId(random_uuid()), clock_.wall() / kSecond};
+  Completion::Parts parts{generation_, work_, task.user, task.id, clock_.wall() / kSecond};
   CompletionTelemetry observed(request, *model, task.user, parts.id, task.trace, task.arrived);
   int64_t tokens = 0;
   for (const auto& prompt : *prompts) tokens += static_cast<int64_t>(prompt.size());
@@ -156,6 +160,7 @@ void Service::prepare(Task& task, const PendingPtr& pending) {
   parts.request = std::move(request);
   parts.text = *text;
   parts.prompts = std::move(*prompts);
+  parts.preprocess = stage.context();
   auto completion = std::make_shared<Completion>(std::move(parts), std::move(observed), std::exchange(task.reply, {}),
                                                  std::move(*answer));
   pending->set(completion);

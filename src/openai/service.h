@@ -51,8 +51,8 @@ class Service {
   using PendingPtr = std::shared_ptr<Pending>;
 
   // Calls `reply` once, before complete() returns or later on another thread. If the request is cancelled, `reply` may
-  // never be called.
-  PendingPtr complete(Endpoint endpoint, const control::UserId& user, std::string body,
+  // never be called. `id` names the request in its spans, its logs and its answer; `trace` is its server span.
+  PendingPtr complete(Endpoint endpoint, const control::UserId& user, const control::RequestId& id, std::string body,
                       const telemetry::SpanContext& trace, ReplyDone reply);
 
   // Lists the models after the id `after`, which may be empty. Requires 1 <= `limit` <= kModelsMax.

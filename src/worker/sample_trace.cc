@@ -97,8 +97,15 @@ void describe_result(const SampleFacts& facts, const Output& output, const engin
   add_events(facts, output, result, span);
 }
 
-void report_row(const telemetry::SpanContext& parent, const SampleFacts& facts, const Output& output,
-                const engine::SampleResult& result, Nanos converted) {
+// The stage of the server that handed the request over, in the same trace.
+telemetry::SpanContext previous_stage(const Caller& caller) {
+  telemetry::SpanContext stage = caller.trace;
+  stage.span_id = caller.ids.previous_stage();
+  return stage;
+}
+
+void report_row(const telemetry::SpanContext& parent, const telemetry::SpanContext& previous, const SampleFacts& facts,
+                const Output& output, const engine::SampleResult& result, Nanos converted) {
   const engine::SampleTimes& times = result.times;
   const Attribute prompt[] = {{"tuft.prompt_tokens", facts.prompt_tokens},
                               {"tuft.cached_tokens", result.cached_tokens}};
@@ -111,7 +118,7 @@ void report_row(const telemetry::SpanContext& parent, const SampleFacts& facts, 
       {TraceSpanName::PREFILL, times.started, times.first_token, Attributes(prompt)}};
   if (output.tokens > 0) stages.push_back({TraceSpanName::DECODE, times.first_token, times.ended, Attributes(tokens)});
   stages.push_back({TraceSpanName::POSTPROCESS, times.ended, converted, {}});
-  telemetry::report_stages(parent, stages);
+  telemetry::report_stages(parent, stages, previous);
 }
 
 void log_result(std::vector<Attribute> attributes, const Output& output, const engine::SampleResult& result) {
@@ -173,7 +180,7 @@ void record_sample(const Caller& caller, const SampleFacts& facts, const std::st
     const Output output = count_output(*result);
     if (span.recording()) {
       describe_result(facts, output, *result, span);
-      report_row(span.context(), facts, output, *result, converted);
+      report_row(span.context(), previous_stage(caller), facts, output, *result, converted);
     }
     log_result(std::move(keys), output, *result);
   }

@@ -2,7 +2,9 @@
 
 #include "api/handlers/handlers.h"
 #include "api/routing/query.h"
+#include "base/id.h"
 #include "openai/service.h"
+#include "telemetry/trace.h"
 
 namespace tuft::api {
 namespace {
@@ -36,13 +38,16 @@ Response to_response(openai::Reply reply) {
 }
 
 Result<Answer> complete(Exchange& exchange, openai::Endpoint endpoint) {
+  const control::RequestId id(random_uuid());
+  const std::string_view type = control::operation_name(control::OperationType::kSample);
+  exchange.operation = telemetry::share(exchange.trace, {{"tuft.request_id", id.str()}, {"tuft.operation_type", type}});
   AwaitResponse later;
   later.limit = kAnswerLimit;
   // `start` owns `pending`: destroying it cancels a request for which no client waits.
-  later.start = [service = exchange.openai, endpoint, user = exchange.user, body = std::move(exchange.body),
-                 trace = exchange.trace,
+  later.start = [service = exchange.openai, endpoint, user = exchange.user, id, body = std::move(exchange.body),
+                 trace = exchange.operation,
                  pending = openai::Service::PendingPtr()](std::function<void(Result<Response>)> done) mutable {
-    pending = service->complete(endpoint, user, std::move(body), trace,
+    pending = service->complete(endpoint, user, id, std::move(body), trace,
                                 [done = std::move(done)](openai::Reply reply) { done(to_response(std::move(reply))); });
   };
   return Answer(std::move(later));

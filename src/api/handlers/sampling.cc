@@ -230,12 +230,13 @@ Result<Answer> handle_asample(Exchange& exchange) {
 
   exchange.keys.sampler = request.sampler;
   exchange.memory.clear();  // the operation is charged for itself from here on
+  auto stage = telemetry::start_stage(exchange.trace, telemetry::TraceSpanName::PREPROCESS, exchange.handed_at);
+  request.previous = stage.context();
   TUFT_ASSIGN(const control::Submitted done,
               exchange.control.sample(exchange.user, std::move(request), exchange.trace));
   note_submission(exchange, done);
-  const telemetry::TraceStage stages[] = {
-      {telemetry::TraceSpanName::PREPROCESS, exchange.handed_at, exchange.known_at, {}}};
-  telemetry::report_stages(exchange.trace, stages, {}, control::KeyAttributes(exchange.keys));
+  stage.share(done.span);
+  stage.end(exchange.known_at);
   JsonWriter json;
   json.begin_object().key("request_id").string(done.request.str()).key("model_id").null();
   json.key("sample_sequence_ids").begin_array();

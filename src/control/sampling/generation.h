@@ -27,8 +27,9 @@ struct GenerationRequest {
   tinker_public::SamplingParams params;
   bool prompt_logprobs = false;
   int topk_prompt_logprobs = 0;
-  int topk_logprobs = 0;   // alternatives for each sampled token
-  RequestId request = {};  // of its spans and logs
+  int topk_logprobs = 0;                 // alternatives for each sampled token
+  RequestId request = {};                // of its spans and logs
+  telemetry::SpanContext previous = {};  // of request tracing: the stage before the worker's first one
 };
 
 // The model that a request names.

@@ -67,8 +67,9 @@ void SampleExecutor::send(const SampleOperationPtr& operation, worker::v1::Sampl
                           uint64_t incarnation) {
   telemetry_.begin_call(*operation, request);
   operation->sink->mark_sent();
-  const actor::CallOptions options{
+  actor::CallOptions options{
       .trace = operation->backend_span.context(), .ids = call_ids(*operation->keys), .incarnation = incarnation};
+  options.ids.set_previous_stage(operation->previous.span_id);
   operation->sink->send(operation->adapter->backend->actor(), std::move(request), options,
                         [weak = weak_from_this(), operation](Result<worker::v1::SampleResponse> result) {
                           SamplingTelemetry::end_call(*operation, result);

@@ -43,8 +43,9 @@ class SampleOperation {
   const int64_t cost;
   const Nanos placed;
   Nanos sent = 0;
-  telemetry::Span span;          // sampling_controller.run_sample
-  telemetry::Span backend_span;  // sampling_backend.sample
+  telemetry::Span span;             // sampling_controller.run_sample
+  telemetry::Span backend_span;     // sampling_backend.sample
+  telemetry::SpanContext previous;  // of request tracing: the stage before the worker's first one
 
   // Returns the request, which goes to the worker now under the adapter's id there; nothing if it was let go.
   std::optional<worker::v1::SampleRequest> take_turn(const std::string& worker_id) {

@@ -6,6 +6,7 @@
 
 #include "control/sampling/sample_request.h"
 #include "control/types/errors.h"
+#include "control/types/operation_keys.h"
 #include "metrics/tenants.h"
 
 namespace tuft::control {
@@ -126,6 +127,7 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
   keys->sampler = source.sampler;
   keys->base_model = source.backend->name();
   const int topk_logprobs = request.topk_logprobs;
+  const telemetry::SpanContext previous = request.previous;
   const Nanos now = clock_.monotonic();
   TUFT_ASSIGN(worker::v1::SampleRequest work, make_sample_request(model, user, as_sample(std::move(request))));
   work.set_topk_logprobs(topk_logprobs);
@@ -143,7 +145,9 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
   const auto operation = std::make_shared<SampleOperation>(user, std::move(*adapter), std::move(keys), sink, now, cost,
                                                            std::move(work), std::move(memory));
   TUFT_TRY(add(number, {operation, sink}));
+  operation->previous = previous;
   SamplingTelemetry::begin(*operation, trace);
+  operation->span.share(KeyAttributes(*operation->keys));
   executor_->execute(operation);
   return number;
 }

@@ -20,7 +20,7 @@ class Call {
  public:
   Call(Service& service, Endpoint endpoint, const Json& body, const control::UserId& user = kAlice)
       : reply_(promise_->get_future()) {
-    pending_ = service.complete(endpoint, user, body.dump(), {},
+    pending_ = service.complete(endpoint, user, control::RequestId("r-1"), body.dump(), {},
                                 [promise = promise_](Reply reply) { promise->set_value(std::move(reply)); });
   }
   Reply reply() { return reply_.get(); }
