@@ -11,6 +11,11 @@ struct EngineMetrics {
                                       .description = "Requests in the engine, by state (running, waiting)",
                                       .labels = {"base_model", "state"},
                                       .recorded_by = RecordedBy::kWorker}};
+  ObservableGauge scheduler_samples{{.name = "tuft.scheduler.samples",
+                                     .unit = "{request}",
+                                     .description = "Sample requests, by state (pending, prefilling, decoding)",
+                                     .labels = {"base_model", "state"},
+                                     .recorded_by = RecordedBy::kWorker}};
   Histogram scheduler_queue_duration{{.name = "tuft.scheduler.queue.duration",
                                       .unit = "s",
                                       .description = "From arrival in the worker to the first step (train, sample)",

@@ -61,6 +61,11 @@ void EngineGauges::observe_requests_and_steps() {
     put("running", state.running);
     put("waiting", accepted > state.running ? accepted - state.running : 0);
   });
+  add(metrics::engine().scheduler_samples, "state", [](const State& state, auto put) {
+    put("pending", state.samples.pending);
+    put("prefilling", state.samples.prefilling);
+    put("decoding", state.samples.decoding);
+  });
   add(metrics::engine().scheduler_last_step_age, [this](const State&) { return step_age(); });
   add(metrics::engine().scheduler_fairness_deficit, [](const State& state) { return state.deficit_max; });
   add(metrics::workers().busy, [this](const State&) { return busy(); });

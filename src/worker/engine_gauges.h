@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "engine/engine.h"
+#include "engine/sample/sampler.h"
 #include "telemetry/instrument.h"
 #include "worker/adapter_pager.h"
 #include "worker/work_count.h"
@@ -25,6 +26,7 @@ class EngineGauges {
  public:
   struct State {
     size_t running = 0;  // requests that have started, training and sampling
+    engine::Sampler::Phases samples = {};
     AdapterPager::Counts pager = {};
     engine::KvUsage kv = {};
     engine::AdapterMemory adapters = {};

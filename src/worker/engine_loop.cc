@@ -385,6 +385,7 @@ void EngineLoop::run_files() {
 
 void EngineLoop::update_gauges() {
   gauges_.update({.running = static_cast<size_t>(sampler_->active()) + queues_.size(),
+                  .samples = sampler_->phases(),
                   .pager = pager_.counts(),
                   .kv = decoding_.kv_usage(),
                   .adapters = adapter_memory_,

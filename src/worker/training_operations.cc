@@ -215,7 +215,8 @@ class ForwardBackward final : public MethodOperation<rpc::ForwardBackward>, publ
     context.metrics.passes_of_request.record(output.passes);
     note({{"tuft.num_micro_batches", output.passes}, {"tuft.tokens", output.tokens}});
     if (const auto loss = output.metrics.find("loss:sum"); loss != output.metrics.end()) {
-      note({{"tuft.loss", loss->second}});
+      // The mean, as the controller's span has it.
+      if (std::isfinite(loss->second) && output.weight_sum > 0) note({{"tuft.loss", loss->second / output.weight_sum}});
       response.set_loss_sum(loss->second);
     }
     response.set_output(to_output(output).SerializeAsString());

@@ -59,6 +59,7 @@ class BatchSampler final : public Sampler {
   int running() const override { return schedule_.places_taken(); }
   int active() const override { return static_cast<int>(schedule_.active().size()); }
   int waiting() const override { return static_cast<int>(schedule_.waiting()); }
+  Phases phases() const override;
   Nanos last_step_end() const override { return last_step_end_; }
   void pause() override { follows_ = false; }
 
@@ -179,6 +180,15 @@ void BatchSampler::lacked_memory() {
     request->fail(out_of_memory());
     answer(*request);
   }
+}
+
+Sampler::Phases BatchSampler::phases() const {
+  Phases phases{.pending = static_cast<size_t>(schedule_.waiting())};
+  for (const auto& request : schedule_.active()) {
+    const bool pending = request->times.started == 0;
+    ++(pending ? phases.pending : request->prompt_was_done ? phases.decoding : phases.prefilling);
+  }
+  return phases;
 }
 
 void BatchSampler::run_step() {

@@ -152,6 +152,13 @@ class Sampler {
   virtual int running() const = 0;  // sequences that have a place, including those that wait for blocks
   virtual int active() const = 0;   // requests that have started, and the first one of each tenant
   virtual int waiting() const = 0;  // the other requests
+  // How many requests wait for their first step, compute their prompt, and draw tokens.
+  struct Phases {
+    size_t pending = 0;
+    size_t prefilling = 0;
+    size_t decoding = 0;
+  };
+  virtual Phases phases() const = 0;
   // The end of the newest step; 0 before the first.
   virtual Nanos last_step_end() const = 0;
   // Reports that the engine does other work now: metrics do not count the time until the next step as sampling.

@@ -25,11 +25,15 @@ class EngineGaugesTest : public ::testing::Test {
 TEST_F(EngineGaugesTest, WhatIsPublishedThenObserved) {
   accepted_ = 7;
   gauges_.update({.running = 3,
+                  .samples = {.pending = 5, .prefilling = 1, .decoding = 2},
                   .pager = {.training = 2, .samplers = 4},
                   .kv = {.used = 30, .cached = 20, .limit = 120, .block = 10},
                   .adapters = {.weights = 1, .gradients = 2, .optimizer = 3}});
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.requests", with("state", "running")), 3);
   EXPECT_EQ(metrics_.gauge("tuft.scheduler.requests", with("state", "waiting")), 4);
+  EXPECT_EQ(metrics_.gauge("tuft.scheduler.samples", with("state", "pending")), 5);
+  EXPECT_EQ(metrics_.gauge("tuft.scheduler.samples", with("state", "prefilling")), 1);
+  EXPECT_EQ(metrics_.gauge("tuft.scheduler.samples", with("state", "decoding")), 2);
   EXPECT_EQ(metrics_.gauge("tuft.lora.adapters", with("kind", "training")), 2);
   EXPECT_EQ(metrics_.gauge("tuft.lora.adapters", with("kind", "sampler")), 4);
   EXPECT_EQ(metrics_.gauge("tuft.kv_cache.usage", model_), 0.25);
