@@ -37,6 +37,8 @@ SHARE_KEYS = ["tuft.session_id", "tuft.training_run_id", "tuft.sampling_session_
               "tuft.operation_type", "tuft.base_model", "tuft.lora_rank", "tuft.backward", "tuft.seq_id"]
 # Keys that the library sets.
 LIBRARY_KEYS = {"error.type", "rid", "thread_label", "host_id", "pid", "tp_rank", "dp_rank"}
+# Keys of the configuration and of the protocol that begin like the name of a span.
+OTHER_NAMES = {"persistence.mode", "persistence.namespace", "persistence.redis_url"}
 SHARED = "share keys"
 TODO = "TODO: say what it is"
 
@@ -244,8 +246,24 @@ def quotes_gone(page):
     return found
 
 
+def pages():
+    """Yields the documents in which people read names of spans."""
+    for path in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]:
+        yield path.relative_to(ROOT).as_posix(), path.read_text()
+
+
+def names_gone(page):
+    """Returns errors for names of the documents that look like a span's and are neither a span's nor anything else's."""
+    known = {name for table in ("spans", "events", "attributes") for name in read_rows(page, table)}
+    known |= set(re.findall(r"^\| `([\w.]+)`<br>", page, re.M))  # metrics
+    families = {name.split(".")[0] for name in read_rows(page, "spans") if DOTTED.match(name)}
+    word = re.compile(r"`((?:%s)\.[a-z_]+)`" % "|".join(sorted(families)))
+    return [f"{file} names a span that does not exist: {name}" for file, text in pages() for name in word.findall(text)
+            if name not in known and name not in OTHER_NAMES]
+
+
 def problems(page):
-    found = quotes_gone(page)
+    found = quotes_gone(page) + names_gone(page)
     fresh = render(page, read_seen([]))
     for old, new in itertools.zip_longest(page.splitlines(), fresh.splitlines()):
         if old != new:

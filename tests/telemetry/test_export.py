@@ -41,8 +41,11 @@ STAYS_ZERO = {
     "needs a pass that does not fit into memory": "tuft.training.ooms",
     "needs a worker that ends": "tuft.worker.restarts",
 }
-OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat", "sequence_guard.wait", "engine.queue",
+OPTIONAL_SPANS = {"POST /api/v1/session_heartbeat", "sequence_guard.wait",
                   "engine.pass", "engine.train_pass"}  # the last two need requests of several runs in one pass
+# The scopes whose spans also say the parameters of the operation.
+DESCRIBED = {"tuft.http", "tuft.futures", "tuft.training_controller", "tuft.training_backend", "tuft.sampling_controller",
+             "tuft.sampling_backend", "tuft.hf_training_model"}
 CONTROLLER_OF = {"create_model": "create_model", "forward": "run_forward", "forward_backward": "run_forward_backward",
                  "optim_step": "run_optim_step", "save_weights": "save_checkpoint",
                  "save_weights_for_sampler": "save_checkpoint", "load_weights": "load_checkpoint"}
@@ -103,27 +106,31 @@ def test_one_connected_trace_reaches_from_the_request_into_the_worker(route, exp
 
 
 def test_spans_of_an_operation_carry_its_keys(exported):
-    """Checks all processes, from the poll that fetched the result to the engine."""
-    futures = {span.attributes["tuft.request_id"]: span for span in spans_named(exported, "future_store.execute_operation")}
+    """Checks every span of all processes: those of the trace that an operation is in, and the poll that fetched its result."""
+    operations = spans_named(exported, "future_store.execute_operation")
+    futures = {span.attributes["tuft.request_id"]: span for span in operations}
+    by_trace = {span.trace_id: span for span in operations}
+    assert len(futures) == len(by_trace) == len(operations)
     seen = set()
     for span in exported.spans():
-        future = futures.get(span.attributes.get("tuft.request_id"))
+        future = by_trace.get(span.trace_id) or futures.get(span.attributes.get("tuft.request_id"))
         if future is None:
             continue
         seen.add(plain(span.name))
         kind = future.attributes["tuft.operation_type"]
         assert span.attributes["tuft.operation_type"] == kind, span
-        keys = ["tuft.session_id", "tuft.sampling_session_id" if kind == "sample" else "tuft.training_run_id"]
-        if span.resource["process.pid"] == exported.server_pid:
+        keys = ["tuft.session_id", "tuft.request_id", "tuft.sampling_session_id" if kind == "sample" else "tuft.training_run_id"]
+        if span.scope in DESCRIBED and span.resource["process.pid"] == exported.server_pid:
             keys += ["tuft.base_model"] + ["tuft.lora_rank"] * ("tuft.lora_rank" in future.attributes)
         for key in keys:
             assert span.attributes[key] == future.attributes[key], (span, key)
-        if kind in ("forward", "forward_backward") and not span.name.startswith("engine."):
+        if kind in ("forward", "forward_backward") and span.scope in DESCRIBED and not span.name.startswith("engine."):
             assert span.attributes["tuft.backward"] == (kind == "forward_backward"), span
     operations = {span.attributes["tuft.operation_type"] for span in futures.values()}
     assert operations == {*CONTROLLER_OF, "unload_model", "sample"}
     assert {"POST /api/v1/retrieve_future", "POST /api/v1/asample", "sampling_backend.sample", "hf_model.sample",
-            "training_backend.optim_step", "hf_model.optim_step", "http(host:* | pid:*)"} <= seen
+            "training_backend.optim_step", "hf_model.optim_step", "http(host:* | pid:*)", "engine(host:* | pid:*)", "PREPROCESS",
+            "SCHEDULE", "PREFILL", "DECODE", "POSTPROCESS", "engine.forward", "engine.backward"} <= seen
 
 
 def test_spans_say_what_was_done(exported):
@@ -159,7 +166,9 @@ def test_http_spans_follow_the_conventions(exported):
         assert span.name == f"{span.attributes['http.request.method']} {span.attributes['http.route']}"
         assert span.status != ERROR, "a 4xx counts as an error of the server"
     assert not [span for span in http if span.attributes["http.route"] in ("/metrics", "/api/v1/healthz", "/api/v1/telemetry")]
-    assert not [span for span in http if span.attributes["http.response.status_code"] in (401, 403)], "of a stranger"
+    refused = [span for span in http if span.attributes["http.response.status_code"] in (401, 403)]
+    logged = [log.span_id for log in exported.logs() if log.event == "auth.failed"]
+    assert [span.span_id for span in refused] == logged, "a stranger has a span only with a log record, one a second"
 
 
 def test_a_poll_links_to_the_operation_that_it_delivered(exported):

@@ -10,6 +10,8 @@ from tuft_server import ALICE, MODEL, TuftServer, configuration
 from workload import SERVER, spans_below, traces_of
 
 CLIENT = 3  # kind of a span
+KEYS = {"tuft.session_id", "tuft.training_run_id", "tuft.sampling_session_id", "tuft.request_id", "tuft.operation_type",
+        "tuft.base_model"}
 
 
 @pytest.fixture(scope="module", params=["REDIS", "FILE"])
@@ -57,11 +59,35 @@ def test_the_writes_of_a_request_are_in_its_trace(route, stored):
             assert parents == {root.name}
         else:
             # The submission is stored before its answer, and the result before its delivery.
-            assert parents == {root.name, "future_store.execute_operation"}
+            # The audit record of a new run is written by its controller.
+            assert parents - {"training_controller.create_model"} == {root.name, "future_store.execute_operation"}
             submitted = min(span.end for span in sets)
             assert root.start <= submitted <= root.end
         if route == "unload_model":
             assert [span for span in below if span.name == stored.prefix + "DEL"]
+
+
+def test_a_store_span_carries_the_keys_of_what_caused_it(stored):
+    spans = stored.spans()
+    store = [span for span in spans if span.name.startswith(stored.prefix)]
+    operations = {span.trace_id: span for span in spans if span.name == "future_store.execute_operation"}
+    written = [span for span in store if span.trace_id in operations]
+    assert len(written) > 8
+    for span in written:
+        operation = operations[span.trace_id]
+        for key in ("tuft.session_id", "tuft.training_run_id", "tuft.request_id", "tuft.operation_type"):
+            assert span.attributes[key] == operation.attributes[key], (span, key)
+    sessions = {root.attributes["tuft.session_id"]: inside for root, inside in traces_of(stored, "/api/v1/create_session")}
+    for session, inside in sessions.items():
+        # The session itself and its audit record.
+        assert [span.attributes["tuft.session_id"] for span in inside if span.name == stored.prefix + "SET"] == [session] * 2
+
+
+def test_a_store_span_is_a_root_only_for_what_no_request_waits_for(stored):
+    """Without sessions that fall silent and results that are dropped, these are the lines of the usage report alone."""
+    roots = [span for span in stored.spans() if span.name == stored.prefix + "SET" and not span.parent_id]
+    assert not [span for span in roots if KEYS & span.attributes.keys()], roots
+    assert len(roots) <= 2, roots
 
 
 def test_store_spans_say_what_was_asked_of_whom_and_nothing_else(stored):
@@ -75,7 +101,7 @@ def test_store_spans_say_what_was_asked_of_whom_and_nothing_else(stored):
         assert span.attributes["db.operation"] == span.attributes["db.operation.name"] == operation
         assert span.scope == ("tuft.redis_store" if stored.mode == "REDIS" else "tuft.store")
         allowed = {"db.system", "db.system.name", "db.operation", "db.operation.name", "db.namespace", "server.address"}
-        assert set(span.attributes) <= allowed
+        assert set(span.attributes) <= allowed | KEYS
         assert ("server.address" in span.attributes) == (stored.mode == "REDIS")
 
 
