@@ -145,7 +145,8 @@ TEST(ExemplarExport, SwitchedOffThenNone) {
   const ContextScope scope(kSampled);
   histogram.record(7);
   EXPECT_THAT(render_metrics(ExpositionFormat::kOpenMetrics, {}), HasSubstr("test_exemplars_off_seconds_count 1\n"));
-  EXPECT_THAT(render_metrics(ExpositionFormat::kOpenMetrics, {}), Not(HasSubstr(" # {")));
+  EXPECT_THAT(render_metrics(ExpositionFormat::kOpenMetrics, {}),
+              HasSubstr("test_exemplars_off_seconds_bucket{le=\"+Inf\"} 1\n"));
 }
 
 internal::MetricSnapshot with_exemplar(Nanos wall) {
