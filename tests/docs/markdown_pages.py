@@ -43,10 +43,15 @@ def cells_of(line):
 
 def read(path):
     """Returns the page's sections."""
+    return parse(path.read_text(), path)
+
+
+def parse(page, name):
+    """Returns the sections of a page's text; errors have its name."""
     sections = [Section(0, "", 1)]
     block = None
     was_row = False
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(page.splitlines(), 1):
         here = sections[-1]
         if FENCE.match(line):
             if block is None:
@@ -66,7 +71,7 @@ def read(path):
         else:
             here.text.append(line)
         was_row = line.startswith("|") and block is None
-    assert block is None, f"{path}: a code block has no end"
+    assert block is None, f"{name}: a code block has no end"
     return sections
 
 
