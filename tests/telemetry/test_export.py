@@ -148,6 +148,8 @@ def test_spans_say_what_was_done(exported):
     for span in spans_named(exported, "training_controller.save_checkpoint"):
         assert span.attributes["tuft.checkpoint_type"] in ("training", "sampler")
     for span in spans_named(exported, "future_store.execute_operation"):
+        # TuFT's name for the run, which is a label there and an attribute here (docs/coming-from.md).
+        assert span.attributes.get("tuft.model_id") == span.attributes.get("tuft.training_run_id"), span
         if span.status != ERROR:
             assert span.attributes["tuft.wait_seconds"] >= 0 and span.attributes["tuft.execution_seconds"] > 0
     stages = {"PREPROCESS", "SCHEDULE", "PREFILL", "DECODE", "POSTPROCESS"}
