@@ -2,6 +2,7 @@
 project use, not all of Markdown."""
 import collections
 import dataclasses
+import itertools
 import pathlib
 import re
 
@@ -89,7 +90,5 @@ def slugs(sections):
 
 def pages():
     """Returns the Markdown files of the project, without those that a build or an installation makes."""
-    for path in sorted(ROOT.rglob("*.md")):
-        parts = path.relative_to(ROOT).parts
-        if parts[0] not in ("build", ".venv", "node_modules") and not any(p.startswith(".") for p in parts[:-1]):
-            yield path
+    folders = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name[0] != "." and folder.name != "build"]
+    return sorted(itertools.chain(ROOT.glob("*.md"), *(folder.rglob("*.md") for folder in folders)))
