@@ -54,12 +54,10 @@ def test_a_difference_is_found_with_its_section(page, old, new, section, message
 
 
 def test_a_text_that_is_still_english_is_found():
-    english = (ROOT / "docs/telemetry.md").read_text()
-    begin, end = "## Context propagation\n", "## Metrics over HTTP"
-    text = english[english.index(begin) + len(begin):english.index(end)]
-    chinese = (ROOT / "docs/zh/telemetry.md").read_text()
-    old = chinese[chinese.index("## 上下文传播\n") + len("## 上下文传播\n"):chinese.index("## 通过 HTTP 读取指标")]
-    found = changed("docs/zh/telemetry.md", old, text)
+    def text_of(page, heading):
+        return (ROOT / page).read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    english = text_of("docs/telemetry.md", "Context propagation")
+    found = changed("docs/zh/telemetry.md", text_of("docs/zh/telemetry.md", "上下文传播"), english)
     assert len(found) == 1 and "'上下文传播'" in found[0] and "not translated" in found[0], found
 
 
