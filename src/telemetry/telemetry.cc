@@ -147,8 +147,8 @@ void log_started(const Settings& settings) {
     if (!signal.protocol_from.empty()) text += " (by the address in " + signal.protocol_from + ")";
     return text;
   };
-  log_info("telemetry.started", "traces: " + way(settings.traces) + ", metrics: " + way(settings.metrics) +
-                                    ", logs: " + way(settings.logs));
+  log_info("telemetry.started",
+           "traces: " + way(settings.traces) + ", metrics: " + way(settings.metrics) + ", logs: " + way(settings.logs));
 }
 
 Status start(const Settings& settings) {

@@ -45,12 +45,19 @@ using UnitWords = std::pair<std::string_view, std::string_view>;
 
 // What Prometheus calls a unit: before a slash, and after one. Other units keep their symbol.
 constexpr std::array<UnitWords, 26> kUnits{{
-    {"d", "days"},          {"h", "hours"},        {"min", "minutes"},  {"s", "seconds"},    {"ms", "milliseconds"},
-    {"us", "microseconds"}, {"ns", "nanoseconds"}, {"By", "bytes"},     {"KiBy", "kibibytes"}, {"MiBy", "mebibytes"},
-    {"GiBy", "gibibytes"},  {"TiBy", "tibibytes"}, {"KBy", "kilobytes"}, {"MBy", "megabytes"}, {"GBy", "gigabytes"},
-    {"TBy", "terabytes"},   {"m", "meters"},       {"V", "volts"},      {"A", "amperes"},    {"J", "joules"},
-    {"W", "watts"},         {"g", "grams"},        {"Cel", "celsius"},  {"Hz", "hertz"},     {"%", "percent"},
-    {"1", ""},
+    {"d", "days"},          {"h", "hours"},
+    {"min", "minutes"},     {"s", "seconds"},
+    {"ms", "milliseconds"}, {"us", "microseconds"},
+    {"ns", "nanoseconds"},  {"By", "bytes"},
+    {"KiBy", "kibibytes"},  {"MiBy", "mebibytes"},
+    {"GiBy", "gibibytes"},  {"TiBy", "tibibytes"},
+    {"KBy", "kilobytes"},   {"MBy", "megabytes"},
+    {"GBy", "gigabytes"},   {"TBy", "terabytes"},
+    {"m", "meters"},        {"V", "volts"},
+    {"A", "amperes"},       {"J", "joules"},
+    {"W", "watts"},         {"g", "grams"},
+    {"Cel", "celsius"},     {"Hz", "hertz"},
+    {"%", "percent"},       {"1", ""},
 }};
 constexpr std::array<UnitWords, 7> kPerUnits{{
     {"s", "second"},

@@ -165,7 +165,8 @@ void put_exponential(WireWriter& writer, const MetricPoint& point, const Common&
   writer.close(start);
 }
 
-void put_histogram(WireWriter& writer, const MetricPoint& point, const std::vector<double>& bounds, const Common& common) {
+void put_histogram(WireWriter& writer, const MetricPoint& point, const std::vector<double>& bounds,
+                   const Common& common) {
   const size_t start = writer.open(data_field::kPoints);
   writer.fixed64(point_field::kStart, static_cast<uint64_t>(common.start));
   writer.fixed64(point_field::kTime, static_cast<uint64_t>(common.end));
@@ -273,8 +274,7 @@ std::string encode_metrics(const std::vector<MetricSnapshot>& metrics, std::stri
   return request.finish(resource);
 }
 
-MetricsEncoder::MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall,
-                               PointOptions options)
+MetricsEncoder::MetricsEncoder(std::string resource, Temporality temporality, Nanos start_wall, PointOptions options)
     : resource_(std::move(resource)),
       temporality_(temporality),
       start_wall_(start_wall),

@@ -36,9 +36,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{{"TRACES_EXPORTER", "zipkin"}}, no_key, "TRACES_EXPORTER"},
         Mistake{{{"OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://x"}}, no_key, "OTEL_EXPORTER_OTLP_ENDPOINT"},
         Mistake{{{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://user:secret@x:1"}}, no_key, "OTEL_EXPORTER_OTLP_ENDPOINT"},
-        Mistake{{{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "x:4318/v1/traces"}},
-                no_key,
-                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
+        Mistake{
+            {{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "x:4318/v1/traces"}}, no_key, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"},
         Mistake{{{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://x:4318/v1/traces"},
                  {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}},
                 no_key,
