@@ -220,9 +220,9 @@ class Prometheus(BackEnd):
         assert found["status"] == "success", found
         return found["data"]
 
-    def greatest(self, selector):
-        """Returns the greatest value of the series in the last hour."""
-        found = self.get("query", query=f"max(max_over_time({selector}[1h]))")["result"]
+    def greatest(self, query):
+        """Returns the greatest value of a query's series; 0 if it has none."""
+        found = self.get("query", query=f"max({query})")["result"]
         return float(found[0]["value"][1]) if found else 0
 
     def samples(self, selector):

@@ -32,6 +32,7 @@ MAY_BE_EMPTY = {
     "tuft_kv_cache_alloc_failures_total": "needs a full KV cache",
     "tuft_kv_cache_block_idle_seconds": "needs a full KV cache",
     "tuft_kv_cache_evictions_total": "needs a full KV cache",
+    "tuft_kv_cache_block_reuse_gap_seconds": "follows one block in 64",
     "tuft_lora_evictions_total": "needs more adapters than fit",
     "tuft_lora_requests_waiting_for_adapter": "needs more adapters than fit",
     "tuft_openai_requests_total": "needs an overloaded server",

@@ -22,8 +22,12 @@ TOKEN = "e2e-metrics-token"
 SERVICES = {"grpc": "tuft-grpc", "http/protobuf": "tuft-http"}
 DEMO_STEPS = 12
 SETTLE_SECONDS = 60
-# Gauges of what goes on at the moment; short work could lie between two readings.
-BUSY = ["active_requests_count", "tuft_kv_cache_usage_ratio"]
+# What Prometheus must have seen of the busy time: gauges above zero, and counts that grew between two readings.
+BUSY = [
+    "max_over_time(active_requests_count[1h])",
+    "max_over_time(tuft_kv_cache_usage_ratio[1h])",
+    "changes(tuft_prefix_cache_hits_total[1h])",
+]
 
 
 def redis(home):
@@ -186,7 +190,7 @@ class World:
             )
 
     def busy_seen(self):
-        return all(prometheus.greatest(gauge) > 0 for prometheus in self.prometheus.values() for gauge in BUSY)
+        return all(prometheus.greatest(query) > 0 for prometheus in self.prometheus.values() for query in BUSY)
 
     def wait_settled(self):
         """Waits until no more spans and logs arrive."""
