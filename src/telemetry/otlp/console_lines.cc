@@ -174,10 +174,9 @@ void append_numbers(std::string& out, const proto::metrics::v1::Metric& metric, 
   }
 }
 
-void append_metric(std::string& out, const proto::metrics::v1::Metric& metric) {
-  if (metric.has_sum()) append_numbers(out, metric, metric.sum().data_points());
-  if (metric.has_gauge()) append_numbers(out, metric, metric.gauge().data_points());
-  for (const auto& point : metric.histogram().data_points()) {
+template <typename Points>
+void append_histograms(std::string& out, const proto::metrics::v1::Metric& metric, const Points& points) {
+  for (const auto& point : points) {
     append_point_head(out, metric, point);
     out += "count=";
     append_number(out, point.count());
@@ -191,6 +190,13 @@ void append_metric(std::string& out, const proto::metrics::v1::Metric& metric) {
     }
     append_unit(out, metric);
   }
+}
+
+void append_metric(std::string& out, const proto::metrics::v1::Metric& metric) {
+  if (metric.has_sum()) append_numbers(out, metric, metric.sum().data_points());
+  if (metric.has_gauge()) append_numbers(out, metric, metric.gauge().data_points());
+  append_histograms(out, metric, metric.histogram().data_points());
+  append_histograms(out, metric, metric.exponential_histogram().data_points());
 }
 
 }  // namespace

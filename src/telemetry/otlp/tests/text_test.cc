@@ -90,6 +90,14 @@ collector::metrics::v1::ExportMetricsServiceRequest metrics() {
   buckets.set_max(0.5);
   buckets.add_bucket_counts(2);
   buckets.add_explicit_bounds(1);
+  buckets.add_exemplars()->set_trace_id(std::string("\x01\x02"));
+  auto& exponential = *scope.add_metrics();
+  exponential.set_name("work");
+  auto& work = *exponential.mutable_exponential_histogram()->add_data_points();
+  work.set_time_unix_nano(1767323045000000000);
+  work.set_count(1);
+  work.set_sum(4);
+  work.set_scale(-1);
   return request;
 }
 
@@ -102,7 +110,8 @@ TEST(ConsoleLines, EachSignalThenOneLineARecord) {
             "LOG    2026-01-02T03:04:05.000000Z WARN session.created \"session created\" tuft.session_id=s-1\n");
   EXPECT_EQ(console_lines(metrics()),
             "METRIC 2026-01-02T03:04:05.000000Z tuft.futures.created{operation_type=\"sample\"} 3 {future}\n"
-            "METRIC 2026-01-02T03:04:05.000000Z wait count=2 sum=0.75 min=0.25 max=0.5\n");
+            "METRIC 2026-01-02T03:04:05.000000Z wait count=2 sum=0.75 min=0.25 max=0.5\n"
+            "METRIC 2026-01-02T03:04:05.000000Z work count=1 sum=4\n");
 }
 
 TEST(Json, ASpanThenAsOtlpMapsIt) {
@@ -129,6 +138,8 @@ TEST(Json, MetricsThenAsOtlpMapsThem) {
   EXPECT_EQ(all[0]["sum"]["dataPoints"][0]["asInt"], "3");
   EXPECT_EQ(all[1]["histogram"]["dataPoints"][0]["count"], "2");
   EXPECT_EQ(all[1]["histogram"]["dataPoints"][0]["bucketCounts"][0], "2");
+  EXPECT_EQ(all[1]["histogram"]["dataPoints"][0]["exemplars"][0]["traceId"], "0102") << "hexadecimal, as ids of spans";
+  EXPECT_EQ(all[2]["exponentialHistogram"]["dataPoints"][0]["scale"], -1);
   EXPECT_EQ(all[1]["histogram"]["dataPoints"][0]["explicitBounds"][0], 1.0);
 }
 
