@@ -198,5 +198,27 @@ TEST(ExponentialExport, OptionThenExponentialPointsOverOtlp) {
   EXPECT_EQ(point.bucket_counts[0] + point.bucket_counts[64] + point.bucket_counts[128], 3u);
 }
 
+TEST(ExponentialExport, DeltaThenOnlyTheValuesOfTheInterval) {
+  TelemetryConfig config;
+  config.histogram_aggregation = HistogramAggregation::kExponential;
+  config.temporality = Temporality::kDelta;
+  WithCollector collector(config);
+  const Histogram histogram({.name = "test.exponential.delta", .unit = "s", .description = "what", .bounds = {1}});
+  for (const double value : {1.0, 2.0, 4.0}) histogram.record(value);
+  ASSERT_TRUE(collector.flush());
+  histogram.record(2);
+  histogram.record(-2);
+  ASSERT_TRUE(collector.flush());
+  const auto metric = collector.receiver.metric("test.exponential.delta");
+  ASSERT_TRUE(metric && !metric->points.empty());
+  const testing::ReceivedPoint& point = metric->points[0];
+  EXPECT_FALSE(metric->cumulative);
+  EXPECT_EQ(point.count, 2u);
+  EXPECT_EQ(point.sum, 0);
+  EXPECT_EQ(point.scale, 6) << "that of all values so far";
+  EXPECT_EQ(point.offset, 63);
+  EXPECT_EQ(point.bucket_counts, (std::vector<uint64_t>{1}));
+}
+
 }  // namespace
 }  // namespace tuft::telemetry::internal
