@@ -278,7 +278,7 @@ Status use_otel_file(const std::string& path, const Node* section, std::string_v
   file.config.metrics_token = config.metrics_token;
   file.config.tenant_label = config.tenant_label;
   config = std::move(file.config);
-  for (auto* more : {&file.warnings}) warnings.insert(warnings.end(), more->begin(), more->end());
+  warnings.insert(warnings.end(), file.warnings.begin(), file.warnings.end());
   for (std::string& warning : problems.take_warnings()) warnings.push_back(std::move(warning));
   return {};
 }
