@@ -66,7 +66,9 @@ RequestTelemetry::RequestTelemetry(HttpTelemetry& instruments, const Endpoints& 
 
 // The log record has a span of its own, in which one finds the rest about the request.
 void RequestTelemetry::log_refused_key(const RefusedKey& refused) {
-  span_ = tracer().start_span(route_->span_name, span_options({}));
+  telemetry::SpanOptions options = span_options({});
+  options.parent = {};  // a stranger writes into no trace of others
+  span_ = tracer().start_span(route_->span_name, options);
   const telemetry::ContextScope scope(span_.context());
   telemetry::log_warning("auth.failed", refused.error.message,
                          {{"client.address", endpoints_.client_address},
