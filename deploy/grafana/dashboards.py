@@ -11,10 +11,8 @@ HERE = pathlib.Path(__file__).parent / "generated"
 
 # Panels that several dashboards share.
 
-
 TRAINING_THROUGHPUT = Panel(
-    "Training throughput P50 by base model", "Half of the forward and forward_backward operations ran at this rate "
-    "or "
+    "Training throughput P50 by base model", "Half of the forward and forward_backward operations ran at this rate or "
     "faster: input tokens over the whole time of the operation, its wait included.", "suffix: tokens/s",
     quantiles("tuft_training_tokens_per_second_per_second", "MODEL", "base_model", "{{base_model}}", points=(0.5,)))
 SAMPLING_QPS = Panel(
@@ -24,16 +22,13 @@ REQUEST_LATENCY = Panel(
     "Request latency", "A sampling request in the worker, from its arrival to its end, failures included.", "ms",
     quantiles("request_latency_milliseconds", "WORKER"), steps=((200, YELLOW), (500, RED)))
 TTFT = Panel(
-    "TTFT", "From a request's arrival in the worker to its first token.", "ms",
-    quantiles("ttft_milliseconds", "WORKER"))
+    "TTFT", "From a request's arrival in the worker to its first token.", "ms", quantiles("ttft_milliseconds", "WORKER"))
 GPU = Panel(
     "GPU utilisation", "Busy share of each GPU. Empty where no library of a vendor finds one.", "percent",
-    gauge("tuft_resource_gpu_utilization_percent", "SERVER", "instance, gpu_id", "max"), steps=((80, YELLOW), (90,
-    RED)),
-    top=100)
+    gauge("tuft_resource_gpu_utilization_percent", "SERVER", "instance, gpu_id", "max"),
+    steps=((80, YELLOW), (90, RED)), top=100)
 MEMORY_TREND = Panel(
-    "Memory trend", "Used share of the memory of the machine, or of the container where it has a limit; below it, "
-    "what "
+    "Memory trend", "Used share of the memory of the machine, or of the container where it has a limit; below it, what "
     "24 hours at the pace of the last half hour would lead to.", "percent",
     [('max by (instance) (tuft_resource_memory_utilization_percent{SERVER, worker=""})', "{{instance}}"),
      ('clamp_min(max by (instance) (predict_linear(tuft_resource_memory_utilization_percent{SERVER, worker=""}[30m], '
@@ -45,12 +40,11 @@ FAILED_RATIO = ('(sum(rate(tuft_futures_completed_total{SERVER, status="failed"}
 ERROR_RATE = Panel(
     "Error rate", "Share of operations that failed, by whose fault it was, and of HTTP requests answered 5xx.",
     "percentunit",
-    [("sum by (error_category) (rate(tuft_futures_completed_total{SERVER, status=\"failed\"}[RANGE])) / "
-    "ignoring(error_category) "
-      "group_left() sum(rate(tuft_futures_completed_total{SERVER}[RANGE]))", "operations, {{error_category}}"),
-     ('(sum(rate(http_server_request_duration_seconds_count{SERVER, http_response_status_code=~"5.."}[RANGE])) or '
-     'vector(0)) / '
-      "sum(rate(http_server_request_duration_seconds_count{SERVER}[RANGE]))", "HTTP 5xx")],
+    [('sum by (error_category) (rate(tuft_futures_completed_total{SERVER, status="failed"}[RANGE])) / '
+      "ignoring(error_category) group_left() sum(rate(tuft_futures_completed_total{SERVER}[RANGE]))",
+      "operations, {{error_category}}"),
+     ('(sum(rate(http_server_request_duration_seconds_count{SERVER, http_response_status_code=~"5.."}[RANGE])) '
+      "or vector(0)) / sum(rate(http_server_request_duration_seconds_count{SERVER}[RANGE]))", "HTTP 5xx")],
     steps=((0.05, YELLOW), (0.10, RED)))
 ERROR_TYPES = Panel(
     "Error types", "Sampling requests that failed, by the type of the error, and HTTP requests answered 4xx or 5xx, by "
@@ -61,8 +55,8 @@ ERROR_TYPES = Panel(
       'http_response_status_code=~"[45].."}[RANGE]))', "HTTP {{http_response_status_code}}")])
 KV_MEMORY = Panel(
     "KV cache memory", "Memory of the KV cache in use and free.", "bytes",
-    gauge("kv_cache_memory_bytes", "WORKER", "worker") + [("sum by (worker) (kv_cache_free_memory_bytes{WORKER})",
-    "{{worker}} free")])
+    gauge("kv_cache_memory_bytes", "WORKER", "worker")
+    + [("sum by (worker) (kv_cache_free_memory_bytes{WORKER})", "{{worker}} free")])
 LAST_STEP = Panel(
     "Time since the engine's newest step", "0 while there is nothing to do. It grows when the engine hangs.", "s",
     gauge("tuft_scheduler_last_step_age_seconds", "MODEL", "base_model", "max"), steps=((30, YELLOW), (60, RED)))
@@ -418,8 +412,8 @@ RESOURCES = dashboard("tuft-resources", "tuft / Resources", "Machine, GPUs, proc
               gauge("tuft_worker_busy_ratio", "MODEL", "base_model", "max"), top=1),
         LAST_STEP,
         Panel("Last answer", "Time since a worker last answered.", "s",
-              gauge("tuft_worker_heartbeat_age_seconds", "MODEL", "base_model", "max"), steps=((15, YELLOW), (30,
-              RED))),
+              gauge("tuft_worker_heartbeat_age_seconds", "MODEL", "base_model", "max"),
+              steps=((15, YELLOW), (30, RED))),
         Panel("Restarts", "In the last hour.", "none",
               [("sum by (base_model) (increase(tuft_worker_restarts_total{MODEL}[1h]))", "{{base_model}}")]),
         Panel("Calls to workers", "95th percentile, by method.", "s",
