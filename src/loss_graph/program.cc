@@ -97,6 +97,7 @@ class Resolver {
 
  private:
   bool copy(const Value& from, Value& to) {
+    if (from.is(Value::Kind::kMissing)) return true;
     const Value& source = from.is(Value::Kind::kNode) ? node(from) : from;
     if (left_ == 0) return false;
     --left_;

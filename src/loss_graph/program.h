@@ -75,8 +75,8 @@ class Program {
   const std::vector<Input>& inputs() const { return inputs_; }
   const std::vector<std::string>& metrics() const { return metrics_; }
 
-  // Plans an evaluation without running it. Returns kInvalidArgument if the shapes do not fit the graph or the evaluation
-  // is over a limit, with the node.
+  // Plans an evaluation without running it. Returns kInvalidArgument if the shapes do not fit the graph or the
+  // evaluation is over a limit, with the node.
   Result<Cost> cost(std::span<const InputType> inputs) const;
 
   // Returns kInvalidArgument as cost() does, and also for an index out of range and for a loss, gradient or metric that

@@ -19,9 +19,10 @@ inline constexpr std::string_view kCustomLoss = "custom";
 inline constexpr size_t kCustomLossDatumsMax = 1024;
 
 // Takes the inputs of request.custom_loss out of each datum, drops those that it does not read, and computes what its
-// evaluation costs. Works for at most about 0.2 s, so it is called before the request comes to the engine thread. Returns
-// kInvalidArgument with the datum and the input, or (reason custom_loss_too_large) for more than kCustomLossDatumsMax
-// datums, or if their shapes are so many, and the graph is so long, that planning them would take longer.
+// evaluation costs. Works for at most about 0.2 s, so it is called before the request comes to the engine thread.
+// Returns kInvalidArgument with the datum and the input, or (reason custom_loss_too_large) for more than
+// kCustomLossDatumsMax datums, or if their shapes are so many, and the graph is so long, that planning them would take
+// longer.
 Status prepare_custom_loss(TrainRequest& request);
 
 // Returns what checks the targets of datums that have a custom loss. It computes no loss.
