@@ -388,10 +388,18 @@ std::string SupervisedActorImpl::end_process(Life& life) {
 
 void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how) {
   bool wanted = false;
-  std::unordered_set<std::shared_ptr<grpc::ClientContext>> calls;
   {
     MutexLock lock(mutex_);
     wanted = stopping_;
+  }
+  // Before those who wait for the worker log what follows from it.
+  if (!wanted) {
+    telemetry::log_error("worker.died", "the worker of base model " + spec_.base_model + " " + how,
+                         {{"tuft.base_model", spec_.base_model}, {"tuft.reason", how}});
+  }
+  std::unordered_set<std::shared_ptr<grpc::ClientContext>> calls;
+  {
+    MutexLock lock(mutex_);
     const Error error = wanted ? not_ready_locked() : died(how);
     state_ = State::kDead;
     connection_.reset();
@@ -406,10 +414,6 @@ void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connec
   // Without the lock, because a call may end within TryCancel().
   for (const auto& call : calls) call->TryCancel();
   gauges_.set_state(WorkerState::kDead);
-  if (!wanted) {
-    telemetry::log_error("worker.died", "the worker of base model " + spec_.base_model + " " + how,
-                         {{"tuft.base_model", spec_.base_model}, {"tuft.reason", how}});
-  }
   settle_calls();
 }
 
