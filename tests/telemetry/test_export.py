@@ -25,7 +25,8 @@ STAYS_ZERO = {
         tuft.futures.payload.bytes tuft.futures.queue_length tuft.futures.queued tuft.futures.ready_unread
         tuft.futures.running tuft.http.receiving.bytes tuft.http.sending.bytes tuft.kv_cache.fragmentation
         tuft.kv_cache.usage tuft.lora.requests.waiting_for_adapter tuft.scheduler.fairness.deficit.max
-        tuft.scheduler.last_step.age tuft.scheduler.requests waiting_requests_count""",
+        tuft.scheduler.last_step.age tuft.scheduler.requests tuft.scheduler.samples waiting_requests_count""",
+    "0 where the newest part of a prompt was computed while nothing was decoded": "decode_prefill_ratio",
     "needs more results in memory than the limit": "tuft.futures.evicted",
     "needs a full KV cache": """
         tuft.kv_cache.alloc_failures tuft.kv_cache.block.idle tuft.kv_cache.evictions tuft.scheduler.preempted.tokens

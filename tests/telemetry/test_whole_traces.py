@@ -13,7 +13,7 @@ from workload import STRANGER, spans_below, traces_of
 
 # The starts and stops of the programs, of which no span tells, and what telemetry says about itself.
 OUTSIDE_SPANS = {"server.starting", "server.ready", "server.draining", "server.stopped", "worker.stopping",
-                 "telemetry.no_gpu_metrics"}
+                 "telemetry.no_gpu_metrics", "telemetry.started"}
 COMPLETIONS = "/oai/api/v1/completions"
 OPERATIONS = ("create_model", "forward_backward", "optim_step", "save_weights", "load_weights",
               "save_weights_for_sampler", "unload_model", "asample")

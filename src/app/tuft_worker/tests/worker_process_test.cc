@@ -92,7 +92,7 @@ TEST_F(WorkerProcessTest, EndedBySigtermThenTheLastIntervalIsDelivered) {
   EXPECT_EQ(exit_code(pid), 0);
   const auto startup = receiver_.metric("tuft.worker.startup.duration");
   ASSERT_TRUE(startup);
-  const auto* point = startup->point({{"base_model", "tiny"}, {"phase", "load_weights"}});
+  const auto* point = startup->point({{"base_model", "tiny"}, {"phase", "load_weights"}, {"worker", "tiny"}});
   ASSERT_NE(point, nullptr);
   EXPECT_EQ(point->count, 1U);
   for (const char* gauge :

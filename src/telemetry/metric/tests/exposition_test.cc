@@ -101,9 +101,9 @@ TEST(Exposition, ResourceThenTargetInfo) {
   config.service_name = "tuft-test";
   config.resource_attributes = {{"team.name", "a\"b"}, {"site.a", "1"}, {"site_a", "2"}};
   WithCollector collector(config);
-  EXPECT_THAT(render_metrics(kText, {}), HasSubstr("# TYPE target_info gauge\ntarget_info{host_name="));
+  EXPECT_THAT(render_metrics(kText, {}), HasSubstr("# TYPE target_info gauge\ntarget_info{host_arch="));
   const std::string text = render_metrics(kOpen, {});
-  EXPECT_THAT(text, HasSubstr("# TYPE target info\ntarget_info{host_name="));
+  EXPECT_THAT(text, HasSubstr("# TYPE target info\ntarget_info{host_arch="));
   EXPECT_THAT(text, HasSubstr("service_name=\"tuft-test\""));
   EXPECT_THAT(text, HasSubstr("team_name=\"a\\\"b\""));
   EXPECT_THAT(text, HasSubstr("site_a=\"1;2\"")) << "two keys that become one label";
