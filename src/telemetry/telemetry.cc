@@ -140,10 +140,13 @@ Status check_fork(const Settings& settings) {
   return {};
 }
 
-// Reports how each signal leaves, and which address decided that where nothing named the protocol.
+// Reports how and where each signal leaves, and which address decided that where nothing named the protocol.
 void log_started(const Settings& settings) {
   const auto way = [](const internal::SignalSettings& signal) {
     std::string text(kProtocolWords[static_cast<size_t>(signal.protocol)]);
+    if (signal.protocol == Protocol::kGrpc || signal.protocol == Protocol::kHttpProtobuf) {
+      text += " to " + signal.endpoint;
+    }
     if (!signal.protocol_from.empty()) text += " (by the address in " + signal.protocol_from + ")";
     return text;
   };

@@ -91,7 +91,7 @@ void ExportHealth::say_failed(const ExportResult& result) {
     count_suppressed_log("telemetry.export_failed");
     return;
   }
-  log_warning("telemetry.export_failed", "the collector did not accept the data; requests are not affected",
+  log_warning("telemetry.export_failed", "an export failed; requests are not affected",
               {{"signal", signal_name(signal_)},
                {"will_retry", result.outcome == ExportResult::Outcome::kRetry},
                {"lost_records", lost_},

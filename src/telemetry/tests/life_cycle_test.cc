@@ -166,6 +166,20 @@ TEST(LifeCycle, SignalsOffThenTheyHaveNoThreadAndSendNothing) {
   EXPECT_EQ(events, (std::set<std::string>{"telemetry.started", "test.logs_only"}));
 }
 
+TEST(LifeCycle, StartedThenTheLogNamesTheAddresses) {
+  ::testing::internal::CaptureStderr();
+  const Status started = init_telemetry({.enabled = true,
+                                         .traces = {.endpoint = "http://127.0.0.1:9/v1/traces"},
+                                         .metrics = {.enabled = false},
+                                         .logs = {.protocol = Protocol::kGrpc, .endpoint = "http://127.0.0.1:9"}});
+  ASSERT_TRUE(started.ok()) << started.error().message;
+  shutdown_telemetry(0);
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(lines.find("traces: http/protobuf to http://127.0.0.1:9/v1/traces (by the address in"), std::string::npos)
+      << lines;
+  EXPECT_NE(lines.find("metrics: none, logs: grpc to "), std::string::npos) << lines;
+}
+
 // Runs in a process of its own, so that the test includes what exit() does to a thread inside gRPC.
 TEST(LifeCycleDeathTest, ExitWhileAnExportHangsThenTheExitCodeIsOurs) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
