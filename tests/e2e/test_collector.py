@@ -142,5 +142,5 @@ def test_a_server_with_the_two_endpoint_variables_pushes_to_prometheus(prometheu
         status, _ = server.stop(20)
     assert status == 0, server.log
     for signal in ("METRICS", "TRACES"):
-        assert f"http/protobuf (by the address in OTEL_EXPORTER_OTLP_{signal}_ENDPOINT)" in server.log
+        assert f"(by the address in OTEL_EXPORTER_OTLP_{signal}_ENDPOINT)" in server.log
     wait_until(lambda: "hf_model.sample" in names_of(collector, "variables"), 20, "the Collector has the traces")
