@@ -75,8 +75,12 @@ void read_resource(const Node* node, TelemetryConfig& config, Problems& problems
         const std::string path = "resource.detection/development.detectors[" + std::to_string(i) + "]";
         const auto choice = otel::read_choice(&detectors->items[i], path, problems);
         // service.instance.id, host.name and process.pid are always there.
-        if (!choice || choice->name == "service" || choice->name == "host" || choice->name == "process") continue;
-        otel::refuse(*choice, "service, host and process are detected; remove it", problems);
+        if (!choice) continue;
+        if (choice->name == "service" || choice->name == "host" || choice->name == "process") {
+          otel::refuse_keys(*choice, problems);
+        } else {
+          otel::refuse(*choice, "service, host and process are detected; remove it", problems);
+        }
       }
     }
     parts.finish();
@@ -104,8 +108,10 @@ void read_propagator(const Node* node, TelemetryConfig& config, Problems& proble
     if (!composite->is_list()) reader.error("composite", "must be a list");
     for (size_t i = 0; i < composite->items.size(); ++i) {
       const std::string path = "propagator.composite[" + std::to_string(i) + "]";
-      if (const auto choice = otel::read_choice(&composite->items[i], path, problems))
+      if (const auto choice = otel::read_choice(&composite->items[i], path, problems)) {
         take_propagator(choice->name, choice->line, choice->path, config, problems);
+        otel::refuse_keys(*choice, problems);
+      }
     }
   }
   std::string list;
@@ -186,6 +192,12 @@ void refuse(MapReader& reader, std::string_view key, std::string_view cure) {
 
 void refuse(const Choice& choice, std::string_view cure, Problems& problems) {
   problems.error(choice.line, choice.path, "is not supported; " + std::string(cure));
+}
+
+void refuse_keys(const Choice& choice, Problems& problems) {
+  if (choice.value != nullptr && has_value(*choice.value)) {
+    problems.error(choice.line, choice.path, "has no keys; remove what stands below it");
+  }
 }
 
 std::optional<int64_t> whole(MapReader& reader, std::string_view key, int64_t at_least, int64_t at_most) {

@@ -149,7 +149,10 @@ std::optional<double> read_ratio(const Choice& choice, Problems& problems) {
 
 // Reads the sampler for a trace that begins here. Returns its name in OTEL_TRACES_SAMPLER.
 std::string read_root_sampler(const Choice& choice, TelemetryConfig& config, Problems& problems) {
-  if (choice.name == "always_on" || choice.name == "always_off") return std::string(choice.name);
+  if (choice.name == "always_on" || choice.name == "always_off") {
+    refuse_keys(choice, problems);
+    return std::string(choice.name);
+  }
   if (choice.name == "trace_id_ratio_based") {
     config.sampling_ratio = read_ratio(choice, problems);
     return "traceidratio";
@@ -163,8 +166,10 @@ void check_parent_sampler(MapReader& reader, std::string_view key, std::string_v
   const Node* const node = reader.take(key);
   if (node == nullptr) return;
   const auto choice = read_choice(node, reader.path_of(key), reader.problems());
-  if (choice && choice->name != supported)
-    refuse(*choice, "only " + std::string(supported) + " is, the default", reader.problems());
+  if (!choice) return;
+  if (choice->name != supported)
+    return refuse(*choice, "only " + std::string(supported) + " is, the default", reader.problems());
+  refuse_keys(*choice, reader.problems());
 }
 
 void read_sampler(const Node* node, TelemetryConfig& config, Problems& problems) {
@@ -255,6 +260,7 @@ void read_tracer_provider(const Node* node, TelemetryConfig& config, Problems& p
   if (const Node* generator = reader.take("id_generator")) {
     const auto choice = read_choice(generator, "tracer_provider.id_generator", problems);
     if (choice && choice->name != "random") refuse(*choice, "ids are random", problems);
+    if (choice && choice->name == "random") refuse_keys(*choice, problems);
   }
   refuse(reader, "tracer_configurator/development", "every tracer is on");
   reader.finish();

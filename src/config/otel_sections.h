@@ -29,6 +29,8 @@ const Node* only_entry(MapReader& reader, std::string_view key, std::string_view
 // Reports the key as not supported if it has a value. A map whose values are all null has none.
 void refuse(MapReader& reader, std::string_view key, std::string_view cure);
 void refuse(const Choice& choice, std::string_view cure, Problems& problems);
+// Reports values below a choice that has no keys of its own.
+void refuse_keys(const Choice& choice, Problems& problems);
 
 // Returns the number, which may be hexadecimal.
 std::optional<int64_t> whole(MapReader& reader, std::string_view key, int64_t at_least,
