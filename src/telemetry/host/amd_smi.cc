@@ -24,6 +24,7 @@ constexpr uint32_t kOldestVersion = 24;
 constexpr uint32_t kPowerMoved = 25;
 // The library's mark for a value that the GPU does not report is all ones, in 16 or in 32 bits.
 constexpr uint32_t kNotReported = 0xffff;
+constexpr uint32_t kHandlesMax = 1024;
 
 // Versions of the library differ in the length of structures, but not in their first members. Every structure fits
 // in this one several times.
@@ -128,6 +129,7 @@ class AmdSmi final : public GpuLibrary {
   static std::vector<Handle> handles(Get get) {
     uint32_t count = 0;
     if (get(&count, nullptr) != kSuccess) return {};
+    count = std::min(count, kHandlesMax);
     std::vector<Handle> out(count);
     if (count == 0 || get(&count, out.data()) != kSuccess) return {};
     out.resize(std::min<size_t>(count, out.size()));

@@ -54,8 +54,9 @@ bool load_all(const SharedLibrary& library, Functions& nvml) {
 
 template <typename... Arguments, typename... Given>
 std::string text_of(int (*get)(Arguments...), Given... given) {
-  std::array<char, kTextBytes> text{};
+  std::array<char, kTextBytes + 1> text{};
   if (get == nullptr || get(given..., text.data(), kTextBytes) != kSuccess) return "";
+  text.back() = 0;
   return text.data();
 }
 
@@ -86,7 +87,8 @@ class Nvml final : public GpuLibrary {
     for (NvmlDevice device : devices_) {
       GpuUse& use = out.emplace_back();
       NvmlUtilization utilization{};
-      if (nvml_.get_utilization(device, &utilization) == kSuccess) use.utilization = utilization.gpu / 100.0;
+      if (nvml_.get_utilization(device, &utilization) == kSuccess && utilization.gpu <= 100)
+        use.utilization = utilization.gpu / 100.0;
       NvmlMemory memory{};
       if (nvml_.get_memory(device, &memory) == kSuccess) {
         use.memory_used = static_cast<double>(memory.used);
