@@ -39,8 +39,8 @@ NOT_RUN = """## What was not run
 | Alertmanager ends at once on a machine whose only address is 127.0.0.1 | [operations.md](../operations.md#metrics-and-dashboards) names the flag |
 | Jaeger 1.76 warns at its start that version 1 is no longer developed | [operations.md](../operations.md#traces-and-logs) says so. It still takes and shows everything |
 | The document's command for testing the way to Prometheus gets 400, because `test_data` is no metrics | [operations.md](../operations.md#no-telemetry-shows-up) has a command that gets 200 |
-| `telemetry.started` says how each signal leaves, but not to which address | open: the address is in `telemetry.export_failed`, so only when it is wrong |
-| `telemetry.export_failed` says that the collector did not accept the data where nothing listens | open: its `detail` says "Connection refused" |
+| `telemetry.started` said how each signal leaves, but not to which address | it names the address |
+| `telemetry.export_failed` said that the collector did not accept the data where nothing listened | it says that an export failed; its `detail` says why |
 | A graph of `kv_cache_memory_bytes` stays at 0 while answers take milliseconds, because a gauge is read once in each interval | the page asks for long answers |
 """
 

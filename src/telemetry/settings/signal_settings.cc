@@ -31,7 +31,10 @@ std::string config_key(const SignalKey& signal, std::string_view what) {
 }
 
 Error wrong(const Setting& setting, std::string_view rule) {
-  return invalid_argument(setting.name + " is '" + setting.value + "': " + std::string(rule), "telemetry");
+  const bool may_hold_password = setting.value.find('@') != std::string::npos;
+  return invalid_argument(setting.name + (may_hold_password ? " has a wrong value" : " is '" + setting.value + "'") +
+                              ": " + std::string(rule),
+                          "telemetry");
 }
 
 // "otlp" does not name a protocol. "prometheus" asks for metrics at /metrics, where they already are.
