@@ -139,9 +139,9 @@ void RequestTelemetry::describe(const Exchange* exchange, const Error* error) {
   span_.set_attribute("http.response.status_code", numbers_.status);
   if (!streams_) span_.set_attribute("http.response.body.size", numbers_.response_bytes);
   if (exchange != nullptr) {
-    const control::OperationKeys keys = with_session(exchange->keys);
+    control::OperationKeys keys = with_session(exchange->keys);
     span_.set_attributes(control::KeyAttributes(keys));
-    share_keys(*exchange, keys);
+    share_keys(*exchange, std::move(keys));
     if (exchange->failure) span_.set_attribute("tuft.future.error", error_code_name(exchange->failure->code));
     describe_client(exchange->describes_client);
   }
@@ -150,13 +150,14 @@ void RequestTelemetry::describe(const Exchange* exchange, const Error* error) {
   span_.set_attribute("error.type", std::to_string(numbers_.status));
 }
 
-// An operation has kept its keys already.
-void RequestTelemetry::share_keys(const Exchange& exchange, const control::OperationKeys& keys) {
+// An operation has kept its keys already. A request without one takes no place among the sets of keys, of which a
+// number is kept for all users: only its own log record lies below its span.
+void RequestTelemetry::share_keys(const Exchange& exchange, control::OperationKeys keys) {
   const telemetry::SpanContext& work = exchange.operation.keys != 0 ? exchange.operation : exchange.link;
   if (work.keys != 0) {
     span_.share(work);
   } else {
-    span_.share(control::KeyAttributes(keys));
+    logged_keys_ = std::move(keys);
   }
 }
 
@@ -229,13 +230,14 @@ void RequestTelemetry::log_access() const {
   if (!told_) return;
   const telemetry::ContextScope scope(span_.context());
   telemetry::log_debug("http.access", "request answered",
-                       {{"http.request.method", method_name(head_.method)},
-                        {"http.route", route_ ? route_->route.pattern : std::string_view("_unmatched")},
-                        {"http.response.status_code", numbers_.status},
-                        {"http.request.body.size", numbers_.request_bytes},
-                        {"http.response.body.size", numbers_.response_bytes},
-                        {"client.address", endpoints_.client_address},
-                        {"tuft.seconds", numbers_.seconds}});
+                       control::KeyAttributes(logged_keys_, {{"http.request.method", method_name(head_.method)},
+                                                             {"http.route", route_ ? route_->route.pattern
+                                                                                   : std::string_view("_unmatched")},
+                                                             {"http.response.status_code", numbers_.status},
+                                                             {"http.request.body.size", numbers_.request_bytes},
+                                                             {"http.response.body.size", numbers_.response_bytes},
+                                                             {"client.address", endpoints_.client_address},
+                                                             {"tuft.seconds", numbers_.seconds}}));
 }
 
 }  // namespace tuft::api

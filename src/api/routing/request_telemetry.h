@@ -54,7 +54,7 @@ class RequestTelemetry {
   telemetry::SpanOptions span_options(const telemetry::SpanContext& link) const;
   void describe_poll(const Exchange* exchange);
   void describe(const Exchange* exchange, const Error* error);
-  void share_keys(const Exchange& exchange, const control::OperationKeys& keys);
+  void share_keys(const Exchange& exchange, control::OperationKeys keys);
   void describe_client(bool whole);
   void record_coding(const Exchange& exchange, const Response& response) const;
   bool is_told(const Response& response) const;
@@ -73,6 +73,7 @@ class RequestTelemetry {
   bool streams_ = false;
   std::string_view cut_;
   telemetry::Span span_;
+  control::OperationKeys logged_keys_;  // of a request without an operation
 };
 
 }  // namespace tuft::api

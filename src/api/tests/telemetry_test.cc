@@ -6,6 +6,7 @@
 #include "api/tests/test_client.h"
 #include "metrics/futures.h"
 #include "telemetry/tests/collector_fixture.h"
+#include "telemetry/trace.h"
 
 namespace tuft::api {
 namespace {
@@ -180,6 +181,20 @@ TEST_F(HttpTelemetry, RefusedKeysAreCountedAndLoggedRarely) {
   EXPECT_LE(std::count_if(logs.begin(), logs.end(), [](const auto& log) { return log.event_name == "auth.failed"; }),
             3);
   EXPECT_EQ(collector.receiver.raw_bytes().find("tml-not-a-key"), std::string::npos);
+}
+
+// One user's requests could push the keys of others' operations out otherwise.
+TEST_F(HttpTelemetry, ARequestWithoutAnOperationTakesNoPlaceAmongTheSharedKeys) {
+  start();
+  const uint32_t before = telemetry::share({}, {{"tuft.session_id", "any"}}).keys;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(post("get_info", R"({"model_id":"s1:train:0"})").status, 200);
+  EXPECT_EQ(telemetry::share({}, {{"tuft.session_id", "any"}}).keys, before + 1);
+  ASSERT_TRUE(collector.flush());
+  const auto logs = collector.receiver.logs();
+  const auto access =
+      std::find_if(logs.begin(), logs.end(), [](const auto& log) { return log.event_name == "http.access"; });
+  ASSERT_NE(access, logs.end());
+  EXPECT_EQ(text_of(access->attributes, "tuft.training_run_id"), "s1:train:0");
 }
 
 // Anybody could push the spans of users out of the queues and archives otherwise.
