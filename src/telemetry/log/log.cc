@@ -187,13 +187,18 @@ void log(Severity severity, Name event, std::string_view message, Attributes att
       g_own_level.load(std::memory_order_relaxed) == kOwnAsAll)
     return;
   const SpanContext context = current_context();
-  const Ways ways = ways_of(severity, event, context);
+  Ways ways = ways_of(severity, event, context);
   if (!ways.line && !(ways.record && internal::logs_recording())) return;
-  // What only goes to the exporter and belongs to a span is as frequent as spans, and its queue is bounded like theirs.
+  // What goes to the exporter and belongs to a span is as frequent as spans, and its queue is bounded like theirs. So
+  // the limit, which is one for all users, takes lines away from a trace, and no records.
   const bool limited = ways.line || !context.valid();
   const internal::LogLimit::Verdict verdict =
       limited ? g_limit.ask(event.view().data(), system_clock().monotonic()) : internal::LogLimit::Verdict{};
-  if (!verdict.pass) return count_suppressed_log(event);
+  if (!verdict.pass) {
+    count_suppressed_log(event);
+    if (!ways.record || !context.valid()) return;
+    ways.line = false;
+  }
   const internal::LogLine line{.time = system_clock().wall(),
                                .severity = severity,
                                .process = {},

@@ -117,6 +117,22 @@ TEST(Log, ManyOnlyExportedRecordsOfSpansThenNoneIsSuppressed) {
   EXPECT_EQ(lines, "");
 }
 
+TEST(Log, ManyLinesOfSpansThenLinesAreSuppressedAndNoRecord) {
+  constexpr size_t kRecords = 3000;
+  WithCollector collector;
+  const std::string lines = lines_of([] {
+    const Span span = get_tracer("tuft.test").start_span("work");
+    const ContextScope scope(span.context());
+    for (size_t i = 0; i < kRecords; ++i) log_warning("operation.refused", "one of many");
+  });
+  ASSERT_TRUE(collector.flush());
+  const auto logs = collector.receiver.logs();
+  EXPECT_EQ(
+      std::count_if(logs.begin(), logs.end(), [](const auto& log) { return log.event_name == "operation.refused"; }),
+      static_cast<ptrdiff_t>(kRecords));
+  EXPECT_LT(std::count(lines.begin(), lines.end(), '\n'), static_cast<ptrdiff_t>(kRecords / 2));
+}
+
 TEST(Log, InsideSharedKeysThenTheRecordCarriesThem) {
   WithCollector collector;
   {
