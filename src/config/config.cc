@@ -185,7 +185,8 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   config.supported_models = read_models(reader.take("supported_models"), reader.line(), problems);
   reader.text("model_owner", config.model_owner);
   read_keys_without_effect(reader);
-  const bool said = read_telemetry(reader.take("telemetry"), config.telemetry, problems);
+  config.telemetry_store.directory = config.home / "telemetry";
+  const bool said = read_telemetry(reader.take("telemetry"), config, problems);
   // FastDeploy's switch applies if the file does not decide.
   if (!said && parse_boolean(environment("TRACES_ENABLE").value_or("")).value_or(false))
     enable_tracing(config.telemetry);
@@ -200,6 +201,8 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   for (std::filesystem::path* path : {&config.tls.certificate, &config.tls.private_key}) {
     if (!path->empty()) *path = directory(path->string());
   }
+  config.telemetry_store.directory = directory(config.telemetry_store.directory.string());
+  read_console(reader.take("console"), config, problems);
   read_limits(reader.take("limits"), config.limits, problems);
   config.persistence.file_path = config.home / "persistence.db";
   read_persistence(reader.take("persistence"), config.persistence, problems);

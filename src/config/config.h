@@ -101,6 +101,28 @@ struct PersistenceConfig {
   std::vector<std::string> check_fields = {"SUPPORTED_MODELS"};
 };
 
+// The web console. Without it the API that it reads is still there.
+struct ConsoleConfig {
+  bool enabled = true;
+  // The users who see the telemetry of all users, and the server's own; the others see what is theirs.
+  std::vector<std::string> operators;
+};
+
+// The embedded store of recent telemetry (telemetry_store/store.h).
+struct TelemetryStoreConfig {
+  bool enabled = true;
+  std::filesystem::path directory;  // default: <home>/telemetry
+  int64_t disk_bytes_max = 1LL << 30;
+  int64_t memory_bytes_max = 64LL << 20;
+  int64_t age_max_seconds = 24 * 3'600;
+};
+
+// The ports that take OTLP from users' own programs; 0: none.
+struct TelemetryIntakeConfig {
+  uint16_t grpc_port = 0;
+  uint16_t http_port = 0;
+};
+
 struct ServerConfig {
   std::string host = "127.0.0.1";
   uint16_t port = 10610;
@@ -116,7 +138,10 @@ struct ServerConfig {
   std::filesystem::path authorized_users_file;
   TlsConfig tls;
   std::string model_owner = "local-user";
+  ConsoleConfig console;
   telemetry::TelemetryConfig telemetry;
+  TelemetryStoreConfig telemetry_store;
+  TelemetryIntakeConfig telemetry_intake;
   PersistenceConfig persistence;
   Limits limits;
 };
@@ -140,6 +165,10 @@ struct UsersFile {
 };
 // Reads that file from the disk. See load_config() about keys in memory.
 Result<UsersFile> read_users_file(const std::filesystem::path& path);
+
+// Returns the operators that are not among `users`, which are as in authorized_users.
+std::vector<std::string> unknown_operators(const ConsoleConfig& console,
+                                           const std::map<std::string, std::string>& users);
 
 // Finds and reads the file (--config, $TUFT_CONFIG, $TUFT_HOME/configs/tuft_config.yaml) and applies the overrides. No
 // API key of the file stays in memory in plain text, except what the environment holds.

@@ -153,9 +153,16 @@ void warn_unknown(const Node& root, Problems& problems) {
 
 // The keys of the section that OpenTelemetry's file has no counterpart for.
 bool stays(std::string_view key) {
-  static constexpr std::array<std::string_view, 8> kStay = {
-      "enabled",          "keep_errors",   "keep_slower_than_seconds", "trace_archive_bytes", "tenant_label",
-      "metrics_endpoint", "metrics_token", "shutdown_budget_seconds"};
+  static constexpr std::array<std::string_view, 10> kStay = {"enabled",
+                                                             "keep_errors",
+                                                             "keep_slower_than_seconds",
+                                                             "trace_archive_bytes",
+                                                             "tenant_label",
+                                                             "metrics_endpoint",
+                                                             "metrics_token",
+                                                             "shutdown_budget_seconds",
+                                                             "store",
+                                                             "intake"};
   return std::find(kStay.begin(), kStay.end(), key) != kStay.end();
 }
 
@@ -250,6 +257,7 @@ Result<OtelFile> parse_otel_file(std::string_view yaml, std::string_view origin)
   bool disabled = false;
   reader.boolean("disabled", disabled);
   config.enabled = !disabled;
+  config.kept = !disabled;
   read_log_level(reader, config);
   otel::read_limits(reader.take("attribute_limits"), "attribute_limits", problems);
   read_resource(reader.take("resource"), config, problems);
@@ -281,6 +289,7 @@ Status use_otel_file(const std::string& path, const Node* section, std::string_v
     }
   }
   if (switched_off) file.config.enabled = false;
+  file.config.kept = file.config.kept && config.kept;
   file.config.service_name = config.service_name;
   file.config.keep_errors = config.keep_errors;
   file.config.keep_slower_than = config.keep_slower_than;

@@ -28,8 +28,8 @@ Status substitute_environment(Node& root, std::string_view origin);
 // Replaces what OpenTelemetry's file decides in `config`, which was read from `section`, the section telemetry of the
 // server's configuration (null if it is absent). The rest of the section keeps its effect: keep_errors,
 // keep_slower_than_seconds, trace_archive_bytes, shutdown_budget_seconds, metrics_endpoint, metrics_token,
-// tenant_label, a service_name if the file has none, and an `enabled: false`. Other keys of the section give a warning
-// each.
+// tenant_label, store, intake, a service_name if the file has none, and an `enabled: false`. Other keys of the section
+// give a warning each.
 Status use_otel_file(const std::string& path, const Node* section, std::string_view section_origin,
                      telemetry::TelemetryConfig& config, std::vector<std::string>& warnings);
 

@@ -13,8 +13,13 @@ std::vector<ModelConfig> read_models(const Node* node, int parent_line, Problems
 // `path` is the prefix of messages. A missing node is an empty map.
 std::map<std::string, std::string> read_users(const Node* node, std::string_view path, Problems& problems);
 void read_tls(const Node* node, TlsConfig& tls, Problems& problems);
-// Returns true if the section has the key `enabled`.
-bool read_telemetry(const Node* node, telemetry::TelemetryConfig& config, Problems& problems);
+// Reads telemetry, telemetry.store and telemetry.intake. Returns true if the section has the key `enabled`.
+bool read_telemetry(const Node* node, ServerConfig& config, Problems& problems);
+void read_store(const Node* node, TelemetryStoreConfig& store, Problems& problems);
+// Requires: the store and the server's port have been read.
+void read_intake(const Node* node, ServerConfig& config, Problems& problems);
+// Requires: the users have been read.
+void read_console(const Node* node, ServerConfig& config, Problems& problems);
 // Implements --trace-enable: enables traces, and keeps other signals on only if they were already enabled or are
 // configured explicitly.
 void enable_tracing(telemetry::TelemetryConfig& config);

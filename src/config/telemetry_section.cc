@@ -207,7 +207,8 @@ void read_metrics_endpoint(MapReader& reader, TelemetryConfig& config) {
 
 }  // namespace
 
-bool read_telemetry(const Node* node, TelemetryConfig& config, Problems& problems) {
+bool read_telemetry(const Node* node, ServerConfig& server, Problems& problems) {
+  TelemetryConfig& config = server.telemetry;
   MapReader reader(node, "telemetry", problems);
   const bool said = reader.boolean("enabled", config.enabled);
   if (std::string name; reader.text("service_name", name)) {
@@ -220,6 +221,9 @@ bool read_telemetry(const Node* node, TelemetryConfig& config, Problems& problem
   read_pace(reader, config);
   read_optional(reader, "propagate_baggage", config.propagate_baggage);
   read_metrics_endpoint(reader, config);
+  read_store(reader.take("store"), server.telemetry_store, problems);
+  read_intake(reader.take("intake"), server, problems);
+  config.kept = server.telemetry_store.enabled;
   reader.finish();
   return said;
 }

@@ -84,8 +84,9 @@ void stop_sampling(Core& core, const SessionId& session) {
 class ControlPlaneImpl final : public ControlPlane {
  public:
   ControlPlaneImpl(const config::ServerConfig& config, const std::vector<actor::ModelActor*>& actors,
-                   const Clock& clock, std::unique_ptr<Persistence> persistence)
-      : keys_(config.authorized_users),
+                   const Clock& clock, std::unique_ptr<Persistence> persistence, telemetry_store::Store* telemetry)
+      : telemetry_(telemetry),
+        keys_(config.authorized_users),
         access_tokens_(keys_, clock),
         core_(std::make_shared<Core>(config, actors, clock, std::move(persistence))),
         sampling_(std::make_shared<SamplingController>(
@@ -279,6 +280,10 @@ class ControlPlaneImpl final : public ControlPlane {
     collect_metrics(core_->backends, std::move(done));
   }
 
+  std::string owner_of(std::string_view session) const override {
+    return core_->sessions.owner_of(SessionId(session)).str();
+  }
+
   void when_durable(std::function<void(Status)> done) override { core_->persistence->when_durable(std::move(done)); }
 
   Catalog& catalog() override { return catalog_; }
@@ -405,6 +410,7 @@ class ControlPlaneImpl final : public ControlPlane {
     if (backend->actor().ready()) on_ready(backend->actor().incarnation());
   }
 
+  telemetry_store::Store* const telemetry_;  // null: telemetry is not kept
   ApiKeys keys_;
   AccessTokens access_tokens_;
   const std::shared_ptr<Core> core_;
@@ -420,8 +426,9 @@ class ControlPlaneImpl final : public ControlPlane {
 
 std::unique_ptr<ControlPlane> ControlPlane::create(const config::ServerConfig& config,
                                                    const std::vector<actor::ModelActor*>& actors, const Clock& clock,
-                                                   std::unique_ptr<Persistence> persistence) {
-  return std::make_unique<ControlPlaneImpl>(config, actors, clock, std::move(persistence));
+                                                   std::unique_ptr<Persistence> persistence,
+                                                   telemetry_store::Store* telemetry) {
+  return std::make_unique<ControlPlaneImpl>(config, actors, clock, std::move(persistence), telemetry);
 }
 
 }  // namespace tuft::control

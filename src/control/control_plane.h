@@ -26,6 +26,7 @@
 #include "control/types/types.h"
 #include "control/views/catalog.h"
 #include "telemetry/exposition.h"
+#include "telemetry_store/store.h"
 
 namespace tuft::control {
 
@@ -36,10 +37,12 @@ class ControlPlane {
  public:
   // `actors` has one actor per supported model, in the same order; they must outlive the control plane, which restores
   // adapters when an actor restarts. `persistence` holds the state of the previous server process, which is restored,
-  // and keeps the state of this one; null: only checkpoints survive a restart.
+  // and keeps the state of this one; null: only checkpoints survive a restart. `telemetry` gets the telemetry of the
+  // server and its workers, and must outlive the control plane; null: it is not kept.
   static std::unique_ptr<ControlPlane> create(const config::ServerConfig& config,
                                               const std::vector<actor::ModelActor*>& actors, const Clock& clock,
-                                              std::unique_ptr<Persistence> persistence = nullptr);
+                                              std::unique_ptr<Persistence> persistence = nullptr,
+                                              telemetry_store::Store* telemetry = nullptr);
   virtual ~ControlPlane() = default;
 
   // Returns kUnauthenticated for a missing key and kPermissionDenied for an unknown one; see ApiKeys.
@@ -121,6 +124,10 @@ class ControlPlane {
   // Collects the metrics of all workers that answer within a second. `done` is called once, possibly before this
   // returns, or on another thread.
   virtual void collect_worker_metrics(std::function<void(std::vector<telemetry::WorkerMetrics>)> done) = 0;
+
+  // Returns the user of a session that is there or has ended in this server's life, as far as it is remembered (see
+  // EndedSessions); empty: unknown. For StoreOptions::owner_of.
+  virtual std::string owner_of(std::string_view session) const = 0;
 
   // Does time-driven work such as gap timeouts and eviction. To be called about every 250 ms.
   virtual void sweep() = 0;

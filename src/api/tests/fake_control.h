@@ -271,6 +271,7 @@ class FakeControl final : public control::ControlPlane {
   control::Usage& usage() override { return usage_ledger; }
   control::TraceExports& trace_exports() override { return *trace_exports_; }
   control::Generation& generation() override { return fake_generation; }
+  std::string owner_of(std::string_view) const override { return {}; }
   void sweep() override {}
   void shut_down() override {}
 

@@ -189,6 +189,13 @@ Page<SessionId> Sessions::of_user(const UserId& user, const PageRequest& request
   return page;
 }
 
+UserId Sessions::owner_of(const SessionId& session) const {
+  MutexLock lock(mutex_);
+  if (const Session* found = sessions_.find(session)) return found->user;
+  const EndedSession* const ended = ended_.find(session);
+  return ended == nullptr ? UserId() : ended->user;
+}
+
 bool Sessions::belongs_to(const UserId& user, const SessionId& session) const {
   MutexLock lock(mutex_);
   const Session* found = sessions_.find(session);

@@ -94,6 +94,8 @@ class Sessions {
   // Finds sessions of the user, also ended ones as far as they are remembered, newest first; without the numbers of
   // their checkpoints. Looks at the user's sessions only, and holds up others for a few of them at a time.
   SessionsFound search(const UserId& user, const SessionQuery& query) const;
+  // Returns the user of a session that is there or remembered; empty: unknown.
+  UserId owner_of(const SessionId& session) const;
   bool belongs_to(const UserId& user, const SessionId& session) const;
   // Returns the project id; nothing for an unknown session.
   std::optional<std::string> project_of(const SessionId& session) const;
