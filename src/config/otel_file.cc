@@ -257,7 +257,7 @@ Result<OtelFile> parse_otel_file(std::string_view yaml, std::string_view origin)
   bool disabled = false;
   reader.boolean("disabled", disabled);
   config.enabled = !disabled;
-  config.kept = !disabled;
+  config.outbox = !disabled;
   read_log_level(reader, config);
   otel::read_limits(reader.take("attribute_limits"), "attribute_limits", problems);
   read_resource(reader.take("resource"), config, problems);
@@ -289,7 +289,7 @@ Status use_otel_file(const std::string& path, const Node* section, std::string_v
     }
   }
   if (switched_off) file.config.enabled = false;
-  file.config.kept = file.config.kept && config.kept;
+  file.config.outbox = file.config.outbox && config.outbox;
   file.config.service_name = config.service_name;
   file.config.keep_errors = config.keep_errors;
   file.config.keep_slower_than = config.keep_slower_than;

@@ -223,7 +223,7 @@ bool read_telemetry(const Node* node, ServerConfig& server, Problems& problems) 
   read_metrics_endpoint(reader, config);
   read_store(reader.take("store"), server.telemetry_store, problems);
   read_intake(reader.take("intake"), server, problems);
-  config.kept = server.telemetry_store.enabled;
+  config.outbox = server.telemetry_store.enabled;
   reader.finish();
   return said;
 }

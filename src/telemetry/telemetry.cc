@@ -158,9 +158,9 @@ Status start(const Settings& settings) {
   TUFT_TRY(check_fork(settings));
   watch_forks();
   apply(settings);
-  const bool spans = settings.traces.protocol != Protocol::kNone;
-  const bool logs = settings.logs.protocol != Protocol::kNone;
-  const bool metrics = settings.metrics.protocol != Protocol::kNone;
+  const bool spans = settings.outbox || settings.traces.protocol != Protocol::kNone;
+  const bool logs = settings.outbox || settings.logs.protocol != Protocol::kNone;
+  const bool metrics = settings.outbox || settings.metrics.protocol != Protocol::kNone;
   if (spans || logs || metrics) TUFT_TRY(start_pipeline(settings));
   g_started = true;
   internal::set_ring_wake_up(&wake_pipeline_up);
@@ -183,7 +183,7 @@ Status init_telemetry(const TelemetryConfig& config) {
   MutexLock lock(cycle.mutex);
   if (g_started.load()) return {};
   internal::set_target_info(internal::otlp::encode_resource(settings));
-  if (!settings.enabled && !settings.metrics_endpoint) return {};
+  if (!settings.enabled && !settings.outbox && !settings.metrics_endpoint) return {};
   TUFT_TRY(start(settings));
   cycle.shutdown_budget = settings.shutdown_budget;
   if (settings.enabled) log_started(settings);
@@ -197,6 +197,11 @@ bool telemetry_enabled() {
 bool flush_telemetry(Nanos budget) {
   Pipeline* pipeline = g_pipeline.load(std::memory_order_acquire);
   return pipeline == nullptr || pipeline->flush(system_clock().monotonic() + budget);
+}
+
+bool fill_outbox(Nanos budget) {
+  Pipeline* const pipeline = g_pipeline.load(std::memory_order_acquire);
+  return pipeline != nullptr && pipeline->drain_now(system_clock().monotonic() + budget);
 }
 
 bool archives_spans() {

@@ -59,9 +59,10 @@ struct SignalConfig {
 // docs/configuration.md), else it has the default in settings.h. A key that is present wins.
 struct TelemetryConfig {
   bool enabled = false;
-  // Spans and log records are recorded also if nothing is exported, for a sink of this process (record_sink.h). Not a
+  // Spans and log records are recorded also if nothing is exported, and put into the outbox (export/outbox.h), of both
+  // signals whatever is exported. Sampling and the level of log records apply. OTEL_SDK_DISABLED overrides it. Not a
   // key of the configuration: a server sets it for its embedded store.
-  bool kept = false;
+  bool outbox = false;
   std::optional<std::string> service_name = {};  // default: "tuft"
   // Default: $TUFT_OTLP_ENDPOINT, else OTEL_EXPORTER_OTLP_*, else http://localhost:4317 (4318 over HTTP).
   std::optional<std::string> otlp_endpoint = {};

@@ -19,6 +19,8 @@ namespace {
 constexpr Nanos kDrainInterval = 100 * kMillisecond;
 // The offset changes if the wall clock was set, but not for jitter, so that the spans of one trace share one offset.
 constexpr Nanos kOffsetTolerance = kMillisecond;
+// With the interval of drains, records are in the outbox after 250 ms.
+constexpr Nanos kOutboxInterval = 150 * kMillisecond;
 // By default, collectors accept 4 MiB over gRPC.
 constexpr size_t kBatchBytesMax = size_t{2} << 20;
 
@@ -34,9 +36,10 @@ Nanos measure_wall_offset() {
 
 Pipeline::Pipeline(const Settings& settings, const std::string& resource)
     : settings_(settings),
+      outbox_(settings.outbox ? &outbox() : nullptr),
       wall_offset_(measure_wall_offset()),
-      spans_{.thread = nullptr, .encoder = otlp::RecordEncoder(resource)},
-      logs_{.thread = nullptr, .encoder = otlp::RecordEncoder(resource)} {
+      spans_{.logs = false, .thread = nullptr, .encoder = otlp::RecordEncoder(resource)},
+      logs_{.logs = true, .thread = nullptr, .encoder = otlp::RecordEncoder(resource)} {
   if (settings.keep_errors || settings.keep_slower_than > 0)
     tail_sampler_.emplace(
         TailSamplerOptions{.keep_errors = settings.keep_errors, .keep_slower_than = settings.keep_slower_than});
@@ -208,13 +211,13 @@ void Pipeline::drain() {
   close_if_due(logs_, settings_.logs.interval);
 }
 
-// Records of a signal that is off are dropped here, where that costs nothing.
+// Records of a signal that nobody wants are dropped here, where that costs nothing.
 void Pipeline::take_record(const RecordHeader& header, const std::byte* record) {
   if (header.type == kLogType) {
-    if (logs_.thread == nullptr) return;
+    if (!is_wanted(logs_)) return;
     logs_.encoder.add_log(record);
     note_added(logs_, settings_.logs);
-  } else if (spans_.thread != nullptr) {
+  } else if (is_wanted(spans_)) {
     if (tail_sampler_) {
       tail_sampler_->add(header, record, add_span_);
     } else {
@@ -235,16 +238,32 @@ void Pipeline::add_span(const std::byte* record) {
 
 void Pipeline::note_added(Filling& filling, const SignalSettings& settings) {
   if (filling.encoder.count() == 1) filling.since = now();
+  if (filling.encoder.new_count() == 1) filling.new_since = now();
   if (filling.encoder.count() >= settings.batch_max || filling.encoder.bytes() >= kBatchBytesMax) close_batch(filling);
 }
 
 void Pipeline::close_if_due(Filling& filling, Nanos interval) {
-  if (filling.encoder.count() > 0 && now() - filling.since >= interval) close_batch(filling);
+  if (filling.encoder.count() == 0) return;
+  if (filling.thread == nullptr) interval = kOutboxInterval;
+  if (now() - filling.since >= interval) return close_batch(filling);
+  if (now() - filling.new_since >= kOutboxInterval) give_to_outbox(filling);
 }
 
 void Pipeline::close_batch(Filling& filling) {
   const size_t count = filling.encoder.count();
-  if (count > 0) filling.thread->push(filling.encoder.take(), count);
+  if (count == 0) return;
+  give_to_outbox(filling);
+  if (filling.thread != nullptr) {
+    filling.thread->push(filling.encoder.take(), count);
+  } else {
+    filling.encoder.clear();
+  }
+}
+
+// The exporter's batch goes on being filled: its requests do not become smaller because of the outbox.
+void Pipeline::give_to_outbox(Filling& filling) {
+  const size_t count = filling.encoder.new_count();
+  if (outbox_ != nullptr && count > 0) outbox_->put(filling.logs, filling.encoder.take_new(), count);
 }
 
 void Pipeline::observe_health() {

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "telemetry/export/export_thread.h"
+#include "telemetry/export/outbox.h"
 #include "telemetry/export/span_archive.h"
 #include "telemetry/otlp/encode_records.h"
 #include "telemetry/otlp/exporter.h"
@@ -49,9 +50,11 @@ class Pipeline {
  private:
   // The batch that is being filled. Confined to the draining thread.
   struct Filling {
-    std::unique_ptr<RecordExportThread> thread;  // null if the signal is off
+    const bool logs;
+    std::unique_ptr<RecordExportThread> thread;  // null if the signal is not exported
     otlp::RecordEncoder encoder;
     Nanos since = 0;
+    Nanos new_since = 0;  // the first of what is not in the outbox yet
   };
 
   Pipeline(const Settings& settings, const std::string& resource);
@@ -63,6 +66,8 @@ class Pipeline {
   void note_added(Filling& filling, const SignalSettings& settings);
   void close_if_due(Filling& filling, Nanos interval);
   void close_batch(Filling& filling);
+  bool is_wanted(const Filling& filling) const { return filling.thread != nullptr || outbox_ != nullptr; }
+  void give_to_outbox(Filling& filling);
 
   ExportThread* export_thread(Signal signal) const;
   template <typename Take>
@@ -72,7 +77,8 @@ class Pipeline {
   void forget_health();
 
   const Settings settings_;
-  Nanos wall_offset_;  // used by the draining thread only
+  Outbox* const outbox_;  // null if there is none
+  Nanos wall_offset_;     // used by the draining thread only
   Filling spans_;
   Filling logs_;
   std::unique_ptr<MetricsExportThread> metrics_;

@@ -325,14 +325,16 @@ void RecordEncoder::add_log(const std::byte* record) {
 
 // Spans and logs use the same field numbers: in ResourceSpans and ScopeSpans, as in their counterparts for logs, 1 is
 // the resource or the scope, and 2 its contents. All lengths are computed first, so that the records are copied once.
-std::string RecordEncoder::take() {
+template <typename Start>
+std::string RecordEncoder::request(Start&& start) const {
   const auto field_size = [](size_t content) { return 1 + varint_size(content) + content; };
+  const auto records_of = [&](const Scope& scope) { return scope.records.view().substr(start(scope)); };
   const auto scope_size = [&](const Scope& scope) {
-    return field_size(field_size(scope.name.size())) + scope.records.size();
+    return field_size(field_size(scope.name.size())) + records_of(scope).size();
   };
   size_t resource_size = field_size(resource_.size());
   for (const auto& scope : scopes_) {
-    if (scope->records.size() != 0) resource_size += field_size(scope_size(*scope));
+    if (!records_of(*scope).empty()) resource_size += field_size(scope_size(*scope));
   }
   std::string request;
   request.reserve(field_size(resource_size));
@@ -345,17 +347,37 @@ std::string RecordEncoder::take() {
   open(1, resource_.size());
   request += resource_;
   for (const auto& scope : scopes_) {
-    if (scope->records.size() == 0) continue;
+    if (records_of(*scope).empty()) continue;
     open(2, scope_size(*scope));
     open(1, field_size(scope->name.size()));
     open(1, scope->name.size());
     request += scope->name;
-    request += scope->records.view();
+    request += records_of(*scope);
+  }
+  return request;
+}
+
+std::string RecordEncoder::take() {
+  std::string all = request([](const Scope&) { return size_t{0}; });
+  clear();
+  return all;
+}
+
+std::string RecordEncoder::take_new() {
+  std::string added = request([](const Scope& scope) { return scope.given; });
+  for (const auto& scope : scopes_) scope->given = scope->records.size();
+  given_ = count_;
+  return added;
+}
+
+void RecordEncoder::clear() {
+  for (const auto& scope : scopes_) {
     scope->records.clear();
+    scope->given = 0;
   }
   count_ = 0;
+  given_ = 0;
   bytes_ = 0;
-  return request;
 }
 
 }  // namespace tuft::telemetry::internal::otlp

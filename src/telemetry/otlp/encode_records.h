@@ -26,20 +26,31 @@ class RecordEncoder {
   void add_log(const std::byte* record);
 
   size_t count() const { return count_; }
+  // Returns the number of records added since take_new(), take() or clear().
+  size_t new_count() const { return count_ - given_; }
   // Returns the size of the records; the request is slightly larger.
   size_t bytes() const { return bytes_; }
   // Returns an ExportTraceServiceRequest or ExportLogsServiceRequest with the records added so far, and empties the
   // encoder.
   std::string take();
+  // Returns the same with the records that new_count() counts, and keeps them for take().
+  std::string take_new();
+  // Empties the encoder.
+  void clear();
 
  private:
   struct Scope {
     std::string_view key;  // lives as long as the process
     std::string name;      // the key as UTF-8
     WireWriter records;
+    size_t given = 0;  // bytes of `records` that take_new() has returned
   };
   WireWriter& scope(std::string_view name);
   const ShareKeys* keys_of(const SpanContext& context);
+
+  // Returns a request with the records after `start` bytes of each scope.
+  template <typename Start>
+  std::string request(Start&& start) const;
 
   const std::string resource_;
   // There are few scopes; they are kept from batch to batch to reuse their memory.
@@ -48,6 +59,7 @@ class RecordEncoder {
   uint32_t last_keys_number_ = 0;
   std::shared_ptr<const ShareKeys> last_keys_;
   size_t count_ = 0;
+  size_t given_ = 0;  // records that take_new() has returned
   size_t bytes_ = 0;
 };
 

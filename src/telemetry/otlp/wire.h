@@ -135,6 +135,7 @@ class WireReader {
   uint32_t field() const { return field_; }
   uint64_t number() const { return number_; }        // of varint and fixed fields
   std::string_view bytes() const { return bytes_; }  // of bytes, strings and messages
+  size_t left() const { return rest_.size(); }       // bytes after the field
 
  private:
   bool read_varint(uint64_t& value);

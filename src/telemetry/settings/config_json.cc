@@ -30,7 +30,7 @@ void for_each_signal_field(Signal& signal, const std::string& prefix, Visit& vis
 template <typename Config, typename Visit>
 void for_each_field(Config& config, Visit&& visit) {
   visit("enabled", config.enabled);
-  visit("kept", config.kept);
+  visit("outbox", config.outbox);
   visit("service_name", config.service_name);
   visit("otlp_endpoint", config.otlp_endpoint);
   visit("resource_attributes", config.resource_attributes);

@@ -211,7 +211,9 @@ Result<Settings> read_settings(const TelemetryConfig& config) {
   Settings settings;
   settings.metrics_endpoint = config.metrics_endpoint;
   settings.metric_labels = config.metric_labels;
-  settings.enabled = config.enabled && !is_true(environment("OTEL_SDK_DISABLED"));
+  const bool sdk_disabled = is_true(environment("OTEL_SDK_DISABLED"));
+  settings.enabled = config.enabled && !sdk_disabled;
+  settings.outbox = config.outbox && !sdk_disabled;
   read_resource(config, settings);
   read_log_level(config, settings);
   settings.exported_log_level = config.log_level.value_or(Severity::kDebug);
@@ -220,6 +222,10 @@ Result<Settings> read_settings(const TelemetryConfig& config) {
   if (!settings.enabled) {
     for (SignalSettings* signal : {&settings.traces, &settings.logs, &settings.metrics})
       signal->protocol = Protocol::kNone;
+    if (settings.outbox) {
+      TUFT_TRY(read_sampling(config, settings));
+      read_propagators(config, settings);
+    }
     return settings;
   }
   TUFT_TRY(read_signal(config, {"traces", "TRACES", config.traces}, settings.traces));

@@ -4,8 +4,8 @@
 // Order: the configuration, TuFT's own variables, OpenTelemetry's for the signal, OpenTelemetry's for all signals,
 // FastDeploy's, the default. TUFT_OTEL_DEBUG=1 overrides all of them. A wrong value is an error that names its key or
 // variable if it is in the configuration or affects where data goes. Any other wrong variable is replaced by the
-// default with a warning, as OpenTelemetry requires. With telemetry off, only the variables that the metrics page needs
-// are read.
+// default with a warning, as OpenTelemetry requires. With the export off, only the variables are read that what is
+// recorded all the same needs, and none of them is an error.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,8 @@ struct SignalSettings {
 
 struct Settings {
   bool enabled = false;
+  // Whether spans and log records are put into the outbox, also if `enabled` is false.
+  bool outbox = false;
   SignalSettings traces;
   SignalSettings logs;
   SignalSettings metrics{.interval = 60 * kSecond};
