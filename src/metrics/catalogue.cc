@@ -6,6 +6,7 @@
 #include "metrics/http.h"
 #include "metrics/sampling.h"
 #include "metrics/store.h"
+#include "metrics/telemetry_store.h"
 #include "metrics/tenants.h"
 #include "metrics/training.h"
 #include "metrics/workers.h"
@@ -46,6 +47,10 @@ const StoreMetrics& store() {
   return made_once<StoreMetrics>();
 }
 
+const TelemetryStoreMetrics& telemetry_store() {
+  return made_once<TelemetryStoreMetrics>();
+}
+
 const TenantMetrics& tenants() {
   return made_once<TenantMetrics>();
 }
@@ -65,6 +70,7 @@ void register_all() {
   http();
   sampling();
   store();
+  telemetry_store();
   tenants();
   training();
   workers();

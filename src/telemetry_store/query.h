@@ -39,8 +39,8 @@ struct Filter {
   std::string session = {}, run = {}, sampler = {}, request = {}, operation = {}, base_model = {};
   std::string user = {};
   std::string service = {};  // service.name, such as "tuft", or that of a user's own program
-  std::string name = {};     // of a span: the whole name, or its beginning before a final '*'. Of a log record: its event
-  std::string text = {};     // a part of the name, of an attribute's text value, or of a log body; without case
+  std::string name = {};  // of a span: the whole name, or its beginning before a final '*'. Of a log record: its event
+  std::string text = {};  // a part of the name, of an attribute's text value, or of a log body; without case
   std::optional<bool> failed = std::nullopt;
   std::optional<Nanos> duration_min = std::nullopt, duration_max = std::nullopt;
 };
@@ -132,7 +132,16 @@ struct LogPage {
 };
 
 // Spans as a series over time, in steps from the filter's `time.from`.
-enum class SpanFunction : uint8_t { kCount, kErrors, kRate, kMean, kP50, kP95, kP99, kBusy /* sum of durations / step */ };
+enum class SpanFunction : uint8_t {
+  kCount,
+  kErrors,
+  kRate,
+  kMean,
+  kP50,
+  kP95,
+  kP99,
+  kBusy /* sum of durations / step */
+};
 // Returns nothing for a word that is not one of "count", "errors", "rate", "mean", "p50", "p95", "p99", "busy".
 std::optional<SpanFunction> find_span_function(std::string_view word);
 struct SpanSeries {

@@ -25,7 +25,7 @@ struct StoreOptions {
   std::filesystem::path directory = {};  // empty: memory only
   int64_t disk_bytes_max = int64_t{1} << 30;
   int64_t memory_bytes_max = int64_t{64} << 20;  // of metric rings, indexes and what is not yet written
-  Nanos age_max = 24 * kHour;
+  Nanos age_max = 24 * 3600 * kSecond;
   // Returns the user of a session (tuft.session_id); empty: unknown. Called on the store's thread; must not block.
   std::function<std::string(std::string_view session)> owner_of = {};
 };
@@ -72,7 +72,8 @@ class Store {
   virtual Result<MetricAnswer> metric(const Viewer& viewer, const MetricQuery& query) const = 0;
   virtual std::vector<MetricExemplar> exemplars(const Viewer& viewer, const MetricQuery& query) const = 0;
   // Returns at most `points` steps of a run, oldest first, thinned evenly, those after step `after`.
-  virtual std::vector<RunStep> steps(const Viewer& viewer, std::string_view run, int64_t after, size_t points) const = 0;
+  virtual std::vector<RunStep> steps(const Viewer& viewer, std::string_view run, int64_t after,
+                                     size_t points) const = 0;
   virtual StoreState state() const = 0;
 };
 

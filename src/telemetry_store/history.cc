@@ -1,0 +1,316 @@
+#include "telemetry_store/history.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "telemetry/log.h"
+
+namespace tuft::telemetry_store::internal {
+namespace {
+
+constexpr uint64_t kSegmentBytesMax = uint64_t{8} << 20;
+constexpr uint64_t kSegmentBytesMin = uint64_t{64} << 10;
+constexpr size_t kSegmentsMax = 4096;
+constexpr Nanos kRetryInterval = 10 * kSecond;
+// A segment is sealed when it is this part of the maximum age old, so that age drops pieces.
+constexpr Nanos kAgeParts = 24;
+// The index of a segment, in per cent of its records, for what is not yet sealed.
+constexpr uint64_t kIndexPercent = 25;
+
+std::optional<uint64_t> number_of(const std::filesystem::path& path) {
+  const std::string stem = path.stem().string();
+  uint64_t number = 0;
+  const auto parsed = std::from_chars(stem.data(), stem.data() + stem.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != stem.data() + stem.size() || stem.size() != 20) return std::nullopt;
+  return number;
+}
+
+uint64_t records_of(const Segment& segment) {
+  const Extent extent = segment.extent();
+  return uint64_t{extent.rows_of(Table::kSpans)} + extent.rows_of(Table::kLogs);
+}
+
+}  // namespace
+
+History::History(HistoryOptions options) : options_(std::move(options)) {}
+
+size_t History::segment_bytes() const {
+  const uint64_t of_memory = options_.memory_bytes_max / 6;
+  const uint64_t of_disk = on_disk() ? options_.disk_bytes_max / 8 : of_memory;
+  return std::clamp(std::min(of_memory, of_disk), kSegmentBytesMin, kSegmentBytesMax);
+}
+
+void History::load(Nanos now) {
+  if (!on_disk()) return;
+  std::vector<uint64_t> numbers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(options_.directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::filesystem::path& path = entry->path();
+    const auto number = number_of(path);
+    std::error_code ignored;
+    if (path.extension() == ".tmp") {
+      std::filesystem::remove(path, ignored);
+    } else if (number && path.extension() == ".seg") {
+      numbers.push_back(*number);
+    } else if (number && path.extension() == ".idx" &&
+               !std::filesystem::exists(segment_path(options_.directory, *number), ignored)) {
+      std::filesystem::remove(path, ignored);
+    }
+  }
+  if (error) note_failure(file_error("list", options_.directory, error.value()), now);
+  std::sort(numbers.begin(), numbers.end());
+  for (const uint64_t number : numbers) {
+    next_number_ = std::max(next_number_, number + 1);
+    auto segment = FileSegment::open(options_.directory, number);
+    if (segment.ok()) {
+      put_file_segment(std::move(*segment));
+    } else {
+      to_repair_.push_back(number);
+    }
+  }
+  // The segment that grew when the last process ended is the one that people ask for.
+  if (!to_repair_.empty()) repair_one(now);
+  drop_expired(now);
+  drop_for_disk();
+}
+
+MemorySegment& History::current(Nanos now) {
+  if (current_.segment && current_.segment->is_full(segment_bytes())) seal_current(now);
+  if (!current_.segment) {
+    current_ = {};
+    current_.segment = std::make_shared<MemorySegment>(next_number_++, segment_bytes() + kEntryBytesMax);
+    MutexLock lock(mutex_);
+    in_memory_.push_back(current_.segment);
+  }
+  return *current_.segment;
+}
+
+Status History::write_records(InMemory& of) {
+  const uint64_t bytes = of.segment->extent().bytes;
+  if (of.written == bytes && of.file) return {};
+  if (!of.file) {
+    TUFT_ASSIGN(of.file, DiskFile::open_to_append(segment_path(options_.directory, of.segment->number())));
+  }
+  // What a failed write left.
+  TUFT_TRY(of.file.cut(of.written));
+  TUFT_TRY(of.segment->with_bytes_from(of.written, [&](std::string_view rest) { return of.file.append(rest); }));
+  of.written = bytes;
+  return {};
+}
+
+void History::flush(Nanos now) {
+  if (!on_disk() || !current_.segment || now < retry_at_) return;
+  const Status written = write_records(current_);
+  written.ok() ? note_success() : note_failure(written.error(), now);
+}
+
+bool History::seal(InMemory& of, Nanos now) {
+  if (!on_disk() || now < retry_at_) return false;
+  Status sealed = write_records(of);
+  std::shared_ptr<FileSegment> segment;
+  if (sealed.ok()) {
+    auto index = write_index(options_.directory, *of.segment);
+    auto opened = index.ok() ? FileSegment::open(options_.directory, of.segment->number())
+                             : Result<std::shared_ptr<FileSegment>>(index.error());
+    if (opened.ok()) {
+      segment = std::move(*opened);
+    } else {
+      sealed = opened.error();
+    }
+  }
+  if (!sealed.ok()) {
+    note_failure(sealed.error(), now);
+    return false;
+  }
+  put_file_segment(std::move(segment));
+  note_success();
+  return true;
+}
+
+void History::put_file_segment(std::shared_ptr<FileSegment> segment) {
+  MutexLock lock(mutex_);
+  const uint64_t number = segment->number();
+  std::erase_if(in_memory_, [number](const auto& other) { return other->number() == number; });
+  std::erase_if(files_, [number](const auto& other) { return other->number() == number; });
+  const auto after = std::upper_bound(files_.begin(), files_.end(), number,
+                                      [](uint64_t value, const auto& other) { return value < other->number(); });
+  files_.insert(after, std::move(segment));
+}
+
+void History::seal_current(Nanos now) {
+  if (!seal(current_, now)) waiting_.push_back(std::move(current_));
+  current_ = {};
+  drop_for_disk();
+  drop_for_memory();
+}
+
+void History::retry_waiting(Nanos now) {
+  if (!on_disk() || now < retry_at_) return;
+  while (!waiting_.empty() && seal(waiting_.front(), now)) waiting_.erase(waiting_.begin());
+}
+
+void History::maintain(Nanos now) {
+  if (current_.segment) {
+    const Extent extent = current_.segment->extent();
+    const bool is_old = extent.arrived_first != 0 && now - extent.arrived_first > options_.age_max / kAgeParts;
+    if (is_old || current_.segment->is_full(segment_bytes())) seal_current(now);
+  }
+  retry_waiting(now);
+  find_damaged();
+  if (!to_repair_.empty()) repair_one(now);
+  drop_expired(now);
+  drop_for_disk();
+  drop_for_memory();
+  uint64_t written = current_.written;
+  for (const InMemory& waiting : waiting_) written += waiting.written;
+  MutexLock lock(mutex_);
+  written_ = written;
+}
+
+void History::find_damaged() {
+  MutexLock lock(mutex_);
+  for (const auto& file : files_) {
+    if (file->damaged()) to_repair_.push_back(file->number());
+  }
+  std::erase_if(files_, [](const auto& file) { return file->damaged(); });
+}
+
+void History::repair_one(Nanos now) {
+  const uint64_t number = to_repair_.back();
+  to_repair_.pop_back();
+  auto segment = read_records(options_.directory, number, now);
+  if (!segment.ok()) return note_failure(segment.error(), now);
+  telemetry::log_info("telemetry_store.index_rebuilt",
+                      "a segment of the telemetry store had no index, and its records were read again",
+                      {{"tuft.records", static_cast<int64_t>(records_of(**segment))}});
+  if (records_of(**segment) == 0) return remove_files(number);
+  InMemory repaired;
+  repaired.segment = std::move(*segment);
+  repaired.written = repaired.segment->extent().bytes;
+  if (seal(repaired, now)) return;
+  const auto after = std::upper_bound(waiting_.begin(), waiting_.end(), number, [](uint64_t value, const auto& other) {
+    return value < other.segment->number();
+  });
+  MutexLock lock(mutex_);
+  in_memory_.insert(in_memory_.begin(), repaired.segment);
+  waiting_.insert(after, std::move(repaired));
+}
+
+void History::remove_files(uint64_t number) const {
+  std::error_code ignored;
+  std::filesystem::remove(index_path(options_.directory, number), ignored);
+  std::filesystem::remove(segment_path(options_.directory, number), ignored);
+}
+
+void History::drop_expired(Nanos now) {
+  const Nanos oldest = now - options_.age_max;
+  const auto expired = [oldest](const auto& segment) { return segment->extent().arrived_last < oldest; };
+  std::vector<uint64_t> removed;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& file : files_) {
+      if (expired(file)) removed.push_back(file->number());
+    }
+    std::erase_if(files_, expired);
+    std::erase_if(in_memory_, [&](const auto& segment) { return segment != current_.segment && expired(segment); });
+  }
+  for (const InMemory& waiting : waiting_) {
+    if (on_disk() && expired(waiting.segment)) removed.push_back(waiting.segment->number());
+  }
+  std::erase_if(waiting_, [&](const InMemory& waiting) { return expired(waiting.segment); });
+  for (const uint64_t number : removed) remove_files(number);
+}
+
+void History::drop_for_disk() {
+  if (!on_disk()) return;
+  uint64_t used = current_.segment ? current_.segment->extent().bytes : 0;
+  for (const InMemory& waiting : waiting_) used += waiting.segment->extent().bytes;
+  used += used * kIndexPercent / 100;
+  std::vector<uint64_t> removed;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& file : files_) used += file->disk_bytes();
+    size_t count = 0;
+    while (count < files_.size() && (used > options_.disk_bytes_max || files_.size() - count > kSegmentsMax)) {
+      used -= files_[count]->disk_bytes();
+      removed.push_back(files_[count++]->number());
+    }
+    files_.erase(files_.begin(), files_.begin() + static_cast<ptrdiff_t>(count));
+  }
+  for (const uint64_t number : removed) remove_files(number);
+}
+
+void History::drop_for_memory() {
+  uint64_t used = current_.segment ? current_.segment->memory_bytes() : 0;
+  for (const InMemory& waiting : waiting_) used += waiting.segment->memory_bytes();
+  while (!waiting_.empty() && used > options_.memory_bytes_max) {
+    const std::shared_ptr<MemorySegment> oldest = waiting_.front().segment;
+    used -= std::min<uint64_t>(used, oldest->memory_bytes());
+    waiting_.erase(waiting_.begin());
+    if (on_disk()) remove_files(oldest->number());
+    MutexLock lock(mutex_);
+    std::erase(in_memory_, oldest);
+    // In memory only, this is how old records leave.
+    if (on_disk()) dropped_ += records_of(*oldest);
+  }
+}
+
+std::vector<std::shared_ptr<const Segment>> History::segments() const {
+  std::vector<std::shared_ptr<const Segment>> all;
+  {
+    MutexLock lock(mutex_);
+    all.assign(files_.begin(), files_.end());
+    all.insert(all.end(), in_memory_.begin(), in_memory_.end());
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a->number() < b->number(); });
+  return all;
+}
+
+HistoryState History::state() const {
+  HistoryState state;
+  const auto add = [&state](const Segment& segment) {
+    const Extent extent = segment.extent();
+    state.spans += extent.rows_of(Table::kSpans);
+    state.logs += extent.rows_of(Table::kLogs);
+    if (extent.arrived_first != 0 && (state.oldest == 0 || extent.arrived_first < state.oldest))
+      state.oldest = extent.arrived_first;
+  };
+  MutexLock lock(mutex_);
+  for (const auto& file : files_) {
+    add(*file);
+    state.disk_bytes += file->disk_bytes();
+    state.memory_bytes += file->memory_bytes();
+  }
+  for (const auto& segment : in_memory_) {
+    add(*segment);
+    state.memory_bytes += segment->memory_bytes();
+  }
+  state.disk_bytes += written_;
+  state.problem = problem_;
+  state.dropped = dropped_;
+  return state;
+}
+
+void History::note_failure(const Error& error, Nanos now) {
+  retry_at_ = now + kRetryInterval;
+  {
+    MutexLock lock(mutex_);
+    if (!problem_.empty()) return;
+    problem_ = error.message;
+  }
+  telemetry::log_error("telemetry_store.disk_failed",
+                       "the telemetry store cannot use its directory and keeps the newest records in memory",
+                       {{"error.type", error_code_name(error.code)}, {"tuft.reason", error.message}});
+}
+
+void History::note_success() {
+  MutexLock lock(mutex_);
+  if (problem_.empty()) return;
+  problem_.clear();
+  telemetry::log_info("telemetry_store.disk_recovered", "the telemetry store writes to its directory again");
+}
+
+}  // namespace tuft::telemetry_store::internal

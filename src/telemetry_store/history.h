@@ -1,0 +1,96 @@
+// All segments: the one that grows, those in files, and those that wait in memory for the disk. Internal to
+// telemetry_store.
+//
+// One thread, the store's, appends and maintains; any thread takes segments() and reads them.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "telemetry_store/disk_file.h"
+#include "telemetry_store/file_segment.h"
+#include "telemetry_store/memory_segment.h"
+
+namespace tuft::telemetry_store::internal {
+
+struct HistoryOptions {
+  std::filesystem::path directory;  // empty: memory only
+  uint64_t disk_bytes_max = 0;
+  uint64_t memory_bytes_max = 0;
+  Nanos age_max = 0;
+};
+
+struct HistoryState {
+  std::string problem;
+  uint64_t disk_bytes = 0, memory_bytes = 0, spans = 0, logs = 0;
+  Nanos oldest = 0;
+  uint64_t dropped = 0;  // records that were given up because neither the disk nor the memory had room
+};
+
+class History {
+ public:
+  explicit History(HistoryOptions options);
+
+  // ---- of the store's thread
+
+  // Finds the segments of an earlier process. Reads only their heads; what is damaged is indexed again by maintain().
+  void load(Nanos now) TUFT_EXCLUDES(mutex_);
+  // Returns the segment that grows.
+  MemorySegment& current(Nanos now) TUFT_EXCLUDES(mutex_);
+  // Writes what was appended to the page cache. After a failure it waits some seconds before it tries again.
+  void flush(Nanos now) TUFT_EXCLUDES(mutex_);
+  // Seals a full segment, drops old ones, writes what waited for the disk, repairs one damaged index.
+  void maintain(Nanos now) TUFT_EXCLUDES(mutex_);
+
+  // ---- of any thread
+
+  // Returns the segments, oldest first.
+  std::vector<std::shared_ptr<const Segment>> segments() const TUFT_EXCLUDES(mutex_);
+  HistoryState state() const TUFT_EXCLUDES(mutex_);
+
+ private:
+  // A segment in memory; `written` bytes of its records are in its file.
+  struct InMemory {
+    std::shared_ptr<MemorySegment> segment;
+    DiskFile file;
+    uint64_t written = 0;
+  };
+
+  bool on_disk() const { return !options_.directory.empty(); }
+  size_t segment_bytes() const;
+  Status write_records(InMemory& of);
+  // Writes records and index, and replaces the segment in memory. Returns false if the disk failed.
+  bool seal(InMemory& of, Nanos now) TUFT_EXCLUDES(mutex_);
+  void seal_current(Nanos now) TUFT_EXCLUDES(mutex_);
+  void retry_waiting(Nanos now) TUFT_EXCLUDES(mutex_);
+  void drop_expired(Nanos now) TUFT_EXCLUDES(mutex_);
+  void drop_for_disk() TUFT_EXCLUDES(mutex_);
+  void drop_for_memory() TUFT_EXCLUDES(mutex_);
+  void find_damaged() TUFT_EXCLUDES(mutex_);
+  void repair_one(Nanos now) TUFT_EXCLUDES(mutex_);
+  void remove_files(uint64_t number) const;
+  void put_file_segment(std::shared_ptr<FileSegment> segment) TUFT_EXCLUDES(mutex_);
+  void note_failure(const Error& error, Nanos now) TUFT_EXCLUDES(mutex_);
+  void note_success() TUFT_EXCLUDES(mutex_);
+
+  const HistoryOptions options_;
+  uint64_t next_number_ = 1;
+  // Of the store's thread; `mutex_` guards changes of what others read.
+  InMemory current_;
+  std::vector<InMemory> waiting_;    // by number
+  std::vector<uint64_t> to_repair_;  // numbers, ascending
+  Nanos retry_at_ = 0;
+
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<FileSegment>> files_ TUFT_GUARDED_BY(mutex_);        // by number
+  std::vector<std::shared_ptr<MemorySegment>> in_memory_ TUFT_GUARDED_BY(mutex_);  // waiting_ and current_
+  std::string problem_ TUFT_GUARDED_BY(mutex_);
+  uint64_t written_ TUFT_GUARDED_BY(mutex_) = 0;  // bytes in files of in_memory_
+  uint64_t dropped_ TUFT_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tuft::telemetry_store::internal

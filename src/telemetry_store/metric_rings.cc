@@ -1,0 +1,265 @@
+#include "telemetry_store/metric_rings.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "telemetry/metric/prometheus_names.h"
+#include "telemetry_store/bytes.h"
+#include "telemetry_store/otlp_decoder.h"
+#include "telemetry_store/selection.h"
+
+namespace tuft::telemetry_store::internal {
+namespace {
+
+constexpr Nanos kMinute = 60 * kSecond;
+constexpr Nanos kFineKept = 3600 * kSecond;
+constexpr Nanos kFineKeptMin = 300 * kSecond;
+constexpr size_t kSeriesMax = 50'000;
+constexpr size_t kSeriesOfUserMax = 1000;
+constexpr size_t kNameMax = 256;
+constexpr size_t kDescriptionMax = 1024;
+constexpr size_t kLabelValuesMax = 256;
+constexpr size_t kSourcesMax = 4096;
+const char* const kTenantLabel = "tenant";
+
+}  // namespace
+
+MetricRings::MetricRings(std::filesystem::path directory, uint64_t disk_bytes_max, size_t memory_bytes_max,
+                         Nanos age_max)
+    : memory_bytes_max_(memory_bytes_max),
+      age_max_(age_max),
+      file_(std::move(directory), disk_bytes_max),
+      fine_kept_(kFineKept),
+      coarse_kept_(age_max) {}
+
+MetricInfo MetricRings::info_of(const Family& family) {
+  constexpr telemetry::InstrumentKind kKinds[] = {
+      telemetry::InstrumentKind::kCounter, telemetry::InstrumentKind::kUpDownCounter, telemetry::InstrumentKind::kGauge,
+      telemetry::InstrumentKind::kHistogram};
+  telemetry::InstrumentInfo info;
+  info.name = family.name;
+  info.unit = family.unit;
+  info.kind = kKinds[static_cast<size_t>(family.kind)];
+  MetricInfo out;
+  out.name = family.name;
+  out.prometheus_name = telemetry::internal::prometheus_name(info).series();
+  out.unit = family.unit;
+  out.description = family.description;
+  out.kind = family.kind;
+  return out;
+}
+
+std::string MetricRings::encode(const Family& family, const Labels& labels) {
+  ByteWriter writer;
+  writer.text(family.owner).text(family.name).text(family.unit).text(family.description);
+  writer.put(static_cast<uint8_t>(family.kind)).count(family.bounds.size());
+  for (const double bound : family.bounds) writer.put(bound);
+  for (const auto& [key, value] : labels) writer.text(key).text(value);
+  return writer.take();
+}
+
+MetricRings::Series* MetricRings::decode_series(std::string_view bytes) {
+  ByteReader reader(bytes);
+  Family family;
+  for (std::string* text : {&family.owner, &family.name, &family.unit, &family.description}) *text = reader.text();
+  family.kind = static_cast<MetricKind>(std::min<uint8_t>(reader.get<uint8_t>(), 3));
+  for (uint64_t left = std::min<uint64_t>(reader.count(), 1024); left > 0; --left)
+    family.bounds.push_back(reader.get<double>());
+  Labels labels;
+  while (!reader.at_end()) {
+    const std::string key(reader.text());
+    labels[key] = reader.text();
+  }
+  if (!reader.ok() || family.name.empty()) return nullptr;
+  return find_or_add(std::move(family), std::move(labels));
+}
+
+MetricRings::Series* MetricRings::find_or_add(Family&& head, Labels labels) {
+  const auto [found, added] = families_.try_emplace({head.owner, head.name});
+  Family& family = found->second;
+  if (added) {
+    family = std::move(head);
+  } else if (family.kind != head.kind || family.bounds != head.bounds) {
+    return nullptr;
+  }
+  const auto known = family.series.find(labels);
+  if (known != family.series.end()) return &known->second;
+  size_t& of_owner = series_by_owner_[family.owner];
+  const bool is_full = count_ >= kSeriesMax || memory_bytes_ > memory_bytes_max_ + memory_bytes_max_ / 4 ||
+                       (!family.owner.empty() && of_owner >= kSeriesOfUserMax);
+  if (is_full) {
+    if (family.series.empty()) families_.erase(found);
+    return nullptr;
+  }
+  ++of_owner;
+  ++count_;
+  const size_t buckets = family.kind == MetricKind::kHistogram ? family.bounds.size() + 1 : 0;
+  Series series{labels, SeriesRing(family.kind, buckets), next_number_++};
+  memory_bytes_ += series.ring.memory_bytes();
+  return &family.series.emplace(std::move(labels), std::move(series)).first->second;
+}
+
+MetricRings::Series* MetricRings::series_of(const MetricView& metric, const PointView& point, const Source& source) {
+  Family head;
+  head.owner = source.owner;
+  head.name = clean_text(metric.name, kNameMax);
+  head.unit = clean_text(metric.unit, kNameMax);
+  head.description = clean_text(metric.description, kDescriptionMax);
+  head.kind = metric.kind;
+  head.bounds = point.bounds;
+  Labels labels = point.labels;
+  if (!source.worker.empty()) labels["worker"] = source.worker;
+  if (!source.owner.empty()) {
+    labels[kTenantLabel] = source.owner;
+    labels["service"] = clean_text(metric.service, kNameMax);
+  }
+  return find_or_add(std::move(head), std::move(labels));
+}
+
+size_t MetricRings::add(std::string_view snapshot, const Source& source, Nanos now) {
+  // The programs of a user are told apart by their service, which their series carry.
+  const std::string name = source.owner + '\n' + source.worker;
+  if (sources_.size() > kSourcesMax) sources_.clear();
+  Nanos& last = sources_[name];
+  const Nanos previous = source.owner.empty() ? last : 0;
+  size_t left_out = 0;
+  size_t without_place = 0;
+  {
+    MutexLock lock(mutex_);
+    left_out = read_metrics(snapshot, [&](const MetricView& metric, const PointView& point) TUFT_REQUIRES(mutex_) {
+      Series* series = series_of(metric, point, source);
+      if (series == nullptr) {
+        ++without_place;
+      } else {
+        series->ring.add(point, metric.is_delta, now, previous);
+      }
+    });
+  }
+  last = now;
+  return left_out + without_place;
+}
+
+void MetricRings::load(Nanos now) {
+  std::unordered_map<uint32_t, Series*> numbers;
+  MutexLock lock(mutex_);
+  file_.load({
+      .series = [&](uint32_t number, std::string_view description)
+                    TUFT_REQUIRES(mutex_) { numbers[number] = decode_series(description); },
+      .row =
+          [&](Nanos minute, uint32_t number, std::string_view row) {
+            const auto found = numbers.find(number);
+            if (found == numbers.end() || found->second == nullptr || minute > now || minute < now - age_max_) return;
+            found->second->ring.load_minute(minute, row);
+          },
+      .end_of_file = [&] { numbers.clear(); },
+  });
+}
+
+Status MetricRings::maintain(Nanos now) {
+  if (minute_end_ == 0) minute_end_ = now - now % kMinute + kMinute;
+  // After a pause of the machine only the last minute has anything.
+  if (now - minute_end_ > 2 * kMinute) minute_end_ = now - now % kMinute;
+  if (now < minute_end_) return {};
+  while (now >= minute_end_) {
+    close_minute(minute_end_);
+    minute_end_ += kMinute;
+  }
+  forget(now);
+  return file_.flush();
+}
+
+void MetricRings::close_minute(Nanos end) {
+  MutexLock lock(mutex_);
+  for (auto& [name, family] : families_) {
+    for (auto& [labels, series] : family.series) {
+      const auto row = series.ring.close_minute(end);
+      if (row) file_.add(end, series.number, *row, [&f = family, &l = labels] { return encode(f, l); });
+    }
+  }
+}
+
+void MetricRings::forget(Nanos now) {
+  MutexLock lock(mutex_);
+  if (memory_bytes_ > memory_bytes_max_) {
+    if (fine_kept_ > kFineKeptMin) {
+      fine_kept_ = std::max(kFineKeptMin, fine_kept_ / 2);
+    } else {
+      coarse_kept_ -= coarse_kept_ / 5;
+    }
+  } else if (memory_bytes_ < memory_bytes_max_ / 2) {
+    coarse_kept_ = std::min(age_max_, coarse_kept_ + kMinute);
+    fine_kept_ = std::min(kFineKept, fine_kept_ + kMinute);
+  }
+  const Nanos fine_before = now - fine_kept_;
+  const Nanos coarse_before = now - std::max(coarse_kept_, fine_kept_);
+  memory_bytes_ = 0;
+  for (auto family = families_.begin(); family != families_.end();) {
+    for (auto series = family->second.series.begin(); series != family->second.series.end();) {
+      SeriesRing& ring = series->second.ring;
+      ring.forget(fine_before - fine_before % kMinute, coarse_before);
+      if (ring.last_seen() < coarse_before) {
+        series = family->second.series.erase(series);
+        --count_;
+        --series_by_owner_[family->second.owner];
+        continue;
+      }
+      memory_bytes_ += ring.memory_bytes();
+      ++series;
+    }
+    family = family->second.series.empty() ? families_.erase(family) : std::next(family);
+  }
+  std::erase_if(series_by_owner_, [](const auto& of_owner) { return of_owner.second == 0; });
+}
+
+MetricRings::Shown MetricRings::shown(const Viewer& viewer, const std::string& name, const Labels& where) const {
+  Shown found;
+  for (const auto& [key, family] : families_) {
+    const bool is_other =
+        !found.empty() && (family.kind != found.front().first->kind || family.bounds != found.front().first->bounds);
+    if (key.second != name || is_other || (!family.owner.empty() && !may_see(viewer, family.owner))) continue;
+    for (const auto& [labels, series] : family.series) {
+      const auto tenant = labels.find(kTenantLabel);
+      const bool may = viewer.all || (tenant != labels.end() && may_see(viewer, tenant->second));
+      const bool meets = std::all_of(where.begin(), where.end(), [&l = labels](const auto& wanted) {
+        const auto label = l.find(wanted.first);
+        return label == l.end() ? wanted.second.empty() : label->second == wanted.second;
+      });
+      if (may && meets) found.emplace_back(&family, &series);
+    }
+  }
+  return found;
+}
+
+std::vector<MetricInfo> MetricRings::metrics(const Viewer& viewer) const {
+  MutexLock lock(mutex_);
+  std::set<std::string> names;
+  for (const auto& [key, family] : families_) names.insert(key.second);
+  std::vector<MetricInfo> list;
+  for (const std::string& name : names) {
+    const Shown series = shown(viewer, name, {});
+    if (series.empty()) continue;
+    MetricInfo info = info_of(*series.front().first);
+    std::map<std::string, std::set<std::string>> values;
+    for (const auto& [family, one] : series) {
+      for (const auto& [key, value] : one->labels) {
+        if (values[key].size() < kLabelValuesMax) values[key].insert(value);
+      }
+    }
+    for (auto& [key, of_key] : values) info.labels[key] = {of_key.begin(), of_key.end()};
+    list.push_back(std::move(info));
+  }
+  return list;
+}
+
+uint64_t MetricRings::series() const {
+  MutexLock lock(mutex_);
+  return count_;
+}
+
+uint64_t MetricRings::memory_bytes() const {
+  MutexLock lock(mutex_);
+  return memory_bytes_;
+}
+
+}  // namespace tuft::telemetry_store::internal

@@ -1,0 +1,60 @@
+// The steps of training runs: in memory, and in one small file that is written anew when it holds too much that is
+// outdated. Internal to telemetry_store. Thread-safe; load(), add() and flush() are for the store's thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "telemetry_store/disk_file.h"
+#include "telemetry_store/query.h"
+
+namespace tuft::telemetry_store::internal {
+
+class RunSteps {
+ public:
+  // `directory` empty: memory only. The steps of all runs take at most `memory_bytes_max`, and the file twice that.
+  RunSteps(std::filesystem::path directory, size_t memory_bytes_max);
+
+  // Reads the file. Leaves out what is damaged.
+  void load() TUFT_EXCLUDES(mutex_);
+  void add(RunStep step) TUFT_EXCLUDES(mutex_);
+  // Writes what was added to the page cache. Errors: the disk; what could not be written is written with the next call.
+  Status flush() TUFT_EXCLUDES(mutex_);
+
+  std::vector<RunStep> steps(const Viewer& viewer, std::string_view run, int64_t after, size_t points) const
+      TUFT_EXCLUDES(mutex_);
+  uint64_t count() const TUFT_EXCLUDES(mutex_);
+  uint64_t memory_bytes() const TUFT_EXCLUDES(mutex_);
+  uint64_t disk_bytes() const TUFT_EXCLUDES(mutex_);
+
+ private:
+  // Steps of one run in the order of their arrival; `run` and `owner` of each are empty.
+  struct Run {
+    std::string owner;
+    std::vector<RunStep> steps;
+    Nanos last = 0;
+  };
+
+  void keep(RunStep step) TUFT_REQUIRES(mutex_);
+  void thin_out() TUFT_REQUIRES(mutex_);
+  Status rewrite() TUFT_EXCLUDES(mutex_);
+
+  const std::filesystem::path path_;  // empty: memory only
+  const size_t steps_max_;
+  DiskFile file_;          // of the store's thread
+  std::string unwritten_;  // of the store's thread: entries
+  uint64_t cut_at_ = 0;    // of the store's thread: the size after the last write that succeeded
+  mutable Mutex mutex_;
+  std::map<std::string, Run, std::less<>> runs_ TUFT_GUARDED_BY(mutex_);
+  size_t count_ TUFT_GUARDED_BY(mutex_) = 0;
+  uint64_t disk_bytes_ TUFT_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tuft::telemetry_store::internal

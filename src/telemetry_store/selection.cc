@@ -1,0 +1,271 @@
+#include "telemetry_store/selection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "telemetry_store/entry.h"
+#include "telemetry_store/hash.h"
+#include "telemetry_store/otlp_decoder.h"
+#include "telemetry_store/string_table.h"
+
+namespace tuft::telemetry_store::internal {
+namespace {
+
+constexpr size_t kFilterTextMax = 1024;
+// Records that are at most this far apart are read together.
+constexpr size_t kGapMax = size_t{32} << 10;
+constexpr size_t kReadMax = size_t{4} << 20;
+// A severity of ERROR or above counts as failed.
+constexpr uint8_t kSeverityError = 17;
+
+struct KeyCondition {
+  Column column;
+  const std::string& value;
+};
+
+std::vector<KeyCondition> key_conditions(const Filter& filter) {
+  std::vector<KeyCondition> conditions;
+  const std::pair<Column, const std::string&> all[] = {
+      {Column::kRequest, filter.request},     {Column::kRun, filter.run},
+      {Column::kSampler, filter.sampler},     {Column::kSession, filter.session},
+      {Column::kOperation, filter.operation}, {Column::kBaseModel, filter.base_model}};
+  for (const auto& [column, value] : all) {
+    if (!value.empty()) conditions.push_back({column, value});
+  }
+  return conditions;
+}
+
+bool is_prefix(const std::string& name) {
+  return name.ends_with('*');
+}
+
+bool may_have_text(const Segment& segment, std::string_view text) {
+  return segment.may_have(hash_of(cut_string(text)));
+}
+
+// Keeps the rows for which `keep` is true. `all`: nothing was left out so far, and `selected` is empty.
+template <typename Keep>
+void narrow_down(std::vector<uint32_t>& selected, bool& all, size_t count, const Keep& keep) {
+  if (!all) {
+    std::erase_if(selected, [&keep](uint32_t row) { return !keep(row); });
+    return;
+  }
+  all = false;
+  // Without a branch, because half of the rows may be wanted.
+  selected.resize(count);
+  size_t kept = 0;
+  for (uint32_t row = 0; row < count; ++row) {
+    selected[kept] = row;
+    kept += keep(row) ? 1 : 0;
+  }
+  selected.resize(kept);
+}
+
+std::vector<char> matching_names(const Strings& strings, std::string_view beginning) {
+  std::vector<char> matches(strings.count());
+  for (uint32_t i = 0; i < matches.size(); ++i) matches[i] = strings.text(i).starts_with(beginning) ? 1 : 0;
+  return matches;
+}
+
+// Keeps the rows whose record contains the text. The whole segment is searched at once where many rows are left.
+Status select_by_text(Rows& rows, const std::string& text, std::vector<uint32_t>& selected, const Deadline& deadline) {
+  const auto contains = rows.table() == Table::kSpans ? span_contains : log_contains;
+  const std::string wanted = lower_case(text);
+  const bool is_dense = selected.size() > rows.count() / 16;
+  std::vector<uint32_t> candidates;
+  if (is_dense) {
+    std::string bytes = rows.segment().read(0, rows.extent().bytes);
+    for (char& c : bytes) c = static_cast<char>(c + (static_cast<unsigned char>(c - 'A') < 26 ? 32 : 0));
+    const std::vector<uint32_t>& positions = rows.narrow(Column::kPosition);
+    const std::vector<uint32_t>& sizes = rows.narrow(Column::kSize);
+    size_t at = 0;
+    for (const uint32_t row : selected) {
+      const size_t begin = positions[row];
+      const size_t end = begin + sizes[row];
+      if (end > bytes.size()) break;
+      // One search goes on over the records that are not wanted, so that no byte is searched twice.
+      if (at < begin) {
+        const void* found = ::memmem(bytes.data() + begin, bytes.size() - begin, wanted.data(), wanted.size());
+        if (found == nullptr) break;
+        at = static_cast<size_t>(static_cast<const char*>(found) - bytes.data());
+      }
+      if (at < end) candidates.push_back(row);
+      if (at < end) at = end;
+    }
+  } else {
+    candidates = selected;
+  }
+  selected.clear();
+  return read_records_of(rows, candidates, deadline, [&](uint32_t row, std::string_view record) {
+    if (contains(record, wanted)) selected.push_back(row);
+    return true;
+  });
+}
+
+}  // namespace
+
+Status Deadline::check() const {
+  if (clock_.monotonic() <= end_) return {};
+  return Error{
+      ErrorCode::kDeadlineExceeded,
+      "the query read for two seconds and was stopped; ask for a shorter time, or name a session, run, request "
+      "or user",
+      "query_too_large"};
+}
+
+Conditions conditions_of_spans(const Viewer& viewer, const Filter& filter) {
+  Conditions conditions{.viewer = viewer, .filter = filter};
+  conditions.entries_only = filter.name.empty() && filter.text.empty();
+  return conditions;
+}
+
+Status check_filter(const Filter& filter) {
+  for (const std::string* text : {&filter.session, &filter.run, &filter.sampler, &filter.request, &filter.operation,
+                                  &filter.base_model, &filter.user, &filter.service, &filter.name, &filter.text}) {
+    if (text->size() > kFilterTextMax)
+      return invalid_argument("a value of the filter has more than " + std::to_string(kFilterTextMax) + " bytes");
+  }
+  if (filter.time.until != 0 && filter.time.until <= filter.time.from)
+    return invalid_argument("the time range ends before it begins: `until` must be after `from`");
+  return {};
+}
+
+Nanos end_of(const TimeRange& time) {
+  return time.until == 0 ? std::numeric_limits<Nanos>::max() : time.until;
+}
+
+bool may_see(const Viewer& viewer, std::string_view owner) {
+  return viewer.all || (!viewer.user.empty() && owner == viewer.user);
+}
+
+bool may_match(const Segment& segment, Table table, const Conditions& conditions) {
+  const Filter& filter = conditions.filter;
+  const Extent extent = segment.extent();
+  if (extent.rows_of(table) == 0 || extent.newest_of(table) < filter.time.from ||
+      extent.oldest_of(table) >= end_of(filter.time))
+    return false;
+  if (!conditions.viewer.all && (conditions.viewer.user.empty() || !may_have_text(segment, conditions.viewer.user)))
+    return false;
+  if (conditions.trace.valid() && !segment.may_have(hash_of_trace(conditions.trace))) return false;
+  for (const KeyCondition& condition : key_conditions(filter)) {
+    if (!may_have_text(segment, condition.value)) return false;
+  }
+  if (!filter.name.empty() && !is_prefix(filter.name) && !may_have_text(segment, filter.name)) return false;
+  return (filter.user.empty() || may_have_text(segment, filter.user)) &&
+         (filter.service.empty() || may_have_text(segment, filter.service));
+}
+
+std::vector<char> visible_contexts(Rows& rows, const Viewer& viewer) {
+  std::vector<char> visible;
+  for (const Context& context : rows.contexts()) visible.push_back(may_see(viewer, context.owner) ? 1 : 0);
+  return visible;
+}
+
+Result<std::vector<uint32_t>> select_rows(Rows& rows, const Conditions& conditions, const Deadline& deadline) {
+  const Filter& filter = conditions.filter;
+  const bool spans = rows.table() == Table::kSpans;
+  std::vector<uint32_t> selected;
+  bool all = true;
+  const auto keep = [&](const auto& condition) { narrow_down(selected, all, rows.count(), condition); };
+
+  if (conditions.trace.valid()) {
+    const auto& low = rows.wide(Column::kTraceLow);
+    const auto& high = rows.wide(Column::kTraceHigh);
+    keep([&](uint32_t row) { return (low[row] == conditions.trace.low) & (high[row] == conditions.trace.high); });
+  }
+  if (conditions.span != 0) {
+    keep([&ids = rows.wide(Column::kId), id = conditions.span](uint32_t row) { return ids[row] == id; });
+  }
+  for (const KeyCondition& condition : key_conditions(filter)) {
+    const auto number = rows.segment().find_string(condition.value);
+    if (!number) return std::vector<uint32_t>{};
+    keep([&values = rows.narrow(condition.column), number = *number](uint32_t row) { return values[row] == number; });
+  }
+  if (is_prefix(filter.name)) {
+    const std::string_view beginning = std::string_view(filter.name).substr(0, filter.name.size() - 1);
+    const std::vector<char> matches = matching_names(rows.strings(), beginning);
+    keep([&, &names = rows.narrow(Column::kName)](uint32_t row) {
+      return names[row] < matches.size() && matches[names[row]] != 0;
+    });
+  } else if (!filter.name.empty()) {
+    const auto number = rows.segment().find_string(filter.name);
+    if (!number) return std::vector<uint32_t>{};
+    keep([&names = rows.narrow(Column::kName), number = *number](uint32_t row) { return names[row] == number; });
+  }
+  std::vector<char> contexts = visible_contexts(rows, conditions.viewer);
+  for (size_t i = 0; i < contexts.size(); ++i) {
+    const Context& context = rows.contexts()[i];
+    if (!filter.user.empty() && context.owner != filter.user) contexts[i] = 0;
+    if (!filter.service.empty() && context.service != filter.service) contexts[i] = 0;
+  }
+  // Always checked, whatever else is asked: this is what keeps users apart.
+  if (std::find(contexts.begin(), contexts.end(), 1) == contexts.end()) return std::vector<uint32_t>{};
+  if (std::find(contexts.begin(), contexts.end(), 0) != contexts.end() || !conditions.viewer.all) {
+    keep([&, &numbers = rows.narrow(Column::kContext)](uint32_t row) {
+      return numbers[row] < contexts.size() && contexts[numbers[row]] != 0;
+    });
+  }
+  if (spans && (conditions.entries_only || filter.failed)) {
+    const uint8_t mask = (conditions.entries_only ? span_flag::kEntry : 0) | (filter.failed ? span_flag::kFailed : 0);
+    const uint8_t wanted =
+        (conditions.entries_only ? span_flag::kEntry : 0) | (filter.failed.value_or(false) ? span_flag::kFailed : 0);
+    keep([&flags = rows.flags(), mask, wanted](uint32_t row) { return (flags[row] & mask) == wanted; });
+  } else if (!spans && (conditions.severity_min > 0 || filter.failed)) {
+    keep([&flags = rows.flags(), &conditions, &filter](uint32_t row) {
+      return flags[row] >= conditions.severity_min &&
+             (!filter.failed || (flags[row] >= kSeverityError) == *filter.failed);
+    });
+  }
+  if (spans && (filter.duration_min || filter.duration_max)) {
+    const auto least = static_cast<uint64_t>(std::max<Nanos>(0, filter.duration_min.value_or(0)));
+    const auto most =
+        static_cast<uint64_t>(std::max<Nanos>(0, filter.duration_max.value_or(std::numeric_limits<Nanos>::max())));
+    keep([&durations = rows.wide(Column::kDuration), least, most](uint32_t row) {
+      return (durations[row] >= least) & (durations[row] <= most);
+    });
+  }
+  const Nanos end = end_of(filter.time);
+  if (all || rows.extent().oldest_of(rows.table()) < filter.time.from || rows.extent().newest_of(rows.table()) >= end) {
+    keep([&times = rows.wide(Column::kTime), from = filter.time.from, end](uint32_t row) {
+      return (static_cast<Nanos>(times[row]) >= from) & (static_cast<Nanos>(times[row]) < end);
+    });
+  }
+  if (!filter.text.empty() && !selected.empty()) TUFT_TRY(select_by_text(rows, filter.text, selected, deadline));
+  if (rows.failed()) selected.clear();
+  return selected;
+}
+
+Status read_records_of(Rows& rows, const std::vector<uint32_t>& selected, const Deadline& deadline,
+                       const std::function<bool(uint32_t, std::string_view)>& visit) {
+  const std::vector<uint32_t>& positions = rows.narrow(Column::kPosition);
+  const std::vector<uint32_t>& sizes = rows.narrow(Column::kSize);
+  const std::vector<uint32_t>& sums = rows.narrow(Column::kSum);
+  const EntryType type = rows.table() == Table::kSpans ? EntryType::kSpan : EntryType::kLog;
+  const auto begin_of = [&](uint32_t row) { return uint64_t{positions[row]} - sizeof(EntryHead); };
+  const auto end_of_row = [&](uint32_t row) { return uint64_t{positions[row]} + sizes[row]; };
+  for (size_t first = 0; first < selected.size();) {
+    TUFT_TRY(deadline.check());
+    if (positions[selected[first]] < sizeof(EntryHead)) return {};
+    const uint64_t begin = begin_of(selected[first]);
+    uint64_t end = end_of_row(selected[first]);
+    size_t last = first + 1;
+    while (last < selected.size() && begin_of(selected[last]) <= end + kGapMax &&
+           end_of_row(selected[last]) - begin <= kReadMax)
+      end = end_of_row(selected[last++]);
+    const std::string bytes = rows.segment().read(begin, end - begin);
+    for (; first < last; ++first) {
+      const uint32_t row = selected[first];
+      if (end_of_row(row) - begin > bytes.size()) continue;
+      EntryHead head;
+      std::memcpy(&head, bytes.data() + (begin_of(row) - begin), sizeof head);
+      const std::string_view record = std::string_view(bytes).substr(positions[row] - begin, sizes[row]);
+      if (entry_sum(type, head.context, record) != sums[row]) continue;
+      if (!visit(row, record)) return {};
+    }
+  }
+  return {};
+}
+
+}  // namespace tuft::telemetry_store::internal

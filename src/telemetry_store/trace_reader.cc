@@ -1,0 +1,124 @@
+// One trace with its log records and the spans that link to it.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "telemetry_store/hash.h"
+#include "telemetry_store/otlp_decoder.h"
+#include "telemetry_store/selection.h"
+#include "telemetry_store/span_query.h"
+
+namespace tuft::telemetry_store::internal {
+namespace {
+
+// The bytes of one answer that the encoded spans may have.
+constexpr size_t kTraceBytesMax = size_t{64} << 20;
+
+struct Found {
+  Nanos time = 0;
+  size_t segment = 0;
+  uint32_t row = 0;
+};
+
+class TraceReader {
+ public:
+  TraceReader(const Segments& segments, const Viewer& viewer, const TraceId& id, const Deadline& deadline)
+      : segments_(segments), viewer_(viewer), id_(id), deadline_(deadline) {}
+
+  Result<Trace> read(size_t spans_max) {
+    Trace trace;
+    TUFT_TRY(read_table<Span>(Table::kSpans, spans_max, trace.truncated, trace.spans, decode_span));
+    if (trace.spans.empty())
+      return not_found("there is no trace with this id, or none of its spans is yours; old traces are dropped");
+    bool logs_cut = false;
+    TUFT_TRY(read_table<LogRecord>(Table::kLogs, kLogsOfTraceMax, logs_cut, trace.logs, decode_log));
+    std::stable_sort(trace.spans.begin(), trace.spans.end(),
+                     [](const Span& a, const Span& b) { return a.start < b.start; });
+    std::stable_sort(trace.logs.begin(), trace.logs.end(),
+                     [](const LogRecord& a, const LogRecord& b) { return a.time < b.time; });
+    TUFT_TRY(find_linked(trace));
+    return trace;
+  }
+
+ private:
+  // Reads the earliest `count_max` records of the trace.
+  template <typename Record, typename Decode>
+  Status read_table(Table table, size_t count_max, bool& truncated, std::vector<Record>& out, const Decode& decode) {
+    Conditions conditions;
+    conditions.viewer = viewer_;
+    conditions.trace = id_;
+    std::vector<Found> found;
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      if (!may_match(*segments_[i], table, conditions)) continue;
+      Rows rows(segments_[i], table);
+      TUFT_ASSIGN(const std::vector<uint32_t> selected, select_rows(rows, conditions, deadline_));
+      for (const uint32_t row : selected) found.push_back({rows.time(row), i, row});
+    }
+    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.time < b.time; });
+    truncated = found.size() > count_max;
+    if (truncated) found.resize(count_max);
+    std::map<size_t, std::vector<uint32_t>> by_segment;
+    for (const Found& one : found) by_segment[one.segment].push_back(one.row);
+    size_t bytes = 0;
+    for (auto& [segment, selected] : by_segment) {
+      Rows rows(segments_[segment], table);
+      std::sort(selected.begin(), selected.end());
+      TUFT_TRY(read_records_of(rows, selected, deadline_, [&](uint32_t row, std::string_view record) {
+        bytes += record.size();
+        if (bytes > kTraceBytesMax) {
+          truncated = true;
+          return false;
+        }
+        Record decoded;
+        if (!decode(record, decoded)) return true;
+        const Context& context = rows.context(row);
+        decoded.service = clean_text(context.service, kNameMax);
+        decoded.worker = clean_text(context.worker, kNameMax);
+        decoded.scope = clean_text(context.scope, kNameMax);
+        decoded.owner = context.owner;
+        out.push_back(std::move(decoded));
+        return true;
+      }));
+    }
+    return {};
+  }
+
+  Status find_linked(Trace& trace) {
+    const uint64_t hash = hash_of_link(id_);
+    for (size_t i = segments_.size(); i-- > 0 && trace.linked_from.size() < kLinkedFromMax;) {
+      if (!segments_[i]->may_have(hash)) continue;
+      TUFT_TRY(deadline_.check());
+      Rows links(segments_[i], Table::kLinks);
+      Rows spans(segments_[i], Table::kSpans);
+      const std::vector<uint64_t>& low = links.wide(Column::kTraceLow);
+      for (uint32_t link = 0; link < links.count(); ++link) {
+        if (low[link] != id_.low || links.trace(link) != id_ || trace.linked_from.size() >= kLinkedFromMax) continue;
+        const uint32_t row = links.narrow(Column::kPosition)[link];
+        if (row >= spans.count() || !may_see(viewer_, spans.context(row).owner) || spans.failed()) continue;
+        trace.linked_from.push_back({hex_of(spans.trace(row)), hex_of(spans.wide(Column::kId)[row]),
+                                     clean_text(spans.text(Column::kName, row), kNameMax),
+                                     hex_of(links.wide(Column::kId)[link])});
+      }
+    }
+    return {};
+  }
+
+  static constexpr size_t kNameMax = 512;
+
+  const Segments& segments_;
+  const Viewer& viewer_;
+  const TraceId id_;
+  const Deadline& deadline_;
+};
+
+}  // namespace
+
+Result<Trace> read_trace(const Segments& segments, const Viewer& viewer, std::string_view trace_id, size_t spans_max,
+                         const Clock& clock) {
+  const TraceId id = parse_trace_id(trace_id);
+  if (!id.valid()) return invalid_argument("the id of a trace has 32 hexadecimal digits");
+  const Deadline deadline(clock);
+  return TraceReader(segments, viewer, id, deadline).read(std::clamp<size_t>(spans_max, 1, kSpansMax));
+}
+
+}  // namespace tuft::telemetry_store::internal
