@@ -13,6 +13,8 @@ namespace {
 constexpr uint64_t kSegmentBytesMax = uint64_t{8} << 20;
 constexpr uint64_t kSegmentBytesMin = uint64_t{64} << 10;
 constexpr size_t kSegmentsMax = 4096;
+// Of each maintenance; records wait meanwhile.
+constexpr Nanos kRepairTime = 100 * kMillisecond;
 constexpr Nanos kRetryInterval = 10 * kSecond;
 // A segment is sealed when it is this part of the maximum age old, so that age drops pieces.
 constexpr Nanos kAgeParts = 24;
@@ -160,7 +162,8 @@ void History::maintain(Nanos now) {
   }
   retry_waiting(now);
   find_damaged();
-  if (!to_repair_.empty()) repair_one(now);
+  const Nanos end = system_clock().monotonic() + kRepairTime;
+  while (!to_repair_.empty() && system_clock().monotonic() < end) repair_one(now);
   drop_expired(now);
   drop_for_disk();
   drop_for_memory();
@@ -168,6 +171,10 @@ void History::maintain(Nanos now) {
   for (const InMemory& waiting : waiting_) written += waiting.written;
   MutexLock lock(mutex_);
   written_ = written;
+}
+
+void History::close(Nanos now) {
+  if (on_disk() && current_.segment && records_of(*current_.segment) > 0) seal_current(now);
 }
 
 void History::find_damaged() {

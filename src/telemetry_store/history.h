@@ -43,8 +43,10 @@ class History {
   MemorySegment& current(Nanos now) TUFT_EXCLUDES(mutex_);
   // Writes what was appended to the page cache. After a failure it waits some seconds before it tries again.
   void flush(Nanos now) TUFT_EXCLUDES(mutex_);
-  // Seals a full segment, drops old ones, writes what waited for the disk, repairs one damaged index.
+  // Seals a full segment, drops old ones, writes what waited for the disk, repairs damaged indexes for a moment.
   void maintain(Nanos now) TUFT_EXCLUDES(mutex_);
+  // Seals the segment that grows, so that the next process need not read its records.
+  void close(Nanos now) TUFT_EXCLUDES(mutex_);
 
   // ---- of any thread
 

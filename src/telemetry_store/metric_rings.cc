@@ -15,6 +15,9 @@ namespace {
 constexpr Nanos kMinute = 60 * kSecond;
 constexpr Nanos kFineKept = 3600 * kSecond;
 constexpr Nanos kFineKeptMin = 300 * kSecond;
+// A minute is closed later than it ends, because a snapshot tells of the time since the one before.
+constexpr Nanos kLateness = 30 * kSecond;
+constexpr Nanos kMinutesLate = 3;
 constexpr size_t kSeriesMax = 50'000;
 constexpr size_t kSeriesOfUserMax = 1000;
 constexpr size_t kNameMax = 256;
@@ -137,6 +140,7 @@ size_t MetricRings::add(std::string_view snapshot, const Source& source, Nanos n
     });
   }
   last = now;
+  close_minutes(now);
   return left_out + without_place;
 }
 
@@ -157,16 +161,19 @@ void MetricRings::load(Nanos now) {
 }
 
 Status MetricRings::maintain(Nanos now) {
-  if (minute_end_ == 0) minute_end_ = now - now % kMinute + kMinute;
-  // After a pause of the machine only the last minute has anything.
-  if (now - minute_end_ > 2 * kMinute) minute_end_ = now - now % kMinute;
-  if (now < minute_end_) return {};
-  while (now >= minute_end_) {
-    close_minute(minute_end_);
-    minute_end_ += kMinute;
+  close_minutes(now);
+  if (now >= forget_at_) {
+    forget_at_ = now + kMinute;
+    forget(now);
   }
-  forget(now);
   return file_.flush();
+}
+
+void MetricRings::close_minutes(Nanos now) {
+  if (minute_end_ == 0) minute_end_ = now - now % kMinute + kMinute;
+  // After a pause of the machine only the last minutes have anything.
+  if (now - minute_end_ > kMinutesLate * kMinute) minute_end_ = now - now % kMinute - kMinute;
+  for (; now >= minute_end_ + kLateness; minute_end_ += kMinute) close_minute(minute_end_);
 }
 
 void MetricRings::close_minute(Nanos end) {

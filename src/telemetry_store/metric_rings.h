@@ -65,6 +65,7 @@ class MetricRings {
   Series* series_of(const MetricView& metric, const PointView& point, const Source& source) TUFT_REQUIRES(mutex_);
   Series* find_or_add(Family&& head, Labels labels) TUFT_REQUIRES(mutex_);
   Series* decode_series(std::string_view bytes) TUFT_REQUIRES(mutex_);
+  void close_minutes(Nanos now) TUFT_EXCLUDES(mutex_);
   void close_minute(Nanos end) TUFT_EXCLUDES(mutex_);
   void forget(Nanos now) TUFT_EXCLUDES(mutex_);
   // The series of a metric that the viewer may see and whose labels are those of `where`.
@@ -74,6 +75,7 @@ class MetricRings {
   const Nanos age_max_;
   MetricFile file_;
   Nanos minute_end_ = 0;                            // of the store's thread: of the minute that is open
+  Nanos forget_at_ = 0;                             // of the store's thread
   std::unordered_map<std::string, Nanos> sources_;  // of the store's thread: the time of their last snapshots
 
   mutable Mutex mutex_;

@@ -44,7 +44,8 @@ void SeriesRing::add(const PointView& point, bool is_delta, Nanos now, Nanos pre
   if (fine_from_ == 0) fine_from_ = now - 1;
   const bool known = has_last_ && now - last_seen() <= kGapMin;
   const Nanos since = known ? last_seen() : previous != 0 && now - previous <= kGapMin ? previous : now;
-  cover(since, now);
+  // The first report covers a moment, so that it is data.
+  cover(std::min(since, now - 1), now);
   add_exemplars(point);
   if (!is_gauge()) return add_increment(point, is_delta, now, since);
   const double value = is_delta ? last_value_ + point.value : point.value;

@@ -167,8 +167,8 @@ std::string_view metric_kind_name(MetricKind kind);
 struct MetricQuery {
   std::string name;
   MetricFunction function = MetricFunction::kLast;
-  std::vector<std::string> by;               // label keys to group by; series of a group are added up
-  std::map<std::string, std::string> where;  // label values that must match
+  std::vector<std::string> by = {};               // label keys to group by; series of a group are added up
+  std::map<std::string, std::string> where = {};  // label values that must match
   TimeRange time = {};
   Nanos step = 0;  // 0: chosen, for about 300 points
 };
@@ -191,7 +191,7 @@ struct MetricExemplar {
 
 // One optimizer step of a run, with the passes since the step before.
 struct RunStep {
-  std::string run, owner;
+  std::string run = {}, owner = {};
   int64_t step = 0;  // counted from 1; 0: passes without a step yet
   Nanos time = 0;    // its end
   double loss = 0;   // NaN: unknown

@@ -96,8 +96,15 @@ class EmbeddedStore final : public Store {
         steps_(options_.directory, Shares(options_).steps_memory()),
         feeder_(history_, options_.owner_of),
         loaded_(load()),
-        thread_(Shares(options_).queue_memory(),
-                {[this](internal::Item item) { work(std::move(item)); }, [this] { maintain(); }}) {}
+        thread_(std::make_unique<internal::StoreThread>(
+            Shares(options_).queue_memory(),
+            internal::StoreThread::Calls{[this](internal::Item item) { work(std::move(item)); },
+                                         [this] { maintain(); }})) {}
+
+  ~EmbeddedStore() override {
+    thread_.reset();
+    history_.close(clock_.wall());
+  }
 
   void add(RecordType type, std::string request, const Source& source) override {
     push(internal::Records{type, std::move(request), source});
@@ -106,7 +113,7 @@ class EmbeddedStore final : public Store {
     push(internal::Snapshot{std::move(snapshot), source});
   }
   void add_step(RunStep step) override { push(std::move(step)); }
-  bool settle(Nanos budget) override { return thread_.settle(budget); }
+  bool settle(Nanos budget) override { return thread_->settle(budget); }
 
   Result<TracePage> traces(const Viewer& viewer, const Filter& filter, const PageOf& page) const override {
     const TimedQuery timed("traces");
@@ -173,7 +180,7 @@ class EmbeddedStore final : public Store {
   }
 
   void push(internal::Item item) {
-    if (thread_.push(std::move(item))) return;
+    if (thread_->push(std::move(item))) return;
     drop("queue_full", 1);
   }
 
@@ -222,7 +229,7 @@ class EmbeddedStore final : public Store {
   internal::RunSteps steps_;
   internal::Feeder feeder_;
   const bool loaded_;
-  internal::StoreThread thread_;  // the last, because it uses the others
+  std::unique_ptr<internal::StoreThread> thread_;
 };
 
 }  // namespace

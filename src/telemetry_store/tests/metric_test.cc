@@ -13,6 +13,9 @@ using Kind = BuiltMetric::Kind;
 
 class Metrics : public StoreOnDiskTest {
  protected:
+  // Snapshots come at full ten seconds, as the steps of most queries.
+  Metrics() { clock_.advance(10 * kSecond - now() % (10 * kSecond)); }
+
   // A snapshot each ten seconds.
   void tick(const std::vector<BuiltMetric>& metrics, const Source& source = {}) {
     clock_.advance(10 * kSecond);

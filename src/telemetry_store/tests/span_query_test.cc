@@ -213,8 +213,8 @@ class HurryingClock final : public Clock {
 
 TEST(SpanQueryDeadline, StopsAQueryThatTakesTooLongAndSaysHowToNarrowIt) {
   const HurryingClock clock;
-  const auto store = Store::open({.memory_bytes_max = 1 << 20}, clock);
-  for (uint64_t i = 1; i < 200; ++i) {
+  const auto store = Store::open({.memory_bytes_max = 4 << 20}, clock);
+  for (uint64_t i = 1; i < 300; ++i) {
     BuiltSpan span{.trace = i, .span = i, .start = clock.wall(), .attributes = {{"filler", std::string(4000, 'x')}}};
     store->add(RecordType::kSpans, build_spans({span}), {});
   }
