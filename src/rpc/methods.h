@@ -40,13 +40,14 @@ inline constexpr Nanos kCollectTracesTimeout = 5 * kSecond;
 
 // Methods that the worker's service checks or answers on gRPC's thread. After that, ForwardBackward and Sample continue
 // on the engine thread.
-#define TUFT_SERVICE_METHODS(METHOD)                       \
-  METHOD(Describe, describe, kDescribeTimeout)             \
-  METHOD(ForwardBackward, forward_backward, kNoTimeout)    \
-  METHOD(Sample, sample, kNoTimeout)                       \
-  METHOD(CollectMetrics, collect_metrics, kCollectTimeout) \
-  METHOD(KeepTraces, keep_traces, kCollectTimeout)         \
-  METHOD(CollectTraces, collect_traces, kCollectTracesTimeout)
+#define TUFT_SERVICE_METHODS(METHOD)                           \
+  METHOD(Describe, describe, kDescribeTimeout)                 \
+  METHOD(ForwardBackward, forward_backward, kNoTimeout)        \
+  METHOD(Sample, sample, kNoTimeout)                           \
+  METHOD(CollectMetrics, collect_metrics, kCollectTimeout)     \
+  METHOD(KeepTraces, keep_traces, kCollectTimeout)             \
+  METHOD(CollectTraces, collect_traces, kCollectTracesTimeout) \
+  METHOD(TakeTelemetry, take_telemetry, kCollectTimeout)
 
 #define TUFT_UNARY_METHODS(METHOD) \
   TUFT_OPERATION_METHODS(METHOD)   \

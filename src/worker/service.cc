@@ -1,5 +1,6 @@
 #include "worker/service.h"
 
+#include <algorithm>
 #include <chrono>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "engine/loss/custom_loss.h"
 #include "engine/loss/loss.h"
 #include "rpc/status.h"
+#include "telemetry/export/outbox.h"
 #include "telemetry/export/span_archive.h"
 #include "telemetry/exposition.h"
 #include "telemetry/record/tail_sampler.h"
@@ -22,6 +24,8 @@
 
 namespace tuft::worker {
 namespace {
+
+constexpr Nanos kFillTime = 200 * kMillisecond;
 
 // The gRPC side of a unary call. Deletes itself when gRPC is done with it, after finish().
 class PendingCall final : public grpc::ServerUnaryReactor {
@@ -153,6 +157,19 @@ class Service final : public v1::ModelActor::CallbackService {
     v1::CollectTracesResponse response;
     response.set_spans(
         telemetry::archived_spans(read_traces(call.request.traces()), static_cast<size_t>(call.request.bytes_max())));
+    call.reply(std::move(response));
+  }
+
+  void handle(const Call<rpc::TakeTelemetry>& call, PendingCall&) {
+    if (call.request.all()) telemetry::fill_outbox(kFillTime);
+    v1::TakeTelemetryResponse response;
+    const auto bytes_max = static_cast<size_t>(std::max<int64_t>(call.request.bytes_max(), 0));
+    for (const telemetry::OutboxBatch& batch : telemetry::read_outbox(call.request.confirmed(), bytes_max)) {
+      v1::TakeTelemetryResponse::Batch& added = *response.add_batches();
+      added.set_number(batch.number);
+      added.set_logs(batch.logs);
+      added.set_request(*batch.request);
+    }
     call.reply(std::move(response));
   }
 

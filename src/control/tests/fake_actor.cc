@@ -369,6 +369,12 @@ void FakeActor::handle_telemetry() {
     return {};
   });
   on<rpc::CollectTraces>(no_detail, [](const auto&, auto&) -> Status { return {}; });
+  on_unrecorded<rpc::TakeTelemetry>([this](const auto& request, auto& response) -> Status {
+    const auto is_confirmed = [&](const auto& batch) { return batch.number() <= request.confirmed(); };
+    outbox_.erase(std::remove_if(outbox_.begin(), outbox_.end(), is_confirmed), outbox_.end());
+    for (const auto& batch : outbox_) *response.add_batches() = batch;
+    return {};
+  });
   on_unrecorded<rpc::KeepTraces>([this](const auto& request, auto&) -> Status {
     kept_traces_.insert(kept_traces_.end(), request.traces().begin(), request.traces().end());
     return {};
@@ -378,6 +384,16 @@ void FakeActor::handle_telemetry() {
 void FakeActor::set_metrics_snapshot(std::string snapshot) {
   std::lock_guard lock(mutex_);
   metrics_snapshot_ = std::move(snapshot);
+}
+
+void FakeActor::put_into_outbox(worker::v1::TakeTelemetryResponse::Batch batch) {
+  std::lock_guard lock(mutex_);
+  outbox_.push_back(std::move(batch));
+}
+
+size_t FakeActor::outbox_size() const {
+  std::lock_guard lock(mutex_);
+  return outbox_.size();
 }
 
 std::vector<worker::v1::TraceId> FakeActor::kept_traces() const {

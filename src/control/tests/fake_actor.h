@@ -73,6 +73,9 @@ class FakeActor final : public actor::ModelActor {
   // The answer of collect_metrics(), and the traces that keep_traces() got.
   void set_metrics_snapshot(std::string snapshot);
   std::vector<worker::v1::TraceId> kept_traces() const;
+  // What take_telemetry() gets, until it is confirmed.
+  void put_into_outbox(worker::v1::TakeTelemetryResponse::Batch batch);
+  size_t outbox_size() const;
 
  private:
   struct Held {
@@ -132,6 +135,7 @@ class FakeActor final : public actor::ModelActor {
   worker::v1::ForwardBackwardRequest last_pass_;
   std::string metrics_snapshot_;
   std::vector<worker::v1::TraceId> kept_traces_;
+  std::vector<worker::v1::TakeTelemetryResponse::Batch> outbox_;
 };
 
 // Returns the number in a serialized tinker_public.SampleResponse, or -2 if there is none.
