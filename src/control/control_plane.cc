@@ -9,6 +9,7 @@
 #include "control/checkpoints/checkpoint_store.h"
 #include "control/checkpoints/disk_checkpoint_actions.h"
 #include "control/futures/future_store.h"
+#include "control/observe/telemetry_feed.h"
 #include "control/persistence/restore_plan.h"
 #include "control/queues/disk_worker.h"
 #include "control/sampling/generation_impl.h"
@@ -30,6 +31,8 @@ namespace {
 
 // The destructor waits so long for a slow store.
 constexpr Nanos kPersistenceGrace = kSecond;
+// The shutdown waits so long for the last telemetry of the workers.
+constexpr Nanos kFetchGrace = 500 * kMillisecond;
 
 // The objects that the controllers share.
 struct Core {
@@ -85,21 +88,22 @@ class ControlPlaneImpl final : public ControlPlane {
  public:
   ControlPlaneImpl(const config::ServerConfig& config, const std::vector<actor::ModelActor*>& actors,
                    const Clock& clock, std::unique_ptr<Persistence> persistence, telemetry_store::Store* telemetry)
-      : telemetry_(telemetry),
-        keys_(config.authorized_users),
+      : keys_(config.authorized_users),
         access_tokens_(keys_, clock),
         core_(std::make_shared<Core>(config, actors, clock, std::move(persistence))),
         sampling_(std::make_shared<SamplingController>(
             SamplingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->budget,
                                       core_->futures, core_->checkpoints, *core_->persistence, core_->usage})),
-        training_(TrainingController::create(
-            TrainingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->futures,
-                                      core_->checkpoints, core_->disk, *core_->persistence, core_->usage, sampling_})),
+        training_(TrainingController::create(TrainingController::Parts{
+            core_, core_->config, clock, core_->backends, core_->sessions, core_->futures, core_->checkpoints,
+            core_->disk, *core_->persistence, core_->usage, sampling_, telemetry})),
         checkpoint_actions_(std::make_shared<DiskCheckpointActions>(
             DiskCheckpointActions::Parts{core_, core_->config.limits, clock, core_->checkpoints, core_->disk,
                                          *core_->persistence, core_->usage, access_tokens_})),
         catalog_(core_->sessions, training_->runs(), sampling_->samplers(), core_->checkpoints),
-        generation_(core_->backends, core_->checkpoints, core_->budget, sampling_, clock) {
+        generation_(core_->backends, core_->checkpoints, core_->budget, sampling_, clock),
+        intake_(telemetry, core_->config.telemetry_store.disk_bytes_max,
+                core_->config.telemetry_store.age_max_seconds * kSecond, clock) {
     core_->futures.set_queue_state_of([core = core_.get()](const Future& future) {
       return queue_state_of(future.keys, future.user, core->backends, core->budget);
     });
@@ -125,6 +129,7 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->sessions.on_silence([core = std::weak_ptr(core_)](const SessionId& session) {
       if (const auto shared = core.lock()) stop_sampling(*shared, session);
     });
+    if (telemetry != nullptr) feed_ = std::make_unique<TelemetryFeed>(core_->backends, *telemetry);
     restore();
     for (const auto& backend : core_->backends.all()) watch(backend);
     telemetry::on_traces_kept([core = std::weak_ptr(core_)](std::span<const telemetry::TraceId> traces) {
@@ -291,6 +296,7 @@ class ControlPlaneImpl final : public ControlPlane {
   Usage& usage() override { return core_->usage; }
   TraceExports& trace_exports() override { return *trace_exports_; }
   Generation& generation() override { return generation_; }
+  Intake& intake() override { return intake_; }
 
   void sweep() override {
     core_->persistence->sweep();
@@ -306,6 +312,7 @@ class ControlPlaneImpl final : public ControlPlane {
   }
 
   void shut_down() override {
+    if (feed_ != nullptr) feed_->fetch_rest(kFetchGrace);
     core_->futures.shut_down();
     training_->executor().shut_down();
     sampling_->shut_down();
@@ -410,7 +417,6 @@ class ControlPlaneImpl final : public ControlPlane {
     if (backend->actor().ready()) on_ready(backend->actor().incarnation());
   }
 
-  telemetry_store::Store* const telemetry_;  // null: telemetry is not kept
   ApiKeys keys_;
   AccessTokens access_tokens_;
   const std::shared_ptr<Core> core_;
@@ -420,6 +426,8 @@ class ControlPlaneImpl final : public ControlPlane {
   const std::shared_ptr<DiskCheckpointActions> checkpoint_actions_;
   CatalogImpl catalog_;
   GenerationImpl generation_;
+  Intake intake_;
+  std::unique_ptr<TelemetryFeed> feed_;  // null: telemetry is not kept
 };
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "config/config.h"
 #include "control/accounts/usage.h"
 #include "control/checkpoints/checkpoint_actions.h"
+#include "control/observe/intake.h"
 #include "control/persistence/persistence.h"
 #include "control/sampling/generation.h"
 #include "control/types/types.h"
@@ -113,6 +114,8 @@ class ControlPlane {
   virtual Usage& usage() = 0;
   virtual TraceExports& trace_exports() = 0;
   virtual Generation& generation() = 0;
+  // Takes the telemetry of users' own programs.
+  virtual Intake& intake() = 0;
 
   // Calls `done` once, when everything accepted so far is stored durably, or with kUnavailable if that takes too long.
   // An answer that confirms state to a client must wait for it. `done` may be called before when_durable() returns, or
@@ -131,7 +134,8 @@ class ControlPlane {
 
   // Does time-driven work such as gap timeouts and eviction. To be called about every 250 ms.
   virtual void sweep() = 0;
-  // Fails pending operations with kUnavailable, ends all waits, and refuses new submissions.
+  // Fails pending operations with kUnavailable, ends all waits, and refuses new submissions. Waits up to half a second
+  // for the last telemetry of the workers if it is kept, so it has to be called before they are stopped.
   virtual void shut_down() = 0;
 };
 

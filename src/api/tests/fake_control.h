@@ -14,6 +14,7 @@
 #include "control/accounts/usage_ledger.h"
 #include "control/control_plane.h"
 #include "control/views/trace_exports.h"
+#include "control/tests/recording_store.h"
 #include "openai/tests/fake_generation.h"
 
 namespace tuft::api {
@@ -94,6 +95,8 @@ class FakeControl final : public control::ControlPlane {
   std::function<void()> on_pass = [] {};  // called by forward_backward, without a lock
   Status next_failure;                    // returned by the next call (except authenticate)
   openai::FakeGeneration fake_generation;
+  control::RecordingStore store;
+  control::Intake fake_intake{&store, int64_t{1} << 30, 24 * 3600 * kSecond, system_clock()};
   control::Persistence keeps_nothing;
   control::UsageLedger usage_ledger{config::Limits(), system_clock(), keeps_nothing};
 
@@ -271,6 +274,7 @@ class FakeControl final : public control::ControlPlane {
   control::Usage& usage() override { return usage_ledger; }
   control::TraceExports& trace_exports() override { return *trace_exports_; }
   control::Generation& generation() override { return fake_generation; }
+  control::Intake& intake() override { return fake_intake; }
   std::string owner_of(std::string_view) const override { return {}; }
   void sweep() override {}
   void shut_down() override {}

@@ -45,7 +45,7 @@ void PlaneTest::boot(bool started) {
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     persistence = std::move(*opened);
   }
-  plane_ = ControlPlane::create(config_, pointers, clock_, std::move(persistence));
+  plane_ = ControlPlane::create(config_, pointers, clock_, std::move(persistence), telemetry_);
   if (!started) return;
   for (auto& actor : actors_) actor->start();
 }

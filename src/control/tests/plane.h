@@ -43,6 +43,8 @@ class PlaneTest : public ::testing::Test {
   // From now on the state is kept in contents(), and boot() brings it back.
   void keep_state();
   store::MemoryContents& contents() { return *contents_; }
+  // The telemetry store of the next boot(); must outlive the plane.
+  void keep_telemetry(telemetry_store::Store* store) { telemetry_ = store; }
   // Ends the server as kill -9 does: what it has not written is lost.
   void crash();
   void crash_and_boot();
@@ -119,6 +121,7 @@ class PlaneTest : public ::testing::Test {
   config::ServerConfig config_;
   FakeClock clock_;
   std::shared_ptr<store::MemoryContents> contents_;  // null: no persistence
+  telemetry_store::Store* telemetry_ = nullptr;
   std::vector<std::unique_ptr<FakeActor>> actors_;
   std::unique_ptr<ControlPlane> plane_;
 };

@@ -17,6 +17,7 @@
 #include "control/persistence/restore_plan.h"
 #include "control/sessions/sessions.h"
 #include "control/training/operation_log.h"
+#include "control/training/step_clock.h"
 #include "control/types/checkpoint.h"
 #include "control/types/types.h"
 #include "control/workers/model_backend.h"
@@ -48,6 +49,8 @@ struct RunOperation {
   bool has_slot = false;     // of the base model's training queue
   uint64_t incarnation = 0;  // of the worker that it was sent to
   Nanos started = 0;
+  bool is_timed = false;         // the run's StepClock knows it; guarded by the run's lock
+  Nanos waited = 0;              // in the worker
   std::string loss_fn;           // forward and forward_backward
   CheckpointPtr checkpoint;      // load_weights: the checkpoint to read
   telemetry::Span span;          // training_controller.*
@@ -100,6 +103,7 @@ struct Run {
   mutable Mutex mutex;
   OperationLog<RunOperation> log TUFT_GUARDED_BY(mutex);
   OperationPtr running TUFT_GUARDED_BY(mutex);
+  StepClock step_clock TUFT_GUARDED_BY(mutex);
   bool queued TUFT_GUARDED_BY(mutex) = false;     // waits in the training queue of the base model
   bool created TUFT_GUARDED_BY(mutex) = false;    // its adapter was created once
   Nanos last_request TUFT_GUARDED_BY(mutex) = 0;  // wall clock

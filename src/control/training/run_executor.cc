@@ -9,6 +9,24 @@
 namespace tuft::control {
 namespace {
 
+StepClock::Work work_of(const RunOperation& operation) {
+  if (operation.creates_run) return StepClock::Work::kCreate;
+  switch (operation.type) {
+    case OperationType::kForward:
+    case OperationType::kForwardBackward:
+      return StepClock::Work::kPass;
+    case OperationType::kOptimStep:
+      return StepClock::Work::kStep;
+    case OperationType::kSaveWeights:
+    case OperationType::kSaveWeightsForSampler:
+    case OperationType::kSaveWeightsExternal:
+    case OperationType::kLoadWeights:
+      return StepClock::Work::kSave;
+    default:
+      return StepClock::Work::kOther;
+  }
+}
+
 bool worker_is_gone(const Error& error) {
   return error.code == ErrorCode::kUnavailable;
 }
@@ -31,6 +49,10 @@ void RunExecutor::enqueue(const RunPtr& run, const OperationPtr& operation) {
     run->last_request = clock_.wall();
     if (!closed) open_numbers_locked(*run, *operation);
     if (!closed) insertion = run->log.insert(operation);
+    if (!closed && insertion != Insertion::kPassed) {
+      operation->is_timed = true;
+      run->step_clock.placed(operation->placed);
+    }
     next = run->log.next_seq_id();
   }
   if (closed) return fail(run, {operation}, runs_.unknown(run->user, run->id));
@@ -95,6 +117,7 @@ bool RunExecutor::start_turn(const RunPtr& run) {
     if (!can_start_locked(*run)) return false;
     operation = run->running = run->log.take();
     operation->has_slot = true;
+    run->step_clock.started(clock_.monotonic());
     operation->incarnation = operation->creates_run ? run->backend->actor().incarnation() : run->adapter_incarnation;
   }
   start(run, operation);
@@ -138,6 +161,7 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
   std::vector<OperationPtr> dropped;
   {
     MutexLock lock(run->mutex);
+    run->step_clock.ended(work_of(*operation), operation->waited, clock_.monotonic());
     if (result.ok()) run->told_of_loss = false;
     if (!result.ok() && worker_is_gone(result.error()) && operation->incarnation == run->adapter_incarnation) {
       dropped = run->log.drain();
@@ -175,6 +199,12 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
 }
 
 void RunExecutor::fail(const RunPtr& run, const std::vector<OperationPtr>& operations, const Error& error) {
+  {
+    MutexLock lock(run->mutex);
+    for (const OperationPtr& operation : operations) {
+      if (operation->is_timed) run->step_clock.dropped(clock_.monotonic());
+    }
+  }
   for (const OperationPtr& operation : operations) {
     release_payload(*run, *operation);
     operation->span.record_error(error);

@@ -11,7 +11,7 @@ std::shared_ptr<TrainingController> TrainingController::create(const Parts& part
 TrainingController::TrainingController(const Parts& parts)
     : parts_(parts),
       runs_(parts_.config.limits.runs_per_user_max, parts_.sessions, parts_.checkpoints),
-      telemetry_(parts_.clock, parts_.usage, parts_.config.telemetry.tenant_label),
+      telemetry_(parts_.clock, parts_.usage, parts_.config.telemetry.tenant_label, parts_.telemetry),
       calls_(parts_.futures, lifetime_),
       executor_(parts_.config.limits, parts_.clock, parts_.futures, parts_.persistence, runs_, lifetime_),
       writer_({parts_.config, parts_.clock, parts_.checkpoints, parts_.disk, parts_.sessions,

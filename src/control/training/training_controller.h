@@ -41,6 +41,7 @@ class TrainingController {
     Persistence& persistence;
     Usage& usage;
     std::shared_ptr<SamplingController> sampling;
+    telemetry_store::Store* telemetry = nullptr;  // null: steps are not kept
   };
   static std::shared_ptr<TrainingController> create(const Parts& parts);
   TrainingController(const TrainingController&) = delete;

@@ -25,6 +25,10 @@ void set_params(const OptimStep& step, worker::v1::OptimStepRequest& request) {
   params.set_grad_clip_norm(step.grad_clip_norm);
 }
 
+Nanos nanos_of(double seconds) {
+  return static_cast<Nanos>(seconds * 1e9);
+}
+
 // What the client gets. JSON has no NaN.
 std::map<std::string, double> metrics_of(const OptimStep& step, const worker::v1::OptimStepResponse& response) {
   std::map<std::string, double> metrics = {{"learning_rate", step.learning_rate},
@@ -113,9 +117,12 @@ void TrainingOperations::on_passed(const RunPtr& run, const OperationPtr& operat
                                    Result<worker::v1::ForwardBackwardResponse> result) {
   if (!result.ok()) return executor_.conclude(run, operation, std::move(result).error());
   telemetry_.record_pass(*run, *operation, *result);
+  operation->waited = nanos_of(result->queue_seconds());
   if (operation->type == OperationType::kForwardBackward) {
     MutexLock lock(run->mutex);
     run->gradient_pending = true;
+    run->step_clock.add_pass(result->has_loss_sum() ? std::optional(result->loss_sum()) : std::nullopt,
+                             result->weight_sum(), result->tokens());
   }
   executor_.conclude(run, operation, FutureValue(ProtobufResult{std::move(*result->mutable_output())}));
 }
@@ -136,11 +143,14 @@ void TrainingOperations::on_stepped(const RunPtr& run, const OperationPtr& opera
                                     Result<worker::v1::OptimStepResponse> result) {
   if (!result.ok()) return executor_.conclude(run, operation, std::move(result).error());
   telemetry_.record_optim_step(*run, *operation, *result);
+  StepSpan span;
   {
     MutexLock lock(run->mutex);
     run->weights_changed = true;
     run->gradient_pending = false;
+    span = run->step_clock.end_step(nanos_of(result->queue_seconds()), telemetry_.clock().monotonic());
   }
+  telemetry_.keep_step(*run, *operation, *result, span);
   executor_.conclude(run, operation,
                      FutureValue(OptimStepResult{metrics_of(std::get<OptimStep>(operation->payload), *result)}));
 }

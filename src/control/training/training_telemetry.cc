@@ -180,6 +180,27 @@ void TrainingTelemetry::record_optim_step(const Run& run, RunOperation& operatio
                                  {"tuft.queue_ms", response.queue_seconds() * 1e3}});
 }
 
+void TrainingTelemetry::keep_step(const Run& run, const RunOperation& operation,
+                                  const worker::v1::OptimStepResponse& response, const StepSpan& span) const {
+  if (store_ == nullptr) return;
+  telemetry_store::RunStep step;
+  step.run = run.id.str();
+  step.owner = run.user.str();
+  step.step = response.step();
+  step.time = clock_.wall();
+  step.loss = span.loss();
+  step.grad_norm = response.grad_norm();
+  if (const auto* request = std::get_if<OptimStep>(&operation.payload)) step.learning_rate = request->learning_rate;
+  step.tokens = span.tokens;
+  step.pass_seconds = to_seconds(span.passes);
+  step.step_seconds = to_seconds(span.step);
+  step.wait_seconds = to_seconds(span.waiting);
+  step.save_seconds = to_seconds(span.saves);
+  step.idle_seconds = to_seconds(span.idle);
+  step.clipped = response.clipped();
+  store_->add_step(std::move(step));
+}
+
 void TrainingTelemetry::record_saved(const Run& run, const RunOperation& operation, const Checkpoint& saved) const {
   const OperationKeys& keys = operation.future->keys;
   const std::string path = saved.path.str();

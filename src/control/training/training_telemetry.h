@@ -8,6 +8,7 @@
 #include "control/training/run_table.h"
 #include "control/types/checkpoint.h"
 #include "control/workers/model_backend.h"
+#include "telemetry_store/store.h"
 
 namespace tuft::control {
 
@@ -21,15 +22,20 @@ void record_checkpoint_failure(const RunOperation& operation, const Error& error
 // Records the operations that have succeeded. Thread-safe.
 class TrainingTelemetry {
  public:
-  // `tenant_label`: counts tokens by user, too (telemetry.tenant_label).
-  TrainingTelemetry(const Clock& clock, Usage& usage, bool tenant_label)
-      : clock_(clock), usage_(usage), tenant_label_(tenant_label) {}
+  // `tenant_label`: counts tokens by user, too (telemetry.tenant_label). `store` keeps the steps; null: nothing does.
+  TrainingTelemetry(const Clock& clock, Usage& usage, bool tenant_label, telemetry_store::Store* store)
+      : clock_(clock), usage_(usage), tenant_label_(tenant_label), store_(store) {}
+
+  const Clock& clock() const { return clock_; }
 
   void record_created(const Run& run, const RunOperation& operation) const;
   void record_unloaded(const Run& run, const RunOperation& operation) const;
   // A forward or forward_backward.
   void record_pass(const Run& run, RunOperation& operation, const worker::v1::ForwardBackwardResponse& response) const;
   void record_optim_step(const Run& run, RunOperation& operation, const worker::v1::OptimStepResponse& response) const;
+  // Puts the step into the store. Sampling of traces does not matter to it.
+  void keep_step(const Run& run, const RunOperation& operation, const worker::v1::OptimStepResponse& response,
+                 const StepSpan& span) const;
   void record_saved(const Run& run, const RunOperation& operation, const Checkpoint& saved) const;
   void record_loaded(const Run& run, const RunOperation& operation) const;
 
@@ -37,6 +43,7 @@ class TrainingTelemetry {
   const Clock& clock_;
   Usage& usage_;
   const bool tenant_label_;
+  telemetry_store::Store* const store_;
 };
 
 // The gauges of training: runs by state, and the age of the newest optimizer step. They are observed as long as this

@@ -1,0 +1,62 @@
+// The way of telemetry of users' own programs into the embedded store.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "control/types/types.h"
+#include "telemetry_store/store.h"
+
+namespace tuft::control {
+
+// The longest request that is taken, after decompression.
+inline constexpr int64_t kIntakeBytesMax = 4 << 20;
+
+enum class IntakeSignal : uint8_t { kTraces, kLogs, kMetrics };
+
+// Takes encoded Export{Trace,Logs,Metrics}ServiceRequests. All that a request holds belongs to its user, whatever it
+// says about itself.
+//
+// Nobody can push the records of others out of the store, or keep it busy. A user may send 1 MiB a second (8 MiB at
+// once) and 5,000 records a second (20,000 at once), and, until the oldest records are removed by their age, a quarter
+// of telemetry.store.disk_bytes_max: an eighth at once, which fills again in telemetry.store.age_max_seconds. A record
+// counts as at least 128 bytes.
+//
+// Thread-safe. A call takes time in proportion to the request, to count its records, and does not block.
+class Intake {
+ public:
+  // `store` is null if nothing is kept.
+  Intake(telemetry_store::Store* store, int64_t disk_bytes_max, Nanos age_max, const Clock& clock)
+      : store_(store), disk_bytes_max_(disk_bytes_max), age_max_(age_max), clock_(clock) {}
+
+  // Returns kUnavailable without a store, kPayloadTooLarge, kInvalidArgument if it is not such a message, and
+  // kResourceExhausted, naming the limit, if the user has sent too much. Then nothing is kept of it.
+  Status take(const UserId& user, IntakeSignal signal, std::string request);
+
+ private:
+  // What a user may send now. It grows with the time up to what may come at once.
+  struct OfUser {
+    double bytes = 0, records = 0, share = 0;
+    Nanos filled = 0;
+  };
+
+  Status charge(const UserId& user, int64_t bytes, int64_t records);
+
+  telemetry_store::Store* const store_;
+  const int64_t disk_bytes_max_;
+  const Nanos age_max_;
+  const Clock& clock_;
+  Mutex mutex_;
+  std::unordered_map<UserId, OfUser> users_ TUFT_GUARDED_BY(mutex_);
+};
+
+// Returns the number of records in an encoded request (spans, log records, data points); nothing if it is not one.
+std::optional<int64_t> count_records(IntakeSignal signal, std::string_view request);
+
+}  // namespace tuft::control
