@@ -103,22 +103,11 @@ class BeastServer final : public Server {
     acceptor_.emplace(*threads_.front()->io);
     accept_retry_.emplace(*threads_.front()->io);
     sweep_.emplace(*threads_.front()->io);
-    metrics::http().connections.set_callback([this](const telemetry::Observable::Observe& observe) {
-      const int idle = connections_.idle.load(std::memory_order_relaxed);
-      observe(std::max(0, connections_.open() - idle), {{"state", "active"}});
-      observe(idle, {{"state", "idle"}});
-    });
-    metrics::http().receiving_bytes.set_callback(
-        [bodies = connections_.bodies](const telemetry::Observable::Observe& observe) {
-          observe(static_cast<double>(bodies->total()), {});
-        });
-    metrics::http().sending_bytes.set_callback(
-        [answers = connections_.answers](const telemetry::Observable::Observe& observe) {
-          observe(static_cast<double>(answers->total()), {});
-        });
+    if (options_.is_first) observe_connections();
   }
   ~BeastServer() override {
     work_->stop();
+    if (!options_.is_first) return;
     metrics::http().connections.set_callback({});
     metrics::http().receiving_bytes.set_callback({});
     metrics::http().sending_bytes.set_callback({});
@@ -132,6 +121,7 @@ class BeastServer final : public Server {
 
  private:
   std::string_view scheme() const { return options_.tls.certificate.empty() ? "http" : "https"; }
+  void observe_connections();
   void accept_next();
   void take(tcp::socket socket, IoThread& thread);
   void turn_away(tcp::socket& socket, ConnectionCounts::Entry entry) const;
@@ -158,6 +148,22 @@ class BeastServer final : public Server {
   std::optional<asio::steady_timer> sweep_;
   size_t next_thread_ = 0;
 };
+
+void BeastServer::observe_connections() {
+  metrics::http().connections.set_callback([this](const telemetry::Observable::Observe& observe) {
+    const int idle = connections_.idle.load(std::memory_order_relaxed);
+    observe(std::max(0, connections_.open() - idle), {{"state", "active"}});
+    observe(idle, {{"state", "idle"}});
+  });
+  metrics::http().receiving_bytes.set_callback(
+      [bodies = connections_.bodies](const telemetry::Observable::Observe& observe) {
+        observe(static_cast<double>(bodies->total()), {});
+      });
+  metrics::http().sending_bytes.set_callback(
+      [answers = connections_.answers](const telemetry::Observable::Observe& observe) {
+        observe(static_cast<double>(answers->total()), {});
+      });
+}
 
 Status BeastServer::listen() {
   const std::string where = options_.host + ":" + std::to_string(options_.port);
@@ -263,7 +269,7 @@ void BeastServer::sweep() {
 void BeastServer::run() {
   asio::post(*threads_.front()->io, [this] {
     accept_next();
-    if (!threads_.front()->stopping) sweep();
+    if (options_.is_first && !threads_.front()->stopping) sweep();
   });
   std::vector<std::thread> others;
   for (const auto& thread : threads_) {

@@ -31,6 +31,9 @@ class Server {
     config::TlsConfig tls = {};
     Nanos long_poll = 30 * kSecond;  // then the answer is 408; must be below the SDK's timeout of 45 s
     std::span<const Route> routes = api::routes();
+    // The server of the API: it calls control.sweep(), and the gauges of connections are its own. False for another
+    // server beside it in the process.
+    bool is_first = true;
   };
 
   // Binds and listens. Returns kUnavailable, naming the address and the reason, if that fails, and kInvalidArgument if
@@ -39,7 +42,7 @@ class Server {
   virtual ~Server() = default;
 
   virtual uint16_t port() const = 0;
-  // Serves until stop() is called. Calls control.sweep() periodically. Blocks.
+  // Serves until stop() is called. Blocks.
   virtual void run() = 0;
   // Reads the TLS files again and uses them for new connections; if that fails, the previous ones stay in use.
   // Thread-safe. Reads the disk.

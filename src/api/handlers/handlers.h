@@ -80,6 +80,11 @@ Result<Answer> handle_stored_checkpoints(Exchange& exchange);
 Result<Answer> handle_trace_export(Exchange& exchange);
 Result<Answer> handle_trace_file(Exchange& exchange);
 
+// otlp.cc: the routes of the intake
+Result<Answer> handle_otlp_traces(Exchange& exchange);
+Result<Answer> handle_otlp_logs(Exchange& exchange);
+Result<Answer> handle_otlp_metrics(Exchange& exchange);
+
 // futures.cc
 Result<Answer> handle_retrieve_future(Exchange& exchange);
 Result<Answer> handle_cancel_future(Exchange& exchange);

@@ -1,5 +1,6 @@
 #include "api/handlers/handlers.h"
 #include "api/routing/router.h"
+#include "control/observe/intake.h"
 #include "openai/service.h"
 
 namespace tuft::api {
@@ -187,10 +188,32 @@ constexpr Route kRoutes[] = {
      .errors = ErrorShape::kOpenAi},
 };
 
+// Senders retry what was not taken. Their requests have no spans: the spans of a user's program would make spans of the
+// server, without end.
+constexpr Route otlp_route(std::string_view pattern, Handler handler) {
+  return {.method = Method::kPost,
+          .pattern = pattern,
+          .handler = handler,
+          .access = Access::kBearer,
+          .tracing = Tracing::kNever,
+          .accepts = Accepts::kOtlp,
+          .body_bytes_max = control::kIntakeBytesMax};
+}
+
+constexpr Route kIntakeRoutes[] = {
+    otlp_route("/v1/traces", handle_otlp_traces),
+    otlp_route("/v1/logs", handle_otlp_logs),
+    otlp_route("/v1/metrics", handle_otlp_metrics),
+};
+
 }  // namespace
 
 std::span<const Route> routes() {
   return kRoutes;
+}
+
+std::span<const Route> intake_routes() {
+  return kIntakeRoutes;
 }
 
 const Route& unknown_operation_route() {

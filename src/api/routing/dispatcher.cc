@@ -98,7 +98,8 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     const Status allowed = check_metrics_access(metrics_, head.headers, head.client_is_local);
     if (!allowed.ok()) return refuse(std::move(admission), error_response(allowed.error()), "auth");
   }
-  if (const Status status = check_content_encoding(head.headers.content_encoding); !status.ok()) {
+  const bool is_otlp = route.accepts == Accepts::kOtlp;
+  if (const Status status = check_content_encoding(head.headers.content_encoding, is_otlp); !status.ok()) {
     return refuse(std::move(admission), error_response(status.error(), route.errors), "media");
   }
   if (route.accepts == Accepts::kJsonOrProtobuf) {
@@ -107,6 +108,13 @@ Admission Dispatcher::admit(const RequestHead& head) const {
       return refuse(std::move(admission),
                     detail_response(415, "Content-Type must be application/x-protobuf or application/json"), "media");
     }
+  }
+  if (is_otlp && media_type(head.headers.content_type) != MediaType::kProtobuf) {
+    return refuse(std::move(admission),
+                  detail_response(415,
+                                  "Content-Type must be application/x-protobuf; for OpenTelemetry's SDKs set "
+                                  "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
+                  "media");
   }
   admission.body_limit = body_limit_of(route);
   if (head.content_length && *head.content_length > static_cast<uint64_t>(admission.body_limit.bytes)) {

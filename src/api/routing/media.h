@@ -20,8 +20,8 @@ MediaType media_type(std::string_view content_type);
 // Returns true if the Accept header contains application/x-protobuf, as the Tinker SDK tests it.
 bool accepts_protobuf(std::string_view accept);
 
-// Returns kUnsupportedMedia unless the header is absent, identity or zstd.
-Status check_content_encoding(std::string_view content_encoding);
+// Returns kUnsupportedMedia unless the header is absent, identity, zstd or, with `takes_gzip`, gzip.
+Status check_content_encoding(std::string_view content_encoding, bool takes_gzip = false);
 
 // The maximum size of a body, both as received and after decompression.
 struct BodyLimit {
@@ -31,7 +31,7 @@ struct BodyLimit {
 // Returns kPayloadTooLarge, naming the limit. `what` is, for instance, "request body".
 Error body_too_large(const BodyLimit& limit, std::string_view what);
 
-// Returns true for a Content-Encoding that changes the body, which is zstd.
+// Returns true for a Content-Encoding that changes the body, which is zstd or gzip.
 bool is_compressed(std::string_view content_encoding);
 
 // Removes the content encoding of a body in slices, so that users can take turns. Not thread-safe.
@@ -58,12 +58,14 @@ class BodyDecoder {
 
  private:
   Status grow();
+  Result<bool> advance_zstd(size_t stop);
+  Result<bool> advance_gzip(size_t stop);
 
-  struct Zstd;
+  struct Compressed;
   std::string input_;
   const BodyLimit limit_;
   const Charge charge_;
-  std::unique_ptr<Zstd> zstd_;  // null: the body is not compressed
+  std::unique_ptr<Compressed> compressed_;  // null: the body is not compressed
 };
 
 // Decodes a whole body. The same errors.

@@ -52,13 +52,13 @@ RequestTelemetry::RequestTelemetry(HttpTelemetry& instruments, const Endpoints& 
       endpoints_(endpoints),
       head_(head),
       route_(admission.match.route),
-      sender_is_known_(!admission.user.empty()),
+      user_(admission.user),
       start_(start),
       tracing_(route_ == nullptr ? Tracing::kNever : route_->route.tracing) {
   numbers_.method = head.method;
   numbers_.route = route_;
   instruments_.add_active(head.method, 1);
-  if (tracing_ == Tracing::kAlways && sender_is_known_) {
+  if (tracing_ == Tracing::kAlways && !user_.empty()) {
     span_ = tracer().start_span(route_->span_name, span_options({}));
   }
   if (admission.refused_key) log_refused_key(*admission.refused_key);
@@ -81,11 +81,11 @@ bool RequestTelemetry::is_told(const Response& response) const {
     case Tracing::kNever:
       return false;
     case Tracing::kAlways:
-      return sender_is_known_;
+      return !user_.empty();
     case Tracing::kWhenDelivered:
       break;
   }
-  return sender_is_known_ ? response.status != 408 : response.status < 400;
+  return !user_.empty() ? response.status != 408 : response.status < 400;
 }
 
 RequestTelemetry::~RequestTelemetry() {
@@ -131,6 +131,7 @@ void RequestTelemetry::describe(const Exchange* exchange, const Error* error) {
                         {"network.protocol.version", head_.http_version},
                         {"http.request.body.size", numbers_.request_bytes}});
   if (route_ != nullptr) span_.set_attribute("http.route", route_->route.pattern);
+  if (!user_.empty()) span_.set_attribute("tuft.user", user_.str());
   if (!head_.headers.user_agent.empty())
     span_.set_attribute("user_agent.original", printable(head_.headers.user_agent));
   const std::string_view client_method = word(head_.headers.client_method);

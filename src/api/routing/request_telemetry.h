@@ -64,7 +64,7 @@ class RequestTelemetry {
   const Endpoints& endpoints_;
   const RequestHead& head_;
   const RegisteredRoute* route_;
-  const bool sender_is_known_;
+  const control::UserId user_;  // empty: a stranger
   const Nanos start_;
   const Tracing tracing_;
   RequestNumbers numbers_;

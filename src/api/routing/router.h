@@ -22,7 +22,9 @@ enum class Access : uint8_t { kOpen, kKey, kBearer, kMetrics };
 // kWhenDelivered: a poll has a span only if it delivers a result, a download only if its address was valid. Whatever it
 // says, a request has no span before its sender is known (RequestTelemetry).
 enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
-enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf };  // checked against Content-Type before the body is read
+// Checked against Content-Type and Content-Encoding before the body is read. kOtlp: protobuf, which may be compressed
+// with gzip, too.
+enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf, kOtlp };
 
 // The size of a route's body, as received and after decompression.
 inline constexpr int64_t kSmallBody = 64 << 10;
@@ -44,6 +46,8 @@ struct Route {
 
 // Returns all routes of the server. They have static storage.
 std::span<const Route> routes();
+// Returns the routes of the port that takes OTLP from users' own programs (telemetry.intake.http_port).
+std::span<const Route> intake_routes();
 
 // Returns the route of a POST below /api/v1/ that no other route takes: probably an operation of a newer SDK. Its
 // handler answers 404. It is not one of routes(). Its parameter is the path.

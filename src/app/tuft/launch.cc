@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <signal.h>
 #include <string>
@@ -17,11 +18,13 @@
 #include "api/server.h"
 #include "app/tuft/address_file.h"
 #include "app/tuft/cores.h"
+#include "app/tuft/kept_telemetry.h"
 #include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
 #include "app/tuft/state_store.h"
 #include "app/tuft/worker_command.h"
 #include "control/control_plane.h"
+#include "intake/grpc_intake.h"
 #include "metrics/catalogue.h"
 #include "metrics/checkpoint_disk.h"
 #include "rpc/protobuf_log.h"
@@ -33,6 +36,7 @@ namespace tuft::app {
 namespace {
 
 constexpr Nanos kServerGrace = kSecond;
+constexpr Nanos kIntakeGrace = 200 * kMillisecond;
 constexpr Nanos kShutdownBudget = 4500 * kMillisecond;
 constexpr Nanos kTelemetryBudgetMin = 500 * kMillisecond;
 constexpr Nanos kReadyPoll = 100 * kMillisecond;
@@ -99,8 +103,8 @@ void warn_of_few_files(uint64_t files_max, const config::Limits& limits) {
 
 class ServerProcess {
  public:
-  explicit ServerProcess(const config::ServerConfig& config)
-      : config_(config), address_file_(config.home / "tuft_current_server"), key_file_(config) {}
+  ServerProcess(const config::ServerConfig& config, KeptTelemetry& kept)
+      : config_(config), kept_(kept), address_file_(config.home / "tuft_current_server"), key_file_(config) {}
 
   ~ServerProcess() { stop(); }
 
@@ -111,8 +115,10 @@ class ServerProcess {
     TUFT_TRY(make_actors());
     std::vector<actor::ModelActor*> ports;
     for (const auto& actor : actors_) ports.push_back(actor.get());
-    control_ = control::ControlPlane::create(config_, ports, system_clock(), std::move(persistence));
+    control_ = control::ControlPlane::create(config_, ports, system_clock(), std::move(persistence), kept_.store());
+    kept_.ask_for_owners(control_.get());
     TUFT_ASSIGN(const auto users, key_file_.read());
+    warn_of_unknown_operators(users);
     control_->replace_api_keys(users);
     // Before the weights are read, so that a port in use fails the start at once.
     api::Server::Options options{.host = config_.host,
@@ -122,7 +128,27 @@ class ServerProcess {
                                  .tls = config_.tls};
     options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
     TUFT_ASSIGN(server_, api::Server::create(options, *control_));
+    TUFT_TRY(start_intake(options));
     for (const auto& actor : actors_) TUFT_TRY(actor->start());
+    return {};
+  }
+
+  // Users' own programs send when they like, so nothing is said to them before the server is ready.
+  Status start_intake(api::Server::Options options) {
+    const config::TelemetryIntakeConfig& ports = config_.telemetry_intake;
+    if (ports.http_port != 0) {
+      options.port = ports.http_port;
+      options.routes = api::intake_routes();
+      options.metrics = {};
+      options.io_threads = 1;
+      options.is_first = false;
+      TUFT_ASSIGN(http_intake_, api::Server::create(options, *control_));
+    }
+    if (ports.grpc_port != 0) {
+      const auto authenticate = [this](std::string_view key) { return control_->authenticate(key); };
+      TUFT_ASSIGN(grpc_intake_,
+                  intake::serve_grpc({config_.host, ports.grpc_port, config_.tls}, authenticate, control_->intake()));
+    }
     return {};
   }
 
@@ -142,6 +168,7 @@ class ServerProcess {
 
   void serve() {
     serving_ = std::thread([this] { run_server(); });
+    if (http_intake_) serving_intake_ = std::thread([this] { http_intake_->run(); });
     const std::string address = http_address(config_.host, server_->port(), !config_.tls.certificate.empty());
     if (const Status written = address_file_.write(address); !written.ok()) {
       telemetry::log_warning("server.address_file", written.error().message);
@@ -156,7 +183,9 @@ class ServerProcess {
   void reload() {
     reload_keys();
     if (config_.tls.certificate.empty()) return;
-    if (const Status status = server_->reload_tls(); !status.ok()) {
+    Status status = server_->reload_tls();
+    if (status.ok() && http_intake_) status = http_intake_->reload_tls();
+    if (!status.ok()) {
       telemetry::log_error("tls.reload_failed", status.error().message + "; the former certificate stays in use");
     } else {
       telemetry::log_info("tls.reloaded", "new connections use the new certificate");
@@ -177,11 +206,15 @@ class ServerProcess {
     stopping_ = true;
     if (server_ && serving_.joinable()) server_->stop(kServerGrace);
     if (serving_.joinable()) serving_.join();
+    stop_intake();
     if (control_) control_->shut_down();
     std::vector<std::thread> stops;
     for (const auto& actor : actors_) stops.emplace_back([&actor] { actor->stop(); });
     for (std::thread& thread : stops) thread.join();
     server_.reset();
+    http_intake_.reset();
+    grpc_intake_.reset();
+    kept_.ask_for_owners(nullptr);
     control_.reset();
     actors_.clear();
     runtime_.reset();
@@ -200,6 +233,22 @@ class ServerProcess {
       actors_.push_back(actor::make_supervised_actor(worker_spec(config_, model, executable, sockets, threads)));
     }
     return {};
+  }
+
+  void stop_intake() {
+    if (http_intake_ && serving_intake_.joinable()) http_intake_->stop(kIntakeGrace);
+    if (serving_intake_.joinable()) serving_intake_.join();
+    if (grpc_intake_) grpc_intake_->stop();
+  }
+
+  // Without a file, the configuration has been checked when it was read.
+  void warn_of_unknown_operators(const std::map<std::string, std::string>& users) const {
+    if (config_.authorized_users_file.empty()) return;
+    for (const std::string& name : config::unknown_operators(config_.console, users)) {
+      telemetry::log_warning("config.warning", "console.operators names " + name +
+                                                   ", which no key of authorized_users and authorized_users_file "
+                                                   "belongs to");
+    }
   }
 
   void reload_keys() {
@@ -221,13 +270,17 @@ class ServerProcess {
   }
 
   const config::ServerConfig& config_;
+  KeptTelemetry& kept_;
   AddressFile address_file_;
   KeyFile key_file_;
   std::unique_ptr<RuntimeDirectory> runtime_;
   std::vector<std::unique_ptr<actor::SupervisedActor>> actors_;
   std::unique_ptr<control::ControlPlane> control_;
   std::unique_ptr<api::Server> server_;
+  std::unique_ptr<api::Server> http_intake_;  // null, as the next: there is none
+  std::unique_ptr<intake::GrpcIntake> grpc_intake_;
   std::thread serving_;
+  std::thread serving_intake_;
   std::atomic<bool> stopping_ = false;
 };
 
@@ -258,7 +311,8 @@ void serve_signals(ServerProcess& process) {
 }
 
 int serve_until_stopped(const config::ServerConfig& config) {
-  ServerProcess process(config);
+  KeptTelemetry kept(config.telemetry_store);
+  ServerProcess process(config, kept);
   int status = 0;
   if (const Status started = process.start(); !started.ok()) {
     status = failed(started.error());
@@ -273,6 +327,7 @@ int serve_until_stopped(const config::ServerConfig& config) {
   telemetry::log_info("server.draining", "stopping; requests in flight can finish");
   process.stop();
   telemetry::log_info("server.stopped", "stopped", {{"tuft.seconds", to_seconds(system_clock().monotonic() - began)}});
+  kept.close();
   return end(status, began);
 }
 

@@ -1,0 +1,30 @@
+// OTLP over HTTP from users' own programs, on the port of the intake.
+#include "api/handlers/handlers.h"
+#include "control/observe/intake.h"
+
+namespace tuft::api {
+namespace {
+
+// The body of a success is an empty message of the signal.
+Result<Answer> take(Exchange& exchange, control::IntakeSignal signal) {
+  TUFT_TRY(exchange.control.intake().take(exchange.user, signal, std::move(exchange.body)));
+  Response response;
+  response.content_type = kProtobufType;
+  return response;
+}
+
+}  // namespace
+
+Result<Answer> handle_otlp_traces(Exchange& exchange) {
+  return take(exchange, control::IntakeSignal::kTraces);
+}
+
+Result<Answer> handle_otlp_logs(Exchange& exchange) {
+  return take(exchange, control::IntakeSignal::kLogs);
+}
+
+Result<Answer> handle_otlp_metrics(Exchange& exchange) {
+  return take(exchange, control::IntakeSignal::kMetrics);
+}
+
+}  // namespace tuft::api

@@ -1,0 +1,109 @@
+#include "intake/grpc_intake.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <opentelemetry/proto/collector/logs/v1/logs_service.grpc.pb.h>
+#include <opentelemetry/proto/collector/metrics/v1/metrics_service.grpc.pb.h>
+#include <opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h>
+
+#include "control/tests/recording_store.h"
+
+namespace tuft::intake {
+namespace {
+
+namespace collector = opentelemetry::proto::collector;
+using collector::trace::v1::ExportTraceServiceRequest;
+
+ExportTraceServiceRequest spans(int count, size_t name_bytes = 5) {
+  ExportTraceServiceRequest request;
+  auto& scope = *request.add_resource_spans()->add_scope_spans();
+  for (int i = 0; i < count; ++i) scope.add_spans()->set_name(std::string(name_bytes, 'x'));
+  return request;
+}
+
+class GrpcIntakeTest : public ::testing::Test {
+ protected:
+  GrpcIntakeTest() {
+    const auto authenticate = [](std::string_view key) -> Result<control::UserId> {
+      if (key.empty()) return Error{ErrorCode::kUnauthenticated, "there is no API key"};
+      if (key != "tml-alice") return Error{ErrorCode::kPermissionDenied, "this API key is not known"};
+      return control::UserId("alice");
+    };
+    auto made = serve_grpc({}, authenticate, intake_);
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    server_ = std::move(made).value();
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxSendMessageSize(-1);
+    channel_ = grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                         grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  template <typename Service, typename Request, typename Response>
+  grpc::Status call(const Request& request, Response& response, const std::string& name, const std::string& value,
+                    grpc_compression_algorithm compression = GRPC_COMPRESS_NONE) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    context.set_compression_algorithm(compression);
+    if (!name.empty()) context.AddMetadata(name, value);
+    return Service::NewStub(channel_)->Export(&context, request, &response);
+  }
+  grpc::Status send(const ExportTraceServiceRequest& request, const std::string& name = "x-api-key",
+                    const std::string& value = "tml-alice",
+                    grpc_compression_algorithm compression = GRPC_COMPRESS_NONE) {
+    collector::trace::v1::ExportTraceServiceResponse response;
+    return call<collector::trace::v1::TraceService>(request, response, name, value, compression);
+  }
+
+  control::RecordingStore store_;
+  control::Intake intake_{&store_, int64_t{1} << 30, 3600 * kSecond, system_clock()};
+  std::unique_ptr<GrpcIntake> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+TEST_F(GrpcIntakeTest, ThreeSignalsWithAKeyThenTheyAreTheUsers) {
+  EXPECT_TRUE(send(spans(2)).ok());
+  EXPECT_TRUE(send(spans(3), "authorization", "Bearer tml-alice", GRPC_COMPRESS_GZIP).ok());
+  collector::logs::v1::ExportLogsServiceRequest logs;
+  collector::logs::v1::ExportLogsServiceResponse logs_answer;
+  logs.add_resource_logs()->add_scope_logs()->add_log_records()->set_event_name("mine");
+  EXPECT_TRUE(call<collector::logs::v1::LogsService>(logs, logs_answer, "x-api-key", "tml-alice").ok());
+  collector::metrics::v1::ExportMetricsServiceRequest metrics;
+  collector::metrics::v1::ExportMetricsServiceResponse metrics_answer;
+  EXPECT_TRUE(call<collector::metrics::v1::MetricsService>(metrics, metrics_answer, "x-api-key", "tml-alice").ok());
+  const auto added = store_.added();
+  ASSERT_EQ(added.size(), 3u);
+  for (const auto& one : added) EXPECT_EQ(one.owner, "alice");
+  EXPECT_EQ(added[0].request, spans(2).SerializeAsString());
+  EXPECT_EQ(added[1].request, spans(3).SerializeAsString());
+  EXPECT_EQ(store_.metrics().size(), 1u);
+}
+
+TEST_F(GrpcIntakeTest, StrangersThenRefusedBeforeTheirMessageIsRead) {
+  EXPECT_EQ(send(spans(1), "").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(send(spans(1), "x-api-key", "tml-mallory").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(send(spans(1), "authorization", "Basic tml-alice").error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(store_.added().empty());
+}
+
+TEST_F(GrpcIntakeTest, TooMuchThenResourceExhausted) {
+  EXPECT_EQ(send(spans(1, 5 << 20)).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << "a message";
+  // A small message that is large without its compression.
+  EXPECT_FALSE(send(spans(1, 5 << 20), "x-api-key", "tml-alice", GRPC_COMPRESS_GZIP).ok());
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(send(spans(5'000)).ok());
+  const grpc::Status refused = send(spans(20'000));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(refused.error_message().find("5000 records a second"), std::string::npos);
+}
+
+TEST_F(GrpcIntakeTest, StoppedThenThePortIsClosed) {
+  server_->stop();
+  EXPECT_FALSE(send(spans(1)).ok());
+  EXPECT_TRUE(store_.added().empty());
+}
+
+}  // namespace
+}  // namespace tuft::intake
