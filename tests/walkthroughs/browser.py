@@ -9,7 +9,10 @@ WIDTH, HEIGHT = 1500, 900
 PNG_BYTES_MAX = 120_000
 
 
-def chromium(url, option, seconds=15, window=(WIDTH, HEIGHT)):
+def visit(url, picture, seconds=15, window=(WIDTH, HEIGHT)):
+    """Opens a page, lets its programs run, writes a PNG with a palette, and returns the page's text. Both are of one visit:
+    what is in the text is in the picture, too, as far as the window shows it."""
+    whole = picture.with_suffix(".whole.png")
     command = [
         "chromium",
         "--headless=new",
@@ -20,23 +23,12 @@ def chromium(url, option, seconds=15, window=(WIDTH, HEIGHT)):
         "--user-data-dir=/tmp/chromium",
         f"--window-size={window[0]},{window[1]}",
         f"--virtual-time-budget={seconds * 1000}",
-        option,
+        "--dump-dom",
+        f"--screenshot={whole}",
         url,
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
-
-
-def text(url, **more):
-    """Returns the page's text, after its programs have run. Jaeger's page splits names between elements."""
-    return html.unescape(re.sub(r"<[^>]*>", "", chromium(url, "--dump-dom", **more)))
-
-
-def screenshot(url, path, **more):
-    """Writes a PNG with a palette. Returns its size."""
-    whole = path.with_suffix(".whole.png")
-    chromium(url, f"--screenshot={whole}", **more)
-    subprocess.run(["pngquant", "--force", "--strip", "--speed=1", "--output", path, "64", whole], check=True)
+    content = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+    subprocess.run(["pngquant", "--force", "--strip", "--speed=1", "--output", picture, "64", whole], check=True)
     whole.unlink()
-    size = path.stat().st_size
-    assert size < PNG_BYTES_MAX, f"{path.name} has {size} bytes"
-    return size
+    # Jaeger's page splits names between elements.
+    return html.unescape(re.sub(r"<[^>]*>", "", content))

@@ -125,11 +125,13 @@ class Page:
             self.stop(name)
 
     def see(self, url, picture, what, expect=(), window=(browser.WIDTH, browser.HEIGHT), seconds=15):
-        """Opens an address in the browser. Each text of `expect` must be on the page, within a minute."""
-        missing = []
+        """Opens an address in the browser. Each text of `expect` must be on the page that the picture shows, within a minute."""
+        missing, name = [], f"{self.name}-{picture}.png"
+        path = READER / "pictures" / name
+        path.parent.mkdir(exist_ok=True)
 
         def shows():
-            content = browser.text(url, window=window, seconds=seconds)
+            content = browser.visit(url, path, window=window, seconds=seconds)
             missing[:] = [one for one in expect if not re.search(one, content)]
             return not missing
 
@@ -137,9 +139,8 @@ class Page:
             wait_until(shows, 60, "the page shows what it must")
         except AssertionError:
             raise AssertionError(f"{url} does not show {missing}") from None
-        name = f"{self.name}-{picture}.png"
-        (READER / "pictures").mkdir(exist_ok=True)
-        size = browser.screenshot(url, READER / "pictures" / name, window=window, seconds=seconds)
+        size = path.stat().st_size
+        assert size < browser.PNG_BYTES_MAX, f"{name} has {size} bytes"
         print(f"{self.name}:   {name}, {size} bytes", flush=True)
         self.pictures.append(name)
         self.parts.append(f"<{url}>")
