@@ -12,6 +12,7 @@ from tuft_server import MODEL
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS = list(b"the answer is tuft")
+NEEDS_TORCH = "needs an interpreter with tinker 0.38 and torch: build/sdk/0.38.0 or TUFT_SDK_TORCH_PYTHON"
 
 
 def ref(name):
@@ -190,6 +191,33 @@ def interpreter():
     return None
 
 
+PAGE_PROGRAM = '''
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import tinker, torch
+from tinker import types
+url, model, page = sys.argv[1:]
+tokens = list(b"the answer is tuft")
+n = len(tokens) - 1
+inputs = {"sampled": torch.full((n,), -3.0), "advantages": torch.linspace(-1, 1, n), "tau": torch.tensor(0.1)}
+data = [types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs={
+    "target_tokens": tokens[1:], **{name: types.TensorData.from_torch(value) for name, value in inputs.items()}})]
+with tinker.ServiceClient(base_url=url, api_key="tml-alice") as service_client:
+    training_client = service_client.create_lora_training_client(base_model=model, rank=4)
+    exec(page.replace("training_client.forward", "passed = training_client.forward"), globals())
+    print(json.dumps({"loss_id": loss.loss_id, "metrics": passed.metrics}))
+'''
+
+
+def test_the_example_of_the_page(server, tmp_path):
+    python = interpreter()
+    if python is None:
+        pytest.skip(NEEDS_TORCH)
+    page = (ROOT / "docs/custom-losses.md").read_text().split("```python\n")[1].split("```")[0]
+    out = sdk_program.output_of(python, PAGE_PROGRAM, tmp_path, server.url, MODEL, page)
+    assert ":loss:" in out["loss_id"] and {"loss:sum", "custom/kl:mean"} <= out["metrics"].keys()
+
+
 def weights(server, path):
     """Returns the tensors of a checkpoint, as one list of numbers."""
     run, name = path.removeprefix("tinker://").split("/weights/")
@@ -202,7 +230,7 @@ def test_the_sdk_uploads_losses_and_trains_as_with_functions(server, raw, tmp_pa
     assert raw.post("client/config", {"sdk_version": "0.38.0"}).json["custom_loss_server_side"] is True
     python = interpreter()
     if python is None:
-        pytest.skip("needs an interpreter with tinker 0.38 and torch: build/sdk/0.38.0 or TUFT_SDK_TORCH_PYTHON")
+        pytest.skip(NEEDS_TORCH)
     out = sdk_program.output_of(python, SDK_PROGRAM, tmp_path, server.url, MODEL)
     assert set(out["losses"]) == {"ppo", "preference", "teacher_kl"}
     for name, found in out["losses"].items():

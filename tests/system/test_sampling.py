@@ -65,14 +65,15 @@ def test_greedy_takes_the_most_probable_token(sampler):
     assert [row[0][0] for row in top[len(tokens_of(TEXT)):]] == list(greedy.tokens)
 
 
-def test_the_logprob_of_a_sampled_token_is_the_one_that_forward_gives_it(server, alice):
-    """Invariant 6: sampler and trainer share weights and kernels."""
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
+def test_the_logprob_of_a_sampled_token_is_the_one_that_forward_gives_it(server, alice, temperature):
+    """Invariant 6: sampler and trainer share weights and kernels. The temperature decides what is drawn, not its number."""
     client = alice.create_lora_training_client(base_model=MODEL, rank=8, seed=3)
     for _ in range(3):
         client.forward_backward([datum("some training first")], "cross_entropy")
         client.optim_step(types.AdamParams(learning_rate=5e-3)).result()
     sampler = client.save_weights_and_get_sampling_client()
-    sequence = sample(sampler, max_tokens=16, seed=2).sequences[0]
+    sequence = sample(sampler, max_tokens=16, seed=2, temperature=temperature).sequences[0]
     tokens = tokens_of(TEXT) + list(sequence.tokens)
     one = types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]),
                       loss_fn_inputs={"target_tokens": tokens[1:], "weights": [1.0] * (len(tokens) - 1)})

@@ -202,6 +202,8 @@ def test_init_model_writes_a_directory_that_transformers_reads(family, tmp_path)
         assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
     again = tuft_server.init_model(tmp_path / "again", "--family", family, "--size", "tiny", "--seed", "3")
     assert (directory / "model.safetensors").read_bytes() == (again / "model.safetensors").read_bytes()
+    written = tuft("init-model", tmp_path / "third", "--family", family, "--size", "tiny")
+    assert written.stdout == f"wrote a base model with random weights to {tmp_path / 'third'}\n", written
     taken = tuft("init-model", directory, "--family", family)
     assert taken.returncode == 1 and "exists" in taken.stderr
     assert tuft("init-model", tmp_path / "x", "--family", "mamba").returncode != 0

@@ -54,6 +54,7 @@ def test_optim_step_reports_grad_norm_and_learning_rate(alice):
     assert metrics["grad_norm"] > 0
     assert metrics["learning_rate"] == pytest.approx(2e-4)
     assert metrics["optimizer_step"] == 1
+    assert "step" not in metrics, "recipes log a step of their own beside these"
 
 
 def test_save_state_and_resume_with_the_optimizer_continues_exactly(alice, server):

@@ -81,6 +81,8 @@ TEST_F(SamplingRoutes, AsampleRefusesBadPromptsWithoutEchoingThem) {
                  400, "encoded_text");
   expect_refusal(post("asample", std::string("{") + kSample + R"(,"num_samples":0,"sampling_params":{}})"), 400,
                  "num_samples");
+  expect_refusal(post("asample", std::string("{") + kSample + R"(,"num_samples":129,"sampling_params":{}})"), 400,
+                 "num_samples: must be an integer from 1 to 128");
 }
 
 TEST_F(SamplingRoutes, AsampleReadsWhatIsAskedAboutThePrompt) {

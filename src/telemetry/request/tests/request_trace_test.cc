@@ -331,6 +331,66 @@ TEST(RequestTrace, ReportedStagesThenARowAndAChain) {
   EXPECT_EQ(text_of(collector.get("PREFILL").attributes, "tokens"), "16");
 }
 
+// The calls of docs/request-tracing.md; tests/system/test_documents.py compares them with the page.
+TEST(RequestTrace, CallsOfThePageThenItsSpans) {
+  Traced collector;
+  const std::string rid = "r1";
+  const uint64_t bootstrap_room = 7;
+  const Nanos ts = 0;
+  const char* const role = "prefill";
+  struct {
+    std::string trace;
+  } message;
+
+  trace_req_start(rid, bootstrap_room, ts, role);
+  trace_slice_start(TraceSpanName::PREPROCESS, rid);
+  trace_event("cache_hit", rid, ts, {{"tokens", 128}});
+  trace_slice_add_attr(rid, {{"tuft.tokens", 512}});
+  message.trace = trace_get_proc_propagate_context(rid).to_json();
+  on_another_thread([&] {
+    trace_set_thread_info("engine");
+    trace_set_proc_propagate_context(rid, message.trace);
+    trace_slice_start(TraceSpanName::SCHEDULE, rid);
+    trace_slice_end(TraceSpanName::SCHEDULE, rid, {.thread_finish = true});
+  });
+  trace_slice_end(TraceSpanName::PREPROCESS, rid, {.thread_finish = true});
+  trace_req_finish(rid, ts, {{"finish_reason", "stop"}});
+
+  ASSERT_TRUE(collector.flush());
+  const ReceivedSpan root = collector.get("prefill Req r1");
+  EXPECT_EQ(text_of(root.attributes, "finish_reason"), "stop");
+  const ReceivedSpan slice = collector.get("PREPROCESS");
+  EXPECT_EQ(text_of(slice.attributes, "tuft.tokens"), "512");
+  ASSERT_EQ(slice.events.size(), 1U);
+  EXPECT_EQ(slice.events[0].name, "cache_hit");
+  EXPECT_EQ(collector.starting("engine(host:").parent_span_id, root.span_id);
+}
+
+TEST(RequestTrace, StagesOfThePageThenALinkedChain) {
+  Traced collector;
+  const Nanos done = system_clock().monotonic();
+  const Nanos first_token = done - kMillisecond;
+  const Nanos started = first_token - kMillisecond;
+  const Nanos queued = started - kMillisecond;
+  const Span server = get_tracer("tuft.http").start_span("POST", {});
+  const SpanContext root = server.context();
+  const SpanContext previous = report_stage(root, {TraceSpanName::PREPROCESS, queued - kMillisecond, queued});
+
+  const TraceStage stages[] = {{TraceSpanName::SCHEDULE, queued, started},
+                               {TraceSpanName::PREFILL, started, first_token},
+                               {TraceSpanName::DECODE, first_token, done}};
+  report_stages(root, stages, previous);
+
+  ASSERT_TRUE(collector.flush());
+  std::string before = collector.get("PREPROCESS").span_id;
+  for (const char* name : {"SCHEDULE", "PREFILL", "DECODE"}) {
+    const ReceivedSpan stage = collector.get(name);
+    ASSERT_EQ(stage.links.size(), 1U) << name;
+    EXPECT_EQ(stage.links[0].span_id, before) << name;
+    before = stage.span_id;
+  }
+}
+
 TEST(RequestTrace, LogContextThenInnermostSpanOrRoot) {
   Traced collector;
   ASSERT_TRUE(trace_req_start("r1"));
