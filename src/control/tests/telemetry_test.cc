@@ -77,6 +77,8 @@ TEST_F(Telemetry, TrainingIsOneLineAMinuteAndSilenceIsNone) {
   EXPECT_EQ(text_of(attributes, "tuft.runs"), "1");
   EXPECT_EQ(text_of(attributes, "tuft.users"), "1");
   EXPECT_EQ(text_of(attributes, "tuft.optim_steps"), "1");
+  EXPECT_EQ(text_of(attributes, "tuft.queue_depth"), "0");
+  EXPECT_GT(std::stod(text_of(attributes, "tuft.tokens_per_second")), 0);
   advance(61 * kSecond);
   EXPECT_EQ(minutes().size(), 1U) << "nothing was trained in this minute";
   const auto created = collector.log("session.created");
