@@ -130,9 +130,9 @@ def started(home, config, **environment):
 def test_a_server_starts_with_the_block(page, begin, model_dir, tmp_path):
     config = {**configuration(model_dir), **yaml.safe_load(block(page, begin))}
     with started(tmp_path, config) as server:
-        assert "has no effect" not in server.log.replace("model_owner: has no effect", "")
-        metrics = config.get("telemetry", {}).get("enabled")
-        assert ("[telemetry.started]" in server.log) == bool(metrics), server.log
+        assert "has no effect" not in server.log
+        if config.get("telemetry", {}).get("enabled"):
+            assert "[telemetry.started]" in server.log
 
 
 def test_the_first_configuration_of_the_page_needs_nothing_else(model_dir, tmp_path):
