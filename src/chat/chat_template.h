@@ -54,7 +54,7 @@ struct RenderOptions {
   // The lists of the request; null: none, which a template sees as None. They must outlive the rendering.
   const nlohmann::ordered_json* tools = nullptr;
   const nlohmann::ordered_json* documents = nullptr;
-  // For example "bos_token" -> "<s>". Leave out a token that the model does not have; do not set it to "".
+  // Maps names to texts, for example "bos_token" -> "<s>". A token that the model does not have is left out, not "".
   std::map<std::string, std::string, std::less<>> special_tokens;
   // An object with further names, such as enable_thinking; null: none. They override all names above.
   const nlohmann::ordered_json* variables = nullptr;

@@ -75,6 +75,7 @@ struct Namespace;  // owned by the renderer, because namespaces can refer to eac
 struct Loop;       // the name `loop` in the body of a for
 struct Callable;   // a macro, a function, or a method bound to its object
 
+// It has more than 25 methods: a constructor, a test and a getter for each of its types.
 class Value {
  public:
   Value() : state_(Undefined{}) {}

@@ -90,7 +90,7 @@ struct TlsConfig {
 
 enum class PersistenceMode : uint8_t { kDisable, kFile, kRedis };
 
-// Where the server keeps its state over restarts. Checkpoints are always kept.
+// The store in which the server keeps its state over restarts. Checkpoints are always kept.
 struct PersistenceConfig {
   PersistenceMode mode = PersistenceMode::kDisable;
   std::string redis_url = "redis://localhost:6379/0";  // may hold a password: never print it

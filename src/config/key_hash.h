@@ -22,7 +22,7 @@ struct SaltedKeyHash {
   std::string salt;
   KeyHash hash;
 };
-// Nothing if `text` is not such a hash in lower-case hex.
+// Returns nothing if `text` is not such a hash in lower-case hex.
 std::optional<SaltedKeyHash> parse_key_hash(std::string_view text);
 
 // Returns random bytes, fit for a salt or a key.

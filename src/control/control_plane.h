@@ -79,7 +79,7 @@ class ControlPlane {
                                                   const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> load_weights(const UserId&, const LoadWeights&, const telemetry::SpanContext& trace) = 0;
   virtual Result<Submitted> sample(const UserId&, Sample, const telemetry::SpanContext& trace) = 0;
-  // For an operation that the caller refuses because of its fields: uses its number up, so that the run's next
+  // Uses up the number of an operation that the caller refuses because of its fields, so that the run's next
   // operation does not wait for it. Returns the error to answer with: refused.why, or, if the number could not be used
   // up now, why the client has to send the same again later.
   virtual Error refuse(const UserId&, const RefusedOperation& refused, const telemetry::SpanContext& trace) = 0;

@@ -74,7 +74,7 @@ enum class Optimizer : uint8_t { kAdamW, kDimuon };
 std::string_view optimizer_name(Optimizer optimizer);  // "adamw", "dimuon"
 std::optional<Optimizer> find_optimizer(std::string_view name);
 
-// What an optimizer keeps between its steps, in the same order and shape as the tensors it belongs to.
+// The state that an optimizer keeps between its steps, in the same order and shape as the tensors it belongs to.
 struct Moments {
   int64_t step = 0;
   std::vector<LoraTensor> first;   // AdamW: m; dimuon: the momentum

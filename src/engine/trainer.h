@@ -27,7 +27,7 @@ struct LossTensor {
 struct Datum {
   std::vector<int32_t> tokens;  // N >= 1
   std::map<std::string, LossTensor> loss_inputs;
-  // Of a request with a custom loss, set by prepare_custom_loss().
+  // The members of a request with a custom loss, set by prepare_custom_loss().
   std::vector<LossTensor> custom_inputs = {};  // those of the loss after logprobs, in its order
   int64_t custom_elements = 0;                 // as many as take the time of its evaluation
 };

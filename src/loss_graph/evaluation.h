@@ -15,6 +15,8 @@ namespace tuft::loss_graph {
 // The values of one input, row-major.
 using InputValues = std::variant<std::span<const float>, std::span<const int64_t>>;
 
+// It has more than 25 methods: a forward and a backward one for each kind of step.
+//
 // The steps, inputs and gradients are in memory at the same time, so an evaluation takes 8 bytes for each element and 8
 // more for each with a gradient. Throws std::bad_alloc.
 class Evaluation {

@@ -16,7 +16,8 @@ struct Limits {
   size_t metrics = 64;               // that the graph returns
   size_t steps = 8192;               // arrays that a graph makes; most nodes make one
   int64_t array_elements = 1 << 21;  // of one array
-  // Of all arrays of one evaluation, each of which takes 8 or 16 bytes. A reduction counts the elements that it reads.
+  // The elements of all arrays of one evaluation, each of which takes 8 or 16 bytes. A reduction counts the elements
+  // that it reads.
   int64_t evaluation_elements = 1 << 23;
 };
 

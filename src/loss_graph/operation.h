@@ -50,7 +50,7 @@ class Call {
 // Adds the steps of a call and returns what it makes.
 using Lower = Value (*)(PlanBuilder& builder, const Call& call);
 
-// Where an operation is found; an operation may be in several places.
+// The places where an operation is found; it may be in several.
 enum Place : uint8_t {
   kTorch = 1,     // torch.x, torch.nn.functional.x, torch.special.x
   kMethod = 2,    // a method of a tensor

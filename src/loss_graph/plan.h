@@ -89,8 +89,8 @@ struct Plan {
   std::vector<int> metrics = {};
 };
 
-// Adds steps to a plan and checks their operands. The first problem stays, as in JsonFields: what is built after it is
-// never run, so callers check status() once for each node.
+// Adds steps to a plan and checks their operands. It has more than 25 methods, one for each kind of step. The first
+// problem stays, as in JsonFields: what is built after it is never run, so callers check status() once for each node.
 class PlanBuilder {
  public:
   explicit PlanBuilder(const Limits& limits) : limits_(limits) {}

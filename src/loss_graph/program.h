@@ -26,14 +26,14 @@ struct Input {
   int rank = 0;  // 0, 1 or 2
 };
 
-// What the cost of an evaluation depends on.
+// The shape and type of an input, on which the cost of an evaluation depends.
 struct InputType {
   std::vector<int64_t> shape;
   bool is_float = true;  // false: integers
   friend bool operator==(const InputType&, const InputType&) = default;
 };
 
-// What an evaluation costs.
+// The cost of an evaluation.
 struct Cost {
   int64_t elements = 0;  // that it computes, where a reduction counts those that it reads; at most 16 bytes for each
   // The arrays that it makes and the values in the arguments of their operations, in lists or not. Each evaluation is

@@ -7,7 +7,7 @@
 
 namespace tuft::loss_graph {
 
-// Where the cell (row, column) of a broadcast result lies in an operand.
+// Locates the cell (row, column) of a broadcast result in an operand.
 struct Strides {
   int64_t row = 0;
   int64_t col = 0;

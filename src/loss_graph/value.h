@@ -8,7 +8,8 @@
 
 namespace tuft::loss_graph {
 
-// Of an array. float32, float64, int32 and so on are not told apart: integers are exact up to 2^53, floats are doubles.
+// The type of an array. float32, float64, int32 and so on are not told apart: integers are exact up to 2^53, floats are
+// doubles.
 enum class Dtype : uint8_t { kBool, kInt, kFloat };
 
 struct Value {

@@ -34,7 +34,7 @@ struct TokenUsage {
 // A complete choice.
 struct WholeChoice {
   TextStream::Piece piece;
-  // For the first of piece.tokens: true if the token has no log-probability (the first token of a prompt).
+  // One for each of the first tokens of piece.tokens: true if it has no log-probability (the first token of a prompt).
   std::vector<bool> unscored;
   std::string_view finish_reason;
 };

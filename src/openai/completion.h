@@ -46,8 +46,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   // `memory` is that of kept_bytes() for the longest answer. It is held until the client has read the answer.
   Completion(Parts parts, CompletionTelemetry telemetry, ReplyDone reply, ByteAccount::Hold memory);
 
-  // To be called once. The reply of a stream waits for its first tokens, so that a refusal before them is not sent with
-  // status 200.
+  // Requires: called once. The reply of a stream waits for its first tokens, so that a refusal before them is not sent
+  // with status 200.
   void start();
   // Cancels the request before the reply. Has no effect after the reply.
   void abandon();

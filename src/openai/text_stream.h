@@ -35,7 +35,7 @@ class TextStream {
       : model_(model), stops_(stops), keep_tokens_(keep_tokens) {}
 
   void add(TokenChoice chosen, std::span<const TokenChoice> top);
-  // To be called after the last token. `stopped` says that the model ended by itself or at a stop string.
+  // Ends the text after the last token. `stopped` says that the model ended by itself or at a stop string.
   void finish(bool stopped);
 
   struct Piece {

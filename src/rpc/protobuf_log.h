@@ -1,4 +1,4 @@
-// What libprotobuf says. By default it writes raw lines on stderr, which are not lines of the log.
+// Messages of libprotobuf. By default it writes raw lines on stderr, which are not lines of the log.
 #pragma once
 
 #include <string_view>

@@ -63,7 +63,7 @@ class KeyValue {
   // The result of the last operation, or of the probe that runs every second while the store is idle. After a refused
   // write it stays bad until a write succeeds, because a store that refuses writes may still answer reads.
   virtual Status health() const = 0;
-  // For messages: "SQLite file /x/y.db", "Redis at host:6379". Without credentials.
+  // Returns the name for messages: "SQLite file /x/y.db", "Redis at host:6379". It has no credentials.
   virtual const std::string& name() const = 0;
   // Refuses new calls and answers the queued ones; those that are not answered within `budget` fail with kUnavailable
   // "store_closed". If the store hangs, close() takes little longer than `budget`. Must not be called from a `done`.

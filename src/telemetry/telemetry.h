@@ -28,7 +28,7 @@ enum class Temporality : uint8_t { kCumulative, kDelta, kLowMemory };
 enum class ExemplarFilter : uint8_t { kTraceBased, kAlwaysOn, kAlwaysOff };
 // The words of the configuration and of OTEL_METRICS_EXEMPLAR_FILTER, by ExemplarFilter.
 inline constexpr std::string_view kExemplarFilterWords[] = {"trace_based", "always_on", "always_off"};
-// How histograms leave over OTLP. The metrics page always has explicit buckets.
+// The form of histograms over OTLP. The metrics page always has explicit buckets.
 enum class HistogramAggregation : uint8_t { kExplicitBuckets, kExponential };
 // The words of the configuration and of OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION.
 inline constexpr std::string_view kHistogramAggregationWords[] = {"explicit_bucket_histogram",
@@ -106,7 +106,7 @@ struct TelemetryConfig {
   std::optional<bool> propagate_baggage = {};
   // The lowest level of the library's own log lines: a word of OTEL_LOG_LEVEL.
   std::optional<std::string> own_log_level = {};
-  // Whether the configuration is complete, as a file of OTEL_CONFIG_FILE is: no variable is read but TUFT_OTEL_DEBUG.
+  // True if the configuration is complete, as a file of OTEL_CONFIG_FILE is: no variable is read but TUFT_OTEL_DEBUG.
   bool environment_ignored = false;
 
   // Serves GET /metrics. Metrics are recorded if this or `enabled` is true.

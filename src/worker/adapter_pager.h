@@ -48,6 +48,8 @@ struct PageJob {
   telemetry::Span span;
 };
 
+// It has more than 25 methods: those that a user of adapters calls, and the steps of the way to a page and back.
+//
 // Confined to the engine thread. Adapters enter and leave the engine only through this class.
 class AdapterPager {
  public:
@@ -62,7 +64,7 @@ class AdapterPager {
   AdapterPager(const engine::ModelSpec& model, engine::AdapterStore& store, const Clock& clock, std::string base_model,
                PagerOptions options, Surroundings surroundings);
 
-  // As in AdapterStore.
+  // See AdapterStore.
   Status create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind);
   // Makes a sampler with the current weights of `source`. Returns the bytes of its tensors.
   Result<int64_t> copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler);

@@ -39,6 +39,9 @@ struct EngineLoopOptions {
   size_t operations_max = 4096;    // calls without an answer; more are refused with kResourceExhausted
 };
 
+// It has more than 25 methods: a short one for each transition of an operation between inbox, queues and turns, all on
+// the state of one thread.
+//
 // Thread-safe, except construction, stop() and destruction, which belong to the owner. Replies come on the engine
 // thread or, while stopping, on the thread that calls stop().
 class EngineLoop {

@@ -63,7 +63,7 @@ class PassRecorder final : public engine::PassObserver {
   const int batch_tokens_;
   std::unordered_map<engine::TrainRequestNumber, PassMember*> members_;
 
-  // Of the pass that runs.
+  // The state of the pass that runs.
   Nanos begin_ = 0;
   PassTotals before_;
   std::vector<Present> present_;

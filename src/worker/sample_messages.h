@@ -21,7 +21,7 @@ Result<engine::SampleRequest> to_sample_request(const v1::SampleRequest& request
 void append_tokens(std::span<const int32_t> tokens, std::span<const float> logprobs,
                    std::span<const std::vector<engine::TokenLogprob>> topk, v1::SampleTokens* message);
 
-// What the form of an answer takes over from its request.
+// The fields of a request that decide the form of its answer.
 struct AnswerForm {
   int64_t prompt_tokens = 0;
   int topk_prompt_logprobs = 0;

@@ -51,13 +51,13 @@ class PassWork {
   explicit PassWork(engine::Engine& engine);
 
   void add_forward(const engine::Pack& pack, bool keep, PassTotals& totals);
-  // Of the newest forward pass with `keep`.
+  // Adds the backward pass of the newest forward pass with `keep`.
   void add_backward(std::span<const float> dloss_dlogprobs, PassTotals& totals);
 
  private:
   engine::Engine& engine_;
   const engine::ModelCost cost_;
-  // Of the pass that is retained.
+  // The numbers of the pass that is retained.
   double blocks_backward_ = 0;
   struct TargetRow {
     size_t targets_end = 0;

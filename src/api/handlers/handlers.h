@@ -62,7 +62,7 @@ Result<Answer> handle_save_weights(Exchange& exchange);
 Result<Answer> handle_save_weights_for_sampler(Exchange& exchange);
 Result<Answer> handle_save_weights_external(Exchange& exchange);
 Result<Answer> handle_load_weights(Exchange& exchange);
-// For unknown_operation_route(). Answers 404. If the body names a run and a seq_id, uses the number up first, so that
+// Answers unknown_operation_route() with 404. If the body names a run and a seq_id, uses the number up first, so that
 // the run's next operation does not wait for it.
 Result<Answer> handle_unknown_operation(Exchange& exchange);
 Result<Answer> handle_create_custom_loss(Exchange& exchange);

@@ -21,6 +21,8 @@
 
 namespace tuft::api {
 
+// It has more than 25 methods: a short one for each step from a request's head to the end of its answer.
+//
 // Confined to its IoThread. Lives until its coroutine ends.
 class HttpConnection {
  public:

@@ -1,4 +1,4 @@
-// How slowly a client may read an answer.
+// The lowest rate at which a client may read an answer.
 #pragma once
 
 #include <algorithm>

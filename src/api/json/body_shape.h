@@ -22,7 +22,7 @@ struct PassShape {
 
 // Both charge the memory to the user of the exchange. Short bodies are charged nothing: their number is bounded.
 Status admit_json(Exchange& exchange);
-// For a tinker_public.ForwardBackwardRequest. Also checks that its strings are UTF-8. Returns PassShape::known apart
+// Admits a tinker_public.ForwardBackwardRequest. Also checks that its strings are UTF-8. Returns PassShape::known apart
 // from its other errors, because a request that can be read uses its seq_id up.
 Result<Status> admit_pass(Exchange& exchange);
 

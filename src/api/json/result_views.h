@@ -78,7 +78,7 @@ struct ArrayView {
   std::string_view data;
   tinker_public::DType dtype = tinker_public::DTYPE_UNSPECIFIED;
   std::vector<int64_t> shape;
-  // Of a sparse tensor (CSR), i64 each; absent: it is dense.
+  // The indices of a sparse tensor (CSR), i64 each; absent for a dense one.
   std::optional<std::string_view> crow_indices, col_indices;
 };
 

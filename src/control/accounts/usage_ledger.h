@@ -30,6 +30,8 @@
 
 namespace tuft::control {
 
+// It has more than 25 methods: those of the port, and two of each kind for the two records, token counts and audit
+// events, which share limits and writes.
 class UsageLedger final : public Usage {
  public:
   static constexpr Nanos kWriteInterval = 5 * kSecond;

@@ -63,7 +63,7 @@ class Encryption {
   Encryption& operator=(const Encryption&) = delete;
   ~Encryption();
 
-  // What precedes the chunks.
+  // Returns the bytes that precede the chunks.
   const std::string& header() const { return header_; }
   // Encrypts the next chunk. Requires: kChunkBytes bytes, fewer only in the last one, which is empty only if the file
   // is.

@@ -1,5 +1,5 @@
-// What clients download of checkpoints, produced while it is read. A tar archive has headers from memory and contents
-// from the files; its format is POSIX ustar, with a pax header for a file over 8 GiB.
+// Archives of checkpoints that clients download, produced while they are read. A tar archive has headers from memory
+// and contents from the files; its format is POSIX ustar, with a pax header for a file over 8 GiB.
 #pragma once
 
 #include <memory>

@@ -74,7 +74,7 @@ class CheckpointLists {
   using RunCursor = std::optional<std::pair<std::string, RunId>>;  // last_saved, run
   std::vector<RunHead> runs_after(const UserId& owner, const RunCursor& after, size_t count_max) const;
   int64_t count_runs(const UserId& owner) const;
-  // In any order.
+  // Returns the runs in any order.
   std::vector<RunHead> runs_of_session(const UserId& owner, const SessionId& session) const;
   SessionStorage storage_of_session(const UserId& owner, const SessionId& session) const;
 

@@ -32,6 +32,8 @@
 
 namespace tuft::control {
 
+// It has more than 25 methods: each question about checkpoints has one of its own, most of them one line.
+//
 // Thread-safe, but functions marked [disk] access files and must be called on the disk thread (or at the start).
 class CheckpointStore {
  public:
@@ -60,8 +62,8 @@ class CheckpointStore {
   const CheckpointLists& lists() const { return lists_; }
   // Returns `prefix` with the first unused number from `*counter` on, e.g. "checkpoint-0001", and advances `*counter`.
   std::string free_name(const RunId& run, CheckpointKind kind, std::string_view prefix, int* counter) const;
-  // What the user's checkpoints take, including ephemeral ones, and deleted ones, of whomever, that the user still
-  // uses.
+  // Returns the space of the user's checkpoints, including ephemeral ones, and deleted ones, of whomever, that the user
+  // still uses.
   CheckpointUse used_by(const UserId& user) const { return space_->used_by(user); }
   int64_t used() const { return space_->used(); }
   std::unordered_map<UserId, int64_t> used_by_user() const { return space_->used_by_user(); }
@@ -103,7 +105,7 @@ class CheckpointStore {
   PathSet skipped_;  // directories without their version; written by scan() only
 };
 
-// What a client reads if a file of a checkpoint cannot be written because the disk is full.
+// Returns the error for clients when a file of a checkpoint cannot be written because the disk is full.
 Error disk_is_full();
 
 // Replaces the server's checkpoint directory `root` in the message of `error`, which a worker wrote and a client may

@@ -55,7 +55,7 @@ class DiskCheckpointActions final : public CheckpointActions,
  private:
   using Work = std::function<Status(DiskCheckpointActions&, const CheckpointStore::Ptr&)>;
 
-  // What the disk thread needs to make a copy.
+  // The input of the disk thread for a copy.
   struct CopyPlan {
     UserId user;
     UserId token_user;  // empty: none

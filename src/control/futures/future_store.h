@@ -120,7 +120,7 @@ class FutureStore {
   using Waiters = std::vector<std::pair<uint64_t, Future::Done>>;
   using Told = std::vector<std::pair<SampleFeeds::Done, SampleNews>>;
 
-  // What remains to be done without the lock after futures were evicted.
+  // Work that remains, without the lock, after futures were evicted.
   struct Evicted {
     std::vector<FuturePtr> unread;  // no client has fetched them
     std::vector<store::Change> erased;
@@ -131,7 +131,7 @@ class FutureStore {
   void count_queue_states() TUFT_EXCLUDES(mutex_);
   Result<FuturePtr> find_locked(const UserId& user, const RequestId& request) const TUFT_REQUIRES(mutex_);
   void settle_cancelled(const std::vector<FuturePtr>& futures, const Error& why);
-  // What follows once the outcome is decided.
+  // Stores the outcome once it is decided, and ends the waits.
   void settle(const FuturePtr& future, Result<FutureValue> result, std::vector<store::Change> also);
   void finish(const FuturePtr& future, Result<FutureValue> result);
   // Returns those who wait for news of the feed.

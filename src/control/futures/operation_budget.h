@@ -1,4 +1,4 @@
-// What the operations of a user that have not finished may take: how many may be pending, how many samples may be in
+// Limits of the unfinished operations of a user: how many may be pending, how many samples may be in
 // flight, and how many bytes all of them may hold.
 //
 // A sample counts from its admission to its end, with a future or as a stream. Memory is counted separately, as long as
@@ -31,7 +31,7 @@ class OperationBudget {
   OperationBudget(const OperationBudget&) = delete;
   OperationBudget& operator=(const OperationBudget&) = delete;
 
-  // What an operation asks for.
+  // The share of the limits that an operation asks for.
   struct Weight {
     int64_t payload_bytes = 0;  // of a sample also the most that its answer can have
     // It waits for another operation of its run that has not arrived. Such operations may fill only half of the user's

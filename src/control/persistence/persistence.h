@@ -44,8 +44,8 @@ struct StoredState {
 // Thread-safe. It has more than 25 methods because put() and erase() have an overload for each kind of record.
 class Persistence {
  public:
-  // Of writes that are not durable yet. A user may have half of it; when all users together have more, a user may have
-  // an equal part. Nothing limits what the server itself writes, which is little.
+  // The limit of writes that are not durable yet. A user may have half of it; when all users together have more, a user
+  // may have an equal part. Nothing limits what the server itself writes, which is little.
   static constexpr size_t kPendingBytesMax = size_t{256} << 20;
 
   // Keeps nothing: every write counts as durable at once.

@@ -80,6 +80,8 @@ using FrozenAdapterPtr = std::shared_ptr<FrozenAdapter>;
 // Returns the key of a frozen adapter. It differs for two saves of a checkpoint, even under the same name.
 std::string frozen_adapter_key(const ModelBackend& backend, const CheckpointPtr& checkpoint);
 
+// It has more than 25 methods: a short one for each event in the life of an adapter, under one lock.
+//
 // Thread-safe. The lock is never held over a call to the worker, to `wake` or to the checkpoints. Held by a shared_ptr:
 // answers of the worker that arrive after its end are dropped.
 class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {

@@ -1,4 +1,4 @@
-// What the sampler knew of the sequences that clients sampled with record_stability_info: their tokens and the exact
+// Records of the sequences that clients sampled with record_stability_info: their tokens and the exact
 // log-probabilities. The loss stable_reinforce reads them (docs/losses.md).
 //
 // A record belongs to the session that sampled, is named by its sequence id, and lives for a day after its last use. It
@@ -29,7 +29,7 @@ namespace tuft::control {
 class SampleRecords {
  public:
   static constexpr Nanos kLife = 24 * 3600 * kSecond;
-  // What a record takes besides its tokens and log-probabilities.
+  // The bytes that a record takes besides its tokens and log-probabilities.
   static constexpr int64_t kEntryBytes = 512;
 
   struct Record {

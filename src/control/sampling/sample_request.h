@@ -16,9 +16,9 @@ inline constexpr int kNumSamplesMax = 128;
 inline constexpr int kTopkLogprobsMax = 128;         // of topk_prompt_logprobs and of topk_sample_logprobs
 inline constexpr int kPromptAltTokensMax = 128;      // for each position of the prompt
 inline constexpr int64_t kTargetCellsMax = 1 << 20;  // of target_prompt_logprobs
-// What an answer may have besides its tokens and their log-probabilities. It travels in one message.
+// The limit of an answer's bytes besides its tokens and their log-probabilities. It travels in one message.
 inline constexpr int64_t kScoreBytesMax = 128 << 20;
-// Of sampling_params.stop. The worker has the same limits.
+// The limits of sampling_params.stop. The worker has the same ones.
 inline constexpr int kStopStringsMax = 64;
 inline constexpr size_t kStopStringBytesMax = 1024;
 inline constexpr int kStopTokensMax = 1024;

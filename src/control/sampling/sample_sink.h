@@ -1,4 +1,4 @@
-// Where a sample comes from and where its answer goes: to a future (FutureSink) or to a listener (StreamSink).
+// The origin of a sample, which receives its answer: a future (FutureSink) or a listener (StreamSink).
 #pragma once
 
 #include <memory>

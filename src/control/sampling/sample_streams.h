@@ -16,7 +16,7 @@
 
 namespace tuft::control {
 
-// What a stream samples from: a sampling session of the user, else a checkpoint, else the base model.
+// The source of a stream: a sampling session of the user, else a checkpoint, else the base model.
 struct StreamSource {
   std::shared_ptr<ModelBackend> backend;
   CheckpointPtr checkpoint = nullptr;

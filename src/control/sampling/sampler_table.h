@@ -83,7 +83,7 @@ class SamplerTable {
   void close_session(const UserId& user, const SessionId& session);
 
  private:
-  // What a sampling session samples from. Those that follow one run share it.
+  // The weights of a sampling session. Sessions that follow one run share them.
   struct Weights {
     FrozenAdapterPtr adapter;
     CheckpointHoldPtr hold;
@@ -142,7 +142,7 @@ class SamplerTable {
   std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, std::unordered_set<SamplerId>> by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<RunId, Followers> followers_ TUFT_GUARDED_BY(mutex_);
-  // Of unnamed saves, without those that follow their run.
+  // The sampling sessions of unnamed saves, without those that follow their run.
   std::unordered_map<RunId, std::unordered_set<SamplerId>> unnamed_ TUFT_GUARDED_BY(mutex_);
 };
 

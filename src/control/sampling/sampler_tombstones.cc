@@ -9,7 +9,7 @@ void SamplerTombstones::note(const SamplerId& sampler, const UserId& user, std::
   const bool is_new = gone_.insert_or_assign(sampler, Gone{user, std::move(why)}).second;
   if (!is_new) return;
   order_.push_back(sampler);
-  if (order_.size() <= kGoneSamplersMax) return;
+  if (order_.size() <= kTombstonesMax) return;
   gone_.erase(order_.front());
   order_.pop_front();
 }

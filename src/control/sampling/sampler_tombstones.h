@@ -10,10 +10,10 @@
 
 namespace tuft::control {
 
-// Remembers the newest kGoneSamplersMax. Thread-safe; its lock is innermost.
+// Remembers the newest kTombstonesMax. Thread-safe; its lock is innermost.
 class SamplerTombstones {
  public:
-  static constexpr size_t kGoneSamplersMax = 16'384;
+  static constexpr size_t kTombstonesMax = 16'384;
 
   // `why`: a sentence that says what to do.
   void note(const SamplerId& sampler, const UserId& user, std::string why);

@@ -1,4 +1,4 @@
-// What a client says about itself and its runs: how long it may be, and how much memory it takes.
+// The descriptions that a client gives of itself and its runs: their largest length, and the memory they take.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ inline constexpr size_t kTagBytesMax = 256;
 inline constexpr size_t kMetadataEntriesMax = 512;
 inline constexpr size_t kMetadataBytesMax = 64 << 10;  // of all keys and values
 
-// Of a checkpoint, which has it in memory as long as it exists.
+// The limit for a checkpoint, which has its metadata in memory as long as it exists.
 inline constexpr size_t kCheckpointMetadataEntriesMax = 64;
 inline constexpr size_t kCheckpointMetadataBytesMax = 8 << 10;
 

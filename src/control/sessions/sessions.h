@@ -44,6 +44,9 @@ namespace tuft::control {
 // are fewer, a session is idle after them.
 inline constexpr Nanos kSessionIdle = 60 * kSecond;
 
+// It has more than 25 methods: short ones that look a session up, and the steps of a session's life, which share one
+// lock and its indexes.
+//
 // Thread-safe.
 class Sessions {
  public:

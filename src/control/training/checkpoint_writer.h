@@ -32,7 +32,7 @@ struct CheckpointSave {
   std::unique_ptr<PublishedVersion> version;  // the copy in the worker that is saved; null: the run's adapter itself
   CheckpointPtr answered;          // what the operation was answered with; null: the answer waits for the file
   std::filesystem::path prepared;  // where the worker writes
-  // Who can decrypt an external checkpoint (none: it is not encrypted), and the encryption in progress.
+  // The recipients who can decrypt an external checkpoint (none: it is not encrypted), and the encryption in progress.
   std::vector<age::Recipient> recipients = {};
   std::unique_ptr<age::SealedFiles> sealed = nullptr;
 };

@@ -40,6 +40,9 @@ class OperationHandler {
   virtual void start(const RunPtr& run, const OperationPtr& operation) = 0;
 };
 
+// It has eight collaborators: beside those of the stages above, what every refusal and record needs (limits, clock,
+// lifetime), and the callback of on_idle().
+//
 // Thread-safe after set_handler() and on_idle().
 class RunExecutor {
  public:

@@ -44,11 +44,11 @@ class RunTable {
   Error unknown(const UserId& user, const RunId& run) const;
   Result<ModelInfo> get_info(const UserId& user, const RunId& run) const;
 
-  // For lists; they include runs whose session ends.
+  // Returns all runs, for lists. They include runs whose session ends.
   std::vector<RunPtr> all() const;
   std::vector<RunPtr> of_session(const UserId& user, const SessionId& session) const;
   std::vector<RunSummary> runs_of(const UserId& user) const;
-  // Nothing if the run does not exist or belongs to another user.
+  // Returns nothing if the run does not exist or belongs to another user.
   std::optional<RunSummary> run_of(const UserId& user, const RunId& run) const;
 
  private:

@@ -20,9 +20,9 @@ class WorkerCalls {
  public:
   WorkerCalls(FutureStore& futures, const Lifetime& lifetime) : futures_(futures), lifetime_(lifetime) {}
 
-  // For a call that executes `operation`: marks the future as sent and opens operation.backend_span. `lora_id` is the
-  // worker's name of the adapter; empty: the run's id. The call is for the worker's life in which the operation's turn
-  // came.
+  // Begins a call that executes `operation`: marks the future as sent and opens operation.backend_span. `lora_id` is
+  // the worker's name of the adapter; empty: the run's id. The call is for the worker's life in which the operation's
+  // turn came.
   actor::CallOptions begin_call(telemetry::Name name, RunOperation& operation, std::string_view lora_id = {}) const;
   template <typename Response, typename Handler>
   actor::Callback<Response> answer_to(const OperationPtr& operation, Handler handler) const {
@@ -39,7 +39,7 @@ class WorkerCalls {
     };
   }
 
-  // For a call that the server makes for a run without an operation, in one life of the worker (0: in any).
+  // A call that the server makes for a run without an operation, in one life of the worker (0: in any).
   struct Call {
     std::shared_ptr<telemetry::Span> span;
     actor::CallOptions options;

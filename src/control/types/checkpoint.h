@@ -45,7 +45,7 @@ struct Checkpoint {
 };
 using CheckpointPtr = std::shared_ptr<const Checkpoint>;
 
-// What checkpoints take of their user's quotas: bytes on disk, and a count that bounds memory and directories.
+// The use of a user's quotas by checkpoints: bytes on disk, and a count that bounds memory and directories.
 struct CheckpointUse {
   int64_t bytes = 0;
   int64_t count = 0;
@@ -55,7 +55,7 @@ CheckpointUse use_of(const Checkpoint& checkpoint);
 
 inline constexpr std::string_view kMetadataFile = "metadata.json";
 inline constexpr int kMetadataVersion = 1;
-// What PEFT reads.
+// The file that PEFT reads.
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 inline constexpr const char* kAdapterModelFile = "adapter_model.safetensors";
 // The names of the files of an external checkpoint, before they are encrypted.

@@ -16,7 +16,7 @@ enum class CheckpointKind : uint8_t { kTraining, kSampler, kExternal };
 inline constexpr size_t kCheckpointKinds = 3;
 inline constexpr CheckpointKind kAllCheckpointKinds[] = {CheckpointKind::kTraining, CheckpointKind::kSampler,
                                                          CheckpointKind::kExternal};
-// Which checkpoints a list has: all, or those that can be loaded, without the external ones.
+// The checkpoints of a list: all, or those that can be loaded, without the external ones.
 enum class Listed : uint8_t { kAll, kLoadable };
 std::string_view checkpoint_folder(CheckpointKind kind);     // "weights", "sampler_weights", "external_weights"
 std::string_view checkpoint_type_name(CheckpointKind kind);  // "training", "sampler", "external"

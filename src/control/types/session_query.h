@@ -1,4 +1,4 @@
-// What a search for sessions asks for, and what it finds.
+// A search for sessions, and its result.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ struct SessionFound {
   SessionState state = SessionState::kActive;
   SessionFinish finish = {};  // kFinished
   std::string ending = {};    // kCancelled: why, in words
-  // Those of its runs, without ephemeral ones.
+  // The number of checkpoints of its runs, without ephemeral ones.
   int64_t checkpoints = 0;
   int64_t checkpoint_bytes = 0;
 };

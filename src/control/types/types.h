@@ -68,7 +68,7 @@ struct CreateSession {
   std::string display_name = {};     // a short text for people; may be empty
 };
 
-// How a client says that its session ended.
+// The reason that a client gives for the end of its session.
 enum class FinishReason : uint8_t { kSuccess, kErrored, kInterrupted };
 inline constexpr size_t kFinishReasons = 3;
 std::string_view finish_reason_name(FinishReason reason);  // "success", "errored", "interrupted"
@@ -142,7 +142,7 @@ struct SaveWeightsExternal {
   std::string name;
   std::optional<int64_t> ttl_seconds;
   std::map<std::string, std::string> user_metadata = {};  // of the checkpoint
-  // Who can decrypt the files (control/age); none: they are not encrypted.
+  // The recipients who can decrypt the files (control/age); none: the files are not encrypted.
   std::optional<std::vector<std::string>> age_recipients = std::nullopt;
 };
 
@@ -152,7 +152,7 @@ struct NewModel {
   int64_t model_seq_id = 0;
   std::string base_model;  // may be empty; else the checkpoint's
   std::map<std::string, std::string> user_metadata;
-  // None: that of the optimizer state, if it is loaded, else AdamW.
+  // The optimizer; none: that of the optimizer state, if it is loaded, else AdamW.
   std::optional<Optimizer> optimizer = std::nullopt;
 };
 
@@ -195,7 +195,7 @@ struct PromptTargets {
   std::vector<int32_t> tokens;  // row by row; -1: nothing is requested
   int64_t rows = 0;
   int64_t columns = 0;
-  // Of a sparse tensor (CSR); both empty: it is dense.
+  // The indices of a sparse tensor (CSR); both are empty for a dense one.
   std::vector<int32_t> crow_indices;
   std::vector<int32_t> col_indices;
 };
@@ -303,7 +303,7 @@ struct SampleCompletion {
   bool failed = false;
   int64_t result_bytes = 0;
 };
-// What has finished since a client asked last.
+// The samples that have finished since a client asked last.
 struct SampleNews {
   std::vector<SampleCompletion> completions;
   int64_t cursor = 0;  // of the last one; without any, the one that was asked with

@@ -22,7 +22,7 @@ enum class UsageKind : uint8_t {
 
 inline constexpr Nanos kHour = 3600 * kSecond;
 
-// What one session used of one base model and kind within one hour.
+// The use of one base model and kind by one session within one hour.
 struct UsageEvent {
   Nanos bucket_start = 0;  // wall clock, on the hour
   UserId user;

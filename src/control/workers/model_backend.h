@@ -68,7 +68,7 @@ class ModelBackend {
   TrainedTotals trained() const {
     return {tokens_.load(std::memory_order_relaxed), steps_.load(std::memory_order_relaxed)};
   }
-  // Whether the worker has this loss; false before it was ready for the first time.
+  // Returns true if the worker has this loss; false before it was ready for the first time.
   bool has_loss(const std::string& name) const {
     MutexLock lock(mutex_);
     return losses_.contains(name);

@@ -13,7 +13,7 @@
 
 namespace tuft::engine {
 
-// One of several optimizer steps that a back end makes together.
+// An optimizer step; a back end makes several of them together.
 template <typename Adapter>
 struct StepOfAdapter {
   Adapter* adapter = nullptr;  // each adapter at most once

@@ -33,6 +33,7 @@ struct LoraPair : LoraLayer {
   std::span<float> b_scaled;  // [out][rank]
 };
 
+// It has more than 25 methods: short ones that give the views of its matrices, and the steps of training.
 class Adapter {
  public:
   // Returns kInvalidArgument unless the tensors are those that spec and model require. Throws std::bad_alloc.

@@ -14,7 +14,7 @@ namespace tuft::engine::native {
 // The scaled x A^T of each run, [rows of the run][rank]; null if the run has no adapter for the layer.
 using LoraHidden = std::vector<float*>;
 
-// One of several layers that read the same x.
+// A layer among several that read the same x.
 struct LinearUse {
   const Linear* linear = nullptr;
   TargetModule module = TargetModule::kQ;

@@ -22,6 +22,7 @@ namespace tuft::engine {
 
 using BlockId = int32_t;
 
+// It has more than 25 methods: short questions about sequences and blocks, and the moves of a block between its lists.
 class BlockPool {
  public:
   static constexpr int kWatchEvery = 64;

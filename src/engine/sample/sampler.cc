@@ -33,6 +33,7 @@ void append_logprobs(const Request& request, SampledSequence& output, Drawn& dra
   if (request.what.topk_logprobs > 0) output.topk_logprobs.push_back(std::move(drawn.top));
 }
 
+// It has more than 25 methods: those of the port, and a short private one for each part of a step.
 class BatchSampler final : public Sampler {
  public:
   BatchSampler(const ModelSpec& model, const AdapterStore& adapters, DecodeEngine& engine,

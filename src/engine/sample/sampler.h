@@ -85,7 +85,7 @@ struct SampledSequence {
   std::vector<std::vector<TokenLogprob>> topk_logprobs;
 };
 
-// In the time of Clock::monotonic().
+// The times of a sample, in the time of Clock::monotonic().
 struct SampleTimes {
   Nanos arrived = 0;
   Nanos started = 0;      // the first prompt token ran
@@ -152,7 +152,7 @@ class Sampler {
   virtual int running() const = 0;  // sequences that have a place, including those that wait for blocks
   virtual int active() const = 0;   // requests that have started, and the first one of each tenant
   virtual int waiting() const = 0;  // the other requests
-  // How many requests wait for their first step, compute their prompt, and draw tokens.
+  // The numbers of requests that wait for their first step, compute their prompt, and draw tokens.
   struct Phases {
     size_t pending = 0;
     size_t prefilling = 0;

@@ -27,6 +27,7 @@
 
 namespace tuft::engine {
 
+// It has more than 25 methods: those of the step (plan, feed, end), and a short private one for each rule of sharing.
 class Schedule {
  public:
   // All arguments must outlive it. Reads batch_tokens and sequences_max of the options.
@@ -57,7 +58,7 @@ class Schedule {
   std::span<const Feed> feeds() const { return feeds_; }
   std::span<const Slot> slots() const { return slots_; }
   const StepMetrics::Step& step() const { return step_; }
-  // To be called after the step succeeded: the planned tokens are in the cache.
+  // Notes that the step succeeded: the planned tokens are in the cache.
   void fed();
 
   // Gives a sample its sequence: a fork of the sequence of the prompt, that sequence itself, or none until there is
@@ -93,7 +94,7 @@ class Schedule {
   bool admit(Tenant& tenant);
   void activate(Tenant& tenant);
   void wait_again(Tenant& tenant);
-  // Whether nothing is planned yet and nothing older waits for blocks.
+  // Returns true if nothing is planned yet and nothing older waits for blocks.
   bool is_first() const { return feeds_.empty() && !stalled_; }
   void stall(Tenant& tenant) { stalled_ = tenant.stalled = true; }
 

@@ -20,12 +20,13 @@ struct LoraPair : LoraLayer {
   int64_t offset = 0;  // of A in the flat tensors; B follows
   at::Tensor a;        // [rank, in], leaf of the gradient graph
   at::Tensor b;        // [out, rank]
-  // For products without gradients, in the type of activations: A with the scale alpha / rank, and B. Views of
-  // Adapter::active().
+  // The factors of products without gradients, in the type of activations: A with the scale alpha / rank, and B. Views
+  // of Adapter::active().
   at::Tensor a_scaled;
   at::Tensor b_active;
 };
 
+// It has more than 25 methods: short ones that give the views of its tensors, and the steps of training.
 class Adapter {
  public:
   // Returns kInvalidArgument unless the tensors are those that spec and model require.

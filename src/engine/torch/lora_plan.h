@@ -16,9 +16,9 @@ namespace tuft::engine::torch {
 class LoraPlan {
  public:
   LoraPlan() = default;  // no adapter
-  // For adapters in slots. `rows` [slots * n] holds the rows of x of each slot; `places` [rows of x] holds the index of
-  // each row of x in `rows`, or slots * n for a row without adapter. Depends on the shapes and addresses of the
-  // arguments only.
+  // Makes the plan for adapters in slots. `rows` [slots * n] holds the rows of x of each slot; `places` [rows of x]
+  // holds the index of each row of x in `rows`, or slots * n for a row without adapter. Depends on the shapes and
+  // addresses of the arguments only.
   LoraPlan(const LoraSlots& slots, const at::Tensor& rows, const at::Tensor& places);
   // `owners` holds the adapter of each row, null for the base model alone. The adapters must outlive this.
   LoraPlan(std::span<Adapter* const> owners, const Placement& placement);

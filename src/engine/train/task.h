@@ -43,7 +43,7 @@ class TrainTask {
   bool has_custom_loss() const { return custom_loss_ != nullptr; }
   // Computes the custom loss of a datum. Thread-safe; does not throw.
   Result<loss_graph::Outcome> evaluate(size_t datum, std::span<const float> logprobs) const;
-  // As take(), with what evaluate() returned. An error fails the request.
+  // Does the same as take(), with the result of evaluate(). An error fails the request.
   void take(std::span<const float> logprobs, Result<loss_graph::Outcome> outcome, std::span<float> dloss);
   void count_pass() { ++output_.passes; }
   // Discards all results.

@@ -36,7 +36,7 @@ class Exemplars {
   void offer(size_t bucket, double value);
   // Returns the newest exemplars, in the order of their buckets. Leaves out one that is being written.
   std::vector<Exemplar> read() const;
-  // For a child of fork(), where a writer may have disappeared in the middle of its work.
+  // Requires: called in a child of fork(), where a writer may have disappeared in the middle of its work.
   void reset();
 
  private:

@@ -54,7 +54,7 @@ class ExponentialCounts {
   void add(int32_t index, uint64_t count);
   // Sets `scale` to that of the result.
   ExponentialBuckets read(int32_t& scale) const;
-  // For a child of fork(): it has one thread.
+  // Requires: called in a child of fork(), which has one thread.
   void reset();
 
  private:

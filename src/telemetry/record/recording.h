@@ -19,9 +19,9 @@ extern constinit std::atomic<bool> g_metrics_recording;
 // before recording starts.
 struct Sampling {
   std::atomic<uint64_t> threshold{UINT64_MAX};
-  // Whether the parent's decision applies.
+  // True if the parent's decision applies.
   std::atomic<bool> parent_based{true};
-  // Whether spans that are not sampled are recorded for the tail sampler.
+  // True if spans that are not sampled are recorded for the tail sampler.
   std::atomic<bool> record_unsampled{false};
 };
 extern constinit Sampling g_sampling;
@@ -35,7 +35,7 @@ extern constinit Propagation g_propagation;
 
 // Written before recording starts.
 extern constinit std::atomic<ExemplarFilter> g_exemplar_filter;
-// Whether histograms count into exponential buckets too.
+// True if histograms count into exponential buckets too.
 extern constinit std::atomic<bool> g_exponential_histograms;
 
 inline bool recording() {
