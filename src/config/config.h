@@ -37,7 +37,8 @@ struct ModelConfig {
   int threads = 0;                   // 0: the machine's cores, divided between the models
   int64_t kv_cache_bytes = 0;        // 0: half of the free memory after loading the weights, divided between the models
   int64_t adapter_memory_bytes = 0;  // 0: half of the free memory after weights and KV cache, divided likewise
-  int training_share = 50;           // percent of the engine's time for training while training and sampling compete
+  int64_t adapter_page_bytes = int64_t{256} << 30;  // of page files; a user may have a quarter. 0: no limit
+  int training_share = 50;  // percent of the engine's time for training while training and sampling compete
 };
 
 struct Limits {

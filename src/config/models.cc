@@ -103,6 +103,7 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
   reader.integer("threads", model.threads, 0, 4096);
   reader.integer("kv_cache_bytes", model.kv_cache_bytes, 0);
   reader.integer("adapter_memory_bytes", model.adapter_memory_bytes, 0);
+  reader.integer("adapter_page_bytes", model.adapter_page_bytes, 0);
   reader.integer("training_share", model.training_share, 1, 99);
   if (int tokens = 0; reader.integer("default_max_tokens", tokens, 1)) model.default_max_tokens = tokens;
   read_back_end(reader, model);

@@ -37,9 +37,8 @@ uint64_t add_to_checksum(uint64_t sum, const std::vector<float>& values) {
 }
 
 Error failed(const char* what) {
-  return internal_error(std::string("cannot ") + what +
-                        " the page file of an adapter: " + std::generic_category().message(errno) +
-                        "; see adapter_memory_bytes and the disk of TUFT_HOME");
+  return internal_error(std::string("cannot ") + what + " the page file of an adapter: " +
+                        std::generic_category().message(errno) + "; see adapter_page_bytes and the disk of TUFT_HOME");
 }
 
 Result<int> unnamed_file(const std::filesystem::path& directory) {

@@ -14,8 +14,19 @@ namespace {
 // After a page could not be written, none is written for this time, because a full disk stays full for a while.
 constexpr Nanos kBrokenPause = 30 * kSecond;
 
+// A tenant may have this part of the limit of all pages, so that one tenant cannot take the room of the others.
+constexpr int64_t kTenantParts = 4;
+
 Error exists_already(const engine::AdapterId& id) {
   return {ErrorCode::kAlreadyExists, "adapter \"" + id.str() + "\" is already loaded", "adapter_exists"};
+}
+
+Error pages_full(const std::string& whose, int64_t bytes, int64_t limit, const std::string& of,
+                 const std::string& cure) {
+  return {ErrorCode::kResourceExhausted,
+          whose + " could take " + std::to_string(bytes) + " bytes of page files, more than the " +
+              std::to_string(limit) + " bytes " + of + " (adapter_page_bytes); " + cure,
+          "adapter_page_bytes"};
 }
 
 std::string_view kind_name_of(AdapterKind kind) {
@@ -98,31 +109,65 @@ void AdapterPager::move(Entry& entry, Location to) {
   count(entry, 1);
 }
 
-AdapterPager::Entry& AdapterPager::add(const engine::AdapterId& id, AdapterKind kind, const engine::LoraSpec& spec) {
+AdapterPager::Entry& AdapterPager::add(const engine::AdapterId& id, AdapterKind kind, const engine::LoraSpec& spec,
+                                       const std::string& tenant) {
+  std::string owner = tenant;  // may throw, so it comes first
   Entry& entry = adapters_[id];
   entry.kind = kind;
   entry.spec = spec;
+  entry.tenant = std::move(owner);
   entry.bytes = store_.bytes_of(spec, kind == AdapterKind::kTraining);
   entry.last_used = ++last_use_;
   count(entry, 1);
   return entry;
 }
 
-Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind) {
+// A page of a run has weights, gradient and two moments.
+int64_t AdapterPager::page_bytes_of(AdapterKind kind, const engine::LoraSpec& spec) const {
+  constexpr int64_t kTensorsOfARun = 4;
+  const int64_t weights = engine::parameters_of(model_, spec) * static_cast<int64_t>(sizeof(float));
+  return kind == AdapterKind::kTraining ? kTensorsOfARun * weights : weights;
+}
+
+Status AdapterPager::check_pages(const std::string& tenant, int64_t bytes) const {
+  if (options_.page_bytes_max == 0) return {};
+  int64_t all = bytes;
+  int64_t own = bytes;
+  for (const auto& [id, entry] : adapters_) {
+    const int64_t page = page_bytes_of(entry.kind, entry.spec);
+    all += page;
+    if (entry.tenant == tenant) own += page;
+  }
+  const int64_t part = options_.page_bytes_max / kTenantParts;
+  if (!tenant.empty() && own > bytes && own > part) {
+    return pages_full("your adapters of this base model", own, part, "that one user may have",
+                      "unload models that you do not train any more, or end sessions that sample");
+  }
+  if (all > options_.page_bytes_max) {
+    return pages_full("the adapters of all users of this base model", all, options_.page_bytes_max, "that all may have",
+                      "try again later");
+  }
+  return {};
+}
+
+Status AdapterPager::create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind,
+                            const std::string& tenant) {
   if (exists(id)) return exists_already(id);
   const int64_t bytes = store_.bytes_of(state.spec, kind == AdapterKind::kTraining);
+  TUFT_TRY(check_pages(tenant, page_bytes_of(kind, state.spec)));
   if (!make_room(bytes)) {
-    Entry& entry = add(id, kind, state.spec);
+    Entry& entry = add(id, kind, state.spec, tenant);
     if (send_out(id, entry, state)) return {};
     count(entry, -1);
     adapters_.erase(id);
   }
   TUFT_TRY(store_.create(id, state));
-  add(id, kind, state.spec);
+  add(id, kind, state.spec, tenant);
   return {};
 }
 
-Result<int64_t> AdapterPager::copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler) {
+Result<int64_t> AdapterPager::copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler,
+                                              const std::string& tenant) {
   const Nanos begin = clock_.monotonic();
   if (exists(sampler)) return exists_already(sampler);
   const auto from = adapters_.find(source);
@@ -130,12 +175,13 @@ Result<int64_t> AdapterPager::copy_to_sampler(const engine::AdapterId& source, c
     return not_found("adapter \"" + source.str() + "\" is not loaded: create or load it first", "adapter_not_loaded");
   }
   const engine::LoraSpec spec = from->second.spec;
+  TUFT_TRY(check_pages(tenant, page_bytes_of(AdapterKind::kSampler, spec)));
   if (make_room(store_.bytes_of(spec, false))) {
     TUFT_TRY(store_.clone(source, sampler));
-    add(sampler, AdapterKind::kSampler, spec);
+    add(sampler, AdapterKind::kSampler, spec, tenant);
   } else {
     TUFT_ASSIGN(engine::AdapterState state, store_.export_state(source, false));
-    TUFT_TRY(create(sampler, std::move(state), AdapterKind::kSampler));
+    TUFT_TRY(create(sampler, std::move(state), AdapterKind::kSampler, tenant));
   }
   published_.record(to_seconds(clock_.monotonic() - begin));
   return engine::parameters_of(model_, spec) * static_cast<int64_t>(sizeof(float));

@@ -5,6 +5,10 @@
 // at work, starts in its page. An adapter that comes back waits in line until others stop working. Work in progress
 // never needs more room, so that all adapters make progress as long as one fits. The page of a sampler stays valid,
 // because a sampler never changes.
+//
+// The page files are limited, too. An adapter counts with the size of its page from its beginning, so that paging is
+// never refused later. A tenant may have a quarter, and always one adapter if the limit of all allows it. These limits
+// depend on no order, so that the adapters of a worker fit into the next one.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +34,7 @@ enum class AdapterKind : uint8_t { kTraining, kSampler };
 struct PagerOptions {
   int64_t bytes_max = 0;            // of adapters in the engine; 0: no limit
   std::filesystem::path directory;  // of page files
+  int64_t page_bytes_max = 0;       // of the pages of all adapters; 0: no limit
 };
 
 // One move between the engine and a page. The engine thread creates and finishes it; the file thread runs it in
@@ -64,10 +69,11 @@ class AdapterPager {
   AdapterPager(const engine::ModelSpec& model, engine::AdapterStore& store, const Clock& clock, std::string base_model,
                PagerOptions options, Surroundings surroundings);
 
-  // See AdapterStore.
-  Status create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind);
-  // Makes a sampler with the current weights of `source`. Returns the bytes of its tensors.
-  Result<int64_t> copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler);
+  // See AdapterStore. The bytes are the tenant's. kResourceExhausted "adapter_page_bytes" over a limit.
+  Status create(const engine::AdapterId& id, engine::AdapterState state, AdapterKind kind, const std::string& tenant);
+  // Makes a sampler of `tenant` with the current weights of `source`. Returns the bytes of its tensors.
+  Result<int64_t> copy_to_sampler(const engine::AdapterId& source, const engine::AdapterId& sampler,
+                                  const std::string& tenant);
   Status remove(const engine::AdapterId& id);
 
   bool exists(const engine::AdapterId& id) const { return adapters_.contains(id); }
@@ -103,7 +109,8 @@ class AdapterPager {
   struct Entry {
     AdapterKind kind = AdapterKind::kTraining;
     engine::LoraSpec spec;
-    int64_t bytes = 0;
+    std::string tenant;
+    int64_t bytes = 0;                      // the most that it takes in the engine
     Location location = Location::kEngine;  // changed by move() alone
     std::shared_ptr<AdapterPage> page;      // of a sampler also while it is in the engine
     uint64_t last_used = 0;
@@ -118,7 +125,9 @@ class AdapterPager {
   bool page_out(const engine::AdapterId& id, Entry& entry);
   bool send_out(const engine::AdapterId& id, Entry& entry, engine::AdapterState& state);
   bool read_back(const engine::AdapterId& id, Entry& entry);
-  Entry& add(const engine::AdapterId& id, AdapterKind kind, const engine::LoraSpec& spec);
+  Entry& add(const engine::AdapterId& id, AdapterKind kind, const engine::LoraSpec& spec, const std::string& tenant);
+  int64_t page_bytes_of(AdapterKind kind, const engine::LoraSpec& spec) const;
+  Status check_pages(const std::string& tenant, int64_t bytes) const;
   void move(Entry& entry, Location to);
   void count(const Entry& entry, int by);
   bool send(const engine::AdapterId& id, Entry& entry, bool out, engine::AdapterState* state);

@@ -104,7 +104,7 @@ class AddSampler final : public MethodOperation<rpc::AddSampler> {
     TUFT_TRY(*state_);
     const int rank = (*state_)->spec.rank;
     response.set_size_bytes(state_bytes(**state_));
-    TUFT_TRY(context.adapters.create(adapter(), std::move(**state_), AdapterKind::kSampler));
+    TUFT_TRY(context.adapters.create(adapter(), std::move(**state_), AdapterKind::kSampler, tenant()));
     context.ranks[adapter()] = rank;
     context.metrics.load_from_disk.record(to_seconds(context.clock.monotonic() - started()));
     note({{"tuft.lora_rank", rank}, {"tuft.size_bytes", response.size_bytes()}});
@@ -126,7 +126,7 @@ class PublishAdapter final : public MethodOperation<rpc::PublishAdapter> {
     note({{"tuft.sampler_id", request().sampler_id()}});
     if (request().sampler_id().empty()) return invalid_argument("the request names no sampler");
     const engine::AdapterId sampler = sampler_adapter(request().sampler_id());
-    TUFT_ASSIGN(const int64_t bytes, context.adapters.copy_to_sampler(adapter(), sampler));
+    TUFT_ASSIGN(const int64_t bytes, context.adapters.copy_to_sampler(adapter(), sampler, tenant()));
     context.ranks[sampler] = context.ranks[adapter()];
     response.set_size_bytes(bytes);
     note({{"tuft.size_bytes", bytes}});

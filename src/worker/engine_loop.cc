@@ -80,6 +80,7 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
                [this](Operation& operation) { trained(operation); }},
       gauges_(options_.base_model, options_.sampler.memory_bytes, clock, [this] { return inbox_.unanswered(); }),
       files_(kFileJobsPerOperation * options_.operations_max) {
+  if (!options_.threads) return;
   engine_thread_ = std::thread([this] { run(); });
   file_thread_ = std::thread([this] { run_files(); });
 }
@@ -117,19 +118,40 @@ int EngineLoop::rank_of(const engine::AdapterId& adapter) const {
 void EngineLoop::run() {
   telemetry::trace_set_thread_info("engine");
   update_gauges();
-  std::deque<InboxItem> items;
-  for (;;) {
-    resume_queues();
-    const bool idle = turns_.empty() && stepping_.empty() && trainer_->idle() && sampler_->idle() && !lacked_memory_;
-    if (idle) gauges_.work_ended(clock_.monotonic());
-    inbox_.take(items, idle);
-    if (idle) gauges_.work_arrived(clock_.monotonic());
-    for (InboxItem& item : items) accept(std::move(item));
-    items.clear();
-    if (inbox_.is_closed()) return;
-    run_piece();
-    update_gauges();
+  while (run_once(true)) {
   }
+}
+
+bool EngineLoop::run_engine_step() {
+  resume_queues();
+  if (idle() && inbox_.empty()) return false;
+  return run_once(false);
+}
+
+bool EngineLoop::run_file_step() {
+  auto job = files_.try_pop();
+  if (!job) return false;
+  run_file(std::move(*job));
+  return true;
+}
+
+bool EngineLoop::idle() const {
+  return turns_.empty() && stepping_.empty() && trainer_->idle() && sampler_->idle() && !lacked_memory_;
+}
+
+// Returns false once the inbox is closed. `waits`: for work, if there is none.
+bool EngineLoop::run_once(bool waits) {
+  resume_queues();
+  const bool nothing = idle();
+  if (nothing) gauges_.work_ended(clock_.monotonic());
+  inbox_.take(taken_, waits && nothing);
+  if (nothing) gauges_.work_arrived(clock_.monotonic());
+  for (InboxItem& item : taken_) accept(std::move(item));
+  taken_.clear();
+  if (inbox_.is_closed()) return false;
+  run_piece();
+  update_gauges();
+  return true;
 }
 
 void EngineLoop::run_piece() {
@@ -365,22 +387,25 @@ void EngineLoop::advance_next_queue() {
 
 void EngineLoop::run_files() {
   while (auto job = files_.pop()) {
-    if (skip_files_) continue;
-    if (job->page != nullptr) {
-      job->page->run();
-      InboxItem item(std::move(job->page));
-      (void)inbox_.push(item);
-      continue;
-    }
-    Operation& operation = *job->operation;
-    const auto done = without_exceptions([&]() -> Result<Operation::Progress> {
-      operation.run_file();
-      return Operation::Progress::kDone;
-    });
-    if (!done.ok()) operation.file_failed(done.error());
-    InboxItem item(FileDone{job->queue});
-    (void)inbox_.push(item);
+    if (!skip_files_) run_file(std::move(*job));
   }
+}
+
+void EngineLoop::run_file(FileJob job) {
+  if (job.page != nullptr) {
+    job.page->run();
+    InboxItem item(std::move(job.page));
+    (void)inbox_.push(item);
+    return;
+  }
+  Operation& operation = *job.operation;
+  const auto done = without_exceptions([&]() -> Result<Operation::Progress> {
+    operation.run_file();
+    return Operation::Progress::kDone;
+  });
+  if (!done.ok()) operation.file_failed(done.error());
+  InboxItem item(FileDone{std::move(job.queue)});
+  (void)inbox_.push(item);
 }
 
 void EngineLoop::update_gauges() {
@@ -400,9 +425,9 @@ void EngineLoop::update_gauges() {
 void EngineLoop::stop() {
   if (!inbox_.close()) return;
   skip_files_ = true;
-  engine_thread_.join();
+  if (engine_thread_.joinable()) engine_thread_.join();
   files_.close();  // after the piece that was running: it may have had work for the file thread
-  file_thread_.join();
+  if (file_thread_.joinable()) file_thread_.join();
   // No other thread is left, so this one may touch what they owned.
   std::deque<InboxItem> items;
   inbox_.take(items, false);

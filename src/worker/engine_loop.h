@@ -3,7 +3,7 @@
 // starves the other. Each adapter has a queue of its operations. forward and forward_backward go to the training
 // scheduler, which packs those of all adapters into passes. Every other operation waits for those before it in its
 // queue, and for no other queue. A second thread reads and writes the files of checkpoints and of paged adapters, where
-// tenants take turns (file_queue.h).
+// tenants take turns (turn_queue.h).
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,6 @@
 #include "engine/sample/sampler.h"
 #include "worker/adapter_pager.h"
 #include "worker/engine_gauges.h"
-#include "worker/file_queue.h"
 #include "worker/inbox.h"
 #include "worker/operation.h"
 #include "worker/pass_recorder.h"
@@ -25,6 +24,7 @@
 #include "worker/step_batch.h"
 #include "worker/time_share.h"
 #include "worker/traced_engine.h"
+#include "worker/turn_queue.h"
 
 namespace tuft::worker {
 
@@ -37,6 +37,7 @@ struct EngineLoopOptions {
   double training_share = 0.5;     // of the engine's time, while there is sampling to do as well
   Nanos share_debt_max = kSecond;  // limit of the time that one of them may owe the other
   size_t operations_max = 4096;    // calls without an answer; more are refused with kResourceExhausted
+  bool threads = true;             // false: a test runs the steps of both threads, in an order of its own
 };
 
 // It has more than 25 methods: a short one for each transition of an operation between inbox, queues and turns, all on
@@ -48,7 +49,7 @@ class EngineLoop {
  public:
   using Ticket = SampleRequests::Ticket;
 
-  // Starts the threads. `engine`, `clock` and all that token_bytes uses outlive this.
+  // Starts the threads, if options.threads. `engine`, `clock` and all that token_bytes uses outlive this.
   EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine::TokenBytes token_bytes, const Clock& clock);
   ~EngineLoop();
 
@@ -65,6 +66,11 @@ class EngineLoop {
   // Answers every call with kUnavailable and ends the threads after the piece of work that is running. Idempotent.
   void stop();
 
+  // The steps of the two threads, for tests without threads: they take what the inbox holds and run one piece of work,
+  // or one job of the file queue. Return false if there was nothing to do. One thread at a time.
+  bool run_engine_step();
+  bool run_file_step();
+
   const engine::Engine& engine() const { return engine_; }  // model() and weights_dtype() only
   const Clock& clock() const { return clock_; }
   int64_t steps() const { return steps_; }
@@ -80,9 +86,19 @@ class EngineLoop {
 
   using Queues = std::map<std::string, AdapterQueue>;
 
+  // The work of the file thread: either an operation or a page.
+  struct FileJob {
+    std::string queue;  // of the operation
+    Operation* operation = nullptr;
+    std::unique_ptr<PageJob> page;
+  };
+
   void run();
+  bool run_once(bool waits);
+  bool idle() const;
   void resume_queues();
   void run_files();
+  void run_file(FileJob job);
   void accept(InboxItem item);
   void accept(std::unique_ptr<Operation> operation);
   void accept(FileDone done);
@@ -111,6 +127,7 @@ class EngineLoop {
   Inbox inbox_;
 
   // The engine thread's own.
+  std::deque<InboxItem> taken_;
   Queues queues_;
   size_t queues_waiting_ = 0;      // number of queues that wait for an adapter
   std::deque<std::string> turns_;  // queues whose first operation can run and is not with the training scheduler
@@ -129,7 +146,7 @@ class EngineLoop {
 
   EngineGauges gauges_;
 
-  FileQueue files_;
+  TurnQueue<FileJob> files_;
   std::atomic<bool> skip_files_{false};
   std::thread engine_thread_;
   std::thread file_thread_;

@@ -42,6 +42,11 @@ size_t Inbox::unanswered() const {
   return unanswered_;
 }
 
+bool Inbox::empty() const {
+  MutexLock lock(mutex_);
+  return items_.empty();
+}
+
 bool Inbox::close() {
   {
     MutexLock lock(mutex_);

@@ -41,6 +41,7 @@ class Inbox {
   void take(std::deque<InboxItem>& items, bool wait);
   void answered(size_t calls);
   size_t unanswered() const;
+  bool empty() const;  // no item waits to be taken
 
   // Refuses all items from now on. Returns false if it was closed before.
   bool close();

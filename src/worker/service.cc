@@ -16,6 +16,7 @@
 #include "telemetry/trace.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"
+#include "worker/preparations.h"
 #include "worker/sample_messages.h"
 #include "worker/sample_stream.h"
 #include "worker/sample_trace.h"
@@ -53,10 +54,13 @@ std::vector<telemetry::TraceId> read_traces(const google::protobuf::RepeatedPtrF
   return traces;
 }
 
-// Implements the methods of rpc/methods.h: each has an overload of handle(), which runs on gRPC's thread.
+// Implements the methods of rpc/methods.h: each has an overload of handle(), which runs on gRPC's thread. A request
+// with a custom loss is prepared on a thread of its own.
 class Service final : public v1::ModelActor::CallbackService {
  public:
   Service(EngineLoop& loop, std::string base_model) : loop_(loop), base_model_(std::move(base_model)) {}
+
+  void stop_preparing() { preparations_.stop(); }
 
 #define TUFT_SERVE(Name, function, timeout)                                                              \
   grpc::ServerUnaryReactor* Name(grpc::CallbackServerContext* context, const v1::Name##Request* request, \
@@ -128,12 +132,26 @@ class Service final : public v1::ModelActor::CallbackService {
     auto converted = to_train_request(request.request(), training_adapter(request.adapter_id()), base_model_);
     if (!converted.ok()) return call.reply(std::move(converted).error());
     converted->tenant = request.tenant();
-    if (request.has_custom_loss()) {
-      if (const Status read = read_custom_loss(request.custom_loss(), *converted); !read.ok()) {
-        return call.reply(read.error());
-      }
-    }
+    if (request.has_custom_loss()) return prepare(call, std::move(converted).value());
     loop_.post(make_forward_backward(std::move(call), std::move(converted).value()));
+  }
+
+  // The control plane sends the next operation of a run when this one has been answered, so none overtakes it.
+  void prepare(const Call<rpc::ForwardBackward>& call, engine::TrainRequest train_request) {
+    const auto train = std::make_shared<engine::TrainRequest>(std::move(train_request));
+    const bool queued = preparations_.post(train->tenant, [this, call, train](bool stopping) {
+      const Status posted = without_exceptions([&]() -> Status {
+        if (stopping) return stopping_error();
+        TUFT_TRY(read_custom_loss(call.request.custom_loss(), *train));
+        loop_.post(make_forward_backward(call, std::move(*train)));
+        return {};
+      });
+      if (!posted.ok()) call.reply(posted.error());
+    });
+    if (!queued) {
+      call.reply(Error{ErrorCode::kResourceExhausted, "too many requests with a custom loss wait; try again later",
+                       "worker_queue_full"});
+    }
   }
 
   void handle(Call<rpc::Sample> call, PendingCall& pending) {
@@ -227,6 +245,7 @@ class Service final : public v1::ModelActor::CallbackService {
 
   EngineLoop& loop_;
   const std::string base_model_;
+  Preparations preparations_;
 };
 
 class GrpcServer final : public WorkerServer {
@@ -245,6 +264,7 @@ class GrpcServer final : public WorkerServer {
 
   void shutdown(Nanos grace) override {
     if (server_ == nullptr) return;
+    service_.stop_preparing();  // its requests are answered now, and refused from now on
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(grace));
     server_->Wait();
     server_.reset();

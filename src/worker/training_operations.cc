@@ -102,7 +102,7 @@ class CreateAdapter final : public MethodOperation<rpc::CreateAdapter> {
     engine::AdapterState state = engine::make_adapter(context.engine.model(), spec);
     state.optimizer = *optimizer;
     response.set_parameters(count_parameters(state));
-    TUFT_TRY(context.adapters.create(adapter(), std::move(state), AdapterKind::kTraining));
+    TUFT_TRY(context.adapters.create(adapter(), std::move(state), AdapterKind::kTraining, tenant()));
     context.ranks[adapter()] = spec.rank;
     context.metrics.load_new.record(to_seconds(context.clock.monotonic() - started()));
     for (const engine::TargetModule module : spec.target_modules())

@@ -52,6 +52,8 @@ PARTS = {
                                       TUFT_VICTIM_TURNS=str(max(20, round(hours * 150)))),
     "soak": lambda hours: ([sys.executable, "hostile/soak.py", "--minutes", f"{max(1.0, hours * 15):g}"], {}),
     "fuzz": lambda hours: ([sys.executable, "hostile/fuzz.py", "--minutes", f"{max(1.0, hours * 15):g}"], {}),
+    "interleavings": lambda hours: ([sys.executable, "hostile/interleavings.py", "--minutes",
+                                     f"{max(0.5, hours * 5):g}"], {}),
     "api": lambda hours: ([sys.executable, "hostile/api_fuzz.py", "--examples", str(max(5, round(hours * 50)))], {}),
     "asan": lambda hours: suites_with("asan"),
     "tsan": lambda hours: suites_with("tsan"),

@@ -69,6 +69,8 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
       std::to_string(model.kv_cache_bytes),
       "--adapter-memory-bytes",
       std::to_string(model.adapter_memory_bytes),
+      "--adapter-page-bytes",
+      std::to_string(model.adapter_page_bytes),
       "--page-directory",
       (config.home / "pages").string(),
       "--memory-share",

@@ -57,6 +57,9 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
   app.add_option("--adapter-memory-bytes", flags.adapter_memory_bytes,
                  "bytes of the adapters; 0: half of the memory that weights and KV cache leave free")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--adapter-page-bytes", flags.adapter_page_bytes,
+                 "bytes of the page files of adapters that do not fit into memory; 0: no limit")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--page-directory", flags.page_directory, "directory for adapters that do not fit into memory");
   app.add_option("--memory-share", flags.memory_share, "this worker's share of the free memory")
       ->check(CLI::Range(0.001, 1.0));

@@ -23,6 +23,7 @@ struct WorkerFlags {
   int threads = 0;
   int64_t kv_cache_bytes = 0;            // 0: half of this worker's share of the free memory
   int64_t adapter_memory_bytes = 0;      // 0: half of the rest of that share
+  int64_t adapter_page_bytes = 0;        // limit of the page files; 0: none
   std::filesystem::path page_directory;  // of paged adapters; empty: that of temporary files
   double memory_share = 1.0;             // of the free memory of the machine
   int training_share = 50;               // percent

@@ -168,6 +168,7 @@ Status run_service(const WorkerFlags& flags, EndSignal& end) {
   }
   options.limits.rank_max = flags.max_lora_rank;
   TUFT_ASSIGN(options.pager.bytes_max, plan_adapter_memory(flags, *engine));
+  options.pager.page_bytes_max = flags.adapter_page_bytes;
   options.pager.directory =
       flags.page_directory.empty() ? std::filesystem::temp_directory_path() : flags.page_directory;
   options.training_share = flags.training_share / 100.0;

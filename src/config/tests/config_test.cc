@@ -82,11 +82,11 @@ tls: {certificate: /etc/tuft/server.pem, private_key: /etc/tuft/server.key}
 authorized_users_file: /etc/tuft/users.yaml
 persistence: {mode: DISABLE}
 )" +
-          one_model("    capabilities: [sampling]\n    max_lora_rank: 8.0\n    lora_alpha_ratio: 1\n    "
-                    "train_batch_tokens: 64\n"
-                    "    sample_batch_tokens: 32\n    default_max_tokens: 7\n    weights_dtype: bf16\n    threads: 3\n"
-                    "    backend: torch\n    device: cuda:1\n    cuda_graphs: true\n"
-                    "    kv_cache_bytes: 8589934592\n    adapter_memory_bytes: 4294967296\n    training_share: 30\n") +
+          one_model("    capabilities: [sampling]\n    max_lora_rank: 8.0\n    lora_alpha_ratio: 1\n"
+                    "    train_batch_tokens: 64\n    sample_batch_tokens: 32\n    default_max_tokens: 7\n"
+                    "    weights_dtype: bf16\n    threads: 3\n    backend: torch\n    device: cuda:1\n"
+                    "    cuda_graphs: true\n    kv_cache_bytes: 8589934592\n    adapter_memory_bytes: 4294967296\n"
+                    "    adapter_page_bytes: 31\n    training_share: 30\n") +
           kUsers)
           .config;
   EXPECT_EQ(config.host, "0.0.0.0");
@@ -148,7 +148,7 @@ persistence: {mode: DISABLE}
   EXPECT_TRUE(model.cuda_graphs);
   EXPECT_EQ(model.threads, 3);
   EXPECT_EQ(model.kv_cache_bytes, int64_t{8} << 30);
-  EXPECT_EQ(model.adapter_memory_bytes, int64_t{4} << 30);
+  EXPECT_EQ(std::pair(model.adapter_memory_bytes, model.adapter_page_bytes), std::pair(int64_t{4} << 30, int64_t{31}));
   EXPECT_EQ(model.training_share, 30);
 }
 
@@ -183,6 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"    threads: -1\n", "", "threads: must be at least 0"},
         Rule{"    kv_cache_bytes: -1\n", "", "kv_cache_bytes: must be at least 0"},
         Rule{"    adapter_memory_bytes: -1\n", "", "adapter_memory_bytes: must be at least 0"},
+        Rule{"    adapter_page_bytes: -1\n", "", "adapter_page_bytes: must be at least 0"},
         Rule{"    training_share: 100\n", "", "training_share: must be at most 99"},
         Rule{"    backend: onnx\n", "", "backend: must be one of native, torch, not 'onnx'"},
         Rule{"    backend: torch\n    device: gpu\n", "", "device: must be cpu, cuda or cuda:N, not 'gpu'"},
@@ -485,8 +486,7 @@ TEST_F(ConfigFile, IsFoundByFlagVariableOrHomeElseAnError) {
   std::ofstream(other) << one_model() << kUsers << "port: 7\n";
   const ScopedVariable variable("TUFT_CONFIG", other.c_str());
   EXPECT_EQ(load_config({}).value().config.port, 7);
-  Overrides flags;
-  flags.config_path = (home_ / "nothing.yaml").string();
+  const Overrides flags{.config_path = (home_ / "nothing.yaml").string()};
   EXPECT_THAT(load_config(flags).error().message, HasSubstr("nothing.yaml"));
 }
 

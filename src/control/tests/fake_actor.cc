@@ -99,13 +99,14 @@ void FakeActor::cancel(uint64_t number) {
   cancelled.call->answer(Error{ErrorCode::kCancelled, "the call was cancelled", "cancelled"});
 }
 
-bool FakeActor::answer_next() {
+bool FakeActor::answer_any(size_t which) {
   Held next;
   {
     std::lock_guard lock(mutex_);
-    if (held_.empty()) return false;
-    next = std::move(held_.front());
-    held_.pop_front();
+    if (which >= held_.size()) return false;
+    const auto at = held_.begin() + static_cast<ptrdiff_t>(which);
+    next = std::move(*at);
+    held_.erase(at);
   }
   answer(*next.call);
   return true;

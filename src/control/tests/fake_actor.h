@@ -24,7 +24,8 @@ class FakeActor final : public actor::ModelActor {
 
   // With `hold`, a call waits for answer_next(). Otherwise, which is the default, it is answered before it returns.
   void hold_answers(bool hold) { hold_ = hold; }
-  bool answer_next();
+  bool answer_next() { return answer_any(0); }
+  bool answer_any(size_t which);  // of the held calls, oldest first
   void answer_all();
   void stop_holding();  // answers the held calls, and from now on all calls at once
   size_t held() const;

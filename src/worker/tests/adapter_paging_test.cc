@@ -13,10 +13,24 @@ namespace {
 // In the fake engine an adapter in training takes 60 bytes, and a sampler 20.
 class AdapterPagingTest : public ServiceTest {
  protected:
-  void limit_to(int64_t bytes) {
+  void limit_to(int64_t bytes, int64_t pages = 0) {
     EngineLoopOptions options;
-    options.pager = {bytes, directory_ / "pages"};
+    options.pager = {bytes, directory_ / "pages", pages};
     start(options);
+  }
+  // The bytes of the page of a sampler. That of an adapter in training has four times as many.
+  int64_t sampler_page() const {
+    engine::LoraSpec spec;
+    spec.rank = 4;
+    spec.train_attn = true;
+    spec.train_mlp = spec.train_unembed = false;
+    return engine::parameters_of(engine_.model(), spec) * static_cast<int64_t>(sizeof(float));
+  }
+  // Further calls are for this tenant.
+  void call_for(const std::string& tenant) {
+    v1::CallIds ids;
+    ids.set_tenant(tenant);
+    metadata_ = {{"tuft-ids-bin", ids.SerializeAsString()}};
   }
 
   Answer publish(const std::string& adapter, const std::string& sampler) {
@@ -175,6 +189,45 @@ TEST_F(AdapterPagingTest, NoPlaceForPagesGoesOverTheLimitInsteadOfFailing) {
     ASSERT_TRUE(train(id).status.ok()) << id;
   }
   for (const char* id : {"a", "b", "c"}) EXPECT_EQ(step_of(id), 1) << id;
+}
+
+TEST_F(AdapterPagingTest, TenantHasAQuarterOfThePages) {
+  limit_to(60, 24 * sampler_page());
+  call_for("greedy");
+  ASSERT_TRUE(create_adapter("a").status.ok());
+  ASSERT_TRUE(publish("a", "v1").status.ok());
+  ASSERT_TRUE(save_sampler("v1", "file").status.ok());
+  EXPECT_EQ(create_adapter("b").reason, "adapter_page_bytes");
+  ASSERT_TRUE(publish("a", "v2").status.ok());
+  const Answer refused = publish("a", "v3");
+  EXPECT_EQ(refused.reason, "adapter_page_bytes");
+  EXPECT_EQ(refused.status.error_message(),
+            "your adapters of this base model could take " + std::to_string(7 * sampler_page()) +
+                " bytes of page files, more than the " + std::to_string(6 * sampler_page()) +
+                " bytes that one user may have (adapter_page_bytes); unload models that you do not train any more, or "
+                "end sessions that sample");
+  EXPECT_EQ(add_sampler("again", "file").reason, "adapter_page_bytes");
+  call_for("other");
+  ASSERT_TRUE(create_adapter("b").status.ok()) << "another tenant has its own part";
+  call_for("greedy");
+  EXPECT_TRUE(train("a").status.ok()) << "what is there goes on";
+  ASSERT_TRUE(remove_sampler("v1").status.ok());
+  EXPECT_TRUE(add_sampler("again", "file").status.ok()) << "what is removed leaves its room";
+}
+
+TEST_F(AdapterPagingTest, PagesOfAllTenantsAreLimited) {
+  limit_to(60, 8 * sampler_page());  // two adapters in training, although each is more than a quarter
+  for (const char* tenant : {"t1", "t2"}) {
+    call_for(tenant);
+    ASSERT_TRUE(create_adapter(tenant).status.ok()) << tenant;
+  }
+  call_for("t3");
+  EXPECT_EQ(create_adapter("t3").reason, "adapter_page_bytes");
+  v1::RemoveAdapterRequest request;
+  request.set_adapter_id("t2");
+  v1::RemoveAdapterResponse response;
+  ASSERT_TRUE(call(&v1::ModelActor::Stub::RemoveAdapter, request, &response).status.ok());
+  EXPECT_TRUE(create_adapter("t3").status.ok());
 }
 
 }  // namespace

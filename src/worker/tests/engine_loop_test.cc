@@ -89,7 +89,7 @@ class EngineLoopTest : public ::testing::Test {
   }
   void create(const std::string& adapter) {
     const auto run = [adapter](EngineContext& context) {
-      EXPECT_TRUE(context.adapters.create(engine::AdapterId(adapter), {}, AdapterKind::kTraining).ok());
+      EXPECT_TRUE(context.adapters.create(engine::AdapterId(adapter), {}, AdapterKind::kTraining, "").ok());
     };
     EXPECT_TRUE(post({.queue = adapter, .run = run}).get().ok());
   }

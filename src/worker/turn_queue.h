@@ -1,9 +1,8 @@
-// FileQueue: the jobs that wait for the thread that reads and writes files. Tenants take turns, one job each
-// (base/fair_queue.h). So a save waits for one job of each other tenant, and not for the hundreds of one.
+// TurnQueue: the jobs that wait for a thread. Tenants take turns, one job each (base/fair_queue.h). So the save of a
+// tenant waits for one job of each other tenant, and not for the hundreds of one.
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -11,25 +10,17 @@
 
 #include "base/fair_queue.h"
 #include "base/mutex.h"
-#include "worker/adapter_pager.h"
-#include "worker/operation.h"
 
 namespace tuft::worker {
 
-// Either an operation or a page.
-struct FileJob {
-  std::string queue;  // of the operation
-  Operation* operation = nullptr;
-  std::unique_ptr<PageJob> page;
-};
-
 // Thread-safe.
-class FileQueue {
+template <typename Job>
+class TurnQueue {
  public:
-  explicit FileQueue(size_t capacity) : capacity_(capacity) {}
+  explicit TurnQueue(size_t capacity) : capacity_(capacity) {}
 
   // Returns false, and leaves the job unchanged, if the queue is full or closed, or if there is no memory.
-  bool try_push(const std::string& tenant, FileJob&& job) TUFT_EXCLUDES(mutex_) try {
+  bool try_push(const std::string& tenant, Job&& job) TUFT_EXCLUDES(mutex_) try {
     {
       MutexLock lock(mutex_);
       if (closed_ || jobs_.size() >= capacity_) return false;
@@ -42,9 +33,16 @@ class FileQueue {
   }
 
   // Waits for a job. Returns nothing when the queue is closed and empty.
-  std::optional<FileJob> pop() TUFT_EXCLUDES(mutex_) {
+  std::optional<Job> pop() TUFT_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (jobs_.empty() && !closed_) ready_.wait(mutex_);
+    if (jobs_.empty()) return std::nullopt;
+    return jobs_.pop();
+  }
+
+  // The same without waiting: returns nothing when the queue is empty.
+  std::optional<Job> try_pop() TUFT_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
     if (jobs_.empty()) return std::nullopt;
     return jobs_.pop();
   }
@@ -67,7 +65,7 @@ class FileQueue {
   const size_t capacity_;
   mutable Mutex mutex_;
   CondVar ready_;
-  FairQueue<std::string, FileJob> jobs_ TUFT_GUARDED_BY(mutex_){1};
+  FairQueue<std::string, Job> jobs_ TUFT_GUARDED_BY(mutex_){1};
   bool closed_ TUFT_GUARDED_BY(mutex_) = false;
 };
 
