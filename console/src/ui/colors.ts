@@ -1,0 +1,26 @@
+// The colours of series, for canvases that cannot read style sheets.
+
+import { dark } from "../app/state.ts";
+
+const seriesCount = 8;
+
+/** A colour of the style sheet, such as "--text-3", as it is now. */
+export function cssColor(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** The colour of the series at an index. After eight they repeat; charts then draw them dashed. */
+export const seriesVar = (index: number): string => `--s${(index % seriesCount) + 1}`;
+export const seriesColor = (index: number): string => cssColor(seriesVar(index));
+export const seriesDash = (index: number): number[] | undefined =>
+  [undefined, [6, 3], [2, 3]][Math.floor(index / seriesCount) % 3];
+
+/** A number that is the same for the same text: things keep their colour from page to page. */
+export function colorIndex(text: string): number {
+  let hash = 2166136261;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
+  return (hash >>> 0) % seriesCount;
+}
+
+/** Subscribes a component to changes of the look; the value itself means nothing. */
+export const useTheme = (): boolean => dark.value;
