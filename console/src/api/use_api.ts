@@ -22,65 +22,86 @@ interface Options {
 }
 
 /** Fetches `path`, again whenever it changes. null: nothing. */
-export function useApi<T>(path: string | null, { every = 0, keep = true }: Options = {}): Answer<T> {
-  const [state, setState] = useState<{ path: string | null; data?: T; error?: ApiError }>({ path: null });
+export function useApi<T>(path: string | null, options: Options = {}): Answer<T> {
+  return useAsked<T>(path, (signal) => getJson<T>(path!, signal), options);
+}
+
+/** Fetches several paths at once; the answer comes when all are there. */
+export function useApis<T>(paths: string[] | null, options: Options = {}): Answer<T[]> {
+  const fetchAll = (signal: AbortSignal) => Promise.all(paths!.map((path) => getJson<T>(path, signal)));
+  return useAsked<T[]>(paths === null ? null : paths.join("\n"), fetchAll, options);
+}
+
+/** The same for anything that is asked for; `key` says what it is, and asks anew when it changes. */
+export function useAsked<T>(
+  key: string | null,
+  ask: (signal: AbortSignal) => Promise<T>,
+  { every = 0, keep = true }: Options = {},
+): Answer<T> {
+  const [state, setState] = useState<{ key: string | null; data?: T; error?: ApiError }>({ key: null });
   const [turn, setTurn] = useState(0);
   const isLive = live.value;
   const reload = useCallback(() => setTurn((value) => value + 1), []);
   const answered = useRef<string | null>(null);
+  const latest = useRef(ask);
+  latest.current = ask;
 
   useEffect(() => {
-    if (path === null) {
+    if (key === null) {
       answered.current = null;
-      setState({ path: null });
+      setState({ key: null });
       return;
     }
     const abort = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     let failures = 0;
+    let asking = false;
 
-    const ask = async () => {
+    const once = async () => {
       timer = undefined;
+      asking = true;
       try {
-        const data = await getJson<T>(path, abort.signal);
+        const data = await latest.current(abort.signal);
         if (abort.signal.aborted) return;
         failures = 0;
-        answered.current = path;
-        setState({ path, data });
+        answered.current = key;
+        setState({ key, data });
       } catch (error) {
         if (abort.signal.aborted) return;
         failures++;
-        answered.current = path;
+        answered.current = key;
         const known = error instanceof ApiError ? error : new ApiError(0, `The answer could not be read: ${error}`);
-        setState((before) => ({ path, data: before.path === path || keep ? before.data : undefined, error: known }));
+        setState((before) => ({ key, data: before.key === key || keep ? before.data : undefined, error: known }));
         if (known.status >= 400 && known.status < 500 && known.status !== 429) return;
+      } finally {
+        asking = false;
       }
       wait();
     };
     // A failing server is asked less and less often.
     const wait = () => {
       if (!every || !live.peek() || document.hidden || abort.signal.aborted) return;
-      timer = setTimeout(ask, Math.min(every * 2 ** Math.min(failures, 4), 30_000));
+      timer = setTimeout(once, Math.min(every * 2 ** Math.min(failures, 4), 30_000));
     };
     const visible = () => {
-      if (!document.hidden && timer === undefined && every && live.peek()) void ask();
+      if (!document.hidden && timer === undefined && !asking && every && live.peek()) void once();
     };
 
     // Coming back to live asks at once; going to paused does not.
-    if (answered.current !== path || isLive || turn) void ask();
+    if (answered.current !== key || isLive || turn) void once();
     document.addEventListener("visibilitychange", visible);
     return () => {
       abort.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", visible);
     };
-  }, [path, every, isLive, turn, keep]);
+  }, [key, every, isLive, turn, keep]);
 
-  const current = state.path === path || keep;
+  const current = state.key === key || keep;
   return {
-    data: path !== null && current ? state.data : undefined,
-    error: state.path === path ? state.error : undefined,
-    loading: path !== null && (state.path !== path || (state.data === undefined && state.error === undefined)),
+    data: key !== null && current ? state.data : undefined,
+    error: state.key === key ? state.error : undefined,
+    loading: key !== null && (state.key !== key || (state.data === undefined && state.error === undefined)),
     reload,
   };
 }

@@ -3,9 +3,13 @@
 /** Round numbers (1, 2, 5 times a power of ten) within [low, high], about `count` of them. */
 export function niceTicks(low: number, high: number, count: number): number[] {
   if (!(high > low) || count < 1) return [];
-  const step = niceStep((high - low) / count);
+  return multiples(low, high, niceStep((high - low) / count));
+}
+
+function multiples(low: number, high: number, step: number): number[] {
   const ticks: number[] = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step);
+  // Adding 0 turns a negative zero into zero.
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step + 0);
   return ticks;
 }
 
@@ -27,7 +31,5 @@ export function durationTicks(low: number, high: number, count: number): number[
   const rough = (high - low) / count;
   if (rough < second || rough > roundDurations.at(-1)!) return niceTicks(low, high, count);
   const step = roundDurations.find((candidate) => candidate >= rough * 0.9999999)!;
-  const ticks: number[] = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) ticks.push(i * step);
-  return ticks;
+  return multiples(low, high, step);
 }

@@ -27,7 +27,7 @@ export function formatNumber(value: number | null | undefined): string {
 /** 1234567 -> "1.23 M". */
 export function formatCount(value: number | null | undefined): string {
   if (!isNumber(value)) return missing;
-  if (Math.abs(value) < 1000) return formatNumber(value);
+  if (Math.abs(value) < 999.5) return formatNumber(value);
   const { factor, prefix } = prefixOf(Math.abs(value));
   return `${significant(value / factor).replace(/^-/, "−")} ${prefix}`;
 }
@@ -120,9 +120,15 @@ export function unitWord(unit: string): string {
   if (annotation) {
     const word = annotation[1]!.replaceAll("_", " ");
     if (word === "flop") return "FLOP";
-    return /[^aeiou]y$/.test(word) ? `${word.slice(0, -1)}ies` : word.endsWith("s") ? word : `${word}s`;
+    return plural(word);
   }
   return dimensionOf(unit) === "number" ? unit : "";
+}
+
+function plural(word: string): string {
+  if (/[^aeiou]y$/.test(word)) return `${word.slice(0, -1)}ies`;
+  if (/(s|ch|x)$/.test(word)) return `${word}es`;
+  return `${word}s`;
 }
 
 export interface Quantity {

@@ -44,19 +44,29 @@ export function pathOf(pathname: string): string {
 /** Matches "/traces/:id" with "/traces/4bf9": { id: "4bf9" }; null: no match. A final "*" takes the rest. */
 export function matchPath(pattern: string, path: string): Record<string, string> | null {
   const wanted = pattern.split("/");
-  const given = path.split("/");
+  const given = decodeParts(path);
+  if (!given) return null;
   const found: Record<string, string> = {};
   for (let i = 0; i < wanted.length; i++) {
     const part = wanted[i]!;
     if (part === "*") {
-      found["rest"] = given.slice(i).map(decodeURIComponent).join("/");
+      found["rest"] = given.slice(i).join("/");
       return found;
     }
     if (given[i] === undefined) return null;
     if (part.startsWith(":")) {
       if (!given[i]) return null;
-      found[part.slice(1)] = decodeURIComponent(given[i]!);
+      found[part.slice(1)] = given[i]!;
     } else if (part !== given[i]) return null;
   }
   return given.length === wanted.length ? found : null;
+}
+
+/** The decoded parts of a path; null if it is not well formed. */
+function decodeParts(path: string): string[] | null {
+  try {
+    return path.split("/").map(decodeURIComponent);
+  } catch {
+    return null;
+  }
 }

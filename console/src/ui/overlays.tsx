@@ -13,17 +13,17 @@ export function useDismiss(open: boolean, onClose: () => void) {
     const outside = (event: Event) => {
       if (!ref.current?.contains(event.target as Node)) onClose();
     };
-    const escape = (event: KeyboardEvent) => {
+    const onEscape = (event: KeyboardEvent) => {
       if (event.key !== "Escape") return;
       event.stopPropagation();
       onClose();
       ref.current?.querySelector<HTMLElement>("button, input")?.focus();
     };
     document.addEventListener("pointerdown", outside);
-    document.addEventListener("keydown", escape, true);
+    document.addEventListener("keydown", onEscape, true);
     return () => {
       document.removeEventListener("pointerdown", outside);
-      document.removeEventListener("keydown", escape, true);
+      document.removeEventListener("keydown", onEscape, true);
     };
   }, [open, onClose]);
   return ref;
