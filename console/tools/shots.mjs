@@ -1,4 +1,4 @@
-// Draws pages of the console to console/shots with Debian's Chromium: node tools/shots.mjs [URL] [PATTERN]
+// Draws pages of the console to console/shots with Debian's Chromium: node tools/shots.mjs [URL] ["PAGE PAGE ..."]
 // The pictures are for looking at; the tests of the console are elsewhere.
 
 import { mkdirSync, mkdtempSync } from "node:fs";
@@ -6,19 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-const [address = "http://127.0.0.1:5199", pattern = ""] = process.argv.slice(2);
-const pages = [
-  "/",
-  "/traces",
-  "/logs",
-  "/metrics",
-  "/metrics?metric=tuft.training.step.duration&by=phase",
-  "/runs",
-  "/samplers",
-  "/playground",
-  "/tenants",
-  "/system",
-];
+const [address = "http://127.0.0.1:5199", list] = process.argv.slice(2);
+const everything =
+  "/ /traces /logs /metrics /metrics?metric=tuft.training.step.duration&by=phase /runs /samplers /playground /tenants /system";
+const pages = (list ?? everything).split(" ");
 const looks = [
   ["light", { width: 1440, height: 900 }],
   ["dark", { width: 1440, height: 900 }],
@@ -55,8 +46,12 @@ if (await field.count()) {
 for (const [look, viewport] of looks) {
   await page.setViewportSize(viewport);
   await page.evaluate((theme) => localStorage.setItem("tuft.theme", theme), look === "dark" ? "dark" : "light");
-  for (const path of pages.filter((one) => one.includes(pattern))) {
-    const name = path.replace(/[^\w]+/g, "_").replace(/^_|_$/g, "") || "overview";
+  for (const path of pages) {
+    const name =
+      path
+        .replace(/[^\w]+/g, "_")
+        .replace(/^_|_$/g, "")
+        .slice(0, 60) || "overview";
     await page.goto(`${address}/console${path}`);
     await page.waitForTimeout(1800);
     await page.screenshot({ path: `shots/${name}-${look}.png`, fullPage: process.env.FULL === "1" });

@@ -167,6 +167,21 @@ export function formatQuantity(value: number | null | undefined, quantity: Quant
   }
 }
 
+/** What values count, for the head of a chart: "tokens/s", "requests"; "" for durations, bytes and shares. */
+export function quantityWord(quantity: Quantity): string {
+  if (quantity.plain || dimensionOf(quantity.unit) !== "number") return "";
+  const word = unitWord(quantity.unit);
+  if (word.endsWith("/s") || !quantity.perSecond) return word;
+  return word ? `${word}/s` : "per second";
+}
+
+/** A value without the word for what it counts, where a heading says that. */
+export function formatShort(value: number | null | undefined, quantity: Quantity): string {
+  return quantity.plain || dimensionOf(quantity.unit) === "number"
+    ? formatCount(value)
+    : formatQuantity(value, quantity);
+}
+
 function joinPrefix(number: string, unit: string): string {
   return /^(FLOP|W|J)/.test(unit) && /[kMGTPE]$/.test(number) ? unit : unit.startsWith("/") ? unit : ` ${unit}`;
 }

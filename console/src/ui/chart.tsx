@@ -6,9 +6,17 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { range, setAbsoluteRange, setRange } from "../app/state.ts";
 import { formatAbsolute, formatClock, formatDay } from "../lib/time.ts";
-import { formatNumber, formatQuantity, formatTick, type Quantity, scaleOf } from "../lib/units.ts";
+import {
+  formatNumber,
+  formatQuantity,
+  formatShort,
+  formatTick,
+  type Quantity,
+  quantityWord,
+  scaleOf,
+} from "../lib/units.ts";
 import { classes } from "./basics.tsx";
-import { cssColor, seriesColor, seriesDash, seriesVar, useTheme } from "./colors.ts";
+import { cssColor, mixColors, seriesColor, seriesDash, seriesVar, useTheme } from "./colors.ts";
 
 export interface Series {
   label: string;
@@ -87,7 +95,7 @@ export function Chart(props: ChartProps) {
   const [hover, setHover] = useState<Hover | null>(null);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const shown = useMemo(() => series.filter((one) => !hidden.has(one.label)), [series, hidden]);
-  const stacked = kind === "stack";
+  const stacked = kind === "stack" || kind === "bars";
   const data = useMemo<uPlot.AlignedData>(() => {
     const points = shown.map((one) => one.points);
     const drawn = stacked ? stackSeries(points).reverse() : points;
@@ -213,14 +221,19 @@ export function Chart(props: ChartProps) {
   function drawOptions(one: Series): uPlot.Series {
     const index = indexOf(one);
     const color = seriesColor(index);
-    const fill = kind === "area" ? `${color}1f` : stacked ? `${color}59` : kind === "bars" ? `${color}b0` : undefined;
+    const fill =
+      kind === "area"
+        ? `${color}1f`
+        : stacked
+          ? mixColors(color, cssColor("--surface"), kind === "bars" ? 0.9 : 0.5)
+          : undefined;
     return {
       label: one.label,
       stroke: one.faint ? `${color}80` : color,
       width: kind === "points" ? 0 : (one.width ?? (one.faint ? 1 : 1.6)),
       ...(fill ? { fill } : {}),
       ...((one.dash ?? seriesDash(index)) ? { dash: one.dash ?? seriesDash(index)! } : {}),
-      ...(kind === "bars" ? { paths: uPlot.paths.bars!({ size: [0.85, 60], align: 1 }) } : {}),
+      ...(kind === "bars" ? { paths: uPlot.paths.bars!({ size: [0.9, 60, 1], align: 1 }) } : {}),
       points: kind === "points" ? { show: true, size: 4, fill: color } : { show: isLonely, size: 4, fill: color },
       spanGaps: false,
     };
@@ -270,6 +283,7 @@ export function Chart(props: ChartProps) {
   }
 
   const markNear = hover && marks ? nearestMark(plot.current, marks, hover) : null;
+  const word = quantityWord(quantity);
   const none = !series.some((one) => one.points.some((value) => value !== null));
   return (
     <div class="chart">
@@ -286,6 +300,7 @@ export function Chart(props: ChartProps) {
       >
         {none && <div class="chart-none">{props.empty ?? "No data in this time range"}</div>}
       </div>
+      {word && !none && <div class="chart-unit">{word}</div>}
       {hover && !none && (
         <Tip
           {...{ hover, x, series: shown, indexOf, quantity, time, mark: markNear }}
@@ -437,7 +452,7 @@ function Legend({ series, indexOf, quantity, hidden, setHidden, onOpen }: Legend
               <span class="visually-hidden">Series</span>
             </th>
             <th scope="col">last</th>
-            <th scope="col" class="hide-phone">
+            <th scope="col" class="mean">
               mean
             </th>
             <th scope="col">max</th>
@@ -464,9 +479,9 @@ function Legend({ series, indexOf, quantity, hidden, setHidden, onOpen }: Legend
                     <span>{one.label}</span>
                   </button>
                 </td>
-                <td>{formatQuantity(known.at(-1), quantity)}</td>
-                <td class="hide-phone">{formatQuantity(mean, quantity)}</td>
-                <td>{formatQuantity(known.length ? Math.max(...known) : null, quantity)}</td>
+                <td>{formatShort(known.at(-1), quantity)}</td>
+                <td class="mean">{formatShort(mean, quantity)}</td>
+                <td>{formatShort(known.length ? Math.max(...known) : null, quantity)}</td>
               </tr>
             );
           })}

@@ -24,3 +24,10 @@ export function colorIndex(text: string): number {
 
 /** Subscribes a component to changes of the look; the value itself means nothing. */
 export const useTheme = (): boolean => dark.value;
+
+/** The colour between two of the form #rrggbb: `share` of the first. */
+export function mixColors(first: string, second: string, share: number): string {
+  const part = (color: string, at: number) => Number.parseInt(color.slice(at, at + 2), 16);
+  const mixed = [1, 3, 5].map((at) => Math.round(part(first, at) * share + part(second, at) * (1 - share)));
+  return `#${mixed.map((value) => value.toString(16).padStart(2, "0")).join("")}`;
+}

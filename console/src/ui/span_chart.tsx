@@ -60,7 +60,7 @@ interface SpanCardProps {
   /** The page that explains the chart. */
   to: string;
   params?: Params;
-  kind?: "line" | "area" | "stack";
+  kind?: "line" | "area" | "stack" | "bars";
   height?: number;
   actions?: ComponentChildren;
   empty?: string;

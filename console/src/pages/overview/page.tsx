@@ -86,7 +86,7 @@ export default function Page() {
           query={{ fn: "errors", by: "operation", filters: operations }}
           to="/traces"
           params={{ status: "error" }}
-          kind="stack"
+          kind="bars"
           empty="Nothing ran in this time range"
         />
         {operator && (

@@ -60,7 +60,7 @@ function LatencyTile() {
       label="Latency (p95)"
       value={value}
       unit={unit}
-      note="of operations, newest interval"
+      note="of operations"
       points={values ?? []}
       to="/traces"
       params={{ sort: "-duration" }}
@@ -78,7 +78,7 @@ function FailureTile() {
     <Stat
       label="Failed operations"
       value={formatNumber(failed)}
-      note={all ? `${formatShare(failed / all)} of ${formatCount(all)} in this time` : "nothing ran in this time"}
+      note={all ? `${formatShare(failed / all)} of ${formatCount(all)}` : "nothing ran in this time"}
       tone={all && failed / all > 0.05 ? "bad" : "none"}
       points={values ?? []}
       to="/traces"
@@ -127,7 +127,7 @@ export function OperatorTiles({ overview }: { overview: Overview }) {
         show={(value) =>
           formatNumber(value ?? overview.models.reduce((sum, one) => sum + one.queue.training + one.queue.sampling, 0))
         }
-        note="operations that wait for their turn"
+        note="for their turn"
       />
       <LatencyTile />
       <FailureTile />
@@ -135,7 +135,7 @@ export function OperatorTiles({ overview }: { overview: Overview }) {
         label="Engine busy"
         query={{ metric: "tuft.worker.busy", fn: "mean" }}
         show={formatShare}
-        note="share of the time, mean of workers"
+        note="mean of workers"
       />
     </div>
   );
