@@ -88,10 +88,15 @@ describe("formatQuantity", () => {
 describe("axes", () => {
   it("share one prefix and have as many decimals as their distance needs", () => {
     const scale = scaleOf(0.4, { unit: "s" });
-    expect([0, 0.1, 0.2].map((tick) => formatTick(tick, scale, 0.1))).toEqual(["0 ms", "100 ms", "200 ms"]);
+    expect([0, 0.1, 0.2].map((tick) => formatTick(tick, scale, 0.1))).toEqual(["0", "100 ms", "200 ms"]);
     const bytes = scaleOf(3 * 1024 ** 3, { unit: "By" });
     expect(formatTick(1.5 * 1024 ** 3, bytes, 0.5 * 1024 ** 3)).toBe("1.5 GiB");
     expect(formatTick(0.005, { factor: 1, suffix: "" }, 0.005)).toBe("0.005");
+  });
+  it("say exactly where a tick is", () => {
+    const plain = { factor: 1, suffix: "" };
+    expect([2.5, 5, 7.5].map((tick) => formatTick(tick, plain, 2.5))).toEqual(["2.5", "5.0", "7.5"]);
+    expect([0.25, 0.5, 0.75].map((tick) => formatTick(tick, plain, 0.25))).toEqual(["0.25", "0.50", "0.75"]);
   });
   it("never give neighbours the same label", () => {
     for (const distance of [1e-3, 2e-3, 5e-3, 0.1, 0.25, 0.5, 20]) {

@@ -229,7 +229,13 @@ function secondsScale(seconds: number): Scale {
 export function formatTick(value: number, scale: Scale, distance: number): string {
   const scaled = value / scale.factor;
   const step = Math.abs(distance / scale.factor);
-  const decimals = step > 0 && step < 1 ? Math.min(Math.ceil(-Math.log10(step) - 1e-9), 6) : 0;
+  if (scaled === 0) return "0";
+  let decimals = 0;
+  while (
+    decimals < 6 &&
+    Math.abs(step * 10 ** decimals - Math.round(step * 10 ** decimals)) > 1e-6 * step * 10 ** decimals
+  )
+    decimals++;
   const number = scaled.toFixed(decimals).replace(/^-/, "−");
   return scale.suffix ? `${number} ${scale.suffix}` : number;
 }

@@ -263,7 +263,7 @@ export function Chart(props: ChartProps) {
 
   function drawMarks(self: uPlot) {
     const context = self.ctx;
-    const color = cssColor("--accent");
+    const color = cssColor("--text");
     for (const mark of latest.current.marks ?? []) {
       const px = self.valToPos(mark.x, "x", true);
       const py = self.valToPos(mark.y, "y", true);
