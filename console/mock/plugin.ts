@@ -225,15 +225,24 @@ async function serve(request: IncomingMessage, response: ServerResponse, next: (
   }
 }
 
+const policy =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
+  "frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
 export function mockApi(): Plugin {
+  const handle = (request: IncomingMessage, response: ServerResponse, next: () => void) => {
+    serve(request, response, next).catch((error) => send(response, 500, { detail: `The mock failed: ${error.stack}` }));
+  };
   return {
     name: "tuft-mock",
-    apply: "serve",
     configureServer(server) {
+      server.middlewares.use(handle);
+    },
+    // The built files under the policy that the server sends.
+    configurePreviewServer(server) {
       server.middlewares.use((request, response, next) => {
-        serve(request, response, next).catch((error) =>
-          send(response, 500, { detail: `The mock failed: ${error.stack}` }),
-        );
+        response.setHeader("Content-Security-Policy", policy);
+        handle(request, response, next);
       });
     },
   };

@@ -17,7 +17,7 @@ const columns: Column<Tenant>[] = [
     title: "User",
     render: (row) => <b>{row.user}</b>,
     sort: (row) => row.user,
-    width: "minmax(90px, 1.2fr)",
+    width: "minmax(70px, 1.2fr)",
   },
   {
     key: "share",
@@ -32,7 +32,7 @@ const columns: Column<Tenant>[] = [
       </span>
     ),
     sort: (row) => row.engine_share,
-    width: "minmax(130px, 1.6fr)",
+    width: "minmax(110px, 1.6fr)",
     right: true,
   },
   {
@@ -69,6 +69,7 @@ const columns: Column<Tenant>[] = [
     render: (row) => formatNumber(row.pending),
     sort: (row) => row.pending,
     right: true,
+    wide: true,
     width: "80px",
   },
   {
@@ -114,7 +115,7 @@ const columns: Column<Tenant>[] = [
       return fullest ? fullest.used / fullest.max! : null;
     },
     right: true,
-    width: "110px",
+    width: "106px",
   },
 ];
 
