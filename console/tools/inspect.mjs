@@ -73,6 +73,7 @@ async function examine(name, width) {
           .join(" | ")}`,
     ),
   );
+  for (const violation of violations) console.log(`${name}: ${violation}`);
   for (const violation of violations) problems.add(`${name}: ${violation}`);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   if (wide > 0) problems.add(`${name}: ${wide} pixels wider than ${width}`);

@@ -110,7 +110,7 @@ export function Copy({ text, short = 0, label }: { text: string; short?: number;
       class="copy"
       onClick={copy}
       title={`Copy ${text}`}
-      aria-label={`Copy ${label ?? "id"} ${text}`}
+      aria-label={`Copy ${label ?? "id"} ${shown}`}
     >
       <span>{shown}</span>
       {copied ? <CheckIcon /> : <CopyIcon />}
@@ -148,7 +148,7 @@ export function Empty({
   return (
     <div class="empty">
       {icon ?? <EmptyIcon />}
-      <h3>{title}</h3>
+      <p class="empty-title">{title}</p>
       {children}
     </div>
   );

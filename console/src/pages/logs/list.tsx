@@ -102,8 +102,9 @@ export function LogList({ logs, text, selected, onSelect, head, onTop }: LogList
       <div
         ref={ref}
         class="log-list"
-        role="listbox"
+        role="grid"
         aria-label="Log lines, oldest first"
+        aria-rowcount={logs.length}
         tabIndex={0}
         data-keys="table"
         aria-activedescendant={
@@ -121,7 +122,6 @@ export function LogList({ logs, text, selected, onSelect, head, onTop }: LogList
                 key={item.index}
                 log={log}
                 index={item.index}
-                count={logs.length}
                 top={item.start}
                 height={rowHeight}
                 text={text}
@@ -160,7 +160,6 @@ function countAfter(logs: LogRecord[], time: number): number {
 interface LineProps {
   log: LogRecord;
   index: number;
-  count: number;
   top: number;
   height: number;
   text: string;
@@ -168,38 +167,43 @@ interface LineProps {
   onSelect: (log: LogRecord | null) => void;
 }
 
-function Line({ log, index, count, top, height, text, selected, onSelect }: LineProps) {
+function Line({ log, index, top, height, text, selected, onSelect }: LineProps) {
   return (
     <div
       id={`log-${index}`}
       class={classes("log-line", `level-${log.level}`, selected && "selected")}
-      role="option"
+      role="row"
       aria-selected={selected}
-      aria-posinset={index + 1}
-      aria-setsize={count}
+      aria-rowindex={index + 1}
       style={{ transform: `translateY(${top}px)`, height: `${height}px` }}
       onClick={(event) => {
         if ((event.target as HTMLElement).closest("a") || String(getSelection()) !== "") return;
         onSelect(selected ? null : log);
       }}
     >
-      <span class="log-time" title={formatAbsolute(log.time)}>
+      <span role="gridcell" class="log-time" title={formatAbsolute(log.time)}>
         {formatClockMillis(log.time)}
       </span>
-      <span class="log-level">{log.level}</span>
-      <span class="log-event clip">{log.event}</span>
-      <span class="log-text clip">
+      <span role="gridcell" class="log-level">
+        {log.level}
+      </span>
+      <span role="gridcell" class="log-event clip">
+        {log.event}
+      </span>
+      <span role="gridcell" class="log-text clip">
         <Marked body={log.body || log.event} text={text} />
       </span>
       {log.trace_id && (
-        <Link
-          to={`/traces/${log.trace_id}`}
-          params={{ span: log.span_id }}
-          class="log-trace hide-phone"
-          title="Open the trace of this line"
-        >
-          trace
-        </Link>
+        <span role="gridcell" class="hide-phone">
+          <Link
+            to={`/traces/${log.trace_id}`}
+            params={{ span: log.span_id }}
+            class="log-trace"
+            title="Open the trace of this line"
+          >
+            trace
+          </Link>
+        </span>
       )}
     </div>
   );

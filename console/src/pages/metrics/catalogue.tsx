@@ -61,7 +61,7 @@ export function Catalogue({ metrics, selected, onSelect }: CatalogueProps) {
         )}
         {areas.map(([area, list]) => (
           <div key={area}>
-            <h3 class="catalogue-area">{area}</h3>
+            <h2 class="catalogue-area">{area}</h2>
             <ul>
               {list.map((metric) => (
                 <li key={metric.name}>
