@@ -294,7 +294,7 @@ export function Facts({ items }: { items: [string, ComponentChildren][] }) {
   return (
     <dl class="dl">
       {items
-        .filter(([, value]) => value !== null && value !== undefined && value !== "")
+        .filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false)
         .map(([name, value]) => (
           <>
             <dt key={name}>{name}</dt>

@@ -58,6 +58,8 @@ interface ChartProps {
   onBrush?: ((from: number, to: number) => void) | null;
   /** Why there is nothing to see. */
   empty?: string;
+  /** The values are whole: so are the marks of the axis. */
+  whole?: boolean;
   /** Charts with the same word share their crosshair. */
   sync?: string;
   onOpen?: (label: string) => void;
@@ -84,6 +86,8 @@ export function stackSeries(series: (number | null)[][]): (number | null)[][] {
     }),
   );
 }
+
+const wholeSteps = Array.from({ length: 12 }, (_, i) => [1, 2, 5].map((factor) => factor * 10 ** i)).flat();
 
 export function Chart(props: ChartProps) {
   const { label, x, series, quantity, kind = "line", height = 180, time = true, legend = true, marks } = props;
@@ -115,6 +119,7 @@ export function Chart(props: ChartProps) {
     props.yMax,
     isDark,
     props.sync,
+    props.whole,
     Boolean(marks?.length),
   ]);
 
@@ -191,6 +196,7 @@ export function Chart(props: ChartProps) {
           ...axis,
           space: 32,
           gap: 6,
+          ...(props.whole ? { incrs: wholeSteps } : {}),
           size: (_, values) => Math.max(40, ...(values ?? []).map((value) => value.length * 6.3 + 14)),
           values: (self, ticks) => {
             const scale = scaleOf(self.scales["y"]!.max ?? 0, quantity);
@@ -241,7 +247,9 @@ export function Chart(props: ChartProps) {
 
   function onCursor(self: uPlot) {
     const { idx, left, top } = self.cursor;
-    if (idx === null || idx === undefined || left === undefined || left < 0) setHover(null);
+    // Charts that only share the crosshair show no box over their lines.
+    if (idx === null || idx === undefined || left === undefined || left < 0 || !self.over.matches(":hover"))
+      setHover(null);
     else
       setHover({
         index: idx,

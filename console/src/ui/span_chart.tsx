@@ -51,6 +51,7 @@ export function useSpanSeries({ fn, by = "", filters = {} }: SpanQuery, every = 
         points: isTime(fn) ? one.points.map((value) => (value === null ? null : value / 1e6)) : one.points,
       })),
       quantity: spanQuantity(fn),
+      whole: fn === "count" || fn === "errors",
     };
   }, [answer.data, fn, by]);
   return { ...answer, chart };

@@ -7,7 +7,7 @@ import { useChoice, useParam, useParams } from "../../app/router.ts";
 import { live, range } from "../../app/state.ts";
 import type { FilterKey } from "../../lib/query.ts";
 import { formatNumber } from "../../lib/units.ts";
-import { Empty, ErrorBox, Segments, Skeleton } from "../../ui/basics.tsx";
+import { classes, Empty, ErrorBox, Segments, Skeleton } from "../../ui/basics.tsx";
 import { FilterBar, filterNames } from "../../ui/filter_bar.tsx";
 import { levels } from "../../ui/levels.ts";
 import { Detail } from "./detail.tsx";
@@ -48,9 +48,11 @@ export default function Page() {
   );
   const { logs } = lines;
   const detail = open && lineKey(open) === selected ? open : (logs.find((log) => lineKey(log) === selected) ?? null);
-  const head = loadingOlder
-    ? "Loading older lines …"
-    : `${formatNumber(logs.length)} lines${lines.older ? ", scroll up for more" : ""}${lines.dropped ? `, the newest ${formatNumber(linesMax)}` : ""}${live.value ? "" : ", paused"}`;
+  const head = loading
+    ? "Searching …"
+    : loadingOlder
+      ? "Loading older lines …"
+      : `${formatNumber(logs.length)} lines${lines.older ? ", scroll up for more" : ""}${lines.dropped ? `, the newest ${formatNumber(linesMax)}` : ""}${live.value ? "" : ", paused"}`;
   return (
     <div class="log-page">
       <div class="row">
@@ -72,7 +74,7 @@ export default function Page() {
         />
       </div>
       {error && <ErrorBox error={error} retry={reload} />}
-      <div class={detail ? "log-split" : "log-split alone"}>
+      <div class={classes("log-split", !detail && "alone", loading && "stale")} aria-busy={loading}>
         {loading && logs.length === 0 ? (
           <Skeleton height={400} />
         ) : logs.length === 0 ? (

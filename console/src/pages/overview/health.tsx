@@ -8,17 +8,19 @@ import type { Notice } from "./attention.ts";
 const plural = (count: number, word: string) => `${formatNumber(count)} ${word}${count === 1 ? "" : "s"}`;
 
 /** One sentence for the state of the server, then what needs attention. */
-export function Health({ overview, notices }: { overview: Overview; notices: Notice[] }) {
+export function Health({ overview, notices, lost }: { overview: Overview; notices: Notice[]; lost: boolean }) {
   void tick.value;
-  const bad = !overview.ready || notices.some((notice) => notice.tone === "bad");
+  const bad = lost || !overview.ready || notices.some((notice) => notice.tone === "bad");
   const tone = bad ? "bad" : notices.length ? "warn" : "ok";
-  const title = !overview.ready
-    ? `Not ready: ${overview.reason ?? "the server is starting"}`
-    : bad
-      ? "Something is broken"
-      : notices.length
-        ? "Works, but look at this"
-        : "Everything works";
+  const title = lost
+    ? "The server does not answer"
+    : !overview.ready
+      ? `Not ready: ${overview.reason ?? "the server is starting"}`
+      : bad
+        ? "Something is broken"
+        : notices.length
+          ? "Works, but look at this"
+          : "Everything works";
   const doing = [
     overview.pending ? `${plural(overview.pending, "operation")} at work` : "nothing to do",
     plural(overview.sessions, "session"),

@@ -1,3 +1,4 @@
+import { who } from "../../api/client.ts";
 import type { LogPage, ModelStatus, Overview, System, Tenant, TracePage } from "../../api/types.ts";
 import type { Answer } from "../../api/use_api.ts";
 import { formatBytes, formatCount, formatNumber, formatShare } from "../../lib/units.ts";
@@ -224,9 +225,11 @@ export function TelemetryHealth({ system }: { system: System }) {
         ],
         [
           "More",
-          <Link key="more" to="/metrics" params={{ board: "telemetry" }}>
-            What telemetry costs and loses
-          </Link>,
+          who.value?.operator && (
+            <Link key="more" to="/metrics" params={{ board: "telemetry" }}>
+              What telemetry costs and loses
+            </Link>
+          ),
         ],
       ]}
     />

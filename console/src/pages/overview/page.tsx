@@ -33,7 +33,7 @@ export default function Page() {
       {overview.error && (
         <ErrorBox error={`These are the last known values. ${overview.error.message}`} retry={overview.reload} />
       )}
-      <Health overview={now} notices={notices} />
+      <Health overview={now} notices={notices} lost={overview.error?.status === 0} />
       {operator ? <OperatorTiles overview={now} /> : <UserTiles overview={now} />}
       <Models overview={now} />
       <div class="grid-3 charts">
