@@ -3,6 +3,7 @@
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Plugin } from "vite";
+import { largeTrace } from "./large_trace.ts";
 import * as metrics from "./metrics.ts";
 import { playground } from "./playground.ts";
 import { seedOf, wave } from "./random.ts";
@@ -137,7 +138,7 @@ function answer(path: string, q: URLSearchParams): unknown {
       if (parts[1] === "histogram") return durations(q, range);
       if (parts[1] === "series") return series(q, range);
       if (parts[1]) {
-        const found = trace(parts[1]);
+        const found = largeTrace(parts[1]) ?? trace(parts[1]);
         if (!found) throw new Refusal(404, `There is no trace ${parts[1]}, or it is older than what is kept.`);
         return parts[2] === "perfetto" ? { traceEvents: [] } : found;
       }

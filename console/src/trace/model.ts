@@ -23,7 +23,7 @@ export interface TraceSpan {
   readonly service: string;
   readonly worker: string;
   readonly scope: string;
-  readonly user: string;
+  readonly user: string | null;
   readonly kind: string;
   readonly start: number;
   readonly duration: number;

@@ -98,7 +98,7 @@ export function seriesColour(n: number, theme: Theme): string {
 const RULES: readonly (readonly [RegExp, WorkKind])[] = [
   [/^SCHEDULE$|queue|wait/i, "queue"],
   [/^PREFILL$|prefill/i, "prefill"],
-  [/^DECODE$|decode|engine\.step/i, "decode"],
+  [/^DECODE$|decode|engine\.step|sample$/i, "decode"],
   [/backward$/i, "backward"],
   [/forward$/i, "forward"],
   [/optim/i, "optimizer"],
