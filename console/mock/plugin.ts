@@ -214,6 +214,7 @@ async function serve(request: IncomingMessage, response: ServerResponse, next: (
   const action = /^\/api\/v1\/training_runs\/([^/]+)\/checkpoints\/(.+?)(\/publish|\/archive)?$/.exec(url.pathname);
   if (action) {
     const path = `tinker://${decodeURIComponent(action[1]!)}/${decodeURIComponent(action[2]!)}`;
+    if (action[3] === "/archive") return send(response, 200, { url: "http://mock/api/v1/archives?token=made-up" });
     if (action[3] === "/publish") published.set(path, request.method === "POST");
     else if (request.method === "DELETE") deleted.add(path);
     return send(response, 200, {});

@@ -71,26 +71,30 @@ export function MinimapStrip({ state }: { state: TraceView }) {
   const picture = useRef<{ key: unknown[]; image: HTMLCanvasElement } | null>(null);
   const grip = useRef<{ kind: Grip; at: number; view: Viewport } | null>(null);
 
-  useCanvas(canvas, (ctx, { width, height }) => {
-    const key = [tree, rows, state.colours, ink, width];
-    if (!picture.current?.key.every((part, i) => part === key[i])) {
-      const image =
-        rows.spans.length <= COLOURED_MAX
-          ? renderColoured(state, width, HEIGHT - 8)
-          : render(drawMinimap(tree, rows, Math.max(1, Math.round(width)), HEIGHT - 8), ink);
-      picture.current = { key, image };
-    }
-    ctx.clearRect(0, 0, width, height);
-    ctx.drawImage(picture.current.image, 0, 3, width, HEIGHT - 8);
-    paintCritical(ctx, state.critical, tree.duration, width, height, ink);
-    const scale = width / tree.duration;
-    if (state.selected !== NONE) {
-      ctx.fillStyle = ink.accent;
-      const x = num(tree.start, state.selected) * scale;
-      ctx.fillRect(x, 0, Math.max(2, (num(tree.end, state.selected) - num(tree.start, state.selected)) * scale), 3);
-    }
-    if (!isWhole(view, tree.duration)) paintWindow(ctx, view.from * scale, view.to * scale, width, height, ink);
-  });
+  useCanvas(
+    canvas,
+    (ctx, { width, height }) => {
+      const key = [tree, rows, state.colours, ink, width];
+      if (!picture.current?.key.every((part, i) => part === key[i])) {
+        const image =
+          rows.spans.length <= COLOURED_MAX
+            ? renderColoured(state, width, HEIGHT - 8)
+            : render(drawMinimap(tree, rows, Math.max(1, Math.round(width)), HEIGHT - 8), ink);
+        picture.current = { key, image };
+      }
+      ctx.clearRect(0, 0, width, height);
+      ctx.drawImage(picture.current.image, 0, 3, width, HEIGHT - 8);
+      paintCritical(ctx, state.critical, tree.duration, width, height, ink);
+      const scale = width / tree.duration;
+      if (state.selected !== NONE) {
+        ctx.fillStyle = ink.accent;
+        const x = num(tree.start, state.selected) * scale;
+        ctx.fillRect(x, 0, Math.max(2, (num(tree.end, state.selected) - num(tree.start, state.selected)) * scale), 3);
+      }
+      if (!isWhole(view, tree.duration)) paintWindow(ctx, view.from * scale, view.to * scale, width, height, ink);
+    },
+    [tree, rows, view, state.selected, state.colours, state.critical, ink],
+  );
 
   const timeOf = (event: PointerEvent) => {
     const bounds = box.current?.getBoundingClientRect();

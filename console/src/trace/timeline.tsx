@@ -7,7 +7,7 @@ import { useTheme } from "../ui/colors.ts";
 import { useGestures } from "./gestures.ts";
 import { fitSelected, keyAction } from "./keys.ts";
 import { layoutLanes } from "./lanes.ts";
-import { type FlameScene, hitFlame, LANE_HEIGHT, paintFlame } from "./paint/flame.ts";
+import { boxOf, type FlameScene, hitFlame, LANE_HEIGHT, paintFlame } from "./paint/flame.ts";
 import { readInk } from "./paint/ink.ts";
 import { AXIS_HEIGHT, type Scene } from "./paint/scene.ts";
 import { hitWaterfall, paintWaterfall, ROW_HEIGHT, type WaterfallScene } from "./paint/waterfall.ts";
@@ -54,11 +54,28 @@ export function Timeline({ state, mode }: { state: TraceView; mode: TimelineMode
   const waterfallScene = (): WaterfallScene => ({ ...baseScene(), rows, collapsed, nameWidth });
   const flameScene = (): FlameScene | null => (lanes ? { ...baseScene(), lanes } : null);
 
-  const repaint = useCanvas(canvas, (ctx) => {
-    const flame = flameScene();
-    if (flame) paintFlame(ctx, flame);
-    else paintWaterfall(ctx, waterfallScene());
-  });
+  const repaint = useCanvas(
+    canvas,
+    (ctx) => {
+      const flame = flameScene();
+      if (flame) paintFlame(ctx, flame);
+      else paintWaterfall(ctx, waterfallScene());
+    },
+    [
+      tree,
+      rows,
+      view,
+      selected,
+      collapsed,
+      state.matches,
+      state.critical,
+      state.onlyCritical,
+      state.colours,
+      ink,
+      lanes,
+      nameWidth,
+    ],
+  );
 
   useEffect(() => {
     const box = scroller.current;
@@ -105,7 +122,8 @@ export function Timeline({ state, mode }: { state: TraceView; mode: TimelineMode
       setTip(record && (lanes || x! > nameWidth) ? record : null);
       if (span === hovered.current) return;
       hovered.current = span;
-      repaint();
+      // A flame graph may be full of boxes; its frame around the hovered one lies over the canvas.
+      if (!lanes) repaint();
     },
     click(x, y, part) {
       const span = hitSpan(x, y);
@@ -170,11 +188,23 @@ export function Timeline({ state, mode }: { state: TraceView; mode: TimelineMode
         <div class="tl-space" style={{ height: `${contentHeight - 1}px` }} />
       </div>
       {band && <div class="tl-band" style={{ left: `${band.left}px`, width: `${band.width}px` }} />}
+      {tip && lanes && <HoverFrame tip={tip} scene={flameScene()} />}
       {tip && <Tip state={state} tip={tip} width={scroller.current?.clientWidth ?? 0} />}
       <div class="visually-hidden" aria-live="polite">
         {describeSpan(state, selected)}
       </div>
     </div>
+  );
+}
+
+function HoverFrame({ tip, scene }: { tip: TipState; scene: FlameScene | null }) {
+  const box = scene && boxOf(scene, tip.span);
+  if (!box) return null;
+  return (
+    <div
+      class="tl-hover"
+      style={{ left: `${box.x}px`, top: `${box.y}px`, width: `${box.width}px`, height: `${box.height}px` }}
+    />
   );
 }
 

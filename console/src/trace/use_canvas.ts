@@ -9,12 +9,13 @@ export interface CanvasSize {
 }
 
 /**
- * Draws on a canvas. `paint` is called in the next frame after each rendering, each change of size and each call of
+ * Draws on a canvas. `paint` is called in the next frame after each change of `inputs` or of the size and each call of
  * the returned function, with coordinates in CSS pixels.
  */
 export function useCanvas(
   canvas: RefObject<HTMLCanvasElement | null>,
   paint: (ctx: CanvasRenderingContext2D, size: CanvasSize) => void,
+  inputs: readonly unknown[],
 ): () => void {
   const latest = useRef(paint);
   latest.current = paint;
@@ -56,6 +57,6 @@ export function useCanvas(
       frame.current = 0;
     };
   }, [canvas, schedule]);
-  useEffect(schedule);
+  useEffect(schedule, [schedule, ...inputs]);
   return schedule;
 }

@@ -44,8 +44,7 @@ export function paintFlame(ctx: CanvasRenderingContext2D, scene: FlameScene): vo
   for (let lane = first; lane < last; ++lane) {
     paintLane(ctx, scene, lanes.lanes[lane] as Int32Array, AXIS_HEIGHT + lane * LANE_HEIGHT - scrollTop);
   }
-  outline(ctx, scene, scene.hovered, ink.text2, 1.5);
-  outline(ctx, scene, scene.selected, ink.text, 2.5);
+  outlineSelected(ctx, scene);
   paintAxis(ctx, scene.view, place, ink);
 }
 
@@ -132,15 +131,21 @@ function paintCritical(ctx: CanvasRenderingContext2D, scene: FlameScene, span: n
   }
 }
 
-function outline(ctx: CanvasRenderingContext2D, scene: FlameScene, span: number, colour: string, line: number): void {
-  if (span === NONE) return;
+/** Where a span is drawn; null if it is out of sight. */
+export function boxOf(scene: FlameScene, span: number): { x: number; y: number; width: number; height: number } | null {
   const { tree, view } = scene;
   const scale = scene.width / (view.to - view.from);
-  const x0 = Math.max(-10, (num(tree.start, span) - view.from) * scale);
-  const x1 = Math.min(scene.width + 10, (num(tree.end, span) - view.from) * scale);
-  if (x1 < 0 || x0 > scene.width) return;
+  const x = Math.max(-10, (num(tree.start, span) - view.from) * scale);
+  const right = Math.min(scene.width + 10, (num(tree.end, span) - view.from) * scale);
+  if (right < 0 || x > scene.width) return null;
   const y = AXIS_HEIGHT + num(scene.lanes.laneOf, span) * LANE_HEIGHT - scene.scrollTop;
-  ctx.strokeStyle = colour;
-  ctx.lineWidth = line;
-  ctx.strokeRect(x0, y, Math.max(3, x1 - x0 - 1), BOX_HEIGHT);
+  return { x, y, width: Math.max(3, right - x - 1), height: BOX_HEIGHT };
+}
+
+function outlineSelected(ctx: CanvasRenderingContext2D, scene: FlameScene): void {
+  const box = scene.selected === NONE ? null : boxOf(scene, scene.selected);
+  if (!box) return;
+  ctx.strokeStyle = scene.ink.text;
+  ctx.lineWidth = 2.5;
+  ctx.strokeRect(box.x, box.y, box.width, box.height);
 }
