@@ -210,6 +210,11 @@ async function serve(request: IncomingMessage, response: ServerResponse, next: (
   if (!url.pathname.startsWith("/api/") && !url.pathname.startsWith("/oai/")) return next();
   if (!user || request.headers["x-tuft-console"] !== "1")
     return send(response, 401, { detail: "This needs an API key." });
+  if (url.pathname === "/oai/api/v1/models") {
+    const paths = samplers.flatMap((one) => (one.model_path ? [one.model_path] : []));
+    const data = ["Qwen/Qwen3-0.6B", "meta-llama/Llama-3.2-1B", ...paths].map((id) => ({ id, object: "model" }));
+    return send(response, 200, { object: "list", data, has_more: false });
+  }
   if (url.pathname.startsWith("/oai/")) return playground(JSON.parse(await bodyOf(request)), response);
   const action = /^\/api\/v1\/training_runs\/([^/]+)\/checkpoints\/(.+?)(\/publish|\/archive)?$/.exec(url.pathname);
   if (action) {

@@ -83,7 +83,13 @@ export function smoothingWords(weight: number): string {
 }
 
 /** Which colour is which run, once for all charts. */
-export function RunLegend({ runs, onRemove }: { runs: readonly ShownRun[]; onRemove?: ((id: string) => void) | undefined }) {
+export function RunLegend({
+  runs,
+  onRemove,
+}: {
+  runs: readonly ShownRun[];
+  onRemove?: ((id: string) => void) | undefined;
+}) {
   return (
     <ul class="run-legend" aria-label="Runs shown">
       {runs.map((run) => (
@@ -94,7 +100,12 @@ export function RunLegend({ runs, onRemove }: { runs: readonly ShownRun[]; onRem
           </Link>
           <span class="muted">loss {formatNumber(run.steps.at(-1)?.loss)}</span>
           {onRemove && (
-            <button type="button" class="btn quiet small icon" aria-label={`Remove ${run.label} from the charts`} onClick={() => onRemove(run.id)}>
+            <button
+              type="button"
+              class="btn quiet small icon"
+              aria-label={`Remove ${run.label} from the charts`}
+              onClick={() => onRemove(run.id)}
+            >
               <CloseIcon />
             </button>
           )}

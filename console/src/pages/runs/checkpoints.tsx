@@ -215,7 +215,13 @@ function CopyPath({ path }: { path: string }) {
     setTimeout(() => setCopied(false), 1200);
   };
   return (
-    <button type="button" class="btn quiet small icon" aria-label={`Copy ${path}`} title={`Copy ${path}`} onClick={copy}>
+    <button
+      type="button"
+      class="btn quiet small icon"
+      aria-label={`Copy ${path}`}
+      title={`Copy ${path}`}
+      onClick={copy}
+    >
       {copied ? <CheckIcon /> : <CopyIcon />}
     </button>
   );

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunStep } from "../../api/types.ts";
-import { align, appendSteps, curveOf, partsOverSteps, positive, smooth, measureOf } from "./curves.ts";
+import { align, appendSteps, curveOf, measureOf, partsOverSteps, positive, smooth } from "./curves.ts";
 
 const step = (number: number, more: Partial<RunStep> = {}): RunStep => ({
   step: number,

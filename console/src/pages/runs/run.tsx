@@ -15,7 +15,7 @@ import { useTheme } from "../../ui/colors.ts";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { ChartTools, RunCharts, useChartSettings } from "./charts.tsx";
 import { Checkpoints } from "./checkpoints.tsx";
-import { type PartKey, partsOverSteps, measureOf } from "./curves.ts";
+import { measureOf, type PartKey, partsOverSteps } from "./curves.ts";
 import { RunState } from "./list.tsx";
 import { useSteps } from "./use_steps.ts";
 import { shortRun } from "./words.ts";

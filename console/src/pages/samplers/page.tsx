@@ -29,7 +29,7 @@ const columns: Column<Sampler>[] = [
       <span class="row tight nowrap-row">
         <Link
           to="/playground"
-          params={{ model: row.model_path ?? row.base_model }}
+          params={{ a: row.model_path ?? row.base_model }}
           class="clip"
           title={row.model_path ?? row.base_model}
         >
