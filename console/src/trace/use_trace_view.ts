@@ -10,7 +10,7 @@ import { type ColourBy, colourSpans } from "./palette.ts";
 import { layoutRows, type Rows } from "./rows.ts";
 import { type Matches, searchSpans } from "./search.ts";
 import { at, buildTree, NONE, type TraceTree } from "./tree.ts";
-import { clampViewport, isWhole, type Viewport } from "./viewport.ts";
+import { clampViewport, formatZoom, isWhole, parseZoom, type Viewport } from "./viewport.ts";
 
 export const COLOUR_CHOICES: readonly (readonly [ColourBy, string])[] = [
   ["kind", "Kind of work"],
@@ -40,19 +40,6 @@ export interface TraceView {
   readonly colours: readonly string[];
   readonly logs: readonly TraceLog[];
   readonly logsOf: ReadonlyMap<number, readonly number[]>;
-}
-
-/** "1200.5-3400" -> the window; null: the text is none. */
-export function parseZoom(text: string): Viewport | null {
-  const match = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/.exec(text);
-  if (!match) return null;
-  const view = { from: Number(match[1]), to: Number(match[2]) };
-  return view.to > view.from ? view : null;
-}
-
-export function formatZoom(view: Viewport): string {
-  const digits = view.to - view.from < 1000 ? 3 : 0;
-  return `${view.from.toFixed(digits)}-${view.to.toFixed(digits)}`;
 }
 
 /** Milliseconds of rest after which a zoom is written into the address; browsers limit how often that may be. */

@@ -44,3 +44,16 @@ export function bringIntoView(view: Viewport, start: number, end: number, durati
 export function isWhole(view: Viewport, duration: number): boolean {
   return view.from <= duration * 1e-9 && view.to >= duration * (1 - 1e-9);
 }
+
+/** "1200.5-3400" -> the window; null: the text is none. */
+export function parseZoom(text: string): Viewport | null {
+  const match = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/.exec(text);
+  if (!match) return null;
+  const view = { from: Number(match[1]), to: Number(match[2]) };
+  return view.to > view.from ? view : null;
+}
+
+export function formatZoom(view: Viewport): string {
+  const digits = view.to - view.from < 1000 ? 3 : 0;
+  return `${view.from.toFixed(digits)}-${view.to.toFixed(digits)}`;
+}

@@ -89,17 +89,12 @@ function columnsOf(
       title: <span class="visually-hidden">Shown above</span>,
       width: "34px",
       render: (run) => {
-        const place = shown.indexOf(run.run);
         return (
           <input
             type="checkbox"
             class="run-check"
             checked={chosen.includes(run.run)}
             aria-label={`Show the curves of ${shortRun(run.run)}`}
-            style={
-              place >= 0 ? { accentColor: `var(${seriesVar(place)})`, outlineColor: `var(${seriesVar(place)})` } : {}
-            }
-            data-shown={place >= 0 ? "" : undefined}
             onChange={() => toggle(run.run)}
           />
         );
@@ -108,10 +103,11 @@ function columnsOf(
     {
       key: "run",
       title: "Run",
-      width: "minmax(150px, 1.3fr)",
+      width: "minmax(220px, 1.6fr)",
       sort: (run) => run.created,
       render: (run) => (
         <span class="run-name" title={run.run}>
+          <ColourOf place={shown.indexOf(run.run)} />
           <code class="clip">{shortRun(run.run)}</code>
           <RunState run={run} />
         </span>
@@ -193,6 +189,11 @@ function columnsOf(
       render: (run) => <Time at={run.last_active} />,
     },
   ];
+}
+
+/** The colour that the run has in the charts above. */
+function ColourOf({ place }: { place: number }) {
+  return <span class="swatch" style={{ backgroundColor: place < 0 ? "transparent" : `var(${seriesVar(place)})` }} />;
 }
 
 export function RunState({ run }: { run: Pick<Run, "alive" | "corrupted"> }) {
