@@ -41,8 +41,9 @@ interface Mutable {
 /** The rows in the order of a walk, children in the order in which they first began. */
 export function compareTraces(a: TraceTree, b: TraceTree): ComparedRow[] {
   const root = makeNode("", "");
-  gather(root, a, 0);
-  gather(root, b, 1);
+  const shared = sharedRoot(a, b);
+  gather(root, a, 0, shared);
+  gather(root, b, 1, shared);
   const rows: ComparedRow[] = [];
   const visit = (node: Node, depth: number) => {
     const children = [...node.children.values()].sort((x, y) => x.first - y.first || (x.name < y.name ? -1 : 1));
@@ -79,13 +80,26 @@ function makeNode(name: string, path: string): Node {
   return { name, path, children: new Map(), totals: [zero(), zero()], first: Number.POSITIVE_INFINITY };
 }
 
-function gather(root: Node, tree: TraceTree, side: 0 | 1): void {
+/** Two requests of different kinds have one root each, which are compared although their names differ. */
+function sharedRoot(a: TraceTree, b: TraceTree): string | null {
+  const only = (tree: TraceTree) => {
+    const first = tree.order[0];
+    return first !== undefined && num(tree.subtreeEnd, first) === tree.order.length
+      ? plainName(at(tree.spans, first).name)
+      : null;
+  };
+  const [left, right] = [only(a), only(b)];
+  if (left === null || right === null) return null;
+  return left === right ? left : `${left} | ${right}`;
+}
+
+function gather(root: Node, tree: TraceTree, side: 0 | 1, shared: string | null): void {
   const nodeOf: Node[] = new Array(tree.spans.length);
   for (let k = 0; k < tree.order.length; ++k) {
     const i = num(tree.order, k);
     const parent = num(tree.parent, i);
     const above = parent === NONE ? root : (nodeOf[parent] as Node);
-    const name = plainName(at(tree.spans, i).name);
+    const name = parent === NONE && shared !== null ? shared : plainName(at(tree.spans, i).name);
     let node = above.children.get(name);
     if (!node) {
       node = makeNode(name, `${above.path}/${name}`);

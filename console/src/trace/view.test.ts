@@ -193,6 +193,20 @@ describe("a comparison of two traces", () => {
   });
 });
 
+describe("a comparison of two kinds of requests", () => {
+  it("compares their only roots although the names differ", () => {
+    const a = buildTree([
+      makeSpan("r", null, T0, 100, { name: "save" }),
+      makeSpan("x", "r", T0, 20, { name: "store" }),
+    ]);
+    const b = buildTree([makeSpan("r", null, T0, 50, { name: "load" }), makeSpan("x", "r", T0, 30, { name: "store" })]);
+    expect(compareTraces(a, b).map((row) => [row.name, row.totalDifference])).toEqual([
+      ["save | load", -50],
+      ["store", 10],
+    ]);
+  });
+});
+
 describe("logs in a trace", () => {
   it("stand at their spans in the order of time", () => {
     const tree = buildTree([makeSpan("a", null, T0, 10)]);

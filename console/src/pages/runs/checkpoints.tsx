@@ -183,25 +183,19 @@ export function Checkpoints({ run, checkpoints, reload }: Props) {
         }
         foot={checkpoints.length ? `${checkpoints.length} checkpoints, ${formatBytes(total)}` : null}
       />
-      <Dialog
-        open={doomed !== null}
-        onClose={() => setDoomed(null)}
-        title="Delete this checkpoint?"
-        actions={
-          <>
-            <button type="button" class="btn" onClick={() => setDoomed(null)}>
-              Keep it
-            </button>
-            <button type="button" class="btn danger" onClick={() => doomed && remove(doomed)}>
-              Delete
-            </button>
-          </>
-        }
-      >
+      <Dialog open={doomed !== null} onClose={() => setDoomed(null)} title="Delete this checkpoint?">
         <p class="delete-words">
           <code>{doomed?.tinker_path}</code> ({formatBytes(doomed?.size_bytes)}) is removed from the disk. This cannot
           be undone; samplers that use it already keep their weights.
         </p>
+        <div class="row delete-buttons">
+          <button type="button" class="btn" onClick={() => setDoomed(null)}>
+            Keep it
+          </button>
+          <button type="button" class="btn danger" onClick={() => doomed && remove(doomed)}>
+            Delete
+          </button>
+        </div>
       </Dialog>
     </>
   );

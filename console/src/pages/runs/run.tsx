@@ -119,7 +119,7 @@ function Figures({ run, steps }: { run: RunDetail; steps: readonly RunStep[] }) 
   const points = (key: "loss" | "grad_norm" | "tokens_per_second") => recent.map((step) => measureOf(step, key));
   const clipped = recent.filter((step) => step.clipped).length;
   return (
-    <div class="grid-4">
+    <div class="grid-4 run-figures">
       <Stat label="Loss" value={formatNumber(run.loss)} points={points("loss")} />
       <Stat
         label="Gradient norm"

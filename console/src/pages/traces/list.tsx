@@ -14,7 +14,7 @@ import { Badge, Card, Empty, ErrorBox, Link, Segments, Skeleton, Time } from "..
 import { Chart, timesOf } from "../../ui/chart.tsx";
 import { useTheme } from "../../ui/colors.ts";
 import { FilterBar, filterNames } from "../../ui/filter_bar.tsx";
-import { type Column, DataTable } from "../../ui/table.tsx";
+import { type Column, DataTable, useNarrow } from "../../ui/table.tsx";
 import { held, hold } from "./compare_with.tsx";
 import { Histogram } from "./histogram.tsx";
 import "./traces.css";
@@ -213,6 +213,7 @@ function useTraces(query: Record<string, string>) {
 function TraceList({ query, filtered }: { query: Record<string, string>; filtered: boolean }) {
   const { traces, next, more, error, loading, reload } = useTraces(query);
   const isDark = useTheme();
+  const narrow = useNarrow();
   const longest = Math.max(1, ...traces.map((trace) => trace.duration));
   const columns: Column<TraceSummary>[] = [
     {
@@ -225,7 +226,7 @@ function TraceList({ query, filtered }: { query: Record<string, string>; filtere
     {
       key: "name",
       title: "Trace",
-      width: "minmax(150px, 2fr)",
+      width: narrow ? "minmax(100px, 1fr)" : "minmax(150px, 2fr)",
       sort: (row) => row.root.name,
       render: (row) => (
         <span class="trace-name" title={row.root.name}>
@@ -234,7 +235,7 @@ function TraceList({ query, filtered }: { query: Record<string, string>; filtere
             style={{ backgroundColor: workColour(operationTone(row), isDark ? "dark" : "light") }}
             aria-hidden="true"
           />
-          <span class="clip">{row.root.name}</span>
+          <span class="clip">{narrow ? withoutRoute(row.root.name) : row.root.name}</span>
           {row.failed_spans > 0 && (
             <Badge tone="bad" title={`${row.failed_spans} failed spans`}>
               {row.failed_spans}
@@ -246,7 +247,7 @@ function TraceList({ query, filtered }: { query: Record<string, string>; filtere
     {
       key: "duration",
       title: "Duration",
-      width: "minmax(130px, 1.2fr)",
+      width: narrow ? "84px" : "minmax(130px, 1.2fr)",
       right: true,
       sort: (row) => row.duration,
       render: (row) => (
@@ -334,6 +335,11 @@ function TraceList({ query, filtered }: { query: Record<string, string>; filtere
       />
     </>
   );
+}
+
+/** "POST /api/v1/asample" is "asample" where there is little room. */
+function withoutRoute(name: string): string {
+  return name.replace(/^[A-Z]+ (?:\/oai)?\/api\/v1\//, "");
 }
 
 function operationTone(row: TraceSummary) {
