@@ -1,13 +1,15 @@
 // The training runs, and the curves of those that are chosen over each other.
 
 import { useMemo } from "preact/hooks";
-import { observe } from "../../api/client.ts";
+import { observe, who } from "../../api/client.ts";
 import type { Run, RunPage } from "../../api/types.ts";
 import { useApi } from "../../api/use_api.ts";
-import { navigate, useList } from "../../app/router.ts";
+import { navigate, useList, useParams } from "../../app/router.ts";
+import type { FilterKey } from "../../lib/query.ts";
 import { formatCount, formatNumber } from "../../lib/units.ts";
 import { Badge, Empty, ErrorBox, Skeleton, Spark, Time } from "../../ui/basics.tsx";
 import { seriesVar } from "../../ui/colors.ts";
+import { FilterBar, filterNames } from "../../ui/filter_bar.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { ChartTools, RunCharts, RunLegend, type ShownRun, useChartSettings } from "./charts.tsx";
 import { useSteps } from "./use_steps.ts";
@@ -19,11 +21,34 @@ const SHOWN_MAX = 8;
 /** Only the first rows have a line; each is a request. */
 const SPARKS_MAX = 24;
 
+const FILTERS: FilterKey[] = [
+  { key: "user", label: "User" },
+  { key: "session", label: "Session", example: "its id" },
+  { key: "base_model", label: "Base model" },
+  { key: "status", label: "Status", values: ["running", "ended", "lost"] },
+];
+
+function statusOf(run: Run): string {
+  return run.corrupted ? "lost" : run.alive ? "running" : "ended";
+}
+
+function matches(run: Run, filters: Record<string, string>): boolean {
+  const text = filters["text"]?.toLowerCase() ?? "";
+  return (
+    (!filters["user"] || run.user === filters["user"]) &&
+    (!filters["session"] || run.session === filters["session"]) &&
+    (!filters["base_model"] || run.base_model === filters["base_model"]) &&
+    (!filters["status"] || statusOf(run) === filters["status"]) &&
+    (!text || `${run.run} ${run.user} ${run.base_model} ${run.optimizer ?? ""}`.toLowerCase().includes(text))
+  );
+}
+
 export default function RunsPage() {
   const { data, error, loading, reload } = useApi<RunPage>(observe("/runs", { limit: 200 }), { every: 4000 });
   const [chosen, setChosen] = useList("runs");
   const settings = useChartSettings();
-  const runs = data?.runs ?? [];
+  const filters = useParams(filterNames(FILTERS));
+  const runs = (data?.runs ?? []).filter((run) => matches(run, filters));
   // Without a choice the newest runs that do something are shown.
   const shownIds = useMemo(() => {
     if (chosen.length) return chosen.slice(0, SHOWN_MAX);
@@ -46,13 +71,17 @@ export default function RunsPage() {
   );
   if (error && !data) return <ErrorBox error={error} retry={reload} />;
   if (loading) return <Skeleton height={420} />;
-  if (runs.length === 0) return <NoRuns />;
+  if (data?.runs.length === 0) return <NoRuns />;
 
   const toggle = (id: string) =>
     setChosen(chosen.includes(id) ? chosen.filter((one) => one !== id) : [...shownBefore(chosen), id]);
   const shownBefore = (list: string[]) => (list.length >= SHOWN_MAX ? list.slice(1) : list);
   return (
     <>
+      <FilterBar
+        keys={who.value?.operator ? FILTERS : FILTERS.filter((key) => key.key !== "user")}
+        placeholder="Filter runs: base_model:… status:running or words"
+      />
       <div class="row spread">
         <div>
           <p class="muted">
@@ -72,6 +101,7 @@ export default function RunsPage() {
         columns={columnsOf(shownIds, chosen, toggle, (id) => sparks.steps.get(id)?.map((step) => step.loss) ?? [])}
         rowKey={(run) => run.run}
         onOpen={(run) => navigate(`/runs/${encodeURIComponent(run.run)}`)}
+        empty={<Empty title="No run meets the filter" />}
       />
     </>
   );
