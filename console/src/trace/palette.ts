@@ -99,7 +99,8 @@ const RULES: readonly (readonly [RegExp, WorkKind])[] = [
   [/^SCHEDULE$|queue|wait/i, "queue"],
   [/^PREFILL$|prefill/i, "prefill"],
   [/^DECODE$|decode|engine\.step|sample$/i, "decode"],
-  [/backward$/i, "backward"],
+  // A pass that several requests share has forward and backward in one span.
+  [/backward$|^engine\.(train_)?pass$/i, "backward"],
   [/forward$/i, "forward"],
   [/optim/i, "optimizer"],
   [/save|load_|publish|checkpoint|add_adapter|create_adapter|page_in|page_out|archive/i, "save"],

@@ -11,9 +11,11 @@ interface Props {
   answer: DurationHistogram;
   min: number | null;
   max: number | null;
+  /** The spans whose durations are shown; "" for all. A choice of bars filters by it, too. */
+  name: string;
 }
 
-export function Histogram({ answer, min, max }: Props) {
+export function Histogram({ answer, min, max, name }: Props) {
   const buckets = bucketsOf(answer);
   const box = useRef<HTMLDivElement>(null);
   const [brush, setBrush] = useState<{ from: number; to: number } | null>(null);
@@ -22,7 +24,7 @@ export function Histogram({ answer, min, max }: Props) {
   const isFiltered = min !== null || max !== null;
   const apply = (from: number, to: number) => {
     const interval = intervalOf(buckets, from, to);
-    setParams({ min_duration: interval.min, max_duration: interval.max });
+    setParams({ min_duration: interval.min, max_duration: interval.max, name: name || null });
   };
   const indexAt = (event: PointerEvent) => {
     const bounds = box.current?.getBoundingClientRect();
@@ -42,7 +44,7 @@ export function Histogram({ answer, min, max }: Props) {
       setParams({ min_duration: null, max_duration: null });
     }
   };
-  if (buckets.length === 0) return <div class="chart-none static">No spans in this time range</div>;
+  if (buckets.length === 0) return <div class="chart-none static">None in this time range</div>;
   const inBrush = (i: number) =>
     brush !== null && i >= Math.min(brush.from, brush.to) && i <= Math.max(brush.from, brush.to);
   return (

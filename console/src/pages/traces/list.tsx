@@ -53,25 +53,62 @@ function useFilterKeys(): FilterKey[] {
   );
 }
 
+/** What the histogram and the series are about, unless the filter names a span: mixing all spans says little. */
+const SCOPES = {
+  operations: { name: "future_store.execute_operation", unit: "{operation}", label: "of operations" },
+  requests: { name: "POST *", unit: "{request}", label: "of requests" },
+  all: { name: "", unit: "{span}", label: "of all spans" },
+} as const;
+type Scope = keyof typeof SCOPES;
+const SCOPE_NAMES = Object.keys(SCOPES) as Scope[];
+
 export default function TracesPage() {
   const keys = useFilterKeys();
   const filters = useParams(filterNames(keys));
+  const [scope, setScope] = useChoice<Scope>("of", SCOPE_NAMES, "operations");
   const time = { from: range.value.from, until: range.value.until };
   const query = { ...time, ...filters };
-  const { min_duration, max_duration, ...withoutDuration } = filters;
-  const histogram = useApi<DurationHistogram>(observe("/traces/histogram", { ...time, ...withoutDuration }), {
+  const name = filters["name"] ?? SCOPES[scope].name;
+  const { min_duration: min, max_duration: max, ...withoutDuration } = filters;
+  const histogram = useApi<DurationHistogram>(observe("/traces/histogram", { ...time, ...withoutDuration, name }), {
     every: 5000,
   });
+  const unit = filters["name"] ? "{span}" : SCOPES[scope].unit;
   return (
     <>
       <FilterBar keys={keys} placeholder="Filter traces: operation:sample duration:>1s status:error words" />
       <div class="grid-2">
-        <Card class="durations" title="Durations" actions={<DurationWords min={min_duration} max={max_duration} />}>
+        <Card
+          class="durations"
+          title="Durations"
+          actions={
+            <>
+              <DurationWords min={min} max={max} />
+              {filters["name"] ? (
+                <span class="muted">of {filters["name"]}</span>
+              ) : (
+                <select
+                  class="select series-by"
+                  aria-label="What the charts are about"
+                  value={scope}
+                  onChange={(event) => setScope(event.currentTarget.value as Scope)}
+                >
+                  {SCOPE_NAMES.map((one) => (
+                    <option key={one} value={one}>
+                      {SCOPES[one].label}
+                    </option>
+                  ))}
+                </select>
+              )}
+            </>
+          }
+        >
           {histogram.data ? (
             <Histogram
               answer={histogram.data}
-              min={min_duration ? Number(min_duration) : null}
-              max={max_duration ? Number(max_duration) : null}
+              min={min ? Number(min) : null}
+              max={max ? Number(max) : null}
+              name={name}
             />
           ) : histogram.error ? (
             <ErrorBox error={histogram.error} retry={histogram.reload} />
@@ -79,7 +116,7 @@ export default function TracesPage() {
             <Skeleton height={150} />
           )}
         </Card>
-        <SeriesCard query={query} />
+        <SeriesCard query={{ ...query, name }} unit={unit} />
       </div>
       <TraceList query={query} filtered={Object.keys(filters).length > 0} />
     </>
@@ -98,7 +135,7 @@ function DurationWords({ min, max }: { min: string | undefined; max: string | un
 const MEASURES = ["rate", "p95", "errors"] as const;
 type Measure = (typeof MEASURES)[number];
 
-function SeriesCard({ query }: { query: Record<string, string> }) {
+function SeriesCard({ query, unit }: { query: Record<string, string>; unit: string }) {
   const [measure, setMeasure] = useChoice<Measure>("measure", MEASURES, "p95");
   const [by, setBy] = useChoice("by", ["none", "operation", "base_model", "user", "name"] as const, "operation");
   const now = resolvedRange();
@@ -109,7 +146,7 @@ function SeriesCard({ query }: { query: Record<string, string> }) {
   const series = useMemo(
     () =>
       (data?.series ?? []).map((one) => ({
-        label: one.key || (by === "none" ? "all spans" : "other"),
+        label: one.key || (by === "none" ? "all" : "other"),
         // Durations come in microseconds; the axis speaks of seconds.
         points: measure === "p95" ? one.points.map((value) => (value === null ? null : value / 1e6)) : one.points,
       })),
@@ -136,7 +173,7 @@ function SeriesCard({ query }: { query: Record<string, string> }) {
             value={by}
             onChange={(event) => setBy(event.currentTarget.value as typeof by)}
           >
-            <option value="none">all spans</option>
+            <option value="none">together</option>
             <option value="operation">by operation</option>
             <option value="base_model">by base model</option>
             {who.value?.operator && <option value="user">by user</option>}
@@ -150,22 +187,12 @@ function SeriesCard({ query }: { query: Record<string, string> }) {
       ) : (
         <Chart
           label={
-            measure === "rate"
-              ? "Spans per second"
-              : measure === "p95"
-                ? "95th percentile of the duration"
-                : "Failed spans"
+            measure === "rate" ? "Number per second" : measure === "p95" ? "95th percentile of the duration" : "Failed"
           }
           x={x}
           series={series}
           height={132}
-          quantity={
-            measure === "p95"
-              ? { unit: "s" }
-              : measure === "rate"
-                ? { unit: "{span}", perSecond: true }
-                : { unit: "{span}" }
-          }
+          quantity={measure === "p95" ? { unit: "s" } : measure === "rate" ? { unit, perSecond: true } : { unit }}
           kind={measure === "errors" ? "bars" : "line"}
           yMin={0}
         />
@@ -286,7 +313,7 @@ function TraceList({ query, filtered }: { query: Record<string, string>; filtere
       width: "minmax(64px, 0.6fr)",
       wide: true,
       sort: (row) => row.user,
-      render: (row) => row.user ?? <span class="muted">shared</span>,
+      render: (row) => row.user || <span class="muted">shared</span>,
     },
     {
       key: "spans",

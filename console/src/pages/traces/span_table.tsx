@@ -87,6 +87,7 @@ export function SpanTable({ trace, state }: { trace: Trace; state: TraceView }) 
       columns={columns}
       rowKey={(row) => String(row.index)}
       selected={String(state.selected)}
+      framed={false}
       onOpen={(row) => state.select(row.index)}
     />
   );
