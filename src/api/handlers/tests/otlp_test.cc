@@ -84,7 +84,7 @@ TEST_F(OtlpRoutes, DamagedOrEndlessGzipThenRefused) {
 }
 
 TEST_F(OtlpRoutes, WhatIsNotTakenThenRefusedByName) {
-  expect_refusal(send(spans(1), {{"X-API-Key", "tml-mallory"}}), 401, "key");
+  expect_refusal(send(spans(1), {{"X-API-Key", "tml-mallory"}}), 403, "key");
   expect_refusal(send(spans(1), {{"Content-Type", "application/json"}}), 415, "OTEL_EXPORTER_OTLP_PROTOCOL");
   expect_refusal(send(spans(1), {{"Content-Encoding", "br"}}), 415, "gzip, zstd");
   expect_refusal(send("no request"), 400, "OTLP");
