@@ -80,7 +80,10 @@ class Call final : public grpc::ServerGenericBidiReactor {
     }
     signal_ = *signal;
     Result<control::UserId> user = authenticate(key_of(context));
-    if (!user.ok()) return fail(user.error());
+    if (!user.ok()) {
+      fail(user.error());
+      return;
+    }
     user_ = std::move(user).value();
     StartRead(&message_);
   }

@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"telemetry: {store: {age_max_seconds: 7776001}}\n", "telemetry.store.age_max_seconds"},
         Mistake{"telemetry: {store: {directory: ''}}\n", "telemetry.store.directory: must name a directory"},
         Mistake{"telemetry: {store: {disk_byte_max: 1}}\n", "disk_bytes_max"},
-        Mistake{"telemetry: {intake: {port: 4317}}\n", "telemetry.intake.port"},
+        Mistake{"telemetry: {intake: {port: 4317}}\n", "unknown key 'port' in telemetry.intake"},
         Mistake{"telemetry: {intake: {grpc_port: 70000}}\n", "telemetry.intake.grpc_port"},
         Mistake{"telemetry: {intake: {grpc_port: 4317, http_port: 4317}}\n", "telemetry.intake.http_port: must differ"},
         Mistake{"telemetry: {intake: {http_port: 10610}}\n", "telemetry.intake.http_port: must differ from port"},
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "telemetry.intake.http_port: needs the store"},
         Mistake{"console: {operators: alice}\n", "console.operators: must be a list"},
         Mistake{"console: {operators: [{}]}\n", "console.operators: must hold names"},
-        Mistake{"console: {operator: [alice]}\n", "console.operator"},
+        Mistake{"console: {operator: [alice]}\n", "did you mean 'operators'?"},
         Mistake{"console: {enabled: perhaps}\n", "console.enabled"}));
 
 }  // namespace

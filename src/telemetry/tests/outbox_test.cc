@@ -57,7 +57,7 @@ Contents take_all() {
   return out;
 }
 
-void record_span(const char* scope) {
+void record_span(Name scope) {
   get_tracer(scope).start_span("outbox.span");
 }
 
