@@ -1,6 +1,7 @@
 // tuft_telemetry_store_bench segments|sqlite DIRECTORY: keeps spans and log records as the server would, one line of
 // JSON in and one out. {"op": "ingest", "spans": 1000000} -> {"seconds": .., "cpu_us_per_span": .., "bytes_per_span":
-// ..}; {"op": "find", "key": "session", "rounds": 50} -> {"p50_ms": .., "p95_ms": .., "results": ..}; {"op": "trace"},
+// ..}; {"op": "find", "key": "session", "rounds": 50} -> {"p50_ms": .., "p95_ms": .., "cpu_ms": ..,
+// "results": ..}; {"op": "trace"},
 // {"op": "logs", "logs": 100000}, {"op": "text"} alike.
 #include "telemetry_store_bench.h"
 
@@ -168,13 +169,17 @@ json add_logs(TelemetrySubject& subject, size_t count) {
 json timed(size_t rounds, const std::function<size_t(size_t)>& query) {
   std::vector<double> milliseconds;
   size_t results = 0;
+  const double cpu_before = cpu_seconds();
   for (size_t round = 0; round < rounds; ++round) {
     const Nanos before = system_clock().monotonic();
     results = query(round);
     milliseconds.push_back(1e3 * to_seconds(system_clock().monotonic() - before));
   }
   std::sort(milliseconds.begin(), milliseconds.end());
-  return {{"p50_ms", milliseconds[rounds / 2]}, {"p95_ms", milliseconds[rounds * 95 / 100]}, {"results", results}};
+  return {{"p50_ms", milliseconds[rounds / 2]},
+          {"p95_ms", milliseconds[rounds * 95 / 100]},
+          {"cpu_ms", 1e3 * (cpu_seconds() - cpu_before) / static_cast<double>(rounds)},
+          {"results", results}};
 }
 
 Asked asked_for(const std::string& key, size_t round) {

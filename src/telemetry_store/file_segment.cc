@@ -100,13 +100,14 @@ Result<std::shared_ptr<MemorySegment>> read_records(const std::filesystem::path&
 FileSegment::FileSegment(std::filesystem::path directory, uint64_t number)
     : Segment(number), directory_(std::move(directory)) {}
 
-Result<std::shared_ptr<FileSegment>> FileSegment::open(const std::filesystem::path& directory, uint64_t number) {
+Result<std::shared_ptr<FileSegment>> FileSegment::open(const std::filesystem::path& directory, uint64_t number,
+                                                       bool is_new) {
   std::shared_ptr<FileSegment> segment(new FileSegment(directory, number));
-  TUFT_TRY(segment->load());
+  TUFT_TRY(segment->load(is_new));
   return segment;
 }
 
-Status FileSegment::load() {
+Status FileSegment::load(bool is_new) {
   TUFT_ASSIGN(const DiskFile file, DiskFile::open_to_read(index_path(directory_, number())));
   auto head = std::make_unique<IndexHead>();
   if (!file.read_at(0, head.get(), sizeof *head) || head->magic != kIndexMagic || head->sum != sum_of(*head))
@@ -128,6 +129,7 @@ Status FileSegment::load() {
   extent_ = head->extent;
   sections_.assign(head->sections.begin(), head->sections.end());
   checked_ = std::make_unique<std::atomic<bool>[]>(kSections);
+  for (size_t i = 0; i < kSections; ++i) checked_[i].store(is_new, std::memory_order_relaxed);
   if (sections_[kBloom].bytes > Bloom::kBytesMax || !bloom_.assign(section_text(kBloom)))
     return damaged_index(number());
   std::error_code error;
@@ -137,13 +139,24 @@ Status FileSegment::load() {
   return {};
 }
 
-bool FileSegment::read_section(size_t section, size_t bytes, void* out) const {
+std::shared_ptr<const DiskFile> FileSegment::index_file() const {
+  MutexLock lock(file_mutex_);
+  std::shared_ptr<const DiskFile> file = index_file_.lock();
+  if (file) return file;
+  auto opened = DiskFile::open_to_read(index_path(directory_, number()));
+  if (!opened.ok()) return nullptr;
+  file = std::make_shared<const DiskFile>(std::move(*opened));
+  index_file_ = file;
+  return file;
+}
+
+bool FileSegment::read_section(size_t section, size_t first, size_t bytes, void* out) const {
   const Section& where = sections_[section];
-  if (damaged() || bytes > where.bytes) return false;
-  auto file = DiskFile::open_to_read(index_path(directory_, number()));
-  if (!file.ok()) return false;
+  if (damaged() || first > where.bytes || bytes > where.bytes - first) return false;
+  const std::shared_ptr<const DiskFile> file = index_file();
+  if (!file) return false;
   std::atomic<bool>& checked = checked_[section];
-  if (checked.load(std::memory_order_acquire)) return file->read_at(where.offset, out, bytes);
+  if (checked.load(std::memory_order_acquire)) return file->read_at(where.offset + first, out, bytes);
   std::string whole(where.bytes, '\0');
   const bool right = file->read_at(where.offset, whole.data(), whole.size()) && hash_of(whole) == where.sum;
   if (!right) {
@@ -151,18 +164,18 @@ bool FileSegment::read_section(size_t section, size_t bytes, void* out) const {
     return false;
   }
   checked.store(true, std::memory_order_release);
-  if (bytes != 0) std::memcpy(out, whole.data(), bytes);
+  if (bytes != 0) std::memcpy(out, whole.data() + first, bytes);
   return true;
 }
 
 std::string FileSegment::section_text(size_t section) const {
   std::string text(sections_[section].bytes, '\0');
-  if (!read_section(section, text.size(), text.data())) text.clear();
+  if (!read_section(section, 0, text.size(), text.data())) text.clear();
   return text;
 }
 
-bool FileSegment::copy_column(Table table, Column column, size_t rows, void* out) const {
-  return read_section(section_of(table, column), rows * width_of(column), out);
+bool FileSegment::copy_values(Table table, Column column, size_t first, size_t count, void* out) const {
+  return read_section(section_of(table, column), first * width_of(column), count * width_of(column), out);
 }
 
 std::optional<uint32_t> FileSegment::find_string(std::string_view whole) const {
@@ -170,22 +183,33 @@ std::optional<uint32_t> FileSegment::find_string(std::string_view whole) const {
   if (text.empty()) return 0;
   if (!may_have(hash_of(text))) return std::nullopt;
   std::vector<uint32_t> hashes(sections_[kStringHashes].bytes / sizeof(uint32_t));
-  if (!read_section(kStringHashes, hashes.size() * sizeof(uint32_t), hashes.data())) return std::nullopt;
+  if (!read_section(kStringHashes, 0, hashes.size() * sizeof(uint32_t), hashes.data())) return std::nullopt;
   const uint32_t hash = string_hash(text);
-  std::optional<Strings> strings;
   for (auto at = std::find(hashes.begin(), hashes.end(), hash); at != hashes.end();
        at = std::find(at + 1, hashes.end(), hash)) {
-    if (!strings) strings = this->strings();
     const auto number = static_cast<uint32_t>(at - hashes.begin());
-    if (strings->text(number) == text) return number;
+    if (string(number) == text) return number;
   }
   return std::nullopt;
+}
+
+std::string FileSegment::string(uint32_t number) const {
+  // The end of the string before and of this one.
+  uint32_t ends[2] = {};
+  const bool first = number == 0;
+  if (!read_section(kStringEnds, (first ? 0 : number - 1) * sizeof(uint32_t), (first ? 1 : 2) * sizeof(uint32_t),
+                    first ? ends + 1 : ends) ||
+      ends[0] > ends[1] || ends[1] - ends[0] > kStringBytesMax)
+    return {};
+  std::string text(ends[1] - ends[0], '\0');
+  if (!read_section(kStringBlob, ends[0], text.size(), text.data())) text.clear();
+  return text;
 }
 
 Strings FileSegment::strings() const {
   Strings strings;
   strings.ends.resize(sections_[kStringEnds].bytes / sizeof(uint32_t));
-  if (!read_section(kStringEnds, strings.ends.size() * sizeof(uint32_t), strings.ends.data())) return {};
+  if (!read_section(kStringEnds, 0, strings.ends.size() * sizeof(uint32_t), strings.ends.data())) return {};
   strings.blob = section_text(kStringBlob);
   return strings;
 }

@@ -1,8 +1,8 @@
 // A sealed segment: a file of records and, beside it, an index file with its columns. Internal to telemetry_store.
 //
 // Of a sealed segment only its extent and its Bloom filter are in memory; columns are read when a query needs them. A
-// part of the index is checked against its checksum when it is read for the first time. The files are opened for each
-// reading: neither a deleted file nor one that somebody cut can do more than make a query find less.
+// part of the index is checked against its checksum when it is read for the first time. The files are open only while
+// they are read: neither a deleted file nor one that somebody cut can do more than make a query find less.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "telemetry_store/bloom.h"
+#include "telemetry_store/disk_file.h"
 #include "telemetry_store/memory_segment.h"
 #include "telemetry_store/segment.h"
 
@@ -29,8 +31,10 @@ Result<std::shared_ptr<MemorySegment>> read_records(const std::filesystem::path&
 
 class FileSegment final : public Segment {
  public:
-  // Reads the index file. Errors: kNotFound, kDataLoss: write it again from the records.
-  static Result<std::shared_ptr<FileSegment>> open(const std::filesystem::path& directory, uint64_t number);
+  // Reads the index file. `is_new`: this process has just written it, so that its parts need not be checked. Errors:
+  // kNotFound, kDataLoss: write it again from the records.
+  static Result<std::shared_ptr<FileSegment>> open(const std::filesystem::path& directory, uint64_t number,
+                                                   bool is_new = false);
 
   // A part of the index was found damaged; queries find nothing in this segment until it is opened again.
   bool damaged() const { return damaged_.load(std::memory_order_relaxed); }
@@ -41,21 +45,25 @@ class FileSegment final : public Segment {
   bool may_have(uint64_t hash) const override { return !damaged() && bloom_.may_contain(hash); }
   std::optional<uint32_t> find_string(std::string_view text) const override;
   Strings strings() const override;
+  std::string string(uint32_t number) const override;
   std::vector<Context> contexts() const override;
   std::string read(uint64_t position, size_t size) const override;
+  std::shared_ptr<const void> hold() const override { return index_file(); }
 
   struct Section {
     uint64_t offset = 0, bytes = 0, sum = 0;
   };
 
  protected:
-  bool copy_column(Table table, Column column, size_t rows, void* out) const override;
+  bool copy_values(Table table, Column column, size_t first, size_t count, void* out) const override;
 
  private:
   FileSegment(std::filesystem::path directory, uint64_t number);
-  Status load();
-  // Reads the first `bytes` of a section; checks the whole section when it is read for the first time.
-  bool read_section(size_t section, size_t bytes, void* out) const;
+  Status load(bool is_new);
+  // Reads `bytes` of a section from `first` on; checks the whole section when it is read for the first time.
+  bool read_section(size_t section, size_t first, size_t bytes, void* out) const;
+  // The index file, opened if nobody holds it; nothing if that fails.
+  std::shared_ptr<const DiskFile> index_file() const TUFT_EXCLUDES(file_mutex_);
   std::string section_text(size_t section) const;
 
   const std::filesystem::path directory_;
@@ -65,6 +73,8 @@ class FileSegment final : public Segment {
   std::unique_ptr<std::atomic<bool>[]> checked_;
   uint64_t disk_bytes_ = 0;
   mutable std::atomic<bool> damaged_ = false;
+  mutable Mutex file_mutex_;
+  mutable std::weak_ptr<const DiskFile> index_file_ TUFT_GUARDED_BY(file_mutex_);
 };
 
 }  // namespace tuft::telemetry_store::internal

@@ -115,7 +115,7 @@ bool History::seal(InMemory& of, Nanos now) {
   std::shared_ptr<FileSegment> segment;
   if (sealed.ok()) {
     auto index = write_index(options_.directory, *of.segment);
-    auto opened = index.ok() ? FileSegment::open(options_.directory, of.segment->number())
+    auto opened = index.ok() ? FileSegment::open(options_.directory, of.segment->number(), true)
                              : Result<std::shared_ptr<FileSegment>>(index.error());
     if (opened.ok()) {
       segment = std::move(*opened);

@@ -232,6 +232,11 @@ Strings MemorySegment::strings() const {
   return {strings_.ends(), std::string(strings_.blob())};
 }
 
+std::string MemorySegment::string(uint32_t number) const {
+  MutexLock lock(mutex_);
+  return std::string(strings_.text(number));
+}
+
 std::vector<Context> MemorySegment::contexts() const {
   MutexLock lock(mutex_);
   return contexts_;
@@ -243,12 +248,12 @@ std::string MemorySegment::read(uint64_t position, size_t size) const {
   return bytes_.substr(position, size);
 }
 
-bool MemorySegment::copy_column(Table table, Column column, size_t rows, void* out) const {
+bool MemorySegment::copy_values(Table table, Column column, size_t first, size_t count, void* out) const {
   MutexLock lock(mutex_);
   const std::vector<char>& values = columns_[static_cast<size_t>(table)][static_cast<size_t>(column)];
-  const size_t bytes = rows * width_of(column);
-  if (bytes > values.size()) return false;
-  if (bytes != 0) std::memcpy(out, values.data(), bytes);
+  const size_t width = width_of(column);
+  if ((first + count) * width > values.size()) return false;
+  if (count != 0) std::memcpy(out, values.data() + first * width, count * width);
   return true;
 }
 

@@ -56,11 +56,13 @@ class MemorySegment final : public Segment {
   bool may_have(uint64_t hash) const override TUFT_EXCLUDES(mutex_);
   std::optional<uint32_t> find_string(std::string_view text) const override TUFT_EXCLUDES(mutex_);
   Strings strings() const override TUFT_EXCLUDES(mutex_);
+  std::string string(uint32_t number) const override TUFT_EXCLUDES(mutex_);
   std::vector<Context> contexts() const override TUFT_EXCLUDES(mutex_);
   std::string read(uint64_t position, size_t size) const override TUFT_EXCLUDES(mutex_);
 
  protected:
-  bool copy_column(Table table, Column column, size_t rows, void* out) const override TUFT_EXCLUDES(mutex_);
+  bool copy_values(Table table, Column column, size_t first, size_t count, void* out) const override
+      TUFT_EXCLUDES(mutex_);
 
  private:
   template <typename T>

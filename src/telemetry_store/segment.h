@@ -8,7 +8,7 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -127,21 +127,31 @@ class Segment {
   virtual bool may_have(uint64_t hash) const = 0;
   virtual std::optional<uint32_t> find_string(std::string_view text) const = 0;
   virtual Strings strings() const = 0;
+  // Returns one string of the dictionary.
+  virtual std::string string(uint32_t number) const = 0;
   virtual std::vector<Context> contexts() const = 0;
   // Returns bytes of the records; empty if they cannot be read.
   virtual std::string read(uint64_t position, size_t size) const = 0;
+
+  // While the returned object lives, reading costs no opening of files.
+  virtual std::shared_ptr<const void> hold() const { return nullptr; }
 
   // Returns the first `rows` values of a column; nothing if they cannot be read.
   template <typename T>
   std::vector<T> column(Table table, Column column, size_t rows) const {
     static_assert(std::is_integral_v<T>);
     std::vector<T> values(rows);
-    if (sizeof(T) != width_of(column) || !copy_column(table, column, rows, values.data())) values.clear();
+    if (sizeof(T) != width_of(column) || !copy_values(table, column, 0, rows, values.data())) values.clear();
     return values;
+  }
+  // Returns false if the value cannot be read.
+  template <typename T>
+  bool value(Table table, Column column, uint32_t row, T& out) const {
+    return sizeof(T) == width_of(column) && copy_values(table, column, row, 1, &out);
   }
 
  protected:
-  virtual bool copy_column(Table table, Column column, size_t rows, void* out) const = 0;
+  virtual bool copy_values(Table table, Column column, size_t first, size_t count, void* out) const = 0;
 
  private:
   const uint64_t number_;

@@ -171,9 +171,8 @@ Result<std::vector<uint32_t>> select_rows(Rows& rows, const Conditions& conditio
   const auto keep = [&](const auto& condition) { narrow_down(selected, all, rows.count(), condition); };
 
   if (conditions.trace.valid()) {
-    const auto& low = rows.wide(Column::kTraceLow);
-    const auto& high = rows.wide(Column::kTraceHigh);
-    keep([&](uint32_t row) { return (low[row] == conditions.trace.low) & (high[row] == conditions.trace.high); });
+    keep([&low = rows.wide(Column::kTraceLow), &conditions](uint32_t row) { return low[row] == conditions.trace.low; });
+    keep([&](uint32_t row) { return rows.wide(Column::kTraceHigh, row) == conditions.trace.high; });
   }
   if (conditions.span != 0) {
     keep([&ids = rows.wide(Column::kId), id = conditions.span](uint32_t row) { return ids[row] == id; });
@@ -239,15 +238,13 @@ Result<std::vector<uint32_t>> select_rows(Rows& rows, const Conditions& conditio
 
 Status read_records_of(Rows& rows, const std::vector<uint32_t>& selected, const Deadline& deadline,
                        const std::function<bool(uint32_t, std::string_view)>& visit) {
-  const std::vector<uint32_t>& positions = rows.narrow(Column::kPosition);
-  const std::vector<uint32_t>& sizes = rows.narrow(Column::kSize);
-  const std::vector<uint32_t>& sums = rows.narrow(Column::kSum);
   const EntryType type = rows.table() == Table::kSpans ? EntryType::kSpan : EntryType::kLog;
-  const auto begin_of = [&](uint32_t row) { return uint64_t{positions[row]} - sizeof(EntryHead); };
-  const auto end_of_row = [&](uint32_t row) { return uint64_t{positions[row]} + sizes[row]; };
+  const auto position_of = [&](uint32_t row) { return uint64_t{rows.narrow(Column::kPosition, row)}; };
+  const auto begin_of = [&](uint32_t row) { return position_of(row) - sizeof(EntryHead); };
+  const auto end_of_row = [&](uint32_t row) { return position_of(row) + rows.narrow(Column::kSize, row); };
   for (size_t first = 0; first < selected.size();) {
     TUFT_TRY(deadline.check());
-    if (positions[selected[first]] < sizeof(EntryHead)) return {};
+    if (position_of(selected[first]) < sizeof(EntryHead)) return {};
     const uint64_t begin = begin_of(selected[first]);
     uint64_t end = end_of_row(selected[first]);
     size_t last = first + 1;
@@ -260,8 +257,9 @@ Status read_records_of(Rows& rows, const std::vector<uint32_t>& selected, const 
       if (end_of_row(row) - begin > bytes.size()) continue;
       EntryHead head;
       std::memcpy(&head, bytes.data() + (begin_of(row) - begin), sizeof head);
-      const std::string_view record = std::string_view(bytes).substr(positions[row] - begin, sizes[row]);
-      if (entry_sum(type, head.context, record) != sums[row]) continue;
+      const std::string_view record =
+          std::string_view(bytes).substr(position_of(row) - begin, rows.narrow(Column::kSize, row));
+      if (entry_sum(type, head.context, record) != rows.narrow(Column::kSum, row)) continue;
       if (!visit(row, record)) return {};
     }
   }

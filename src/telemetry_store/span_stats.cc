@@ -59,7 +59,7 @@ class SeriesBuilder {
     for (const uint32_t row : selected) {
       TUFT_ASSIGN(const uint32_t group, group_of(rows, row, groups));
       ++spans_[group];
-      if (function_ == SpanFunction::kErrors && (rows.flags()[row] & span_flag::kFailed) == 0) continue;
+      if (function_ == SpanFunction::kErrors && (rows.flags(row) & span_flag::kFailed) == 0) continue;
       const auto step = static_cast<uint32_t>((rows.time(row) - start_) / step_);
       if (step >= steps_) continue;
       if (samples_.size() >= kSpansOfSeriesMax)
@@ -89,10 +89,10 @@ class SeriesBuilder {
  private:
   Result<uint32_t> group_of(Rows& rows, uint32_t row, std::unordered_map<uint32_t, uint32_t>& groups) {
     uint32_t number = 0;
-    if (by_ == "name") number = rows.narrow(Column::kName)[row];
-    if (by_ == "operation") number = rows.narrow(Column::kOperation)[row];
-    if (by_ == "base_model") number = rows.narrow(Column::kBaseModel)[row];
-    if (by_ == "user") number = rows.narrow(Column::kContext)[row];
+    if (by_ == "name") number = rows.narrow(Column::kName, row);
+    if (by_ == "operation") number = rows.narrow(Column::kOperation, row);
+    if (by_ == "base_model") number = rows.narrow(Column::kBaseModel, row);
+    if (by_ == "user") number = rows.narrow(Column::kContext, row);
     const auto known = groups.find(number);
     if (known != groups.end()) return known->second;
     std::string name;
@@ -188,7 +188,7 @@ Result<DurationHistogram> find_durations(const Segments& segments, const Viewer&
                                                                   rows.duration(row));
                               const auto bucket = static_cast<size_t>(bound - histogram.bounds.begin());
                               ++histogram.counts[bucket];
-                              if ((rows.flags()[row] & span_flag::kFailed) != 0) ++histogram.failed[bucket];
+                              if ((rows.flags(row) & span_flag::kFailed) != 0) ++histogram.failed[bucket];
                             }
                             return {};
                           }));

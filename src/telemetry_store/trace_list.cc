@@ -191,7 +191,7 @@ class TraceList {
     for (uint32_t row = 0; row < rows.count(); ++row) {
       if (!low_bits_.test(low[row] % low_bits_.size())) continue;
       Candidate* candidate = find(rows.trace(row));
-      const uint32_t context = rows.narrow(Column::kContext)[row];
+      const uint32_t context = rows.narrow(Column::kContext, row);
       if (candidate == nullptr || context >= visible.size() || visible[context] == 0 || rows.failed()) continue;
       add_span(rows, row, *candidate);
       if (candidate->match.segment == segment && candidate->match.row == row) set_match(rows, row, *candidate);
@@ -203,17 +203,17 @@ class TraceList {
     const Nanos start = rows.time(row);
     const Nanos end = start + rows.duration(row);
     const bool first = summary.spans++ == 0;
-    if ((rows.flags()[row] & span_flag::kFailed) != 0) ++summary.failed_spans;
+    if ((rows.flags(row) & span_flag::kFailed) != 0) ++summary.failed_spans;
     summary.start = first ? start : std::min(summary.start, start);
     candidate.end = first ? end : std::max(candidate.end, end);
     summary.duration = candidate.end - summary.start;
-    const bool is_root = rows.wide(Column::kParent)[row] == 0;
+    const bool is_root = rows.wide(Column::kParent, row) == 0;
     if (first || (is_root && !candidate.has_root) || (is_root == candidate.has_root && start < candidate.root_start)) {
       candidate.has_root = is_root;
       candidate.root_start = start;
       summary.root_name = clean_text(rows.text(Column::kName, row), kNameMax);
       summary.root_service = clean_text(rows.context(row).service, kNameMax);
-      summary.root_span_id = hex_of(rows.wide(Column::kId)[row]);
+      summary.root_span_id = hex_of(rows.wide(Column::kId, row));
     }
     if (summary.owner.empty()) summary.owner = rows.context(row).owner;
     for (size_t key = 0; key < kKeys; ++key) {
@@ -225,7 +225,7 @@ class TraceList {
   // What the matched span says goes before what other spans say.
   static void set_match(Rows& rows, uint32_t row, Candidate& candidate) {
     TraceSummary& summary = candidate.summary;
-    summary.matched_span_id = hex_of(rows.wide(Column::kId)[row]);
+    summary.matched_span_id = hex_of(rows.wide(Column::kId, row));
     summary.matched_name = clean_text(rows.text(Column::kName, row), kNameMax);
     summary.matched_duration = rows.duration(row);
     if (!rows.context(row).owner.empty()) summary.owner = rows.context(row).owner;

@@ -93,11 +93,11 @@ class TraceReader {
       const std::vector<uint64_t>& low = links.wide(Column::kTraceLow);
       for (uint32_t link = 0; link < links.count(); ++link) {
         if (low[link] != id_.low || links.trace(link) != id_ || trace.linked_from.size() >= kLinkedFromMax) continue;
-        const uint32_t row = links.narrow(Column::kPosition)[link];
+        const uint32_t row = links.narrow(Column::kPosition, link);
         if (row >= spans.count() || !may_see(viewer_, spans.context(row).owner) || spans.failed()) continue;
-        trace.linked_from.push_back({hex_of(spans.trace(row)), hex_of(spans.wide(Column::kId)[row]),
+        trace.linked_from.push_back({hex_of(spans.trace(row)), hex_of(spans.wide(Column::kId, row)),
                                      clean_text(spans.text(Column::kName, row), kNameMax),
-                                     hex_of(links.wide(Column::kId)[link])});
+                                     hex_of(links.wide(Column::kId, link))});
       }
     }
     return {};
