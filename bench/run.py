@@ -12,7 +12,8 @@ import against  # noqa: E402
 import measure  # noqa: E402
 from peers import environments  # noqa: E402
 
-SUITES = ["engine", "growth", "training", "fairness", "sampling", "publish", "pause", "polls", "api", "telemetry"]
+SUITES = ["engine", "growth", "training", "fairness", "sampling", "publish", "pause", "polls", "api", "telemetry",
+          "telemetry_store"]
 
 
 def parse():

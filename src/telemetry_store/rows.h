@@ -47,7 +47,7 @@ class Rows {
   const Context& context(uint32_t row) {
     static const Context& nobody = *new Context;
     const uint32_t number = narrow(Column::kContext, row);
-    return number < contexts().size() ? contexts()[number] : nobody;
+    return !failed_ && number < contexts().size() ? contexts()[number] : nobody;
   }
   const Strings& strings() {
     if (!strings_) strings_ = segment_->strings();
@@ -56,7 +56,7 @@ class Rows {
   // Valid until the next call.
   std::string_view text(Column column, uint32_t row) {
     const uint32_t number = narrow(column, row);
-    if (number == 0) return {};
+    if (number == 0 || failed_) return {};
     if (strings_ || ++strings_read_ > kSingleMax) return strings().text(number);
     text_ = segment_->string(number);
     return text_;

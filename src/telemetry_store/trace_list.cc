@@ -48,6 +48,18 @@ class NewestTraces {
     if (newest_.size() > 4 * limit_ + 64) shrink();
   }
 
+  // Forgets the traces that are not among the newest. One more than the limit is kept, so that it is known whether
+  // there are more.
+  void shrink() {
+    if (newest_.size() <= limit_ + 1) return;
+    std::vector<Match> matches = sorted();
+    matches.resize(limit_ + 1);
+    oldest_wanted_ = matches.back().time;
+    was_cut_ = true;
+    newest_.clear();
+    for (const Match& match : matches) newest_.emplace(match.trace, match);
+  }
+
   // `more`: there are traces after these.
   std::vector<Match> take(bool& more) {
     std::vector<Match> matches = sorted();
@@ -62,17 +74,6 @@ class NewestTraces {
     for (const auto& [trace, match] : newest_) matches.push_back(match);
     std::sort(matches.begin(), matches.end(), is_newer);
     return matches;
-  }
-
-  // One more than the limit is kept, so that it is known whether there are more.
-  void shrink() {
-    std::vector<Match> matches = sorted();
-    if (matches.size() <= limit_ + 1) return;
-    matches.resize(limit_ + 1);
-    oldest_wanted_ = matches.back().time;
-    was_cut_ = true;
-    newest_.clear();
-    for (const Match& match : matches) newest_.emplace(match.trace, match);
   }
 
   const size_t limit_;
@@ -137,6 +138,7 @@ class TraceList {
       TUFT_ASSIGN(const std::vector<uint32_t> selected, select_rows(rows, wanted, deadline_));
       for (auto row = selected.rbegin(); row != selected.rend(); ++row)
         newest.add({rows.time(*row), rows.trace(*row), i, *row});
+      newest.shrink();
     }
     std::vector<Match> matches = newest.take(more);
     more = more || ended_early;
@@ -202,12 +204,14 @@ class TraceList {
     TraceSummary& summary = candidate.summary;
     const Nanos start = rows.time(row);
     const Nanos end = start + rows.duration(row);
+    const bool is_root = rows.wide(Column::kParent, row) == 0;
+    const bool has_failed = (rows.flags(row) & span_flag::kFailed) != 0;
+    if (rows.failed()) return;
     const bool first = summary.spans++ == 0;
-    if ((rows.flags(row) & span_flag::kFailed) != 0) ++summary.failed_spans;
+    if (has_failed) ++summary.failed_spans;
     summary.start = first ? start : std::min(summary.start, start);
     candidate.end = first ? end : std::max(candidate.end, end);
     summary.duration = candidate.end - summary.start;
-    const bool is_root = rows.wide(Column::kParent, row) == 0;
     if (first || (is_root && !candidate.has_root) || (is_root == candidate.has_root && start < candidate.root_start)) {
       candidate.has_root = is_root;
       candidate.root_start = start;

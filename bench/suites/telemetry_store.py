@@ -1,0 +1,38 @@
+"""The telemetry store against SQLite: the cost of a span, and queries over a million of them."""
+import measure
+
+SPANS, LOGS = 1_000_000, 100_000
+QUERIES = [("the newest traces", dict(op="find", key="")),
+           *((f"by {key}", dict(op="find", key=key)) for key in ("session", "run", "request", "user", "name", "failed",
+                                                                 "duration")),
+           ("a trace of 5,000 spans", dict(op="trace", rounds=20)),
+           ("text in 100,000 log records", dict(op="text", rounds=20))]
+
+
+def of_one(options, program, kind):
+    directory = options.scratch / f"telemetry-store-{kind}"
+    with measure.Child([program, kind, directory]) as child:
+        cost = child.ask(op="ingest", spans=SPANS)
+        cost.update(child.ask(op="logs", logs=LOGS))
+        return cost, [child.ask(**asked) for _, asked in QUERIES]
+
+
+def run(options):
+    program = options.programs.parent / "bench" / "tuft_telemetry_store_bench"
+    if not program.exists():
+        raise measure.Skip("tuft_telemetry_store_bench is not built")
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    costs, queries, raw = [], [], []
+    for kind in ("segments", "sqlite"):
+        cost, answers = of_one(options, program, kind)
+        costs.append([kind, cost["cpu_us_per_span"], f"{cost['cpu_us_per_span'] / 1e6 * 10_000:.1%}",
+                      cost["bytes_per_span"], cost["cpu_us_per_log"]])
+        raw.append(dict(kind=kind, cost=cost, queries=answers))
+        for (title, _), answer in zip(QUERIES, answers):
+            queries.append([title, kind, answer["p50_ms"], answer["p95_ms"], answer["cpu_ms"], answer["results"]])
+    queries.sort(key=lambda row: [title for title, _ in QUERIES].index(row[0]))
+    tables = [dict(title=f"Keeping {SPANS:,} spans with 12 attributes", columns=["store", "CPU us a span",
+                   "of a core at 10,000 spans/s", "bytes a span", "CPU us a log record"], rows=costs),
+              dict(title="Queries", columns=["query", "store", "p50 ms", "p95 ms", "CPU ms", "results"], rows=queries)]
+    return dict(data=raw, tables=tables, notes=["Lists are the newest 100 traces with their summaries. SQLite: WAL, "
+                "synchronous off, a transaction for each request of 500 spans; FTS5 finds words, the store any text."])
