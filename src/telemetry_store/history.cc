@@ -12,7 +12,6 @@ namespace {
 
 constexpr uint64_t kSegmentBytesMax = uint64_t{8} << 20;
 constexpr uint64_t kSegmentBytesMin = uint64_t{64} << 10;
-constexpr size_t kSegmentsMax = 4096;
 // Of each maintenance; records wait meanwhile.
 constexpr Nanos kRepairTime = 100 * kMillisecond;
 constexpr Nanos kRetryInterval = 10 * kSecond;
@@ -39,9 +38,16 @@ uint64_t records_of(const Segment& segment) {
 History::History(HistoryOptions options) : options_(std::move(options)) {}
 
 size_t History::segment_bytes() const {
-  const uint64_t of_memory = options_.memory_bytes_max / 6;
+  // Without a disk, records leave by segments.
+  const uint64_t of_memory = options_.memory_bytes_max / (on_disk() ? 3 : 6);
   const uint64_t of_disk = on_disk() ? options_.disk_bytes_max / 8 : of_memory;
   return std::clamp(std::min(of_memory, of_disk), kSegmentBytesMin, kSegmentBytesMax);
+}
+
+size_t History::segments_max() const {
+  // Their filters stay in memory, and take at most half of it.
+  constexpr uint64_t kLeast = 64;
+  return std::max<uint64_t>(kLeast, options_.memory_bytes_max / 2 / Bloom::kBytesMax);
 }
 
 void History::load(Nanos now) {
@@ -241,7 +247,7 @@ void History::drop_for_disk() {
     MutexLock lock(mutex_);
     for (const auto& file : files_) used += file->disk_bytes();
     size_t count = 0;
-    while (count < files_.size() && (used > options_.disk_bytes_max || files_.size() - count > kSegmentsMax)) {
+    while (count < files_.size() && (used > options_.disk_bytes_max || files_.size() - count > segments_max())) {
       used -= files_[count]->disk_bytes();
       removed.push_back(files_[count++]->number());
     }

@@ -64,6 +64,7 @@ class History {
 
   bool on_disk() const { return !options_.directory.empty(); }
   size_t segment_bytes() const;
+  size_t segments_max() const;
   Status write_records(InMemory& of);
   // Writes records and index, and replaces the segment in memory. Returns false if the disk failed.
   bool seal(InMemory& of, Nanos now) TUFT_EXCLUDES(mutex_);

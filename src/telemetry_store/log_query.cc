@@ -30,7 +30,8 @@ class LogSearch {
       : segments_(segments), conditions_(std::move(conditions)), deadline_(deadline) {}
 
   // Returns the newest `limit` records that are older than `before`; `more`: there are others.
-  Result<std::vector<Found>> newest(size_t limit, const std::optional<Cursor>& before, bool& more) {
+  // Records at or behind `end` came after the query and belong to those that follow.
+  Result<std::vector<Found>> newest(size_t limit, const std::optional<Cursor>& before, const Cursor& end, bool& more) {
     std::vector<std::pair<Nanos, size_t>> order;
     for (size_t i = 0; i < segments_.size(); ++i) {
       if (may_match(*segments_[i], Table::kLogs, conditions_))
@@ -52,6 +53,7 @@ class LogSearch {
       TUFT_ASSIGN(const std::vector<uint32_t> selected, select_rows(rows, wanted, deadline_));
       for (const uint32_t row : selected) {
         const Found one{rows.time(row), i, row};
+        if (std::pair(segments_[i]->number(), uint64_t{row}) >= std::pair(end.first, end.second)) continue;
         if (!before || key_of(one) < std::tuple(before->time, before->first, before->second)) found.push_back(one);
       }
       if (found.size() <= limit) continue;
@@ -170,9 +172,10 @@ Result<LogPage> find_logs(const Segments& segments, const Viewer& viewer, const 
     if (!query.page.cursor.empty()) {
       TUFT_ASSIGN(before, decode_cursor(query.page.cursor));
     }
-    page.newest = encode_cursor(end_of_segments(segments));
+    const Cursor end = end_of_segments(segments);
+    page.newest = encode_cursor(end);
     bool more = false;
-    TUFT_ASSIGN(found, search.newest(limit, before, more));
+    TUFT_ASSIGN(found, search.newest(limit, before, end, more));
     if (more && !found.empty()) page.next = search.cursor_of(found.back());
   }
   TUFT_ASSIGN(page.logs, search.read(found));

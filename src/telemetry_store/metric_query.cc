@@ -17,7 +17,7 @@ constexpr size_t kPointsChosen = 300;
 constexpr size_t kKeysMax = 8;
 constexpr size_t kExemplarsMax = 200;
 // Windows that one query computes.
-constexpr size_t kWindowsMax = 4'000'000;
+constexpr size_t kWindowsMax = 1'000'000;
 
 bool is_gauge(MetricKind kind) {
   return kind == MetricKind::kGauge || kind == MetricKind::kUpDownCounter;

@@ -82,7 +82,16 @@ void RunSteps::keep(RunStep step) {
     *same = std::move(step);
     return;
   }
-  run.steps.insert(same.base(), std::move(step));
+  if (same == run.steps.rbegin()) {
+    if (run.newest_is_extra) {
+      run.steps.pop_back();
+      --count_;
+    }
+    run.newest_is_extra = run.seen++ % run.stride != 0;
+    run.steps.push_back(std::move(step));
+  } else {
+    run.steps.insert(same.base(), std::move(step));
+  }
   if (++count_ > steps_max_ || runs_.size() > kRunsMax) thin_out();
 }
 
@@ -94,7 +103,7 @@ void RunSteps::thin_out() {
     runs_.erase(oldest);
   }
   while (count_ > steps_max_) {
-    // Every second step of the longest run; its first and its newest ones stay.
+    // Every second step of the longest run goes; its first and its newest one stay.
     Run& longest = std::max_element(runs_.begin(), runs_.end(), [](const auto& a, const auto& b) {
                      return a.second.steps.size() < b.second.steps.size();
                    })->second;
@@ -111,6 +120,8 @@ void RunSteps::thin_out() {
       continue;
     }
     count_ -= longest.steps.size() - kept.size();
+    longest.newest_is_extra = longest.newest_is_extra || longest.steps.size() % 2 == 0;
+    longest.stride *= 2;
     longest.steps = std::move(kept);
   }
 }

@@ -40,6 +40,9 @@ class RunSteps {
     std::string owner;
     std::vector<RunStep> steps;
     Nanos last = 0;
+    // Of `seen` steps that came in order, each `stride`-th is kept, and the newest, which `newest_is_extra` says.
+    uint64_t seen = 0, stride = 1;
+    bool newest_is_extra = false;
   };
 
   void keep(RunStep step) TUFT_REQUIRES(mutex_);

@@ -4,7 +4,7 @@
 // It is fed with encoded OTLP requests, each once, and keeps them in segment files, limited by age and bytes; metrics
 // are rings in memory. Feeding never blocks: a full queue drops the newest records and counts them. A full disk or a
 // damaged file costs history, never the server: the store goes on in memory and says so in its state and in the log.
-// After kill -9 at most the last second is missing.
+// After kill -9 at most the last second is missing; of metric series, the points of the last 90 seconds.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@ namespace tuft::telemetry_store {
 
 struct StoreOptions {
   std::filesystem::path directory = {};  // empty: memory only
+  // Of all files. Each GiB of them needs 8 MiB of the memory; with less memory less is kept.
   int64_t disk_bytes_max = int64_t{1} << 30;
   int64_t memory_bytes_max = int64_t{64} << 20;  // of metric rings, indexes and what is not yet written
   Nanos age_max = 24 * 3600 * kSecond;
