@@ -1,4 +1,6 @@
 // OTLP over HTTP from users' own programs, on the port of the intake.
+#include <utility>
+
 #include "api/handlers/handlers.h"
 #include "control/observe/intake.h"
 
@@ -10,7 +12,7 @@ Result<Answer> take(Exchange& exchange, control::IntakeSignal signal) {
   TUFT_TRY(exchange.control.intake().take(exchange.user, signal, std::move(exchange.body)));
   Response response;
   response.content_type = kProtobufType;
-  return response;
+  return Answer(std::move(response));
 }
 
 }  // namespace
