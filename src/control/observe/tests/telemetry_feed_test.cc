@@ -45,7 +45,8 @@ TEST_F(Feed, WorkerHasRecordsThenEachComesOnceWithItsSource) {
   ASSERT_TRUE(wait_for_requests(3));
   EXPECT_EQ(store_.of_worker(model), (std::vector<std::string>{"spans of a pass", "logs of a pass", "later"}));
   for (const RecordingStore::Added& added : store_.added()) {
-    if (added.worker == model) EXPECT_EQ(added.type == RecordType::kLogs, added.request.starts_with("logs"));
+    if (added.worker != model) continue;
+    EXPECT_EQ(added.type == RecordType::kLogs, added.request.starts_with("logs"));
   }
 }
 
