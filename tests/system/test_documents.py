@@ -11,7 +11,7 @@ from tinker import types
 
 from conftest import service_client
 from examples_of_data import datum
-from tuft_server import ALICE, MODEL, TuftServer, clean_environment, configuration, tuft
+from tuft_server import ALICE, MODEL, TuftServer, clean_environment, configuration, tuft, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -125,14 +125,20 @@ def started(home, config, **environment):
     return TuftServer(home, yaml.safe_dump(config), env={**ENVIRONMENT, "SCRATCH": str(home), **environment})
 
 
+def says(server, text):
+    """The log is read by a thread, which can be a little late."""
+    wait_until(lambda: text in server.log, 20, f"{text} in\n{server.log}")
+
+
 @pytest.mark.parametrize("page, begin", [key for key, who in WHO.items() if who == "here" and key[1].startswith(
     ("telemetry:", "port: "))], ids=lambda text: re.sub(r"\W+", "-", text))
 def test_a_server_starts_with_the_block(page, begin, model_dir, tmp_path):
     config = {**configuration(model_dir), **yaml.safe_load(block(page, begin))}
     with started(tmp_path, config) as server:
+        says(server, "[server.ready]")
         assert "has no effect" not in server.log
         if config.get("telemetry", {}).get("enabled"):
-            assert "[telemetry.started]" in server.log
+            says(server, "[telemetry.started]")
 
 
 def test_the_first_configuration_of_the_page_needs_nothing_else(model_dir, tmp_path):
@@ -140,14 +146,14 @@ def test_the_first_configuration_of_the_page_needs_nothing_else(model_dir, tmp_p
     config = yaml.safe_load(text)
     config["supported_models"][0]["max_model_len"] = 256  # the test's model is a small one
     with started(tmp_path, config) as server:
-        assert "serving Qwen/Qwen3-0.6B" in server.log
+        says(server, "serving Qwen/Qwen3-0.6B")
 
 
 def test_a_server_starts_with_the_file_in_opentelemetrys_format(model_dir, tmp_path):
     (tmp_path / "otel.yaml").write_text(block("configuration.md", "file_format:"))
     with started(tmp_path / "home", configuration(model_dir), OTEL_CONFIG_FILE=str(tmp_path / "otel.yaml"),
                  OTEL_RESOURCE_ATTRIBUTES="team=blue") as server:
-        assert "traces: http/protobuf to http://localhost:4318/v1/traces" in server.log
+        says(server, "traces: http/protobuf to http://localhost:4318/v1/traces")
 
 
 # ---- commands and programs
