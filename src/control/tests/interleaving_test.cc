@@ -188,7 +188,8 @@ class Scene {
     }
     Operation& operation = run.operations[seq];
     operation.steps = steps;
-    if (operation.request) EXPECT_EQ(submitted->request, *operation.request) << "repeated submission of " << seq;
+    const RequestId first = operation.request.value_or(submitted->request);
+    EXPECT_EQ(submitted->request, first) << "repeated submission of " << seq;
     operation.request = submitted->request;
     plane_->when_durable([this, life = life_, &operation](const Status& status) {
       if (status.ok() && life == life_) operation.promised = true;
