@@ -48,6 +48,7 @@ void ApiKeys::replace(const std::map<std::string, std::string>& user_by_key) {
     MutexLock lock(fresh->mutex);
     for (const auto& [key, user] : user_by_key) {
       if (key.empty() || user.empty()) continue;
+      fresh->users.emplace_back(user);
       if (const auto stored = config::parse_key_hash(key)) {
         by_salt[stored->salt].emplace(stored->hash, UserId(user));
       } else {
@@ -55,10 +56,17 @@ void ApiKeys::replace(const std::map<std::string, std::string>& user_by_key) {
       }
     }
   }
+  std::sort(fresh->users.begin(), fresh->users.end());
+  fresh->users.erase(std::unique(fresh->users.begin(), fresh->users.end()), fresh->users.end());
   for (auto& [salt, users] : by_salt) fresh->stored.push_back({salt, std::move(users)});
   std::shared_ptr<const Snapshot> next = std::move(fresh);
   MutexLock lock(mutex_);
   snapshot_.swap(next);
+}
+
+std::vector<UserId> ApiKeys::users() const {
+  MutexLock lock(mutex_);
+  return snapshot_->users;
 }
 
 Result<UserId> ApiKeys::authenticate(std::string_view presented) const {

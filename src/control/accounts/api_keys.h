@@ -41,6 +41,9 @@ class ApiKeys {
   // Replaces all keys. Requests that were authenticated before are not affected.
   void replace(const std::map<std::string, std::string>& user_by_key) TUFT_EXCLUDES(mutex_);
 
+  // Returns the users that have a key, sorted.
+  std::vector<UserId> users() const TUFT_EXCLUDES(mutex_);
+
   // kUnauthenticated for an empty key, kPermissionDenied for an unknown one.
   Result<UserId> authenticate(std::string_view presented) const TUFT_EXCLUDES(mutex_);
 
@@ -56,6 +59,7 @@ class ApiKeys {
   };
   struct Snapshot {
     std::string salt;  // of this process
+    std::vector<UserId> users;
     std::vector<Salted> stored;
     mutable Mutex mutex;
     mutable UserByHash known TUFT_GUARDED_BY(mutex);  // under `salt`: plain keys, and others that were used

@@ -49,6 +49,9 @@ class DiskCheckpointActions final : public CheckpointActions,
   Result<FileTickets> file_tickets(const UserId& user, const CheckpointPath& path) override;
   void open_archive(std::string_view token, std::function<void(Result<std::unique_ptr<Archive>>)> done) override;
 
+  // Returns the number of archives that the user has open.
+  int64_t open_archives(const UserId& user) const { return archives_->held_by(user.str()); }
+
   // Removes expired checkpoints and unused files. To be called about every 250 ms; it acts every few seconds.
   void sweep();
 

@@ -109,6 +109,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     // Begun under the lock, so that a thread that finds the future by its key finds its span too.
     FutureTelemetry::begin(*future, trace);
     pending_.add(future);
+    activity_.add(*future, future->created, !future->is_servers_);
     feeds_.began(*future);
     ++telemetry_.counts(operation).queued;
     // Written under the lock, so that the answer to a repetition waits for this write, too.
@@ -143,6 +144,7 @@ void FutureStore::mark_sent(Future& future) {
     future.waited_in_ = future.queue_state_;
     telemetry_.count_as(future, QueueState::kActive);
     pending_.move_to_worker(future);
+    activity_.move_to_worker(future);
     FutureTelemetry::Counts& counts = telemetry_.counts(future.operation);
     --counts.queued;
     ++counts.running;
@@ -190,6 +192,7 @@ FutureStore::Told FutureStore::finish_locked(const FuturePtr& future, Result<Fut
     future->error_ = std::move(result).error();
   }
   pending_.remove(*future);
+  activity_.remove(*future, future->finished_, future->sent_ == 0, !future->is_servers_);
   FutureTelemetry::Counts& counts = telemetry_.counts(future->operation);
   --(future->sent_ == 0 ? counts.queued : counts.running);
   ++counts.unread;
@@ -321,6 +324,19 @@ Status FutureStore::cancel(const UserId& user, const RequestId& request) {
 
 void FutureStore::cancel_session(const SessionId& session, const Error& why) {
   (void)cancel_some(session, why, false);
+  MutexLock lock(mutex_);
+  activity_.forget(session);
+}
+
+UnfinishedWork FutureStore::unfinished_of(const UserId& user) const {
+  MutexLock lock(mutex_);
+  return activity_.of_user(user);
+}
+
+SessionActivity FutureStore::activity_of(const SessionId& session) const {
+  const Nanos now = clock_.monotonic();
+  MutexLock lock(mutex_);
+  return activity_.of_session(session, now);
 }
 
 size_t FutureStore::cancel_samples(const SessionId& session, const Error& why) {

@@ -30,6 +30,7 @@
 #include "control/futures/finished_futures.h"
 #include "control/futures/future.h"
 #include "control/futures/future_telemetry.h"
+#include "control/futures/operation_activity.h"
 #include "control/futures/operation_budget.h"
 #include "control/futures/pending_futures.h"
 #include "control/futures/sample_feeds.h"
@@ -94,6 +95,10 @@ class FutureStore {
   void cancel_session(const SessionId& session, const Error& why);
   // The same for the session's samples alone. Returns their number.
   size_t cancel_samples(const SessionId& session, const Error& why);
+
+  // What a user has not finished, and what a session did with its time in this server's life, until it ends.
+  UnfinishedWork unfinished_of(const UserId& user) const;
+  SessionActivity activity_of(const SessionId& session) const;
 
   // At the start: the futures of a former server process, oldest first.
   void restore(const RestorePlan& plan);
@@ -161,6 +166,7 @@ class FutureStore {
   ShardedMap<std::string, FuturePtr> by_key_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<WaitId, FuturePtr> waits_ TUFT_GUARDED_BY(mutex_);
   PendingFutures pending_ TUFT_GUARDED_BY(mutex_);
+  OperationActivity activity_ TUFT_GUARDED_BY(mutex_);
   QueueStateOf queue_state_of_;
   FinishedFutures finished_ TUFT_GUARDED_BY(mutex_);
   SampleFeeds feeds_ TUFT_GUARDED_BY(mutex_);

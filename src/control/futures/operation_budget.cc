@@ -102,6 +102,12 @@ Result<ByteAccount::Hold> OperationBudget::take_memory(const UserId& user, int64
   return take_memory_locked(user, payload_bytes, false);
 }
 
+OperationBudget::Use OperationBudget::use_of(const UserId& user) const {
+  MutexLock lock(mutex_);
+  const Load load = load_locked(user);
+  return {load.pending, load.samples, memory_->held_by(user.str())};
+}
+
 std::optional<std::string> OperationBudget::limit_reached(const UserId& user) const {
   Load load;
   {

@@ -51,6 +51,11 @@ class OperationBudget {
   // Returns memory for what will become an operation. The same errors.
   Result<ByteAccount::Hold> take_memory(const UserId& user, int64_t payload_bytes);
 
+  // What the user has of each: unfinished operations, samples in flight, and bytes of memory.
+  struct Use {
+    int64_t pending = 0, samples = 0, bytes = 0;
+  };
+  Use use_of(const UserId& user) const;
   // Returns in words which limit the user is at; nothing if at none.
   std::optional<std::string> limit_reached(const UserId& user) const;
 

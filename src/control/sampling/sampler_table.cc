@@ -286,6 +286,7 @@ Result<SamplerTable::Used> SamplerTable::use(const UserId& user, const SamplerId
       const ModelBackend& backend = *adapter->backend;
       if (!backend.config().sampling) return sampling_disabled(backend.name());
       found->second.last_used = clock_.monotonic();
+      ++found->second.uses;
       return Used{adapter, found->second.record.session};
     }
   }
@@ -313,6 +314,35 @@ Result<SessionId> SamplerTable::session_of(const UserId& user, const SamplerId& 
     if (found != samplers_.end() && found->second.record.user == user) return found->second.record.session;
   }
   return unknown(user, id);
+}
+
+std::vector<SamplerTable::Summary> SamplerTable::summaries_of(const UserId& user) const {
+  std::vector<Summary> summaries;
+  MutexLock lock(mutex_);
+  const auto own = by_user_.find(user);
+  if (own == by_user_.end()) return summaries;
+  for (const SamplerId& id : own->second) {
+    const Sampler& sampler = samplers_.at(id);
+    const FrozenAdapter& adapter = *sampler.weights->adapter;
+    Summary summary{.id = id,
+                    .session = sampler.record.session,
+                    .base_model = adapter.backend->name(),
+                    .model_path = {},
+                    .created_at = sampler.record.created_at,
+                    .last_used = sampler.last_used,
+                    .uses = sampler.uses,
+                    .follows = {}};
+    if (adapter.checkpoint != nullptr) summary.model_path = adapter.checkpoint->path.str();
+    if (adapter.checkpoint != nullptr && sampler.record.inflight) summary.follows = adapter.checkpoint->path.run;
+    summaries.push_back(std::move(summary));
+  }
+  return summaries;
+}
+
+int64_t SamplerTable::count_of(const UserId& user) const {
+  MutexLock lock(mutex_);
+  const auto own = by_user_.find(user);
+  return own == by_user_.end() ? 0 : static_cast<int64_t>(own->second.size());
 }
 
 std::vector<SamplerId> SamplerTable::of_session(const UserId& user, const SessionId& session) const {

@@ -76,6 +76,21 @@ class SamplerTable {
   // Returns those of a session, in no order.
   std::vector<SamplerId> of_session(const UserId& user, const SessionId& session) const;
 
+  // A sampling session as lists show it.
+  struct Summary {
+    SamplerId id;
+    SessionId session;
+    std::string base_model;
+    std::optional<std::string> model_path;  // tinker://...
+    std::string created_at;                 // ISO 8601
+    Nanos last_used = 0;                    // monotonic; its creation counts
+    uint64_t uses = 0;                      // in this server's life
+    std::optional<RunId> follows;           // the run whose newest weights it samples from
+  };
+  // In no order.
+  std::vector<Summary> summaries_of(const UserId& user) const;
+  int64_t count_of(const UserId& user) const;
+
   // Drops the user's longest unused sampling session that an unnamed save created and nothing runs on, together with
   // its checkpoint. `limit`: the key of the configuration that asks for room. Returns false if there is none.
   bool drop_unnamed(const UserId& user, std::string_view limit);
@@ -93,6 +108,7 @@ class SamplerTable {
     SamplerRecord record;
     WeightsPtr weights;
     Nanos last_used = 0;
+    uint64_t uses = 0;
   };
   // The sampling sessions that follow one run. The stored record of `newest` names the checkpoint of all of them.
   struct Followers {

@@ -189,6 +189,20 @@ Page<SessionId> Sessions::of_user(const UserId& user, const PageRequest& request
   return page;
 }
 
+std::optional<Sessions::Life> Sessions::life_of(const UserId& user, const SessionId& session) const {
+  MutexLock lock(mutex_);
+  const Session* found = sessions_.find(session);
+  if (found == nullptr || found->user != user || found->ending) return std::nullopt;
+  return Life{found->seen, found->request.sdk_version};
+}
+
+Sessions::Use Sessions::use_of(const UserId& user) const {
+  MutexLock lock(mutex_);
+  const auto own = by_user_.find(user);
+  const int64_t count = own == by_user_.end() ? 0 : static_cast<int64_t>(own->second.size());
+  return {count, memory_->held_by(user.str())};
+}
+
 UserId Sessions::owner_of(const SessionId& session) const {
   MutexLock lock(mutex_);
   if (const Session* found = sessions_.find(session)) return found->user;

@@ -97,6 +97,17 @@ class Sessions {
   // Finds sessions of the user, also ended ones as far as they are remembered, newest first; without the numbers of
   // their checkpoints. Looks at the user's sessions only, and holds up others for a few of them at a time.
   SessionsFound search(const UserId& user, const SessionQuery& query) const;
+  // What is known of a session of the user beyond what search() finds; nothing if it has ended.
+  struct Life {
+    Nanos heard = 0;  // monotonic; the last sign of life
+    std::string sdk_version;
+  };
+  std::optional<Life> life_of(const UserId& user, const SessionId& session) const;
+  // How many sessions the user has, and the bytes of what their clients said about themselves.
+  struct Use {
+    int64_t count = 0, bytes = 0;
+  };
+  Use use_of(const UserId& user) const;
   // Returns the user of a session that is there or remembered; empty: unknown.
   UserId owner_of(const SessionId& session) const;
   bool belongs_to(const UserId& user, const SessionId& session) const;

@@ -41,6 +41,12 @@ class CustomLosses {
   // loss_id; kNotFound for a loss that the session does not have.
   Status put_into(const UserId& user, const SessionId& session, worker::v1::ForwardBackwardRequest& pass) const;
 
+  // How many losses the user has, and the bytes of their graphs.
+  struct Use {
+    int64_t count = 0, bytes = 0;
+  };
+  Use use_of(const UserId& user) const { return {counts_->held_by(user.str()), bytes_->held_by(user.str())}; }
+
   void close_session(const UserId& user, const SessionId& session);
 
  private:

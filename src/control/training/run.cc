@@ -54,6 +54,8 @@ void RunEnding::note(const RunOperation& operation, const Result<FutureValue>& r
 RunSummary summary_of(const Run& run) {
   RunSummary summary{run.id, run.session, run.backend->name(), run.lora.rank, run.user_metadata};
   MutexLock lock(run.mutex);
+  summary.optimizer = run.optimizer;
+  summary.created_at = run.created_at;
   summary.last_request = run.last_request;
   summary.broken = run.broken.has_value();
   return summary;

@@ -151,6 +151,8 @@ struct RunSummary {
   std::map<std::string, std::string> user_metadata;
   Nanos last_request = 0;  // wall clock
   bool broken = false;
+  Optimizer optimizer = Optimizer::kAdamW;
+  std::string created_at = {};  // ISO 8601
 };
 RunSummary summary_of(const Run& run);
 ModelInfo info_of(const Run& run);
