@@ -9,6 +9,7 @@
 #include "control/checkpoints/checkpoint_store.h"
 #include "control/checkpoints/disk_checkpoint_actions.h"
 #include "control/futures/future_store.h"
+#include "control/observe/observer_impl.h"
 #include "control/observe/telemetry_feed.h"
 #include "control/persistence/restore_plan.h"
 #include "control/queues/disk_worker.h"
@@ -103,7 +104,11 @@ class ControlPlaneImpl final : public ControlPlane {
         catalog_(core_->sessions, training_->runs(), sampling_->samplers(), core_->checkpoints),
         generation_(core_->backends, core_->checkpoints, core_->budget, sampling_, clock),
         intake_(telemetry, core_->config.telemetry_store.disk_bytes_max,
-                core_->config.telemetry_store.age_max_seconds * kSecond, clock) {
+                core_->config.telemetry_store.age_max_seconds * kSecond, clock),
+        observer_({core_->config, clock, telemetry, keys_, core_->backends, core_->sessions, core_->budget,
+                   core_->futures, core_->checkpoints, *checkpoint_actions_, training_->runs(), sampling_->samplers(),
+                   training_->custom_losses(), core_->usage,
+                   [&persistence = *core_->persistence] { return persistence.available(); }}) {
     core_->futures.set_queue_state_of([core = core_.get()](const Future& future) {
       return queue_state_of(future.keys, future.user, core->backends, core->budget);
     });
@@ -297,6 +302,7 @@ class ControlPlaneImpl final : public ControlPlane {
   TraceExports& trace_exports() override { return *trace_exports_; }
   Generation& generation() override { return generation_; }
   Intake& intake() override { return intake_; }
+  Observer& observer() override { return observer_; }
 
   void sweep() override {
     core_->persistence->sweep();
@@ -428,6 +434,7 @@ class ControlPlaneImpl final : public ControlPlane {
   GenerationImpl generation_;
   Intake intake_;
   std::unique_ptr<TelemetryFeed> feed_;  // null: telemetry is not kept
+  ObserverImpl observer_;
 };
 
 }  // namespace

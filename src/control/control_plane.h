@@ -31,6 +31,7 @@
 
 namespace tuft::control {
 
+class Observer;
 class TraceExports;
 
 // It has more than 25 methods because it is all that the edge may ask for: a method for each kind of request.
@@ -116,6 +117,7 @@ class ControlPlane {
   virtual Generation& generation() = 0;
   // Takes the telemetry of users' own programs.
   virtual Intake& intake() = 0;
+  virtual Observer& observer() = 0;
 
   // Calls `done` once, when everything accepted so far is stored durably, or with kUnavailable if that takes too long.
   // An answer that confirms state to a client must wait for it. `done` may be called before when_durable() returns, or

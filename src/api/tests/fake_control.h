@@ -10,6 +10,7 @@
 
 #include "api/tests/fake_catalog.h"
 #include "api/tests/fake_checkpoint_actions.h"
+#include "api/tests/fake_observer.h"
 #include "base/mutex.h"
 #include "control/accounts/usage_ledger.h"
 #include "control/control_plane.h"
@@ -91,6 +92,7 @@ class FakeControl final : public control::ControlPlane {
   Trace last_trace;
   std::vector<telemetry::WorkerMetrics> worker_metrics;
   FakeCatalog fake_catalog;
+  FakeObserver fake_observer;
   FakeCheckpointActions fake_checkpoint_actions;
   std::function<void()> on_pass = [] {};  // called by forward_backward, without a lock
   Status next_failure;                    // returned by the next call (except authenticate)
@@ -106,6 +108,7 @@ class FakeControl final : public control::ControlPlane {
     if (key.empty()) return Error{ErrorCode::kUnauthenticated, "the X-API-Key header is missing", ""};
     if (key == "tml-alice" || key == "tml-alice-2") return control::UserId("alice");
     if (key == "tml-bob") return control::UserId("bob");
+    if (key == "tml-carol") return control::UserId("carol");  // an operator
     return Error{ErrorCode::kPermissionDenied, "this API key is not known", ""};
   }
   void replace_api_keys(const std::map<std::string, std::string>&) override {}
@@ -275,6 +278,7 @@ class FakeControl final : public control::ControlPlane {
   control::TraceExports& trace_exports() override { return *trace_exports_; }
   control::Generation& generation() override { return fake_generation; }
   control::Intake& intake() override { return fake_intake; }
+  control::Observer& observer() override { return fake_observer; }
   std::string owner_of(std::string_view) const override { return {}; }
   void sweep() override {}
   void shut_down() override {}
