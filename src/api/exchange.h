@@ -27,6 +27,7 @@ class WorkPool;
 
 namespace tuft::api {
 
+class ConsoleSessions;
 class MetricsPage;
 
 // The form of an error's body: {"detail": "..."} (kDetail), or OpenAI's {"error": {...}} (kOpenAi).
@@ -101,16 +102,21 @@ inline Answer json_answer(std::string body) {
 // valid during the exchange.
 struct RequestHeaders {
   std::string_view accept;
+  std::string_view accept_encoding;
   std::string_view api_key;
   std::string_view authorization;
   std::string_view content_encoding;
   std::string_view content_type;
+  std::string_view cookie;
   std::string_view forwarded;  // not empty if a proxy added Forwarded, Via, X-Forwarded-* or X-Real-IP
   std::string_view forwarded_host, forwarded_proto;
   std::string_view host;
   std::string_view idempotency_key;
+  std::string_view if_none_match;
+  std::string_view origin, fetch_site;  // of a browser: Origin and Sec-Fetch-Site
   std::string_view user_agent;
   std::string_view weights_access_token;  // X-Tinker-Weights-Access-Token
+  std::string_view tuft_console;          // X-Tuft-Console: the web console sends it with each request
   // Sent with polls: the number of earlier polls, and the duration of the submission in seconds as the client saw it.
   std::string_view poll_iteration, submission_seconds;
   // W3C trace context.
@@ -128,6 +134,7 @@ struct Exchange {
   std::shared_ptr<MetricsPage> metrics_page = {};
   openai::Service* openai = nullptr;
   control::WorkPool* work = nullptr;
+  ConsoleSessions* console = nullptr;  // null: there is no console
 
   RequestHeaders headers = {};
   std::vector<std::string> path_parameters = {};  // values of the route's "{...}" in order, percent-decoded

@@ -20,6 +20,7 @@
 #include "api/http/http_connection.h"
 #include "api/http/io_thread.h"
 #include "api/http/tls.h"
+#include "api/routing/console_sessions.h"
 #include "api/routing/http_telemetry.h"
 #include "base/mutex.h"
 #include "control/queues/work_pool.h"
@@ -91,7 +92,9 @@ class BeastServer final : public Server {
         control_(control),
         work_(std::make_shared<control::WorkPool>(kWorkThreads, kWorkBounds)),
         openai_(control.generation(), system_clock(), work_),
-        dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_, *work_, options_.public_url),
+        console_([&control](std::string_view key) { return control.authenticate(key); }, system_clock()),
+        dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_, *work_, options_.public_url,
+                    options_.console ? &console_ : nullptr),
         connections_(options_.limits),
         metrics_page_(std::make_shared<MetricsPage>()) {
     bind_http_series();
@@ -133,6 +136,7 @@ class BeastServer final : public Server {
   control::ControlPlane& control_;
   const std::shared_ptr<control::WorkPool> work_;
   openai::Service openai_;
+  ConsoleSessions console_;
   const Dispatcher dispatcher_;
   ConnectionCounts connections_;
   // May outlive the server, because a worker that answers late refers to it.

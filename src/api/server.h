@@ -29,6 +29,7 @@ class Server {
     config::Limits limits;
     MetricsAccess metrics = {};
     config::TlsConfig tls = {};
+    bool console = true;             // serves the web console, and takes its sessions instead of keys
     Nanos long_poll = 30 * kSecond;  // then the answer is 408; must be below the SDK's timeout of 45 s
     std::span<const Route> routes = api::routes();
     // The server of the API: it calls control.sweep(), and the gauges of connections are its own. False for another

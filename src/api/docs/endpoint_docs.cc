@@ -7,6 +7,22 @@ namespace {
 
 constexpr std::string_view kPageQuery = "limit?: int, offset?: int";
 
+constexpr std::string_view kPartQuery = "limit?: int, cursor?: string";
+#define TUFT_FILTER                                                                                     \
+  "from?: string, until?: string, session?: string, run?: string, sampler?: string, request?: string, " \
+  "operation?: string, base_model?: string, user?: string, service?: string, name?: string, text?: "    \
+  "string, status?: \"ok\"|\"error\", min_duration?: number, max_duration?: number"
+constexpr std::string_view kFilterQuery = TUFT_FILTER;
+constexpr std::string_view kTracesQuery = TUFT_FILTER ", limit?: int, cursor?: string";
+constexpr std::string_view kSeriesQuery = TUFT_FILTER
+    ", fn?: \"count\"|\"errors\"|\"rate\"|\"mean\"|\"p50\"|\"p95\"|\"p99\"|\"busy\", by?: "
+    "\"\"|\"name\"|\"operation\"|\"user\"|\"base_model\", step?: number";
+constexpr std::string_view kLogsQuery = TUFT_FILTER
+    ", level?: \"debug\"|\"info\"|\"warning\"|\"error\", event?: string, trace?: string, span?: string, after?: "
+    "string, "
+    "limit?: int, cursor?: string";
+#undef TUFT_FILTER
+
 constexpr ComponentDoc kComponents[] = {
     {"Error", "{detail: string}"},
     {"Future", "{request_id: id, model_id: id?}"},
@@ -19,6 +35,11 @@ constexpr ComponentDoc kComponents[] = {
      "{training_run_id: id, base_model: string, model_owner: string, is_lora: bool, lora_rank: int, "
      "corrupted: bool, last_request_time: time, last_checkpoint: @Checkpoint?, "
      "last_sampler_checkpoint: @Checkpoint?, user_metadata: map?}"},
+    {"ObservedRun",
+     "{run: id, session: id, user: string, base_model: string, lora_rank: int, optimizer: string, created: number?, "
+     "last_active: number?, alive: bool, corrupted: bool, steps: int, loss: number?, grad_norm: number?, "
+     "learning_rate: "
+     "number?, tokens_per_second: number?}"},
     {"LoraConfig", "{rank?: int, seed?: int, train_unembed?: bool, train_mlp?: bool, train_attn?: bool}"},
     {"ModelInput", "{chunks: [{type?: \"encoded_text\", tokens: [int]}]}"},
     {"Tensor", "{data: [number], dtype: \"int64\"|\"float32\", shape?: [int]}"},
@@ -180,6 +201,76 @@ constexpr EndpointDoc kDocs[] = {
     {handle_trace_export, "The trace of a session as a file", "", "",
      "{status: \"pending\"|\"ready\"|\"failed\", url?: string, error?: string}"},
     {handle_trace_file, "The file of a trace export", "token: string", "", "application/octet-stream"},
+    // observation
+    {handle_observe_whoami, "Whose the key or the console's session is, and what there is to see", "", "",
+     "{user: string, operator: bool, version: string, store: bool, console: bool, server_time: number}"},
+    {handle_observe_overview, "What the server does now, and what waits and why", "", "",
+     "{server_time: number, version: string, started: number, ready: bool, reason: string?, models: [any], sessions: "
+     "int, "
+     "runs: int, samplers: int, pending: int, users_active: int?}"},
+    {handle_observe_traces, "Traces with a span that meets the filter, newest first", kTracesQuery, "",
+     "{traces: [any], next: string?}"},
+    {handle_observe_histogram, "How long the spans that meet the filter took", kFilterQuery, "",
+     "{bounds: [number], counts: [int], failed: [int]}"},
+    {handle_observe_series, "The spans that meet the filter over time", kSeriesQuery, "",
+     "{start: number, step: number, series: [{key: string, points: [number?]}]}"},
+    {handle_observe_trace, "A trace, its logs, its critical path, and why it took its time", "", "",
+     "{trace_id: string, start: number, duration: number, truncated: bool, spans: [any], logs: [any], linked_from: "
+     "[any], "
+     "critical_path: [{span_id: string, start: number, duration: number}], explanation: {summary: string, parts: "
+     "[any]}}"},
+    {handle_observe_perfetto, "A trace as a file for ui.perfetto.dev", "", "",
+     "{displayTimeUnit: string, traceEvents: [any]}"},
+    {handle_observe_logs, "Log records, newest first; with after, those that came since, oldest first", kLogsQuery, "",
+     "{logs: [any], next: string?, newest: string}"},
+    {handle_observe_metrics, "The metrics with their types, units, descriptions and labels", "", "",
+     "{metrics: [any]}"},
+    {handle_observe_metric, "A metric over time",
+     "name: string, fn?: "
+     "\"rate\"|\"increase\"|\"last\"|\"mean\"|\"max\"|\"mean_value\"|\"p50\"|\"p90\"|\"p95\"|\"p99\", "
+     "by?: string, where?: string, from?: string, until?: string, step?: number",
+     "",
+     "{name: string, unit: string, type: string, fn: string, start: number, step: number, truncated: bool, series: "
+     "[{labels: map, points: [number?]}]}"},
+    {handle_observe_exemplars, "Measurements of a metric with the traces that they come from",
+     "name: string, where?: string, from?: string, until?: string", "",
+     "{exemplars: [{time: number, value: number?, trace_id: string, span_id: string, labels: map}]}"},
+    {handle_observe_runs, "Your training runs, most recently used first", kPartQuery, "",
+     "{runs: [@ObservedRun], next: string?}"},
+    {handle_observe_run, "A training run: its checkpoints, where its time goes, and what would make it faster", "", "",
+     "any"},
+    {handle_observe_steps, "The curve of a training run", "after?: int, points?: int", "",
+     "{steps: [{step: int, time: number?, loss: number?, grad_norm: number?, learning_rate: number?, tokens: int, "
+     "seconds: "
+     "number?, pass_seconds: number?, step_seconds: number?, wait_seconds: number?, save_seconds: number?, "
+     "idle_seconds: "
+     "number?, clipped: bool}]}"},
+    {handle_observe_samplers, "Your sampling sessions, most recently used first", kPartQuery, "",
+     "{samplers: [{sampler: id, session: id, user: string, base_model: string, model_path: string?, created: number?, "
+     "last_active: number?, requests: int, follows_run: id?}], next: string?}"},
+    {handle_observe_sessions, "Your sessions, newest first, and how busy they are", kPartQuery, "",
+     "{sessions: [{session: id, user: string, created: number?, last_heartbeat: number?, display_name: string?, "
+     "project: "
+     "string?, sdk_version: string?, alive: bool, runs: int, samplers: int, busy_share: number?, concurrency: "
+     "number?}], "
+     "next: string?}"},
+    {handle_observe_tenants, "What you use, and your quotas", "", "",
+     "{tenants: [{user: string, sessions: int, runs: int, samplers: int, pending: int, queued_bytes: int, "
+     "checkpoint_bytes: int, tokens: {train: int, input: int, output: int}, engine_share: number?, quotas: [{limit: "
+     "string, "
+     "used: int, max: int?}]}]}"},
+    {handle_observe_system, "The server, its workers and its configuration without secrets; most of it for operators",
+     "", "",
+     "{version: string, build: any, started: number?, host: any, config: string?, workers: any, telemetry: any, "
+     "limits: any}"},
+    {handle_observe_bundle, "All that a report of a problem needs, without secrets; for operators", "", "",
+     "application/gzip"},
+    // console
+    {handle_root, "Leads to the console", "", "", "text/plain"},
+    {handle_console_file, "The web console", "", "", "text/html"},
+    {handle_console_login, "Logs in to the console: a cookie stands for the key", "", "{key: string}",
+     "{user: string, operator: bool, version: string, store: bool, console: bool, server_time: number}"},
+    {handle_console_logout, "Logs out of the console", "", "", ""},
     // OpenAI
     {handle_oai_completions, "OpenAI-compatible completions", "", "any", "any"},
     {handle_oai_chat_completions, "OpenAI-compatible chat completions", "", "any", "any"},

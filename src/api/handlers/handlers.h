@@ -4,6 +4,9 @@
 // blocking the I/O thread.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "api/exchange.h"
 
 namespace tuft::api {
@@ -96,6 +99,40 @@ Response try_again_response(const control::RequestId& request);
 Result<Answer> submitted(Exchange& exchange, const Result<control::Submitted>& submission);
 // Sets the ids of a submission as attributes of the span.
 void note_submission(Exchange& exchange, const control::Submitted& submission);
+
+// observe.cc
+Result<Answer> handle_observe_whoami(Exchange& exchange);
+Result<Answer> handle_observe_traces(Exchange& exchange);
+Result<Answer> handle_observe_histogram(Exchange& exchange);
+Result<Answer> handle_observe_series(Exchange& exchange);
+Result<Answer> handle_observe_trace(Exchange& exchange);
+Result<Answer> handle_observe_perfetto(Exchange& exchange);
+Result<Answer> handle_observe_logs(Exchange& exchange);
+Result<Answer> handle_observe_metrics(Exchange& exchange);
+Result<Answer> handle_observe_metric(Exchange& exchange);
+Result<Answer> handle_observe_exemplars(Exchange& exchange);
+Result<Answer> handle_observe_steps(Exchange& exchange);
+// Returns what the console shows of who is logged in.
+std::string whoami_json(const Exchange& exchange, const control::UserId& user);
+
+// observe_things.cc
+Result<Answer> handle_observe_overview(Exchange& exchange);
+Result<Answer> handle_observe_runs(Exchange& exchange);
+Result<Answer> handle_observe_run(Exchange& exchange);
+Result<Answer> handle_observe_samplers(Exchange& exchange);
+Result<Answer> handle_observe_sessions(Exchange& exchange);
+Result<Answer> handle_observe_tenants(Exchange& exchange);
+
+// observe_system.cc
+Result<Answer> handle_observe_system(Exchange& exchange);
+Result<Answer> handle_observe_bundle(Exchange& exchange);
+std::string_view server_version();
+
+// console.cc
+Result<Answer> handle_root(Exchange& exchange);
+Result<Answer> handle_console_file(Exchange& exchange);
+Result<Answer> handle_console_login(Exchange& exchange);
+Result<Answer> handle_console_logout(Exchange& exchange);
 
 // openai.cc
 Result<Answer> handle_oai_completions(Exchange& exchange);

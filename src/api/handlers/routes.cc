@@ -9,6 +9,30 @@ namespace {
 constexpr int64_t kTelemetryBytesMax = 4 << 20;
 constexpr int64_t kPollBytesMax = 4 << 20;  // some 90,000 ids of futures
 
+constexpr Route observe(std::string_view pattern, Handler handler) {
+  return {.method = Method::kGet,
+          .pattern = pattern,
+          .handler = handler,
+          .access = Access::kBearer,
+          .tracing = Tracing::kNever,
+          .is_work = true};
+}
+
+constexpr Route console_page(std::string_view pattern, Handler handler) {
+  return {.method = Method::kGet,
+          .pattern = pattern,
+          .handler = handler,
+          .access = Access::kOpen,
+          .tracing = Tracing::kNever,
+          .of_console = true};
+}
+
+constexpr Route console_post(std::string_view pattern, Handler handler) {
+  Route route = console_page(pattern, handler);
+  route.method = Method::kPost;
+  return route;
+}
+
 constexpr Route kRoutes[] = {
     // service
     {.method = Method::kGet,
@@ -163,6 +187,36 @@ constexpr Route kRoutes[] = {
      .handler = handle_retrieve_futures,
      .tracing = Tracing::kNever,
      .body_bytes_max = kPollBytesMax},
+    // What the console, terminals and assistants see. They have no spans: who looks at the telemetry does not add to
+    // it.
+    observe("/api/v1/observe/whoami", handle_observe_whoami),
+    observe("/api/v1/observe/overview", handle_observe_overview),
+    observe("/api/v1/observe/traces", handle_observe_traces),
+    observe("/api/v1/observe/traces/histogram", handle_observe_histogram),
+    observe("/api/v1/observe/traces/series", handle_observe_series),
+    observe("/api/v1/observe/traces/{trace_id}", handle_observe_trace),
+    observe("/api/v1/observe/traces/{trace_id}/perfetto", handle_observe_perfetto),
+    observe("/api/v1/observe/logs", handle_observe_logs),
+    observe("/api/v1/observe/metrics", handle_observe_metrics),
+    observe("/api/v1/observe/metrics/query", handle_observe_metric),
+    observe("/api/v1/observe/metrics/exemplars", handle_observe_exemplars),
+    observe("/api/v1/observe/runs", handle_observe_runs),
+    observe("/api/v1/observe/runs/{run_id}", handle_observe_run),
+    observe("/api/v1/observe/runs/{run_id}/steps", handle_observe_steps),
+    observe("/api/v1/observe/samplers", handle_observe_samplers),
+    observe("/api/v1/observe/sessions", handle_observe_sessions),
+    observe("/api/v1/observe/tenants", handle_observe_tenants),
+    observe("/api/v1/observe/system", handle_observe_system),
+    observe("/api/v1/observe/bundle", handle_observe_bundle),
+    // The web console. Some paths of its pages are those of its POST requests, too.
+    console_page("/", handle_root),
+    console_page("/console", handle_console_file),
+    console_page("/console/", handle_console_file),
+    console_page("/console/login", handle_console_file),
+    console_page("/console/logout", handle_console_file),
+    console_page("/console/{path...}", handle_console_file),
+    console_post("/console/login", handle_console_login),
+    console_post("/console/logout", handle_console_logout),
     // OpenAI-compatible
     {.method = Method::kPost,
      .pattern = "/oai/api/v1/completions",

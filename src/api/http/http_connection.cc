@@ -251,6 +251,7 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   const Route& route = admission.match.route->route;
   Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits(), thread_.metrics_page,
                     &thread_.dispatcher.openai(), &thread_.dispatcher.work()};
+  exchange.console = thread_.dispatcher.console();
   exchange.headers = head.headers;
   exchange.path_parameters = std::move(admission.match.parameters);
   if (const size_t mark = head.target.find('?'); mark != std::string_view::npos) {

@@ -30,6 +30,8 @@ constexpr KnownHeader kHeaders[] = {
     {"x-real-ip", &RequestHeaders::forwarded},
     {"x-idempotency-key", &RequestHeaders::idempotency_key},
     {"x-tinker-weights-access-token", &RequestHeaders::weights_access_token},
+    {"x-tuft-console", &RequestHeaders::tuft_console},
+    {"sec-fetch-site", &RequestHeaders::fetch_site},
     {"x-sdk-version", &RequestHeaders::client_version},
     {"x-sdk-method", &RequestHeaders::client_method},
     {"x-tinker-request-iteration", &RequestHeaders::poll_iteration},
@@ -86,7 +88,7 @@ void read_target(std::string_view target, RequestHead& head) {
 
 // Notes a credential or host that comes twice.
 void note_repeated(const RequestParser& parser, RequestHead& head) {
-  for (const std::string_view name : {"X-API-Key", "Authorization", "Host"}) {
+  for (const std::string_view name : {"X-API-Key", "Authorization", "Host", "Cookie", "Origin"}) {
     if (parser.get().count(name) > 1) head.repeated_header = name;
   }
 }
@@ -106,6 +108,9 @@ RequestHead parse_head(const RequestParser& parser) {
       case http::field::accept:
         head.headers.accept = value;
         break;
+      case http::field::accept_encoding:
+        head.headers.accept_encoding = value;
+        break;
       case http::field::authorization:
         head.headers.authorization = value;
         break;
@@ -115,12 +120,21 @@ RequestHead parse_head(const RequestParser& parser) {
       case http::field::content_type:
         head.headers.content_type = value;
         break;
+      case http::field::cookie:
+        head.headers.cookie = value;
+        break;
       case http::field::forwarded:
       case http::field::via:
         head.headers.forwarded = value.empty() ? std::string_view("?") : value;
         break;
       case http::field::host:
         head.headers.host = value;
+        break;
+      case http::field::if_none_match:
+        head.headers.if_none_match = value;
+        break;
+      case http::field::origin:
+        head.headers.origin = value;
         break;
       case http::field::user_agent:
         head.headers.user_agent = value;

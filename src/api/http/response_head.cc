@@ -19,6 +19,8 @@ std::string_view reason_phrase(int status) {
       return "No Content";
     case 302:
       return "Found";
+    case 304:
+      return "Not Modified";
     case 307:
       return "Temporary Redirect";
     case 400:
@@ -78,7 +80,7 @@ void append_head(std::string& out, const Response& response, const ResponseHead&
   out.append("HTTP/1.1 ");
   append_number(out, response.status);
   out.append(" ").append(reason_phrase(response.status));
-  if (response.status != 204) {
+  if (response.status != 204 && response.status != 304) {
     out.append("\r\nContent-Type: ").append(response.content_type);
     if (head.framing == Framing::kLength) {
       out.append("\r\nContent-Length: ");

@@ -1,6 +1,5 @@
 #include "api/routing/dispatcher.h"
 
-#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -10,8 +9,6 @@
 #include "api/json/error_mapping.h"
 #include "api/routing/media.h"
 #include "control/types/errors.h"
-#include "metrics/http.h"
-#include "telemetry/log.h"
 
 namespace tuft::api {
 namespace {
@@ -34,32 +31,17 @@ Error refused_key(const Error& error, ErrorShape shape) {
   return shape == ErrorShape::kOpenAi ? Error{ErrorCode::kUnauthenticated, error.message, error.reason} : error;
 }
 
-// Returns at most one a second to be logged, so that a client that guesses keys cannot fill the log.
-std::optional<RefusedKey> count_refused_key(const Error& error) {
-  static std::atomic<Nanos> logged{-kSecond};
-  static std::atomic<uint64_t> left_out{0};
-  const bool is_missing = error.code == ErrorCode::kUnauthenticated;
-  metrics::http().auth_failures.add(1, {{"reason", is_missing ? "missing" : "unknown"}});
-  const Nanos now = system_clock().monotonic();
-  Nanos last = logged.load(std::memory_order_relaxed);
-  if (now - last < kSecond || !logged.compare_exchange_strong(last, now)) {
-    left_out.fetch_add(1, std::memory_order_relaxed);
-    telemetry::count_suppressed_log("auth.failed");
-    return std::nullopt;
-  }
-  return RefusedKey{error, left_out.exchange(0)};
-}
-
 }  // namespace
 
 Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
                        std::span<const Route> routes, openai::Service& openai, control::WorkPool& work,
-                       std::string_view public_url)
+                       std::string_view public_url, ConsoleSessions* console)
     : control_(control),
       limits_(limits),
       openai_(openai),
       work_(work),
       public_url_(public_url),
+      console_(console),
       metrics_(std::move(metrics)),
       router_(routes) {}
 
@@ -72,7 +54,9 @@ Admission Dispatcher::admit(const RequestHead& head) const {
         "repeated_header");
   }
   admission.match = router_.match(head.method, head.target);
-  const bool is_off = !metrics_.enabled && is_metrics(admission.match);
+  const bool is_off =
+      (!metrics_.enabled && is_metrics(admission.match)) ||
+      (console_ == nullptr && admission.match.route != nullptr && admission.match.route->route.of_console);
   if (is_off) admission.match = {};
   if (admission.match.route == nullptr) {
     if (admission.match.allow.empty()) {
@@ -85,9 +69,7 @@ Admission Dispatcher::admit(const RequestHead& head) const {
   }
   const Route& route = admission.match.route->route;
   if (route.access == Access::kKey || route.access == Access::kBearer) {
-    const std::string_view bearer = bearer_key(head.headers.authorization);
-    const bool has_bearer = route.access == Access::kBearer && !bearer.empty();
-    Result<control::UserId> user = control_.authenticate(has_bearer ? bearer : head.headers.api_key);
+    Result<control::UserId> user = authenticate(head, route);
     if (!user.ok()) {
       admission.refused_key = count_refused_key(user.error());
       return refuse(std::move(admission), error_response(refused_key(user.error(), route.errors), route.errors),
@@ -122,6 +104,17 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     return refuse(std::move(admission), error_response(error, route.errors), "body_too_large");
   }
   return admission;
+}
+
+// A key in a header is preferred to the console's session.
+Result<control::UserId> Dispatcher::authenticate(const RequestHead& head, const Route& route) const {
+  const std::string_view bearer = bearer_key(head.headers.authorization);
+  const bool has_bearer = route.access == Access::kBearer && !bearer.empty();
+  const std::string_view key = has_bearer ? bearer : head.headers.api_key;
+  const std::string_view token = console_ == nullptr ? std::string_view() : console_token(head.headers.cookie);
+  if (!key.empty() || token.empty()) return control_.authenticate(key);
+  TUFT_TRY(check_from_console(head.headers, public_url_));
+  return console_->authenticate(token);
 }
 
 BodyLimit Dispatcher::body_limit_of(const Route& route) const {

@@ -11,8 +11,10 @@
 #include <string_view>
 
 #include "api/exchange.h"
+#include "api/routing/console_sessions.h"
 #include "api/routing/media.h"
 #include "api/routing/metrics_page.h"
+#include "api/routing/refused_keys.h"
 #include "api/routing/router.h"
 #include "control/queues/work_pool.h"
 
@@ -28,12 +30,6 @@ struct RequestHead {
   std::optional<uint64_t> content_length;
   std::string_view http_version = "1.1";
   bool client_is_local = false;
-};
-
-// A refused key that is to be logged. Most are only counted, because nothing limits their number.
-struct RefusedKey {
-  Error error;
-  uint64_t left_out = 0;  // refused keys since the last one that was logged
 };
 
 // The result of the checks on a request's head.
@@ -53,7 +49,7 @@ class Dispatcher {
  public:
   Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
              std::span<const Route> routes, openai::Service& openai, control::WorkPool& work,
-             std::string_view public_url);
+             std::string_view public_url, ConsoleSessions* console = nullptr);
 
   Admission admit(const RequestHead& head) const;
   // Returns true if the request may take too long for an I/O thread: long answers, large bodies, and compressed ones
@@ -73,8 +69,10 @@ class Dispatcher {
   openai::Service& openai() const { return openai_; }
   control::WorkPool& work() const { return work_; }
   std::string_view public_url() const { return public_url_; }
+  ConsoleSessions* console() const { return console_; }  // null: there is no console
 
  private:
+  Result<control::UserId> authenticate(const RequestHead& head, const Route& route) const;
   BodyLimit body_limit_of(const Route& route) const;
   Result<Answer> call_handler(Exchange& exchange, const Route& route) const;
 
@@ -83,6 +81,7 @@ class Dispatcher {
   openai::Service& openai_;
   control::WorkPool& work_;
   const std::string_view public_url_;
+  ConsoleSessions* const console_;
   const MetricsAccess metrics_;
   const Router router_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "base/utf8.h"
@@ -49,12 +50,17 @@ QueryFields::QueryFields(std::string_view query) {
     const std::string_view raw = field;
     std::string key;
     std::string value;
-    if (!percent_decode(raw.substr(0, equals), key)) continue;
+    if (!percent_decode(raw.substr(0, equals), key)) {
+      is_unread_ = true;
+      continue;
+    }
     const std::string_view raw_value = equals < raw.size() ? raw.substr(equals + 1) : std::string_view();
     // Text that is not UTF-8 is replaced by a control character, which every rule refuses.
     if (!percent_decode(raw_value, value) || !is_utf8(value)) value = std::string(1, '\0');
+    if (fields_.contains(key)) repeated_.push_back(key);
     fields_[std::move(key)] = std::move(value);
   }
+  if (!query.empty()) is_unread_ = true;
 }
 
 const std::string* QueryFields::find(std::string_view key) const {
@@ -93,6 +99,26 @@ std::string_view QueryFields::word(std::string_view key, std::string_view fallba
   for (const std::string_view choice : words) rule.append(choice == *words.begin() ? " " : ", ").append(choice);
   problem(key, rule);
   return fallback;
+}
+
+double QueryFields::number(std::string_view key, double fallback, double max) {
+  const std::string* text = find(key);
+  if (text == nullptr) return fallback;
+  double value = 0;
+  const char* end = text->data() + text->size();
+  const auto parsed = std::from_chars(text->data(), end, value);
+  if (parsed.ec == std::errc() && parsed.ptr == end && std::isfinite(value) && value >= 0 && value <= max) return value;
+  problem(key, "must be a number of at least 0");
+  return fallback;
+}
+
+void QueryFields::only(const std::vector<std::string_view>& keys) {
+  for (const auto& [key, value] : fields_) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    problems_.add("the parameter " + shown_name(key), "is not one that this endpoint knows");
+  }
+  for (const std::string& key : repeated_) problems_.add("the parameter " + shown_name(key), "comes twice");
+  if (is_unread_) problems_.add("the query", "has parameters that cannot be read, or too many");
 }
 
 control::PageRequest QueryFields::page(int64_t limit_default, int64_t limit_max) {

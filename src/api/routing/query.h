@@ -1,5 +1,5 @@
-// Reads the query of a request. Unknown keys are ignored; of a repeated key the last one counts. Problems are collected
-// as in JsonFields: a handler reads all its fields and then asks status() once.
+// Reads the query of a request. Unknown keys are ignored, and of a repeated key the last one counts, unless only() is
+// called. Problems are collected as in JsonFields: a handler reads all its fields and then asks status() once.
 //
 //   QueryFields query(exchange.query);
 //   const control::PageRequest page = query.page(20, 500);
@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/json/json_reader.h"
 #include "control/types/page.h"
@@ -34,6 +35,12 @@ class QueryFields {
   // Reads the keys `limit` and `offset`.
   control::PageRequest page(int64_t limit_default, int64_t limit_max);
 
+  // Reads a number that is not negative, such as 1.5.
+  double number(std::string_view key, double fallback, double max);
+
+  // Notes a problem for each key that is not among `keys`, and for each that comes twice or cannot be read.
+  void only(const std::vector<std::string_view>& keys);
+
   void problem(std::string_view key, std::string_view rule) { problems_.add(key, rule); }
   Status status() const { return problems_.status(); }
 
@@ -42,6 +49,8 @@ class QueryFields {
 
   std::map<std::string, std::string, std::less<>> fields_;
   JsonProblems problems_;
+  bool is_unread_ = false;  // a key could not be decoded, or there are too many
+  std::vector<std::string> repeated_;
 };
 
 // Replaces `out` with the decoded text. Returns false for an invalid escape.

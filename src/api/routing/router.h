@@ -17,7 +17,8 @@ namespace tuft::api {
 enum class Method : uint8_t { kGet, kPost, kPut, kDelete, kOther };
 std::string_view method_name(Method method);  // "GET", ..., "_OTHER"
 
-// kKey: X-API-Key. kBearer: "Authorization: Bearer KEY", else as kKey. kMetrics: see metrics_page.h. kOpen: no key.
+// kKey: X-API-Key, else the session of the web console (console_sessions.h). kBearer: "Authorization: Bearer KEY", else
+// as kKey. kMetrics: see metrics_page.h. kOpen: no key.
 enum class Access : uint8_t { kOpen, kKey, kBearer, kMetrics };
 // kWhenDelivered: a poll has a span only if it delivers a result, a download only if its address was valid. Whatever it
 // says, a request has no span before its sender is known (RequestTelemetry).
@@ -42,6 +43,7 @@ struct Route {
   bool is_work = false;                 // the answer may be long: it is made on a work thread
   bool durable = false;                 // the answer waits until the state that it reports is stored durably
   ErrorShape errors = ErrorShape::kDetail;
+  bool of_console = false;  // there only if the console is
 };
 
 // Returns all routes of the server. They have static storage.

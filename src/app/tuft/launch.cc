@@ -125,7 +125,8 @@ class ServerProcess {
                                  .port = config_.port,
                                  .public_url = config_.public_url,
                                  .limits = config_.limits,
-                                 .tls = config_.tls};
+                                 .tls = config_.tls,
+                                 .console = config_.console.enabled};
     options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
     TUFT_ASSIGN(server_, api::Server::create(options, *control_));
     TUFT_TRY(start_intake(options));
