@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from raw_client import RawClient, forward_backward
-from tuft_server import ALICE, BOB, MODEL
+from tuft_server import ALICE, BOB, MODEL, wait_until
 
 HEADERS_THAT_DIFFER = {"date", "content-length"}
 # The fields of queries and bodies that identify an object.
@@ -24,14 +24,17 @@ def everything_of(client):
     future = client.sample(sampler, 1)
     client.result(future, protobuf=True)
     client.result(client.post("save_weights_external", {"model_id": model, "path": "kept", "seq_id": 3}))
+    kept = wait_until(lambda: client.get(f"observe/traces?from=-1h&run={model}&limit=1").json["traces"], 20,
+                      "a trace of the run is kept")
     return {"session": session, "model": model, "state": saved.json["path"], "weights": named.json["path"],
-            "sampler": sampler, "future": future.json["request_id"]}
+            "sampler": sampler, "future": future.json["request_id"], "trace": kept[0]["trace_id"]}
 
 
 def never_were(things):
     """Returns ids of the same form that do not exist."""
     session = str(uuid.uuid4())
-    return {name: str(uuid.uuid4()) if name == "future" else value.replace(things["session"], session)
+    made = {"future": str(uuid.uuid4()), "trace": uuid.uuid4().hex}
+    return {name: made[name] if name in made else value.replace(things["session"], session)
             for name, value in things.items()}
 
 
@@ -162,6 +165,12 @@ ROWS = {
         "target": {"type": "sampling_session", "sampling_session_id": it["sampler"], "cloned_sampler_id": 0},
         "prev_cursor": 0, "timeout": 0.0, "retrieved_request_ids": []}),
     ("POST /api/v1/cancel_future", "future", 404): post("cancel_future", request_id=of("future")),
+    ("GET /api/v1/observe/traces/{trace_id}", "trace", 404): at("GET", "observe/traces/{trace}"),
+    ("GET /api/v1/observe/traces/{trace_id}/perfetto", "trace", 404): at("GET", "observe/traces/{trace}/perfetto"),
+    ("GET /api/v1/observe/runs/{run_id}", "run", 404): at("GET", "observe/runs/{run}"),
+    ("GET /api/v1/observe/runs/{run_id}/steps", "run", 404): at("GET", "observe/runs/{run}/steps"),
+    ("GET /console/{path}", "never looked up", 200): lambda client, it, own: client.request(
+        "GET", "/console/runs/" + it["model"]),
     ("POST /oai/api/v1/completions", "path", 404): openai("POST", "completions", "weights"),
     ("POST /oai/api/v1/completions", "sampler", 404): openai("POST", "completions", "sampler"),
     ("POST /oai/api/v1/chat/completions", "path", 404): openai("POST", "chat/completions", "weights"),
