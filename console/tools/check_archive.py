@@ -1,13 +1,10 @@
 """Checks that the committed archive of the console is the one that dist.sha256 names, and as new as the sources.
 
-The same as `node tools/pack.mjs --check`, for machines without Node.js: CMake and the tests call it. With --unpack DIR
-it also unpacks the archive there. Ends with 1 and one line for each problem."""
+The same as `node tools/pack.mjs --check`, for machines without Node.js. Ends with 1 and one line for each problem."""
 
 import hashlib
-import io
 import pathlib
 import sys
-import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ["index.html", "package-lock.json", "package.json", "public", "src", "tsconfig.json", "vite.config.ts"]
@@ -44,25 +41,12 @@ def problems(root=ROOT):
     return found
 
 
-def unpack(directory, root=ROOT):
-    with tarfile.open(fileobj=io.BytesIO((root / "dist.tar.gz").read_bytes())) as archive:
-        for member in archive:
-            path = pathlib.PurePosixPath(member.name)
-            if not member.isfile() or path.is_absolute() or ".." in path.parts:
-                raise ValueError(f"console/dist.tar.gz: {member.name} does not belong there")
-            target = pathlib.Path(directory) / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(archive.extractfile(member).read())
-
-
-def main(arguments):
+def main():
     found = problems()
     for problem in found:
         print(problem, file=sys.stderr)
-    if not found and arguments[:1] == ["--unpack"]:
-        unpack(arguments[1])
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -8,7 +8,7 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
-import { gzipSync } from "node:zlib";
+import { gzip } from "./compress.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 // What the built files depend on. Tests and the mock do not reach them.
@@ -57,14 +57,11 @@ function archive() {
   const parts = [];
   for (const file of filesBelow(dist)) {
     const bytes = readFileSync(file);
-    const name = relative(dist, file).split(sep).join("/");
+    const name = `dist/${relative(dist, file).split(sep).join("/")}`;
     parts.push(header(name, bytes.length), bytes, Buffer.alloc((512 - (bytes.length % 512)) % 512));
   }
   parts.push(Buffer.alloc(1024));
-  const packed = gzipSync(Buffer.concat(parts), { level: 9 });
-  packed.fill(0, 4, 8); // no time
-  packed[9] = 255; // no operating system
-  return packed;
+  return gzip(Buffer.concat(parts));
 }
 
 function readHashes() {

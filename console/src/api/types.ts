@@ -331,7 +331,7 @@ export interface Worker {
 export interface System {
   version: string;
   build?: Record<string, string | number | boolean | null> | null;
-  started: Micros;
+  started: Micros | null;
   host?: Record<string, string | number | boolean | null> | null;
   config: string | null;
   workers?: Worker[] | null;

@@ -26,6 +26,9 @@ export function useStep(points = 120): number {
   return useMemo(() => stepFor(resolvedRange(), points), [text.from, text.until, points]);
 }
 
+/** A chart gains nothing from being asked for more often than twice a step, and stays lively at ten seconds. */
+export const paceOf = (every: number, step: number): number => Math.max(every, Math.min(step / 2000, 10_000));
+
 export function usePanel(
   panel: Panel | null,
   every: number,
@@ -41,7 +44,7 @@ export function usePanel(
   const answer = useAsked(
     paths?.join("\n") ?? null,
     (signal) => Promise.all(paths!.map((path) => metricOrNothing(path, signal))),
-    { every },
+    { every: paceOf(every, step) },
   );
   const chart = useMemo(() => (panel && answer.data ? chartOf(panel, answer.data) : null), [panel, answer.data]);
   return { ...answer, chart };

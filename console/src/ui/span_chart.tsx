@@ -10,7 +10,7 @@ import type { Quantity } from "../lib/units.ts";
 import type { Params } from "../lib/url.ts";
 import { Card, ErrorBox, Link, Skeleton } from "./basics.tsx";
 import { Chart, timesOf } from "./chart.tsx";
-import { useStep } from "./panel.tsx";
+import { paceOf, useStep } from "./panel.tsx";
 
 export type SpanFunction = "count" | "errors" | "rate" | "mean" | "p50" | "p95" | "p99" | "busy";
 
@@ -37,7 +37,7 @@ export function useSpanSeries({ fn, by = "", filters = {} }: SpanQuery, every = 
   const { from, until } = range.value;
   const step = useStep(points);
   const path = observe("/traces/series", { fn, by, ...filters, from, until, step });
-  const answer = useApi<SpanSeries>(path, { every });
+  const answer = useApi<SpanSeries>(path, { every: paceOf(every, step) });
   const chart = useMemo(() => {
     if (!answer.data) return null;
     const { start, step: given } = answer.data;

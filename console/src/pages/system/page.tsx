@@ -34,7 +34,12 @@ export default function Page() {
       {error && <ErrorBox error={`These are the last known values. ${error.message}`} retry={reload} />}
       <div class="row spread">
         <p class="muted">
-          tuft {data.version}, started <Time at={data.started} />
+          tuft {data.version}
+          {data.started !== null && (
+            <>
+              , started <Time at={data.started} />
+            </>
+          )}
           {operator ? "" : ". Workers and configuration are shown to operators (console.operators)."}
         </p>
         {operator && <Bundle />}
