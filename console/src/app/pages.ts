@@ -40,8 +40,8 @@ export const pages: Page[] = [
   { pattern: "/runs/:id", title: "Run", live: true, load: () => import("../pages/runs/run.tsx") },
   { pattern: "/samplers", title: "Samplers", live: true, load: () => import("../pages/samplers/page.tsx") },
   { pattern: "/playground", title: "Playground", load: () => import("../pages/playground/page.tsx") },
-  { pattern: "/tenants", title: "Tenants", live: true, load: () => import("../pages/tenants/page.tsx") },
-  { pattern: "/system", title: "System", live: true, load: () => import("../pages/system/page.tsx") },
+  { pattern: "/tenants", title: "Tenants", range: true, live: true, load: () => import("../pages/tenants/page.tsx") },
+  { pattern: "/system", title: "System", range: true, live: true, load: () => import("../pages/system/page.tsx") },
 ];
 
 export interface NavItem {
