@@ -36,12 +36,6 @@ std::optional<Outside> outside(const std::optional<std::string>& flag, const cha
   return std::nullopt;
 }
 
-std::filesystem::path home_directory() {
-  std::error_code ignored;
-  return std::filesystem::absolute(expand_user(environment("TUFT_HOME").value_or("~/.tuft")), ignored)
-      .lexically_normal();
-}
-
 std::filesystem::path directory(std::string_view text) {
   std::error_code ignored;
   return std::filesystem::absolute(expand_user(text), ignored).lexically_normal();
@@ -161,6 +155,12 @@ Result<std::string> read_config_file(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::filesystem::path home_directory() {
+  std::error_code ignored;
+  return std::filesystem::absolute(expand_user(environment("TUFT_HOME").value_or("~/.tuft")), ignored)
+      .lexically_normal();
+}
 
 Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   TUFT_ASSIGN(Node root, parse_document(yaml, origin));

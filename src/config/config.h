@@ -171,6 +171,9 @@ Result<UsersFile> read_users_file(const std::filesystem::path& path);
 std::vector<std::string> unknown_operators(const ConsoleConfig& console,
                                            const std::map<std::string, std::string>& users);
 
+// Returns $TUFT_HOME, else ~/.tuft.
+std::filesystem::path home_directory();
+
 // Finds and reads the file (--config, $TUFT_CONFIG, $TUFT_HOME/configs/tuft_config.yaml) and applies the overrides. No
 // API key of the file stays in memory in plain text, except what the environment holds.
 Result<Loaded> load_config(const Overrides& overrides);

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "app/tuft/hash_key.h"
 #include "app/tuft/launch.h"
 #include "app/tuft/state_store.h"
+#include "app/tuft/terminal/command_line.h"
 #include "app/tuft/worker_command.h"
 #include "config/config.h"
 #include "config/nearest.h"
@@ -84,6 +86,17 @@ bool check_word(const CLI::App& app, std::string_view word) {
   return false;
 }
 
+// Returns false, and says where a key belongs, if one was given as a flag.
+bool check_flags(int argc, char** argv) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string advice = tuft::terminal::advice_on_key_flag(argv[i]);
+    if (advice.empty()) continue;
+    std::cerr << "tuft " << argv[1] << ": " << advice << "\n";
+    return false;
+  }
+  return true;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Multi-tenant LoRA fine-tuning and sampling server for the Tinker SDK", "tuft");
   app.set_version_flag("--version", "tuft " TUFT_VERSION);
@@ -108,16 +121,20 @@ int run(int argc, char** argv) {
   bool is_new = false;
   hash->add_flag("--new", is_new, "make a random key and print the key and its hash");
 
+  std::function<int()> terminal_command;
+  tuft::terminal::add_commands(app, tuft::config::home_directory(), TUFT_VERSION, terminal_command);
+
   if (argc < 2) {
     std::cerr << app.help();
     return kUsageError;
   }
-  if (!check_word(app, argv[1])) return kUsageError;
+  if (!check_word(app, argv[1]) || !check_flags(argc, argv)) return kUsageError;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
+  if (terminal_command) return terminal_command();
   if (hash->parsed()) return tuft::app::hash_key(is_new, std::cin, std::cout, std::cerr);
   if (persistence->parsed()) return clear_persistence(options.overrides, force);
   return tuft::app::launch(options);

@@ -1,0 +1,86 @@
+#include "app/tuft/terminal/lists.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/tuft/terminal/table.h"
+#include "app/tuft/terminal/units.h"
+
+namespace tuft::terminal {
+namespace {
+
+std::string first_of(std::initializer_list<std::string> texts) {
+  for (const std::string& text : texts) {
+    if (!text.empty()) return text;
+  }
+  return "-";
+}
+
+// What a trace is about: its operation, or the name of the span that met the filter, or of the root.
+std::string subject(const Json& trace) {
+  const std::string root = text_of(field_of(trace, "root"), "name");
+  const std::string match = text_of(field_of(trace, "match"), "name");
+  const std::string operation = text_of(trace, "operation");
+  if (!match.empty() && match != root) return match;
+  return first_of({operation, root, match});
+}
+
+Row trace_row(const Json& trace) {
+  const double failed = number_of(trace, "failed_spans").value_or(0);
+  const Style style = failed > 0 ? Style::kRed : Style::kPlain;
+  return {{text_of(trace, "trace_id"), Style::kCyan},
+          {clock_text(number_of(trace, "start"))},
+          {duration_text(number_of(trace, "duration"))},
+          {failed > 0 ? "! " + subject(trace) : subject(trace), style},
+          {count_text(number_of(trace, "spans"))},
+          {failed > 0 ? count_text(failed) : "", style},
+          {first_of({text_of(trace, "user")})},
+          {first_of({text_of(trace, "run"), text_of(trace, "sampler"), text_of(trace, "session")})},
+          {first_of({text_of(trace, "base_model")})}};
+}
+
+}  // namespace
+
+Lines trace_list_lines(const Json& traces, size_t width) {
+  static const std::vector<Column> kColumns = {
+      {.title = "TRACE"},
+      {.title = "START"},
+      {.title = "DURATION", .right = true},
+      {.title = "WHAT", .columns_max = 40, .rank = 1},
+      {.title = "SPANS", .right = true, .rank = 3},
+      {.title = "FAILED", .right = true, .rank = 2},
+      {.title = "USER", .columns_max = 20, .rank = 4},
+      {.title = "RUN, SAMPLER OR SESSION", .columns_max = 60, .rank = 5},
+      {.title = "MODEL", .columns_max = 30, .rank = 6},
+  };
+  std::vector<Row> rows;
+  for (const Json& trace : traces) rows.push_back(trace_row(trace));
+  return table_lines(kColumns, rows, width);
+}
+
+Style style_of_level(const std::string& level) {
+  if (level == "error") return Style::kRed;
+  if (level == "warning") return Style::kYellow;
+  return level == "debug" ? Style::kDim : Style::kPlain;
+}
+
+Line log_line(const Json& record) {
+  const std::string level = text_of(record, "level");
+  const std::string worker = text_of(record, "worker");
+  Line line(clock_text(number_of(record, "time")), Style::kDim);
+  line.add(" " + left_aligned(level, 7), style_of_level(level));
+  line.add(" " + first_of({text_of(record, "service")}) + (worker.empty() ? "" : "[" + worker + "]"), Style::kDim);
+  line.add(" " + first_of({text_of(record, "event")}), Style::kBold);
+  if (const std::string body = text_of(record, "body"); !body.empty()) line.add("  " + body, style_of_level(level));
+  const Json& attributes = field_of(record, "attributes");
+  if (attributes.is_object()) {
+    for (const auto& [key, value] : attributes.items()) {
+      line.add("  " + key + "=" + (value.is_string() ? value.get<std::string>() : safe_json(value)), Style::kDim);
+    }
+  }
+  if (const std::string trace = text_of(record, "trace_id"); !trace.empty()) line.add("  trace=" + trace, Style::kCyan);
+  return line;
+}
+
+}  // namespace tuft::terminal

@@ -1,0 +1,20 @@
+// Lists of traces and of log records: `tuft traces`, `tuft logs`.
+#pragma once
+
+#include <cstddef>
+
+#include "app/tuft/terminal/json.h"
+#include "app/tuft/terminal/text.h"
+
+namespace tuft::terminal {
+
+// `traces`: a list of traces as /api/v1/observe/traces answers it. "!" marks traces with failed spans. `width` 0: any.
+Lines trace_list_lines(const Json& traces, size_t width);
+
+// A log record of /api/v1/observe/logs in one line: time, level, service, event, text, attributes, trace.
+Line log_line(const Json& record);
+
+// "debug" is dim, "warning" yellow, "error" red.
+Style style_of_level(const std::string& level);
+
+}  // namespace tuft::terminal
