@@ -21,7 +21,8 @@ bool flag_of(const Json& value, std::string_view key);
 // Returns an empty list if the field is not a list.
 const Json& list_of(const Json& value, std::string_view key);
 
-// Writes JSON that is safe to show: everything outside of printable ASCII is escaped.
-std::string safe_json(const Json& value, int indent = -1);
+// Writes JSON that is safe to show: everything outside of printable ASCII is escaped. Numbers have no exponent where
+// that is exact, so that times can be read.
+std::string safe_json(const Json& value);
 
 }  // namespace tuft::terminal

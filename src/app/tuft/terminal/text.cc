@@ -195,6 +195,7 @@ std::string Line::styled(size_t columns) const {
   size_t left = columns > 0 ? columns : SIZE_MAX;
   for (const Piece& piece : pieces_) {
     const std::string text = cut_shown(piece.text, left);
+    if (text.empty()) continue;
     left -= std::min(left, shown_columns(text));
     const std::string_view code = code_of(piece.style);
     out += code;

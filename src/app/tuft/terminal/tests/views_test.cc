@@ -178,6 +178,8 @@ TEST_F(Views, LogRecordIsOneLineWhateverItHolds) {
 
 TEST_F(Views, JsonForProgramsIsPlainAscii) {
   EXPECT_EQ(safe_json({{"a", "\x1b\xc2\x9b\xff"}}), R"({"a":"\u001b\u009b\ufffd"})");
+  EXPECT_EQ(safe_json(Json::parse(R"([1764043927123456.5, 0.25, 1e300, 7, {"b":[null,true]}, {}, []])")),
+            R"([1764043927123456.5,0.25,1e+300,7,{"b":[null,true]},{},[]])");
 }
 
 }  // namespace
