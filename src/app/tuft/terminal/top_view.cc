@@ -40,23 +40,43 @@ Value number_value(std::optional<double> number, std::string (*form)(std::option
   return {form(number), number.value_or(-1)};
 }
 
-// Returns the newest value of the series with the key, or of all series added up if `key` is null.
-std::optional<double> newest(const Json& answer, const std::string* key) {
+// What a series of several points comes to.
+enum class Sum : uint8_t { kNewest, kMean };
+
+std::optional<double> sum_of(const Json& points, Sum sum) {
+  double total = 0, newest = 0;
+  int count = 0;
+  for (const Json& point : points) {
+    if (!point.is_number()) continue;
+    newest = point.get<double>();
+    total += newest;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return sum == Sum::kNewest ? newest : total / count;
+}
+
+// Returns the value of the series with the key, or of all series added up if `key` is null.
+std::optional<double> value_of(const Json& answer, const std::string* key, Sum sum = Sum::kNewest) {
   std::optional<double> total;
   for (const Json& series : list_of(answer, "series")) {
-    const std::string name =
-        series.contains("key") ? text_of(series, "key") : text_of(field_of(series, "labels"), "base_model");
-    if (key != nullptr && name != *key) continue;
-    const Json& points = list_of(series, "points");
-    const auto last = std::find_if(points.rbegin(), points.rend(), [](const Json& point) { return point.is_number(); });
-    if (last != points.rend()) total = total.value_or(0) + last->get<double>();
+    const Json& name = field_of(series, "key");
+    const bool is_group = name.is_string();
+    const std::string group = is_group ? name.get<std::string>() : text_of(field_of(series, "labels"), "base_model");
+    if (key != nullptr && group != *key) continue;
+    const std::optional<double> value = sum_of(list_of(series, "points"), sum);
+    if (value) total = total.value_or(0) + *value;
   }
   return total;
 }
 
+std::optional<double> per_second(std::optional<double> count_of_minute) {
+  return count_of_minute ? std::optional(*count_of_minute / 60) : std::nullopt;
+}
+
 // Groups without errors have no series.
 std::optional<double> errors_of(const TopData& data, const std::string* operation) {
-  const std::optional<double> errors = newest(data.errors, operation);
+  const std::optional<double> errors = value_of(data.errors, operation);
   return errors || data.errors.is_null() ? errors : std::optional(0.0);
 }
 
@@ -110,10 +130,10 @@ Line rates_line(const TopData& data) {
   };
   if (!data.trained.is_null() || !data.sampled.is_null()) {
     line.add("tokens/s ", Style::kDim);
-    add(newest(data.trained, nullptr), "trained, ");
-    add(newest(data.sampled, nullptr), "sampled  ");
+    add(value_of(data.trained, nullptr, Sum::kMean), "trained, ");
+    add(value_of(data.sampled, nullptr, Sum::kMean), "sampled  ");
   }
-  add(newest(data.rates, nullptr), "requests/s  ");
+  add(per_second(value_of(data.counts, nullptr)), "requests/s  ");
   const std::optional<double> errors = errors_of(data, nullptr);
   add(errors, "errors", errors.value_or(0) > 0 ? Style::kRed : Style::kPlain);
   return line;
@@ -167,9 +187,9 @@ Lines model_lines(const TopData& data, size_t width) {
                     {state, style_of_state(state)},
                     {count_text(number_of(model, "incarnation"))},
                     {two_numbers(number_of(queue, "training"), number_of(queue, "sampling"))},
-                    {two_numbers(newest(data.running, &name), newest(data.waiting, &name))},
-                    {count_text(newest(data.trained, &name))},
-                    {count_text(newest(data.sampled, &name))},
+                    {two_numbers(value_of(data.running, &name), value_of(data.waiting, &name))},
+                    {count_text(value_of(data.trained, &name, Sum::kMean))},
+                    {count_text(value_of(data.sampled, &name, Sum::kMean))},
                     {duration_text(number_of(model, "last_step"))},
                     {text_of(model, "why_waiting"), Style::kYellow}});
     if (rows.size() == kModelsShown) break;
@@ -188,14 +208,14 @@ Rows operation_rows(const TopData& data) {
                   {.title = "P50", .right = true},
                   {.title = "P95", .right = true},
                   {.title = "ERRORS", .right = true}};
-  for (const Json& series : list_of(data.rates, "series")) {
+  for (const Json& series : list_of(data.counts, "series")) {
     const std::string name = text_of(series, "key");
     const std::optional<double> errors = errors_of(data, &name);
     Value failed = number_value(errors, count_text);
     if (errors.value_or(0) > 0) failed.style = Style::kRed;
-    rows.records.push_back({{text_value(name), number_value(newest(data.rates, &name), count_text),
-                             number_value(newest(data.p50, &name), duration_text),
-                             number_value(newest(data.p95, &name), duration_text), failed}});
+    rows.records.push_back({{text_value(name), number_value(per_second(value_of(data.counts, &name)), count_text),
+                             number_value(value_of(data.p50, &name), duration_text),
+                             number_value(value_of(data.p95, &name), duration_text), failed}});
   }
   return rows;
 }
@@ -320,7 +340,7 @@ std::string_view empty_text(TopView view) {
 void append_rows(Lines& lines, const TopData& data, const TopState& state, const TopFrame& frame, size_t room) {
   Rows rows = rows_of(data, state.view);
   if (rows.records.empty()) {
-    const bool is_read = state.view == TopView::kOperations ? !data.rates.is_null() : data.view == state.view;
+    const bool is_read = state.view == TopView::kOperations ? !data.counts.is_null() : data.view == state.view;
     lines.emplace_back(is_read ? empty_text(state.view) : "...", Style::kDim);
     return;
   }

@@ -19,8 +19,9 @@ inline constexpr size_t kTopViews = 4;
 struct TopData {
   Json whoami, overview, system;
   // Series of the last minute, one value for each operation.
-  Json rates, errors, p50, p95;
-  // Series of the last minute by base model: tokens per second, and requests in the engine. Operators only.
+  Json counts, errors, p50, p95;
+  // Series of the last minute by base model, in steps of 10 s: tokens per second, and requests in the engine. Operators
+  // only.
   Json trained, sampled, running, waiting;
   Json rows;                            // the list of the view, except for the operations
   TopView view = TopView::kOperations;  // that `rows` belong to

@@ -40,7 +40,7 @@ Json series(const Json& values) {
 Json by_model(const Json& values) {
   Json answer = {{"series", Json::array()}};
   for (const auto& [model, value] : values.items()) {
-    answer["series"].push_back({{"labels", {{"base_model", model}}}, {"points", {value, nullptr}}});
+    answer["series"].push_back({{"labels", {{"base_model", model}}}, {"points", {value, nullptr, value}}});
   }
   return answer;
 }
@@ -91,7 +91,7 @@ void fill(FakeApi& api) {
                                      {"disk_bytes_max", 1'073'741'824},
                                      {"dropped_records", 0},
                                      {"problem", ""}}}}}}},
-                 {"traces/series?fn=rate", series({{"forward_backward", 12.1}, {"sample", 3.5}})},
+                 {"traces/series?fn=count", series({{"forward_backward", 726}, {"sample", 210}})},
                  {"traces/series?fn=errors", series({{"sample", 2}})},
                  {"traces/series?fn=p50", series({{"forward_backward", 13'000}, {"sample", 420'000}})},
                  {"traces/series?fn=p95", series({{"forward_backward", 40'000}, {"sample", 1'900'000}})},
