@@ -117,6 +117,8 @@ struct RequestHeaders {
   std::string_view user_agent;
   std::string_view weights_access_token;  // X-Tinker-Weights-Access-Token
   std::string_view tuft_console;          // X-Tuft-Console: the web console sends it with each request
+  // MCP-Protocol-Version, Mcp-Method, Mcp-Name: of a request of the Model Context Protocol.
+  std::string_view mcp_version, mcp_method, mcp_name;
   // Sent with polls: the number of earlier polls, and the duration of the submission in seconds as the client saw it.
   std::string_view poll_iteration, submission_seconds;
   // W3C trace context.

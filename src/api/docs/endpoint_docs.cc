@@ -265,6 +265,9 @@ constexpr EndpointDoc kDocs[] = {
      "limits: any}"},
     {handle_observe_bundle, "All that a report of a problem needs, without secrets; for operators", "", "",
      "application/gzip"},
+    {handle_mcp, "A message of the Model Context Protocol, for assistants", "",
+     "{jsonrpc: \"2.0\", id?: any, method: string, params?: any}",
+     "{jsonrpc: \"2.0\", id: any, result?: any, error?: any}"},
     // console
     {handle_root, "Leads to the console", "", "", "text/plain"},
     {handle_console_file, "The web console", "", "", "text/html"},

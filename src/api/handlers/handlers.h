@@ -128,6 +128,9 @@ Result<Answer> handle_observe_system(Exchange& exchange);
 Result<Answer> handle_observe_bundle(Exchange& exchange);
 std::string_view server_version();
 
+// mcp.cc
+Result<Answer> handle_mcp(Exchange& exchange);
+
 // console.cc
 Result<Answer> handle_root(Exchange& exchange);
 Result<Answer> handle_console_file(Exchange& exchange);

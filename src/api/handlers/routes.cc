@@ -208,6 +208,13 @@ constexpr Route kRoutes[] = {
     observe("/api/v1/observe/tenants", handle_observe_tenants),
     observe("/api/v1/observe/system", handle_observe_system),
     observe("/api/v1/observe/bundle", handle_observe_bundle),
+    // The same for assistants. Not traced either.
+    {.method = Method::kPost,
+     .pattern = "/mcp",
+     .handler = handle_mcp,
+     .access = Access::kBearer,
+     .tracing = Tracing::kNever,
+     .is_work = true},
     // The web console. Some paths of its pages are those of its POST requests, too.
     console_page("/", handle_root),
     console_page("/console", handle_console_file),

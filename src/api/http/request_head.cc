@@ -31,6 +31,9 @@ constexpr KnownHeader kHeaders[] = {
     {"x-idempotency-key", &RequestHeaders::idempotency_key},
     {"x-tinker-weights-access-token", &RequestHeaders::weights_access_token},
     {"x-tuft-console", &RequestHeaders::tuft_console},
+    {"mcp-protocol-version", &RequestHeaders::mcp_version},
+    {"mcp-method", &RequestHeaders::mcp_method},
+    {"mcp-name", &RequestHeaders::mcp_name},
     {"sec-fetch-site", &RequestHeaders::fetch_site},
     {"x-sdk-version", &RequestHeaders::client_version},
     {"x-sdk-method", &RequestHeaders::client_method},
@@ -86,9 +89,10 @@ void read_target(std::string_view target, RequestHead& head) {
   head.target = target.starts_with('/') ? target : std::string_view("/");
 }
 
-// Notes a credential or host that comes twice.
+// Notes a header that comes twice although others on the way may have acted on one of its values.
 void note_repeated(const RequestParser& parser, RequestHead& head) {
-  for (const std::string_view name : {"X-API-Key", "Authorization", "Host", "Cookie", "Origin"}) {
+  for (const std::string_view name :
+       {"X-API-Key", "Authorization", "Host", "Cookie", "Origin", "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"}) {
     if (parser.get().count(name) > 1) head.repeated_header = name;
   }
 }
