@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <zlib.h>
 
 #include "base/check.h"
@@ -21,8 +20,7 @@ void append_tar_file(std::string& tar, std::string_view name, std::string_view c
   TUFT_CHECK(name.size() < 100, "a name in a tar archive is short");
   std::copy(name.begin(), name.end(), head.begin());
   const auto number = [&](size_t at, size_t digits, uint64_t value) {
-    std::snprintf(head.data() + at, digits + 1, "%0*llo", static_cast<int>(digits),
-                  static_cast<unsigned long long>(value));
+    for (size_t i = digits; i-- > 0; value /= 8) head[at + i] = static_cast<char>('0' + value % 8);
   };
   number(100, 7, 0644);
   number(108, 7, 0);
