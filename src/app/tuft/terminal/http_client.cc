@@ -226,7 +226,9 @@ Error HttpClient::Impl::refusal(const Response& response) const {
   if (code == ErrorCode::kUnauthenticated) {
     return {code, "the server refuses the key: " + (detail.empty() ? "status 401" : detail) + " (TUFT_API_KEY)", ""};
   }
-  if (!detail.empty()) return {code, detail, ""};
+  // An unknown key has this status, too.
+  const bool is_key = code == ErrorCode::kPermissionDenied && detail.find("API key") != std::string::npos;
+  if (!detail.empty()) return {code, detail + (is_key ? "; set TUFT_API_KEY to another" : ""), ""};
   return {code,
           options.address.text() + " answered with status " + std::to_string(status) +
               "; is it a tuft server of this version?",

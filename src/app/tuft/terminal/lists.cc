@@ -17,13 +17,14 @@ std::string first_of(std::initializer_list<std::string> texts) {
   return "-";
 }
 
-// What a trace is about: its operation, or the name of the span that met the filter, or of the root.
+// What a trace is about: the span that met the filter, or the root, without what all routes have in common.
 std::string subject(const Json& trace) {
   const std::string root = text_of(field_of(trace, "root"), "name");
-  const std::string match = text_of(field_of(trace, "match"), "name");
-  const std::string operation = text_of(trace, "operation");
-  if (!match.empty() && match != root) return match;
-  return first_of({operation, root, match});
+  std::string name = first_of({text_of(field_of(trace, "match"), "name"), root});
+  for (const std::string_view common : {"POST /api/v1/", "GET /api/v1/"}) {
+    if (name.starts_with(common)) return name.substr(common.size());
+  }
+  return name;
 }
 
 Row trace_row(const Json& trace) {
@@ -33,6 +34,7 @@ Row trace_row(const Json& trace) {
           {clock_text(number_of(trace, "start"))},
           {duration_text(number_of(trace, "duration"))},
           {failed > 0 ? "! " + subject(trace) : subject(trace), style},
+          {first_of({text_of(trace, "operation")})},
           {count_text(number_of(trace, "spans"))},
           {failed > 0 ? count_text(failed) : "", style},
           {first_of({text_of(trace, "user")})},
@@ -48,11 +50,12 @@ Lines trace_list_lines(const Json& traces, size_t width) {
       {.title = "START"},
       {.title = "DURATION", .right = true},
       {.title = "WHAT", .columns_max = 40, .rank = 1},
-      {.title = "SPANS", .right = true, .rank = 3},
-      {.title = "FAILED", .right = true, .rank = 2},
-      {.title = "USER", .columns_max = 20, .rank = 4},
-      {.title = "RUN, SAMPLER OR SESSION", .columns_max = 60, .rank = 5},
-      {.title = "MODEL", .columns_max = 30, .rank = 6},
+      {.title = "OPERATION", .columns_max = 26, .rank = 2},
+      {.title = "SPANS", .right = true, .rank = 4},
+      {.title = "FAILED", .right = true, .rank = 3},
+      {.title = "USER", .columns_max = 20, .rank = 5},
+      {.title = "RUN, SAMPLER OR SESSION", .columns_max = 60, .rank = 6},
+      {.title = "MODEL", .columns_max = 30, .rank = 7},
   };
   std::vector<Row> rows;
   for (const Json& trace : traces) rows.push_back(trace_row(trace));
@@ -76,6 +79,7 @@ Line log_line(const Json& record) {
   const Json& attributes = field_of(record, "attributes");
   if (attributes.is_object()) {
     for (const auto& [key, value] : attributes.items()) {
+      if (key.starts_with("code.")) continue;  // the place in the program, which --json has
       line.add("  " + key + "=" + (value.is_string() ? value.get<std::string>() : safe_json(value)), Style::kDim);
     }
   }

@@ -11,7 +11,8 @@ namespace tuft::terminal {
 // `traces`: a list of traces as /api/v1/observe/traces answers it. "!" marks traces with failed spans. `width` 0: any.
 Lines trace_list_lines(const Json& traces, size_t width);
 
-// A log record of /api/v1/observe/logs in one line: time, level, service, event, text, attributes, trace.
+// A log record of /api/v1/observe/logs in one line: time, level, service, event, text, attributes without code.*,
+// trace.
 Line log_line(const Json& record);
 
 // "debug" is dim, "warning" yellow, "error" red.

@@ -29,10 +29,11 @@ std::string path(std::string_view rest) {
 }
 
 // One value for the last minute: the step is a little longer, because the server's minute ends a moment later.
-std::string spans_of_last_minute(std::string_view function) {
+std::string spans_of_last_minute(std::string_view function, std::string_view name, std::string_view by) {
   Query query;
   query.add("fn", function);
-  query.add("by", "operation");
+  query.add("by", by);
+  query.add("name", name);
   query.add("from", "-60s");
   query.add("step", "61000000");
   return query.target(path("traces/series"));
@@ -63,14 +64,28 @@ std::string rows_of(TopView view) {
   return {};
 }
 
-Status read_all(Api& api, TopData& data) {
-  TUFT_TRY(read(api, path("whoami"), data.whoami));
-  TUFT_TRY(read(api, path("overview"), data.overview));
-  std::vector<std::pair<std::string, Json*>> wanted = {{path("system"), &data.system},
-                                                       {spans_of_last_minute("count"), &data.counts},
-                                                       {spans_of_last_minute("errors"), &data.errors},
-                                                       {spans_of_last_minute("p50"), &data.p50},
-                                                       {spans_of_last_minute("p95"), &data.p95}};
+// Reads a series of the operations, and adds that of the completions of the OpenAI API, which are none. Their spans are
+// from the acceptance to the end: requests that submit and fetch them say nothing of their time.
+bool read_operations(Api& api, std::string_view function, Json& into) {
+  Json completions;
+  if (!read_if_allowed(api, spans_of_last_minute(function, "future_store.execute_operation", "operation"), into) ||
+      !read_if_allowed(api, spans_of_last_minute(function, "oai.proxy_inference", "name"), completions)) {
+    return false;
+  }
+  for (const Json& series : list_of(completions, "series")) {
+    if (!into.is_object()) into = {{"series", Json::array()}};
+    into["series"].push_back({{"key", "completion (OpenAI)"}, {"points", list_of(series, "points")}});
+  }
+  return true;
+}
+
+bool read_optional(Api& api, TopData& data) {
+  const std::pair<const char*, Json*> spans[] = {
+      {"count", &data.counts}, {"errors", &data.errors}, {"p50", &data.p50}, {"p95", &data.p95}};
+  for (const auto& [function, into] : spans) {
+    if (!read_operations(api, function, *into)) return false;
+  }
+  std::vector<std::pair<std::string, Json*>> wanted = {{path("system"), &data.system}};
   if (flag_of(data.whoami, "operator")) {
     const std::string requests = "tuft.scheduler.requests";
     wanted.emplace_back(metric_of_last_minute("tuft.training.tokens", "rate", ""), &data.trained);
@@ -80,8 +95,15 @@ Status read_all(Api& api, TopData& data) {
   }
   if (std::string rows = rows_of(data.view); !rows.empty()) wanted.emplace_back(std::move(rows), &data.rows);
   for (const auto& [target, into] : wanted) {
-    if (!read_if_allowed(api, target, *into)) break;
+    if (!read_if_allowed(api, target, *into)) return false;
   }
+  return true;
+}
+
+Status read_all(Api& api, TopData& data) {
+  TUFT_TRY(read(api, path("whoami"), data.whoami));
+  TUFT_TRY(read(api, path("overview"), data.overview));
+  (void)read_optional(api, data);  // without the rest there are dashes
   return {};
 }
 

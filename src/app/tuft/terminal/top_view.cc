@@ -133,7 +133,7 @@ Line rates_line(const TopData& data) {
     add(value_of(data.trained, nullptr, Sum::kMean), "trained, ");
     add(value_of(data.sampled, nullptr, Sum::kMean), "sampled  ");
   }
-  add(per_second(value_of(data.counts, nullptr)), "requests/s  ");
+  add(per_second(value_of(data.counts, nullptr)), "operations/s  ");
   const std::optional<double> errors = errors_of(data, nullptr);
   add(errors, "errors", errors.value_or(0) > 0 ? Style::kRed : Style::kPlain);
   return line;
@@ -147,6 +147,12 @@ Line store_line(const TopData& data) {
     line.add(std::string(name) + " ", Style::kDim);
     line.add(text + "  ", style);
   };
+  if (!flag_of(data.whoami, "operator")) {
+    // How much it holds is for operators.
+    add(flag_of(store, "on_disk") ? "kept on disk, at most" : "kept in memory, at most",
+        bytes_text(number_of(store, "disk_bytes_max")));
+    return line;
+  }
   add("spans", count_text(number_of(store, "spans")));
   add("logs", count_text(number_of(store, "logs")));
   add("series", count_text(number_of(store, "series")));

@@ -20,6 +20,7 @@ constexpr size_t kDurationColumns = 9;
 constexpr size_t kIndentMax = 24;
 constexpr size_t kLogsOfSpanMax = 20;
 constexpr size_t kLinksMax = 20;
+constexpr double kShareMin = 0.005;  // smaller parts of the time are not shown
 
 struct Node {
   const Json* span = nullptr;
@@ -142,9 +143,9 @@ class Waterfall {
       lines.emplace_back(cut(std::string(inner, ' ') + message, width_), Style::kRed);
     }
     for (const Json& link : list_of(span, "links")) {
-      if (links_++ < kLinksMax) {
-        lines.emplace_back(std::string(inner, ' ') + "-> trace " + text_of(link, "trace_id"), Style::kDim);
-      }
+      const std::string other = text_of(link, "trace_id");
+      if (other == text_of(trace_, "trace_id") || links_++ >= kLinksMax) continue;
+      lines.emplace_back(std::string(inner, ' ') + "-> trace " + other, Style::kDim);
     }
     if (const auto found = logs_.find(id); found != logs_.end()) append_logs(lines, found->second, inner);
   }
@@ -178,7 +179,7 @@ void append_head(Lines& lines, const Json& trace) {
       std::count_if(spans.begin(), spans.end(), [](const Json& span) { return flag_of(span, "failed"); });
   Line head("trace " + text_of(trace, "trace_id"), Style::kBold);
   head.add("  " + duration_text(number_of(trace, "duration")));
-  head.add("  " + std::to_string(spans.size()) + " spans");
+  head.add("  " + std::to_string(spans.size()) + (spans.size() == 1 ? " span" : " spans"));
   if (failed > 0) head.add("  " + std::to_string(failed) + " failed", Style::kRed);
   lines.push_back(std::move(head));
   lines.emplace_back("  " + day_text(number_of(trace, "start")), Style::kDim);
@@ -209,6 +210,7 @@ void append_explanation(Lines& lines, const Json& trace, size_t width) {
   lines.emplace_back("Where the time went", Style::kBold);
   append_words(lines, summary, width);
   for (const Json& part : parts) {
+    if (number_of(part, "share").value_or(1) < kShareMin) continue;
     const std::optional<double> seconds = number_of(part, "seconds");
     Line line("  " + right_aligned(share_text(number_of(part, "share")), 5) + "  ");
     line.add(right_aligned(duration_text(seconds ? std::optional(*seconds * 1e6) : seconds), 8));
@@ -219,14 +221,17 @@ void append_explanation(Lines& lines, const Json& trace, size_t width) {
 }
 
 void append_linked_from(Lines& lines, const Json& trace) {
-  const Json& linked = list_of(trace, "linked_from");
-  if (linked.empty()) return;
+  std::vector<const Json*> others;
+  for (const Json& from : list_of(trace, "linked_from")) {
+    if (text_of(from, "trace_id") != text_of(trace, "trace_id")) others.push_back(&from);
+  }
+  if (others.empty()) return;
   lines.emplace_back();
   lines.emplace_back("Linked from", Style::kBold);
-  for (size_t i = 0; i < std::min(linked.size(), kLinksMax); ++i) {
-    lines.emplace_back("  <- trace " + text_of(linked[i], "trace_id") + "  " + text_of(linked[i], "name"));
+  for (size_t i = 0; i < std::min(others.size(), kLinksMax); ++i) {
+    lines.emplace_back("  <- trace " + text_of(*others[i], "trace_id") + "  " + text_of(*others[i], "name"));
   }
-  if (linked.size() > kLinksMax) lines.emplace_back("  ... " + std::to_string(linked.size() - kLinksMax) + " more");
+  if (others.size() > kLinksMax) lines.emplace_back("  ... " + std::to_string(others.size() - kLinksMax) + " more");
 }
 
 }  // namespace

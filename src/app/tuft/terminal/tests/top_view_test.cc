@@ -91,16 +91,19 @@ void fill(FakeApi& api) {
                                      {"disk_bytes_max", 1'073'741'824},
                                      {"dropped_records", 0},
                                      {"problem", ""}}}}}}},
-                 {"traces/series?fn=count", series({{"forward_backward", 726}, {"sample", 210}})},
-                 {"traces/series?fn=errors", series({{"sample", 2}})},
-                 {"traces/series?fn=p50", series({{"forward_backward", 13'000}, {"sample", 420'000}})},
-                 {"traces/series?fn=p95", series({{"forward_backward", 40'000}, {"sample", 1'900'000}})},
+                 {"traces/series?fn=count&by=operation", series({{"forward_backward", 726}, {"sample", 210}})},
+                 {"traces/series?fn=errors&by=operation", series({{"sample", 2}})},
+                 {"traces/series?fn=p50&by=operation", series({{"forward_backward", 13'000}, {"sample", 420'000}})},
+                 {"traces/series?fn=p95&by=operation", series({{"forward_backward", 40'000}, {"sample", 1'900'000}})},
                  {"metrics/query?name=tuft.training.tokens", by_model({{"tiny", 12'300.0}})},
                  {"metrics/query?name=tuft.sampling.tokens", by_model({{"tiny", 240}})},
                  {"metrics/query?name=tuft.scheduler.requests&fn=last&by=base_model&where=state%3arunning",
                   by_model({{"tiny", 4}})},
                  {"metrics/query?name=tuft.scheduler.requests&fn=last&by=base_model&where=state%3awaiting",
                   by_model({{"tiny", 0}})},
+                 {"traces/series?fn=count&by=name", series({{"oai.proxy_inference", 6}})},
+                 {"traces/series?fn=p50&by=name", series({{"oai.proxy_inference", 80'000}})},
+                 {"traces/series?fn=p95&by=name", series({{"oai.proxy_inference", 90'000}})},
                  {"tenants", Json{{"tenants", {user_row("alice", 1, 0.2), user_row("bob", 2, 0.7)}}}},
                  {"sessions", Json{{"sessions", Json::array()}}},
                  {"runs", Json{{"runs",
@@ -134,7 +137,7 @@ TEST_F(Top, PictureOfAnOperatorFitsTheClassicTerminal) {
   }
   EXPECT_EQ(text, R"(tuft 0.4.0  http://127.0.0.1:10610  ready  up 2h15m   alice (operator)  04:12:07
 sessions 4  runs 3  samplers 2  unfinished operations 17  active users 3
-last minute  tokens/s 12.3k trained, 240 sampled  15.6 requests/s  2 errors
+last minute  tokens/s 12.3k trained, 240 sampled  15.7 operations/s  2 errors
 telemetry  spans 12.3k  logs 410  series 310  disk 210 MB of 1.07 GB  lost 0
 
 MODEL  STATE     QUEUED T / S  RUN / WAIT  WHY WAITING
@@ -142,10 +145,10 @@ tiny   ready            0 / 3       4 / 0
 large  starting         7 / 0       - / -  the worker reads the weights
 
  1 Operations  2 Users  3 Sessions  4 Runs
-OPERATIONv        PER SECOND     P50     P95  ERRORS
-forward_backward        12.1   13 ms   40 ms       0
-sample                  3.50  420 ms  1.90 s       2
-
+OPERATIONv           PER SECOND     P50     P95  ERRORS
+completion (OpenAI)        0.10   80 ms   90 ms       0
+forward_backward           12.1   13 ms   40 ms       0
+sample                     3.50  420 ms  1.90 s       2
 
 
 
@@ -221,6 +224,11 @@ TEST_F(Top, UserSeesDashesWhereTheServerRefuses) {
   api_.answers.erase(api_.answers.begin() + 2, api_.answers.end());
   const std::string text = picture();
   EXPECT_THAT(text, AllOf(HasSubstr("tiny"), HasSubstr("- / -"), HasSubstr("telemetry  not stored")));
+}
+
+TEST_F(Top, HowMuchIsStoredIsForOperators) {
+  api_.answers.insert(api_.answers.begin(), {"whoami", Json{{"user", "bob"}, {"operator", false}}});
+  EXPECT_THAT(picture(), AllOf(HasSubstr("kept in memory, at most 1.07 GB"), Not(HasSubstr("spans"))));
 }
 
 TEST_F(Top, ServerThatIsGoneLeavesTheFormerPictureWithItsProblem) {

@@ -156,22 +156,23 @@ Json example_traces() {
 TEST_F(Views, TracesAreATable) {
   EXPECT_EQ(plain_text(trace_list_lines(example_traces(), 80)),
             R"(TRACE                             START         DURATION  WHAT
-4bf92f3577b34da6a3ce929d0e0e4736  04:12:07.000   12.3 ms  sample
+4bf92f3577b34da6a3ce929d0e0e4736  04:12:07.000   12.3 ms  asample
 4bf92f3577b34da6a3ce929d0e0e4736  04:12:07.000   12.3 ms  ! sampler.prefill
 )");
   EXPECT_EQ(
       plain_text(trace_list_lines(example_traces(), 0)),
-      R"(TRACE                             START         DURATION  WHAT               SPANS  FAILED  USER               RUN, SAMPLER OR SESSION  MODEL
-4bf92f3577b34da6a3ce929d0e0e4736  04:12:07.000   12.3 ms  sample                 9          alice              p-1                      tiny
-4bf92f3577b34da6a3ce929d0e0e4736  04:12:07.000   12.3 ms  ! sampler.prefill      9       2  b\x1b]0;owned\x07  p-1                      tiny
+      R"(TRACE                             START         DURATION  WHAT               OPERATION  SPANS  FAILED  USER               RUN, SAMPLER OR SESSION  MODEL
+4bf92f3577b34da6a3ce929d0e0e4736  04:12:07.000   12.3 ms  asample            sample         9          alice              p-1                      tiny
+4bf92f3577b34da6a3ce929d0e0e4736  04:12:07.000   12.3 ms  ! sampler.prefill  -              9       2  b\x1b]0;owned\x07  p-1                      tiny
 )");
 }
 
 TEST_F(Views, LogRecordIsOneLineWhateverItHolds) {
-  const Json record = {{"time", kStart},         {"level", "error"},
-                       {"event", "worker.died"}, {"body", "it ended\nwith\x1b[2J 9"},
-                       {"service", "tuft"},      {"worker", "tiny"},
-                       {"trace_id", "4bf9"},     {"attributes", {{"code", 9}, {"why", "x\ry"}}}};
+  const Json record = {
+      {"time", kStart},         {"level", "error"},
+      {"event", "worker.died"}, {"body", "it ended\nwith\x1b[2J 9"},
+      {"service", "tuft"},      {"worker", "tiny"},
+      {"trace_id", "4bf9"},     {"attributes", {{"code", 9}, {"code.line.number", 3}, {"why", "x\ry"}}}};
   EXPECT_EQ(log_line(record).plain(),
             R"(04:12:07.000 error   tuft[tiny] worker.died  it ended\nwith\x1b[2J 9  code=9  why=x\x0dy  trace=4bf9)");
 }
