@@ -80,6 +80,8 @@ Json model_json(const control::ModelRow& model) {
 Json store_json(const control::SystemView& system) {
   if (!system.store) return nullptr;
   const telemetry_store::StoreState& state = *system.store;
+  // How much it holds is for operators.
+  if (!system.is_whole) return {{"on_disk", state.on_disk}, {"disk_bytes_max", state.disk_bytes_max}};
   return {{"on_disk", state.on_disk},
           {"problem", text_json(state.problem)},
           {"disk_bytes", state.disk_bytes},

@@ -131,7 +131,8 @@ constexpr std::array<Tool, 9> kTools = {{
      .title = "Find traces",
      .description =
          "Finds traces (one for each request or operation) of the last hour or another time, newest first: by "
-         "session, run, sampler, request, operation, user, status, duration or text.",
+         "session, run, sampler, request, operation, user, status, duration or text. Requests that only fetch a "
+         "result are traces of their own: the name future_store.execute_operation finds those with the work.",
      .takes = Takes::kKeysAndTimes,
      .input_schema = kFindTracesIn,
      .output_schema = kFindTracesOut,

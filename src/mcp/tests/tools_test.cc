@@ -177,13 +177,13 @@ TEST_F(Tools, LongTraceKeepsThePathFailuresAndTheLongest) {
 
 TEST_F(Tools, AnswersStaySmallWhateverProgramsRecord) {
   observer_.trace_known = kTraceId;
-  const std::string big(100'000, 'x');
+  const std::string big(4'000, 'x');
   auto& spans = observer_.observed.trace.spans;
   for (int i = 0; i < 600; ++i) {
     spans.push_back(span(big.c_str(), kSecond, i));
     spans.back().span_id = std::to_string(i);
     spans.back().status_message = big;
-    for (int k = 0; k < 100; ++k) spans.back().attributes.push_back({"k" + std::to_string(k), big});
+    for (int k = 0; k < 50; ++k) spans.back().attributes.push_back({"k" + std::to_string(k), big});
     spans.back().links.resize(100);
   }
   for (int i = 0; i < 200; ++i) {
@@ -274,6 +274,13 @@ TEST_F(Tools, UsersSeeThemselvesAndOperatorsAll) {
   EXPECT_TRUE(own["users"][0]["quotas"][0]["max"].is_null());
   user_ = control::UserId("root");
   EXPECT_EQ(value("list_tenants")["users"].size(), 2u);
+}
+
+TEST_F(Tools, HowMuchTheStoreHoldsIsForOperators) {
+  observer_.system_view.store.emplace().spans = 5;
+  EXPECT_FALSE(value("server_status")["telemetry_store"].contains("spans"));
+  observer_.system_view.is_whole = true;
+  EXPECT_EQ(value("server_status")["telemetry_store"]["spans"], 5);
 }
 
 TEST_F(Tools, StoreThatIsOffIsSaidInWords) {
