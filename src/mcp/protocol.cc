@@ -203,8 +203,8 @@ Reply call_tool(const Caller& caller, const Request& request) {
   if (arguments != nullptr && !arguments->is_object() && !arguments->is_null()) {
     return refuse(request.id, {kInvalidParams, "params.arguments must be an object"}, request.is_modern);
   }
-  static const Input kNone = Input::object();
-  Arguments reader(arguments == nullptr ? kNone : *arguments, caller.clock);
+  static const Input none = Input::object();
+  Arguments reader(arguments == nullptr ? none : *arguments, caller.clock);
   Result<Json> result = tool->call(caller, reader);
   if (!result.ok()) return succeed(caller, request, tool_error(result.error()));
   // The text is for clients that do not know structured content.

@@ -36,10 +36,10 @@ void append_json(std::string& out, const Json& value) {
 }  // namespace
 
 const Json& field_of(const Json& value, std::string_view key) {
-  static const Json kNull;
-  if (!value.is_object()) return kNull;
+  static const Json null;
+  if (!value.is_object()) return null;
   const auto found = value.find(key);
-  return found == value.end() ? kNull : *found;
+  return found == value.end() ? null : *found;
 }
 
 std::string text_of(const Json& value, std::string_view key) {
@@ -60,9 +60,9 @@ bool flag_of(const Json& value, std::string_view key) {
 }
 
 const Json& list_of(const Json& value, std::string_view key) {
-  static const Json kEmpty = Json::array();
+  static const Json empty = Json::array();
   const Json& field = field_of(value, key);
-  return field.is_array() ? field : kEmpty;
+  return field.is_array() ? field : empty;
 }
 
 std::string safe_json(const Json& value) {

@@ -45,7 +45,7 @@ Row trace_row(const Json& trace) {
 }  // namespace
 
 Lines trace_list_lines(const Json& traces, size_t width) {
-  static const std::vector<Column> kColumns = {
+  static const std::vector<Column> columns = {
       {.title = "TRACE"},
       {.title = "START"},
       {.title = "DURATION", .right = true},
@@ -59,7 +59,7 @@ Lines trace_list_lines(const Json& traces, size_t width) {
   };
   std::vector<Row> rows;
   for (const Json& trace : traces) rows.push_back(trace_row(trace));
-  return table_lines(kColumns, rows, width);
+  return table_lines(columns, rows, width);
 }
 
 Style style_of_level(const std::string& level) {

@@ -143,7 +143,7 @@ Line store_line(const TopData& data) {
   const Json& store = field_of(field_of(data.system, "telemetry"), "store");
   Line line("telemetry  ", Style::kDim);
   if (!store.is_object()) return line.add("not stored", Style::kYellow);
-  const auto add = [&](const char* name, std::string text, Style style = Style::kPlain) {
+  const auto add = [&](const char* name, const std::string& text, Style style = Style::kPlain) {
     line.add(std::string(name) + " ", Style::kDim);
     line.add(text + "  ", style);
   };
@@ -173,7 +173,7 @@ std::string two_numbers(std::optional<double> a, std::optional<double> b) {
 }
 
 Lines model_lines(const TopData& data, size_t width) {
-  static const std::vector<Column> kColumns = {
+  static const std::vector<Column> columns = {
       {.title = "MODEL", .columns_max = 28},
       {.title = "STATE"},
       {.title = "LIFE", .right = true, .rank = 5},
@@ -200,7 +200,7 @@ Lines model_lines(const TopData& data, size_t width) {
                     {text_of(model, "why_waiting"), Style::kYellow}});
     if (rows.size() == kModelsShown) break;
   }
-  Lines lines = table_lines(kColumns, rows, width);
+  Lines lines = table_lines(columns, rows, width);
   if (models.size() > kModelsShown) {
     lines.emplace_back("... " + std::to_string(models.size() - kModelsShown) + " more models", Style::kDim);
   }
