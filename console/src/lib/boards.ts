@@ -9,6 +9,11 @@ const one = (metric: string, fn?: MetricFunction, by: string[] = [], label?: str
   by,
   ...(label ? { label } : {}),
 });
+/** The largest of the processes that report it. */
+const worst = (metric: string, fn: MetricFunction, by: string[] = []): Query => ({
+  ...one(metric, fn, by),
+  fold: { over: ["worker"], by: "max" },
+});
 const quantiles = (metric: string, points: MetricFunction[] = ["p50", "p95", "p99"]): Query[] =>
   points.map((fn) => one(metric, fn, [], fn));
 
@@ -318,13 +323,13 @@ export const boards: Board[] = [
       {
         id: "gpu",
         title: "GPUs",
-        queries: [one("tuft.resource.gpu.utilization_percent", "last", ["gpu_id"])],
+        queries: [worst("tuft.resource.gpu.utilization_percent", "last", ["gpu_id"])],
         yMax: 100,
       },
       {
         id: "gpu-memory",
         title: "Memory of GPUs",
-        queries: [one("tuft.resource.gpu.memory_used_bytes", "last", ["gpu_id"])],
+        queries: [worst("tuft.resource.gpu.memory_used_bytes", "last", ["gpu_id"])],
       },
       {
         id: "busy",
@@ -368,12 +373,12 @@ export const boards: Board[] = [
       {
         id: "t-age",
         title: "Time since the last successful export",
-        queries: [one("tuft.telemetry.export.last_success.age", "max", ["signal"])],
+        queries: [worst("tuft.telemetry.export.last_success.age", "max", ["signal"])],
       },
       {
         id: "t-ring",
         title: "Highest fill of a thread's ring",
-        queries: [one("tuft.telemetry.ring.high_water", "max")],
+        queries: [worst("tuft.telemetry.ring.high_water", "max")],
         yMax: 1,
       },
       { id: "t-cpu", title: "Processors that telemetry uses", queries: [one("tuft.telemetry.thread.cpu", "rate")] },

@@ -2,7 +2,19 @@ import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { MetricAnswer } from "../api/types.ts";
 import { boards } from "./boards.ts";
-import { align, combine, decodePanels, decodeWhere, divide, encodePanels, functionsOf, quantityOf } from "./panels.ts";
+import {
+  align,
+  combine,
+  decodePanels,
+  decodeWhere,
+  divide,
+  encodePanels,
+  foldSeries,
+  functionsOf,
+  type Query,
+  quantityOf,
+  queryParams,
+} from "./panels.ts";
 
 const answer = (series: MetricAnswer["series"], start = 0): MetricAnswer => ({
   name: "m",
@@ -32,6 +44,28 @@ describe("quotients", () => {
     const total = answer([{ labels: {}, points: [9, 2, 4] }]);
     expect(combine({ metric: "m", label: "x" }, hits, total)).toEqual([{ label: "x", points: [0.5, 0.5] }]);
   });
+});
+
+describe("folding", () => {
+  const series = [
+    { labels: { gpu_id: "0", worker: "" }, points: [0.2, null] },
+    { labels: { gpu_id: "0", worker: "m" }, points: [0.4, null] },
+    { labels: { gpu_id: "1", worker: "m" }, points: [0.9, 1] },
+  ];
+  it("joins series that differ in the folded label only", () => {
+    const query = { metric: "m", by: ["gpu_id"], fold: { over: ["worker"], by: "max" as const } };
+    expect(foldSeries(query, series)).toEqual([
+      { labels: { gpu_id: "0" }, points: [0.4, null] },
+      { labels: { gpu_id: "1" }, points: [0.9, 1] },
+    ]);
+    expect(queryParams(query, { from: "-1h", until: "", step: 1 }).by).toBe("gpu_id,worker");
+  });
+  it("takes the mean of those that are known", () => {
+    const query = { metric: "m", fold: { over: ["gpu_id", "worker"], by: "mean" as const } };
+    expect(foldSeries(query, series)[0]!.points).toEqual([0.5, 1]);
+  });
+  it("calls the process without a worker the server", () =>
+    expect(combine({ metric: "m" }, answer([{ labels: { worker: "" }, points: [] }]))[0]!.label).toBe("server"));
 });
 
 describe("align", () => {
@@ -84,7 +118,11 @@ describe("the boards", () => {
     for (const query of queries) {
       const row = rows.get(query.metric);
       expect(row, query.metric).toBeDefined();
-      for (const label of [...(query.by ?? []), ...Object.keys(query.where ?? {})])
+      for (const label of [
+        ...(query.by ?? []),
+        ...((query as Query).fold?.over ?? []),
+        ...Object.keys(query.where ?? {}),
+      ])
         if (label !== "worker") expect(row!.labels, query.metric).toContain(`\`${label}\``);
       const type = /Histogram/.test(row!.type) ? "histogram" : /UpDown|Gauge/.test(row!.type) ? "gauge" : "counter";
       if (query.fn) expect(functionsOf(type), query.metric).toContain(query.fn);

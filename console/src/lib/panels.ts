@@ -10,6 +10,11 @@ export interface Query {
   where?: Record<string, string>;
   /** A name for the series; label values are added. */
   label?: string;
+  /**
+   * The server adds the series of a group up, which means nothing for shares and ages. These labels are asked for, too,
+   * and the series that differ in them only are folded here.
+   */
+  fold?: { over: string[]; by: "mean" | "max" };
   /** Divides by this metric's values, group by group (by the same labels), or by its one series. */
   over?: { metric: string; fn?: MetricFunction; where?: Record<string, string>; by?: string[] };
 }
@@ -74,11 +79,11 @@ export interface PanelParams {
   step: number;
 }
 
-export function queryParams(query: Pick<Query, "metric" | "fn" | "by" | "where">, range: PanelParams) {
+export function queryParams(query: Pick<Query, "metric" | "fn" | "by" | "where" | "fold">, range: PanelParams) {
   return {
     name: query.metric,
     fn: query.fn,
-    by: query.by?.join(","),
+    by: [...(query.by ?? []), ...(query.fold?.over ?? [])].join(","),
     where: encodeWhere(query.where),
     from: range.from,
     until: range.until,
@@ -109,13 +114,16 @@ export interface NamedSeries {
 
 /** "p95 · sample · ok": the query's word and the values of its labels; the metric's name if there is neither. */
 export function seriesLabel(query: Query, labels: Record<string, string>, fallback: string): string {
-  const values = Object.values(labels).filter(Boolean);
+  // Only workers' series have this label.
+  const values = Object.entries(labels)
+    .map(([key, value]) => value || (key === "worker" ? "server" : ""))
+    .filter(Boolean);
   return [query.label, ...values].filter(Boolean).join(" · ") || fallback;
 }
 
 /** Names the series of an answer, and divides them by another where the query asks for a quotient. */
 export function combine(query: Query, answer: MetricAnswer, over?: MetricAnswer): NamedSeries[] {
-  return answer.series.map((series) => {
+  return foldSeries(query, answer.series).map((series) => {
     const label = seriesLabel(query, series.labels, query.label ?? "");
     if (!over) return { label, points: series.points };
     const other =
@@ -123,6 +131,26 @@ export function combine(query: Query, answer: MetricAnswer, over?: MetricAnswer)
       (over.series.length === 1 ? over.series[0] : undefined);
     return { label, points: divide(series.points, other?.points ?? [], (answer.start - over.start) / answer.step) };
   });
+}
+
+/** Folds series that are the same but for the labels of `query.fold`. */
+export function foldSeries(query: Query, series: MetricAnswer["series"]): MetricAnswer["series"] {
+  const { fold } = query;
+  if (!fold) return series;
+  const groups = new Map<string, MetricAnswer["series"]>();
+  for (const one of series) {
+    const labels = Object.fromEntries(Object.entries(one.labels).filter(([key]) => !fold.over.includes(key)));
+    const key = JSON.stringify(labels);
+    groups.set(key, [...(groups.get(key) ?? []), { labels, points: one.points }]);
+  }
+  return [...groups.values()].map((group) => ({
+    labels: group[0]!.labels,
+    points: group[0]!.points.map((_, i) => {
+      const known = group.map((one) => one.points[i] ?? null).filter((value): value is number => value !== null);
+      if (!known.length) return null;
+      return fold.by === "max" ? Math.max(...known) : known.reduce((sum, value) => sum + value, 0) / known.length;
+    }),
+  }));
 }
 
 function sameLabels(a: Record<string, string>, b: Record<string, string>): boolean {

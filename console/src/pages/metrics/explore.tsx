@@ -17,7 +17,7 @@ import {
   queryParams,
   seriesLabel,
 } from "../../lib/panels.ts";
-import { formatQuantity, type Quantity, unitWord } from "../../lib/units.ts";
+import { dimensionOf, formatQuantity, type Quantity, unitWord } from "../../lib/units.ts";
 import { Badge, Card, Copy, Empty, ErrorBox, Facts, Link, Segments, Skeleton, Time } from "../../ui/basics.tsx";
 import { Chart, type Mark, type Series, timesOf } from "../../ui/chart.tsx";
 import { ChevronLeft, PlusIcon } from "../../ui/icons.tsx";
@@ -229,6 +229,11 @@ function Known({ info, wide, setWide }: { info: MetricInfo; wide: boolean; setWi
         ) : (
           <Skeleton height={300} />
         )}
+        {info.type === "gauge" &&
+          ["share", "percent"].includes(dimensionOf(info.unit)) &&
+          labels.length > by.length && (
+            <p class="muted">Series of one group are added up; group by its labels to see each share.</p>
+          )}
         {answer.data?.truncated && (
           <p class="muted">There are more series than are shown. Choose a value of a label.</p>
         )}

@@ -122,7 +122,13 @@ export default function Page() {
                 id: "o-gpu",
                 title: "GPUs",
                 queries: [
-                  { metric: "tuft.resource.gpu.utilization_percent", fn: "mean", by: ["gpu_id"], label: "GPU" },
+                  {
+                    metric: "tuft.resource.gpu.utilization_percent",
+                    fn: "mean",
+                    by: ["gpu_id"],
+                    fold: { over: ["worker"], by: "max" },
+                    label: "GPU",
+                  },
                 ],
                 yMax: 100,
               }}
