@@ -1,6 +1,6 @@
 // Visits every page of a served console with Chromium and reports what is wrong: accessibility (axe), the content
 // security policy, requests to other hosts, errors of scripts, what is wider than a phone. Ends with 1 if anything is.
-//     npm run build && npm run preview &      then: npm run inspect [URL]
+//     npm run build && npm run preview &      then: npm run inspect -- [URL ["PAGE PAGE ..."]]
 
 import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,7 +10,7 @@ import { chromium } from "playwright-core";
 const address = process.argv[2] ?? "http://127.0.0.1:5198";
 const key = process.env.TUFT_API_KEY ?? "operator";
 const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
-const pages = [
+const everything = [
   "/",
   "/traces",
   "/logs?level=debug",
@@ -29,6 +29,7 @@ const pages = [
   "/system?tab=versions",
   "/nothing",
 ];
+const pages = process.argv[3]?.split(" ") ?? everything;
 const looks = [
   ["light", 1440],
   ["dark", 1440],
@@ -51,6 +52,7 @@ const browser = await chromium.launchPersistentContext(mkdtempSync(join(tmpdir()
   args: quiet,
 });
 const page = await browser.newPage();
+page.setDefaultTimeout(120_000);
 page.on("pageerror", (error) => problems.add(`${page.url()}: ${error}`));
 page.on("console", (message) => {
   const text = message.text();
@@ -73,7 +75,6 @@ async function examine(name, width) {
           .join(" | ")}`,
     ),
   );
-  for (const violation of violations) console.log(`${name}: ${violation}`);
   for (const violation of violations) problems.add(`${name}: ${violation}`);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   if (wide > 0) problems.add(`${name}: ${wide} pixels wider than ${width}`);

@@ -56,16 +56,24 @@ export function useLines(filters: Params, range: { from: string; until: string }
     let timer: ReturnType<typeof setTimeout>;
     const follow = async () => {
       const after = current.current.newest;
-      if (!document.hidden && after) {
+      if (!document.hidden) {
         try {
-          const page = await getJson<LogPage>(
-            observe("/logs", { ...filters, from: range.from, after, limit: pageSize }),
-            controller.signal,
+          // Where there was nothing yet, there is nothing to go on from: the first page is asked for again.
+          const path = observe(
+            "/logs",
+            after
+              ? { ...filters, from: range.from, after, limit: pageSize }
+              : { ...filters, ...range, limit: pageSize },
           );
+          const page = await getJson<LogPage>(path, controller.signal);
           setError(null);
-          setLines((before) => (before.newest === after ? addNewer(before, page) : before));
+          if (!after) setLines(firstLines(page));
+          else setLines((before) => (before.newest === after ? addNewer(before, page) : before));
           // More is waiting: do not fall behind.
-          if (page.logs.length === pageSize) return void (timer = setTimeout(follow, 0));
+          if (after && page.logs.length === pageSize) {
+            timer = setTimeout(follow, 0);
+            return;
+          }
         } catch (failure) {
           if (controller.signal.aborted) return;
           setError(asError(failure));

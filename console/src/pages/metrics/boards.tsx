@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import { who } from "../../api/client.ts";
 import type { MetricInfo } from "../../api/types.ts";
 import { href, setParams, useParam } from "../../app/router.ts";
 import { boards } from "../../lib/boards.ts";
@@ -6,25 +7,62 @@ import { decodePanels, encodePanels, type Panel } from "../../lib/panels.ts";
 import { Empty, Segments, writeClipboard } from "../../ui/basics.tsx";
 import { ChevronLeft, ChevronRight, LinkIcon, PlusIcon, TrashIcon } from "../../ui/icons.tsx";
 import { PanelCard } from "../../ui/panel.tsx";
+import { operationSpan, SpanCard, type SpanQuery } from "../../ui/span_chart.tsx";
 import { addPanels, movePanel, removePanel, savedPanels } from "./saved.ts";
 
 const mine = "mine";
+const yours = "yours";
 const choices = [...boards.map((board) => [board.id, board.title] as const), [mine, "My panels"] as const];
 
 export function Boards({ catalogue, shared }: { catalogue: MetricInfo[] | undefined; shared: string }) {
-  const [chosen, choose] = useParam("board", shared ? mine : boards[0]!.id);
+  const operator = who.value?.operator ?? false;
+  const [chosen, choose] = useParam("board", shared ? mine : operator ? boards[0]!.id : yours);
   const board = boards.find((candidate) => candidate.id === chosen);
   return (
     <>
       <div class="scroll-x">
-        <Segments label="Board" value={board?.id ?? mine} options={choices} onChange={choose} />
+        <Segments
+          label="Board"
+          value={board?.id ?? (chosen === yours ? yours : mine)}
+          options={operator ? choices : [[yours, "Your requests"] as const, ...choices]}
+          onChange={choose}
+        />
       </div>
       {board ? (
         <Grid panels={board.panels} catalogue={catalogue} />
+      ) : chosen === yours ? (
+        <Yours />
       ) : (
         <Mine catalogue={catalogue} shared={decodePanels(shared)} />
       )}
     </>
+  );
+}
+
+const charts: { title: string; query: SpanQuery; kind?: "stack" | "bars" }[] = [
+  { title: "Operations by type", query: { fn: "rate", by: "operation" }, kind: "stack" },
+  { title: "Median latency", query: { fn: "p50", by: "operation" } },
+  { title: "Latency (p95)", query: { fn: "p95", by: "operation" } },
+  { title: "Failed operations", query: { fn: "errors", by: "operation" }, kind: "bars" },
+  { title: "Operations at work", query: { fn: "busy", by: "operation" }, kind: "stack" },
+  { title: "Operations by model", query: { fn: "rate", by: "base_model" }, kind: "stack" },
+];
+
+/** What a user may see whatever the labels of metrics: their own operations. */
+function Yours() {
+  return (
+    <div class="grid-3 charts">
+      {charts.map((chart) => (
+        <SpanCard
+          key={chart.title}
+          title={chart.title}
+          query={{ ...chart.query, filters: { name: operationSpan } }}
+          kind={chart.kind}
+          to="/traces"
+          empty="No operation in this time range"
+        />
+      ))}
+    </div>
   );
 }
 
