@@ -101,15 +101,7 @@ await page.setViewportSize({ width: 1440, height: 900 });
 await page.goto(`${address}/console/`);
 await page.waitForTimeout(800);
 const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
-const bytes = await page.evaluate(() =>
-  performance
-    .getEntriesByType("resource")
-    .filter((one) => /assets/.test(one.name))
-    .reduce((sum, one) => sum + one.encodedBodySize, 0),
-);
 await browser.close();
-console.log(
-  `first contentful paint after ${Math.round(paint)} ms, ${bytes} bytes of scripts and styles for the first page`,
-);
+console.log(`first contentful paint after ${Math.round(paint)} ms`);
 for (const problem of problems) console.log(problem);
 process.exitCode = problems.size ? 1 : 0;

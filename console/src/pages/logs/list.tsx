@@ -1,5 +1,6 @@
 // The lines themselves: as in a terminal the newest is at the bottom, where the list stays while it is followed.
 
+import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { LogRecord } from "../../api/types.ts";
 import { findMatches } from "../../lib/query.ts";
@@ -25,10 +26,16 @@ const nearBottom = 40;
 export function LogList({ logs, text, selected, onSelect, head, onTop }: LogListProps) {
   const narrow = useNarrow();
   const rowHeight = narrow ? 46 : 26;
-  const { ref, virtualizer } = useVirtual(logs.length, rowHeight, 20);
+  const { ref, virtualizer } = useVirtual(logs.length, rowHeight, 10);
   const [pinned, setPinned] = useState(true);
   const [seen, setSeen] = useState(logs.at(-1)?.time ?? 0);
   const items = virtualizer.getVirtualItems();
+  // Kept nodes call the newest function.
+  const select = useRef(onSelect);
+  select.current = onSelect;
+  const selectLatest = useMemo(() => (log: LogRecord | null) => select.current(log), []);
+  const drawn = useMemo(() => new DrawnLines(), []);
+  drawn.begin();
   const firstTime = useRef<LogRecord | undefined>(undefined);
   const programmatic = useRef(false);
 
@@ -117,18 +124,7 @@ export function LogList({ logs, text, selected, onSelect, head, onTop }: LogList
           {items.map((item) => {
             const log = logs[item.index];
             if (!log) return null;
-            return (
-              <Line
-                key={item.index}
-                log={log}
-                index={item.index}
-                top={item.start}
-                height={rowHeight}
-                text={text}
-                selected={item.index === selectedIndex}
-                onSelect={onSelect}
-              />
-            );
+            return drawn.line(log, item.index, item.start, rowHeight, text, item.index === selectedIndex, selectLatest);
           })}
         </div>
       </div>
@@ -155,6 +151,37 @@ function countAfter(logs: LogRecord[], time: number): number {
     else high = middle;
   }
   return logs.length - low;
+}
+
+/** Lines in view, drawn once: Preact skips a node that is the same as before, and scrolling only adds what comes in. */
+class DrawnLines {
+  private nodes = new Map<number, { key: string; log: LogRecord; node: VNode }>();
+  private before = this.nodes;
+
+  /** Called before each drawing: what it does not use is forgotten at the next. */
+  begin() {
+    this.before = this.nodes;
+    this.nodes = new Map();
+  }
+
+  line(
+    log: LogRecord,
+    index: number,
+    top: number,
+    height: number,
+    text: string,
+    selected: boolean,
+    onSelect: LineProps["onSelect"],
+  ) {
+    const key = `${top} ${height} ${selected} ${text}`;
+    const known = this.before.get(index);
+    const entry =
+      known && known.key === key && known.log === log
+        ? known
+        : { key, log, node: <Line key={index} {...{ log, index, top, height, text, selected, onSelect }} /> };
+    this.nodes.set(index, entry);
+    return entry.node;
+  }
 }
 
 interface LineProps {
