@@ -33,7 +33,7 @@ TEST_F(Concurrency, QueriesSeeAConsistentStoreWhileItIsFed) {
         if (!page->traces.empty()) {
           const auto trace = store_->trace(kAlice, page->traces.front().trace_id, 10);
           // It may have been dropped meanwhile.
-          if (trace.ok()) EXPECT_EQ(trace->spans.front().owner, "alice");
+          EXPECT_TRUE(!trace.ok() || trace->spans.front().owner == "alice");
         }
         (void)store_->metrics(kOperator);
         (void)store_->steps(kAlice, "run", 0, 10);
@@ -86,7 +86,8 @@ TEST_F(Concurrency, StepsOfALongRunAreThinnedEvenly) {
   for (int64_t step = 1; step <= 20'000; ++step) {
     store_->add_step(
         {.run = "run", .owner = "alice", .step = step, .time = now(), .loss = 1.0 / static_cast<double>(step)});
-    if (step % 1000 == 0) ASSERT_TRUE(store_->settle(20 * kSecond));
+    if (step % 1000 != 0) continue;
+    ASSERT_TRUE(store_->settle(20 * kSecond));
   }
   const std::vector<RunStep> all = store_->steps(kAlice, "run", 0, 100'000);
   ASSERT_GT(all.size(), 1000U);
