@@ -84,6 +84,5 @@ int main(int count, char** arguments) {
   }
   print_logs(*store, viewer);
   print_steps(*store, viewer, runs);
-  for (const MetricInfo& metric : store->metrics(viewer)) print({{"metric", metric.name}});
   return 0;
 }

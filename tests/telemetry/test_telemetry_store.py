@@ -71,13 +71,11 @@ def test_records_belong_to_the_user_of_their_session(kept):
     assert ("server.ready", "") in events
 
 
-def test_steps_and_metrics_are_there(kept):
+def test_the_step_of_a_run_is_there(kept):
     run, lines = kept
     (step,) = [line for line in lines if line.get("run") == run]
     assert step["owner"] == "alice" and step["step"] == 1 and step["loss"] > 0 and step["tokens"] > 0
     assert step["pass_seconds"] > 0 and step["step_seconds"] > 0
-    metrics = {line["metric"] for line in lines if "metric" in line}
-    assert {"tuft.futures.created", "process.cpu.time"} <= metrics
 
 
 def test_a_killed_worker_leaves_what_it_recorded_until_then(model_dir, tmp_path):
@@ -107,8 +105,8 @@ def test_a_directory_that_cannot_be_used_costs_the_history_only(model_dir, tmp_p
     server = TuftServer(tmp_path, configuration(model_dir)).start()
     train_and_sample(server)
     assert server.stop()[0] == 0
-    warnings = [line for line in server.lines if "telemetry_store" in line and " warning " in line.lower()]
-    assert len(warnings) == 1, server.log
+    said = [line for line in server.lines if "[telemetry_store." in line]
+    assert len(said) == 1 and "cannot use its directory" in said[0], server.log
 
 
 def test_a_disabled_sdk_records_nothing(model_dir, tmp_path):

@@ -140,6 +140,7 @@ void FakeActor::die() {
     std::lock_guard lock(mutex_);
     held.swap(held_);
     adapters_.clear();
+    outbox_.clear();
     samplers_.clear();
   }
   for (const Held& one : held) one.call->answer(died());

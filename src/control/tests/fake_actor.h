@@ -31,7 +31,7 @@ class FakeActor final : public actor::ModelActor {
   size_t held() const;
 
   void start();  // becomes ready with the next incarnation and runs the on_ready callback
-  void die();    // is no longer ready, fails the held calls and forgets adapters and samplers
+  void die();    // is no longer ready, fails the held calls and forgets adapters, samplers and its outbox
   void restart() {
     die();
     start();

@@ -29,8 +29,8 @@ class GrpcIntakeTest : public ::testing::Test {
  protected:
   GrpcIntakeTest() {
     const auto authenticate = [](std::string_view key) -> Result<control::UserId> {
-      if (key.empty()) return Error{ErrorCode::kUnauthenticated, "there is no API key"};
-      if (key != "tml-alice") return Error{ErrorCode::kPermissionDenied, "this API key is not known"};
+      if (key.empty()) return Error{ErrorCode::kUnauthenticated, "there is no API key", ""};
+      if (key != "tml-alice") return Error{ErrorCode::kPermissionDenied, "this API key is not known", ""};
       return control::UserId("alice");
     };
     auto made = serve_grpc({}, authenticate, intake_);

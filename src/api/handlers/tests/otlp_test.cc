@@ -55,7 +55,8 @@ TEST_F(OtlpRoutes, ThreeSignalsWithAKeyThenTheyAreTheUsers) {
   EXPECT_EQ(reply.headers.at("content-type"), "application/x-protobuf");
   EXPECT_EQ(reply.body, "") << "an empty message";
   EXPECT_EQ(send(spans(1), {{"X-API-Key", ""}, {"Authorization", "Bearer tml-bob"}}, "/v1/logs").status, 200);
-  EXPECT_EQ(send(spans(1), {}, "/v1/metrics").status, 200);
+  EXPECT_EQ(send(spans(0), {}, "/v1/metrics").status, 200);
+  expect_refusal(send(spans(1), {}, "/v1/metrics"), 400, "OTLP");
   const auto added = control.store.added();
   ASSERT_EQ(added.size(), 2u);
   EXPECT_EQ(added[0].owner, "alice");
