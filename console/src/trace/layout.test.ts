@@ -80,11 +80,10 @@ describe("the lanes of a flame graph", () => {
     check(buildTree(spans));
   });
 
-  it("do not take the square of 100,000 spans that run at once", () => {
+  // The square of this would take hours, far beyond the limit of the test, which a loaded machine keeps.
+  it("do not take the square of 100,000 spans that run at once", { timeout: 60_000 }, () => {
     const spans = Array.from({ length: 100_000 }, (_, i) => makeSpan(`${i}`, i ? "0" : null, T0 + i, 1e6));
-    const began = performance.now();
     expect(layoutLanes(buildTree(spans)).lanes).toHaveLength(100_000);
-    expect(performance.now() - began).toBeLessThan(5_000);
   });
 
   it("are searched by time", () => {
