@@ -20,12 +20,12 @@ const visible = (selector: string) =>
 
 export function useShortcuts() {
   useEffect(() => {
-    let prefix = 0;
+    let prefix = Number.NEGATIVE_INFINITY;
     const onKey = (event: KeyboardEvent) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event)) return;
       if (document.querySelector("dialog[open]") && event.key !== "?") return;
       const afterG = performance.now() - prefix < waitMillis;
-      prefix = 0;
+      prefix = Number.NEGATIVE_INFINITY;
       if (afterG) {
         const item = navigation.flatMap((group) => group.items).find((candidate) => candidate.key === event.key);
         if (item) {

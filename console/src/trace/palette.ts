@@ -108,7 +108,7 @@ const RULES: readonly (readonly [RegExp, WorkKind])[] = [
 ];
 
 const SERVER_RULE =
-  /^(GET|POST|PUT|DELETE|PATCH|HEAD) |controller|backend|future_store|^http\(|^work\(|PREPROCESS|POSTPROCESS|^oai\./;
+  /^(GET|POST|PUT|DELETE|PATCH|HEAD) |controller|backend|future_store|^(?:http|work|scheduler|engine)\(|PREPROCESS|POSTPROCESS|^oai\./;
 
 /** The kind of work that a span stands for, by its name, its kind and where it ran. */
 export function workKind(span: Pick<TraceSpan, "name" | "kind" | "service">): WorkKind {

@@ -3,10 +3,12 @@ import { completionBody, DEFAULTS, parseStops } from "./settings.ts";
 import {
   EventReader,
   firstDifference,
+  isBytes,
   perplexity,
   readChunk,
   surpriseLevel,
   type Token,
+  textsOf,
   visibleToken,
 } from "./stream.ts";
 
@@ -83,6 +85,17 @@ describe("figures of an answer", () => {
   it("make blanks visible", () => {
     expect(visibleToken(" a\n")).toBe("␣a⏎");
     expect(visibleToken("")).toBe("∅");
+  });
+});
+
+describe("tokens that are no text by themselves", () => {
+  it("are put together", () => {
+    const texts = textsOf(
+      ["a", "bytes:\\xe2\\x82", "bytes:\\xac", "b", "bytes:\\xff", " c"].map((text) => token(text)),
+    );
+    expect(texts).toEqual(["a", "", "€", "b", "\ufffd", " c"]);
+    expect(visibleToken("bytes:\\xe2\\x82")).toBe("\\xe2\\x82");
+    expect(isBytes("bytes: of text")).toBe(false);
   });
 });
 

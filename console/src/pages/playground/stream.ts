@@ -124,5 +124,29 @@ export function surpriseLevel(logprob: number | null): number {
 /** A token as a reader can see it: line breaks and blanks have signs. */
 export function visibleToken(text: string): string {
   if (text === "") return "∅";
+  if (isBytes(text)) return text.slice("bytes:".length);
   return text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replace(/^ | $/g, "␣");
+}
+
+const BYTES = /^bytes:((?:\\x[0-9a-f]{2})+)$/i;
+
+/** The bytes of a token: the server writes one that is no text by itself as `bytes:\xe2\x82`. */
+function bytesOf(token: string): Uint8Array {
+  const match = BYTES.exec(token);
+  if (!match) return new TextEncoder().encode(token);
+  return Uint8Array.from((match[1] as string).split("\\x").slice(1), (hex) => Number.parseInt(hex, 16));
+}
+
+/**
+ * What each token adds to the text. A letter whose bytes are spread over several tokens stands at the last of them, and
+ * the others add nothing; bytes that are no text are a replacement character.
+ */
+export function textsOf(tokens: readonly Token[]): string[] {
+  const decoder = new TextDecoder();
+  return tokens.map((token) => decoder.decode(bytesOf(token.text), { stream: true }));
+}
+
+/** Whether a token is a part of a letter, or no text at all. */
+export function isBytes(token: string): boolean {
+  return BYTES.test(token);
 }

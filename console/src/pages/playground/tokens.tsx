@@ -1,10 +1,10 @@
 // An answer token by token: the less likely, the stronger its colour. A token that is hovered or focused says what else
 // the model thought of.
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { formatShare } from "../../lib/units.ts";
 import { classes } from "../../ui/basics.tsx";
-import { surpriseLevel, type Token, visibleToken } from "./stream.ts";
+import { surpriseLevel, type Token, textsOf, visibleToken } from "./stream.ts";
 
 interface Props {
   tokens: readonly Token[];
@@ -15,6 +15,7 @@ interface Props {
 }
 
 export function Tokens({ tokens, coloured, difference, streaming }: Props) {
+  const texts = useMemo(() => textsOf(tokens), [tokens]);
   const [active, setActive] = useState<number | null>(null);
   const [focus, setFocus] = useState(0);
   const place = Math.min(focus, Math.max(0, tokens.length - 1));
@@ -56,7 +57,7 @@ export function Tokens({ tokens, coloured, difference, streaming }: Props) {
             }}
             onClick={() => setActive(i)}
           >
-            {token.text === "" ? <span class="token-empty">∅</span> : token.text}
+            {texts[i] === "" ? <span class="token-empty">∅</span> : texts[i]}
           </span>
         ))}
         {streaming && <span class="caret" aria-hidden="true" />}

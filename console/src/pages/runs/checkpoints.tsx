@@ -181,7 +181,11 @@ export function Checkpoints({ run, checkpoints, reload }: Props) {
             </p>
           </Empty>
         }
-        foot={checkpoints.length ? `${checkpoints.length} checkpoints, ${formatBytes(total)}` : null}
+        foot={
+          checkpoints.length
+            ? `${checkpoints.length} ${checkpoints.length === 1 ? "checkpoint" : "checkpoints"}, ${formatBytes(total)}`
+            : null
+        }
       />
       <Dialog open={doomed !== null} onClose={() => setDoomed(null)} title="Delete this checkpoint?">
         <p class="delete-words">
