@@ -129,7 +129,7 @@ TEST_F(Observing, ARunWithItsCurveAndAdvice) {
 TEST_F(Observing, AnUnloadedRunIsDescribedByItsCheckpoints) {
   const RunId run = boot_with_run();
   value<SaveWeightsResult>(alice, save(run, alice, 1, "kept"));
-  wait(alice, plane().unload_model(alice, run, no_trace)->request);
+  (void)wait(alice, plane().unload_model(alice, run, no_trace)->request);
   const auto details = observer().run(alice, run);
   ASSERT_TRUE(details.ok());
   EXPECT_FALSE(details->run.alive);
