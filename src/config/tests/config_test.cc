@@ -486,7 +486,8 @@ TEST_F(ConfigFile, IsFoundByFlagVariableOrHomeElseAnError) {
   std::ofstream(other) << one_model() << kUsers << "port: 7\n";
   const ScopedVariable variable("TUFT_CONFIG", other.c_str());
   EXPECT_EQ(load_config({}).value().config.port, 7);
-  const Overrides flags{.config_path = (home_ / "nothing.yaml").string()};
+  Overrides flags;
+  flags.config_path = (home_ / "nothing.yaml").string();
   EXPECT_THAT(load_config(flags).error().message, HasSubstr("nothing.yaml"));
 }
 
