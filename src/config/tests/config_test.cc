@@ -481,7 +481,6 @@ TEST_F(ConfigFile, IsFoundByFlagVariableOrHomeElseAnError) {
   const Error none = load_config({}).error();
   EXPECT_EQ(none.reason, "no_config");
   EXPECT_THAT(none.message, HasSubstr((home_ / "configs" / "tuft_config.yaml").string()));
-
   const auto other = home_ / "other.yaml";
   std::ofstream(other) << one_model() << kUsers << "port: 7\n";
   const ScopedVariable variable("TUFT_CONFIG", other.c_str());
