@@ -40,6 +40,8 @@ def write_config(path, model):
     max_lora_rank: 64
 authorized_users:
   {API_KEY}: demo
+console:
+  operators: [demo]
 telemetry:
   enabled: {str(telemetry).lower()}
   service_name: tuft-demo
@@ -77,6 +79,8 @@ def look_next(options, url, model, telemetry):
     home = relative(options.home)
     print(f"""
 Where to look next
+  the console       {url}/console  (key {API_KEY}): the run that was just trained is under Runs, and each of its requests
+                    under Traces says where its time went
   the server        {url}  (key {API_KEY}, model demo; curl {url}/api/v1/healthz)
   its log           {home}/server.log
   checkpoints       {home}/checkpoints  (PEFT layout)
@@ -86,8 +90,7 @@ Where to look next
     if telemetry:
         print("  traces, metrics   at the collector that the environment names, service tuft-demo")
     else:
-        print("  traces, metrics   TUFT_OTEL_DEBUG=1 ./dev demo prints them into the log;\n"
-              "                    TUFT_OTLP_ENDPOINT=http://localhost:4317 ./dev demo sends them to a collector")
+        print("  your collector    TUFT_OTLP_ENDPOINT=http://localhost:4317 ./dev demo sends traces, metrics and logs there, too")
 
 
 def relative(path):

@@ -136,6 +136,7 @@ void show_model(Yaml& yaml, const ModelConfig& model) {
   yaml.integer("threads", model.threads);
   yaml.integer("kv_cache_bytes", model.kv_cache_bytes);
   yaml.integer("adapter_memory_bytes", model.adapter_memory_bytes);
+  yaml.integer("adapter_page_bytes", model.adapter_page_bytes);
   yaml.integer("training_share", model.training_share);
 }
 

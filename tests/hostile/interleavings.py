@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the tests of interleavings (base/testing/interleaving.h) with many seeds: clients, threads, stores and time in
+"""Runs the tests of interleavings (base/testing/interleaving.h) with many seeds: clients, threads and files in
 every order that a seed makes. A failure names its seed."""
 import argparse
 import os
@@ -14,8 +14,7 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 import lab_results
 
 TESTS = pathlib.Path(os.environ.get("TUFT_BIN_DIR", ROOT / "build/release/bin")).parent / "tests"
-PROGRAMS = {"tuft_control_test": "operation logs, futures, store and restarts of the control plane",
-            "tuft_worker_test": "engine thread and file thread of the worker"}
+PROGRAMS = {"tuft_worker_test": "engine thread and file thread of the worker"}
 SEEDS_AT_FIRST = 300
 
 

@@ -43,7 +43,7 @@ class Things:
         self.ids["trace"] = wait_until(self.find_trace, 20, "the trace of a pass is kept")
 
     def find_trace(self):
-        found = self.ask("traces?from=-1h&operation=forward_backward&limit=1")
+        found = self.ask("traces?from=-1h&operation=forward_backward&name=hf_model.forward_backward&limit=1")
         assert found.status == 200, found
         return found.json["traces"][0]["trace_id"] if found.json["traces"] else None
 
@@ -109,7 +109,8 @@ def test_no_route_shows_anything_of_another_user(routes, alices, bobs):
         for target in requests_of(path, operation, alices.ids, "alice"):
             answer = bobs.raw.request("GET", target)
             assert answer.status in (200, 403, 404), (target, answer)
-            if "{" not in path:
+            # A metric whose series belong to nobody is unknown to a user.
+            if "{" not in path and not path.endswith("metrics/query"):
                 assert answer.status != 404, (target, answer)
             text = answer.body.decode("utf-8", "replace")
             for secret in secrets:
@@ -121,7 +122,7 @@ def test_no_route_shows_anything_of_another_user(routes, alices, bobs):
 def test_somebody_elses_id_is_an_unknown_one(routes, alices, bobs):
     for path, operation in routes.items():
         for target in requests_of(path, operation, alices.ids, "alice"):
-            never = target.replace(alices.ids["trace"], "0" * 32).replace("alice", "nobody")
+            never = target.replace(alices.ids["trace"], "f" * 32).replace("alice", "nobody")
             never = never.replace(urllib.parse.quote(alices.ids["session"]), "0" * 8 + alices.ids["session"][8:])
             if never == target:
                 continue

@@ -128,7 +128,7 @@ TEST_F(Observe, HistogramAndSeries) {
   const Json series = json("traces/series?fn=p95&by=name&from=0&until=1000000000&step=10000000");
   EXPECT_EQ(series["step"].str(), R"(10000000)");
   EXPECT_EQ(series["series"][0]["key"].str(), R"("name")");
-  EXPECT_EQ(series["series"][0]["points"], Json::parse("[1000000.0,null,2500000.0]"));
+  EXPECT_EQ(series["series"][0]["points"], Json::parse("[1e6,null,2500000]"));
   EXPECT_EQ(observer().step(), 10 * kSecond);
   (void)json("traces/series");
   EXPECT_EQ(observer().step(), 30 * kSecond);

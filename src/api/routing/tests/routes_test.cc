@@ -67,7 +67,7 @@ TEST_F(Routes, KeyIsCheckedBeforeTheBody) {
 }
 
 TEST_F(Routes, UnknownPathAndWrongMethodAreJson) {
-  expect_refusal(call("GET", "/"), 404, "endpoint");
+  expect_refusal(call("GET", "/nowhere"), 404, "endpoint");
   expect_refusal(post("no_such_thing", "{}"), 404, "no endpoint /api/v1/no_such_thing;");
   expect_refusal(call("GET", "/api/v1/%22quoted%22"), 404, "no such endpoint");
   expect_refusal(post("no/such/thing?x=1", "{}"), 404, "no endpoint /api/v1/no/such/thing;");
@@ -95,7 +95,9 @@ TEST_F(Routes, AbsoluteTargetsAreAccepted) {
   EXPECT_EQ(call("GET", "http://tuft.example:10610/api/v1/healthz").body, R"({"status":"ok","ready":true})");
   EXPECT_EQ(call("GET", "HTTPS://tuft.example/api/v1/sessions?limit=5").status, 200);
   EXPECT_EQ(call("GET", "ftp://tuft.example/api/v1/healthz").status, 404);
-  EXPECT_EQ(call("GET", "http://tuft.example").status, 404);
+  const Reply root = call("GET", "http://tuft.example");
+  EXPECT_EQ(root.status, 307);
+  EXPECT_EQ(root.headers.at("location"), "http://tuft.example/console");
 }
 
 // A proxy in front of the server may have checked the other one.
