@@ -91,4 +91,5 @@ def slugs(sections):
 def pages():
     """Returns the Markdown files of the project, without those that a build or an installation makes."""
     folders = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name[0] != "." and folder.name != "build"]
-    return sorted(itertools.chain(ROOT.glob("*.md"), *(folder.rglob("*.md") for folder in folders)))
+    found = itertools.chain(ROOT.glob("*.md"), *(folder.rglob("*.md") for folder in folders))
+    return sorted(page for page in found if "node_modules" not in page.parts)

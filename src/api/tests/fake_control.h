@@ -14,8 +14,8 @@
 #include "base/mutex.h"
 #include "control/accounts/usage_ledger.h"
 #include "control/control_plane.h"
-#include "control/views/trace_exports.h"
 #include "control/tests/recording_store.h"
+#include "control/views/trace_exports.h"
 #include "openai/tests/fake_generation.h"
 
 namespace tuft::api {

@@ -172,12 +172,17 @@ class ServerProcess {
     if (http_intake_) serving_intake_ = std::thread([this] { http_intake_->run(); });
     const std::string address = http_address(config_.host, server_->port(), !config_.tls.certificate.empty());
     if (const Status written = address_file_.write(address); !written.ok()) {
-      telemetry::log_warning("server.address_file", written.error().message);
+      telemetry::log_warning("server.address_file", written.error().message + "; trying again each second");
+      unwritten_address_ = address;
     }
     std::string models;
     for (const auto& model : config_.supported_models) models += (models.empty() ? "" : ", ") + model.model_name;
     telemetry::log_info("server.ready", "tuft " TUFT_VERSION " serving " + models + " on " + address,
                         {{"server.address", config_.host}, {"server.port", server_->port()}});
+  }
+
+  void write_missing_address() {
+    if (!unwritten_address_.empty() && address_file_.write(unwritten_address_).ok()) unwritten_address_.clear();
   }
 
   // Reads the API keys and the TLS files again. If one cannot be used, the previous one stays in use.
@@ -273,6 +278,7 @@ class ServerProcess {
   const config::ServerConfig& config_;
   KeptTelemetry& kept_;
   AddressFile address_file_;
+  std::string unwritten_address_;  // not empty: its file could not be written yet
   KeyFile key_file_;
   std::unique_ptr<RuntimeDirectory> runtime_;
   std::vector<std::unique_ptr<actor::SupervisedActor>> actors_;
@@ -307,6 +313,7 @@ void serve_signals(ServerProcess& process) {
       process.reload();
     } else {
       process.reload_changed_keys();
+      process.write_missing_address();
     }
   }
 }
