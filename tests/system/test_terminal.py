@@ -43,7 +43,8 @@ def run_id(server):
         training.forward_backward([datum("what alice trains on")], "cross_entropy")
         training.optim_step(tinker.types.AdamParams(learning_rate=1e-3)).result()
     run = training.get_info().model_id
-    wait_until(lambda: len(traces(server, "--run", run)) >= 6, 30, "the traces of the run are in the store")
+    wait_until(lambda: len(traces(server, "--run", run, "--operation", "optim_step", "--name", WORK)) == 3, 30,
+               "the traces of the run are in the store")
     return run
 
 

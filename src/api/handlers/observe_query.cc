@@ -128,7 +128,7 @@ Nanos read_step(QueryFields& query, const telemetry_store::TimeRange& range) {
 }
 
 std::string read_hex(QueryFields& query, std::string_view key, size_t digits) {
-  const std::string text = query.text(key, kTextBytesMax).value_or("");
+  std::string text = query.text(key, kTextBytesMax).value_or("");
   const bool is_hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (text.empty() || (text.size() == digits && is_hex)) return text;
   query.problem(key, "must be " + std::to_string(digits) + " hexadecimal digits in lower case");
