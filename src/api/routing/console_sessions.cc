@@ -104,7 +104,7 @@ Result<control::UserId> ConsoleSessions::authenticate(std::string_view token) {
     user = found->second->user;
   }
   key = sealed(token, std::move(key));
-  const Result<control::UserId> now = authenticate_(key);
+  Result<control::UserId> now = authenticate_(key);
   std::fill(key.begin(), key.end(), '\0');
   if (now.ok() && *now == user) return now;
   // The key was removed, or given to somebody else.
