@@ -41,7 +41,7 @@ bool decode_step(std::string_view bytes, RunStep& step) {
 
 }  // namespace
 
-RunSteps::RunSteps(std::filesystem::path directory, size_t memory_bytes_max)
+RunSteps::RunSteps(const std::filesystem::path& directory, size_t memory_bytes_max)
     : path_(directory.empty() ? std::filesystem::path() : directory / "steps"),
       steps_max_(std::max<size_t>(memory_bytes_max / sizeof(RunStep), 1000)) {}
 

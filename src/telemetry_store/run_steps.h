@@ -20,7 +20,7 @@ namespace tuft::telemetry_store::internal {
 class RunSteps {
  public:
   // `directory` empty: memory only. The steps of all runs take at most `memory_bytes_max`, and the file twice that.
-  RunSteps(std::filesystem::path directory, size_t memory_bytes_max);
+  RunSteps(const std::filesystem::path& directory, size_t memory_bytes_max);
 
   // Reads the file. Leaves out what is damaged.
   void load() TUFT_EXCLUDES(mutex_);

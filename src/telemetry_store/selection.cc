@@ -45,6 +45,11 @@ bool may_have_text(const Segment& segment, std::string_view text) {
   return segment.may_have(hash_of(cut_string(text)));
 }
 
+// True if both are, without a branch that the row's values make unpredictable.
+bool both(bool a, bool b) {
+  return (static_cast<unsigned>(a) & static_cast<unsigned>(b)) != 0;
+}
+
 // Keeps the rows for which `keep` is true. `all`: nothing was left out so far, and `selected` is empty.
 template <typename Keep>
 void narrow_down(std::vector<uint32_t>& selected, bool& all, size_t count, const Keep& keep) {
@@ -222,13 +227,14 @@ Result<std::vector<uint32_t>> select_rows(Rows& rows, const Conditions& conditio
     const auto most =
         static_cast<uint64_t>(std::max<Nanos>(0, filter.duration_max.value_or(std::numeric_limits<Nanos>::max())));
     keep([&durations = rows.wide(Column::kDuration), least, most](uint32_t row) {
-      return (durations[row] >= least) & (durations[row] <= most);
+      return both(durations[row] >= least, durations[row] <= most);
     });
   }
   const Nanos end = end_of(filter.time);
   if (all || rows.extent().oldest_of(rows.table()) < filter.time.from || rows.extent().newest_of(rows.table()) >= end) {
     keep([&times = rows.wide(Column::kTime), from = filter.time.from, end](uint32_t row) {
-      return (static_cast<Nanos>(times[row]) >= from) & (static_cast<Nanos>(times[row]) < end);
+      const auto time = static_cast<Nanos>(times[row]);
+      return both(time >= from, time < end);
     });
   }
   if (!filter.text.empty() && !selected.empty()) TUFT_TRY(select_by_text(rows, filter.text, selected, deadline));

@@ -24,7 +24,6 @@ namespace {
 
 using internal::DiskFile;
 using internal::History;
-using internal::HistoryOptions;
 using internal::HistoryState;
 
 // How the limits are divided.

@@ -36,7 +36,7 @@ bool is_newer(const Match& a, const Match& b) {
 // The newest `limit` traces.
 class NewestTraces {
  public:
-  NewestTraces(size_t limit, std::optional<Match> before) : limit_(limit), before_(std::move(before)) {}
+  NewestTraces(size_t limit, std::optional<Match> before) : limit_(limit), before_(before) {}
 
   // Nothing older than this can enter the list any more.
   Nanos oldest_wanted() const { return oldest_wanted_; }
