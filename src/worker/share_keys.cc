@@ -11,6 +11,7 @@ std::vector<telemetry::Attribute> share_keys(const v1::CallIds& ids, std::string
     if (!value.empty()) keys.push_back({key, value});
   };
   add("tuft.session_id", ids.session_id());
+  if (ids.session_id().empty()) add("tuft.user", ids.tenant());
   add("tuft.training_run_id", ids.training_run_id());
   add("tuft.sampling_session_id", ids.sampling_session_id());
   add("tuft.request_id", ids.request_id());

@@ -9,7 +9,8 @@
 
 namespace tuft::worker {
 
-// Returns the ids that are set, and the base model. The attributes borrow from both arguments.
+// Returns the ids that are set and the base model; without a session also the user, to whom the records belong. The
+// attributes borrow from both arguments.
 std::vector<telemetry::Attribute> share_keys(const v1::CallIds& ids, std::string_view base_model);
 
 }  // namespace tuft::worker

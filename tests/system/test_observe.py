@@ -167,6 +167,18 @@ def test_the_curve_of_a_run(alices):
     assert steps[0]["loss"] > 0 and steps[0]["learning_rate"] == pytest.approx(1e-3)
 
 
+def test_an_openai_request_is_its_users_in_server_and_worker(alices, bobs):
+    asked = json.dumps({"model": MODEL, "prompt": CANARY, "max_tokens": 5})
+    answer = alices.raw.request("POST", "/oai/api/v1/completions", asked, {"Content-Type": "application/json"})
+    assert answer.status == 200, answer
+    search = "traces?name=oai.proxy_inference&limit=1"
+    (trace,) = wait_until(lambda: alices.ask(search).json["traces"], 20, "the request is kept")
+    names = wait_until(lambda: {span["name"] for span in alices.ask("traces/" + trace["trace_id"]).json["spans"]}
+                       .issuperset({"POST /oai/api/v1/completions", "sampling_controller.run_sample", "PREPROCESS",
+                                    "hf_model.sample", "SCHEDULE", "DECODE"}), 20, "the worker's spans are its user's")
+    assert names and not bobs.ask(search).json["traces"]
+
+
 def test_logs_can_be_followed(alices):
     first = alices.ask("logs?limit=1").json
     assert first["logs"] and first["newest"]

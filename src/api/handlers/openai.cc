@@ -40,7 +40,9 @@ Response to_response(openai::Reply reply) {
 Result<Answer> complete(Exchange& exchange, openai::Endpoint endpoint) {
   const control::RequestId id(random_uuid());
   const std::string_view type = control::operation_name(control::OperationType::kSample);
-  exchange.operation = telemetry::share(exchange.trace, {{"tuft.request_id", id.str()}, {"tuft.operation_type", type}});
+  exchange.operation = telemetry::share(
+      exchange.trace,
+      {{"tuft.request_id", id.str()}, {"tuft.operation_type", type}, {"tuft.user", exchange.user.str()}});
   AwaitResponse later;
   later.limit = kAnswerLimit;
   // `start` owns `pending`: destroying it cancels a request for which no client waits.

@@ -207,11 +207,11 @@ class Explainer {
 
   double share(Nanos time) const { return total_ == 0 ? 0 : static_cast<double>(time) / static_cast<double>(total_); }
 
-  // The sum of an attribute over the spans of a kind.
-  double sum(PartKind kind, std::string_view key) const {
+  // The sum of an attribute over the spans of a name.
+  double sum(std::string_view name, std::string_view key) const {
     double total = 0;
     for (const Span& span : trace_.spans) {
-      if (kind_of(span) == kind) total += number(span, key);
+      if (span.name == name) total += number(span, key);
     }
     return total;
   }
@@ -228,9 +228,9 @@ class Explainer {
       case PartKind::kSequence:
         return "waited for earlier operations of its run";
       case PartKind::kPrefill:
-        return with_tokens("read the prompt", sum(kind, "tuft.prompt_tokens"), seconds);
+        return with_tokens("read the prompt", sum("PREFILL", "tuft.prompt_tokens"), seconds);
       case PartKind::kDecode:
-        return with_tokens("made tokens", sum(kind, "tuft.output_tokens"), seconds);
+        return with_tokens("made tokens", sum("DECODE", "tuft.output_tokens"), seconds);
       case PartKind::kForward:
         return "computed forward passes";
       case PartKind::kBackward:

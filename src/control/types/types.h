@@ -47,7 +47,7 @@ std::string_view operation_name(OperationType type);  // "create_model", ...
 struct OperationKeys {
   RequestId request;  // empty: not a future
   OperationType operation = OperationType::kForward;
-  UserId user;  // for the worker, where users take turns; not on spans and logs
+  UserId user;  // for the worker, where users take turns; on its spans only without a session
   SessionId session;
   RunId run;
   SamplerId sampler;

@@ -157,15 +157,16 @@ TEST_F(Explained, NobodyWorked) {
 }
 
 TEST_F(Explained, ASampleByItsStages) {
-  const Trace trace = trace_of({request("POST /api/v1/asample", 0, 4),
-                                span("operation", "http", "future_store.execute_operation", 2, 1010),
-                                span("controller", "operation", "sampling_controller.run_sample", 2, 1010),
-                                span("call", "controller", "sampling_backend.sample", 2, 1009),
-                                with(span("worker", "call", "hf_model.sample", 4, 1008), "tuft.queue_seconds", "0.1"),
-                                span("thread", "worker", "engine", 4, 1008), span("wait", "thread", "SCHEDULE", 4, 104),
-                                with(span("prefill", "thread", "PREFILL", 104, 204), "tuft.prompt_tokens", "50"),
-                                with(span("decode", "thread", "DECODE", 204, 1004), "tuft.output_tokens", "80"),
-                                span("post", "thread", "POSTPROCESS", 1004, 1008)});
+  const Trace trace = trace_of(
+      {request("POST /api/v1/asample", 0, 4), span("operation", "http", "future_store.execute_operation", 2, 1010),
+       span("controller", "operation", "sampling_controller.run_sample", 2, 1010),
+       span("call", "controller", "sampling_backend.sample", 2, 1009),
+       with(with(span("worker", "call", "hf_model.sample", 4, 1008), "tuft.queue_seconds", "0.1"), "tuft.output_tokens",
+            "80"),
+       span("thread", "worker", "engine", 4, 1008), span("wait", "thread", "SCHEDULE", 4, 104),
+       with(span("prefill", "thread", "PREFILL", 104, 204), "tuft.prompt_tokens", "50"),
+       with(span("decode", "thread", "DECODE", 204, 1004), "tuft.output_tokens", "80"),
+       span("post", "thread", "POSTPROCESS", 1004, 1008)});
   const auto parts = kinds(trace);
   EXPECT_NEAR(parts.at("schedule"), 0.1, 1e-6);
   EXPECT_NEAR(parts.at("prefill"), 0.1, 1e-6);
