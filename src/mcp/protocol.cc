@@ -10,6 +10,7 @@
 #include "base/json_shape.h"
 #include "mcp/json.h"
 #include "mcp/tools.h"
+#include "metrics/observe.h"
 
 namespace tuft::mcp {
 namespace {
@@ -205,7 +206,10 @@ Reply call_tool(const Caller& caller, const Request& request) {
   }
   static const Input none = Input::object();
   Arguments reader(arguments == nullptr ? none : *arguments, caller.clock);
+  const Nanos start = caller.clock.monotonic();
   Result<Json> result = tool->call(caller, reader);
+  metrics::observe().mcp_tool_duration.record(to_seconds(caller.clock.monotonic() - start),
+                                              {{"tool", tool->name}, {"status", result.ok() ? "ok" : "failed"}});
   if (!result.ok()) return succeed(caller, request, tool_error(result.error()));
   // The text is for clients that do not know structured content.
   Json content = text_content(to_text(*result));

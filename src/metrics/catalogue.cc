@@ -4,6 +4,7 @@
 #include "metrics/engine.h"
 #include "metrics/futures.h"
 #include "metrics/http.h"
+#include "metrics/observe.h"
 #include "metrics/sampling.h"
 #include "metrics/store.h"
 #include "metrics/telemetry_store.h"
@@ -39,6 +40,10 @@ const HttpMetrics& http() {
   return made_once<HttpMetrics>();
 }
 
+const ObserveMetrics& observe() {
+  return made_once<ObserveMetrics>();
+}
+
 const SamplingMetrics& sampling() {
   return made_once<SamplingMetrics>();
 }
@@ -68,6 +73,7 @@ void register_all() {
   engine();
   futures();
   http();
+  observe();
   sampling();
   store();
   telemetry_store();

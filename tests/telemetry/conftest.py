@@ -10,6 +10,7 @@ def exported(model_dir, tmp_path_factory):
     server, receiver = workload.start_exporting(model_dir, tmp_path_factory.mktemp("home"))
     receiver.run = workload.train_and_sample(server.url)
     workload.fail(server.url)
+    workload.look(server.url)
     workload.finish(server, receiver)
     yield receiver
     receiver.stop()

@@ -1,4 +1,5 @@
 """The work that the tests give a server, and functions that read its export."""
+import json
 import socket
 from collections import Counter
 
@@ -55,6 +56,17 @@ def fail(url):
     with socket.create_connection((raw.connection.host, raw.connection.port), timeout=30) as stranger:
         stranger.sendall(b"no HTTP\r\n\r\n")
         stranger.recv(1)  # an answer, or the end of the connection
+
+
+def look(url):
+    """Looks at the server as a person with the console and an assistant do."""
+    raw = RawClient(url, ALICE)
+    as_json = {"Content-Type": "application/json"}
+    assert raw.request("POST", "/console/login", json.dumps({"key": ALICE}), as_json).status == 200
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "find_traces", "arguments": {}}}
+    headers = {**as_json, "Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+    answer = raw.request("POST", "/mcp", json.dumps(call), headers)
+    assert answer.status == 200 and not answer.json["result"]["isError"], answer
 
 
 def exports(receiver):

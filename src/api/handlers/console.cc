@@ -12,6 +12,7 @@
 #include "api/routing/console_sessions.h"
 #include "api/routing/own_url.h"
 #include "api/routing/refused_keys.h"
+#include "metrics/observe.h"
 #include "telemetry/log.h"
 
 namespace tuft::api {
@@ -127,6 +128,7 @@ Result<Answer> handle_console_login(Exchange& exchange) {
   fields.only({"key"});
   TUFT_TRY(body_read(exchange, body.status()));
   const Result<ConsoleSessions::Login> login = exchange.console->login(key);
+  metrics::observe().console_logins.add(1, {{"status", login.ok() ? "ok" : "refused"}});
   if (!login.ok()) {
     if (const auto told = count_refused_key(login.error())) {
       telemetry::log_warning("auth.failed", told->error.message,
@@ -134,6 +136,7 @@ Result<Answer> handle_console_login(Exchange& exchange) {
     }
     return Error{ErrorCode::kUnauthenticated, login.error().message, login.error().reason};
   }
+  telemetry::log_info("console.login", "a user logged in to the console", {{"tuft.user", login->user.str()}});
   Response response = json_response(whoami_json(exchange, login->user));
   response.headers.emplace_back("Set-Cookie", cookie_text(exchange, login->token, ConsoleSessions::kLifetime));
   response.headers.emplace_back("Cache-Control", "no-store");

@@ -46,6 +46,7 @@ class Intake {
     Nanos filled = 0;
   };
 
+  Status keep(const UserId& user, IntakeSignal signal, std::string request);
   Status charge(const UserId& user, int64_t bytes, int64_t records);
 
   telemetry_store::Store* const store_;
