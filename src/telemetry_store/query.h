@@ -39,7 +39,8 @@ struct Filter {
   std::string session = {}, run = {}, sampler = {}, request = {}, operation = {}, base_model = {};
   std::string user = {};
   std::string service = {};  // service.name, such as "tuft", or that of a user's own program
-  std::string name = {};  // of a span: the whole name, or its beginning before a final '*'. Of a log record: its event
+  // Of a span: the whole name, or its beginning before a final '*'; several between '|'. Of a log record: its event.
+  std::string name = {};
   std::string text = {};  // a part of the name, of an attribute's text value, or of a log body; without case
   std::optional<bool> failed = std::nullopt;
   std::optional<Nanos> duration_min = std::nullopt, duration_max = std::nullopt;

@@ -37,7 +37,18 @@ std::vector<KeyCondition> key_conditions(const Filter& filter) {
   return conditions;
 }
 
-bool is_prefix(const std::string& name) {
+// The names of a filter: alternatives between '|', each whole or the beginning of one before a final '*'.
+std::vector<std::string_view> alternatives_of(std::string_view names) {
+  std::vector<std::string_view> found;
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find('|', begin), names.size());
+    if (end > begin) found.push_back(names.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return found;
+}
+
+bool is_prefix(std::string_view name) {
   return name.ends_with('*');
 }
 
@@ -68,9 +79,14 @@ void narrow_down(std::vector<uint32_t>& selected, bool& all, size_t count, const
   selected.resize(kept);
 }
 
-std::vector<char> matching_names(const Strings& strings, std::string_view beginning) {
+std::vector<char> matching_names(const Strings& strings, std::string_view wanted) {
   std::vector<char> matches(strings.count());
-  for (uint32_t i = 0; i < matches.size(); ++i) matches[i] = strings.text(i).starts_with(beginning) ? 1 : 0;
+  for (const std::string_view name : alternatives_of(wanted)) {
+    const std::string_view beginning = name.substr(0, name.size() - (is_prefix(name) ? 1 : 0));
+    for (uint32_t i = 0; i < matches.size(); ++i) {
+      if (is_prefix(name) ? strings.text(i).starts_with(beginning) : strings.text(i) == cut_string(name)) matches[i] = 1;
+    }
+  }
   return matches;
 }
 
@@ -157,7 +173,9 @@ bool may_match(const Segment& segment, Table table, const Conditions& conditions
   for (const KeyCondition& condition : key_conditions(filter)) {
     if (!may_have_text(segment, condition.value)) return false;
   }
-  if (!filter.name.empty() && !is_prefix(filter.name) && !may_have_text(segment, filter.name)) return false;
+  const std::vector<std::string_view> names = alternatives_of(filter.name);
+  const auto may_have_name = [&](std::string_view name) { return is_prefix(name) || may_have_text(segment, name); };
+  if (!filter.name.empty() && std::none_of(names.begin(), names.end(), may_have_name)) return false;
   return (filter.user.empty() || may_have_text(segment, filter.user)) &&
          (filter.service.empty() || may_have_text(segment, filter.service));
 }
@@ -187,9 +205,8 @@ Result<std::vector<uint32_t>> select_rows(Rows& rows, const Conditions& conditio
     if (!number) return std::vector<uint32_t>{};
     keep([&values = rows.narrow(condition.column), number = *number](uint32_t row) { return values[row] == number; });
   }
-  if (is_prefix(filter.name)) {
-    const std::string_view beginning = std::string_view(filter.name).substr(0, filter.name.size() - 1);
-    const std::vector<char> matches = matching_names(rows.strings(), beginning);
+  if (is_prefix(filter.name) || filter.name.find('|') != std::string::npos) {
+    const std::vector<char> matches = matching_names(rows.strings(), filter.name);
     keep([&, &names = rows.narrow(Column::kName)](uint32_t row) {
       return names[row] < matches.size() && matches[names[row]] != 0;
     });
