@@ -63,7 +63,28 @@ export async function sendJson(method: string, path: string, body?: unknown): Pr
   });
 }
 
+// The cookie of the session cannot be read here. This note says that there may be one, so that somebody who has never
+// logged in is shown the login page at once, and no refused request is counted against their address.
+const sessionNote = "tuft.session";
+
+function note(mayBe: boolean) {
+  try {
+    localStorage.setItem(sessionNote, mayBe ? "1" : "0");
+  } catch {
+    // Without storage the server is asked each time.
+  }
+}
+
+function mayHaveSession(): boolean {
+  try {
+    return localStorage.getItem(sessionNote) === "1";
+  } catch {
+    return true;
+  }
+}
+
 function welcome(answer: WhoAmI): WhoAmI {
+  note(true);
   clockOffset.value = answer.server_time - Date.now() * 1000;
   who.value = answer;
   return answer;
@@ -78,16 +99,22 @@ export async function logout(): Promise<void> {
   try {
     await sendJson("POST", "/console/logout");
   } finally {
+    note(false);
     who.value = null;
   }
 }
 
 /** Asks who is logged in; throws if the server cannot be asked. */
 export async function askWho(): Promise<WhoAmI | null> {
+  if (!mayHaveSession()) {
+    who.value = null;
+    return null;
+  }
   try {
     return welcome(await getJson<WhoAmI>(observe("/whoami")));
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) {
+      note(false);
       who.value = null;
       return null;
     }

@@ -156,7 +156,7 @@ export function Chart(props: ChartProps) {
     return {
       width: Math.max(area.current!.clientWidth, 60),
       height,
-      padding: [8, 8, 0, 0],
+      padding: [8, time ? 24 : 16, 0, 0],
       legend: { show: false },
       cursor: {
         y: false,
@@ -296,7 +296,7 @@ export function Chart(props: ChartProps) {
   return (
     <div class="chart">
       <div
-        class="chart-area"
+        class={classes("chart-area", none && "blank")}
         ref={area}
         style={{ height: `${height}px`, cursor: markNear?.onOpen ? "pointer" : undefined }}
         role="img"

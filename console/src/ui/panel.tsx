@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { ApiError, getJson, observe } from "../api/client.ts";
+import { isRecorded } from "../api/recorded.ts";
 import type { MetricAnswer } from "../api/types.ts";
 import { type Answer, useAsked } from "../api/use_api.ts";
 import { range, resolvedRange } from "../app/state.ts";
@@ -36,14 +37,12 @@ export function usePanel(
 ): Answer<(MetricAnswer | null)[]> & { chart: PanelData | null } {
   const { from, until } = range.value;
   const step = useStep(points);
-  const paths = panel?.queries.flatMap((query) =>
-    [query, ...(query.over ? [query.over] : [])].map((part) =>
-      observe("/metrics/query", queryParams(part, { from, until, step })),
-    ),
-  );
+  const parts = panel?.queries.flatMap((query) => [query, ...(query.over ? [query.over] : [])]);
+  const paths = parts?.map((part) => observe("/metrics/query", queryParams(part, { from, until, step })));
+  const names = parts?.map((part) => part.metric) ?? [];
   const answer = useAsked(
     paths?.join("\n") ?? null,
-    (signal) => Promise.all(paths!.map((path) => metricOrNothing(path, signal))),
+    (signal) => Promise.all(paths!.map((path, i) => metricOrNothing(names[i]!, path, signal))),
     { every: paceOf(every, step) },
   );
   const chart = useMemo(() => (panel && answer.data ? chartOf(panel, answer.data) : null), [panel, answer.data]);
@@ -51,7 +50,8 @@ export function usePanel(
 }
 
 /** A metric that nobody has recorded yet is unknown to the server: it has no data, which is no failure. */
-async function metricOrNothing(path: string, signal: AbortSignal): Promise<MetricAnswer | null> {
+async function metricOrNothing(name: string, path: string, signal: AbortSignal): Promise<MetricAnswer | null> {
+  if (!(await isRecorded(name))) return null;
   try {
     return await getJson<MetricAnswer>(path, signal);
   } catch (error) {

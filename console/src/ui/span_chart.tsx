@@ -14,8 +14,8 @@ import { paceOf, useStep } from "./panel.tsx";
 
 export type SpanFunction = "count" | "errors" | "rate" | "mean" | "p50" | "p95" | "p99" | "busy";
 
-/** One operation from its acceptance to its end. The spans of HTTP requests end earlier. */
-export const operationSpan = "future_store.execute_operation";
+/** One operation from its acceptance to its end, of the SDK or an OpenAI client. Spans of HTTP requests end earlier. */
+export const operationSpan = "future_store.execute_operation|oai.proxy_inference";
 
 export interface SpanQuery {
   fn: SpanFunction;

@@ -92,8 +92,8 @@ export function Failures({ answer }: { answer: Answer<TracePage> }) {
         <ul class="lines">
           {answer.data.traces.map((trace) => (
             <li key={trace.trace_id}>
-              <Link to={`/traces/${trace.trace_id}`} class="clip grow">
-                {trace.operation ?? trace.root.name}
+              <Link to={`/traces/${trace.trace_id}`} params={{ span: trace.match?.span_id }} class="clip grow">
+                {trace.operation || trace.root.name}
               </Link>
               <span class="muted clip">{trace.user}</span>
               <Duration micros={trace.duration} />

@@ -19,7 +19,9 @@ export default function Page() {
   const overview = useApi<Overview>(observe("/overview"), { every: 2000 });
   const system = useApi<System>(observe("/system"), { every: 15_000 });
   const tenants = useApi<Tenants>(observe("/tenants"), { every: 10_000 });
-  const failed = useApi<TracePage>(observe("/traces", { status: "error", limit: 6, from, until }), { every: 5000 });
+  const failed = useApi<TracePage>(observe("/traces", { ...operations, status: "error", limit: 6, from, until }), {
+    every: 5000,
+  });
   const warnings = useApi<LogPage>(observe("/logs", { level: "warning", limit: 6, from, until }), { every: 5000 });
   const operator = who.value?.operator ?? false;
   const store = system.data?.telemetry.store ?? null;

@@ -43,6 +43,7 @@ const columns: Column<Tenant>[] = [
     sort: (row) => row.tokens.train,
     right: true,
     wide: true,
+    width: "112px",
   },
   {
     key: "input",
@@ -52,6 +53,7 @@ const columns: Column<Tenant>[] = [
     sort: (row) => row.tokens.input,
     right: true,
     wide: true,
+    width: "112px",
   },
   {
     key: "output",
@@ -61,6 +63,7 @@ const columns: Column<Tenant>[] = [
     sort: (row) => row.tokens.output,
     right: true,
     wide: true,
+    width: "112px",
   },
   {
     key: "pending",

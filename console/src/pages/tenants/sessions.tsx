@@ -13,9 +13,9 @@ const columns: Column<Session>[] = [
     render: (row) => (
       <span class="row tight nowrap-row">
         <Link to="/traces" params={{ session: row.session }} class="clip">
-          {row.display_name || row.session.slice(0, 13)}
+          {row.display_name || row.session}
         </Link>
-        <Copy text={row.session} short={6} label="session id" />
+        {row.display_name && <Copy text={row.session} short={6} label="session id" />}
       </span>
     ),
     sort: (row) => row.display_name || row.session,

@@ -11,11 +11,9 @@ interface Props {
   answer: DurationHistogram;
   min: number | null;
   max: number | null;
-  /** The spans whose durations are shown; "" for all. A choice of bars filters by it, too. */
-  name: string;
 }
 
-export function Histogram({ answer, min, max, name }: Props) {
+export function Histogram({ answer, min, max }: Props) {
   const buckets = bucketsOf(answer);
   const box = useRef<HTMLDivElement>(null);
   const [brush, setBrush] = useState<{ from: number; to: number } | null>(null);
@@ -24,7 +22,7 @@ export function Histogram({ answer, min, max, name }: Props) {
   const isFiltered = min !== null || max !== null;
   const apply = (from: number, to: number) => {
     const interval = intervalOf(buckets, from, to);
-    setParams({ min_duration: interval.min, max_duration: interval.max, name: name || null });
+    setParams({ min_duration: interval.min, max_duration: interval.max });
   };
   const indexAt = (event: PointerEvent) => {
     const bounds = box.current?.getBoundingClientRect();

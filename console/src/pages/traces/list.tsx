@@ -14,6 +14,7 @@ import { Badge, Card, Empty, ErrorBox, Link, Segments, Skeleton, Time } from "..
 import { Chart, timesOf } from "../../ui/chart.tsx";
 import { useTheme } from "../../ui/colors.ts";
 import { FilterBar, filterNames } from "../../ui/filter_bar.tsx";
+import { operationSpan } from "../../ui/span_chart.tsx";
 import { type Column, DataTable, useNarrow } from "../../ui/table.tsx";
 import { held, hold } from "./compare_with.tsx";
 import { Histogram } from "./histogram.tsx";
@@ -53,11 +54,11 @@ function useFilterKeys(): FilterKey[] {
   );
 }
 
-/** What the histogram and the series are about, unless the filter names a span: mixing all spans says little. */
+/** What the page is about, unless the filter names a span. Most requests only ask whether an operation has ended. */
 const SCOPES = {
-  operations: { name: "future_store.execute_operation", unit: "{operation}", label: "of operations" },
-  requests: { name: "POST *", unit: "{request}", label: "of requests" },
-  all: { name: "", unit: "{span}", label: "of all spans" },
+  operations: { name: operationSpan, unit: "{operation}", label: "Operations" },
+  requests: { name: "POST *|GET *|DELETE *|PUT *|PATCH *", unit: "{request}", label: "All requests" },
+  all: { name: "", unit: "{span}", label: "Everything" },
 } as const;
 type Scope = keyof typeof SCOPES;
 const SCOPE_NAMES = Object.keys(SCOPES) as Scope[];
@@ -69,6 +70,7 @@ export default function TracesPage() {
   const time = { from: range.value.from, until: range.value.until };
   const query = { ...time, ...filters };
   const name = filters["name"] ?? SCOPES[scope].name;
+  const listQuery = { ...query, name };
   const { min_duration: min, max_duration: max, ...withoutDuration } = filters;
   const histogram = useApi<DurationHistogram>(observe("/traces/histogram", { ...time, ...withoutDuration, name }), {
     every: 5000,
@@ -76,49 +78,30 @@ export default function TracesPage() {
   const unit = filters["name"] ? "{span}" : SCOPES[scope].unit;
   return (
     <>
-      <FilterBar keys={keys} placeholder="Filter traces: operation:sample duration:>1s status:error words" />
+      <div class="row filter-row">
+        {!filters["name"] && (
+          <Segments
+            label="Which traces"
+            value={scope}
+            options={SCOPE_NAMES.map((one) => [one, SCOPES[one].label])}
+            onChange={setScope}
+          />
+        )}
+        <FilterBar keys={keys} placeholder="Filter traces: operation:sample duration:>1s status:error words" />
+      </div>
       <div class="grid-2">
-        <Card
-          class="durations"
-          title="Durations"
-          actions={
-            <>
-              <DurationWords min={min} max={max} />
-              {filters["name"] ? (
-                <span class="muted">of {filters["name"]}</span>
-              ) : (
-                <select
-                  class="select series-by"
-                  aria-label="What the charts are about"
-                  value={scope}
-                  onChange={(event) => setScope(event.currentTarget.value as Scope)}
-                >
-                  {SCOPE_NAMES.map((one) => (
-                    <option key={one} value={one}>
-                      {SCOPES[one].label}
-                    </option>
-                  ))}
-                </select>
-              )}
-            </>
-          }
-        >
+        <Card class="durations" title="Durations" actions={<DurationWords min={min} max={max} />}>
           {histogram.data ? (
-            <Histogram
-              answer={histogram.data}
-              min={min ? Number(min) : null}
-              max={max ? Number(max) : null}
-              name={name}
-            />
+            <Histogram answer={histogram.data} min={min ? Number(min) : null} max={max ? Number(max) : null} />
           ) : histogram.error ? (
             <ErrorBox error={histogram.error} retry={histogram.reload} />
           ) : (
             <Skeleton height={150} />
           )}
         </Card>
-        <SeriesCard query={{ ...query, name }} unit={unit} />
+        <SeriesCard query={listQuery} unit={unit} />
       </div>
-      <TraceList query={query} filtered={Object.keys(filters).length > 0} />
+      <TraceList query={listQuery} filtered={Object.keys(filters).length > 0} />
     </>
   );
 }
