@@ -9,7 +9,7 @@ from test_coming_from import listed, names_in
 PAGE = ROOT / "docs/operations.md"
 METRIC = re.compile(r"(?:tuft|hw|otel|gen_ai|http|system|process|target)_[a-z0-9_]+|[a-z_]+_(?:milliseconds|count|processed_total)")
 DOTTED = re.compile(r"[a-z_0-9]+(?:\.[a-z_A-Z0-9]+)+")
-SECTIONS = ("limits", "telemetry", "persistence", "tls")
+SECTIONS = ("limits", "telemetry", "persistence", "tls", "console")
 # Of others: Prometheus' own series, and what libraries are called on the machine.
 FOREIGN = {"target_info", "libamd_smi.so", "librocm_smi64.so"}
 
@@ -24,7 +24,7 @@ def exists(name):
         return True
     if METRIC.fullmatch(name):
         return name in series() or re.sub(r"_(bucket|sum|count|total)$", "", name) in series()
-    section, _, key = name.partition(".")
+    section, key = name.split(".")[0], name.split(".")[-1]
     files = {path.name for path in (ROOT / "deploy/prometheus").iterdir()}
     return name in listed() or name in files or section in SECTIONS and key in names_in("docs/configuration.md", range(3))
 
