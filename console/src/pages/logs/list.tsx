@@ -9,6 +9,7 @@ import { formatNumber } from "../../lib/units.ts";
 import { classes, Link } from "../../ui/basics.tsx";
 import { FollowIcon } from "../../ui/icons.tsx";
 import { useNarrow, useVirtual } from "../../ui/table.tsx";
+import { facts } from "./facts.ts";
 import { lineKey } from "./stream.ts";
 
 interface LogListProps {
@@ -219,6 +220,7 @@ function Line({ log, index, top, height, text, selected, onSelect }: LineProps) 
       </span>
       <span role="gridcell" class="log-text clip">
         <Marked body={log.body || log.event} text={text} />
+        <span class="log-facts">{facts(log.attributes)}</span>
       </span>
       {log.trace_id && (
         <span role="gridcell" class="hide-phone">
