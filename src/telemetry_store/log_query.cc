@@ -15,6 +15,9 @@ namespace tuft::telemetry_store::internal {
 namespace {
 
 constexpr size_t kNameMax = 512;
+// The memory of one page, which ends early then. Its JSON may be several times as long.
+constexpr size_t kPageBytesMax = size_t{8} << 20;
+constexpr size_t kReadBytesMax = size_t{1} << 20;
 
 // A log record. Pages are in descending order of (time, segment, row); those that follow, in ascending order of
 // (segment, row).
@@ -90,29 +93,31 @@ class LogSearch {
     return found;
   }
 
-  Result<std::vector<LogRecord>> read(const std::vector<Found>& found) {
-    std::map<std::pair<size_t, uint32_t>, LogRecord> records;
-    std::map<size_t, std::vector<uint32_t>> by_segment;
-    for (const Found& one : found) by_segment[one.segment].push_back(one.row);
-    for (auto& [segment, selected] : by_segment) {
-      Rows rows(segments_[segment], Table::kLogs);
-      std::sort(selected.begin(), selected.end());
-      TUFT_TRY(read_records_of(rows, selected, deadline_, [&, i = segment](uint32_t row, std::string_view bytes) {
-        LogRecord& record = records[{i, row}];
-        decode_log(bytes, record);
-        const Context& context = rows.context(row);
-        record.time = rows.time(row);
-        record.service = clean_text(context.service, kNameMax);
-        record.worker = clean_text(context.worker, kNameMax);
-        record.scope = clean_text(context.scope, kNameMax);
-        record.owner = context.owner;
-        return true;
-      }));
-    }
+  // Reads the records, and removes from the end of `found` those for which the page has no room.
+  Result<std::vector<LogRecord>> read(std::vector<Found>& found) {
+    std::map<size_t, Rows> rows;
+    for (const Found& one : found) rows.try_emplace(one.segment, segments_[one.segment], Table::kLogs);
     std::vector<LogRecord> list;
-    for (const Found& one : found) {
-      const auto record = records.find({one.segment, one.row});
-      if (record != records.end()) list.push_back(std::move(record->second));
+    size_t memory = 0;
+    for (size_t first = 0; first < found.size();) {
+      // A small record may become a large object, so that only as many are read at once.
+      size_t last = first;
+      for (size_t bytes = 0; last < found.size() && bytes < kReadBytesMax; ++last)
+        bytes += rows.at(found[last].segment).narrow(Column::kSize, found[last].row);
+      std::map<std::pair<size_t, uint32_t>, LogRecord> records;
+      TUFT_TRY(read_some(rows,
+                         {found.begin() + static_cast<ptrdiff_t>(first), found.begin() + static_cast<ptrdiff_t>(last)},
+                         records));
+      for (; first < last; ++first) {
+        const auto record = records.find({found[first].segment, found[first].row});
+        if (record == records.end()) continue;
+        memory += memory_of(record->second);
+        if (memory > kPageBytesMax && !list.empty()) {
+          found.resize(first);
+          return list;
+        }
+        list.push_back(std::move(record->second));
+      }
     }
     return list;
   }
@@ -122,6 +127,28 @@ class LogSearch {
   }
 
  private:
+  Status read_some(std::map<size_t, Rows>& rows, const std::vector<Found>& some,
+                   std::map<std::pair<size_t, uint32_t>, LogRecord>& records) {
+    std::map<size_t, std::vector<uint32_t>> by_segment;
+    for (const Found& one : some) by_segment[one.segment].push_back(one.row);
+    for (auto& [segment, selected] : by_segment) {
+      Rows& of = rows.at(segment);
+      std::sort(selected.begin(), selected.end());
+      TUFT_TRY(read_records_of(of, selected, deadline_, [&, i = segment](uint32_t row, std::string_view bytes) {
+        LogRecord& record = records[{i, row}];
+        decode_log(bytes, record);
+        const Context& context = of.context(row);
+        record.time = of.time(row);
+        record.service = clean_text(context.service, kNameMax);
+        record.worker = clean_text(context.worker, kNameMax);
+        record.scope = clean_text(context.scope, kNameMax);
+        record.owner = context.owner;
+        return true;
+      }));
+    }
+    return {};
+  }
+
   std::tuple<Nanos, uint64_t, uint64_t> key_of(const Found& found) const {
     return {found.time, segments_[found.segment]->number(), found.row};
   }
@@ -166,19 +193,24 @@ Result<LogPage> find_logs(const Segments& segments, const Viewer& viewer, const 
   if (!query.after.empty()) {
     TUFT_ASSIGN(Cursor after, decode_cursor(query.after));
     TUFT_ASSIGN(found, search.that_followed(limit, after));
+    const size_t count = found.size();
+    TUFT_ASSIGN(page.logs, search.read(found));
+    if (found.size() < count) after = {0, segments[found.back().segment]->number(), uint64_t{found.back().row} + 1};
     page.newest = encode_cursor(after);
-  } else {
-    std::optional<Cursor> before;
-    if (!query.page.cursor.empty()) {
-      TUFT_ASSIGN(before, decode_cursor(query.page.cursor));
-    }
-    const Cursor end = end_of_segments(segments);
-    page.newest = encode_cursor(end);
-    bool more = false;
-    TUFT_ASSIGN(found, search.newest(limit, before, end, more));
-    if (more && !found.empty()) page.next = search.cursor_of(found.back());
+    return page;
   }
+  std::optional<Cursor> before;
+  if (!query.page.cursor.empty()) {
+    TUFT_ASSIGN(before, decode_cursor(query.page.cursor));
+  }
+  const Cursor end = end_of_segments(segments);
+  page.newest = encode_cursor(end);
+  bool more = false;
+  TUFT_ASSIGN(found, search.newest(limit, before, end, more));
+  const size_t count = found.size();
   TUFT_ASSIGN(page.logs, search.read(found));
+  more = more || found.size() < count;
+  if (more && !found.empty()) page.next = search.cursor_of(found.back());
   return page;
 }
 

@@ -177,6 +177,15 @@ bool event_contains(std::string_view bytes, std::string_view text) {
   return false;
 }
 
+constexpr size_t kIdsBytes = 64;  // the texts of the ids of a trace and a span
+
+size_t memory_of(const std::vector<Attribute>& attributes) {
+  size_t bytes = 0;
+  for (const Attribute& attribute : attributes)
+    bytes += sizeof attribute + attribute.key.size() + attribute.value.size();
+  return bytes;
+}
+
 void append_hex_of(std::string& out, uint64_t value) {
   const uint64_t big_endian = __builtin_bswap64(value);
   append_hex(out, {reinterpret_cast<const char*>(&big_endian), sizeof big_endian});
@@ -257,6 +266,19 @@ bool decode_log(std::string_view bytes, LogRecord& out) {
     }
   }
   return ok;
+}
+
+size_t memory_of(const Span& span) {
+  size_t bytes = sizeof span + span.name.size() + span.service.size() + span.worker.size() + span.scope.size() +
+                 span.owner.size() + span.status_message.size() + memory_of(span.attributes);
+  for (const Event& event : span.events) bytes += sizeof event + event.name.size() + memory_of(event.attributes);
+  for (const Link& link : span.links) bytes += sizeof link + kIdsBytes + memory_of(link.attributes);
+  return bytes + kIdsBytes;
+}
+
+size_t memory_of(const LogRecord& log) {
+  return sizeof log + kIdsBytes + log.event.size() + log.body.size() + log.service.size() + log.worker.size() +
+         log.scope.size() + log.owner.size() + memory_of(log.attributes);
 }
 
 std::string lower_case(std::string_view text) {

@@ -16,6 +16,10 @@ namespace tuft::telemetry_store::internal {
 bool decode_span(std::string_view bytes, Span& out);
 bool decode_log(std::string_view bytes, LogRecord& out);
 
+// Return the memory that a record takes, about.
+size_t memory_of(const Span& span);
+size_t memory_of(const LogRecord& log);
+
 // Returns whether the name, the text value of an attribute or event, the status message or the body contains `text`,
 // which must be in lower case; ASCII letters are compared without case.
 bool span_contains(std::string_view bytes, std::string_view text);

@@ -115,7 +115,8 @@ struct Trace {
   std::vector<Span> spans;  // by start
   std::vector<LogRecord> logs;
   std::vector<LinkedFrom> linked_from;
-  bool truncated = false;  // there are more spans than the limit; the earliest are here
+  bool truncated = false;   // there are more spans than the limit, or than fit; the earliest are here
+  size_t memory_bytes = 0;  // of all this, about
 };
 
 // Logs. With `after` set, records that came after that cursor, oldest first: for following.
@@ -126,6 +127,7 @@ struct LogQuery {
   PageOf page = {};
   std::string after = {};
 };
+// A page may have fewer records than its limit if they are long.
 struct LogPage {
   std::vector<LogRecord> logs;
   std::string next;    // of older records; empty: there are none

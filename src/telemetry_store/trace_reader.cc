@@ -11,7 +11,7 @@
 namespace tuft::telemetry_store::internal {
 namespace {
 
-// The bytes of one answer that the encoded spans may have.
+// The memory of one answer.
 constexpr size_t kTraceBytesMax = size_t{64} << 20;
 
 struct Found {
@@ -32,6 +32,7 @@ class TraceReader {
       return not_found("there is no trace with this id, or none of its spans is yours; old traces are dropped");
     bool logs_cut = false;
     TUFT_TRY(read_table<LogRecord>(Table::kLogs, kLogsOfTraceMax, logs_cut, trace.logs, decode_log));
+    trace.memory_bytes = memory_bytes_;
     std::stable_sort(trace.spans.begin(), trace.spans.end(),
                      [](const Span& a, const Span& b) { return a.start < b.start; });
     std::stable_sort(trace.logs.begin(), trace.logs.end(),
@@ -59,29 +60,37 @@ class TraceReader {
     if (truncated) found.resize(count_max);
     std::map<size_t, std::vector<uint32_t>> by_segment;
     for (const Found& one : found) by_segment[one.segment].push_back(one.row);
-    size_t bytes = 0;
     for (auto& [segment, selected] : by_segment) {
+      if (is_full_) break;
       Rows rows(segments_[segment], table);
       std::sort(selected.begin(), selected.end());
       TUFT_TRY(read_records_of(rows, selected, deadline_, [&](uint32_t row, std::string_view record) {
-        bytes += record.size();
-        if (bytes > kTraceBytesMax) {
-          truncated = true;
-          return false;
-        }
         Record decoded;
         if (!decode(record, decoded)) return true;
+        set_times(rows, row, decoded);
         const Context& context = rows.context(row);
         decoded.service = clean_text(context.service, kNameMax);
         decoded.worker = clean_text(context.worker, kNameMax);
         decoded.scope = clean_text(context.scope, kNameMax);
         decoded.owner = context.owner;
+        const size_t bytes = memory_of(decoded);
+        is_full_ = memory_bytes_ + bytes > kTraceBytesMax;
+        if (is_full_) return false;
+        memory_bytes_ += bytes;
         out.push_back(std::move(decoded));
         return true;
       }));
     }
+    truncated = truncated || is_full_;
     return {};
   }
+
+  // As the store has them: those that a record claims may be impossible.
+  static void set_times(Rows& rows, uint32_t row, Span& span) {
+    span.start = rows.time(row);
+    span.duration = rows.duration(row);
+  }
+  static void set_times(Rows& rows, uint32_t row, LogRecord& log) { log.time = rows.time(row); }
 
   Status find_linked(Trace& trace) {
     const uint64_t hash = hash_of_link(id_);
@@ -109,6 +118,8 @@ class TraceReader {
   const Viewer& viewer_;
   const TraceId id_;
   const Deadline& deadline_;
+  size_t memory_bytes_ = 0;
+  bool is_full_ = false;
 };
 
 }  // namespace

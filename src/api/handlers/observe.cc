@@ -20,8 +20,8 @@ constexpr int64_t kPointsDefault = 1'000, kPointsMax = 5'000;
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kLabelsMax = 16;
 constexpr size_t kTraceIdDigits = 32, kSpanIdDigits = 16;
-// The memory of a span and of its JSON, about.
-constexpr int64_t kSpanBytes = 4 << 10;
+// The memory that a span takes beside itself: in the critical path, the explanation and the answer.
+constexpr int64_t kSpanBytes = 1 << 10;
 constexpr Nanos kSeriesSteps = 120;
 
 Result<std::string> trace_id_of(const Exchange& exchange) {
@@ -43,7 +43,7 @@ Result<std::shared_ptr<const control::ObservedTrace>> find_trace(Exchange& excha
     return not_found("there is no such trace, or it is not visible to you", "trace_not_found");
   }
   const auto size = static_cast<int64_t>(found->trace.spans.size() + found->trace.logs.size());
-  TUFT_TRY(hold_memory(exchange, size * kSpanBytes));
+  TUFT_TRY(hold_memory(exchange, static_cast<int64_t>(found->trace.memory_bytes) + size * kSpanBytes));
   return std::make_shared<const control::ObservedTrace>(std::move(found).value());
 }
 

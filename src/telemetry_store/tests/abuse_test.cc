@@ -1,0 +1,80 @@
+// What a user with a valid key can make the store do with records that nobody expects.
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "telemetry_store/tests/store_fixture.h"
+
+namespace tuft::telemetry_store {
+namespace {
+
+const Source kOfAlice{.owner = "alice"};
+const Source kOfBob{.owner = "bob"};
+
+size_t files_in(const std::filesystem::path& directory, std::string_view extension) {
+  return static_cast<size_t>(std::count_if(std::filesystem::directory_iterator(directory),
+                                           std::filesystem::directory_iterator(),
+                                           [&](const auto& entry) { return entry.path().extension() == extension; }));
+}
+
+using Abuse = StoreTest;
+using AbuseOnDisk = StoreOnDiskTest;
+
+TEST_F(AbuseOnDisk, TraceOfManySmallPartsIsCutByTheMemoryThatItTakes) {
+  std::vector<BuiltSpan> spans;
+  for (uint64_t i = 1; i <= 40; ++i) {
+    spans.push_back({.span = i, .start = now() - kSecond + static_cast<Nanos>(i), .links = {}});
+    spans.back().links.assign(4'000, {.trace = 7, .span = 7});
+  }
+  for (int i = 0; i < 10; ++i) {
+    for (BuiltSpan& span : spans) span.span += 1'000;
+    add(spans, kOfAlice);
+  }
+  const auto found = store_->trace(kAlice, built_trace_id(1), 10'000);
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->truncated);
+  EXPECT_GT(found->spans.size(), 10u);
+  EXPECT_LE(found->memory_bytes, size_t{64} << 20);
+  EXPECT_GT(found->memory_bytes, found->spans.size() * 4'000 * sizeof(Link));
+}
+
+TEST_F(AbuseOnDisk, PageOfLongLogRecordsIsShorter) {
+  for (int i = 0; i < 30; ++i) {
+    BuiltLog log{.time = now() - kSecond + i, .event = std::to_string(i)};
+    for (int attribute = 0; attribute < 60; ++attribute)
+      log.attributes.emplace_back("k" + std::to_string(attribute), std::string(15'000, '\x01'));
+    add({log}, kOfAlice);
+  }
+  std::vector<std::string> seen;
+  LogQuery query;
+  query.page.limit = 1'000;
+  size_t pages = 0;
+  do {
+    const auto page = store_->logs(kAlice, query);
+    ASSERT_TRUE(page.ok());
+    EXPECT_LE(page->logs.size(), 20u);
+    for (const LogRecord& log : page->logs) seen.push_back(log.event);
+    query.page.cursor = page->next;
+  } while (!query.page.cursor.empty() && ++pages < 50);
+  ASSERT_EQ(seen.size(), 30u) << "every record is on one of the pages";
+  EXPECT_EQ(seen.front(), "29");
+  EXPECT_EQ(seen.back(), "0");
+
+  seen.clear();
+  query = {};
+  query.page.limit = 1'000;
+  query.after = "0-0-0";
+  for (pages = 0; pages < 50; ++pages) {
+    const auto page = store_->logs(kAlice, query);
+    ASSERT_TRUE(page.ok()) << page.error().message;
+    if (page->logs.empty()) break;
+    EXPECT_LE(page->logs.size(), 20u);
+    for (const LogRecord& log : page->logs) seen.push_back(log.event);
+    query.after = page->newest;
+  }
+  ASSERT_EQ(seen.size(), 30u) << "following leaves none out";
+  EXPECT_EQ(seen.front(), "0");
+}
+
+}  // namespace
+}  // namespace tuft::telemetry_store
