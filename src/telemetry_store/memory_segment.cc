@@ -8,6 +8,9 @@ namespace {
 
 constexpr size_t kContextStringMax = 1024;
 constexpr size_t kContextsMax = 4096;
+// A user with more services or scopes in a segment would fill it before its time. More of them have one name.
+constexpr uint32_t kContextsOfUserMax = 256;
+constexpr const char* kOtherServices = "(others)";
 // For small records; larger ones fill the filter less.
 constexpr size_t kRecordBytesExpected = 256;
 
@@ -73,10 +76,17 @@ uint32_t MemorySegment::intern(Column column, std::string_view whole) {
 uint32_t MemorySegment::context_number(const Context& context) {
   if (last_context_ < contexts_.size() && contexts_[last_context_] == context) return last_context_;
   const std::string encoded = encode_context(context);
+  uint32_t& of_owner = contexts_of_owner_[context.owner];
+  if (!context.owner.empty() && of_owner >= kContextsOfUserMax && !context_numbers_.contains(encoded)) {
+    const Context others{kOtherServices, context.worker, {}, context.owner};
+    if (!(context == others)) return context_number(others);
+  }
   const auto [found, added] = context_numbers_.try_emplace(encoded, static_cast<uint32_t>(contexts_.size()));
   last_context_ = found->second;
   if (!added) return last_context_;
+  ++of_owner;
   contexts_.push_back(context);
+  context_bytes_ += sizeof context + 2 * encoded.size();
   append_entry(bytes_, EntryType::kContext, last_context_, encoded);
   for (const std::string* text : {&context.service, &context.owner}) bloom_.add(hash_of(cut_string(*text)));
   return last_context_;
@@ -205,7 +215,7 @@ bool MemorySegment::is_full(size_t bytes_max) const {
 
 size_t MemorySegment::memory_bytes() const {
   MutexLock lock(mutex_);
-  size_t bytes = bytes_.size() + strings_.bytes() + bloom_.bytes().size();
+  size_t bytes = bytes_.size() + strings_.bytes() + bloom_.bytes().size() + context_bytes_;
   for (const auto& table : columns_) {
     for (const auto& column : table) bytes += column.capacity();
   }

@@ -88,6 +88,8 @@ class MemorySegment final : public Segment {
   StringTable strings_ TUFT_GUARDED_BY(mutex_);
   std::vector<Context> contexts_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<std::string, uint32_t> context_numbers_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, uint32_t> contexts_of_owner_ TUFT_GUARDED_BY(mutex_);
+  size_t context_bytes_ TUFT_GUARDED_BY(mutex_) = 0;
   uint32_t last_context_ TUFT_GUARDED_BY(mutex_) = 0;
   // Consecutive records often have the same key.
   std::array<uint32_t, kColumns> last_string_ TUFT_GUARDED_BY(mutex_){};

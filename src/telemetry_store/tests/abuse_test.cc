@@ -76,5 +76,23 @@ TEST_F(AbuseOnDisk, PageOfLongLogRecordsIsShorter) {
   EXPECT_EQ(seen.front(), "0");
 }
 
+TEST_F(AbuseOnDisk, ManyServicesOfAUserFillNoSegments) {
+  for (int i = 0; i < 20'000; ++i) {
+    store_->add(RecordType::kSpans, build_spans({{.trace = 1, .start = now()}}, "service" + std::to_string(i)),
+                kOfAlice);
+    if (i % 1'000 == 0) {
+      ASSERT_TRUE(store_->settle(10 * kSecond));
+    }
+  }
+  ASSERT_TRUE(store_->settle(10 * kSecond));
+  EXPECT_EQ(store_->state().spans, 20'000u);
+  store_.reset();
+  EXPECT_LE(files_in(options_.directory, ".seg"), 2u);
+  reopen();
+  EXPECT_EQ(store_->state().spans, 20'000u);
+  EXPECT_EQ(trace_ids(kAlice, {.service = "service17"}).size(), 1u) << "the first ones keep their names";
+  EXPECT_TRUE(trace_ids(kBob, {}).empty());
+}
+
 }  // namespace
 }  // namespace tuft::telemetry_store
