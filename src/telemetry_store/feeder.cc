@@ -47,7 +47,7 @@ FedCount Feeder::feed(RecordType type, std::string_view request, const Source& s
   if (type == RecordType::kSpans) {
     count.malformed = read_spans(request, [&](const ScopeView& scope, const SpanView& read) {
       SpanView span = read;
-      span.start = possible_time(span.start, now);
+      limit_times(span, now);
       set_context(scope, span, source);
       history_.current(now).append(context_, span, now);
       ++count.records;

@@ -183,7 +183,7 @@ void MemorySegment::append_file(std::string file, Nanos now) {
     if (entry.type == EntryType::kContext) {
       add_context(entry);
     } else if (entry.type == EntryType::kSpan && read_span(entry.content, span)) {
-      span.start = possible_time(span.start, now);
+      limit_times(span, now);
       add_row(place, span, std::min(now, span.start + span.duration));
     } else if (entry.type == EntryType::kLog && read_log(entry.content, log)) {
       log.time = possible_time(log.time, now);

@@ -6,6 +6,7 @@
 // `rows` rows of every column can be read once extent() has shown them. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -76,10 +77,14 @@ namespace span_flag {
 inline constexpr uint8_t kKind = 7, kFailed = 8, kEntry = 16;
 }
 
+inline constexpr Nanos kFutureMax = 3600 * kSecond;
 // A record from a later time has a wrong clock, and would stand first in every list until then: it gets the time `now`.
 inline Nanos possible_time(Nanos time, Nanos now) {
-  constexpr Nanos kFutureMax = 3600 * kSecond;
   return time <= 0 || time > now + kFutureMax ? now : time;
+}
+inline void limit_times(SpanView& span, Nanos now) {
+  span.start = possible_time(span.start, now);
+  span.duration = std::min(span.duration, now + kFutureMax - span.start);
 }
 
 struct Context {

@@ -94,5 +94,25 @@ TEST_F(AbuseOnDisk, ManyServicesOfAUserFillNoSegments) {
   EXPECT_TRUE(trace_ids(kBob, {}).empty());
 }
 
+TEST_F(Abuse, DurationEndsInTheNearFuture) {
+  BuiltSpan span{.start = 0, .duration = std::numeric_limits<Nanos>::max()};
+  add({span}, kOfAlice);
+  span.trace = 2;
+  span.start = now() - 5;
+  span.duration = std::numeric_limits<Nanos>::max() - span.start;
+  add({span}, kOfAlice);
+  const auto page = store_->traces(kAlice, {}, {});
+  ASSERT_TRUE(page.ok());
+  ASSERT_EQ(page->traces.size(), 2u);
+  for (const TraceSummary& trace : page->traces) {
+    EXPECT_GE(trace.duration, 0);
+    EXPECT_LE(trace.start + trace.duration, now() + 3600 * kSecond);
+    const auto whole = store_->trace(kAlice, trace.trace_id, 10);
+    ASSERT_TRUE(whole.ok());
+    EXPECT_EQ(whole->spans[0].start, trace.start) << "a trace and the list of traces agree";
+    EXPECT_EQ(whole->spans[0].duration, trace.duration);
+  }
+}
+
 }  // namespace
 }  // namespace tuft::telemetry_store
