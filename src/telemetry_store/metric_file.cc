@@ -13,15 +13,14 @@ namespace {
 constexpr uint64_t kPartBytesMax = uint64_t{2} << 20;
 constexpr uint64_t kFileBytesMax = uint64_t{64} << 20;
 constexpr size_t kUnwrittenBytesMax = size_t{4} << 20;
-constexpr std::string_view kPrefix = "metrics-";
 
 }  // namespace
 
-MetricFile::MetricFile(std::filesystem::path directory, uint64_t disk_bytes_max)
-    : directory_(std::move(directory)), disk_bytes_max_(disk_bytes_max) {}
+MetricFile::MetricFile(std::filesystem::path directory, std::string prefix, uint64_t disk_bytes_max)
+    : directory_(std::move(directory)), prefix_(std::move(prefix)), disk_bytes_max_(disk_bytes_max) {}
 
 std::filesystem::path MetricFile::path_of(uint64_t number) const {
-  return directory_ / (std::string(kPrefix) + std::to_string(number));
+  return directory_ / (prefix_ + std::to_string(number));
 }
 
 void MetricFile::load(const Reader& reader) {
@@ -31,8 +30,8 @@ void MetricFile::load(const Reader& reader) {
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     uint64_t number = 0;
-    if (!name.starts_with(kPrefix)) continue;
-    const char* digits = name.data() + kPrefix.size();
+    if (!name.starts_with(prefix_)) continue;
+    const char* digits = name.data() + prefix_.size();
     const auto parsed = std::from_chars(digits, name.data() + name.size(), number);
     if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size()) parts_.push_back({number, 0});
   }

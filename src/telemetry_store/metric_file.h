@@ -21,8 +21,8 @@ namespace tuft::telemetry_store::internal {
 
 class MetricFile {
  public:
-  // `directory` empty: nothing is kept.
-  MetricFile(std::filesystem::path directory, uint64_t disk_bytes_max);
+  // `directory` empty: nothing is kept. The files have the names `prefix` and a number.
+  MetricFile(std::filesystem::path directory, std::string prefix, uint64_t disk_bytes_max);
 
   struct Reader {
     // Returns the row reader of the series with this number in the file.
@@ -46,6 +46,7 @@ class MetricFile {
   std::filesystem::path path_of(uint64_t number) const;
 
   const std::filesystem::path directory_;
+  const std::string prefix_;
   const uint64_t disk_bytes_max_;
   std::vector<Part> parts_;  // oldest first
   DiskFile file_;            // the last of parts_

@@ -15,6 +15,9 @@ namespace {
 constexpr Nanos kMinute = 60 * kSecond;
 constexpr Nanos kFineKept = 3600 * kSecond;
 constexpr Nanos kFineKeptMin = 300 * kSecond;
+constexpr Nanos kFineKeptOfUserMin = 10 * kSecond;
+// A point beside its buckets.
+constexpr size_t kPointBytes = 64;
 // A minute is closed later than it ends, because a snapshot tells of the time since the one before.
 constexpr Nanos kLateness = 30 * kSecond;
 constexpr Nanos kMinutesLate = 3;
@@ -25,6 +28,7 @@ constexpr size_t kDescriptionMax = 1024;
 constexpr size_t kLabelValuesMax = 256;
 constexpr size_t kSourcesMax = 4096;
 const char* const kTenantLabel = "tenant";
+const char* const kServiceLabel = "service";
 
 }  // namespace
 
@@ -32,9 +36,38 @@ MetricRings::MetricRings(std::filesystem::path directory, uint64_t disk_bytes_ma
                          Nanos age_max)
     : memory_bytes_max_(memory_bytes_max),
       age_max_(age_max),
-      file_(std::move(directory), disk_bytes_max),
-      fine_kept_(kFineKept),
-      coarse_kept_(age_max) {}
+      file_(directory, "metrics-", disk_bytes_max / 2),
+      user_file_(std::move(directory), "user-metrics-", disk_bytes_max / 2) {}
+
+MetricRings::OfOwner& MetricRings::of_owner(const std::string& owner) {
+  const auto [found, added] = owners_.try_emplace(owner);
+  if (added) found->second = {.fine_kept = kFineKept, .coarse_kept = age_max_};
+  return found->second;
+}
+
+size_t MetricRings::share_of(const std::string& owner) const {
+  const auto own = owners_.find("");
+  const size_t of_server = own == owners_.end() ? 0 : own->second.memory_bytes;
+  const size_t users = owners_.size() - (own == owners_.end() ? 0 : 1);
+  if (owner.empty()) return memory_bytes_max_ - std::min(memory_bytes_max_ / 2, memory_bytes_ - of_server);
+  return memory_bytes_max_ / std::max<size_t>(8, 2 * users);
+}
+
+bool MetricRings::is_far_over() const {
+  MutexLock lock(mutex_);
+  return std::any_of(owners_.begin(), owners_.end(), [this](const auto& owner) TUFT_REQUIRES(mutex_) {
+    return owner.second.memory_bytes > 2 * share_of(owner.first);
+  });
+}
+
+// What the series of a family share counts for each of them: a family may have only one.
+size_t MetricRings::memory_of(const Family& family, const Series& series) {
+  size_t bytes = series.ring.memory_bytes() + family.owner.size() + family.name.size() + family.unit.size() +
+                 family.description.size() + family.bounds.size() * sizeof(double);
+  // They are the key of the series, too.
+  for (const auto& [key, value] : series.labels) bytes += 2 * (kPointBytes + key.size() + value.size());
+  return bytes;
+}
 
 MetricInfo MetricRings::info_of(const Family& family) {
   constexpr telemetry::InstrumentKind kKinds[] = {
@@ -88,18 +121,21 @@ MetricRings::Series* MetricRings::find_or_add(Family&& head, Labels labels) {
   }
   const auto known = family.series.find(labels);
   if (known != family.series.end()) return &known->second;
-  size_t& of_owner = series_by_owner_[family.owner];
-  const bool is_full = count_ >= kSeriesMax || memory_bytes_ > memory_bytes_max_ + memory_bytes_max_ / 4 ||
-                       (!family.owner.empty() && of_owner >= kSeriesOfUserMax);
+  OfOwner& owner = of_owner(family.owner);
+  const size_t share = share_of(family.owner);
+  const bool is_full = count_ >= kSeriesMax || owner.memory_bytes > share + share / 4 ||
+                       (!family.owner.empty() && owner.series >= kSeriesOfUserMax);
   if (is_full) {
     if (family.series.empty()) families_.erase(found);
     return nullptr;
   }
-  ++of_owner;
+  ++owner.series;
   ++count_;
   const size_t buckets = family.kind == MetricKind::kHistogram ? family.bounds.size() + 1 : 0;
   Series series{labels, SeriesRing(family.kind, buckets), next_number_++};
-  memory_bytes_ += series.ring.memory_bytes();
+  const size_t memory = memory_of(family, series);
+  owner.memory_bytes += memory;
+  memory_bytes_ += memory;
   return &family.series.emplace(std::move(labels), std::move(series)).first->second;
 }
 
@@ -115,7 +151,7 @@ MetricRings::Series* MetricRings::series_of(const MetricView& metric, const Poin
   if (!source.worker.empty()) labels["worker"] = source.worker;
   if (!source.owner.empty()) {
     labels[kTenantLabel] = source.owner;
-    labels["service"] = clean_text(metric.service, kNameMax);
+    labels[kServiceLabel] = clean_text(metric.service, kNameMax);
   }
   return find_or_add(std::move(head), std::move(labels));
 }
@@ -136,18 +172,28 @@ size_t MetricRings::add(std::string_view snapshot, const Source& source, Nanos n
         ++without_place;
       } else {
         series->ring.add(point, metric.is_delta, now, previous);
+        // About, until they are counted again.
+        const size_t bytes = kPointBytes + 2 * point.counts.size();
+        of_owner(source.owner).memory_bytes += bytes;
+        memory_bytes_ += bytes;
       }
     });
   }
   last = now;
   close_minutes(now);
+  forget_if_due(now);
   return left_out + without_place;
 }
 
 void MetricRings::load(Nanos now) {
+  load_file(file_, now);
+  load_file(user_file_, now);
+}
+
+void MetricRings::load_file(MetricFile& file, Nanos now) {
   std::unordered_map<uint32_t, Series*> numbers;
   MutexLock lock(mutex_);
-  file_.load({
+  file.load({
       .series = [&](uint32_t number, std::string_view description)
                     TUFT_REQUIRES(mutex_) { numbers[number] = decode_series(description); },
       .row =
@@ -162,16 +208,17 @@ void MetricRings::load(Nanos now) {
 
 Status MetricRings::maintain(Nanos now) {
   close_minutes(now);
-  if (now >= forget_at_) {
-    forget_at_ = now + kMinute;
-    forget(now);
-  }
-  return file_.flush();
+  forget_if_due(now);
+  const Status written = file_.flush();
+  const Status of_users = user_file_.flush();
+  return written.ok() ? of_users : written;
 }
 
 void MetricRings::close_minutes(Nanos now) {
   if (minute_end_ == 0) minute_end_ = now - now % kMinute + kMinute;
   // After a pause of the machine only the last minutes have anything.
+  // If the clock was set back, the minute that it shows is open again.
+  if (now < minute_end_ - kMinutesLate * kMinute) minute_end_ = now - now % kMinute + kMinute;
   if (now - minute_end_ > kMinutesLate * kMinute) minute_end_ = now - now % kMinute - kMinute;
   for (; now >= minute_end_ + kLateness; minute_end_ += kMinute) close_minute(minute_end_);
 }
@@ -181,50 +228,73 @@ void MetricRings::close_minute(Nanos end) {
   for (auto& [name, family] : families_) {
     for (auto& [labels, series] : family.series) {
       const auto row = series.ring.close_minute(end);
-      if (row) file_.add(end, series.number, *row, [&f = family, &l = labels] { return encode(f, l); });
+      if (row)
+        (family.owner.empty() ? file_ : user_file_).add(end, series.number, *row, [&f = family, &l = labels] {
+          return encode(f, l);
+        });
     }
   }
 }
 
+void MetricRings::forget_if_due(Nanos now) {
+  // The clock may have been set back.
+  const bool is_due = now >= forget_at_ || forget_at_ - now > kMinute;
+  if (!is_due && (forget_at_ - now > kMinute - kSecond || !is_far_over())) return;
+  forget_at_ = now + kMinute;
+  forget(now);
+}
+
 void MetricRings::forget(Nanos now) {
   MutexLock lock(mutex_);
-  if (memory_bytes_ > memory_bytes_max_) {
-    if (fine_kept_ > kFineKeptMin) {
-      fine_kept_ = std::max(kFineKeptMin, fine_kept_ / 2);
-    } else {
-      coarse_kept_ -= coarse_kept_ / 5;
+  for (auto& [name, owner] : owners_) {
+    const size_t share = share_of(name);
+    if (owner.memory_bytes > share) {
+      const Nanos fine_min = name.empty() ? kFineKeptMin : kFineKeptOfUserMin;
+      if (owner.fine_kept > fine_min) {
+        owner.fine_kept = std::max(fine_min, owner.fine_kept / 2);
+      } else {
+        owner.coarse_kept -= owner.coarse_kept / 5;
+      }
+    } else if (owner.memory_bytes < share / 2) {
+      owner.coarse_kept = std::min(age_max_, owner.coarse_kept + kMinute);
+      owner.fine_kept = std::min(kFineKept, owner.fine_kept + kMinute);
     }
-  } else if (memory_bytes_ < memory_bytes_max_ / 2) {
-    coarse_kept_ = std::min(age_max_, coarse_kept_ + kMinute);
-    fine_kept_ = std::min(kFineKept, fine_kept_ + kMinute);
+    owner.memory_bytes = 0;
   }
-  const Nanos fine_before = now - fine_kept_;
-  const Nanos coarse_before = now - std::max(coarse_kept_, fine_kept_);
   memory_bytes_ = 0;
   for (auto family = families_.begin(); family != families_.end();) {
+    OfOwner& owner = of_owner(family->second.owner);
+    const Nanos fine_before = now - owner.fine_kept;
+    const Nanos coarse_before = now - std::max(owner.coarse_kept, owner.fine_kept);
     for (auto series = family->second.series.begin(); series != family->second.series.end();) {
       SeriesRing& ring = series->second.ring;
       ring.forget(fine_before - fine_before % kMinute, coarse_before);
       if (ring.last_seen() < coarse_before) {
         series = family->second.series.erase(series);
         --count_;
-        --series_by_owner_[family->second.owner];
+        --owner.series;
         continue;
       }
-      memory_bytes_ += ring.memory_bytes();
+      owner.memory_bytes += memory_of(family->second, series->second);
       ++series;
     }
     family = family->second.series.empty() ? families_.erase(family) : std::next(family);
   }
-  std::erase_if(series_by_owner_, [](const auto& of_owner) { return of_owner.second == 0; });
+  std::erase_if(owners_, [](const auto& owner) { return owner.second.series == 0; });
+  for (const auto& [name, owner] : owners_) memory_bytes_ += owner.memory_bytes;
 }
 
 MetricRings::Shown MetricRings::shown(const Viewer& viewer, const std::string& name, const Labels& where) const {
   Shown found;
   for (const auto& [key, family] : families_) {
-    const bool is_other =
-        !found.empty() && (family.kind != found.front().first->kind || family.bounds != found.front().first->bounds);
-    if (key.second != name || is_other || (!family.owner.empty() && !may_see(viewer, family.owner))) continue;
+    if (key.second != name || (!family.owner.empty() && !may_see(viewer, family.owner))) continue;
+    if (!found.empty()) {
+      const Family& first = *found.front().first;
+      // The server's come first.
+      if ((first.owner.empty() && !where.contains(kServiceLabel)) || family.kind != first.kind ||
+          family.bounds != first.bounds)
+        continue;
+    }
     for (const auto& [labels, series] : family.series) {
       const auto tenant = labels.find(kTenantLabel);
       const bool may = viewer.all || (tenant != labels.end() && may_see(viewer, tenant->second));

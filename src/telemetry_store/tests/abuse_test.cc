@@ -114,5 +114,48 @@ TEST_F(Abuse, DurationEndsInTheNearFuture) {
   }
 }
 
+TEST_F(Abuse, MetricsOfUsersDoNotMixWithThoseOfTheServer) {
+  using Kind = BuiltMetric::Kind;
+  add({{.name = "tuft.pending", .kind = Kind::kGauge, .value = 3, .labels = {{"tenant", "alice"}}}});
+  add({{.name = "tuft.pending", .kind = Kind::kGauge, .value = 1'000}}, kOfAlice);
+  const MetricQuery query{.name = "tuft.pending", .time = {now() - 60 * kSecond, now() + 1}, .step = 61 * kSecond};
+  const auto seen = store_->metric(kOperator, query);
+  ASSERT_TRUE(seen.ok());
+  ASSERT_EQ(seen->series.size(), 1u);
+  EXPECT_EQ(seen->series[0].points.back(), 3) << "an operator sees the server's";
+  const auto own = store_->metric(
+      kOperator, {.name = "tuft.pending", .where = {{"service", "tuft"}}, .time = query.time, .step = query.step});
+  ASSERT_TRUE(own.ok()) << "a user's can be asked for by its labels";
+  EXPECT_EQ(own->series.at(0).points.back(), 1'000);
+}
+
+TEST_F(Abuse, MetricsOfAUserPushOutNothing) {
+  options_.memory_bytes_max = 8 << 20;
+  reopen();
+  const Nanos begin = now();
+  const auto feed = [&](int series, const Source& source) {
+    std::vector<BuiltMetric> metrics;
+    for (int i = 0; i < series; ++i) {
+      metrics.push_back({.name = "m" + std::to_string(i), .value = static_cast<double>(clock_.wall() % 1'000'007 + i)});
+    }
+    add(metrics, source);
+  };
+  for (int i = 0; i < 1'800; ++i) {
+    clock_.advance(kSecond);
+    if (i % 10 == 0) feed(5, {});
+    if (i % 10 == 3) feed(5, kOfBob);
+    feed(500, kOfAlice);
+  }
+  EXPECT_LE(store_->state().memory_bytes, uint64_t{4} << 20);
+  for (const Viewer& viewer : {kOperator, kBob}) {
+    const auto whole =
+        store_->metric(viewer, {.name = "m1", .time = {begin, begin + 300 * kSecond}, .step = 10 * kSecond});
+    ASSERT_TRUE(whole.ok());
+    const auto& points = whole->series.at(0).points;
+    EXPECT_GE(std::count_if(points.begin(), points.end(), [](double value) { return value == value; }), 28)
+        << "what others reported at the beginning is still there in full";
+  }
+}
+
 }  // namespace
 }  // namespace tuft::telemetry_store
