@@ -37,6 +37,11 @@ uint64_t records_of(const Segment& segment) {
 
 History::History(HistoryOptions options) : options_(std::move(options)) {}
 
+bool History::waits_for_disk(Nanos now) const {
+  // A time that is further away is from before the clock was set back.
+  return now < retry_at_ && retry_at_ - now <= kRetryInterval;
+}
+
 size_t History::segment_bytes() const {
   // Without a disk, records leave by segments.
   const uint64_t of_memory = options_.memory_bytes_max / (on_disk() ? 3 : 6);
@@ -110,13 +115,13 @@ Status History::write_records(InMemory& of) {
 }
 
 void History::flush(Nanos now) {
-  if (!on_disk() || !current_.segment || now < retry_at_) return;
+  if (!on_disk() || !current_.segment || waits_for_disk(now)) return;
   const Status written = write_records(current_);
   written.ok() ? note_success() : note_failure(written.error(), now);
 }
 
 bool History::seal(InMemory& of, Nanos now) {
-  if (!on_disk() || now < retry_at_) return false;
+  if (!on_disk() || waits_for_disk(now)) return false;
   Status sealed = write_records(of);
   std::shared_ptr<FileSegment> segment;
   if (sealed.ok()) {
@@ -156,7 +161,7 @@ void History::seal_current(Nanos now) {
 }
 
 void History::retry_waiting(Nanos now) {
-  if (!on_disk() || now < retry_at_) return;
+  if (!on_disk() || waits_for_disk(now)) return;
   while (!waiting_.empty() && seal(waiting_.front(), now)) waiting_.erase(waiting_.begin());
 }
 

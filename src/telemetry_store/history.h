@@ -63,6 +63,7 @@ class History {
   };
 
   bool on_disk() const { return !options_.directory.empty(); }
+  bool waits_for_disk(Nanos now) const;
   size_t segment_bytes() const;
   size_t segments_max() const;
   Status write_records(InMemory& of);

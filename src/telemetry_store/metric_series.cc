@@ -40,6 +40,7 @@ Nanos SeriesRing::covered_in(Nanos from, Nanos until) const {
 }
 
 void SeriesRing::add(const PointView& point, bool is_delta, Nanos now, Nanos previous) {
+  if (!covered_.empty() && covered_.back().second - now > kGapMin) forget_after(now);
   if (!covered_.empty() && now <= covered_.back().second) return;
   if (fine_from_ == 0) fine_from_ = now - 1;
   const bool known = has_last_ && now - last_seen() <= kGapMin;
@@ -210,6 +211,14 @@ void SeriesRing::window_of_values(Nanos from, Nanos until, Window& out) const {
     if (end >= from) add(point->time, end, point->value, point->value, point->value);
   }
   if (first) out.covered = 0;
+}
+
+void SeriesRing::forget_after(Nanos now) {
+  while (!fine_.empty() && fine_.back().time >= now) fine_.pop_back();
+  while (!coarse_.empty() && coarse_.back().end >= now) coarse_.pop_back();
+  while (!covered_.empty() && covered_.back().first >= now) covered_.pop_back();
+  if (!covered_.empty()) covered_.back().second = std::min(covered_.back().second, now - 1);
+  fine_from_ = std::min(fine_from_, now - 1);
 }
 
 void SeriesRing::forget(Nanos fine_before, Nanos coarse_before) {

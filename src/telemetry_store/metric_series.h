@@ -34,7 +34,8 @@ class SeriesRing {
   SeriesRing(MetricKind kind, size_t buckets) : kind_(kind), buckets_(buckets) {}
 
   // Adds a point of a snapshot. `previous`: the time of the snapshot before from the same process; 0: there was none,
-  // so that a cumulative value is only where counting begins.
+  // so that a cumulative value is only where counting begins. A `now` that is much earlier than the last one means that
+  // the clock was set back: then points with later times are forgotten.
   void add(const PointView& point, bool is_delta, Nanos now, Nanos previous);
   // Makes a row of the minute that ends at `end`, and returns it for the file; nothing if the series was not reported.
   std::optional<std::string> close_minute(Nanos end);
@@ -65,6 +66,8 @@ class SeriesRing {
 
   bool is_gauge() const { return kind_ == MetricKind::kGauge || kind_ == MetricKind::kUpDownCounter; }
   void cover(Nanos from, Nanos until);
+  // After the clock was set back: what has a later time would stand in the way of all that comes.
+  void forget_after(Nanos now);
   Nanos covered_in(Nanos from, Nanos until) const;
   void add_increment(const PointView& point, bool is_delta, Nanos now, Nanos since);
   void add_exemplars(const PointView& point);

@@ -20,6 +20,7 @@ size_t files_in(const std::filesystem::path& directory, std::string_view extensi
 using Abuse = StoreTest;
 using AbuseOnDisk = StoreOnDiskTest;
 
+// Two bytes of a span can be a link, which takes a hundred as an object.
 TEST_F(AbuseOnDisk, TraceOfManySmallPartsIsCutByTheMemoryThatItTakes) {
   std::vector<BuiltSpan> spans;
   for (uint64_t i = 1; i <= 40; ++i) {
@@ -76,6 +77,7 @@ TEST_F(AbuseOnDisk, PageOfLongLogRecordsIsShorter) {
   EXPECT_EQ(seen.front(), "0");
 }
 
+// The number of segments is limited, so that small ones would push out what others have recorded.
 TEST_F(AbuseOnDisk, ManyServicesOfAUserFillNoSegments) {
   for (int i = 0; i < 20'000; ++i) {
     store_->add(RecordType::kSpans, build_spans({{.trace = 1, .start = now()}}, "service" + std::to_string(i)),
@@ -129,6 +131,7 @@ TEST_F(Abuse, MetricsOfUsersDoNotMixWithThoseOfTheServer) {
   EXPECT_EQ(own->series.at(0).points.back(), 1'000);
 }
 
+// One user's series may take an eighth of the memory for metrics, and cost others nothing.
 TEST_F(Abuse, MetricsOfAUserPushOutNothing) {
   options_.memory_bytes_max = 8 << 20;
   reopen();
@@ -155,6 +158,27 @@ TEST_F(Abuse, MetricsOfAUserPushOutNothing) {
     EXPECT_GE(std::count_if(points.begin(), points.end(), [](double value) { return value == value; }), 28)
         << "what others reported at the beginning is still there in full";
   }
+}
+
+using Clocks = StoreOnDiskTest;
+
+TEST_F(Clocks, MetricsGoOnAfterTheClockWasSetBack) {
+  const auto value_now = [&] {
+    const auto found =
+        store_->metric(kOperator, {.name = "m", .time = {now() - 5 * kSecond, now() + 1}, .step = 6 * kSecond});
+    return found.ok() && !found->series.empty() ? found->series[0].points.back() : -1;
+  };
+  for (const double value : {1.0, 2.0, 3.0}) {
+    clock_.advance(10 * kSecond);
+    add({BuiltMetric{.name = "m", .value = value}});
+  }
+  EXPECT_EQ(value_now(), 3);
+  clock_.advance(-86'400 * kSecond);
+  for (const double value : {4.0, 5.0}) {
+    clock_.advance(10 * kSecond);
+    add({BuiltMetric{.name = "m", .value = value}});
+  }
+  EXPECT_EQ(value_now(), 5);
 }
 
 }  // namespace
