@@ -2,8 +2,15 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 
 namespace tuft::telemetry_store::internal {
+
+namespace {
+
+constexpr Nanos kTimeMax = std::numeric_limits<Nanos>::max() / 2;
+
+}  // namespace
 
 std::string encode_cursor(const Cursor& cursor) {
   std::string text;
@@ -27,6 +34,8 @@ Result<Cursor> decode_cursor(std::string_view text) {
     if (is_last ? !text.empty() : !text.starts_with('-')) return wrong;
     if (!is_last) text.remove_prefix(1);
   }
+  // Times are compared with those around them, which must not overflow.
+  if (parts[0] > static_cast<uint64_t>(kTimeMax)) return wrong;
   return Cursor{static_cast<Nanos>(parts[0]), parts[1], parts[2]};
 }
 

@@ -22,6 +22,12 @@ size_t bytes_of(const Item& item) {
   return kItemBytes;
 }
 
+bool is_of_user(const Item& item) {
+  if (const auto* records = std::get_if<Records>(&item)) return !records->source.owner.empty();
+  if (const auto* snapshot = std::get_if<Snapshot>(&item)) return !snapshot->source.owner.empty();
+  return false;
+}
+
 }  // namespace
 
 StoreThread::StoreThread(size_t bytes_max, Calls calls) : bytes_max_(bytes_max), calls_(std::move(calls)) {
@@ -40,9 +46,10 @@ StoreThread::~StoreThread() {
 
 bool StoreThread::push(Item item) {
   const size_t bytes = bytes_of(item);
+  const size_t bytes_max = is_of_user(item) ? bytes_max_ / 2 : bytes_max_;
   {
     MutexLock lock(mutex_);
-    if (closed_ || bytes_ + bytes > bytes_max_) return false;
+    if (closed_ || bytes_ + bytes > bytes_max) return false;
     bytes_ += bytes;
     ++pushed_;
     items_.push_back(std::move(item));

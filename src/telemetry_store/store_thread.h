@@ -40,7 +40,8 @@ class StoreThread {
   StoreThread(const StoreThread&) = delete;
   StoreThread& operator=(const StoreThread&) = delete;
 
-  // Returns false if the queue is full.
+  // Returns false if the queue is full. It is for what users' programs send when it is half full, so that they push out
+  // nothing of the server.
   bool push(Item item) TUFT_EXCLUDES(mutex_);
   // Waits until what was pushed before is worked off. Returns false after `budget`.
   bool settle(Nanos budget) TUFT_EXCLUDES(mutex_);

@@ -22,14 +22,13 @@ using AbuseOnDisk = StoreOnDiskTest;
 
 // Two bytes of a span can be a link, which takes a hundred as an object.
 TEST_F(AbuseOnDisk, TraceOfManySmallPartsIsCutByTheMemoryThatItTakes) {
-  std::vector<BuiltSpan> spans;
-  for (uint64_t i = 1; i <= 40; ++i) {
-    spans.push_back({.span = i, .start = now() - kSecond + static_cast<Nanos>(i), .links = {}});
-    spans.back().links.assign(4'000, {.trace = 7, .span = 7});
-  }
-  for (int i = 0; i < 10; ++i) {
-    for (BuiltSpan& span : spans) span.span += 1'000;
-    add(spans, kOfAlice);
+  for (uint64_t i = 1; i <= 400; ++i) {
+    BuiltSpan span{.span = i, .start = now() - kSecond + static_cast<Nanos>(i), .links = {}};
+    span.links.assign(4'000, {.trace = 7, .span = 7});
+    store_->add(RecordType::kSpans, build_spans({span}), kOfAlice);
+    if (i % 16 == 0) {
+      ASSERT_TRUE(store_->settle(10 * kSecond));
+    }
   }
   const auto found = store_->trace(kAlice, built_trace_id(1), 10'000);
   ASSERT_TRUE(found.ok());
@@ -157,6 +156,35 @@ TEST_F(Abuse, MetricsOfAUserPushOutNothing) {
     const auto& points = whole->series.at(0).points;
     EXPECT_GE(std::count_if(points.begin(), points.end(), [](double value) { return value == value; }), 28)
         << "what others reported at the beginning is still there in full";
+  }
+}
+
+// The server's own records find room however much a user sends at once. The first settles only with the last.
+TEST_F(AbuseOnDisk, BurstOfAUserDropsNothingOfTheServer) {
+  std::vector<BuiltSpan> spans;
+  for (uint64_t i = 1; i <= 20'000; ++i) spans.push_back({.trace = i, .span = i, .start = now()});
+  const std::string burst = build_spans(spans, "loop");
+  const std::string own = build_spans({{.trace = 100'000, .start = now()}});
+  for (int i = 0; i < 50; ++i) {
+    for (int again = 0; again < 10; ++again) store_->add(RecordType::kSpans, burst, kOfAlice);
+    store_->add(RecordType::kSpans, own, {});
+  }
+  ASSERT_TRUE(store_->settle(60 * kSecond));
+  const auto trace = store_->trace(kOperator, built_trace_id(100'000), 1'000);
+  ASSERT_TRUE(trace.ok());
+  EXPECT_EQ(trace->spans.size(), 50u);
+}
+
+TEST_F(Abuse, CursorOfAnyTimeIsRefusedOrEndsTheList) {
+  add({BuiltLog{.time = now()}});
+  for (const char* cursor : {"7fffffffffffffff-0-0", "ffffffffffffffff-ffffffffffffffff-ffffffffffffffff",
+                             "3fffffffffffffff-0-0", "0-0-0", "--", "0-0-0-0", "x"}) {
+    LogQuery query;
+    query.page.cursor = cursor;
+    const auto logs = store_->logs(kOperator, query);
+    const auto traces = store_->traces(kOperator, {}, {.cursor = cursor});
+    EXPECT_TRUE(logs.ok() || logs.error().code == ErrorCode::kInvalidArgument) << cursor;
+    EXPECT_EQ(logs.ok(), traces.ok()) << cursor;
   }
 }
 
