@@ -16,8 +16,9 @@ constexpr size_t kPointsMax = 2000;
 constexpr size_t kPointsChosen = 300;
 constexpr size_t kKeysMax = 8;
 constexpr size_t kExemplarsMax = 200;
-// Windows that one query computes.
-constexpr size_t kWindowsMax = 1'000'000;
+// Windows that one query computes, while nothing is added. One with many buckets counts several times.
+constexpr size_t kWindowsMax = 300'000;
+constexpr size_t kBucketsOfWindow = 16;
 
 bool is_gauge(MetricKind kind) {
   return kind == MetricKind::kGauge || kind == MetricKind::kUpDownCounter;
@@ -158,7 +159,7 @@ Result<MetricAnswer> MetricRings::query(const Viewer& viewer, const MetricQuery&
   answer.step = steps.step;
   size_t windows = 0;
   for (const auto& [labels, rings] : groups) {
-    windows += rings.size() * steps.count;
+    windows += rings.size() * steps.count * (1 + family.bounds.size() / kBucketsOfWindow);
     if (answer.series.size() >= kSeriesShownMax || windows > kWindowsMax) {
       answer.truncated = true;
       break;

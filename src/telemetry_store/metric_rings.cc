@@ -286,8 +286,11 @@ void MetricRings::forget(Nanos now) {
 
 MetricRings::Shown MetricRings::shown(const Viewer& viewer, const std::string& name, const Labels& where) const {
   Shown found;
-  for (const auto& [key, family] : families_) {
-    if (key.second != name || (!family.owner.empty() && !may_see(viewer, family.owner))) continue;
+  for (const auto& [owner, of] : owners_) {
+    if (!owner.empty() && !may_see(viewer, owner)) continue;
+    const auto place = families_.find({owner, name});
+    if (place == families_.end()) continue;
+    const Family& family = place->second;
     if (!found.empty()) {
       const Family& first = *found.front().first;
       // The server's come first.
@@ -311,7 +314,9 @@ MetricRings::Shown MetricRings::shown(const Viewer& viewer, const std::string& n
 std::vector<MetricInfo> MetricRings::metrics(const Viewer& viewer) const {
   MutexLock lock(mutex_);
   std::set<std::string> names;
-  for (const auto& [key, family] : families_) names.insert(key.second);
+  for (const auto& [key, family] : families_) {
+    if (key.first.empty() || may_see(viewer, key.first)) names.insert(key.second);
+  }
   std::vector<MetricInfo> list;
   for (const std::string& name : names) {
     const Shown series = shown(viewer, name, {});

@@ -188,6 +188,35 @@ TEST_F(Abuse, CursorOfAnyTimeIsRefusedOrEndsTheList) {
   }
 }
 
+// While series are read nothing can be added.
+TEST_F(Abuse, QueryOfManySeriesWithManyBucketsEndsSoon) {
+  const auto feed = [this](double value) {
+    std::vector<BuiltMetric> metrics;
+    for (int i = 0; i < 500; ++i) {
+      BuiltMetric metric{.name = "h", .kind = BuiltMetric::Kind::kHistogram, .delta = true, .value = value};
+      for (int bound = 0; bound < 200; ++bound) metric.bounds.push_back(bound);
+      metric.counts.assign(201, 1);
+      metric.labels = {{"series", std::to_string(i)}};
+      metrics.push_back(std::move(metric));
+    }
+    add(metrics, kOfAlice);
+  };
+  for (int i = 0; i < 50; ++i) {
+    clock_.advance(10 * kSecond);
+    feed(i);
+  }
+  const auto found = store_->metric(kAlice, {.name = "h",
+                                             .function = MetricFunction::kP99,
+                                             .by = {"series"},
+                                             .time = {now() - 1'900 * kSecond, now()},
+                                             .step = kSecond});
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->truncated);
+  EXPECT_LE(found->series.size(), 20u);
+  EXPECT_EQ(store_->metrics(kAlice).size(), 1u);
+  EXPECT_TRUE(store_->metrics(kBob).empty());
+}
+
 using Clocks = StoreOnDiskTest;
 
 TEST_F(Clocks, MetricsGoOnAfterTheClockWasSetBack) {
