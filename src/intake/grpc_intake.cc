@@ -10,6 +10,7 @@
 #include <grpcpp/resource_quota.h>
 
 #include "base/file.h"
+#include "intake/inflate.h"
 
 namespace tuft::intake {
 namespace {
@@ -51,6 +52,7 @@ grpc::StatusCode code_of(const Error& error) {
     case ErrorCode::kPermissionDenied:
       return grpc::StatusCode::UNAUTHENTICATED;
     case ErrorCode::kResourceExhausted:
+    case ErrorCode::kPayloadTooLarge:
       return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case ErrorCode::kUnavailable:
       return grpc::StatusCode::FAILED_PRECONDITION;
@@ -89,12 +91,20 @@ class Call final : public grpc::ServerGenericBidiReactor {
   }
 
  private:
+  // Whoever sends what becomes too large pays for the work that it made.
+  Result<std::string> decompressed(std::string message) {
+    TUFT_TRY(intake_.may_send(user_));
+    Result<std::string> request = inflated(std::move(message), control::kIntakeBytesMax);
+    if (!request.ok()) intake_.charge_refused(user_, control::kIntakeBytesMax);
+    return request;
+  }
   void fail(const Error& error) { Finish({code_of(error), error.message}); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return fail(invalid_argument("the call had no message"));
     Result<std::string> request = text_of(message_);
     message_.Clear();
+    if (request.ok() && is_deflated(*request)) request = decompressed(std::move(request).value());
     if (!request.ok()) return fail(request.error());
     const Status taken = intake_.take(user_, signal_, std::move(request).value());
     if (!taken.ok()) return fail(taken.error());
@@ -151,6 +161,8 @@ class Server final : public GrpcIntake {
     quota.Resize(kReceivingBytesMax).SetMaxThreads(kThreadsMax);
     builder.SetResourceQuota(quota);
     builder.SetMaxReceiveMessageSize(static_cast<int>(control::kIntakeBytesMax));
+    // gRPC would decompress a message of any size before it looks at the limit.
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnectionMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);

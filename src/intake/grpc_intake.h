@@ -24,7 +24,8 @@ struct GrpcOptions {
 };
 
 // The key is the metadata x-api-key, or "authorization: Bearer KEY". It is checked before the message is read: a
-// stranger gets UNAUTHENTICATED, and leaves neither span nor log line. A message has at most 4 MiB, all that are being
+// stranger gets UNAUTHENTICATED, and leaves neither span nor log line. A message has at most 4 MiB,
+// before and after decompression (gzip or deflate), all that are being
 // received together 64 MiB, and a connection has at most 16 calls at a time.
 class GrpcIntake {
  public:

@@ -77,13 +77,11 @@ std::optional<int64_t> count_records(IntakeSignal signal, std::string_view reque
   return is_request ? std::optional(count) : std::nullopt;
 }
 
-Status Intake::charge(const UserId& user, int64_t bytes, int64_t records) {
+// What the user may send now.
+Intake::OfUser& Intake::filled(const UserId& user) {
   const double share = static_cast<double>(disk_bytes_max_) / 8;
   const double share_rate = share / std::max(to_seconds(age_max_), 1.0);
-  const auto cost = static_cast<double>(bytes);
-  const auto count = static_cast<double>(records);
   const Nanos now = clock_.monotonic();
-  MutexLock lock(mutex_);
   auto [found, is_new] = users_.try_emplace(user);
   OfUser& own = found->second;
   if (is_new) own = {kBytesBurst, kRecordsBurst, share, now};
@@ -92,6 +90,24 @@ Status Intake::charge(const UserId& user, int64_t bytes, int64_t records) {
   own.bytes = std::min(kBytesBurst, own.bytes + kBytesPerSecond * seconds);
   own.records = std::min(kRecordsBurst, own.records + kRecordsPerSecond * seconds);
   own.share = std::min(share, own.share + share_rate * seconds);
+  return own;
+}
+
+Status Intake::may_send(const UserId& user) {
+  return charge(user, 1, 0);
+}
+
+void Intake::charge_refused(const UserId& user, int64_t bytes) {
+  MutexLock lock(mutex_);
+  OfUser& own = filled(user);
+  own.bytes = std::max(own.bytes - static_cast<double>(bytes), -kBytesBurst);
+}
+
+Status Intake::charge(const UserId& user, int64_t bytes, int64_t records) {
+  const auto cost = static_cast<double>(bytes);
+  const auto count = static_cast<double>(records);
+  MutexLock lock(mutex_);
+  OfUser& own = filled(user);
   if (own.share < cost) {
     return over_limit(
         "you have sent your share of the telemetry store, an eighth of telemetry.store.disk_bytes_max at once and in "

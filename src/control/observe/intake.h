@@ -39,6 +39,12 @@ class Intake {
   // kResourceExhausted, naming the limit, if the user has sent too much. Then nothing is kept of it.
   Status take(const UserId& user, IntakeSignal signal, std::string request);
 
+  // For senders of compressed requests, before their decompression: kResourceExhausted if the user may send nothing
+  // now.
+  Status may_send(const UserId& user);
+  // Counts the bytes of a request that was refused after work was done for it.
+  void charge_refused(const UserId& user, int64_t bytes);
+
  private:
   // What a user may send now. It grows with the time up to what may come at once.
   struct OfUser {
@@ -48,6 +54,7 @@ class Intake {
 
   Status keep(const UserId& user, IntakeSignal signal, std::string request);
   Status charge(const UserId& user, int64_t bytes, int64_t records);
+  OfUser& filled(const UserId& user) TUFT_REQUIRES(mutex_);
 
   telemetry_store::Store* const store_;
   const int64_t disk_bytes_max_;

@@ -99,6 +99,25 @@ TEST_F(GrpcIntakeTest, TooMuchThenResourceExhausted) {
   EXPECT_NE(refused.error_message().find("5000 records a second"), std::string::npos);
 }
 
+// 5 MiB are 5 KiB with gzip, and 4 GiB are 4 MiB: no more may be produced than a message may have.
+TEST_F(GrpcIntakeTest, MessageThatGrowsTooLargeThenRefusedAndCharged) {
+  const auto bomb = [this] { return send(spans(1, 5 << 20), "x-api-key", "tml-alice", GRPC_COMPRESS_GZIP); };
+  const grpc::Status first = bomb();
+  EXPECT_EQ(first.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(first.error_message().find("decompressed"), std::string::npos) << first.error_message();
+  std::string last;
+  for (int i = 0; i < 8 && last.find("1 MiB") == std::string::npos; ++i) last = bomb().error_message();
+  EXPECT_NE(last.find("1 MiB"), std::string::npos) << "who repeats it may send nothing for a while: " << last;
+  EXPECT_FALSE(send(spans(1)).ok());
+  EXPECT_TRUE(store_.added().empty());
+}
+
+TEST_F(GrpcIntakeTest, DeflateThenTaken) {
+  EXPECT_TRUE(send(spans(3), "x-api-key", "tml-alice", GRPC_COMPRESS_DEFLATE).ok());
+  ASSERT_EQ(store_.added().size(), 1u);
+  EXPECT_EQ(store_.added()[0].request, spans(3).SerializeAsString());
+}
+
 TEST_F(GrpcIntakeTest, StoppedThenThePortIsClosed) {
   server_->stop();
   EXPECT_FALSE(send(spans(1)).ok());
