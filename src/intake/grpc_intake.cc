@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "intake/inflate.h"
+#include "intake/listener.h"
 
 namespace tuft::intake {
 namespace {
@@ -22,6 +23,7 @@ constexpr int kThreadsMax = 8;
 constexpr int kCallsPerConnectionMax = 16;
 constexpr int kMetadataBytesMax = 16 << 10;
 constexpr int kIdleMilliseconds = 10 * 60 * 1000;
+constexpr int kHandshakeMilliseconds = 10 * 1000;  // of TLS and HTTP/2
 constexpr size_t kTlsFileMax = 1 << 20;
 constexpr auto kStopGrace = std::chrono::milliseconds(200);
 
@@ -153,9 +155,7 @@ class Server final : public GrpcIntake {
 
   Status listen(const GrpcOptions& options) {
     TUFT_ASSIGN(const auto credentials, credentials_of(options.tls));
-    const bool is_v6 = options.host.find(':') != std::string::npos && !options.host.starts_with('[');
-    const std::string host = is_v6 ? "[" + options.host + "]" : options.host;
-    const std::string address = host + ":" + std::to_string(options.port);
+    TUFT_ASSIGN(listener_, Listener::open({.host = options.host, .port = options.port}));
     grpc::ServerBuilder builder;
     grpc::ResourceQuota quota("tuft_intake");
     quota.Resize(kReceivingBytesMax).SetMaxThreads(kThreadsMax);
@@ -166,22 +166,25 @@ class Server final : public GrpcIntake {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsPerConnectionMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);
-    // Without it, a second server on the port would share its connections.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort(address, credentials, &port_);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
     builder.RegisterCallbackGenericService(&service_);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return unavailable("cannot listen on " + address +
-                         " (telemetry.intake.grpc_port); choose another port, or stop what uses it");
-    }
+    if (server_ == nullptr) return unavailable("gRPC cannot serve telemetry.intake.grpc_port; see the log");
+    listener_->start([this](int socket) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = socket;
+      acceptor_->HandleNewConnection(&connection);
+    });
     return {};
   }
 
-  uint16_t port() const override { return static_cast<uint16_t>(port_); }
+  uint16_t port() const override { return listener_->port(); }
 
   void stop() override {
     if (server_ == nullptr) return;
+    listener_->stop();
     server_->Shutdown(std::chrono::system_clock::now() + kStopGrace);
     server_->Wait();
     server_.reset();
@@ -189,7 +192,8 @@ class Server final : public GrpcIntake {
 
  private:
   Service service_;
-  int port_ = 0;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -26,7 +26,8 @@ struct GrpcOptions {
 // The key is the metadata x-api-key, or "authorization: Bearer KEY". It is checked before the message is read: a
 // stranger gets UNAUTHENTICATED, and leaves neither span nor log line. A message has at most 4 MiB,
 // before and after decompression (gzip or deflate), all that are being
-// received together 64 MiB, and a connection has at most 16 calls at a time.
+// received together 64 MiB, a connection has at most 16 calls at
+// a time, and there are at most 1,024 connections, 256 of one address.
 class GrpcIntake {
  public:
   virtual ~GrpcIntake() = default;

@@ -89,15 +89,19 @@ uint64_t raise_file_limit() {
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
-void warn_of_few_files(uint64_t files_max, const config::Limits& limits) {
+void warn_of_few_files(uint64_t files_max, const config::ServerConfig& config) {
   constexpr uint64_t kOwnFiles = 256;  // for logs, stores and workers
-  const auto connections = static_cast<uint64_t>(limits.connections_max);
-  if (files_max >= connections + kOwnFiles) return;
+  constexpr uint64_t kGrpcConnections = 1024;
+  const auto connections = static_cast<uint64_t>(config.limits.connections_max);
+  uint64_t needed = connections + kOwnFiles;
+  if (config.telemetry_intake.http_port != 0) needed += connections;
+  if (config.telemetry_intake.grpc_port != 0) needed += kGrpcConnections;
+  if (files_max >= needed) return;
   telemetry::log_warning(
       "server.few_files",
-      "this process may open " + std::to_string(files_max) + " files, fewer than limits.connections_max (" +
-          std::to_string(connections) +
-          ") and the server's own files; raise the hard limit (ulimit -Hn, LimitNOFILE=) or lower the key",
+      "this process may open " + std::to_string(files_max) + " files, fewer than the " + std::to_string(needed) +
+          " that limits.connections_max on each port and the server's own files need; raise the hard limit (ulimit "
+          "-Hn, LimitNOFILE=) or lower the key",
       {{"tuft.open_files_max", files_max}});
 }
 
@@ -377,7 +381,7 @@ int launch(const LaunchOptions& options) {
                        {"tuft.telemetry.enabled", config.telemetry.enabled},
                        {"tuft.metrics_endpoint", config.telemetry.metrics_endpoint},
                        {"tuft.open_files_max", files_max}});
-  warn_of_few_files(files_max, config.limits);
+  warn_of_few_files(files_max, config);
   return serve_until_stopped(config);
 }
 

@@ -2,7 +2,11 @@
 
 #include <chrono>
 #include <memory>
+#include <netinet/in.h>
 #include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <vector>
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -116,6 +120,38 @@ TEST_F(GrpcIntakeTest, DeflateThenTaken) {
   EXPECT_TRUE(send(spans(3), "x-api-key", "tml-alice", GRPC_COMPRESS_DEFLATE).ok());
   ASSERT_EQ(store_.added().size(), 1u);
   EXPECT_EQ(store_.added()[0].request, spans(3).SerializeAsString());
+}
+
+// Returns a socket that is connected to the port.
+int connected_to(uint16_t port) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  return socket;
+}
+
+TEST_F(GrpcIntakeTest, ManySilentConnectionsThenClosedAboveTheLimit) {
+  std::vector<int> sockets;
+  for (int i = 0; i < 300; ++i) sockets.push_back(connected_to(server_->port()));
+  // Those that were taken get the settings of HTTP/2, the others an end.
+  int taken = 0;
+  for (const int socket : sockets) {
+    char byte = 0;
+    taken += ::recv(socket, &byte, 1, 0) == 1 ? 1 : 0;
+  }
+  EXPECT_EQ(taken, 256);
+  EXPECT_FALSE(send(spans(1)).ok());
+  for (const int socket : sockets) ::close(socket);
+  // gRPC closes its side a moment later.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (store_.added().empty() && std::chrono::steady_clock::now() < end) {
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()), grpc::InsecureChannelCredentials());
+    (void)send(spans(1)).ok();
+  }
+  EXPECT_EQ(store_.added().size(), 1u);
 }
 
 TEST_F(GrpcIntakeTest, StoppedThenThePortIsClosed) {
