@@ -38,6 +38,14 @@ void secure(Response& response) {
   response.headers.emplace_back("Referrer-Policy", "no-referrer");
 }
 
+// A refusal, with the same headers as every other answer below /console.
+Answer refused(const Error& error) {
+  Response response = error_response(error);
+  secure(response);
+  response.headers.emplace_back("Cache-Control", "no-store");
+  return Answer(std::move(response));
+}
+
 struct Served {
   const ConsoleAsset* asset;
   std::shared_ptr<const std::string> bytes, gzip;  // gzip is null if there is none
@@ -108,7 +116,8 @@ Result<Answer> handle_console_file(Exchange& exchange) {
   const std::string_view path = exchange.path_parameters.empty() ? std::string_view() : exchange.path_parameters[0];
   auto found = files.find(path);
   if (found == files.end() && !path.starts_with("assets/")) found = files.find("index.html");
-  if (found == files.end()) return not_found("the console has no such file; reload the page", "no_console_file");
+  if (found == files.end())
+    return refused(not_found("the console has no such file; reload the page", "no_console_file"));
   return Answer(file_response(exchange, found->second));
 }
 
@@ -116,12 +125,13 @@ Result<Answer> handle_root(Exchange& exchange) {
   Response response;
   response.status = 307;
   response.content_type = "text/plain";
+  secure(response);
   response.headers.emplace_back("Location", own_url(exchange, "/console"));
   return Answer(std::move(response));
 }
 
 Result<Answer> handle_console_login(Exchange& exchange) {
-  TUFT_TRY(check_own_page(exchange.headers, exchange.public_url));
+  if (const Status own = check_own_page(exchange.headers, exchange.public_url); !own.ok()) return refused(own.error());
   JsonBody body(exchange.body);
   const JsonFields fields = body.fields();
   const std::string key = fields.required_string("key");
@@ -134,10 +144,11 @@ Result<Answer> handle_console_login(Exchange& exchange) {
       telemetry::log_warning("auth.failed", told->error.message,
                              {{"tuft.error.reason", told->error.reason}, {"tuft.left_out", told->left_out}});
     }
-    return Error{ErrorCode::kUnauthenticated, login.error().message, login.error().reason};
+    return refused({ErrorCode::kUnauthenticated, login.error().message, login.error().reason});
   }
   telemetry::log_info("console.login", "a user logged in to the console", {{"tuft.user", login->user.str()}});
   Response response = json_response(whoami_json(exchange, login->user));
+  secure(response);
   response.headers.emplace_back("Set-Cookie", cookie_text(exchange, login->token, ConsoleSessions::kLifetime));
   response.headers.emplace_back("Cache-Control", "no-store");
   return Answer(std::move(response));
@@ -147,6 +158,7 @@ Result<Answer> handle_console_logout(Exchange& exchange) {
   TUFT_TRY(check_from_console(exchange.headers, exchange.public_url));
   exchange.console->logout(console_token(exchange.headers.cookie));
   Response response = no_content();
+  secure(response);
   response.headers.emplace_back("Set-Cookie", cookie_text(exchange, "", 0));
   return Answer(std::move(response));
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace tuft::api {
 namespace {
@@ -64,6 +65,12 @@ std::optional<Nanos> read_duration(QueryFields& query, std::string_view key) {
 }
 
 }  // namespace
+
+Response observed_response(std::string json) {
+  Response response = json_response(std::move(json));
+  response.headers.emplace_back("Cache-Control", "private, no-store");
+  return response;
+}
 
 std::vector<std::string_view> filter_keys(std::vector<std::string_view> more) {
   more.insert(more.end(), {"from", "until", "session", "run", "sampler", "request", "operation", "base_model", "user",

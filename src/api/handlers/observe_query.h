@@ -2,6 +2,7 @@
 // parameter is a problem that names it.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "telemetry_store/query.h"
 
 namespace tuft::api {
+
+// An answer that nobody between the server and its reader may keep: it is one user's.
+Response observed_response(std::string json);
 
 // The keys of read_filter(), and further ones, for QueryFields::only().
 std::vector<std::string_view> filter_keys(std::vector<std::string_view> more);

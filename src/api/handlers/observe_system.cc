@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/handlers/handlers.h"
+#include "api/handlers/observe_query.h"
 #include "api/handlers/tar_gz.h"
 #include "api/json/observe_json.h"
 #include "api/routing/metrics_page.h"
@@ -130,13 +131,13 @@ Result<Answer> handle_observe_system(Exchange& exchange) {
   TUFT_TRY(query.status());
   const control::Observer& observer = exchange.control.observer();
   auto system = std::make_shared<const control::SystemView>(observer.system(exchange.user));
-  if (!system->is_whole) return json_answer(system_json(*system, server_version(), {}));
+  if (!system->is_whole) return Answer(observed_response(system_json(*system, server_version(), {})));
   AwaitResponse later;
   later.limit = kSystemTimeout;
   later.start = [&control = exchange.control, page = exchange.metrics_page,
                  system](std::function<void(Result<Response>)> done) {
     with_metrics(control, page, [system, done = std::move(done)](const std::string& metrics) {
-      done(json_response(system_json(*system, server_version(), metrics)));
+      done(observed_response(system_json(*system, server_version(), metrics)));
     });
   };
   return Answer(std::move(later));

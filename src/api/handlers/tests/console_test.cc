@@ -122,6 +122,7 @@ TEST_F(Console, ItsPagesNeedNoKeyAndAllowNoForeignScript) {
   const Reply root = call("GET", "/", "", {{"X-API-Key", ""}});
   EXPECT_EQ(root.status, 307);
   EXPECT_EQ(root.headers.at("location"), "http://localhost/console");
+  EXPECT_THAT(root.headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
   for (const char* path : {"/console", "/console/", "/console/traces/abc?from=-1h", "/console/login"}) {
     const Reply page = call("GET", path, "", {{"X-API-Key", ""}});
     EXPECT_EQ(page.status, 200) << path;
@@ -131,6 +132,23 @@ TEST_F(Console, ItsPagesNeedNoKeyAndAllowNoForeignScript) {
     EXPECT_EQ(page.headers.at("x-content-type-options"), "nosniff");
     EXPECT_EQ(page.headers.at("referrer-policy"), "no-referrer");
   }
+}
+
+TEST_F(Console, ItsOtherAnswersHaveTheSamePolicyAndAreNotKept) {
+  start();
+  const Reply refused = call("POST", "/console/login", R"({"key":"tml-wrong"})");
+  EXPECT_EQ(refused.status, 401);
+  const Reply foreign = call("POST", "/console/login", R"({"key":"tml-alice"})", {{"Origin", "http://evil.example"}});
+  EXPECT_EQ(foreign.status, 403);
+  const Reply login = call("POST", "/console/login", R"({"key":"tml-alice"})");
+  EXPECT_EQ(login.status, 200);
+  for (const Reply* reply : {&refused, &foreign, &login}) {
+    EXPECT_THAT(reply->headers.at("content-security-policy"), HasSubstr("default-src 'none'"));
+    EXPECT_EQ(reply->headers.at("x-content-type-options"), "nosniff");
+    EXPECT_EQ(reply->headers.at("cache-control"), "no-store");
+  }
+  for (const char* path : {"whoami", "overview", "runs", "system", "tenants"})
+    EXPECT_EQ(call("GET", std::string("/api/v1/observe/") + path).headers.at("cache-control"), "private, no-store");
 }
 
 TEST_F(Console, ItsFilesAreKeptByBrowsers) {
