@@ -9,6 +9,8 @@ namespace tuft::telemetry_store::internal {
 namespace {
 
 constexpr size_t kOwnersMax = 10'000;
+constexpr std::string_view kServiceOfServer = "tuft";  // unless it is configured
+constexpr std::string_view kProgramMark = " (program)";
 
 }  // namespace
 
@@ -37,7 +39,14 @@ void Feeder::set_context(const ScopeView& scope, const RecordView& record, const
   const bool fits = owner.size() <= kStringBytesMax && is_utf8(owner);
   const std::string_view shown = fits ? std::string_view(owner) : std::string_view{};
   if (context_.owner != shown) context_.owner = shown;
-  if (context_.service != cut_string(scope.service)) context_.service = cut_string(scope.service);
+  const std::string_view service = cut_string(scope.service);
+  context_.of_program = !source.owner.empty();
+  if (!context_.of_program && own_service_ != service) own_service_ = service;
+  if (context_.of_program && (service == own_service_ || service == kServiceOfServer)) {
+    context_.service = std::string(kServiceOfServer) + std::string(kProgramMark);
+  } else if (context_.service != service) {
+    context_.service = service;
+  }
   if (context_.scope != cut_string(scope.scope)) context_.scope = cut_string(scope.scope);
   if (context_.worker != cut_string(source.worker)) context_.worker = cut_string(source.worker);
 }

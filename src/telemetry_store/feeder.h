@@ -36,6 +36,7 @@ class Feeder {
   std::unordered_map<std::string, std::string> owners_;  // by session
   Context context_;                                      // of the last record
   std::string owner_;
+  std::string own_service_;  // of the server; a user's program that has it, too, is told apart
 };
 
 }  // namespace tuft::telemetry_store::internal

@@ -13,7 +13,7 @@
 namespace tuft::telemetry_store::internal {
 namespace {
 
-constexpr uint64_t kIndexMagic = 0x31584449544655ff;
+constexpr uint64_t kIndexMagic = 0x32584449544655ff;
 constexpr uint64_t kIndexBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kRecordsBytesMax = uint64_t{256} << 20;
 

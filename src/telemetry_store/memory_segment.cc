@@ -32,6 +32,7 @@ std::string encode_context(const Context& context) {
     out.append(reinterpret_cast<const char*>(&size), sizeof size);
     out.append(*text, 0, size);
   }
+  out.push_back(context.of_program ? 1 : 0);
   return out;
 }
 
@@ -45,6 +46,9 @@ bool decode_context(std::string_view& bytes, Context& out) {
     *text = bytes.substr(0, size);
     bytes.remove_prefix(size);
   }
+  if (bytes.empty()) return false;
+  out.of_program = bytes.front() != 0;
+  bytes.remove_prefix(1);
   return true;
 }
 
@@ -78,7 +82,7 @@ uint32_t MemorySegment::context_number(const Context& context) {
   const std::string encoded = encode_context(context);
   uint32_t& of_owner = contexts_of_owner_[context.owner];
   if (!context.owner.empty() && of_owner >= kContextsOfUserMax && !context_numbers_.contains(encoded)) {
-    const Context others{kOtherServices, context.worker, {}, context.owner};
+    const Context others{kOtherServices, context.worker, {}, context.owner, context.of_program};
     if (!(context == others)) return context_number(others);
   }
   const auto [found, added] = context_numbers_.try_emplace(encoded, static_cast<uint32_t>(contexts_.size()));

@@ -96,7 +96,7 @@ class MemorySegment final : public Segment {
   Bloom bloom_ TUFT_GUARDED_BY(mutex_);
 };
 
-// The form of contexts in entries and index files: each string with its length before it.
+// The form of contexts in entries and index files: each string with its length before it, and of_program as a byte.
 std::string encode_context(const Context& context);
 // Removes a context from the start of `bytes`. Returns false if there is none.
 bool decode_context(std::string_view& bytes, Context& out);

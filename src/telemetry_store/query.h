@@ -41,7 +41,8 @@ struct Filter {
   std::string service = {};  // service.name, such as "tuft", or that of a user's own program
   // Of a span: the whole name, or its beginning before a final '*'; several between '|'. Of a log record: its event.
   std::string name = {};
-  std::string text = {};  // a part of the name, of an attribute's text value, or of a log body; without case
+  std::string text = {};   // a part of the name, of an attribute's text value, or of a log body; without case
+  bool of_server = false;  // only what the server and its workers recorded, nothing of users' own programs
   std::optional<bool> failed = std::nullopt;
   std::optional<Nanos> duration_min = std::nullopt, duration_max = std::nullopt;
 };
@@ -68,6 +69,7 @@ struct Span {
   std::string trace_id, span_id, parent_id;  // parent_id is empty for a root
   std::string name, service, worker, scope;  // worker: the base model of the worker process; empty: the server
   std::string owner;                         // the user; empty: nobody's
+  bool of_program = false;                   // of the user's own program, not of the server
   int kind = 0;                              // opentelemetry.proto.trace.v1.Span.SpanKind
   Nanos start = 0, duration = 0;
   bool failed = false;

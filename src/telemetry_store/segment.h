@@ -89,6 +89,7 @@ inline void limit_times(SpanView& span, Nanos now) {
 
 struct Context {
   std::string service, worker, scope, owner;
+  bool of_program = false;  // of a user's own program, which says about itself what it likes
   friend bool operator==(const Context&, const Context&) = default;
 };
 

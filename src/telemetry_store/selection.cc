@@ -220,6 +220,7 @@ Result<std::vector<uint32_t>> select_rows(Rows& rows, const Conditions& conditio
     const Context& context = rows.contexts()[i];
     if (!filter.user.empty() && context.owner != filter.user) contexts[i] = 0;
     if (!filter.service.empty() && context.service != filter.service) contexts[i] = 0;
+    if (filter.of_server && context.of_program) contexts[i] = 0;
   }
   // Always checked, whatever else is asked: this is what keeps users apart.
   if (std::find(contexts.begin(), contexts.end(), 1) == contexts.end()) return std::vector<uint32_t>{};

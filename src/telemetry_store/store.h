@@ -36,7 +36,8 @@ enum class RecordType : uint8_t { kSpans, kLogs };
 // Where records come from.
 struct Source {
   std::string worker = {};  // the base model of a worker; empty: the server, or a user's program
-  std::string owner = {};   // set for a user's program: all its records are this user's
+  // Set for a user's program: all its records are this user's. A service with the name of the server's is marked.
+  std::string owner = {};
 };
 
 // Thread-safe. Queries block while they read; call them on a thread that may.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bitset>
 #include <limits>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -86,8 +87,10 @@ class NewestTraces {
 struct Candidate {
   TraceSummary summary;
   Match match;
+  std::string owner;  // of the match
   Nanos end = 0;
   Nanos root_start = 0;
+  bool has_own = false;        // a span that counts for more than the number of spans
   bool has_root = false;       // the span without a parent
   bool is_repetition = false;  // a newer match stood on an earlier page
 };
@@ -149,11 +152,14 @@ class TraceList {
     candidates_.clear();
     places_.clear();
     low_bits_.reset();
+    std::map<size_t, Rows> rows_of;
     for (const Match& match : matches) {
       places_.emplace(match.trace, candidates_.size());
       low_bits_.set(match.trace.low % low_bits_.size());
       Candidate& candidate = candidates_.emplace_back();
       candidate.match = match;
+      Rows& rows = rows_of.try_emplace(match.segment, segments_[match.segment], Table::kSpans).first->second;
+      candidate.owner = rows.context(match.row).owner;
       candidate.summary.trace_id = hex_of(match.trace);
     }
     for (size_t i = 0; i < segments_.size(); ++i) {
@@ -207,8 +213,12 @@ class TraceList {
     const bool is_root = rows.wide(Column::kParent, row) == 0;
     const bool has_failed = (rows.flags(row) & span_flag::kFailed) != 0;
     if (rows.failed()) return;
-    const bool first = summary.spans++ == 0;
+    ++summary.spans;
     if (has_failed) ++summary.failed_spans;
+    // Whoever knows the id of a trace can send spans with it: they say nothing about what another user did.
+    const Context& context = rows.context(row);
+    if (context.of_program && context.owner != candidate.owner) return;
+    const bool first = !std::exchange(candidate.has_own, true);
     summary.start = first ? start : std::min(summary.start, start);
     candidate.end = first ? end : std::max(candidate.end, end);
     summary.duration = candidate.end - summary.start;

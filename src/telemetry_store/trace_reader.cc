@@ -67,8 +67,8 @@ class TraceReader {
       TUFT_TRY(read_records_of(rows, selected, deadline_, [&](uint32_t row, std::string_view record) {
         Record decoded;
         if (!decode(record, decoded)) return true;
-        set_times(rows, row, decoded);
         const Context& context = rows.context(row);
+        set_by_index(rows, row, context, decoded);
         decoded.service = clean_text(context.service, kNameMax);
         decoded.worker = clean_text(context.worker, kNameMax);
         decoded.scope = clean_text(context.scope, kNameMax);
@@ -85,12 +85,13 @@ class TraceReader {
     return {};
   }
 
-  // As the store has them: those that a record claims may be impossible.
-  static void set_times(Rows& rows, uint32_t row, Span& span) {
+  // Times as the store has them: those that a record claims may be impossible.
+  static void set_by_index(Rows& rows, uint32_t row, const Context& context, Span& span) {
     span.start = rows.time(row);
     span.duration = rows.duration(row);
+    span.of_program = context.of_program;
   }
-  static void set_times(Rows& rows, uint32_t row, LogRecord& log) { log.time = rows.time(row); }
+  static void set_by_index(Rows& rows, uint32_t row, const Context&, LogRecord& log) { log.time = rows.time(row); }
 
   Status find_linked(Trace& trace) {
     const uint64_t hash = hash_of_link(id_);

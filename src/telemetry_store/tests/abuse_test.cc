@@ -188,6 +188,21 @@ TEST_F(Abuse, CursorOfAnyTimeIsRefusedOrEndsTheList) {
   }
 }
 
+TEST_F(AbuseOnDisk, ProgramThatSaysItIsTheServerIsToldApart) {
+  store_->add(RecordType::kSpans, build_spans({{.trace = 1, .name = "engine.pass", .start = now()}}, "tuft-prod"), {});
+  store_->add(RecordType::kSpans, build_spans({{.trace = 2, .name = "engine.pass", .start = now()}}, "tuft-prod"),
+              kOfAlice);
+  store_->add(RecordType::kSpans, build_spans({{.trace = 3, .name = "engine.pass", .start = now()}}, "tuft"), kOfAlice);
+  ASSERT_TRUE(store_->settle(10 * kSecond));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(trace_ids(kOperator, {.service = "tuft-prod"}), std::vector{built_trace_id(1)});
+    EXPECT_TRUE(trace_ids(kOperator, {.service = "tuft"}).empty());
+    EXPECT_EQ(trace_ids(kOperator, {.service = "tuft (program)"}).size(), 2u);
+    EXPECT_EQ(trace_ids(kOperator, {.name = "engine.*", .of_server = true}), std::vector{built_trace_id(1)});
+    reopen();
+  }
+}
+
 // While series are read nothing can be added.
 TEST_F(Abuse, QueryOfManySeriesWithManyBucketsEndsSoon) {
   const auto feed = [this](double value) {
@@ -215,6 +230,31 @@ TEST_F(Abuse, QueryOfManySeriesWithManyBucketsEndsSoon) {
   EXPECT_LE(found->series.size(), 20u);
   EXPECT_EQ(store_->metrics(kAlice).size(), 1u);
   EXPECT_TRUE(store_->metrics(kBob).empty());
+}
+
+// Whoever knows the id of a trace can send spans with it.
+TEST_F(Abuse, SpansOfAProgramDoNotDescribeTheTraceOfAnotherUser) {
+  const BuiltAttributes of_bob = {{"tuft.user", "bob"}, {"tuft.operation_type", "sample"}};
+  add({BuiltSpan{.span = 1, .name = "POST", .kind = 2, .start = now(), .attributes = of_bob}});
+  add({BuiltSpan{.span = 2,
+                 .name = "intruder",
+                 .start = now() - 10 * kSecond,
+                 .duration = 20 * kSecond,
+                 .attributes = {{"tuft.session_id", "intruder"}}}},
+      kOfAlice);
+  const auto page = store_->traces(kOperator, {.user = "bob"}, {});
+  ASSERT_TRUE(page.ok());
+  ASSERT_EQ(page->traces.size(), 1u);
+  const TraceSummary& trace = page->traces[0];
+  EXPECT_EQ(trace.root_name, "POST");
+  EXPECT_EQ(trace.owner, "bob");
+  EXPECT_EQ(trace.start, now());
+  EXPECT_EQ(trace.duration, kMillisecond);
+  EXPECT_EQ(trace.session, "");
+  EXPECT_EQ(trace.spans, 2u);
+  const auto own = store_->traces(kAlice, {}, {});
+  ASSERT_TRUE(own.ok());
+  EXPECT_EQ(own->traces.at(0).root_name, "intruder");
 }
 
 using Clocks = StoreOnDiskTest;
