@@ -100,7 +100,9 @@ std::string percent(double share) {
 }
 
 std::string count(double value) {
-  return std::to_string(std::llround(value));
+  // An attribute of a user's program may be any number.
+  constexpr double kMost = 1e15;
+  return std::to_string(std::llround(std::min(value, kMost)));
 }
 
 // Collects the time by kind.

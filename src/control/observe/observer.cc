@@ -1,6 +1,7 @@
 // The questions about telemetry, and the overview.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "control/observe/observer_impl.h"
@@ -16,11 +17,25 @@ constexpr size_t kSpansMax = 10'000;
 // What ran shortly before an operation began to wait is what it waited for.
 constexpr Nanos kBeforeMin = 2 * kSecond, kBeforeMax = 60 * kSecond;
 
-// The owner of the trace: of its first span that has one.
-std::string owner_of(const telemetry_store::Trace& trace) {
-  const auto owned = std::find_if(trace.spans.begin(), trace.spans.end(),
-                                  [](const telemetry_store::Span& span) { return !span.owner.empty(); });
-  return owned == trace.spans.end() ? std::string() : owned->owner;
+using telemetry_store::Span;
+
+// The owner of the trace: of the first span that the server recorded for a user, or else of the first that has one.
+std::string owner_of(const std::vector<Span>& spans) {
+  const auto served = std::find_if(spans.begin(), spans.end(),
+                                   [](const Span& span) { return !span.owner.empty() && !span.of_program; });
+  if (served != spans.end()) return served->owner;
+  const auto owned = std::find_if(spans.begin(), spans.end(), [](const Span& span) { return !span.owner.empty(); });
+  return owned == spans.end() ? std::string() : owned->owner;
+}
+
+// Whoever knows the id of a trace can send spans with it. Takes out what programs of other users sent, which says
+// nothing about the owner's trace.
+std::vector<Span> take_foreign(std::vector<Span>& spans, const std::string& owner) {
+  const auto foreign = std::stable_partition(spans.begin(), spans.end(),
+                                             [&](const Span& span) { return !span.of_program || span.owner == owner; });
+  std::vector<Span> taken(std::make_move_iterator(foreign), std::make_move_iterator(spans.end()));
+  spans.erase(foreign, spans.end());
+  return taken;
 }
 
 }  // namespace
@@ -77,7 +92,7 @@ EngineWorkIn ObserverImpl::engine_work_of(const std::string& owner) const {
     EngineWork work;
     const Nanos before = std::clamp(until - from, kBeforeMin, kBeforeMax);
     for (const char* name : {"engine.*", "PREFILL", "DECODE"}) {
-      const Filter filter{.time = {from - before, until}, .name = name};
+      const Filter filter{.time = {from - before, until}, .name = name, .of_server = true};
       const auto busy =
           parts_.store->span_series({.all = true}, filter, SpanFunction::kBusy, "user", until - from + before);
       if (!busy.ok()) continue;
@@ -96,8 +111,12 @@ Result<ObservedTrace> ObserverImpl::trace(const UserId& user, std::string_view t
   TUFT_TRY(check_store());
   ObservedTrace observed;
   TUFT_ASSIGN(observed.trace, parts_.store->trace(viewer(user), trace_id, kSpansMax));
+  std::vector<Span>& spans = observed.trace.spans;
+  const std::string owner = owner_of(spans);
+  std::vector<Span> foreign = take_foreign(spans, owner);
   observed.critical_path = critical_path(observed.trace);
-  observed.explanation = explain(observed.trace, observed.critical_path, engine_work_of(owner_of(observed.trace)));
+  observed.explanation = explain(observed.trace, observed.critical_path, engine_work_of(owner));
+  spans.insert(spans.end(), std::make_move_iterator(foreign.begin()), std::make_move_iterator(foreign.end()));
   return observed;
 }
 

@@ -139,7 +139,8 @@ std::vector<OperationRow> ObserverImpl::operations_of(const UserId& user, const 
   std::vector<OperationRow> rows;
   if (parts_.store == nullptr) return rows;
   const Nanos now = parts_.clock.wall();
-  const Filter filter{.time = {now - kOperationsWindow, now}, .run = run.str(), .name = std::string(kOperationSpan)};
+  const Filter filter{
+      .time = {now - kOperationsWindow, now}, .run = run.str(), .name = std::string(kOperationSpan), .of_server = true};
   const auto row_for = [&rows](const std::string& operation) -> OperationRow& {
     const auto found =
         std::find_if(rows.begin(), rows.end(), [&](const OperationRow& row) { return row.operation == operation; });

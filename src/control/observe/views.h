@@ -144,6 +144,8 @@ struct SystemView {
   std::vector<std::pair<std::string_view, int64_t>> limits = {};
 };
 
+// The critical path and the explanation are those of the trace's owner. Spans of other users' programs, which only an
+// operator sees, come last.
 struct ObservedTrace {
   telemetry_store::Trace trace = {};
   std::vector<PathPiece> critical_path = {};
