@@ -1,5 +1,6 @@
 """What a user with a key can do to the telemetry of others through the intake, which takes whatever a program says about
 itself: spans, log records and metrics that claim to be another user's, or the server's."""
+import gzip
 import http.client
 import json
 import os
@@ -214,6 +215,12 @@ def test_an_operator_can_tell_who_sent_it(attacked, operator, ids):
     assert ask(operator, "runs/" + ids["run"]).json["operations"] == attacked["operations"]
     answer = ask(operator, attacked["metric"]).json
     assert max(point or 0 for series in answer["series"] for point in series["points"]) < 1e6, "the server's own"
+
+
+def test_the_bundle_has_nothing_of_programs(attacked, operator):
+    archive = gzip.decompress(ask(operator, "bundle").body).decode("utf-8", "replace")
+    assert "tuft-bundle/traces/" in archive and "session.created" in archive
+    assert MARK not in archive, "an attribute of a program may be a prompt or a key"
 
 
 def test_a_body_without_a_key_is_not_read(server, intake):

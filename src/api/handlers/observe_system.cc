@@ -34,10 +34,22 @@ void with_metrics(control::ControlPlane& control, std::shared_ptr<MetricsPage> p
       });
 }
 
+// Nothing if it is longer than a trace in the archive may be.
 std::string whole(JsonPieces pieces) {
   std::string text;
-  while (pieces.next()) text += pieces.value();
+  while (text.size() <= kTraceBytesMax && pieces.next()) text += pieces.value();
+  if (text.size() > kTraceBytesMax) text.clear();
   return text;
+}
+
+// Leaves what the server recorded: what users' programs send may have prompts and keys in it.
+void remove_programs(control::ObservedTrace& observed) {
+  observed.trace.logs.clear();
+  observed.trace.linked_from.clear();
+  const size_t removed = std::erase_if(observed.trace.spans, [](const auto& span) { return span.of_program; });
+  if (removed == 0) return;
+  observed.critical_path.clear();
+  observed.explanation = {};
 }
 
 // The newest log records, a line of JSON each.
@@ -46,6 +58,7 @@ std::string log_lines(const control::Observer& observer, const control::UserId& 
   telemetry_store::LogQuery query;
   query.page.limit = kLogsOfPage;
   query.filter.time.from = system_clock().wall() - kBundleRange;
+  query.filter.of_server = true;
   for (size_t count = 0; count < kBundleLogs && lines.size() < kLogBytesMax;) {
     const auto page = observer.logs(user, query);
     if (!page.ok() || page->logs.empty()) break;
@@ -84,7 +97,7 @@ class Bundle {
   }
 
   void add_traces(const std::string& folder, std::optional<bool> failed) {
-    const telemetry_store::Filter filter{.time = {now_ - kBundleRange, now_}, .failed = failed};
+    const telemetry_store::Filter filter{.time = {now_ - kBundleRange, now_}, .of_server = true, .failed = failed};
     auto page = observer_.traces(user_, filter, {.limit = kTracesLookedAt, .cursor = {}});
     if (!page.ok()) return;
     auto& traces = page->traces;
@@ -96,9 +109,10 @@ class Bundle {
     for (const telemetry_store::TraceSummary& summary : traces) {
       auto trace = observer_.trace(user_, summary.trace_id);
       if (!trace.ok()) continue;
+      remove_programs(*trace);
       const std::string json =
           whole(trace_pieces(summary.trace_id, std::make_shared<const control::ObservedTrace>(std::move(*trace))));
-      if (json.size() <= kTraceBytesMax) add("traces/" + folder + "/" + summary.trace_id + ".json", json);
+      if (!json.empty()) add("traces/" + folder + "/" + summary.trace_id + ".json", json);
     }
   }
 
