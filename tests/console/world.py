@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv/bin/python"
 ALICE, BOB, OPERATOR = "tml-alice", "tml-bob", "tml-operator"
 USERS = {ALICE: "alice", BOB: "bob", OPERATOR: "operator"}
-OPERATION = "future_store.execute_operation"
+# The spans of operations, which the console lists first.
+OPERATION = "future_store.execute_operation|oai.proxy_inference"
 
 
 class User:

@@ -201,7 +201,7 @@ export function Chart(props: ChartProps) {
           values: (self, ticks) => {
             const scale = scaleOf(self.scales["y"]!.max ?? 0, quantity);
             const distance = ticks.length > 1 ? ticks[1]! - ticks[0]! : (ticks[0] ?? 0);
-            if (props.log) return ticks.map((tick) => (/^[125]/.test(tick.toExponential()) ? formatNumber(tick) : ""));
+            if (props.log) return (ticks as (number | null)[]).map(logTick);
             return ticks.map((tick) => formatTick(tick, scale, distance));
           },
         },
@@ -328,6 +328,11 @@ export function Chart(props: ChartProps) {
       )}
     </div>
   );
+}
+
+/** On a logarithmic axis 1, 2 and 5 are named; null is a mark that uPlot leaves out. */
+export function logTick(tick: number | null): string {
+  return tick !== null && /^[125]/.test(tick.toExponential()) ? formatNumber(tick) : "";
 }
 
 /** Points are shown only where no line can be: a value between two gaps. */
