@@ -3,7 +3,7 @@
 // The keyboard: arrows or j and k move the active row, Enter opens it, Home and End go to the ends.
 
 import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useParam } from "../app/router.ts";
 import { classes } from "./basics.tsx";
@@ -100,6 +100,20 @@ export function useVirtual(count: number, rowHeight: number, overscan = 12) {
   return { ref, virtualizer };
 }
 
+/** Draws a row once, as long as the table's properties are the same: scrolling only draws what comes into view. */
+function useDrawn<Row>(props: TableProps<Row>) {
+  const kept = useRef<{ props: unknown; nodes: Map<Row, { form: string; node: VNode }> }>({ props, nodes: new Map() });
+  const before = kept.current.props === props ? kept.current.nodes : new Map<Row, { form: string; node: VNode }>();
+  const nodes = new Map<Row, { form: string; node: VNode }>();
+  kept.current = { props, nodes };
+  return (row: Row, form: string, draw: () => VNode): VNode => {
+    const known = before.get(row);
+    const entry = known?.form === form ? known : { form, node: draw() };
+    nodes.set(row, entry);
+    return entry.node;
+  };
+}
+
 const rowHeightNow = (): number =>
   Number.parseInt(getComputedStyle(document.documentElement).getPropertyValue("--row"), 10) || 34;
 
@@ -169,6 +183,7 @@ export function DataTable<Row>(props: TableProps<Row>) {
       : height === "fill"
         ? { height: "100%" }
         : { height: `${height}px` };
+  const drawn = useDrawn(props);
   const idOf = (key: string) => `row-${label}-${key}`.replace(/[^\w-]/g, "_");
   return (
     <div
@@ -216,7 +231,8 @@ export function DataTable<Row>(props: TableProps<Row>) {
             const row = rows[item.index];
             if (!row) return null;
             const key = rowKey(row);
-            return (
+            const form = `${item.start} ${active === key} ${selected === key} ${tracks}`;
+            return drawn(row, form, () => (
               <div
                 key={key}
                 id={idOf(key)}
@@ -238,7 +254,7 @@ export function DataTable<Row>(props: TableProps<Row>) {
                   </div>
                 ))}
               </div>
-            );
+            ));
           })}
         </div>
       </div>
