@@ -1,6 +1,7 @@
 """Every filter of every page changes what is listed and the address."""
 
-from urllib.parse import parse_qs, urlsplit
+import re
+from urllib.parse import parse_qs
 
 import pytest
 from browser import eventually
@@ -11,7 +12,8 @@ from world import OPERATION
 
 
 def param(page, name):
-    return parse_qs(urlsplit(page.url).query).get(name, [None])[0]
+    # The page is asked, because `page.url` is only as new as the last call of Playwright.
+    return parse_qs(page.evaluate("location.search").removeprefix("?")).get(name, [None])[0]
 
 
 def rows_of(page, label):
@@ -225,7 +227,7 @@ def test_the_time_range_and_the_order_of_a_list(world, operator):
     slowest = max(world.operator.traces(name=OPERATION, limit=100), key=lambda trace: trace["duration"])
     eventually(page, "document.querySelector('.table-row') !== null")
     page.locator(".table-row").first.click()
-    wait_until(lambda: slowest["trace_id"] in page.url, 20, "the slowest trace is first")
+    expect(page).to_have_url(re.compile(slowest["trace_id"]))
     page.go_back()
     page.get_by_role("button", name="Last 1 hour").click()
     page.get_by_role("menuitemradio", name="Last 5 minutes").click()

@@ -13,7 +13,7 @@ import time
 import pytest
 from browser import Console
 from playwright.sync_api import expect
-from test_filters import rows_of
+from test_filters import param, rows_of
 
 import tuft_server
 from otlp_bytes import LOGS, SPANS, logs_request, spans_request
@@ -190,10 +190,10 @@ def test_a_trace_of_five_thousand_spans(large, window):
     expect(page.locator(".trace-facts")).to_contain_text("5,000")
     large.figures["trace_scrolled"] = scroll(page, ".tl-scroll")
     page.locator(".tl-scroll").press("+")
-    wait_until(lambda: "zoom=" in page.url, 20, "the zoom is in the address")
+    wait_until(lambda: param(page, "zoom"), 20, "the zoom is in the address")
     page.get_by_text("Flame graph", exact=True).click()
     expect(page.get_by_text("Flame graph", exact=True)).to_have_attribute("aria-pressed", "true")
     page.locator(".tl-scroll").press("0")
-    wait_until(lambda: "zoom=" not in page.url, 20, "the whole trace is shown")
+    wait_until(lambda: not param(page, "zoom"), 20, "the whole trace is shown")
     page.get_by_text("Table", exact=True).click()
     large.figures["span_table_scrolled"] = scroll(page, "[role=grid]")

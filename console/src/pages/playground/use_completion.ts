@@ -91,7 +91,7 @@ function wordsOf(error: unknown): string {
   if (!(error instanceof ApiError)) return "The connection ended before the answer did.";
   switch (error.status) {
     case 404:
-      return `${error.message} Choose a base model, or the path of a checkpoint that is yours or published.`;
+      return `${error.message}. Choose a base model, or the path of a checkpoint that is yours or published.`;
     case 429:
       return `${error.message} Wait for other requests to end, then try again.`;
     default:
