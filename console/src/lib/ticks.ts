@@ -1,4 +1,5 @@
 // Round positions for the marks of an axis.
+import { formatNumber } from "./units.ts";
 
 /** Round numbers (1, 2, 5 times a power of ten) within [low, high], about `count` of them. */
 export function niceTicks(low: number, high: number, count: number): number[] {
@@ -32,4 +33,9 @@ export function durationTicks(low: number, high: number, count: number): number[
   if (rough < second || rough > roundDurations.at(-1)!) return niceTicks(low, high, count);
   const step = roundDurations.find((candidate) => candidate >= rough * 0.9999999)!;
   return multiples(low, high, step);
+}
+
+/** On a logarithmic axis 1, 2 and 5 are named; null is a mark that uPlot leaves out. */
+export function logTick(tick: number | null): string {
+  return tick !== null && /^[125]/.test(tick.toExponential()) ? formatNumber(tick) : "";
 }

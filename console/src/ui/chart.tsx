@@ -5,6 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { range, setAbsoluteRange, setRange } from "../app/state.ts";
+import { logTick } from "../lib/ticks.ts";
 import { formatAbsolute, formatClock, formatDay } from "../lib/time.ts";
 import {
   formatNumber,
@@ -328,11 +329,6 @@ export function Chart(props: ChartProps) {
       )}
     </div>
   );
-}
-
-/** On a logarithmic axis 1, 2 and 5 are named; null is a mark that uPlot leaves out. */
-export function logTick(tick: number | null): string {
-  return tick !== null && /^[125]/.test(tick.toExponential()) ? formatNumber(tick) : "";
 }
 
 /** Points are shown only where no line can be: a value between two gaps. */
