@@ -67,7 +67,8 @@ def test_no_page_tells_anything_of_another_user(browser, world, attacker, victim
 
 def test_somebody_elses_things_look_like_things_that_never_were(browser, world):
     spy = Spy(browser, world, world.bob)
-    for foreign, never in [(f"/runs/{world.alice.run}", "/runs/0000:train:0"), (f"/traces/{world.alice.trace}", f"/traces/{'f' * 32}")]:
+    for foreign, never in [(f"/runs/{world.alice.run}", "/runs/0000:train:0"),
+                           (f"/traces/{world.alice.trace}", f"/traces/{'f' * 32}")]:
         shown = [spy.open(path)[0] for path in (foreign, never)]
         parts = [path.split("/")[-1] for path in (foreign, never)]
         texts = [text.replace(part, "ID").replace(part[:8], "ID") for text, part in zip(shown, parts, strict=True)]

@@ -29,8 +29,9 @@ class User:
     def run_program(self, steps, rate):
         environment = {**clean_environment(), "TINKER_API_KEY": self.key, "TINKER_TELEMETRY": "0", "HF_HUB_OFFLINE": "1"}
         command = [PYTHON, pathlib.Path(__file__).with_name("load.py"), "--url", self.url, "--model", MODEL, "--hold"]
-        self.program = subprocess.Popen([*command, "--steps", str(steps), "--learning-rate", str(rate)], env=environment, text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command += ["--steps", str(steps), "--learning-rate", str(rate)]
+        self.program = subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE)
 
     def wait(self):
         """Waits for the end of the load, and takes over the ids of what it made."""
