@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests/support:tests/console .venv-console/bin/python tests/console/pictures.py [URL OPERATOR_KEY]
 
-Without a server it starts one. Look at each picture afterwards."""
+Without a server it starts one. Needs pngquant. Look at each picture afterwards."""
 
 import json
 import pathlib

@@ -34,6 +34,8 @@ TEST_F(SpanQuery, FindsByEachCondition) {
                                                   {.user = "alice"},
                                                   {.name = "POST /api/v1/asample"},
                                                   {.name = "POST*"},
+                                                  {.name = "none|POST /api/v1/asample"},
+                                                  {.name = "none|POST*|"},
                                                   {.text = "api/V1/ASAMPLE"},
                                                   {.failed = false},
                                                   {.duration_min = kSecond},
@@ -44,6 +46,8 @@ TEST_F(SpanQuery, FindsByEachCondition) {
     EXPECT_THAT(trace_ids(kOperator, filter), ElementsAre(id2));
   for (const Filter& filter : std::vector<Filter>{{.session = "r1"},
                                                   {.name = "POST"},
+                                                  {.name = "POST|none"},
+                                                  {.name = "|"},
                                                   {.service = "other"},
                                                   {.session = "s1", .failed = true},
                                                   {.text = "nowhere"}})
