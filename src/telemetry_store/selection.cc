@@ -84,7 +84,8 @@ std::vector<char> matching_names(const Strings& strings, std::string_view wanted
   for (const std::string_view name : alternatives_of(wanted)) {
     const std::string_view beginning = name.substr(0, name.size() - (is_prefix(name) ? 1 : 0));
     for (uint32_t i = 0; i < matches.size(); ++i) {
-      if (is_prefix(name) ? strings.text(i).starts_with(beginning) : strings.text(i) == cut_string(name)) matches[i] = 1;
+      if (is_prefix(name) ? strings.text(i).starts_with(beginning) : strings.text(i) == cut_string(name))
+        matches[i] = 1;
     }
   }
   return matches;
