@@ -17,3 +17,7 @@ test("long values and further attributes are left to the detail", () => {
   expect(text.split("  ")).toHaveLength(8);
   expect(text.length).toBeLessThan(8 * 32);
 });
+
+test("the event and the place in the program are left out", () => {
+  expect(facts({ "event.name": "run.created", "code.file.path": "/a/b.cc", "code.line.number": 7 })).toBe("");
+});
