@@ -94,6 +94,7 @@ def large(tmp_path_factory, request):
     folder = request.config.getoption("--results")
     if folder:
         path = pathlib.Path(folder) / "console-large.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(made.figures, indent=2) + "\n")
 
 

@@ -52,6 +52,7 @@ WHO = {
     ("configuration.md", "sha256:"): "- its hashes are shortened; tests/system/test_limits.py has whole ones",
     ("configuration.md", "file_format:"): "here",
     ("configuration.md", "port: ${"): "here",
+    ("console.md", "console:"): "tests/system/test_observe.py operators",
     ("custom-losses.md", "def ppo("): "tests/system/test_custom_losses.py test_the_example_of_the_page",
     ("mcp.md", "{"): "- a file of an assistant; its address and header are those of the program below it",
     ("mcp.md", "import asyncio"): "tests/system/test_mcp.py import asyncio",
