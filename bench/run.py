@@ -13,7 +13,7 @@ import measure  # noqa: E402
 from peers import environments  # noqa: E402
 
 SUITES = ["engine", "growth", "training", "fairness", "sampling", "publish", "pause", "polls", "api", "telemetry",
-          "telemetry_store"]
+          "telemetry_store", "telemetry_console"]
 
 
 def parse():
