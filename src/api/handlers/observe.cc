@@ -81,7 +81,7 @@ Result<Answer> handle_observe_whoami(Exchange& exchange) {
   QueryFields query(exchange.query);
   query.only({});
   TUFT_TRY(query.status());
-  return Answer(observed_response(whoami_json(exchange, exchange.user)));
+  return observed_answer(whoami_json(exchange, exchange.user));
 }
 
 std::string whoami_json(const Exchange& exchange, const control::UserId& user) {
@@ -102,7 +102,7 @@ Result<Answer> handle_observe_traces(Exchange& exchange) {
   const telemetry_store::PageOf page = read_page(query, kTracesDefault, kTracesMax);
   TUFT_TRY(query.status());
   TUFT_ASSIGN(const auto found, exchange.control.observer().traces(exchange.user, filter, page));
-  return Answer(observed_response(traces_json(found)));
+  return observed_answer(traces_json(found));
 }
 
 Result<Answer> handle_observe_histogram(Exchange& exchange) {
@@ -111,7 +111,7 @@ Result<Answer> handle_observe_histogram(Exchange& exchange) {
   const telemetry_store::Filter filter = read_filter(query, system_clock().wall());
   TUFT_TRY(query.status());
   TUFT_ASSIGN(const auto histogram, exchange.control.observer().durations(exchange.user, filter));
-  return Answer(observed_response(durations_json(histogram)));
+  return observed_answer(durations_json(histogram));
 }
 
 Result<Answer> handle_observe_series(Exchange& exchange) {
@@ -128,13 +128,13 @@ Result<Answer> handle_observe_series(Exchange& exchange) {
   if (step == 0) step = std::max(kSecond, (filter.time.until - filter.time.from) / kSeriesSteps);
   const auto function = telemetry_store::find_span_function(word).value_or(telemetry_store::SpanFunction::kCount);
   TUFT_ASSIGN(const auto series, exchange.control.observer().span_series(exchange.user, filter, function, by, step));
-  return Answer(observed_response(series_json(series, function)));
+  return observed_answer(series_json(series, function));
 }
 
 Result<Answer> handle_observe_trace(Exchange& exchange) {
   TUFT_ASSIGN(auto observed, find_trace(exchange));
   Answer answer = answer_in_pieces(exchange, trace_pieces(exchange.path_parameters[0], std::move(observed)));
-  std::get<Response>(answer).headers.emplace_back("Cache-Control", "private, no-store");
+  forbid_keeping(std::get<Response>(answer));
   return answer;
 }
 
@@ -143,7 +143,7 @@ Result<Answer> handle_observe_perfetto(Exchange& exchange) {
   Answer answer = answer_in_pieces(exchange, perfetto_pieces(std::move(observed)));
   std::get<Response>(answer).headers.emplace_back(
       "Content-Disposition", "attachment; filename=\"trace-" + exchange.path_parameters[0] + ".json\"");
-  std::get<Response>(answer).headers.emplace_back("Cache-Control", "private, no-store");
+  forbid_keeping(std::get<Response>(answer));
   return answer;
 }
 
@@ -166,7 +166,7 @@ Result<Answer> handle_observe_logs(Exchange& exchange) {
   if (!logs.after.empty() && !logs.page.cursor.empty()) query.problem("after", "cannot be given with cursor");
   TUFT_TRY(query.status());
   TUFT_ASSIGN(const auto found, exchange.control.observer().logs(exchange.user, logs));
-  return Answer(observed_response(logs_json(found)));
+  return observed_answer(logs_json(found));
 }
 
 Result<Answer> handle_observe_metrics(Exchange& exchange) {
@@ -174,7 +174,7 @@ Result<Answer> handle_observe_metrics(Exchange& exchange) {
   query.only({});
   TUFT_TRY(query.status());
   TUFT_ASSIGN(const auto metrics, exchange.control.observer().metrics(exchange.user));
-  return Answer(observed_response(metrics_json(metrics)));
+  return observed_answer(metrics_json(metrics));
 }
 
 Result<Answer> handle_observe_metric(Exchange& exchange) {
@@ -190,7 +190,7 @@ Result<Answer> handle_observe_metric(Exchange& exchange) {
   metric.step = read_step(query, metric.time);
   TUFT_TRY(query.status());
   TUFT_ASSIGN(const auto answer, exchange.control.observer().metric(exchange.user, metric));
-  return Answer(observed_response(metric_json(answer, word)));
+  return observed_answer(metric_json(answer, word));
 }
 
 Result<Answer> handle_observe_exemplars(Exchange& exchange) {
@@ -199,7 +199,7 @@ Result<Answer> handle_observe_exemplars(Exchange& exchange) {
   const telemetry_store::MetricQuery metric = read_metric(query, system_clock().wall());
   TUFT_TRY(query.status());
   TUFT_ASSIGN(const auto exemplars, exchange.control.observer().exemplars(exchange.user, metric));
-  return Answer(observed_response(exemplars_json(exemplars)));
+  return observed_answer(exemplars_json(exemplars));
 }
 
 Result<Answer> handle_observe_steps(Exchange& exchange) {
@@ -211,7 +211,7 @@ Result<Answer> handle_observe_steps(Exchange& exchange) {
   const control::RunId run(exchange.path_parameters[0]);
   TUFT_ASSIGN(const auto steps,
               exchange.control.observer().steps(exchange.user, run, after, static_cast<size_t>(points)));
-  return Answer(observed_response(steps_json(steps)));
+  return observed_answer(steps_json(steps));
 }
 
 }  // namespace tuft::api

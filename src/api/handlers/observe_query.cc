@@ -66,9 +66,13 @@ std::optional<Nanos> read_duration(QueryFields& query, std::string_view key) {
 
 }  // namespace
 
+void forbid_keeping(Response& response) {
+  response.headers.emplace_back("Cache-Control", "private, no-store");
+}
+
 Response observed_response(std::string json) {
   Response response = json_response(std::move(json));
-  response.headers.emplace_back("Cache-Control", "private, no-store");
+  forbid_keeping(response);
   return response;
 }
 

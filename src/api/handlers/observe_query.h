@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "api/exchange.h"
@@ -13,8 +14,13 @@
 
 namespace tuft::api {
 
-// An answer that nobody between the server and its reader may keep: it is one user's.
+// Nobody between the server and its reader may keep the answer: it is one user's.
+void forbid_keeping(Response& response);
+// A JSON answer that nobody may keep.
 Response observed_response(std::string json);
+inline Answer observed_answer(std::string json) {
+  return observed_response(std::move(json));
+}
 
 // The keys of read_filter(), and further ones, for QueryFields::only().
 std::vector<std::string_view> filter_keys(std::vector<std::string_view> more);

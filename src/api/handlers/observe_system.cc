@@ -129,7 +129,7 @@ Result<Response> bundle_response(const control::Observer& observer, const contro
   response.content_type = "application/gzip";
   response.body = std::move(bytes);
   response.headers.emplace_back("Content-Disposition", "attachment; filename=\"tuft-bundle.tar.gz\"");
-  response.headers.emplace_back("Cache-Control", "private, no-store");
+  forbid_keeping(response);
   return response;
 }
 
@@ -145,7 +145,7 @@ Result<Answer> handle_observe_system(Exchange& exchange) {
   TUFT_TRY(query.status());
   const control::Observer& observer = exchange.control.observer();
   auto system = std::make_shared<const control::SystemView>(observer.system(exchange.user));
-  if (!system->is_whole) return Answer(observed_response(system_json(*system, server_version(), {})));
+  if (!system->is_whole) return observed_answer(system_json(*system, server_version(), {}));
   AwaitResponse later;
   later.limit = kSystemTimeout;
   later.start = [&control = exchange.control, page = exchange.metrics_page,

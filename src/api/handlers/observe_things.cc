@@ -27,35 +27,34 @@ Result<control::Part> part_of(const Exchange& exchange) {
 
 Result<Answer> handle_observe_overview(Exchange& exchange) {
   TUFT_TRY(no_parameters(exchange));
-  return Answer(
-      observed_response(overview_json(exchange.control.observer().overview(exchange.user), server_version())));
+  return observed_answer(overview_json(exchange.control.observer().overview(exchange.user), server_version()));
 }
 
 Result<Answer> handle_observe_runs(Exchange& exchange) {
   TUFT_ASSIGN(const control::Part part, part_of(exchange));
-  return Answer(observed_response(runs_json(exchange.control.observer().runs(exchange.user, part))));
+  return observed_answer(runs_json(exchange.control.observer().runs(exchange.user, part)));
 }
 
 Result<Answer> handle_observe_run(Exchange& exchange) {
   TUFT_TRY(no_parameters(exchange));
   const control::RunId run(exchange.path_parameters[0]);
   TUFT_ASSIGN(const control::RunDetails details, exchange.control.observer().run(exchange.user, run));
-  return Answer(observed_response(run_json(details)));
+  return observed_answer(run_json(details));
 }
 
 Result<Answer> handle_observe_samplers(Exchange& exchange) {
   TUFT_ASSIGN(const control::Part part, part_of(exchange));
-  return Answer(observed_response(samplers_json(exchange.control.observer().samplers(exchange.user, part))));
+  return observed_answer(samplers_json(exchange.control.observer().samplers(exchange.user, part)));
 }
 
 Result<Answer> handle_observe_sessions(Exchange& exchange) {
   TUFT_ASSIGN(const control::Part part, part_of(exchange));
-  return Answer(observed_response(sessions_json(exchange.control.observer().sessions(exchange.user, part))));
+  return observed_answer(sessions_json(exchange.control.observer().sessions(exchange.user, part)));
 }
 
 Result<Answer> handle_observe_tenants(Exchange& exchange) {
   TUFT_TRY(no_parameters(exchange));
-  return Answer(observed_response(tenants_json(exchange.control.observer().tenants(exchange.user))));
+  return observed_answer(tenants_json(exchange.control.observer().tenants(exchange.user)));
 }
 
 }  // namespace tuft::api
