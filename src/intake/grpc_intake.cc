@@ -155,7 +155,8 @@ class Server final : public GrpcIntake {
 
   Status listen(const GrpcOptions& options) {
     TUFT_ASSIGN(const auto credentials, credentials_of(options.tls));
-    TUFT_ASSIGN(listener_, Listener::open({.host = options.host, .port = options.port}));
+    TUFT_ASSIGN(listener_,
+                Listener::open({.host = options.host, .port = options.port, .connections_max = kGrpcConnectionsMax}));
     grpc::ServerBuilder builder;
     grpc::ResourceQuota quota("tuft_intake");
     quota.Resize(kReceivingBytesMax).SetMaxThreads(kThreadsMax);

@@ -17,6 +17,8 @@ namespace tuft::intake {
 // Tells whose API key it is. Called on gRPC's threads.
 using Authenticate = std::function<Result<control::UserId>(std::string_view api_key)>;
 
+inline constexpr size_t kGrpcConnectionsMax = 1024;
+
 struct GrpcOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free port (tests)
@@ -24,10 +26,9 @@ struct GrpcOptions {
 };
 
 // The key is the metadata x-api-key, or "authorization: Bearer KEY". It is checked before the message is read: a
-// stranger gets UNAUTHENTICATED, and leaves neither span nor log line. A message has at most 4 MiB,
-// before and after decompression (gzip or deflate), all that are being
-// received together 64 MiB, a connection has at most 16 calls at
-// a time, and there are at most 1,024 connections, 256 of one address.
+// stranger gets UNAUTHENTICATED, and leaves neither span nor log line. A message has at most 4 MiB, before and after
+// decompression (gzip or deflate), and all that are being received together have 64 MiB. A connection has at most 16
+// calls at a time, and there are at most kGrpcConnectionsMax connections, 256 of one address.
 class GrpcIntake {
  public:
   virtual ~GrpcIntake() = default;

@@ -17,7 +17,7 @@ namespace tuft::intake {
 struct ListenerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free port
-  size_t connections_max = 1024;
+  size_t connections_max = 0;
   size_t connections_per_address_max = 256;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kOwnersMax = 10'000;
 constexpr std::string_view kServiceOfServer = "tuft";  // unless it is configured
-constexpr std::string_view kProgramMark = " (program)";
+constexpr std::string_view kServiceOfProgram = "tuft (program)";
 
 }  // namespace
 
@@ -39,14 +39,11 @@ void Feeder::set_context(const ScopeView& scope, const RecordView& record, const
   const bool fits = owner.size() <= kStringBytesMax && is_utf8(owner);
   const std::string_view shown = fits ? std::string_view(owner) : std::string_view{};
   if (context_.owner != shown) context_.owner = shown;
-  const std::string_view service = cut_string(scope.service);
+  std::string_view service = cut_string(scope.service);
   context_.of_program = !source.owner.empty();
   if (!context_.of_program && own_service_ != service) own_service_ = service;
-  if (context_.of_program && (service == own_service_ || service == kServiceOfServer)) {
-    context_.service = std::string(kServiceOfServer) + std::string(kProgramMark);
-  } else if (context_.service != service) {
-    context_.service = service;
-  }
+  if (context_.of_program && (service == own_service_ || service == kServiceOfServer)) service = kServiceOfProgram;
+  if (context_.service != service) context_.service = service;
   if (context_.scope != cut_string(scope.scope)) context_.scope = cut_string(scope.scope);
   if (context_.worker != cut_string(source.worker)) context_.worker = cut_string(source.worker);
 }

@@ -91,11 +91,10 @@ uint64_t raise_file_limit() {
 
 void warn_of_few_files(uint64_t files_max, const config::ServerConfig& config) {
   constexpr uint64_t kOwnFiles = 256;  // for logs, stores and workers
-  constexpr uint64_t kGrpcConnections = 1024;
   const auto connections = static_cast<uint64_t>(config.limits.connections_max);
   uint64_t needed = connections + kOwnFiles;
   if (config.telemetry_intake.http_port != 0) needed += connections;
-  if (config.telemetry_intake.grpc_port != 0) needed += kGrpcConnections;
+  if (config.telemetry_intake.grpc_port != 0) needed += intake::kGrpcConnectionsMax;
   if (files_max >= needed) return;
   telemetry::log_warning(
       "server.few_files",

@@ -22,18 +22,6 @@ constexpr int64_t kRecordBytesMin = 128;
 // The fields of a Metric that hold its points, in a field 1.
 constexpr std::array<uint32_t, 5> kMetricData = {5, 7, 9, 10, 11};
 
-std::string_view signal_name(IntakeSignal signal) {
-  switch (signal) {
-    case IntakeSignal::kTraces:
-      return "traces";
-    case IntakeSignal::kLogs:
-      return "logs";
-    case IntakeSignal::kMetrics:
-      break;
-  }
-  return "metrics";
-}
-
 Error over_limit(std::string message, std::string reason) {
   return Error{ErrorCode::kResourceExhausted, std::move(message), std::move(reason)};
 }
@@ -127,7 +115,7 @@ Status Intake::charge(const UserId& user, int64_t bytes, int64_t records) {
 Status Intake::take(const UserId& user, IntakeSignal signal, std::string request) {
   Status taken = keep(user, signal, std::move(request));
   metrics::observe().intake_requests.add(
-      1, {{"signal", signal_name(signal)}, {"status", taken.ok() ? "ok" : taken.error().reason}});
+      1, {{"signal", telemetry::internal::signal_name(signal)}, {"status", taken.ok() ? "ok" : taken.error().reason}});
   return taken;
 }
 

@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "control/types/types.h"
+#include "telemetry/otlp/exporter.h"
 #include "telemetry_store/store.h"
 
 namespace tuft::control {
@@ -18,7 +19,7 @@ namespace tuft::control {
 // The longest request that is taken, after decompression.
 inline constexpr int64_t kIntakeBytesMax = 4 << 20;
 
-enum class IntakeSignal : uint8_t { kTraces, kLogs, kMetrics };
+using IntakeSignal = telemetry::internal::Signal;
 
 // Takes encoded Export{Trace,Logs,Metrics}ServiceRequests. All that a request holds belongs to its user, whatever it
 // says about itself.
