@@ -7,7 +7,6 @@ import http.client
 import json
 import pathlib
 import secrets
-import socket
 import time
 
 import pytest
@@ -17,7 +16,7 @@ from test_filters import param, rows_of
 
 import tuft_server
 from otlp_bytes import LOGS, SPANS, logs_request, spans_request
-from tuft_server import TuftServer, configuration, wait_until
+from tuft_server import TuftServer, configuration, free_port, wait_until
 
 SPANS_WANTED, LOGS_WANTED = 1_000_000, 100_000
 OF_USER = 20_000  # what a user may send at once
@@ -25,12 +24,6 @@ TREE = 5_000
 OPERATOR = "tml-operator"
 USERS = {OPERATOR: "operator", **{f"tml-user-{i}": f"user-{i}" for i in range((SPANS_WANTED + LOGS_WANTED) // OF_USER + 1)}}
 HOUR = 3600 * 10**9
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Large:

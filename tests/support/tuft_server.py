@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -38,6 +39,12 @@ def tuft(*arguments, env=None, timeout=60):
 def clean_environment():
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TUFT_", "OTEL_"))}
     return {**kept, "NO_PROXY": "127.0.0.1,localhost"}
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def init_model(directory, *arguments):

@@ -2,7 +2,6 @@
 API reads."""
 import http.client
 import os
-import socket
 import time
 import urllib.parse
 
@@ -12,13 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from raw_client import RawClient
-from tuft_server import ALICE, BOB, TuftServer, configuration, wait_until
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+from tuft_server import ALICE, BOB, TuftServer, configuration, free_port, wait_until
 
 
 @pytest.fixture(scope="module")

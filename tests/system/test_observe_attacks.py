@@ -14,16 +14,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from raw_client import RawClient
 from test_observe import OBSERVE, requests_of, without_times
-from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration, wait_until
+from tuft_server import ALICE, BOB, MODEL, TuftServer, configuration, free_port, wait_until
 
 CAROL, MARK = "tml-carol", "intruder"
 SERVER_METRIC = "tuft.futures.created"
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
