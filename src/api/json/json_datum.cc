@@ -50,6 +50,10 @@ bool append_float32(const element& array, std::string& bytes) {
   return true;
 }
 
+void list_problem(const JsonFields& fields, std::string_view key, const element& list, std::string_view rule) {
+  has_null(list) ? fields.null_problem(key, rule, true) : fields.problem(key, rule);
+}
+
 void read_tensor(const JsonFields& fields, tinker_public::Tensor& tensor) {
   const std::string dtype = fields.required_string("dtype");
   const bool is_float = dtype == "float32";
@@ -59,7 +63,7 @@ void read_tensor(const JsonFields& fields, tinker_public::Tensor& tensor) {
 
   if (const auto shape = fields.value("shape")) {
     std::vector<int32_t> sizes;
-    if (!append_integers(*shape, 0, kInt32Max, sizes)) fields.problem("shape", "must be a list of sizes");
+    if (!append_integers(*shape, 0, kInt32Max, sizes)) list_problem(fields, "shape", *shape, "must be a list of sizes");
     for (const int32_t size : sizes) tensor.add_shape(size);
   }
 
@@ -69,14 +73,16 @@ void read_tensor(const JsonFields& fields, tinker_public::Tensor& tensor) {
   const auto columns = fields.value("sparse_col_indices");
   std::string& values = rows ? *tensor.mutable_sparse_csr()->mutable_values() : *tensor.mutable_dense();
   if (!(is_float ? append_float32(*data, values) : append_int64(*data, values))) {
-    fields.problem("data", is_float ? "must be a flat list of numbers" : "must be a flat list of integers");
+    list_problem(fields, "data", *data,
+                 is_float ? "must be a flat list of numbers" : "must be a flat list of integers");
   }
   if (!rows) return;
   if (!append_int64(*rows, *tensor.mutable_sparse_csr()->mutable_crow_indices())) {
-    fields.problem("sparse_crow_indices", "must be a list of integers");
+    list_problem(fields, "sparse_crow_indices", *rows, "must be a list of integers");
   }
-  if (!columns || !append_int64(*columns, *tensor.mutable_sparse_csr()->mutable_col_indices())) {
-    fields.problem("sparse_col_indices", "must be a list of integers");
+  if (!columns) return fields.problem("sparse_col_indices", "is required beside sparse_crow_indices");
+  if (!append_int64(*columns, *tensor.mutable_sparse_csr()->mutable_col_indices())) {
+    list_problem(fields, "sparse_col_indices", *columns, "must be a list of integers");
   }
 }
 
@@ -98,8 +104,8 @@ void read_loss_config(const JsonFields& input, tinker_public::ForwardBackwardReq
     } else if (value.get_string().get(text) == simdjson::SUCCESS) {
       (*request.mutable_loss_fn_config_v2())[std::string(key)].set_text(std::string(text));
     } else {
-      return input.problem("loss_fn_config", "its member " + shown_name(key) + " must be a number or a string" +
-                                                 (value.is_null() ? "; it is null" : ""));
+      const std::string rule = "its member " + shown_name(key) + " must be a number or a string";
+      return value.is_null() ? input.null_problem("loss_fn_config", rule) : input.problem("loss_fn_config", rule);
     }
   }
 }
@@ -135,7 +141,7 @@ Status read_tokens(const JsonFields& model_input, std::vector<int32_t>& tokens) 
     const auto list = chunk.value("tokens");
     if (!list) return chunk.problem("tokens", "is required");
     if (!append_integers(*list, 0, kInt32Max, tokens)) {
-      chunk.problem("tokens", "must be a list of integers from 0 to 2147483647");
+      list_problem(chunk, "tokens", *list, "must be a list of integers from 0 to 2147483647");
     }
   });
   return status;

@@ -61,6 +61,12 @@ std::string shown_name(std::string_view name) {
   return is_plain(name) ? "'" + std::string(name) + "'" : "with an unreadable name";
 }
 
+bool has_null(element value) {
+  simdjson::dom::array items;
+  if (value.get_array().get(items) != simdjson::SUCCESS) return false;
+  return std::any_of(items.begin(), items.end(), [](element item) { return item.is_null(); });
+}
+
 bool append_integers(element array, int64_t min, int64_t max, std::vector<int32_t>& out) {
   simdjson::dom::array items;
   if (array.get_array().get(items) != simdjson::SUCCESS) return false;
@@ -86,11 +92,18 @@ void JsonProblems::add_unknown(std::string_view where) {
   add(where, "is not a field that this server knows");
 }
 
+void JsonProblems::add_null(std::string_view where, std::string_view rule) {
+  ++nulls_;
+  add(where, rule);
+}
+
 Status JsonProblems::status() const {
   if (count_ == 0) return {};
   const std::string more =
       count_ <= kProblemsTold ? std::string() : "; and " + std::to_string(count_ - kProblemsTold) + " more";
-  if (unknown_ == count_) return invalid_argument(text_ + more, "unknown_field");
+  if (unknown_ + nulls_ == count_) {
+    return invalid_argument(text_ + more, unknown_ > 0 ? "unknown_field" : "null_number");
+  }
   return malformed_request(text_ + more);
 }
 
@@ -133,6 +146,14 @@ std::string JsonFields::path(std::string_view key) const {
 // A missing object is one problem; its fields are not reported as well.
 void JsonFields::problem(std::string_view key, std::string_view rule) const {
   if (valid_) problems_->add(path(key), rule);
+}
+
+void JsonFields::null_problem(std::string_view key, std::string_view rule, bool in_list) const {
+  const std::string_view place = in_list ? "; one of them is null" : "; it is null";
+  if (valid_) {
+    problems_->add_null(path(key),
+                        std::string(rule).append(place).append(", which clients write for NaN and infinity"));
+  }
 }
 
 std::optional<element> JsonFields::value(std::string_view key) const {
@@ -180,7 +201,11 @@ std::optional<int64_t> JsonFields::optional_integer(std::string_view key, int64_
 }
 
 int64_t JsonFields::required_integer(std::string_view key, int64_t min, int64_t max) const {
-  if (!has(key)) problem(key, "is required");
+  if (!mentions(key)) {
+    problem(key, "is required");
+  } else if (!has(key)) {
+    null_problem(key, integer_rule(min, max));
+  }
   return optional_integer(key, min, max).value_or(min);
 }
 
@@ -199,7 +224,7 @@ double JsonFields::number(std::string_view key, double fallback) const {
   if (!valid_ || object_.at_key(key).get(found) != simdjson::SUCCESS) return fallback;
   double real = 0;
   if (found.is_null()) {
-    problem(key, "must be a number; it is null, which clients write for NaN and infinity");
+    null_problem(key, "must be a number");
   } else if (!found.is_number() || found.get_double().get(real) != simdjson::SUCCESS) {
     problem(key, "must be a number");
   }
@@ -323,7 +348,9 @@ void JsonFields::for_each_member(const std::function<void(std::string_view key, 
 
 void JsonFields::refuse_null(std::initializer_list<std::string_view> keys) const {
   for (const std::string_view key : keys) {
-    if (mentions(key) && !has(key)) problem(key, "must not be null; leave it out for its default");
+    if (valid_ && mentions(key) && !has(key)) {
+      problems_->add_null(path(key), "must not be null; leave it out for its default");
+    }
   }
 }
 

@@ -5,8 +5,8 @@
 //
 // Null is the same as absent, except where a number is expected: clients write NaN as null, and it must not become a
 // default. refuse_null() refuses it elsewhere. Unknown fields are ignored, unless only() refuses them. A getter notes
-// each problem that it finds. A handler reads all its fields and then asks status() once; the error (malformed_request)
-// names each bad field and the rule it breaks.
+// each problem that it finds. A handler reads all its fields and then asks status() once; the error names each bad
+// field and the rule it breaks.
 //
 //   JsonBody body(exchange.body);
 //   JsonFields fields = body.fields();
@@ -37,7 +37,10 @@ class JsonProblems {
   void add(std::string_view where, std::string_view rule);
   // A field that nobody reads.
   void add_unknown(std::string_view where);
-  // Returns malformed_request, or "unknown_field" if there are only unknown fields.
+  // A null where a number belongs.
+  void add_null(std::string_view where, std::string_view rule);
+  // Returns malformed_request (422). If each problem is an unknown field or a null, the body has the right form and
+  // asks for what this server does not do: then the error is "unknown_field" or "null_number" (400).
   Status status() const;
   int count() const { return count_; }
 
@@ -45,6 +48,7 @@ class JsonProblems {
   std::string text_;
   int count_ = 0;
   int unknown_ = 0;  // of count_
+  int nulls_ = 0;    // of count_
 };
 
 // Reads the fields of one object. A getter that notes a problem returns a neutral value. The JsonBody must outlive it.
@@ -91,6 +95,8 @@ class JsonFields {
   // Returns the raw value; empty if it is absent or null.
   std::optional<simdjson::dom::element> value(std::string_view key) const;
   void problem(std::string_view key, std::string_view rule) const;
+  // Notes a null, where `rule` asks for a number or, if `in_list`, for numbers.
+  void null_problem(std::string_view key, std::string_view rule, bool in_list = false) const;
   // Notes a problem for each member of this object that is not among `keys`. It is named if its name is a short plain
   // word.
   void only(std::initializer_list<std::string_view> keys) const;
@@ -127,6 +133,9 @@ std::string shown_name(std::string_view name);
 
 // Returns true for 1 to 256 characters of [A-Za-z0-9._:-], the form of the ids that this server makes.
 bool is_id(std::string_view text);
+
+// Returns true if `value` is an array that has a null.
+bool has_null(simdjson::dom::element value);
 
 // Appends the integers of `array` to `out`. Returns false at the first element that is not an integer in min..max.
 bool append_integers(simdjson::dom::element array, int64_t min, int64_t max, std::vector<int32_t>& out);

@@ -19,14 +19,35 @@ class TrainingRequests : public ServerTest {
 // Clients write NaN as null.
 TEST_F(TrainingRequests, NullWhereANumberBelongsIsRefusedByName) {
   for (const char* field : {"learning_rate", "beta1", "beta2", "eps", "weight_decay", "grad_clip_norm"}) {
-    expect_refusal(post("optim_step", R"({"model_id":"m","adam_params":{")" + std::string(field) + R"(":null}})"), 422,
+    expect_refusal(post("optim_step", R"({"model_id":"m","adam_params":{")" + std::string(field) + R"(":null}})"), 400,
                    "adam_params." + std::string(field) + ": must be a number; it is null");
   }
   expect_refusal(post("optim_step", R"({"model_id":"m","adam_params":null})"), 422,
                  "adam_params: one of adam_params and optimizer_params is required");
   expect_refusal(post("create_model",
                       R"({"session_id":"s","model_seq_id":0,"base_model":"base/model","lora_config":{"rank":null}})"),
-                 422, "lora_config.rank");
+                 400, "lora_config.rank");
+  expect_refusal(post("optim_step", R"({"model_id":"m","seq_id":"1","adam_params":{"beta1":null}})"), 422, "seq_id");
+  EXPECT_TRUE(control.calls.empty());
+}
+
+TEST_F(TrainingRequests, NullInAListOfNumbersIsRefusedByName) {
+  const auto pass = [&](const std::string& tokens, const std::string& tensor) {
+    return post_json("forward_backward",
+                     R"({"model_id":"m","seq_id":1,"forward_backward_input":{"loss_fn":"cross_entropy","data":[{)"
+                     R"("model_input":{"chunks":[{"type":"encoded_text","tokens":)" +
+                         tokens + R"(}]},"loss_fn_inputs":{"weights":)" + tensor + "}}]}}");
+  };
+  expect_refusal(pass("[1,null]", R"({"dtype":"float32","data":[1]})"), 400, "tokens: must be a list of integers");
+  expect_refusal(pass("[1]", R"({"dtype":"float32","data":[1,null]})"), 400,
+                 "weights.data: must be a flat list of numbers; one of them is null");
+  expect_refusal(pass("[1]", R"({"dtype":"int64","data":[null]})"), 400, "one of them is null");
+  expect_refusal(pass("[1]", R"({"dtype":"float32","data":[1,"2"]})"), 422, "weights.data");
+  expect_refusal(
+      pass("[1]", R"({"dtype":"float32","data":[1],"sparse_crow_indices":[0,null],"sparse_col_indices":[0]})"), 400,
+      "sparse_crow_indices");
+  expect_refusal(pass("[1]", R"({"dtype":"float32","data":[1],"sparse_crow_indices":[0,1]})"), 422,
+                 "sparse_col_indices: is required");
   EXPECT_TRUE(control.calls.empty());
 }
 
@@ -91,7 +112,7 @@ TEST_F(TrainingRequests, OtherOptimizersAreRefused) {
   expect_refusal(step(R"("optimizer_params":{"type":"sgd","learning_rate":0.01})"), 422,
                  "optimizer_params.type: must be dimuon");
   expect_refusal(step(R"("optimizer_params":{"type":"dimuon"})"), 422, "optimizer_params.learning_rate: is required");
-  expect_refusal(step(R"("optimizer_params":{"type":"dimuon","learning_rate":null})"), 422, "it is null");
+  expect_refusal(step(R"("optimizer_params":{"type":"dimuon","learning_rate":null})"), 400, "it is null");
   expect_refusal(step(R"("optimizer_params":{"type":"dimuon","learning_rate":1,"damping":1})"), 400,
                  "optimizer_params.damping: is not a field");
   expect_refusal(step(R"("optimizer_params":{"type":"dimuon","learning_rate":1},"adam_params":{})"), 422,
@@ -120,7 +141,7 @@ TEST_F(TrainingRequests, JsonLossConfigCarriesNumbersAndTexts) {
   EXPECT_EQ(pass(R"({"beta":0.5,"mode":"x"})").status, 200);
   EXPECT_EQ(control.last_pass.loss_fn_config().at("beta"), 0.5);
   EXPECT_EQ(control.last_pass.loss_fn_config_v2().at("mode").text(), "x");
-  expect_refusal(pass(R"({"beta":null})"), 422, "its member 'beta' must be a number or a string; it is null");
+  expect_refusal(pass(R"({"beta":null})"), 400, "its member 'beta' must be a number or a string; it is null");
   expect_refusal(pass(R"({"beta":[1]})"), 422, "its member 'beta' must be a number or a string");
 }
 
