@@ -1,5 +1,6 @@
-// tuft_telemetry_store_bench segments|sqlite DIRECTORY: keeps spans and log records as the server would, one line of
-// JSON in and one out. {"op": "ingest", "spans": 1000000} -> {"seconds": .., "cpu_us_per_span": .., "bytes_per_span":
+// tuft_telemetry_store_bench segments|full|sqlite DIRECTORY: keeps spans and log records as the server would, one line
+// of JSON in and one out. full: segments with so small a limit of the disk that old ones leave all the time. {"op":
+// "ingest", "spans": 1000000} -> {"seconds": .., "cpu_us_per_span": .., "bytes_per_span":
 // ..}; {"op": "find", "key": "session", "rounds": 50} -> {"p50_ms": .., "p95_ms": .., "cpu_ms": ..,
 // "results": ..}; {"op": "trace"},
 // {"op": "logs", "logs": 100000}, {"op": "text"} alike.
@@ -45,8 +46,8 @@ double cpu_seconds() {
 
 class SegmentSubject final : public TelemetrySubject {
  public:
-  explicit SegmentSubject(const std::string& directory)
-      : store_(Store::open({.directory = directory, .disk_bytes_max = int64_t{8} << 30}, system_clock())) {}
+  SegmentSubject(const std::string& directory, int64_t disk_bytes_max)
+      : store_(Store::open({.directory = directory, .disk_bytes_max = disk_bytes_max}, system_clock())) {}
 
   void add_spans(std::string request) override { store_->add(RecordType::kSpans, std::move(request), {}); }
   void add_logs(std::string request) override { store_->add(RecordType::kLogs, std::move(request), {}); }
@@ -211,20 +212,21 @@ json answer(TelemetrySubject& subject, const json& asked) {
 
 }  // namespace
 
-std::unique_ptr<TelemetrySubject> open_segments(const std::string& directory) {
-  return std::make_unique<SegmentSubject>(directory);
+std::unique_ptr<TelemetrySubject> open_segments(const std::string& directory, bool is_full) {
+  return std::make_unique<SegmentSubject>(directory, int64_t{is_full ? 128 : 8192} << 20);
 }
 
 }  // namespace tuft::bench
 
 int main(int argc, char** argv) {
   const std::string kind = argc == 3 ? argv[1] : "";
-  if (kind != "segments" && kind != "sqlite") {
-    std::cerr << "usage: tuft_telemetry_store_bench segments|sqlite DIRECTORY\n";
+  if (kind != "segments" && kind != "full" && kind != "sqlite") {
+    std::cerr << "usage: tuft_telemetry_store_bench segments|full|sqlite DIRECTORY\n";
     return 2;
   }
   std::filesystem::remove_all(argv[2]);
-  const auto subject = kind == "segments" ? tuft::bench::open_segments(argv[2]) : tuft::bench::open_sqlite(argv[2]);
+  const auto subject =
+      kind == "sqlite" ? tuft::bench::open_sqlite(argv[2]) : tuft::bench::open_segments(argv[2], kind == "full");
   for (std::string line; std::getline(std::cin, line);)
     std::cout << tuft::bench::answer(*subject, nlohmann::json::parse(line)).dump() << std::endl;
   return 0;

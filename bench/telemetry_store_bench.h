@@ -27,7 +27,7 @@ class TelemetrySubject {
   virtual size_t disk_bytes() = 0;
 };
 
-std::unique_ptr<TelemetrySubject> open_segments(const std::string& directory);
+std::unique_ptr<TelemetrySubject> open_segments(const std::string& directory, bool is_full);
 std::unique_ptr<TelemetrySubject> open_sqlite(const std::string& directory);
 
 }  // namespace tuft::bench

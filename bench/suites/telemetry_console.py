@@ -58,21 +58,39 @@ def run(options):
     console = "console: {operators: [bench]}\n"
     without = "  store: {enabled: false}\n"
     samples, answers = {}, {}
-    with server.Server(options, "off", settings=without + console) as off, \
-            server.Server(options, "store", settings=console) as store, \
-            server.Server(options, "watched", settings=console) as watch:
-        servers, clients, sources = {"off": off, "store": store, "watched": watch}, [], {}
-        for name, running in servers.items():
-            clients.append(telemetry_overhead.sdk(options, running))
-            sources[name] = telemetry_overhead.load_sources(options, running, clients[-1])
-        sources["watched"] = {load: while_watched(watch, take) for load, take in sources["watched"].items()}
-        for load in sources["off"]:
-            samples[load] = measure.interleaved({name: sources[name][load] for name in servers},
-                                                max(options.repetitions, options.pairs))
-        answers = {path: watch.get(path) for path in PAGE[:3]}
-        for client in clients:
-            client.close()
+    # A new start of a server changes its speed by more than what is measured, so each round has servers of its own.
+    for number in range(max(options.repetitions, options.pairs)):
+        with server.Server(options, "off", settings=without + console) as off, \
+                server.Server(options, "store", settings=console) as store, \
+                server.Server(options, "watched", settings=console) as watch:
+            servers = {"off": off, "store": store, "watched": watch}
+            order = list(servers) if number % 2 == 0 else list(reversed(servers))
+            answers = measure_round(options, servers, order, samples)
     return report(samples, answers)
+
+
+def measure_round(options, servers, order, samples):
+    """Takes a sample of each load from each server, in this order."""
+    clients, sources = [], {}
+    for name, running in servers.items():
+        clients.append(telemetry_overhead.sdk(options, running))
+        sources[name] = {**telemetry_overhead.load_sources(options, running, clients[-1]),
+                         "api, heartbeats": heartbeats(options, running)}
+    sources["watched"] = {load: while_watched(servers["watched"], take) for load, take in sources["watched"].items()}
+    for load in sources["off"]:
+        takes = {name: sources[name][load] for name in order}
+        for name, taken in measure.interleaved(takes, 1).items():
+            samples.setdefault(load, {}).setdefault(name, []).extend(taken)
+    answers = {path: servers["watched"].get(path) for path in PAGE[:3]}
+    for client in clients:
+        client.close()
+    return answers
+
+
+def heartbeats(options, running):
+    script = server.write_wrk_script(running.home / "heartbeat.lua", "POST",
+                                     {"session_id": running.create_session(), "type": "session_heartbeat"})
+    return lambda: server.wrk(running, "/api/v1/session_heartbeat", script, options.seconds)
 
 
 def report(samples, answers):

@@ -20,10 +20,8 @@ def dropped_spans(running):
 
 
 def load(running, seconds):
-    script = server.write_wrk_script(running.home / "paced.lua", "POST",
-                                     {"session_id": running.create_session(), "type": "session_heartbeat"},
-                                     delay_ms=PAUSE_MS)
-    return server.wrk(running, "/api/v1/session_heartbeat", script, seconds)
+    script = server.write_wrk_script(running.home / "paced.lua", delay_ms=PAUSE_MS)
+    return server.wrk(running, f"/api/v1/sessions/{running.create_session()}", script, seconds)
 
 
 def measure_mode(options, mode, off):

@@ -23,9 +23,10 @@ def with_cpu(running, take):
 
 
 def load_sources(options, running, client):
-    path, body = "/api/v1/session_heartbeat", {"session_id": running.create_session(), "type": "session_heartbeat"}
-    full = server.write_wrk_script(running.home / "full.lua", "POST", body)
-    paced = server.write_wrk_script(running.home / "paced.lua", "POST", body, delay_ms=PAUSE_MS)
+    # A request that always has a span. Of heartbeats only some have one.
+    path = f"/api/v1/sessions/{running.create_session()}"
+    full = server.write_wrk_script(running.home / "full.lua")
+    paced = server.write_wrk_script(running.home / "paced.lua", delay_ms=PAUSE_MS)
     sources = {"api": lambda: server.wrk(running, path, full, options.seconds),
                "api, paced": lambda: server.wrk(running, path, paced, options.seconds)}
     if client is not None:
@@ -82,7 +83,7 @@ def report(samples, received, notes):
                                       "server CPU on/off [95 %]"], rows=rows),
                         dict(title="Latency of the paced API load, ms",
                              columns=["", "on", "off", "on/off [95 %]"], rows=latency)],
-                notes=["api: as many requests as the cores can serve, so that exporting takes its time from requests. "
+                notes=["api: as many GETs of a session as the cores can serve, so that exporting takes its time from requests. "
                        "api, paced: 64 connections that pause 10 ms before each request.",
                        f"The collector runs on the same cores and received: {traffic or 'nothing'}.",
                        "train and decode go through the Tinker SDK; its own time is included on both sides.", *notes])
