@@ -19,6 +19,12 @@ constexpr Nanos kRetryInterval = 10 * kSecond;
 constexpr Nanos kAgeParts = 24;
 // The index of a segment, in per cent of its records, for what is not yet sealed.
 constexpr uint64_t kIndexPercent = 25;
+// A segment that replaces others has the next number after theirs, so that the order of their making stays.
+constexpr uint64_t kNumberGap = uint64_t{1} << 20;
+// Small files are merged when there are this many: each costs memory for its filter, and each query a look.
+constexpr size_t kSmallFilesMax = 32;
+constexpr size_t kMergedMin = 8;
+constexpr uint64_t kFileBytesMax = uint64_t{256} << 20;
 
 std::optional<uint64_t> number_of(const std::filesystem::path& path) {
   const std::string stem = path.stem().string();
@@ -31,6 +37,22 @@ std::optional<uint64_t> number_of(const std::filesystem::path& path) {
 uint64_t records_of(const Segment& segment) {
   const Extent extent = segment.extent();
   return uint64_t{extent.rows_of(Table::kSpans)} + extent.rows_of(Table::kLogs);
+}
+
+// A process that is killed while it replaces a segment leaves both. The new one is whole if it has an index.
+void remove_replaced(const std::filesystem::path& directory, std::vector<uint64_t>& numbers) {
+  std::error_code ignored;
+  for (size_t i = 0; i + 1 < numbers.size();) {
+    const bool same = numbers[i] >= kNumberGap && numbers[i] / kNumberGap == numbers[i + 1] / kNumberGap;
+    if (!same) {
+      ++i;
+      continue;
+    }
+    const size_t worse = std::filesystem::exists(index_path(directory, numbers[i + 1]), ignored) ? i : i + 1;
+    std::filesystem::remove(segment_path(directory, numbers[worse]), ignored);
+    std::filesystem::remove(index_path(directory, numbers[worse]), ignored);
+    numbers.erase(numbers.begin() + static_cast<ptrdiff_t>(worse));
+  }
 }
 
 }  // namespace
@@ -55,6 +77,11 @@ size_t History::segments_max() const {
   return std::max<uint64_t>(kLeast, options_.memory_bytes_max / 2 / Bloom::kBytesMax);
 }
 
+uint64_t History::take_number() {
+  last_number_ = (last_number_ / kNumberGap + 1) * kNumberGap;
+  return last_number_;
+}
+
 void History::load(Nanos now) {
   if (!on_disk()) return;
   std::vector<uint64_t> numbers;
@@ -75,8 +102,9 @@ void History::load(Nanos now) {
   }
   if (error) note_failure(file_error("list", options_.directory, error.value()), now);
   std::sort(numbers.begin(), numbers.end());
+  remove_replaced(options_.directory, numbers);
   for (const uint64_t number : numbers) {
-    next_number_ = std::max(next_number_, number + 1);
+    last_number_ = std::max(last_number_, number);
     auto segment = FileSegment::open(options_.directory, number);
     if (segment.ok()) {
       put_file_segment(std::move(*segment));
@@ -87,14 +115,13 @@ void History::load(Nanos now) {
   // The segment that grew when the last process ended is the one that people ask for.
   if (!to_repair_.empty()) repair_one(now);
   drop_expired(now);
-  drop_for_disk();
 }
 
 MemorySegment& History::current(Nanos now) {
   if (current_.segment && current_.segment->is_full(segment_bytes())) seal_current(now);
   if (!current_.segment) {
     current_ = {};
-    current_.segment = std::make_shared<MemorySegment>(next_number_++, segment_bytes() + kEntryBytesMax);
+    current_.segment = std::make_shared<MemorySegment>(take_number(), segment_bytes() + kEntryBytesMax);
     MutexLock lock(mutex_);
     in_memory_.push_back(current_.segment);
   }
@@ -120,31 +147,30 @@ void History::flush(Nanos now) {
   written.ok() ? note_success() : note_failure(written.error(), now);
 }
 
+Result<std::shared_ptr<FileSegment>> History::write_files(InMemory& of) {
+  TUFT_TRY(write_records(of));
+  TUFT_TRY(write_index(options_.directory, *of.segment));
+  return FileSegment::open(options_.directory, of.segment->number(), true);
+}
+
 bool History::seal(InMemory& of, Nanos now) {
   if (!on_disk() || waits_for_disk(now)) return false;
-  Status sealed = write_records(of);
-  std::shared_ptr<FileSegment> segment;
-  if (sealed.ok()) {
-    auto index = write_index(options_.directory, *of.segment);
-    auto opened = index.ok() ? FileSegment::open(options_.directory, of.segment->number(), true)
-                             : Result<std::shared_ptr<FileSegment>>(index.error());
-    if (opened.ok()) {
-      segment = std::move(*opened);
-    } else {
-      sealed = opened.error();
-    }
-  }
-  if (!sealed.ok()) {
-    note_failure(sealed.error(), now);
+  auto segment = write_files(of);
+  if (!segment.ok()) {
+    note_failure(segment.error(), now);
     return false;
   }
-  put_file_segment(std::move(segment));
+  put_file_segment(std::move(*segment));
   note_success();
   return true;
 }
 
 void History::put_file_segment(std::shared_ptr<FileSegment> segment) {
   MutexLock lock(mutex_);
+  put_file_segment_locked(std::move(segment));
+}
+
+void History::put_file_segment_locked(std::shared_ptr<FileSegment> segment) {
   const uint64_t number = segment->number();
   std::erase_if(in_memory_, [number](const auto& other) { return other->number() == number; });
   std::erase_if(files_, [number](const auto& other) { return other->number() == number; });
@@ -156,7 +182,7 @@ void History::put_file_segment(std::shared_ptr<FileSegment> segment) {
 void History::seal_current(Nanos now) {
   if (!seal(current_, now)) waiting_.push_back(std::move(current_));
   current_ = {};
-  drop_for_disk();
+  drop_for_disk(now);
   drop_for_memory();
 }
 
@@ -176,7 +202,7 @@ void History::maintain(Nanos now) {
   const Nanos end = system_clock().monotonic() + kRepairTime;
   while (!to_repair_.empty() && system_clock().monotonic() < end) repair_one(now);
   drop_expired(now);
-  drop_for_disk();
+  drop_for_disk(now);
   drop_for_memory();
   uint64_t written = current_.written;
   for (const InMemory& waiting : waiting_) written += waiting.written;
@@ -242,23 +268,102 @@ void History::drop_expired(Nanos now) {
   for (const uint64_t number : removed) remove_files(number);
 }
 
-void History::drop_for_disk() {
+void History::drop_for_disk(Nanos now) {
   if (!on_disk()) return;
+  merge_small(now);
+  // A segment more than needed, so that this happens once for each new segment.
+  if (const uint64_t over = bytes_over_limit(); over > 0) thin(over + segment_bytes(), now);
+  drop_oldest();
+}
+
+uint64_t History::bytes_over_limit() const {
   uint64_t used = current_.segment ? current_.segment->extent().bytes : 0;
   for (const InMemory& waiting : waiting_) used += waiting.segment->extent().bytes;
   used += used * kIndexPercent / 100;
+  MutexLock lock(mutex_);
+  for (const auto& file : files_) used += file->disk_bytes();
+  return used > options_.disk_bytes_max ? used - options_.disk_bytes_max : 0;
+}
+
+void History::thin(uint64_t bytes, Nanos now) {
+  const std::vector<std::shared_ptr<FileSegment>> sources = files();
+  std::map<uint64_t, OwnerBytes> known;
+  std::vector<OwnerBytes> owners;
+  for (const auto& file : sources) {
+    const auto before = owner_bytes_.find(file->number());
+    owners.push_back(before != owner_bytes_.end() ? std::move(before->second) : bytes_by_owner(file));
+    known.emplace(file->number(), owners.back());
+  }
+  owner_bytes_ = std::move(known);
+  const std::vector<Owners> leaving = choose_leaving(owners, bytes);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (!leaving[i].empty()) rewrite({&sources[i], 1}, leaving[i], now);
+  }
+}
+
+void History::merge_small(Nanos now) {
+  std::vector<std::shared_ptr<FileSegment>> small = files();
+  std::erase_if(small, [&](const auto& file) { return file->disk_bytes() >= segment_bytes() / 16; });
+  if (small.size() < kSmallFilesMax) return;
+  // Age drops whole segments, so that those of a merged one must be about equally old.
+  for (size_t first = 0; first < small.size();) {
+    const Nanos last = small[first]->extent().arrived_first + options_.age_max / kAgeParts;
+    size_t end = first + 1;
+    while (end < small.size() && small[end]->extent().arrived_last <= last) ++end;
+    if (end - first >= kMergedMin) rewrite({small.data() + first, end - first}, {}, now);
+    first = end;
+  }
+}
+
+void History::rewrite(std::span<const std::shared_ptr<FileSegment>> sources, const Owners& leaving, Nanos now) {
+  if (waits_for_disk(now)) return;
+  const uint64_t number = sources.front()->number() + 1;
+  // In a store of an older version, whose numbers have no gaps.
+  if (std::filesystem::exists(segment_path(options_.directory, number))) return;
+  size_t bytes = 0;
+  for (const auto& source : sources) bytes += source->extent().bytes;
+  InMemory out;
+  out.segment = std::make_shared<MemorySegment>(number, bytes);
+  for (const auto& source : sources) {
+    const auto file = read_file(segment_path(options_.directory, source->number()), kFileBytesMax);
+    if (!file.ok()) return;  // drop_oldest() removes what cannot be read
+    copy_remaining(*file, leaving, source->extent(), *out.segment);
+  }
+  std::shared_ptr<FileSegment> written;
+  if (records_of(*out.segment) > 0) {
+    auto files = write_files(out);
+    if (!files.ok()) {
+      remove_files(number);
+      return note_failure(files.error(), now);
+    }
+    written = std::move(*files);
+  }
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(files_, [&](const auto& file) { return std::ranges::find(sources, file) != sources.end(); });
+    if (written) put_file_segment_locked(std::move(written));
+  }
+  for (const auto& source : sources) remove_files(source->number());
+}
+
+void History::drop_oldest() {
+  uint64_t over = bytes_over_limit();
   std::vector<uint64_t> removed;
   {
     MutexLock lock(mutex_);
-    for (const auto& file : files_) used += file->disk_bytes();
     size_t count = 0;
-    while (count < files_.size() && (used > options_.disk_bytes_max || files_.size() - count > segments_max())) {
-      used -= files_[count]->disk_bytes();
+    while (count < files_.size() && (over > 0 || files_.size() - count > segments_max())) {
+      over -= std::min(over, files_[count]->disk_bytes());
       removed.push_back(files_[count++]->number());
     }
     files_.erase(files_.begin(), files_.begin() + static_cast<ptrdiff_t>(count));
   }
   for (const uint64_t number : removed) remove_files(number);
+}
+
+std::vector<std::shared_ptr<FileSegment>> History::files() const {
+  MutexLock lock(mutex_);
+  return files_;
 }
 
 void History::drop_for_memory() {

@@ -2,10 +2,16 @@
 // telemetry_store.
 //
 // One thread, the store's, appends and maintains; any thread takes segments() and reads them.
+//
+// When the disk limit is reached, the oldest records of those owners leave that have more than a fair share
+// (thinning.h): a segment is written again without them, under a new number, because queries may still read the old
+// one.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +20,7 @@
 #include "telemetry_store/disk_file.h"
 #include "telemetry_store/file_segment.h"
 #include "telemetry_store/memory_segment.h"
+#include "telemetry_store/thinning.h"
 
 namespace tuft::telemetry_store::internal {
 
@@ -66,28 +73,42 @@ class History {
   bool waits_for_disk(Nanos now) const;
   size_t segment_bytes() const;
   size_t segments_max() const;
+  uint64_t take_number();
   Status write_records(InMemory& of);
+  // Writes records and index.
+  Result<std::shared_ptr<FileSegment>> write_files(InMemory& of);
   // Writes records and index, and replaces the segment in memory. Returns false if the disk failed.
   bool seal(InMemory& of, Nanos now) TUFT_EXCLUDES(mutex_);
   void seal_current(Nanos now) TUFT_EXCLUDES(mutex_);
   void retry_waiting(Nanos now) TUFT_EXCLUDES(mutex_);
   void drop_expired(Nanos now) TUFT_EXCLUDES(mutex_);
-  void drop_for_disk() TUFT_EXCLUDES(mutex_);
+  void drop_for_disk(Nanos now) TUFT_EXCLUDES(mutex_);
+  uint64_t bytes_over_limit() const TUFT_EXCLUDES(mutex_);
+  // Lets at least `bytes` of the records of owners above their share leave, if the disk works.
+  void thin(uint64_t bytes, Nanos now) TUFT_EXCLUDES(mutex_);
+  void merge_small(Nanos now) TUFT_EXCLUDES(mutex_);
+  // Writes one segment with what remains of `sources`, oldest first, and removes these.
+  void rewrite(std::span<const std::shared_ptr<FileSegment>> sources, const Owners& leaving, Nanos now)
+      TUFT_EXCLUDES(mutex_);
+  void drop_oldest() TUFT_EXCLUDES(mutex_);
+  std::vector<std::shared_ptr<FileSegment>> files() const TUFT_EXCLUDES(mutex_);
   void drop_for_memory() TUFT_EXCLUDES(mutex_);
   void find_damaged() TUFT_EXCLUDES(mutex_);
   void repair_one(Nanos now) TUFT_EXCLUDES(mutex_);
   void remove_files(uint64_t number) const;
   void put_file_segment(std::shared_ptr<FileSegment> segment) TUFT_EXCLUDES(mutex_);
+  void put_file_segment_locked(std::shared_ptr<FileSegment> segment) TUFT_REQUIRES(mutex_);
   void note_failure(const Error& error, Nanos now) TUFT_EXCLUDES(mutex_);
   void note_success() TUFT_EXCLUDES(mutex_);
 
   const HistoryOptions options_;
-  uint64_t next_number_ = 1;
+  uint64_t last_number_ = 0;
   // Of the store's thread; `mutex_` guards changes of what others read.
   InMemory current_;
   std::vector<InMemory> waiting_;    // by number
   std::vector<uint64_t> to_repair_;  // numbers, ascending
   Nanos retry_at_ = 0;
+  std::map<uint64_t, OwnerBytes> owner_bytes_;  // of files, by number; filled when they are needed
 
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<FileSegment>> files_ TUFT_GUARDED_BY(mutex_);        // by number

@@ -69,6 +69,7 @@ class StoreTest : public testing::Test {
 class StoreOnDiskTest : public StoreTest {
  protected:
   StoreOnDiskTest() { options_.directory = directory_ / "telemetry"; }
+  ~StoreOnDiskTest() override { store_.reset(); }  // before its directory
   TempDir directory_;
 };
 

@@ -1,0 +1,176 @@
+// What leaves a history that is full: the oldest records of those who have most.
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include <gmock/gmock.h>
+
+#include "telemetry_store/tests/store_fixture.h"
+#include "telemetry_store/thinning.h"
+
+namespace tuft::telemetry_store {
+namespace {
+
+namespace fs = std::filesystem;
+using internal::choose_leaving;
+using internal::fair_share;
+using internal::OwnerBytes;
+using internal::Owners;
+using testing::ElementsAre;
+
+TEST(FairShare, GivesEveryoneTheSameOrAll) {
+  constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(fair_share({}, 10), kAll);
+  EXPECT_EQ(fair_share({10}, 10), kAll);
+  EXPECT_EQ(fair_share({10}, 9), 9U);
+  EXPECT_EQ(fair_share({1, 100, 2, 100}, 103), 50U);
+  EXPECT_EQ(fair_share({100, 100, 100}, 30), 10U);
+  EXPECT_EQ(fair_share({5, 5}, 0), 0U);
+}
+
+TEST(ChooseLeaving, TakesTheOldestOfThoseAboveTheirShare) {
+  const std::vector<OwnerBytes> segments = {{{"alice", 50}, {"bob", 50}}, {{"alice", 100}}, {{"alice", 100}}};
+  EXPECT_THAT(choose_leaving(segments, 40), ElementsAre(Owners{"alice"}, Owners{}, Owners{}));
+  EXPECT_THAT(choose_leaving(segments, 120), ElementsAre(Owners{"alice"}, Owners{"alice"}, Owners{}));
+  EXPECT_THAT(choose_leaving(segments, 290), ElementsAre(Owners{"alice", "bob"}, Owners{"alice"}, Owners{"alice"}));
+  EXPECT_THAT(choose_leaving(segments, 0), ElementsAre(Owners{}, Owners{}, Owners{}));
+}
+
+TEST(ChooseLeaving, WritesNoSegmentAgainForLittle) {
+  const std::vector<OwnerBytes> segments = {{{"alice", 20}, {"bob", 80}}, {{"alice", 300}}};
+  EXPECT_THAT(choose_leaving(segments, 100), ElementsAre(Owners{}, Owners{"alice"}));
+}
+
+class Retention : public StoreOnDiskTest {
+ protected:
+  Retention() {
+    options_.disk_bytes_max = 4 << 20;
+    options_.memory_bytes_max = 2 << 20;
+    options_.age_max = 24 * 3600 * kSecond;
+  }
+
+  // Adds spans of a user, each of about half a KiB, with a log record for every tenth.
+  void fill(const std::string& user, uint64_t count) {
+    std::vector<BuiltSpan> spans;
+    std::vector<BuiltLog> logs;
+    for (uint64_t n = 0; n < count; ++n) {
+      const uint64_t id = ++last_id_;
+      spans.push_back({.trace = id,
+                       .span = id,
+                       .name = "of-" + user,
+                       .start = now(),
+                       .attributes = {{"tuft.user", user}, {"filler", std::string(400, 'x')}}});
+      if (n % 10 == 0) logs.push_back({.time = now(), .body = user, .trace = id, .attributes = {{"tuft.user", user}}});
+      clock_.advance(kMillisecond);
+      if (spans.size() < 200 && n + 1 < count) continue;
+      add(spans);
+      add(logs);
+      spans.clear();
+      logs.clear();
+    }
+  }
+  size_t spans_of(const std::string& user) {
+    const auto durations = store_->durations({.user = user}, {.name = "of-" + user});
+    EXPECT_TRUE(durations.ok());
+    size_t all = 0;
+    for (const uint64_t one : durations->counts) all += one;
+    return all;
+  }
+  size_t logs_of(const std::string& user) { return bodies({.user = user}, {.page = {.limit = 1000}}).size(); }
+  size_t files(std::string_view ending) const {
+    return static_cast<size_t>(std::count_if(fs::directory_iterator(options_.directory), {}, [&](const auto& entry) {
+      return entry.path().filename().string().ends_with(ending);
+    }));
+  }
+  uint64_t disk_bytes() const {
+    uint64_t bytes = 0;
+    for (const auto& entry : fs::directory_iterator(options_.directory)) bytes += entry.file_size();
+    return bytes;
+  }
+
+  uint64_t last_id_ = 0;
+};
+
+TEST_F(Retention, WhoFloodsPushesOutItsOwnRecordsOnly) {
+  fill("bob", 500);
+  fill("alice", 3000);
+  const uint64_t newest_of_bob = last_id_ + 1;
+  fill("bob", 1);
+  fill("alice", 40'000);
+  EXPECT_EQ(spans_of("bob"), 501U);
+  EXPECT_EQ(logs_of("bob"), 51U);
+  EXPECT_LT(spans_of("alice"), 8000U);
+  EXPECT_GT(spans_of("alice"), 2000U);
+  EXPECT_LE(disk_bytes(), static_cast<uint64_t>(options_.disk_bytes_max) * 5 / 4);
+  // What is left of alice is her newest.
+  EXPECT_TRUE(store_->trace(kAlice, built_trace_id(last_id_), 10).ok());
+  EXPECT_FALSE(store_->trace(kAlice, built_trace_id(600), 10).ok());
+  const auto of_bob = store_->trace(kBob, built_trace_id(newest_of_bob), 10);
+  ASSERT_TRUE(of_bob.ok());
+  EXPECT_EQ(of_bob->spans.size(), 1U);
+  EXPECT_FALSE(store_->trace(kAlice, built_trace_id(newest_of_bob), 10).ok());
+  reopen();
+  EXPECT_EQ(spans_of("bob"), 501U);
+  EXPECT_EQ(logs_of("bob"), 51U);
+}
+
+TEST_F(Retention, WhoSendsLittleBesideAFloodKeepsAllInFewFiles) {
+  for (int turn = 0; turn < 150; ++turn) {
+    fill("alice", 400);
+    fill("bob", 1);
+  }
+  EXPECT_EQ(spans_of("bob"), 150U);
+  EXPECT_LT(files(".seg"), 64U);
+  reopen();
+  EXPECT_EQ(spans_of("bob"), 150U);
+}
+
+TEST_F(Retention, UsersOfTheSameSizeLoseTheirOldest) {
+  for (int turn = 0; turn < 100; ++turn) {
+    for (const char* user : {"alice", "bob"}) fill(user, 100);
+  }
+  const size_t alice = spans_of("alice"), bob = spans_of("bob");
+  EXPECT_GT(alice, 1000U);
+  EXPECT_LT(std::max(alice, bob) - std::min(alice, bob), 1500U);
+  EXPECT_TRUE(store_->trace(kBob, built_trace_id(last_id_), 10).ok());
+}
+
+TEST_F(Retention, SmallSegmentsOfAboutTheSameAgeAreMerged) {
+  for (int restart = 0; restart < 70; ++restart) {
+    fill("bob", 3);
+    reopen();
+  }
+  EXPECT_LT(files(".seg"), 40U);
+  EXPECT_EQ(spans_of("bob"), 210U);
+  // Age reaches merged segments, too.
+  clock_.advance(options_.age_max + options_.age_max / 12);
+  reopen();
+  EXPECT_EQ(spans_of("bob"), 0U);
+}
+
+TEST_F(Retention, ASegmentAndItsReplacementAreNotBothKept) {
+  fill("bob", 300);
+  reopen();
+  const auto copy = [&](const char* ending, uint64_t by) {
+    for (const auto& entry : fs::directory_iterator(options_.directory)) {
+      if (entry.path().extension() != ending || fs::file_size(entry.path()) == 0) continue;
+      char name[32];
+      std::snprintf(name, sizeof name, "%020llu%s", std::stoull(entry.path().stem()) + by, ending);
+      fs::copy_file(entry.path(), options_.directory / name);
+      return;
+    }
+  };
+  // Killed before the old files were removed, and before the index of the new one was written.
+  store_.reset();
+  copy(".seg", 1);
+  reopen();
+  EXPECT_EQ(spans_of("bob"), 300U);
+  store_.reset();
+  copy(".seg", 1);
+  copy(".idx", 1);
+  reopen();
+  EXPECT_EQ(spans_of("bob"), 300U);
+}
+
+}  // namespace
+}  // namespace tuft::telemetry_store
