@@ -65,7 +65,10 @@ constexpr Route kRoutes[] = {
      .tracing = Tracing::kNever},
     // sessions
     {.method = Method::kPost, .pattern = "/api/v1/create_session", .handler = handle_create_session, .durable = true},
-    {.method = Method::kPost, .pattern = "/api/v1/session_heartbeat", .handler = handle_session_heartbeat},
+    {.method = Method::kPost,
+     .pattern = "/api/v1/session_heartbeat",
+     .handler = handle_session_heartbeat,
+     .tracing = Tracing::kSome},
     {.method = Method::kPost, .pattern = "/api/v1/auth/token", .handler = handle_auth_token},
     {.method = Method::kGet, .pattern = "/api/v1/auth/apikey/me", .handler = handle_own_key},
     {.method = Method::kDelete, .pattern = "/api/v1/auth/apikey/me", .handler = handle_delete_own_key},

@@ -41,6 +41,14 @@ telemetry::BoundHistogram& HttpTelemetry::duration_of(RouteSeries& series, const
   return series.durations.back().second;
 }
 
+bool HttpTelemetry::admits(Nanos now) {
+  if (now - second_ >= kSecond) {
+    second_ = now;
+    traced_ = 0;
+  }
+  return traced_++ < kTracedMax;
+}
+
 void HttpTelemetry::record(const RequestNumbers& numbers) {
   RouteSeries& series = numbers.route == nullptr ? routes_.back() : routes_[numbers.route->index];
   duration_of(series, numbers).record(numbers.seconds);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/routing/router.h"
+#include "base/clock.h"
 #include "telemetry/instrument.h"
 
 namespace tuft::api {
@@ -31,6 +32,9 @@ class HttpTelemetry {
 
   void add_active(Method method, int64_t by) { active_[static_cast<size_t>(method)].add(by); }
   void record(const RequestNumbers& numbers);
+  // Returns whether one more request of a route with Tracing::kSome gets a span: at most kTracedMax in each second.
+  bool admits(Nanos now);
+  static constexpr int kTracedMax = 50;
   // `reason` is one of: auth, media, body_too_large, overloaded, address_overloaded, receiving_overloaded,
   // user_receiving_overloaded, sending_overloaded, user_sending_overloaded, work_overloaded, heads_overloaded,
   // repeated_header, malformed, header_too_large, timeout, tls_handshake.
@@ -50,6 +54,8 @@ class HttpTelemetry {
   const std::string_view scheme_;
   std::vector<RouteSeries> routes_;  // by RegisteredRoute::index; the last is for unmatched requests
   telemetry::BoundCounter active_[5];
+  Nanos second_ = 0;  // the start of the second that traced_ counts
+  int traced_ = 0;
 };
 
 // Binds the series of all rejection and error reasons, so that dashboards show 0 before the first event.

@@ -76,12 +76,15 @@ void RequestTelemetry::log_refused_key(const RefusedKey& refused) {
                           {"tuft.left_out", refused.left_out}});
 }
 
-bool RequestTelemetry::is_told(const Response& response) const {
+bool RequestTelemetry::is_told(const Response& response) {
   switch (tracing_) {
     case Tracing::kNever:
       return false;
     case Tracing::kAlways:
       return !user_.empty();
+    case Tracing::kSome:
+      return !user_.empty() &&
+             (response.status >= 400 || !head_.headers.traceparent.empty() || instruments_.admits(start_));
     case Tracing::kWhenDelivered:
       break;
   }
@@ -109,8 +112,8 @@ telemetry::SpanOptions RequestTelemetry::span_options(const telemetry::SpanConte
   return options;
 }
 
-// A poll gets its span only here, because most polls deliver nothing.
-void RequestTelemetry::describe_poll(const Exchange* exchange) {
+// Polls and frequent requests get their span only here, because most of them have none.
+void RequestTelemetry::describe_late(const Exchange* exchange) {
   span_ = tracer().start_span(route_->span_name, span_options(exchange ? exchange->link : telemetry::SpanContext{}));
   int64_t iteration = 0;
   const std::string_view text = head_.headers.poll_iteration;
@@ -199,7 +202,7 @@ void RequestTelemetry::answered(const Exchange* exchange, const Response& respon
   if (error != nullptr && error->reason == kMalformedRequest) HttpTelemetry::count_parse_error("json");
   if (error != nullptr && error->reason == kInvalidProtobuf) HttpTelemetry::count_parse_error("protobuf");
   told_ = is_told(response);
-  if (tracing_ == Tracing::kWhenDelivered && told_) describe_poll(exchange);
+  if (tracing_ != Tracing::kAlways && told_) describe_late(exchange);
   if (error != nullptr && response.status >= 500) {
     const telemetry::ContextScope scope(span_.context());
     const std::string_view route = route_ ? route_->route.pattern : std::string_view("_unmatched");

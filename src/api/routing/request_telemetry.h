@@ -52,12 +52,12 @@ class RequestTelemetry {
  private:
   void log_refused_key(const RefusedKey& refused);
   telemetry::SpanOptions span_options(const telemetry::SpanContext& link) const;
-  void describe_poll(const Exchange* exchange);
+  void describe_late(const Exchange* exchange);
   void describe(const Exchange* exchange, const Error* error);
   void share_keys(const Exchange& exchange, control::OperationKeys keys);
   void describe_client(bool whole);
   void record_coding(const Exchange& exchange, const Response& response) const;
-  bool is_told(const Response& response) const;
+  bool is_told(const Response& response);
   void log_access() const;
 
   HttpTelemetry& instruments_;

@@ -22,7 +22,9 @@ std::string_view method_name(Method method);  // "GET", ..., "_OTHER"
 enum class Access : uint8_t { kOpen, kKey, kBearer, kMetrics };
 // kWhenDelivered: a poll has a span only if it delivers a result, a download only if its address was valid. Whatever it
 // says, a request has no span before its sender is known (RequestTelemetry).
-enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered };
+// Which requests of a route get a span and a log record. kWhenDelivered: polls that deliver something. kSome: those
+// that fail, that belong to a trace of their client, and as many more as HttpTelemetry::admits() lets in.
+enum class Tracing : uint8_t { kAlways, kNever, kWhenDelivered, kSome };
 // Checked against Content-Type and Content-Encoding before the body is read. kOtlp: protobuf, which may be compressed
 // with gzip, too.
 enum class Accepts : uint8_t { kAnything, kJsonOrProtobuf, kOtlp };

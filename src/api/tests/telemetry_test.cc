@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "api/routing/http_telemetry.h"
 #include "api/tests/test_client.h"
 #include "metrics/futures.h"
 #include "telemetry/tests/collector_fixture.h"
@@ -226,6 +227,32 @@ TEST_F(HttpTelemetry, RequestsOfStrangersAreCountedAndNotTraced) {
   EXPECT_LE(refusals, 1) << "only with a log record, of which there is one a second";
   EXPECT_EQ(static_cast<ptrdiff_t>(spans.size()) - refusals, 1);
   EXPECT_EQ(refused(), refused_before + 1);
+}
+
+// A thousand sessions send a hundred heartbeats a second, which say nothing new.
+TEST_F(HttpTelemetry, OfHeartbeatsSomeAreTracedAndAllAreCounted) {
+  start();
+  const std::string name = "POST /api/v1/session_heartbeat";
+  const Nanos begin = system_clock().monotonic();
+  for (int i = 0; i < 400; ++i) ASSERT_EQ(post("session_heartbeat", R"({"session_id":"s-alice"})").status, 200);
+  const Nanos seconds = (system_clock().monotonic() - begin) / kSecond + 2;
+  EXPECT_EQ(histogram_count("http.server.request.duration", {{"http.request.method", "POST"},
+                                                             {"http.route", "/api/v1/session_heartbeat"},
+                                                             {"http.response.status_code", "200"},
+                                                             {"url.scheme", "http"}}),
+            400);
+  const size_t traced = count_spans(name);
+  EXPECT_GT(traced, 0U);
+  EXPECT_LE(traced, static_cast<size_t>(seconds) * 2 * api::HttpTelemetry::kTracedMax);  // two I/O threads
+  // Those that fail and those of a client's own trace always are.
+  for (int i = 0; i < 2 * api::HttpTelemetry::kTracedMax; ++i)
+    EXPECT_EQ(post("session_heartbeat", R"({"session_id":""})").status, 422);
+  EXPECT_EQ(post("session_heartbeat", R"({"session_id":"s-alice"})",
+                 {{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}})
+                .status,
+            200);
+  ASSERT_TRUE(collector.flush());
+  EXPECT_GE(count_spans(name), traced + 2 * api::HttpTelemetry::kTracedMax + 1);
 }
 
 // ---- GET /metrics
