@@ -47,7 +47,7 @@ struct Limits {
   int futures_per_user_max = 20'000;            // unfinished ones
   int sessions_per_user_max = 1'000;
   int64_t session_bytes_per_user_max = 16 << 20;  // of what the clients of all sessions say about themselves
-  int runs_per_user_max = 64;
+  int runs_per_user_max = 256;
   int samplers_per_user_max = 1'000;
   int unnamed_samplers_per_run_max = 16;                   // that unnamed saves made, without those that follow the run
   int samples_in_flight_per_user_max = 8'192;              // over all samplers

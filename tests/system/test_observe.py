@@ -196,7 +196,7 @@ def test_an_operator_sees_all(operator, alices, bobs):
     assert ask("overview")["users_active"] >= 2
     assert ask("traces/" + bobs.ids["trace"])["spans"]
     system = ask("system")
-    assert "runs_per_user_max: 64" in system["config"] and system["workers"][0]["metrics"]
+    assert "runs_per_user_max: 256" in system["config"] and system["workers"][0]["metrics"]
     for secret in (ALICE, BOB, CAROL, "sha256:"):
         assert secret not in json.dumps(system)
 

@@ -188,7 +188,7 @@ class FakeObserver final : public control::Observer {
       system.config = "port: 1\n";
       system.workers.emplace_back().base_model = "base/model";
     }
-    system.limits = {{"runs_per_user_max", 64}};
+    system.limits = {{"runs_per_user_max", 256}};
     return system;
   }
 

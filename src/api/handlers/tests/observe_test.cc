@@ -211,7 +211,7 @@ TEST_F(Observe, TheSystemAndItsBundleAreForOperators) {
   const Json own = json("system");
   EXPECT_EQ(own["config"].str(), R"(null)");
   EXPECT_EQ(own["workers"].str(), R"(null)");
-  EXPECT_EQ(own["limits"]["runs_per_user_max"].str(), R"(64)");
+  EXPECT_EQ(own["limits"]["runs_per_user_max"].str(), R"(256)");
   const Json whole = json("system", "tml-carol");
   EXPECT_EQ(whole["config"].str(), R"("port: 1\n")");
   EXPECT_EQ(whole["workers"][0]["base_model"].str(), R"("base/model")");

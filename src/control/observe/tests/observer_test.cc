@@ -207,7 +207,7 @@ TEST_F(Observing, TenantsAndTheirQuotas) {
                                  [](const QuotaRow& row) { return row.limit == "limits.runs_per_user_max"; });
   ASSERT_NE(runs, own[0].quotas.end());
   EXPECT_EQ(runs->used, 1);
-  EXPECT_EQ(runs->max, 64);
+  EXPECT_EQ(runs->max, 256);
   EXPECT_THAT(own[0].quotas, SizeIs(12));
   const auto all = observer().tenants(carol);
   ASSERT_THAT(all, SizeIs(3));
@@ -245,7 +245,7 @@ TEST_F(Observing, TheSystemIsForOperators) {
   EXPECT_THAT(own.limits, Not(IsEmpty()));
   const SystemView whole = observer().system(carol);
   EXPECT_TRUE(whole.is_whole);
-  EXPECT_THAT(whole.config, HasSubstr("runs_per_user_max: 64"));
+  EXPECT_THAT(whole.config, HasSubstr("runs_per_user_max: 256"));
   EXPECT_THAT(whole.config, Not(HasSubstr("tml-alice")));
   EXPECT_EQ(whole.store->spans, 3U);
   EXPECT_THAT(whole.workers, SizeIs(1));
