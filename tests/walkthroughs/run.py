@@ -71,7 +71,8 @@ def main():
         page.text()
         if arguments.write:
             page.write()
-    if arguments.write:
+    # It says when and with what all of them were run.
+    if arguments.write and not arguments.documents:
         readme.write(bin_folder)
 
 
