@@ -39,7 +39,8 @@ uint64_t records_of(const Segment& segment) {
   return uint64_t{extent.rows_of(Table::kSpans)} + extent.rows_of(Table::kLogs);
 }
 
-// A process that is killed while it replaces a segment leaves both. The new one is whole if it has an index.
+// A process that is killed while it replaces a segment leaves both. The new one is whole if it has an index. Of merged
+// ones only the first is recognized: the records of the others may be there twice until they are too old.
 void remove_replaced(const std::filesystem::path& directory, std::vector<uint64_t>& numbers) {
   std::error_code ignored;
   for (size_t i = 0; i + 1 < numbers.size();) {
@@ -308,8 +309,10 @@ void History::merge_small(Nanos now) {
   // Age drops whole segments, so that those of a merged one must be about equally old.
   for (size_t first = 0; first < small.size();) {
     const Nanos last = small[first]->extent().arrived_first + options_.age_max / kAgeParts;
+    uint64_t bytes = small[first]->disk_bytes();
     size_t end = first + 1;
-    while (end < small.size() && small[end]->extent().arrived_last <= last) ++end;
+    while (end < small.size() && small[end]->extent().arrived_last <= last && bytes < segment_bytes())
+      bytes += small[end++]->disk_bytes();
     if (end - first >= kMergedMin) rewrite({small.data() + first, end - first}, {}, now);
     first = end;
   }
