@@ -89,9 +89,13 @@ Result<uint64_t> write_index(const std::filesystem::path& directory, const Memor
   return file.size();
 }
 
+Result<std::string> read_segment_file(const std::filesystem::path& directory, uint64_t number) {
+  return read_file(segment_path(directory, number), kRecordsBytesMax);
+}
+
 Result<std::shared_ptr<MemorySegment>> read_records(const std::filesystem::path& directory, uint64_t number,
                                                     Nanos now) {
-  TUFT_ASSIGN(std::string file, read_file(segment_path(directory, number), kRecordsBytesMax));
+  TUFT_ASSIGN(std::string file, read_segment_file(directory, number));
   auto segment = std::make_shared<MemorySegment>(number, file.size());
   segment->append_file(std::move(file), now);
   return segment;

@@ -26,6 +26,8 @@ std::filesystem::path index_path(const std::filesystem::path& directory, uint64_
 
 // Writes the index file of a segment whose records are in its file, and returns its size.
 Result<uint64_t> write_index(const std::filesystem::path& directory, const MemorySegment& segment);
+// Returns the content of a segment's file of records.
+Result<std::string> read_segment_file(const std::filesystem::path& directory, uint64_t number);
 // Makes a segment from the records of a file, as after a crash. Errors: the file cannot be read or is too large.
 Result<std::shared_ptr<MemorySegment>> read_records(const std::filesystem::path& directory, uint64_t number, Nanos now);
 

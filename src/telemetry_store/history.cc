@@ -24,7 +24,6 @@ constexpr uint64_t kNumberGap = uint64_t{1} << 20;
 // Small files are merged when there are this many: each costs memory for its filter, and each query a look.
 constexpr size_t kSmallFilesMax = 32;
 constexpr size_t kMergedMin = 8;
-constexpr uint64_t kFileBytesMax = uint64_t{256} << 20;
 
 std::optional<uint64_t> number_of(const std::filesystem::path& path) {
   const std::string stem = path.stem().string();
@@ -37,23 +36,6 @@ std::optional<uint64_t> number_of(const std::filesystem::path& path) {
 uint64_t records_of(const Segment& segment) {
   const Extent extent = segment.extent();
   return uint64_t{extent.rows_of(Table::kSpans)} + extent.rows_of(Table::kLogs);
-}
-
-// A process that is killed while it replaces a segment leaves both. The new one is whole if it has an index. Of merged
-// ones only the first is recognized: the records of the others may be there twice until they are too old.
-void remove_replaced(const std::filesystem::path& directory, std::vector<uint64_t>& numbers) {
-  std::error_code ignored;
-  for (size_t i = 0; i + 1 < numbers.size();) {
-    const bool same = numbers[i] >= kNumberGap && numbers[i] / kNumberGap == numbers[i + 1] / kNumberGap;
-    if (!same) {
-      ++i;
-      continue;
-    }
-    const size_t worse = std::filesystem::exists(index_path(directory, numbers[i + 1]), ignored) ? i : i + 1;
-    std::filesystem::remove(segment_path(directory, numbers[worse]), ignored);
-    std::filesystem::remove(index_path(directory, numbers[worse]), ignored);
-    numbers.erase(numbers.begin() + static_cast<ptrdiff_t>(worse));
-  }
 }
 
 }  // namespace
@@ -83,6 +65,22 @@ uint64_t History::take_number() {
   return last_number_;
 }
 
+void History::remove_replaced(std::vector<uint64_t>& numbers) const {
+  std::error_code ignored;
+  std::vector<uint64_t> kept;
+  for (const uint64_t number : numbers) {
+    const bool replaces = number >= kNumberGap && !kept.empty() && kept.back() / kNumberGap == number / kNumberGap;
+    if (!replaces) {
+      kept.push_back(number);
+    } else if (std::filesystem::exists(index_path(options_.directory, number), ignored)) {
+      remove_files(std::exchange(kept.back(), number));
+    } else {
+      remove_files(number);
+    }
+  }
+  numbers = std::move(kept);
+}
+
 void History::load(Nanos now) {
   if (!on_disk()) return;
   std::vector<uint64_t> numbers;
@@ -103,7 +101,7 @@ void History::load(Nanos now) {
   }
   if (error) note_failure(file_error("list", options_.directory, error.value()), now);
   std::sort(numbers.begin(), numbers.end());
-  remove_replaced(options_.directory, numbers);
+  remove_replaced(numbers);
   for (const uint64_t number : numbers) {
     last_number_ = std::max(last_number_, number);
     auto segment = FileSegment::open(options_.directory, number);
@@ -166,12 +164,10 @@ bool History::seal(InMemory& of, Nanos now) {
   return true;
 }
 
-void History::put_file_segment(std::shared_ptr<FileSegment> segment) {
+void History::put_file_segment(std::shared_ptr<FileSegment> segment, Sources replaced) {
   MutexLock lock(mutex_);
-  put_file_segment_locked(std::move(segment));
-}
-
-void History::put_file_segment_locked(std::shared_ptr<FileSegment> segment) {
+  std::erase_if(files_, [&](const auto& file) { return std::ranges::find(replaced, file) != replaced.end(); });
+  if (!segment) return;
   const uint64_t number = segment->number();
   std::erase_if(in_memory_, [number](const auto& other) { return other->number() == number; });
   std::erase_if(files_, [number](const auto& other) { return other->number() == number; });
@@ -318,7 +314,7 @@ void History::merge_small(Nanos now) {
   }
 }
 
-void History::rewrite(std::span<const std::shared_ptr<FileSegment>> sources, const Owners& leaving, Nanos now) {
+void History::rewrite(Sources sources, const Owners& leaving, Nanos now) {
   if (waits_for_disk(now)) return;
   const uint64_t number = sources.front()->number() + 1;
   // In a store of an older version, whose numbers have no gaps.
@@ -328,7 +324,7 @@ void History::rewrite(std::span<const std::shared_ptr<FileSegment>> sources, con
   InMemory out;
   out.segment = std::make_shared<MemorySegment>(number, bytes);
   for (const auto& source : sources) {
-    const auto file = read_file(segment_path(options_.directory, source->number()), kFileBytesMax);
+    const auto file = read_segment_file(options_.directory, source->number());
     if (!file.ok()) return;  // drop_oldest() removes what cannot be read
     copy_remaining(*file, leaving, source->extent(), *out.segment);
   }
@@ -341,11 +337,7 @@ void History::rewrite(std::span<const std::shared_ptr<FileSegment>> sources, con
     }
     written = std::move(*files);
   }
-  {
-    MutexLock lock(mutex_);
-    std::erase_if(files_, [&](const auto& file) { return std::ranges::find(sources, file) != sources.end(); });
-    if (written) put_file_segment_locked(std::move(written));
-  }
+  put_file_segment(std::move(written), sources);
   for (const auto& source : sources) remove_files(source->number());
 }
 

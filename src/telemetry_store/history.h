@@ -69,11 +69,17 @@ class History {
     uint64_t written = 0;
   };
 
+  using Sources = std::span<const std::shared_ptr<FileSegment>>;
+
   bool on_disk() const { return !options_.directory.empty(); }
   bool waits_for_disk(Nanos now) const;
   size_t segment_bytes() const;
   size_t segments_max() const;
   uint64_t take_number();
+  // A process that is killed while it replaces a segment leaves both, and the new one is whole if it has an index.
+  // Removes the other one from the directory and from `numbers`, which ascend. Of merged ones only the first is
+  // recognized: the records of the others may be there twice until they are too old.
+  void remove_replaced(std::vector<uint64_t>& numbers) const;
   Status write_records(InMemory& of);
   // Writes records and index.
   Result<std::shared_ptr<FileSegment>> write_files(InMemory& of);
@@ -88,16 +94,15 @@ class History {
   void thin(uint64_t bytes, Nanos now) TUFT_EXCLUDES(mutex_);
   void merge_small(Nanos now) TUFT_EXCLUDES(mutex_);
   // Writes one segment with what remains of `sources`, oldest first, and removes these.
-  void rewrite(std::span<const std::shared_ptr<FileSegment>> sources, const Owners& leaving, Nanos now)
-      TUFT_EXCLUDES(mutex_);
+  void rewrite(Sources sources, const Owners& leaving, Nanos now) TUFT_EXCLUDES(mutex_);
   void drop_oldest() TUFT_EXCLUDES(mutex_);
   std::vector<std::shared_ptr<FileSegment>> files() const TUFT_EXCLUDES(mutex_);
   void drop_for_memory() TUFT_EXCLUDES(mutex_);
   void find_damaged() TUFT_EXCLUDES(mutex_);
   void repair_one(Nanos now) TUFT_EXCLUDES(mutex_);
   void remove_files(uint64_t number) const;
-  void put_file_segment(std::shared_ptr<FileSegment> segment) TUFT_EXCLUDES(mutex_);
-  void put_file_segment_locked(std::shared_ptr<FileSegment> segment) TUFT_REQUIRES(mutex_);
+  // Puts the segment, which may be null, in the place of `replaced`.
+  void put_file_segment(std::shared_ptr<FileSegment> segment, Sources replaced = {}) TUFT_EXCLUDES(mutex_);
   void note_failure(const Error& error, Nanos now) TUFT_EXCLUDES(mutex_);
   void note_success() TUFT_EXCLUDES(mutex_);
 

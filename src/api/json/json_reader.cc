@@ -348,7 +348,7 @@ void JsonFields::for_each_member(const std::function<void(std::string_view key, 
 
 void JsonFields::refuse_null(std::initializer_list<std::string_view> keys) const {
   for (const std::string_view key : keys) {
-    if (valid_ && mentions(key) && !has(key)) {
+    if (mentions(key) && !has(key)) {
       problems_->add_null(path(key), "must not be null; leave it out for its default");
     }
   }

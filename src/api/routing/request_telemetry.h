@@ -57,6 +57,7 @@ class RequestTelemetry {
   void share_keys(const Exchange& exchange, control::OperationKeys keys);
   void describe_client(bool whole);
   void record_coding(const Exchange& exchange, const Response& response) const;
+  // Called once, because a request that HttpTelemetry::admits() counts against its limit.
   bool is_told(const Response& response);
   void log_access() const;
 

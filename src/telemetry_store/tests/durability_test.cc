@@ -58,21 +58,6 @@ class Durability : public StoreOnDiskTest {
       add(logs);
     }
   }
-  size_t count(const Viewer& viewer, const std::string& name) {
-    const auto durations = store_->durations(viewer, {.name = name});
-    EXPECT_TRUE(durations.ok());
-    size_t all = 0;
-    for (const uint64_t one : durations->counts) all += one;
-    return all;
-  }
-  std::vector<fs::path> files(std::string_view ending) const {
-    std::vector<fs::path> found;
-    for (const auto& entry : fs::directory_iterator(options_.directory)) {
-      if (entry.path().filename().string().ends_with(ending)) found.push_back(entry.path());
-    }
-    std::sort(found.begin(), found.end());
-    return found;
-  }
   // Asks everything once: nothing may crash, and nobody may see another user's records.
   void ask_everything() {
     for (const Viewer& viewer : {kOperator, kAlice}) {

@@ -69,19 +69,8 @@ class Retention : public StoreOnDiskTest {
       logs.clear();
     }
   }
-  size_t spans_of(const std::string& user) {
-    const auto durations = store_->durations({.user = user}, {.name = "of-" + user});
-    EXPECT_TRUE(durations.ok());
-    size_t all = 0;
-    for (const uint64_t one : durations->counts) all += one;
-    return all;
-  }
+  size_t spans_of(const std::string& user) { return count({.user = user}, "of-" + user); }
   size_t logs_of(const std::string& user) { return bodies({.user = user}, {.page = {.limit = 1000}}).size(); }
-  size_t files(std::string_view ending) const {
-    return static_cast<size_t>(std::count_if(fs::directory_iterator(options_.directory), {}, [&](const auto& entry) {
-      return entry.path().filename().string().ends_with(ending);
-    }));
-  }
   uint64_t disk_bytes() const {
     uint64_t bytes = 0;
     for (const auto& entry : fs::directory_iterator(options_.directory)) bytes += entry.file_size();
@@ -120,7 +109,7 @@ TEST_F(Retention, WhoSendsLittleBesideAFloodKeepsAllInFewFiles) {
     fill("bob", 1);
   }
   EXPECT_EQ(spans_of("bob"), 150U);
-  EXPECT_LT(files(".seg"), 64U);
+  EXPECT_LT(files(".seg").size(), 64U);
   reopen();
   EXPECT_EQ(spans_of("bob"), 150U);
 }
@@ -140,7 +129,7 @@ TEST_F(Retention, SmallSegmentsOfAboutTheSameAgeAreMerged) {
     fill("bob", 3);
     reopen();
   }
-  EXPECT_LT(files(".seg"), 40U);
+  EXPECT_LT(files(".seg").size(), 40U);
   EXPECT_EQ(spans_of("bob"), 210U);
   // Age reaches merged segments, too.
   clock_.advance(options_.age_max + options_.age_max / 12);

@@ -1,8 +1,11 @@
 // A store for tests, with a clock that only the test moves.
 #pragma once
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,6 +50,14 @@ class StoreTest : public testing::Test {
     }
     return ids;
   }
+  // Returns how many spans of this name the viewer sees.
+  size_t count(const Viewer& viewer, const std::string& name) {
+    const auto durations = store_->durations(viewer, {.name = name});
+    EXPECT_TRUE(durations.ok());
+    size_t all = 0;
+    for (const uint64_t one : durations->counts) all += one;
+    return all;
+  }
   std::vector<std::string> bodies(const Viewer& viewer, const LogQuery& query) {
     std::vector<std::string> found;
     const auto page = store_->logs(viewer, query);
@@ -70,6 +81,17 @@ class StoreOnDiskTest : public StoreTest {
  protected:
   StoreOnDiskTest() { options_.directory = directory_ / "telemetry"; }
   ~StoreOnDiskTest() override { store_.reset(); }  // before its directory
+
+  // Returns the files of the store with this ending, in the order of their names.
+  std::vector<std::filesystem::path> files(std::string_view ending) const {
+    std::vector<std::filesystem::path> found;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.directory)) {
+      if (entry.path().filename().string().ends_with(ending)) found.push_back(entry.path());
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
   TempDir directory_;
 };
 
