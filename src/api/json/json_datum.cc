@@ -76,7 +76,10 @@ void read_tensor(const JsonFields& fields, tinker_public::Tensor& tensor) {
     list_problem(fields, "data", *data,
                  is_float ? "must be a flat list of numbers" : "must be a flat list of integers");
   }
-  if (!rows) return;
+  if (!rows) {
+    if (columns) fields.problem("sparse_crow_indices", "is required beside sparse_col_indices");
+    return;
+  }
   if (!append_int64(*rows, *tensor.mutable_sparse_csr()->mutable_crow_indices())) {
     list_problem(fields, "sparse_crow_indices", *rows, "must be a list of integers");
   }

@@ -48,6 +48,8 @@ TEST_F(TrainingRequests, NullInAListOfNumbersIsRefusedByName) {
       "sparse_crow_indices");
   expect_refusal(pass("[1]", R"({"dtype":"float32","data":[1],"sparse_crow_indices":[0,1]})"), 422,
                  "sparse_col_indices: is required");
+  expect_refusal(pass("[1]", R"({"dtype":"float32","data":[1],"sparse_col_indices":[0]})"), 422,
+                 "sparse_crow_indices: is required");
   EXPECT_TRUE(control.calls.empty());
 }
 
