@@ -1,0 +1,125 @@
+#include "join/dialer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <future>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/use_future.hpp>
+#include <openssl/ssl.h>
+
+#include "join/io_thread.h"
+#include "join/message.h"
+#include "join/relay.h"
+
+// g++ 12 at -O1 reports asio's aligned_alloc for a coroutine frame and asio's own operator delete as a mismatch.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
+namespace tuft::join {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr Nanos kJoinTimeout = 20 * kSecond;
+
+class DialerImpl final : public Dialer {
+ public:
+  DialerImpl(DialOptions options, std::shared_ptr<TlsContext> context)
+      : options_(std::move(options)), context_(std::move(context)) {}
+
+  Result<Joined> join(const worker::v1::JoinRequest& request) override {
+    auto joined = std::make_shared<Result<Joined>>(failed("it did not answer in time"));
+    asio::co_spawn(
+        thread_.io(), [this, &request, joined] { return run(request, *joined); }, asio::use_future)
+        .wait();
+    return std::move(*joined);
+  }
+
+ private:
+  Error failed(const std::string& why) const {
+    return unavailable("cannot join the server at " + options_.host + ":" + std::to_string(options_.port) + ": " + why,
+                       "join_failed");
+  }
+
+  asio::awaitable<void> run(const worker::v1::JoinRequest& request, Result<Joined>& joined) {
+    TlsStream stream(thread_.io(), *context_);
+    const TimeLimit limit(stream.next_layer(), kJoinTimeout);
+    error_code code;
+    tcp::resolver resolver(thread_.io());
+    const auto found = co_await resolver.async_resolve(options_.host, std::to_string(options_.port), into(code));
+    if (!code) co_await asio::async_connect(stream.next_layer(), found, into(code));
+    if (code) {
+      joined = failed(code.message());
+      co_return;
+    }
+    stream.set_verify_callback(asio::ssl::host_name_verification(options_.host), code);
+    ::SSL_set_tlsext_host_name(stream.native_handle(), options_.host.c_str());
+    co_await stream.async_handshake(asio::ssl::stream_base::client, into(code));
+    if (code) {
+      joined = failed("TLS failed (" + code.message() +
+                      "); --join-ca must name the authority of its certificate, and "
+                      "the certificate must be for this host");
+      co_return;
+    }
+    std::string text;
+    worker::v1::JoinResponse response;
+    const bool is_sent = co_await write_message(stream, request.SerializeAsString());
+    const bool is_read = is_sent && co_await read_message(stream, kResponseBytesMax, text);
+    if (!is_read || !response.ParseFromString(text)) {
+      joined = failed(
+          "it ended the connection without an answer; if it asks workers for certificates, give "
+          "--join-certificate and --join-key");
+      co_return;
+    }
+    joined = accept(std::move(stream), std::move(response));
+  }
+
+  Result<Joined> accept(TlsStream stream, worker::v1::JoinResponse response) {
+    if (!response.error().empty()) {
+      if (response.may_retry()) return failed(response.error());
+      return Error{ErrorCode::kPermissionDenied, "the server refuses this worker: " + response.error(), "join_refused"};
+    }
+    const Nanos lease = response.lease_milliseconds() * kMillisecond;
+    tune(stream.next_layer(), std::max<Nanos>(lease, kSecond));
+    TUFT_ASSIGN(auto connection, start_relay(std::move(stream), {.silence_max = lease}));
+    return Joined{std::move(response), std::move(connection)};
+  }
+
+  const DialOptions options_;
+  const std::shared_ptr<TlsContext> context_;
+  IoThread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Dialer>> Dialer::create(const DialOptions& options) {
+  TUFT_ASSIGN(auto context, client_context(options.tls));
+  return std::unique_ptr<Dialer>(std::make_unique<DialerImpl>(options, std::move(context)));
+}
+
+Result<DialOptions> parse_address(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  DialOptions options;
+  const auto wrong = [&] {
+    return invalid_argument("'" + text + "' is not HOST:PORT, such as tuft.example.com:10620");
+  };
+  if (colon == std::string::npos || colon == 0) return wrong();
+  options.host = text.substr(0, colon);
+  if (options.host.starts_with('[') && options.host.ends_with(']')) {
+    options.host = options.host.substr(1, options.host.size() - 2);
+  } else if (options.host.find(':') != std::string::npos) {
+    return wrong();
+  }
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + colon + 1, end, options.port);
+  if (options.host.empty() || parsed.ec != std::errc() || parsed.ptr != end || options.port == 0) return wrong();
+  return options;
+}
+
+}  // namespace tuft::join

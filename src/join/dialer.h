@@ -1,0 +1,41 @@
+// The worker's end: joins a server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "join/connection.h"
+#include "join/tls.h"
+#include "tuft/worker/v1/join.pb.h"
+
+namespace tuft::join {
+
+struct DialOptions {
+  std::string host;
+  uint16_t port = 0;
+  TlsFiles tls;  // the server's certificate must be for `host`
+};
+
+struct Joined {
+  worker::v1::JoinResponse response;
+  std::unique_ptr<Connection> connection;  // must not outlive the dialer
+};
+
+// Confined to its owner's thread.
+class Dialer {
+ public:
+  // Errors: kInvalidArgument for files.
+  static Result<std::unique_ptr<Dialer>> create(const DialOptions& options);
+  virtual ~Dialer() = default;
+
+  // Connects and joins. Blocks up to 20 seconds. Errors: kUnavailable "join_failed" if the server cannot be reached, or
+  // is not who it should be, or refuses for now; kPermissionDenied "join_refused" if trying again cannot help.
+  virtual Result<Joined> join(const worker::v1::JoinRequest& request) = 0;
+};
+
+// Splits HOST:PORT; an IPv6 address stands in brackets. Errors: kInvalidArgument.
+Result<DialOptions> parse_address(const std::string& text);
+
+}  // namespace tuft::join

@@ -1,0 +1,26 @@
+#include "join/model_digest.h"
+
+#include <array>
+
+#include <openssl/sha.h>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace tuft::join {
+namespace {
+
+constexpr size_t kConfigBytesMax = 1 << 20;
+
+}  // namespace
+
+Result<std::string> config_sha256(const std::filesystem::path& model_directory) {
+  TUFT_ASSIGN(const std::string text, read_file(model_directory / "config.json", kConfigBytesMax));
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  ::SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  std::string hex;
+  append_hex(hex, {reinterpret_cast<const char*>(digest.data()), digest.size()});
+  return hex;
+}
+
+}  // namespace tuft::join

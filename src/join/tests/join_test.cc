@@ -1,0 +1,302 @@
+// Both ends of a join, over real TLS.
+#include <fstream>
+#include <future>
+#include <map>
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/bounded_queue.h"
+#include "base/mutex.h"
+#include "join/dialer.h"
+#include "join/listener.h"
+#include "join/model_digest.h"
+#include "telemetry/testing/tls_files.h"
+
+namespace tuft::join {
+namespace {
+
+using ::testing::HasSubstr;
+using worker::v1::JoinRequest;
+using worker::v1::JoinResponse;
+
+constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
+constexpr int kPatienceMilliseconds = 20'000;
+
+bool wait_readable(int descriptor) {
+  pollfd wanted{descriptor, POLLIN, 0};
+  return ::poll(&wanted, 1, kPatienceMilliseconds) == 1;
+}
+
+// Takes every worker but those whose base model is "none" and "later".
+class TestHost final : public Host {
+ public:
+  JoinResponse admit(const JoinRequest& request, const std::string& address) override {
+    EXPECT_EQ(address, "127.0.0.1");
+    EXPECT_TRUE(request.token().empty()) << "the token goes no further than the listener";
+    JoinResponse response;
+    if (request.base_model() == "none") response.set_error("there is no such base model");
+    if (request.base_model() == "later") response.set_error("come again");
+    response.set_may_retry(request.base_model() == "later");
+    response.set_telemetry(std::string(response_bytes, 'x'));
+    return response;
+  }
+  std::function<void(End)> connected(const std::string&, std::unique_ptr<Connection> connection) override {
+    EXPECT_TRUE(connections.try_push(std::move(connection)));
+    return [this](End end) { EXPECT_TRUE(ends.try_push(std::move(end))); };
+  }
+  void gave_up(const std::string&) override {}
+  void refused(std::string_view result, const std::string&) override {
+    EXPECT_TRUE(refusals.try_push(std::string(result)));
+  }
+
+  size_t response_bytes = 0;
+  BoundedQueue<std::unique_ptr<Connection>> connections{8};
+  BoundedQueue<End> ends{8};
+  BoundedQueue<std::string> refusals{64};
+};
+
+class Join : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write("token", std::string(kToken) + "\n");
+    listen();
+  }
+  void TearDown() override {
+    while (auto connection = host_.connections.try_pop()) connection->reset();
+    listener_.reset();
+  }
+  std::filesystem::path file(const char* name) const { return files_.directory / name; }
+  void write(const char* name, const std::string& text) { std::ofstream(file(name)) << text; }
+
+  ListenerOptions options() const {
+    ListenerOptions options;
+    options.tls = {file("server.pem"), file("server.key"), {}};
+    options.token_file = file("token");
+    options.lease = 5 * kSecond;
+    return options;
+  }
+  void listen() { listen(options()); }
+  void listen(const ListenerOptions& with) {
+    listener_.reset();
+    auto listener = Listener::start(with, host_);
+    ASSERT_TRUE(listener.ok()) << listener.error().message;
+    listener_ = std::move(listener).value();
+  }
+  DialOptions address() const {
+    DialOptions options;
+    options.host = "localhost";
+    options.port = listener_->port();
+    options.tls.authority = file("ca.pem");
+    return options;
+  }
+  Result<Joined> join(JoinRequest request) { return join(std::move(request), address()); }
+  Result<Joined> join(JoinRequest request, const DialOptions& options) {
+    TUFT_ASSIGN(dialer_, Dialer::create(options));
+    return dialer_->join(request);
+  }
+  static JoinRequest request(const std::string& base_model = "m", const std::string& token = kToken) {
+    JoinRequest request;
+    request.set_worker_id("w");
+    request.set_base_model(base_model);
+    request.set_token(token);
+    return request;
+  }
+
+  telemetry::testing::TlsFiles files_;
+  TestHost host_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<Dialer> dialer_;
+};
+
+std::string read_all(int descriptor, size_t bytes) {
+  std::string text;
+  std::string buffer(64 << 10, '\0');
+  while (text.size() < bytes && wait_readable(descriptor)) {
+    const ssize_t size = ::read(descriptor, buffer.data(), buffer.size());
+    if (size <= 0) break;
+    text.append(buffer.data(), static_cast<size_t>(size));
+  }
+  return text;
+}
+
+void write_all(int descriptor, const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t size = ::send(descriptor, text.data() + done, text.size() - done, MSG_NOSIGNAL);
+    if (size > 0) {
+      done += static_cast<size_t>(size);
+    } else {
+      pollfd wanted{descriptor, POLLOUT, 0};
+      if (::poll(&wanted, 1, kPatienceMilliseconds) != 1) return;
+    }
+  }
+}
+
+TEST_F(Join, BytesPassInBothDirections) {
+  host_.response_bytes = 100'000;
+  Result<Joined> joined = join(request());
+  ASSERT_TRUE(joined.ok()) << joined.error().message;
+  EXPECT_EQ(joined->response.lease_milliseconds(), 5'000);
+  EXPECT_EQ(joined->response.telemetry().size(), 100'000U);
+  const auto at_server = host_.connections.pop();
+  const int server = (*at_server)->take_descriptor();
+  const int worker = joined->connection->take_descriptor();
+  EXPECT_EQ((*at_server)->take_descriptor(), -1);
+  std::string large(3 << 20, '\0');
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * 31 % 251);
+  std::thread sender([&] { write_all(server, large); });
+  EXPECT_EQ(read_all(worker, large.size()), large);
+  sender.join();
+  write_all(worker, "back");
+  EXPECT_EQ(read_all(server, 4), "back");
+  ::close(server);
+  ::close(worker);
+}
+
+TEST_F(Join, AnEndIsSeenAtBothEnds) {
+  Result<Joined> joined = join(request());
+  ASSERT_TRUE(joined.ok());
+  const auto at_server = host_.connections.pop();
+  EXPECT_EQ((*at_server)->end(), End::kOpen);
+  ::close(joined->connection->take_descriptor());
+  ASSERT_TRUE(wait_readable((*at_server)->ended_fd()));
+  EXPECT_EQ((*at_server)->end(), End::kPeerClosed);
+  EXPECT_EQ(host_.ends.pop(), End::kPeerClosed);
+  ASSERT_TRUE(wait_readable(joined->connection->ended_fd()));
+  EXPECT_EQ(joined->connection->end(), End::kClosed);
+}
+
+TEST_F(Join, AServerThatDisconnectsEndsTheWorkersConnection) {
+  Result<Joined> joined = join(request());
+  ASSERT_TRUE(joined.ok());
+  const auto at_server = host_.connections.pop();
+  (*at_server)->close();
+  ASSERT_TRUE(wait_readable(joined->connection->ended_fd()));
+  EXPECT_EQ(joined->connection->end(), End::kPeerClosed);
+  EXPECT_EQ(host_.ends.pop(), End::kClosed);
+}
+
+// The worker is stopped, or the network swallows everything.
+TEST_F(Join, AWorkerThatHearsNothingForItsLeaseGivesUp) {
+  ListenerOptions with = options();
+  with.lease = kSecond;
+  listen(with);
+  Result<Joined> joined = join(request());
+  ASSERT_TRUE(joined.ok());
+  const auto at_server = host_.connections.pop();
+  const int server = (*at_server)->take_descriptor();
+  write_all(server, "x");
+  const int worker = joined->connection->take_descriptor();
+  ASSERT_TRUE(wait_readable(joined->connection->ended_fd()));
+  EXPECT_EQ(joined->connection->end(), End::kSilent);
+  ::close(server);
+  ::close(worker);
+}
+
+// Reading the weights may take longer than the lease.
+TEST_F(Join, AWorkerThatDoesNotServeYetIsNotHurried) {
+  ListenerOptions with = options();
+  with.lease = kSecond / 5;
+  listen(with);
+  Result<Joined> joined = join(request());
+  ASSERT_TRUE(joined.ok());
+  const auto at_server = host_.connections.pop();
+  const int server = (*at_server)->take_descriptor();
+  write_all(server, "x");
+  pollfd ended{joined->connection->ended_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 1000), 0);
+  EXPECT_EQ(joined->connection->end(), End::kOpen);
+  ::close(server);
+}
+
+TEST_F(Join, AWrongTokenIsRefused) {
+  const Result<Joined> joined = join(request("m", "not the token that it should be"));
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.error().reason, "join_refused");
+  EXPECT_THAT(joined.error().message, HasSubstr("token"));
+  EXPECT_EQ(host_.refusals.pop(), "token");
+}
+
+TEST_F(Join, TheTokenCanChange) {
+  write("token", "another token, which is long enough\n");
+  ASSERT_TRUE(listener_->reload().ok());
+  EXPECT_FALSE(join(request()).ok());
+  EXPECT_TRUE(join(request("m", "another token, which is long enough")).ok());
+  write("token", "short");
+  const Status reloaded = listener_->reload();
+  ASSERT_FALSE(reloaded.ok());
+  EXPECT_THAT(reloaded.error().message, HasSubstr("openssl rand"));
+  EXPECT_TRUE(join(request("m", "another token, which is long enough")).ok());
+}
+
+TEST_F(Join, ARefusalSaysWhyAndWhetherToTryAgain) {
+  const Result<Joined> none = join(request("none"));
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().reason, "join_refused");
+  EXPECT_THAT(none.error().message, HasSubstr("no such base model"));
+  const Result<Joined> later = join(request("later"));
+  ASSERT_FALSE(later.ok());
+  EXPECT_EQ(later.error().reason, "join_failed");
+}
+
+TEST_F(Join, TheServerMustBeWhoItShouldBe) {
+  DialOptions other = address();
+  other.host = "127.0.0.1";
+  other.tls.authority = file("other.pem");
+  std::filesystem::copy_file(file("server.pem"), file("other.pem"));
+  const Result<Joined> joined = join(request(), other);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_THAT(joined.error().message, HasSubstr("--join-ca"));
+  EXPECT_EQ(host_.refusals.pop(), "tls");
+}
+
+TEST_F(Join, ACertificateOfTheWorkerIsEnough) {
+  ListenerOptions with = options();
+  with.token_file.clear();
+  with.tls.authority = file("ca.pem");
+  listen(with);
+  EXPECT_FALSE(join(request("m", "")).ok());
+  DialOptions own = address();
+  own.tls.certificate = file("client.pem");
+  own.tls.private_key = file("client.key");
+  const Result<Joined> joined = join(request("m", ""), own);
+  EXPECT_TRUE(joined.ok()) << joined.error().message;
+}
+
+TEST_F(Join, WithoutTokenAndAuthorityNothingListens) {
+  ListenerOptions with = options();
+  with.token_file.clear();
+  const auto listener = Listener::start(with, host_);
+  ASSERT_FALSE(listener.ok());
+  EXPECT_EQ(listener.error().reason, "no_access");
+}
+
+TEST_F(Join, AnUnreachableServerIsNamed) {
+  DialOptions nowhere = address();
+  listener_.reset();
+  const Result<Joined> joined = join(request(), nowhere);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.error().reason, "join_failed");
+  EXPECT_THAT(joined.error().message, HasSubstr("localhost:" + std::to_string(nowhere.port)));
+}
+
+TEST(Address, IsSplit) {
+  const auto named = parse_address("tuft.example.com:10620");
+  ASSERT_TRUE(named.ok());
+  EXPECT_EQ(named->host, "tuft.example.com");
+  EXPECT_EQ(named->port, 10620);
+  EXPECT_EQ(parse_address("[::1]:7")->host, "::1");
+  for (const char* wrong : {"", "host", "host:", ":1", "host:0", "host:70000", "host:1x", "::1:7", "[]:7"}) {
+    EXPECT_FALSE(parse_address(wrong).ok()) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace tuft::join
