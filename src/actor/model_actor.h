@@ -6,9 +6,11 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <google/protobuf/message_lite.h>
 
+#include "actor/worker_rows.h"
 #include "base/clock.h"
 #include "base/result.h"
 #include "rpc/methods.h"
@@ -83,10 +85,18 @@ class ModelActor {
   virtual bool ready() const = 0;
   // Returns the number of the worker's current life, from 1. Each restart loses what was in the worker's memory.
   virtual uint64_t incarnation() const = 0;
+  // Returns the workers that serve it, wait to serve it, or are gone, in the order in which they came.
+  virtual std::vector<WorkerRow> workers() const { return {}; }
   // Sets the callback that runs with the incarnation each time a worker has become ready, the first time included. It
   // runs again with the same incarnation when a worker answers that did not answer for a while.
   // Requires that the actor was not started yet.
   virtual void on_ready(std::function<void(uint64_t incarnation)> callback) = 0;
+
+  // Sets the callback that runs once for a life whose worker was told to end, with the time that it still serves. Then
+  // let_go() ends that life in order. Requires that the actor was not started yet.
+  virtual void on_draining(std::function<void(uint64_t incarnation, Nanos limit)> callback) = 0;
+  // Ends a life whose worker is draining. Does nothing in another one.
+  virtual void let_go(uint64_t incarnation) = 0;
 
   // Calls a unary method, for instance call<rpc::Describe>({}, {}, callback).
   template <typename Method>

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <limits>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "actor/local_workers.h"
 #include "metrics/workers.h"
 #include "telemetry/log.h"
 #include "telemetry/trace.h"
@@ -16,8 +15,7 @@
 namespace tuft::actor {
 namespace {
 
-constexpr size_t kUnixPathMax = 107;  // sockaddr_un
-constexpr Nanos kSocketPoll = 10 * kMillisecond;
+constexpr Nanos kConnectPoll = 10 * kMillisecond;
 // A worker that lived this long restarts without a delay after its death.
 constexpr Nanos kHealthyLife = 30 * kSecond;
 // A worker that left so many health checks in a row unanswered is not ready. One may be late because the machine is
@@ -43,30 +41,11 @@ struct Question {
   std::atomic<Outcome> outcome{Outcome::kOpen};
 };
 
-std::shared_ptr<grpc::Channel> open_channel(const std::string& socket) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(rpc::kMessageBytesMax);
-  arguments.SetMaxSendMessageSize(rpc::kMessageBytesMax);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // an operation that may have run must not run again
-  std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
-  // The first channel of the process is never closed. When the last channel closes, gRPC 1.51 stops the threads that
-  // run callbacks and joins a poller that may sleep for ten more seconds. When the next channel starts the threads
-  // again, this sometimes aborts.
-  // "used": the pointer is kept, too, so that leak checkers find the channel.
-  [[gnu::used]] static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
-  return channel;
-}
-
 }  // namespace
 
 struct SupervisedActorImpl::Life {
-  ChildProcess process;
+  std::unique_ptr<WorkerLife> worker;
   uint64_t incarnation;
-  std::string socket;
   Nanos started;
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Question> question;
@@ -74,31 +53,25 @@ struct SupervisedActorImpl::Life {
   Nanos asked = 0;       // when the newest health check began
   int unanswered = 0;    // health checks, since the newest answer
   bool ready = false;
+  bool draining = false;
 };
 
-SupervisedActorImpl::SupervisedActorImpl(WorkerSpec spec) : spec_(std::move(spec)), gauges_(spec_.base_model) {}
-
-std::filesystem::path SupervisedActorImpl::socket_path(uint64_t incarnation) const {
-  return spec_.socket_directory / ("worker-" + std::to_string(incarnation) + ".sock");
-}
+SupervisedActorImpl::SupervisedActorImpl(Supervision supervision, std::shared_ptr<WorkerRows> rows,
+                                         std::unique_ptr<WorkerSource> source)
+    : spec_(std::move(supervision)),
+      rows_(std::move(rows)),
+      gauges_(spec_.base_model, *rows_),
+      source_(std::move(source)) {}
 
 Status SupervisedActorImpl::start() {
-  if (access(spec_.executable.c_str(), X_OK) != 0) {
-    return not_found("the worker program " + spec_.executable.string() + " does not exist or is not executable",
-                     "no_worker");
-  }
-  const size_t length = socket_path(std::numeric_limits<uint32_t>::max()).native().size();
-  if (length > kUnixPathMax) {
-    return invalid_argument("the socket directory " + spec_.socket_directory.string() +
-                            " is too long for a unix socket; choose a directory of at most " +
-                            std::to_string(spec_.socket_directory.native().size() + kUnixPathMax - length) + " bytes");
-  }
+  TUFT_TRY(source_->check());
   MutexLock lock(mutex_);
   if (state_ != State::kIdle) return failed_precondition("the worker has been started already");
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_fd_ < 0) return internal_error("cannot create an eventfd");
   state_ = State::kStarting;
   trace_ = telemetry::current_context();
+  source_->on_available([this] { wake(); });
   watcher_ = std::thread([this] { watch(); });
   return {};
 }
@@ -112,6 +85,7 @@ void SupervisedActorImpl::stop() {
     wake();
     watcher_.join();
   }
+  source_->on_available({});  // it calls wake(), which uses wake_fd_
   MutexLock lock(mutex_);
   while (in_flight_ > 0) changed_.wait(mutex_);
   state_ = State::kStopped;
@@ -154,7 +128,9 @@ std::string SupervisedActorImpl::describe(const std::string& how) const {
 }
 
 Error SupervisedActorImpl::died(const std::string& how) const {
-  return unavailable(describe(how) + "; it is being started again", "worker_died");
+  const std::string_view next =
+      spec_.lease > 0 ? "; its base model needs another worker to join" : "; it is being started again";
+  return unavailable(describe(how).append(next), "worker_died");
 }
 
 Error SupervisedActorImpl::not_ready_locked() const {
@@ -193,6 +169,8 @@ void SupervisedActorImpl::watch() {
       incarnation_ = incarnation;
       state_ = State::kStarting;
     }
+    await_worker();
+    if (stopping()) break;
     gauges_.set_state(WorkerState::kStarting);
     if (incarnation > 1) {
       restarts.add(1);
@@ -207,52 +185,61 @@ void SupervisedActorImpl::watch() {
   settle_calls();
 }
 
+// Waits until a worker is there, and answers calls meanwhile.
+void SupervisedActorImpl::await_worker() {
+  while (!stopping() && !source_->available()) {
+    gauges_.set_state(WorkerState::kAbsent);
+    settle_calls();
+    (void)wait_for_wake(-1, kSecond);
+  }
+}
+
 // Runs one life from start to end. Returns false if it ended because stop() was called.
 bool SupervisedActorImpl::live(uint64_t incarnation) {
-  const std::string socket = socket_path(incarnation).string();
   auto span = tracer().start_span(
       "worker.start", {.attributes = {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}},
                        .parent = trace_});
   const telemetry::ContextScope scope(span.context());
-  std::vector<std::string> arguments = spec_.arguments;
-  arguments.insert(arguments.end(), {"--socket", socket, "--parent-pid", std::to_string(getpid())});
-  if (span.context().valid()) {
-    arguments.insert(arguments.end(), {"--traceparent", telemetry::to_traceparent(span.context())});
-  }
-  auto process = ChildProcess::start(spec_.executable, arguments);
-  if (!process.ok()) {
-    span.record_error(process.error());
-    declare_dead(nullptr, "could not be started (" + process.error().message + ")");
+  auto worker =
+      source_->begin(incarnation, span.context().valid() ? telemetry::to_traceparent(span.context()) : std::string());
+  if (!worker.ok()) {
+    span.record_error(worker.error());
+    declare_dead(nullptr, "could not be started (" + worker.error().message + ")", Ending::kDied);
     return !stopping();
   }
-  Life life{std::move(process).value(), incarnation, socket, now(), nullptr, nullptr, std::move(span)};
+  Life life{std::move(worker).value(), incarnation, now(), nullptr, nullptr, std::move(span)};
+  rows_->set(life.worker->row(), WorkerState::kStarting);
   telemetry::log_info("worker.started", "worker started",
                       {{"tuft.base_model", spec_.base_model},
-                       {"tuft.worker.pid", life.process.pid()},
+                       {"tuft.worker.pid", life.worker->pid()},
+                       {"tuft.worker.host", life.worker->host()},
                        {"tuft.worker.generation", incarnation}});
   std::string how = watch_life(life);
   if (life.question) life.question->context.TryCancel();
-  std::error_code ignored;
-  std::filesystem::remove(socket, ignored);
   const bool wanted = stopping();
   if (!life.ready && !wanted) life.span.record_error(died(how));
   life.span.end();
-  declare_dead(life.connection, wanted ? "is stopped" : how);
+  const Ending ending = wanted ? Ending::kStopped : may_go(life) ? Ending::kLeft : Ending::kDied;
+  if (ending == Ending::kStopped) how = "is stopped";
+  if (ending == Ending::kLeft) how = "left; what it held was saved";
+  rows_->set(life.worker->row(), WorkerState::kDead, how);
+  life.worker.reset();
+  declare_dead(life.connection, how, ending);
   return !wanted;
 }
 
-// Returns how the process ended.
+// Returns how the worker ended.
 std::string SupervisedActorImpl::watch_life(Life& life) {
   for (;;) {
     settle_calls();
     const bool starting = !life.ready;
-    const Nanos pause = starting ? kSocketPoll : std::min(kSecond, spec_.heartbeat);
-    if (wait_for_wake(life.process.ended_fd(), pause)) return life.process.reap();
-    if (stopping()) return end_process(life);
+    const Nanos pause = starting ? kConnectPoll : std::min(kSecond, spec_.heartbeat);
+    if (wait_for_wake(life.worker->ended_fd(), pause)) return life.worker->reap();
+    if (stopping() || may_go(life)) return end_worker(life);
     std::string failure;
-    if (starting && !start_up(life, failure)) {
-      life.process.signal(SIGKILL);
-      (void)life.process.reap();
+    if (starting ? !start_up(life, failure) : lease_ended(failure)) {
+      life.worker->kill();
+      (void)life.worker->reap();
       return failure;
     }
     if (!life.ready) continue;
@@ -268,8 +255,7 @@ bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
     return false;
   }
   if (!life.question) {
-    // A connection attempt that fails is repeated only after 100 ms or more, so wait until the socket exists.
-    if (access(life.socket.c_str(), F_OK) == 0) ask_whether_ready(life);
+    if (auto channel = life.worker->connect()) ask_whether_ready(life, channel);
     return true;
   }
   switch (life.question->outcome) {
@@ -285,8 +271,15 @@ bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
   return false;
 }
 
-void SupervisedActorImpl::ask_whether_ready(Life& life) {
-  life.connection = std::make_shared<Connection>(open_channel(life.socket));
+// Returns whether a worker has answered nothing for longer than its lease, and then what happened in `failure`.
+bool SupervisedActorImpl::lease_ended(std::string& failure) const {
+  if (spec_.lease == 0 || now() - gauges_.last_answer() <= spec_.lease) return false;
+  failure = "answered nothing for " + std::to_string(spec_.lease / kSecond) + " s, its lease";
+  return true;
+}
+
+void SupervisedActorImpl::ask_whether_ready(Life& life, const std::shared_ptr<grpc::Channel>& channel) {
+  life.connection = std::make_shared<Connection>(channel);
   life.question = std::make_shared<Question>();
   life.question->context.set_wait_for_ready(true);
   life.question->context.set_deadline(
@@ -321,6 +314,7 @@ void SupervisedActorImpl::become_ready(Life& life) {
     changed_.notify_all();
   }
   gauges_.set_state(WorkerState::kReady);
+  rows_->set(life.worker->row(), WorkerState::kReady);
   const double seconds = to_seconds(now() - life.started);
   metrics::workers().startup_duration.record(seconds, {{"base_model", spec_.base_model}, {"phase", "ready"}});
   telemetry::log_info("worker.ready", "worker ready",
@@ -352,9 +346,37 @@ void SupervisedActorImpl::ask_for_life_sign(Life& life) {
 // The answer to any call is a sign of life. The worker is the same whether it answers or not, so its calls go on.
 void SupervisedActorImpl::note_life_sign(Life& life) {
   if (life.question == nullptr || life.question->outcome == Question::Outcome::kOpen) return;
+  note_drain(life);
   life.question.reset();
   life.unanswered = gauges_.last_answer() >= life.asked ? 0 : life.unanswered + 1;
   set_answering(life, life.unanswered < kUnansweredMax);
+}
+
+void SupervisedActorImpl::note_drain(Life& life) {
+  const Question& question = *life.question;
+  const Nanos limit = question.response.drain_milliseconds() * kMillisecond;
+  if (life.draining || question.outcome != Question::Outcome::kAnswered || limit == 0) return;
+  life.draining = true;
+  gauges_.set_state(WorkerState::kDraining);
+  rows_->set(life.worker->row(), WorkerState::kDraining);
+  telemetry::log_info("worker.draining", describe("was told to end; what it holds is being saved"),
+                      {{"tuft.base_model", spec_.base_model},
+                       {"tuft.worker.generation", life.incarnation},
+                       {"tuft.worker.host", life.worker->host()},
+                       {"tuft.seconds", to_seconds(limit)}});
+  if (on_draining_) on_draining_(life.incarnation, limit);
+}
+
+void SupervisedActorImpl::let_go(uint64_t incarnation) {
+  MutexLock lock(mutex_);
+  if (stopping_ || state_ != State::kReady || incarnation_ != incarnation) return;
+  let_go_ = incarnation;
+  wake();  // with the lock: stop() closes wake_fd_
+}
+
+bool SupervisedActorImpl::may_go(const Life& life) const {
+  MutexLock lock(mutex_);
+  return let_go_ == life.incarnation;
 }
 
 void SupervisedActorImpl::set_answering(const Life& life, bool answering) {
@@ -363,10 +385,12 @@ void SupervisedActorImpl::set_answering(const Life& life, bool answering) {
     if (answering_ == answering) return;
     answering_ = answering;
   }
-  gauges_.set_state(answering ? WorkerState::kReady : WorkerState::kSilent);
+  const WorkerState state = answering ? WorkerState::kReady : WorkerState::kSilent;
+  gauges_.set_state(state);
+  rows_->set(life.worker->row(), state);
   const telemetry::Attribute keys[] = {{"tuft.base_model", spec_.base_model},
                                        {"tuft.worker.generation", life.incarnation},
-                                       {"tuft.worker.pid", life.process.pid()}};
+                                       {"tuft.worker.pid", life.worker->pid()}};
   const std::string worker = "the worker of base model " + spec_.base_model;
   if (!answering) {
     telemetry::log_error("worker.silent", worker + " does not answer any more; its operations wait",
@@ -377,25 +401,23 @@ void SupervisedActorImpl::set_answering(const Life& life, bool answering) {
   if (on_ready_) on_ready_(life.incarnation);
 }
 
-std::string SupervisedActorImpl::end_process(Life& life) {
-  life.process.signal(SIGTERM);
+std::string SupervisedActorImpl::end_worker(Life& life) {
+  life.worker->ask_to_end();
   const Nanos deadline = now() + spec_.stop_timeout;
   bool ended = false;
-  while (!ended && now() < deadline) ended = wait_for_wake(life.process.ended_fd(), deadline - now());
-  if (!ended) life.process.signal(SIGKILL);
-  return life.process.reap();
+  while (!ended && now() < deadline) ended = wait_for_wake(life.worker->ended_fd(), deadline - now());
+  if (!ended) life.worker->kill();
+  return life.worker->reap();
 }
 
-void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how) {
-  bool wanted = false;
-  {
-    MutexLock lock(mutex_);
-    wanted = stopping_;
-  }
+void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how,
+                                       Ending ending) {
+  const bool wanted = ending == Ending::kStopped || stopping();
   // Before those who wait for the worker log what follows from it.
-  if (!wanted) {
-    telemetry::log_error("worker.died", "the worker of base model " + spec_.base_model + " " + how,
-                         {{"tuft.base_model", spec_.base_model}, {"tuft.reason", how}});
+  if (ending == Ending::kLeft) {
+    telemetry::log_info("worker.left", describe(how), {{"tuft.base_model", spec_.base_model}});
+  } else if (!wanted) {
+    telemetry::log_error("worker.died", describe(how), {{"tuft.base_model", spec_.base_model}, {"tuft.reason", how}});
   }
   std::unordered_set<std::shared_ptr<grpc::ClientContext>> calls;
   {
@@ -427,7 +449,14 @@ void SupervisedActorImpl::pause(Nanos delay) {
 }
 
 std::unique_ptr<SupervisedActor> make_supervised_actor(WorkerSpec spec) {
-  return std::make_unique<SupervisedActorImpl>(std::move(spec));
+  const auto rows = std::make_shared<WorkerRows>();
+  Supervision supervision = spec;
+  return std::make_unique<SupervisedActorImpl>(std::move(supervision), rows, local_workers(std::move(spec), rows));
+}
+
+std::unique_ptr<SupervisedActor> make_joined_actor(Supervision supervision, std::shared_ptr<WorkerRows> rows,
+                                                   std::unique_ptr<WorkerSource> source) {
+  return std::make_unique<SupervisedActorImpl>(std::move(supervision), std::move(rows), std::move(source));
 }
 
 }  // namespace tuft::actor

@@ -1,4 +1,4 @@
-// The implementation of make_supervised_actor(): a watcher thread that owns the process, and calls that gRPC runs.
+// The implementation of SupervisedActor: a watcher thread that owns the lives of the worker, and calls that gRPC runs.
 #pragma once
 
 #include <deque>
@@ -11,9 +11,9 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
-#include "actor/process.h"
 #include "actor/supervisor.h"
 #include "actor/worker_gauges.h"
+#include "actor/worker_source.h"
 #include "base/mutex.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 
@@ -39,7 +39,7 @@ class PendingCall;
 // It has many methods because the watcher's steps and the ends of calls share one state machine under one lock.
 class SupervisedActorImpl final : public SupervisedActor {
  public:
-  explicit SupervisedActorImpl(WorkerSpec spec);
+  SupervisedActorImpl(Supervision supervision, std::shared_ptr<WorkerRows> rows, std::unique_ptr<WorkerSource> source);
   ~SupervisedActorImpl() override { stop(); }
 
   Status start() override;
@@ -49,7 +49,10 @@ class SupervisedActorImpl final : public SupervisedActor {
   const std::string& base_model() const override { return spec_.base_model; }
   bool ready() const override;
   uint64_t incarnation() const override;
+  std::vector<WorkerRow> workers() const override { return rows_->all(); }
   void on_ready(std::function<void(uint64_t)> callback) override { on_ready_ = std::move(callback); }
+  void on_draining(std::function<void(uint64_t, Nanos)> callback) override { on_draining_ = std::move(callback); }
+  void let_go(uint64_t incarnation) override;
 
   Cancel stream_sample(worker::v1::SampleRequest request, const CallOptions& options, OnTokens on_tokens,
                        Callback<worker::v1::SampleResponse> callback) override;
@@ -65,7 +68,7 @@ class SupervisedActorImpl final : public SupervisedActor {
     Nanos give_up = 0;
     std::shared_ptr<PendingCall> call;
   };
-  // One process from start to end. Confined to the watcher thread.
+  // One worker from start to end. Confined to the watcher thread.
   struct Life;
 
   Cancel send(std::unique_ptr<Call> call, const CallOptions& options) override;
@@ -80,13 +83,18 @@ class SupervisedActorImpl final : public SupervisedActor {
   bool live(uint64_t incarnation);
   std::string watch_life(Life& life);
   bool start_up(Life& life, std::string& failure);
-  void ask_whether_ready(Life& life);
+  void ask_whether_ready(Life& life, const std::shared_ptr<grpc::Channel>& channel);
+  bool lease_ended(std::string& failure) const;
   void become_ready(Life& life);
   void ask_for_life_sign(Life& life);
   void note_life_sign(Life& life);
   void set_answering(const Life& life, bool answering);
-  std::string end_process(Life& life);
-  void declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how);
+  void note_drain(Life& life);
+  bool may_go(const Life& life) const;
+  std::string end_worker(Life& life);
+  void await_worker();
+  enum class Ending : uint8_t { kDied, kLeft, kStopped };
+  void declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how, Ending ending);
   void pause(Nanos delay);
   bool wait_for_wake(int ended_fd, Nanos timeout);
   void wake() const;
@@ -97,12 +105,13 @@ class SupervisedActorImpl final : public SupervisedActor {
   std::string describe(const std::string& how) const;
   Error died(const std::string& how) const;
 
-  std::filesystem::path socket_path(uint64_t incarnation) const;
-
-  const WorkerSpec spec_;
+  const Supervision spec_;
+  const std::shared_ptr<WorkerRows> rows_;
   WorkerGauges gauges_;
+  const std::unique_ptr<WorkerSource> source_;
   telemetry::SpanContext trace_;            // the context in which start() was called
-  std::function<void(uint64_t)> on_ready_;  // set before start
+  std::function<void(uint64_t)> on_ready_;  // set before start, as the next
+  std::function<void(uint64_t, Nanos)> on_draining_;
   int wake_fd_ = -1;
   std::thread watcher_;
 
@@ -112,6 +121,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
   bool answering_ TUFT_GUARDED_BY(mutex_) = true;  // while kReady
   uint64_t incarnation_ TUFT_GUARDED_BY(mutex_) = 0;
+  uint64_t let_go_ TUFT_GUARDED_BY(mutex_) = 0;              // the life that may end
   std::optional<Error> last_death_ TUFT_GUARDED_BY(mutex_);  // for callers
   std::string death_ TUFT_GUARDED_BY(mutex_);                // what happened; empty while no life has failed
   std::shared_ptr<Connection> connection_ TUFT_GUARDED_BY(mutex_);

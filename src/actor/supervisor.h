@@ -1,4 +1,5 @@
-// Starts, watches and restarts one tuft-worker process, and calls it over gRPC on a unix socket.
+// Watches the worker of a base model through its lives, and calls it over gRPC: a tuft-worker process that is started
+// here, on a unix socket, or one that joins from anywhere (worker_registry.h).
 #pragma once
 
 #include <cstdint>
@@ -8,27 +9,36 @@
 #include <vector>
 
 #include "actor/model_actor.h"
+#include "actor/worker_rows.h"
+#include "actor/worker_source.h"
 #include "base/result.h"
 
 namespace tuft::actor {
 
-struct WorkerSpec {
+// How a worker is watched.
+struct Supervision {
   std::string base_model;
-  std::filesystem::path executable;          // tuft-worker
-  std::vector<std::string> arguments;        // without those that the supervisor adds, such as --socket
-  std::filesystem::path socket_directory;    // must have mode 0700; each life has its own socket
   Nanos start_timeout = 600 * kSecond;       // time limit until the weights are in memory
   Nanos restart_delay = 200 * kMillisecond;  // doubles with each early death, ...
   Nanos restart_delay_max = 30 * kSecond;    // ... up to this
   Nanos stop_timeout = 2 * kSecond;          // between SIGTERM and SIGKILL
   Nanos heartbeat = 5 * kSecond;             // between health checks, and the time limit of each
+  // A worker that answers nothing for so long counts as gone; 0: it is waited for.
+  Nanos lease = 0;
+};
+
+// A worker that is started here.
+struct WorkerSpec : Supervision {
+  std::filesystem::path executable;        // tuft-worker
+  std::vector<std::string> arguments;      // without those that the supervisor adds, such as --socket
+  std::filesystem::path socket_directory;  // must have mode 0700; each life has its own socket
 };
 
 // A ModelActor with a process of its own. start() launches the process and returns; ready() becomes true when the
 // process answers. When a worker dies, its calls fail with kUnavailable "worker_died" (the message names the signal or
-// exit code) and the worker is started again. A worker that leaves several health checks in a row unanswered is not
-// ready until it answers again; its calls wait. stop() ends the process within stop_timeout and fails the running
-// calls.
+// exit code) and the worker is started again, or another one that has joined takes its place. A worker that leaves
+// several health checks in a row unanswered is not ready until it answers again; its calls wait. stop() ends the
+// process within stop_timeout and fails the running calls.
 class SupervisedActor : public ModelActor {
  public:
   virtual Status start() = 0;
@@ -38,5 +48,8 @@ class SupervisedActor : public ModelActor {
 };
 
 std::unique_ptr<SupervisedActor> make_supervised_actor(WorkerSpec spec);
+// `rows` is that of the source.
+std::unique_ptr<SupervisedActor> make_joined_actor(Supervision supervision, std::shared_ptr<WorkerRows> rows,
+                                                   std::unique_ptr<WorkerSource> source);
 
 }  // namespace tuft::actor

@@ -1,10 +1,8 @@
 #include "actor/worker_gauges.h"
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "base/mutex.h"
@@ -34,13 +32,12 @@ void for_each_worker(Look&& look) {
 }
 
 void observe_states(const Observe& observe) {
-  constexpr std::array<std::pair<WorkerState, std::string_view>, 4> kNames = {{{WorkerState::kStarting, "starting"},
-                                                                               {WorkerState::kReady, "ready"},
-                                                                               {WorkerState::kSilent, "silent"},
-                                                                               {WorkerState::kDead, "dead"}}};
   for_each_worker([&](const WorkerGauges& worker) {
-    for (const auto& [state, name] : kNames) {
-      observe(worker.state() == state ? 1 : 0, {{"base_model", worker.base_model()}, {"state", name}});
+    for (size_t i = 0; i < kWorkerStates; ++i) {
+      const auto state = static_cast<WorkerState>(i);
+      const int64_t serving = worker.state() == state ? 1 : 0;
+      observe(static_cast<double>(state == WorkerState::kStandby ? worker.standbys() : serving),
+              {{"base_model", worker.base_model()}, {"state", worker_state_name(state)}});
     }
   });
 }
@@ -62,7 +59,8 @@ void observe_heartbeats(const Observe& observe) {
 
 }  // namespace
 
-WorkerGauges::WorkerGauges(std::string base_model) : base_model_(std::move(base_model)) {
+WorkerGauges::WorkerGauges(std::string base_model, const WorkerRows& rows)
+    : base_model_(std::move(base_model)), rows_(rows) {
   static std::once_flag once;
   std::call_once(once, [] {
     metrics::workers().count.set_callback(observe_states);

@@ -6,16 +6,15 @@
 #include <cstdint>
 #include <string>
 
+#include "actor/worker_rows.h"
 #include "base/clock.h"
 
 namespace tuft::actor {
 
-enum class WorkerState : uint8_t { kStarting, kReady, kSilent, kDead };
-
-// The state of one worker. Its series exist as long as this object. Thread-safe.
+// The state of a base model's worker. Its series exist as long as this object. `rows` must outlive it. Thread-safe.
 class WorkerGauges {
  public:
-  explicit WorkerGauges(std::string base_model);
+  WorkerGauges(std::string base_model, const WorkerRows& rows);
   ~WorkerGauges();
   WorkerGauges(const WorkerGauges&) = delete;
   WorkerGauges& operator=(const WorkerGauges&) = delete;
@@ -25,10 +24,12 @@ class WorkerGauges {
 
   const std::string& base_model() const { return base_model_; }
   WorkerState state() const { return state_; }
+  int64_t standbys() const { return rows_.count(WorkerState::kStandby); }
   Nanos last_answer() const { return answered_; }  // 0: no answer yet
 
  private:
   const std::string base_model_;
+  const WorkerRows& rows_;
   std::atomic<WorkerState> state_{WorkerState::kStarting};
   std::atomic<Nanos> answered_{0};
 };

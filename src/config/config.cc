@@ -201,6 +201,7 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
   for (std::filesystem::path* path : {&config.tls.certificate, &config.tls.private_key}) {
     if (!path->empty()) *path = directory(path->string());
   }
+  read_join(reader.take("join"), config, problems);
   config.telemetry_store.directory = directory(config.telemetry_store.directory.string());
   read_console(reader.take("console"), config, problems);
   read_limits(reader.take("limits"), config.limits, problems);

@@ -15,6 +15,8 @@
 
 namespace tuft::config {
 
+// kLocal: the server starts the model's worker. kJoined: workers join from anywhere.
+enum class WorkerKind : uint8_t { kLocal, kJoined };
 enum class BackEnd : uint8_t { kNative, kTorch };
 enum class WeightsDtype : uint8_t { kAuto, kFloat32, kBfloat16 };  // kAuto: as stored, but f16 becomes f32
 
@@ -30,6 +32,7 @@ struct ModelConfig {
   int train_batch_tokens = 512;   // token budget of one training pass (replaces micro_batch_size)
   int sample_batch_tokens = 256;  // token budget of one sampling step
   std::optional<int> default_max_tokens;
+  WorkerKind worker = WorkerKind::kLocal;
   BackEnd backend = BackEnd::kNative;
   std::string device = "cpu";  // "cuda", "cuda:N" with the torch back end
   bool cuda_graphs = false;    // decode steps are captured and replayed
@@ -89,6 +92,18 @@ struct TlsConfig {
   std::filesystem::path private_key;
 };
 
+// The port at which workers join (join/listener.h). All connections are TLS.
+struct JoinConfig {
+  std::string host;                   // default: the server's
+  uint16_t port = 0;                  // 0: no worker can join
+  std::filesystem::path certificate;  // default: that of tls, as the next
+  std::filesystem::path private_key;
+  std::filesystem::path token_file;  // a worker must know its content, ...
+  std::filesystem::path
+      worker_authority;    // ... and have a certificate that this file's certificates signed; one suffices
+  int lease_seconds = 30;  // a worker that does not answer for so long is gone, and gives up its adapters
+};
+
 enum class PersistenceMode : uint8_t { kDisable, kFile, kRedis };
 
 // The store in which the server keeps its state over restarts. Checkpoints are always kept.
@@ -138,6 +153,7 @@ struct ServerConfig {
   // A file with further users, which is read again on SIGHUP and when it changes. Empty: no file.
   std::filesystem::path authorized_users_file;
   TlsConfig tls;
+  JoinConfig join;
   std::string model_owner = "local-user";
   ConsoleConfig console;
   telemetry::TelemetryConfig telemetry;

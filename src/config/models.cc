@@ -107,6 +107,7 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
   reader.integer("training_share", model.training_share, 1, 99);
   if (int tokens = 0; reader.integer("default_max_tokens", tokens, 1)) model.default_max_tokens = tokens;
   read_back_end(reader, model);
+  if (const auto worker = reader.one_of("worker", {"local", "joined"})) model.worker = static_cast<WorkerKind>(*worker);
   if (const auto dtype = reader.one_of("weights_dtype", {"auto", "f32", "bf16"})) {
     model.weights_dtype = static_cast<WeightsDtype>(*dtype);
   }

@@ -13,6 +13,8 @@ std::vector<ModelConfig> read_models(const Node* node, int parent_line, Problems
 // `path` is the prefix of messages. A missing node is an empty map.
 std::map<std::string, std::string> read_users(const Node* node, std::string_view path, Problems& problems);
 void read_tls(const Node* node, TlsConfig& tls, Problems& problems);
+// Requires: the models, the server's address and tls have been read.
+void read_join(const Node* node, ServerConfig& config, Problems& problems);
 // Reads telemetry, telemetry.store and telemetry.intake. Returns true if the section has the key `enabled`.
 bool read_telemetry(const Node* node, ServerConfig& config, Problems& problems);
 void read_store(const Node* node, TelemetryStoreConfig& store, Problems& problems);

@@ -129,6 +129,7 @@ void show_model(Yaml& yaml, const ModelConfig& model) {
   yaml.integer("train_batch_tokens", model.train_batch_tokens);
   yaml.integer("sample_batch_tokens", model.sample_batch_tokens);
   if (model.default_max_tokens) yaml.integer("default_max_tokens", *model.default_max_tokens);
+  yaml.text("worker", model.worker == WorkerKind::kJoined ? "joined" : "local");
   yaml.text("backend", kBackEnds[static_cast<size_t>(model.backend)]);
   yaml.text("device", model.device);
   yaml.boolean("cuda_graphs", model.cuda_graphs);
@@ -138,6 +139,16 @@ void show_model(Yaml& yaml, const ModelConfig& model) {
   yaml.integer("adapter_memory_bytes", model.adapter_memory_bytes);
   yaml.integer("adapter_page_bytes", model.adapter_page_bytes);
   yaml.integer("training_share", model.training_share);
+}
+
+void show_join(Yaml& yaml, const JoinConfig& join) {
+  yaml.text("host", join.host);
+  yaml.integer("port", join.port);
+  yaml.text("certificate", join.certificate.string());
+  yaml.text("private_key", join.private_key.string());
+  if (!join.token_file.empty()) yaml.text("token_file", join.token_file.string());
+  if (!join.worker_authority.empty()) yaml.text("worker_authority", join.worker_authority.string());
+  yaml.integer("lease_seconds", join.lease_seconds);
 }
 
 void show_headers(Yaml& yaml, const std::map<std::string, std::string>& headers) {
@@ -321,6 +332,7 @@ std::string shown_config(const ServerConfig& config) {
       yaml.text("private_key", config.tls.private_key.string());
     });
   }
+  if (config.join.port != 0) yaml.below("join", [&] { show_join(yaml, config.join); });
   yaml.below("console", [&] {
     yaml.boolean("enabled", config.console.enabled);
     yaml.texts("operators", config.console.operators);

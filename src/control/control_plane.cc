@@ -309,6 +309,7 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->usage.sweep();
     core_->futures.sweep();
     core_->sessions.sweep();
+    training_->drain().sweep();
     training_->restorer().sweep();
     training_->executor().sweep();
     training_->activity().sweep();
@@ -419,6 +420,12 @@ class ControlPlaneImpl final : public ControlPlane {
       training->restorer().on_worker_ready(model, incarnation);
       sampling->adapters().on_worker_ready(model);
     };
+    backend->actor().on_draining([weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_)](
+                                     uint64_t incarnation, Nanos limit) {
+      const auto model = weak_backend.lock();
+      const auto training = weak_training.lock();
+      if (model != nullptr && training != nullptr) training->drain().begin(model, incarnation, limit);
+    });
     backend->actor().on_ready(on_ready);
     if (backend->actor().ready()) on_ready(backend->actor().incarnation());
   }

@@ -6,10 +6,11 @@
 namespace tuft::metrics {
 
 struct WorkerMetrics {
-  ObservableGauge count{{.name = "tuft.workers",
-                         .unit = "{worker}",
-                         .description = "Model actors, by state (starting, ready, silent, dead)",
-                         .labels = {"base_model", "state"}}};
+  ObservableGauge count{
+      {.name = "tuft.workers",
+       .unit = "{worker}",
+       .description = "Model actors, by state (absent, standby, starting, ready, silent, draining, dead)",
+       .labels = {"base_model", "state"}}};
   ObservableGauge up{{.name = "tuft.worker.up",
                       .unit = "{worker}",
                       .description = "1 while the base model's worker answers",
@@ -18,6 +19,18 @@ struct WorkerMetrics {
                                  .unit = "s",
                                  .description = "Time since a worker last answered",
                                  .labels = {"base_model"}}};
+  Counter joins{{.name = "tuft.worker.joins",
+                 .unit = "{worker}",
+                 .description =
+                     "Workers that asked to join, by result (joined, refused, full, gave_up; before they could "
+                     "ask: tls, hello, token, too_many)",
+                 .labels = {"result"}}};
+  Histogram drain_duration{{.name = "tuft.worker.drain.duration",
+                            .unit = "s",
+                            .description = "Time from when a worker was told to end until it was let go, by result "
+                                           "(emptied, timed_out)",
+                            .labels = {"base_model", "result"},
+                            .bounds = bounds_request()}};
   Counter restarts{{.name = "tuft.worker.restarts",
                     .unit = "{restart}",
                     .description = "Model actors restarted",

@@ -1,10 +1,12 @@
 #include "worker/service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <unistd.h>
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
 
 #include "engine/loss/custom_loss.h"
 #include "engine/loss/loss.h"
@@ -61,6 +63,10 @@ class Service final : public v1::ModelActor::CallbackService {
   Service(EngineLoop& loop, std::string base_model) : loop_(loop), base_model_(std::move(base_model)) {}
 
   void stop_preparing() { preparations_.stop(); }
+  bool drain(Nanos limit) {
+    end_ = loop_.clock().monotonic() + limit;
+    return is_asked_;
+  }
 
 #define TUFT_SERVE(Name, function, timeout)                                                              \
   grpc::ServerUnaryReactor* Name(grpc::CallbackServerContext* context, const v1::Name##Request* request, \
@@ -122,6 +128,10 @@ class Service final : public v1::ModelActor::CallbackService {
     response.set_weights_dtype(std::string(loop_.engine().weights_dtype()));
     response.set_steps(loop_.steps());
     response.set_pid(getpid());
+    is_asked_ = true;
+    if (const Nanos end = end_; end != 0) {
+      response.set_drain_milliseconds(std::max<Nanos>(1, (end - loop_.clock().monotonic()) / kMillisecond));
+    }
     for (const std::string_view loss : engine::loss_names()) response.add_losses(std::string(loss));
     response.add_losses(std::string(engine::kCustomLoss));
     call.reply(std::move(response));
@@ -245,6 +255,8 @@ class Service final : public v1::ModelActor::CallbackService {
 
   EngineLoop& loop_;
   const std::string base_model_;
+  std::atomic<Nanos> end_ = 0;  // of the worker, once it is known
+  std::atomic<bool> is_asked_ = false;
   Preparations preparations_;
 };
 
@@ -252,15 +264,24 @@ class GrpcServer final : public WorkerServer {
  public:
   GrpcServer(EngineLoop& loop, const ServerOptions& options) : service_(loop, options.base_model) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix:" + options.socket.string(), grpc::InsecureServerCredentials());
+    if (!options.socket.empty()) {
+      builder.AddListeningPort("unix:" + options.socket.string(), grpc::InsecureServerCredentials());
+    }
     builder.SetMaxReceiveMessageSize(rpc::kMessageBytesMax);
     builder.SetMaxSendMessageSize(rpc::kMessageBytesMax);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
+    if (options.connection < 0) return;
+    if (server_ == nullptr) {
+      ::close(options.connection);
+    } else {
+      grpc::AddInsecureChannelFromFd(server_.get(), options.connection);
+    }
   }
   ~GrpcServer() override { shutdown(0); }
 
-  bool listening() const { return server_ != nullptr; }
+  bool drain(Nanos limit) override { return service_.drain(limit); }
+  bool started() const { return server_ != nullptr; }
 
   void shutdown(Nanos grace) override {
     if (server_ == nullptr) return;
@@ -283,7 +304,7 @@ Result<std::unique_ptr<WorkerServer>> start_server(EngineLoop& loop, const Serve
     return invalid_argument("the socket path is longer than " + std::to_string(kUnixPathMax) + " bytes");
   }
   auto server = std::make_unique<GrpcServer>(loop, options);
-  if (!server->listening()) return internal_error("cannot listen on " + options.socket.string());
+  if (!server->started()) return internal_error("gRPC cannot serve " + options.socket.string() + "; see the log");
   return std::unique_ptr<WorkerServer>(std::move(server));
 }
 

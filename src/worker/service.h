@@ -1,5 +1,5 @@
-// The gRPC server of one worker: tuft.worker.v1.ModelActor on a unix socket. gRPC's threads parse and check requests;
-// the engine loop does the work and finishes the calls.
+// The gRPC server of one worker: tuft.worker.v1.ModelActor on a unix socket, or on a connection to its server. gRPC's
+// threads parse and check requests; the engine loop does the work and finishes the calls.
 #pragma once
 
 #include <filesystem>
@@ -13,18 +13,22 @@
 namespace tuft::worker {
 
 struct ServerOptions {
-  std::filesystem::path socket;
-  std::string base_model;  // named in error messages
+  std::filesystem::path socket;  // to listen on; empty: it serves `connection` alone
+  std::string base_model;        // named in error messages
+  int connection = -1;           // a connected socket that does not block; owned by the server
 };
 
 class WorkerServer {
  public:
   virtual ~WorkerServer() = default;
+  // Tells the control plane, when it asks next, that the worker will end after `limit`. Returns false if it has never
+  // asked, so that there is nothing to wait for.
+  virtual bool drain(Nanos limit) = 0;
   // Refuses new calls and cancels those that still run after `grace`. Stop the loop first: it answers its calls.
   virtual void shutdown(Nanos grace) = 0;
 };
 
-// Starts a server that listens when this returns. `loop` must outlive it.
+// Starts a server that can be called when this returns. `loop` must outlive it.
 Result<std::unique_ptr<WorkerServer>> start_server(EngineLoop& loop, const ServerOptions& options);
 
 }  // namespace tuft::worker

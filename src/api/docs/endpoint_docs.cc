@@ -259,6 +259,10 @@ constexpr EndpointDoc kDocs[] = {
      "checkpoint_bytes: int, tokens: {train: int, input: int, output: int}, engine_share: number?, quotas: [{limit: "
      "string, "
      "used: int, max: int?}]}]}"},
+    {handle_observe_workers, "The workers of the base models; for operators also their machines", "", "",
+     "{workers: [{base_model: string, state: string, reason: string?, joined: bool, worker_id: string?, host: string?, "
+     "address: string?, version: string?, pid: int, memory_bytes: int, cores: int, launcher: any, since: number?, "
+     "changed: number?}]}"},
     {handle_observe_system, "The server, its workers and its configuration without secrets; most of it for operators",
      "", "",
      "{version: string, build: any, started: number?, host: any, config: string?, workers: any, telemetry: any, "

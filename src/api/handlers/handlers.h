@@ -122,6 +122,7 @@ Result<Answer> handle_observe_run(Exchange& exchange);
 Result<Answer> handle_observe_samplers(Exchange& exchange);
 Result<Answer> handle_observe_sessions(Exchange& exchange);
 Result<Answer> handle_observe_tenants(Exchange& exchange);
+Result<Answer> handle_observe_workers(Exchange& exchange);
 
 // observe_system.cc
 Result<Answer> handle_observe_system(Exchange& exchange);

@@ -57,4 +57,9 @@ Result<Answer> handle_observe_tenants(Exchange& exchange) {
   return observed_answer(tenants_json(exchange.control.observer().tenants(exchange.user)));
 }
 
+Result<Answer> handle_observe_workers(Exchange& exchange) {
+  TUFT_TRY(no_parameters(exchange));
+  return observed_answer(workers_json(exchange.control.observer().workers(exchange.user)));
+}
+
 }  // namespace tuft::api

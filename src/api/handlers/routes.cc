@@ -209,6 +209,7 @@ constexpr Route kRoutes[] = {
     observe("/api/v1/observe/samplers", handle_observe_samplers),
     observe("/api/v1/observe/sessions", handle_observe_sessions),
     observe("/api/v1/observe/tenants", handle_observe_tenants),
+    observe("/api/v1/observe/workers", handle_observe_workers),
     observe("/api/v1/observe/system", handle_observe_system),
     observe("/api/v1/observe/bundle", handle_observe_bundle),
     // The same for assistants. Not traced either.

@@ -36,6 +36,7 @@ std::string run_json(const control::RunDetails& details);
 std::string samplers_json(const control::PartOf<control::SamplerRow>& samplers);
 std::string sessions_json(const control::PartOf<control::SessionRow>& sessions);
 std::string tenants_json(const std::vector<control::TenantRow>& tenants);
+std::string workers_json(const std::vector<control::WorkerInstance>& workers);
 // `metrics_page`: the metrics of the server and its workers in Prometheus' text format, of which each worker shows its
 // own; may be empty.
 std::string system_json(const control::SystemView& system, std::string_view version, std::string_view metrics_page);

@@ -268,6 +268,29 @@ std::string tenants_json(const std::vector<control::TenantRow>& tenants) {
   return std::move(json).take();
 }
 
+std::string workers_json(const std::vector<control::WorkerInstance>& workers) {
+  JsonWriter json;
+  json.begin_object().key("workers").begin_array();
+  for (const auto& [base_model, state, row] : workers) {
+    json.begin_object().key("base_model").string(base_model).key("state").string(state);
+    write_or_null(json, "reason", row.reason);
+    json.key("joined").boolean(row.joined);
+    write_or_null(json, "worker_id", row.worker_id);
+    write_or_null(json, "host", row.host);
+    write_or_null(json, "address", row.address);
+    write_or_null(json, "version", row.version);
+    json.key("pid").integer(row.pid).key("memory_bytes").integer(row.memory_bytes).key("cores").integer(row.cores);
+    json.key("launcher").begin_object();
+    for (const auto& [key, value] : row.launcher) json.key(key).string(value);
+    json.end_object();
+    write_time(json, "since", row.since);
+    write_time(json, "changed", row.changed);
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return std::move(json).take();
+}
+
 std::string system_json(const control::SystemView& system, std::string_view version, std::string_view metrics_page) {
   JsonWriter json;
   json.begin_object().key("version").string(version);

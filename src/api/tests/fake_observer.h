@@ -175,6 +175,11 @@ class FakeObserver final : public control::Observer {
     if (sees(user)) sessions.rows.emplace_back().user = UserId("alice");
     return sessions;
   }
+  std::vector<control::WorkerInstance> workers(const UserId& user) const override {
+    control::WorkerInstance worker{"m", "ready", {}};
+    if (is_operator(user)) worker.row.host = "a host";
+    return {worker};
+  }
   std::vector<control::TenantRow> tenants(const UserId& user) const override {
     std::vector<control::TenantRow> rows(1);
     rows[0].user = user;

@@ -18,6 +18,7 @@
 #include "api/server.h"
 #include "app/tuft/address_file.h"
 #include "app/tuft/cores.h"
+#include "app/tuft/join_port.h"
 #include "app/tuft/kept_telemetry.h"
 #include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
@@ -158,11 +159,13 @@ class ServerProcess {
 
   // Returns false if a stop signal came first. No request is answered before it returns, so any answer to a health
   // check means that the server is ready.
+  // Nobody knows when a worker will join, so nothing waits for it.
   Result<bool> wait_ready() {
-    for (const auto& actor : actors_) {
+    for (size_t i = 0; i < actors_.size(); ++i) {
+      if (config_.supported_models[i].worker == config::WorkerKind::kJoined) continue;
       while (true) {
         if (stop_requested()) return false;
-        const Status ready = actor->wait_ready(kReadyPoll);
+        const Status ready = actors_[i]->wait_ready(kReadyPoll);
         if (ready.ok()) break;
         if (ready.error().code != ErrorCode::kDeadlineExceeded) return ready.error();
       }
@@ -191,6 +194,12 @@ class ServerProcess {
   // Reads the API keys and the TLS files again. If one cannot be used, the previous one stays in use.
   void reload() {
     reload_keys();
+    if (join_port_) {
+      const Status status = join_port_->reload();
+      if (!status.ok()) {
+        telemetry::log_error("join.reload_failed", status.error().message + "; the former files stay in use");
+      }
+    }
     if (config_.tls.certificate.empty()) return;
     Status status = server_->reload_tls();
     if (status.ok() && http_intake_) status = http_intake_->reload_tls();
@@ -226,14 +235,24 @@ class ServerProcess {
     kept_.ask_for_owners(nullptr);
     control_.reset();
     actors_.clear();
+    join_port_.reset();
     runtime_.reset();
   }
 
  private:
   Status make_actors() {
     TUFT_ASSIGN(const std::filesystem::path executable, worker_executable());
-    const int threads = threads_per_worker(usable_cores(), static_cast<int>(config_.supported_models.size()));
+    if (config_.join.port != 0) {
+      TUFT_ASSIGN(join_port_, JoinPort::open(config_));
+    }
+    const auto is_local = [](const config::ModelConfig& model) { return model.worker == config::WorkerKind::kLocal; };
+    const auto locals = std::count_if(config_.supported_models.begin(), config_.supported_models.end(), is_local);
+    const int threads = threads_per_worker(usable_cores(), static_cast<int>(std::max<ptrdiff_t>(1, locals)));
     for (const config::ModelConfig& model : config_.supported_models) {
+      if (!is_local(model)) {
+        actors_.push_back(join_port_->make_actor(model));
+        continue;
+      }
       // One directory per worker, because the names of its sockets do not contain the model.
       const std::filesystem::path sockets = runtime_->path() / std::to_string(actors_.size());
       std::error_code failure;
@@ -284,6 +303,7 @@ class ServerProcess {
   std::string unwritten_address_;  // not empty: its file could not be written yet
   KeyFile key_file_;
   std::unique_ptr<RuntimeDirectory> runtime_;
+  std::unique_ptr<JoinPort> join_port_;  // null: there is none
   std::vector<std::unique_ptr<actor::SupervisedActor>> actors_;
   std::unique_ptr<control::ControlPlane> control_;
   std::unique_ptr<api::Server> server_;

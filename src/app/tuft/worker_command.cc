@@ -18,10 +18,48 @@ std::string_view dtype_name(config::WeightsDtype dtype) {
   return "auto";
 }
 
-// Returns the number of models on a device, which share its memory.
+// Returns the number of models whose workers share the memory of a device of this machine.
 ptrdiff_t models_on(const config::ServerConfig& config, const std::string& device) {
   return std::count_if(config.supported_models.begin(), config.supported_models.end(),
-                       [&](const config::ModelConfig& model) { return model.device == device; });
+                       [&](const config::ModelConfig& model) {
+                         return model.device == device && model.worker == config::WorkerKind::kLocal;
+                       });
+}
+
+// The flags that the configuration of a model gives to a worker on any machine.
+std::vector<std::string> common_flags(const config::ServerConfig& config, const config::ModelConfig& model) {
+  return {
+      "--model-name",
+      model.model_name,
+      "--max-model-len",
+      std::to_string(model.max_model_len),
+      "--train-batch-tokens",
+      std::to_string(model.train_batch_tokens),
+      "--sample-batch-tokens",
+      std::to_string(model.sample_batch_tokens),
+      "--weights-dtype",
+      std::string(dtype_name(model.weights_dtype)),
+      "--backend",
+      model.backend == config::BackEnd::kTorch ? "torch" : "native",
+      "--device",
+      model.device,
+      "--cuda-graphs",
+      model.cuda_graphs ? "true" : "false",
+      "--kv-cache-bytes",
+      std::to_string(model.kv_cache_bytes),
+      "--adapter-memory-bytes",
+      std::to_string(model.adapter_memory_bytes),
+      "--adapter-page-bytes",
+      std::to_string(model.adapter_page_bytes),
+      "--training-share",
+      std::to_string(model.training_share),
+      "--max-lora-rank",
+      std::to_string(model.max_lora_rank),
+      "--log-level",
+      config.log_level,
+      "--log-format",
+      config.log_format,
+  };
 }
 
 }  // namespace
@@ -44,47 +82,19 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
   spec.base_model = model.model_name;
   spec.executable = executable;
   spec.socket_directory = socket_directory;
-  spec.arguments = {
-      "--model-path",
-      model.model_path.string(),
-      "--model-name",
-      model.model_name,
-      "--max-model-len",
-      std::to_string(model.max_model_len),
-      "--train-batch-tokens",
-      std::to_string(model.train_batch_tokens),
-      "--sample-batch-tokens",
-      std::to_string(model.sample_batch_tokens),
-      "--weights-dtype",
-      std::string(dtype_name(model.weights_dtype)),
-      "--backend",
-      model.backend == config::BackEnd::kTorch ? "torch" : "native",
-      "--device",
-      model.device,
-      "--cuda-graphs",
-      model.cuda_graphs ? "true" : "false",
-      "--threads",
-      std::to_string(model.threads > 0 ? model.threads : threads),
-      "--kv-cache-bytes",
-      std::to_string(model.kv_cache_bytes),
-      "--adapter-memory-bytes",
-      std::to_string(model.adapter_memory_bytes),
-      "--adapter-page-bytes",
-      std::to_string(model.adapter_page_bytes),
-      "--page-directory",
-      (config.home / "pages").string(),
-      "--memory-share",
-      std::to_string(1.0 / static_cast<double>(std::max<ptrdiff_t>(1, models_on(config, model.device)))),
-      "--training-share",
-      std::to_string(model.training_share),
-      "--max-lora-rank",
-      std::to_string(model.max_lora_rank),
-      "--log-level",
-      config.log_level,
-      "--log-format",
-      config.log_format,
-  };
+  spec.arguments = common_flags(config, model);
+  const auto sharing = static_cast<double>(std::max<ptrdiff_t>(1, models_on(config, model.device)));
+  spec.arguments.insert(spec.arguments.end(),
+                        {"--model-path", model.model_path.string(), "--threads",
+                         std::to_string(model.threads > 0 ? model.threads : threads), "--page-directory",
+                         (config.home / "pages").string(), "--memory-share", std::to_string(1.0 / sharing)});
   return spec;
+}
+
+std::vector<std::string> joined_worker_flags(const config::ServerConfig& config, const config::ModelConfig& model) {
+  std::vector<std::string> flags = common_flags(config, model);
+  if (model.threads > 0) flags.insert(flags.end(), {"--threads", std::to_string(model.threads)});
+  return flags;
 }
 
 }  // namespace tuft::app

@@ -1,8 +1,10 @@
 #include "app/tuft_worker/end_signal.h"
 
 #include <chrono>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 namespace tuft::app {
@@ -21,6 +23,7 @@ sigset_t end_signals() {
 EndSignal::EndSignal(Nanos grace) {
   const sigset_t set = end_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  come_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   thread_ = std::thread([this, grace] { listen(grace); });
 }
 
@@ -32,16 +35,14 @@ EndSignal::~EndSignal() {
   changed_.notify_all();
   pthread_kill(thread_.native_handle(), SIGTERM);  // wakes it if it is still in sigwait()
   thread_.join();
+  if (come_fd_ >= 0) close(come_fd_);
 }
 
-void EndSignal::wait() {
-  MutexLock lock(mutex_);
-  while (!come_) changed_.wait(mutex_);
-}
-
-bool EndSignal::come() const {
-  MutexLock lock(mutex_);
-  return come_;
+void EndSignal::wait(int descriptor, Nanos limit) const {
+  pollfd fds[2] = {{come_fd_, POLLIN, 0}, {descriptor, POLLIN, 0}};
+  const int milliseconds = limit == 0 ? -1 : static_cast<int>(limit / kMillisecond);
+  while (poll(fds, descriptor < 0 ? 1 : 2, milliseconds) < 0) {
+  }
 }
 
 void EndSignal::listen(Nanos grace) {
@@ -49,9 +50,10 @@ void EndSignal::listen(Nanos grace) {
   int number = 0;
   sigwait(&set, &number);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(grace);
-  MutexLock lock(mutex_);
   come_ = true;
-  changed_.notify_all();
+  const uint64_t one = 1;
+  (void)!write(come_fd_, &one, sizeof one);
+  MutexLock lock(mutex_);
   while (!over_) {
     // A pass of a large model, or loading one, cannot be interrupted; end the process.
     if (changed_.wait_until(mutex_, deadline) == std::cv_status::timeout) _exit(0);

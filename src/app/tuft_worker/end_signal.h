@@ -1,6 +1,7 @@
 // EndSignal: waits for SIGTERM or SIGINT, and limits how long the process may take to end afterwards.
 #pragma once
 
+#include <atomic>
 #include <thread>
 
 #include "base/clock.h"
@@ -17,15 +18,17 @@ class EndSignal {
   EndSignal(const EndSignal&) = delete;
   EndSignal& operator=(const EndSignal&) = delete;
 
-  void wait();
-  bool come() const;
+  // Waits for a signal, until `descriptor` is readable, and no longer than `limit`. -1 and 0: not for these.
+  void wait(int descriptor = -1, Nanos limit = 0) const;
+  bool come() const { return come_; }
 
  private:
   void listen(Nanos grace);
 
   mutable Mutex mutex_;
   CondVar changed_;
-  bool come_ TUFT_GUARDED_BY(mutex_) = false;
+  int come_fd_ = -1;  // readable once a signal has come
+  std::atomic<bool> come_ = false;
   bool over_ TUFT_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "app/tuft_worker/joined.h"
 #include "app/tuft_worker/options.h"
 #include "app/tuft_worker/serve.h"
 #include "engine/init_model.h"
@@ -25,7 +26,8 @@ int main(int argc, char** argv) {
     const Command command = tuft::app::parse_command(argc, argv);
     switch (command.kind) {
       case Command::Kind::kServe:
-        return tuft::app::serve(command.worker);
+        return command.worker.join.address.empty() ? tuft::app::serve(command.worker)
+                                                   : tuft::app::serve_joined(command.worker, command.arguments);
       case Command::Kind::kInitModel:
         return init_model(command.init_model);
       case Command::Kind::kExit:

@@ -1,5 +1,6 @@
 #include "app/tuft_worker/options.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -38,6 +39,21 @@ const std::map<std::string, engine::InitModelOptions>& sizes() {
 }
 
 void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
+  // A worker that joins parses the server's flags and then its own.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--join", flags.join.address,
+                 "HOST:PORT of a server to join; the server's configuration gives the "
+                 "other flags, and those given here win");
+  app.add_option("--join-token-file", flags.join.token_file, "file with the server's join token");
+  app.add_option("--join-ca", flags.join.authority,
+                 "file with the authority of the server's certificate [the machine's]");
+  app.add_option("--join-certificate", flags.join.certificate,
+                 "file with this worker's certificate, if the server asks "
+                 "for one");
+  app.add_option("--join-key", flags.join.private_key, "file with the private key of that certificate");
+  app.add_option("--drain-seconds", flags.join.drain_seconds,
+                 "after SIGTERM, how long the server may take to save what this worker holds [25]")
+      ->check(CLI::Range(0, 3600));
   app.add_option("--model-path", flags.model_path, "Hugging Face model directory");
   app.add_option("--model-name", flags.model_name, "name of the base model in messages, logs and telemetry");
   app.add_option("--socket", flags.socket, "unix socket to listen on");
@@ -116,12 +132,25 @@ engine::InitModelOptions init_model_options(const InitModelText& text) {
   return options;
 }
 
+// Without either, nothing could call the worker.
+void check_worker_flags(const CLI::App& app) {
+  if (app.count("--model-path") == 0) throw CLI::RequiredError("--model-path");
+  if (app.count("--join") == 0 && app.count("--socket") == 0) throw CLI::RequiredError("--join or --socket");
+  if (app.count("--join") != 0 && app.count("--socket") != 0) throw CLI::ExcludesError("--join", "--socket");
+  if (app.count("--join-certificate") != app.count("--join-key")) {
+    throw CLI::RequiresError("--join-certificate", "--join-key");
+  }
+  if (app.count("--join") != 0 && app.count("--join-token-file") == 0 && app.count("--join-certificate") == 0) {
+    throw CLI::RequiredError("--join-token-file or --join-certificate");
+  }
+}
+
 }  // namespace
 
 Command parse_command(int argc, const char* const* argv) {
   Command command;
   InitModelText text;
-  CLI::App app("tuft-worker: serves one base model to a tuft server, which starts it");
+  CLI::App app("tuft-worker: serves one base model to a tuft server, which starts it, or which it joins");
   add_worker_flags(app, command.worker);
   CLI::App* const init_model =
       app.add_subcommand("init-model", "write a small randomly initialised Hugging Face model directory");
@@ -129,9 +158,7 @@ Command parse_command(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
     if (!init_model->parsed()) {
-      for (const char* flag : {"--model-path", "--socket"}) {
-        if (app.count(flag) == 0) throw CLI::RequiredError(flag);
-      }
+      check_worker_flags(app);
     }
   } catch (const CLI::ParseError& error) {
     command.exit_code = app.exit(error) == 0 ? 0 : kUsageError;
@@ -139,8 +166,25 @@ Command parse_command(int argc, const char* const* argv) {
   }
   command.kind = init_model->parsed() ? Command::Kind::kInitModel : Command::Kind::kServe;
   if (init_model->parsed()) command.init_model.options = init_model_options(text);
+  command.arguments.assign(argv + 1, argv + argc);
   if (command.worker.model_name.empty()) command.worker.model_name = command.worker.model_path.filename().string();
   return command;
+}
+
+Result<WorkerFlags> merge_flags(const std::vector<std::string>& of_server, const std::vector<std::string>& arguments) {
+  WorkerFlags flags;
+  CLI::App app;
+  add_worker_flags(app, flags);
+  std::vector<std::string> all = of_server;
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  std::reverse(all.begin(), all.end());  // as CLI11 wants it
+  try {
+    app.parse(std::move(all));
+  } catch (const CLI::ParseError& error) {
+    return invalid_argument(std::string("the server's flags do not fit this worker: ") + error.what());
+  }
+  if (flags.model_name.empty()) flags.model_name = flags.model_path.filename().string();
+  return flags;
 }
 
 Result<engine::WeightsDtype> parse_weights_dtype(const std::string& text) {

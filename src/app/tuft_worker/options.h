@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/init_model.h"
@@ -10,7 +11,18 @@
 
 namespace tuft::app {
 
+// How a worker joins a server of another machine.
+struct JoinFlags {
+  std::string address;  // HOST:PORT; empty: the worker was started by its server
+  std::filesystem::path token_file;
+  std::filesystem::path authority;    // that signed the server's certificate
+  std::filesystem::path certificate;  // the worker's own; may be empty
+  std::filesystem::path private_key;
+  int drain_seconds = 25;  // how long it still serves after SIGTERM, so that its server can save what it holds
+};
+
 struct WorkerFlags {
+  JoinFlags join;
   std::filesystem::path model_path;
   std::string model_name;
   std::filesystem::path socket;
@@ -45,10 +57,14 @@ struct Command {
   Kind kind = Kind::kExit;
   int exit_code = 0;  // kExit: the message has been printed
   WorkerFlags worker;
+  std::vector<std::string> arguments;  // the command line without the program's name
   InitModelFlags init_model;
 };
 
 Command parse_command(int argc, const char* const* argv);
+
+// Parses the flags of a server that the worker has joined, and after them the worker's own `arguments`, which win.
+Result<WorkerFlags> merge_flags(const std::vector<std::string>& of_server, const std::vector<std::string>& arguments);
 
 Result<engine::WeightsDtype> parse_weights_dtype(const std::string& text);
 

@@ -9,21 +9,30 @@
 
 namespace tuft::app {
 
-Result<telemetry::TelemetryConfig> take_telemetry_config(const std::string& base_model) {
+Result<telemetry::TelemetryConfig> telemetry_config_of(const std::string& text, const std::string& base_model,
+                                                       const std::map<std::string, std::string>& launcher) {
   telemetry::TelemetryConfig config;
-  if (char* const json = std::getenv(telemetry::kTelemetryVariable)) {
-    auto handed_over = telemetry::telemetry_config_from_json(json);
-    // /proc shows the initial environment as long as the process runs, so overwrite the value.
-    std::memset(json, 0, std::strlen(json));
-    ::unsetenv(telemetry::kTelemetryVariable);
-    TUFT_ASSIGN(config, std::move(handed_over));
+  if (!text.empty()) {
+    TUFT_ASSIGN(config, telemetry::telemetry_config_from_json(text));
   }
+  for (const auto& [key, value] : launcher) config.resource_attributes[key] = value;
   config.resource_attributes["tuft.process"] = "worker";
   config.resource_attributes["tuft.base_model"] = base_model;
   // An instance id from the configuration or from OTEL_RESOURCE_ATTRIBUTES belongs to the server.
   config.resource_attributes["service.instance.id"] = random_uuid();
   config.metric_labels["worker"] = base_model;
   return config;
+}
+
+Result<telemetry::TelemetryConfig> take_telemetry_config(const std::string& base_model) {
+  std::string text;
+  if (char* const json = std::getenv(telemetry::kTelemetryVariable)) {
+    text = json;
+    // /proc shows the initial environment as long as the process runs, so overwrite the value.
+    std::memset(json, 0, std::strlen(json));
+    ::unsetenv(telemetry::kTelemetryVariable);
+  }
+  return telemetry_config_of(text, base_model);
 }
 
 }  // namespace tuft::app

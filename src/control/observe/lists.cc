@@ -121,6 +121,21 @@ TenantRow ObserverImpl::tenant_row(const UserId& user) const {
 }
 
 // A share is shown to operators only: users could compute from theirs how much others do.
+std::vector<WorkerInstance> ObserverImpl::workers(const UserId& user) const {
+  const bool is_whole = is_operator(user);
+  std::vector<WorkerInstance> found;
+  for (const auto& backend : parts_.backends.all()) {
+    for (actor::WorkerRow& row : backend->actor().workers()) {
+      if (!is_whole) {
+        row = {
+            .number = row.number, .state = row.state, .joined = row.joined, .since = row.since, .changed = row.changed};
+      }
+      found.push_back({backend->name(), actor::worker_state_name(row.state), std::move(row)});
+    }
+  }
+  return found;
+}
+
 std::vector<TenantRow> ObserverImpl::tenants(const UserId& user) const {
   std::vector<TenantRow> rows;
   int64_t all = 0;

@@ -61,6 +61,8 @@ class Observer {
   virtual PartOf<SessionRow> sessions(const UserId& user, const Part& part) const = 0;
   // By name; for an operator everybody who has a key.
   virtual std::vector<TenantRow> tenants(const UserId& user) const = 0;
+  // By base model, in the order in which they came. For users that are not operators: their states.
+  virtual std::vector<WorkerInstance> workers(const UserId& user) const = 0;
   // For users that are not operators: the store and the limits only.
   virtual SystemView system(const UserId& user) const = 0;
 };

@@ -73,6 +73,7 @@ class ObserverImpl final : public Observer {
   PartOf<SamplerRow> samplers(const UserId& user, const Part& part) const override;
   PartOf<SessionRow> sessions(const UserId& user, const Part& part) const override;
   std::vector<TenantRow> tenants(const UserId& user) const override;
+  std::vector<WorkerInstance> workers(const UserId& user) const override;
   SystemView system(const UserId& user) const override;
 
  private:

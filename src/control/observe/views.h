@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "actor/worker_rows.h"
 #include "base/clock.h"
 #include "control/observe/explain.h"
 #include "control/types/checkpoint.h"
@@ -38,6 +39,13 @@ struct ModelRow {
   int64_t waiting_training = 0, waiting_sampling = 0;  // operations that the worker does not have
   Nanos last_step = 0;                                 // for operators
   std::string why_waiting = {};                        // in words; empty: nothing waits
+};
+
+// A worker that serves a base model, stands by, or is gone.
+struct WorkerInstance {
+  std::string base_model;
+  std::string_view state;  // in words
+  actor::WorkerRow row;    // for users that are not operators without what tells about machines
 };
 
 struct Overview {

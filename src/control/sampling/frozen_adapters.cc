@@ -183,7 +183,7 @@ void FrozenAdapters::wake_all(const Waiting& waiting, const Status& status) cons
 // Returns true if the caller must now call send_load().
 bool FrozenAdapters::begin_load_locked(FrozenAdapter& adapter) {
   if (adapter.files_ == nullptr || adapter.loading_ || adapter.is_loaded()) return false;
-  if (!adapter.backend->actor().ready()) return false;
+  if (!adapter.backend->actor().ready() || adapter.backend->draining()) return false;
   adapter.loading_ = true;
   adapter.worker_id_ = adapter.checkpoint->path.str() + '#' + std::to_string(next_worker_id_++);
   return true;

@@ -57,6 +57,7 @@ class FrozenAdapter {
   friend class FrozenAdapters;
 
   bool is_loaded() const {
+    if (backend->draining()) return false;
     if (checkpoint == nullptr) return backend->actor().ready();
     return loaded_incarnation_ > 0 && backend->holds(loaded_incarnation_);
   }

@@ -37,6 +37,10 @@ class FakeActor final : public actor::ModelActor {
     start();
   }
   void set_ready(bool ready) { ready_ = ready; }
+  // The worker is told to end.
+  void drain(Nanos limit) { on_draining_(incarnation_, limit); }
+  // Returns the life that was let go; 0: none.
+  uint64_t left() const { return left_; }
 
   // Set values of the answers: the wait in the worker, and the loss of a pass.
   void set_queue_seconds(double seconds) { queue_seconds_ = seconds; }
@@ -66,6 +70,8 @@ class FakeActor final : public actor::ModelActor {
   bool ready() const override { return ready_; }
   uint64_t incarnation() const override { return incarnation_; }
   void on_ready(std::function<void(uint64_t)> callback) override { on_ready_ = std::move(callback); }
+  void on_draining(std::function<void(uint64_t, Nanos)> callback) override { on_draining_ = std::move(callback); }
+  void let_go(uint64_t incarnation) override { left_ = incarnation; }
 
   // Sends all tokens of the answer in one delta before it.
   actor::Cancel stream_sample(worker::v1::SampleRequest request, const actor::CallOptions& options, OnTokens on_tokens,
@@ -119,7 +125,9 @@ class FakeActor final : public actor::ModelActor {
   std::atomic<double> loss_sum_{0};
   std::atomic<double> weight_sum_{0};
   std::atomic<bool> breaks_weights_{false};
+  std::atomic<uint64_t> left_{0};
   std::function<void(uint64_t)> on_ready_;
+  std::function<void(uint64_t, Nanos)> on_draining_;
 
   std::map<std::string_view, Handler> handlers_;  // by function
 

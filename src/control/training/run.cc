@@ -100,6 +100,16 @@ std::vector<store::Change> changes_of(const Run& run, const Persistence& persist
   return {persistence.put(record_of_locked(run, wall))};
 }
 
+std::string name_of_save(std::string_view why, Nanos wall) {
+  std::string name(why);
+  name.push_back('-');
+  for (const char c : iso_time(wall)) {
+    if (c == '.' || c == '+') break;
+    if (c != '-' && c != ':') name.push_back(c);
+  }
+  return name + 'Z';
+}
+
 RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend) {
   const RunRecord& record = restored.record;
   auto run = std::make_shared<Run>();

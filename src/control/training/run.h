@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -114,6 +115,7 @@ struct Run {
   // Incarnations of the worker: the one that holds the adapter, and the one in which it is being restored (0: none).
   uint64_t adapter_incarnation TUFT_GUARDED_BY(mutex) = 0;
   uint64_t restoring_incarnation TUFT_GUARDED_BY(mutex) = 0;
+  uint64_t drained_incarnation TUFT_GUARDED_BY(mutex) = 0;  // the life that ends, once the run was saved for it
   // Why it could not be restored. All its operations fail with this, except unload_model and, if the worker holds its
   // adapter, load_weights, which ends it.
   std::optional<Error> broken TUFT_GUARDED_BY(mutex);
@@ -167,6 +169,9 @@ void release_payload(Run& run, RunOperation& operation);
 // created. Requires run.record_mutex, held until the changes were passed to Persistence.
 std::vector<store::Change> changes_of(const Run& run, const Persistence& persistence, Nanos wall)
     TUFT_REQUIRES(run.record_mutex);
+
+// Returns the name of a checkpoint that the server saves by itself, for instance "expired-20260131T120000Z".
+std::string name_of_save(std::string_view why, Nanos wall);
 
 // Makes a run from its stored record.
 RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend);

@@ -89,8 +89,10 @@ void RunExecutor::open_numbers_locked(Run& run, const RunOperation& operation) {
 bool RunExecutor::can_start_locked(const Run& run) {
   const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
   if (front == nullptr) return false;
-  const bool ready = front->creates_run ? run.backend->actor().ready() : run.backend->holds(run.adapter_incarnation);
-  return ready || run.closed || run.broken;
+  if (run.closed || run.broken) return true;
+  // A run whose worker ends goes on to the end of its step, because no checkpoint holds a gradient.
+  if (run.backend->draining() && !run.gradient_pending) return false;
+  return front->creates_run ? run.backend->actor().ready() : run.backend->holds(run.adapter_incarnation);
 }
 
 void RunExecutor::pump(const RunPtr& run) {
@@ -119,6 +121,21 @@ bool RunExecutor::start_turn(const RunPtr& run) {
     operation->has_slot = true;
     run->step_clock.started(clock_.monotonic());
     operation->incarnation = operation->creates_run ? run->backend->actor().incarnation() : run->adapter_incarnation;
+  }
+  start(run, operation);
+  return true;
+}
+
+bool RunExecutor::execute_first(const RunPtr& run, const OperationPtr& operation) {
+  operation->placed = clock_.monotonic();
+  {
+    MutexLock lock(run->mutex);
+    if (run->closed || run->running != nullptr) return false;
+    run->running = operation;
+    operation->is_timed = true;
+    run->step_clock.placed(operation->placed);
+    run->step_clock.started(operation->placed);
+    operation->incarnation = run->adapter_incarnation;
   }
   start(run, operation);
   return true;

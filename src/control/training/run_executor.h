@@ -63,6 +63,9 @@ class RunExecutor {
 
   // Takes in an admitted operation. It fails if the run has ended, or if its seq_id is used up ("seq_id_passed").
   void enqueue(const RunPtr& run, const OperationPtr& operation);
+  // Executes an operation of the server before all that wait, without a turn. Returns false if the run is at work or
+  // gone.
+  bool execute_first(const RunPtr& run, const OperationPtr& operation);
   // Starts the next operation of the run if there is one that can start now.
   void pump(const RunPtr& run);
   // Ends the operation that the run executes, and starts the next. If the worker was lost, the operations in the log

@@ -1,7 +1,6 @@
 #include "control/training/run_expiry.h"
 
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,16 +29,6 @@ Step next_step_locked(Run& run, Nanos now) TUFT_REQUIRES(run.mutex) {
   }
   if (!has_adapter || ending.tries >= RunEnding::kTriesMax) return Step::kDrop;
   return ending.saves && run.weights_changed && !run.broken ? Step::kSave : Step::kUnload;
-}
-
-// Returns, for instance, "expired-20260131T120000Z".
-std::string expiry_name(Nanos wall) {
-  std::string name = "expired-";
-  for (const char c : iso_time(wall)) {
-    if (c == '.' || c == '+') break;
-    if (c != '-' && c != ':') name.push_back(c);
-  }
-  return name + 'Z';
 }
 
 }  // namespace
@@ -82,7 +71,7 @@ void RunExpiry::go_on(const RunPtr& run) {
     case Step::kSave: {
       const int64_t ttl = parts_.limits.expired_checkpoint_ttl_seconds;
       return submit(run, OperationType::kSaveWeights,
-                    SaveWeights{run->id, std::nullopt, expiry_name(parts_.clock.wall()),
+                    SaveWeights{run->id, std::nullopt, name_of_save("expired", parts_.clock.wall()),
                                 ttl > 0 ? std::optional(ttl) : std::nullopt, true});
     }
     case Step::kUnload:

@@ -22,6 +22,7 @@ TrainingController::TrainingController(const Parts& parts)
       expiry_(
           {parts_.config.limits, parts_.clock, parts_.sessions, parts_.futures, parts_.persistence, runs_, executor_}),
       restorer_(parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
+      drain_(parts_.clock, parts_.futures, runs_, executor_),
       custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures, parts_.persistence),
       submissions_({parts_.config.limits, parts_.clock, parts_.backends, parts_.sessions, parts_.futures, runs_,
                     executor_, loader_, custom_losses_, parts_.sampling->records()}),
@@ -32,7 +33,10 @@ TrainingController::TrainingController(const Parts& parts)
       {Type::kCreateModel, Type::kUnloadModel, Type::kForward, Type::kForwardBackward, Type::kOptimStep}, operations_);
   executor_.set_handler({Type::kSaveWeights, Type::kSaveWeightsForSampler, Type::kSaveWeightsExternal}, saver_);
   executor_.set_handler({Type::kLoadWeights}, loader_);
-  executor_.on_idle([this](const RunPtr& run) { expiry_.go_on(run); });
+  executor_.on_idle([this](const RunPtr& run) {
+    expiry_.go_on(run);
+    drain_.go_on(run);
+  });
 }
 
 }  // namespace tuft::control

@@ -8,6 +8,7 @@
 //   CheckpointWriter    the one path of a checkpoint to the disk
 //   CheckpointLoader    load_weights
 //   RunRestorer         restores runs after a restart of the server or of a worker
+//   WorkerDrain         saves the runs of a worker that was told to end
 //   RunExpiry           ends the runs of sessions that end
 //   TrainingTelemetry, RunGauges, ActivityLog  spans, metrics, log events and usage
 //   WorkerCalls         calls to workers, and their answers
@@ -22,6 +23,7 @@
 #include "control/training/run_restorer.h"
 #include "control/training/run_submissions.h"
 #include "control/training/training_operations.h"
+#include "control/training/worker_drain.h"
 
 namespace tuft::control {
 
@@ -52,6 +54,7 @@ class TrainingController {
   const RunTable& runs() const { return runs_; }
   RunRestorer& restorer() { return restorer_; }
   RunExpiry& expiry() { return expiry_; }
+  WorkerDrain& drain() { return drain_; }
   RunExecutor& executor() { return executor_; }
   ActivityLog& activity() { return activity_; }
 
@@ -70,6 +73,7 @@ class TrainingController {
   TrainingOperations operations_;
   RunExpiry expiry_;
   RunRestorer restorer_;
+  WorkerDrain drain_;
   CustomLosses custom_losses_;
   RunSubmissions submissions_;
   RunGauges gauges_;

@@ -53,6 +53,10 @@ class ModelBackend {
   // Returns whether the worker still holds the adapters that were loaded in its `incarnation`.
   bool holds(uint64_t incarnation) const { return actor_.ready() && actor_.incarnation() == incarnation; }
 
+  // The worker ends: nothing new starts in this life of it.
+  void drain(uint64_t incarnation) { draining_ = incarnation; }
+  bool draining() const { return draining_ != 0 && draining_ == actor_.incarnation(); }
+
   // Returns architectures[0] of config.json; empty before the worker is ready for the first time.
   std::string architecture() const {
     MutexLock lock(mutex_);
@@ -88,6 +92,7 @@ class ModelBackend {
   DispatchQueue sampling_queue_{kSamplingSlots};
   std::atomic<Nanos> last_step_{0};
   std::atomic<int64_t> tokens_{0}, steps_{0};
+  std::atomic<uint64_t> draining_{0};  // the life that ends; 0: none
   mutable Mutex mutex_;
   std::string architecture_ TUFT_GUARDED_BY(mutex_);
   std::unordered_set<std::string> losses_ TUFT_GUARDED_BY(mutex_);

@@ -71,6 +71,7 @@ class FakeObserver final : public control::Observer {
   control::PartOf<control::SessionRow> sessions(const control::UserId&, const control::Part&) const override {
     return {};
   }
+  std::vector<control::WorkerInstance> workers(const control::UserId&) const override { return {}; }
   std::vector<control::TenantRow> tenants(const control::UserId& user) const override {
     std::vector<control::TenantRow> own;
     for (const control::TenantRow& row : tenant_rows) {

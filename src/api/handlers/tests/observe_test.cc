@@ -205,6 +205,8 @@ TEST_F(Observe, Things) {
   EXPECT_EQ(json("samplers")["samplers"][0]["model_path"].str(), R"(null)");
   EXPECT_EQ(json("sessions")["sessions"][0]["busy_share"].str(), R"(null)");
   EXPECT_EQ(json("tenants")["tenants"][0]["quotas"][0]["max"].str(), R"(null)");
+  EXPECT_EQ(json("workers")["workers"][0]["state"].str(), R"("ready")");
+  EXPECT_EQ(json("workers")["workers"][0]["host"].str(), R"(null)");
 }
 
 TEST_F(Observe, TheSystemAndItsBundleAreForOperators) {

@@ -73,8 +73,16 @@ void add_top(CLI::App& app, TopOptions& options) {
   command->add_flag("--once", options.once, "print one picture and end");
 }
 
+void add_workers(CLI::App& app, WorkersOptions& options) {
+  CLI::App* const command =
+      app.add_subcommand("workers", "list the workers of a server: where they run, and how they are");
+  add_server_flags(*command, options.server);
+  command->add_flag("--json", options.json, "print JSON");
+}
+
 struct All {
   TopOptions top;
+  WorkersOptions workers;
   TracesOptions traces;
   TraceOptions trace;
   LogsOptions logs;
@@ -85,15 +93,18 @@ struct All {
 void add_commands(CLI::App& app, const std::filesystem::path& home, const std::string& version,
                   std::function<int()>& chosen) {
   const auto all = std::make_shared<All>();
-  for (ServerOptions* server : {&all->top.server, &all->traces.server, &all->trace.server, &all->logs.server}) {
+  for (ServerOptions* server :
+       {&all->top.server, &all->workers.server, &all->traces.server, &all->trace.server, &all->logs.server}) {
     server->home = home;
     server->user_agent = "tuft/" + version;
   }
   add_top(app, all->top);
+  add_workers(app, all->workers);
   add_traces(app, all->traces);
   add_trace(app, all->trace);
   add_logs(app, all->logs);
   app.get_subcommand("top")->callback([all, &chosen] { chosen = [all] { return run_top(all->top); }; });
+  app.get_subcommand("workers")->callback([all, &chosen] { chosen = [all] { return run_workers(all->workers); }; });
   app.get_subcommand("traces")->callback([all, &chosen] { chosen = [all] { return run_traces(all->traces); }; });
   app.get_subcommand("trace")->callback([all, &chosen] { chosen = [all] { return run_trace(all->trace); }; });
   app.get_subcommand("logs")->callback([all, &chosen] { chosen = [all] { return run_logs(all->logs); }; });

@@ -200,6 +200,23 @@ int run_trace(const TraceOptions& options) {
   return 0;
 }
 
+int run_workers(const WorkersOptions& options) {
+  const auto client = open_client(options.server);
+  if (!client.ok()) return fail("workers", client.error());
+  const Result<Json> answer = (*client)->get("/api/v1/observe/workers");
+  if (!answer.ok()) return fail("workers", answer.error());
+  if (options.json) {
+    print_json(*answer);
+    return 0;
+  }
+  if (list_of(*answer, "workers").empty()) {
+    std::fprintf(stderr, "no worker has joined; start one with tuft-worker --join\n");
+    return 0;
+  }
+  print(worker_list_lines(list_of(*answer, "workers"), list_width()));
+  return 0;
+}
+
 int run_logs(const LogsOptions& options) {
   const Result<Query> query = query_of(options);
   if (!query.ok()) return fail("logs", query.error()), 2;

@@ -1,6 +1,6 @@
-// The commands `tuft top`, `tuft traces`, `tuft trace` and `tuft logs`. Each asks the observe API of a server, prints
-// to the standard output, and returns the exit status of the program: 0; 1 after an error, which it prints in one line;
-// 2 if an argument is wrong.
+// The commands `tuft top`, `tuft workers`, `tuft traces`, `tuft trace` and `tuft logs`. Each asks the observe API of a
+// server, prints to the standard output, and returns the exit status of the program: 0; 1 after an error, which it
+// prints in one line; 2 if an argument is wrong.
 #pragma once
 
 #include <cstddef>
@@ -48,6 +48,12 @@ struct LogsOptions {
   bool json = false;
 };
 int run_logs(const LogsOptions& options);
+
+struct WorkersOptions {
+  ServerOptions server;
+  bool json = false;
+};
+int run_workers(const WorkersOptions& options);
 
 struct TopOptions {
   ServerOptions server;

@@ -42,7 +42,53 @@ Row trace_row(const Json& trace) {
           {first_of({text_of(trace, "base_model")})}};
 }
 
+Style style_of_state(const std::string& state) {
+  if (state == "ready") return Style::kGreen;
+  if (state == "silent") return Style::kYellow;
+  return state == "dead" ? Style::kRed : Style::kPlain;
+}
+
+// "k8s.pod.name=tuft-0 k8s.node.name=n1"
+std::string launcher_text(const Json& worker) {
+  const Json& launcher = field_of(worker, "launcher");
+  std::string text;
+  if (!launcher.is_object()) return "-";
+  for (const auto& [key, value] : launcher.items()) {
+    if (value.is_string()) text += (text.empty() ? "" : " ") + key + "=" + value.get<std::string>();
+  }
+  return first_of({text});
+}
+
+Row worker_row(const Json& worker) {
+  const std::string state = text_of(worker, "state");
+  const bool joined = flag_of(worker, "joined");
+  return {{text_of(worker, "base_model")},
+          {state, style_of_state(state)},
+          {day_text(number_of(worker, "since"))},
+          {first_of({text_of(worker, "host")})},
+          {number_of(worker, "pid").value_or(0) > 0 ? text_of(worker, "pid") : "-"},
+          {joined ? first_of({text_of(worker, "address"), "joined"}) : "started here"},
+          {joined ? launcher_text(worker) : "-"},
+          {first_of({text_of(worker, "reason")})}};
+}
+
 }  // namespace
+
+Lines worker_list_lines(const Json& workers, size_t width) {
+  static const std::vector<Column> columns = {
+      {.title = "MODEL", .columns_max = 40},
+      {.title = "STATE"},
+      {.title = "SINCE", .rank = 3},
+      {.title = "HOST", .columns_max = 40, .rank = 1},
+      {.title = "PID", .right = true, .rank = 4},
+      {.title = "JOINED FROM", .rank = 5},
+      {.title = "PLACED BY", .columns_max = 60, .rank = 6},
+      {.title = "REASON", .columns_max = 60, .rank = 2},
+  };
+  std::vector<Row> rows;
+  for (const Json& worker : workers) rows.push_back(worker_row(worker));
+  return table_lines(columns, rows, width);
+}
 
 Lines trace_list_lines(const Json& traces, size_t width) {
   static const std::vector<Column> columns = {

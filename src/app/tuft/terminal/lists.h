@@ -1,4 +1,4 @@
-// Lists of traces and of log records: `tuft traces`, `tuft logs`.
+// Lists of traces, of log records and of workers: `tuft traces`, `tuft logs`, `tuft workers`.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,9 @@ namespace tuft::terminal {
 
 // `traces`: a list of traces as /api/v1/observe/traces answers it. "!" marks traces with failed spans. `width` 0: any.
 Lines trace_list_lines(const Json& traces, size_t width);
+
+// `workers`: as /api/v1/observe/workers answers them.
+Lines worker_list_lines(const Json& workers, size_t width);
 
 // A log record of /api/v1/observe/logs in one line: time, level, service, event, text, attributes without code.*,
 // trace.

@@ -183,5 +183,18 @@ TEST_F(Views, JsonForProgramsIsPlainAscii) {
             R"([1764043927123456.5,0.25,1e+300,7,{"b":[null,true]},{},[]])");
 }
 
+TEST_F(Views, WorkersAreListedWithWhatPlacedThem) {
+  const Json workers = Json::parse(R"([
+    {"base_model": "m", "state": "dead", "joined": false, "host": "one", "pid": 7, "reason": "was killed"},
+    {"base_model": "m", "state": "ready", "joined": true, "host": "two", "pid": 8, "address": "10.0.0.2",
+     "launcher": {"k8s.pod.name": "tuft-0"}},
+    {"base_model": "m", "state": "standby", "joined": true, "host": null, "pid": 0, "address": null, "launcher": {}}])");
+  EXPECT_EQ(plain_text(worker_list_lines(workers, 0)),
+            "MODEL  STATE    SINCE  HOST  PID  JOINED FROM   PLACED BY            REASON\n"
+            "m      dead     -      one     7  started here  -                    was killed\n"
+            "m      ready    -      two     8  10.0.0.2      k8s.pod.name=tuft-0  -\n"
+            "m      standby  -      -       -  joined        -                    -\n");
+}
+
 }  // namespace
 }  // namespace tuft::terminal

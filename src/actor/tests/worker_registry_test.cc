@@ -1,0 +1,167 @@
+// The registry of workers that join, and an actor whose workers come from it.
+#include "actor/worker_registry.h"
+
+#include <array>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "actor/supervisor.h"
+
+namespace tuft::actor {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using worker::v1::JoinRequest;
+
+// A connection whose other end is in the test.
+class TestConnection final : public join::Connection {
+ public:
+  TestConnection() {
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair_.data()), 0);
+    ended_ = ::eventfd(0, EFD_CLOEXEC);
+  }
+  ~TestConnection() override {
+    for (const int descriptor : {pair_[0], pair_[1], ended_}) ::close(descriptor);
+  }
+  int take_descriptor() override {
+    taken->set_value();
+    return ::dup(pair_[0]);
+  }
+  int ended_fd() const override { return ended_; }
+  join::End end() const override { return join::End::kPeerClosed; }
+
+  const std::shared_ptr<std::promise<void>> taken = std::make_shared<std::promise<void>>();
+  void close() override {
+    const uint64_t one = 1;
+    EXPECT_EQ(::write(ended_, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  }
+
+ private:
+  std::array<int, 2> pair_{};
+  int ended_ = -1;
+};
+
+class Registry : public ::testing::Test {
+ protected:
+  static RegistryOptions options() {
+    RegistryOptions options;
+    options.version = "1.0";
+    options.telemetry = "{}";
+    options.proof_file = "/shared/proof";
+    options.models = {{"m", "digest", {"--max-model-len", "64"}}, {"n", "digest", {}}};
+    options.standbys_max = 2;
+    return options;
+  }
+  static JoinRequest request(const std::string& worker_id = "w", const std::string& base_model = "m") {
+    JoinRequest request;
+    request.set_version("1.0");
+    request.set_worker_id(worker_id);
+    request.set_base_model(base_model);
+    request.set_config_sha256("digest");
+    request.set_host("host of " + worker_id);
+    return request;
+  }
+  // Returns what to call at the end of the connection.
+  std::function<void(join::End)> join(const std::string& worker_id) {
+    const auto answer = registry_.admit(request(worker_id), "10.0.0.1");
+    EXPECT_EQ(answer.error(), "");
+    return registry_.connected(worker_id, std::make_unique<TestConnection>());
+  }
+  std::vector<std::string> states() const {
+    std::vector<std::string> found;
+    for (const WorkerRow& row : registry_.rows("m")->all()) found.emplace_back(worker_state_name(row.state));
+    return found;
+  }
+
+  WorkerRegistry registry_{options()};
+};
+
+TEST_F(Registry, AWorkerGetsItsFlags) {
+  const auto answer = registry_.admit(request(), "10.0.0.1");
+  EXPECT_EQ(answer.error(), "");
+  EXPECT_THAT(answer.flags(), ::testing::ElementsAre("--max-model-len", "64"));
+  EXPECT_EQ(answer.telemetry(), "{}");
+  EXPECT_EQ(answer.proof_file(), "/shared/proof");
+}
+
+TEST_F(Registry, AnotherVersionModelOrConfigurationIsRefused) {
+  JoinRequest other = request();
+  other.set_version("2.0");
+  EXPECT_THAT(registry_.admit(other, "a").error(), HasSubstr("tuft 2.0"));
+  EXPECT_THAT(registry_.admit(request("w", "x"), "a").error(), HasSubstr("those are: m, n"));
+  other = request();
+  other.set_config_sha256("another");
+  const auto refusal = registry_.admit(other, "a");
+  EXPECT_THAT(refusal.error(), HasSubstr("config.json"));
+  EXPECT_FALSE(refusal.may_retry());
+  EXPECT_TRUE(states().empty());
+}
+
+TEST_F(Registry, AsManyStandByAsMay) {
+  (void)join("one");
+  EXPECT_EQ(registry_.admit(request("two"), "a").error(), "");
+  const auto refusal = registry_.admit(request("three"), "a");
+  EXPECT_TRUE(refusal.may_retry());
+  EXPECT_THAT(refusal.error(), HasSubstr("stand by"));
+  registry_.gave_up("two");
+  EXPECT_EQ(registry_.admit(request("three"), "a").error(), "");
+}
+
+TEST_F(Registry, TheOneThatHasWaitedLongestIsNext) {
+  (void)join("one");
+  (void)join("two");
+  const auto source = registry_.source("m");
+  ASSERT_TRUE(source->available());
+  const auto life = source->begin(1, {});
+  ASSERT_TRUE(life.ok());
+  EXPECT_EQ((*life)->host(), "host of one");
+  EXPECT_FALSE(registry_.source("n")->available());
+}
+
+TEST_F(Registry, AStandbyThatIsGoneIsNotNext) {
+  const auto end = join("one");
+  EXPECT_EQ(states(), std::vector<std::string>{"standby"});
+  end(join::End::kBroken);
+  EXPECT_EQ(states(), std::vector<std::string>{"dead"});
+  EXPECT_THAT(registry_.rows("m")->all()[0].reason, HasSubstr("lost its connection"));
+  EXPECT_FALSE(registry_.source("m")->available());
+}
+
+TEST_F(Registry, AnActorWaitsForAWorkerToJoin) {
+  Supervision supervision;
+  supervision.base_model = "m";
+  supervision.lease = 10 * kSecond;
+  const auto actor = make_joined_actor(supervision, registry_.rows("m"), registry_.source("m"));
+  ASSERT_TRUE(actor->start().ok());
+  EXPECT_FALSE(actor->ready());
+  auto connection = std::make_unique<TestConnection>();
+  const auto taken = connection->taken;
+  EXPECT_EQ(registry_.admit(request("one"), "10.0.0.1").error(), "");
+  (void)registry_.connected("one", std::move(connection));
+  // Its turn has come, and it is asked whether it is ready.
+  EXPECT_EQ(taken->get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(states(), std::vector<std::string>{"starting"});
+  actor->stop();
+  EXPECT_EQ(states(), std::vector<std::string>{"dead"});
+}
+
+TEST(Rows, OnlyTheNewestOfThoseThatAreGoneAreKept) {
+  WorkerRows rows;
+  for (int i = 0; i < 100; ++i) rows.set(rows.add({}), WorkerState::kDead, "gone");
+  rows.add({});
+  EXPECT_THAT(rows.all(), SizeIs(33));
+  EXPECT_EQ(rows.all().back().number, 101U);
+  rows.set(100, WorkerState::kReady);
+  EXPECT_EQ(rows.count(WorkerState::kReady), 0);
+}
+
+}  // namespace
+}  // namespace tuft::actor

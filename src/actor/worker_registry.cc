@@ -1,0 +1,287 @@
+#include "actor/worker_registry.h"
+
+#include <algorithm>
+#include <optional>
+#include <poll.h>
+#include <utility>
+
+#include "actor/channel.h"
+#include "base/check.h"
+#include "metrics/workers.h"
+#include "telemetry/log.h"
+
+namespace tuft::actor {
+namespace {
+
+constexpr size_t kTextMax = 256;
+constexpr size_t kLauncherEntriesMax = 16;
+
+telemetry::Tracer tracer() {
+  static const telemetry::Tracer of_actor = telemetry::get_tracer("tuft.actor");
+  return of_actor;
+}
+
+// The worker holds the token, so it is not a stranger; but what it says is shown, so it must be short.
+std::string shortened(const std::string& text) {
+  return text.substr(0, kTextMax);
+}
+
+WorkerRow row_of(const worker::v1::JoinRequest& request, const std::string& address) {
+  WorkerRow row{.worker_id = shortened(request.worker_id()),
+                .state = WorkerState::kStandby,
+                .joined = true,
+                .host = shortened(request.host()),
+                .address = address,
+                .version = shortened(request.version()),
+                .pid = request.pid(),
+                .memory_bytes = request.memory_bytes(),
+                .cores = request.cores()};
+  for (const auto& [key, value] : request.launcher()) {
+    if (row.launcher.size() == kLauncherEntriesMax) break;
+    row.launcher.emplace(shortened(key), shortened(value));
+  }
+  return row;
+}
+
+void count_join(std::string_view result) {
+  metrics::workers().joins.add(1, {{"result", result}});
+}
+
+}  // namespace
+
+// Those that stand by, the oldest first.
+struct WorkerRegistry::Place {
+  struct Standby {
+    WorkerRow row;
+    std::unique_ptr<join::Connection> connection;
+  };
+
+  explicit Place(JoinableModel joinable) : model(std::move(joinable)) {}
+
+  const JoinableModel model;
+  const std::shared_ptr<WorkerRows> rows = std::make_shared<WorkerRows>();
+  Mutex mutex;
+  std::deque<Standby> standbys TUFT_GUARDED_BY(mutex);
+  size_t joining TUFT_GUARDED_BY(mutex) = 0;
+  std::function<void()> wake TUFT_GUARDED_BY(mutex);
+};
+
+namespace {
+
+class JoinedLife final : public WorkerLife {
+ public:
+  JoinedLife(WorkerRow row, std::unique_ptr<join::Connection> connection)
+      : row_(std::move(row)), connection_(std::move(connection)) {}
+
+  uint64_t row() const override { return row_.number; }
+  pid_t pid() const override { return static_cast<pid_t>(row_.pid); }
+  const std::string& host() const override { return row_.host; }
+  int ended_fd() const override { return connection_->ended_fd(); }
+  std::shared_ptr<grpc::Channel> connect() override { return adopt_channel(connection_->take_descriptor()); }
+  void ask_to_end() override { connection_->close(); }
+  void kill() override { connection_->close(); }
+  std::string reap() override {
+    pollfd ended{connection_->ended_fd(), POLLIN, 0};
+    while (::poll(&ended, 1, -1) < 0) {
+    }
+    return "on " + row_.host + " " + join::describe(connection_->end());
+  }
+
+ private:
+  const WorkerRow row_;
+  const std::unique_ptr<join::Connection> connection_;
+};
+
+}  // namespace
+
+class WorkerRegistry::Source final : public WorkerSource {
+ public:
+  explicit Source(std::shared_ptr<Place> place) : place_(std::move(place)) {}
+  ~Source() override {
+    MutexLock lock(place_->mutex);
+    place_->wake = {};
+  }
+
+  void on_available(std::function<void()> wake) override {
+    MutexLock lock(place_->mutex);
+    place_->wake = std::move(wake);
+  }
+  bool available() const override {
+    MutexLock lock(place_->mutex);
+    return !place_->standbys.empty();
+  }
+  Result<std::unique_ptr<WorkerLife>> begin(uint64_t, const std::string&) override {
+    MutexLock lock(place_->mutex);
+    if (place_->standbys.empty()) return unavailable("it is gone again", "worker_died");
+    Place::Standby next = std::move(place_->standbys.front());
+    place_->standbys.pop_front();
+    return std::unique_ptr<WorkerLife>(std::make_unique<JoinedLife>(std::move(next.row), std::move(next.connection)));
+  }
+
+ private:
+  const std::shared_ptr<Place> place_;
+};
+
+WorkerRegistry::WorkerRegistry(RegistryOptions options) : options_(std::move(options)) {
+  for (const JoinableModel& model : options_.models) places_.emplace(model.base_model, std::make_shared<Place>(model));
+}
+
+WorkerRegistry::~WorkerRegistry() = default;
+
+std::unique_ptr<WorkerSource> WorkerRegistry::source(const std::string& base_model) {
+  return std::make_unique<Source>(places_.at(base_model));
+}
+
+std::shared_ptr<WorkerRows> WorkerRegistry::rows(const std::string& base_model) const {
+  return places_.at(base_model)->rows;
+}
+
+void WorkerRegistry::close() {
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+  }
+  for (const auto& [name, place] : places_) {
+    MutexLock lock(place->mutex);
+    place->standbys.clear();
+  }
+}
+
+Status WorkerRegistry::check(const worker::v1::JoinRequest& request, const Place& place) const {
+  if (request.version() != options_.version) {
+    return failed_precondition("the server is tuft " + options_.version + " and the worker tuft " +
+                               shortened(request.version()) + "; both must be the same");
+  }
+  if (request.worker_id().empty() || request.worker_id().size() > kTextMax) {
+    return invalid_argument("worker_id must have 1 to 256 bytes");
+  }
+  if (request.config_sha256() != place.model.config_sha256) {
+    return failed_precondition("the config.json of the worker's " + place.model.base_model +
+                               " is not that of the server; give both the same model directory");
+  }
+  return {};
+}
+
+worker::v1::JoinResponse WorkerRegistry::admit(const worker::v1::JoinRequest& request, const std::string& address) {
+  worker::v1::JoinResponse refusal;
+  const auto place = places_.find(request.base_model());
+  if (place == places_.end()) {
+    std::string known;
+    for (const auto& [name, each] : places_) known += (known.empty() ? "" : ", ") + name;
+    refusal.set_error("no base model of this name has worker: joined in the server's configuration; those are: " +
+                      known);
+  } else if (const Status checked = check(request, *place->second); !checked.ok()) {
+    refusal.set_error(checked.error().message);
+  } else {
+    return accept(request, address, place->second);
+  }
+  count_join("refused");
+  telemetry::log_warning("worker.join_refused", "a worker was refused: " + refusal.error(),
+                         {{"tuft.worker.host", shortened(request.host())}, {"client.address", address}});
+  return refusal;
+}
+
+worker::v1::JoinResponse WorkerRegistry::accept(const worker::v1::JoinRequest& request, const std::string& address,
+                                                const std::shared_ptr<Place>& place) {
+  worker::v1::JoinResponse response;
+  const auto later = [&](std::string why) {
+    count_join("full");
+    response.set_error(std::move(why));
+    response.set_may_retry(true);
+    return response;
+  };
+  MutexLock lock(mutex_);
+  if (joining_.contains(request.worker_id())) return later("this worker is joining already");
+  {
+    MutexLock of_place(place->mutex);
+    if (place->standbys.size() + place->joining >= static_cast<size_t>(options_.standbys_max)) {
+      return later("enough workers stand by for " + place->model.base_model);
+    }
+    ++place->joining;
+  }
+  auto span = tracer().start_span("worker.join", {.attributes = {{"tuft.base_model", place->model.base_model},
+                                                                 {"tuft.worker.id", shortened(request.worker_id())},
+                                                                 {"tuft.worker.host", shortened(request.host())},
+                                                                 {"tuft.worker.pid", request.pid()},
+                                                                 {"client.address", address}},
+                                                  .parent = {}});
+  for (const std::string& flag : place->model.flags) response.add_flags(flag);
+  response.set_telemetry(options_.telemetry);
+  response.set_proof_file(options_.proof_file);
+  if (span.context().valid()) response.set_traceparent(telemetry::to_traceparent(span.context()));
+  joining_.emplace(request.worker_id(), Joining{place, row_of(request, address), std::move(span)});
+  return response;
+}
+
+std::function<void(join::End)> WorkerRegistry::connected(const std::string& worker_id,
+                                                         std::unique_ptr<join::Connection> connection) {
+  std::optional<Joining> joined;
+  {
+    MutexLock lock(mutex_);
+    const auto found = joining_.find(worker_id);
+    TUFT_CHECK(found != joining_.end(), "only a worker that was admitted connects");
+    joined.emplace(std::move(found->second));
+    joining_.erase(found);
+    if (closed_) return [](join::End) {};
+  }
+  const std::shared_ptr<Place> place = joined->place;
+  WorkerRow& row = joined->row;
+  row.number = place->rows->add(row);
+  count_join("joined");
+  telemetry::log_info("worker.joined", "the worker on " + row.host + " has joined for " + place->model.base_model,
+                      {{"tuft.base_model", place->model.base_model},
+                       {"tuft.worker.id", row.worker_id},
+                       {"tuft.worker.host", row.host},
+                       {"tuft.worker.pid", row.pid},
+                       {"client.address", row.address}});
+  const uint64_t number = row.number;
+  MutexLock lock(place->mutex);
+  --place->joining;
+  place->standbys.push_back({std::move(row), std::move(connection)});
+  if (place->wake) place->wake();
+  return [place, number](join::End end) {
+    std::optional<Place::Standby> gone;
+    {
+      MutexLock of_place(place->mutex);
+      const auto found = std::find_if(place->standbys.begin(), place->standbys.end(),
+                                      [&](const Place::Standby& each) { return each.row.number == number; });
+      if (found == place->standbys.end()) return;  // it serves, and who watches it sees its end
+      gone.emplace(std::move(*found));
+      place->standbys.erase(found);
+    }
+    const std::string how = join::describe(end);
+    place->rows->set(number, WorkerState::kDead, how);
+    telemetry::log_warning("worker.standby_lost", "the worker on " + gone->row.host + ", which stood by, " + how,
+                           {{"tuft.base_model", place->model.base_model},
+                            {"tuft.worker.id", gone->row.worker_id},
+                            {"tuft.worker.host", gone->row.host},
+                            {"tuft.reason", how}});
+  };
+}
+
+void WorkerRegistry::gave_up(const std::string& worker_id) {
+  MutexLock lock(mutex_);
+  const auto found = joining_.find(worker_id);
+  if (found == joining_.end()) return;
+  count_join("gave_up");
+  found->second.span.record_error(unavailable("the worker was gone before it had the answer", "worker_died"));
+  MutexLock of_place(found->second.place->mutex);
+  --found->second.place->joining;
+  joining_.erase(found);
+}
+
+void WorkerRegistry::refused(std::string_view result, const std::string& address) {
+  count_join(result);
+  // Strangers do not fill the log.
+  const Nanos now = system_clock().monotonic();
+  {
+    MutexLock lock(mutex_);
+    if (now < next_warning_) return;
+    next_warning_ = now + kSecond;
+  }
+  telemetry::log_warning("worker.join_failed",
+                         "a connection to join.port failed before it joined (" + std::string(result) + ")",
+                         {{"client.address", address}, {"tuft.reason", result}});
+}
+
+}  // namespace tuft::actor

@@ -1,0 +1,79 @@
+// The workers that join: who may, and which of them serves a base model.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "actor/worker_rows.h"
+#include "actor/worker_source.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "join/listener.h"
+#include "telemetry/trace.h"
+
+namespace tuft::actor {
+
+// A base model that workers may join.
+struct JoinableModel {
+  std::string base_model;
+  std::string config_sha256;       // of its config.json, in hexadecimal
+  std::vector<std::string> flags;  // of tuft-worker
+};
+
+struct RegistryOptions {
+  std::string version;    // of this server; a worker must have the same
+  std::string telemetry;  // the telemetry configuration of the workers as JSON
+  std::string proof_file;
+  std::vector<JoinableModel> models;
+  int standbys_max = 64;  // of each base model
+};
+
+// The first worker that joins for a base model serves it; further ones stand by, with the weights in memory, and the
+// one that has waited longest takes its place when it is gone. Thread-safe. Must outlive the sources.
+class WorkerRegistry final : public join::Host {
+ public:
+  explicit WorkerRegistry(RegistryOptions options);
+  ~WorkerRegistry() override;
+
+  // Returns where the lives of a base model come from, and its workers. Requires that `base_model` is one of the
+  // options.
+  std::unique_ptr<WorkerSource> source(const std::string& base_model);
+  std::shared_ptr<WorkerRows> rows(const std::string& base_model) const;
+
+  // Disconnects the workers that stand by, and every one that joins from now on.
+  void close();
+
+  worker::v1::JoinResponse admit(const worker::v1::JoinRequest& request, const std::string& address) override;
+  std::function<void(join::End)> connected(const std::string& worker_id,
+                                           std::unique_ptr<join::Connection> connection) override;
+  void gave_up(const std::string& worker_id) override;
+  void refused(std::string_view result, const std::string& address) override;
+
+ private:
+  struct Place;  // a base model
+  class Source;
+  // A worker between its request and its connection.
+  struct Joining {
+    std::shared_ptr<Place> place;
+    WorkerRow row;
+    telemetry::Span span;
+  };
+
+  worker::v1::JoinResponse accept(const worker::v1::JoinRequest& request, const std::string& address,
+                                  const std::shared_ptr<Place>& place);
+  Status check(const worker::v1::JoinRequest& request, const Place& place) const;
+
+  const RegistryOptions options_;
+  std::map<std::string, std::shared_ptr<Place>, std::less<>> places_;
+  Mutex mutex_;
+  bool closed_ TUFT_GUARDED_BY(mutex_) = false;
+  Nanos next_warning_ TUFT_GUARDED_BY(mutex_) = 0;                            // about a connection that failed
+  std::unordered_map<std::string, Joining> joining_ TUFT_GUARDED_BY(mutex_);  // by worker id
+};
+
+}  // namespace tuft::actor

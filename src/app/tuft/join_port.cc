@@ -1,0 +1,65 @@
+#include "app/tuft/join_port.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "app/tuft/worker_command.h"
+#include "base/file.h"
+#include "join/model_digest.h"
+#include "telemetry/log.h"
+#include "telemetry/settings/config_json.h"
+
+namespace tuft::app {
+namespace {
+
+constexpr Nanos kHeartbeat = 2 * kSecond;
+
+}  // namespace
+
+Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& config) {
+  actor::RegistryOptions options;
+  options.version = TUFT_VERSION;
+  options.telemetry = telemetry::to_json(config.telemetry);
+  for (const config::ModelConfig& model : config.supported_models) {
+    if (model.worker != config::WorkerKind::kJoined) continue;
+    TUFT_ASSIGN(std::string digest, join::config_sha256(model.model_path));
+    options.models.push_back({model.model_name, std::move(digest), joined_worker_flags(config, model)});
+  }
+  // A worker reads and writes checkpoints itself, by the paths that the server names.
+  const std::filesystem::path proof = config.checkpoint_dir / ".join";
+  TUFT_TRY(write_file_atomically(proof, "Workers that join look for this file.\n"));
+  options.proof_file = proof.string();
+
+  std::unique_ptr<JoinPort> port(new JoinPort(config, std::move(options)));
+  join::ListenerOptions listener;
+  listener.host = config.join.host;
+  listener.port = config.join.port;
+  listener.tls = {config.join.certificate, config.join.private_key, config.join.worker_authority};
+  listener.token_file = config.join.token_file;
+  listener.lease = config.join.lease_seconds * kSecond;
+  TUFT_ASSIGN(port->listener_, join::Listener::start(listener, port->registry_));
+  telemetry::log_info("join.listening",
+                      "workers can join at " + config.join.host + ":" + std::to_string(port->listener_->port()),
+                      {{"server.address", config.join.host}, {"server.port", port->listener_->port()}});
+  return port;
+}
+
+JoinPort::JoinPort(const config::ServerConfig& config, actor::RegistryOptions options)
+    : config_(config), registry_(std::move(options)) {}
+
+JoinPort::~JoinPort() {
+  registry_.close();
+  listener_.reset();
+}
+
+std::unique_ptr<actor::SupervisedActor> JoinPort::make_actor(const config::ModelConfig& model) {
+  actor::Supervision supervision;
+  supervision.base_model = model.model_name;
+  supervision.restart_delay = 0;
+  supervision.lease = config_.join.lease_seconds * kSecond;
+  // A worker that was told to end says so in the answer to a health check, and its time runs.
+  supervision.heartbeat = std::min(kHeartbeat, supervision.lease / 4);
+  return actor::make_joined_actor(supervision, registry_.rows(model.model_name), registry_.source(model.model_name));
+}
+
+}  // namespace tuft::app

@@ -1,0 +1,35 @@
+// The port at which workers join, and who has joined.
+#pragma once
+
+#include <memory>
+
+#include "actor/supervisor.h"
+#include "actor/worker_registry.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "join/listener.h"
+
+namespace tuft::app {
+
+// The actors that it makes must be destroyed before it.
+class JoinPort {
+ public:
+  // Listens when it returns; from then on workers can join. Requires that join.port is set.
+  static Result<std::unique_ptr<JoinPort>> open(const config::ServerConfig& config);
+  ~JoinPort();
+  JoinPort(const JoinPort&) = delete;
+  JoinPort& operator=(const JoinPort&) = delete;
+
+  std::unique_ptr<actor::SupervisedActor> make_actor(const config::ModelConfig& model);
+  // Reads certificates and token again; if that fails, the former stay in use.
+  Status reload() { return listener_->reload(); }
+
+ private:
+  JoinPort(const config::ServerConfig& config, actor::RegistryOptions options);
+
+  const config::ServerConfig& config_;
+  actor::WorkerRegistry registry_;
+  std::unique_ptr<join::Listener> listener_;
+};
+
+}  // namespace tuft::app

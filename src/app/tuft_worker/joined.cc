@@ -1,0 +1,145 @@
+#include "app/tuft_worker/joined.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sched.h>
+#include <unistd.h>
+
+#include "app/tuft_worker/end_signal.h"
+#include "app/tuft_worker/launcher.h"
+#include "app/tuft_worker/served_model.h"
+#include "app/tuft_worker/worker_process.h"
+#include "app/tuft_worker/worker_telemetry.h"
+#include "base/file.h"
+#include "base/id.h"
+#include "base/text.h"
+#include "join/dialer.h"
+#include "join/model_digest.h"
+#include "telemetry/host/machine.h"
+#include "telemetry/log.h"
+
+namespace tuft::app {
+namespace {
+
+constexpr Nanos kRetryMin = 500 * kMillisecond;
+constexpr Nanos kRetryMax = 15 * kSecond;
+constexpr size_t kTokenBytesMax = 4096;
+constexpr size_t kHostBytesMax = 256;
+
+std::string host_name() {
+  std::string text(kHostBytesMax, '\0');
+  return ::gethostname(text.data(), text.size() - 1) == 0 ? std::string(text.c_str()) : std::string();
+}
+
+int cores() {
+  cpu_set_t usable;
+  return ::sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+}
+
+Result<worker::v1::JoinRequest> make_request(const WorkerFlags& flags) {
+  worker::v1::JoinRequest request;
+  if (!flags.join.token_file.empty()) {
+    TUFT_ASSIGN(const std::string token, read_file(flags.join.token_file, kTokenBytesMax));
+    request.set_token(std::string(trimmed(token)));
+  }
+  request.set_version(TUFT_VERSION);
+  request.set_base_model(flags.model_name);
+  TUFT_ASSIGN(*request.mutable_config_sha256(), join::config_sha256(flags.model_path));
+  request.set_worker_id(random_uuid());
+  request.set_host(host_name());
+  request.set_pid(::getpid());
+  if (const auto memory = telemetry::internal::read_memory_use()) {
+    request.set_memory_bytes(static_cast<int64_t>(memory->total));
+  }
+  request.set_cores(cores());
+  for (const auto& [key, value] : launcher_attributes()) (*request.mutable_launcher())[key] = value;
+  return request;
+}
+
+class JoiningWorker {
+ public:
+  JoiningWorker(const WorkerFlags& flags, const std::vector<std::string>& arguments, const EndSignal& end)
+      : own_(flags), arguments_(arguments), end_(end) {}
+
+  // Returns when a signal has come.
+  Status run() {
+    TUFT_ASSIGN(join::DialOptions options, join::parse_address(own_.join.address));
+    options.tls = {own_.join.certificate, own_.join.private_key, own_.join.authority};
+    TUFT_ASSIGN(const auto dialer, join::Dialer::create(options));
+    TUFT_ASSIGN(const worker::v1::JoinRequest request, make_request(own_));
+    Nanos delay = kRetryMin;
+    while (!end_.come()) {
+      Result<join::Joined> joined = dialer->join(request);
+      if (joined.ok()) {
+        delay = kRetryMin;
+        TUFT_TRY(serve(*joined));
+        continue;
+      }
+      if (joined.error().reason != "join_failed") return joined.error();
+      telemetry::log_warning("worker.join_waits", joined.error().message + "; trying again",
+                             {{"tuft.base_model", own_.model_name}, {"tuft.seconds", to_seconds(delay)}});
+      end_.wait(-1, delay);
+      delay = std::min(2 * delay, kRetryMax);
+    }
+    return {};
+  }
+
+ private:
+  Status serve(join::Joined& joined) {
+    TUFT_TRY(check_files(joined.response));
+    TUFT_ASSIGN(WorkerFlags flags,
+                merge_flags({joined.response.flags().begin(), joined.response.flags().end()}, arguments_));
+    flags.traceparent = joined.response.traceparent();
+    TUFT_TRY(start_telemetry_once(joined.response));
+    telemetry::log_info("worker.accepted", "joined the server at " + own_.join.address,
+                        {{"tuft.base_model", flags.model_name}});
+    TUFT_ASSIGN(LoadedModel model, load_model(flags));
+    if (end_.come() || joined.connection->end() != join::End::kOpen) return {};
+    const CallSource calls{joined.connection->take_descriptor(), joined.connection->ended_fd(),
+                           own_.join.drain_seconds * kSecond};
+    TUFT_TRY(serve_model(flags, std::move(model), calls, end_));
+    if (!end_.come()) {
+      telemetry::log_warning(
+          "worker.disconnected",
+          "this worker " + join::describe(joined.connection->end()) + "; it gives up its adapters and joins again",
+          {{"tuft.base_model", flags.model_name}});
+    }
+    return {};
+  }
+
+  // The server names checkpoints by their paths.
+  Status check_files(const worker::v1::JoinResponse& response) const {
+    std::error_code ignored;
+    if (response.proof_file().empty() || std::filesystem::exists(response.proof_file(), ignored)) return {};
+    return failed_precondition("there is no " + response.proof_file() +
+                               " on this machine; mount the server's checkpoint_dir here, with the same path");
+  }
+
+  // The configuration of a server that was started again with another one counts after a start of the worker.
+  Status start_telemetry_once(const worker::v1::JoinResponse& response) {
+    if (std::exchange(has_telemetry_, true)) return {};
+    TUFT_ASSIGN(const auto config, telemetry_config_of(response.telemetry(), own_.model_name, launcher_attributes()));
+    return start_telemetry(config);
+  }
+
+  const WorkerFlags& own_;
+  const std::vector<std::string>& arguments_;
+  const EndSignal& end_;
+  bool has_telemetry_ = false;
+};
+
+}  // namespace
+
+int serve_joined(const WorkerFlags& flags, const std::vector<std::string>& arguments) {
+  EndSignal end(flags.join.drain_seconds * kSecond + kEndGrace);
+  if (const Status logging = start_logging(flags); !logging.ok()) {
+    std::fprintf(stderr, "tuft-worker: %s\n", logging.error().message.c_str());
+    return 1;
+  }
+  return end_process(flags, JoiningWorker(flags, arguments, end).run());
+}
+
+}  // namespace tuft::app

@@ -1,0 +1,171 @@
+#include "app/tuft_worker/served_model.h"
+
+#include <filesystem>
+#include <optional>
+#include <poll.h>
+#include <utility>
+
+#include "app/tuft_worker/back_end.h"
+#include "app/tuft_worker/memory_plan.h"
+#include "metrics/workers.h"
+#include "telemetry/host/machine.h"
+#include "telemetry/log.h"
+#include "telemetry/telemetry.h"
+#include "telemetry/trace.h"
+#include "tokenizer/decoder.h"
+#include "worker/engine_loop.h"
+#include "worker/service.h"
+
+namespace tuft::app {
+namespace {
+
+constexpr Nanos kCallsGrace = 200 * kMillisecond;
+constexpr Nanos kTelemetryGrace = 800 * kMillisecond;
+
+// What happens until the worker can be called is below the server's span of its start.
+telemetry::SpanContext start_of(const WorkerFlags& flags) {
+  return flags.traceparent.empty() ? telemetry::SpanContext{} : telemetry::from_traceparent(flags.traceparent);
+}
+
+Result<int64_t> plan_memory(const WorkerFlags& flags, const engine::ModelSpec& model, const DeviceMemory& memory) {
+  KvCacheNeed need;
+  need.asked = flags.kv_cache_bytes;
+  need.share = flags.memory_share;
+  need.bytes_per_token = memory.kv_bytes_per_token;
+  need.tokens_max = flags.max_model_len > 0 ? flags.max_model_len : model.max_position;
+  need.free = memory.free;
+  auto bytes = plan_kv_cache(need);
+  if (!bytes.ok()) {
+    return invalid_argument("base model " + flags.model_name + ": " + bytes.error().message, bytes.error().reason);
+  }
+  const int64_t tokens = *bytes / need.bytes_per_token;
+  telemetry::log_info("worker.memory_plan", "KV cache limit set",
+                      {{"tuft.base_model", flags.model_name},
+                       {"tuft.kv_cache_bytes", *bytes},
+                       {"tuft.kv_cache_tokens", tokens},
+                       {"tuft.kv_bytes_per_token", need.bytes_per_token},
+                       {"tuft.free_bytes", need.free},
+                       {"tuft.memory_share", need.share}});
+  if (*bytes > 0 && tokens < need.tokens_max) {
+    telemetry::log_warning("worker.small_kv_cache",
+                           "the KV cache holds fewer tokens than max_model_len: longer samples are refused; raise "
+                           "kv_cache_bytes, or lower max_model_len",
+                           {{"tuft.base_model", flags.model_name}, {"tuft.kv_cache_tokens", tokens}});
+  }
+  return bytes;
+}
+
+Result<int64_t> plan_adapter_memory(const WorkerFlags& flags, engine::Engine& engine) {
+  engine::LoraSpec largest;
+  largest.rank = flags.max_lora_rank;
+  AdapterNeed need;
+  need.asked = flags.adapter_memory_bytes;
+  need.share = flags.memory_share;
+  const DeviceMemory memory = device_memory(flags);
+  need.free = memory.free;
+  need.kv_cache = memory.kv_is_taken ? 0 : engine.decoding().kv_usage().limit;
+  need.training = engine.adapters().bytes_of(largest, true);
+  need.sampler = engine.adapters().bytes_of(largest, false);
+  auto bytes = plan_adapters(need);
+  if (!bytes.ok()) {
+    return invalid_argument("base model " + flags.model_name + ": " + bytes.error().message, bytes.error().reason);
+  }
+  telemetry::log_info("worker.adapter_plan", "adapter memory limit set",
+                      {{"tuft.base_model", flags.model_name},
+                       {"tuft.adapter_memory_bytes", *bytes},
+                       {"tuft.training_bytes_max", need.training},
+                       {"tuft.sampler_bytes_max", need.sampler},
+                       {"tuft.free_bytes", need.free}});
+  return bytes;
+}
+
+Result<int> tokens_max(const WorkerFlags& flags, const engine::ModelSpec& model) {
+  if (flags.max_model_len == 0) return model.max_position;
+  if (flags.max_model_len <= model.max_position) return flags.max_model_len;
+  return invalid_argument("max_model_len of base model " + flags.model_name + " is " +
+                          std::to_string(flags.max_model_len) + ", but the model supports at most " +
+                          std::to_string(model.max_position) + " tokens (max_position_embeddings); lower it");
+}
+
+// Only stop strings need a tokenizer. Without one they are refused, and everything else works.
+engine::TokenBytes load_token_bytes(const WorkerFlags& flags) {
+  auto decoder = tokenizer::Decoder::load(flags.model_path);
+  if (!decoder.ok()) {
+    telemetry::log_warning("worker.no_tokenizer", "stop strings are refused: " + decoder.error().message);
+    return {};
+  }
+  return [shared = std::make_shared<tokenizer::Decoder>(std::move(decoder).value())](int32_t token) {
+    return shared->token_bytes(token);
+  };
+}
+
+}  // namespace
+
+Result<LoadedModel> load_model(const WorkerFlags& flags) {
+  const telemetry::ContextScope start(start_of(flags));
+  const Nanos begin = system_clock().monotonic();
+  auto span = telemetry::get_tracer("tuft.hf_training_model")
+                  .start_span("hf_model.load_weights", {.attributes = {{"tuft.base_model", flags.model_name}}});
+  const telemetry::ContextScope scope(span.context());
+  auto engine = make_engine(flags, [&flags](const engine::ModelSpec& model, const DeviceMemory& memory) {
+    return plan_memory(flags, model, memory);
+  });
+  if (!engine.ok()) {
+    span.record_error(engine.error());
+    return std::move(engine).error();
+  }
+  metrics::workers().startup_duration.record(to_seconds(system_clock().monotonic() - begin),
+                                             {{"base_model", flags.model_name}, {"phase", "load_weights"}});
+  span.set_attributes({{"tuft.architecture", (*engine)->model().architecture},
+                       {"tuft.parameters", (*engine)->model().parameters()},
+                       {"tuft.weights_dtype", (*engine)->weights_dtype()},
+                       {"tuft.backend", flags.backend},
+                       {"tuft.device", flags.device}});
+  return LoadedModel{std::move(engine).value(), begin};
+}
+
+Status serve_model(const WorkerFlags& flags, LoadedModel model, const CallSource& calls, const EndSignal& end) {
+  engine::Engine& engine = *model.engine;
+  std::optional<telemetry::ContextScope> start(start_of(flags));
+  TUFT_ASSIGN(const int length, tokens_max(flags, engine.model()));
+  worker::EngineLoopOptions options;
+  options.base_model = flags.model_name;
+  options.trainer.batch_tokens = flags.train_batch_tokens;
+  options.trainer.tokens_max = length;
+  options.sampler.batch_tokens = flags.sample_batch_tokens;
+  options.sampler.tokens_max = length;
+  if (const auto memory = telemetry::internal::read_memory_use()) {
+    options.sampler.memory_bytes = static_cast<int64_t>(memory->total);
+  }
+  options.limits.rank_max = flags.max_lora_rank;
+  TUFT_ASSIGN(options.pager.bytes_max, plan_adapter_memory(flags, engine));
+  options.pager.page_bytes_max = flags.adapter_page_bytes;
+  options.pager.directory =
+      flags.page_directory.empty() ? std::filesystem::temp_directory_path() : flags.page_directory;
+  options.training_share = flags.training_share / 100.0;
+  worker::EngineLoop loop(engine, options, load_token_bytes(flags), system_clock());
+  TUFT_ASSIGN(const auto server, worker::start_server(loop, {flags.socket, flags.model_name, calls.connection}));
+  telemetry::log_info("worker.listening", "base model loaded",
+                      {{"tuft.base_model", flags.model_name},
+                       {"tuft.architecture", engine.model().architecture},
+                       {"tuft.parameters", engine.model().parameters()},
+                       {"tuft.weights_dtype", engine.weights_dtype()},
+                       {"tuft.backend", flags.backend},
+                       {"tuft.device", flags.device},
+                       {"tuft.startup_seconds", to_seconds(system_clock().monotonic() - model.begin)}});
+  start.reset();
+  end.wait(calls.ended_fd);
+  if (end.come() && calls.drain > 0 && server->drain(calls.drain)) {
+    telemetry::log_info("worker.told_to_end", "told to end; the server saves what this worker holds",
+                        {{"tuft.base_model", flags.model_name}, {"tuft.seconds", to_seconds(calls.drain)}});
+    pollfd ended{calls.ended_fd, POLLIN, 0};
+    (void)::poll(&ended, 1, static_cast<int>(calls.drain / kMillisecond));
+  }
+  telemetry::log_info("worker.stopping", end.come() ? "stopping" : "the connection to the server has ended");
+  loop.stop();
+  server->shutdown(kCallsGrace);
+  if (end.come()) telemetry::shutdown_telemetry(kTelemetryGrace);  // while the callbacks of the gauges still exist
+  return {};
+}
+
+}  // namespace tuft::app

@@ -1,0 +1,55 @@
+// Empties a worker that was told to end, so that nothing is lost with it: each run goes on to the end of its step, is
+// saved, and waits; then the worker is let go, and the runs come back in the next life of the worker (run_restorer.h)
+// from what was saved, with the same weights and moments.
+//
+// A checkpoint holds no gradient. A run that has one when three quarters of the worker's time are over is saved all the
+// same, and its client is told that it goes back to the end of the step before.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "control/futures/future_store.h"
+#include "control/training/run.h"
+#include "control/training/run_executor.h"
+#include "control/training/run_table.h"
+#include "control/workers/model_backend.h"
+
+namespace tuft::control {
+
+// Thread-safe.
+class WorkerDrain {
+ public:
+  WorkerDrain(const Clock& clock, FutureStore& futures, RunTable& runs, RunExecutor& executor)
+      : clock_(clock), futures_(futures), runs_(runs), executor_(executor) {}
+
+  // The worker of `backend` ends in its life `incarnation` after `limit`.
+  void begin(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation, Nanos limit);
+  // Saves the run if its worker ends and it is at the end of a step.
+  void go_on(const RunPtr& run);
+  // Lets workers go that hold nothing any more, or whose time is over.
+  void sweep();
+
+ private:
+  struct Drain {
+    std::shared_ptr<ModelBackend> backend;
+    uint64_t incarnation = 0;
+    Nanos began = 0, gradients_until = 0, until = 0;
+  };
+  std::vector<Drain> drains() const;
+  bool needs_save(Run& run, const Drain& drain) const;
+  bool is_empty(const Drain& drain) const;
+  void save(const RunPtr& run);
+  void let_go(const Drain& drain, bool is_empty);
+
+  const Clock& clock_;
+  FutureStore& futures_;
+  RunTable& runs_;
+  RunExecutor& executor_;
+  mutable Mutex mutex_;
+  std::vector<Drain> drains_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::control
