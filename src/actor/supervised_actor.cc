@@ -129,7 +129,7 @@ std::string SupervisedActorImpl::describe(const std::string& how) const {
 
 Error SupervisedActorImpl::died(const std::string& how) const {
   const std::string_view next =
-      spec_.lease > 0 ? "; its base model needs another worker to join" : "; it is being started again";
+      spec_.lease > 0 ? "; one that stands by, or joins, takes its place" : "; it is being started again";
   return unavailable(describe(how).append(next), "worker_died");
 }
 
@@ -174,7 +174,8 @@ void SupervisedActorImpl::watch() {
     gauges_.set_state(WorkerState::kStarting);
     if (incarnation > 1) {
       restarts.add(1);
-      telemetry::log_info("worker.restarted", "starting the worker again",
+      telemetry::log_info("worker.restarted",
+                          spec_.lease > 0 ? "another worker takes over" : "starting the worker again",
                           {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}});
     }
     if (!live(incarnation)) break;
@@ -221,7 +222,7 @@ bool SupervisedActorImpl::live(uint64_t incarnation) {
   life.span.end();
   const Ending ending = wanted ? Ending::kStopped : may_go(life) ? Ending::kLeft : Ending::kDied;
   if (ending == Ending::kStopped) how = "is stopped";
-  if (ending == Ending::kLeft) how = "left; what it held was saved";
+  if (ending == Ending::kLeft) how = "left, as it was told to";
   rows_->set(life.worker->row(), WorkerState::kDead, how);
   life.worker.reset();
   declare_dead(life.connection, how, ending);
@@ -237,7 +238,7 @@ std::string SupervisedActorImpl::watch_life(Life& life) {
     if (wait_for_wake(life.worker->ended_fd(), pause)) return life.worker->reap();
     if (stopping() || may_go(life)) return end_worker(life);
     std::string failure;
-    if (starting ? !start_up(life, failure) : lease_ended(failure)) {
+    if (starting ? !start_up(life, failure) : lease_ended(life, failure)) {
       life.worker->kill();
       (void)life.worker->reap();
       return failure;
@@ -250,6 +251,11 @@ std::string SupervisedActorImpl::watch_life(Life& life) {
 
 // Continues the start of the worker. Returns false, and the reason in `failure`, if it will not become ready.
 bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
+  const bool may_wait = spec_.lease == 0 || !source_->has_loaded() || now() - life.started <= spec_.lease;
+  if (!may_wait) {
+    failure = "was not ready within its lease, and another worker is";
+    return false;
+  }
   if (now() - life.started > spec_.start_timeout) {
     failure = "was not ready within " + std::to_string(spec_.start_timeout / kSecond) + " s and was ended";
     return false;
@@ -271,9 +277,10 @@ bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
   return false;
 }
 
-// Returns whether a worker has answered nothing for longer than its lease, and then what happened in `failure`.
-bool SupervisedActorImpl::lease_ended(std::string& failure) const {
-  if (spec_.lease == 0 || now() - gauges_.last_answer() <= spec_.lease) return false;
+// Returns whether a worker has answered nothing for longer than its lease, and then what happened in `failure`. If this
+// thread was held up, the worker was not asked meanwhile.
+bool SupervisedActorImpl::lease_ended(const Life& life, std::string& failure) const {
+  if (spec_.lease == 0 || life.unanswered == 0 || now() - gauges_.last_answer() <= spec_.lease) return false;
   failure = "answered nothing for " + std::to_string(spec_.lease / kSecond) + " s, its lease";
   return true;
 }
@@ -385,7 +392,8 @@ void SupervisedActorImpl::set_answering(const Life& life, bool answering) {
     if (answering_ == answering) return;
     answering_ = answering;
   }
-  const WorkerState state = answering ? WorkerState::kReady : WorkerState::kSilent;
+  const WorkerState up = life.draining ? WorkerState::kDraining : WorkerState::kReady;
+  const WorkerState state = answering ? up : WorkerState::kSilent;
   gauges_.set_state(state);
   rows_->set(life.worker->row(), state);
   const telemetry::Attribute keys[] = {{"tuft.base_model", spec_.base_model},

@@ -84,7 +84,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   std::string watch_life(Life& life);
   bool start_up(Life& life, std::string& failure);
   void ask_whether_ready(Life& life, const std::shared_ptr<grpc::Channel>& channel);
-  bool lease_ended(std::string& failure) const;
+  bool lease_ended(const Life& life, std::string& failure) const;
   void become_ready(Life& life);
   void ask_for_life_sign(Life& life);
   void note_life_sign(Life& life);

@@ -7,6 +7,7 @@
 
 #include "actor/channel.h"
 #include "base/check.h"
+#include "base/utf8.h"
 #include "metrics/workers.h"
 #include "telemetry/log.h"
 
@@ -23,7 +24,13 @@ telemetry::Tracer tracer() {
 
 // The worker holds the token, so it is not a stranger; but what it says is shown, so it must be short.
 std::string shortened(const std::string& text) {
-  return text.substr(0, kTextMax);
+  size_t size = 0;
+  while (size < text.size()) {
+    const size_t character = utf8_length(std::string_view(text).substr(size));
+    if (character == 0 || size + character > kTextMax) break;
+    size += character;
+  }
+  return text.substr(0, size);
 }
 
 WorkerRow row_of(const worker::v1::JoinRequest& request, const std::string& address) {
@@ -58,10 +65,18 @@ struct WorkerRegistry::Place {
 
   explicit Place(JoinableModel joinable) : model(std::move(joinable)) {}
 
+  // Returns the one whose turn it is: the first that has read its weights, else the first. Requires one.
+  std::deque<Standby>::iterator next() TUFT_REQUIRES(mutex) {
+    const auto loaded =
+        std::find_if(standbys.begin(), standbys.end(), [](const Standby& each) { return each.connection->heard(); });
+    return loaded != standbys.end() ? loaded : standbys.begin();
+  }
+
   const JoinableModel model;
   const std::shared_ptr<WorkerRows> rows = std::make_shared<WorkerRows>();
   Mutex mutex;
   std::deque<Standby> standbys TUFT_GUARDED_BY(mutex);
+  bool closed TUFT_GUARDED_BY(mutex) = false;
   size_t joining TUFT_GUARDED_BY(mutex) = 0;
   std::function<void()> wake TUFT_GUARDED_BY(mutex);
 };
@@ -110,11 +125,16 @@ class WorkerRegistry::Source final : public WorkerSource {
     MutexLock lock(place_->mutex);
     return !place_->standbys.empty();
   }
+  bool has_loaded() const override {
+    MutexLock lock(place_->mutex);
+    return !place_->standbys.empty() && place_->next()->connection->heard();
+  }
   Result<std::unique_ptr<WorkerLife>> begin(uint64_t, const std::string&) override {
     MutexLock lock(place_->mutex);
     if (place_->standbys.empty()) return unavailable("it is gone again", "worker_died");
-    Place::Standby next = std::move(place_->standbys.front());
-    place_->standbys.pop_front();
+    const auto at = place_->next();
+    Place::Standby next = std::move(*at);
+    place_->standbys.erase(at);
     return std::unique_ptr<WorkerLife>(std::make_unique<JoinedLife>(std::move(next.row), std::move(next.connection)));
   }
 
@@ -137,12 +157,9 @@ std::shared_ptr<WorkerRows> WorkerRegistry::rows(const std::string& base_model) 
 }
 
 void WorkerRegistry::close() {
-  {
-    MutexLock lock(mutex_);
-    closed_ = true;
-  }
   for (const auto& [name, place] : places_) {
     MutexLock lock(place->mutex);
+    place->closed = true;
     place->standbys.clear();
   }
 }
@@ -208,6 +225,7 @@ worker::v1::JoinResponse WorkerRegistry::accept(const worker::v1::JoinRequest& r
   for (const std::string& flag : place->model.flags) response.add_flags(flag);
   response.set_telemetry(options_.telemetry);
   response.set_proof_file(options_.proof_file);
+  response.set_proof(options_.proof);
   if (span.context().valid()) response.set_traceparent(telemetry::to_traceparent(span.context()));
   joining_.emplace(request.worker_id(), Joining{place, row_of(request, address), std::move(span)});
   return response;
@@ -222,7 +240,6 @@ std::function<void(join::End)> WorkerRegistry::connected(const std::string& work
     TUFT_CHECK(found != joining_.end(), "only a worker that was admitted connects");
     joined.emplace(std::move(found->second));
     joining_.erase(found);
-    if (closed_) return [](join::End) {};
   }
   const std::shared_ptr<Place> place = joined->place;
   WorkerRow& row = joined->row;
@@ -237,6 +254,7 @@ std::function<void(join::End)> WorkerRegistry::connected(const std::string& work
   const uint64_t number = row.number;
   MutexLock lock(place->mutex);
   --place->joining;
+  if (place->closed) return [](join::End) {};
   place->standbys.push_back({std::move(row), std::move(connection)});
   if (place->wake) place->wake();
   return [place, number](join::End end) {

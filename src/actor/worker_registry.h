@@ -26,15 +26,16 @@ struct JoinableModel {
 };
 
 struct RegistryOptions {
-  std::string version;    // of this server; a worker must have the same
-  std::string telemetry;  // the telemetry configuration of the workers as JSON
-  std::string proof_file;
+  std::string version;            // of this server; a worker must have the same
+  std::string telemetry;          // the telemetry configuration of the workers as JSON
+  std::string proof_file, proof;  // see JoinResponse
   std::vector<JoinableModel> models;
   int standbys_max = 64;  // of each base model
 };
 
-// The first worker that joins for a base model serves it; further ones stand by, with the weights in memory, and the
-// one that has waited longest takes its place when it is gone. Thread-safe. Must outlive the sources.
+// The first worker that joins for a base model serves it; further ones stand by, with the weights in memory. When it is
+// gone, the one that has waited longest of those that have read their weights takes its place. Thread-safe. Must
+// outlive the sources.
 class WorkerRegistry final : public join::Host {
  public:
   explicit WorkerRegistry(RegistryOptions options);
@@ -71,7 +72,6 @@ class WorkerRegistry final : public join::Host {
   const RegistryOptions options_;
   std::map<std::string, std::shared_ptr<Place>, std::less<>> places_;
   Mutex mutex_;
-  bool closed_ TUFT_GUARDED_BY(mutex_) = false;
   Nanos next_warning_ TUFT_GUARDED_BY(mutex_) = 0;                            // about a connection that failed
   std::unordered_map<std::string, Joining> joining_ TUFT_GUARDED_BY(mutex_);  // by worker id
 };

@@ -44,6 +44,8 @@ class WorkerSource {
   virtual void on_available(std::function<void()> wake) = 0;
   // Returns whether a life can begin now.
   virtual bool available() const { return true; }
+  // Returns whether a life can begin now whose worker has read its weights.
+  virtual bool has_loaded() const { return false; }
   // Begins a life. `generation` counts the lives from 1; `traceparent` is that of the span of the start, or empty.
   virtual Result<std::unique_ptr<WorkerLife>> begin(uint64_t generation, const std::string& traceparent) = 0;
 };

@@ -25,6 +25,9 @@ class Connection {
   // Readable once the connection has ended. Open as long as this object.
   virtual int ended_fd() const = 0;
   virtual End end() const = 0;
+  // Returns whether anything has come from the other end. A gRPC server speaks first, so a worker that was heard
+  // serves.
+  virtual bool heard() const = 0;
   virtual void close() = 0;
 };
 

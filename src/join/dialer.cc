@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <future>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_future.hpp>
 #include <openssl/ssl.h>
 
@@ -26,7 +29,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr Nanos kJoinTimeout = 20 * kSecond;
+constexpr Nanos kJoinTimeout = 10 * kSecond;
 
 class DialerImpl final : public Dialer {
  public:
@@ -52,7 +55,13 @@ class DialerImpl final : public Dialer {
     const TimeLimit limit(stream.next_layer(), kJoinTimeout);
     error_code code;
     tcp::resolver resolver(thread_.io());
+    asio::steady_timer resolving(thread_.io());
+    resolving.expires_after(std::chrono::nanoseconds(kJoinTimeout));
+    resolving.async_wait([&resolver](error_code ended) {
+      if (!ended) resolver.cancel();
+    });
     const auto found = co_await resolver.async_resolve(options_.host, std::to_string(options_.port), into(code));
+    resolving.cancel();
     if (!code) co_await asio::async_connect(stream.next_layer(), found, into(code));
     if (code) {
       joined = failed(code.message());
@@ -61,10 +70,15 @@ class DialerImpl final : public Dialer {
     stream.set_verify_callback(asio::ssl::host_name_verification(options_.host), code);
     ::SSL_set_tlsext_host_name(stream.native_handle(), options_.host.c_str());
     co_await stream.async_handshake(asio::ssl::stream_base::client, into(code));
+    if (code == asio::error::eof || code == asio::error::connection_reset ||
+        code == asio::ssl::error::stream_truncated) {
+      joined = failed("it ended the connection; perhaps too many connections are joining now");
+      co_return;
+    }
     if (code) {
       joined = failed("TLS failed (" + code.message() +
-                      "); --join-ca must name the authority of its certificate, and "
-                      "the certificate must be for this host");
+                      "); --join-ca must name the authority of its certificate, and the certificate must be for this "
+                      "host");
       co_return;
     }
     std::string text;

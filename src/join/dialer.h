@@ -30,7 +30,7 @@ class Dialer {
   static Result<std::unique_ptr<Dialer>> create(const DialOptions& options);
   virtual ~Dialer() = default;
 
-  // Connects and joins. Blocks up to 20 seconds. Errors: kUnavailable "join_failed" if the server cannot be reached, or
+  // Connects and joins. Blocks up to 10 seconds. Errors: kUnavailable "join_failed" if the server cannot be reached, or
   // is not who it should be, or refuses for now; kPermissionDenied "join_refused" if trying again cannot help.
   virtual Result<Joined> join(const worker::v1::JoinRequest& request) = 0;
 };

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -36,6 +37,8 @@ constexpr Nanos kJoinTimeout = 10 * kSecond;
 constexpr Nanos kRefusalTimeout = kSecond;
 constexpr auto kBetweenConnections = std::chrono::milliseconds(20);
 constexpr int kJoiningMax = 64;
+constexpr int kJoiningOfAddressMax = 16;
+constexpr size_t kUntakenBytesMax = 64 << 10;
 constexpr size_t kTokenBytesMin = 16;
 constexpr size_t kTokenBytesMax = 4096;
 
@@ -138,24 +141,44 @@ class ListenerImpl final : public Listener {
       tcp::socket socket(thread_.io());
       tcp::endpoint peer;
       co_await acceptor_.async_accept(socket, peer, into(code));
-      if (!code) take(std::move(socket), peer.address().to_string());
+      if (!code && !take(std::move(socket), peer.address())) continue;
       pause.expires_after(kBetweenConnections);
       co_await pause.async_wait(into(code));
     }
   }
 
-  void take(tcp::socket socket, const std::string& address) {
-    if (joining_ >= kJoiningMax || joining_ + joined_ >= options_.connections_max) {
-      return host_.refused("too_many", address);
+  // Returns false for a connection that is closed at once.
+  bool take(tcp::socket socket, const asio::ip::address& peer) {
+    const std::string address = peer.to_string();
+    const std::string group = group_of(peer);
+    const auto found = joining_of_.find(group);
+    const int of_address = found == joining_of_.end() ? 0 : found->second;
+    if (joining_ >= kJoiningMax || of_address >= kJoiningOfAddressMax ||
+        joining_ + joined_ >= options_.connections_max) {
+      host_.refused("too_many", address);
+      return false;
     }
     ++joining_;
+    ++joining_of_[group];
     tune(socket, options_.lease);
     asio::co_spawn(
         thread_.io(),
         [this, stream = TlsStream(std::move(socket), *access()->tls), address]() mutable {
           return join(std::move(stream), address);
         },
-        [this](const std::exception_ptr&) { --joining_; });
+        [this, group](const std::exception_ptr&) {
+          --joining_;
+          if (--joining_of_[group] == 0) joining_of_.erase(group);
+        });
+    return true;
+  }
+
+  // A host has a whole network of IPv6.
+  static std::string group_of(const asio::ip::address& address) {
+    if (address.is_v4()) return address.to_string();
+    constexpr size_t kNetworkBytes = 8;
+    const auto bytes = address.to_v6().to_bytes();
+    return {reinterpret_cast<const char*>(bytes.data()), kNetworkBytes};
   }
 
   asio::awaitable<void> join(TlsStream stream, std::string address) {
@@ -166,7 +189,13 @@ class ListenerImpl final : public Listener {
     std::string text;
     worker::v1::JoinRequest request;
     const bool is_read = co_await read_message(stream, kRequestBytesMax, text);
-    if (!is_read || !request.ParseFromString(text)) co_return host_.refused("hello", address);
+    if (!is_read) co_return host_.refused("hello", address);
+    if (!request.ParseFromString(text)) {
+      host_.refused("hello", address);
+      worker::v1::JoinResponse refusal;
+      refusal.set_error("the request cannot be read; is the worker of the same version as the server?");
+      co_return co_await refuse(stream, refusal);
+    }
     if (!access()->accepts(trimmed(request.token()))) {
       host_.refused("token", address);
       worker::v1::JoinResponse refusal;
@@ -195,10 +224,11 @@ class ListenerImpl final : public Listener {
   void relay(TlsStream stream, const std::string& worker_id) {
     // The host has its callback only when it has the connection.
     const auto on_end = std::make_shared<std::function<void(End)>>();
-    auto connection = start_relay(std::move(stream), {.on_end = [this, on_end](End end) {
-                                    --joined_;
-                                    (*on_end)(end);
-                                  }});
+    auto connection =
+        start_relay(std::move(stream), {.untaken_bytes_max = kUntakenBytesMax, .on_end = [this, on_end](End end) {
+                                          --joined_;
+                                          (*on_end)(end);
+                                        }});
     if (!connection.ok()) return host_.gave_up(worker_id);
     ++joined_;
     *on_end = host_.connected(worker_id, std::move(connection).value());
@@ -207,7 +237,8 @@ class ListenerImpl final : public Listener {
   const ListenerOptions options_;
   Host& host_;
   uint16_t port_ = 0;
-  int joining_ = 0, joined_ = 0;  // of the thread
+  int joining_ = 0, joined_ = 0;  // of the thread, as the next
+  std::map<std::string, int> joining_of_;
   Mutex mutex_;
   std::shared_ptr<const Access> access_ TUFT_GUARDED_BY(mutex_);
   IoThread thread_;

@@ -42,7 +42,7 @@ class Host {
 };
 
 // Strangers cost little: at most 50 connections a second are taken, each has 10 seconds for its handshake and its
-// request, and 64 may be so far at a time.
+// request, and 64 may be so far at a time, 16 of one address.
 class Listener {
  public:
   // Listens when it returns. Errors: kInvalidArgument for files, kUnavailable for the address.

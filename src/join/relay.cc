@@ -78,6 +78,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   }
   int ended_fd() const { return ended_fd_; }
   End end() const { return end_; }
+  bool heard() const { return last_received_ != 0; }
   // copy_out() then sees the end of its input, unless it waits for a peer that does not read.
   void close() {
     asio::post(stream_.get_executor(), [self = shared_from_this()] {
@@ -108,10 +109,13 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
   asio::awaitable<void> copy_in() {
     std::vector<char> buffer(kBufferBytes);
+    size_t untaken_bytes = 0;
     error_code code;
     while (!code) {
       const size_t size = co_await stream_.async_read_some(asio::buffer(buffer), into(code));
-      last_received_ = system_clock().monotonic();
+      if (!code) last_received_ = system_clock().monotonic();
+      untaken_bytes += size;
+      if (options_.untaken_bytes_max > 0 && taken_ >= 0 && untaken_bytes > options_.untaken_bytes_max) break;
       error_code local;
       if (!code) co_await asio::async_write(local_, asio::buffer(buffer.data(), size), into(local));
       if (local) co_return;  // copy_out() sees the same end
@@ -167,6 +171,7 @@ class RelayedConnection final : public Connection {
   int take_descriptor() override { return relay_->take_descriptor(); }
   int ended_fd() const override { return relay_->ended_fd(); }
   End end() const override { return relay_->end(); }
+  bool heard() const override { return relay_->heard(); }
   void close() override { relay_->close(); }
 
  private:

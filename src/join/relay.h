@@ -18,6 +18,9 @@ struct RelayOptions {
   // Ends the connection when nothing has come for so long; 0: no limit. Counted from when the descriptor was taken and
   // the first byte has come: a peer waits while the weights are read, and a standby is not spoken to.
   Nanos silence_max = 0;
+  // Ends the connection when so much has come before the descriptor was taken; 0: no limit. Nobody reads it until then,
+  // so that the end of the peer would not be seen.
+  size_t untaken_bytes_max = 0;
   // Runs once on the IoThread, after end() has its value.
   std::function<void(End)> on_end = {};
 };

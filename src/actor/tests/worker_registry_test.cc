@@ -37,7 +37,9 @@ class TestConnection final : public join::Connection {
   }
   int ended_fd() const override { return ended_; }
   join::End end() const override { return join::End::kPeerClosed; }
+  bool heard() const override { return is_heard; }
 
+  bool is_heard = false;
   const std::shared_ptr<std::promise<void>> taken = std::make_shared<std::promise<void>>();
   void close() override {
     const uint64_t one = 1;
@@ -56,6 +58,7 @@ class Registry : public ::testing::Test {
     options.version = "1.0";
     options.telemetry = "{}";
     options.proof_file = "/shared/proof";
+    options.proof = "of it";
     options.models = {{"m", "digest", {"--max-model-len", "64"}}, {"n", "digest", {}}};
     options.standbys_max = 2;
     return options;
@@ -90,6 +93,7 @@ TEST_F(Registry, AWorkerGetsItsFlags) {
   EXPECT_THAT(answer.flags(), ::testing::ElementsAre("--max-model-len", "64"));
   EXPECT_EQ(answer.telemetry(), "{}");
   EXPECT_EQ(answer.proof_file(), "/shared/proof");
+  EXPECT_EQ(answer.proof(), "of it");
 }
 
 TEST_F(Registry, AnotherVersionModelOrConfigurationIsRefused) {
@@ -124,6 +128,36 @@ TEST_F(Registry, TheOneThatHasWaitedLongestIsNext) {
   ASSERT_TRUE(life.ok());
   EXPECT_EQ((*life)->host(), "host of one");
   EXPECT_FALSE(registry_.source("n")->available());
+}
+
+TEST_F(Registry, OneThatHasReadItsWeightsIsNextBeforeOneThatReads) {
+  (void)join("one");
+  EXPECT_FALSE(registry_.source("m")->has_loaded());
+  auto loaded = std::make_unique<TestConnection>();
+  loaded->is_heard = true;
+  EXPECT_EQ(registry_.admit(request("two"), "a").error(), "");
+  (void)registry_.connected("two", std::move(loaded));
+  const auto source = registry_.source("m");
+  EXPECT_TRUE(source->has_loaded());
+  EXPECT_EQ((*source->begin(1, {}))->host(), "host of two");
+  EXPECT_FALSE(source->has_loaded());
+}
+
+TEST_F(Registry, WhatAWorkerSaysIsCutBetweenCharacters) {
+  JoinRequest named = request("one");
+  std::string host = "a";
+  for (int i = 0; i < 200; ++i) host += "\u00e9";
+  named.set_host(host);
+  EXPECT_EQ(registry_.admit(named, "a").error(), "");
+  (void)registry_.connected("one", std::make_unique<TestConnection>());
+  EXPECT_EQ(registry_.rows("m")->all()[0].host.size(), 255U);
+}
+
+TEST_F(Registry, NobodyJoinsOnceItIsClosed) {
+  EXPECT_EQ(registry_.admit(request("one"), "a").error(), "");
+  registry_.close();
+  (void)registry_.connected("one", std::make_unique<TestConnection>());
+  EXPECT_FALSE(registry_.source("m")->available());
 }
 
 TEST_F(Registry, AStandbyThatIsGoneIsNotNext) {

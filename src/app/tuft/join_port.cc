@@ -5,6 +5,7 @@
 
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
+#include "base/id.h"
 #include "join/model_digest.h"
 #include "telemetry/log.h"
 #include "telemetry/settings/config_json.h"
@@ -26,9 +27,10 @@ Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& con
     options.models.push_back({model.model_name, std::move(digest), joined_worker_flags(config, model)});
   }
   // A worker reads and writes checkpoints itself, by the paths that the server names.
-  const std::filesystem::path proof = config.checkpoint_dir / ".join";
-  TUFT_TRY(write_file_atomically(proof, "Workers that join look for this file.\n"));
-  options.proof_file = proof.string();
+  const std::filesystem::path file = config.checkpoint_dir / (".join-" + std::to_string(config.join.port));
+  options.proof_file = file.string();
+  options.proof = random_uuid();
+  TUFT_TRY(write_file_atomically(file, options.proof));
 
   std::unique_ptr<JoinPort> port(new JoinPort(config, std::move(options)));
   join::ListenerOptions listener;
@@ -37,7 +39,9 @@ Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& con
   listener.tls = {config.join.certificate, config.join.private_key, config.join.worker_authority};
   listener.token_file = config.join.token_file;
   listener.lease = config.join.lease_seconds * kSecond;
-  TUFT_ASSIGN(port->listener_, join::Listener::start(listener, port->registry_));
+  auto started = join::Listener::start(listener, port->registry_);
+  if (!started.ok()) return Error{started.error().code, "join: " + started.error().message, started.error().reason};
+  port->listener_ = std::move(started).value();
   telemetry::log_info("join.listening",
                       "workers can join at " + config.join.host + ":" + std::to_string(port->listener_->port()),
                       {{"server.address", config.join.host}, {"server.port", port->listener_->port()}});

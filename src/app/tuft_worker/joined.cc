@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <sched.h>
@@ -28,6 +27,7 @@ constexpr Nanos kRetryMin = 500 * kMillisecond;
 constexpr Nanos kRetryMax = 15 * kSecond;
 constexpr size_t kTokenBytesMax = 4096;
 constexpr size_t kHostBytesMax = 256;
+constexpr size_t kProofBytesMax = 4096;
 
 std::string host_name() {
   std::string text(kHostBytesMax, '\0');
@@ -111,11 +111,13 @@ class JoiningWorker {
   }
 
   // The server names checkpoints by their paths.
-  Status check_files(const worker::v1::JoinResponse& response) const {
-    std::error_code ignored;
-    if (response.proof_file().empty() || std::filesystem::exists(response.proof_file(), ignored)) return {};
-    return failed_precondition("there is no " + response.proof_file() +
-                               " on this machine; mount the server's checkpoint_dir here, with the same path");
+  static Status check_files(const worker::v1::JoinResponse& response) {
+    if (response.proof_file().empty()) return {};
+    const auto found = read_file(response.proof_file(), kProofBytesMax);
+    if (found.ok() && *found == response.proof()) return {};
+    return failed_precondition("this machine does not have the server's checkpoint_dir: " + response.proof_file() +
+                               (found.ok() ? " is that of another" : " is not here") +
+                               "; mount it here, with the same path");
   }
 
   // The configuration of a server that was started again with another one counts after a start of the worker.
@@ -135,8 +137,10 @@ class JoiningWorker {
 
 int serve_joined(const WorkerFlags& flags, const std::vector<std::string>& arguments) {
   EndSignal end(flags.join.drain_seconds * kSecond + kEndGrace);
-  if (const Status logging = start_logging(flags); !logging.ok()) {
-    std::fprintf(stderr, "tuft-worker: %s\n", logging.error().message.c_str());
+  Status status = tie_to_parent(flags.parent_pid);
+  if (status.ok()) status = start_logging(flags);
+  if (!status.ok()) {
+    std::fprintf(stderr, "tuft-worker: %s\n", status.error().message.c_str());
     return 1;
   }
   return end_process(flags, JoiningWorker(flags, arguments, end).run());

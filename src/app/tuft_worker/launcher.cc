@@ -1,9 +1,17 @@
 #include "app/tuft_worker/launcher.h"
 
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace tuft::app {
+namespace {
+
+constexpr size_t kValueBytesMax = 256;
+
+}  // namespace
 
 std::map<std::string, std::string> launcher_attributes() {
   constexpr std::pair<const char*, const char*> kNames[] = {
@@ -14,7 +22,9 @@ std::map<std::string, std::string> launcher_attributes() {
   std::map<std::string, std::string> found;
   for (const auto& [variable, attribute] : kNames) {
     const char* const value = std::getenv(variable);
-    if (value != nullptr && *value != '\0') found.emplace(attribute, value);
+    if (value == nullptr) continue;
+    const std::string_view text = std::string_view(value).substr(0, kValueBytesMax);
+    if (!text.empty() && is_utf8(text)) found.emplace(attribute, text);
   }
   return found;
 }

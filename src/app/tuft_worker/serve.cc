@@ -1,9 +1,6 @@
 #include "app/tuft_worker/serve.h"
 
 #include <cstdio>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 #include <utility>
 
 #include "app/tuft_worker/end_signal.h"
@@ -15,14 +12,6 @@
 
 namespace tuft::app {
 namespace {
-
-// The parent may have ended before prctl(), which then sends no signal.
-Status tie_to_parent(int parent_pid) {
-  if (parent_pid == 0) return {};
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() == parent_pid) return {};
-  return failed_precondition("the server that started this worker has ended");
-}
 
 Status run_service(const WorkerFlags& flags, const EndSignal& end) {
   TUFT_ASSIGN(LoadedModel model, load_model(flags));

@@ -1,5 +1,9 @@
 #include "app/tuft_worker/worker_process.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include "metrics/catalogue.h"
 #include "rpc/protobuf_log.h"
 #include "telemetry/log.h"
@@ -10,6 +14,14 @@ namespace {
 constexpr Nanos kTelemetryGrace = 800 * kMillisecond;
 
 }  // namespace
+
+// The parent may have ended before prctl(), which then sends no signal.
+Status tie_to_parent(int parent_pid) {
+  if (parent_pid == 0) return {};
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() == parent_pid) return {};
+  return failed_precondition("the process that started this worker has ended");
+}
 
 Status start_logging(const WorkerFlags& flags) {
   metrics::register_all();

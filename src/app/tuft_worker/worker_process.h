@@ -9,6 +9,8 @@ namespace tuft::app {
 
 inline constexpr Nanos kEndGrace = 1500 * kMillisecond;  // from the signal to the end of the process
 
+// Ends this process with SIGTERM when the process `parent_pid` ends, which must be its parent; 0: no such process.
+Status tie_to_parent(int parent_pid);
 Status start_logging(const WorkerFlags& flags);
 Status start_telemetry(const telemetry::TelemetryConfig& config);
 // Logs a failure, and sends what telemetry has left. Returns the exit status of the process.

@@ -57,11 +57,13 @@ TEST(JoinSection, TakesHostAndCertificateFromTheServer) {
 
 TEST(JoinSection, SaysWhatIsMissing) {
   EXPECT_THAT(error_of("join: {port: 7, token_file: /t}\n"), HasSubstr("join.certificate: is missing"));
-  EXPECT_THAT(error_of("join: {port: 7, certificate: /c, token_file: /t}\n"), HasSubstr("join.private_key: is missing"));
+  EXPECT_THAT(error_of("join: {port: 7, certificate: /c, token_file: /t}\n"),
+              HasSubstr("join.private_key: is missing"));
   EXPECT_THAT(error_of(std::string(kTls) + "join: {port: 7}\n"), HasSubstr("openssl rand"));
   EXPECT_THAT(error_of("", "    worker: joined\n"), HasSubstr("join.port: is missing"));
   EXPECT_THAT(error_of("", "    worker: remote\n"), HasSubstr("supported_models[0].worker"));
-  EXPECT_THAT(error_of(std::string(kTls) + "port: 7\njoin: {port: 7, token_file: /t}\n"), HasSubstr("must differ from port"));
+  EXPECT_THAT(error_of(std::string(kTls) + "port: 7\njoin: {port: 7, token_file: /t}\n"),
+              HasSubstr("must differ from port"));
   EXPECT_THAT(error_of(std::string(kTls) + "join: {port: 7, token_file: /t, lease_seconds: 1}\n"),
               HasSubstr("join.lease_seconds"));
 }

@@ -115,7 +115,7 @@ void CheckpointWriter::write(const RunPtr& run, const CheckpointSavePtr& save, c
 void CheckpointWriter::prepare(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
   parts_.checkpoints.clean_up();
   const Checkpoint& checkpoint = save->checkpoint;
-  if (save->answered == nullptr) {
+  if (save->answered == nullptr && !save->operation->moves_run) {
     int64_t expected = 0;
     {
       MutexLock lock(run->mutex);
@@ -214,7 +214,8 @@ void CheckpointWriter::commit(const RunPtr& run, const CheckpointSavePtr& save, 
     bytes_of_newest_locked(*run, checkpoint.path.kind) = checkpoint.size_bytes;
   }
   if (save->answered == nullptr) {
-    if (auto over = check_room(*run, checkpoint, checkpoint.size_bytes)) {
+    auto over = save->operation->moves_run ? std::nullopt : check_room(*run, checkpoint, checkpoint.size_bytes);
+    if (over) {
       parts_.checkpoints.abandon(save->prepared);
       return done(std::move(*over));
     }

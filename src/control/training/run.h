@@ -47,6 +47,7 @@ struct RunOperation {
   bool creates_run = false;  // create_model, and a load_weights that creates its model
   int64_t cost = 64;         // estimated tokens (dispatch_queue.h)
   bool ends_run = false;     // submitted by the server because the session ends
+  bool moves_run = false;    // submitted by the server because the worker ends; no quota stops it
   bool has_slot = false;     // of the base model's training queue
   uint64_t incarnation = 0;  // of the worker that it was sent to
   Nanos started = 0;
@@ -115,7 +116,8 @@ struct Run {
   // Incarnations of the worker: the one that holds the adapter, and the one in which it is being restored (0: none).
   uint64_t adapter_incarnation TUFT_GUARDED_BY(mutex) = 0;
   uint64_t restoring_incarnation TUFT_GUARDED_BY(mutex) = 0;
-  uint64_t drained_incarnation TUFT_GUARDED_BY(mutex) = 0;  // the life that ends, once the run was saved for it
+  uint64_t drained_incarnation TUFT_GUARDED_BY(mutex) = 0;  // the life that ends, once a save for that was begun
+  Nanos drain_not_before TUFT_GUARDED_BY(mutex) = 0;        // of the next try to save
   // Why it could not be restored. All its operations fail with this, except unload_model and, if the worker holds its
   // adapter, load_weights, which ends it.
   std::optional<Error> broken TUFT_GUARDED_BY(mutex);

@@ -86,12 +86,14 @@ void RunExecutor::open_numbers_locked(Run& run, const RunOperation& operation) {
   }
 }
 
-bool RunExecutor::can_start_locked(const Run& run) {
+bool RunExecutor::can_start_locked(const Run& run) const {
   const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
   if (front == nullptr) return false;
   if (run.closed || run.broken) return true;
   // A run whose worker ends goes on to the end of its step, because no checkpoint holds a gradient.
-  if (run.backend->draining() && !run.gradient_pending) return false;
+  const bool ends_step = run.gradient_pending && run.drained_incarnation != run.adapter_incarnation &&
+                         clock_.monotonic() < run.backend->gradients_until();
+  if (run.backend->draining() && !ends_step) return false;
   return front->creates_run ? run.backend->actor().ready() : run.backend->holds(run.adapter_incarnation);
 }
 
@@ -179,8 +181,11 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
   {
     MutexLock lock(run->mutex);
     run->step_clock.ended(work_of(*operation), operation->waited, clock_.monotonic());
-    if (result.ok()) run->told_of_loss = false;
-    if (!result.ok() && worker_is_gone(result.error()) && operation->incarnation == run->adapter_incarnation) {
+    if (result.ok() && !operation->moves_run) run->told_of_loss = false;
+    // Of a failed operation of the server no client is told.
+    const bool is_clients = !operation->moves_run;
+    if (!result.ok() && worker_is_gone(result.error()) && is_clients &&
+        operation->incarnation == run->adapter_incarnation) {
       dropped = run->log.drain();
       run->told_of_loss = true;
     }

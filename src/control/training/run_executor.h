@@ -83,7 +83,7 @@ class RunExecutor {
 
  private:
   static void open_numbers_locked(Run& run, const RunOperation& operation) TUFT_REQUIRES(run.mutex);
-  static bool can_start_locked(const Run& run) TUFT_REQUIRES(run.mutex);
+  bool can_start_locked(const Run& run) const TUFT_REQUIRES(run.mutex);
   static std::optional<Error> refusal_of(Run& run, const RunOperation& operation);
   bool start_turn(const RunPtr& run);
   void start(const RunPtr& run, const OperationPtr& operation);

@@ -11,6 +11,10 @@
 namespace tuft::control {
 namespace {
 
+constexpr Nanos kRetryPause = kSecond;
+constexpr Nanos kLimitMax = 3600 * kSecond;
+constexpr Nanos kSaveTime = 2 * kSecond;         // left for the saves of runs that have a gradient
+constexpr Nanos kMargin = 500 * kMillisecond;    // before the worker ends by itself
 constexpr int64_t kSavedTtlSeconds = 24 * 3600;  // until then the run has another restore point, or is gone
 
 bool holds_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(run.mutex) {
@@ -21,11 +25,13 @@ bool holds_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(run.mutex)
 
 void WorkerDrain::begin(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation, Nanos limit) {
   const Nanos now = clock_.monotonic();
-  backend->drain(incarnation);
+  limit = std::min(limit, kLimitMax);
+  const Nanos gradients_until = now + std::min(limit / 4 * 3, std::max(limit / 2, limit - kSaveTime));
+  backend->drain(incarnation, gradients_until);
   {
     MutexLock lock(mutex_);
     std::erase_if(drains_, [&](const Drain& drain) { return drain.backend == backend; });
-    drains_.push_back({backend, incarnation, now, now + limit / 4 * 3, now + limit});
+    drains_.push_back({backend, incarnation, now, gradients_until, now + std::max(limit / 2, limit - kMargin)});
   }
   for (const RunPtr& run : runs_.all()) go_on(run);
 }
@@ -45,11 +51,20 @@ void WorkerDrain::go_on(const RunPtr& run) {
 bool WorkerDrain::needs_save(Run& run, const Drain& drain) const {
   MutexLock lock(run.mutex);
   if (!holds_locked(run, drain.incarnation) || run.running != nullptr || !run.weights_changed) return false;
-  if (run.gradient_pending && clock_.monotonic() < drain.gradients_until) return false;
-  return std::exchange(run.drained_incarnation, drain.incarnation) != drain.incarnation;
+  const Nanos now = clock_.monotonic();
+  if ((run.gradient_pending && now < drain.gradients_until) || now < run.drain_not_before) return false;
+  run.drained_incarnation = drain.incarnation;
+  run.drain_not_before = now + kRetryPause;
+  return true;
 }
 
-// The save is an operation like that of a client, with its record and its trace. If the store is away, none is made.
+// A gradient alone cannot be saved.
+bool WorkerDrain::is_saved_locked(const Run& run, const Drain& drain) const {
+  return !run.weights_changed && (!run.gradient_pending || clock_.monotonic() >= drain.gradients_until);
+}
+
+// The save is an operation like that of a client, with its record and its trace. If the store is away, none is made,
+// and go_on() tries again.
 void WorkerDrain::save(const RunPtr& run) {
   OperationKeys keys = keys_of(*run);
   keys.operation = OperationType::kSaveWeights;
@@ -58,11 +73,10 @@ void WorkerDrain::save(const RunPtr& run) {
   auto operation = std::make_shared<RunOperation>();
   operation->future = std::move(admission->future);
   operation->type = OperationType::kSaveWeights;
+  operation->moves_run = true;
   operation->payload = SaveWeights{run->id, std::nullopt, name_of_save("moved", clock_.wall()), kSavedTtlSeconds, true};
   if (!executor_.execute_first(run, operation)) {
     executor_.fail(run, {operation}, Error{ErrorCode::kCancelled, "the model is at work or gone", "cancelled"});
-    MutexLock lock(run->mutex);
-    run->drained_incarnation = 0;
   }
 }
 
@@ -73,8 +87,7 @@ bool WorkerDrain::is_empty(const Drain& drain) const {
     if (run->backend != drain.backend) return false;
     MutexLock lock(run->mutex);
     if (!holds_locked(*run, drain.incarnation)) return false;
-    const bool is_saved = run->drained_incarnation == drain.incarnation || (!run->weights_changed && !run->gradient_pending);
-    return run->running != nullptr || run->writes_behind || !is_saved;
+    return run->running != nullptr || run->writes_behind || !is_saved_locked(*run, drain);
   });
 }
 

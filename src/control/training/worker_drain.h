@@ -3,7 +3,8 @@
 // from what was saved, with the same weights and moments.
 //
 // A checkpoint holds no gradient. A run that has one when three quarters of the worker's time are over is saved all the
-// same, and its client is told that it goes back to the end of the step before.
+// same, nothing of it starts any more, and its client is told that it goes back to the end of the step before. A save
+// that fails is tried again each second. No quota stops it: what a user has saved so expires after a day.
 #pragma once
 
 #include <memory>
@@ -42,6 +43,7 @@ class WorkerDrain {
   bool needs_save(Run& run, const Drain& drain) const;
   bool is_empty(const Drain& drain) const;
   void save(const RunPtr& run);
+  bool is_saved_locked(const Run& run, const Drain& drain) const TUFT_REQUIRES(run.mutex);
   void let_go(const Drain& drain, bool is_empty);
 
   const Clock& clock_;

@@ -53,9 +53,13 @@ class ModelBackend {
   // Returns whether the worker still holds the adapters that were loaded in its `incarnation`.
   bool holds(uint64_t incarnation) const { return actor_.ready() && actor_.incarnation() == incarnation; }
 
-  // The worker ends: nothing new starts in this life of it.
-  void drain(uint64_t incarnation) { draining_ = incarnation; }
+  // The worker ends: nothing starts in this life of it, but what ends a step before `gradients_until`.
+  void drain(uint64_t incarnation, Nanos gradients_until) {
+    gradients_until_ = gradients_until;
+    draining_ = incarnation;
+  }
   bool draining() const { return draining_ != 0 && draining_ == actor_.incarnation(); }
+  Nanos gradients_until() const { return gradients_until_; }
 
   // Returns architectures[0] of config.json; empty before the worker is ready for the first time.
   std::string architecture() const {
@@ -93,6 +97,7 @@ class ModelBackend {
   std::atomic<Nanos> last_step_{0};
   std::atomic<int64_t> tokens_{0}, steps_{0};
   std::atomic<uint64_t> draining_{0};  // the life that ends; 0: none
+  std::atomic<Nanos> gradients_until_{0};
   mutable Mutex mutex_;
   std::string architecture_ TUFT_GUARDED_BY(mutex_);
   std::unordered_set<std::string> losses_ TUFT_GUARDED_BY(mutex_);

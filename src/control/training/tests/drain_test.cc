@@ -68,6 +68,72 @@ TEST_F(Drain, AGradientIsGivenUpWhenTheTimeRunsOutAndTheClientIsTold) {
   EXPECT_EQ(worker().weights_of(run.str()), 1);
 }
 
+TEST_F(Drain, PassesThatDoNotEndAStepDoNotHoldTheSaveUp) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().hold_answers(true);
+  for (int32_t seq = 2; seq < 12; ++seq) forward_backward(run, alice, seq);
+  worker().drain(kLimit);
+  ASSERT_TRUE(worker().answer_next());
+  clock().advance(kGradientLimit);
+  worker().stop_holding();
+  let_worker_go();
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+  EXPECT_LT(worker().calls_of("forward_backward").size(), 10U);
+}
+
+TEST_F(Drain, NothingStartsAfterTheSave) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<ProtobufResult>(alice, forward_backward(run, alice, 2));
+  worker().drain(kLimit);
+  advance(kGradientLimit);
+  const RequestId late = optim_step(run, alice, 3);
+  let_worker_go();
+  EXPECT_EQ(failure(alice, late).reason, "weights_rolled_back");
+}
+
+TEST_F(Drain, ASaveThatFailsIsTriedAgain) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().fail_next("save_state", internal_error("the disk is full"));
+  worker().drain(kLimit);
+  let_worker_go();
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+// The save is not an operation of the client, so that its failure tells the client nothing.
+TEST_F(Drain, AWorkerThatDiesInTheSaveIsTold) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().hold_answers(true);
+  worker().drain(kLimit);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (worker().held() == 0 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+  worker().hold_answers(false);
+  worker().restart();
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 2)).reason, "weights_rolled_back");
+}
+
+TEST_F(Drain, NoQuotaStopsTheSave) {
+  config().limits.checkpoints_per_user_max = 1;
+  const RunId run = boot_with_run();
+  value<SaveWeightsResult>(alice, save(run, alice, 1, "one"));
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  worker().drain(kLimit);
+  let_worker_go();
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Drain, AGradientAloneDoesNotHoldTheWorkerToTheEnd) {
+  const RunId run = boot_with_run();
+  value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+  worker().drain(kLimit);
+  advance(kGradientLimit);
+  EXPECT_EQ(worker().left(), worker().incarnation());
+  EXPECT_EQ(saves(), 0U);
+}
+
 TEST_F(Drain, AnOperationAtTheWorkerIsWaitedFor) {
   const RunId run = boot_with_run();
   worker().hold_answers(true);

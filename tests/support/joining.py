@@ -1,0 +1,117 @@
+"""A server that workers join, and what tests of it share."""
+import os
+import pathlib
+import subprocess
+import threading
+
+import pytest
+import tuft_server
+from raw_client import RawClient
+from tuft_server import ALICE, BIN, MODEL, TuftServer, wait_until
+
+TOKEN = "a token of sufficient length"
+LEASE = 3
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority and a certificate for localhost, as the openssl program makes them."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority", "-keyout", "ca.key",
+            "-out", "ca.pem")
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr")
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    openssl("x509", "-req", "-days", "2", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile",
+            "names", "-out", "server.pem")
+    return folder
+
+
+class Worker:
+    """A `tuft-worker --join`."""
+
+    def __init__(self, port, certificates, model, token=TOKEN, env=None, arguments=()):
+        token_file = pathlib.Path(certificates) / f"token-{os.getpid()}-{id(self)}"
+        token_file.write_text(token + "\n")
+        self.lines = []
+        self.process = subprocess.Popen(
+            [BIN / "tuft-worker", "--join", f"localhost:{port}", "--join-token-file", token_file, "--join-ca",
+             certificates / "ca.pem", "--model-path", model, "--model-name", MODEL, "--threads", "1", *arguments],
+            env={**tuft_server.clean_environment(), **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace")
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def log(self):
+        return "\n".join(self.lines)
+
+    def says(self, text, seconds=30):
+        wait_until(lambda: text in self.log, seconds, f"the worker says {text!r}; it said:\n{self.log}")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def joined_server(folder, certificates, **changes):
+    """Returns a server with a joined base model, which is not started, its port for workers, and the model's directory."""
+    model = tuft_server.init_model(folder / "model", "--size", "tiny")
+    (folder / "token").write_text(TOKEN + "\n")
+    os.chmod(folder / "token", 0o600)
+    join = {"port": tuft_server.free_port(), "certificate": str(certificates / "server.pem"),
+            "private_key": str(certificates / "server.key"), "token_file": str(folder / "token"), "lease_seconds": LEASE}
+    config = tuft_server.configuration(model, model={"worker": "joined"}, join=join, console={"operators": ["alice"]},
+                                       persistence={"mode": "FILE"}, **changes)
+    return TuftServer(folder / "home", config), join["port"], model
+
+
+def rows(server):
+    return RawClient(server.url, ALICE).get("observe/workers").json["workers"]
+
+
+def states(server):
+    return [row["state"] for row in rows(server)]
+
+
+def await_states(server, *wanted, seconds=30):
+    wait_until(lambda: states(server) == list(wanted), seconds, f"the workers are {wanted}, not {states(server)}")
+
+
+class Trainer:
+    """A run of Alice's. Every operation uses the next seq_id up."""
+
+    def __init__(self, server):
+        self.client = RawClient(server.url, ALICE)
+        self.model = self.client.model(MODEL)
+        self.seq = 0
+
+    def send(self, route, **body):
+        self.seq += 1
+        return self.client.result(self.client.post(route, {"model_id": self.model, "seq_id": self.seq, **body})).json
+
+    def step(self):
+        """Trains by one step. Returns its number, or the error."""
+        self.seq += 1
+        passed = self.client.result(self.client.train(self.model, self.seq), protobuf=True)
+        if passed.headers["Content-Type"] != "application/x-protobuf":
+            return passed.json["error"]
+        return self.send("optim_step", adam_params={"learning_rate": 1e-3}, type="optim_step")["metrics"]["optimizer_step"]
+
+    def loss(self):
+        self.seq += 1
+        answer = self.client.result(self.client.train(self.model, self.seq))
+        assert answer.status == 200 and "metrics" in answer.json, answer
+        return answer.json["metrics"]["loss:sum"]
+
+    def save(self, name):
+        assert "path" in self.send("save_weights", path=name, type="save_weights")
