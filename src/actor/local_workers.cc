@@ -1,6 +1,5 @@
 #include "actor/local_workers.h"
 
-#include <climits>
 #include <limits>
 #include <signal.h>
 #include <system_error>
@@ -10,26 +9,18 @@
 
 #include "actor/channel.h"
 #include "actor/process.h"
+#include "base/host.h"
 
 namespace tuft::actor {
 namespace {
 
 constexpr size_t kUnixPathMax = 107;  // sockaddr_un
 
-const std::string& host_name() {
-  static const std::string name = [] {
-    std::string text(HOST_NAME_MAX + 1, '\0');
-    if (::gethostname(text.data(), text.size()) != 0) return std::string();
-    return std::string(text.c_str());
-  }();
-  return name;
-}
-
 class LocalLife final : public WorkerLife {
  public:
   LocalLife(ChildProcess process, std::string socket, WorkerRows& rows)
       : process_(std::move(process)), socket_(std::move(socket)) {
-    row_ = rows.add({.host = host_name(), .pid = process_.pid()});
+    row_ = rows.add({.host = host_, .pid = process_.pid()});
   }
   ~LocalLife() override {
     std::error_code ignored;
@@ -38,7 +29,7 @@ class LocalLife final : public WorkerLife {
 
   uint64_t row() const override { return row_; }
   pid_t pid() const override { return process_.pid(); }
-  const std::string& host() const override { return host_name(); }
+  const std::string& host() const override { return host_; }
   int ended_fd() const override { return process_.ended_fd(); }
   // A connection attempt that fails is repeated only after 100 ms or more, so it waits until the socket exists.
   std::shared_ptr<grpc::Channel> connect() override {
@@ -51,6 +42,7 @@ class LocalLife final : public WorkerLife {
  private:
   ChildProcess process_;
   const std::string socket_;
+  const std::string host_ = host_name();
   uint64_t row_ = 0;
 };
 

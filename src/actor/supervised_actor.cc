@@ -320,8 +320,7 @@ void SupervisedActorImpl::become_ready(Life& life) {
     connection_ = life.connection;
     changed_.notify_all();
   }
-  gauges_.set_state(WorkerState::kReady);
-  rows_->set(life.worker->row(), WorkerState::kReady);
+  show(life, WorkerState::kReady);
   const double seconds = to_seconds(now() - life.started);
   metrics::workers().startup_duration.record(seconds, {{"base_model", spec_.base_model}, {"phase", "ready"}});
   telemetry::log_info("worker.ready", "worker ready",
@@ -364,8 +363,7 @@ void SupervisedActorImpl::note_drain(Life& life) {
   const Nanos limit = question.response.drain_milliseconds() * kMillisecond;
   if (life.draining || question.outcome != Question::Outcome::kAnswered || limit == 0) return;
   life.draining = true;
-  gauges_.set_state(WorkerState::kDraining);
-  rows_->set(life.worker->row(), WorkerState::kDraining);
+  show(life, WorkerState::kDraining);
   telemetry::log_info("worker.draining", describe("was told to end; what it holds is being saved"),
                       {{"tuft.base_model", spec_.base_model},
                        {"tuft.worker.generation", life.incarnation},
@@ -386,6 +384,11 @@ bool SupervisedActorImpl::may_go(const Life& life) const {
   return let_go_ == life.incarnation;
 }
 
+void SupervisedActorImpl::show(const Life& life, WorkerState state) {
+  gauges_.set_state(state);
+  rows_->set(life.worker->row(), state);
+}
+
 void SupervisedActorImpl::set_answering(const Life& life, bool answering) {
   {
     MutexLock lock(mutex_);
@@ -393,9 +396,7 @@ void SupervisedActorImpl::set_answering(const Life& life, bool answering) {
     answering_ = answering;
   }
   const WorkerState up = life.draining ? WorkerState::kDraining : WorkerState::kReady;
-  const WorkerState state = answering ? up : WorkerState::kSilent;
-  gauges_.set_state(state);
-  rows_->set(life.worker->row(), state);
+  show(life, answering ? up : WorkerState::kSilent);
   const telemetry::Attribute keys[] = {{"tuft.base_model", spec_.base_model},
                                        {"tuft.worker.generation", life.incarnation},
                                        {"tuft.worker.pid", life.worker->pid()}};

@@ -88,6 +88,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   void become_ready(Life& life);
   void ask_for_life_sign(Life& life);
   void note_life_sign(Life& life);
+  void show(const Life& life, WorkerState state);
   void set_answering(const Life& life, bool answering);
   void note_drain(Life& life);
   bool may_go(const Life& life) const;

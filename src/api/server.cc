@@ -22,6 +22,7 @@
 #include "api/http/tls.h"
 #include "api/routing/console_sessions.h"
 #include "api/routing/http_telemetry.h"
+#include "base/address_group.h"
 #include "base/mutex.h"
 #include "control/queues/work_pool.h"
 #include "metrics/http.h"
@@ -74,15 +75,6 @@ bool is_loopback(const asio::ip::address& address) {
     return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
   }
   return address.is_loopback();
-}
-
-uint64_t group_of(const asio::ip::address& address) {
-  if (address.is_v4()) return address.to_v4().to_uint();
-  const asio::ip::address_v6 v6 = address.to_v6();
-  if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_uint();
-  uint64_t network = 0;
-  for (size_t i = 0; i < 8; ++i) network = network << 8 | v6.to_bytes()[i];
-  return network;
 }
 
 class BeastServer final : public Server {
@@ -235,7 +227,7 @@ void BeastServer::take(tcp::socket socket, IoThread& thread) {
     endpoints.client_address = peer.address().to_string();
     endpoints.client_port = peer.port();
     endpoints.client_is_local = is_loopback(peer.address());
-    endpoints.client_group = group_of(peer.address());
+    endpoints.client_group = address_group(*peer.data());
   }
   const ConnectionCounts::Entry entry = connections_.enter(endpoints.client_group);
   if (entry != ConnectionCounts::Entry::kTaken) return turn_away(socket, entry);

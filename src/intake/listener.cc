@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/address_group.h"
 #include "base/background_thread.h"
 
 namespace tuft::intake {
@@ -28,18 +29,6 @@ std::optional<uint64_t> inode_of(int socket) {
   struct stat found = {};
   if (::fstat(socket, &found) != 0 || !S_ISSOCK(found.st_mode)) return std::nullopt;
   return found.st_ino;
-}
-
-// The bytes of an address; of IPv6 those of its network, because a host has a whole one.
-std::string address_of(const sockaddr_storage& from) {
-  if (from.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
-    return {reinterpret_cast<const char*>(&v4.sin_addr), sizeof v4.sin_addr};
-  }
-  constexpr size_t kNetworkBytes = 8;
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) return {reinterpret_cast<const char*>(&v6.sin6_addr) + 12, 4};
-  return {reinterpret_cast<const char*>(&v6.sin6_addr), kNetworkBytes};
 }
 
 }  // namespace
@@ -116,22 +105,22 @@ void Listener::accept_one() {
       ::poll(&stopping, 1, static_cast<int>(kErrorPause.count()));
     return;
   }
-  std::string address = address_of(from);
+  const uint64_t group = address_group(reinterpret_cast<const sockaddr&>(from));
   const std::optional<uint64_t> inode = inode_of(socket);
-  if (!inode || !has_room(address)) {
+  if (!inode || !has_room(group)) {
     ::close(socket);
     return;
   }
   const int on = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  taken_.push_back({socket, *inode, std::move(address)});
+  taken_.push_back({socket, *inode, group});
   take_(socket);
 }
 
-bool Listener::has_room(const std::string& address) {
+bool Listener::has_room(uint64_t address_group) {
   const auto is_full = [&] {
-    const auto own =
-        std::count_if(taken_.begin(), taken_.end(), [&](const Taken& one) { return one.address == address; });
+    const auto own = std::count_if(taken_.begin(), taken_.end(),
+                                   [&](const Taken& one) { return one.address_group == address_group; });
     return taken_.size() >= options_.connections_max ||
            static_cast<size_t>(own) >= options_.connections_per_address_max;
   };

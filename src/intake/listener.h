@@ -44,15 +44,15 @@ class Listener {
   struct Taken {
     int socket = -1;
     uint64_t inode = 0;
-    std::string address;
+    uint64_t address_group = 0;
   };
 
   explicit Listener(const ListenerOptions& options) : options_(options) {}
   Status listen();
   void run();
   void accept_one();
-  // Returns whether there is room for a further connection of the address.
-  bool has_room(const std::string& address);
+  // Returns whether there is room for a further connection of the group.
+  bool has_room(uint64_t address_group);
 
   const ListenerOptions options_;
   Take take_;

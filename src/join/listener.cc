@@ -1,6 +1,5 @@
 #include "join/listener.h"
 
-#include <array>
 #include <chrono>
 #include <exception>
 #include <map>
@@ -9,14 +8,14 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
 
+#include "base/address_group.h"
 #include "base/file.h"
 #include "base/mutex.h"
 #include "base/text.h"
+#include "join/digest.h"
 #include "join/io_thread.h"
 #include "join/message.h"
 #include "join/relay.h"
@@ -42,22 +41,14 @@ constexpr size_t kUntakenBytesMax = 64 << 10;
 constexpr size_t kTokenBytesMin = 16;
 constexpr size_t kTokenBytesMax = 4096;
 
-using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
-
-Digest digest_of(std::string_view text) {
-  Digest digest{};
-  ::SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-  return digest;
-}
-
 // What decides who may join. Replaced as a whole.
 struct Access {
   std::shared_ptr<TlsContext> tls;
-  std::optional<Digest> token;
+  std::optional<Sha256> token;
 
   bool accepts(std::string_view sent) const {
     if (!token) return true;
-    const Digest digest = digest_of(sent);
+    const Sha256 digest = sha256(sent);
     return ::CRYPTO_memcmp(digest.data(), token->data(), digest.size()) == 0;
   }
 };
@@ -66,19 +57,23 @@ Result<std::shared_ptr<const Access>> read_access(const ListenerOptions& options
   auto access = std::make_shared<Access>();
   TUFT_ASSIGN(access->tls, server_context(options.tls));
   if (options.token_file.empty()) {
-    if (options.tls.authority.empty()) {
-      return invalid_argument("workers need a token or a certificate to join; give one of the two files", "no_access");
+    if (options.tls.authority.path.empty()) {
+      return invalid_argument(
+          "join.token_file: is missing; workers need a token to join, or a certificate that "
+          "join.worker_authority signed",
+          "no_access");
     }
     return std::shared_ptr<const Access>(access);
   }
-  TUFT_ASSIGN(const std::string text, read_file(options.token_file, kTokenBytesMax));
-  const std::string_view token = trimmed(text);
+  const Result<std::string> text = read_file(options.token_file, kTokenBytesMax);
+  if (!text.ok()) return invalid_argument("join.token_file: " + text.error().message, "no_access");
+  const std::string_view token = trimmed(*text);
   if (token.size() < kTokenBytesMin) {
-    return invalid_argument(options.token_file.string() + " must hold a token of at least " +
+    return invalid_argument("join.token_file: " + options.token_file.string() + " must hold a token of at least " +
                                 std::to_string(kTokenBytesMin) + " characters; make one with: openssl rand -hex 32",
                             "short_token");
   }
-  access->token = digest_of(token);
+  access->token = sha256(token);
   return std::shared_ptr<const Access>(access);
 }
 
@@ -121,13 +116,6 @@ class ListenerImpl final : public Listener {
     return {};
   }
 
-  void close() override {
-    asio::post(thread_.io(), [this] {
-      error_code ignored;
-      acceptor_.close(ignored);
-    });
-  }
-
  private:
   std::shared_ptr<const Access> access() {
     MutexLock lock(mutex_);
@@ -141,20 +129,19 @@ class ListenerImpl final : public Listener {
       tcp::socket socket(thread_.io());
       tcp::endpoint peer;
       co_await acceptor_.async_accept(socket, peer, into(code));
-      if (!code && !take(std::move(socket), peer.address())) continue;
+      if (!code && !take(std::move(socket), peer)) continue;
       pause.expires_after(kBetweenConnections);
       co_await pause.async_wait(into(code));
     }
   }
 
   // Returns false for a connection that is closed at once.
-  bool take(tcp::socket socket, const asio::ip::address& peer) {
-    const std::string address = peer.to_string();
-    const std::string group = group_of(peer);
-    const auto found = joining_of_.find(group);
-    const int of_address = found == joining_of_.end() ? 0 : found->second;
-    if (joining_ >= kJoiningMax || of_address >= kJoiningOfAddressMax ||
-        joining_ + joined_ >= options_.connections_max) {
+  bool take(tcp::socket socket, const tcp::endpoint& peer) {
+    const std::string address = peer.address().to_string();
+    const uint64_t group = address_group(*peer.data());
+    const auto of_group = joining_of_.find(group);
+    const bool is_full = joining_ >= kJoiningMax || joining_ + joined_ >= options_.connections_max;
+    if (is_full || (of_group != joining_of_.end() && of_group->second >= kJoiningOfAddressMax)) {
       host_.refused("too_many", address);
       return false;
     }
@@ -173,47 +160,40 @@ class ListenerImpl final : public Listener {
     return true;
   }
 
-  // A host has a whole network of IPv6.
-  static std::string group_of(const asio::ip::address& address) {
-    if (address.is_v4()) return address.to_string();
-    constexpr size_t kNetworkBytes = 8;
-    const auto bytes = address.to_v6().to_bytes();
-    return {reinterpret_cast<const char*>(bytes.data()), kNetworkBytes};
-  }
-
   asio::awaitable<void> join(TlsStream stream, std::string address) {
-    const auto limit = std::make_unique<TimeLimit>(stream.next_layer(), kJoinTimeout);
+    const TimeLimit limit(stream.next_layer(), kJoinTimeout);
     error_code code;
     co_await stream.async_handshake(asio::ssl::stream_base::server, into(code));
     if (code) co_return host_.refused("tls", address);
     std::string text;
     worker::v1::JoinRequest request;
     const bool is_read = co_await read_message(stream, kRequestBytesMax, text);
-    if (!is_read) co_return host_.refused("hello", address);
+    if (!is_read) co_return host_.refused("request", address);
     if (!request.ParseFromString(text)) {
-      host_.refused("hello", address);
-      worker::v1::JoinResponse refusal;
-      refusal.set_error("the request cannot be read; is the worker of the same version as the server?");
-      co_return co_await refuse(stream, refusal);
+      host_.refused("request", address);
+      co_return co_await refuse(stream, "the request cannot be read; is the worker of the same version as the server?");
     }
     if (!access()->accepts(trimmed(request.token()))) {
       host_.refused("token", address);
-      worker::v1::JoinResponse refusal;
-      refusal.set_error("the token is wrong; it must be that of the server's join.token_file");
-      co_await refuse(stream, refusal);
-      co_return;
+      co_return co_await refuse(stream, "the token is wrong; it must be that of the server's join.token_file");
     }
     request.clear_token();
     worker::v1::JoinResponse response = host_.admit(request, address);
-    if (!response.error().empty()) co_return co_await refuse(stream, response);
+    if (!response.error().empty()) co_return co_await refuse(stream, std::move(response));
     response.set_lease_milliseconds(options_.lease / kMillisecond);
     const bool is_sent = co_await write_message(stream, response.SerializeAsString());
-    if (is_sent) relay(std::move(stream), request.worker_id());
-    if (!is_sent) host_.gave_up(request.worker_id());
+    if (!is_sent) co_return host_.gave_up(request.worker_id());
+    relay(std::move(stream), request.worker_id());
+  }
+
+  asio::awaitable<void> refuse(TlsStream& stream, std::string why) {
+    worker::v1::JoinResponse response;
+    response.set_error(std::move(why));
+    return refuse(stream, std::move(response));
   }
 
   // A worker that was refused cannot try at once with the next token: its place is held for a while.
-  asio::awaitable<void> refuse(TlsStream& stream, const worker::v1::JoinResponse& response) {
+  asio::awaitable<void> refuse(TlsStream& stream, worker::v1::JoinResponse response) {
     (void)co_await write_message(stream, response.SerializeAsString());
     asio::steady_timer pause(thread_.io());
     pause.expires_after(std::chrono::nanoseconds(kRefusalTimeout));
@@ -237,8 +217,8 @@ class ListenerImpl final : public Listener {
   const ListenerOptions options_;
   Host& host_;
   uint16_t port_ = 0;
-  int joining_ = 0, joined_ = 0;  // of the thread, as the next
-  std::map<std::string, int> joining_of_;
+  int joining_ = 0, joined_ = 0;        // of the thread, as the next
+  std::map<uint64_t, int> joining_of_;  // by address_group()
   Mutex mutex_;
   std::shared_ptr<const Access> access_ TUFT_GUARDED_BY(mutex_);
   IoThread thread_;

@@ -37,7 +37,7 @@ class Host {
   virtual std::function<void(End)> connected(const std::string& worker_id, std::unique_ptr<Connection> connection) = 0;
   // The worker was gone before it had the answer.
   virtual void gave_up(const std::string& worker_id) = 0;
-  // A connection failed before it joined. `result`: "tls", "hello", "token", "too_many". For metrics and logs.
+  // A connection failed before it joined. `result`: "tls", "request", "token", "too_many". For metrics and logs.
   virtual void refused(std::string_view result, const std::string& address) = 0;
 };
 
@@ -54,8 +54,6 @@ class Listener {
   // Reads the certificates and the token again, for connections from now on; if that fails, the former stay in use.
   // Thread-safe.
   virtual Status reload() = 0;
-  // Takes no further connections. Those that have joined stay. Thread-safe.
-  virtual void close() = 0;
 };
 
 }  // namespace tuft::join

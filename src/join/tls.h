@@ -1,27 +1,25 @@
-// TLS of both ends of a join: versions 1.2 and 1.3 with OpenSSL's default ciphers, no renegotiation.
+// TLS of both ends of a join.
 #pragma once
 
-#include <filesystem>
 #include <memory>
-#include <string>
 #include <utility>  // Boost 1.83's asio uses std::exchange without it
 
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 
 #include "base/result.h"
+#include "tls/context.h"
 
 namespace tuft::join {
 
 using TlsStream = boost::asio::ssl::stream<boost::asio::ip::tcp::socket>;
-using TlsContext = boost::asio::ssl::context;
+using TlsContext = tls::Context;
 
-// Files in PEM form.
+// The fields without a path are not given.
 struct TlsFiles {
-  std::filesystem::path certificate;  // with its chain; empty: this end presents none
-  std::filesystem::path private_key;
-  std::filesystem::path authority;  // certificates that may sign the peer's; empty: see below
+  tls::PemFile certificate;  // of this end, with its chain, and ...
+  tls::PemFile private_key;  // ... its key
+  tls::PemFile authority;    // certificates that may sign the peer's; without it: see below
 };
 
 // Without an authority, a server asks no worker for a certificate. Reads the files. Errors: kInvalidArgument "tls",

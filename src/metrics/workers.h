@@ -23,7 +23,7 @@ struct WorkerMetrics {
                  .unit = "{worker}",
                  .description =
                      "Workers that asked to join, by result (joined, refused, full, gave_up; before they could "
-                     "ask: tls, hello, token, too_many)",
+                     "ask: tls, request, token, too_many)",
                  .labels = {"result"}}};
   Histogram drain_duration{{.name = "tuft.worker.drain.duration",
                             .unit = "s",

@@ -1,13 +1,12 @@
 """A server that workers join, and what tests of it share."""
 import os
 import pathlib
-import subprocess
-import threading
 
 import pytest
 import tuft_server
+from certificates import make_certificates
 from raw_client import RawClient
-from tuft_server import ALICE, BIN, MODEL, TuftServer, wait_until
+from tuft_server import ALICE, BIN, MODEL, LoggedProcess, TuftServer, wait_until
 
 TOKEN = "a token of sufficient length"
 LEASE = 3
@@ -15,42 +14,20 @@ LEASE = 3
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """An authority and a certificate for localhost, as the openssl program makes them."""
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test authority", "-keyout", "ca.key",
-            "-out", "ca.pem")
-    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr")
-    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    openssl("x509", "-req", "-days", "2", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile",
-            "names", "-out", "server.pem")
-    return folder
+    return make_certificates(tmp_path_factory.mktemp("tls") / "of_server")
 
 
-class Worker:
+class Worker(LoggedProcess):
     """A `tuft-worker --join`."""
 
     def __init__(self, port, certificates, model, token=TOKEN, env=None, arguments=()):
+        super().__init__()
         token_file = pathlib.Path(certificates) / f"token-{os.getpid()}-{id(self)}"
         token_file.write_text(token + "\n")
-        self.lines = []
-        self.process = subprocess.Popen(
+        self.spawn_logged(
             [BIN / "tuft-worker", "--join", f"localhost:{port}", "--join-token-file", token_file, "--join-ca",
              certificates / "ca.pem", "--model-path", model, "--model-name", MODEL, "--threads", "1", *arguments],
-            env={**tuft_server.clean_environment(), **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace")
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
-
-    @property
-    def log(self):
-        return "\n".join(self.lines)
+            {**tuft_server.clean_environment(), **(env or {})})
 
     def says(self, text, seconds=30):
         wait_until(lambda: text in self.log, seconds, f"the worker says {text!r}; it said:\n{self.log}")

@@ -65,24 +65,42 @@ def configuration(model_path, **changes):
     return {key: value for key, value in config.items() if value is not None}
 
 
-class TuftServer:
-    """A server with start() and stop(). A thread reads the log, so that the pipe never fills."""
+class LoggedProcess:
+    """A process whose output a thread reads, so that the pipe never fills."""
+
+    def __init__(self):
+        self.process, self.lines = None, []
+
+    def spawn_logged(self, command, env, **options):
+        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        errors="replace", **options)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def log(self):
+        return "\n".join(self.lines)
+
+
+class TuftServer(LoggedProcess):
+    """A server with start() and stop()."""
 
     def __init__(self, home, config, env=None, arguments=()):
+        super().__init__()
         self.home = pathlib.Path(home)
         self.home.mkdir(parents=True, exist_ok=True)
         self.config_path = self.home / "tuft.yaml"
         self.config_path.write_text(config if isinstance(config, str) else as_yaml(config))
         self.env = {**clean_environment(), "TUFT_HOME": str(self.home), **(env or {})}
         self.arguments = ["--host", "127.0.0.1", "--port", "0", *arguments]
-        self.process, self.url, self.lines = None, None, []
+        self.url = None
 
     def spawn(self):
-        self.process = subprocess.Popen([BIN / "tuft", "launch", "-c", self.config_path, *self.arguments], env=self.env,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                        errors="replace", start_new_session=True)
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
+        self.spawn_logged([BIN / "tuft", "launch", "-c", self.config_path, *self.arguments], self.env, start_new_session=True)
         return self
 
     def start(self):
@@ -104,14 +122,6 @@ class TuftServer:
             with urllib.request.urlopen(self.url + "/api/v1/healthz", timeout=5) as answer:
                 return answer.status == 200
         return False
-
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
-
-    @property
-    def log(self):
-        return "\n".join(self.lines)
 
     def error_lines(self):
         return [line for line in self.lines if " error " in line.lower() or '"level":"error"' in line]

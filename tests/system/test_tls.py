@@ -2,32 +2,15 @@
 import shutil
 import signal
 import ssl
-import subprocess
 import urllib.request
 
 import pytest
 import tinker
 
+from certificates import make_certificates
 from conftest import service_client
 from examples_of_data import datum
 from tuft_server import MODEL, TuftServer, configuration, wait_until
-
-
-def openssl(directory, *arguments):
-    subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
-
-
-def make_certificates(directory):
-    directory.mkdir()
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    # Python 3.13 verifies as RFC 5280 says: an authority has keyUsage, and a certificate names its authority's key.
-    openssl(directory, "req", "-x509", "-days", "2", "-subj", "/CN=test authority", "-addext",
-            "keyUsage=critical,keyCertSign,cRLSign", *key, "-keyout", "ca.key", "-out", "ca.pem")
-    (directory / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\nauthorityKeyIdentifier=keyid\n")
-    openssl(directory, "req", "-subj", "/CN=server", *key, "-keyout", "server.key", "-out", "server.csr")
-    openssl(directory, "x509", "-req", "-days", "2", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile",
-            "names", "-in", "server.csr", "-out", "server.pem")
-    return directory
 
 
 @pytest.fixture(scope="module")

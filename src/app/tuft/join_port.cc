@@ -6,7 +6,7 @@
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
 #include "base/id.h"
-#include "join/model_digest.h"
+#include "join/digest.h"
 #include "telemetry/log.h"
 #include "telemetry/settings/config_json.h"
 
@@ -36,12 +36,12 @@ Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& con
   join::ListenerOptions listener;
   listener.host = config.join.host;
   listener.port = config.join.port;
-  listener.tls = {config.join.certificate, config.join.private_key, config.join.worker_authority};
+  listener.tls = {{.key = "join.certificate", .path = config.join.certificate},
+                  {.key = "join.private_key", .path = config.join.private_key},
+                  {.key = "join.worker_authority", .path = config.join.worker_authority}};
   listener.token_file = config.join.token_file;
   listener.lease = config.join.lease_seconds * kSecond;
-  auto started = join::Listener::start(listener, port->registry_);
-  if (!started.ok()) return Error{started.error().code, "join: " + started.error().message, started.error().reason};
-  port->listener_ = std::move(started).value();
+  TUFT_ASSIGN(port->listener_, join::Listener::start(listener, port->registry_));
   telemetry::log_info("join.listening",
                       "workers can join at " + config.join.host + ":" + std::to_string(port->listener_->port()),
                       {{"server.address", config.join.host}, {"server.port", port->listener_->port()}});

@@ -75,6 +75,10 @@ Result<std::filesystem::path> worker_executable() {
   return worker;
 }
 
+int threads_per_worker(int cores, int models) {
+  return std::max(1, cores / std::max(1, models));
+}
+
 actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::ModelConfig& model,
                               const std::filesystem::path& executable, const std::filesystem::path& socket_directory,
                               int threads) {

@@ -14,6 +14,9 @@ namespace tuft::app {
 // Returns the path of tuft-worker, which is in the directory of the running program.
 Result<std::filesystem::path> worker_executable();
 
+// Returns the threads per worker if `models` workers share `cores` evenly; at least 1.
+int threads_per_worker(int cores, int models);
+
 // Returns the command line of a worker. `threads` is used if the model's own setting is 0.
 actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::ModelConfig& model,
                               const std::filesystem::path& executable, const std::filesystem::path& socket_directory,

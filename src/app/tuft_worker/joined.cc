@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <optional>
-#include <sched.h>
 #include <unistd.h>
+#include <utility>
 
 #include "app/tuft_worker/end_signal.h"
 #include "app/tuft_worker/launcher.h"
@@ -13,10 +12,11 @@
 #include "app/tuft_worker/worker_process.h"
 #include "app/tuft_worker/worker_telemetry.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/id.h"
 #include "base/text.h"
 #include "join/dialer.h"
-#include "join/model_digest.h"
+#include "join/digest.h"
 #include "telemetry/host/machine.h"
 #include "telemetry/log.h"
 
@@ -26,18 +26,7 @@ namespace {
 constexpr Nanos kRetryMin = 500 * kMillisecond;
 constexpr Nanos kRetryMax = 15 * kSecond;
 constexpr size_t kTokenBytesMax = 4096;
-constexpr size_t kHostBytesMax = 256;
 constexpr size_t kProofBytesMax = 4096;
-
-std::string host_name() {
-  std::string text(kHostBytesMax, '\0');
-  return ::gethostname(text.data(), text.size() - 1) == 0 ? std::string(text.c_str()) : std::string();
-}
-
-int cores() {
-  cpu_set_t usable;
-  return ::sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
-}
 
 Result<worker::v1::JoinRequest> make_request(const WorkerFlags& flags) {
   worker::v1::JoinRequest request;
@@ -54,7 +43,7 @@ Result<worker::v1::JoinRequest> make_request(const WorkerFlags& flags) {
   if (const auto memory = telemetry::internal::read_memory_use()) {
     request.set_memory_bytes(static_cast<int64_t>(memory->total));
   }
-  request.set_cores(cores());
+  request.set_cores(usable_cores());
   for (const auto& [key, value] : launcher_attributes()) (*request.mutable_launcher())[key] = value;
   return request;
 }
@@ -67,7 +56,9 @@ class JoiningWorker {
   // Returns when a signal has come.
   Status run() {
     TUFT_ASSIGN(join::DialOptions options, join::parse_address(own_.join.address));
-    options.tls = {own_.join.certificate, own_.join.private_key, own_.join.authority};
+    options.tls = {{"--join-certificate", own_.join.certificate},
+                   {"--join-key", own_.join.private_key},
+                   {"--join-ca", own_.join.authority}};
     TUFT_ASSIGN(const auto dialer, join::Dialer::create(options));
     TUFT_ASSIGN(const worker::v1::JoinRequest request, make_request(own_));
     Nanos delay = kRetryMin;

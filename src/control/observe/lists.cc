@@ -120,7 +120,6 @@ TenantRow ObserverImpl::tenant_row(const UserId& user) const {
   return row;
 }
 
-// A share is shown to operators only: users could compute from theirs how much others do.
 std::vector<WorkerInstance> ObserverImpl::workers(const UserId& user) const {
   const bool is_whole = is_operator(user);
   std::vector<WorkerInstance> found;
@@ -136,6 +135,7 @@ std::vector<WorkerInstance> ObserverImpl::workers(const UserId& user) const {
   return found;
 }
 
+// A share is shown to operators only: users could compute from theirs how much others do.
 std::vector<TenantRow> ObserverImpl::tenants(const UserId& user) const {
   std::vector<TenantRow> rows;
   int64_t all = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "control/training/training_telemetry.h"
+#include "control/types/operation_keys.h"
 #include "metrics/futures.h"
 
 namespace tuft::control {
@@ -126,6 +127,18 @@ bool RunExecutor::start_turn(const RunPtr& run) {
   }
   start(run, operation);
   return true;
+}
+
+OperationPtr RunExecutor::own_operation(Run& run, OperationType type, RunOperation::Payload payload) {
+  OperationKeys keys = keys_of(run);
+  keys.operation = type;
+  auto admission = futures_.admit(run.user, std::move(keys), {}, {}, {.is_servers = true});
+  if (!admission.ok()) return nullptr;
+  auto operation = std::make_shared<RunOperation>();
+  operation->future = std::move(admission->future);
+  operation->type = type;
+  operation->payload = std::move(payload);
+  return operation;
 }
 
 bool RunExecutor::execute_first(const RunPtr& run, const OperationPtr& operation) {

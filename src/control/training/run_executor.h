@@ -63,6 +63,9 @@ class RunExecutor {
 
   // Takes in an admitted operation. It fails if the run has ended, or if its seq_id is used up ("seq_id_passed").
   void enqueue(const RunPtr& run, const OperationPtr& operation);
+  // Makes an operation of the server, with its record and its trace, like those of clients. Returns null where none can
+  // be admitted now, because the store is away or the server ends.
+  OperationPtr own_operation(Run& run, OperationType type, RunOperation::Payload payload);
   // Executes an operation of the server before all that wait, without a turn. Returns false if the run is at work or
   // gone.
   bool execute_first(const RunPtr& run, const OperationPtr& operation);

@@ -81,16 +81,10 @@ void RunExpiry::go_on(const RunPtr& run) {
   }
 }
 
-// If the store is away or the server ends, nothing is submitted; go_on() tries again.
+// If nothing can be submitted now, go_on() tries again.
 void RunExpiry::submit(const RunPtr& run, OperationType type, RunOperation::Payload payload) {
-  OperationKeys keys = keys_of(*run);
-  keys.operation = type;
-  auto admission = parts_.futures.admit(run->user, std::move(keys), {}, {}, {.is_servers = true});
-  if (!admission.ok()) return;
-  auto operation = std::make_shared<RunOperation>();
-  operation->future = std::move(admission->future);
-  operation->type = type;
-  operation->payload = std::move(payload);
+  const OperationPtr operation = parts_.executor.own_operation(*run, type, std::move(payload));
+  if (operation == nullptr) return;
   operation->ends_run = true;
   parts_.executor.enqueue(run, operation);
 }

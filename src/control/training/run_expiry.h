@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "config/config.h"
-#include "control/futures/future_store.h"
 #include "control/persistence/persistence.h"
 #include "control/sessions/sessions.h"
 #include "control/training/run.h"
@@ -24,7 +23,6 @@ class RunExpiry {
     const config::Limits& limits;
     const Clock& clock;
     const Sessions& sessions;
-    FutureStore& futures;
     Persistence& persistence;
     RunTable& runs;
     RunExecutor& executor;

@@ -19,10 +19,9 @@ TrainingController::TrainingController(const Parts& parts)
       saver_({parts_.clock, parts_.persistence, *parts_.sampling, executor_, calls_, writer_, telemetry_}),
       loader_(parts_.config.checkpoint_dir, parts_.checkpoints, executor_, calls_, telemetry_),
       operations_(executor_, calls_, telemetry_, loader_),
-      expiry_(
-          {parts_.config.limits, parts_.clock, parts_.sessions, parts_.futures, parts_.persistence, runs_, executor_}),
+      expiry_({parts_.config.limits, parts_.clock, parts_.sessions, parts_.persistence, runs_, executor_}),
       restorer_(parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
-      drain_(parts_.clock, parts_.futures, runs_, executor_),
+      drain_(parts_.clock, runs_, executor_),
       custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures, parts_.persistence),
       submissions_({parts_.config.limits, parts_.clock, parts_.backends, parts_.sessions, parts_.futures, runs_,
                     executor_, loader_, custom_losses_, parts_.sampling->records()}),

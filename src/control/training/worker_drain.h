@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "control/futures/future_store.h"
 #include "control/training/run.h"
 #include "control/training/run_executor.h"
 #include "control/training/run_table.h"
@@ -23,8 +22,8 @@ namespace tuft::control {
 // Thread-safe.
 class WorkerDrain {
  public:
-  WorkerDrain(const Clock& clock, FutureStore& futures, RunTable& runs, RunExecutor& executor)
-      : clock_(clock), futures_(futures), runs_(runs), executor_(executor) {}
+  WorkerDrain(const Clock& clock, RunTable& runs, RunExecutor& executor)
+      : clock_(clock), runs_(runs), executor_(executor) {}
 
   // The worker of `backend` ends in its life `incarnation` after `limit`.
   void begin(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation, Nanos limit);
@@ -37,17 +36,15 @@ class WorkerDrain {
   struct Drain {
     std::shared_ptr<ModelBackend> backend;
     uint64_t incarnation = 0;
-    Nanos began = 0, gradients_until = 0, until = 0;
+    Nanos began = 0, until = 0;
   };
-  std::vector<Drain> drains() const;
-  bool needs_save(Run& run, const Drain& drain) const;
-  bool is_empty(const Drain& drain) const;
-  void save(const RunPtr& run);
-  bool is_saved_locked(const Run& run, const Drain& drain) const TUFT_REQUIRES(run.mutex);
+  // Returns whether no gradient of the run is waited for any more.
+  bool may_save_locked(const Run& run) const TUFT_REQUIRES(run.mutex);
+  bool needs_save(Run& run) const;
+  bool is_empty(const ModelBackend& backend) const;
   void let_go(const Drain& drain, bool is_empty);
 
   const Clock& clock_;
-  FutureStore& futures_;
   RunTable& runs_;
   RunExecutor& executor_;
   mutable Mutex mutex_;

@@ -49,6 +49,7 @@ class ModelBackend {
   const ModelInstruments& instruments() const { return instruments_; }
   DispatchQueue& training_queue() { return training_queue_; }
   DispatchQueue& sampling_queue() { return sampling_queue_; }
+  const DispatchQueue& sampling_queue() const { return sampling_queue_; }
 
   // Returns whether the worker still holds the adapters that were loaded in its `incarnation`.
   bool holds(uint64_t incarnation) const { return actor_.ready() && actor_.incarnation() == incarnation; }

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "base/check.h"
+#include "base/host.h"
 
 namespace tuft::engine::native {
 namespace {
@@ -28,12 +29,6 @@ void pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace

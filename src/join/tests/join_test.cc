@@ -15,8 +15,8 @@
 #include "base/bounded_queue.h"
 #include "base/mutex.h"
 #include "join/dialer.h"
+#include "join/digest.h"
 #include "join/listener.h"
-#include "join/model_digest.h"
 #include "telemetry/testing/tls_files.h"
 
 namespace tuft::join {
@@ -77,7 +77,7 @@ class Join : public ::testing::Test {
 
   ListenerOptions options() const {
     ListenerOptions options;
-    options.tls = {file("server.pem"), file("server.key"), {}};
+    options.tls = {{"certificate", file("server.pem")}, {"private_key", file("server.key")}, {}};
     options.token_file = file("token");
     options.lease = 5 * kSecond;
     return options;
@@ -93,7 +93,7 @@ class Join : public ::testing::Test {
     DialOptions options;
     options.host = "localhost";
     options.port = listener_->port();
-    options.tls.authority = file("ca.pem");
+    options.tls.authority = {"authority", file("ca.pem")};
     return options;
   }
   Result<Joined> join(JoinRequest request) { return join(std::move(request), address()); }
@@ -249,7 +249,7 @@ TEST_F(Join, ARefusalSaysWhyAndWhetherToTryAgain) {
 TEST_F(Join, TheServerMustBeWhoItShouldBe) {
   DialOptions other = address();
   other.host = "127.0.0.1";
-  other.tls.authority = file("other.pem");
+  other.tls.authority = {"authority", file("other.pem")};
   std::filesystem::copy_file(file("server.pem"), file("other.pem"));
   const Result<Joined> joined = join(request(), other);
   ASSERT_FALSE(joined.ok());
@@ -260,12 +260,12 @@ TEST_F(Join, TheServerMustBeWhoItShouldBe) {
 TEST_F(Join, ACertificateOfTheWorkerIsEnough) {
   ListenerOptions with = options();
   with.token_file.clear();
-  with.tls.authority = file("ca.pem");
+  with.tls.authority = {"authority", file("ca.pem")};
   listen(with);
   EXPECT_FALSE(join(request("m", "")).ok());
   DialOptions own = address();
-  own.tls.certificate = file("client.pem");
-  own.tls.private_key = file("client.key");
+  own.tls.certificate = {"certificate", file("client.pem")};
+  own.tls.private_key = {"private_key", file("client.key")};
   const Result<Joined> joined = join(request("m", ""), own);
   EXPECT_TRUE(joined.ok()) << joined.error().message;
 }

@@ -1,11 +1,11 @@
 #include "telemetry/otlp/resource.h"
 
-#include <array>
 #include <map>
 #include <string_view>
 #include <unistd.h>
 #include <utility>
 
+#include "base/host.h"
 #include "base/id.h"
 #include "telemetry/host/machine.h"
 #include "telemetry/otlp/wire.h"
@@ -40,8 +40,7 @@ std::string encode_resource(const Settings& settings) {
       {"service.name", settings.service_name}, {"service.version", TUFT_VERSION},
       {"service.instance.id", instance_id()},  {"telemetry.sdk.name", "tuft"},
       {"telemetry.sdk.language", "cpp"},       {"telemetry.sdk.version", TUFT_VERSION}};
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) == 0) texts["host.name"] = host.data();
+  if (std::string host = host_name(); !host.empty()) texts["host.name"] = std::move(host);
   if (!kArchitecture.empty()) texts["host.arch"] = kArchitecture;
   if (std::string cpu = read_cpu_name(); !cpu.empty()) texts["host.cpu.model.name"] = std::move(cpu);
   for (const auto& [key, value] : settings.resource_attributes) texts[key] = value;

@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "app/tuft/address_file.h"
-#include "app/tuft/cores.h"
 #include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/testing/temp_dir.h"
 #include "config/key_hash.h"
 

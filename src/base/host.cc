@@ -1,12 +1,13 @@
-#include "app/tuft/cores.h"
+#include "base/host.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <sched.h>
-#include <string>
+#include <unistd.h>
 
-namespace tuft::app {
+namespace tuft {
 namespace {
 
 // Reads cpu.max of cgroup v2: "max 100000" or "<quota> <period>".
@@ -31,8 +32,9 @@ int usable_cores() {
   return std::min(by_affinity, cgroup_cores(by_affinity));
 }
 
-int threads_per_worker(int cores, int models) {
-  return std::max(1, cores / std::max(1, models));
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
 }
 
-}  // namespace tuft::app
+}  // namespace tuft
