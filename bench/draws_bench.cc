@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "engine/native/thread_pool.h"
+#include "engine/back_end/thread_pool.h"
 #include "engine/sample/draws.h"
 
 namespace tuft::bench {
@@ -33,7 +33,7 @@ class Threads final : public engine::DecodeEngine {
 
  private:
   static Error unused() { return internal_error("it has no model"); }
-  engine::native::ThreadPool pool_;
+  engine::ThreadPool pool_;
 };
 
 SamplingParams params_of(float temperature, int top_k, float top_p) {

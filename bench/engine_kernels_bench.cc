@@ -99,7 +99,7 @@ engine::ModelSpec mini_llama() {
   return spec;
 }
 
-double blis_gflops(engine::native::ThreadPool& pool, int size) {
+double blis_gflops(engine::ThreadPool& pool, int size) {
 #ifdef TUFT_HAVE_BLIS
   const size_t count = static_cast<size_t>(size) * static_cast<size_t>(size);
   const Floats a(count, true);
@@ -117,7 +117,7 @@ double blis_gflops(engine::native::ThreadPool& pool, int size) {
 #endif
 }
 
-double own_gflops(engine::native::ThreadPool& pool, int rows, int k, int n, engine::native::Right::Form form) {
+double own_gflops(engine::ThreadPool& pool, int rows, int k, int n, engine::native::Right::Form form) {
   engine::native::Gemm gemm(pool);
   engine::native::Arena arena;
   const Floats x(static_cast<size_t>(rows) * static_cast<size_t>(k), true);
@@ -132,7 +132,7 @@ double own_gflops(engine::native::ThreadPool& pool, int rows, int k, int n, engi
   return 2.0 * rows * k * n / seconds * 1e-9;
 }
 
-double read_gigabytes(engine::native::ThreadPool& pool) {
+double read_gigabytes(engine::ThreadPool& pool) {
   constexpr size_t kCount = size_t{1} << 27;
   const Floats memory(kCount, true);
   std::vector<float> sums(static_cast<size_t>(pool.threads()) * 16);
@@ -225,7 +225,7 @@ void measure(engine::WeightsDtype dtype, int threads, double peak, double bandwi
 }
 
 void run(int threads) {
-  engine::native::ThreadPool pool(threads);
+  engine::ThreadPool pool(threads);
   const double blis = blis_gflops(pool, 2048);
   const double own = own_gflops(pool, 2048, 2048, 2048, engine::native::Right::Form::kPanels);
   std::printf("%d threads\n", pool.threads());

@@ -32,6 +32,7 @@ BackEnd torch_on(const std::string& name, const std::string& device, bool is_the
   };
   return {.name = name,
           .bitwise = false,
+          .bf16_activations = device != "cpu",
           .make = make,
           .missing = is_there ? "" : "there is no " + device + " here: libtorch " + engine::describe_libtorch()};
 }
@@ -40,7 +41,8 @@ BackEnd torch_on(const std::string& name, const std::string& device, bool is_the
 }  // namespace
 
 std::vector<BackEnd> back_ends() {
-  std::vector<BackEnd> all = {{.name = "native", .bitwise = true, .make = make_native, .missing = ""}};
+  std::vector<BackEnd> all = {
+      {.name = "native", .bitwise = true, .bf16_activations = false, .make = make_native, .missing = ""}};
 #ifdef TUFT_TORCH
   all.push_back(torch_on("torch_cpu", "cpu", true));
   all.push_back(torch_on("torch_cuda", "cuda:0", engine::torch_cuda_devices() > 0));

@@ -24,6 +24,8 @@ struct BackEnd {
   std::string name;  // letters and '_', for test names
   // Gives the same bits for a sequence whatever shares its pass or step, and in whatever pieces it is fed.
   bool bitwise = false;
+  // Activations are bf16 where the weights are.
+  bool bf16_activations = false;
   std::function<Result<std::unique_ptr<engine::Engine>>(const std::filesystem::path& model, const Wish& wish)> make;
   std::string missing;  // why it cannot run here; empty: it can
 };

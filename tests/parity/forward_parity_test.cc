@@ -15,8 +15,15 @@ namespace {
 
 constexpr double kLogitsError = 1e-4;
 constexpr double kLogitsErrorBf16 = 2e-2;
+// The models are small and have sharp logits: Transformers with bf16 activations is itself off by 0.18 to 1.05.
+constexpr double kLogitsErrorBf16Activations = 0.35;
 constexpr double kSampledError = 1e-5;
 constexpr size_t kWhole = 1000;
+
+double error_of(const engine::Engine& engine, const BackEnd& back_end) {
+  if (engine.weights_dtype() != "bf16") return kLogitsError;
+  return back_end.bf16_activations ? kLogitsErrorBf16Activations : kLogitsErrorBf16;
+}
 
 using LogitsParity = ParityTest;
 
@@ -39,7 +46,7 @@ TEST_P(LogitsParity, PromptInPiecesGivesTheReferenceLogits) {
 
 TEST_P(LogitsParity, WeightsAsInTheFileStayCloseToTheReference) {
   const auto as_file = make_engine({.precision = Precision::kAsFile});
-  const double error = as_file->weights_dtype() == "bf16" ? kLogitsErrorBf16 : kLogitsError;
+  const double error = error_of(*as_file, back_end());
   const auto& tokens = reference_->data()[reference_->logits_of()].tokens;
   EXPECT_TRUE(near_all(all_logits(*as_file, adapter_, tokens, kWhole), reference_->numbers("logits.adapter"), error));
   EXPECT_TRUE(near_all(all_logits(*as_file, adapter_, tokens, 1), reference_->numbers("logits.adapter"), error));
@@ -60,7 +67,7 @@ TEST_P(LogprobsParity, EverySequenceAloneGivesTheReference) {
 
 TEST_P(LogprobsParity, WeightsAsInTheFileStayCloseToTheReference) {
   const auto as_file = make_engine({.precision = Precision::kAsFile});
-  const double error = as_file->weights_dtype() == "bf16" ? kLogitsErrorBf16 : kLogitsError;
+  const double error = error_of(*as_file, back_end());
   for (size_t i = 0; i < reference_->data().size(); ++i) {
     const ReferenceDatum& datum = reference_->data()[i];
     EXPECT_TRUE(near_all(score(*as_file, adapter_, datum.tokens, datum.targets),

@@ -15,6 +15,9 @@ BIN = pathlib.Path(os.environ.get("TUFT_BIN_DIR", pathlib.Path(__file__).resolve
 ALICE, BOB = "tml-alice", "tml-bob"
 USERS = {ALICE: "alice", "tml-alice-second-key": "alice", BOB: "bob"}
 MODEL = "tiny"
+# For example "cuda:0": servers of these tests compute with the torch back end on that device. The programs in
+# TUFT_BIN_DIR must be of a build with libtorch.
+DEVICE = os.environ.get("TUFT_TEST_DEVICE")
 START_SECONDS = 120
 
 
@@ -60,6 +63,8 @@ def as_yaml(value):
 def configuration(model_path, **changes):
     """Returns a valid configuration. Keys with the value None are left out."""
     model = {"model_name": MODEL, "model_path": str(model_path), "max_model_len": 256, "max_lora_rank": 32}
+    if DEVICE:
+        model.update(backend="torch", device=DEVICE)
     model.update(changes.pop("model", {}))
     config = {"supported_models": [model], "authorized_users": USERS, **changes}
     return {key: value for key, value in config.items() if value is not None}

@@ -8,9 +8,9 @@
 
 #include "base/result.h"
 #include "engine/adapter_store.h"
+#include "engine/back_end/thread_pool.h"
 #include "engine/lora.h"
 #include "engine/native/buffer.h"
-#include "engine/native/thread_pool.h"
 
 namespace tuft::engine::native {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/native/thread_pool.h"
+#include "engine/back_end/thread_pool.h"
 
 namespace tuft::engine::native {
 

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "engine/back_end/thread_pool.h"
 #include "engine/native/arena.h"
 #include "engine/native/ops/gemm_kernel.h"
-#include "engine/native/thread_pool.h"
 
 namespace tuft::engine::native {
 

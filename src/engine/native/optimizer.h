@@ -6,8 +6,8 @@
 
 #include "base/result.h"
 #include "engine/back_end/adapters.h"
+#include "engine/back_end/thread_pool.h"
 #include "engine/native/adapter.h"
-#include "engine/native/thread_pool.h"
 
 namespace tuft::engine::native {
 

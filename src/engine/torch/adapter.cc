@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
@@ -68,9 +70,8 @@ void Adapter::make_views() {
   };
   for (LoraPair& pair : pairs_) {
     const int64_t of_b = pair.offset + rank * pair.in;
-    // Detached leaves share the memory of the flat tensor, which itself is not in the graph.
-    pair.a = view(values_, pair.offset, rank, pair.in).detach().requires_grad_(true);
-    pair.b = view(values_, of_b, pair.out, rank).detach().requires_grad_(true);
+    pair.a = view(values_, pair.offset, rank, pair.in);
+    pair.b = view(values_, of_b, pair.out, rank);
     pair.a_scaled = view(active_, pair.offset, rank, pair.in);
     pair.b_active = view(active_, of_b, pair.out, rank);
   }
@@ -79,7 +80,13 @@ void Adapter::make_views() {
 void Adapter::refresh() {
   const c10::NoGradGuard no_graph;
   active_.copy_(values_);
-  for (LoraPair& pair : pairs_) pair.a_scaled.copy_(pair.a.mul(spec_.scale()));
+  std::vector<at::Tensor> a;
+  std::vector<at::Tensor> scaled;
+  for (const LoraPair& pair : pairs_) {
+    a.push_back(pair.a);
+    scaled.push_back(pair.a_scaled);
+  }
+  if (!a.empty()) at::_foreach_copy_(scaled, at::_foreach_mul(a, spec_.scale()));
 }
 
 const LoraPair* Adapter::find(TargetModule module, int layer) const {
@@ -171,9 +178,8 @@ void Adapter::prepare_gradients() {
   gradients_ = at::zeros({parameters_}, placement_.f32());
   const int64_t rank = spec_.rank;
   for (LoraPair& pair : pairs_) {
-    // backward() adds in place to a gradient that exists.
-    pair.a.mutable_grad() = gradients_.narrow(0, pair.offset, pair.a.numel()).view_as(pair.a);
-    pair.b.mutable_grad() = gradients_.narrow(0, pair.offset + rank * pair.in, pair.b.numel()).view_as(pair.b);
+    pair.a_gradient = gradients_.narrow(0, pair.offset, pair.a.numel()).view_as(pair.a);
+    pair.b_gradient = gradients_.narrow(0, pair.offset + rank * pair.in, pair.b.numel()).view_as(pair.b);
   }
 }
 

@@ -18,10 +18,13 @@ namespace tuft::engine::torch {
 // A and B of one linear layer, as in checkpoints.
 struct LoraPair : LoraLayer {
   int64_t offset = 0;  // of A in the flat tensors; B follows
-  at::Tensor a;        // [rank, in], leaf of the gradient graph
+  at::Tensor a;        // [rank, in]
   at::Tensor b;        // [out, rank]
-  // The factors of products without gradients, in the type of activations: A with the scale alpha / rank, and B. Views
-  // of Adapter::active().
+  // Of the same shapes; undefined before Adapter::prepare_gradients().
+  at::Tensor a_gradient;
+  at::Tensor b_gradient;
+  // The factors of products, in the type of activations: A with the scale alpha / rank, and B. Views of
+  // Adapter::active().
   at::Tensor a_scaled;
   at::Tensor b_active;
 };
@@ -59,7 +62,7 @@ class Adapter {
   bool has_moments() const { return first_.defined(); }
   void assign(const AdapterState& state);  // checked, and with the same layers
 
-  void prepare_gradients();  // allocates them if needed; backward() adds to them
+  void prepare_gradients();  // allocates them if needed; LoraLeaves::collect() adds to them
   void clear_gradients();
   void mark_gradients();
   bool restore_gradients();  // false without a mark

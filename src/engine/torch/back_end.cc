@@ -4,7 +4,6 @@
 #include <string_view>
 #include <utility>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
@@ -23,12 +22,22 @@ int64_t activation_bytes(const Placement& placement, const TorchOptions& options
   return free ? *free / 4 : kActivationBytesUnknown;
 }
 
+// Copies to memory that the device can write to, several times as fast as to ordinary memory.
+at::Tensor to_host(const at::Tensor& on_device) {
+  if (!on_device.is_cuda()) return on_device.contiguous();
+  at::Tensor host =
+      at::empty(on_device.sizes(), at::TensorOptions().dtype(on_device.scalar_type()).pinned_memory(true));
+  host.copy_(on_device);
+  return host;
+}
+
 }  // namespace
 
 // The KV cache takes its memory before the limit of activations is computed from the rest.
 BackEnd::BackEnd(ModelSpec spec, Weights weights, const Placement& placement, const TorchOptions& options)
     : transformer_(std::move(spec), std::move(weights), placement),
       clock_(placement),
+      pool_(options.threads),
       pass_(transformer_),
       cache_(transformer_.spec(), placement, options.kv_bytes_max),
       peak_flops_(known_peak_flops(device_name(placement.device),
@@ -105,7 +114,7 @@ void BackEnd::send_logits(std::span<const WantedRow> wanted, std::span<Sequence*
     at::Tensor logits = transformer_.logits(normed);
     const at::Tensor delta = LoraPlan(owners, placement).delta(normed, TargetModule::kLmHead, 0);
     if (delta.defined()) logits += delta;
-    const at::Tensor host = logits.to(at::kCPU).contiguous();
+    const at::Tensor host = to_host(logits);
     const float* from = host.data_ptr<float>();
     std::vector<LogitsRow> sent;
     for (const WantedRow& want : some) {
@@ -126,7 +135,7 @@ bool BackEnd::decode(std::span<const Feed> feeds, std::span<Sequence* const> fed
   const auto logits = decode_->step(rows);
   if (!logits) return false;
   ++captured_steps_;
-  const at::Tensor host = logits->narrow(0, 0, static_cast<int64_t>(rows.size())).to(at::kCPU).contiguous();
+  const at::Tensor host = to_host(logits->narrow(0, 0, static_cast<int64_t>(rows.size())));
   const float* from = host.data_ptr<float>();
   const auto vocab = static_cast<size_t>(model().vocab_size);
   for (size_t i = 0; i < feeds.size(); ++i) fed[i]->kv.commit(feeds[i].tokens);
@@ -134,16 +143,6 @@ bool BackEnd::decode(std::span<const Feed> feeds, std::span<Sequence* const> fed
   for (size_t i = 0; i < feeds.size(); ++i) sent.push_back({i, 0, {from + i * vocab, vocab}});
   sink(sent);
   return true;
-}
-
-void BackEnd::run_tasks(int tasks, const DecodeEngine::Task& task) {
-  at::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t number = begin; number < end; ++number) task(static_cast<int>(number), at::get_thread_num());
-  });
-}
-
-int BackEnd::threads() const {
-  return at::get_num_threads();
 }
 
 void BackEnd::step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink) {

@@ -8,6 +8,7 @@
 
 #include "engine/back_end/adapters.h"
 #include "engine/back_end/open_sequence.h"
+#include "engine/back_end/thread_pool.h"
 #include "engine/engine.h"
 #include "engine/torch/decode.h"
 #include "engine/torch/device_clock.h"
@@ -62,8 +63,8 @@ class BackEnd {
 
   KvCache& cache() { return cache_; }
   void step(std::span<const Feed> feeds, std::span<Sequence* const> fed, const LogitsSink& sink);
-  void run_tasks(int tasks, const DecodeEngine::Task& task);
-  int threads() const;
+  void run_tasks(int tasks, const DecodeEngine::Task& task) { pool_.run(tasks, task); }
+  int threads() const { return pool_.threads(); }
 
  private:
   // Returns false, without an effect, if `decode_` cannot run the step.
@@ -78,6 +79,7 @@ class BackEnd {
 
   Transformer transformer_;
   DeviceClock clock_;
+  ThreadPool pool_;  // libtorch's own threads are for its operations only
   TrainingPass pass_;
   KvCache cache_;
   int64_t captured_steps_ = 0;

@@ -15,7 +15,7 @@ namespace {
 
 // The number of shapes kept. Their intermediate results share one memory; inputs and logits are small in comparison.
 constexpr size_t kStepsMax = 64;
-// For all copies of adapters in slots.
+// Limit of all copies of adapters in slots: a sixteenth of the free memory of a GPU, but at least this.
 constexpr int64_t kSlotBytes = int64_t{256} << 20;
 // Up to this number of keys padding costs almost nothing; above it at most half of the keys may be padding.
 constexpr int64_t kKeysFree = 16'384;
@@ -51,6 +51,7 @@ std::vector<Owner> owners_of(std::span<const Decode::Row> rows) {
 Decode::Decode(Transformer& transformer, KvCache& cache, MakeGraphCapture make_graph_capture)
     : transformer_(transformer), cache_(cache), make_graph_capture_(std::move(make_graph_capture)) {
   transformer.extend_rope(transformer.spec().max_position);
+  slot_bytes_max_ = std::max(kSlotBytes, free_memory(transformer.placement().device).value_or(0) / 16);
 }
 
 LoraSlots* Decode::slots_for(const Adapter& example, int64_t count) {
@@ -60,8 +61,8 @@ LoraSlots* Decode::slots_for(const Adapter& example, int64_t count) {
   const auto found = std::find_if(slots_.begin(), slots_.end(), fits);
   if (found != slots_.end()) return found->get();
   const int64_t bytes = LoraSlots::bytes(example, count);
-  if (bytes > kSlotBytes) return nullptr;
-  if (slot_bytes_ + bytes > kSlotBytes) {
+  if (bytes > slot_bytes_max_) return nullptr;
+  if (slot_bytes_ + bytes > slot_bytes_max_) {
     steps_.clear();
     slots_.clear();
     slot_bytes_ = 0;

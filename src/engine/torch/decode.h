@@ -80,6 +80,7 @@ class Decode {
   MakeGraphCapture make_graph_capture_;
   std::list<std::unique_ptr<LoraSlots>> slots_;
   int64_t slot_bytes_ = 0;
+  int64_t slot_bytes_max_ = 0;
   std::list<Step> steps_;  // most recently used first
   std::string problem_;
 };

@@ -12,19 +12,20 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
 
 namespace tuft::engine::torch {
 namespace {
 
-// Return A and B in the type of activations; in gradient mode as part of the leaves' graph.
-at::Tensor active_a(const Adapter& adapter, const LoraPair& pair, const Placement& placement) {
-  if (!c10::GradMode::is_enabled()) return pair.a_scaled;
-  return pair.a.mul(adapter.spec().scale()).to(placement.activations);
-}
-
-at::Tensor active_b(const LoraPair& pair, const Placement& placement) {
-  return c10::GradMode::is_enabled() ? pair.b.to(placement.activations) : pair.b_active;
+LoraLeaves::Pair constants(std::span<Adapter* const> adapters, TargetModule module, int layer) {
+  std::vector<at::Tensor> a;
+  std::vector<at::Tensor> b;
+  for (const Adapter* adapter : adapters) {
+    const LoraPair& pair = *adapter->find(module, layer);
+    a.push_back(pair.a_scaled);
+    b.push_back(pair.b_active);
+  }
+  if (adapters.size() == 1) return {a.front(), b.front()};
+  return {at::stack(a), at::stack(b)};
 }
 
 }  // namespace
@@ -114,33 +115,25 @@ at::Tensor LoraPlan::product_of_slots(const Group& group, const at::Tensor& x, T
   return at::bmm(at::bmm(input, a.transpose(1, 2)), group.slots->b(module, layer).transpose(1, 2)).flatten(0, 1);
 }
 
-at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, TargetModule module, int layer) const {
+at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, TargetModule module, int layer,
+                             LoraLeaves* leaves) const {
   if (group.slots != nullptr) return product_of_slots(group, x, module, layer);
   if (group.adapters.front()->find(module, layer) == nullptr) return {};
   const at::Tensor input = whole_ ? x : x.index_select(0, group.rows);
-  if (group.adapters.size() == 1) {
-    const Adapter& adapter = *group.adapters.front();
-    const LoraPair& pair = *adapter.find(module, layer);
-    return at::linear(at::linear(input, active_a(adapter, pair, placement_)), active_b(pair, placement_));
-  }
-  std::vector<at::Tensor> a;
-  std::vector<at::Tensor> b;
-  for (const Adapter* adapter : group.adapters) {
-    const LoraPair& pair = *adapter->find(module, layer);
-    a.push_back(active_a(*adapter, pair, placement_));
-    b.push_back(active_b(pair, placement_));
-  }
+  const auto [a, b] =
+      leaves != nullptr ? leaves->make(group.adapters, module, layer) : constants(group.adapters, module, layer);
+  if (group.adapters.size() == 1) return at::linear(at::linear(input, a), b);
   const auto size = static_cast<int64_t>(group.adapters.size());
-  const at::Tensor hidden = at::bmm(input.view({size, group.longest, x.size(1)}), at::stack(a).transpose(1, 2));
-  const at::Tensor out = at::bmm(hidden, at::stack(b).transpose(1, 2)).flatten(0, 1);
+  const at::Tensor hidden = at::bmm(input.view({size, group.longest, x.size(1)}), a.transpose(1, 2));
+  const at::Tensor out = at::bmm(hidden, b.transpose(1, 2)).flatten(0, 1);
   return group.valid.defined() ? out.index_select(0, group.valid) : out;
 }
 
-at::Tensor LoraPlan::delta(const at::Tensor& x, TargetModule module, int layer) const {
+at::Tensor LoraPlan::delta(const at::Tensor& x, TargetModule module, int layer, LoraLeaves* leaves) const {
   std::vector<at::Tensor> products;
   bool any = false;
   for (const Group& group : groups_) {
-    products.push_back(product(group, x, module, layer));
+    products.push_back(product(group, x, module, layer, leaves));
     any = any || products.back().defined();
   }
   if (!any) return {};
@@ -155,8 +148,9 @@ at::Tensor LoraPlan::delta(const at::Tensor& x, TargetModule module, int layer) 
   return in_order_ ? all : all.index_select(0, places_);
 }
 
-at::Tensor LoraPlan::add(const at::Tensor& x, const at::Tensor& y, TargetModule module, int layer) const {
-  const at::Tensor added = delta(x, module, layer);
+at::Tensor LoraPlan::add(const at::Tensor& x, const at::Tensor& y, TargetModule module, int layer,
+                         LoraLeaves* leaves) const {
+  const at::Tensor added = delta(x, module, layer, leaves);
   return added.defined() ? y + added : y;
 }
 

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "engine/torch/adapter.h"
+#include "engine/torch/lora_leaves.h"
 #include "engine/torch/lora_slots.h"
 
 namespace tuft::engine::torch {
@@ -25,10 +26,12 @@ class LoraPlan {
 
   bool empty() const { return groups_.empty(); }
   // Returns y plus the products of the adapters of its rows. x is [rows, in], y is [rows, out], both in the type of
-  // activations. In gradient mode, gradients reach the adapters and x.
-  at::Tensor add(const at::Tensor& x, const at::Tensor& y, TargetModule module, int layer) const;
+  // activations. With `leaves` the adapters' matrices are those leaves of the gradient graph, without they are
+  // constants.
+  at::Tensor add(const at::Tensor& x, const at::Tensor& y, TargetModule module, int layer,
+                 LoraLeaves* leaves = nullptr) const;
   // Returns the products only, zero for rows without adapter; undefined if no row has an adapter for the layer.
-  at::Tensor delta(const at::Tensor& x, TargetModule module, int layer) const;
+  at::Tensor delta(const at::Tensor& x, TargetModule module, int layer, LoraLeaves* leaves = nullptr) const;
 
  private:
   struct Group {
@@ -46,7 +49,7 @@ class LoraPlan {
   static std::vector<std::vector<Owned>> sort(std::span<Adapter* const> owners);
   static bool alike(const Owned& left, const Owned& right);
   static at::Tensor product_of_slots(const Group& group, const at::Tensor& x, TargetModule module, int layer);
-  at::Tensor product(const Group& group, const at::Tensor& x, TargetModule module, int layer) const;
+  at::Tensor product(const Group& group, const at::Tensor& x, TargetModule module, int layer, LoraLeaves* leaves) const;
   at::Tensor indices(const std::vector<int64_t>& values) const;
 
   Placement placement_;

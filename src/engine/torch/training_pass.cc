@@ -66,9 +66,9 @@ void TrainingPass::run_blocks(bool keep) {
       x = transformer_.block(layer, x, *batch_);
       continue;
     }
-    Block block{x.detach().requires_grad_(layer > 0), {}};
+    Block block{x.detach().requires_grad_(layer > 0), {}, {}};
     const c10::AutoGradMode graph(!recompute);
-    at::Tensor output = transformer_.block(layer, block.input, *batch_);
+    at::Tensor output = transformer_.block(layer, block.input, *batch_, recompute ? nullptr : &block.leaves);
     x = output.detach();
     if (!recompute) block.output = std::move(output);
     blocks_.push_back(std::move(block));
@@ -143,7 +143,8 @@ void TrainingPass::head_backward(const Piece& piece, std::span<const float> grad
   const at::Tensor top = top_.index_select(0, piece.rows).requires_grad_(true);
   const at::Tensor normed = transformer_.final_norm(top);
   const at::Tensor leaf = normed.detach().requires_grad_(true);
-  const at::Tensor delta = LoraPlan(piece.owners, placement).delta(leaf, TargetModule::kLmHead, 0);
+  LoraLeaves leaves;
+  const at::Tensor delta = LoraPlan(piece.owners, placement).delta(leaf, TargetModule::kLmHead, 0, &leaves);
   at::Tensor dlogits;
   {
     const c10::NoGradGuard no_graph;
@@ -163,6 +164,7 @@ void TrainingPass::head_backward(const Piece& piece, std::span<const float> grad
   at::Tensor dnormed = transformer_.logits_backward(dlogits);
   if (delta.defined()) {
     delta.backward(dlogits.to(placement.activations));
+    leaves.collect();
     dnormed += leaf.grad();
   }
   if (blocks_.empty()) return;
@@ -185,8 +187,9 @@ void TrainingPass::backward(std::span<const float> gradient) {
   for (auto layer = static_cast<int>(blocks_.size()) - 1; layer >= 0 && !active.empty(); --layer) {
     Block& block = blocks_[static_cast<size_t>(layer)];
     at::Tensor output = std::move(block.output);
-    if (!output.defined()) output = transformer_.block(layer, block.input, *batch_);
+    if (!output.defined()) output = transformer_.block(layer, block.input, *batch_, &block.leaves);
     output.backward(dx);
+    block.leaves.collect();
     dx = block.input.grad();
     blocks_.pop_back();
   }

@@ -35,6 +35,7 @@ class TrainingPass {
   struct Block {
     at::Tensor input;
     at::Tensor output;  // with its graph; undefined if the block is recomputed
+    LoraLeaves leaves;  // of that graph
   };
   // A piece of the rows that have targets.
   struct Piece {

@@ -121,7 +121,7 @@ at::Tensor Transformer::attend(int layer, const at::Tensor& q, const at::Tensor&
                                : attention_(q, past.k, past.v, batch.spans);
 }
 
-at::Tensor Transformer::block(int layer, const at::Tensor& x, const Batch& batch) const {
+at::Tensor Transformer::block(int layer, const at::Tensor& x, const Batch& batch, LoraLeaves* leaves) const {
   const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
   const LoraPlan& lora = batch.lora;
   const int64_t rows = x.size(0);
@@ -130,18 +130,18 @@ at::Tensor Transformer::block(int layer, const at::Tensor& x, const Batch& batch
   const auto qkv =
       linear(n, block.qkv).split_with_sizes({spec_.heads * width, spec_.kv_heads * width, spec_.kv_heads * width}, 1);
   const auto heads = [&](size_t index, TargetModule module) {
-    const at::Tensor y = lora.add(n, qkv[index], module, layer);
+    const at::Tensor y = lora.add(n, qkv[index], module, layer, leaves);
     return y.reshape({rows, y.size(1) / width, width});
   };
   const at::Tensor q = rotate(heads(0, TargetModule::kQ), block.q_norm, batch);
   const at::Tensor k = rotate(heads(1, TargetModule::kK), block.k_norm, batch);
   const at::Tensor attended = attend(layer, q, k, heads(2, TargetModule::kV), batch);
-  const at::Tensor middle = x + lora.add(attended, linear(attended, block.o), TargetModule::kO, layer);
+  const at::Tensor middle = x + lora.add(attended, linear(attended, block.o), TargetModule::kO, layer, leaves);
   const at::Tensor m = norm(middle, block.mlp_norm).to(placement_.activations);
   const auto gate_up = linear(m, block.gate_up).chunk(2, 1);
-  const at::Tensor gate = lora.add(m, gate_up[0], TargetModule::kGate, layer);
-  const at::Tensor product = at::silu(gate) * lora.add(m, gate_up[1], TargetModule::kUp, layer);
-  return middle + lora.add(product, linear(product, block.down), TargetModule::kDown, layer);
+  const at::Tensor gate = lora.add(m, gate_up[0], TargetModule::kGate, layer, leaves);
+  const at::Tensor product = at::silu(gate) * lora.add(m, gate_up[1], TargetModule::kUp, layer, leaves);
+  return middle + lora.add(product, linear(product, block.down), TargetModule::kDown, layer, leaves);
 }
 
 at::Tensor Transformer::final_norm(const at::Tensor& x) const {

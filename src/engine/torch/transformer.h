@@ -69,7 +69,8 @@ class Transformer {
   void extend_rope(int count);
 
   at::Tensor embed(const Batch& batch) const;  // [rows, hidden]
-  at::Tensor block(int layer, const at::Tensor& x, const Batch& batch) const;
+  // With `leaves`, and in gradient mode, gradients reach x and the adapters (LoraLeaves::collect()).
+  at::Tensor block(int layer, const at::Tensor& x, const Batch& batch, LoraLeaves* leaves = nullptr) const;
   at::Tensor final_norm(const at::Tensor& x) const;             // in the activations' type
   at::Tensor logits(const at::Tensor& normed) const;            // [rows, vocab] f32, without adapters
   at::Tensor logits_backward(const at::Tensor& dlogits) const;  // gradient of `normed`, f32

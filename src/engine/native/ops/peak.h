@@ -1,7 +1,7 @@
 // Measures the peak of the arithmetic units.
 #pragma once
 
-#include "engine/native/thread_pool.h"
+#include "engine/back_end/thread_pool.h"
 
 namespace tuft::engine::native {
 

@@ -15,13 +15,20 @@ namespace {
 
 constexpr int64_t kKvBytes = int64_t{8} << 20;
 
-class DecodeTest : public ::testing::TestWithParam<const char*> {
+struct Device {
+  const char* name;  // of the test
+  const char* device;
+  WeightsDtype dtype;
+  double error;  // of a logit
+};
+
+class DecodeTest : public ::testing::TestWithParam<Device> {
  protected:
   using Logits = std::vector<std::vector<float>>;  // by sequence
 
   void SetUp() override {
-    if (std::string(GetParam()) != "cpu" && torch_cuda_devices() == 0) {
-      GTEST_SKIP() << "there is no " << GetParam() << " here: libtorch " << describe_libtorch();
+    if (std::string(GetParam().device) != "cpu" && torch_cuda_devices() == 0) {
+      GTEST_SKIP() << "there is no " << GetParam().device << " here: libtorch " << describe_libtorch();
     }
     InitModelOptions tiny;
     tiny.hidden_size = 32;
@@ -33,12 +40,18 @@ class DecodeTest : public ::testing::TestWithParam<const char*> {
     tiny.max_position = 256;
     ASSERT_TRUE(init_model(directory_ / "model", tiny).ok());
     for (const bool recorded : {false, true}) {
-      auto engine =
-          make_torch_engine(directory_ / "model",
-                            {.device = GetParam(), .threads = 1, .kv_bytes_max = kKvBytes, .capture_decode = recorded});
+      auto engine = make_torch_engine(directory_ / "model", options(recorded, kKvBytes));
       ASSERT_TRUE(engine.ok()) << engine.error().message;
       (recorded ? captured_ : plain_) = std::move(*engine);
     }
+  }
+
+  static TorchOptions options(bool captures, int64_t kv_bytes_max) {
+    return {.device = GetParam().device,
+            .threads = 1,
+            .weights_dtype = GetParam().dtype,
+            .kv_bytes_max = kv_bytes_max,
+            .capture_decode = captures};
   }
 
   AdapterState adapter(int rank, int seed) const {
@@ -100,7 +113,7 @@ class DecodeTest : public ::testing::TestWithParam<const char*> {
         if (std::isnan(want[i][j])) {
           ASSERT_TRUE(std::isnan(got[i][j]));
         } else {
-          ASSERT_NEAR(got[i][j], want[i][j], 1e-4) << "sequence " << which[i] << " token " << j;
+          ASSERT_NEAR(got[i][j], want[i][j], GetParam().error) << "sequence " << which[i] << " token " << j;
         }
       }
     }
@@ -191,8 +204,7 @@ TEST_P(DecodeTest, StepWithoutFixedShapeIsOrdinary) {
 }
 
 TEST_P(DecodeTest, WithoutALimitOfTheCacheThenOrdinarySteps) {
-  const auto engine =
-      make_torch_engine(directory_ / "model", {.device = GetParam(), .threads = 1, .capture_decode = true}).value();
+  const auto engine = make_torch_engine(directory_ / "model", options(true, 0)).value();
   const SequenceId sequence = engine->decoding().open(std::nullopt, 0).value();
   const std::vector<int32_t> tokens = {1};
   const Feed feed{sequence, tokens, 1};
@@ -200,9 +212,11 @@ TEST_P(DecodeTest, WithoutALimitOfTheCacheThenOrdinarySteps) {
   EXPECT_EQ(torch_captured_steps(*engine), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, DecodeTest, testing::Values("cpu", "cuda:0"), [](const auto& device) {
-  return std::string(device.param).substr(0, std::string(device.param).find(':'));
-});
+INSTANTIATE_TEST_SUITE_P(Devices, DecodeTest,
+                         testing::Values(Device{"cpu", "cpu", WeightsDtype::kFloat32, 1e-4},
+                                         Device{"cuda", "cuda:0", WeightsDtype::kFloat32, 1e-4},
+                                         Device{"cuda_bf16", "cuda:0", WeightsDtype::kBfloat16, 0.05}),
+                         [](const auto& device) { return std::string(device.param.name); });
 
 }  // namespace
 }  // namespace tuft::engine

@@ -1,4 +1,4 @@
-#include "engine/native/thread_pool.h"
+#include "engine/back_end/thread_pool.h"
 
 #include <array>
 #include <atomic>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tuft::engine::native {
+namespace tuft::engine {
 namespace {
 
 TEST(ThreadPool, ManyJobsThenEveryTaskRunsOnce) {
@@ -44,4 +44,4 @@ TEST(ThreadPool, OneThreadThenTheCallerRunsThemInOrder) {
 }
 
 }  // namespace
-}  // namespace tuft::engine::native
+}  // namespace tuft::engine

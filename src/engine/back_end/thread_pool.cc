@@ -1,4 +1,4 @@
-#include "engine/native/thread_pool.h"
+#include "engine/back_end/thread_pool.h"
 
 #include <algorithm>
 #include <sched.h>
@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/host.h"
 
-namespace tuft::engine::native {
+namespace tuft::engine {
 namespace {
 
 constexpr uint64_t kCountMask = (uint64_t{1} << 20) - 1;
@@ -106,4 +106,4 @@ void ThreadPool::sleep() {
   --sleepers_;
 }
 
-}  // namespace tuft::engine::native
+}  // namespace tuft::engine

@@ -1,4 +1,5 @@
-// The only threads that compute. Workers spin for a moment after a job, because the next one usually comes within
+// The threads that compute: all of the native back end's, and those that draw tokens from logits for any back end.
+// Workers spin for a moment after a job, because the next one usually comes within
 // microseconds, and then sleep, so that an idle engine costs nothing.
 #pragma once
 
@@ -10,7 +11,7 @@
 
 #include "base/mutex.h"
 
-namespace tuft::engine::native {
+namespace tuft::engine {
 
 // A borrowed callable void(int task, int thread). The callable must outlive it.
 class TaskRef {
@@ -61,4 +62,4 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-}  // namespace tuft::engine::native
+}  // namespace tuft::engine
