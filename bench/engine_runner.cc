@@ -1,4 +1,7 @@
 // tuft_engine_runner --model DIRECTORY [--threads N] [--dtype f32|bf16]
+//                    [--device cpu|cuda:N [--kv-bytes N] [--cuda-graphs yes]]
+//
+// With --device the engine is the torch back end, if this build has it, else the native one.
 //
 // Measures the engine for bench/run.py: reads one JSON request per line on stdin, answers one per line on stdout. So
 // the script can alternate between this program and others (bench/peers) with the same protocol. Requests:
@@ -10,6 +13,7 @@
 //   {"op":"decode","batch":8,"prompt":8,"new_tokens":64,"rank":16,"adapters":1}    rank 0: the base model
 //   {"op":"sample","batch":8,"prompt":64,"new_tokens":64,"rank":16,"adapters":4,"batch_tokens":256}
 //                                 like a server: from the arrival of all requests to their last token
+//   {"op":"device_seconds"}       the work of the device so far, by kind
 //   {"op":"publish","rank":16,"length":64,"prompt":64,"batch_tokens":512}
 //                                 from optim_step to the first token sampled with the new weights
 // peak_bytes in some answers is the peak memory of the process during the request.
@@ -27,6 +31,9 @@
 
 #include "base/clock.h"
 #include "engine/native/native_engine.h"
+#ifdef TUFT_TORCH
+#include "engine/torch/torch_engine.h"
+#endif
 #include "engine/sample/sampler.h"
 #include "engine/train/scheduler.h"
 #include "machine_peaks.h"
@@ -393,15 +400,23 @@ json publish(engine::Engine& engine, const json& asked) {
 
 json hello(const engine::Engine& engine, int threads) {
   const engine::ModelSpec& model = engine.model();
-  return {{"program", "tuft native"},
-          {"dtype", engine.weights_dtype()},
-          {"threads", threads},
-          {"parameters", model.parameters()}};
+  return {
+      {"program", "tuft"}, {"dtype", engine.weights_dtype()}, {"threads", threads}, {"parameters", model.parameters()}};
+}
+
+// Seconds of the device since the engine was made, for back ends that measure them beside the engine thread.
+json device_seconds(engine::Engine& engine) {
+  const engine::DeviceTimes times = engine.device_times();
+  return {{"forward", to_seconds(times.forward)},
+          {"backward", to_seconds(times.backward)},
+          {"optim_step", to_seconds(times.optim_step)},
+          {"step", to_seconds(times.step)}};
 }
 
 json answer(engine::Engine& engine, int threads, const json& asked) {
   const auto op = asked.at("op").get<std::string>();
   if (op == "hello") return hello(engine, threads);
+  if (op == "device_seconds") return device_seconds(engine);
   if (op == "peaks") {
     return {{"gemm_gflops", gemm_gflops(threads)}, {"read_gigabytes_per_second", read_gigabytes_per_second(threads)}};
   }
@@ -418,6 +433,9 @@ struct Options {
   std::string model;
   int threads = 2;
   engine::WeightsDtype dtype = engine::WeightsDtype::kFloat32;
+  std::string device;
+  int64_t kv_bytes = 0;
+  bool cuda_graphs = false;
 };
 
 Options parse(int argc, char** argv) {
@@ -428,16 +446,36 @@ Options parse(int argc, char** argv) {
     if (name == "--model") options.model = value;
     if (name == "--threads") options.threads = std::stoi(value);
     if (name == "--dtype" && value == "bf16") options.dtype = engine::WeightsDtype::kBfloat16;
+    if (name == "--device") options.device = value;
+    if (name == "--kv-bytes") options.kv_bytes = std::stoll(value);
+    if (name == "--cuda-graphs") options.cuda_graphs = value == "yes";
   }
   if (options.model.empty()) throw std::runtime_error("--model DIRECTORY is missing");
   return options;
 }
 
+std::unique_ptr<engine::Engine> make_engine(const Options& options) {
+  if (options.device.empty()) {
+    engine::NativeOptions native;
+    native.threads = options.threads;
+    native.weights_dtype = options.dtype;
+    return value_or_throw(engine::make_native_engine(options.model, native));
+  }
+#ifdef TUFT_TORCH
+  engine::TorchOptions torch;
+  torch.device = options.device;
+  torch.threads = options.threads;
+  torch.weights_dtype = options.dtype;
+  torch.kv_bytes_max = options.kv_bytes;
+  torch.capture_decode = options.cuda_graphs;
+  return value_or_throw(engine::make_torch_engine(options.model, torch));
+#else
+  throw std::runtime_error("this build has no libtorch: build with the preset torch");
+#endif
+}
+
 void serve(const Options& options) {
-  engine::NativeOptions native;
-  native.threads = options.threads;
-  native.weights_dtype = options.dtype;
-  const auto engine = value_or_throw(engine::make_native_engine(options.model, native));
+  const auto engine = make_engine(options);
   for (std::string line; std::getline(std::cin, line);) {
     json reply;
     try {

@@ -24,6 +24,11 @@ class PeerFailed(RuntimeError):
     """A peer has failed. The suite continues without it."""
 
 
+def shortened(text):
+    """Returns the beginning and the end of a long error."""
+    return text if len(text) <= 600 else f"{text[:290]} ... {text[-290:]}"
+
+
 @contextlib.contextmanager
 def peer_may_fail(title, notes):
     """Reports an error of a peer in a line of output and in a note of the result, and raises PeerFailed."""
@@ -32,7 +37,7 @@ def peer_may_fail(title, notes):
     except PeerFailed:
         raise
     except (RuntimeError, OSError, ValueError) as error:
-        note = f"{title} failed and was left out from then on: {' '.join(str(error).split())[-600:]}"
+        note = f"{title} failed and was left out from then on: {shortened(' '.join(str(error).split()))}"
         notes.append(note)
         progress.line(note)
         raise PeerFailed(note) from error

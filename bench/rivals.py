@@ -44,7 +44,7 @@ class Peer:
             raise
 
 
-def start(options, name):
+def start(options, name, arguments):
     """Raises measure.Skip if the peer is missing."""
     file, wait, needs = NEEDS[name]
     python = interpreter(options, name)
@@ -59,18 +59,19 @@ def start(options, name):
     if check.returncode != 0:
         said = check.stderr.strip().splitlines() or [f"exit status {check.returncode}"]
         raise measure.Skip(f"{TITLES[name]}: {python}: {said[-1]}")
-    return measure.Child([python, PEERS / file, "--model", bench_model.make(options.scratch / "mini"), "--threads",
-                          options.threads], rests=True, **environment)
+    return measure.Child([python, PEERS / file, *arguments, "--threads", options.threads], rests=True, **environment)
 
 
 @contextlib.contextmanager
-def started(options, *names):
-    """Returns the started peers by name, and notes for the result: their versions, and reasons for the others."""
+def started(options, *names, arguments=None):
+    """Returns the started peers by name, and notes for the result: their versions, and reasons for the others.
+    `arguments` names their model and what else they need; default: the model "mini"."""
+    arguments = arguments or ["--model", bench_model.make(options.scratch / "mini")]
     with contextlib.ExitStack() as stack:
         children, notes = {}, []
         for name in names:
             try:
-                children[name] = Peer(stack.enter_context(start(options, name)), name, children, notes)
+                children[name] = Peer(stack.enter_context(start(options, name, arguments)), name, children, notes)
                 hello = children[name].ask(op="hello")
             except measure.Skip as reason:
                 notes.append(f"Not compared with {reason}.")

@@ -13,7 +13,7 @@ import measure  # noqa: E402
 from peers import environments  # noqa: E402
 
 SUITES = ["engine", "growth", "training", "fairness", "sampling", "publish", "pause", "polls", "api", "telemetry",
-          "telemetry_store", "telemetry_console"]
+          "telemetry_store", "telemetry_console", "gpu"]
 
 
 def parse():
@@ -42,8 +42,9 @@ def parse():
     parser.add_argument("--hold", type=int, default=60, help="seconds for which the polls stay open")
     parser.add_argument("--bodies", type=int, default=40, help="bodies of 5 MB in one sample of the suite api")
     parser.add_argument("--records", type=int, default=10_000, help="records that a restart in the suite api reads")
-    parser.add_argument("--minutes", type=float, default=15, help="time after which the suites training and sampling begin "
+    parser.add_argument("--minutes", type=float, default=15, help="time after which the suites training, sampling and gpu begin "
                         "no other case")
+    parser.add_argument("--device", default="cuda:0", help="of the suite gpu")
     parser.add_argument("--threads", type=int, default=measure.machine()["cores"])
     parser.add_argument("--wait-idle", type=float, default=0, metavar="MINUTES",
                         help="before each suite, wait at most this long for the machine to become idle")

@@ -13,6 +13,7 @@ def parse():
     parser.add_argument("--model")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--check", action="store_true")
     return parser.parse_args()
 
@@ -39,7 +40,7 @@ class Clock(transformers.generation.StoppingCriteria):
 
     def __call__(self, ids, scores, **_):
         self.times.append(time.monotonic())
-        return torch.zeros(ids.shape[0], dtype=torch.bool)
+        return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
 
 
 class Runner:
@@ -47,12 +48,18 @@ class Runner:
         torch.set_num_threads(options.threads)
         self.dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
         self.options, self.model, self.rank, self.optimizers = options, None, None, {}
+        self.on_gpu = options.device != "cpu"
         self.base = self.load()
         self.vocab = self.base.config.vocab_size
 
     def load(self):
         return transformers.AutoModelForCausalLM.from_pretrained(self.options.model, dtype=self.dtype,
-                                                                 attn_implementation="sdpa")
+                                                                 attn_implementation="sdpa").to(self.options.device)
+
+    def wait(self):
+        """Waits until the device has done all work, so that a stopwatch counts it."""
+        if self.on_gpu:
+            torch.cuda.synchronize(self.options.device)
 
     def hello(self, _):
         return {"program": "transformers + peft", "dtype": self.options.dtype, "threads": torch.get_num_threads(),
@@ -94,7 +101,8 @@ class Runner:
                 targets[index, :count] = torch.tensor(row[1:])
                 weights[index, :count] = torch.tensor(lines.loss_weights(count))
                 mask[index, :count] = 1
-            yield tokens, targets, weights, None if mask.all() else mask
+            yield [part if part is None else part.to(self.options.device)
+                   for part in (tokens, targets, weights, None if mask.all() else mask)]
 
     def optimizer(self, number):
         """Returns the optimizer with moments of zero. It keeps its memory, so that no first step is measured."""
@@ -130,6 +138,7 @@ class Runner:
                 optimizers[number].step()
                 optimizers[number].zero_grad()
                 first_loss += loss if step == 0 else 0.0
+        self.wait()
         return {**watch.stop(), "tokens": asked["steps"] * sum(map(sum, tenants)), "loss": first_loss}
 
     def fairness(self, asked):
@@ -158,7 +167,7 @@ class Runner:
         watch = lines.Stopwatch()
         with torch.inference_mode():
             for group in groups:
-                ids = torch.tensor([prompts[index] for index in group])
+                ids = torch.tensor([prompts[index] for index in group], device=self.options.device)
                 if mixed:
                     moments, first = self.loop(ids, asked["new_tokens"], adapter_names=owners)
                 else:
@@ -184,9 +193,19 @@ class Runner:
             ids = logits.argmax(-1, keepdim=True)
             # The engine returns the log-probability of every token, so compute it here too.
             torch.log_softmax(logits.float(), -1).gather(1, ids)
+            self.wait()
             times.append(time.monotonic())
             first = ids[:, 0] if first is None else first
         return times, first
+
+    def paging(self, asked, sequences):
+        """Returns the settings of continuous batching that are best on the device."""
+        tokens = asked["prompt"] + asked["new_tokens"]
+        if self.on_gpu:
+            return dict(num_blocks=-(-tokens // 256) * sequences + 2, return_logprobs=True,
+                        use_cuda_graph=asked["way"] == "graphs")
+        return dict(page_size=PAGE, num_blocks=-(-tokens // PAGE) * sequences + 2, use_cuda_graph=False,
+                    use_async_batching=False)
 
     def continuous(self, asked):
         """Runs Transformers' continuous batching. All requests share one adapter, which is active in the model."""
@@ -194,14 +213,11 @@ class Runner:
         model.set_adapter("0")
         stream = lines.Tokens(self.vocab)
         prompts = [stream.take(asked["prompt"]) for _ in range(asked["batch"])]
-        pages = sum(-(-(asked["prompt"] + asked["new_tokens"]) // PAGE) for _ in prompts) + 2
-        config = ContinuousBatchingConfig(
-            page_size=PAGE, num_blocks=pages, max_batch_tokens=asked["batch_tokens"], use_cuda_graph=False,
-            use_async_batching=False)
+        config = ContinuousBatchingConfig(max_batch_tokens=asked["batch_tokens"], **self.paging(asked, len(prompts)))
         generation = transformers.GenerationConfig(max_new_tokens=asked["new_tokens"], do_sample=False, eos_token_id=-1,
                                                    pad_token_id=0)
         watch = lines.Stopwatch()
-        out = model.get_base_model().generate_batch(prompts, generation_config=generation, warmup=False,
+        out = model.get_base_model().generate_batch(prompts, generation_config=generation, warmup=self.on_gpu,
                                                     continuous_batching_config=config, record_timestamps=True)
         answer = watch.stop()
         if any(len(one.generated_tokens) != asked["new_tokens"] for one in out.values()) or len(out) != len(prompts):
