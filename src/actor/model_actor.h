@@ -83,9 +83,13 @@ class ModelActor {
   // Returns true if the worker is up and answers. If it is not up, calls fail with kUnavailable. If it is up and does
   // not answer, for instance because it was stopped, calls wait for it.
   virtual bool ready() const = 0;
-  // Returns the number of the worker's current life, from 1. Each restart loses what was in the worker's memory.
+  // Returns true if the worker is up, whether it answers or not: what it holds in memory is not lost.
+  virtual bool up() const = 0;
+  // Returns the number of the worker's current life, at least 1 and different from those of all other workers of the
+  // base model. A later life has a larger number. Each restart loses what was in the worker's memory.
   virtual uint64_t incarnation() const = 0;
-  // Returns the workers that serve it, wait to serve it, or are gone, in the order in which they came.
+  // Returns the workers of the base model that serve it, wait to serve it, or are gone, in the order in which they
+  // came.
   virtual std::vector<WorkerRow> workers() const { return {}; }
   // Sets the callback that runs with the incarnation each time a worker has become ready, the first time included. It
   // runs again with the same incarnation when a worker answers that did not answer for a while.

@@ -56,10 +56,9 @@ struct SupervisedActorImpl::Life {
   bool draining = false;
 };
 
-SupervisedActorImpl::SupervisedActorImpl(Supervision supervision, std::shared_ptr<WorkerRows> rows,
-                                         std::unique_ptr<WorkerSource> source)
+SupervisedActorImpl::SupervisedActorImpl(Supervision supervision, std::unique_ptr<WorkerSource> source)
     : spec_(std::move(supervision)),
-      rows_(std::move(rows)),
+      rows_(spec_.shared.rows),
       gauges_(spec_.base_model, *rows_),
       source_(std::move(source)) {}
 
@@ -113,6 +112,11 @@ bool SupervisedActorImpl::ready() const {
   return state_ == State::kReady && answering_;
 }
 
+bool SupervisedActorImpl::up() const {
+  MutexLock lock(mutex_);
+  return state_ == State::kReady;
+}
+
 uint64_t SupervisedActorImpl::incarnation() const {
   MutexLock lock(mutex_);
   return incarnation_;
@@ -162,7 +166,8 @@ bool SupervisedActorImpl::wait_for_wake(int ended_fd, Nanos timeout) {
 void SupervisedActorImpl::watch() {
   Nanos delay = spec_.restart_delay;
   const auto restarts = metrics::workers().restarts.with({{"base_model", spec_.base_model}});
-  for (uint64_t incarnation = 1; !stopping(); ++incarnation) {
+  for (bool is_first = true; !stopping(); is_first = false) {
+    const uint64_t incarnation = ++*spec_.shared.lives;
     const Nanos begin = now();
     {
       MutexLock lock(mutex_);
@@ -172,7 +177,7 @@ void SupervisedActorImpl::watch() {
     await_worker();
     if (stopping()) break;
     gauges_.set_state(WorkerState::kStarting);
-    if (incarnation > 1) {
+    if (!is_first) {
       restarts.add(1);
       telemetry::log_info("worker.restarted",
                           spec_.lease > 0 ? "another worker takes over" : "starting the worker again",
@@ -458,14 +463,13 @@ void SupervisedActorImpl::pause(Nanos delay) {
 }
 
 std::unique_ptr<SupervisedActor> make_supervised_actor(WorkerSpec spec) {
-  const auto rows = std::make_shared<WorkerRows>();
   Supervision supervision = spec;
-  return std::make_unique<SupervisedActorImpl>(std::move(supervision), rows, local_workers(std::move(spec), rows));
+  const std::shared_ptr<WorkerRows> rows = spec.shared.rows;
+  return std::make_unique<SupervisedActorImpl>(std::move(supervision), local_workers(std::move(spec), rows));
 }
 
-std::unique_ptr<SupervisedActor> make_joined_actor(Supervision supervision, std::shared_ptr<WorkerRows> rows,
-                                                   std::unique_ptr<WorkerSource> source) {
-  return std::make_unique<SupervisedActorImpl>(std::move(supervision), std::move(rows), std::move(source));
+std::unique_ptr<SupervisedActor> make_joined_actor(Supervision supervision, std::unique_ptr<WorkerSource> source) {
+  return std::make_unique<SupervisedActorImpl>(std::move(supervision), std::move(source));
 }
 
 }  // namespace tuft::actor

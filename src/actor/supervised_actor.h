@@ -39,7 +39,7 @@ class PendingCall;
 // It has many methods because the watcher's steps and the ends of calls share one state machine under one lock.
 class SupervisedActorImpl final : public SupervisedActor {
  public:
-  SupervisedActorImpl(Supervision supervision, std::shared_ptr<WorkerRows> rows, std::unique_ptr<WorkerSource> source);
+  SupervisedActorImpl(Supervision supervision, std::unique_ptr<WorkerSource> source);
   ~SupervisedActorImpl() override { stop(); }
 
   Status start() override;
@@ -48,6 +48,7 @@ class SupervisedActorImpl final : public SupervisedActor {
 
   const std::string& base_model() const override { return spec_.base_model; }
   bool ready() const override;
+  bool up() const override;
   uint64_t incarnation() const override;
   std::vector<WorkerRow> workers() const override { return rows_->all(); }
   void on_ready(std::function<void(uint64_t)> callback) override { on_ready_ = std::move(callback); }

@@ -2,6 +2,7 @@
 // here, on a unix socket, or one that joins from anywhere (worker_registry.h).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -15,9 +16,16 @@
 
 namespace tuft::actor {
 
+// What the workers that serve one base model at the same time have in common.
+struct SharedByWorkers {
+  std::shared_ptr<WorkerRows> rows = std::make_shared<WorkerRows>();
+  std::shared_ptr<std::atomic<uint64_t>> lives = std::make_shared<std::atomic<uint64_t>>(0);  // their number so far
+};
+
 // How a worker is watched.
 struct Supervision {
   std::string base_model;
+  SharedByWorkers shared = {};
   Nanos start_timeout = 600 * kSecond;       // time limit until the weights are in memory
   Nanos restart_delay = 200 * kMillisecond;  // doubles with each early death, ...
   Nanos restart_delay_max = 30 * kSecond;    // ... up to this
@@ -48,8 +56,7 @@ class SupervisedActor : public ModelActor {
 };
 
 std::unique_ptr<SupervisedActor> make_supervised_actor(WorkerSpec spec);
-// `rows` is that of the source.
-std::unique_ptr<SupervisedActor> make_joined_actor(Supervision supervision, std::shared_ptr<WorkerRows> rows,
-                                                   std::unique_ptr<WorkerSource> source);
+// supervision.shared.rows are those of the source.
+std::unique_ptr<SupervisedActor> make_joined_actor(Supervision supervision, std::unique_ptr<WorkerSource> source);
 
 }  // namespace tuft::actor

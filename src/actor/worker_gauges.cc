@@ -1,7 +1,10 @@
 #include "actor/worker_gauges.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -24,37 +27,56 @@ Board& board() {
   return *instance;
 }
 
-template <typename Look>
-void for_each_worker(Look&& look) {
+// What the workers of a base model are together.
+struct Sums {
+  std::array<int64_t, kWorkerStates> in_state{};
+  std::optional<Nanos> oldest_of_up, newest;  // answers
+};
+
+bool is_up(WorkerState state) {
+  return state == WorkerState::kReady || state == WorkerState::kSilent || state == WorkerState::kDraining;
+}
+
+std::map<std::string, Sums> sums() {
+  std::map<std::string, Sums> by_model;
   Board& all = board();
   MutexLock lock(all.mutex);
-  for (const WorkerGauges* worker : all.workers) look(*worker);
+  for (const WorkerGauges* worker : all.workers) {
+    Sums& sum = by_model[worker->base_model()];
+    const WorkerState state = worker->state();
+    ++sum.in_state[static_cast<size_t>(state)];
+    sum.in_state[static_cast<size_t>(WorkerState::kStandby)] = worker->standbys();
+    const Nanos answer = worker->last_answer();
+    if (answer == 0) continue;
+    sum.newest = std::max(sum.newest.value_or(0), answer);
+    if (is_up(state)) sum.oldest_of_up = std::min(sum.oldest_of_up.value_or(answer), answer);
+  }
+  return by_model;
 }
 
 void observe_states(const Observe& observe) {
-  for_each_worker([&](const WorkerGauges& worker) {
+  for (const auto& [model, sum] : sums()) {
     for (size_t i = 0; i < kWorkerStates; ++i) {
-      const auto state = static_cast<WorkerState>(i);
-      const int64_t serving = worker.state() == state ? 1 : 0;
-      observe(static_cast<double>(state == WorkerState::kStandby ? worker.standbys() : serving),
-              {{"base_model", worker.base_model()}, {"state", worker_state_name(state)}});
+      observe(static_cast<double>(sum.in_state[i]),
+              {{"base_model", model}, {"state", worker_state_name(static_cast<WorkerState>(i))}});
     }
-  });
+  }
 }
 
 void observe_up(const Observe& observe) {
-  for_each_worker([&](const WorkerGauges& worker) {
-    observe(worker.state() == WorkerState::kReady ? 1 : 0, {{"base_model", worker.base_model()}});
-  });
+  for (const auto& [model, sum] : sums()) {
+    observe(sum.in_state[static_cast<size_t>(WorkerState::kReady)] > 0 ? 1 : 0, {{"base_model", model}});
+  }
 }
 
+// That of the worker that has been silent for longest, of those that are up; if none is, of the one that answered last.
 void observe_heartbeats(const Observe& observe) {
   const Nanos now = system_clock().monotonic();
-  for_each_worker([&](const WorkerGauges& worker) {
-    const Nanos last = worker.last_answer();
-    if (last == 0) return;
-    observe(to_seconds(std::max<Nanos>(0, now - last)), {{"base_model", worker.base_model()}});
-  });
+  for (const auto& [model, sum] : sums()) {
+    if (!sum.newest) continue;
+    const Nanos last = sum.oldest_of_up.value_or(*sum.newest);
+    observe(to_seconds(std::max<Nanos>(0, now - last)), {{"base_model", model}});
+  }
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 
 namespace tuft::actor {
 
-// The state of a base model's worker. Its series exist as long as this object. `rows` must outlive it. Thread-safe.
+// The state of one worker that serves a base model. The series of a base model are sums over those of it, and exist as
+// long as one of them. `rows`, of all workers of the base model, must outlive it. Thread-safe.
 class WorkerGauges {
  public:
   WorkerGauges(std::string base_model, const WorkerRows& rows);

@@ -78,7 +78,7 @@ struct WorkerRegistry::Place {
   std::deque<Standby> standbys TUFT_GUARDED_BY(mutex);
   bool closed TUFT_GUARDED_BY(mutex) = false;
   size_t joining TUFT_GUARDED_BY(mutex) = 0;
-  std::function<void()> wake TUFT_GUARDED_BY(mutex);
+  std::map<const void*, std::function<void()>> wakes TUFT_GUARDED_BY(mutex);  // by source
 };
 
 namespace {
@@ -114,12 +114,12 @@ class WorkerRegistry::Source final : public WorkerSource {
   explicit Source(std::shared_ptr<Place> place) : place_(std::move(place)) {}
   ~Source() override {
     MutexLock lock(place_->mutex);
-    place_->wake = {};
+    place_->wakes.erase(this);
   }
 
   void on_available(std::function<void()> wake) override {
     MutexLock lock(place_->mutex);
-    place_->wake = std::move(wake);
+    place_->wakes[this] = std::move(wake);
   }
   bool available() const override {
     MutexLock lock(place_->mutex);
@@ -256,7 +256,9 @@ std::function<void(join::End)> WorkerRegistry::connected(const std::string& work
   --place->joining;
   if (place->closed) return [](join::End) {};
   place->standbys.push_back({std::move(row), std::move(connection)});
-  if (place->wake) place->wake();
+  for (const auto& [source, wake] : place->wakes) {
+    if (wake) wake();
+  }
   return [place, number](join::End end) {
     std::optional<Place::Standby> gone;
     {

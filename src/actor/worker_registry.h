@@ -33,16 +33,16 @@ struct RegistryOptions {
   int standbys_max = 64;  // of each base model
 };
 
-// The first worker that joins for a base model serves it; further ones stand by, with the weights in memory. When it is
-// gone, the one that has waited longest of those that have read their weights takes its place. Thread-safe. Must
-// outlive the sources.
+// The first workers that join for a base model serve it, as many as it has sources; further ones stand by, with the
+// weights in memory. When one is gone, the one that has waited longest of those that have read their weights takes its
+// place. Thread-safe. Must outlive the sources.
 class WorkerRegistry final : public join::Host {
  public:
   explicit WorkerRegistry(RegistryOptions options);
   ~WorkerRegistry() override;
 
-  // Returns where the lives of a base model come from, and its workers. Requires that `base_model` is one of the
-  // options.
+  // Returns where the lives of a worker of the base model come from; one call for each worker that is to serve it. The
+  // rows are those of all. Requires that `base_model` is one of the options.
   std::unique_ptr<WorkerSource> source(const std::string& base_model);
   std::shared_ptr<WorkerRows> rows(const std::string& base_model) const;
 

@@ -33,6 +33,7 @@ struct ModelConfig {
   int sample_batch_tokens = 256;  // token budget of one sampling step
   std::optional<int> default_max_tokens;
   WorkerKind worker = WorkerKind::kLocal;
+  int workers = 1;  // that serve the model at the same time
   BackEnd backend = BackEnd::kNative;
   std::string device = "cpu";  // "cuda", "cuda:N" with the torch back end
   bool cuda_graphs = false;    // decode steps are captured and replayed

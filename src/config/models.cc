@@ -10,6 +10,7 @@ namespace tuft::config {
 namespace {
 
 constexpr int kLoraRankMax = 4096;
+constexpr int kWorkersMax = 256;
 constexpr size_t kModelNameMax = 200;
 
 void read_capabilities(MapReader& reader, ModelConfig& model) {
@@ -108,6 +109,7 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
   if (int tokens = 0; reader.integer("default_max_tokens", tokens, 1)) model.default_max_tokens = tokens;
   read_back_end(reader, model);
   if (const auto worker = reader.one_of("worker", {"local", "joined"})) model.worker = static_cast<WorkerKind>(*worker);
+  reader.integer("workers", model.workers, 1, kWorkersMax);
   if (const auto dtype = reader.one_of("weights_dtype", {"auto", "f32", "bf16"})) {
     model.weights_dtype = static_cast<WeightsDtype>(*dtype);
   }

@@ -130,6 +130,7 @@ void show_model(Yaml& yaml, const ModelConfig& model) {
   yaml.integer("sample_batch_tokens", model.sample_batch_tokens);
   if (model.default_max_tokens) yaml.integer("default_max_tokens", *model.default_max_tokens);
   yaml.text("worker", model.worker == WorkerKind::kJoined ? "joined" : "local");
+  yaml.integer("workers", model.workers);
   yaml.text("backend", kBackEnds[static_cast<size_t>(model.backend)]);
   yaml.text("device", model.device);
   yaml.boolean("cuda_graphs", model.cuda_graphs);

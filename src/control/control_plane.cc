@@ -156,16 +156,16 @@ class ControlPlaneImpl final : public ControlPlane {
 
   std::vector<SupportedModel> supported_models() const override {
     std::vector<SupportedModel> models;
-    for (const auto& backend : core_->backends.all()) {
-      const config::ModelConfig& model = backend->config();
+    for (const ModelPtr& served : core_->backends.models()) {
+      const config::ModelConfig& model = served->config();
       models.push_back({model.model_name, model.max_model_len, model.training, model.sampling});
     }
     return models;
   }
 
   bool ready() const override {
-    for (const auto& backend : core_->backends.all()) {
-      if (!backend->actor().ready()) return false;
+    for (const ModelPtr& model : core_->backends.models()) {
+      if (!model->ready()) return false;
     }
     return core_->persistence->available().ok();
   }
@@ -310,6 +310,7 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->futures.sweep();
     core_->sessions.sweep();
     training_->drain().sweep();
+    training_->placement().sweep();
     training_->restorer().sweep();
     training_->executor().sweep();
     training_->activity().sweep();
@@ -368,22 +369,21 @@ class ControlPlaneImpl final : public ControlPlane {
 
   // A sampling session whose checkpoint was replaced or deleted cannot be restored.
   void restore_sampler(const SamplerRecord& record, const CheckpointIndex& index) {
-    const auto backend = core_->backends.find(record.base_model);
+    const Result<ModelPtr> model = core_->backends.find(record.base_model);
     const CheckpointStore::Ptr checkpoint = record.checkpoint ? same_checkpoint(*record.checkpoint, index) : nullptr;
-    if (backend.ok() && (!record.checkpoint || checkpoint != nullptr)) {
-      return sampling_->samplers().restore(record, *backend, checkpoint);
+    if (model.ok() && (!record.checkpoint || checkpoint != nullptr)) {
+      return sampling_->samplers().restore(record, *model, checkpoint);
     }
     core_->persistence->write({}, {core_->persistence->erase(record.id)}, {});
     sampling_->samplers().note_gone(
         record.id, record.user,
-        backend.ok() ? "its checkpoint " + record.checkpoint->path +
-                           " was deleted or replaced, and the server was restarted since. Make a new "
-                           "one on a checkpoint that is there"
-                     : "the server was restarted and does not serve its base model any more");
+        model.ok() ? "its checkpoint " + record.checkpoint->path +
+                         " was deleted or replaced, and the server was restarted since. Make a new "
+                         "one on a checkpoint that is there"
+                   : "the server was restarted and does not serve its base model any more");
     telemetry::log_warning("sampling_session.dropped",
-                           backend.ok()
-                               ? "a sampling session cannot be restored: its checkpoint was replaced or deleted"
-                               : "a sampling session cannot be restored: its base model is not served any more",
+                           model.ok() ? "a sampling session cannot be restored: its checkpoint was replaced or deleted"
+                                      : "a sampling session cannot be restored: its base model is not served any more",
                            {{"tuft.sampling_session_id", record.id.str()}});
   }
 
@@ -406,7 +406,7 @@ class ControlPlaneImpl final : public ControlPlane {
     });
   }
 
-  void watch(const std::shared_ptr<ModelBackend>& backend) {
+  void watch(const ModelBackendPtr& backend) {
     auto on_ready = [weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_),
                      weak_sampling = std::weak_ptr(sampling_)](uint64_t incarnation) {
       const auto model = weak_backend.lock();
@@ -415,10 +415,10 @@ class ControlPlaneImpl final : public ControlPlane {
       if (model == nullptr || training == nullptr || sampling == nullptr) return;
       model->actor().describe({}, {}, [weak_backend](Result<worker::v1::DescribeResponse> result) {
         const auto described = weak_backend.lock();
-        if (described != nullptr && result.ok()) described->set_description(*result);
+        if (described != nullptr && result.ok()) described->facts().set_description(*result);
       });
       training->restorer().on_worker_ready(model, incarnation);
-      sampling->adapters().on_worker_ready(model);
+      sampling->adapters().on_worker_ready(*model);
     };
     backend->actor().on_draining([weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_)](
                                      uint64_t incarnation, Nanos limit) {

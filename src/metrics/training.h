@@ -14,6 +14,10 @@ struct TrainingMetrics {
                         .unit = "{run}",
                         .description = "Training runs, by state (active, idle, restoring, corrupted)",
                         .labels = {"base_model", "state"}}};
+  Counter run_moves{{.name = "tuft.training.run.moves",
+                     .unit = "{move}",
+                     .description = "Runs that went to another worker of their base model (lost, drained, balanced)",
+                     .labels = {"base_model", "reason"}}};
   Histogram tokens_per_second{{.name = "tuft.training.tokens_per_second",
                                .unit = "tokens/s",
                                .description = "Input tokens of a forward or forward_backward over its whole time",

@@ -13,7 +13,7 @@ struct WorkerMetrics {
        .labels = {"base_model", "state"}}};
   ObservableGauge up{{.name = "tuft.worker.up",
                       .unit = "{worker}",
-                      .description = "1 while the base model's worker answers",
+                      .description = "1 while a worker of the base model answers",
                       .labels = {"base_model"}}};
   ObservableGauge heartbeat_age{{.name = "tuft.worker.heartbeat.age",
                                  .unit = "s",

@@ -40,14 +40,15 @@ class Worker(LoggedProcess):
         self.process.wait()
 
 
-def joined_server(folder, certificates, **changes):
-    """Returns a server with a joined base model, which is not started, its port for workers, and the model's directory."""
+def joined_server(folder, certificates, workers=1, **changes):
+    """Returns a server with a joined base model, which is not started, its port for workers, and the model's directory.
+    `workers` serve at a time."""
     model = tuft_server.init_model(folder / "model", "--size", "tiny")
     (folder / "token").write_text(TOKEN + "\n")
     os.chmod(folder / "token", 0o600)
     join = {"port": tuft_server.free_port(), "certificate": str(certificates / "server.pem"),
             "private_key": str(certificates / "server.key"), "token_file": str(folder / "token"), "lease_seconds": LEASE}
-    config = tuft_server.configuration(model, model={"worker": "joined"}, join=join, console={"operators": ["alice"]},
+    config = tuft_server.configuration(model, model={"worker": "joined", "workers": workers}, join=join, console={"operators": ["alice"]},
                                        persistence={"mode": "FILE"}, **changes)
     return TuftServer(folder / "home", config), join["port"], model
 

@@ -173,7 +173,8 @@ TEST_F(Registry, AnActorWaitsForAWorkerToJoin) {
   Supervision supervision;
   supervision.base_model = "m";
   supervision.lease = 10 * kSecond;
-  const auto actor = make_joined_actor(supervision, registry_.rows("m"), registry_.source("m"));
+  supervision.shared.rows = registry_.rows("m");
+  const auto actor = make_joined_actor(supervision, registry_.source("m"));
   ASSERT_TRUE(actor->start().ok());
   EXPECT_FALSE(actor->ready());
   auto connection = std::make_unique<TestConnection>();

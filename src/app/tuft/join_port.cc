@@ -56,14 +56,19 @@ JoinPort::~JoinPort() {
   listener_.reset();
 }
 
-std::unique_ptr<actor::SupervisedActor> JoinPort::make_actor(const config::ModelConfig& model) {
+std::vector<std::unique_ptr<actor::SupervisedActor>> JoinPort::make_actors(const config::ModelConfig& model) {
   actor::Supervision supervision;
   supervision.base_model = model.model_name;
+  supervision.shared.rows = registry_.rows(model.model_name);
   supervision.restart_delay = 0;
   supervision.lease = config_.join.lease_seconds * kSecond;
   // A worker that was told to end says so in the answer to a health check, and its time runs.
   supervision.heartbeat = std::min(kHeartbeat, supervision.lease / 4);
-  return actor::make_joined_actor(supervision, registry_.rows(model.model_name), registry_.source(model.model_name));
+  std::vector<std::unique_ptr<actor::SupervisedActor>> actors;
+  for (int i = 0; i < model.workers; ++i) {
+    actors.push_back(actor::make_joined_actor(supervision, registry_.source(model.model_name)));
+  }
+  return actors;
 }
 
 }  // namespace tuft::app

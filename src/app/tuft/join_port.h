@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "actor/supervisor.h"
 #include "actor/worker_registry.h"
@@ -20,7 +21,8 @@ class JoinPort {
   JoinPort(const JoinPort&) = delete;
   JoinPort& operator=(const JoinPort&) = delete;
 
-  std::unique_ptr<actor::SupervisedActor> make_actor(const config::ModelConfig& model);
+  // Returns one for each worker that is to serve the model.
+  std::vector<std::unique_ptr<actor::SupervisedActor>> make_actors(const config::ModelConfig& model);
   // Reads certificates and token again; if that fails, the former stay in use.
   Status reload() { return listener_->reload(); }
 

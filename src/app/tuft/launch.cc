@@ -161,11 +161,10 @@ class ServerProcess {
   // check means that the server is ready.
   // Nobody knows when a worker will join, so nothing waits for it.
   Result<bool> wait_ready() {
-    for (size_t i = 0; i < actors_.size(); ++i) {
-      if (config_.supported_models[i].worker == config::WorkerKind::kJoined) continue;
+    for (const size_t number : local_actors_) {
       while (true) {
         if (stop_requested()) return false;
-        const Status ready = actors_[i]->wait_ready(kReadyPoll);
+        const Status ready = actors_[number]->wait_ready(kReadyPoll);
         if (ready.ok()) break;
         if (ready.error().code != ErrorCode::kDeadlineExceeded) return ready.error();
       }
@@ -245,20 +244,30 @@ class ServerProcess {
     if (config_.join.port != 0) {
       TUFT_ASSIGN(join_port_, JoinPort::open(config_));
     }
-    const auto is_local = [](const config::ModelConfig& model) { return model.worker == config::WorkerKind::kLocal; };
-    const auto locals = std::count_if(config_.supported_models.begin(), config_.supported_models.end(), is_local);
-    const int threads = threads_per_worker(usable_cores(), static_cast<int>(std::max<ptrdiff_t>(1, locals)));
+    const int locals = local_workers_of(config_);
+    const int threads = threads_per_worker(usable_cores(), std::max(1, locals));
     for (const config::ModelConfig& model : config_.supported_models) {
-      if (!is_local(model)) {
-        actors_.push_back(join_port_->make_actor(model));
-        continue;
+      if (model.worker == config::WorkerKind::kJoined) {
+        for (auto& actor : join_port_->make_actors(model)) actors_.push_back(std::move(actor));
+      } else {
+        TUFT_TRY(make_local_actors(model, executable, threads));
       }
+    }
+    return {};
+  }
+
+  Status make_local_actors(const config::ModelConfig& model, const std::filesystem::path& executable, int threads) {
+    const actor::SharedByWorkers shared;
+    for (int i = 0; i < model.workers; ++i) {
       // One directory per worker, because the names of its sockets do not contain the model.
       const std::filesystem::path sockets = runtime_->path() / std::to_string(actors_.size());
       std::error_code failure;
       std::filesystem::create_directory(sockets, failure);
       if (failure) return internal_error("cannot make " + sockets.string() + ": " + failure.message());
-      actors_.push_back(actor::make_supervised_actor(worker_spec(config_, model, executable, sockets, threads)));
+      actor::WorkerSpec spec = worker_spec(config_, model, executable, sockets, threads);
+      spec.shared = shared;
+      local_actors_.push_back(actors_.size());
+      actors_.push_back(actor::make_supervised_actor(std::move(spec)));
     }
     return {};
   }
@@ -305,6 +314,7 @@ class ServerProcess {
   std::unique_ptr<RuntimeDirectory> runtime_;
   std::unique_ptr<JoinPort> join_port_;  // null: there is none
   std::vector<std::unique_ptr<actor::SupervisedActor>> actors_;
+  std::vector<size_t> local_actors_;  // of actors_: those of workers that this process starts
   std::unique_ptr<control::ControlPlane> control_;
   std::unique_ptr<api::Server> server_;
   std::unique_ptr<api::Server> http_intake_;  // null, as the next: there is none

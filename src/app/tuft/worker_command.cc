@@ -18,12 +18,13 @@ std::string_view dtype_name(config::WeightsDtype dtype) {
   return "auto";
 }
 
-// Returns the number of models whose workers share the memory of a device of this machine.
-ptrdiff_t models_on(const config::ServerConfig& config, const std::string& device) {
-  return std::count_if(config.supported_models.begin(), config.supported_models.end(),
-                       [&](const config::ModelConfig& model) {
-                         return model.device == device && model.worker == config::WorkerKind::kLocal;
-                       });
+// Returns the number of workers that share the memory of a device of this machine.
+int workers_on(const config::ServerConfig& config, const std::string& device) {
+  int count = 0;
+  for (const config::ModelConfig& model : config.supported_models) {
+    if (model.device == device && model.worker == config::WorkerKind::kLocal) count += model.workers;
+  }
+  return count;
 }
 
 // The flags that the configuration of a model gives to a worker on any machine.
@@ -75,8 +76,16 @@ Result<std::filesystem::path> worker_executable() {
   return worker;
 }
 
-int threads_per_worker(int cores, int models) {
-  return std::max(1, cores / std::max(1, models));
+int local_workers_of(const config::ServerConfig& config) {
+  int count = 0;
+  for (const config::ModelConfig& model : config.supported_models) {
+    if (model.worker == config::WorkerKind::kLocal) count += model.workers;
+  }
+  return count;
+}
+
+int threads_per_worker(int cores, int workers) {
+  return std::max(1, cores / std::max(1, workers));
 }
 
 actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::ModelConfig& model,
@@ -87,7 +96,7 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
   spec.executable = executable;
   spec.socket_directory = socket_directory;
   spec.arguments = common_flags(config, model);
-  const auto sharing = static_cast<double>(std::max<ptrdiff_t>(1, models_on(config, model.device)));
+  const auto sharing = static_cast<double>(std::max(1, workers_on(config, model.device)));
   spec.arguments.insert(spec.arguments.end(),
                         {"--model-path", model.model_path.string(), "--threads",
                          std::to_string(model.threads > 0 ? model.threads : threads), "--page-directory",

@@ -14,8 +14,11 @@ namespace tuft::app {
 // Returns the path of tuft-worker, which is in the directory of the running program.
 Result<std::filesystem::path> worker_executable();
 
-// Returns the threads per worker if `models` workers share `cores` evenly; at least 1.
-int threads_per_worker(int cores, int models);
+// Returns the number of workers that the server starts itself.
+int local_workers_of(const config::ServerConfig& config);
+
+// Returns the threads per worker if `workers` workers share `cores` evenly; at least 1.
+int threads_per_worker(int cores, int workers);
 
 // Returns the command line of a worker. `threads` is used if the model's own setting is 0.
 actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::ModelConfig& model,

@@ -123,13 +123,14 @@ TenantRow ObserverImpl::tenant_row(const UserId& user) const {
 std::vector<WorkerInstance> ObserverImpl::workers(const UserId& user) const {
   const bool is_whole = is_operator(user);
   std::vector<WorkerInstance> found;
-  for (const auto& backend : parts_.backends.all()) {
-    for (actor::WorkerRow& row : backend->actor().workers()) {
+  for (const ModelPtr& model : parts_.backends.models()) {
+    // Each worker of a base model knows all of them.
+    for (actor::WorkerRow& row : model->workers().front()->actor().workers()) {
       if (!is_whole) {
         row = {
             .number = row.number, .state = row.state, .joined = row.joined, .since = row.since, .changed = row.changed};
       }
-      found.push_back({backend->name(), actor::worker_state_name(row.state), std::move(row)});
+      found.push_back({model->name(), actor::worker_state_name(row.state), std::move(row)});
     }
   }
   return found;
@@ -165,7 +166,7 @@ SystemView ObserverImpl::system(const UserId& user) const {
   }
   view.config = config::shown_config(parts_.config);
   for (const auto& backend : parts_.backends.all()) {
-    view.workers.push_back({.base_model = backend->name(),
+    view.workers.push_back({.base_model = backend->label(),
                             .ready = backend->actor().ready(),
                             .incarnation = backend->actor().incarnation(),
                             .threads = backend->config().threads,

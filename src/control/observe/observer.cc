@@ -142,17 +142,20 @@ Result<std::vector<telemetry_store::MetricExemplar>> ObserverImpl::exemplars(
   return parts_.store->exemplars(viewer(user), query);
 }
 
-ModelRow ObserverImpl::model_row(ModelBackend& backend, const UnfinishedWork& own, bool is_whole) const {
-  ModelRow row{.base_model = backend.name(),
-               .ready = backend.actor().ready(),
-               .incarnation = backend.actor().incarnation(),
-               .training = backend.config().training,
-               .sampling = backend.config().sampling};
+ModelRow ObserverImpl::model_row(const Model& model, const UnfinishedWork& own, bool is_whole) const {
+  ModelRow row{.base_model = model.name(),
+               .ready = model.ready(),
+               .training = model.config().training,
+               .sampling = model.config().sampling};
+  for (const ModelBackendPtr& worker : model.workers()) {
+    row.incarnation = std::max(row.incarnation, worker->actor().incarnation());
+    if (!is_whole) continue;
+    row.waiting_training += static_cast<int64_t>(worker->training_queue().load().waiting);
+    row.waiting_sampling += static_cast<int64_t>(worker->sampling_queue().load().waiting);
+  }
   if (is_whole) {
-    row.waiting_training = static_cast<int64_t>(backend.training_queue().load().waiting);
-    row.waiting_sampling = static_cast<int64_t>(backend.sampling_queue().load().waiting);
-    if (backend.last_step() != 0) row.last_step = wall_of(backend.last_step());
-  } else if (const auto found = own.waiting.find(backend.name()); found != own.waiting.end()) {
+    if (const Nanos last = model.facts().last_step(); last != 0) row.last_step = wall_of(last);
+  } else if (const auto found = own.waiting.find(model.name()); found != own.waiting.end()) {
     row.waiting_training = found->second.training;
     row.waiting_sampling = found->second.sampling;
   }
@@ -170,8 +173,8 @@ Overview ObserverImpl::overview(const UserId& user) const {
   const bool is_whole = is_operator(user);
   Overview view{.now = parts_.clock.wall(), .started = started_wall_, .ready = true};
   const UnfinishedWork own = parts_.futures.unfinished_of(user);
-  for (const auto& backend : parts_.backends.all()) {
-    ModelRow row = model_row(*backend, own, is_whole);
+  for (const ModelPtr& model : parts_.backends.models()) {
+    ModelRow row = model_row(*model, own, is_whole);
     if (!row.ready && view.ready) {
       view.ready = false;
       view.reason = row.why_waiting;

@@ -85,7 +85,7 @@ class ObserverImpl final : public Observer {
   Nanos wall_of(Nanos monotonic) const;
   EngineWorkIn engine_work_of(const std::string& owner) const;
 
-  ModelRow model_row(ModelBackend& backend, const UnfinishedWork& own, bool is_whole) const;
+  ModelRow model_row(const Model& model, const UnfinishedWork& own, bool is_whole) const;
   std::vector<RunRow> run_rows(const UserId& user, size_t count_max) const;
   void add_steps(const telemetry_store::Viewer& viewer, RunRow& row) const;
   std::optional<RunRow> find_run(const UserId& user, const RunId& run) const;

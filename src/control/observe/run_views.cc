@@ -175,8 +175,8 @@ Result<RunDetails> ObserverImpl::run(const UserId& user, const RunId& run) const
     const int64_t after = std::max<int64_t>(0, details.run.steps - kStepsForTime);
     details.time = time_of(parts_.store->steps(viewer(user), run.str(), after, kStepsForTime));
   }
-  const auto backend = parts_.backends.find(details.run.base_model);
-  details.advice = advice_for(details.time, backend.ok() ? (*backend)->config().train_batch_tokens : 0);
+  const Result<ModelPtr> model = parts_.backends.find(details.run.base_model);
+  details.advice = advice_for(details.time, model.ok() ? (*model)->config().train_batch_tokens : 0);
   details.operations = operations_of(user, run);
   return details;
 }

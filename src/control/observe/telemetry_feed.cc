@@ -155,7 +155,7 @@ void TelemetryFeed::take_mail() {
       if (answer.incarnation != worker.incarnation || batch.number() <= worker.confirmed) continue;
       worker.confirmed = batch.number();
       store_.add(type_of(batch.logs()), std::move(*batch.mutable_request()),
-                 {.worker = backends_.all()[answer.worker]->name()});
+                 {.worker = backends_.all()[answer.worker]->label()});
     }
     worker.goes_on = bytes > kAnswerBytesMax / 2;
     if (worker.all_asked && !worker.goes_on) worker.rest_wanted = false;

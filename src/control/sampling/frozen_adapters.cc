@@ -1,5 +1,6 @@
 #include "control/sampling/frozen_adapters.h"
 
+#include <functional>
 #include <utility>
 
 #include "control/sampling/sample_operation.h"
@@ -22,45 +23,43 @@ Error version_lost() {
 
 OperationKeys keys_of(const FrozenAdapter& adapter) {
   OperationKeys keys;
-  keys.base_model = adapter.backend->name();
+  keys.base_model = adapter.model->name();
   keys.lora_rank = adapter.lora_rank();
   return keys;
 }
 
-void unload(const FrozenAdapter& adapter, const std::string& worker_id) {
+void unload(const FrozenAdapter& adapter, ModelBackend& worker, const std::string& worker_id) {
   auto span = std::make_shared<telemetry::Span>(sampling_backend_tracer().start_span(
       "sampling_backend.remove_adapter",
       {.attributes = KeyAttributes(keys_of(adapter), {{"tuft.lora_id", worker_id}}), .parent = {}}));
   worker::v1::RemoveSamplerRequest request;
   request.set_sampler_id(worker_id);
-  adapter.backend->actor().remove_sampler(std::move(request), {.trace = span->context()},
-                                          [span](const Result<worker::v1::RemoveSamplerResponse>& result) {
-                                            if (!result.ok()) span->record_error(result.error());
-                                            span->end();
-                                          });
+  worker.actor().remove_sampler(std::move(request), {.trace = span->context()},
+                                [span](const Result<worker::v1::RemoveSamplerResponse>& result) {
+                                  if (!result.ok()) span->record_error(result.error());
+                                  span->end();
+                                });
 }
 
 }  // namespace
 
-std::string frozen_adapter_key(const ModelBackend& backend, const CheckpointPtr& checkpoint) {
-  if (checkpoint == nullptr) return "base\n" + backend.name();
+std::string frozen_adapter_key(std::string_view base_model, const CheckpointPtr& checkpoint) {
+  if (checkpoint == nullptr) return "base\n" + std::string(base_model);
   return checkpoint->path.str() + '\n' + checkpoint->created_at + '\n' + std::to_string(checkpoint->future_number);
 }
 
-FrozenAdapterPtr FrozenAdapters::find_or_add_locked(const std::shared_ptr<ModelBackend>& backend,
-                                                    const CheckpointPtr& checkpoint) {
-  const std::string key = frozen_adapter_key(*backend, checkpoint);
+FrozenAdapterPtr FrozenAdapters::find_or_add_locked(const ModelPtr& model, const CheckpointPtr& checkpoint) {
+  const std::string key = frozen_adapter_key(model->name(), checkpoint);
   FrozenAdapterPtr& adapter = adapters_[key];
-  if (adapter == nullptr) adapter = std::make_shared<FrozenAdapter>(key, backend, checkpoint);
+  if (adapter == nullptr) adapter = std::make_shared<FrozenAdapter>(key, model, checkpoint);
   return adapter;
 }
 
 // ---- users
 
-FrozenAdapterPtr FrozenAdapters::acquire(const std::shared_ptr<ModelBackend>& backend,
-                                         const CheckpointPtr& checkpoint) {
+FrozenAdapterPtr FrozenAdapters::acquire(const ModelPtr& model, const CheckpointPtr& checkpoint) {
   MutexLock lock(mutex_);
-  FrozenAdapterPtr adapter = find_or_add_locked(backend, checkpoint);
+  FrozenAdapterPtr adapter = find_or_add_locked(model, checkpoint);
   ++adapter->users_;
   adapter->last_used_ = clock_.monotonic();
   return adapter;
@@ -111,62 +110,91 @@ bool FrozenAdapters::is_busy(const FrozenAdapter& adapter) const {
 
 // Requires: the adapter was removed from adapters_, so that no new user finds it.
 void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
-  std::string worker_id;
+  std::vector<std::pair<ModelBackendPtr, std::string>> loaded;
   Waiting waiting;
   {
     MutexLock lock(mutex_);
-    if (adapter->is_loaded()) worker_id = adapter->worker_id_;
-    adapter->loaded_incarnation_ = 0;
+    for (const ModelBackendPtr& worker : adapter->model->workers()) {
+      FrozenAdapter::Copy& copy = adapter->copy(*worker);
+      if (adapter->is_loaded(*worker)) loaded.emplace_back(worker, copy.worker_id);
+      copy.loaded_incarnation = 0;
+    }
     adapter->dropped_ = true;
     waiting.swap(adapter->waiting_);
   }
   wake_all(waiting, sampler_gone());
-  if (!worker_id.empty()) unload(*adapter, worker_id);
+  for (const auto& [worker, id] : loaded) unload(*adapter, *worker, id);
   if (adapter->checkpoint->ephemeral) checkpoints_.forget(adapter->checkpoint->path);
 }
 
 // ---- samples
 
+const ModelBackendPtr& FrozenAdapters::choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys) {
+  const std::vector<ModelBackendPtr>& workers = adapter.model->workers();
+  const std::string& together = keys.sampler.empty() ? keys.user.str() : keys.sampler.str();
+  const size_t own = workers.size() == 1 ? 0 : std::hash<std::string>()(together) % workers.size();
+  size_t best = own;
+  std::optional<int64_t> least;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const ModelBackend& worker = *workers[i];
+    const bool is_loaded = adapter.is_loaded(worker);
+    if (!is_loaded && (!worker.serves() || adapter.files_ == nullptr)) continue;
+    const DispatchQueue::Load at_worker = worker.sampling_queue().load();
+    const int64_t load = at_worker.in_flight + static_cast<int64_t>(at_worker.waiting) + (i == own ? 0 : kSpread) +
+                         (is_loaded ? 0 : 2 * kSpread);
+    if (least && (load > *least || (load == *least && i != own))) continue;
+    least = load;
+    best = i;
+  }
+  return workers[best];
+}
+
 Result<bool> FrozenAdapters::begin(const SampleOperationPtr& operation) {
   FrozenAdapterPtr adapter;
+  ModelBackendPtr worker;
   {
     MutexLock lock(mutex_);
     adapter = newest_locked(*operation);
+    worker = choose_locked(*adapter, *operation->keys);
     operation->adapter = adapter;
+    operation->worker = worker;
     if (adapter->dropped_) return sampler_gone();
-    if (adapter->is_loaded()) {
+    if (adapter->is_loaded(*worker)) {
       ++adapter->running_;
       adapter->last_used_ = clock_.monotonic();
       return true;
     }
-    if (adapter->load_error_ && adapter->backend->holds(adapter->load_error_incarnation_)) return *adapter->load_error_;
+    const FrozenAdapter::Copy& copy = adapter->copy(*worker);
+    if (copy.load_error && worker->holds(copy.load_error_incarnation)) return *copy.load_error;
     if (adapter->lost_) return *adapter->lost_;
     adapter->waiting_.push_back(operation);
-    if (!begin_load_locked(*adapter)) return false;
+    if (!begin_load_locked(*adapter, *worker)) return false;
   }
-  send_load(adapter, *operation->keys, operation->span.context());
+  send_load(adapter, *worker, *operation->keys, operation->span.context());
   return false;
 }
 
-void FrozenAdapters::end(FrozenAdapter& adapter, bool lost) {
+void FrozenAdapters::end(const SampleOperation& operation, bool lost) {
   MutexLock lock(mutex_);
+  FrozenAdapter& adapter = *operation.adapter;
   --adapter.running_;
   adapter.last_used_ = clock_.monotonic();
-  if (lost) adapter.loaded_incarnation_ = 0;
+  if (lost) adapter.copy(*operation.worker).loaded_incarnation = 0;
 }
 
 std::optional<FrozenAdapters::AtWorker> FrozenAdapters::at_worker(const SampleOperationPtr& operation) {
   MutexLock lock(mutex_);
+  const ModelBackend& worker = *operation->worker;
   if (const FrozenAdapterPtr newest = newest_locked(*operation);
-      newest != operation->adapter && newest->is_loaded() && !newest->dropped_) {
+      newest != operation->adapter && newest->is_loaded(worker) && !newest->dropped_) {
     --operation->adapter->running_;
     ++newest->running_;
     newest->last_used_ = clock_.monotonic();
     operation->adapter = newest;
   }
   const FrozenAdapter& adapter = *operation->adapter;
-  if (!adapter.is_loaded()) return std::nullopt;
-  return AtWorker{adapter.worker_id_, adapter.loaded_incarnation_};
+  if (!adapter.is_loaded(worker)) return std::nullopt;
+  return AtWorker{adapter.copy(worker).worker_id, adapter.copy(worker).loaded_incarnation};
 }
 
 bool FrozenAdapters::stop_waiting(const SampleOperationPtr& operation) {
@@ -181,69 +209,75 @@ void FrozenAdapters::wake_all(const Waiting& waiting, const Status& status) cons
 // ---- loading
 
 // Returns true if the caller must now call send_load().
-bool FrozenAdapters::begin_load_locked(FrozenAdapter& adapter) {
-  if (adapter.files_ == nullptr || adapter.loading_ || adapter.is_loaded()) return false;
-  if (!adapter.backend->actor().ready() || adapter.backend->draining()) return false;
-  adapter.loading_ = true;
-  adapter.worker_id_ = adapter.checkpoint->path.str() + '#' + std::to_string(next_worker_id_++);
+bool FrozenAdapters::begin_load_locked(FrozenAdapter& adapter, ModelBackend& worker) {
+  FrozenAdapter::Copy& copy = adapter.copy(worker);
+  if (adapter.files_ == nullptr || copy.loading || adapter.is_loaded(worker) || !worker.serves()) return false;
+  copy.loading = true;
+  copy.worker_id = adapter.checkpoint->path.str() + '#' + std::to_string(next_worker_id_++);
   return true;
 }
 
 void FrozenAdapters::load(const FrozenAdapterPtr& adapter, const OperationKeys& cause,
                           const telemetry::SpanContext& trace) {
+  ModelBackendPtr worker;
   {
     MutexLock lock(mutex_);
-    if (!begin_load_locked(*adapter)) return;
+    worker = choose_locked(*adapter, cause);
+    if (!begin_load_locked(*adapter, *worker)) return;
   }
-  send_load(adapter, cause, trace);
+  send_load(adapter, *worker, cause, trace);
 }
 
-void FrozenAdapters::send_load(const FrozenAdapterPtr& adapter, const OperationKeys& cause,
+void FrozenAdapters::send_load(const FrozenAdapterPtr& adapter, ModelBackend& worker, const OperationKeys& cause,
                                const telemetry::SpanContext& trace) {
   OperationKeys keys = cause;
-  keys.base_model = adapter->backend->name();
+  keys.base_model = adapter->model->name();
   keys.lora_rank = adapter->lora_rank();
   worker::v1::AddSamplerRequest request;
   {
     MutexLock lock(mutex_);
-    request.set_sampler_id(adapter->worker_id_);
+    request.set_sampler_id(adapter->copy(worker).worker_id);
     request.set_directory(adapter->files_->directory().string());
   }
-  const uint64_t incarnation = adapter->backend->actor().incarnation();
+  const uint64_t incarnation = worker.actor().incarnation();
   auto span = std::make_shared<telemetry::Span>(sampling_backend_tracer().start_span(
       "sampling_backend.add_adapter",
       {.attributes = KeyAttributes(keys, {{"tuft.lora_id", request.sampler_id()}}), .parent = trace}));
-  adapter->backend->actor().add_sampler(
+  worker.actor().add_sampler(
       std::move(request), {.trace = span->context(), .ids = call_ids(keys), .incarnation = incarnation},
-      [weak = weak_from_this(), adapter, incarnation, span](Result<worker::v1::AddSamplerResponse> result) {
+      [weak = weak_from_this(), adapter, &worker, incarnation, span](Result<worker::v1::AddSamplerResponse> result) {
         Status status;
         if (!result.ok()) status = std::move(result).error();
         if (!status.ok()) span->record_error(status.error());
         span->end();
-        if (const auto self = weak.lock()) self->on_loaded(adapter, incarnation, status);
+        if (const auto self = weak.lock()) self->on_loaded(adapter, worker, incarnation, status);
       });
 }
 
-void FrozenAdapters::on_loaded(const FrozenAdapterPtr& adapter, uint64_t incarnation, const Status& result) {
+void FrozenAdapters::on_loaded(const FrozenAdapterPtr& adapter, ModelBackend& worker, uint64_t incarnation,
+                               const Status& result) {
   Status status;
   if (!result.ok()) status = without_path(result.error(), checkpoint_dir_);
   Waiting waiting;
   std::string unwanted;
   {
     MutexLock lock(mutex_);
-    adapter->loading_ = false;
-    adapter->load_error_.reset();
+    FrozenAdapter::Copy& copy = adapter->copy(worker);
+    copy.loading = false;
+    copy.load_error.reset();
     if (status.ok() && adapter->dropped_) {
-      unwanted = adapter->worker_id_;
+      unwanted = copy.worker_id;
     } else if (status.ok()) {
-      adapter->loaded_incarnation_ = incarnation;
+      copy.loaded_incarnation = incarnation;
     } else if (!is_retryable(status.error().code)) {
-      adapter->load_error_ = status.error();
-      adapter->load_error_incarnation_ = incarnation;
+      copy.load_error = status.error();
+      copy.load_error_incarnation = incarnation;
+    } else if (status.error().code == ErrorCode::kUnavailable && adapter->model->others_serve(worker)) {
+      status = {};  // what waits is tried at another worker
     }
     waiting.swap(adapter->waiting_);
   }
-  if (!unwanted.empty()) unload(*adapter, unwanted);
+  if (!unwanted.empty()) unload(*adapter, worker, unwanted);
   wake_all(waiting, status);
 }
 
@@ -254,28 +288,31 @@ std::string FrozenAdapters::new_worker_id(const CheckpointPath& path) {
   return path.str() + '#' + std::to_string(next_worker_id_++);
 }
 
-void FrozenAdapters::take(const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
-                          PublishedVersion& version) {
+void FrozenAdapters::take(const ModelPtr& model, const CheckpointPtr& checkpoint, PublishedVersion& version) {
   MutexLock lock(mutex_);
-  const FrozenAdapterPtr adapter = find_or_add_locked(backend, checkpoint);
-  if (adapter->loading_ || adapter->is_loaded()) return;
-  adapter->worker_id_ = version.worker_id();
-  adapter->loaded_incarnation_ = version.incarnation();
+  const FrozenAdapterPtr adapter = find_or_add_locked(model, checkpoint);
+  FrozenAdapter::Copy& copy = adapter->copy(version.worker());
+  if (copy.loading || adapter->is_loaded(version.worker())) return;
+  copy.worker_id = version.worker_id();
+  copy.loaded_incarnation = version.incarnation();
   adapter->last_used_ = clock_.monotonic();
   version.release();
 }
 
-bool FrozenAdapters::file_ended(const ModelBackend& backend, const CheckpointPtr& checkpoint) {
+bool FrozenAdapters::file_ended(const CheckpointPtr& checkpoint) {
   Waiting waiting;
   {
     MutexLock lock(mutex_);
-    const auto found = adapters_.find(frozen_adapter_key(backend, checkpoint));
+    const auto found = adapters_.find(frozen_adapter_key(checkpoint->base_model, checkpoint));
     if (found == adapters_.end()) return false;
     FrozenAdapter& adapter = *found->second;
     adapter.files_ = checkpoint->files;
     if (adapter.files_ != nullptr) return true;
     adapter.lost_ = version_lost();
-    if (!adapter.is_loaded()) waiting.swap(adapter.waiting_);
+    const auto& workers = adapter.model->workers();
+    const bool is_loaded = std::any_of(workers.begin(), workers.end(),
+                                       [&](const ModelBackendPtr& worker) { return adapter.is_loaded(*worker); });
+    if (!is_loaded) waiting.swap(adapter.waiting_);
   }
   wake_all(waiting, version_lost());
   return true;
@@ -293,24 +330,26 @@ std::vector<FrozenAdapterPtr> FrozenAdapters::all() const {
 
 // Wakes what waits, or starts the load that it waits for. An adapter that a former incarnation of the worker held is
 // loaded although nobody waits, so that the next sample does not have to wait.
-void FrozenAdapters::resume(const FrozenAdapterPtr& adapter) {
+void FrozenAdapters::resume(const FrozenAdapterPtr& adapter, ModelBackend& worker) {
   Waiting waiting;
   bool must_load = false;
   {
     MutexLock lock(mutex_);
-    if (adapter->is_loaded()) {
+    const bool waited_for = !adapter->waiting_.empty() && !adapter->is_loading();
+    if (adapter->is_loaded(worker)) {
       waiting.swap(adapter->waiting_);
-    } else if (adapter->loaded_incarnation_ > 0 || !adapter->waiting_.empty()) {
-      must_load = begin_load_locked(*adapter);
+    } else if (adapter->copy(worker).loaded_incarnation > 0 || waited_for) {
+      must_load = begin_load_locked(*adapter, worker);
     }
   }
-  if (must_load) send_load(adapter, {}, {});
+  if (must_load) send_load(adapter, worker, {}, {});
   wake_all(waiting, {});
 }
 
-void FrozenAdapters::on_worker_ready(const std::shared_ptr<ModelBackend>& backend) {
+void FrozenAdapters::on_worker_ready(const ModelBackend& worker) {
   for (const FrozenAdapterPtr& adapter : all()) {
-    if (adapter->backend == backend) resume(adapter);
+    const ModelBackendPtr& own = adapter->model->workers()[worker.number() % adapter->model->workers().size()];
+    if (own.get() == &worker) resume(adapter, *own);
   }
 }
 
@@ -321,14 +360,14 @@ void FrozenAdapters::sweep() {
     {
       MutexLock lock(mutex_);
       Waiting& waiting = adapter->waiting_;
-      while (!adapter->loading_ && !adapter->backend->actor().ready() && !waiting.empty() &&
+      while (!adapter->is_loading() && !adapter->model->ready() && !waiting.empty() &&
              waiting.front()->placed <= oldest) {
         unserved.push_back(std::move(waiting.front()));
         waiting.pop_front();
       }
     }
-    wake_all(unserved, worker_starting(adapter->backend->name()));
-    resume(adapter);
+    wake_all(unserved, worker_starting(adapter->model->name()));
+    for (const ModelBackendPtr& worker : adapter->model->workers()) resume(adapter, *worker);
   }
   drop_unused();
 }
@@ -340,7 +379,8 @@ void FrozenAdapters::drop_unused() {
     MutexLock lock(mutex_);
     std::erase_if(adapters_, [&](const auto& entry) {
       const FrozenAdapter& adapter = *entry.second;
-      const bool used = adapter.checkpoint == nullptr || adapter.users_ > 0 || adapter.running_ > 0 || adapter.loading_;
+      const bool used =
+          adapter.checkpoint == nullptr || adapter.users_ > 0 || adapter.running_ > 0 || adapter.is_loading();
       // A deleted checkpoint cannot be asked for again, so its files are freed at once.
       const bool deleted = adapter.files_ != nullptr && adapter.files_->abandoned();
       const bool superseded = adapter.successor_ != nullptr && adapter.waiting_.empty();

@@ -35,16 +35,16 @@ Result<StreamSource> GenerationImpl::find(const UserId& user, std::string_view m
     source.sampler = sampler->sampler;
     base_model = sampler->base_model;
   }
-  const auto backend = backends_.find(base_model);
-  if (!backend.ok()) return unknown_model();
-  source.backend = *backend;
-  if (!source.backend->config().sampling) return sampling_disabled(base_model);
+  const Result<ModelPtr> base = backends_.find(base_model);
+  if (!base.ok()) return unknown_model();
+  source.model = *base;
+  if (!source.model->config().sampling) return sampling_disabled(base_model);
   return source;
 }
 
 Result<GenerationModel> GenerationImpl::resolve(const UserId& user, std::string_view model) const {
   TUFT_ASSIGN(const StreamSource source, find(user, model));
-  GenerationModel found{source.backend->name(), &source.backend->config(), {}};
+  GenerationModel found{source.model->name(), &source.model->config(), {}};
   if (source.checkpoint != nullptr) found.tinker_path = source.checkpoint->path.str();
   if (source.sampler.empty()) return found;
   if (const auto info = sampling_->samplers().info(user, source.sampler); info.ok()) {
@@ -60,10 +60,10 @@ Result<ListedModels> GenerationImpl::models(const UserId& user, std::string_view
     if (!page.has_more) page.models.push_back(std::move(model));
   };
   bool begun = after.empty();
-  for (const auto& backend : backends_.all()) {
-    if (!backend->config().sampling) continue;
-    if (begun) add(listed_base(*backend));
-    begun = begun || backend->name() == after;
+  for (const ModelPtr& model : backends_.models()) {
+    if (!model->config().sampling) continue;
+    if (begun) add(listed_base(*model));
+    begun = begun || model->name() == after;
   }
   CheckpointPtr previous;
   if (!begun) {
@@ -89,8 +89,8 @@ Result<ListedModel> GenerationImpl::listed(const UserId& user, std::string_view 
     if (found.owner != user) found.owner = {};  // the owner of a public checkpoint is not disclosed
     return found;
   }
-  if (source.sampler.empty()) return listed_base(*source.backend);
-  return ListedModel{std::string(model), user, source.backend->name(), false, 0};
+  if (source.sampler.empty()) return listed_base(*source.model);
+  return ListedModel{std::string(model), user, source.model->name(), false, 0};
 }
 
 Result<Generation::Number> GenerationImpl::start(const UserId& user, GenerationRequest request,

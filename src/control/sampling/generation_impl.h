@@ -36,7 +36,7 @@ class GenerationImpl final : public Generation {
 
  private:
   Result<StreamSource> find(const UserId& user, std::string_view model) const;
-  ListedModel listed_base(const ModelBackend& backend) const { return {backend.name(), {}, {}, true, started_}; }
+  ListedModel listed_base(const Model& model) const { return {model.name(), {}, {}, true, started_}; }
 
   const ModelBackends& backends_;
   const CheckpointStore& checkpoints_;

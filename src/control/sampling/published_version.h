@@ -14,7 +14,7 @@ namespace tuft::control {
 // Not thread-safe.
 class PublishedVersion {
  public:
-  PublishedVersion(std::shared_ptr<ModelBackend> backend, std::string worker_id)
+  PublishedVersion(ModelBackendPtr backend, std::string worker_id)
       : backend_(std::move(backend)), worker_id_(std::move(worker_id)), incarnation_(backend_->actor().incarnation()) {}
   ~PublishedVersion() {
     if (!in_worker_) return;
@@ -25,6 +25,7 @@ class PublishedVersion {
   PublishedVersion(const PublishedVersion&) = delete;
   PublishedVersion& operator=(const PublishedVersion&) = delete;
 
+  const ModelBackend& worker() const { return *backend_; }
   const std::string& worker_id() const { return worker_id_; }
   uint64_t incarnation() const { return incarnation_; }  // of the worker that holds it
   void note_published() { in_worker_ = true; }
@@ -32,7 +33,7 @@ class PublishedVersion {
   void release() { in_worker_ = false; }
 
  private:
-  const std::shared_ptr<ModelBackend> backend_;
+  const ModelBackendPtr backend_;
   const std::string worker_id_;
   const uint64_t incarnation_;
   bool in_worker_ = false;

@@ -26,13 +26,13 @@ void SampleExecutor::execute(const SampleOperationPtr& operation) {
 }
 
 void SampleExecutor::enqueue(const SampleOperationPtr& operation) {
-  operation->adapter->backend->sampling_queue().submit({.user = operation->user,
-                                                        .cost = operation->cost,
-                                                        .slots = operation->num_samples,
-                                                        .start = [weak = weak_from_this(), operation] {
-                                                          const auto self = weak.lock();
-                                                          return self != nullptr && self->start_turn(operation);
-                                                        }});
+  operation->worker->sampling_queue().submit({.user = operation->user,
+                                              .cost = operation->cost,
+                                              .slots = operation->num_samples,
+                                              .start = [weak = weak_from_this(), operation] {
+                                                const auto self = weak.lock();
+                                                return self != nullptr && self->start_turn(operation);
+                                              }});
 }
 
 // Returns false if the operation needs no slot. It may have been cancelled, and its adapter lost, while it waited.
@@ -53,7 +53,7 @@ bool SampleExecutor::start_turn(const SampleOperationPtr& operation) {
     }
     refusal = cancelled();
   }
-  adapters_->end(*operation->adapter);
+  adapters_->end(*operation);
   if (refusal) {
     fail(operation, *refusal);
   } else {
@@ -70,7 +70,7 @@ void SampleExecutor::send(const SampleOperationPtr& operation, worker::v1::Sampl
   actor::CallOptions options{
       .trace = operation->backend_span.context(), .ids = call_ids(*operation->keys), .incarnation = incarnation};
   options.ids.set_previous_stage(operation->previous.span_id);
-  operation->sink->send(operation->adapter->backend->actor(), std::move(request), options,
+  operation->sink->send(operation->worker->actor(), std::move(request), options,
                         [weak = weak_from_this(), operation](Result<worker::v1::SampleResponse> result) {
                           SamplingTelemetry::end_call(*operation, result);
                           if (const auto self = weak.lock()) return self->on_answer(operation, std::move(result));
@@ -79,10 +79,10 @@ void SampleExecutor::send(const SampleOperationPtr& operation, worker::v1::Sampl
 }
 
 void SampleExecutor::on_answer(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result) {
-  adapters_->end(*operation->adapter, !result.ok() && result.error().reason == "adapter_page_lost");
+  adapters_->end(*operation, !result.ok() && result.error().reason == "adapter_page_lost");
   if (result.ok()) operation->sink->mark_started(result->queue_seconds());
   finish(operation, std::move(result));
-  operation->adapter->backend->sampling_queue().release(operation->user, operation->num_samples);
+  operation->worker->sampling_queue().release(operation->user, operation->num_samples);
 }
 
 void SampleExecutor::finish(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result) {

@@ -37,6 +37,7 @@ class SampleOperation {
 
   const UserId user;
   FrozenAdapterPtr adapter;  // FrozenAdapters replaces it by what superseded it, under its lock
+  ModelBackendPtr worker;    // that it goes to; chosen by FrozenAdapters
   const OperationKeysPtr keys;
   const std::shared_ptr<SampleSink> sink;
   const int num_samples;

@@ -119,13 +119,13 @@ class SampleStreams::Sink final : public SampleSink {
 Result<Generation::Number> SampleStreams::start(const UserId& user, const StreamSource& source,
                                                 GenerationRequest request, const telemetry::SpanContext& trace,
                                                 GenerationListener listener) {
-  const config::ModelConfig& model = source.backend->config();
+  const config::ModelConfig& model = source.model->config();
   auto keys = std::make_shared<OperationKeys>();
   keys->operation = OperationType::kSample;
   keys->user = user;
   keys->request = request.request;
   keys->sampler = source.sampler;
-  keys->base_model = source.backend->name();
+  keys->base_model = source.model->name();
   const int topk_logprobs = request.topk_logprobs;
   const telemetry::SpanContext previous = request.previous;
   const Nanos now = clock_.monotonic();
@@ -138,7 +138,7 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
     budget_.end_stream(user);
     return std::move(adapter).error();
   }
-  source.backend->instruments().record_sample_request(work);
+  source.model->facts().instruments().record_sample_request(work);
   const Generation::Number number = ++last_;
   const auto sink = std::make_shared<Sink>(weak_from_this(), number, std::move(listener));
   const int64_t cost = sample_cost(model, work);
@@ -156,7 +156,7 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
 Result<FrozenAdapterPtr> SampleStreams::acquire(const UserId& user, const StreamSource& source, OperationKeys& keys) {
   FrozenAdapterPtr adapter;
   if (source.sampler.empty()) {
-    adapter = adapters_->acquire(source.backend, source.checkpoint);
+    adapter = adapters_->acquire(source.model, source.checkpoint);
   } else {
     TUFT_ASSIGN(const SamplerTable::Used used, samplers_.use(user, source.sampler));
     adapter = used.adapter;

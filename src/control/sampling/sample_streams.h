@@ -18,7 +18,7 @@ namespace tuft::control {
 
 // The source of a stream: a sampling session of the user, else a checkpoint, else the base model.
 struct StreamSource {
-  std::shared_ptr<ModelBackend> backend;
+  ModelPtr model;
   CheckpointPtr checkpoint = nullptr;
   SamplerId sampler = {};
 };

@@ -23,14 +23,13 @@ bool is_unnamed_snapshot(const SamplerRecord& record, const CheckpointPtr& check
 
 }  // namespace
 
-Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& request,
-                                       const std::shared_ptr<ModelBackend>& backend, const CheckpointPtr& checkpoint,
-                                       const telemetry::SpanContext& trace) {
+Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& request, const ModelPtr& model,
+                                       const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace) {
   const SessionId& session = request.session;
   SamplerRecord record{.id = SamplerId(session.str() + ":sample:" + std::to_string(request.seq_id)),
                        .user = user,
                        .session = session,
-                       .base_model = backend->name(),
+                       .base_model = model->name(),
                        .seq_id = request.seq_id,
                        .checkpoint = {},
                        .created_at = iso_time(clock_.wall()),
@@ -40,7 +39,7 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
   keys.user = user;
   keys.session = session;
   keys.sampler = record.id;
-  keys.base_model = backend->name();
+  keys.base_model = model->name();
   keys.lora_rank = checkpoint == nullptr ? 0 : checkpoint->lora_rank;
   telemetry::Span span = sampling_controller_tracer().start_span("sampling_controller.create_sampling_session",
                                                                  {.attributes = KeyAttributes(keys), .parent = trace});
@@ -49,11 +48,11 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
     span.record_error(error);
     return error;
   };
-  if (!backend->config().sampling) return refuse(sampling_disabled(backend->name()));
+  if (!model->config().sampling) return refuse(sampling_disabled(model->name()));
   Inserted inserted;
-  Result<Insertion> insertion = insert(record, backend, checkpoint, span.context(), inserted);
+  Result<Insertion> insertion = insert(record, model, checkpoint, span.context(), inserted);
   if (insertion.ok() && *insertion == Insertion::kFull && make_room(user)) {
-    insertion = insert(record, backend, checkpoint, span.context(), inserted);
+    insertion = insert(record, model, checkpoint, span.context(), inserted);
   }
   if (!insertion.ok()) return refuse(insertion.error());
   if (*insertion == Insertion::kKnown) return record.id;
@@ -62,7 +61,7 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
                              "end some clients (those of a session that was silent for a minute make room by "
                              "themselves)"));
   }
-  backend->instruments().add_sampler(1);
+  model->facts().instruments().add_sampler(1);
   const telemetry::ContextScope scope(span.context());
   telemetry::log_info("sampling_session.created", "sampling session created",
                       KeyAttributes(keys, {{"tuft.has_lora", checkpoint != nullptr}}));
@@ -89,45 +88,42 @@ Result<SamplerId> SamplerTable::create(const UserId& user, const NewSampler& req
   return record.id;
 }
 
-Result<SamplerTable::Insertion> SamplerTable::insert(const SamplerRecord& record,
-                                                     const std::shared_ptr<ModelBackend>& backend,
+Result<SamplerTable::Insertion> SamplerTable::insert(const SamplerRecord& record, const ModelPtr& model,
                                                      const CheckpointPtr& checkpoint,
                                                      const telemetry::SpanContext& trace, Inserted& inserted) {
   MutexLock lock(mutex_);
   if (const auto found = samplers_.find(record.id); found != samplers_.end()) {
-    if (found->second.weights->adapter->key == frozen_adapter_key(*backend, checkpoint)) return Insertion::kKnown;
+    if (found->second.weights->adapter->key == frozen_adapter_key(model->name(), checkpoint)) return Insertion::kKnown;
     return invalid_argument("this sampling_session_seq_id was used for another model of this session",
                             "repeated_key_mismatch");
   }
   const auto own = by_user_.find(record.user);
   if ((own == by_user_.end() ? 0 : own->second.size()) >= count_max_) return Insertion::kFull;
-  inserted = add_locked(record, backend, checkpoint);
+  inserted = add_locked(record, model, checkpoint);
   // Written under the lock, so that the answer to a repetition waits for this write, too.
   if (persistence_.enabled()) persistence_.write(record.user, {persistence_.put(record)}, trace);
   return Insertion::kInserted;
 }
 
-void SamplerTable::restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
-                           const CheckpointPtr& checkpoint) {
+void SamplerTable::restore(const SamplerRecord& record, const ModelPtr& model, const CheckpointPtr& checkpoint) {
   {
     MutexLock lock(mutex_);
     if (samplers_.contains(record.id)) return;
-    const Inserted inserted = add_locked(record, backend, checkpoint);
+    const Inserted inserted = add_locked(record, model, checkpoint);
     TUFT_CHECK(inserted.older == nullptr, "the records of a run's followers name one checkpoint");
   }
-  backend->instruments().add_sampler(1);
+  model->facts().instruments().add_sampler(1);
 }
 
-SamplerTable::Inserted SamplerTable::add_locked(const SamplerRecord& record,
-                                                const std::shared_ptr<ModelBackend>& backend,
+SamplerTable::Inserted SamplerTable::add_locked(const SamplerRecord& record, const ModelPtr& model,
                                                 const CheckpointPtr& checkpoint) {
   FrozenAdapterPtr older;
   WeightsPtr weights;
   if (record.inflight) {
-    weights = follow_locked(record, backend, checkpoint, older);
+    weights = follow_locked(record, model, checkpoint, older);
   } else {
     weights =
-        std::make_shared<Weights>(adapters_->acquire(backend, checkpoint), hold_checkpoint(checkpoint, record.user));
+        std::make_shared<Weights>(adapters_->acquire(model, checkpoint), hold_checkpoint(checkpoint, record.user));
   }
   by_user_[record.user].insert(record.id);
   if (is_unnamed_snapshot(record, checkpoint)) unnamed_[checkpoint->path.run].insert(record.id);
@@ -136,16 +132,15 @@ SamplerTable::Inserted SamplerTable::add_locked(const SamplerRecord& record,
   return {adapter, std::move(older)};
 }
 
-SamplerTable::WeightsPtr SamplerTable::follow_locked(const SamplerRecord& record,
-                                                     const std::shared_ptr<ModelBackend>& backend,
+SamplerTable::WeightsPtr SamplerTable::follow_locked(const SamplerRecord& record, const ModelPtr& model,
                                                      const CheckpointPtr& checkpoint, FrozenAdapterPtr& older) {
   Followers& followers = followers_[checkpoint->path.run];
   ++followers.count;
   followers.newest = record.id;
   if (followers.weights == nullptr) followers.weights = std::make_shared<Weights>();
   Weights& weights = *followers.weights;
-  if (weights.adapter == nullptr || weights.adapter->key != frozen_adapter_key(*backend, checkpoint)) {
-    older = std::exchange(weights.adapter, adapters_->acquire(backend, checkpoint));
+  if (weights.adapter == nullptr || weights.adapter->key != frozen_adapter_key(model->name(), checkpoint)) {
+    older = std::exchange(weights.adapter, adapters_->acquire(model, checkpoint));
     weights.hold = hold_checkpoint(checkpoint, record.user);
   }
   return followers.weights;
@@ -240,7 +235,7 @@ void SamplerTable::remove(const SamplerId& id) {
                          telemetry::share(telemetry::current_context(), {{"tuft.sampling_session_id", id.str()}}));
     }
   }
-  adapter->backend->instruments().add_sampler(-1);
+  adapter->model->facts().instruments().add_sampler(-1);
   if (unused) adapters_->release(adapter);
 }
 
@@ -283,8 +278,7 @@ Result<SamplerTable::Used> SamplerTable::use(const UserId& user, const SamplerId
     const auto found = samplers_.find(id);
     if (found != samplers_.end() && found->second.record.user == user) {
       const FrozenAdapterPtr& adapter = found->second.weights->adapter;
-      const ModelBackend& backend = *adapter->backend;
-      if (!backend.config().sampling) return sampling_disabled(backend.name());
+      if (!adapter->model->config().sampling) return sampling_disabled(adapter->model->name());
       found->second.last_used = clock_.monotonic();
       ++found->second.uses;
       return Used{adapter, found->second.record.session};
@@ -299,7 +293,7 @@ Result<SamplerInfo> SamplerTable::info(const UserId& user, const SamplerId& id) 
     const auto found = samplers_.find(id);
     if (found != samplers_.end() && found->second.record.user == user) {
       const FrozenAdapter& adapter = *found->second.weights->adapter;
-      SamplerInfo info{id, adapter.backend->name(), std::nullopt, adapter.lora_rank()};
+      SamplerInfo info{id, adapter.model->name(), std::nullopt, adapter.lora_rank()};
       if (adapter.checkpoint != nullptr) info.model_path = adapter.checkpoint->path.str();
       return info;
     }
@@ -326,7 +320,7 @@ std::vector<SamplerTable::Summary> SamplerTable::summaries_of(const UserId& user
     const FrozenAdapter& adapter = *sampler.weights->adapter;
     Summary summary{.id = id,
                     .session = sampler.record.session,
-                    .base_model = adapter.backend->name(),
+                    .base_model = adapter.model->name(),
                     .model_path = {},
                     .created_at = sampler.record.created_at,
                     .last_used = sampler.last_used,

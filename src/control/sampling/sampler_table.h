@@ -52,12 +52,11 @@ class SamplerTable {
   };
   // Creates "<session>:sample:<seq_id>" on `checkpoint` (null: the base model), or returns it if it is on the same one
   // already. kInvalidArgument if it is on another one, kResourceExhausted at the limit, kNotFound if the session ends.
-  Result<SamplerId> create(const UserId& user, const NewSampler& request, const std::shared_ptr<ModelBackend>& backend,
+  Result<SamplerId> create(const UserId& user, const NewSampler& request, const ModelPtr& model,
                            const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace);
   // At the start: a sampling session of a former server process, on the same checkpoint (null: the base model).
   // Requires: the records of those that follow one run name the same checkpoint (follow_newest() of restore_plan.h).
-  void restore(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
-               const CheckpointPtr& checkpoint);
+  void restore(const SamplerRecord& record, const ModelPtr& model, const CheckpointPtr& checkpoint);
   // At the start: a sampling session that cannot come back. `why`: a sentence for its user.
   void note_gone(const SamplerId& sampler, const UserId& user, std::string why) {
     gone_.note(sampler, user, std::move(why));
@@ -129,12 +128,12 @@ class SamplerTable {
   };
   enum class Insertion : uint8_t { kInserted, kKnown, kFull };
 
-  Result<Insertion> insert(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
-                           const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace, Inserted& inserted);
-  Inserted add_locked(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
-                      const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
-  WeightsPtr follow_locked(const SamplerRecord& record, const std::shared_ptr<ModelBackend>& backend,
-                           const CheckpointPtr& checkpoint, FrozenAdapterPtr& older) TUFT_REQUIRES(mutex_);
+  Result<Insertion> insert(const SamplerRecord& record, const ModelPtr& model, const CheckpointPtr& checkpoint,
+                           const telemetry::SpanContext& trace, Inserted& inserted);
+  Inserted add_locked(const SamplerRecord& record, const ModelPtr& model, const CheckpointPtr& checkpoint)
+      TUFT_REQUIRES(mutex_);
+  WeightsPtr follow_locked(const SamplerRecord& record, const ModelPtr& model, const CheckpointPtr& checkpoint,
+                           FrozenAdapterPtr& older) TUFT_REQUIRES(mutex_);
   void forget_unnamed_locked(const Sampler& sampler) TUFT_REQUIRES(mutex_);
   bool leave_locked(const Sampler& sampler) TUFT_REQUIRES(mutex_);
   Entry entry_locked(const SamplerId& id) const TUFT_REQUIRES(mutex_);

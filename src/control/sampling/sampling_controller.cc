@@ -35,12 +35,12 @@ Result<SamplerId> SamplingController::create_session(const UserId& user, const C
   }
   if (!request.model_path.empty()) {
     TUFT_ASSIGN(const CheckpointPtr checkpoint, parts_.checkpoints.find_visible(user, request.model_path));
-    TUFT_ASSIGN(const auto backend, parts_.backends.find(checkpoint->base_model));
-    return samplers_.create(user, {request.session, request.seq_id}, backend, checkpoint, trace);
+    TUFT_ASSIGN(const ModelPtr model, parts_.backends.find(checkpoint->base_model));
+    return samplers_.create(user, {request.session, request.seq_id}, model, checkpoint, trace);
   }
   if (request.base_model.empty()) return invalid_argument("give base_model or model_path", "nothing_to_sample_from");
-  TUFT_ASSIGN(const auto backend, parts_.backends.find(request.base_model));
-  return samplers_.create(user, {request.session, request.seq_id}, backend, nullptr, trace);
+  TUFT_ASSIGN(const ModelPtr model, parts_.backends.find(request.base_model));
+  return samplers_.create(user, {request.session, request.seq_id}, model, nullptr, trace);
 }
 
 Result<Submitted> SamplingController::sample(const UserId& user, const Sample& request,
@@ -48,16 +48,16 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   const Nanos now = parts_.clock.monotonic();
   TUFT_ASSIGN(SamplerTable::Used used, samplers_.use(user, request.sampler));
   parts_.sessions.note_alive(used.session);
-  const ModelBackend& backend = *used.adapter->backend;
+  const Model& model = *used.adapter->model;
   OperationKeys keys;
   keys.operation = OperationType::kSample;
   keys.user = user;
   keys.session = used.session;
   keys.sampler = request.sampler;
-  keys.base_model = backend.name();
+  keys.base_model = model.name();
   keys.lora_rank = used.adapter->lora_rank();
   keys.seq_id = request.seq_id;
-  TUFT_ASSIGN(worker::v1::SampleRequest work, make_sample_request(backend.config(), user, request));
+  TUFT_ASSIGN(worker::v1::SampleRequest work, make_sample_request(model.config(), user, request));
   std::string key = request.seq_id ? request.sampler.str() + '#' + std::to_string(*request.seq_id) : std::string();
   const int64_t bytes = static_cast<int64_t>(work.SpaceUsedLong()) + answer_bytes_max(work);
   TUFT_ASSIGN(auto admission,
@@ -65,8 +65,8 @@ Result<Submitted> SamplingController::sample(const UserId& user, const Sample& r
   const FuturePtr& future = admission.future;
   Submitted answer{future->request, std::nullopt, OperationKeysPtr(future, &future->keys), future->context};
   if (!admission.is_new) return answer;
-  backend.instruments().record_sample_request(work);
-  const int64_t cost = sample_cost(backend.config(), work);
+  model.facts().instruments().record_sample_request(work);
+  const int64_t cost = sample_cost(model.config(), work);
   const auto operation = std::make_shared<SampleOperation>(
       user, std::move(used.adapter), answer.keys, std::make_shared<FutureSink>(parts_.futures, future, records_), now,
       cost, std::move(work), std::move(admission.memory));

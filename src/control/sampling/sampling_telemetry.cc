@@ -64,7 +64,7 @@ void SamplingTelemetry::end_call(SampleOperation& operation, const Result<worker
 
 void SamplingTelemetry::end(SampleOperation& operation, const Result<worker::v1::SampleResponse>& result) const {
   const double seconds = to_seconds(clock_.monotonic() - operation.placed);
-  const ModelInstruments& instruments = operation.adapter->backend->instruments();
+  const ModelInstruments& instruments = operation.adapter->model->facts().instruments();
   // Exemplars lead from the histograms to this span.
   const telemetry::ContextScope scope(operation.span.context());
   if (result.ok()) {

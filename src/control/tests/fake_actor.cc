@@ -39,7 +39,8 @@ void write_adapter(const std::filesystem::path& directory, int weights) {
 
 }  // namespace
 
-FakeActor::FakeActor(std::string base_model) : base_model_(std::move(base_model)) {
+FakeActor::FakeActor(std::string base_model, std::shared_ptr<std::atomic<uint64_t>> lives)
+    : base_model_(std::move(base_model)), lives_(std::move(lives)) {
   handle_training();
   handle_samplers();
   handle_telemetry();
@@ -128,13 +129,15 @@ size_t FakeActor::held() const {
 }
 
 void FakeActor::start() {
-  ++incarnation_;
+  incarnation_ = ++*lives_;
+  up_ = true;
   ready_ = true;
   if (on_ready_) on_ready_(incarnation_);
 }
 
 void FakeActor::die() {
   ready_ = false;
+  up_ = false;
   std::deque<Held> held;
   {
     std::lock_guard lock(mutex_);

@@ -20,7 +20,9 @@ namespace tuft::control {
 // It has more than 25 methods because tests set and read each part of its behaviour.
 class FakeActor final : public actor::ModelActor {
  public:
-  explicit FakeActor(std::string base_model);
+  // `lives` counts those of all workers of the base model; by default there is one.
+  explicit FakeActor(std::string base_model,
+                     std::shared_ptr<std::atomic<uint64_t>> lives = std::make_shared<std::atomic<uint64_t>>(0));
 
   // With `hold`, a call waits for answer_next(). Otherwise, which is the default, it is answered before it returns.
   void hold_answers(bool hold) { hold_ = hold; }
@@ -68,6 +70,7 @@ class FakeActor final : public actor::ModelActor {
 
   const std::string& base_model() const override { return base_model_; }
   bool ready() const override { return ready_; }
+  bool up() const override { return up_; }
   uint64_t incarnation() const override { return incarnation_; }
   void on_ready(std::function<void(uint64_t)> callback) override { on_ready_ = std::move(callback); }
   void on_draining(std::function<void(uint64_t, Nanos)> callback) override { on_draining_ = std::move(callback); }
@@ -118,7 +121,9 @@ class FakeActor final : public actor::ModelActor {
   Status sample(const worker::v1::SampleRequest& request, worker::v1::SampleResponse& response);
 
   const std::string base_model_;
+  const std::shared_ptr<std::atomic<uint64_t>> lives_;
   std::atomic<bool> ready_{false};
+  std::atomic<bool> up_{false};
   std::atomic<uint64_t> incarnation_{0};
   std::atomic<bool> hold_{false};
   std::atomic<double> queue_seconds_{0};

@@ -36,8 +36,11 @@ void PlaneTest::boot(bool started) {
   actors_.clear();
   std::vector<actor::ModelActor*> pointers;
   for (const auto& spec : config_.supported_models) {
-    actors_.push_back(std::make_unique<FakeActor>(spec.model_name));
-    pointers.push_back(actors_.back().get());
+    const auto lives = std::make_shared<std::atomic<uint64_t>>(0);
+    for (int i = 0; i < spec.workers; ++i) {
+      actors_.push_back(std::make_unique<FakeActor>(spec.model_name, lives));
+      pointers.push_back(actors_.back().get());
+    }
   }
   std::unique_ptr<Persistence> persistence;
   if (contents_ != nullptr) {

@@ -17,22 +17,27 @@ void ActivityLog::sweep() {
     int64_t runs = 0;
     std::unordered_set<UserId> users;
   };
-  std::unordered_map<const ModelBackend*, Present> present;
+  std::unordered_map<const ModelFacts*, Present> present;
   for (const RunPtr& run : runs_.all()) {
-    Present& of_model = present[run->backend.get()];
+    Present& of_model = present[&run->backend()->facts()];
     ++of_model.runs;
     of_model.users.insert(run->user);
   }
-  for (const auto& backend : backends_.all()) {
-    const TrainedTotals totals = backend->trained();
-    const TrainedTotals before = std::exchange(before_[backend.get()], totals);
-    const DispatchQueue::Load load = backend->training_queue().load();
+  for (const ModelPtr& model : backends_.models()) {
+    const TrainedTotals totals = model->facts().trained();
+    const TrainedTotals before = std::exchange(before_[model.get()], totals);
+    DispatchQueue::Load load;
+    for (const ModelBackendPtr& worker : model->workers()) {
+      const DispatchQueue::Load own = worker->training_queue().load();
+      load.waiting += own.waiting;
+      load.in_flight += own.in_flight;
+    }
     const int64_t tokens = totals.tokens - before.tokens;
     const int64_t steps = totals.steps - before.steps;
     if (tokens == 0 && steps == 0 && load.waiting == 0 && load.in_flight == 0) continue;
-    const Present& of_model = present[backend.get()];
+    const Present& of_model = present[&model->facts()];
     telemetry::log_info("training.activity", "training",
-                        {{"tuft.base_model", backend->name()},
+                        {{"tuft.base_model", model->name()},
                          {"tuft.runs", of_model.runs},
                          {"tuft.users", of_model.users.size()},
                          {"tuft.tokens_per_second", static_cast<double>(tokens) / to_seconds(passed)},

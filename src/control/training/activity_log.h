@@ -30,7 +30,7 @@ class ActivityLog {
   const RunTable& runs_;
   Mutex mutex_;
   Nanos last_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<const ModelBackend*, TrainedTotals> before_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<const Model*, TrainedTotals> before_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control

@@ -21,8 +21,8 @@ Status check_fits(const Checkpoint& checkpoint, const Run& run, const std::vecto
                                 theirs + ", the model's is " + ours,
                             "checkpoint_mismatch");
   };
-  if (checkpoint.base_model != run.backend->name()) {
-    return differ("base model", checkpoint.base_model, run.backend->name());
+  if (checkpoint.base_model != run.backend()->name()) {
+    return differ("base model", checkpoint.base_model, run.backend()->name());
   }
   if (checkpoint.lora_rank != run.lora.rank) {
     return differ("lora rank", std::to_string(checkpoint.lora_rank), std::to_string(run.lora.rank));
@@ -83,7 +83,7 @@ void CheckpointLoader::start(const RunPtr& run, const OperationPtr& operation) {
   auto request = load_state_request(*run, *operation->checkpoint, load.optimizer);
   const actor::CallOptions options = calls_.begin_call("training_backend.load_state", *operation);
   operation->backend_span.set_attribute("tuft.optimizer", load.optimizer);
-  run->backend->actor().load_state(
+  run->backend()->actor().load_state(
       std::move(request), options,
       calls_.answer_to<worker::v1::LoadStateResponse>(
           operation, [this, run, operation](auto result) { on_loaded(run, operation, std::move(result)); }));
@@ -113,8 +113,9 @@ void CheckpointLoader::fail(const RunPtr& run, const OperationPtr& operation, Er
     executor_.close(run, Error{error.code, "this model could not be created: " + error.message, error.reason});
     // Nobody waits for the answer. If the worker has ended, its adapters have too.
     const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.remove_adapter", *run);
-    run->backend->actor().remove_adapter(remove_adapter_request(*run), call.options,
-                                         calls_.answer_to<worker::v1::RemoveAdapterResponse>(call, [](const auto&) {}));
+    run->backend()->actor().remove_adapter(
+        remove_adapter_request(*run), call.options,
+        calls_.answer_to<worker::v1::RemoveAdapterResponse>(call, [](const auto&) {}));
   }
   executor_.conclude(run, operation, std::move(error));
 }

@@ -11,7 +11,7 @@ namespace tuft::control {
 void CheckpointSaver::start(const RunPtr& run, const OperationPtr& operation) {
   auto save = parts_.writer.begin(*run, operation);
   if (!save.ok()) return parts_.executor.conclude(run, operation, std::move(save).error());
-  const bool publishes = operation->type == OperationType::kSaveWeightsForSampler && run->backend->config().sampling;
+  const bool publishes = operation->type == OperationType::kSaveWeightsForSampler && run->backend()->config().sampling;
   if (publishes) return publish(run, *save);
   write(run, *save);
 }
@@ -29,13 +29,13 @@ void CheckpointSaver::publish(const RunPtr& run, const CheckpointSavePtr& save) 
   if (auto over = parts_.writer.check_room(*run, save->checkpoint, std::max<int64_t>(expected, 1))) {
     return parts_.executor.conclude(run, save->operation, std::move(*over));
   }
-  save->version =
-      std::make_unique<PublishedVersion>(run->backend, parts_.sampling.adapters().new_worker_id(save->checkpoint.path));
+  save->version = std::make_unique<PublishedVersion>(run->backend(),
+                                                     parts_.sampling.adapters().new_worker_id(save->checkpoint.path));
   worker::v1::PublishAdapterRequest request;
   request.set_adapter_id(run->id.str());
   request.set_sampler_id(save->version->worker_id());
   const actor::CallOptions options = parts_.calls.begin_call("training_backend.publish_adapter", *save->operation);
-  run->backend->actor().publish_adapter(
+  run->backend()->actor().publish_adapter(
       std::move(request), options,
       parts_.calls.answer_to<worker::v1::PublishAdapterResponse>(
           save->operation, [this, run, save](auto result) { on_published(run, save, std::move(result)); }));
@@ -102,8 +102,8 @@ void CheckpointSaver::on_written_behind(const RunPtr& run, const CheckpointSaveP
                                         const Result<CheckpointPtr>& written) {
   if (written.ok()) {
     parts_.telemetry.record_saved(*run, *save->operation, **written);
-    if (!parts_.sampling.adapters().file_ended(*run->backend, *written)) parts_.writer.forget((*written)->path);
-  } else if (parts_.sampling.adapters().file_ended(*run->backend, save->answered)) {
+    if (!parts_.sampling.adapters().file_ended(*written)) parts_.writer.forget((*written)->path);
+  } else if (parts_.sampling.adapters().file_ended(save->answered)) {
     record_checkpoint_failure(*save->operation, written.error());
   }
   CheckpointSavePtr next;
@@ -117,7 +117,7 @@ void CheckpointSaver::on_written_behind(const RunPtr& run, const CheckpointSaveP
 
 // Gives the published version to sampling, and makes the sampling session of an unnamed save.
 Result<FutureValue> CheckpointSaver::answer_of(const Run& run, const CheckpointSave& save, const CheckpointPtr& saved) {
-  if (save.version != nullptr) parts_.sampling.adapters().take(run.backend, saved, *save.version);
+  if (save.version != nullptr) parts_.sampling.adapters().take(run.place.model(), saved, *save.version);
   const std::string path = saved->path.str();
   if (saved->path.kind == CheckpointKind::kTraining) return FutureValue(SaveWeightsResult{path});
   if (saved->path.kind == CheckpointKind::kExternal) {
@@ -127,7 +127,7 @@ Result<FutureValue> CheckpointSaver::answer_of(const Run& run, const CheckpointS
   const auto& request = std::get<SaveWeightsForSampler>(save.operation->payload);
   TUFT_ASSIGN(const SamplerId sampler, parts_.sampling.samplers().create(
                                            run.user, {run.session, *request.sampling_session_seq_id, request.inflight},
-                                           run.backend, saved, save.operation->span.context()));
+                                           run.place.model(), saved, save.operation->span.context()));
   return FutureValue(SaveWeightsForSamplerResult{std::nullopt, sampler});
 }
 

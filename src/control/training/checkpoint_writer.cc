@@ -68,7 +68,7 @@ Result<CheckpointSavePtr> CheckpointWriter::begin(Run& run, const OperationPtr& 
   }
   checkpoint.owner = run.user;
   checkpoint.session = run.session;
-  checkpoint.base_model = run.backend->name();
+  checkpoint.base_model = run.backend()->name();
   checkpoint.user_metadata = run.user_metadata;
   checkpoint.project_id = parts_.sessions.project_of(run.session).value_or("");
   checkpoint.lora_rank = run.lora.rank;
@@ -136,12 +136,12 @@ void CheckpointWriter::call_worker(const RunPtr& run, const CheckpointSavePtr& s
     worker::v1::SaveSamplerRequest request;
     request.set_sampler_id(sampler);
     request.set_directory(save->prepared.string());
-    request.set_base_model(run->backend->name());
+    request.set_base_model(run->backend()->name());
     const actor::CallOptions options =
         parts_.calls.begin_call("training_backend.save_sampler", operation,
                                 save->answered == nullptr ? std::string_view() : std::string_view(sampler));
-    run->backend->actor().save_sampler(std::move(request), options,
-                                       answer_to<worker::v1::SaveSamplerResponse>(run, save, done));
+    run->backend()->actor().save_sampler(std::move(request), options,
+                                         answer_to<worker::v1::SaveSamplerResponse>(run, save, done));
     return;
   }
   const bool with_optimizer = save->checkpoint.path.kind == CheckpointKind::kTraining;
@@ -149,11 +149,11 @@ void CheckpointWriter::call_worker(const RunPtr& run, const CheckpointSavePtr& s
   request.set_adapter_id(run->id.str());
   request.set_directory(save->prepared.string());
   request.set_with_optimizer(with_optimizer);
-  request.set_base_model(run->backend->name());
+  request.set_base_model(run->backend()->name());
   const actor::CallOptions options = parts_.calls.begin_call("training_backend.save_state", operation);
   operation.backend_span.set_attribute("tuft.optimizer", with_optimizer);
-  run->backend->actor().save_state(std::move(request), options,
-                                   answer_to<worker::v1::SaveStateResponse>(run, save, done));
+  run->backend()->actor().save_state(std::move(request), options,
+                                     answer_to<worker::v1::SaveStateResponse>(run, save, done));
 }
 
 template <typename Response>

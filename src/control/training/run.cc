@@ -12,7 +12,7 @@ RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) 
   record.id = run.id;
   record.user = run.user;
   record.session = run.session;
-  record.base_model = run.backend->name();
+  record.base_model = run.backend()->name();
   record.lora = run.lora;
   record.optimizer = run.optimizer;
   record.seed = run.seed;
@@ -52,7 +52,7 @@ void RunEnding::note(const RunOperation& operation, const Result<FutureValue>& r
 }
 
 RunSummary summary_of(const Run& run) {
-  RunSummary summary{run.id, run.session, run.backend->name(), run.lora.rank, run.user_metadata};
+  RunSummary summary{run.id, run.session, run.backend()->name(), run.lora.rank, run.user_metadata};
   MutexLock lock(run.mutex);
   summary.optimizer = run.optimizer;
   summary.created_at = run.created_at;
@@ -62,14 +62,14 @@ RunSummary summary_of(const Run& run) {
 }
 
 ModelInfo info_of(const Run& run) {
-  const config::ModelConfig& model = run.backend->config();
+  const config::ModelConfig& model = run.backend()->config();
   // Clients can load "owner/name", a name of Hugging Face, from anywhere. Any other name means something on this
   // machine only, where the model's directory holds the tokenizer.
   const size_t slash = model.model_name.find('/');
   const bool is_hub_name = slash != model.model_name.npos && slash != 0 && slash == model.model_name.rfind('/');
   return ModelInfo{run.id,
                    model.model_name,
-                   run.backend->architecture(),
+                   run.place.model()->facts().architecture(),
                    is_hub_name ? model.model_name : model.model_path.string(),
                    run.lora.rank,
                    run.optimizer};
@@ -80,7 +80,7 @@ OperationKeys keys_of(const Run& run) {
   keys.user = run.user;
   keys.session = run.session;
   keys.run = run.id;
-  keys.base_model = run.backend->name();
+  keys.base_model = run.backend()->name();
   keys.lora_rank = run.lora.rank;
   return keys;
 }
@@ -110,14 +110,12 @@ std::string name_of_save(std::string_view why, Nanos wall) {
   return name + 'Z';
 }
 
-RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend) {
+RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBackendPtr& worker) {
   const RunRecord& record = restored.record;
-  auto run = std::make_shared<Run>();
+  auto run = std::make_shared<Run>(model, worker, record.lora);
   run->id = record.id;
   run->user = record.user;
   run->session = record.session;
-  run->backend = std::move(backend);
-  run->lora = record.lora;
   run->optimizer = record.optimizer;
   run->seed = record.seed;
   run->lora_alpha = record.lora_alpha;

@@ -1,6 +1,7 @@
 // A training run and its operations.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -29,6 +30,31 @@ namespace tuft::control {
 
 struct CheckpointSave;
 
+// Where a run lives: one worker of its base model. worker() is thread-safe; move() requires the lock of the run.
+class RunPlace {
+ public:
+  RunPlace(ModelPtr model, const ModelBackendPtr& worker, int rank)
+      : model_(std::move(model)), rank_(rank), number_(worker->number()) {
+    worker->add_ranks(rank_);
+  }
+  ~RunPlace() { worker()->add_ranks(-rank_); }
+  RunPlace(const RunPlace&) = delete;
+  RunPlace& operator=(const RunPlace&) = delete;
+
+  const ModelPtr& model() const { return model_; }
+  const ModelBackendPtr& worker() const { return model_->workers()[number_]; }
+  void move(const ModelBackend& to) {
+    worker()->add_ranks(-rank_);
+    number_ = to.number();
+    worker()->add_ranks(rank_);
+  }
+
+ private:
+  const ModelPtr model_;
+  const int rank_;
+  std::atomic<size_t> number_;
+};
+
 // Belongs to the log of its run until its turn comes, then to the OperationHandler that executes it: one thread at a
 // time. A client may cancel it while it is in the log, so the run's lock guards `payload` and `memory` until
 // FutureStore::claim() has returned true.
@@ -48,7 +74,7 @@ struct RunOperation {
   int64_t cost = 64;         // estimated tokens (dispatch_queue.h)
   bool ends_run = false;     // submitted by the server because the session ends
   bool moves_run = false;    // submitted by the server because the worker ends; no quota stops it
-  bool has_slot = false;     // of the base model's training queue
+  ModelBackendPtr slot_at;   // the worker in whose training queue it has a slot; null: it has none
   uint64_t incarnation = 0;  // of the worker that it was sent to
   Nanos started = 0;
   bool is_timed = false;         // the run's StepClock knows it; guarded by the run's lock
@@ -86,18 +112,24 @@ struct RunEnding {
   void note(const RunOperation& operation, const Result<FutureValue>& result);
 };
 
-// The fields above the mutexes never change. Owned by RunTable; callbacks hold it too.
+// The fields above the mutexes never change, except its place. Owned by RunTable; callbacks hold it too.
 struct Run {
+  Run(ModelPtr model, const ModelBackendPtr& worker, const LoraConfig& config)
+      : place(std::move(model), worker, config.rank), lora(config) {}
+
+  RunPlace place;
   RunId id;
   UserId user;
   SessionId session;
-  std::shared_ptr<ModelBackend> backend;
-  LoraConfig lora;
+  const LoraConfig lora;
   Optimizer optimizer = Optimizer::kAdamW;
   uint64_t seed = 0;
   double lora_alpha = 0;
   std::map<std::string, std::string> user_metadata;
   std::string created_at;
+
+  // The worker that it lives at.
+  const ModelBackendPtr& backend() const { return place.worker(); }
 
   // Held while a record of the run is made and passed to Persistence, so that the newest record is written last. Locked
   // before `mutex`.
@@ -118,6 +150,8 @@ struct Run {
   uint64_t restoring_incarnation TUFT_GUARDED_BY(mutex) = 0;
   uint64_t drained_incarnation TUFT_GUARDED_BY(mutex) = 0;  // the life that ends, once a save for that was begun
   Nanos drain_not_before TUFT_GUARDED_BY(mutex) = 0;        // of the next try to save
+  // Until then it is saved at the end of its step and goes to another worker, though its own stays. 0: it stays, too.
+  Nanos leaves_until TUFT_GUARDED_BY(mutex) = 0;
   // Why it could not be restored. All its operations fail with this, except unload_model and, if the worker holds its
   // adapter, load_weights, which ends it.
   std::optional<Error> broken TUFT_GUARDED_BY(mutex);
@@ -176,6 +210,6 @@ std::vector<store::Change> changes_of(const Run& run, const Persistence& persist
 std::string name_of_save(std::string_view why, Nanos wall);
 
 // Makes a run from its stored record.
-RunPtr run_of(const RestoredRun& restored, std::shared_ptr<ModelBackend> backend);
+RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBackendPtr& worker);
 
 }  // namespace tuft::control

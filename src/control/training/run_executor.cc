@@ -91,39 +91,50 @@ bool RunExecutor::can_start_locked(const Run& run) const {
   const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
   if (front == nullptr) return false;
   if (run.closed || run.broken) return true;
-  // A run whose worker ends goes on to the end of its step, because no checkpoint holds a gradient.
+  // A run that leaves its worker goes on to the end of its step, because no checkpoint holds a gradient.
+  const bool worker_ends = run.backend()->draining();
   const bool ends_step = run.gradient_pending && run.drained_incarnation != run.adapter_incarnation &&
-                         clock_.monotonic() < run.backend->gradients_until();
-  if (run.backend->draining() && !ends_step) return false;
-  return front->creates_run ? run.backend->actor().ready() : run.backend->holds(run.adapter_incarnation);
+                         (!worker_ends || clock_.monotonic() < run.backend()->gradients_until());
+  if ((worker_ends || run.leaves_until > 0) && !ends_step) return false;
+  return front->creates_run ? run.backend()->actor().ready() : run.backend()->holds(run.adapter_incarnation);
 }
 
 void RunExecutor::pump(const RunPtr& run) {
   int64_t cost = 0;
+  ModelBackendPtr worker;
   {
     MutexLock lock(run->mutex);
     if (run->queued || !can_start_locked(*run)) return;
     run->queued = true;
     cost = run->log.front()->cost;
+    worker = run->backend();
   }
-  run->backend->training_queue().submit(
-      {.user = run->user, .cost = cost, .start = [this, owner = lifetime_.owner(), run] {
+  worker->training_queue().submit(
+      {.user = run->user, .cost = cost, .start = [this, owner = lifetime_.owner(), run, worker] {
          const auto alive = owner.lock();
-         return alive != nullptr && start_turn(run);
+         return alive != nullptr && start_turn(run, worker);
        }});
 }
 
-// Returns false if there is nothing to start now.
-bool RunExecutor::start_turn(const RunPtr& run) {
+// Returns false if there is nothing to start now, or if the run has moved to another worker since it was queued.
+bool RunExecutor::start_turn(const RunPtr& run, const ModelBackendPtr& worker) {
   OperationPtr operation;
+  bool has_moved = false;
   {
     MutexLock lock(run->mutex);
     run->queued = false;
-    if (!can_start_locked(*run)) return false;
-    operation = run->running = run->log.take();
-    operation->has_slot = true;
-    run->step_clock.started(clock_.monotonic());
-    operation->incarnation = operation->creates_run ? run->backend->actor().incarnation() : run->adapter_incarnation;
+    has_moved = run->backend() != worker;
+    if (!has_moved) {
+      if (!can_start_locked(*run)) return false;
+      operation = run->running = run->log.take();
+      operation->slot_at = worker;
+      run->step_clock.started(clock_.monotonic());
+      operation->incarnation = operation->creates_run ? worker->actor().incarnation() : run->adapter_incarnation;
+    }
+  }
+  if (has_moved) {
+    pump(run);
+    return false;
   }
   start(run, operation);
   return true;
@@ -161,7 +172,7 @@ std::optional<Error> RunExecutor::refusal_of(Run& run, const RunOperation& opera
   MutexLock lock(run.mutex);
   if (run.closed) return model_unloaded();
   if (operation.type == OperationType::kUnloadModel) return std::nullopt;
-  const bool cures = operation.type == OperationType::kLoadWeights && run.backend->holds(run.adapter_incarnation);
+  const bool cures = operation.type == OperationType::kLoadWeights && run.backend()->holds(run.adapter_incarnation);
   if (run.broken && !cures) return run.broken;
   std::optional<Error> notice;
   // A load replaces what was rolled back, so it needs no warning.
@@ -224,11 +235,11 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
   }
   if (!dropped.empty()) {
     fail(run, dropped,
-         unavailable("not executed: the worker of base model " + run->backend->name() +
+         unavailable("not executed: the worker of base model " + run->backend()->name() +
                          " ended while it executed an earlier operation of this run",
                      "worker_died"));
   }
-  if (operation->has_slot) run->backend->training_queue().release(run->user, 1);
+  if (operation->slot_at != nullptr) operation->slot_at->training_queue().release(run->user, 1);
   pump(run);
   idle_(run);
 }
@@ -262,7 +273,7 @@ void RunExecutor::close(const RunPtr& run, const Error& why) {
     left = run->log.drain();
   }
   runs_.remove(run, was_counted);
-  if (was_created) run->backend->instruments().add_model(-1);
+  if (was_created) run->backend()->instruments().add_model(-1);
   fail(run, left, why);
 }
 
@@ -283,8 +294,8 @@ void RunExecutor::sweep_run(const RunPtr& run) {
       given_up = run->log.give_up_gap(now - limits_.gap_timeout_seconds * kSecond, &missing);
     }
     while (run->running == nullptr && run->log.front() != nullptr && run->log.front()->placed <= now - kWorkerWait &&
-           !run->backend->holds(run->adapter_incarnation)) {
-      if (run->log.front()->creates_run && run->backend->actor().ready()) break;
+           !run->backend()->holds(run->adapter_incarnation)) {
+      if (run->log.front()->creates_run && run->backend()->actor().ready()) break;
       unserved.push_back(run->log.take());
     }
   }
@@ -296,7 +307,7 @@ void RunExecutor::sweep_run(const RunPtr& run) {
                              "seq_id_gap"));
   }
   for (const OperationPtr& operation : unserved) {
-    const Error error = worker_starting(run->backend->name());
+    const Error error = worker_starting(run->backend()->name());
     fail(run, {operation}, error);
     if (operation->creates_run) close(run, error);
   }

@@ -88,7 +88,7 @@ class RunExecutor {
   static void open_numbers_locked(Run& run, const RunOperation& operation) TUFT_REQUIRES(run.mutex);
   bool can_start_locked(const Run& run) const TUFT_REQUIRES(run.mutex);
   static std::optional<Error> refusal_of(Run& run, const RunOperation& operation);
-  bool start_turn(const RunPtr& run);
+  bool start_turn(const RunPtr& run, const ModelBackendPtr& worker);
   void start(const RunPtr& run, const OperationPtr& operation);
   void sweep_run(const RunPtr& run);
 

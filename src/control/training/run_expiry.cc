@@ -17,7 +17,7 @@ enum class Step : uint8_t { kNone, kSave, kUnload, kDrop };
 Step next_step_locked(Run& run, Nanos now) TUFT_REQUIRES(run.mutex) {
   if (!run.ending || run.closed || run.running != nullptr || run.log.front() != nullptr) return Step::kNone;
   RunEnding& ending = *run.ending;
-  const actor::ModelActor& worker = run.backend->actor();
+  const actor::ModelActor& worker = run.backend()->actor();
   const bool has_adapter = run.created && worker.incarnation() == run.adapter_incarnation;
   // A worker that does not answer now may answer again with the adapter in its memory.
   const bool waits = run.restoring_incarnation > 0 || (has_adapter && !worker.ready());

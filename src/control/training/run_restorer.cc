@@ -31,7 +31,7 @@ std::optional<Error> roll_back_locked(Run& run) TUFT_REQUIRES(run.mutex) {
   run.gradient_pending = false;
   run.told_of_loss = false;
   if (!tell) return std::nullopt;
-  const std::string what = run.from_store ? "the server" : "the worker of base model " + run.backend->name();
+  const std::string what = run.from_store ? "the server" : "the worker of base model " + run.backend()->name();
   return data_loss("not executed: " + what + " was restarted and this model went back to " + to +
                        "; what was trained since then must be trained again, or load another checkpoint",
                    "weights_rolled_back");
@@ -41,41 +41,51 @@ std::optional<Error> roll_back_locked(Run& run) TUFT_REQUIRES(run.mutex) {
 
 RestoreRound::~RestoreRound() {
   if (restored_ == 0) return;
+  const telemetry::Attribute counts[] = {{"tuft.base_model", base_model_},
+                                         {"tuft.runs", restored_.load()},
+                                         {"tuft.runs_rolled_back", rolled_back_.load()}};
+  if (rolled_back_ == 0) {
+    telemetry::log_info("models.restored", "models were restored, and nothing was lost", telemetry::Attributes(counts));
+    return;
+  }
   telemetry::log_warning("models.restored",
-                         "models were restored after a restart; those that are rolled back lost what was trained after "
-                         "their checkpoints, and their clients are told",
-                         {{"tuft.base_model", base_model_},
-                          {"tuft.runs", restored_.load()},
-                          {"tuft.runs_rolled_back", rolled_back_.load()}});
+                         "models were restored; those that are rolled back lost what was trained after their "
+                         "checkpoints, and their clients are told",
+                         telemetry::Attributes(counts));
 }
 
 void RunRestorer::restore_run(const RestoredRun& restored) {
   const RunRecord& record = restored.record;
   // The plan has settled the futures from which this record was decided, so the next restart must find the decision.
   persistence_.write(record.user, {persistence_.put(record)}, {});
-  const auto backend = backends_.find(record.base_model);
-  if (!backend.ok()) {
+  const Result<ModelPtr> model = backends_.find(record.base_model);
+  if (!model.ok()) {
     metrics::store().restore_runs.add(1, {{"result", "corrupted"}});
-    telemetry::log_error("model.corrupted", "a model cannot be restored: " + backend.error().message,
+    telemetry::log_error("model.corrupted", "a model cannot be restored: " + model.error().message,
                          {{"tuft.training_run_id", record.id.str()}});
     return;
   }
-  const RunPtr run = run_of(restored, *backend);
+  const RunPtr run = run_of(restored, *model, (*model)->for_training(clock_.monotonic()));
   if (!runs_.restore(run)) return;
-  run->backend->instruments().add_model(1);
+  run->backend()->instruments().add_model(1);
   expiry_.end_without_session(run);
 }
 
-void RunRestorer::on_worker_ready(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation) {
+void RunRestorer::on_worker_ready(const ModelBackendPtr& backend, uint64_t incarnation) {
   const auto round = std::make_shared<RestoreRound>(backend->name());
   for (const RunPtr& run : runs_.all()) {
-    if (run->backend == backend) create_adapter(run, incarnation, round);
+    if (run->backend() == backend) create_adapter(run, incarnation, round);
   }
+}
+
+void RunRestorer::on_moved(const RunPtr& run) {
+  const ModelBackendPtr& worker = run->backend();
+  create_adapter(run, worker->actor().incarnation(), std::make_shared<RestoreRound>(worker->name()));
 }
 
 void RunRestorer::sweep() {
   for (const RunPtr& run : runs_.all()) {
-    const actor::ModelActor& worker = run->backend->actor();
+    const actor::ModelActor& worker = run->backend()->actor();
     const uint64_t incarnation = worker.incarnation();
     bool missed = false;
     {
@@ -83,7 +93,7 @@ void RunRestorer::sweep() {
       missed = needs_adapter_locked(*run, incarnation) && !run->broken && worker.ready();
     }
     if (missed) {
-      create_adapter(run, incarnation, std::make_shared<RestoreRound>(run->backend->name()));
+      create_adapter(run, incarnation, std::make_shared<RestoreRound>(run->backend()->name()));
     }
   }
 }
@@ -102,7 +112,7 @@ void RunRestorer::create_adapter(const RunPtr& run, uint64_t incarnation, const 
   if (!needed) return executor_.pump(run);
   const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.create_adapter", *run, incarnation);
   call.span->set_attribute("tuft.restored", true);
-  run->backend->actor().create_adapter(
+  run->backend()->actor().create_adapter(
       create_adapter_request(*run), call.options,
       calls_.answer_to<worker::v1::CreateAdapterResponse>(call, [this, run, incarnation, round](const auto& result) {
         if (!result.ok()) return give_up(run, incarnation, result.error());
@@ -122,7 +132,7 @@ void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation, const Re
   }
   const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.load_state", *run, incarnation);
   call.span->set_attributes({{"tuft.optimizer", point->with_optimizer}, {"tuft.restored", true}});
-  run->backend->actor().load_state(
+  run->backend()->actor().load_state(
       load_state_request(*run, *point->checkpoint, point->with_optimizer), call.options,
       calls_.answer_to<worker::v1::LoadStateResponse>(
           call, [this, run, incarnation, round, checkpoint = point->checkpoint](const auto& result) {
@@ -154,8 +164,7 @@ void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, RestoreRound& 
   if (from_store) metrics::store().restore_runs.add(1, {{"result", "ok"}});
   round.note_restored(loss.has_value());
   telemetry::log_info(
-      "model.restored",
-      from_store ? "model restored after the server was restarted" : "model restored after its worker was restarted",
+      "model.restored", from_store ? "model restored after the server was restarted" : "model restored in a worker",
       KeyAttributes(keys_of(*run), {{"tuft.rolled_back", loss.has_value()}, {"tuft.checkpoint", checkpoint}}));
   if (loss) executor_.fail(run, dropped, *loss);
   executor_.pump(run);

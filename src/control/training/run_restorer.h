@@ -49,9 +49,10 @@ using RestoreRoundPtr = std::shared_ptr<RestoreRound>;
 // Thread-safe.
 class RunRestorer {
  public:
-  RunRestorer(const ModelBackends& backends, Persistence& persistence, RunTable& runs, RunExecutor& executor,
-              const WorkerCalls& calls, RunExpiry& expiry)
-      : backends_(backends),
+  RunRestorer(const Clock& clock, const ModelBackends& backends, Persistence& persistence, RunTable& runs,
+              RunExecutor& executor, const WorkerCalls& calls, RunExpiry& expiry)
+      : clock_(clock),
+        backends_(backends),
         persistence_(persistence),
         runs_(runs),
         executor_(executor),
@@ -65,7 +66,10 @@ class RunRestorer {
 
   // The worker of `backend` is ready as `incarnation`: restores the adapters of its runs there and goes on with them. A
   // run whose adapter the worker refuses is broken: its operations fail with kDataLoss "model_lost".
-  void on_worker_ready(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation);
+  void on_worker_ready(const ModelBackendPtr& backend, uint64_t incarnation);
+
+  // The run has moved to another worker, which serves: restores its adapter there and goes on with it.
+  void on_moved(const RunPtr& run);
 
   // Restores the runs that on_worker_ready() missed: their adapter was created in a life of the worker that ended
   // before its answer was handled here, or their restore was cut off.
@@ -78,6 +82,7 @@ class RunRestorer {
   void refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint, const std::string& why);
   void give_up(const RunPtr& run, uint64_t incarnation, const Error& error);
 
+  const Clock& clock_;
   const ModelBackends& backends_;
   Persistence& persistence_;
   RunTable& runs_;

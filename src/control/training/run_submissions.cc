@@ -147,19 +147,17 @@ Result<Optimizer> optimizer_of(const LoadWeights& request, const Checkpoint& che
   return checkpoint.optimizer;
 }
 
-RunPtr make_run(const UserId& user, const CreateModel& request, const std::shared_ptr<ModelBackend>& backend,
-                double lora_alpha, Nanos wall) {
-  auto run = std::make_shared<Run>();
+RunPtr make_run(const UserId& user, const CreateModel& request, const ModelPtr& model, double lora_alpha,
+                const Clock& clock) {
+  auto run = std::make_shared<Run>(model, model->for_training(clock.monotonic()), request.lora);
   run->id = run_id_of(request.session, request.model_seq_id);
   run->user = user;
   run->session = request.session;
-  run->backend = backend;
-  run->lora = request.lora;
   run->optimizer = request.optimizer;
   run->seed = request.lora.seed.value_or(random_u64());
   run->lora_alpha = lora_alpha;
   run->user_metadata = request.user_metadata;
-  run->created_at = iso_time(wall);
+  run->created_at = iso_time(clock.wall());
   return run;
 }
 
@@ -187,12 +185,12 @@ Result<Submitted> RunSubmissions::create_model(const UserId& user, const CreateM
   if (request.model_seq_id < 0) return invalid_argument("model_seq_id must not be negative", "invalid_model_seq_id");
   const std::string key = creation_key(run_id_of(request.session, request.model_seq_id));
   if (const FuturePtr known = parts_.futures.find_by_key(user, key)) return submitted(known);
-  TUFT_ASSIGN(const auto backend, parts_.backends.find(request.base_model));
-  TUFT_TRY(check_model(request, backend->config()));
+  TUFT_ASSIGN(const ModelPtr model, parts_.backends.find(request.base_model));
+  TUFT_TRY(check_model(request, model->config()));
   auto operation = std::make_shared<RunOperation>();
   operation->type = OperationType::kCreateModel;
-  const double lora_alpha = static_cast<double>(request.lora.rank) * backend->config().lora_alpha_ratio;
-  return admit_creation(user, request, backend, lora_alpha, operation, trace);
+  const double lora_alpha = static_cast<double>(request.lora.rank) * model->config().lora_alpha_ratio;
+  return admit_creation(user, request, model, lora_alpha, operation, trace);
 }
 
 Result<Submitted> RunSubmissions::create_from_checkpoint(const UserId& user, const LoadWeights& request,
@@ -209,23 +207,22 @@ Result<Submitted> RunSubmissions::create_from_checkpoint(const UserId& user, con
                                 checkpoint->base_model + ", not for " + create.base_model,
                             "checkpoint_mismatch");
   }
-  TUFT_ASSIGN(const auto backend, parts_.backends.find(checkpoint->base_model));
+  TUFT_ASSIGN(const ModelPtr base, parts_.backends.find(checkpoint->base_model));
   TUFT_ASSIGN(const Optimizer optimizer, optimizer_of(request, *checkpoint));
   const CreateModel model = model_of(create, *checkpoint, optimizer);
-  TUFT_TRY(check_model(model, backend->config()));
+  TUFT_TRY(check_model(model, base->config()));
   auto operation = std::make_shared<RunOperation>();
   operation->type = OperationType::kLoadWeights;
   operation->payload = request;
   operation->checkpoint = checkpoint;
-  return admit_creation(user, model, backend, checkpoint->lora_alpha, operation, trace);
+  return admit_creation(user, model, base, checkpoint->lora_alpha, operation, trace);
 }
 
 // Adds the run that `operation` creates.
-Result<Submitted> RunSubmissions::admit_creation(const UserId& user, const CreateModel& request,
-                                                 const std::shared_ptr<ModelBackend>& backend, double lora_alpha,
-                                                 const OperationPtr& operation, const telemetry::SpanContext& trace) {
-  TUFT_ASSIGN(const RunTable::Added added,
-              parts_.runs.add(make_run(user, request, backend, lora_alpha, parts_.clock.wall())));
+Result<Submitted> RunSubmissions::admit_creation(const UserId& user, const CreateModel& request, const ModelPtr& model,
+                                                 double lora_alpha, const OperationPtr& operation,
+                                                 const telemetry::SpanContext& trace) {
+  TUFT_ASSIGN(const RunTable::Added added, parts_.runs.add(make_run(user, request, model, lora_alpha, parts_.clock)));
   const RunPtr& run = added.run;
   // The session may have begun to end before it could see the run.
   const Status alive = parts_.sessions.touch(user, request.session);
@@ -295,7 +292,8 @@ Result<Submitted> RunSubmissions::submit(const UserId& user, const RunId& run_id
   operation->seq_id = seq_id;
   operation->payload = std::move(payload);
   operation->refusal = std::move(refusal);
-  if (trains(type) && !run->backend->config().training) operation->refusal = training_disabled(run->backend->name());
+  if (trains(type) && !run->backend()->config().training)
+    operation->refusal = training_disabled(run->backend()->name());
   auto answer = admit(*run, *operation, key, trace, weight);
   if (operation->future == nullptr) return answer;
   if (const auto* pass = std::get_if<worker::v1::ForwardBackwardRequest>(&operation->payload)) {

@@ -58,9 +58,9 @@ class RunSubmissions {
  private:
   Result<Submitted> create_from_checkpoint(const UserId& user, const LoadWeights& request,
                                            const telemetry::SpanContext& trace);
-  Result<Submitted> admit_creation(const UserId& user, const CreateModel& request,
-                                   const std::shared_ptr<ModelBackend>& backend, double lora_alpha,
-                                   const OperationPtr& operation, const telemetry::SpanContext& trace);
+  Result<Submitted> admit_creation(const UserId& user, const CreateModel& request, const ModelPtr& model,
+                                   double lora_alpha, const OperationPtr& operation,
+                                   const telemetry::SpanContext& trace);
   Result<Submitted> submit(const UserId& user, const RunId& run_id, OperationType type, std::optional<int64_t> seq_id,
                            RunOperation::Payload payload, std::optional<Error> refusal,
                            const telemetry::SpanContext& trace);

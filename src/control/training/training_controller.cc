@@ -20,8 +20,9 @@ TrainingController::TrainingController(const Parts& parts)
       loader_(parts_.config.checkpoint_dir, parts_.checkpoints, executor_, calls_, telemetry_),
       operations_(executor_, calls_, telemetry_, loader_),
       expiry_({parts_.config.limits, parts_.clock, parts_.sessions, parts_.persistence, runs_, executor_}),
-      restorer_(parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
+      restorer_(parts_.clock, parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
       drain_(parts_.clock, runs_, executor_),
+      placement_(parts_.clock, parts_.backends, runs_, executor_, drain_, restorer_),
       custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures, parts_.persistence),
       submissions_({parts_.config.limits, parts_.clock, parts_.backends, parts_.sessions, parts_.futures, runs_,
                     executor_, loader_, custom_losses_, parts_.sampling->records()}),
@@ -35,6 +36,7 @@ TrainingController::TrainingController(const Parts& parts)
   executor_.on_idle([this](const RunPtr& run) {
     expiry_.go_on(run);
     drain_.go_on(run);
+    placement_.go_on(run);
   });
 }
 

@@ -9,6 +9,7 @@
 //   CheckpointLoader    load_weights
 //   RunRestorer         restores runs after a restart of the server or of a worker
 //   WorkerDrain         saves the runs of a worker that was told to end
+//   RunPlacement        moves runs between the workers of a base model
 //   RunExpiry           ends the runs of sessions that end
 //   TrainingTelemetry, RunGauges, ActivityLog  spans, metrics, log events and usage
 //   WorkerCalls         calls to workers, and their answers
@@ -20,6 +21,7 @@
 #include "control/training/checkpoint_saver.h"
 #include "control/training/custom_losses.h"
 #include "control/training/run_expiry.h"
+#include "control/training/run_placement.h"
 #include "control/training/run_restorer.h"
 #include "control/training/run_submissions.h"
 #include "control/training/training_operations.h"
@@ -55,6 +57,7 @@ class TrainingController {
   RunRestorer& restorer() { return restorer_; }
   RunExpiry& expiry() { return expiry_; }
   WorkerDrain& drain() { return drain_; }
+  RunPlacement& placement() { return placement_; }
   RunExecutor& executor() { return executor_; }
   ActivityLog& activity() { return activity_; }
 
@@ -74,6 +77,7 @@ class TrainingController {
   RunExpiry expiry_;
   RunRestorer restorer_;
   WorkerDrain drain_;
+  RunPlacement placement_;
   CustomLosses custom_losses_;
   RunSubmissions submissions_;
   RunGauges gauges_;

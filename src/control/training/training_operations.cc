@@ -54,7 +54,7 @@ void TrainingOperations::start(const RunPtr& run, const OperationPtr& operation)
 
 void TrainingOperations::create(const RunPtr& run, const OperationPtr& operation) {
   const actor::CallOptions options = calls_.begin_call("training_backend.create_adapter", *operation);
-  run->backend->actor().create_adapter(
+  run->backend()->actor().create_adapter(
       create_adapter_request(*run), options,
       calls_.answer_to<worker::v1::CreateAdapterResponse>(
           operation, [this, run, operation](auto result) { on_created(run, operation, std::move(result)); }));
@@ -82,7 +82,7 @@ void TrainingOperations::on_created(const RunPtr& run, const OperationPtr& opera
 void TrainingOperations::unload(const RunPtr& run, const OperationPtr& operation) {
   actor::CallOptions options = calls_.begin_call("training_backend.remove_adapter", *operation);
   options.incarnation = 0;  // a run that could not be restored may have left an adapter in a later life
-  run->backend->actor().remove_adapter(
+  run->backend()->actor().remove_adapter(
       remove_adapter_request(*run), options,
       calls_.answer_to<worker::v1::RemoveAdapterResponse>(
           operation, [this, run, operation](auto result) { on_unloaded(run, operation, std::move(result)); }));
@@ -107,7 +107,7 @@ void TrainingOperations::forward_backward(const RunPtr& run, const OperationPtr&
   operation->loss_fn = request.request().loss_fn();
   request.set_tenant(run->user.str());
   operation->backend_span.set_attribute("tuft.data_count", request.request().data_size());
-  run->backend->actor().forward_backward(
+  run->backend()->actor().forward_backward(
       std::move(request), options,
       calls_.answer_to<worker::v1::ForwardBackwardResponse>(
           operation, [this, run, operation](auto result) { on_passed(run, operation, std::move(result)); }));
@@ -133,7 +133,7 @@ void TrainingOperations::optim_step(const RunPtr& run, const OperationPtr& opera
   request.set_adapter_id(run->id.str());
   set_params(step, request);
   const actor::CallOptions options = calls_.begin_call("training_backend.optim_step", *operation);
-  run->backend->actor().optim_step(
+  run->backend()->actor().optim_step(
       std::move(request), options,
       calls_.answer_to<worker::v1::OptimStepResponse>(
           operation, [this, run, operation](auto result) { on_stepped(run, operation, std::move(result)); }));

@@ -44,7 +44,7 @@ void describe_payload(const Run& run, RunOperation& operation) {
     // A client can invent a name, so only names that the worker knows are recorded.
     operation.span.set_attributes(
         {{"tuft.data_count", request->request().data_size()},
-         {"tuft.loss_fn", run.backend->has_loss(loss_fn) ? std::string_view(loss_fn) : "unknown"}});
+         {"tuft.loss_fn", run.backend()->facts().has_loss(loss_fn) ? std::string_view(loss_fn) : "unknown"}});
   } else if (const auto* step = std::get_if<OptimStep>(&operation.payload)) {
     operation.span.set_attribute("tuft.learning_rate", step->learning_rate);
   } else if (operation.type == OperationType::kSaveWeights) {
@@ -61,7 +61,7 @@ std::string_view state_of(const Run& run, const Sessions& sessions) {
   const bool idle = sessions.is_idle(run.session);
   MutexLock lock(run.mutex);
   if (run.broken) return "corrupted";
-  if (run.restoring_incarnation > 0 || (run.created && !run.backend->holds(run.adapter_incarnation)))
+  if (run.restoring_incarnation > 0 || (run.created && !run.backend()->holds(run.adapter_incarnation)))
     return "restoring";
   return idle && run.running == nullptr && run.log.empty() ? "idle" : "active";
 }
@@ -135,7 +135,7 @@ void record_checkpoint_failure(const RunOperation& operation, const Error& error
 }
 
 void TrainingTelemetry::record_created(const Run& run, const RunOperation& operation) const {
-  run.backend->instruments().add_model(1);
+  run.backend()->instruments().add_model(1);
   const telemetry::ContextScope scope(operation.span.context());
   telemetry::log_info("model.created", "model created", KeyAttributes(operation.future->keys));
   usage_.audit({.action = AuditAction::kRunCreated, .user = run.user, .session = run.session, .run = run.id});
@@ -156,8 +156,9 @@ void TrainingTelemetry::record_pass(const Run& run, RunOperation& operation,
   const double seconds = to_seconds(clock_.monotonic() - operation.future->created);
   // Exemplars lead from the histograms to this span.
   const telemetry::ContextScope scope(operation.span.context());
-  run.backend->instruments().record_pass(operation.type, operation.loss_fn, response, seconds);
-  run.backend->note_pass(response.tokens());
+  run.backend()->instruments().record_pass(operation.type, operation.loss_fn, response, seconds);
+  run.backend()->facts().note_pass(response.tokens());
+  run.backend()->recent_work().add(response.tokens(), clock_.monotonic());
   usage_.add(run.user, operation.future->keys, UsageKind::kTraining, response.tokens());
   if (tenant_label_) {
     metrics::tenants().tenant_tokens.add(response.tokens(), {{"tenant", run.user.str()}, {"kind", "train"}});
@@ -172,8 +173,8 @@ void TrainingTelemetry::record_pass(const Run& run, RunOperation& operation,
 void TrainingTelemetry::record_optim_step(const Run& run, RunOperation& operation,
                                           const worker::v1::OptimStepResponse& response) const {
   const telemetry::ContextScope scope(operation.span.context());
-  run.backend->instruments().record_optim_step(response);
-  if (!response.nonfinite()) run.backend->note_step(clock_.monotonic());
+  run.backend()->instruments().record_optim_step(response);
+  if (!response.nonfinite()) run.backend()->facts().note_step(clock_.monotonic());
   operation.span.set_attributes({{"tuft.grad_norm", std::isfinite(response.grad_norm()) ? response.grad_norm() : 0.0},
                                  {"tuft.step", response.step()},
                                  {"tuft.grad_clipped", response.clipped()},
@@ -247,17 +248,16 @@ RunGauges::RunGauges(const Clock& clock, const ModelBackends& backends, const Se
   using Observe = telemetry::Observable::Observe;
   metrics::training().runs.set_callback([&backends, &sessions, &runs](const Observe& observe) {
     std::map<std::pair<std::string, std::string_view>, int> counts;
-    for (const auto& backend : backends.all()) {
-      for (const std::string_view state : {"active", "idle", "restoring", "corrupted"})
-        counts[{backend->name(), state}];
+    for (const ModelPtr& model : backends.models()) {
+      for (const std::string_view state : {"active", "idle", "restoring", "corrupted"}) counts[{model->name(), state}];
     }
-    for (const RunPtr& run : runs.all()) ++counts[{run->backend->name(), state_of(*run, sessions)}];
+    for (const RunPtr& run : runs.all()) ++counts[{run->backend()->name(), state_of(*run, sessions)}];
     for (const auto& [key, count] : counts) observe(count, {{"base_model", key.first}, {"state", key.second}});
   });
   metrics::training().last_step_age.set_callback([&clock, &backends](const Observe& observe) {
-    for (const auto& backend : backends.all()) {
-      const Nanos last = backend->last_step();
-      if (last != 0) observe(to_seconds(clock.monotonic() - last), {{"base_model", backend->name()}});
+    for (const ModelPtr& model : backends.models()) {
+      const Nanos last = model->facts().last_step();
+      if (last != 0) observe(to_seconds(clock.monotonic() - last), {{"base_model", model->name()}});
     }
   });
 }

@@ -18,12 +18,12 @@ constexpr int64_t kSavedTtlSeconds = 24 * 3600;  // until then the run has anoth
 
 // Returns whether the worker that ends holds the run.
 bool is_held_locked(const Run& run) TUFT_REQUIRES(run.mutex) {
-  return run.created && !run.closed && !run.broken && run.adapter_incarnation == run.backend->actor().incarnation();
+  return run.created && !run.closed && !run.broken && run.adapter_incarnation == run.backend()->actor().incarnation();
 }
 
 }  // namespace
 
-void WorkerDrain::begin(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation, Nanos limit) {
+void WorkerDrain::begin(const ModelBackendPtr& backend, uint64_t incarnation, Nanos limit) {
   const Nanos now = clock_.monotonic();
   limit = std::min(limit, kLimitMax);
   backend->drain(incarnation, now + std::min(limit / 4 * 3, std::max(limit / 2, limit - kSaveTime)));
@@ -36,12 +36,13 @@ void WorkerDrain::begin(const std::shared_ptr<ModelBackend>& backend, uint64_t i
 }
 
 bool WorkerDrain::may_save_locked(const Run& run) const {
-  return !run.gradient_pending || clock_.monotonic() >= run.backend->gradients_until();
+  return !run.gradient_pending || (run.backend()->draining() && clock_.monotonic() >= run.backend()->gradients_until());
 }
 
 bool WorkerDrain::needs_save(Run& run) const {
   MutexLock lock(run.mutex);
   const Nanos now = clock_.monotonic();
+  if (run.leaves_until == 0 && !run.backend()->draining()) return false;
   if (!is_held_locked(run) || run.running != nullptr || !run.weights_changed) return false;
   if (!may_save_locked(run) || now < run.drain_not_before) return false;
   run.drained_incarnation = run.adapter_incarnation;
@@ -50,7 +51,7 @@ bool WorkerDrain::needs_save(Run& run) const {
 }
 
 void WorkerDrain::go_on(const RunPtr& run) {
-  if (!run->backend->draining() || !needs_save(*run)) return;
+  if (!needs_save(*run)) return;
   const OperationPtr operation = executor_.own_operation(
       *run, OperationType::kSaveWeights,
       SaveWeights{run->id, std::nullopt, name_of_save("moved", clock_.wall()), kSavedTtlSeconds, true});
@@ -66,7 +67,7 @@ bool WorkerDrain::is_empty(const ModelBackend& backend) const {
   if (backend.sampling_queue().load().in_flight > 0) return false;
   const auto runs = runs_.all();
   return std::none_of(runs.begin(), runs.end(), [&](const RunPtr& run) {
-    if (run->backend.get() != &backend) return false;
+    if (run->backend().get() != &backend) return false;
     MutexLock lock(run->mutex);
     if (!is_held_locked(*run)) return false;
     return run->running != nullptr || run->writes_behind || run->weights_changed || !may_save_locked(*run);

@@ -1,6 +1,6 @@
 // Empties a worker that was told to end, so that nothing is lost with it: each run goes on to the end of its step, is
-// saved, and waits; then the worker is let go, and the runs come back in the next life of the worker (run_restorer.h)
-// from what was saved, with the same weights and moments.
+// saved, and waits; then the worker is let go, and the runs come back at another worker (run_placement.h) or in the
+// next life of this one (run_restorer.h) from what was saved, with the same weights and moments.
 //
 // A checkpoint holds no gradient. A run that has one when three quarters of the worker's time are over is saved all the
 // same, nothing of it starts any more, and its client is told that it goes back to the end of the step before. A save
@@ -26,15 +26,15 @@ class WorkerDrain {
       : clock_(clock), runs_(runs), executor_(executor) {}
 
   // The worker of `backend` ends in its life `incarnation` after `limit`.
-  void begin(const std::shared_ptr<ModelBackend>& backend, uint64_t incarnation, Nanos limit);
-  // Saves the run if its worker ends and it is at the end of a step.
+  void begin(const ModelBackendPtr& backend, uint64_t incarnation, Nanos limit);
+  // Saves the run if its worker ends, or it leaves it, and it is at the end of a step.
   void go_on(const RunPtr& run);
   // Lets workers go that hold nothing any more, or whose time is over.
   void sweep();
 
  private:
   struct Drain {
-    std::shared_ptr<ModelBackend> backend;
+    ModelBackendPtr backend;
     uint64_t incarnation = 0;
     Nanos began = 0, until = 0;
   };

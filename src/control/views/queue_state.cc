@@ -11,18 +11,20 @@ struct Explanation {
 
 Explanation explain(const OperationKeys& keys, const UserId& user, const ModelBackends& backends,
                     const OperationBudget& budget) {
-  const auto backend = backends.find(keys.base_model);
-  if (!backend.ok()) return {};
-  if (!(*backend)->actor().ready()) {
-    return {QueueState::kPausedCapacity, "the worker of " + (*backend)->name() + " is starting, or does not answer"};
+  const Result<ModelPtr> model = backends.find(keys.base_model);
+  if (!model.ok()) return {};
+  if (!(*model)->ready()) {
+    return {QueueState::kPausedCapacity, "the worker of " + (*model)->name() + " is starting, or does not answer"};
   }
   if (auto limit = budget.limit_reached(user)) return {QueueState::kPausedRateLimit, std::move(*limit)};
   const bool is_sample = keys.operation == OperationType::kSample;
-  const DispatchQueue& queue = is_sample ? (*backend)->sampling_queue() : (*backend)->training_queue();
-  const DispatchQueue::Load load = queue.load();
-  if (load.waiting == 0) return {};
-  return {QueueState::kPausedCapacity, std::to_string(load.waiting) + (is_sample ? " samples" : " training runs") +
-                                           " wait for their turn at " + (*backend)->name()};
+  size_t waiting = 0;
+  for (const ModelBackendPtr& worker : (*model)->workers()) {
+    waiting += (is_sample ? worker->sampling_queue() : worker->training_queue()).load().waiting;
+  }
+  if (waiting == 0) return {};
+  return {QueueState::kPausedCapacity, std::to_string(waiting) + (is_sample ? " samples" : " training runs") +
+                                           " wait for their turn at " + (*model)->name()};
 }
 
 }  // namespace

@@ -1,24 +1,74 @@
 #include "control/workers/model_backend.h"
 
+#include <span>
+
 #include "base/check.h"
 #include "metrics/futures.h"
 #include "telemetry/instrument.h"
 
 namespace tuft::control {
 
+Model::Model(const config::ModelConfig& config, const std::vector<actor::ModelActor*>& actors)
+    : facts_(std::make_shared<ModelFacts>(config)) {
+  for (actor::ModelActor* actor : actors) {
+    workers_.push_back(std::make_shared<ModelBackend>(facts_, workers_.size(), *actor));
+  }
+}
+
+bool Model::ready() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->actor().ready(); });
+}
+
+bool Model::others_serve(const ModelBackend& one) const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [&](const auto& worker) { return worker.get() != &one && worker->serves(); });
+}
+
+ModelBackendPtr Model::for_training(Nanos now, const ModelBackend* left) const {
+  double ranks = 1;
+  double work = 1;
+  for (const ModelBackendPtr& worker : workers_) {
+    ranks += static_cast<double>(worker->ranks());
+    work += worker->recent_work().at(now);
+  }
+  const auto load = [&](const ModelBackendPtr& worker) {
+    return static_cast<double>(worker->ranks()) / ranks + worker->recent_work().at(now) / work;
+  };
+  ModelBackendPtr best;
+  for (const ModelBackendPtr& worker : workers_) {
+    if (worker.get() == left) continue;
+    const bool is_better =
+        best == nullptr || (worker->serves() != best->serves() ? worker->serves() : load(worker) < load(best));
+    if (is_better) best = worker;
+  }
+  return best;
+}
+
 ModelBackends::ModelBackends(const std::vector<config::ModelConfig>& models,
                              const std::vector<actor::ModelActor*>& actors) {
-  TUFT_CHECK(models.size() == actors.size(), "each supported model has one actor");
-  for (size_t i = 0; i < models.size(); ++i) {
-    backends_.push_back(std::make_shared<ModelBackend>(models[i], *actors[i]));
-    bind_terminal_series(models[i].model_name);
+  size_t next = 0;
+  for (const config::ModelConfig& model : models) {
+    const auto count = static_cast<size_t>(model.workers);
+    TUFT_CHECK(next + count <= actors.size(), "each worker of a supported model has one actor");
+    const auto own = std::span(actors).subspan(next, count);
+    models_.push_back(std::make_shared<const Model>(model, std::vector(own.begin(), own.end())));
+    backends_.insert(backends_.end(), models_.back()->workers().begin(), models_.back()->workers().end());
+    next += count;
+    bind_terminal_series(model.model_name);
   }
+  TUFT_CHECK(next == actors.size(), "each actor is that of a worker of a supported model");
   const auto observe_queues = [this](auto number) {
     return [this, number](const telemetry::Observable::Observe& observe) {
-      for (const auto& backend : backends_) {
-        const telemetry::Label model = {"base_model", backend->name()};
-        observe(number(backend->training_queue().load()), {model, {"kind", "training"}});
-        observe(number(backend->sampling_queue().load()), {model, {"kind", "sampling"}});
+      for (const ModelPtr& of_model : models_) {
+        double training = 0;
+        double sampling = 0;
+        for (const ModelBackendPtr& worker : of_model->workers()) {
+          training += number(worker->training_queue().load());
+          sampling += number(worker->sampling_queue().load());
+        }
+        const telemetry::Label model = {"base_model", of_model->name()};
+        observe(training, {model, {"kind", "training"}});
+        observe(sampling, {model, {"kind", "sampling"}});
       }
     };
   };
@@ -34,11 +84,11 @@ ModelBackends::~ModelBackends() {
   metrics::futures().dispatch_in_flight.set_callback({});
 }
 
-Result<std::shared_ptr<ModelBackend>> ModelBackends::find(std::string_view name) const {
+Result<ModelPtr> ModelBackends::find(std::string_view name) const {
   std::string known;
-  for (const auto& backend : backends_) {
-    if (backend->name() == name) return backend;
-    known += (known.empty() ? "" : ", ") + backend->name();
+  for (const ModelPtr& model : models_) {
+    if (model->name() == name) return model;
+    known += (known.empty() ? "" : ", ") + model->name();
   }
   return not_found("this server has no such base model; it has: " + known, "unknown_base_model");
 }

@@ -62,12 +62,12 @@ void collect_metrics(const ModelBackends& backends, std::function<void(std::vect
   const auto collection =
       std::make_shared<Collection<telemetry::WorkerMetrics>>(backends.all().size(), std::move(done));
   for (size_t i = 0; i < backends.all().size(); ++i) {
-    const std::shared_ptr<ModelBackend>& backend = backends.all()[i];
+    const ModelBackendPtr& backend = backends.all()[i];
     if (!backend->actor().ready()) continue;
     backend->actor().collect_metrics({}, {},
                                      [collection, i, backend](Result<worker::v1::CollectMetricsResponse> answer) {
                                        if (answer.ok())
-                                         collection->put(i, {backend->name(), std::move(*answer->mutable_snapshot())});
+                                         collection->put(i, {backend->label(), std::move(*answer->mutable_snapshot())});
                                      });
   }
 }
@@ -79,7 +79,7 @@ void collect_traces(const ModelBackends& backends, std::span<const telemetry::Tr
   request.set_bytes_max(static_cast<int64_t>(bytes_max));
   const auto collection = std::make_shared<Collection<std::string>>(backends.all().size(), std::move(done));
   for (size_t i = 0; i < backends.all().size(); ++i) {
-    const std::shared_ptr<ModelBackend>& backend = backends.all()[i];
+    const ModelBackendPtr& backend = backends.all()[i];
     if (!backend->actor().ready()) continue;
     backend->actor().collect_traces(request, {}, [collection, i](Result<worker::v1::CollectTracesResponse> answer) {
       if (answer.ok()) collection->put(i, std::move(*answer->mutable_spans()));

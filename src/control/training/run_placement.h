@@ -1,0 +1,60 @@
+// Which worker a run lives at, where a base model has several. A new run goes to the worker with the smallest share of
+// the runs and of the recent training (Model::for_training()), and stays there. It moves
+//
+//   lost      when its worker is gone and no other has taken that place within kAway: it goes on from its newest
+//             checkpoint, as after a restart of the worker;
+//   drained   when its worker was told to end and has saved it (worker_drain.h);
+//   balanced  when its worker has far more runs than another one, for instance because that one has just joined: it is
+//             saved at the end of its step, and goes on with the same weights and moments.
+//
+// An operation of a run that moves waits, and none is lost.
+#pragma once
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "control/training/run_executor.h"
+#include "control/training/run_restorer.h"
+#include "control/training/run_table.h"
+#include "control/training/worker_drain.h"
+#include "control/workers/model_backend.h"
+
+namespace tuft::control {
+
+// Thread-safe.
+class RunPlacement {
+ public:
+  static constexpr Nanos kAway = 2 * kSecond;
+  // A run that could not be saved in this time stays where it is.
+  static constexpr Nanos kLeaveTime = 20 * kSecond;
+
+  RunPlacement(const Clock& clock, const ModelBackends& backends, RunTable& runs, RunExecutor& executor,
+               WorkerDrain& drain, RunRestorer& restorer)
+      : clock_(clock), backends_(backends), runs_(runs), executor_(executor), drain_(drain), restorer_(restorer) {}
+
+  // Moves the run if it leaves its worker and is saved.
+  void go_on(const RunPtr& run);
+  // Moves the runs of workers that are gone, and asks at most one run of each base model to leave for balance.
+  void sweep();
+
+ private:
+  bool is_lost(const ModelBackend& worker, Nanos now);
+  // Goes on with a run that leaves, or lets it stay. Returns false if the run does not leave.
+  bool go_on_leaving(const RunPtr& run, Nanos now);
+  void balance(const Model& model, const std::vector<RunPtr>& runs);
+  bool move(const RunPtr& run, std::string_view reason);
+
+  const Clock& clock_;
+  const ModelBackends& backends_;
+  RunTable& runs_;
+  RunExecutor& executor_;
+  WorkerDrain& drain_;
+  RunRestorer& restorer_;
+  Mutex mutex_;
+  std::unordered_map<const ModelBackend*, Nanos> away_since_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::control

@@ -1,0 +1,199 @@
+// Tests of base models with several workers: where runs live, and when and how they move.
+#include <thread>
+
+#include "control/tests/plane.h"
+#include "control/training/run_placement.h"
+
+namespace tuft::control {
+namespace {
+
+class Placement : public PlaneTest {
+ protected:
+  Placement() { config().supported_models[0].workers = 2; }
+
+  // The worker that holds the run.
+  FakeActor& home(const RunId& run) {
+    const auto calls = worker(0).calls_of("create_adapter");
+    return std::find(calls.begin(), calls.end(), "create_adapter " + run.str()) != calls.end() ? worker(0) : worker(1);
+  }
+  FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
+
+  // Sweeps until it is true; the saves are written on another thread.
+  template <typename Condition>
+  void sweep_until(Condition condition) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition() && std::chrono::steady_clock::now() < give_up) {
+      advance(kMillisecond);
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(condition());
+  }
+};
+
+TEST_F(Placement, NewRunsSpreadByTheMemoryThatTheyTake) {
+  const SessionId own = boot_with_session();
+  create_model(own, alice, 0, 16);
+  create_model(own, alice, 1, 8);
+  create_model(own, alice, 2, 8);
+  EXPECT_EQ(worker(0).adapters() + worker(1).adapters(), 3U);
+  EXPECT_EQ(std::min(worker(0).adapters(), worker(1).adapters()), 1U);
+  EXPECT_EQ(home(RunId(own.str() + ":train:1")).adapters(), 2U);
+}
+
+TEST_F(Placement, ANewRunGoesToTheWorkerThatTrainedLess) {
+  const SessionId own = boot_with_session();
+  const RunId busy = create_model(own, alice, 0);
+  const RunId idle = create_model(own, alice, 1);
+  ASSERT_NE(&home(busy), &home(idle));
+  value<ProtobufResult>(alice, forward_backward(busy, alice, 1));
+  EXPECT_EQ(&home(create_model(own, alice, 2)), &home(idle));
+}
+
+TEST_F(Placement, AWorkerThatIsNotThereGetsNoRun) {
+  boot(false);
+  worker(1).start();
+  const SessionId own = session(alice);
+  for (int seq = 0; seq < 4; ++seq) create_model(own, alice, seq);
+  EXPECT_EQ(worker(0).adapters(), 0U);
+  EXPECT_EQ(worker(1).adapters(), 4U);
+}
+
+TEST_F(Placement, ALostWorkersRunsComeBackAtAnotherFromTheirNewestCheckpoints) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<SaveWeightsResult>(alice, save(run, alice, 2));
+  FakeActor& from = home(run);
+  from.die();
+  const RequestId waits = optim_step(run, alice, 3);
+  advance(RunPlacement::kAway / 2);
+  EXPECT_EQ(other(from).adapters(), 0U) << "its worker may come back";
+  advance(RunPlacement::kAway);
+  value<OptimStepResult>(alice, waits);
+  EXPECT_EQ(other(from).weights_of(run.str()), 2);
+  from.start();
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+  EXPECT_EQ(other(from).weights_of(run.str()), 3) << "it stays there";
+  EXPECT_EQ(from.adapters(), 0U);
+}
+
+TEST_F(Placement, WhatALostWorkerHadNotSavedIsToldOnce) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  FakeActor& from = home(run);
+  from.die();
+  advance(kMillisecond);
+  advance(RunPlacement::kAway);
+  EXPECT_EQ(failure(alice, optim_step(run, alice, 2)).reason, "weights_rolled_back");
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(other(from).weights_of(run.str()), 1);
+}
+
+TEST_F(Placement, ASilentWorkerKeepsItsRuns) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  FakeActor& from = home(run);
+  from.set_ready(false);
+  advance(kMillisecond);
+  advance(10 * RunPlacement::kAway);
+  EXPECT_EQ(other(from).adapters(), 0U);
+  from.set_ready(true);
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(from.weights_of(run.str()), 2);
+}
+
+TEST_F(Placement, ARunOfAWorkerThatEndsMovesWithItsWeightsAndItsQueue) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<ProtobufResult>(alice, forward_backward(run, alice, 2));
+  FakeActor& from = home(run);
+  from.drain(20 * kSecond);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  const RequestId first = optim_step(run, alice, 4);
+  const RequestId second = optim_step(run, alice, 5);
+  sweep_until([&] { return !pending(alice, second); });
+  value<OptimStepResult>(alice, first);
+  value<OptimStepResult>(alice, second);
+  EXPECT_EQ(other(from).weights_of(run.str()), 4);
+  sweep_until([&] { return from.left() != 0; });
+}
+
+TEST_F(Placement, RunsMoveToAWorkerThatComesLaterOneAtATimeWithoutALoss) {
+  boot(false);
+  worker(0).start();
+  const SessionId own = session(alice);
+  std::vector<RunId> runs;
+  for (int seq = 0; seq < 4; ++seq) runs.push_back(create_model(own, alice, seq));
+  for (const RunId& run : runs) value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<ProtobufResult>(alice, forward_backward(runs[0], alice, 2));
+  worker(1).start();
+  sweep_until([&] { return worker(1).adapters() == 2; });
+  sweep_until([&] { return worker(0).adapters() == 2; });
+  for (int i = 0; i < 100; ++i) advance(kMillisecond);
+  EXPECT_EQ(worker(1).adapters(), 2U) << "they do not go to and fro";
+  value<OptimStepResult>(alice, optim_step(runs[0], alice, 3));
+  EXPECT_EQ(home(runs[0]).weights_of(runs[0].str()), 2);
+  for (const RunId& run : {runs[1], runs[2], runs[3]}) value<OptimStepResult>(alice, optim_step(run, alice, 2));
+}
+
+TEST_F(Placement, ARunWhoseGradientIsNotAppliedStays) {
+  boot(false);
+  worker(0).start();
+  const SessionId own = session(alice);
+  std::vector<RunId> runs;
+  for (int seq = 0; seq < 2; ++seq) {
+    runs.push_back(create_model(own, alice, seq));
+    value<ProtobufResult>(alice, forward_backward(runs.back(), alice, 1));
+  }
+  worker(1).start();
+  advance(kSecond);
+  EXPECT_EQ(worker(1).adapters(), 0U);
+  advance(RunPlacement::kLeaveTime);
+  value<OptimStepResult>(alice, optim_step(runs[0], alice, 2));
+  value<OptimStepResult>(alice, optim_step(runs[1], alice, 2));
+  sweep_until([&] { return worker(1).adapters() == 1; });
+}
+
+TEST_F(Placement, ASaveThatFailsLetsTheRunStay) {
+  boot(false);
+  worker(0).start();
+  const SessionId own = session(alice);
+  const RunId one = create_model(own, alice, 0);
+  const RunId two = create_model(own, alice, 1);
+  value<OptimStepResult>(alice, optim_step(one, alice, 1));
+  value<OptimStepResult>(alice, optim_step(two, alice, 1));
+  worker(0).fail_next("save_state", internal_error("the disk is full"));
+  worker(1).start();
+  sweep_until([&] { return worker(1).adapters() == 1; });
+  value<OptimStepResult>(alice, optim_step(one, alice, 2));
+  value<OptimStepResult>(alice, optim_step(two, alice, 2));
+}
+
+TEST_F(Placement, AfterARestartOfTheServerRunsGoWhereAWorkerIs) {
+  keep_state();
+  const SessionId own = boot_with_session();
+  std::vector<RunId> runs;
+  for (int seq = 0; seq < 4; ++seq) {
+    runs.push_back(create_model(own, alice, seq));
+    value<SaveWeightsResult>(alice, save(runs.back(), alice, 1));
+  }
+  ASSERT_TRUE(durable().ok());
+  crash();
+  boot(false);
+  worker(1).start();
+  advance(kMillisecond);
+  advance(RunPlacement::kAway);
+  for (const RunId& run : runs) value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(worker(1).adapters(), 4U);
+}
+
+TEST_F(Placement, TheServerIsReadyWhileOneWorkerIs) {
+  boot(false);
+  EXPECT_FALSE(plane().ready());
+  worker(1).start();
+  EXPECT_TRUE(plane().ready());
+  worker(1).die();
+  EXPECT_FALSE(plane().ready());
+}
+
+}  // namespace
+}  // namespace tuft::control
