@@ -165,8 +165,8 @@ bool SupervisedActorImpl::wait_for_wake(int ended_fd, Nanos timeout) {
 
 void SupervisedActorImpl::watch() {
   Nanos delay = spec_.restart_delay;
-  const auto restarts = metrics::workers().restarts.with({{"base_model", spec_.base_model}});
-  for (bool is_first = true; !stopping(); is_first = false) {
+  (void)metrics::workers().restarts.with({{"base_model", spec_.base_model}});  // so that it is 0 before the first one
+  while (!stopping()) {
     const uint64_t incarnation = ++*spec_.shared.lives;
     const Nanos begin = now();
     {
@@ -176,13 +176,6 @@ void SupervisedActorImpl::watch() {
     }
     await_worker();
     if (stopping()) break;
-    gauges_.set_state(WorkerState::kStarting);
-    if (!is_first) {
-      restarts.add(1);
-      telemetry::log_info("worker.restarted",
-                          spec_.lease > 0 ? "another worker takes over" : "starting the worker again",
-                          {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}});
-    }
     if (!live(incarnation)) break;
     if (now() - begin >= kHealthyLife) delay = spec_.restart_delay;
     pause(delay);
@@ -202,6 +195,7 @@ void SupervisedActorImpl::await_worker() {
 
 // Runs one life from start to end. Returns false if it ended because stop() was called.
 bool SupervisedActorImpl::live(uint64_t incarnation) {
+  if (!source_->available()) return true;  // another place of the base model took the worker that was there
   auto span = tracer().start_span(
       "worker.start", {.attributes = {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}},
                        .parent = trace_});
@@ -210,9 +204,13 @@ bool SupervisedActorImpl::live(uint64_t incarnation) {
       source_->begin(incarnation, span.context().valid() ? telemetry::to_traceparent(span.context()) : std::string());
   if (!worker.ok()) {
     span.record_error(worker.error());
+    former_ = Ending::kDied;
     declare_dead(nullptr, "could not be started (" + worker.error().message + ")", Ending::kDied);
     return !stopping();
   }
+  if (*worker == nullptr) return true;
+  gauges_.set_state(WorkerState::kStarting);
+  note_begin(incarnation);
   Life life{std::move(worker).value(), incarnation, now(), nullptr, nullptr, std::move(span)};
   rows_->set(life.worker->row(), WorkerState::kStarting);
   telemetry::log_info("worker.started", "worker started",
@@ -228,10 +226,19 @@ bool SupervisedActorImpl::live(uint64_t incarnation) {
   const Ending ending = wanted ? Ending::kStopped : may_go(life) ? Ending::kLeft : Ending::kDied;
   if (ending == Ending::kStopped) how = "is stopped";
   if (ending == Ending::kLeft) how = "left, as it was told to";
+  former_ = ending;
   rows_->set(life.worker->row(), WorkerState::kDead, how);
   life.worker.reset();
   declare_dead(life.connection, how, ending);
   return !wanted;
+}
+
+// A worker that takes the place of one that left in order is no restart.
+void SupervisedActorImpl::note_begin(uint64_t incarnation) {
+  if (!former_) return;
+  if (*former_ == Ending::kDied) metrics::workers().restarts.add(1, {{"base_model", spec_.base_model}});
+  telemetry::log_info("worker.restarted", spec_.lease > 0 ? "another worker takes over" : "starting the worker again",
+                      {{"tuft.base_model", spec_.base_model}, {"tuft.worker.generation", incarnation}});
 }
 
 // Returns how the worker ended.

@@ -96,6 +96,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   std::string end_worker(Life& life);
   void await_worker();
   enum class Ending : uint8_t { kDied, kLeft, kStopped };
+  void note_begin(uint64_t incarnation);
   void declare_dead(const std::shared_ptr<Connection>& connection, const std::string& how, Ending ending);
   void pause(Nanos delay);
   bool wait_for_wake(int ended_fd, Nanos timeout);
@@ -114,6 +115,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   telemetry::SpanContext trace_;            // the context in which start() was called
   std::function<void(uint64_t)> on_ready_;  // set before start, as the next
   std::function<void(uint64_t, Nanos)> on_draining_;
+  std::optional<Ending> former_;  // of the life before; the watcher's
   int wake_fd_ = -1;
   std::thread watcher_;
 

@@ -131,7 +131,7 @@ class WorkerRegistry::Source final : public WorkerSource {
   }
   Result<std::unique_ptr<WorkerLife>> begin(uint64_t, const std::string&) override {
     MutexLock lock(place_->mutex);
-    if (place_->standbys.empty()) return unavailable("it is gone again", "worker_died");
+    if (place_->standbys.empty()) return std::unique_ptr<WorkerLife>();
     const auto at = place_->next();
     Place::Standby next = std::move(*at);
     place_->standbys.erase(at);

@@ -46,7 +46,8 @@ class WorkerSource {
   virtual bool available() const { return true; }
   // Returns whether a life can begin now whose worker has read its weights.
   virtual bool has_loaded() const { return false; }
-  // Begins a life. `generation` counts the lives from 1; `traceparent` is that of the span of the start, or empty.
+  // Begins a life; null if none can begin any more, because another place of the base model took the worker.
+  // `generation` numbers the life; `traceparent` is that of the span of the start, or empty.
   virtual Result<std::unique_ptr<WorkerLife>> begin(uint64_t generation, const std::string& traceparent) = 0;
 };
 

@@ -188,6 +188,20 @@ TEST_F(Registry, AnActorWaitsForAWorkerToJoin) {
   EXPECT_EQ(states(), std::vector<std::string>{"dead"});
 }
 
+TEST_F(Registry, TwoPlacesThenEachTakesAWorkerOnce) {
+  const auto first = registry_.source("m");
+  const auto second = registry_.source("m");
+  int woken = 0;
+  first->on_available([&] { ++woken; });
+  second->on_available([&] { ++woken; });
+  EXPECT_EQ(registry_.admit(request("one"), "10.0.0.1").error(), "");
+  (void)registry_.connected("one", std::make_unique<TestConnection>());
+  EXPECT_EQ(woken, 2);
+  EXPECT_NE(first->begin(1, "").value(), nullptr);
+  EXPECT_FALSE(second->available());
+  EXPECT_EQ(second->begin(2, "").value(), nullptr);
+}
+
 TEST(Rows, OnlyTheNewestOfThoseThatAreGoneAreKept) {
   WorkerRows rows;
   for (int i = 0; i < 100; ++i) rows.set(rows.add({}), WorkerState::kDead, "gone");

@@ -142,9 +142,9 @@ Result<Generation::Number> SampleStreams::start(const UserId& user, const Stream
   const Generation::Number number = ++last_;
   const auto sink = std::make_shared<Sink>(weak_from_this(), number, std::move(listener));
   const int64_t cost = sample_cost(model, work);
-  const auto operation = std::make_shared<SampleOperation>(user, std::move(*adapter), std::move(keys), sink, now, cost,
+  const auto operation = std::make_shared<SampleOperation>(user, *adapter, std::move(keys), sink, now, cost,
                                                            std::move(work), std::move(memory));
-  TUFT_TRY(add(number, {operation, sink}));
+  TUFT_TRY(add(number, {operation, sink, std::move(*adapter)}));
   operation->previous = previous;
   SamplingTelemetry::begin(*operation, trace);
   operation->span.share(KeyAttributes(*operation->keys));
@@ -175,7 +175,7 @@ Status SampleStreams::add(Generation::Number number, Stream stream) {
       return {};
     }
   }
-  adapters_->release_stream(*stream.operation->adapter);
+  adapters_->release_stream(*stream.acquired);
   budget_.end_stream(stream.operation->user);
   return shutting_down();
 }
@@ -208,15 +208,16 @@ void SampleStreams::shut_down() {
 }
 
 bool SampleStreams::end(Generation::Number number, const Error* error) {
-  SampleOperationPtr operation;
+  Stream ended;
   {
     MutexLock lock(mutex_);
     const auto found = streams_.find(number);
     if (found == streams_.end()) return false;
-    operation = std::move(found->second.operation);
+    ended = std::move(found->second);
     streams_.erase(found);
   }
-  adapters_->release_stream(*operation->adapter);
+  const SampleOperationPtr& operation = ended.operation;
+  adapters_->release_stream(*ended.acquired);
   budget_.end_stream(operation->user);
   metrics::tenants().requests_terminal.add(1, {{"operation_type", operation_name(OperationType::kSample)},
                                                {"base_model", operation->keys->base_model},

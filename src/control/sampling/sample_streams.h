@@ -48,6 +48,7 @@ class SampleStreams : public std::enable_shared_from_this<SampleStreams> {
   struct Stream {
     SampleOperationPtr operation;
     std::shared_ptr<Sink> sink;
+    FrozenAdapterPtr acquired;  // the operation may go to what superseded it
   };
 
   Result<FrozenAdapterPtr> acquire(const UserId& user, const StreamSource& source, OperationKeys& keys);

@@ -1,6 +1,7 @@
 // A control plane with fake actors, a fake clock and its own checkpoint directory, and short methods to use it.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -57,6 +59,21 @@ class PlaneTest : public ::testing::Test {
   void advance(Nanos by) {
     clock_.advance(by);
     plane_->sweep();
+  }
+
+  // Sweeps until the condition is true, for what other threads do, such as saves; at most 20 s. The fake clock follows
+  // the real one, so that no limit passes before they could do it.
+  template <typename Condition>
+  void sweep_until(Condition condition) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto last = begin;
+    while (!condition() && last - begin < std::chrono::seconds(20)) {
+      const auto now = std::chrono::steady_clock::now();
+      advance(std::chrono::nanoseconds(now - last).count());
+      last = now;
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(condition());
   }
 
   // Waits until all writes until now are durable, so that they survive crash().

@@ -150,8 +150,21 @@ struct Run {
   uint64_t restoring_incarnation TUFT_GUARDED_BY(mutex) = 0;
   uint64_t drained_incarnation TUFT_GUARDED_BY(mutex) = 0;  // the life that ends, once a save for that was begun
   Nanos drain_not_before TUFT_GUARDED_BY(mutex) = 0;        // of the next try to save
-  // Until then it is saved at the end of its step and goes to another worker, though its own stays. 0: it stays, too.
+  std::string moved_name TUFT_GUARDED_BY(mutex);            // of those saves; each replaces the one before
+  // Until then it is saved at the end of its step and goes to the worker `leaves_to`, though its own stays. 0: it
+  // stays, too, at least until `leaves_not_before`.
   Nanos leaves_until TUFT_GUARDED_BY(mutex) = 0;
+  size_t leaves_to TUFT_GUARDED_BY(mutex) = 0;
+  Nanos leaves_not_before TUFT_GUARDED_BY(mutex) = 0;
+  Nanos unheld_since TUFT_GUARDED_BY(mutex) = 0;        // its worker does not hold its adapter; 0: it does
+  Nanos restore_not_before TUFT_GUARDED_BY(mutex) = 0;  // after its worker had no room for it
+
+  // It does not leave its worker now, nor soon, so that it is not stopped again and again.
+  void stay_locked(Nanos now) TUFT_REQUIRES(mutex) {
+    leaves_until = 0;
+    leaves_not_before = now + kRest;
+  }
+  static constexpr Nanos kRest = 600 * kSecond;
   // Why it could not be restored. All its operations fail with this, except unload_model and, if the worker holds its
   // adapter, load_weights, which ends it.
   std::optional<Error> broken TUFT_GUARDED_BY(mutex);

@@ -47,6 +47,7 @@ void RunExecutor::enqueue(const RunPtr& run, const OperationPtr& operation) {
   {
     MutexLock lock(run->mutex);
     closed = run->closed || (run->ending && !operation->ends_run);
+    note_held_locked(*run, operation->placed);
     run->last_request = clock_.wall();
     if (!closed) open_numbers_locked(*run, *operation);
     if (!closed) insertion = run->log.insert(operation);
@@ -93,8 +94,9 @@ bool RunExecutor::can_start_locked(const Run& run) const {
   if (run.closed || run.broken) return true;
   // A run that leaves its worker goes on to the end of its step, because no checkpoint holds a gradient.
   const bool worker_ends = run.backend()->draining();
-  const bool ends_step = run.gradient_pending && run.drained_incarnation != run.adapter_incarnation &&
-                         (!worker_ends || clock_.monotonic() < run.backend()->gradients_until());
+  const bool in_time =
+      run.drained_incarnation != run.adapter_incarnation && clock_.monotonic() < run.backend()->gradients_until();
+  const bool ends_step = run.gradient_pending && (!worker_ends || in_time);
   if ((worker_ends || run.leaves_until > 0) && !ends_step) return false;
   return front->creates_run ? run.backend()->actor().ready() : run.backend()->holds(run.adapter_incarnation);
 }
@@ -214,6 +216,7 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
       run->told_of_loss = true;
     }
     if (run->ending) run->ending->note(*operation, result);
+    if (operation->moves_run && !result.ok() && !run->backend()->draining()) run->stay_locked(clock_.monotonic());
   }
   if (!result.ok()) {
     operation->span.record_error(result.error());
@@ -281,6 +284,16 @@ void RunExecutor::sweep() {
   for (const RunPtr& run : runs_.all()) sweep_run(run);
 }
 
+// Returns since when the run's worker has not held its adapter; 0: it holds it.
+Nanos RunExecutor::note_held_locked(Run& run, Nanos now) {
+  if (run.backend()->holds(run.adapter_incarnation)) {
+    run.unheld_since = 0;
+  } else if (run.unheld_since == 0) {
+    run.unheld_since = now;
+  }
+  return run.unheld_since;
+}
+
 void RunExecutor::sweep_run(const RunPtr& run) {
   const Nanos now = clock_.monotonic();
   std::vector<OperationPtr> given_up;
@@ -293,8 +306,10 @@ void RunExecutor::sweep_run(const RunPtr& run) {
     if (run->log.has_gap()) {
       given_up = run->log.give_up_gap(now - limits_.gap_timeout_seconds * kSecond, &missing);
     }
-    while (run->running == nullptr && run->log.front() != nullptr && run->log.front()->placed <= now - kWorkerWait &&
-           !run->backend()->holds(run->adapter_incarnation)) {
+    // What has waited for long for its turn has not waited for the worker.
+    const bool is_late = note_held_locked(*run, now) != 0 && run->unheld_since <= now - kWorkerWait;
+    while (is_late && run->running == nullptr && run->log.front() != nullptr &&
+           run->log.front()->placed <= now - kWorkerWait) {
       if (run->log.front()->creates_run && run->backend()->actor().ready()) break;
       unserved.push_back(run->log.take());
     }

@@ -86,6 +86,7 @@ class RunExecutor {
 
  private:
   static void open_numbers_locked(Run& run, const RunOperation& operation) TUFT_REQUIRES(run.mutex);
+  static Nanos note_held_locked(Run& run, Nanos now) TUFT_REQUIRES(run.mutex);
   bool can_start_locked(const Run& run) const TUFT_REQUIRES(run.mutex);
   static std::optional<Error> refusal_of(Run& run, const RunOperation& operation);
   bool start_turn(const RunPtr& run, const ModelBackendPtr& worker);

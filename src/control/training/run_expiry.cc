@@ -50,6 +50,7 @@ void RunExpiry::begin(const RunPtr& run, SessionEnd why) {
   {
     MutexLock lock(run->mutex);
     if (run->ending || run->closed) return;
+    run->leaves_until = 0;
     run->ending = RunEnding{.why = why, .saves = parts_.limits.save_before_expiry};
     left = run->log.drain();
   }

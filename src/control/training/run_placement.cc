@@ -18,7 +18,7 @@ bool has_several_workers(const Run& run) {
 
 // Returns whether nothing of the run would be lost that its worker could still save.
 bool is_saved_locked(const Run& run) TUFT_REQUIRES(run.mutex) {
-  const bool gave_up_gradient = run.drained_incarnation != 0 && run.drained_incarnation == run.adapter_incarnation;
+  const bool gave_up_gradient = run.backend()->draining() && run.drained_incarnation == run.adapter_incarnation;
   return !run.weights_changed && (!run.gradient_pending || gave_up_gradient);
 }
 
@@ -48,22 +48,29 @@ void RunPlacement::go_on(const RunPtr& run) {
 
 bool RunPlacement::move(const RunPtr& run, std::string_view reason) {
   const ModelBackendPtr from = run->backend();
-  const ModelBackendPtr to = run->place.model()->for_training(clock_.monotonic(), from.get());
-  if (to == nullptr || !to->serves()) return false;
+  ModelBackendPtr to = run->place.model()->for_training(clock_.monotonic(), from.get());
+  if (reason == "balanced") {
+    MutexLock lock(run->mutex);
+    to = run->place.model()->workers()[run->leaves_to];
+  }
+  if (to == nullptr || to == from || !to->serves()) return false;
   bool removes = false;
   {
     MutexLock lock(run->mutex);
     if (run->closed || run->ending || run->running != nullptr || run->backend() != from) return false;
     // What its worker still does for it comes first, if that worker is there.
     const bool waits = run->restoring_incarnation > 0 || run->writes_behind || !is_saved_locked(*run);
-    if (waits && reason != "lost") return false;
-    removes = run->created && from->holds(run->adapter_incarnation);
+    if (reason == "lost" ? from->actor().up() : waits) return false;
+    removes = run->created && from->actor().up() && from->actor().incarnation() == run->adapter_incarnation;
     run->place.move(*to);
     run->adapter_incarnation = 0;
     run->restoring_incarnation = 0;
     run->drained_incarnation = 0;
     run->drain_not_before = 0;
     run->leaves_until = 0;
+    run->unheld_since = 0;
+    run->restore_not_before = 0;
+    if (reason == "balanced") run->stay_locked(clock_.monotonic());
   }
   metrics::training().run_moves.add(1, {{"base_model", to->name()}, {"reason", reason}});
   telemetry::log_info("model.moved", "the model goes on at another worker",
@@ -105,7 +112,7 @@ void RunPlacement::sweep() {
       }
     }
     // One at a time, so that what a move costs is spread, and seen before the next one.
-    if (!any_leaves) balance(*model, runs);
+    if (!any_leaves) balance(*model, runs, now);
   }
 }
 
@@ -115,7 +122,7 @@ bool RunPlacement::go_on_leaving(const RunPtr& run, Nanos now) {
     MutexLock lock(run->mutex);
     if (run->leaves_until == 0) return false;
     stays = now > run->leaves_until;
-    if (stays) run->leaves_until = 0;
+    if (stays) run->stay_locked(now);
   }
   if (stays) {
     executor_.pump(run);
@@ -126,26 +133,61 @@ bool RunPlacement::go_on_leaving(const RunPtr& run, Nanos now) {
   return true;
 }
 
-void RunPlacement::balance(const Model& model, const std::vector<RunPtr>& runs) {
-  const auto [least, most] =
-      std::minmax_element(model.workers().begin(), model.workers().end(),
-                          [](const auto& left, const auto& right) { return left->ranks() < right->ranks(); });
-  if (!(*least)->serves() || !(*most)->serves()) return;
-  const int64_t difference = (*most)->ranks() - (*least)->ranks();
-  // A difference that new runs and ends of runs will level out is left alone.
-  if (difference * 4 < (*most)->ranks()) return;
-  for (const RunPtr& run : runs) {
-    if (run->backend() != *most || int64_t{2} * run->lora.rank > difference) continue;
-    {
-      MutexLock lock(run->mutex);
-      const bool is_movable = run->created && !run->closed && !run->ending && !run->broken &&
-                              (*most)->holds(run->adapter_incarnation);
-      if (!is_movable) continue;
-      run->leaves_until = clock_.monotonic() + kLeaveTime;
-    }
-    drain_.go_on(run);
-    return go_on(run);
+bool RunPlacement::is_steady(const Model& model, bool differs, Nanos now) {
+  MutexLock lock(mutex_);
+  if (!differs) differs_since_.erase(&model);
+  return differs && now - differs_since_.try_emplace(&model, now).first->second >= kSteady;
+}
+
+void RunPlacement::balance(const Model& model, const Runs& runs, Nanos now) {
+  const ModelBackend* least = nullptr;
+  const ModelBackend* most = nullptr;
+  for (const ModelBackendPtr& worker : model.workers()) {
+    if (!worker->serves()) continue;
+    if (least == nullptr || worker->ranks() < least->ranks()) least = worker.get();
+    if (most == nullptr || worker->ranks() > most->ranks()) most = worker.get();
   }
+  const int64_t difference = least == nullptr ? 0 : most->ranks() - least->ranks();
+  // A difference that new runs and ends of runs will level out is left alone.
+  if (!is_steady(model, difference > 0 && difference * 4 >= most->ranks(), now)) return;
+  const RunPtr chosen = choose(runs, *most, difference);
+  if (chosen == nullptr) return;
+  {
+    MutexLock lock(chosen->mutex);
+    chosen->leaves_until = now + kLeaveTime;
+    chosen->leaves_to = least->number();
+  }
+  drain_.go_on(chosen);
+  go_on(chosen);
+}
+
+// A run that need not end a step first; then one of the user who has most there, because that user makes the
+// difference.
+RunPtr RunPlacement::choose(const Runs& runs, const ModelBackend& worker, int64_t difference) const {
+  std::unordered_map<UserId, int64_t> ranks;
+  for (const RunPtr& run : runs) {
+    if (run->backend().get() == &worker) ranks[run->user] += run->lora.rank;
+  }
+  RunPtr chosen;
+  std::pair<CanLeave, int64_t> best = {CanLeave::kNo, 0};
+  for (const RunPtr& run : runs) {
+    const CanLeave can = can_leave(*run, worker, difference);
+    if (can == CanLeave::kNo) continue;
+    const std::pair<CanLeave, int64_t> rating = {can, ranks[run->user]};
+    if (chosen != nullptr && rating <= best) continue;
+    chosen = run;
+    best = rating;
+  }
+  return chosen;
+}
+
+RunPlacement::CanLeave RunPlacement::can_leave(const Run& run, const ModelBackend& worker, int64_t difference) const {
+  if (run.backend().get() != &worker || int64_t{2} * run.lora.rank > difference) return CanLeave::kNo;
+  MutexLock lock(run.mutex);
+  const bool is_there =
+      run.created && !run.closed && !run.ending && !run.broken && worker.holds(run.adapter_incarnation);
+  if (!is_there || clock_.monotonic() < run.leaves_not_before) return CanLeave::kNo;
+  return run.gradient_pending || run.running != nullptr ? CanLeave::kAtEndOfStep : CanLeave::kNow;
 }
 
 }  // namespace tuft::control

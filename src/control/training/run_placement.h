@@ -5,7 +5,8 @@
 //             checkpoint, as after a restart of the worker;
 //   drained   when its worker was told to end and has saved it (worker_drain.h);
 //   balanced  when its worker has far more runs than another one, for instance because that one has just joined: it is
-//             saved at the end of its step, and goes on with the same weights and moments.
+//             saved at the end of its step, and goes on with the same weights and moments. Then it stays for kRest at
+//             least, so that users who make and end runs cannot keep those of others moving.
 //
 // An operation of a run that moves waits, and none is lost.
 #pragma once
@@ -30,6 +31,9 @@ class RunPlacement {
   static constexpr Nanos kAway = 2 * kSecond;
   // A run that could not be saved in this time stays where it is.
   static constexpr Nanos kLeaveTime = 20 * kSecond;
+  static constexpr Nanos kRest = Run::kRest;
+  // A difference that was there for so long is levelled out.
+  static constexpr Nanos kSteady = 2 * kSecond;
 
   RunPlacement(const Clock& clock, const ModelBackends& backends, RunTable& runs, RunExecutor& executor,
                WorkerDrain& drain, RunRestorer& restorer)
@@ -41,10 +45,18 @@ class RunPlacement {
   void sweep();
 
  private:
+  using Runs = std::vector<RunPtr>;
+
   bool is_lost(const ModelBackend& worker, Nanos now);
+  bool is_steady(const Model& model, bool differs, Nanos now);
   // Goes on with a run that leaves, or lets it stay. Returns false if the run does not leave.
   bool go_on_leaving(const RunPtr& run, Nanos now);
-  void balance(const Model& model, const std::vector<RunPtr>& runs);
+  void balance(const Model& model, const Runs& runs, Nanos now);
+  // Returns the run of `worker` that leaves; null if none can.
+  RunPtr choose(const Runs& runs, const ModelBackend& worker, int64_t difference) const;
+  // Returns whether the run can leave `worker` for balance: at once, or at the end of its step.
+  enum class CanLeave : uint8_t { kNo, kAtEndOfStep, kNow };
+  CanLeave can_leave(const Run& run, const ModelBackend& worker, int64_t difference) const;
   bool move(const RunPtr& run, std::string_view reason);
 
   const Clock& clock_;
@@ -55,6 +67,7 @@ class RunPlacement {
   RunRestorer& restorer_;
   Mutex mutex_;
   std::unordered_map<const ModelBackend*, Nanos> away_since_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<const Model*, Nanos> differs_since_ TUFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace tuft::control

@@ -11,6 +11,8 @@
 namespace tuft::control {
 namespace {
 
+constexpr Nanos kRoomPause = 5 * kSecond;
+
 bool needs_adapter_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(run.mutex) {
   return run.created && !run.closed && !run.ending && run.adapter_incarnation < incarnation &&
          run.restoring_incarnation < incarnation;
@@ -31,8 +33,11 @@ std::optional<Error> roll_back_locked(Run& run) TUFT_REQUIRES(run.mutex) {
   run.gradient_pending = false;
   run.told_of_loss = false;
   if (!tell) return std::nullopt;
-  const std::string what = run.from_store ? "the server" : "the worker of base model " + run.backend()->name();
-  return data_loss("not executed: " + what + " was restarted and this model went back to " + to +
+  const std::string worker = "the worker of base model " + run.backend()->name();
+  const std::string what = run.from_store                             ? "the server was restarted"
+                           : run.place.model()->workers().size() == 1 ? worker + " was restarted"
+                                                                      : worker + " was lost";
+  return data_loss("not executed: " + what + " and this model went back to " + to +
                        "; what was trained since then must be trained again, or load another checkpoint",
                    "weights_rolled_back");
 }
@@ -74,35 +79,36 @@ void RunRestorer::restore_run(const RestoredRun& restored) {
 void RunRestorer::on_worker_ready(const ModelBackendPtr& backend, uint64_t incarnation) {
   const auto round = std::make_shared<RestoreRound>(backend->name());
   for (const RunPtr& run : runs_.all()) {
-    if (run->backend() == backend) create_adapter(run, incarnation, round);
+    if (run->backend() == backend) create_adapter(run, backend, incarnation, round);
   }
 }
 
 void RunRestorer::on_moved(const RunPtr& run) {
   const ModelBackendPtr& worker = run->backend();
-  create_adapter(run, worker->actor().incarnation(), std::make_shared<RestoreRound>(worker->name()));
+  create_adapter(run, worker, worker->actor().incarnation(), std::make_shared<RestoreRound>(worker->name()));
 }
 
 void RunRestorer::sweep() {
   for (const RunPtr& run : runs_.all()) {
-    const actor::ModelActor& worker = run->backend()->actor();
-    const uint64_t incarnation = worker.incarnation();
+    const ModelBackendPtr worker = run->backend();
+    const uint64_t incarnation = worker->actor().incarnation();
     bool missed = false;
     {
       MutexLock lock(run->mutex);
-      missed = needs_adapter_locked(*run, incarnation) && !run->broken && worker.ready();
+      missed = needs_adapter_locked(*run, incarnation) && !run->broken && worker->actor().ready() &&
+               clock_.monotonic() >= run->restore_not_before;
     }
-    if (missed) {
-      create_adapter(run, incarnation, std::make_shared<RestoreRound>(run->backend()->name()));
-    }
+    if (missed) create_adapter(run, worker, incarnation, std::make_shared<RestoreRound>(worker->name()));
   }
 }
 
 // A run whose adapter was never created needs no restore: its create_model waits in the log and starts now.
-void RunRestorer::create_adapter(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round) {
+void RunRestorer::create_adapter(const RunPtr& run, const ModelBackendPtr& worker, uint64_t incarnation,
+                                 const RestoreRoundPtr& round) {
   bool needed = false;
   {
     MutexLock lock(run->mutex);
+    if (run->backend() != worker) return;  // it has moved meanwhile
     needed = needs_adapter_locked(*run, incarnation);
     if (needed) {
       run->restoring_incarnation = incarnation;
@@ -112,7 +118,7 @@ void RunRestorer::create_adapter(const RunPtr& run, uint64_t incarnation, const 
   if (!needed) return executor_.pump(run);
   const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.create_adapter", *run, incarnation);
   call.span->set_attribute("tuft.restored", true);
-  run->backend()->actor().create_adapter(
+  worker->actor().create_adapter(
       create_adapter_request(*run), call.options,
       calls_.answer_to<worker::v1::CreateAdapterResponse>(call, [this, run, incarnation, round](const auto& result) {
         if (!result.ok()) return give_up(run, incarnation, result.error());
@@ -159,6 +165,7 @@ void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, RestoreRound& 
     if (run->restore_point) checkpoint = run->restore_point->checkpoint->path.str();
     run->adapter_incarnation = incarnation;
     run->restoring_incarnation = 0;
+    run->leaves_until = 0;
     from_store = std::exchange(run->from_store, false);
   }
   if (from_store) metrics::store().restore_runs.add(1, {{"result", "ok"}});
@@ -199,6 +206,10 @@ void RunRestorer::give_up(const RunPtr& run, uint64_t incarnation, const Error& 
     run->restoring_incarnation = 0;
     // The worker has ended again: its next start tries again.
     if (error.code == ErrorCode::kUnavailable) return;
+    if (error.code == ErrorCode::kResourceExhausted && run->place.model()->workers().size() > 1) {
+      run->restore_not_before = clock_.monotonic() + kRoomPause;
+      return;
+    }
     from_store = std::exchange(run->from_store, false);
     run->broken =
         data_loss("this model could not be restored after its worker was restarted: " + error.message, "model_lost");

@@ -5,6 +5,8 @@
 // if it has none. What it did since then is lost. Its client is told once: by the operation that failed with the
 // worker, or else by the next one, which fails with kDataLoss "weights_rolled_back".
 //
+// A worker that has no room for a run, while its base model has others, is asked again after kRoomPause.
+//
 // A run whose restore point cannot be read never goes on from other weights by itself: its operations fail with
 // kDataLoss "model_lost" until its user loads a checkpoint or unloads it.
 #pragma once
@@ -76,7 +78,8 @@ class RunRestorer {
   void sweep();
 
  private:
-  void create_adapter(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
+  void create_adapter(const RunPtr& run, const ModelBackendPtr& worker, uint64_t incarnation,
+                      const RestoreRoundPtr& round);
   void load_weights(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
   void finish(const RunPtr& run, uint64_t incarnation, RestoreRound& round);
   void refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint, const std::string& why);

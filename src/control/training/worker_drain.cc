@@ -52,9 +52,14 @@ bool WorkerDrain::needs_save(Run& run) const {
 
 void WorkerDrain::go_on(const RunPtr& run) {
   if (!needs_save(*run)) return;
+  std::string name;
+  {
+    MutexLock lock(run->mutex);
+    if (run->moved_name.empty()) run->moved_name = name_of_save("moved", clock_.wall());
+    name = run->moved_name;
+  }
   const OperationPtr operation = executor_.own_operation(
-      *run, OperationType::kSaveWeights,
-      SaveWeights{run->id, std::nullopt, name_of_save("moved", clock_.wall()), kSavedTtlSeconds, true});
+      *run, OperationType::kSaveWeights, SaveWeights{run->id, std::nullopt, std::move(name), kSavedTtlSeconds, true});
   if (operation == nullptr) return;
   operation->moves_run = true;
   if (!executor_.execute_first(run, operation)) {

@@ -14,11 +14,7 @@ class Drain : public PlaneTest {
   size_t saves() { return worker().calls_of("save_state").size(); }
   // The save is written on another thread.
   void let_worker_go() {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (worker().left() == 0 && std::chrono::steady_clock::now() < give_up) {
-      advance(kMillisecond);
-      std::this_thread::yield();
-    }
+    sweep_until([&] { return worker().left() != 0; });
     ASSERT_EQ(worker().left(), worker().incarnation());
     worker().restart();
   }
@@ -153,8 +149,7 @@ TEST_F(Drain, AWorkerThatHoldsNothingNewGoesAtOnce) {
   value<SaveWeightsResult>(alice, save(run, alice, 2, "one"));
   worker().clear_calls();
   worker().drain(kLimit);
-  advance(kMillisecond);
-  EXPECT_EQ(worker().left(), worker().incarnation());
+  sweep_until([&] { return worker().left() == worker().incarnation(); });
   EXPECT_EQ(saves(), 0U);
 }
 

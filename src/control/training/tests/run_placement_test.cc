@@ -1,8 +1,7 @@
 // Tests of base models with several workers: where runs live, and when and how they move.
-#include <thread>
+#include "control/training/run_placement.h"
 
 #include "control/tests/plane.h"
-#include "control/training/run_placement.h"
 
 namespace tuft::control {
 namespace {
@@ -11,23 +10,18 @@ class Placement : public PlaneTest {
  protected:
   Placement() { config().supported_models[0].workers = 2; }
 
-  // The worker that holds the run.
+  // The worker that holds the run: of those that made its adapter, the one that did not remove it.
   FakeActor& home(const RunId& run) {
-    const auto calls = worker(0).calls_of("create_adapter");
-    return std::find(calls.begin(), calls.end(), "create_adapter " + run.str()) != calls.end() ? worker(0) : worker(1);
+    const auto has = [&](FakeActor& each, const std::string& function) {
+      const auto calls = each.calls_of(function);
+      return std::find(calls.begin(), calls.end(), function + " " + run.str()) != calls.end();
+    };
+    for (size_t i = 0; i + 1 < static_cast<size_t>(config().supported_models[0].workers); ++i) {
+      if (has(worker(i), "create_adapter") && !has(worker(i), "remove_adapter")) return worker(i);
+    }
+    return worker(static_cast<size_t>(config().supported_models[0].workers) - 1);
   }
   FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
-
-  // Sweeps until it is true; the saves are written on another thread.
-  template <typename Condition>
-  void sweep_until(Condition condition) {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!condition() && std::chrono::steady_clock::now() < give_up) {
-      advance(kMillisecond);
-      std::this_thread::yield();
-    }
-    ASSERT_TRUE(condition());
-  }
 };
 
 TEST_F(Placement, NewRunsSpreadByTheMemoryThatTheyTake) {
@@ -68,6 +62,7 @@ TEST_F(Placement, ALostWorkersRunsComeBackAtAnotherFromTheirNewestCheckpoints) {
   advance(RunPlacement::kAway / 2);
   EXPECT_EQ(other(from).adapters(), 0U) << "its worker may come back";
   advance(RunPlacement::kAway);
+  sweep_until([&] { return !pending(alice, waits); });
   value<OptimStepResult>(alice, waits);
   EXPECT_EQ(other(from).weights_of(run.str()), 2);
   from.start();
@@ -83,6 +78,7 @@ TEST_F(Placement, WhatALostWorkerHadNotSavedIsToldOnce) {
   from.die();
   advance(kMillisecond);
   advance(RunPlacement::kAway);
+  sweep_until([&] { return other(from).adapters() == 1; });
   EXPECT_EQ(failure(alice, optim_step(run, alice, 2)).reason, "weights_rolled_back");
   value<OptimStepResult>(alice, optim_step(run, alice, 3));
   EXPECT_EQ(other(from).weights_of(run.str()), 1);
@@ -126,6 +122,8 @@ TEST_F(Placement, RunsMoveToAWorkerThatComesLaterOneAtATimeWithoutALoss) {
   for (const RunId& run : runs) value<OptimStepResult>(alice, optim_step(run, alice, 1));
   value<ProtobufResult>(alice, forward_backward(runs[0], alice, 2));
   worker(1).start();
+  advance(kMillisecond);
+  advance(RunPlacement::kSteady);
   sweep_until([&] { return worker(1).adapters() == 2; });
   sweep_until([&] { return worker(0).adapters() == 2; });
   for (int i = 0; i < 100; ++i) advance(kMillisecond);
@@ -133,6 +131,46 @@ TEST_F(Placement, RunsMoveToAWorkerThatComesLaterOneAtATimeWithoutALoss) {
   value<OptimStepResult>(alice, optim_step(runs[0], alice, 3));
   EXPECT_EQ(home(runs[0]).weights_of(runs[0].str()), 2);
   for (const RunId& run : {runs[1], runs[2], runs[3]}) value<OptimStepResult>(alice, optim_step(run, alice, 2));
+}
+
+// A client that never ends its step must not hold the others up.
+TEST_F(Placement, ARunThatCanLeaveAtOnceGoesFirst) {
+  boot(false);
+  worker(0).start();
+  const SessionId own = session(alice);
+  const RunId stuck = create_model(own, alice, 0);
+  value<ProtobufResult>(alice, forward_backward(stuck, alice, 1));
+  const RunId free = create_model(own, alice, 1);
+  worker(1).start();
+  advance(kMillisecond);
+  advance(RunPlacement::kSteady);
+  sweep_until([&] { return worker(1).adapters() == 1; });
+  EXPECT_EQ(worker(1).calls_of("create_adapter").front(), "create_adapter " + free.str());
+}
+
+TEST_F(Placement, ARunThatMovedForBalanceRests) {
+  boot(false);
+  worker(0).start();
+  const SessionId own = session(alice);
+  std::vector<RunId> runs;
+  for (int seq = 0; seq < 4; ++seq) runs.push_back(create_model(own, alice, seq));
+  worker(1).start();
+  advance(kMillisecond);
+  advance(RunPlacement::kSteady);
+  sweep_until([&] { return worker(1).adapters() == 2 && worker(0).adapters() == 2; });
+  for (const RunId& run : runs) {
+    if (&home(run) == &worker(0) && worker(1).calls_of("create_adapter").front() != "create_adapter " + run.str() &&
+        worker(1).calls_of("create_adapter").back() != "create_adapter " + run.str()) {
+      const auto unloaded = plane().unload_model(alice, run, no_trace);
+      ASSERT_TRUE(unloaded.ok());
+      wait(alice, unloaded->request).value();
+    }
+  }
+  ASSERT_EQ(worker(0).adapters(), 0U);
+  for (int i = 0; i < 20; ++i) advance(kSecond);
+  EXPECT_EQ(worker(1).adapters(), 2U);
+  advance(RunPlacement::kRest);
+  sweep_until([&] { return worker(0).adapters() == 1; });
 }
 
 TEST_F(Placement, ARunWhoseGradientIsNotAppliedStays) {
@@ -145,7 +183,8 @@ TEST_F(Placement, ARunWhoseGradientIsNotAppliedStays) {
     value<ProtobufResult>(alice, forward_backward(runs.back(), alice, 1));
   }
   worker(1).start();
-  advance(kSecond);
+  advance(kMillisecond);
+  advance(RunPlacement::kSteady);
   EXPECT_EQ(worker(1).adapters(), 0U);
   advance(RunPlacement::kLeaveTime);
   value<OptimStepResult>(alice, optim_step(runs[0], alice, 2));
@@ -163,9 +202,107 @@ TEST_F(Placement, ASaveThatFailsLetsTheRunStay) {
   value<OptimStepResult>(alice, optim_step(two, alice, 1));
   worker(0).fail_next("save_state", internal_error("the disk is full"));
   worker(1).start();
+  advance(kMillisecond);
+  advance(RunPlacement::kSteady);
   sweep_until([&] { return worker(1).adapters() == 1; });
-  value<OptimStepResult>(alice, optim_step(one, alice, 2));
-  value<OptimStepResult>(alice, optim_step(two, alice, 2));
+  EXPECT_EQ(worker(0).calls_of("save_state").size(), 2U) << "the other one moves instead";
+  // What failed is over: a gradient that comes now is not given up.
+  value<ProtobufResult>(alice, forward_backward(one, alice, 2));
+  value<ProtobufResult>(alice, forward_backward(two, alice, 2));
+  for (int i = 0; i < 5; ++i) advance(kSecond);
+  value<OptimStepResult>(alice, optim_step(one, alice, 3));
+  value<OptimStepResult>(alice, optim_step(two, alice, 3));
+  EXPECT_EQ(home(one).weights_of(one.str()) + home(two).weights_of(two.str()), 4);
+}
+
+// The operations of a run may have waited for their turn for long when it moves.
+TEST_F(Placement, OldOperationsOfARunThatMovesAreNotGivenUp) {
+  const RunId run = boot_with_run();
+  FakeActor& from = home(run);
+  from.hold_answers(true);
+  std::vector<RequestId> steps;
+  for (int seq = 1; seq <= 3; ++seq) steps.push_back(optim_step(run, alice, seq));
+  advance(2 * kWorkerWait);
+  other(from).hold_answers(true);
+  from.drain(20 * kSecond);
+  from.stop_holding();
+  sweep_until([&] { return other(from).held() == 1; });
+  for (int i = 0; i < 5; ++i) advance(kSecond);
+  other(from).stop_holding();
+  for (const RequestId& step : steps) value<OptimStepResult>(alice, step);
+  EXPECT_EQ(other(from).weights_of(run.str()), 3);
+}
+
+TEST_F(Placement, ARunThatMovesForBalanceGoesToTheEmptiestWorkerAndNotToTheIdlest) {
+  config().supported_models[0].workers = 3;
+  boot(false);
+  worker(0).start();
+  worker(1).start();
+  const SessionId own = session(alice);
+  std::vector<RunId> runs;
+  for (int seq = 0; seq < 8; ++seq) runs.push_back(create_model(own, alice, seq));
+  ASSERT_EQ(worker(0).adapters(), 4U);
+  worker(2).start();
+  for (const RunId& run : runs) value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+  for (const RunId& run : runs) value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  advance(kMillisecond);
+  advance(RunPlacement::kSteady);
+  sweep_until([&] { return worker(2).adapters() == 2; });
+  for (int i = 0; i < 40; ++i) advance(kSecond);
+  EXPECT_EQ(worker(0).adapters() + worker(1).adapters(), 6U);
+  EXPECT_EQ(worker(2).adapters(), 2U);
+}
+
+TEST_F(Placement, AnEmptyPlaceDoesNotStopTheBalance) {
+  config().supported_models[0].workers = 3;
+  boot(false);
+  worker(0).start();
+  const SessionId own = session(alice);
+  for (int seq = 0; seq < 4; ++seq) create_model(own, alice, seq);
+  worker(1).start();
+  advance(kMillisecond);
+  advance(RunPlacement::kSteady);
+  sweep_until([&] { return worker(1).adapters() == 2 && worker(0).adapters() == 2; });
+}
+
+TEST_F(Placement, TheRunsOfTheUserWhoMakesTheDifferenceMove) {
+  boot(false);
+  worker(0).start();
+  const RunId small = create_model(session(bob), bob);
+  const SessionId own = session(alice);
+  for (int seq = 0; seq < 3; ++seq) create_model(own, alice, seq);
+  worker(1).start();
+  advance(kMillisecond);
+  advance(RunPlacement::kSteady);
+  sweep_until([&] { return worker(1).adapters() == 2 && worker(0).adapters() == 2; });
+  EXPECT_EQ(&home(small), &worker(0));
+}
+
+TEST_F(Placement, EachSaveOfARunThatMovesReplacesTheOneBefore) {
+  const RunId run = boot_with_run();
+  for (int move = 0; move < 3; ++move) {
+    value<OptimStepResult>(alice, optim_step(run, alice, move + 1));
+    FakeActor& from = worker(0).adapters() == 1 ? worker(0) : worker(1);
+    from.drain(20 * kSecond);
+    sweep_until([&] { return other(from).adapters() == 1 && from.left() != 0; });
+    from.restart();
+    advance(2 * kSecond);
+  }
+  settle();
+  EXPECT_EQ(names_in(folder(run)).size(), 1U);
+}
+
+TEST_F(Placement, AWorkerWithoutRoomIsAskedAgain) {
+  const RunId run = boot_with_run();
+  value<SaveWeightsResult>(alice, save(run, alice, 1));
+  FakeActor& from = home(run);
+  other(from).fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "no room", "adapter_page_bytes"});
+  from.die();
+  advance(kMillisecond);
+  advance(RunPlacement::kAway);
+  sweep_until([&] { return !other(from).calls_of("create_adapter").empty(); });
+  advance(10 * kSecond);
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
 }
 
 TEST_F(Placement, AfterARestartOfTheServerRunsGoWhereAWorkerIs) {
