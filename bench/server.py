@@ -49,11 +49,11 @@ def resident_megabytes(pid):
 
 class Server:
     """A server. With otlp_endpoint, telemetry is on and exports everything to it; otherwise telemetry is off.
-    `settings` is more configuration, as YAML; `users` are more users, by their keys; with
-    `metrics`, /metrics is served without telemetry, too."""
+    `settings` is more configuration, as YAML, and `model` are more keys of the base model; `users` are more users, by
+    their keys; with `metrics`, /metrics is served without telemetry, too."""
 
     def __init__(self, options, name, otlp_endpoint=None, settings="", model_size="small", users=None,
-                 metrics=False):
+                 metrics=False, model=None):
         if not (options.programs / "tuft").exists():
             raise measure.Skip("tuft is not built")
         self.home = options.scratch / f"server-{name}"
@@ -65,7 +65,8 @@ class Server:
         config = self.home / "config.yaml"
         config.write_text(f"checkpoint_dir: {self.home / 'checkpoints'}\nsupported_models:\n"
                           f"  - model_name: bench\n    model_path: {base_model(options, model_size)}\n    max_model_len: 2048\n"
-                          f"authorized_users:\n  {KEY}: bench\n"
+                          + "".join(f"    {key}: {value}\n" for key, value in (model or {}).items())
+                          + f"authorized_users:\n  {KEY}: bench\n"
                           + "".join(f"  {key}: {user}\n" for key, user in (users or {}).items()) + telemetry + settings)
         self.command = [options.programs / "tuft", "launch", "--config", config, "--port", self.url.rpartition(":")[2]]
         self.environment = dict(os.environ, TUFT_HOME=str(self.home))
