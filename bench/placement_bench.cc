@@ -322,6 +322,8 @@ json lose_one(Plane& plane, InstantActor& actor) {
   const int64_t moved = before - worker.ranks() / kRank;
   actor.return_as(2);
   json out = {{"moved", moved}, {"moving_sweep_ms", moving_ms}};
+  placement.sweep();  // notes since when there is a difference
+  plane.clock.advance(control::RunPlacement::kSteady);
   const auto begin = Time::now();
   int sweeps = 0;
   for (int64_t held = -1; held != worker.ranks(); ++sweeps) {
