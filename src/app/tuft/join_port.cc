@@ -24,7 +24,7 @@ Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& con
   for (const config::ModelConfig& model : config.supported_models) {
     if (model.worker != config::WorkerKind::kJoined) continue;
     TUFT_ASSIGN(std::string digest, join::config_sha256(model.model_path));
-    options.models.push_back({model.model_name, std::move(digest), joined_worker_flags(config, model)});
+    options.models.push_back({model.model_name, std::move(digest), joined_worker_flags(model)});
   }
   // A worker reads and writes checkpoints itself, by the paths that the server names.
   const std::filesystem::path file = config.checkpoint_dir / (".join-" + std::to_string(config.join.port));

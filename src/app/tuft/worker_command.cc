@@ -28,7 +28,7 @@ int workers_on(const config::ServerConfig& config, const std::string& device) {
 }
 
 // The flags that the configuration of a model gives to a worker on any machine.
-std::vector<std::string> common_flags(const config::ServerConfig& config, const config::ModelConfig& model) {
+std::vector<std::string> common_flags(const config::ModelConfig& model) {
   return {
       "--model-name",
       model.model_name,
@@ -56,10 +56,6 @@ std::vector<std::string> common_flags(const config::ServerConfig& config, const 
       std::to_string(model.training_share),
       "--max-lora-rank",
       std::to_string(model.max_lora_rank),
-      "--log-level",
-      config.log_level,
-      "--log-format",
-      config.log_format,
   };
 }
 
@@ -95,17 +91,18 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
   spec.base_model = model.model_name;
   spec.executable = executable;
   spec.socket_directory = socket_directory;
-  spec.arguments = common_flags(config, model);
+  spec.arguments = common_flags(model);
   const auto sharing = static_cast<double>(std::max(1, workers_on(config, model.device)));
   spec.arguments.insert(spec.arguments.end(),
                         {"--model-path", model.model_path.string(), "--threads",
                          std::to_string(model.threads > 0 ? model.threads : threads), "--page-directory",
-                         (config.home / "pages").string(), "--memory-share", std::to_string(1.0 / sharing)});
+                         (config.home / "pages").string(), "--memory-share", std::to_string(1.0 / sharing),
+                         "--log-level", config.log_level, "--log-format", config.log_format});
   return spec;
 }
 
-std::vector<std::string> joined_worker_flags(const config::ServerConfig& config, const config::ModelConfig& model) {
-  std::vector<std::string> flags = common_flags(config, model);
+std::vector<std::string> joined_worker_flags(const config::ModelConfig& model) {
+  std::vector<std::string> flags = common_flags(model);
   if (model.threads > 0) flags.insert(flags.end(), {"--threads", std::to_string(model.threads)});
   return flags;
 }

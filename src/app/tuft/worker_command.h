@@ -25,7 +25,8 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
                               const std::filesystem::path& executable, const std::filesystem::path& socket_directory,
                               int threads);
 
-// Returns the flags of a worker that joins for the model. The paths and the threads are its own.
-std::vector<std::string> joined_worker_flags(const config::ServerConfig& config, const config::ModelConfig& model);
+// Returns the flags of a worker that joins for the model. Its paths, its threads and its log, which begins before it
+// joins, are its own.
+std::vector<std::string> joined_worker_flags(const config::ModelConfig& model);
 
 }  // namespace tuft::app

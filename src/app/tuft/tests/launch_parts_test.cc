@@ -195,20 +195,19 @@ TEST(WorkerCommand, ContainsTheSettingsOfTheModel) {
 
 // Paths and threads differ between machines, so a worker that joins has its own.
 TEST(WorkerCommand, AJoinedWorkerGetsWhatIsNotOfItsMachine) {
-  config::ServerConfig config;
   config::ModelConfig model;
   model.model_name = "org/m";
   model.model_path = "/models/m";
   model.max_model_len = 64;
-  const std::vector<std::string> flags = joined_worker_flags(config, model);
-  for (const char* flag : {"--model-name", "--max-model-len", "--kv-cache-bytes", "--log-level"}) {
+  const std::vector<std::string> flags = joined_worker_flags(model);
+  for (const char* flag : {"--model-name", "--max-model-len", "--kv-cache-bytes"}) {
     EXPECT_THAT(flags, ::testing::Contains(flag));
   }
-  for (const char* flag : {"--model-path", "--page-directory", "--threads", "--memory-share"}) {
+  for (const char* flag : {"--model-path", "--page-directory", "--threads", "--memory-share", "--log-level"}) {
     EXPECT_THAT(flags, ::testing::Not(::testing::Contains(flag)));
   }
   model.threads = 2;
-  EXPECT_THAT(joined_worker_flags(config, model), ::testing::Contains("--threads"));
+  EXPECT_THAT(joined_worker_flags(model), ::testing::Contains("--threads"));
 }
 
 }  // namespace
