@@ -149,11 +149,10 @@ ModelRow ObserverImpl::model_row(const Model& model, const UnfinishedWork& own, 
                .sampling = model.config().sampling};
   for (const ModelBackendPtr& worker : model.workers()) {
     row.incarnation = std::max(row.incarnation, worker->actor().incarnation());
-    if (!is_whole) continue;
-    row.waiting_training += static_cast<int64_t>(worker->training_queue().load().waiting);
-    row.waiting_sampling += static_cast<int64_t>(worker->sampling_queue().load().waiting);
   }
   if (is_whole) {
+    row.waiting_training = static_cast<int64_t>(model.training_load().waiting);
+    row.waiting_sampling = static_cast<int64_t>(model.sampling_load().waiting);
     if (const Nanos last = model.facts().last_step(); last != 0) row.last_step = wall_of(last);
   } else if (const auto found = own.waiting.find(model.name()); found != own.waiting.end()) {
     row.waiting_training = found->second.training;

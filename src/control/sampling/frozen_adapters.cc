@@ -131,8 +131,9 @@ void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
 
 const ModelBackendPtr& FrozenAdapters::choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys) {
   const std::vector<ModelBackendPtr>& workers = adapter.model->workers();
+  if (workers.size() == 1) return workers.front();
   const std::string& together = keys.sampler.empty() ? keys.user.str() : keys.sampler.str();
-  const size_t own = workers.size() == 1 ? 0 : std::hash<std::string>()(together) % workers.size();
+  const size_t own = std::hash<std::string>()(together) % workers.size();
   size_t best = own;
   std::optional<int64_t> least;
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -309,10 +310,7 @@ bool FrozenAdapters::file_ended(const CheckpointPtr& checkpoint) {
     adapter.files_ = checkpoint->files;
     if (adapter.files_ != nullptr) return true;
     adapter.lost_ = version_lost();
-    const auto& workers = adapter.model->workers();
-    const bool is_loaded = std::any_of(workers.begin(), workers.end(),
-                                       [&](const ModelBackendPtr& worker) { return adapter.is_loaded(*worker); });
-    if (!is_loaded) waiting.swap(adapter.waiting_);
+    if (!adapter.is_loaded_somewhere()) waiting.swap(adapter.waiting_);
   }
   wake_all(waiting, version_lost());
   return true;
@@ -346,10 +344,9 @@ void FrozenAdapters::resume(const FrozenAdapterPtr& adapter, ModelBackend& worke
   wake_all(waiting, {});
 }
 
-void FrozenAdapters::on_worker_ready(const ModelBackend& worker) {
+void FrozenAdapters::on_worker_ready(ModelBackend& worker) {
   for (const FrozenAdapterPtr& adapter : all()) {
-    const ModelBackendPtr& own = adapter->model->workers()[worker.number() % adapter->model->workers().size()];
-    if (own.get() == &worker) resume(adapter, *own);
+    if (&adapter->model->facts() == &worker.facts()) resume(adapter, worker);
   }
 }
 

@@ -81,6 +81,10 @@ class FrozenAdapter {
     if (checkpoint == nullptr) return worker.actor().ready();
     return copy(worker).loaded_incarnation > 0 && worker.holds(copy(worker).loaded_incarnation);
   }
+  bool is_loaded_somewhere() const {
+    const auto& workers = model->workers();
+    return std::any_of(workers.begin(), workers.end(), [&](const auto& worker) { return is_loaded(*worker); });
+  }
   bool is_loading() const {
     return std::any_of(copies_.begin(), copies_.end(), [](const Copy& each) { return each.loading; });
   }
@@ -163,7 +167,7 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   bool file_ended(const CheckpointPtr& checkpoint);
 
   // Loads again what a former incarnation of the worker held, and wakes what waits.
-  void on_worker_ready(const ModelBackend& worker);
+  void on_worker_ready(ModelBackend& worker);
   // Fails what waited for a worker for kWorkerWait, and drops adapters that were not used for kUnusedAdapterKept.
   void sweep();
   // Fails what waits with kUnavailable.

@@ -26,12 +26,7 @@ void ActivityLog::sweep() {
   for (const ModelPtr& model : backends_.models()) {
     const TrainedTotals totals = model->facts().trained();
     const TrainedTotals before = std::exchange(before_[model.get()], totals);
-    DispatchQueue::Load load;
-    for (const ModelBackendPtr& worker : model->workers()) {
-      const DispatchQueue::Load own = worker->training_queue().load();
-      load.waiting += own.waiting;
-      load.in_flight += own.in_flight;
-    }
+    const DispatchQueue::Load load = model->training_load();
     const int64_t tokens = totals.tokens - before.tokens;
     const int64_t steps = totals.steps - before.steps;
     if (tokens == 0 && steps == 0 && load.waiting == 0 && load.in_flight == 0) continue;

@@ -12,10 +12,6 @@
 namespace tuft::control {
 namespace {
 
-bool has_several_workers(const Run& run) {
-  return run.place.model()->workers().size() > 1;
-}
-
 // Returns whether nothing of the run would be lost that its worker could still save.
 bool is_saved_locked(const Run& run) TUFT_REQUIRES(run.mutex) {
   const bool gave_up_gradient = run.backend()->draining() && run.drained_incarnation == run.adapter_incarnation;
@@ -35,32 +31,43 @@ void remove_there(const Run& run, ModelBackend& worker) {
 
 }  // namespace
 
+std::string_view RunPlacement::name_of(Reason reason) {
+  switch (reason) {
+    case Reason::kLost:
+      return "lost";
+    case Reason::kDrained:
+      return "drained";
+    case Reason::kBalanced:
+      return "balanced";
+  }
+  return "unknown";
+}
+
 void RunPlacement::go_on(const RunPtr& run) {
-  if (!has_several_workers(*run)) return;
+  const Model& model = *run->place.model();
+  if (model.workers().size() == 1) return;
   const bool worker_ends = run->backend()->draining();
+  ModelBackendPtr to;
   {
     MutexLock lock(run->mutex);
     if (!worker_ends && run->leaves_until == 0) return;
     if (!is_saved_locked(*run)) return;
+    if (!worker_ends) to = model.workers()[run->leaves_to];
   }
-  move(run, worker_ends ? "drained" : "balanced");
+  move(run, worker_ends ? Reason::kDrained : Reason::kBalanced, to);
 }
 
-bool RunPlacement::move(const RunPtr& run, std::string_view reason) {
+void RunPlacement::move(const RunPtr& run, Reason reason, ModelBackendPtr to) {
   const ModelBackendPtr from = run->backend();
-  ModelBackendPtr to = run->place.model()->for_training(clock_.monotonic(), from.get());
-  if (reason == "balanced") {
-    MutexLock lock(run->mutex);
-    to = run->place.model()->workers()[run->leaves_to];
-  }
-  if (to == nullptr || to == from || !to->serves()) return false;
+  if (to == nullptr) to = run->place.model()->for_training(clock_.monotonic(), from.get());
+  if (to == nullptr || to == from || !to->serves()) return;
   bool removes = false;
   {
     MutexLock lock(run->mutex);
-    if (run->closed || run->ending || run->running != nullptr || run->backend() != from) return false;
+    if (run->closed || run->ending || run->running != nullptr || run->backend() != from) return;
     // What its worker still does for it comes first, if that worker is there.
     const bool waits = run->restoring_incarnation > 0 || run->writes_behind || !is_saved_locked(*run);
-    if (reason == "lost" ? from->actor().up() : waits) return false;
+    if (reason == Reason::kLost ? from->actor().up() : waits) return;
     removes = run->created && from->actor().up() && from->actor().incarnation() == run->adapter_incarnation;
     run->place.move(*to);
     run->adapter_incarnation = 0;
@@ -70,76 +77,82 @@ bool RunPlacement::move(const RunPtr& run, std::string_view reason) {
     run->leaves_until = 0;
     run->unheld_since = 0;
     run->restore_not_before = 0;
-    if (reason == "balanced") run->stay_locked(clock_.monotonic());
+    if (reason == Reason::kBalanced) run->stay_locked(clock_.monotonic());
   }
-  metrics::training().run_moves.add(1, {{"base_model", to->name()}, {"reason", reason}});
-  telemetry::log_info("model.moved", "the model goes on at another worker",
-                      KeyAttributes(keys_of(*run), {{"tuft.reason", reason}, {"tuft.worker.name", to->label()}}));
+  metrics::training().run_moves.add(1, {{"base_model", to->name()}, {"reason", name_of(reason)}});
+  telemetry::log_info(
+      "model.moved", "the model goes on at another worker",
+      KeyAttributes(keys_of(*run), {{"tuft.reason", name_of(reason)}, {"tuft.worker.name", to->label()}}));
   if (removes) remove_there(*run, *from);
   restorer_.on_moved(run);
-  return true;
 }
 
-bool RunPlacement::is_lost(const ModelBackend& worker, Nanos now) {
+bool RunPlacement::has_lasted(const void* of, bool is_true, Nanos limit, Nanos now) {
   MutexLock lock(mutex_);
-  if (worker.actor().up()) {
-    away_since_.erase(&worker);
+  if (!is_true) {
+    true_since_.erase(of);
     return false;
   }
-  return now - away_since_.try_emplace(&worker, now).first->second >= kAway;
+  return now - true_since_.try_emplace(of, now).first->second >= limit;
 }
 
 void RunPlacement::sweep() {
   const Nanos now = clock_.monotonic();
-  std::vector<RunPtr> runs;
   for (const ModelPtr& model : backends_.models()) {
     if (model->workers().size() == 1) continue;
-    if (runs.empty()) runs = runs_.all();
-    std::unordered_set<const ModelBackend*> lost;
+    std::unordered_set<const ModelBackend*> gone;
     for (const ModelBackendPtr& worker : model->workers()) {
-      if (is_lost(*worker, now)) lost.insert(worker.get());
+      const bool is_lost = has_lasted(worker.get(), !worker->actor().up(), kAway, now);
+      if (is_lost || worker->draining()) gone.insert(worker.get());
     }
-    bool any_leaves = false;
-    for (const RunPtr& run : runs) {
-      if (run->place.model() != model) continue;
-      const ModelBackendPtr& worker = run->backend();
-      if (lost.contains(worker.get())) {
-        move(run, "lost");
-      } else if (worker->draining()) {
-        go_on(run);
-      } else {
-        any_leaves = go_on_leaving(run, now) || any_leaves;
-      }
-    }
+    if (!gone.empty()) move_runs_of_gone_workers(*model, gone);
     // One at a time, so that what a move costs is spread, and seen before the next one.
-    if (!any_leaves) balance(*model, runs, now);
+    if (!go_on_leaving(*model, now)) balance(*model, now);
   }
 }
 
-bool RunPlacement::go_on_leaving(const RunPtr& run, Nanos now) {
+void RunPlacement::move_runs_of_gone_workers(const Model& model, const std::unordered_set<const ModelBackend*>& gone) {
+  for (const RunPtr& run : runs_.all()) {
+    const ModelBackendPtr& worker = run->backend();
+    if (run->place.model().get() != &model || !gone.contains(worker.get())) continue;
+    if (worker->draining()) {
+      go_on(run);
+    } else {
+      move(run, Reason::kLost);
+    }
+  }
+}
+
+bool RunPlacement::go_on_leaving(const Model& model, Nanos now) {
+  RunPtr run;
+  {
+    MutexLock lock(mutex_);
+    const auto found = leaving_.find(&model);
+    if (found == leaving_.end()) return false;
+    run = found->second;
+  }
+  bool leaves = false;
   bool stays = false;
   {
     MutexLock lock(run->mutex);
-    if (run->leaves_until == 0) return false;
-    stays = now > run->leaves_until;
+    leaves = run->leaves_until > 0;
+    stays = leaves && now > run->leaves_until;
     if (stays) run->stay_locked(now);
   }
-  if (stays) {
-    executor_.pump(run);
-  } else {
+  if (leaves && !stays) {
     drain_.go_on(run);
     go_on(run);
+    return true;
   }
-  return true;
+  {
+    MutexLock lock(mutex_);
+    leaving_.erase(&model);
+  }
+  if (stays) executor_.pump(run);
+  return stays;
 }
 
-bool RunPlacement::is_steady(const Model& model, bool differs, Nanos now) {
-  MutexLock lock(mutex_);
-  if (!differs) differs_since_.erase(&model);
-  return differs && now - differs_since_.try_emplace(&model, now).first->second >= kSteady;
-}
-
-void RunPlacement::balance(const Model& model, const Runs& runs, Nanos now) {
+void RunPlacement::balance(const Model& model, Nanos now) {
   const ModelBackend* least = nullptr;
   const ModelBackend* most = nullptr;
   for (const ModelBackendPtr& worker : model.workers()) {
@@ -149,13 +162,18 @@ void RunPlacement::balance(const Model& model, const Runs& runs, Nanos now) {
   }
   const int64_t difference = least == nullptr ? 0 : most->ranks() - least->ranks();
   // A difference that new runs and ends of runs will level out is left alone.
-  if (!is_steady(model, difference > 0 && difference * 4 >= most->ranks(), now)) return;
-  const RunPtr chosen = choose(runs, *most, difference);
+  const bool differs = difference > 0 && difference * 4 >= most->ranks();
+  if (!has_lasted(&model, differs, kSteady, now)) return;
+  const RunPtr chosen = choose(runs_.all(), *most, difference);
   if (chosen == nullptr) return;
   {
     MutexLock lock(chosen->mutex);
     chosen->leaves_until = now + kLeaveTime;
     chosen->leaves_to = least->number();
+  }
+  {
+    MutexLock lock(mutex_);
+    leaving_[&model] = chosen;
   }
   drain_.go_on(chosen);
   go_on(chosen);

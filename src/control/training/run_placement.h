@@ -13,6 +13,7 @@
 
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -46,18 +47,22 @@ class RunPlacement {
 
  private:
   using Runs = std::vector<RunPtr>;
+  enum class Reason : uint8_t { kLost, kDrained, kBalanced };
 
-  bool is_lost(const ModelBackend& worker, Nanos now);
-  bool is_steady(const Model& model, bool differs, Nanos now);
+  static std::string_view name_of(Reason reason);
+  // Returns whether something that is observed at every sweep, of a worker or a model, has been true for `limit`.
+  bool has_lasted(const void* of, bool is_true, Nanos limit, Nanos now);
+  void move_runs_of_gone_workers(const Model& model, const std::unordered_set<const ModelBackend*>& gone);
   // Goes on with a run that leaves, or lets it stay. Returns false if the run does not leave.
-  bool go_on_leaving(const RunPtr& run, Nanos now);
-  void balance(const Model& model, const Runs& runs, Nanos now);
+  bool go_on_leaving(const Model& model, Nanos now);
+  void balance(const Model& model, Nanos now);
   // Returns the run of `worker` that leaves; null if none can.
   RunPtr choose(const Runs& runs, const ModelBackend& worker, int64_t difference) const;
   // Returns whether the run can leave `worker` for balance: at once, or at the end of its step.
   enum class CanLeave : uint8_t { kNo, kAtEndOfStep, kNow };
   CanLeave can_leave(const Run& run, const ModelBackend& worker, int64_t difference) const;
-  bool move(const RunPtr& run, std::string_view reason);
+  // Moves the run to `to`; null: to the worker where there is most room. Does nothing if it cannot move now.
+  void move(const RunPtr& run, Reason reason, ModelBackendPtr to = nullptr);
 
   const Clock& clock_;
   const ModelBackends& backends_;
@@ -66,8 +71,8 @@ class RunPlacement {
   WorkerDrain& drain_;
   RunRestorer& restorer_;
   Mutex mutex_;
-  std::unordered_map<const ModelBackend*, Nanos> away_since_ TUFT_GUARDED_BY(mutex_);
-  std::unordered_map<const Model*, Nanos> differs_since_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<const void*, Nanos> true_since_ TUFT_GUARDED_BY(mutex_);
+  std::unordered_map<const Model*, RunPtr> leaving_ TUFT_GUARDED_BY(mutex_);  // at most one of each base model
 };
 
 }  // namespace tuft::control

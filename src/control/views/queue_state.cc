@@ -18,10 +18,7 @@ Explanation explain(const OperationKeys& keys, const UserId& user, const ModelBa
   }
   if (auto limit = budget.limit_reached(user)) return {QueueState::kPausedRateLimit, std::move(*limit)};
   const bool is_sample = keys.operation == OperationType::kSample;
-  size_t waiting = 0;
-  for (const ModelBackendPtr& worker : (*model)->workers()) {
-    waiting += (is_sample ? worker->sampling_queue() : worker->training_queue()).load().waiting;
-  }
+  const size_t waiting = (is_sample ? (*model)->sampling_load() : (*model)->training_load()).waiting;
   if (waiting == 0) return {};
   return {QueueState::kPausedCapacity, std::to_string(waiting) + (is_sample ? " samples" : " training runs") +
                                            " wait for their turn at " + (*model)->name()};

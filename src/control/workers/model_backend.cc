@@ -1,12 +1,28 @@
 #include "control/workers/model_backend.h"
 
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "metrics/futures.h"
 #include "telemetry/instrument.h"
 
 namespace tuft::control {
+
+namespace {
+
+template <typename LoadOf>
+DispatchQueue::Load sum_of(const std::vector<ModelBackendPtr>& workers, LoadOf load_of) {
+  DispatchQueue::Load sum;
+  for (const ModelBackendPtr& worker : workers) {
+    const DispatchQueue::Load load = load_of(*worker);
+    sum.waiting += load.waiting;
+    sum.in_flight += load.in_flight;
+  }
+  return sum;
+}
+
+}  // namespace
 
 Model::Model(const config::ModelConfig& config, const std::vector<actor::ModelActor*>& actors)
     : facts_(std::make_shared<ModelFacts>(config)) {
@@ -17,6 +33,14 @@ Model::Model(const config::ModelConfig& config, const std::vector<actor::ModelAc
 
 bool Model::ready() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->actor().ready(); });
+}
+
+DispatchQueue::Load Model::training_load() const {
+  return sum_of(workers_, [](const ModelBackend& worker) { return worker.training_queue().load(); });
+}
+
+DispatchQueue::Load Model::sampling_load() const {
+  return sum_of(workers_, [](const ModelBackend& worker) { return worker.sampling_queue().load(); });
 }
 
 bool Model::others_serve(const ModelBackend& one) const {
@@ -34,12 +58,15 @@ ModelBackendPtr Model::for_training(Nanos now, const ModelBackend* left) const {
   const auto load = [&](const ModelBackendPtr& worker) {
     return static_cast<double>(worker->ranks()) / ranks + worker->recent_work().at(now) / work;
   };
+  using Rating = std::pair<bool, double>;  // the smaller, the better
   ModelBackendPtr best;
+  Rating of_best;
   for (const ModelBackendPtr& worker : workers_) {
     if (worker.get() == left) continue;
-    const bool is_better =
-        best == nullptr || (worker->serves() != best->serves() ? worker->serves() : load(worker) < load(best));
-    if (is_better) best = worker;
+    const Rating rating = {!worker->serves(), load(worker)};
+    if (best != nullptr && rating >= of_best) continue;
+    best = worker;
+    of_best = rating;
   }
   return best;
 }
@@ -60,15 +87,9 @@ ModelBackends::ModelBackends(const std::vector<config::ModelConfig>& models,
   const auto observe_queues = [this](auto number) {
     return [this, number](const telemetry::Observable::Observe& observe) {
       for (const ModelPtr& of_model : models_) {
-        double training = 0;
-        double sampling = 0;
-        for (const ModelBackendPtr& worker : of_model->workers()) {
-          training += number(worker->training_queue().load());
-          sampling += number(worker->sampling_queue().load());
-        }
         const telemetry::Label model = {"base_model", of_model->name()};
-        observe(training, {model, {"kind", "training"}});
-        observe(sampling, {model, {"kind", "sampling"}});
+        observe(number(of_model->training_load()), {model, {"kind", "training"}});
+        observe(number(of_model->sampling_load()), {model, {"kind", "sampling"}});
       }
     };
   };

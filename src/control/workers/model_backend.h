@@ -150,6 +150,9 @@ class Model {
 
   // Returns true if a worker is up and answers.
   bool ready() const;
+  // Return the sums over the queues of all workers.
+  DispatchQueue::Load training_load() const;
+  DispatchQueue::Load sampling_load() const;
   // Returns true if new work can go to a worker that is not `one`.
   bool others_serve(const ModelBackend& one) const;
   // Returns the worker for a run that is new, or leaves `left`: of those that serve, the one with the smallest share of

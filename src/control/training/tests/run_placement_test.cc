@@ -22,6 +22,11 @@ class Placement : public PlaneTest {
     return worker(static_cast<size_t>(config().supported_models[0].workers) - 1);
   }
   FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
+  // A sweep notes since when something is so, and a later one how long it has been so.
+  void let_last(Nanos time) {
+    advance(kMillisecond);
+    advance(time);
+  }
 };
 
 TEST_F(Placement, NewRunsSpreadByTheMemoryThatTheyTake) {
@@ -76,8 +81,7 @@ TEST_F(Placement, WhatALostWorkerHadNotSavedIsToldOnce) {
   value<OptimStepResult>(alice, optim_step(run, alice, 1));
   FakeActor& from = home(run);
   from.die();
-  advance(kMillisecond);
-  advance(RunPlacement::kAway);
+  let_last(RunPlacement::kAway);
   sweep_until([&] { return other(from).adapters() == 1; });
   EXPECT_EQ(failure(alice, optim_step(run, alice, 2)).reason, "weights_rolled_back");
   value<OptimStepResult>(alice, optim_step(run, alice, 3));
@@ -122,8 +126,7 @@ TEST_F(Placement, RunsMoveToAWorkerThatComesLaterOneAtATimeWithoutALoss) {
   for (const RunId& run : runs) value<OptimStepResult>(alice, optim_step(run, alice, 1));
   value<ProtobufResult>(alice, forward_backward(runs[0], alice, 2));
   worker(1).start();
-  advance(kMillisecond);
-  advance(RunPlacement::kSteady);
+  let_last(RunPlacement::kSteady);
   sweep_until([&] { return worker(1).adapters() == 2; });
   sweep_until([&] { return worker(0).adapters() == 2; });
   for (int i = 0; i < 100; ++i) advance(kMillisecond);
@@ -142,8 +145,7 @@ TEST_F(Placement, ARunThatCanLeaveAtOnceGoesFirst) {
   value<ProtobufResult>(alice, forward_backward(stuck, alice, 1));
   const RunId free = create_model(own, alice, 1);
   worker(1).start();
-  advance(kMillisecond);
-  advance(RunPlacement::kSteady);
+  let_last(RunPlacement::kSteady);
   sweep_until([&] { return worker(1).adapters() == 1; });
   EXPECT_EQ(worker(1).calls_of("create_adapter").front(), "create_adapter " + free.str());
 }
@@ -155,8 +157,7 @@ TEST_F(Placement, ARunThatMovedForBalanceRests) {
   std::vector<RunId> runs;
   for (int seq = 0; seq < 4; ++seq) runs.push_back(create_model(own, alice, seq));
   worker(1).start();
-  advance(kMillisecond);
-  advance(RunPlacement::kSteady);
+  let_last(RunPlacement::kSteady);
   sweep_until([&] { return worker(1).adapters() == 2 && worker(0).adapters() == 2; });
   for (const RunId& run : runs) {
     if (&home(run) == &worker(0) && worker(1).calls_of("create_adapter").front() != "create_adapter " + run.str() &&
@@ -183,8 +184,7 @@ TEST_F(Placement, ARunWhoseGradientIsNotAppliedStays) {
     value<ProtobufResult>(alice, forward_backward(runs.back(), alice, 1));
   }
   worker(1).start();
-  advance(kMillisecond);
-  advance(RunPlacement::kSteady);
+  let_last(RunPlacement::kSteady);
   EXPECT_EQ(worker(1).adapters(), 0U);
   advance(RunPlacement::kLeaveTime);
   value<OptimStepResult>(alice, optim_step(runs[0], alice, 2));
@@ -202,8 +202,7 @@ TEST_F(Placement, ASaveThatFailsLetsTheRunStay) {
   value<OptimStepResult>(alice, optim_step(two, alice, 1));
   worker(0).fail_next("save_state", internal_error("the disk is full"));
   worker(1).start();
-  advance(kMillisecond);
-  advance(RunPlacement::kSteady);
+  let_last(RunPlacement::kSteady);
   sweep_until([&] { return worker(1).adapters() == 1; });
   EXPECT_EQ(worker(0).calls_of("save_state").size(), 2U) << "the other one moves instead";
   // What failed is over: a gradient that comes now is not given up.
@@ -245,8 +244,7 @@ TEST_F(Placement, ARunThatMovesForBalanceGoesToTheEmptiestWorkerAndNotToTheIdles
   worker(2).start();
   for (const RunId& run : runs) value<ProtobufResult>(alice, forward_backward(run, alice, 1));
   for (const RunId& run : runs) value<OptimStepResult>(alice, optim_step(run, alice, 2));
-  advance(kMillisecond);
-  advance(RunPlacement::kSteady);
+  let_last(RunPlacement::kSteady);
   sweep_until([&] { return worker(2).adapters() == 2; });
   for (int i = 0; i < 40; ++i) advance(kSecond);
   EXPECT_EQ(worker(0).adapters() + worker(1).adapters(), 6U);
@@ -260,8 +258,7 @@ TEST_F(Placement, AnEmptyPlaceDoesNotStopTheBalance) {
   const SessionId own = session(alice);
   for (int seq = 0; seq < 4; ++seq) create_model(own, alice, seq);
   worker(1).start();
-  advance(kMillisecond);
-  advance(RunPlacement::kSteady);
+  let_last(RunPlacement::kSteady);
   sweep_until([&] { return worker(1).adapters() == 2 && worker(0).adapters() == 2; });
 }
 
@@ -272,8 +269,7 @@ TEST_F(Placement, TheRunsOfTheUserWhoMakesTheDifferenceMove) {
   const SessionId own = session(alice);
   for (int seq = 0; seq < 3; ++seq) create_model(own, alice, seq);
   worker(1).start();
-  advance(kMillisecond);
-  advance(RunPlacement::kSteady);
+  let_last(RunPlacement::kSteady);
   sweep_until([&] { return worker(1).adapters() == 2 && worker(0).adapters() == 2; });
   EXPECT_EQ(&home(small), &worker(0));
 }
@@ -298,8 +294,7 @@ TEST_F(Placement, AWorkerWithoutRoomIsAskedAgain) {
   FakeActor& from = home(run);
   other(from).fail_next("create_adapter", Error{ErrorCode::kResourceExhausted, "no room", "adapter_page_bytes"});
   from.die();
-  advance(kMillisecond);
-  advance(RunPlacement::kAway);
+  let_last(RunPlacement::kAway);
   sweep_until([&] { return !other(from).calls_of("create_adapter").empty(); });
   advance(10 * kSecond);
   value<OptimStepResult>(alice, optim_step(run, alice, 2));
@@ -317,8 +312,7 @@ TEST_F(Placement, AfterARestartOfTheServerRunsGoWhereAWorkerIs) {
   crash();
   boot(false);
   worker(1).start();
-  advance(kMillisecond);
-  advance(RunPlacement::kAway);
+  let_last(RunPlacement::kAway);
   for (const RunId& run : runs) value<OptimStepResult>(alice, optim_step(run, alice, 2));
   EXPECT_EQ(worker(1).adapters(), 4U);
 }
