@@ -244,8 +244,7 @@ class ServerProcess {
     if (config_.join.port != 0) {
       TUFT_ASSIGN(join_port_, JoinPort::open(config_));
     }
-    const int locals = local_workers_of(config_);
-    const int threads = threads_per_worker(usable_cores(), std::max(1, locals));
+    const int threads = threads_per_worker(usable_cores(), local_workers_of(config_));
     for (const config::ModelConfig& model : config_.supported_models) {
       if (model.worker == config::WorkerKind::kJoined) {
         for (auto& actor : join_port_->make_actors(model)) actors_.push_back(std::move(actor));

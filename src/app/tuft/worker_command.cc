@@ -18,11 +18,12 @@ std::string_view dtype_name(config::WeightsDtype dtype) {
   return "auto";
 }
 
-// Returns the number of workers that share the memory of a device of this machine.
-int workers_on(const config::ServerConfig& config, const std::string& device) {
+// Returns the number of workers that the server starts itself, of models for which `is_counted` is true.
+template <typename IsCounted>
+int count_workers(const config::ServerConfig& config, IsCounted is_counted) {
   int count = 0;
   for (const config::ModelConfig& model : config.supported_models) {
-    if (model.device == device && model.worker == config::WorkerKind::kLocal) count += model.workers;
+    if (model.worker == config::WorkerKind::kLocal && is_counted(model)) count += model.workers;
   }
   return count;
 }
@@ -73,11 +74,7 @@ Result<std::filesystem::path> worker_executable() {
 }
 
 int local_workers_of(const config::ServerConfig& config) {
-  int count = 0;
-  for (const config::ModelConfig& model : config.supported_models) {
-    if (model.worker == config::WorkerKind::kLocal) count += model.workers;
-  }
-  return count;
+  return count_workers(config, [](const config::ModelConfig&) { return true; });
 }
 
 int threads_per_worker(int cores, int workers) {
@@ -92,7 +89,8 @@ actor::WorkerSpec worker_spec(const config::ServerConfig& config, const config::
   spec.executable = executable;
   spec.socket_directory = socket_directory;
   spec.arguments = common_flags(model);
-  const auto sharing = static_cast<double>(std::max(1, workers_on(config, model.device)));
+  const auto is_there = [&](const config::ModelConfig& other) { return other.device == model.device; };
+  const double sharing = std::max(1, count_workers(config, is_there));  // the memory of the device
   spec.arguments.insert(spec.arguments.end(),
                         {"--model-path", model.model_path.string(), "--threads",
                          std::to_string(model.threads > 0 ? model.threads : threads), "--page-directory",
