@@ -1,6 +1,5 @@
 #include "engine/torch/lora_leaves.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -12,10 +11,8 @@
 namespace tuft::engine::torch {
 namespace {
 
-at::Tensor leaf_of(const std::vector<at::Tensor>& matrices) {
-  const c10::NoGradGuard no_graph;
-  const at::Tensor all = matrices.size() == 1 ? matrices.front().detach() : at::stack(matrices);
-  return all.requires_grad_(true);
+at::Tensor stacked(const std::vector<at::Tensor>& matrices) {
+  return matrices.size() == 1 ? matrices.front() : at::stack(matrices);
 }
 
 void add(const at::Tensor& leaf, std::vector<at::Tensor> gradients, std::span<const float> scales) {
@@ -31,18 +28,25 @@ void add(const at::Tensor& leaf, std::vector<at::Tensor> gradients, std::span<co
 
 }  // namespace
 
-LoraLeaves::Pair LoraLeaves::make(std::span<Adapter* const> adapters, TargetModule module, int layer) {
-  Entry entry;
+LoraFactors factors_of(std::span<Adapter* const> adapters, TargetModule module, int layer) {
   std::vector<at::Tensor> a;
   std::vector<at::Tensor> b;
   for (const Adapter* adapter : adapters) {
-    const LoraPair* pair = adapter->find(module, layer);
-    a.push_back(pair->a_scaled);
-    b.push_back(pair->b_active);
-    entry.pairs.push_back(pair);
+    const LoraPair& pair = *adapter->find(module, layer);
+    a.push_back(pair.a_scaled);
+    b.push_back(pair.b_active);
+  }
+  return {stacked(a), stacked(b)};
+}
+
+LoraFactors LoraLeaves::make(std::span<Adapter* const> adapters, TargetModule module, int layer) {
+  Entry entry;
+  for (const Adapter* adapter : adapters) {
+    entry.pairs.push_back(adapter->find(module, layer));
     entry.scales.push_back(adapter->spec().scale());
   }
-  entry.leaves = {leaf_of(a), leaf_of(b)};
+  const LoraFactors factors = factors_of(adapters, module, layer);
+  entry.leaves = {factors.a.detach().requires_grad_(true), factors.b.detach().requires_grad_(true)};
   entries_.push_back(std::move(entry));
   return entries_.back().leaves;
 }

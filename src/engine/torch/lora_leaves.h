@@ -12,22 +12,25 @@
 
 namespace tuft::engine::torch {
 
+// The matrices of one layer of several adapters, in the type of activations.
+struct LoraFactors {
+  at::Tensor a;  // with the scale: [adapters, rank, in], or [rank, in] of a single adapter
+  at::Tensor b;  // [adapters, out, rank], or [out, rank]
+};
+// Requires adapters of one shape that have the layer.
+LoraFactors factors_of(std::span<Adapter* const> adapters, TargetModule module, int layer);
+
 class LoraLeaves {
  public:
-  struct Pair {
-    at::Tensor a;  // with the scale: [adapters, rank, in], or [rank, in] of a single adapter
-    at::Tensor b;  // [adapters, out, rank], or [out, rank]
-  };
-  // Returns new leaves with the matrices of the layer. Requires adapters of one shape that have it, and that they are
-  // not changed before collect().
-  Pair make(std::span<Adapter* const> adapters, TargetModule module, int layer);
+  // Returns factors_of() as new leaves. Requires that the adapters are not changed before collect().
+  LoraFactors make(std::span<Adapter* const> adapters, TargetModule module, int layer);
   // Adds the gradients of all leaves to those of their adapters, which prepare_gradients() has made, and forgets the
   // leaves. Call after backward().
   void collect();
 
  private:
   struct Entry {
-    Pair leaves;
+    LoraFactors leaves;
     std::vector<const LoraPair*> pairs;  // of each adapter
     std::vector<float> scales;
   };

@@ -10,25 +10,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 namespace tuft::engine::torch {
-namespace {
-
-LoraLeaves::Pair constants(std::span<Adapter* const> adapters, TargetModule module, int layer) {
-  std::vector<at::Tensor> a;
-  std::vector<at::Tensor> b;
-  for (const Adapter* adapter : adapters) {
-    const LoraPair& pair = *adapter->find(module, layer);
-    a.push_back(pair.a_scaled);
-    b.push_back(pair.b_active);
-  }
-  if (adapters.size() == 1) return {a.front(), b.front()};
-  return {at::stack(a), at::stack(b)};
-}
-
-}  // namespace
 
 // Less than half of a batched product may be padding.
 bool LoraPlan::alike(const Owned& left, const Owned& right) {
@@ -121,7 +105,7 @@ at::Tensor LoraPlan::product(const Group& group, const at::Tensor& x, TargetModu
   if (group.adapters.front()->find(module, layer) == nullptr) return {};
   const at::Tensor input = whole_ ? x : x.index_select(0, group.rows);
   const auto [a, b] =
-      leaves != nullptr ? leaves->make(group.adapters, module, layer) : constants(group.adapters, module, layer);
+      leaves != nullptr ? leaves->make(group.adapters, module, layer) : factors_of(group.adapters, module, layer);
   if (group.adapters.size() == 1) return at::linear(at::linear(input, a), b);
   const auto size = static_cast<int64_t>(group.adapters.size());
   const at::Tensor hidden = at::bmm(input.view({size, group.longest, x.size(1)}), a.transpose(1, 2));
