@@ -217,6 +217,24 @@ def interleaved(sources, repetitions, warm_up=1):
     return samples
 
 
+def run_parts(parts, options):
+    """Runs the parts of a suite, by name, that --parts chose, and joins their results. A part that cannot run is left out."""
+    data, tables, notes = {}, [], []
+    chosen = [name for name in parts if not options.parts or name in options.parts]
+    for number, name in enumerate(chosen, 1):
+        progress.case(name, number, len(chosen))
+        try:
+            result = parts[name].run(options)
+        except Skip as reason:
+            notes.append(f"{name} skipped: {reason}")
+            progress.line(notes[-1])
+            continue
+        data[name] = result["data"]
+        tables += result["tables"]
+        notes += result["notes"]
+    return dict(data=data, tables=tables, notes=list(dict.fromkeys(notes)))
+
+
 def spread(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "samples": len(values)}
 

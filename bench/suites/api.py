@@ -7,18 +7,4 @@ PARTS = {"posts": api_posts, "parked": api_parked, "ingest": api_ingest, "store"
 
 
 def run(options):
-    data, tables, notes = {}, [], []
-    chosen = [name for name in PARTS if not options.parts or name in options.parts]
-    for number, name in enumerate(chosen, 1):
-        part = PARTS[name]
-        measure.progress.case(name, number, len(chosen))
-        try:
-            result = part.run(options)
-        except measure.Skip as reason:
-            notes.append(f"{name} skipped: {reason}")
-            measure.progress.line(notes[-1])
-            continue
-        data[name] = result["data"]
-        tables += result["tables"]
-        notes += result["notes"]
-    return dict(data=data, tables=tables, notes=list(dict.fromkeys(notes)))
+    return measure.run_parts(PARTS, options)

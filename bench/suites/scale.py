@@ -7,17 +7,4 @@ PARTS = {"pair": scale_pair, "joined": scale_joined, "losses": scale_losses, "pl
 
 
 def run(options):
-    data, tables, notes = {}, [], []
-    chosen = [name for name in PARTS if not options.parts or name in options.parts]
-    for number, name in enumerate(chosen, 1):
-        measure.progress.case(name, number, len(chosen))
-        try:
-            result = PARTS[name].run(options)
-        except measure.Skip as reason:
-            notes.append(f"{name} skipped: {reason}")
-            measure.progress.line(notes[-1])
-            continue
-        data[name] = result["data"]
-        tables += result["tables"]
-        notes += result["notes"]
-    return dict(data=data, tables=tables, notes=notes)
+    return measure.run_parts(PARTS, options)
