@@ -42,6 +42,7 @@ inline constexpr Nanos kCollectTracesTimeout = 5 * kSecond;
 // on the engine thread.
 #define TUFT_SERVICE_METHODS(METHOD)                           \
   METHOD(Describe, describe, kDescribeTimeout)                 \
+  METHOD(ListHoldings, list_holdings, kCollectTracesTimeout)   \
   METHOD(ForwardBackward, forward_backward, kNoTimeout)        \
   METHOD(Sample, sample, kNoTimeout)                           \
   METHOD(CollectMetrics, collect_metrics, kCollectTimeout)     \

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
+#include <type_traits>
 #include <unistd.h>
 
 #include <grpcpp/grpcpp.h>
@@ -18,6 +20,7 @@
 #include "telemetry/trace.h"
 #include "tuft/worker/v1/model_actor.grpc.pb.h"
 #include "worker/conversion.h"
+#include "worker/kept_calls.h"
 #include "worker/preparations.h"
 #include "worker/sample_messages.h"
 #include "worker/sample_stream.h"
@@ -60,7 +63,12 @@ std::vector<telemetry::TraceId> read_traces(const google::protobuf::RepeatedPtrF
 // with a custom loss is prepared on a thread of its own.
 class Service final : public v1::ModelActor::CallbackService {
  public:
-  Service(EngineLoop& loop, std::string base_model) : loop_(loop), base_model_(std::move(base_model)) {}
+  Service(EngineLoop& loop, std::string base_model, int64_t kept_bytes_max)
+      : loop_(loop), base_model_(std::move(base_model)) {
+    if (kept_bytes_max > 0) kept_.emplace(kept_bytes_max);
+  }
+
+  size_t adapters() const { return kept_ ? kept_->adapters() : 0; }
 
   void stop_preparing() { preparations_.stop(); }
   bool drain(Nanos limit) {
@@ -105,11 +113,42 @@ class Service final : public v1::ModelActor::CallbackService {
     };
     // What throws has not answered, and has let go of the call.
     const Status handled = without_exceptions([&]() -> Status {
-      handle(Call<Method>{request, caller(context), std::move(reply)}, *pending);
+      Call<Method> call{request, caller(context), std::move(reply)};
+      if (!kept_) {
+        handle(std::move(call), *pending);
+      } else if (take_in(call)) {
+        run_kept(std::move(call), *pending);
+      }
       return {};
     });
     if (!handled.ok()) pending->finish(handled);
     return pending;
+  }
+
+  // A call that is remembered has to be answered, whatever happens.
+  template <typename Method>
+  void run_kept(Call<Method> call, PendingCall& pending) {
+    const Reply<typename Method::Response> reply = call.reply;
+    const Status handled = without_exceptions([&]() -> Status {
+      handle(std::move(call), pending);
+      return {};
+    });
+    if (!handled.ok()) reply(handled.error());
+  }
+
+  // Remembers calls for adapters and samplers. Returns false if the call is not to run. Requires kept_.
+  template <typename Method>
+  bool take_in(Call<Method>& call) {
+    if constexpr (std::is_same_v<Method, rpc::AddSampler> || std::is_same_v<Method, rpc::RemoveSampler> ||
+                  std::is_same_v<Method, rpc::PublishAdapter>) {
+      call.reply = kept_->take_in_sampler<Method>(call.request.sampler_id(), std::move(call.reply));
+    }
+    if constexpr (requires { call.request.adapter_id(); }) {
+      auto reply = kept_->take_in<Method>(call.request.adapter_id(), call.caller.ids, std::move(call.reply));
+      if (!reply) return false;
+      call.reply = std::move(*reply);
+    }
+    return true;
   }
 
   // Operations go to the engine thread. The other methods have an overload of their own.
@@ -135,6 +174,10 @@ class Service final : public v1::ModelActor::CallbackService {
     for (const std::string_view loss : engine::loss_names()) response.add_losses(std::string(loss));
     response.add_losses(std::string(engine::kCustomLoss));
     call.reply(std::move(response));
+  }
+
+  void handle(const Call<rpc::ListHoldings>& call, PendingCall&) {
+    call.reply(kept_ ? kept_->list() : v1::ListHoldingsResponse());
   }
 
   void handle(Call<rpc::ForwardBackward> call, PendingCall&) {
@@ -257,12 +300,14 @@ class Service final : public v1::ModelActor::CallbackService {
   const std::string base_model_;
   std::atomic<Nanos> end_ = 0;  // of the worker, once it is known
   std::atomic<bool> is_asked_ = false;
+  std::optional<KeptCalls> kept_;
   Preparations preparations_;
 };
 
 class GrpcServer final : public WorkerServer {
  public:
-  GrpcServer(EngineLoop& loop, const ServerOptions& options) : service_(loop, options.base_model) {
+  GrpcServer(EngineLoop& loop, const ServerOptions& options)
+      : service_(loop, options.base_model, options.kept_bytes_max) {
     grpc::ServerBuilder builder;
     if (!options.socket.empty()) {
       builder.AddListeningPort("unix:" + options.socket.string(), grpc::InsecureServerCredentials());
@@ -271,15 +316,11 @@ class GrpcServer final : public WorkerServer {
     builder.SetMaxSendMessageSize(rpc::kMessageBytesMax);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
-    if (options.connection < 0) return;
-    if (server_ == nullptr) {
-      ::close(options.connection);
-    } else {
-      grpc::AddInsecureChannelFromFd(server_.get(), options.connection);
-    }
   }
   ~GrpcServer() override { shutdown(0); }
 
+  void connect(int descriptor) override { grpc::AddInsecureChannelFromFd(server_.get(), descriptor); }
+  size_t adapters() const override { return service_.adapters(); }
   bool drain(Nanos limit) override { return service_.drain(limit); }
   bool started() const { return server_ != nullptr; }
 

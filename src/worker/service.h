@@ -13,14 +13,19 @@
 namespace tuft::worker {
 
 struct ServerOptions {
-  std::filesystem::path socket;  // to listen on; empty: it serves `connection` alone
+  std::filesystem::path socket;  // to listen on; empty: it serves connections (connect()) alone
   std::string base_model;        // named in error messages
-  int connection = -1;           // a connected socket that does not block; owned by the server
+  // Of the answers that it remembers for a server whose connection broke (kept_calls.h); 0: it remembers no call.
+  int64_t kept_bytes_max = 0;
 };
 
 class WorkerServer {
  public:
   virtual ~WorkerServer() = default;
+  // Serves a connected socket that does not block. Takes it over.
+  virtual void connect(int descriptor) = 0;
+  // Returns the number of training adapters that it holds; 0 if it remembers no call.
+  virtual size_t adapters() const = 0;
   // Tells the control plane, when it asks next, that the worker will end after `limit`. Returns false if it has never
   // asked, so that there is nothing to wait for.
   virtual bool drain(Nanos limit) = 0;

@@ -269,6 +269,7 @@ class OptimStep final : public MethodOperation<rpc::OptimStep>, public StepMembe
     TUFT_ASSIGN(const engine::OptimReport report, std::move(*report_));
     response.set_grad_norm(report.grad_norm);
     response.set_step(report.step);
+    response.set_learning_rate(learning_rate_of(request()));
     response.set_compute_seconds(to_seconds(computing_));
     response.set_clipped(report.clipped);
     response.set_nonfinite(!report.applied);

@@ -19,12 +19,14 @@
 #include "join/digest.h"
 #include "telemetry/host/machine.h"
 #include "telemetry/log.h"
+#include "telemetry/telemetry.h"
 
 namespace tuft::app {
 namespace {
 
 constexpr Nanos kRetryMin = 500 * kMillisecond;
 constexpr Nanos kRetryMax = 15 * kSecond;
+constexpr Nanos kRetryMaxHolding = kSecond;  // while runs wait for what this worker holds
 constexpr size_t kTokenBytesMax = 4096;
 constexpr size_t kProofBytesMax = 4096;
 
@@ -60,9 +62,10 @@ class JoiningWorker {
                    {"--join-key", own_.join.private_key},
                    {"--join-ca", own_.join.authority}};
     TUFT_ASSIGN(const auto dialer, join::Dialer::create(options));
-    TUFT_ASSIGN(const worker::v1::JoinRequest request, make_request(own_));
+    TUFT_ASSIGN(worker::v1::JoinRequest request, make_request(own_));
     Nanos delay = kRetryMin;
     while (!end_.come()) {
+      request.set_adapters(adapters());
       Result<join::Joined> joined = dialer->join(request);
       if (joined.ok()) {
         delay = kRetryMin;
@@ -73,31 +76,69 @@ class JoiningWorker {
       telemetry::log_warning("worker.join_waits", joined.error().message + "; trying again",
                              {{"tuft.base_model", own_.model_name}, {"tuft.seconds", to_seconds(delay)}});
       end_.wait(-1, delay);
-      delay = std::min(2 * delay, kRetryMax);
+      delay = std::min(2 * delay, adapters() > 0 ? kRetryMaxHolding : kRetryMax);
+      if (served_ && now() > keep_until_) give_up();
     }
-    return {};
+    return end_service();
   }
 
  private:
+  static Nanos now() { return system_clock().monotonic(); }
+  int64_t adapters() const { return served_ ? static_cast<int64_t>(served_->adapters()) : 0; }
+
   Status serve(join::Joined& joined) {
     TUFT_TRY(check_files(joined.response));
-    TUFT_ASSIGN(WorkerFlags flags,
-                merge_flags({joined.response.flags().begin(), joined.response.flags().end()}, arguments_));
-    flags.traceparent = joined.response.traceparent();
+    const std::vector<std::string> flags(joined.response.flags().begin(), joined.response.flags().end());
+    if (served_ && flags != server_flags_) give_up();
     TUFT_TRY(start_telemetry_once(joined.response));
     telemetry::log_info("worker.accepted", "joined the server at " + own_.join.address,
-                        {{"tuft.base_model", flags.model_name}});
-    TUFT_ASSIGN(LoadedModel model, load_model(flags));
-    if (end_.come() || joined.connection->end() != join::End::kOpen) return {};
-    const CallSource calls{joined.connection->take_descriptor(), joined.connection->ended_fd(),
-                           own_.join.drain_seconds * kSecond};
-    TUFT_TRY(serve_model(flags, std::move(model), calls, end_));
-    if (!end_.come()) {
-      telemetry::log_warning(
-          "worker.disconnected",
-          "this worker " + join::describe(joined.connection->end()) + "; it gives up its adapters and joins again",
-          {{"tuft.base_model", flags.model_name}});
+                        {{"tuft.base_model", own_.model_name}, {"tuft.adapters", adapters()}});
+    if (!served_) TUFT_TRY(load(flags, joined.response.traceparent()));
+    const join::Connection& connection = *joined.connection;
+    if (end_.come() || connection.end() != join::End::kOpen) return {};
+    served_->connect(joined.connection->take_descriptor());
+    end_.wait(connection.ended_fd());
+    if (end_.come()) {
+      served_->drain(connection.ended_fd(), own_.join.drain_seconds * kSecond);
+      return {};
     }
+    keep(joined.response.keep_milliseconds() * kMillisecond, connection.end());
+    return {};
+  }
+
+  Status load(const std::vector<std::string>& server_flags, const std::string& traceparent) {
+    TUFT_ASSIGN(WorkerFlags flags, merge_flags(server_flags, arguments_));
+    flags.traceparent = traceparent;
+    TUFT_ASSIGN(LoadedModel model, load_model(flags));
+    if (end_.come()) return {};
+    TUFT_ASSIGN(served_, ServedModel::start(flags, std::move(model)));
+    server_flags_ = server_flags;
+    return {};
+  }
+
+  // The connection has ended. What this worker holds waits for the next one.
+  void keep(Nanos limit, join::End end) {
+    keep_until_ = now() + limit;
+    telemetry::log_warning(
+        "worker.disconnected",
+        "this worker " + join::describe(end) + "; it joins again, and keeps its adapters until then",
+        {{"tuft.base_model", own_.model_name}, {"tuft.adapters", adapters()}, {"tuft.seconds", to_seconds(limit)}});
+    if (limit == 0) give_up();
+  }
+
+  void give_up() {
+    const int64_t lost = adapters();
+    served_.reset();
+    if (lost == 0) return;
+    telemetry::log_warning("worker.gave_up", "this worker gives up its adapters: its server may have moved their runs",
+                           {{"tuft.base_model", own_.model_name}, {"tuft.adapters", lost}});
+  }
+
+  Status end_service() {
+    if (!served_) return {};
+    telemetry::log_info("worker.stopping", "stopping");
+    served_->stop();
+    telemetry::shutdown_telemetry(kTelemetryGrace);  // while the gauges can be read
     return {};
   }
 
@@ -122,6 +163,9 @@ class JoiningWorker {
   const std::vector<std::string>& arguments_;
   const EndSignal& end_;
   bool has_telemetry_ = false;
+  std::unique_ptr<ServedModel> served_;    // null: the weights are not in memory
+  std::vector<std::string> server_flags_;  // with which they were read
+  Nanos keep_until_ = 0;
 };
 
 }  // namespace

@@ -16,7 +16,12 @@ namespace {
 Status run_service(const WorkerFlags& flags, const EndSignal& end) {
   TUFT_ASSIGN(LoadedModel model, load_model(flags));
   if (end.come()) return {};
-  return serve_model(flags, std::move(model), {}, end);
+  TUFT_ASSIGN(const auto served, ServedModel::start(flags, std::move(model)));
+  end.wait();
+  telemetry::log_info("worker.stopping", "stopping");
+  served->stop();
+  telemetry::shutdown_telemetry(kTelemetryGrace);  // while the gauges can be read
+  return {};
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "app/tuft_worker/served_model.h"
 
 #include <filesystem>
-#include <optional>
 #include <poll.h>
+#include <string>
 #include <utility>
 
 #include "app/tuft_worker/back_end.h"
@@ -10,7 +10,6 @@
 #include "metrics/workers.h"
 #include "telemetry/host/machine.h"
 #include "telemetry/log.h"
-#include "telemetry/telemetry.h"
 #include "telemetry/trace.h"
 #include "tokenizer/decoder.h"
 #include "worker/engine_loop.h"
@@ -20,7 +19,7 @@ namespace tuft::app {
 namespace {
 
 constexpr Nanos kCallsGrace = 200 * kMillisecond;
-constexpr Nanos kTelemetryGrace = 800 * kMillisecond;
+constexpr int64_t kKeptBytesMax = 64 << 20;
 
 // What happens until the worker can be called is below the server's span of its start.
 telemetry::SpanContext start_of(const WorkerFlags& flags) {
@@ -124,9 +123,9 @@ Result<LoadedModel> load_model(const WorkerFlags& flags) {
   return LoadedModel{std::move(engine).value(), begin};
 }
 
-Status serve_model(const WorkerFlags& flags, LoadedModel model, const CallSource& calls, const EndSignal& end) {
-  engine::Engine& engine = *model.engine;
-  std::optional<telemetry::ContextScope> start(start_of(flags));
+namespace {
+
+Result<worker::EngineLoopOptions> loop_options(const WorkerFlags& flags, engine::Engine& engine) {
   TUFT_ASSIGN(const int length, tokens_max(flags, engine.model()));
   worker::EngineLoopOptions options;
   options.base_model = flags.model_name;
@@ -143,8 +142,54 @@ Status serve_model(const WorkerFlags& flags, LoadedModel model, const CallSource
   options.pager.directory =
       flags.page_directory.empty() ? std::filesystem::temp_directory_path() : flags.page_directory;
   options.training_share = flags.training_share / 100.0;
-  worker::EngineLoop loop(engine, options, load_token_bytes(flags), system_clock());
-  TUFT_ASSIGN(const auto server, worker::start_server(loop, {flags.socket, flags.model_name, calls.connection}));
+  return options;
+}
+
+class ServedModelImpl final : public ServedModel {
+ public:
+  ServedModelImpl(const WorkerFlags& flags, LoadedModel model, const worker::EngineLoopOptions& options)
+      : name_(flags.model_name),
+        engine_(std::move(model.engine)),
+        loop_(*engine_, options, load_token_bytes(flags), system_clock()) {}
+  ~ServedModelImpl() override { stop(); }
+  void stop() override {
+    loop_.stop();
+    if (server_) server_->shutdown(kCallsGrace);
+  }
+
+  Status listen(const WorkerFlags& flags) {
+    const int64_t kept = flags.join.address.empty() ? 0 : kKeptBytesMax;
+    TUFT_ASSIGN(server_, worker::start_server(loop_, {flags.socket, flags.model_name, kept}));
+    return {};
+  }
+
+  void connect(int descriptor) override { server_->connect(descriptor); }
+  size_t adapters() const override { return server_->adapters(); }
+
+  void drain(int ended_fd, Nanos limit) override {
+    if (!server_->drain(limit)) return;
+    telemetry::log_info("worker.told_to_end", "told to end; the server saves what this worker holds",
+                        {{"tuft.base_model", name_}, {"tuft.seconds", to_seconds(limit)}});
+    pollfd ended{ended_fd, POLLIN, 0};
+    (void)::poll(&ended, 1, static_cast<int>(limit / kMillisecond));
+  }
+
+ private:
+  const std::string name_;
+  const std::unique_ptr<engine::Engine> engine_;
+  worker::EngineLoop loop_;
+  std::unique_ptr<worker::WorkerServer> server_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ServedModel>> ServedModel::start(const WorkerFlags& flags, LoadedModel model) {
+  const telemetry::ContextScope start(start_of(flags));
+  const Nanos begin = model.begin;
+  engine::Engine& engine = *model.engine;
+  TUFT_ASSIGN(const worker::EngineLoopOptions options, loop_options(flags, engine));
+  auto served = std::make_unique<ServedModelImpl>(flags, std::move(model), options);
+  TUFT_TRY(served->listen(flags));
   telemetry::log_info("worker.listening", "base model loaded",
                       {{"tuft.base_model", flags.model_name},
                        {"tuft.architecture", engine.model().architecture},
@@ -152,20 +197,8 @@ Status serve_model(const WorkerFlags& flags, LoadedModel model, const CallSource
                        {"tuft.weights_dtype", engine.weights_dtype()},
                        {"tuft.backend", flags.backend},
                        {"tuft.device", flags.device},
-                       {"tuft.startup_seconds", to_seconds(system_clock().monotonic() - model.begin)}});
-  start.reset();
-  end.wait(calls.ended_fd);
-  if (end.come() && calls.drain > 0 && server->drain(calls.drain)) {
-    telemetry::log_info("worker.told_to_end", "told to end; the server saves what this worker holds",
-                        {{"tuft.base_model", flags.model_name}, {"tuft.seconds", to_seconds(calls.drain)}});
-    pollfd ended{calls.ended_fd, POLLIN, 0};
-    (void)::poll(&ended, 1, static_cast<int>(calls.drain / kMillisecond));
-  }
-  telemetry::log_info("worker.stopping", end.come() ? "stopping" : "the connection to the server has ended");
-  loop.stop();
-  server->shutdown(kCallsGrace);
-  if (end.come()) telemetry::shutdown_telemetry(kTelemetryGrace);  // while the callbacks of the gauges still exist
-  return {};
+                       {"tuft.startup_seconds", to_seconds(system_clock().monotonic() - begin)}});
+  return std::unique_ptr<ServedModel>(std::move(served));
 }
 
 }  // namespace tuft::app

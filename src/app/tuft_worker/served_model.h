@@ -1,9 +1,8 @@
-// The base model of a worker: its weights in memory, and the service of them.
+// The base model of a worker: its weights in memory, and their service.
 #pragma once
 
 #include <memory>
 
-#include "app/tuft_worker/end_signal.h"
 #include "app/tuft_worker/options.h"
 #include "base/clock.h"
 #include "base/result.h"
@@ -19,14 +18,22 @@ struct LoadedModel {
 // Reads the weights.
 Result<LoadedModel> load_model(const WorkerFlags& flags);
 
-// Where the calls come from: flags.socket, or a connection.
-struct CallSource {
-  int connection = -1;  // owned by the service
-  int ended_fd = -1;    // readable once the connection has ended
-  Nanos drain = 0;      // after a signal, it serves until the connection ends, and at most so long
-};
+// Serves a base model on flags.socket, or on one connection after the other, between which it keeps its adapters and
+// remembers its calls (worker/kept_calls.h). Confined to its owner's thread.
+class ServedModel {
+ public:
+  static Result<std::unique_ptr<ServedModel>> start(const WorkerFlags& flags, LoadedModel model);
+  virtual ~ServedModel() = default;
+  // Ends the service and fails the calls that run. The gauges can be read until this object is destroyed.
+  virtual void stop() = 0;
 
-// Serves until a signal comes or the connection ends.
-Status serve_model(const WorkerFlags& flags, LoadedModel model, const CallSource& calls, const EndSignal& end);
+  // Serves a connected socket, which it takes over, from now on.
+  virtual void connect(int descriptor) = 0;
+  // Returns the number of training adapters that it keeps for the next connection.
+  virtual size_t adapters() const = 0;
+  // The process was told to end: tells so to the server, and serves until `ended_fd` is readable, but no longer than
+  // `limit`.
+  virtual void drain(int ended_fd, Nanos limit) = 0;
+};
 
 }  // namespace tuft::app

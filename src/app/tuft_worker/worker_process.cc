@@ -9,11 +9,6 @@
 #include "telemetry/log.h"
 
 namespace tuft::app {
-namespace {
-
-constexpr Nanos kTelemetryGrace = 800 * kMillisecond;
-
-}  // namespace
 
 // The parent may have ended before prctl(), which then sends no signal.
 Status tie_to_parent(int parent_pid) {
