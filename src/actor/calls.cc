@@ -122,7 +122,8 @@ Cancel SupervisedActorImpl::send(std::unique_ptr<Call> call, const CallOptions& 
 
 Cancel SupervisedActorImpl::stream_sample(v1::SampleRequest request, const CallOptions& options, OnTokens on_tokens,
                                           Callback<v1::SampleResponse> callback) {
-  auto call = std::make_unique<CallOf<rpc::StreamSample>>(std::move(request), std::move(callback));
+  auto call = std::make_unique<CallOf<rpc::StreamSample>>(std::make_shared<const v1::SampleRequest>(std::move(request)),
+                                                          std::move(callback));
   return begin_call(std::make_shared<StreamCall>(std::move(call), std::move(on_tokens)), options);
 }
 

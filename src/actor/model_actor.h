@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,9 +29,9 @@ using Callback = std::function<void(Result<Response>)>;
 using Cancel = std::function<void()>;
 
 struct CallOptions {
-  telemetry::SpanContext trace;  // the parent of the worker's spans
-  Nanos timeout = 0;             // 0: the default of the method, see rpc/methods.h
-  worker::v1::CallIds ids = {};  // for the worker's spans and logs; unknown ids stay empty
+  telemetry::SpanContext trace = {};  // the parent of the worker's spans
+  Nanos timeout = 0;                  // 0: the default of the method, see rpc/methods.h
+  worker::v1::CallIds ids = {};       // for the worker's spans and logs; unknown ids stay empty
   // The life of the worker that the call is for; in another one it fails as "worker_died". 0: any life.
   uint64_t incarnation = 0;
 };
@@ -55,26 +56,31 @@ class CallOf final : public Call {
   using Request = typename Method::Request;
   using Response = typename Method::Response;
 
-  CallOf(Request request, Callback<Response> callback)
+  CallOf(std::shared_ptr<const Request> request, Callback<Response> callback)
       : Call(Method::kMethod), request_(std::move(request)), callback_(std::move(callback)) {}
 
-  const Request& request() const override { return request_; }
+  const Request& request() const override { return *request_; }
   Response& response() override { return response_; }
   void answer(Status status) override {
     callback_(status.ok() ? Result<Response>(std::move(response_)) : Result<Response>(std::move(status).error()));
   }
 
  private:
-  const Request request_;
+  const std::shared_ptr<const Request> request_;
   Response response_;
   const Callback<Response> callback_;
 };
 
+// The reason of calls whose worker joined and is not connected any more. It may come back, in another life, with its
+// adapters and with the answers of calls that have a request_id (list_holdings()).
+inline constexpr std::string_view kWorkerDisconnected = "worker_disconnected";
+
 // Thread-safe. Calls return at once; the answer comes through the callback.
 //
-// A call fails with the worker's error, with kUnavailable and the reason "worker_died", "worker_connection_lost",
-// "worker_starting" or "worker_stopped" if there is no worker, or with kDeadlineExceeded if it has a time limit. A call
-// without a time limit ends with its answer or with the life of its worker, whichever comes first.
+// A call fails with the worker's error, with kUnavailable and the reason "worker_died", kWorkerDisconnected,
+// "worker_connection_lost", "worker_starting" or "worker_stopped" if there is no worker, or with kDeadlineExceeded if
+// it has a time limit. A call without a time limit ends with its answer or with the life of its worker, whichever comes
+// first.
 class ModelActor {
  public:
   virtual ~ModelActor() = default;
@@ -105,6 +111,13 @@ class ModelActor {
   // Calls a unary method, for instance call<rpc::Describe>({}, {}, callback).
   template <typename Method>
   Cancel call(typename Method::Request request, const CallOptions& options,
+              Callback<typename Method::Response> callback) {
+    return call<Method>(std::make_shared<const typename Method::Request>(std::move(request)), options,
+                        std::move(callback));
+  }
+  // The same for a request that the caller may send again.
+  template <typename Method>
+  Cancel call(std::shared_ptr<const typename Method::Request> request, const CallOptions& options,
               Callback<typename Method::Response> callback) {
     return send(std::make_unique<CallOf<Method>>(std::move(request), std::move(callback)), options);
   }

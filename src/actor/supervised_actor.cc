@@ -16,6 +16,8 @@ namespace tuft::actor {
 namespace {
 
 constexpr Nanos kConnectPoll = 10 * kMillisecond;
+// A worker that stands by may take a place after a while without an event of its own (WorkerSource::available()).
+constexpr Nanos kAbsentPoll = 100 * kMillisecond;
 // A worker that lived this long restarts without a delay after its death.
 constexpr Nanos kHealthyLife = 30 * kSecond;
 // A worker that left so many health checks in a row unanswered is not ready. One may be late because the machine is
@@ -131,10 +133,12 @@ std::string SupervisedActorImpl::describe(const std::string& how) const {
   return "the worker of base model " + spec_.base_model + " " + how;
 }
 
-Error SupervisedActorImpl::died(const std::string& how) const {
+Error SupervisedActorImpl::died(const std::string& how, Ending ending) const {
+  const bool has_joined = spec_.lease > 0;
   const std::string_view next =
-      spec_.lease > 0 ? "; one that stands by, or joins, takes its place" : "; it is being started again";
-  return unavailable(describe(how).append(next), "worker_died");
+      has_joined ? "; it joins again, or another worker takes its place" : "; it is being started again";
+  const bool may_come_back = has_joined && ending == Ending::kDied;
+  return unavailable(describe(how).append(next), std::string(may_come_back ? kWorkerDisconnected : "worker_died"));
 }
 
 Error SupervisedActorImpl::not_ready_locked() const {
@@ -189,7 +193,7 @@ void SupervisedActorImpl::await_worker() {
   while (!stopping() && !source_->available()) {
     gauges_.set_state(WorkerState::kAbsent);
     settle_calls();
-    (void)wait_for_wake(-1, kSecond);
+    (void)wait_for_wake(-1, kAbsentPoll);
   }
 }
 
@@ -221,7 +225,7 @@ bool SupervisedActorImpl::live(uint64_t incarnation) {
   std::string how = watch_life(life);
   if (life.question) life.question->context.TryCancel();
   const bool wanted = stopping();
-  if (!life.ready && !wanted) life.span.record_error(died(how));
+  if (!life.ready && !wanted) life.span.record_error(died(how, Ending::kDied));
   life.span.end();
   const Ending ending = wanted ? Ending::kStopped : may_go(life) ? Ending::kLeft : Ending::kDied;
   if (ending == Ending::kStopped) how = "is stopped";
@@ -443,7 +447,7 @@ void SupervisedActorImpl::declare_dead(const std::shared_ptr<Connection>& connec
   std::unordered_set<std::shared_ptr<grpc::ClientContext>> calls;
   {
     MutexLock lock(mutex_);
-    const Error error = wanted ? not_ready_locked() : died(how);
+    const Error error = wanted ? not_ready_locked() : died(how, ending);
     state_ = State::kDead;
     connection_.reset();
     last_death_ = error;

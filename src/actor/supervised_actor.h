@@ -106,7 +106,8 @@ class SupervisedActorImpl final : public SupervisedActor {
   // Returns the connection for a call that is meant for `incarnation`, or why there is none.
   Result<std::shared_ptr<Connection>> connection_locked(uint64_t incarnation) const TUFT_REQUIRES(mutex_);
   std::string describe(const std::string& how) const;
-  Error died(const std::string& how) const;
+  // `ending`: of a worker that did not leave, or become no life at all.
+  Error died(const std::string& how, Ending ending) const;
 
   const Supervision spec_;
   const std::shared_ptr<WorkerRows> rows_;

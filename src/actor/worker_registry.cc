@@ -61,12 +61,20 @@ struct WorkerRegistry::Place {
   struct Standby {
     WorkerRow row;
     std::unique_ptr<join::Connection> connection;
+    bool holds_adapters = false;
   };
 
   explicit Place(JoinableModel joinable) : model(std::move(joinable)) {}
 
-  // Returns the one whose turn it is: the first that has read its weights, else the first. Requires one.
+  bool has_holder() const TUFT_REQUIRES(mutex) {
+    return std::any_of(standbys.begin(), standbys.end(), [](const Standby& each) { return each.holds_adapters; });
+  }
+  // Returns the one whose turn it is: the first that holds adapters, else the first that has read its weights, else the
+  // first. Requires one.
   std::deque<Standby>::iterator next() TUFT_REQUIRES(mutex) {
+    const auto holder =
+        std::find_if(standbys.begin(), standbys.end(), [](const Standby& each) { return each.holds_adapters; });
+    if (holder != standbys.end()) return holder;
     const auto loaded =
         std::find_if(standbys.begin(), standbys.end(), [](const Standby& each) { return each.connection->heard(); });
     return loaded != standbys.end() ? loaded : standbys.begin();
@@ -85,8 +93,9 @@ namespace {
 
 class JoinedLife final : public WorkerLife {
  public:
-  JoinedLife(WorkerRow row, std::unique_ptr<join::Connection> connection)
-      : row_(std::move(row)), connection_(std::move(connection)) {}
+  // `lost` is called when the connection has ended without being closed here.
+  JoinedLife(WorkerRow row, std::unique_ptr<join::Connection> connection, std::function<void()> lost)
+      : row_(std::move(row)), connection_(std::move(connection)), lost_(std::move(lost)) {}
 
   uint64_t row() const override { return row_.number; }
   pid_t pid() const override { return static_cast<pid_t>(row_.pid); }
@@ -99,19 +108,23 @@ class JoinedLife final : public WorkerLife {
     pollfd ended{connection_->ended_fd(), POLLIN, 0};
     while (::poll(&ended, 1, -1) < 0) {
     }
+    if (connection_->end() != join::End::kClosed) lost_();
     return "on " + row_.host + " " + join::describe(connection_->end());
   }
 
  private:
   const WorkerRow row_;
   const std::unique_ptr<join::Connection> connection_;
+  const std::function<void()> lost_;
 };
 
 }  // namespace
 
 class WorkerRegistry::Source final : public WorkerSource {
  public:
-  explicit Source(std::shared_ptr<Place> place) : place_(std::move(place)) {}
+  // `patience`: see RegistryOptions. `patient_until`: of the start.
+  Source(std::shared_ptr<Place> place, Nanos patience, Nanos patient_until)
+      : place_(std::move(place)), patience_(patience), patient_until_(patient_until) {}
   ~Source() override {
     MutexLock lock(place_->mutex);
     place_->wakes.erase(this);
@@ -123,7 +136,7 @@ class WorkerRegistry::Source final : public WorkerSource {
   }
   bool available() const override {
     MutexLock lock(place_->mutex);
-    return !place_->standbys.empty();
+    return place_->has_holder() || (!place_->standbys.empty() && system_clock().monotonic() >= patient_until_);
   }
   bool has_loaded() const override {
     MutexLock lock(place_->mutex);
@@ -135,11 +148,15 @@ class WorkerRegistry::Source final : public WorkerSource {
     const auto at = place_->next();
     Place::Standby next = std::move(*at);
     place_->standbys.erase(at);
-    return std::unique_ptr<WorkerLife>(std::make_unique<JoinedLife>(std::move(next.row), std::move(next.connection)));
+    auto lost = [this] { patient_until_ = system_clock().monotonic() + patience_; };
+    return std::unique_ptr<WorkerLife>(
+        std::make_unique<JoinedLife>(std::move(next.row), std::move(next.connection), std::move(lost)));
   }
 
  private:
   const std::shared_ptr<Place> place_;
+  const Nanos patience_;
+  Nanos patient_until_;
 };
 
 WorkerRegistry::WorkerRegistry(RegistryOptions options) : options_(std::move(options)) {
@@ -149,7 +166,9 @@ WorkerRegistry::WorkerRegistry(RegistryOptions options) : options_(std::move(opt
 WorkerRegistry::~WorkerRegistry() = default;
 
 std::unique_ptr<WorkerSource> WorkerRegistry::source(const std::string& base_model) {
-  return std::make_unique<Source>(places_.at(base_model));
+  const Nanos now = system_clock().monotonic();
+  return std::make_unique<Source>(places_.at(base_model), options_.patience,
+                                  now + (options_.expects_holders ? options_.patience : 0));
 }
 
 std::shared_ptr<WorkerRows> WorkerRegistry::rows(const std::string& base_model) const {
@@ -226,8 +245,10 @@ worker::v1::JoinResponse WorkerRegistry::accept(const worker::v1::JoinRequest& r
   response.set_telemetry(options_.telemetry);
   response.set_proof_file(options_.proof_file);
   response.set_proof(options_.proof);
+  response.set_keep_milliseconds(options_.keep / kMillisecond);
   if (span.context().valid()) response.set_traceparent(telemetry::to_traceparent(span.context()));
-  joining_.emplace(request.worker_id(), Joining{place, row_of(request, address), std::move(span)});
+  joining_.emplace(request.worker_id(),
+                   Joining{place, row_of(request, address), std::move(span), request.adapters() > 0});
   return response;
 }
 
@@ -255,7 +276,7 @@ std::function<void(join::End)> WorkerRegistry::connected(const std::string& work
   MutexLock lock(place->mutex);
   --place->joining;
   if (place->closed) return [](join::End) {};
-  place->standbys.push_back({std::move(row), std::move(connection)});
+  place->standbys.push_back({std::move(row), std::move(connection), joined->holds_adapters});
   for (const auto& [source, wake] : place->wakes) {
     if (wake) wake();
   }

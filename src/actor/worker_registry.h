@@ -31,11 +31,16 @@ struct RegistryOptions {
   std::string proof_file, proof;  // see JoinResponse
   std::vector<JoinableModel> models;
   int standbys_max = 64;  // of each base model
+  Nanos keep = 0;         // how long a worker keeps what it holds after its connection has ended
+  // A worker that holds nothing waits so long before it takes the place of one whose connection ended, and after the
+  // start if `expects_holders`, so that one that comes back with its adapters gets it.
+  Nanos patience = kSecond;
+  bool expects_holders = false;
 };
 
 // The first workers that join for a base model serve it, as many as it has sources; further ones stand by, with the
-// weights in memory. When one is gone, the one that has waited longest of those that have read their weights takes its
-// place. Thread-safe. Must outlive the sources.
+// weights in memory. When one is gone, one that comes back with adapters takes its place, or else the one that has
+// waited longest of those that have read their weights. Thread-safe. Must outlive the sources.
 class WorkerRegistry final : public join::Host {
  public:
   explicit WorkerRegistry(RegistryOptions options);
@@ -63,6 +68,7 @@ class WorkerRegistry final : public join::Host {
     std::shared_ptr<Place> place;
     WorkerRow row;
     telemetry::Span span;
+    bool holds_adapters = false;
   };
 
   worker::v1::JoinResponse accept(const worker::v1::JoinRequest& request, const std::string& address,

@@ -102,7 +102,8 @@ struct JoinConfig {
   std::filesystem::path token_file;  // a worker must know its content, ...
   std::filesystem::path
       worker_authority;    // ... and have a certificate that this file's certificates signed; one suffices
-  int lease_seconds = 30;  // a worker that does not answer for so long is gone, and gives up its adapters
+  int lease_seconds = 30;  // a worker that does not answer for so long is disconnected
+  int keep_seconds = 60;   // a worker keeps its adapters for so long after its connection has ended
 };
 
 enum class PersistenceMode : uint8_t { kDisable, kFile, kRedis };

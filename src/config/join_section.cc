@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kLeaseMin = 3;
 constexpr int kLeaseMax = 600;
+constexpr int kKeepMax = 3600;
 
 void read_file_key(MapReader& reader, std::string_view key, std::filesystem::path& path) {
   std::string text;
@@ -51,6 +52,7 @@ void read_join(const Node* node, ServerConfig& config, Problems& problems) {
   read_file_key(reader, "token_file", join.token_file);
   read_file_key(reader, "worker_authority", join.worker_authority);
   reader.integer("lease_seconds", join.lease_seconds, kLeaseMin, kLeaseMax);
+  reader.integer("keep_seconds", join.keep_seconds, 0, kKeepMax);
   if (join.port != 0) check_access(reader, join);
   if (join.port != 0 && join.port == config.port && join.host == config.host) {
     reader.error("port", "must differ from port, where the API is served");

@@ -150,6 +150,7 @@ void show_join(Yaml& yaml, const JoinConfig& join) {
   if (!join.token_file.empty()) yaml.text("token_file", join.token_file.string());
   if (!join.worker_authority.empty()) yaml.text("worker_authority", join.worker_authority.string());
   yaml.integer("lease_seconds", join.lease_seconds);
+  yaml.integer("keep_seconds", join.keep_seconds);
 }
 
 void show_headers(Yaml& yaml, const std::map<std::string, std::string>& headers) {

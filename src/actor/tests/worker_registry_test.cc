@@ -73,8 +73,10 @@ class Registry : public ::testing::Test {
     return request;
   }
   // Returns what to call at the end of the connection.
-  std::function<void(join::End)> join(const std::string& worker_id) {
-    const auto answer = registry_.admit(request(worker_id), "10.0.0.1");
+  std::function<void(join::End)> join(const std::string& worker_id, int64_t adapters = 0) {
+    JoinRequest joins = request(worker_id);
+    joins.set_adapters(adapters);
+    const auto answer = registry_.admit(joins, "10.0.0.1");
     EXPECT_EQ(answer.error(), "");
     return registry_.connected(worker_id, std::make_unique<TestConnection>());
   }
@@ -141,6 +143,35 @@ TEST_F(Registry, OneThatHasReadItsWeightsIsNextBeforeOneThatReads) {
   EXPECT_TRUE(source->has_loaded());
   EXPECT_EQ((*source->begin(1, {}))->host(), "host of two");
   EXPECT_FALSE(source->has_loaded());
+}
+
+TEST_F(Registry, OneThatHoldsAdaptersIsNext) {
+  (void)join("one");
+  (void)join("two", 3);
+  const auto source = registry_.source("m");
+  EXPECT_EQ((*source->begin(1, {}))->host(), "host of two");
+}
+
+TEST_F(Registry, AfterALossAPlaceWaitsAWhileForAWorkerThatHoldsAdapters) {
+  (void)join("one");
+  const auto source = registry_.source("m");
+  ASSERT_TRUE(source->available());
+  const auto life = std::move(*source->begin(1, {}));
+  life->kill();
+  (void)life->reap();
+  (void)join("two");
+  EXPECT_FALSE(source->available()) << "the one that was lost may come back";
+  EXPECT_TRUE(registry_.source("m")->available()) << "another place lost nobody";
+  (void)join("one", 1);
+  EXPECT_TRUE(source->available());
+  EXPECT_EQ((*source->begin(2, {}))->host(), "host of one");
+}
+
+TEST_F(Registry, AWorkerGetsToKnowHowLongItKeepsWhatItHolds) {
+  RegistryOptions keeping = options();
+  keeping.keep = 7 * kSecond;
+  WorkerRegistry registry(keeping);
+  EXPECT_EQ(registry.admit(request(), "10.0.0.1").keep_milliseconds(), 7000);
 }
 
 TEST_F(Registry, WhatAWorkerSaysIsCutBetweenCharacters) {

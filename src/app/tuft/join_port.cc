@@ -21,6 +21,8 @@ Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& con
   actor::RegistryOptions options;
   options.version = TUFT_VERSION;
   options.telemetry = telemetry::to_json(config.telemetry);
+  options.keep = config.join.keep_seconds * kSecond;
+  options.expects_holders = config.persistence.mode != config::PersistenceMode::kDisable;
   for (const config::ModelConfig& model : config.supported_models) {
     if (model.worker != config::WorkerKind::kJoined) continue;
     TUFT_ASSIGN(std::string digest, join::config_sha256(model.model_path));

@@ -31,7 +31,7 @@ TEST(JoinSection, ReadsEveryKey) {
   const auto loaded = parsed(R"(
 host: 10.0.0.1
 join: {host: 10.0.0.2, port: 10620, certificate: /a.pem, private_key: /a.key, token_file: /token, worker_authority: /w.pem,
-       lease_seconds: 5}
+       lease_seconds: 5, keep_seconds: 7}
 )",
                              "    worker: joined\n");
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
@@ -43,6 +43,7 @@ join: {host: 10.0.0.2, port: 10620, certificate: /a.pem, private_key: /a.key, to
   EXPECT_EQ(join.token_file, "/token");
   EXPECT_EQ(join.worker_authority, "/w.pem");
   EXPECT_EQ(join.lease_seconds, 5);
+  EXPECT_EQ(join.keep_seconds, 7);
   EXPECT_EQ(loaded->config.supported_models[0].worker, WorkerKind::kJoined);
 }
 
@@ -53,6 +54,7 @@ TEST(JoinSection, TakesHostAndCertificateFromTheServer) {
   EXPECT_EQ(loaded->config.join.certificate, "/c.pem");
   EXPECT_EQ(loaded->config.join.private_key, "/c.key");
   EXPECT_EQ(loaded->config.join.lease_seconds, 30);
+  EXPECT_EQ(loaded->config.join.keep_seconds, 60);
 }
 
 TEST(JoinSection, SaysWhatIsMissing) {
