@@ -310,6 +310,7 @@ class ControlPlaneImpl final : public ControlPlane {
     core_->futures.sweep();
     core_->sessions.sweep();
     training_->drain().sweep();
+    training_->resumption().sweep();
     training_->placement().sweep();
     training_->restorer().sweep();
     training_->executor().sweep();
@@ -322,6 +323,7 @@ class ControlPlaneImpl final : public ControlPlane {
   void shut_down() override {
     if (feed_ != nullptr) feed_->fetch_rest(kFetchGrace);
     core_->futures.shut_down();
+    training_->resumption().shut_down();
     training_->executor().shut_down();
     sampling_->shut_down();
     for (const auto& backend : core_->backends.all()) {
@@ -350,12 +352,18 @@ class ControlPlaneImpl final : public ControlPlane {
                                 [this](const std::string& path) { return core_->checkpoints.is_unreadable(path); }};
     const size_t unreadable = state.unreadable;
     std::vector<CustomLossRecord> custom_losses = std::move(state.custom_losses);
-    const RestorePlan plan = plan_restore(std::move(state), index);
+    const RestorePlan plan = plan_restore(std::move(state), index, [this](const RunRecord& run) {
+      const Result<ModelPtr> model = core_->backends.find(run.base_model);
+      return model.ok() && (*model)->workers().front()->may_come_back() && !run.last_operation.empty();
+    });
     for (const SessionRecord& session : plan.sessions) core_->sessions.restore(session);
     for (CustomLossRecord& loss : custom_losses) training_->custom_losses().restore(std::move(loss));
     for (const RestoredRun& run : plan.runs) training_->restorer().restore_run(run);
     for (const SamplerRecord& sampler : plan.samplers) restore_sampler(sampler, index);
     core_->futures.restore(plan);
+    for (const RestoredRun& run : plan.runs) {
+      if (run.hopes()) training_->resumption().hope(run);
+    }
     core_->sessions.sweep();  // those that were ending: before clients are heard
     telemetry::log_info("persistence.restored", "the state of the former server process was restored",
                         {{"tuft.sessions", plan.sessions.size()},
@@ -406,6 +414,22 @@ class ControlPlaneImpl final : public ControlPlane {
     });
   }
 
+  // A worker that ends before it has answered becomes ready in another life.
+  static void ask_what_it_holds(const ModelBackendPtr& backend, const std::weak_ptr<TrainingController>& weak_training,
+                                const std::weak_ptr<SamplingController>& weak_sampling, uint64_t incarnation) {
+    backend->actor().list_holdings({}, {.incarnation = incarnation},
+                                   [backend, weak_training, weak_sampling, incarnation](const auto& holdings) {
+                                     const auto training = weak_training.lock();
+                                     const auto sampling = weak_sampling.lock();
+                                     if (training == nullptr || sampling == nullptr) return;
+                                     if (!holdings.ok() && holdings.error().code == ErrorCode::kUnavailable) return;
+                                     const auto held = holdings.ok() ? *holdings : worker::v1::ListHoldingsResponse();
+                                     training->resumption().on_worker_ready(backend, incarnation, held);
+                                     sampling->adapters().on_worker_back(*backend, incarnation, held);
+                                     sampling->adapters().on_worker_ready(*backend);
+                                   });
+  }
+
   void watch(const ModelBackendPtr& backend) {
     auto on_ready = [weak_backend = std::weak_ptr(backend), weak_training = std::weak_ptr(training_),
                      weak_sampling = std::weak_ptr(sampling_)](uint64_t incarnation) {
@@ -417,6 +441,7 @@ class ControlPlaneImpl final : public ControlPlane {
         const auto described = weak_backend.lock();
         if (described != nullptr && result.ok()) described->facts().set_description(*result);
       });
+      if (model->may_come_back()) return ask_what_it_holds(model, weak_training, weak_sampling, incarnation);
       training->restorer().on_worker_ready(model, incarnation);
       sampling->adapters().on_worker_ready(*model);
     };

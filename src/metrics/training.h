@@ -18,6 +18,11 @@ struct TrainingMetrics {
                      .unit = "{move}",
                      .description = "Runs that went to another worker of their base model (lost, drained, balanced)",
                      .labels = {"base_model", "reason"}}};
+  Counter run_resumes{{.name = "tuft.training.run.resumes",
+                       .unit = "{run}",
+                       .description = "Runs whose adapters a worker held when it joined again: they went on with them "
+                                      "(kept), or not (given_up)",
+                       .labels = {"base_model", "result"}}};
   Histogram tokens_per_second{{.name = "tuft.training.tokens_per_second",
                                .unit = "tokens/s",
                                .description = "Input tokens of a forward or forward_backward over its whole time",

@@ -54,14 +54,18 @@ FuturePtr FinishedFutures::evict_before(Nanos oldest) {
   return take_out(*finished_.front());
 }
 
-FuturePtr FinishedFutures::take_out(Future& future) {
+FuturePtr FinishedFutures::undo(Future& future, std::shared_ptr<const Error> why) {
+  return take_out(future, std::move(why));
+}
+
+FuturePtr FinishedFutures::take_out(Future& future, std::shared_ptr<const Error> why) {
   FuturePtr taken = std::move(*future.in_finished_);
   future.is_kept_ = false;
   finished_.erase(future.in_finished_);
   Shelf& shelf = shelves_.at(future.user);
   (future.is_delivered_ ? shelf.delivered : shelf.unread).erase(future.in_shelf_);
   count(future.user, -future.bytes_);
-  remember_gone(future.request, future.user, nullptr);
+  remember_gone(future.request, future.user, std::move(why));
   return taken;
 }
 

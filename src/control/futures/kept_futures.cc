@@ -49,6 +49,64 @@ void FutureStore::restore_locked(const FutureRecord& record) {
   (void)feeds_.finished(*future, clock_.wall());  // nobody waits yet
 }
 
+FuturePtr FutureStore::take_in(const FutureRecord& record) {
+  auto future = std::make_shared<Future>();
+  future->request = record.request;
+  future->user = record.user;
+  future->operation = record.keys.operation;
+  future->keys = record.keys;
+  future->keys.request = record.request;
+  future->number = record.number;
+  future->created = clock_.monotonic();
+  future->created_wall = clock_.wall();
+  future->key_ = record.key;
+  {
+    MutexLock lock(mutex_);
+    if (shut_down_ || by_request_.find(record.request) != nullptr) return nullptr;
+    if (!future->key_.empty() && by_key_.find(future->key_) != nullptr) return nullptr;
+    if (future->number == 0) future->number = next_number_++;
+    // No limit applies: the operation was admitted before.
+    if (!budget_.begin(record.user, future->operation, {.is_servers = true}).ok()) return nullptr;
+    by_request_.emplace(future->request, future);
+    if (!future->key_.empty()) by_key_.emplace(future->key_, future);
+    FutureTelemetry::begin(*future, {});
+    pending_.add(future);
+    activity_.add(*future, future->created, true);
+    feeds_.began(*future);
+    ++telemetry_.counts(future->operation).queued;
+  }
+  telemetry_.on_accepted(*future);
+  count_queue_state(*future);
+  return future;
+}
+
+void FutureStore::undo(const std::vector<FutureRecord>& records) {
+  Evicted evicted;
+  std::vector<const FutureRecord*> gone;
+  {
+    MutexLock lock(mutex_);
+    for (const FutureRecord& record : records) {
+      const FuturePtr* found = by_request_.find(record.request);
+      if (found == nullptr) continue;
+      const FuturePtr future = *found;
+      if (record.key.empty() && !future->key_.empty()) {
+        by_key_.erase(future->key_);
+        future->key_.clear();
+      }
+      if (!future->is_kept_ || record.state != FutureSnapshot::State::kFailed) continue;
+      (void)finished_.undo(*future, std::make_shared<const Error>(record.error));
+      forget_locked(future, "undone", evicted);
+      gone.push_back(&record);
+    }
+  }
+  finish_evicting(std::move(evicted));
+  for (const FutureRecord* record : gone) {
+    std::vector<store::Change> changes = persistence_.put(*record);
+    changes.push_back(persistence_.erase_result(record->request));
+    persistence_.write(record->user, std::move(changes), {});
+  }
+}
+
 // The store answers every read, at the latest when it is closed, which is before this object ends.
 void FutureStore::read(const FuturePtr& future) {
   persistence_.read_result(future->request, telemetry::current_context(),

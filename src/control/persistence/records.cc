@@ -157,10 +157,7 @@ FutureSnapshot::State state_from(const std::string& word) {
 }
 
 Result<OperationType> operation_from(const std::string& word) {
-  for (size_t i = 0; i < kOperationTypes; ++i) {
-    const auto type = static_cast<OperationType>(i);
-    if (operation_name(type) == word) return type;
-  }
+  if (const auto type = find_operation(word)) return *type;
   return data_loss("the record of a future names an unknown operation", "bad_record");
 }
 
@@ -251,6 +248,7 @@ std::string to_json(const RunRecord& record) {
   ours["restore_lacks_gradient"] = record.restore_lacks_gradient;
   ours["weights_changed"] = record.weights_changed;
   ours["gradient_pending"] = record.gradient_pending;
+  ours["last_operation"] = record.last_operation;
   return text_of(json);
 }
 
@@ -285,6 +283,7 @@ Result<RunRecord> run_from_json(std::string_view text) {
     record.restore_lacks_gradient = ours.value("restore_lacks_gradient", false);  // older records do not have it
     record.weights_changed = ours.at("weights_changed").get<bool>();
     record.gradient_pending = ours.at("gradient_pending").get<bool>();
+    record.last_operation = ours.value("last_operation", std::string());  // older records do not have it
     return {};
   });
 }

@@ -59,6 +59,7 @@ struct RunRecord {
   bool restore_lacks_gradient = false;  // a gradient was pending when it was saved; no checkpoint holds gradients
   bool weights_changed = false;
   bool gradient_pending = false;
+  std::string last_operation;  // the request id of the newest operation that a worker answered; empty: not known
 };
 
 struct SamplerRecord {

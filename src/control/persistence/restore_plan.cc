@@ -127,6 +127,34 @@ RunPlan plan_run(RestoredRun& run, const std::vector<const FutureRecord*>& futur
   return plan;
 }
 
+// Whether the answer of a worker is all that the operation needs to be finished by another process.
+bool can_resume(OperationType type) {
+  return type == OperationType::kForward || type == OperationType::kForwardBackward ||
+         type == OperationType::kOptimStep;
+}
+
+// The run goes on from what the worker holds: from the operation after the last one that has a result.
+void let_hope(RestoredRun& run, const RunRecord& stored, const std::vector<const FutureRecord*>& futures) {
+  run.fallback = std::make_shared<RunFallback>(RunFallback{run.record, run.lost, {}});
+  run.lost = false;
+  RunRecord& record = run.record;
+  record.gradient_pending = stored.gradient_pending;
+  record.next_seq_id = stored.next_seq_id;
+  for (const FutureRecord* future : futures) {
+    const bool has_result = future->state != State::kPending && !is_gone(*future);
+    if (has_result && future->keys.seq_id) record.next_seq_id = std::max(record.next_seq_id, *future->keys.seq_id + 1);
+    if (future->state != State::kPending || !can_resume(future->keys.operation)) continue;
+    run.unfinished.push_back(*future);
+  }
+  // Futures are in the order of their arrival.
+  std::stable_sort(run.unfinished.begin(), run.unfinished.end(), [](const FutureRecord& a, const FutureRecord& b) {
+    return a.keys.seq_id && b.keys.seq_id && *a.keys.seq_id < *b.keys.seq_id;
+  });
+  for (const FutureRecord& future : run.unfinished) {
+    if (future.keys.seq_id) record.next_seq_id = std::min(record.next_seq_id, *future.keys.seq_id);
+  }
+}
+
 Error gone(std::string message) {
   return {ErrorCode::kGone, std::move(message), "server_restarted"};
 }
@@ -163,6 +191,25 @@ bool complete_save(FutureRecord& future, const CheckpointIndex& checkpoints) {
   return true;
 }
 
+// Decides what becomes of an operation. Returns whether its record changed.
+bool settle(FutureRecord& future, const RunPlan* run, const CheckpointIndex& checkpoints) {
+  const bool lost = run != nullptr && (run->run->hopes() ? run->run->fallback->lost : run->run->lost);
+  const bool undone = lost && run->boundary.is_before(future);
+  const State stored = future.state;
+  if (stored == State::kPending && !complete_save(future, checkpoints)) {
+    give_up(future, not_finished(future, run));
+  } else if (stored == State::kReady && undone && depends_on_weights(future.keys.operation)) {
+    give_up(future, rolled_back(run->to));
+  }
+  // Frees the operation's number, also for the next restart.
+  const bool frees_number = undone && !is_gone(future) && (future.keys.seq_id || !future.key.empty());
+  if (frees_number) {
+    future.keys.seq_id.reset();
+    future.key.clear();
+  }
+  return future.state != stored || frees_number;
+}
+
 }  // namespace
 
 CheckpointPtr same_checkpoint(const CheckpointRef& ref, const CheckpointIndex& checkpoints) {
@@ -192,7 +239,8 @@ std::vector<SamplerRecord> follow_newest(std::vector<SamplerRecord>& samplers) {
   return changed;
 }
 
-RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints) {
+RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
+                         const std::function<bool(const RunRecord&)>& may_be_held) {
   RestorePlan plan;
   plan.sessions = std::move(state.sessions);
   plan.samplers = std::move(state.samplers);
@@ -207,8 +255,9 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints) 
   std::unordered_map<RunId, RunPlan> plans;
   for (RunRecord& record : state.runs) {
     const RunId id = record.id;
-    plan.runs.push_back({std::move(record), nullptr, false});
+    plan.runs.push_back({record, nullptr, false});
     plans.emplace(id, plan_run(plan.runs.back(), futures_of[id], checkpoints));
+    if (may_be_held && may_be_held(record)) let_hope(plan.runs.back(), record, futures_of[id]);
     const Boundary& boundary = plans.at(id).boundary;
     plan.last_future_number =
         std::max({plan.last_future_number, boundary.number, plan.runs.back().record.restore_number});
@@ -221,21 +270,18 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints) 
   for (FutureRecord& future : state.futures) {
     const auto found = plans.find(future.keys.run);
     const RunPlan* run = found == plans.end() ? nullptr : &found->second;
-    const bool undone = run != nullptr && run->run->lost && run->boundary.is_before(future);
-    const State stored = future.state;
-    if (stored == State::kPending && !complete_save(future, checkpoints)) {
-      give_up(future, not_finished(future, run));
-    } else if (stored == State::kReady && undone && depends_on_weights(future.keys.operation)) {
-      give_up(future, rolled_back(run->to));
+    const bool waits =
+        run != nullptr && run->run->hopes() && (future.state != State::kPending || can_resume(future.keys.operation));
+    if (!waits) {
+      const bool is_decided = run == nullptr || !run->run->hopes();
+      if (settle(future, is_decided ? run : nullptr, checkpoints)) plan.settled.push_back(future);
+      (is_gone(future) ? plan.gone : plan.futures).push_back(std::move(future));
+      continue;
     }
-    // Frees the operation's number, also for the next restart.
-    const bool frees_number = undone && !is_gone(future) && (future.keys.seq_id || !future.key.empty());
-    if (frees_number) {
-      future.keys.seq_id.reset();
-      future.key.clear();
-    }
-    if (future.state != stored || frees_number) plan.settled.push_back(future);
-    (is_gone(future) ? plan.gone : plan.futures).push_back(std::move(future));
+    FutureRecord given_up = future;
+    if (settle(given_up, run, checkpoints)) run->run->fallback->settled.push_back(std::move(given_up));
+    // Those that are pending are among the unfinished operations of the run.
+    if (future.state != State::kPending) (is_gone(future) ? plan.gone : plan.futures).push_back(std::move(future));
   }
   return plan;
 }

@@ -6,12 +6,16 @@
 // error that says what to do. An operation that was accepted but not finished did not happen, except a save whose
 // checkpoint exists.
 //
+// A run whose worker may hold it still is not decided here: it stays as it was, and its training operations that were
+// not finished stay pending (control/training/run_resumption.h).
+//
 // A checkpoint that was deleted is gone, and the run goes back further: to the newest that is there, or to its first
 // state. One that is there but cannot be read is passed over for an older one; a run that has no other keeps pointing
 // at it, and is refused until its user decides.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +27,22 @@
 
 namespace tuft::control {
 
+// What becomes of a run that a worker may hold if none does.
+struct RunFallback {
+  RunRecord record;
+  bool lost = false;
+  std::vector<FutureRecord> settled;  // its operations whose stored record then differs
+};
+
 struct RestoredRun {
   RunRecord record;          // next_seq_id agrees with the weights
   CheckpointPtr checkpoint;  // null: its first state, or, if the record has a restore point, one that cannot be read
   bool lost = false;         // the weights lack something that it did
+  // A worker may hold it: its operations that were not finished, in the order of execution, and what if none does.
+  std::vector<FutureRecord> unfinished = {};
+  std::shared_ptr<RunFallback> fallback = nullptr;  // null: no worker holds it
+
+  bool hopes() const { return fallback != nullptr; }
 };
 
 struct RestorePlan {
@@ -50,7 +66,9 @@ struct CheckpointIndex {
 // record of its own sampling session. Returns the records that this changed, which are to be stored.
 std::vector<SamplerRecord> follow_newest(std::vector<SamplerRecord>& samplers);
 
-RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints);
+// `may_be_held`: tells whether a worker may hold the run still; empty: none does.
+RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
+                         const std::function<bool(const RunRecord&)>& may_be_held = {});
 
 // Returns the checkpoint of a record; null if it is gone or another one has its name now.
 CheckpointPtr same_checkpoint(const CheckpointRef& ref, const CheckpointIndex& checkpoints);

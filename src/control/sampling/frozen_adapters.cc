@@ -1,6 +1,7 @@
 #include "control/sampling/frozen_adapters.h"
 
 #include <functional>
+#include <unordered_set>
 #include <utility>
 
 #include "control/sampling/sample_operation.h"
@@ -214,7 +215,7 @@ bool FrozenAdapters::begin_load_locked(FrozenAdapter& adapter, ModelBackend& wor
   FrozenAdapter::Copy& copy = adapter.copy(worker);
   if (adapter.files_ == nullptr || copy.loading || adapter.is_loaded(worker) || !worker.serves()) return false;
   copy.loading = true;
-  copy.worker_id = adapter.checkpoint->path.str() + '#' + std::to_string(next_worker_id_++);
+  copy.worker_id = new_worker_id_locked(adapter.checkpoint->path);
   return true;
 }
 
@@ -286,7 +287,11 @@ void FrozenAdapters::on_loaded(const FrozenAdapterPtr& adapter, ModelBackend& wo
 
 std::string FrozenAdapters::new_worker_id(const CheckpointPath& path) {
   MutexLock lock(mutex_);
-  return path.str() + '#' + std::to_string(next_worker_id_++);
+  return new_worker_id_locked(path);
+}
+
+std::string FrozenAdapters::new_worker_id_locked(const CheckpointPath& path) {
+  return path.str() + '#' + id_suffix_ + '-' + std::to_string(next_worker_id_++);
 }
 
 void FrozenAdapters::take(const ModelPtr& model, const CheckpointPtr& checkpoint, PublishedVersion& version) {
@@ -342,6 +347,29 @@ void FrozenAdapters::resume(const FrozenAdapterPtr& adapter, ModelBackend& worke
   }
   if (must_load) send_load(adapter, worker, {}, {});
   wake_all(waiting, {});
+}
+
+void FrozenAdapters::on_worker_back(ModelBackend& worker, uint64_t incarnation,
+                                    const worker::v1::ListHoldingsResponse& held) {
+  std::unordered_set<std::string> unknown(held.samplers().begin(), held.samplers().end());
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [key, adapter] : adapters_) {
+      FrozenAdapter::Copy& there = adapter->copy(worker);
+      if (&adapter->model->facts() != &worker.facts() || there.loading) continue;
+      for (const FrozenAdapter::Copy& copy : adapter->copies_) {
+        if (copy.worker_id.empty() || unknown.erase(copy.worker_id) == 0) continue;
+        there.worker_id = std::string(copy.worker_id);
+        there.loaded_incarnation = incarnation;
+        break;
+      }
+    }
+  }
+  for (const std::string& id : unknown) {
+    worker::v1::RemoveSamplerRequest request;
+    request.set_sampler_id(id);
+    worker.actor().remove_sampler(std::move(request), {.incarnation = incarnation}, [](const auto&) {});
+  }
 }
 
 void FrozenAdapters::on_worker_ready(ModelBackend& worker) {

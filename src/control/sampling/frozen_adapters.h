@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/id.h"
 #include "base/mutex.h"
 #include "base/result.h"
 #include "control/checkpoints/checkpoint_store.h"
@@ -166,6 +167,8 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   // adapter then lives until the worker restarts. Returns false if nobody uses the adapter any more.
   bool file_ended(const CheckpointPtr& checkpoint);
 
+  // A worker that was disconnected holds these samplers: uses those that are known, and removes the others.
+  void on_worker_back(ModelBackend& worker, uint64_t incarnation, const worker::v1::ListHoldingsResponse& held);
   // Loads again what a former incarnation of the worker held, and wakes what waits.
   void on_worker_ready(ModelBackend& worker);
   // Fails what waited for a worker for kWorkerWait, and drops adapters that were not used for kUnusedAdapterKept.
@@ -176,6 +179,7 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
  private:
   using Waiting = std::deque<SampleOperationPtr>;
 
+  std::string new_worker_id_locked(const CheckpointPath& path) TUFT_REQUIRES(mutex_);
   static FrozenAdapterPtr newest_locked(const SampleOperation& operation);
   FrozenAdapterPtr find_or_add_locked(const ModelPtr& model, const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
   static const ModelBackendPtr& choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys);
@@ -194,6 +198,8 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   CheckpointStore& checkpoints_;
   const std::filesystem::path checkpoint_dir_;
   Wake wake_;
+  // A worker may hold samplers of a former server process, so no two processes give the same id.
+  const std::string id_suffix_ = random_uuid().substr(0, 8);
   mutable Mutex mutex_;
   uint64_t next_worker_id_ TUFT_GUARDED_BY(mutex_) = 1;
   std::unordered_map<std::string, FrozenAdapterPtr> adapters_ TUFT_GUARDED_BY(mutex_);  // by key; without the dropped

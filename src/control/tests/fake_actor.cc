@@ -14,6 +14,10 @@ Error died() {
   return unavailable("the worker was ended by signal 9", "worker_died");
 }
 
+Error not_begun() {
+  return not_found("no such call", "not_begun");
+}
+
 constexpr auto adapter_of = [](const auto& request) { return request.adapter_id(); };
 constexpr auto sampler_of = [](const auto& request) { return request.sampler_id(); };
 
@@ -66,25 +70,83 @@ actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::Ca
       failure = found->second;
       failures_.erase(found);
     } else if (hold_) {
-      held_.push_back({std::move(call), number});
+      held_.push_back({std::move(call), number, options.ids});
       return [this, number] { cancel(number); };
     }
   }
   if (failure) {
     call->answer(std::move(*failure));
   } else {
-    answer(*call);
+    answer(*call, options.ids);
   }
   return [] {};
 }
 
-void FakeActor::answer(actor::Call& call) {
+void FakeActor::answer(actor::Call& call, const worker::v1::CallIds& ids) {
   Status status;
   {
     std::lock_guard lock(mutex_);
-    status = handlers_.at(call.method.function).work(call.request(), call.response());
+    status = run(call, ids);
   }
   call.answer(std::move(status));
+}
+
+Status FakeActor::run(actor::Call& call, const worker::v1::CallIds& ids) {
+  std::vector<Kept>& kept = kept_[ids.training_run_id()];
+  for (const Kept& each : kept) {
+    if (each.call.ids().request_id() != ids.request_id() || each.call.method() != call.method.name) continue;
+    if (!each.answer) return not_begun();
+    return call.response().ParseFromString(*each.answer) ? Status() : internal_error("a kept answer cannot be read");
+  }
+  Kept newest;
+  newest.call.set_method(std::string(call.method.name));
+  *newest.call.mutable_ids() = ids;
+  if (ids.resumes()) {
+    kept.push_back(std::move(newest));
+    return not_begun();
+  }
+  TUFT_TRY(handlers_.at(call.method.function).work(call.request(), call.response()));
+  if (ids.request_id().empty() || !adapters_.contains(ids.training_run_id())) {
+    kept_.erase(ids.training_run_id());
+    return {};
+  }
+  newest.answer = call.response().SerializeAsString();
+  kept.push_back(std::move(newest));
+  return {};
+}
+
+void FakeActor::list_holdings(worker::v1::ListHoldingsResponse& response) const {
+  for (const auto& [id, weights] : adapters_) {
+    worker::v1::HeldAdapter& held = *response.add_adapters();
+    held.set_adapter_id(id);
+    const auto found = kept_.find(id);
+    if (found == kept_.end()) continue;
+    for (const Kept& each : found->second) *held.add_calls() = each.call;
+  }
+  for (const auto& [id, weights] : samplers_) response.add_samplers(id);
+}
+
+void FakeActor::disconnect(bool finishes) {
+  ready_ = false;
+  up_ = false;
+  std::deque<Held> held;
+  {
+    std::lock_guard lock(mutex_);
+    held.swap(held_);
+    for (const Held& one : held) {
+      if (finishes) (void)run(*one.call, one.ids);
+    }
+  }
+  for (const Held& one : held) {
+    one.call->answer(unavailable("the connection broke", std::string(actor::kWorkerDisconnected)));
+  }
+}
+
+void FakeActor::move_to(FakeActor& other) {
+  std::scoped_lock lock(mutex_, other.mutex_);
+  other.adapters_ = std::move(adapters_);
+  other.samplers_ = std::move(samplers_);
+  other.kept_ = std::move(kept_);
 }
 
 void FakeActor::cancel(uint64_t number) {
@@ -109,7 +171,7 @@ bool FakeActor::answer_any(size_t which) {
     next = std::move(*at);
     held_.erase(at);
   }
-  answer(*next.call);
+  answer(*next.call, next.ids);
   return true;
 }
 
@@ -143,6 +205,7 @@ void FakeActor::die() {
     std::lock_guard lock(mutex_);
     held.swap(held_);
     adapters_.clear();
+    kept_.clear();
     outbox_.clear();
     samplers_.clear();
   }
@@ -240,6 +303,10 @@ Result<int*> FakeActor::find(std::map<std::string, int>& weights, const std::str
 }
 
 void FakeActor::handle_training() {
+  on_unrecorded<rpc::ListHoldings>([this](const auto&, auto& response) -> Status {
+    list_holdings(response);
+    return {};
+  });
   on<rpc::CreateAdapter>(adapter_of, [this](const auto& request, auto& response) -> Status {
     adapters_[request.adapter_id()] = 0;
     last_create_ = request;
@@ -270,6 +337,8 @@ void FakeActor::handle_training() {
     TUFT_ASSIGN(int* const weights, find(adapters_, request.adapter_id(), "adapter"));
     ++*weights;
     response.set_grad_norm(0.5);
+    response.set_learning_rate(request.has_dimuon() ? request.dimuon().learning_rate()
+                                                    : request.params().learning_rate());
     response.set_clipped(request.params().grad_clip_norm() > 0 && request.params().grad_clip_norm() < 0.5);
     response.set_nonfinite_update(breaks_weights_);
     return {};

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,11 @@ class FakeActor final : public actor::ModelActor {
     die();
     start();
   }
+  // The connection to the worker breaks, and the worker keeps what it holds. The held calls have come to it and are
+  // finished there if `finishes`, and else they were lost on the way. start() connects it again.
+  void disconnect(bool finishes = true);
+  // The worker joins the place of `other` with what it holds, for instance at another server.
+  void move_to(FakeActor& other);
   void set_ready(bool ready) { ready_ = ready; }
   // The worker is told to end.
   void drain(Nanos limit) { on_draining_(incarnation_, limit); }
@@ -91,6 +97,12 @@ class FakeActor final : public actor::ModelActor {
   struct Held {
     std::unique_ptr<actor::Call> call;
     uint64_t number = 0;
+    worker::v1::CallIds ids = {};
+  };
+  // A call that it remembers, see worker/kept_calls.h.
+  struct Kept {
+    worker::v1::HeldCall call;
+    std::optional<std::string> answer;  // nothing: it was not begun
   };
   // Runs under mutex_ and fills the response.
   using Work =
@@ -105,7 +117,10 @@ class FakeActor final : public actor::ModelActor {
   actor::Cancel send(std::unique_ptr<actor::Call> call, const actor::CallOptions& options) override;
   void cancel(uint64_t number);
   std::function<void()> take_action(const std::string& function);
-  void answer(actor::Call& call);
+  void answer(actor::Call& call, const worker::v1::CallIds& ids);
+  // Runs the call, or gets the answer of the same call. Requires mutex_.
+  Status run(actor::Call& call, const worker::v1::CallIds& ids);
+  void list_holdings(worker::v1::ListHoldingsResponse& response) const;
 
   // `detail(request)` and `work(request, response)` get the messages of the method.
   template <typename Method, typename DetailOf, typename WorkOf>
@@ -142,8 +157,9 @@ class FakeActor final : public actor::ModelActor {
   std::map<std::string, std::function<void()>> actions_;
   std::deque<Held> held_;
   uint64_t last_call_ = 0;
-  std::map<std::string, int> adapters_;  // weights
-  std::map<std::string, int> samplers_;  // weights
+  std::map<std::string, int> adapters_;            // weights
+  std::map<std::string, int> samplers_;            // weights
+  std::map<std::string, std::vector<Kept>> kept_;  // by adapter
   worker::v1::CreateAdapterRequest last_create_;
   worker::v1::SampleRequest last_sample_;
   worker::v1::ForwardBackwardRequest last_pass_;

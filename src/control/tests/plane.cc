@@ -85,6 +85,17 @@ void PlaneTest::crash_and_boot() {
   boot();
 }
 
+void PlaneTest::crash_and_come_back(bool finishes, const std::function<void()>& meanwhile) {
+  crash();
+  for (auto& actor : actors_) actor->disconnect(finishes);
+  const auto former = std::move(actors_);
+  actors_.clear();
+  boot(false);
+  if (meanwhile) meanwhile();
+  for (size_t i = 0; i < former.size(); ++i) former[i]->move_to(*actors_[i]);
+  for (auto& actor : actors_) actor->start();
+}
+
 Status PlaneTest::durable() {
   auto answer = std::make_shared<std::promise<Status>>();
   auto future = answer->get_future();

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -50,6 +51,9 @@ class PlaneTest : public ::testing::Test {
   // Ends the server as kill -9 does: what it has not written is lost.
   void crash();
   void crash_and_boot();
+  // The same, and the workers come back with what they hold. What was held there is finished if `finishes`.
+  // `meanwhile` runs when the new server serves, and the workers are not back yet.
+  void crash_and_come_back(bool finishes = true, const std::function<void()>& meanwhile = {});
   config::ServerConfig& config() { return config_; }
   ControlPlane& plane() { return *plane_; }
   void close() { plane_.reset(); }

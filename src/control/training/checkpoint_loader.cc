@@ -80,13 +80,12 @@ void CheckpointLoader::start(const RunPtr& run, const OperationPtr& operation) {
   Status fits = check_fits(*operation->checkpoint, *run, modules);
   if (fits.ok()) fits = check_optimizer(*operation->checkpoint, *run, load.optimizer);
   if (!fits.ok()) return fail(run, operation, fits.error());
-  auto request = load_state_request(*run, *operation->checkpoint, load.optimizer);
+  const auto request = std::make_shared<const worker::v1::LoadStateRequest>(
+      load_state_request(*run, *operation->checkpoint, load.optimizer));
   const actor::CallOptions options = calls_.begin_call("training_backend.load_state", *operation);
   operation->backend_span.set_attribute("tuft.optimizer", load.optimizer);
-  run->backend()->actor().load_state(
-      std::move(request), options,
-      calls_.answer_to<worker::v1::LoadStateResponse>(
-          operation, [this, run, operation](auto result) { on_loaded(run, operation, std::move(result)); }));
+  calls_.execute<rpc::LoadState>(run, operation, request, options,
+                                 [this, run, operation](auto result) { on_loaded(run, operation, std::move(result)); });
 }
 
 void CheckpointLoader::on_loaded(const RunPtr& run, const OperationPtr& operation,

@@ -140,26 +140,28 @@ void CheckpointWriter::call_worker(const RunPtr& run, const CheckpointSavePtr& s
     const actor::CallOptions options =
         parts_.calls.begin_call("training_backend.save_sampler", operation,
                                 save->answered == nullptr ? std::string_view() : std::string_view(sampler));
-    run->backend()->actor().save_sampler(std::move(request), options,
-                                         answer_to<worker::v1::SaveSamplerResponse>(run, save, done));
+    run->backend()->actor().save_sampler(
+        std::move(request), options,
+        parts_.calls.answer_to<worker::v1::SaveSamplerResponse>(
+            save->operation, after_write<worker::v1::SaveSamplerResponse>(run, save, done)));
     return;
   }
   const bool with_optimizer = save->checkpoint.path.kind == CheckpointKind::kTraining;
-  worker::v1::SaveStateRequest request;
-  request.set_adapter_id(run->id.str());
-  request.set_directory(save->prepared.string());
-  request.set_with_optimizer(with_optimizer);
-  request.set_base_model(run->backend()->name());
+  const auto request = std::make_shared<worker::v1::SaveStateRequest>();
+  request->set_adapter_id(run->id.str());
+  request->set_directory(save->prepared.string());
+  request->set_with_optimizer(with_optimizer);
+  request->set_base_model(run->backend()->name());
   const actor::CallOptions options = parts_.calls.begin_call("training_backend.save_state", operation);
   operation.backend_span.set_attribute("tuft.optimizer", with_optimizer);
-  run->backend()->actor().save_state(std::move(request), options,
-                                     answer_to<worker::v1::SaveStateResponse>(run, save, done));
+  parts_.calls.execute<rpc::SaveState>(run, save->operation, request, options,
+                                       after_write<worker::v1::SaveStateResponse>(run, save, done));
 }
 
 template <typename Response>
-actor::Callback<Response> CheckpointWriter::answer_to(const RunPtr& run, const CheckpointSavePtr& save,
-                                                      const Done& done) const {
-  return parts_.calls.answer_to<Response>(save->operation, [this, run, save, done](Result<Response> result) {
+actor::Callback<Response> CheckpointWriter::after_write(const RunPtr& run, const CheckpointSavePtr& save,
+                                                        const Done& done) const {
+  return [this, run, save, done](Result<Response> result) {
     if (!result.ok()) {
       // If the server ends first, the next start removes the directory.
       (void)parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, prepared = save->prepared] {
@@ -178,7 +180,7 @@ actor::Callback<Response> CheckpointWriter::answer_to(const RunPtr& run, const C
       save->recipients.empty() ? commit(run, save, done) : seal(run, save, done);
     }));
     if (!posted) done(shutting_down());
-  });
+  };
 }
 
 // Runs on the disk thread. Each step is a task of its own, so that others have their turns between them.

@@ -75,7 +75,7 @@ class CheckpointWriter {
   void prepare(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
   void call_worker(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
   template <typename Response>
-  actor::Callback<Response> answer_to(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
+  actor::Callback<Response> after_write(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
   void seal(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
   void commit(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
 

@@ -90,6 +90,25 @@ class OperationLog {
 
   // Sets the seq_id that comes next. Requires an empty log.
   void start_at(int64_t seq_id) { next_ = seq_id; }
+  // Removes and returns all operations, and sets the seq_id that comes next. No seq_id is used up.
+  std::vector<Ptr> restart_at(int64_t seq_id) {
+    std::vector<Ptr> all = drain();
+    buffered_.clear();
+    next_ = seq_id;
+    return all;
+  }
+
+  // Returns the first operation of which `is_it(operation)` is true; null if there is none.
+  template <typename Predicate>
+  Ptr find(Predicate is_it) const {
+    for (const Ptr& operation : queued_) {
+      if (is_it(*operation)) return operation;
+    }
+    for (const auto& [seq_id, operation] : buffered_) {
+      if (operation != nullptr && is_it(*operation)) return operation;
+    }
+    return nullptr;
+  }
 
   bool empty() const { return queued_.empty() && buffered_.empty(); }
   bool has_gap() const { return !buffered_.empty(); }

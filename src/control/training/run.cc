@@ -36,6 +36,7 @@ RunRecord record_of_locked(const Run& run, Nanos wall) TUFT_REQUIRES(run.mutex) 
   }
   record.weights_changed = run.weights_changed;
   record.gradient_pending = run.gradient_pending;
+  record.last_operation = run.last_operation;
   return record;
 }
 
@@ -73,6 +74,10 @@ ModelInfo info_of(const Run& run) {
                    is_hub_name ? model.model_name : model.model_path.string(),
                    run.lora.rank,
                    run.optimizer};
+}
+
+std::string call_id_of(const RunOperation& operation) {
+  return operation.call_id.empty() ? operation.future->request.str() : operation.call_id;
 }
 
 OperationKeys keys_of(const Run& run) {
@@ -132,7 +137,10 @@ RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBac
   run->from_store = true;
   run->numbers_lost = restored.lost;
   run->gradient_lost = restored.lost && record.restore_lacks_gradient;
-  run->weights_changed = restored.lost;
+  run->weights_changed = restored.lost || (restored.hopes() && record.weights_changed);
+  run->gradient_pending = restored.hopes() && record.gradient_pending;
+  run->last_operation = record.last_operation;
+  run->hopes = restored.hopes();
   if (record.restore_point) {
     run->restore_point = RestorePoint{.checkpoint = restored.checkpoint,
                                       .with_optimizer = record.restore_with_optimizer,

@@ -74,8 +74,13 @@ struct RunOperation {
   int64_t cost = 64;         // estimated tokens (dispatch_queue.h)
   bool ends_run = false;     // submitted by the server because the session ends
   bool moves_run = false;    // submitted by the server because the worker ends; no quota stops it
-  ModelBackendPtr slot_at;   // the worker in whose training queue it has a slot; null: it has none
-  uint64_t incarnation = 0;  // of the worker that it was sent to
+  // A former server process gave it to a worker: a worker that has begun it is asked for the answer. Perhaps without a
+  // payload.
+  bool resumes = false;
+  std::string call_id = {};   // by which the worker knows it; empty: the id of its request
+  bool was_answered = false;  // by the worker, so that its effect is known
+  ModelBackendPtr slot_at;    // the worker in whose training queue it has a slot; null: it has none
+  uint64_t incarnation = 0;   // of the worker that it was sent to
   Nanos started = 0;
   bool is_timed = false;         // the run's StepClock knows it; guarded by the run's lock
   Nanos waited = 0;              // in the worker
@@ -85,6 +90,9 @@ struct RunOperation {
   telemetry::Span backend_span;  // training_backend.*
 };
 using OperationPtr = std::shared_ptr<RunOperation>;
+
+// Returns the id by which a worker knows the operation (worker/kept_calls.h).
+std::string call_id_of(const RunOperation& operation);
 
 // The checkpoint from which a run's adapter is restored after its worker or the server was restarted.
 struct RestorePoint {
@@ -158,6 +166,11 @@ struct Run {
   Nanos leaves_not_before TUFT_GUARDED_BY(mutex) = 0;
   Nanos unheld_since TUFT_GUARDED_BY(mutex) = 0;        // its worker does not hold its adapter; 0: it does
   Nanos restore_not_before TUFT_GUARDED_BY(mutex) = 0;  // after its worker had no room for it
+
+  // For run_resumption.h: the request id of the newest operation that a worker answered, and whether the run waits,
+  // after a restart of the server, for the worker that holds it.
+  std::string last_operation TUFT_GUARDED_BY(mutex);
+  bool hopes TUFT_GUARDED_BY(mutex) = false;
 
   // It does not leave its worker now, nor soon, so that it is not stopped again and again.
   void stay_locked(Nanos now) TUFT_REQUIRES(mutex) {

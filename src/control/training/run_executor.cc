@@ -207,6 +207,7 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
   {
     MutexLock lock(run->mutex);
     run->step_clock.ended(work_of(*operation), operation->waited, clock_.monotonic());
+    if (operation->was_answered) run->last_operation = call_id_of(*operation);
     if (result.ok() && !operation->moves_run) run->told_of_loss = false;
     // Of a failed operation of the server no client is told.
     const bool is_clients = !operation->moves_run;

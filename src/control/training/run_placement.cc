@@ -64,7 +64,7 @@ void RunPlacement::move(const RunPtr& run, Reason reason, ModelBackendPtr to) {
   bool removes = false;
   {
     MutexLock lock(run->mutex);
-    if (run->closed || run->ending || run->running != nullptr || run->backend() != from) return;
+    if (run->closed || run->ending || run->hopes || run->running != nullptr || run->backend() != from) return;
     // What its worker still does for it comes first, if that worker is there.
     const bool waits = run->restoring_incarnation > 0 || run->writes_behind || !is_saved_locked(*run);
     if (reason == Reason::kLost ? from->actor().up() : waits) return;
@@ -118,6 +118,7 @@ void RunPlacement::move_runs_of_gone_workers(const Model& model, const std::unor
     if (worker->draining()) {
       go_on(run);
     } else {
+      resumption_.give_up(run);
       move(run, Reason::kLost);
     }
   }

@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "control/training/run_executor.h"
 #include "control/training/run_restorer.h"
+#include "control/training/run_resumption.h"
 #include "control/training/run_table.h"
 #include "control/training/worker_drain.h"
 #include "control/workers/model_backend.h"
@@ -37,8 +38,14 @@ class RunPlacement {
   static constexpr Nanos kSteady = 2 * kSecond;
 
   RunPlacement(const Clock& clock, const ModelBackends& backends, RunTable& runs, RunExecutor& executor,
-               WorkerDrain& drain, RunRestorer& restorer)
-      : clock_(clock), backends_(backends), runs_(runs), executor_(executor), drain_(drain), restorer_(restorer) {}
+               WorkerDrain& drain, RunRestorer& restorer, RunResumption& resumption)
+      : clock_(clock),
+        backends_(backends),
+        runs_(runs),
+        executor_(executor),
+        drain_(drain),
+        restorer_(restorer),
+        resumption_(resumption) {}
 
   // Moves the run if it leaves its worker and is saved.
   void go_on(const RunPtr& run);
@@ -70,6 +77,7 @@ class RunPlacement {
   RunExecutor& executor_;
   WorkerDrain& drain_;
   RunRestorer& restorer_;
+  RunResumption& resumption_;
   Mutex mutex_;
   std::unordered_map<const void*, Nanos> true_since_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<const Model*, RunPtr> leaving_ TUFT_GUARDED_BY(mutex_);  // at most one of each base model

@@ -14,7 +14,7 @@ namespace {
 constexpr Nanos kRoomPause = 5 * kSecond;
 
 bool needs_adapter_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(run.mutex) {
-  return run.created && !run.closed && !run.ending && run.adapter_incarnation < incarnation &&
+  return run.created && !run.closed && !run.ending && !run.hopes && run.adapter_incarnation < incarnation &&
          run.restoring_incarnation < incarnation;
 }
 
@@ -62,7 +62,7 @@ RestoreRound::~RestoreRound() {
 void RunRestorer::restore_run(const RestoredRun& restored) {
   const RunRecord& record = restored.record;
   // The plan has settled the futures from which this record was decided, so the next restart must find the decision.
-  persistence_.write(record.user, {persistence_.put(record)}, {});
+  if (!restored.hopes()) persistence_.write(record.user, {persistence_.put(record)}, {});
   const Result<ModelPtr> model = backends_.find(record.base_model);
   if (!model.ok()) {
     metrics::store().restore_runs.add(1, {{"result", "corrupted"}});
@@ -110,6 +110,7 @@ void RunRestorer::create_adapter(const RunPtr& run, const ModelBackendPtr& worke
     MutexLock lock(run->mutex);
     if (run->backend() != worker) return;  // it has moved meanwhile
     needed = needs_adapter_locked(*run, incarnation);
+    if (needed && !worker->is_cleared(incarnation)) return;  // on_worker_ready() follows
     if (needed) {
       run->restoring_incarnation = incarnation;
       run->broken.reset();

@@ -102,6 +102,12 @@ Result<ModelInfo> RunTable::get_info(const UserId& user, const RunId& run) const
   return info_of(*found);
 }
 
+RunPtr RunTable::of_any_user(const RunId& run) const {
+  MutexLock lock(mutex_);
+  const auto found = runs_.find(run);
+  return found == runs_.end() ? nullptr : found->second;
+}
+
 std::vector<RunPtr> RunTable::all() const {
   std::vector<RunPtr> runs;
   MutexLock lock(mutex_);

@@ -44,6 +44,8 @@ class RunTable {
   Error unknown(const UserId& user, const RunId& run) const;
   Result<ModelInfo> get_info(const UserId& user, const RunId& run) const;
 
+  // Returns the run, whoever it belongs to, also one whose session ends; null if there is none. Not for clients.
+  RunPtr of_any_user(const RunId& run) const;
   // Returns all runs, for lists. They include runs whose session ends.
   std::vector<RunPtr> all() const;
   std::vector<RunPtr> of_session(const UserId& user, const SessionId& session) const;

@@ -7,6 +7,7 @@
 //   CheckpointSaver     save_weights, save_weights_for_sampler
 //   CheckpointWriter    the one path of a checkpoint to the disk
 //   CheckpointLoader    load_weights
+//   RunResumption       goes on with runs whose worker comes back with their adapters
 //   RunRestorer         restores runs after a restart of the server or of a worker
 //   WorkerDrain         saves the runs of a worker that was told to end
 //   RunPlacement        moves runs between the workers of a base model
@@ -23,6 +24,7 @@
 #include "control/training/run_expiry.h"
 #include "control/training/run_placement.h"
 #include "control/training/run_restorer.h"
+#include "control/training/run_resumption.h"
 #include "control/training/run_submissions.h"
 #include "control/training/training_operations.h"
 #include "control/training/worker_drain.h"
@@ -55,6 +57,7 @@ class TrainingController {
   CustomLosses& custom_losses() { return custom_losses_; }
   const RunTable& runs() const { return runs_; }
   RunRestorer& restorer() { return restorer_; }
+  RunResumption& resumption() { return resumption_; }
   RunExpiry& expiry() { return expiry_; }
   WorkerDrain& drain() { return drain_; }
   RunPlacement& placement() { return placement_; }
@@ -68,6 +71,7 @@ class TrainingController {
   Lifetime lifetime_;
   RunTable runs_;
   TrainingTelemetry telemetry_;
+  CutCalls cut_;
   WorkerCalls calls_;
   RunExecutor executor_;
   CheckpointWriter writer_;
@@ -76,6 +80,7 @@ class TrainingController {
   TrainingOperations operations_;
   RunExpiry expiry_;
   RunRestorer restorer_;
+  RunResumption resumption_;
   WorkerDrain drain_;
   RunPlacement placement_;
   CustomLosses custom_losses_;

@@ -30,8 +30,8 @@ Nanos nanos_of(double seconds) {
 }
 
 // What the client gets. JSON has no NaN.
-std::map<std::string, double> metrics_of(const OptimStep& step, const worker::v1::OptimStepResponse& response) {
-  std::map<std::string, double> metrics = {{"learning_rate", step.learning_rate},
+std::map<std::string, double> metrics_of(const worker::v1::OptimStepResponse& response) {
+  std::map<std::string, double> metrics = {{"learning_rate", response.learning_rate()},
                                            {"optimizer_step", static_cast<double>(response.step())}};
   if (std::isfinite(response.grad_norm())) metrics.emplace("grad_norm", response.grad_norm());
   if (response.nonfinite()) metrics.emplace("skipped", 1.0);
@@ -107,10 +107,10 @@ void TrainingOperations::forward_backward(const RunPtr& run, const OperationPtr&
   operation->loss_fn = request.request().loss_fn();
   request.set_tenant(run->user.str());
   operation->backend_span.set_attribute("tuft.data_count", request.request().data_size());
-  run->backend()->actor().forward_backward(
-      std::move(request), options,
-      calls_.answer_to<worker::v1::ForwardBackwardResponse>(
-          operation, [this, run, operation](auto result) { on_passed(run, operation, std::move(result)); }));
+  // The operation keeps the request, for a worker that has to be asked again.
+  calls_.execute<rpc::ForwardBackward>(
+      run, operation, {operation, &request}, options,
+      [this, run, operation](auto result) { on_passed(run, operation, std::move(result)); });
 }
 
 void TrainingOperations::on_passed(const RunPtr& run, const OperationPtr& operation,
@@ -129,14 +129,13 @@ void TrainingOperations::on_passed(const RunPtr& run, const OperationPtr& operat
 
 void TrainingOperations::optim_step(const RunPtr& run, const OperationPtr& operation) {
   const auto& step = std::get<OptimStep>(operation->payload);
-  worker::v1::OptimStepRequest request;
-  request.set_adapter_id(run->id.str());
-  set_params(step, request);
+  const auto request = std::make_shared<worker::v1::OptimStepRequest>();
+  request->set_adapter_id(run->id.str());
+  set_params(step, *request);
   const actor::CallOptions options = calls_.begin_call("training_backend.optim_step", *operation);
-  run->backend()->actor().optim_step(
-      std::move(request), options,
-      calls_.answer_to<worker::v1::OptimStepResponse>(
-          operation, [this, run, operation](auto result) { on_stepped(run, operation, std::move(result)); }));
+  calls_.execute<rpc::OptimStep>(run, operation, request, options, [this, run, operation](auto result) {
+    on_stepped(run, operation, std::move(result));
+  });
 }
 
 void TrainingOperations::on_stepped(const RunPtr& run, const OperationPtr& operation,
@@ -151,8 +150,7 @@ void TrainingOperations::on_stepped(const RunPtr& run, const OperationPtr& opera
     span = run->step_clock.end_step(nanos_of(result->queue_seconds()), telemetry_.clock().monotonic());
   }
   telemetry_.keep_step(*run, *operation, *result, span);
-  executor_.conclude(run, operation,
-                     FutureValue(OptimStepResult{metrics_of(std::get<OptimStep>(operation->payload), *result)}));
+  executor_.conclude(run, operation, FutureValue(OptimStepResult{metrics_of(*result)}));
 }
 
 }  // namespace tuft::control

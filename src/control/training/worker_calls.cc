@@ -22,7 +22,17 @@ actor::CallOptions WorkerCalls::begin_call(telemetry::Name name, RunOperation& o
   operation.backend_span = tracer().start_span(name, {.attributes = KeyAttributes(keys), .parent = parent});
   operation.backend_span.set_attribute("tuft.lora_id", lora_id.empty() ? keys.run.str() : lora_id);
   futures_.mark_sent(*operation.future);
-  return {.trace = operation.backend_span.context(), .ids = call_ids(keys), .incarnation = operation.incarnation};
+  worker::v1::CallIds ids = call_ids(keys);
+  ids.set_resumes(operation.resumes);
+  ids.set_request_id(call_id_of(operation));
+  return {.trace = operation.backend_span.context(), .ids = std::move(ids), .incarnation = operation.incarnation};
+}
+
+Error WorkerCalls::error_of_resumed(Error error) {
+  if (error.reason != "not_begun") return error;
+  return {ErrorCode::kGone,
+          "not executed: the server was restarted before a worker had begun this operation. Submit it again",
+          "server_restarted"};
 }
 
 WorkerCalls::Call WorkerCalls::begin_call(telemetry::Name name, const Run& run, uint64_t incarnation) {

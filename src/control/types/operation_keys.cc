@@ -25,6 +25,7 @@ worker::v1::CallIds call_ids(const OperationKeys& keys) {
   ids.set_training_run_id(keys.run.str());
   ids.set_sampling_session_id(keys.sampler.str());
   ids.set_request_id(keys.request.str());
+  ids.set_seq_id(keys.seq_id.value_or(0));
   if (!keys.request.empty()) ids.set_operation_type(std::string(operation_name(keys.operation)));
   return ids;
 }

@@ -32,6 +32,14 @@ std::string_view operation_name(OperationType type) {
   return "unknown";
 }
 
+std::optional<OperationType> find_operation(std::string_view name) {
+  for (size_t i = 0; i < kOperationTypes; ++i) {
+    const auto type = static_cast<OperationType>(i);
+    if (operation_name(type) == name) return type;
+  }
+  return std::nullopt;
+}
+
 std::string_view optimizer_name(Optimizer optimizer) {
   return optimizer == Optimizer::kDimuon ? "dimuon" : "adamw";
 }

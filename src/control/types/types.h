@@ -42,6 +42,7 @@ enum class OperationType : uint8_t {
 };
 inline constexpr size_t kOperationTypes = static_cast<size_t>(OperationType::kUnknown) + 1;
 std::string_view operation_name(OperationType type);  // "create_model", ...
+std::optional<OperationType> find_operation(std::string_view name);
 
 // The ids that an operation concerns; the others are empty. Spans and logs carry them (operation_keys.h).
 struct OperationKeys {

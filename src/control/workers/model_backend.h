@@ -104,6 +104,11 @@ class ModelBackend {
   const DispatchQueue& training_queue() const { return training_queue_; }
   const DispatchQueue& sampling_queue() const { return sampling_queue_; }
 
+  // Returns whether a worker that was disconnected may come back with what it held.
+  bool may_come_back() const { return config().worker == config::WorkerKind::kJoined; }
+  // What the worker held when its life began is decided (run_resumption.h), so that adapters can be made there.
+  void note_cleared(uint64_t incarnation) { cleared_ = incarnation; }
+  bool is_cleared(uint64_t incarnation) const { return !may_come_back() || cleared_ == incarnation; }
   // Returns whether the worker still holds the adapters that were loaded in its `incarnation`.
   bool holds(uint64_t incarnation) const { return actor_.ready() && actor_.incarnation() == incarnation; }
 
@@ -131,6 +136,7 @@ class ModelBackend {
   DispatchQueue training_queue_;
   DispatchQueue sampling_queue_{kSamplingSlots};
   std::atomic<uint64_t> draining_{0};  // the life that ends; 0: none
+  std::atomic<uint64_t> cleared_{0};   // the life of which it is decided; 0: none
   std::atomic<Nanos> gradients_until_{0};
   std::atomic<int64_t> ranks_{0};
   RecentWork recent_work_;

@@ -50,6 +50,7 @@ TEST(RecordJson, ARunRoundTripsUnderTuFTsNames) {
   record.restore_seq_id = 11;
   record.gradient_pending = true;
   record.restore_lacks_gradient = true;
+  record.last_operation = "request-1";
   const std::string text = to_json(record);
   const auto back = run_from_json(text);
   ASSERT_TRUE(back.ok()) << back.error().message;
@@ -64,6 +65,7 @@ TEST(RecordJson, ARunRoundTripsUnderTuFTsNames) {
   EXPECT_EQ(back->restore_seq_id, 11);
   EXPECT_TRUE(back->gradient_pending);
   EXPECT_TRUE(back->restore_lacks_gradient);
+  EXPECT_EQ(back->last_operation, "request-1");
   const Json json = Json::parse(text);
   for (const char* name :
        {"training_run_id", "base_model", "lora_rank", "train_attn", "train_mlp", "train_unembed", "target_modules",

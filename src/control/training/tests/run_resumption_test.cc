@@ -1,0 +1,280 @@
+// Tests of workers that were away: their connection broke, or the server was restarted, and they come back with what
+// they hold.
+#include "control/training/run_resumption.h"
+
+#include "control/tests/plane.h"
+
+namespace tuft::control {
+namespace {
+
+class Resumption : public PlaneTest {
+ protected:
+  Resumption() { config().supported_models[0].worker = config::WorkerKind::kJoined; }
+  void come_back() { worker().start(); }
+};
+
+TEST_F(Resumption, ARunGoesOnWithTheAdapterThatItsWorkerKept) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().clear_calls();
+  worker().disconnect();
+  const RequestId waits = optim_step(run, alice, 2);
+  EXPECT_TRUE(pending(alice, waits));
+  come_back();
+  value<OptimStepResult>(alice, waits);
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  EXPECT_EQ(worker().calls().size(), 1U) << "nothing was made or loaded again";
+}
+
+TEST_F(Resumption, AnOperationThatWasRunningFinishesOnce) {
+  const RunId run = boot_with_run();
+  value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+  worker().hold_answers(true);
+  const RequestId step = optim_step(run, alice, 2);
+  const RequestId next = optim_step(run, alice, 3);
+  worker().disconnect();
+  EXPECT_TRUE(pending(alice, step));
+  worker().hold_answers(false);
+  come_back();
+  value<OptimStepResult>(alice, step);
+  value<OptimStepResult>(alice, next);
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Resumption, AnOperationThatWasLostOnTheWayIsSentAgain) {
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId pass = forward_backward(run, alice, 1, "ppo");
+  worker().disconnect(/*finishes=*/false);
+  worker().hold_answers(false);
+  come_back();
+  value<ProtobufResult>(alice, pass);
+  EXPECT_EQ(worker().last_pass().request().loss_fn(), "ppo");
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Resumption, ASaveThatWasRunningFinishes) {
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId saved = save(run, alice, 1, "a");
+  sweep_until([&] { return worker().held() == 1; });
+  worker().disconnect();
+  worker().hold_answers(false);
+  come_back();
+  EXPECT_THAT(value<SaveWeightsResult>(alice, saved).path, ::testing::EndsWith("/a"));
+}
+
+TEST_F(Resumption, AWorkerWithoutTheAdapterTakesTheRunFromItsCheckpointAndTheClientIsTold) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().hold_answers(true);
+  const RequestId step = optim_step(run, alice, 2);
+  worker().disconnect();
+  worker().die();
+  worker().hold_answers(false);
+  come_back();
+  EXPECT_EQ(failure(alice, step).code, ErrorCode::kUnavailable);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 1) << "from its first state";
+}
+
+TEST_F(Resumption, ASamplerStaysInTheWorker) {
+  const auto [own, run] = boot_with_session_and_run();
+  const auto saved = value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "s"));
+  const SamplerId sampler = *try_sampler(own, alice, 1, "", *saved.path);
+  value<ProtobufResult>(alice, sample(sampler, alice));
+  worker().clear_calls();
+  worker().disconnect();
+  come_back();
+  value<ProtobufResult>(alice, sample(sampler, alice));
+  EXPECT_TRUE(worker().calls_of("add_sampler").empty());
+  EXPECT_EQ(worker().samplers(), 1U);
+}
+
+TEST_F(Resumption, WhatNobodyWantsIsRemovedFromTheWorker) {
+  const RunId run = boot_with_run();
+  worker().disconnect();
+  boot(false);
+  FakeActor former(model);
+  former.start();
+  former.create_adapter(
+      [] {
+        worker::v1::CreateAdapterRequest request;
+        request.set_adapter_id("stale");
+        return request;
+      }(),
+      {}, [](const auto&) {});
+  former.move_to(worker());
+  come_back();
+  EXPECT_EQ(worker().adapters(), 0U);
+  EXPECT_EQ(worker().calls_of("remove_adapter").size(), 1U);
+}
+
+class ResumptionElsewhere : public Resumption {
+ protected:
+  ResumptionElsewhere() { config().supported_models[0].workers = 2; }
+  FakeActor& home(const RunId& run) { return worker(0).weights_of(run.str()) >= 0 ? worker(0) : worker(1); }
+  FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
+};
+
+TEST_F(ResumptionElsewhere, AWorkerThatWasAwayTooLongFindsItsRunElsewhere) {
+  const RunId run = boot_with_run();
+  FakeActor& from = home(run);
+  from.hold_answers(true);
+  const RequestId step = optim_step(run, alice, 1);
+  from.disconnect();
+  from.hold_answers(false);
+  advance(kMillisecond);
+  advance(3 * kSecond);
+  EXPECT_EQ(failure(alice, step).code, ErrorCode::kUnavailable) << "nobody knows whether it was made";
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(other(from).weights_of(run.str()), 1);
+  from.start();
+  EXPECT_EQ(from.adapters(), 0U);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(other(from).weights_of(run.str()), 2);
+}
+
+TEST_F(ResumptionElsewhere, AWorkerMayComeBackInAnotherPlace) {
+  const RunId run = boot_with_run();
+  FakeActor& from = home(run);
+  FakeActor& to = other(from);
+  from.hold_answers(true);
+  const RequestId step = optim_step(run, alice, 1);
+  from.disconnect();
+  to.disconnect();
+  from.move_to(to);
+  to.start();
+  advance(kMillisecond);
+  value<OptimStepResult>(alice, step);
+  EXPECT_EQ(to.weights_of(run.str()), 1);
+}
+
+class Takeover : public Resumption {
+ protected:
+  Takeover() { keep_state(); }
+};
+
+TEST_F(Takeover, ARunGoesOnAtItsWorker) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  crash_and_come_back();
+  EXPECT_TRUE(worker().calls_of("create_adapter").empty());
+  value<ProtobufResult>(alice, forward_backward(run, alice, 2));
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Takeover, AGradientIsKept) {
+  const RunId run = boot_with_run();
+  value<ProtobufResult>(alice, forward_backward(run, alice, 1));
+  crash_and_come_back();
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Takeover, WhatAWorkerFinishedMeanwhileIsDelivered) {
+  const RunId run = boot_with_run();
+  worker().hold_answers(true);
+  const RequestId step = optim_step(run, alice, 1);
+  const RequestId not_begun = forward_backward(run, alice, 2);
+  ASSERT_TRUE(durable().ok());
+  crash_and_come_back();
+  const auto result = value<OptimStepResult>(alice, step);
+  EXPECT_GT(result.metrics.at("learning_rate"), 0) << "of the request, which is gone";
+  const Error error = failure(alice, not_begun);
+  EXPECT_EQ(error.code, ErrorCode::kGone);
+  EXPECT_EQ(error.reason, "server_restarted");
+  crash_and_come_back();
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+}
+
+TEST_F(Takeover, AnOperationThatWasNotStoredYetIsNotDoneTwice) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  ASSERT_TRUE(durable().ok());
+  const auto before = contents().copy();
+  worker().hold_answers(true);
+  optim_step(run, alice, 2);
+  for (const auto& [key, value] : contents().copy()) contents().erase(key);
+  for (const auto& [key, value] : before) contents().put(key, value);
+  crash_and_come_back();
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  // The client got no answer, so it sends the same again.
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 3);
+}
+
+TEST_F(Takeover, AClientMaySendItAgainBeforeItsWorkerIsBack) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  ASSERT_TRUE(durable().ok());
+  const auto before = contents().copy();
+  worker().hold_answers(true);
+  optim_step(run, alice, 2);
+  for (const auto& [key, value] : contents().copy()) contents().erase(key);
+  for (const auto& [key, value] : before) contents().put(key, value);
+  RequestId again;
+  crash_and_come_back(true, [&] { again = optim_step(run, alice, 2); });
+  value<OptimStepResult>(alice, again);
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  crash_and_come_back();
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 3);
+}
+
+TEST_F(Takeover, ARunThatNoWorkerHoldsGoesBackToItsCheckpoint) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  value<SaveWeightsResult>(alice, save(run, alice, 2));
+  const RequestId undone = optim_step(run, alice, 3);
+  value<OptimStepResult>(alice, undone);
+  worker().hold_answers(true);
+  const RequestId step = optim_step(run, alice, 4);
+  ASSERT_TRUE(durable().ok());
+  crash_and_boot();
+  EXPECT_EQ(failure(alice, step).code, ErrorCode::kGone);
+  EXPECT_EQ(peek(alice, undone).error().code, ErrorCode::kGone) << "what was trained is not there any more";
+  // The numbers of what is undone are free.
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 2);
+  crash_and_come_back();
+  value<OptimStepResult>(alice, optim_step(run, alice, 4));
+  EXPECT_EQ(worker().weights_of(run.str()), 3);
+}
+
+TEST_F(Takeover, AClientThatGoesOnAfterALossIsToldOnce) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  ASSERT_TRUE(durable().ok());
+  crash();
+  boot(false);
+  const RequestId meanwhile = optim_step(run, alice, 2);
+  worker().start();
+  EXPECT_EQ(failure(alice, meanwhile).reason, "weights_rolled_back");
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
+}
+
+TEST_F(Takeover, ARunWaitsForItsWorkerALimitedTime) {
+  config().supported_models[0].workers = 2;
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  ASSERT_TRUE(durable().ok());
+  crash();
+  boot(false);
+  worker(1).start();
+  const RequestId step = optim_step(run, alice, 2);
+  advance(RunResumption::kHope / 2);
+  EXPECT_EQ(worker(1).adapters(), 0U) << "its worker may come to the other place";
+  advance(RunResumption::kHope);
+  EXPECT_EQ(failure(alice, step).reason, "weights_rolled_back");
+  value<OptimStepResult>(alice, optim_step(run, alice, 3));
+}
+
+}  // namespace
+}  // namespace tuft::control
