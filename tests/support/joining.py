@@ -40,14 +40,16 @@ class Worker(LoggedProcess):
         self.process.wait()
 
 
-def joined_server(folder, certificates, workers=1, **changes):
+def joined_server(folder, certificates, workers=1, keep=60, **changes):
     """Returns a server with a joined base model, which is not started, its port for workers, and the model's directory.
-    `workers` serve at a time."""
+    `workers` serve at a time, and keep their adapters for `keep` seconds while they are not connected."""
+    folder.mkdir(exist_ok=True)
     model = tuft_server.init_model(folder / "model", "--size", "tiny")
     (folder / "token").write_text(TOKEN + "\n")
     os.chmod(folder / "token", 0o600)
     join = {"port": tuft_server.free_port(), "certificate": str(certificates / "server.pem"),
-            "private_key": str(certificates / "server.key"), "token_file": str(folder / "token"), "lease_seconds": LEASE}
+            "private_key": str(certificates / "server.key"), "token_file": str(folder / "token"), "lease_seconds": LEASE,
+            "keep_seconds": keep}
     config = tuft_server.configuration(model, model={"worker": "joined", "workers": workers}, join=join, console={"operators": ["alice"]},
                                        persistence={"mode": "FILE"}, **changes)
     return TuftServer(folder / "home", config), join["port"], model

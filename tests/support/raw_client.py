@@ -119,3 +119,11 @@ def forward_backward(model_id, seq_id, tokens=(1, 2, 3, 4), targets=(2, 3, 4, 5)
     chunk = pb.Chunk(encoded_text=pb.EncodedTextChunk(tokens=np.asarray(tokens, np.int32).tobytes()))
     return pb.ForwardBackwardRequest(model_id=model_id, seq_id=seq_id, loss_fn=loss, forward_only=forward_only,
                                      data=[pb.Datum(model_input=[chunk], loss_fn_inputs=inputs)])
+
+
+def long_pass(model, seq_id, datums=400):
+    """Returns a pass that takes the tiny model some seconds."""
+    message = forward_backward(model, seq_id, tokens=(7,) * 250, targets=(8,) * 250)
+    for _ in range(datums - 1):
+        message.data.append(message.data[0])
+    return message

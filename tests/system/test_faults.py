@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from raw_client import PROTOBUF, RawClient, forward_backward
+from raw_client import PROTOBUF, RawClient, long_pass
 from tuft_server import ALICE, BOB, MODEL, TuftServer, alive, configuration, wait_until
 
 
@@ -15,14 +15,6 @@ from tuft_server import ALICE, BOB, MODEL, TuftServer, alive, configuration, wai
 def own_server(model_dir, tmp_path):
     with TuftServer(tmp_path / "home", configuration(model_dir)) as running:
         yield running
-
-
-def long_pass(model, seq_id, datums=400):
-    """Returns a pass that takes the tiny model some seconds."""
-    message = forward_backward(model, seq_id, tokens=(7,) * 250, targets=(8,) * 250)
-    for _ in range(datums - 1):
-        message.data.append(message.data[0])
-    return message
 
 
 def kill_worker(server):
