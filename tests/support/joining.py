@@ -20,12 +20,12 @@ def certificates(tmp_path_factory):
 class Worker(LoggedProcess):
     """A `tuft-worker --join`."""
 
-    def __init__(self, port, certificates, model, token=TOKEN, env=None, arguments=()):
+    def __init__(self, port, certificates, model, token=TOKEN, env=None, arguments=(), server="localhost"):
         super().__init__()
         token_file = pathlib.Path(certificates) / f"token-{os.getpid()}-{id(self)}"
         token_file.write_text(token + "\n")
         self.spawn_logged(
-            [BIN / "tuft-worker", "--join", f"localhost:{port}", "--join-token-file", token_file, "--join-ca",
+            [BIN / "tuft-worker", "--join", f"{server}:{port}", "--join-token-file", token_file, "--join-ca",
              certificates / "ca.pem", "--model-path", model, "--model-name", MODEL, "--threads", "1", *arguments],
             {**tuft_server.clean_environment(), **(env or {})})
 
@@ -40,15 +40,16 @@ class Worker(LoggedProcess):
         self.process.wait()
 
 
-def joined_server(folder, certificates, workers=1, keep=60, **changes):
+def joined_server(folder, certificates, workers=1, host="127.0.0.1", lease=LEASE, keep=60, **changes):
     """Returns a server with a joined base model, which is not started, its port for workers, and the model's directory.
-    `workers` serve at a time, and keep their adapters for `keep` seconds while they are not connected."""
+    `workers` serve at a time; they reach it at the address `host`, and keep their adapters for `keep` seconds while they
+    are not connected."""
     folder.mkdir(exist_ok=True)
     model = tuft_server.init_model(folder / "model", "--size", "tiny")
     (folder / "token").write_text(TOKEN + "\n")
     os.chmod(folder / "token", 0o600)
-    join = {"port": tuft_server.free_port(), "certificate": str(certificates / "server.pem"),
-            "private_key": str(certificates / "server.key"), "token_file": str(folder / "token"), "lease_seconds": LEASE,
+    join = {"host": host, "port": tuft_server.free_port(), "certificate": str(certificates / "server.pem"),
+            "private_key": str(certificates / "server.key"), "token_file": str(folder / "token"), "lease_seconds": lease,
             "keep_seconds": keep}
     config = tuft_server.configuration(model, model={"worker": "joined", "workers": workers}, join=join, console={"operators": ["alice"]},
                                        persistence={"mode": "FILE"}, **changes)
