@@ -12,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_future.hpp>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 
 #include "join/io_thread.h"
 #include "join/message.h"
@@ -30,6 +31,12 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr Nanos kJoinTimeout = 10 * kSecond;
+
+// Returns why the server's certificate was not accepted, such as ": certificate is not yet valid". Empty: it was.
+std::string why_unverified(TlsStream& stream) {
+  const long result = ::SSL_get_verify_result(stream.native_handle());
+  return result == X509_V_OK ? std::string() : std::string(": ") + ::X509_verify_cert_error_string(result);
+}
 
 class DialerImpl final : public Dialer {
  public:
@@ -76,9 +83,9 @@ class DialerImpl final : public Dialer {
       co_return;
     }
     if (code) {
-      joined = failed("TLS failed (" + code.message() +
+      joined = failed("TLS failed (" + code.message() + why_unverified(stream) +
                       "); --join-ca must name the authority of its certificate, and the certificate must be for this "
-                      "host");
+                      "host, and valid by this machine's clock");
       co_return;
     }
     std::string text;

@@ -254,6 +254,7 @@ TEST_F(Join, TheServerMustBeWhoItShouldBe) {
   const Result<Joined> joined = join(request(), other);
   ASSERT_FALSE(joined.ok());
   EXPECT_THAT(joined.error().message, HasSubstr("--join-ca"));
+  EXPECT_THAT(joined.error().message, HasSubstr("unable to get local issuer certificate"));
   EXPECT_EQ(host_.refusals.pop(), "tls");
 }
 
