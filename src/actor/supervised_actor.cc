@@ -293,10 +293,12 @@ bool SupervisedActorImpl::start_up(Life& life, std::string& failure) {
   return false;
 }
 
-// Returns whether a worker has answered nothing for longer than its lease, and then what happened in `failure`. If this
-// thread was held up, the worker was not asked meanwhile.
+// Returns whether a worker has given no sign of life for longer than its lease, and then what happened in `failure`. On
+// a narrow link, health checks and their answers wait behind large messages, so a part of such a message is a sign,
+// too. If this thread was held up, the worker was not asked meanwhile.
 bool SupervisedActorImpl::lease_ended(const Life& life, std::string& failure) const {
-  if (spec_.lease == 0 || life.unanswered == 0 || now() - gauges_.last_answer() <= spec_.lease) return false;
+  if (spec_.lease == 0 || life.unanswered == 0) return false;
+  if (now() - std::max(gauges_.last_answer(), life.worker->last_sign()) <= spec_.lease) return false;
   failure = "answered nothing for " + std::to_string(spec_.lease / kSecond) + " s, its lease";
   return true;
 }

@@ -100,6 +100,7 @@ class JoinedLife final : public WorkerLife {
   uint64_t row() const override { return row_.number; }
   pid_t pid() const override { return static_cast<pid_t>(row_.pid); }
   const std::string& host() const override { return row_.host; }
+  Nanos last_sign() const override { return connection_->last_sign(); }
   int ended_fd() const override { return connection_->ended_fd(); }
   std::shared_ptr<grpc::Channel> connect() override { return adopt_channel(connection_->take_descriptor()); }
   void ask_to_end() override { connection_->close(); }

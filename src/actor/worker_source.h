@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "actor/worker_rows.h"
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace grpc {
@@ -23,6 +24,8 @@ class WorkerLife {
   virtual uint64_t row() const = 0;  // its number in WorkerRows
   virtual pid_t pid() const = 0;
   virtual const std::string& host() const = 0;
+  // Returns when the worker last gave a sign of life besides its answers, by the monotonic clock; 0: never.
+  virtual Nanos last_sign() const { return 0; }
   // Readable once the life has ended.
   virtual int ended_fd() const = 0;
   // Returns the channel to the worker, or null as long as it cannot be reached. Not called again after it returned one.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/clock.h"
+
 namespace tuft::join {
 
 enum class End : uint8_t {
@@ -28,6 +30,9 @@ class Connection {
   // Returns whether anything has come from the other end. A gRPC server speaks first, so a worker that was heard
   // serves.
   virtual bool heard() const = 0;
+  // Returns when the other end last gave a sign of life, by the monotonic clock; 0: not yet. It sent something, or it
+  // takes a large message through a narrow link, behind which all questions wait (send_progress.h).
+  virtual Nanos last_sign() const = 0;
   virtual void close() = 0;
 };
 

@@ -37,6 +37,7 @@ constexpr Nanos kRefusalTimeout = kSecond;
 constexpr auto kBetweenConnections = std::chrono::milliseconds(20);
 constexpr int kJoiningMax = 64;
 constexpr int kJoiningOfAddressMax = 16;
+constexpr int kLooksPerLease = 4;
 constexpr size_t kUntakenBytesMax = 64 << 10;
 constexpr size_t kTokenBytesMin = 16;
 constexpr size_t kTokenBytesMax = 4096;
@@ -204,11 +205,12 @@ class ListenerImpl final : public Listener {
   void relay(TlsStream stream, const std::string& worker_id) {
     // The host has its callback only when it has the connection.
     const auto on_end = std::make_shared<std::function<void(End)>>();
-    auto connection =
-        start_relay(std::move(stream), {.untaken_bytes_max = kUntakenBytesMax, .on_end = [this, on_end](End end) {
-                                          --joined_;
-                                          (*on_end)(end);
-                                        }});
+    auto connection = start_relay(std::move(stream), {.untaken_bytes_max = kUntakenBytesMax,
+                                                      .progress_period = options_.lease / kLooksPerLease,
+                                                      .on_end = [this, on_end](End end) {
+                                                        --joined_;
+                                                        (*on_end)(end);
+                                                      }});
     if (!connection.ok()) return host_.gave_up(worker_id);
     ++joined_;
     *on_end = host_.connected(worker_id, std::move(connection).value());

@@ -1,5 +1,6 @@
 #include "join/relay.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -19,6 +20,7 @@
 
 #include "base/file.h"
 #include "join/message.h"
+#include "join/send_progress.h"
 
 // g++ 12 at -O1 reports asio's aligned_alloc for a coroutine frame and asio's own operator delete as a mismatch.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -69,6 +71,9 @@ class Relay : public std::enable_shared_from_this<Relay> {
     if (options_.silence_max > 0)
       asio::co_spawn(
           executor, [self] { return self->watch(); }, asio::detached);
+    if (options_.progress_period > 0)
+      asio::co_spawn(
+          executor, [self] { return self->watch_sending(); }, asio::detached);
   }
 
   // From now on somebody answers, so that the peer has reason to send something.
@@ -79,6 +84,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   int ended_fd() const { return ended_fd_; }
   End end() const { return end_; }
   bool heard() const { return last_received_ != 0; }
+  Nanos last_sign() const { return std::max<Nanos>(last_received_, last_taken_); }
   // copy_out() then sees the end of its input, unless it waits for a peer that does not read.
   void close() {
     asio::post(stream_.get_executor(), [self = shared_from_this()] {
@@ -136,6 +142,19 @@ class Relay : public std::enable_shared_from_this<Relay> {
     }
   }
 
+  asio::awaitable<void> watch_sending() {
+    asio::steady_timer timer(stream_.get_executor());
+    error_code code;
+    uint64_t acknowledged = 0;
+    while (end_ == End::kOpen) {
+      timer.expires_after(std::chrono::nanoseconds(options_.progress_period));
+      co_await timer.async_wait(into(code));
+      const SendProgress progress = send_progress(stream_.next_layer().native_handle());
+      const bool advances = std::exchange(acknowledged, progress.acknowledged_bytes) < progress.acknowledged_bytes;
+      if (advances && progress.waiting_bytes > 0) last_taken_ = system_clock().monotonic();
+    }
+  }
+
   void finish(End end) {
     if (end_ != End::kOpen) return;
     // A peer that is told goodbye just ends the connection.
@@ -156,6 +175,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   asio::steady_timer goodbye_;
   const RelayOptions options_;
   std::atomic<Nanos> last_received_ = 0;
+  std::atomic<Nanos> last_taken_ = 0;  // the peer took a part of what waited to be sent
   bool is_closing_ = false;
   bool was_silent_ = false;
   std::atomic<int> taken_ = -1;
@@ -172,6 +192,7 @@ class RelayedConnection final : public Connection {
   int ended_fd() const override { return relay_->ended_fd(); }
   End end() const override { return relay_->end(); }
   bool heard() const override { return relay_->heard(); }
+  Nanos last_sign() const override { return relay_->last_sign(); }
   void close() override { relay_->close(); }
 
  private:

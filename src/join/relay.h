@@ -21,6 +21,8 @@ struct RelayOptions {
   // Ends the connection when so much has come before the descriptor was taken; 0: no limit. Nobody reads it until then,
   // so that the end of the peer would not be seen.
   size_t untaken_bytes_max = 0;
+  // How often it looks whether the peer takes what waits to be sent, for Connection::last_sign(); 0: never.
+  Nanos progress_period = 0;
   // Runs once on the IoThread, after end() has its value.
   std::function<void(End)> on_end = {};
 };

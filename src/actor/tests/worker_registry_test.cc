@@ -38,6 +38,7 @@ class TestConnection final : public join::Connection {
   int ended_fd() const override { return ended_; }
   join::End end() const override { return join::End::kPeerClosed; }
   bool heard() const override { return is_heard; }
+  Nanos last_sign() const override { return 0; }
 
   bool is_heard = false;
   const std::shared_ptr<std::promise<void>> taken = std::make_shared<std::promise<void>>();
