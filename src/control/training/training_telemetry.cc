@@ -206,7 +206,8 @@ void TrainingTelemetry::record_saved(const Run& run, const RunOperation& operati
   const OperationKeys& keys = operation.future->keys;
   const std::string path = saved.path.str();
   const std::string_view type = checkpoint_type_name(saved.path.kind);
-  usage_.add(run.user, keys, UsageKind::kCheckpoint, 1);
+  // A user does not pay for a run that the server moves.
+  if (!operation.moves_run) usage_.add(run.user, keys, UsageKind::kCheckpoint, 1);
   if (!saved.ephemeral) {
     usage_.audit({.action = AuditAction::kCheckpointSaved,
                   .user = run.user,

@@ -35,6 +35,17 @@ TEST_F(Drain, ARunGoesOnInTheNextWorkerAsIfNothingHadHappened) {
   EXPECT_TRUE(names.begin()->starts_with("moved-")) << *names.begin();
 }
 
+TEST_F(Drain, WhatTheServerSavesIsNotCountedAsUsage) {
+  const RunId run = boot_with_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  worker().drain(kLimit);
+  let_worker_go();
+  ASSERT_EQ(saves(), 1U);
+  for (const UsageEvent& event : plane().usage().events(alice, 0, clock().wall() + 3600 * kSecond)) {
+    EXPECT_NE(event.kind, UsageKind::kCheckpoint);
+  }
+}
+
 TEST_F(Drain, AStepIsEndedBeforeItIsSaved) {
   const RunId run = boot_with_run();
   value<ProtobufResult>(alice, forward_backward(run, alice, 1));
