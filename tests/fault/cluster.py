@@ -1,17 +1,23 @@
 """A server, workers that join it, and clients that train, each on a host of its own."""
 import contextlib
 import datetime
+import os
 import random
+import signal
 import threading
 import time
 
+import pytest
+
 import joining
+from certificates import make_certificates
 from hosts import Network
 from ledger import CUT, Broken, Client, Curve, Usage
 from raw_client import RawClient
 from trainer import Trainer
 from tuft_server import ALICE, BOB, wait_until
 
+LAB = "TUFT_LAB" in os.environ  # tries more
 WORKERS = ("worker1", "worker2")
 SECONDS = 60  # for whatever must happen at some time
 ANSWER_SECONDS = 5  # without which a client takes its connection for broken
@@ -37,25 +43,29 @@ class Stubborn(Client):
 
 
 class Cluster:
-    """The hosts are `server`, `client`, `operator` and those of the workers. Within `with`, the calling thread is at the
-    host `operator`, whose link no test touches, and all workers serve."""
+    """The hosts are `server`, `client` and those of the workers. Within `with`, the calling thread is at the host of the
+    server, and all workers serve. `url` is the address for clients."""
 
-    def __init__(self, folder, certificates, workers=1, lease=joining.LEASE, **changes):
-        self.net = Network("server", "client", "operator", *WORKERS)
+    def __init__(self, folder, certificates, workers=1, lease=joining.LEASE, env=None):
+        self.net = Network("server", "client", *WORKERS)
         assert self.net["server"].address == SERVER_ADDRESS
         limits = {"runs_per_user_max": 1000, "unnamed_samplers_per_run_max": 1000}
         self.server, self.port, self.model = joining.joined_server(
-            folder, certificates, workers, SERVER_ADDRESS, lease, limits=limits, **changes)
-        self.server.arguments = ["--host", SERVER_ADDRESS, "--port", "0", "--log-level", "info"]
-        self.certificates, self.serving, self.lease, self.workers = certificates, workers, lease, {}
+            folder, certificates, workers, SERVER_ADDRESS, lease, limits=limits)
+        self.server.arguments = ["--host", "0.0.0.0", "--port", "0", "--log-level", "info"]
+        self.certificates, self.serving, self.lease = certificates, workers, lease
+        self.workers, self.ending = {}, []  # by host; and others, which were told to end
+        self.env = env or {}  # of the programs, by host
+        self.server.env.update(self.env.get("server", {}))
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
             stack.callback(self.net.close)
             stack.callback(self.end)
-            with self.net["server"].entered():
-                self.server.start()
-            stack.enter_context(self.net["operator"].entered())
+            stack.enter_context(self.net["server"].entered())
+            self.server.start()
+            port = self.server.url.rsplit(":", 1)[1]
+            self.server.url, self.url = f"http://127.0.0.1:{port}", f"http://{SERVER_ADDRESS}:{port}"
             for number, host in enumerate(WORKERS[:self.serving], 1):
                 self.join(host)
                 self.await_states(*["ready"] * number)
@@ -65,16 +75,22 @@ class Cluster:
     def __exit__(self, *what):
         self.undo.__exit__(*what)
 
+    def heal(self):
+        """Ends all faults of links, and lets stopped workers go on."""
+        self.net.heal()
+        for worker in [*self.workers.values(), *self.ending]:
+            worker.signal(signal.SIGCONT)
+
     def end(self):
         self.net.heal()
-        for worker in self.workers.values():
+        for worker in [*self.workers.values(), *self.ending]:
             worker.end()
         self.server.stop()
 
-    def join(self, host, **options):
+    def join(self, host):
         with self.net[host].entered():
-            self.workers[host] = joining.Worker(self.port, self.certificates, self.model, server=SERVER_ADDRESS, **options)
-        return self.workers[host]
+            self.workers[host] = joining.Worker(self.port, self.certificates, self.model, server=SERVER_ADDRESS,
+                                                env=self.env.get(host), arguments=["--drain-seconds", "8"])
 
     def rows(self):
         return joining.rows(self.server)
@@ -114,13 +130,13 @@ class Cluster:
             load.start()
             load.await_steps(2)
             yield load
-            self.net.heal()
+            self.heal()
             load.await_steps(2)
         except BaseException:
             print(f"{load}\n{self.logs()}")
             raise
         finally:
-            self.net.heal()
+            self.heal()
             load.stop()
         load.check()
 
@@ -138,7 +154,7 @@ class Load:
         self.window = [(hour + datetime.timedelta(hours=hours)).strftime("%Y-%m-%dT%H:00:00Z") for hours in (-1, 48)]
 
     def connect(self, key):
-        client = Stubborn(self.cluster.server.url, key, threading.Event())
+        client = Stubborn(self.cluster.url, key, threading.Event())
         client.connection.timeout = ANSWER_SECONDS
         return client
 
@@ -190,3 +206,20 @@ class Load:
 
     def __str__(self):
         return f"{self.steps} steps, {self.losses} times a client was told of a loss"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("tls") / "of_server", [SERVER_ADDRESS])
+
+
+@pytest.fixture
+def one(tmp_path, certificates):
+    with Cluster(tmp_path, certificates) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def two(tmp_path, certificates):
+    with Cluster(tmp_path, certificates, workers=2) as cluster:
+        yield cluster
