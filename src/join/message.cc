@@ -61,6 +61,7 @@ TimeLimit::TimeLimit(asio::ip::tcp::socket& socket, Nanos limit) : timer_(socket
 
 void tune(asio::ip::tcp::socket& socket, Nanos silence_max) {
   constexpr int kProbes = 3;
+  constexpr unsigned kTriesPerSilence = 8;
   const int on = 1;
   const int seconds = static_cast<int>(std::max<Nanos>(1, silence_max / kSecond / (kProbes + 1)));
   const auto milliseconds = static_cast<unsigned>(silence_max / kMillisecond);
@@ -71,6 +72,11 @@ void tune(asio::ip::tcp::socket& socket, Nanos silence_max) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+  // Else what is lost is sent again after twice as long each time, so that a network that works again would be noticed
+  // too late. An older kernel than Linux 6.15 does not know this option.
+  constexpr int kTcpRtoMaxMs = 44;
+  const unsigned again = std::clamp(milliseconds / kTriesPerSilence, 1000U, 120'000U);
+  ::setsockopt(fd, IPPROTO_TCP, kTcpRtoMaxMs, &again, sizeof again);
 }
 
 }  // namespace tuft::join
