@@ -63,9 +63,7 @@ class Cluster:
             stack.callback(self.net.close)
             stack.callback(self.end)
             stack.enter_context(self.net["server"].entered())
-            self.server.start()
-            port = self.server.url.rsplit(":", 1)[1]
-            self.server.url, self.url = f"http://127.0.0.1:{port}", f"http://{SERVER_ADDRESS}:{port}"
+            self.start_server()
             for number, host in enumerate(WORKERS[:self.serving], 1):
                 self.join(host)
                 self.await_states(*["ready"] * number)
@@ -86,6 +84,11 @@ class Cluster:
         for worker in [*self.workers.values(), *self.ending]:
             worker.end()
         self.server.stop()
+
+    def start_server(self):
+        self.server.start()
+        port = self.server.url.rsplit(":", 1)[1]
+        self.server.url, self.url = f"http://127.0.0.1:{port}", f"http://{SERVER_ADDRESS}:{port}"
 
     def join(self, host):
         with self.net[host].entered():

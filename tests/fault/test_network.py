@@ -4,6 +4,7 @@ random faults, TUFT_NETWORK_SEED=<number> repeats the choices of a run (but not 
 import os
 import random
 import signal
+import socket
 import time
 
 import pytest
@@ -11,14 +12,15 @@ from joining import Trainer
 
 import hosts
 import lab_results
-from cluster import LAB, WORKERS, certificates, one, two  # noqa: F401
-from raw_client import PROTOBUF
-from tuft_server import wait_until
+from cluster import LAB, WORKERS, Cluster, certificates, one, two  # noqa: F401
+from raw_client import RawClient
+from tuft_server import ALICE, wait_until
 
 pytestmark = pytest.mark.skipif(hosts.MISSING is not None, reason=str(hosts.MISSING))
 ROUNDS = int(os.environ.get("TUFT_NETWORK_ROUNDS", "3"))
 SEED = int(os.environ.get("TUFT_NETWORK_SEED", random.SystemRandom().randrange(10**6)))
 
+TCP_RTO_MAX_MS = 44
 FAULTS = {
     "nothing passes": lambda net, host: net.partition("server", host),
     "what it sends is lost": lambda net, host: net.drop(host, "server"),
@@ -42,6 +44,28 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(one):
             load.await_steps(3)
     assert load.losses == 0 and one.ended() == 0, one.rows()
     note("one worker, twice cut off for a third of its lease", load)
+
+
+def has_rto_max():
+    with socket.socket() as one:
+        try:
+            one.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, 1000)
+        except OSError:
+            return False
+    return True
+
+
+@pytest.mark.skipif(not has_rto_max(), reason="this kernel does not know TCP_RTO_MAX_MS (Linux 6.15)")
+def test_a_network_that_works_again_is_noticed_in_time(tmp_path, certificates):
+    """What TCP sends again after twice as long each time, it would send after 3.0 and 6.2 seconds here."""
+    with Cluster(tmp_path, certificates, lease=5) as cluster:
+        with cluster.load() as load:
+            cluster.net.partition("server", "worker1")
+            time.sleep(3.6)
+            cluster.net.heal()
+            load.await_steps(1)
+        assert load.losses == 0 and cluster.ended() == 0, cluster.rows()
+    note("one worker, cut off for 3.6 s; the lease is 5 s", load)
 
 
 def test_the_only_worker_is_cut_off_for_longer_than_its_lease(one):
@@ -191,6 +215,29 @@ def test_a_worker_that_is_cut_off_in_a_drain_ends_by_itself(two):
         run.seq += 1
     pair.check(lost, kept)
     lab_results.note("network", "a drain, cut off for good", 1, "the worker ends by itself; the client is told")
+
+
+def test_the_server_is_killed_while_a_worker_is_cut_off(two):
+    """The worker comes back with what the former server had given it."""
+    pair = Pair(two)
+    two.net.partition("server", "worker1")
+    submitted = {run: submit_step(run) for run in pair.runs}
+    two.server.process.kill()
+    two.server.wait_exit()
+    (two.server.home / "tuft_current_server").unlink()
+    two.start_server()
+    two.net.heal()
+    two.await_states("ready", "ready")
+    for run in pair.runs:
+        run.client = RawClient(two.server.url, ALICE)
+        kept = run.client.retrieve(submitted[run][1].json["request_id"])
+        undone = kept.status == 410 and "went back" in kept.detail
+        assert undone or kept.json["metrics"]["optimizer_step"] == 3, kept
+        assert "went back to checkpoint" in str(run.step())
+        assert run.loss() == pytest.approx(pair.losses[run], rel=1e-6)
+        assert optim(run) == 2
+    lab_results.note("network", "kill -9 of the server while one of two workers is cut off", 1,
+                     "both join again; the clients are told")
 
 
 def test_the_server_is_cut_off_from_all_workers(two):
