@@ -92,6 +92,22 @@ def test_runs_of_a_worker_that_is_cut_off_go_on_at_the_other(two, fault):
     note(f"one of two workers: {fault}", load)
 
 
+@pytest.mark.parametrize("both", [False, True], ids=["alone", "with the standby for a while"])
+def test_a_standby_takes_the_place_of_a_worker_that_is_cut_off(one, both):
+    one.join("worker2")
+    one.await_states("ready", "standby")
+    with one.load() as load:
+        for worker in WORKERS if both else WORKERS[:1]:
+            one.net.partition("server", worker)
+        wait_until(lambda: one.row_of("worker1")["state"] == "dead", 30, "the worker is missed")
+        one.net.heal("server", "worker2")
+        wait_until(lambda: one.row_of("worker2")["state"] == "ready", 30, f"the standby serves\n{one.logs()}")
+        load.await_steps(2)
+        one.net.heal()
+        one.await_states("ready", "standby")
+    note("a standby takes over" + (", which was cut off as well for a while" if both else ""), load)
+
+
 class Pair:
     """Two runs, one at each worker, at step 2, of which step 1 is saved as `one`."""
 
