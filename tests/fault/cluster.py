@@ -127,7 +127,7 @@ class Cluster:
     @contextlib.contextmanager
     def load(self, seed=None, **options):
         """Clients train as long as this lasts. Afterwards all links are healed, every run must train again, and the ledger
-        must be right."""
+        must be right. Once for each cluster, because the ledger counts all that its users ever sent."""
         load = Load(self, random.Random(seed), **options)
         try:
             load.start()

@@ -4,7 +4,7 @@
     client --+            +-- worker2
 
 A namespace has no name and lives as long as this process and those that it started there, so that nothing is left behind,
-however a test ends. Needs root, and the programs ip, tc and iptables."""
+however a test ends. Needs root, or `unshare -rn`, and the programs ip, tc and iptables."""
 import contextlib
 import ctypes
 import errno
@@ -87,9 +87,8 @@ class Network:
     """The hosts `names`, in this order, and the router. All its methods return at once; a fault lasts until heal()."""
 
     def __init__(self, *names):
-        self.hosts, self.faults, self.hops = {}, {}, {}
+        self.router, self.hosts, self.faults, self.hops = Namespace(), {}, {}, {}
         try:
-            self.router = Namespace()
             self.router.set("ipv4/ip_forward", 1)
             for number, name in enumerate(names, 1):
                 self.add(name, number)
@@ -125,7 +124,7 @@ class Network:
         for hop in self.hops.values():
             hop.kill()
             hop.wait()
-        for namespace in [*self.hosts.values(), *([self.router] if hasattr(self, "router") else [])]:
+        for namespace in (*self.hosts.values(), self.router):
             namespace.close()
         self.hosts, self.hops = {}, {}
 
@@ -224,8 +223,8 @@ class Network:
 
 
 def has_netem():
-    with contextlib.suppress(OSError):
-        Namespace().run(*"tc qdisc add dev lo root netem delay 1ms".split())
+    with contextlib.suppress(OSError), contextlib.closing(Namespace()) as alone:
+        alone.run(*"tc qdisc add dev lo root netem delay 1ms".split())
         return True
     return False
 
@@ -238,7 +237,7 @@ def find_missing():
     try:
         Network("one").close()
     except OSError as error:
-        return f"network namespaces are not possible here, they need root: {error.strerror}"
+        return f"network namespaces are not possible here: {error.strerror}; they need root, or `unshare -rn`"
     return None
 
 

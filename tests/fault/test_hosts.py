@@ -8,7 +8,7 @@ import pytest
 import hosts
 
 pytestmark = pytest.mark.skipif(hosts.MISSING is not None, reason=str(hosts.MISSING))
-LONG = 0.3  # no packet takes so long here
+LONG = 0.5  # no packet takes so long here
 
 
 @pytest.fixture(scope="module")

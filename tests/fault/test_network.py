@@ -166,20 +166,34 @@ def test_a_step_whose_answer_is_lost_is_not_counted(two):
     lab_results.note("network", "a step whose answer is lost on the way", 1, "its client is told; it is not counted")
 
 
-@pytest.mark.parametrize("route, folder", [("save_weights", "weights"), ("save_weights_for_sampler", "sampler_weights")])
-def test_what_a_worker_saves_when_it_is_cut_off_does_not_count(two, route, folder):
-    pair = Pair(two)
+ROUTES = {"save_weights": "weights", "save_weights_for_sampler": "sampler_weights"}
+SAVES = [(route, stops) for route in ROUTES for stops in (False, True)]
+
+
+@pytest.mark.parametrize("route, stops", SAVES if LAB else [SAVES[0], SAVES[3]])
+def test_what_a_worker_saves_when_it_is_cut_off_does_not_count(two, route, stops):
+    """It writes the files and cannot say so; or it is stopped, and writes them after its lease."""
+    pair, folder = Pair(two), ROUTES[route]
     for run in pair.runs:
         assert run.step() == 3
+
+    def unfinished():
+        return list((two.server.home / "checkpoints").rglob(".tuft-*"))
 
     def save(run):
         run.seq += 1
         return run.client.post(route, {"model_id": run.model, "path": "late", "seq_id": run.seq, "type": route})
 
-    two.workers["worker1"].signal(signal.SIGSTOP)
+    if stops:
+        two.workers["worker1"].signal(signal.SIGSTOP)
+    else:
+        two.net.drop("worker1", "server")
     submitted = {run: save(run) for run in pair.runs}
     two.server.wait_until_running(route)
-    two.net.partition("server", "worker1")
+    if stops:
+        two.net.partition("server", "worker1")
+    elif route == "save_weights":  # the other one is published first, and written later
+        wait_until(unfinished, 20, "the worker writes")
     wait_until(lambda: two.moves("lost") == 1, 30, "the run moves")
     two.workers["worker1"].signal(signal.SIGCONT)
     lost, kept = pair.split({run: result(run, answer) for run, answer in submitted.items()})
@@ -191,9 +205,11 @@ def test_what_a_worker_saves_when_it_is_cut_off_does_not_count(two, route, folde
         return f"{folder}/late" in [one["checkpoint_id"] for one in listed]
 
     assert saves(kept) and not saves(lost)
+    wait_until(lambda: not unfinished(), 20, f"nothing is left on disk: {unfinished()}")
     assert "path" in result(lost, save(lost)) and saves(lost), "the name is free"
     pair.check(lost, kept)
-    lab_results.note("network", f"{route} in a worker that is cut off", 1, "the client is told; nothing is listed")
+    lab_results.note("network", f"{route} in a worker that is cut off" + (", and stopped" if stops else ""), 1,
+                     "the client is told; nothing is listed, nothing left on disk")
 
 
 def test_a_drain_through_a_short_cut_loses_nothing(two):
