@@ -112,6 +112,12 @@ class Curve:
         output = pb.ForwardBackwardOutput.FromString(answer.body)
         self.check(self.losses, step, output.metrics["loss:sum"], "the loss", *facts)
 
+    def is_at(self, step, answer):
+        """Returns whether this is the loss that is known of a step."""
+        known = self.losses.get(step)
+        return known is not None and math.isclose(
+            known, pb.ForwardBackwardOutput.FromString(answer.body).metrics["loss:sum"], rel_tol=2e-3, abs_tol=1e-6)
+
     def norm(self, step, metrics, *facts):
         self.check(self.norms, step, metrics["grad_norm"], "the gradient norm", *facts)
 

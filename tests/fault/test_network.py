@@ -249,6 +249,30 @@ def test_a_worker_that_is_cut_off_in_a_drain_ends_by_itself(two):
     lab_results.note("network", "a drain, cut off for good", 1, "the worker ends by itself; the client is told")
 
 
+def test_a_run_that_was_moved_goes_back_to_where_it_was_moved(two):
+    """The save with which the server moves a run is newer than the client's."""
+    pair = Pair(two)
+    two.workers["worker1"].signal(signal.SIGTERM)
+    assert two.workers["worker1"].process.wait(timeout=20) == 0
+    assert two.moves("drained") == 1
+    assert [run.step() for run in pair.runs] == [3, 3]
+    two.net.partition("server", "worker2")
+    two.await_states()
+    two.net.heal()
+    two.await_states("ready")
+
+    def is_moved(run):
+        listed = run.client.get(f"training_runs/{run.model}/checkpoints").json["checkpoints"]
+        return any("weights/moved-" in one["checkpoint_id"] for one in listed)
+
+    assert sorted(map(is_moved, pair.runs)) == [False, True]
+    for run in pair.runs:
+        assert f"weights/{'moved-' if is_moved(run) else 'one'}" in str(run.step())
+        assert run.step() == (3 if is_moved(run) else 2)
+    lab_results.note("network", "a worker that has got a run of another one is cut off", 1,
+                     "the run goes back to where it was moved; its client is told which checkpoint that is")
+
+
 def test_the_server_is_killed_while_a_worker_is_cut_off(two):
     """The worker comes back with what the former server had given it."""
     pair = Pair(two)

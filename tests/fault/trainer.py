@@ -224,7 +224,18 @@ class Trainer:
                 break
             promise(may_fail is None or may_fail(op), "one warning, and no other error", op)
             promise(time.monotonic() < deadline, "a worker comes back", op)
-        self.curve.loss(step, op.answer, "the loss after the recovery", op, self.model)
+        moves = self.steps_of_moves(raw, step)
+        at = next((one for one in [step, *moves] if self.curve.is_at(one, op.answer)), step)
+        self.curve.loss(at, op.answer, "the loss after the recovery", op, self.model, "or saved by the server at", moves)
+
+    def steps_of_moves(self, raw, step):
+        """Returns the steps since `step` at which the server may have saved the run, to move it to another worker. It goes
+        back to that save, of which its client learns only when it lists the checkpoints."""
+        listed = raw.get(f"training_runs/{self.model}/checkpoints").json["checkpoints"]
+        if not any("/moved-" in one["checkpoint_id"] for one in listed):
+            return []
+        return [op.fields["metrics"]["optimizer_step"] for op in self.ops
+                if op.kind == "step" and op.ok and op.fields["metrics"]["optimizer_step"] > step]
 
     def look_around(self, raw):
         """Samples, publishes and deletes between pipelines."""

@@ -49,7 +49,7 @@ PARTS = {
     "redis": lambda hours: pytest_of("fault/test_redis.py"),
     "network": lambda hours: pytest_of("fault/test_hosts.py", "fault/test_network.py", "fault/test_split_brain.py",
                                        "fault/test_slow_links.py", "fault/test_client_links.py", **long_form(hours),
-                                       TUFT_NETWORK_ROUNDS=str(max(5, round(hours * 100)))),
+                                       TUFT_NETWORK_ROUNDS=str(max(5, round(hours * 60)))),
     "amplification": lambda hours: pytest_of("hostile/test_amplification.py", **long_form(hours)),
     "victim": lambda hours: pytest_of("hostile/test_victim.py", **long_form(hours),
                                       TUFT_VICTIM_TURNS=str(max(20, round(hours * 150)))),
