@@ -103,14 +103,17 @@ class Cluster:
         return sorted(row["state"] for row in self.rows() if row["state"] != "dead")
 
     def await_states(self, *wanted):
-        wait_until(lambda: self.alive() == sorted(wanted), SECONDS,
-                   f"the workers are {wanted}, not {self.rows()}\n{self.logs()}")
+        self.await_that(lambda: self.alive() == sorted(wanted), f"the workers are {wanted}")
 
-    def await_lives(self, count):
-        """Waits until so many workers have ended, or connections: one that comes back as another life counts."""
-        wait_until(lambda: self.ended() >= count, SECONDS, f"{count} lives have ended, not {self.rows()}")
+    def await_that(self, condition, what):
+        """Waits until the condition is true. An error shows the workers and the logs."""
+        try:
+            wait_until(condition, SECONDS, what)
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{self.rows()}\n{self.logs()}") from None
 
     def ended(self):
+        """Returns how many workers are gone. One that comes back is another one."""
         return sum(row["state"] == "dead" for row in self.rows())
 
     def row_of(self, host):

@@ -14,7 +14,7 @@ import hosts
 import lab_results
 from cluster import LAB, WORKERS, Cluster, certificates, one, two  # noqa: F401
 from raw_client import RawClient
-from tuft_server import ALICE, wait_until
+from tuft_server import ALICE
 
 pytestmark = pytest.mark.skipif(hosts.MISSING is not None, reason=str(hosts.MISSING))
 ROUNDS = int(os.environ.get("TUFT_NETWORK_ROUNDS", "3"))
@@ -83,7 +83,7 @@ def test_runs_of_a_worker_that_is_cut_off_go_on_at_the_other(two, fault):
     with two.load() as load:
         FAULTS[fault](two.net, "worker1")
         if fault != "the router is restarted":  # afterwards the worker joins again
-            wait_until(lambda: two.moves("lost") >= 1, 30, f"runs move\n{two.logs()}")
+            two.await_that(lambda: two.moves("lost") >= 1, "runs move")
         load.await_steps(2)
         two.net.heal()
         two.await_states("ready", "ready")
@@ -99,9 +99,9 @@ def test_a_standby_takes_the_place_of_a_worker_that_is_cut_off(one, both):
     with one.load() as load:
         for worker in WORKERS if both else WORKERS[:1]:
             one.net.partition("server", worker)
-        wait_until(lambda: one.row_of("worker1")["state"] == "dead", 30, "the worker is missed")
+        one.await_that(lambda: one.row_of("worker1")["state"] == "dead", "the worker is missed")
         one.net.heal("server", "worker2")
-        wait_until(lambda: one.row_of("worker2")["state"] == "ready", 30, f"the standby serves\n{one.logs()}")
+        one.await_that(lambda: one.row_of("worker2")["state"] == "ready", "the standby serves")
         load.await_steps(2)
         one.net.heal()
         one.await_states("ready", "standby")
@@ -193,8 +193,8 @@ def test_what_a_worker_saves_when_it_is_cut_off_does_not_count(two, route, stops
     if stops:
         two.net.partition("server", "worker1")
     elif route == "save_weights":  # the other one is published first, and written later
-        wait_until(unfinished, 20, "the worker writes")
-    wait_until(lambda: two.moves("lost") == 1, 30, "the run moves")
+        two.await_that(unfinished, "the worker writes")
+    two.await_that(lambda: two.moves("lost") == 1, "the run moves")
     two.workers["worker1"].signal(signal.SIGCONT)
     lost, kept = pair.split({run: result(run, answer) for run, answer in submitted.items()})
     two.net.heal()
@@ -205,7 +205,7 @@ def test_what_a_worker_saves_when_it_is_cut_off_does_not_count(two, route, stops
         return f"{folder}/late" in [one["checkpoint_id"] for one in listed]
 
     assert saves(kept) and not saves(lost)
-    wait_until(lambda: not unfinished(), 20, f"nothing is left on disk: {unfinished()}")
+    two.await_that(lambda: not unfinished(), "no unfinished checkpoint is left on disk")
     assert "path" in result(lost, save(lost)) and saves(lost), "the name is free"
     pair.check(lost, kept)
     lab_results.note("network", f"{route} in a worker that is cut off" + (", and stopped" if stops else ""), 1,
@@ -309,7 +309,7 @@ def test_the_server_is_cut_off_from_all_workers(two):
 def test_a_worker_that_was_stopped_wakes_with_what_it_held(two):
     with two.load() as load:
         two.workers["worker1"].signal(signal.SIGSTOP)
-        wait_until(lambda: two.moves("lost") >= 1, 30, "runs move")
+        two.await_that(lambda: two.moves("lost") >= 1, "runs move")
         load.await_steps(2)
         two.workers["worker1"].signal(signal.SIGCONT)
         two.await_states("ready", "ready")

@@ -12,7 +12,6 @@ from certificates import make_certificates
 from cluster import SERVER_ADDRESS, Cluster, certificates, one  # noqa: F401
 from raw_client import forward_backward
 from trainer import TOKENS
-from tuft_server import wait_until
 
 pytestmark = pytest.mark.skipif(hosts.MISSING is not None, reason=str(hosts.MISSING))
 DAY = 86_400

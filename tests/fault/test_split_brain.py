@@ -10,7 +10,7 @@ import hosts
 import lab_results
 from cluster import LAB, SERVER_ADDRESS, WORKERS, certificates, one, two  # noqa: F401
 from joining_by_hand import join
-from tuft_server import MODEL, wait_until
+from tuft_server import MODEL
 
 pytestmark = pytest.mark.skipif(hosts.MISSING is not None, reason=str(hosts.MISSING))
 
@@ -42,9 +42,9 @@ def test_a_twin_that_answers_nothing_does_not_keep_the_place_of_the_worker(one):
     with one.load() as load:
         twin = twin_of(one, "worker1")
         one.workers["worker1"].end()
-        wait_until(lambda: one.alive() != ["ready", "standby"], 30, "the worker is missed")
+        one.await_that(lambda: one.alive() != ["ready", "standby"], "the worker is missed")
         one.join("worker1")
-        wait_until(lambda: "ready" in one.alive(), 30, f"the worker serves again\n{one.rows()}")
+        one.await_that(lambda: "ready" in one.alive(), "the worker serves again")
         load.await_steps(3)
     twin.close()
     lab_results.note("network", "a twin of a worker takes its place and answers nothing", 1, f"{load}")
@@ -57,7 +57,7 @@ def test_both_workers_are_cut_off_in_turn(two):
         for worker in turns:
             moved = two.moves("lost")
             two.net.partition("server", worker)
-            wait_until(lambda: two.moves("lost") > moved, 30, f"runs move\n{two.logs()}")
+            two.await_that(lambda: two.moves("lost") > moved, "runs move")
             load.await_steps(1)
             two.net.heal()
             two.await_states("ready", "ready")
@@ -71,7 +71,7 @@ def test_a_worker_that_is_stopped_and_cut_off_again_and_again(two):
             two.workers["worker1"].signal(signal.SIGSTOP)
             time.sleep(0.2)  # operations arrive
             two.net.partition("server", "worker1")
-            wait_until(lambda: two.row_of("worker1")["state"] == "dead", 30, "the worker is missed")
+            two.await_that(lambda: two.row_of("worker1")["state"] == "dead", "the worker is missed")
             two.workers["worker1"].signal(signal.SIGCONT)
             load.await_steps(1)
             two.net.heal()
