@@ -203,7 +203,7 @@ class Network:
         self.router.run("ip", "link", "set", self.hop_of(host), "up")
         self.delay_rules(host, "-A", "add")
         self.hops[host.name] = subprocess.Popen([sys.executable, DELAY_HOP, str(tunnel), str(round_trip_ms / 2000)],
-                                                pass_fds=[tunnel])
+                                                stdin=subprocess.PIPE, pass_fds=[tunnel])
         os.close(tunnel)
 
     def delay_rules(self, host, change, word):

@@ -306,17 +306,6 @@ def test_the_server_is_cut_off_from_all_workers(two):
     note("both workers, cut off for longer than their lease", load)
 
 
-def test_a_worker_that_was_stopped_wakes_with_what_it_held(two):
-    with two.load() as load:
-        two.workers["worker1"].signal(signal.SIGSTOP)
-        two.await_that(lambda: two.moves("lost") >= 1, "runs move")
-        load.await_steps(2)
-        two.workers["worker1"].signal(signal.SIGCONT)
-        two.await_states("ready", "ready")
-        load.await_steps(2)
-    note("one of two workers, stopped for longer than its lease", load)
-
-
 def begin_fault(cluster, fault, host):
     worker = cluster.workers.get(host)
     if fault == "its process is stopped":

@@ -39,6 +39,7 @@ def long_form(hours):
     return {"TUFT_LAB": "1"} if hours >= 1 else {}
 
 
+NETWORK_TESTS = ("hosts", "network", "split_brain", "slow_links", "client_links", "two_servers_cut")
 # Each word with what it runs, as a function of the hours of the whole lab.
 PARTS = {
     "crash": lambda hours: pytest_of("fault/test_crash.py", TUFT_CRASH_ROUNDS=rounds_of(hours)),
@@ -47,9 +48,7 @@ PARTS = {
     "clock": lambda hours: pytest_of("fault/test_clock.py"),
     "processes": lambda hours: pytest_of("fault/test_processes.py"),
     "redis": lambda hours: pytest_of("fault/test_redis.py"),
-    "network": lambda hours: pytest_of("fault/test_hosts.py", "fault/test_network.py", "fault/test_split_brain.py",
-                                       "fault/test_slow_links.py", "fault/test_client_links.py", "fault/test_two_servers_cut.py",
-                                       **long_form(hours),
+    "network": lambda hours: pytest_of(*(f"fault/test_{name}.py" for name in NETWORK_TESTS), **long_form(hours),
                                        TUFT_NETWORK_ROUNDS=str(max(5, round(hours * 60)))),
     "amplification": lambda hours: pytest_of("hostile/test_amplification.py", **long_form(hours)),
     "victim": lambda hours: pytest_of("hostile/test_victim.py", **long_form(hours),
