@@ -178,7 +178,7 @@ def test_a_worker_that_reaches_only_the_standby_waits(cluster):
     """The standby has no lease, so it takes no worker."""
     run = cluster.trainer()
     cluster.net.partition("server0", "worker")
-    cluster.await_health("server0", "ready", False)
+    wait_until(lambda: joining.states(cluster.servers["server0"]) == ["dead"], SECONDS, "the worker is missed")
     assert cluster.health("server1")["ready"] is False and cluster.health("server0")["role"] == "leader"
     cluster.net.heal()
     cluster.await_health("server0", "ready", True)
