@@ -105,15 +105,14 @@ template <typename Method>
 std::optional<Reply<typename Method::Response>> KeptCalls::take_in(const std::string& adapter, const v1::CallIds& ids,
                                                                    Reply<typename Method::Response> reply) {
   using Response = typename Method::Response;
-  constexpr std::string_view kMethod = Method::kMethod.name;
   if (ids.request_id().empty()) {
     forget_all(adapter);
     return [this, adapter, reply = std::move(reply)](Result<Response> result) {
-      if (result.ok()) note_adapter(kMethod, adapter);
+      if (result.ok()) note_adapter(Method::kMethod.name, adapter);
       reply(std::move(result));
     };
   }
-  const KeptCallPtr call = begin(kMethod, adapter, ids, [reply = std::move(reply)](const Answer& answer) {
+  const KeptCallPtr call = begin(Method::kMethod.name, adapter, ids, [reply = std::move(reply)](const Answer& answer) {
     reply(without_exceptions([&]() -> Result<Response> {
       if (!answer.ok()) return Error(answer.error());
       return Response(static_cast<const Response&>(**answer));

@@ -2,6 +2,8 @@
 // they hold.
 #include "control/training/run_resumption.h"
 
+#include <gmock/gmock.h>
+
 #include "control/tests/plane.h"
 
 namespace tuft::control {
