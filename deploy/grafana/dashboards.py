@@ -464,7 +464,10 @@ TELEMETRY = dashboard("tuft-telemetry-health", "tuft / Telemetry health",
         Panel("Left out by sampling", "By reason; hold_full: the tail sampler's memory was full.", "ops",
               rate("tuft_telemetry_sampled_out_total", "SERVER", "reason")),
         Panel("Log records suppressed", "By rate limits, by event.", "ops",
-              rate("tuft_telemetry_log_suppressed_total", "SERVER", "event"))]),
+              rate("tuft_telemetry_log_suppressed_total", "SERVER", "event")),
+        Panel("Left the embedded store", "By signal and reason. age, bytes: its limits; thinning: room for users with "
+              "few records; corrupt: a damaged file.", "ops",
+              rate("tuft_telemetry_store_removed_total", "SERVER", "signal, reason"))]),
     ("Cost and hygiene", [
         Panel("Processor time of telemetry", "Cores.", "none", rate("tuft_telemetry_thread_cpu_seconds_total",
               "SERVER", "instance, worker"), stack=True),

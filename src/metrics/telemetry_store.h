@@ -18,6 +18,12 @@ struct TelemetryStoreMetrics {
                    .unit = "{record}",
                    .description = "Requests (queue_full) and records (malformed, disk) that the telemetry store lost",
                    .labels = {"reason"}}};
+  Counter removed{{.name = "tuft.telemetry_store.removed",
+                   .unit = "{record}",
+                   .description = "Spans and log records that left the telemetry store: they were too old (age), the "
+                                  "oldest of all over the limit of bytes (bytes), of a user above the fair share "
+                                  "(thinning), or in a damaged file (corrupt)",
+                   .labels = {"reason", "signal"}}};
   Gauge disk_bytes{{.name = "tuft.telemetry_store.disk", .unit = "By", .description = "Files of the telemetry store"}};
   Gauge memory_bytes{
       {.name = "tuft.telemetry_store.memory", .unit = "By", .description = "Memory of the telemetry store"}};

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -47,6 +49,13 @@ std::filesystem::path numbered(const std::filesystem::path& directory, uint64_t 
 
 size_t section_of(Table table, Column column) {
   return static_cast<size_t>(table) * kColumns + static_cast<size_t>(column);
+}
+
+// Returns null for a damaged head.
+std::unique_ptr<IndexHead> read_head(const DiskFile& file) {
+  auto head = std::make_unique<IndexHead>();
+  const bool whole = file.read_at(0, head.get(), sizeof *head) && head->magic == kIndexMagic;
+  return whole && head->sum == sum_of(*head) ? std::move(head) : nullptr;
 }
 
 Error damaged_index(uint64_t number) {
@@ -101,6 +110,13 @@ Result<std::shared_ptr<MemorySegment>> read_records(const std::filesystem::path&
   return segment;
 }
 
+std::optional<Extent> read_extent(const std::filesystem::path& directory, uint64_t number) {
+  const auto file = DiskFile::open_to_read(index_path(directory, number));
+  if (!file.ok()) return std::nullopt;
+  const std::unique_ptr<IndexHead> head = read_head(*file);
+  return head ? std::optional(head->extent) : std::nullopt;
+}
+
 FileSegment::FileSegment(std::filesystem::path directory, uint64_t number)
     : Segment(number), directory_(std::move(directory)) {}
 
@@ -113,9 +129,8 @@ Result<std::shared_ptr<FileSegment>> FileSegment::open(const std::filesystem::pa
 
 Status FileSegment::load(bool is_new) {
   TUFT_ASSIGN(const DiskFile file, DiskFile::open_to_read(index_path(directory_, number())));
-  auto head = std::make_unique<IndexHead>();
-  if (!file.read_at(0, head.get(), sizeof *head) || head->magic != kIndexMagic || head->sum != sum_of(*head))
-    return damaged_index(number());
+  const std::unique_ptr<IndexHead> head = read_head(file);
+  if (!head) return damaged_index(number());
   TUFT_ASSIGN(const uint64_t index_bytes, file.size());
   for (size_t i = 0; i < kSections; ++i) {
     const Section& section = head->sections[i];

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ Result<uint64_t> write_index(const std::filesystem::path& directory, const Memor
 Result<std::string> read_segment_file(const std::filesystem::path& directory, uint64_t number);
 // Makes a segment from the records of a file, as after a crash. Errors: the file cannot be read or is too large.
 Result<std::shared_ptr<MemorySegment>> read_records(const std::filesystem::path& directory, uint64_t number, Nanos now);
+
+// Returns what the head of an index file says of its segment; nothing if the head is damaged or missing.
+std::optional<Extent> read_extent(const std::filesystem::path& directory, uint64_t number);
 
 class FileSegment final : public Segment {
  public:

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "metrics/telemetry_store.h"
 #include "telemetry/log.h"
 
 namespace tuft::telemetry_store::internal {
@@ -34,8 +35,14 @@ std::optional<uint64_t> number_of(const std::filesystem::path& path) {
 }
 
 uint64_t records_of(const Segment& segment) {
-  const Extent extent = segment.extent();
-  return uint64_t{extent.rows_of(Table::kSpans)} + extent.rows_of(Table::kLogs);
+  return segment.extent().records().all();
+}
+
+// `reason`: one of those that the description of the counter names.
+void count_removed(const RecordCount& records, std::string_view reason) {
+  const auto& counter = metrics::telemetry_store().removed;
+  if (records.spans > 0) counter.add(static_cast<int64_t>(records.spans), {{"reason", reason}, {"signal", "traces"}});
+  if (records.logs > 0) counter.add(static_cast<int64_t>(records.logs), {{"reason", reason}, {"signal", "logs"}});
 }
 
 }  // namespace
@@ -108,7 +115,8 @@ void History::load(Nanos now) {
     if (segment.ok()) {
       put_file_segment(std::move(*segment));
     } else {
-      to_repair_.push_back(number);
+      const auto extent = read_extent(options_.directory, number);
+      to_repair_.push_back({number, extent ? extent->records() : RecordCount{}});
     }
   }
   // The segment that grew when the last process ended is the one that people ask for.
@@ -214,15 +222,16 @@ void History::close(Nanos now) {
 void History::find_damaged() {
   MutexLock lock(mutex_);
   for (const auto& file : files_) {
-    if (file->damaged()) to_repair_.push_back(file->number());
+    if (file->damaged()) to_repair_.push_back({file->number(), file->extent().records()});
   }
   std::erase_if(files_, [](const auto& file) { return file->damaged(); });
 }
 
 void History::repair_one(Nanos now) {
-  const uint64_t number = to_repair_.back();
+  const auto [number, known] = to_repair_.back();
   to_repair_.pop_back();
   auto segment = read_records(options_.directory, number, now);
+  count_removed(excess(known, segment.ok() ? (*segment)->extent().records() : RecordCount{}), "corrupt");
   if (!segment.ok()) return note_failure(segment.error(), now);
   telemetry::log_info("telemetry_store.index_rebuilt",
                       "a segment of the telemetry store had no index, and its records were read again",
@@ -250,14 +259,22 @@ void History::drop_expired(Nanos now) {
   const Nanos oldest = now - options_.age_max;
   const auto expired = [oldest](const auto& segment) { return segment->extent().arrived_last < oldest; };
   std::vector<uint64_t> removed;
+  RecordCount records;
   {
     MutexLock lock(mutex_);
     for (const auto& file : files_) {
-      if (expired(file)) removed.push_back(file->number());
+      if (!expired(file)) continue;
+      removed.push_back(file->number());
+      records += file->extent().records();
     }
     std::erase_if(files_, expired);
-    std::erase_if(in_memory_, [&](const auto& segment) { return segment != current_.segment && expired(segment); });
+    std::erase_if(in_memory_, [&](const auto& segment) {
+      if (segment == current_.segment || !expired(segment)) return false;
+      records += segment->extent().records();
+      return true;
+    });
   }
+  count_removed(records, "age");
   for (const InMemory& waiting : waiting_) {
     if (on_disk() && expired(waiting.segment)) removed.push_back(waiting.segment->number());
   }
@@ -320,13 +337,17 @@ void History::rewrite(Sources sources, const Owners& leaving, Nanos now) {
   // In a store of an older version, whose numbers have no gaps.
   if (std::filesystem::exists(segment_path(options_.directory, number))) return;
   size_t bytes = 0;
-  for (const auto& source : sources) bytes += source->extent().bytes;
+  RecordCount before, left;
+  for (const auto& source : sources) {
+    bytes += source->extent().bytes;
+    before += source->extent().records();
+  }
   InMemory out;
   out.segment = std::make_shared<MemorySegment>(number, bytes);
   for (const auto& source : sources) {
     const auto file = read_segment_file(options_.directory, source->number());
     if (!file.ok()) return;  // drop_oldest() removes what cannot be read
-    copy_remaining(*file, leaving, source->extent(), *out.segment);
+    left += copy_remaining(*file, leaving, source->extent(), *out.segment);
   }
   std::shared_ptr<FileSegment> written;
   if (records_of(*out.segment) > 0) {
@@ -338,21 +359,28 @@ void History::rewrite(Sources sources, const Owners& leaving, Nanos now) {
     written = std::move(*files);
   }
   put_file_segment(std::move(written), sources);
+  count_removed(left, "thinning");
+  RecordCount after = out.segment->extent().records();
+  after += left;
+  count_removed(excess(before, after), "corrupt");
   for (const auto& source : sources) remove_files(source->number());
 }
 
 void History::drop_oldest() {
   uint64_t over = bytes_over_limit();
   std::vector<uint64_t> removed;
+  RecordCount records;
   {
     MutexLock lock(mutex_);
     size_t count = 0;
     while (count < files_.size() && (over > 0 || files_.size() - count > segments_max())) {
       over -= std::min(over, files_[count]->disk_bytes());
+      records += files_[count]->extent().records();
       removed.push_back(files_[count++]->number());
     }
     files_.erase(files_.begin(), files_.begin() + static_cast<ptrdiff_t>(count));
   }
+  count_removed(records, "bytes");
   for (const uint64_t number : removed) remove_files(number);
 }
 
@@ -368,11 +396,16 @@ void History::drop_for_memory() {
     const std::shared_ptr<MemorySegment> oldest = waiting_.front().segment;
     used -= std::min<uint64_t>(used, oldest->memory_bytes());
     waiting_.erase(waiting_.begin());
-    if (on_disk()) remove_files(oldest->number());
+    const RecordCount records = oldest->extent().records();
+    if (on_disk()) {
+      remove_files(oldest->number());
+      metrics::telemetry_store().dropped.add(static_cast<int64_t>(records.all()), {{"reason", "disk"}});
+    } else {
+      count_removed(records, "bytes");
+    }
     MutexLock lock(mutex_);
     std::erase(in_memory_, oldest);
-    // In memory only, this is how old records leave.
-    if (on_disk()) dropped_ += records_of(*oldest);
+    if (on_disk()) dropped_ += records.all();
   }
 }
 

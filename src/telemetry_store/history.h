@@ -69,6 +69,12 @@ class History {
     uint64_t written = 0;
   };
 
+  // A segment whose records are to be read again. `records`: those that its index knew of; none if that was damaged.
+  struct Damaged {
+    uint64_t number = 0;
+    RecordCount records;
+  };
+
   using Sources = std::span<const std::shared_ptr<FileSegment>>;
 
   bool on_disk() const { return !options_.directory.empty(); }
@@ -110,8 +116,8 @@ class History {
   uint64_t last_number_ = 0;
   // Of the store's thread; `mutex_` guards changes of what others read.
   InMemory current_;
-  std::vector<InMemory> waiting_;    // by number
-  std::vector<uint64_t> to_repair_;  // numbers, ascending
+  std::vector<InMemory> waiting_;   // by number
+  std::vector<Damaged> to_repair_;  // by number
   Nanos retry_at_ = 0;
   std::map<uint64_t, OwnerBytes> owner_bytes_;  // of files, by number; filled when they are needed
 

@@ -107,6 +107,21 @@ struct Strings {
   }
 };
 
+// How many records of each signal.
+struct RecordCount {
+  uint64_t spans = 0, logs = 0;
+  uint64_t all() const { return spans + logs; }
+  RecordCount& operator+=(const RecordCount& other) {
+    spans += other.spans;
+    logs += other.logs;
+    return *this;
+  }
+};
+// Returns what is in `a` more than in `b`; 0 of a signal of which `b` has more.
+inline RecordCount excess(const RecordCount& a, const RecordCount& b) {
+  return {a.spans - std::min(a.spans, b.spans), a.logs - std::min(a.logs, b.logs)};
+}
+
 struct Extent {
   std::array<uint32_t, kTables> rows{};
   // Of the times of spans and log records.
@@ -115,6 +130,7 @@ struct Extent {
   uint64_t bytes = 0;                         // of the records
 
   uint32_t rows_of(Table table) const { return rows[static_cast<size_t>(table)]; }
+  RecordCount records() const { return {rows_of(Table::kSpans), rows_of(Table::kLogs)}; }
   Nanos oldest_of(Table table) const { return oldest[static_cast<size_t>(table)]; }
   Nanos newest_of(Table table) const { return newest[static_cast<size_t>(table)]; }
 };

@@ -71,12 +71,13 @@ std::vector<Owners> choose_leaving(const std::vector<OwnerBytes>& segments, uint
   return leaving;
 }
 
-void copy_remaining(std::string_view file, const Owners& leaving, const Extent& extent, MemorySegment& out) {
+RecordCount copy_remaining(std::string_view file, const Owners& leaving, const Extent& extent, MemorySegment& out) {
   struct Known {
     Context context;
     bool stays = true;
   };
   std::unordered_map<uint32_t, Known> contexts;
+  RecordCount left;
   const auto arrived = [&extent](Nanos time) {
     return std::clamp(time, extent.arrived_first, std::max(extent.arrived_first, extent.arrived_last));
   };
@@ -90,7 +91,7 @@ void copy_remaining(std::string_view file, const Owners& leaving, const Extent& 
       if (!decode_context(rest, known.context)) known = {};
       known.stays = !leaving.contains(known.context.owner);
     } else if (!known.stays) {
-      return;
+      left += {entry.type == EntryType::kSpan ? 1U : 0U, entry.type == EntryType::kLog ? 1U : 0U};
     } else if (entry.type == EntryType::kSpan && read_span(entry.content, span)) {
       limit_times(span, extent.arrived_last);
       out.append(known.context, span, arrived(span.start + span.duration));
@@ -99,6 +100,7 @@ void copy_remaining(std::string_view file, const Owners& leaving, const Extent& 
       out.append(known.context, log, arrived(log.time));
     }
   });
+  return left;
 }
 
 }  // namespace tuft::telemetry_store::internal

@@ -34,7 +34,8 @@ uint64_t fair_share(std::vector<uint64_t> bytes, uint64_t budget);
 // oldest first. A segment of which less than a quarter would leave keeps all, because what stays is written again.
 std::vector<Owners> choose_leaving(const std::vector<OwnerBytes>& segments, uint64_t to_free);
 
-// Appends the records of a segment file, except those of the owners in `leaving`. `extent`: of that segment.
-void copy_remaining(std::string_view file, const Owners& leaving, const Extent& extent, MemorySegment& out);
+// Appends the records of a segment file, except those of the owners in `leaving`, and returns how many these are.
+// Damaged records are in neither. `extent`: of that segment.
+RecordCount copy_remaining(std::string_view file, const Owners& leaving, const Extent& extent, MemorySegment& out);
 
 }  // namespace tuft::telemetry_store::internal

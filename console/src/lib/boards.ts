@@ -393,6 +393,12 @@ export const boards: Board[] = [
         title: "Log lines over the limit",
         queries: [one("tuft.telemetry.log_suppressed", "rate", ["event"])],
       },
+      {
+        id: "t-removed",
+        title: "Records that left the telemetry store",
+        about: "Age and bytes are the limits of the store, thinning makes room for users with few records.",
+        queries: [one("tuft.telemetry_store.removed", "rate", ["signal", "reason"])],
+      },
     ],
   },
 ];

@@ -11,6 +11,7 @@
 
 #include <gmock/gmock.h>
 
+#include "telemetry/testing/recorded_metrics.h"
 #include "telemetry_store/tests/store_fixture.h"
 
 namespace tuft::telemetry_store {
@@ -283,6 +284,19 @@ TEST_F(Durability, AFullDiskCostsHistoryAndIsLeftBehind) {
   EXPECT_EQ(store_->state().problem, "");
   reopen();
   EXPECT_EQ(count(kAlice, "of-alice"), 500U);
+}
+
+TEST_F(Durability, WhatNeitherTheDiskNorTheMemoryHoldsIsCountedAsDropped) {
+  options_.memory_bytes_max = 1 << 20;
+  reopen();
+  const telemetry::testing::RecordedMetrics metrics;
+  const FullDisk full;
+  fill(1, 8000);
+  ASSERT_TRUE(wait_for([&] { return store_->state().dropped_records > 0; }));
+  const StoreState state = store_->state();
+  EXPECT_EQ(metrics.counter("tuft.telemetry_store.dropped", {{"reason", "disk"}}),
+            static_cast<int64_t>(state.dropped_records));
+  EXPECT_EQ(state.spans + state.logs + state.dropped_records, 16'000U);
 }
 
 TEST(DurabilityAfterKill, LosesAtMostTheLastSecond) {

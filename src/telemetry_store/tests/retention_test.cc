@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "telemetry/testing/recorded_metrics.h"
 #include "telemetry_store/tests/store_fixture.h"
 #include "telemetry_store/thinning.h"
 
@@ -77,6 +78,24 @@ class Retention : public StoreOnDiskTest {
     return bytes;
   }
 
+  // Returns how many records of both signals left for this reason.
+  int64_t removed(const std::string& reason) const { return removed(reason, "traces") + removed(reason, "logs"); }
+  int64_t removed(const std::string& reason, const std::string& signal) const {
+    return metrics_.counter("tuft.telemetry_store.removed", {{"reason", reason}, {"signal", signal}});
+  }
+  // What came is still there or counted as removed.
+  void expect_that_nothing_left_in_silence() const {
+    for (const char* signal : {"traces", "logs"}) {
+      int64_t gone = 0;
+      for (const char* reason : {"age", "bytes", "thinning", "corrupt"}) gone += removed(reason, signal);
+      const int64_t came = metrics_.counter("tuft.telemetry_store.records", {{"signal", signal}});
+      const StoreState state = store_->state();
+      const uint64_t there = std::string(signal) == "traces" ? state.spans : state.logs;
+      EXPECT_EQ(came - gone, static_cast<int64_t>(there)) << signal;
+    }
+  }
+
+  const telemetry::testing::RecordedMetrics metrics_;
   uint64_t last_id_ = 0;
 };
 
@@ -135,6 +154,59 @@ TEST_F(Retention, SmallSegmentsOfAboutTheSameAgeAreMerged) {
   clock_.advance(options_.age_max + options_.age_max / 12);
   reopen();
   EXPECT_EQ(spans_of("bob"), 0U);
+}
+
+TEST_F(Retention, WhatLeavesIsCountedByReason) {
+  fill("bob", 500);
+  fill("alice", 30'000);
+  EXPECT_GT(removed("thinning", "traces"), 10'000);
+  EXPECT_GT(removed("thinning", "logs"), 1000);
+  EXPECT_EQ(removed("age"), 0);
+  EXPECT_EQ(removed("corrupt"), 0);
+  expect_that_nothing_left_in_silence();
+  clock_.advance(2 * options_.age_max);
+  reopen();
+  EXPECT_EQ(store_->state().spans, 0U);
+  EXPECT_GT(removed("age", "traces"), 2000);
+  EXPECT_EQ(removed("corrupt"), 0);
+  expect_that_nothing_left_in_silence();
+}
+
+TEST_F(Retention, WhatLeavesTheMemoryIsCounted) {
+  options_.directory.clear();
+  reopen();
+  fill("alice", 20'000);
+  EXPECT_GT(removed("bytes", "traces"), 10'000);
+  EXPECT_EQ(removed("thinning"), 0);
+  expect_that_nothing_left_in_silence();
+}
+
+TEST_F(Retention, WhatADamagedFileCostsIsCounted) {
+  fill("bob", 300);
+  store_.reset();
+  const fs::path segment = files(".seg").back();
+  fs::resize_file(segment, fs::file_size(segment) / 2);
+  reopen();
+  EXPECT_GT(removed("corrupt", "traces"), 50);
+  EXPECT_LT(removed("corrupt", "traces"), 300);
+  expect_that_nothing_left_in_silence();
+}
+
+TEST_F(Retention, WhatAMergeCannotReadIsCounted) {
+  for (int restart = 0; restart < 20; ++restart) {
+    fill("bob", 3);
+    reopen();
+  }
+  // The middle of the first record of a file: its index is whole, and nobody reads the record until the merge.
+  std::string content = read_text(files(".seg").front());
+  content[content.find(std::string(50, 'x'))] = 'y';
+  write_text(files(".seg").front(), content);
+  for (int restart = 0; restart < 40; ++restart) {
+    fill("bob", 3);
+    reopen();
+  }
+  EXPECT_EQ(removed("corrupt", "traces"), 1);
+  expect_that_nothing_left_in_silence();
 }
 
 TEST_F(Retention, ASegmentAndItsReplacementAreNotBothKept) {
