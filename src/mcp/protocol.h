@@ -5,10 +5,13 @@
 // only read.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/result.h"
 #include "control/observe/observer.h"
 #include "control/types/types.h"
 
@@ -27,6 +30,8 @@ struct Caller {
   const control::UserId& user;
   const Clock& clock;
   std::string_view server_version;
+  // Charges memory to the user until the message has been answered. Its error is that of the tool.
+  std::function<Status(int64_t bytes)> hold_memory;
 };
 
 struct Reply {

@@ -24,6 +24,10 @@ constexpr size_t kLogsOfTraceMax = 50;
 constexpr size_t kLinksMax = 20;
 constexpr size_t kPathPiecesMax = 40;
 constexpr size_t kSeriesMax = 40;
+// The memory that a record takes beside itself in the critical path and the explanation, and in the answer if it is
+// shown: as a tree, as text, and as text within text.
+constexpr size_t kRecordBytes = 1 << 10;
+constexpr size_t kShownBytes = 16 << 10;
 constexpr size_t kLabelValuesMax = 20;
 
 // Attributes of one answer, until its budget is used up.
@@ -272,6 +276,10 @@ Result<Json> get_trace(const Caller& caller, Arguments& arguments) {
     return invalid_argument("the argument 'trace_id' must be 32 digits of 0-9 and a-f, as find_traces returns it");
   }
   TUFT_ASSIGN(const control::ObservedTrace observed, caller.observer.trace(caller.user, trace_id));
+  const telemetry_store::Trace& trace = observed.trace;
+  const size_t shown = std::min(trace.spans.size(), spans_max) + std::min(trace.logs.size(), kLogsOfTraceMax);
+  const size_t bytes = trace.memory_bytes + (trace.spans.size() + trace.logs.size()) * kRecordBytes;
+  TUFT_TRY(caller.hold_memory(static_cast<int64_t>(bytes + shown * kShownBytes)));
   return trace_json(trace_id, observed, spans_max, with_attributes);
 }
 
@@ -286,6 +294,7 @@ Result<Json> search_logs(const Caller& caller, Arguments& arguments) {
   query.page.cursor = arguments.text("cursor");
   TUFT_TRY(arguments.finish());
   TUFT_ASSIGN(const telemetry_store::LogPage found, caller.observer.logs(caller.user, query));
+  TUFT_TRY(caller.hold_memory(static_cast<int64_t>(found.memory_bytes + found.logs.size() * kShownBytes)));
   AttributeWriter attributes;
   Json logs = Json::array();
   for (const telemetry_store::LogRecord& record : found.logs) logs.push_back(log_json(record, attributes));

@@ -93,12 +93,10 @@ class LogSearch {
     return found;
   }
 
-  // Reads the records, and removes from the end of `found` those for which the page has no room.
-  Result<std::vector<LogRecord>> read(std::vector<Found>& found) {
+  // Reads the records into the page, and removes from the end of `found` those for which it has no room.
+  Status read(std::vector<Found>& found, LogPage& page) {
     std::map<size_t, Rows> rows;
     for (const Found& one : found) rows.try_emplace(one.segment, segments_[one.segment], Table::kLogs);
-    std::vector<LogRecord> list;
-    size_t memory = 0;
     for (size_t first = 0; first < found.size();) {
       // A small record may become a large object, so that only as many are read at once.
       size_t last = first;
@@ -111,15 +109,16 @@ class LogSearch {
       for (; first < last; ++first) {
         const auto record = records.find({found[first].segment, found[first].row});
         if (record == records.end()) continue;
-        memory += memory_of(record->second);
-        if (memory > kPageBytesMax && !list.empty()) {
+        const size_t bytes = memory_of(record->second);
+        if (page.memory_bytes + bytes > kPageBytesMax && !page.logs.empty()) {
           found.resize(first);
-          return list;
+          return {};
         }
-        list.push_back(std::move(record->second));
+        page.memory_bytes += bytes;
+        page.logs.push_back(std::move(record->second));
       }
     }
-    return list;
+    return {};
   }
 
   std::string cursor_of(const Found& found) const {
@@ -194,7 +193,7 @@ Result<LogPage> find_logs(const Segments& segments, const Viewer& viewer, const 
     TUFT_ASSIGN(Cursor after, decode_cursor(query.after));
     TUFT_ASSIGN(found, search.that_followed(limit, after));
     const size_t count = found.size();
-    TUFT_ASSIGN(page.logs, search.read(found));
+    TUFT_TRY(search.read(found, page));
     if (found.size() < count) after = {0, segments[found.back().segment]->number(), uint64_t{found.back().row} + 1};
     page.newest = encode_cursor(after);
     return page;
@@ -208,7 +207,7 @@ Result<LogPage> find_logs(const Segments& segments, const Viewer& viewer, const 
   bool more = false;
   TUFT_ASSIGN(found, search.newest(limit, before, end, more));
   const size_t count = found.size();
-  TUFT_ASSIGN(page.logs, search.read(found));
+  TUFT_TRY(search.read(found, page));
   more = more || found.size() < count;
   if (more && !found.empty()) page.next = search.cursor_of(found.back());
   return page;

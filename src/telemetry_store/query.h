@@ -132,8 +132,9 @@ struct LogQuery {
 // A page may have fewer records than its limit if they are long.
 struct LogPage {
   std::vector<LogRecord> logs;
-  std::string next;    // of older records; empty: there are none
-  std::string newest;  // for LogQuery::after
+  std::string next;         // of older records; empty: there are none
+  std::string newest;       // for LogQuery::after
+  size_t memory_bytes = 0;  // of the records, about
 };
 
 // Spans as a series over time, in steps from the filter's `time.from`.

@@ -21,7 +21,8 @@ Result<Answer> handle_mcp(Exchange& exchange) {
   const mcp::Caller caller{.observer = exchange.control.observer(),
                            .user = exchange.user,
                            .clock = system_clock(),
-                           .server_version = server_version()};
+                           .server_version = server_version(),
+                           .hold_memory = [&exchange](int64_t bytes) { return hold_memory(exchange, bytes); }};
   mcp::Reply reply = mcp::answer(caller, exchange.body, headers);
   return Answer(json_response(std::move(reply.body), reply.status));
 }

@@ -1,5 +1,6 @@
 // Telemetry: traces, logs, metrics and the curves of runs.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "api/handlers/handlers.h"
@@ -21,7 +22,7 @@ constexpr size_t kNameBytesMax = 256;
 constexpr size_t kLabelsMax = 16;
 constexpr size_t kTraceIdDigits = 32, kSpanIdDigits = 16;
 // The memory that a span takes beside itself: in the critical path, the explanation and the answer.
-constexpr int64_t kSpanBytes = 1 << 10;
+constexpr size_t kSpanBytes = 1 << 10;
 constexpr Nanos kSeriesSteps = 120;
 
 Result<std::string> trace_id_of(const Exchange& exchange) {
@@ -29,6 +30,20 @@ Result<std::string> trace_id_of(const Exchange& exchange) {
   const bool is_hex = id.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (id.size() == kTraceIdDigits && is_hex) return id;
   return not_found("there is no such trace, or it is not visible to you", "trace_not_found");
+}
+
+// Charges what was read to the user until the returned object ends, which an answer in pieces keeps until its client
+// has read it.
+template <typename Read>
+Result<std::shared_ptr<const Read>> charge(Exchange& exchange, Read read, size_t bytes) {
+  struct Charged {
+    Read read;
+    ByteAccount::Hold memory;
+  };
+  TUFT_ASSIGN(ByteAccount::Hold memory,
+              exchange.control.generation().hold_memory(exchange.user, static_cast<int64_t>(bytes)));
+  auto charged = std::make_shared<const Charged>(Charged{std::move(read), std::move(memory)});
+  return std::shared_ptr<const Read>(charged, &charged->read);
 }
 
 // The store's words say nothing that differs between an unknown trace and that of another user, and neither do these.
@@ -42,9 +57,8 @@ Result<std::shared_ptr<const control::ObservedTrace>> find_trace(Exchange& excha
     if (found.error().code != ErrorCode::kNotFound) return std::move(found).error();
     return not_found("there is no such trace, or it is not visible to you", "trace_not_found");
   }
-  const auto size = static_cast<int64_t>(found->trace.spans.size() + found->trace.logs.size());
-  TUFT_TRY(hold_memory(exchange, static_cast<int64_t>(found->trace.memory_bytes) + size * kSpanBytes));
-  return std::make_shared<const control::ObservedTrace>(std::move(found).value());
+  const size_t bytes = found->trace.memory_bytes + (found->trace.spans.size() + found->trace.logs.size()) * kSpanBytes;
+  return charge(exchange, std::move(found).value(), bytes);
 }
 
 std::vector<std::string_view> split(std::string_view text) {
@@ -165,8 +179,12 @@ Result<Answer> handle_observe_logs(Exchange& exchange) {
   logs.after = query.text("after", kNameBytesMax).value_or("");
   if (!logs.after.empty() && !logs.page.cursor.empty()) query.problem("after", "cannot be given with cursor");
   TUFT_TRY(query.status());
-  TUFT_ASSIGN(const auto found, exchange.control.observer().logs(exchange.user, logs));
-  return observed_answer(logs_json(found));
+  TUFT_ASSIGN(telemetry_store::LogPage found, exchange.control.observer().logs(exchange.user, logs));
+  const size_t bytes = found.memory_bytes;
+  TUFT_ASSIGN(const auto page, charge(exchange, std::move(found), bytes));
+  Answer answer = answer_in_pieces(exchange, log_pieces(page));
+  forbid_keeping(std::get<Response>(answer));
+  return answer;
 }
 
 Result<Answer> handle_observe_metrics(Exchange& exchange) {

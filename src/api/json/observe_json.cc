@@ -223,15 +223,18 @@ void write_log(JsonWriter& json, const telemetry_store::LogRecord& record) {
   json.end_object();
 }
 
-std::string logs_json(const telemetry_store::LogPage& page) {
+JsonPieces log_pieces(std::shared_ptr<const telemetry_store::LogPage> page) {
   JsonWriter json;
   json.begin_object().key("logs").begin_array();
-  for (const telemetry_store::LogRecord& record : page.logs) write_log(json, record);
+  for (const telemetry_store::LogRecord& record : page->logs) {
+    write_log(json, record);
+    if (json.size() >= kJsonPieceBytes) co_yield json.take_piece();
+  }
   json.end_array();
-  write_or_null(json, "next", page.next);
-  write_text(json, "newest", page.newest);
+  write_or_null(json, "next", page->next);
+  write_text(json, "newest", page->newest);
   json.end_object();
-  return std::move(json).take();
+  co_yield json.take_piece();
 }
 
 std::string metrics_json(const std::vector<telemetry_store::MetricInfo>& metrics) {

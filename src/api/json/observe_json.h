@@ -23,7 +23,7 @@ std::string series_json(const telemetry_store::SpanSeries& series, telemetry_sto
 // In pieces, because a trace can be long. They keep the trace.
 JsonPieces trace_pieces(std::string trace_id, std::shared_ptr<const control::ObservedTrace> observed);
 void write_log(JsonWriter& json, const telemetry_store::LogRecord& record);
-std::string logs_json(const telemetry_store::LogPage& page);
+JsonPieces log_pieces(std::shared_ptr<const telemetry_store::LogPage> page);
 std::string metrics_json(const std::vector<telemetry_store::MetricInfo>& metrics);
 // `function` is the word of the request.
 std::string metric_json(const telemetry_store::MetricAnswer& answer, std::string_view function);

@@ -39,6 +39,9 @@ class FakeObserver final : public control::Observer {
     return step_;
   }
 
+  // Gives a trace so many spans, and a page so many log records, of 1 KiB each. To be called before the server starts.
+  void make_large(size_t count) { large_ = count; }
+
   bool is_operator(const UserId& user) const override { return user.str() == "carol"; }
   bool has_store() const override { return true; }
 
@@ -94,6 +97,7 @@ class FakeObserver final : public control::Observer {
     span.attributes = {
         {"text", "a\"b", true}, {"number", "1.5", false}, {"list", "[1,2]", false}, {"bad", "NaN", false}};
     span.events.push_back({2'000, "first_token", {}});
+    enlarge(observed.trace.spans, observed.trace.memory_bytes);
     observed.critical_path = control::critical_path(observed.trace);
     observed.explanation = control::explain(observed.trace, observed.critical_path);
     return observed;
@@ -110,6 +114,7 @@ class FakeObserver final : public control::Observer {
     record.severity = 13;
     record.event = "e";
     record.body = "hello";
+    enlarge(page.logs, page.memory_bytes);
     return page;
   }
   Result<std::vector<telemetry_store::MetricInfo>> metrics(const UserId&) const override {
@@ -203,6 +208,14 @@ class FakeObserver final : public control::Observer {
     MutexLock lock(mutex_);
     filter_ = filter;
   }
+  // `records` has one.
+  template <typename Record>
+  void enlarge(std::vector<Record>& records, size_t& memory_bytes) const {
+    if (large_ == 0) return;
+    records.front().attributes.push_back({"filler", std::string(kLargeBytes, 'x'), true});
+    records.resize(large_, Record(records.front()));
+    memory_bytes = large_ * kLargeBytes;
+  }
   static control::RunRow row() {
     control::RunRow run;
     run.run = control::RunId(kRun);
@@ -211,6 +224,9 @@ class FakeObserver final : public control::Observer {
     return run;
   }
 
+  static constexpr size_t kLargeBytes = 1024;
+
+  size_t large_ = 0;
   mutable Mutex mutex_;
   mutable telemetry_store::Filter filter_ TUFT_GUARDED_BY(mutex_);
   mutable telemetry_store::LogQuery logs_ TUFT_GUARDED_BY(mutex_);

@@ -23,7 +23,7 @@ constexpr const char* kMeta = R"("_meta":{"io.modelcontextprotocol/protocolVersi
 class Protocol : public ::testing::Test {
  protected:
   Reply send(const std::string& body, const Headers& headers) {
-    return answer({observer_, user_, clock_, "1.2.3"}, body, headers);
+    return answer({observer_, user_, clock_, "1.2.3", [](int64_t) { return Status(); }}, body, headers);
   }
   Reply send(const std::string& method, const std::string& params = "", const std::string& name = "") {
     const std::string body = R"({"jsonrpc":"2.0","id":7,"method":")" + method + R"(","params":{)" + kMeta +

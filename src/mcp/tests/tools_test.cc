@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +24,13 @@ class Tools : public ::testing::Test {
   Result<Json> call(const char* name, const char* text = "{}") {
     const Input input = Input::parse(text);
     Arguments arguments(input, clock_);
-    return find_tool(name)->call({observer_, user_, clock_, "1.2.3"}, arguments);
+    const auto hold_memory = [this](int64_t bytes) {
+      held_ += bytes;
+      return held_ <= memory_max_
+                 ? Status()
+                 : Status(Error{ErrorCode::kResourceExhausted, "over limits.queued_bytes_per_user_max", ""});
+    };
+    return find_tool(name)->call({observer_, user_, clock_, "1.2.3", hold_memory}, arguments);
   }
   Json value(const char* name, const char* text = "{}") {
     Result<Json> result = call(name, text);
@@ -39,7 +46,25 @@ class Tools : public ::testing::Test {
   FakeObserver observer_;
   control::UserId user_{"alice"};
   FakeClock clock_;
+  int64_t held_ = 0, memory_max_ = std::numeric_limits<int64_t>::max();
 };
+
+// The answer is the smaller part of it: a trace of 64 MiB may be read for 60 spans.
+TEST_F(Tools, WhatIsReadIsChargedBeforeItIsWritten) {
+  observer_.trace_known = kTraceId;
+  observer_.observed.trace.spans.resize(10'000);
+  observer_.observed.trace.memory_bytes = 50'000'000;
+  observer_.log_page.logs.resize(200);
+  observer_.log_page.memory_bytes = 8'000'000;
+  const std::string arguments = R"({"trace_id":")" + std::string(kTraceId) + R"("})";
+  value("get_trace", arguments.c_str());
+  EXPECT_GT(std::exchange(held_, 0), 60'000'000);
+  value("search_logs");
+  EXPECT_GT(std::exchange(held_, 0), 8'000'000 + 200 * 1'000);
+  memory_max_ = 7'000'000;
+  EXPECT_THAT(refusal("get_trace", arguments.c_str()), HasSubstr("queued_bytes_per_user_max"));
+  EXPECT_THAT(refusal("search_logs", "{}"), HasSubstr("queued_bytes_per_user_max"));
+}
 
 TEST_F(Tools, TracesAreAskedForAsTheArgumentsSay) {
   value("find_traces", R"({"session":"s","run":"r","sampler":"p","request":"q","operation":"sample","base_model":"m",

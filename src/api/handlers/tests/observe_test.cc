@@ -1,4 +1,9 @@
 // The questions to the observer over HTTP: parameters, answers, and who may ask.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include <gmock/gmock.h>
 
 #include "api/handlers/tar_gz.h"
@@ -163,6 +168,46 @@ TEST_F(Observe, WhatIsNotThereAndWhatIsNotYours) {
   }
   EXPECT_EQ(ask("traces/..%2f").status, 404);
   EXPECT_EQ(ask("traces/x").body, ask("traces/" + std::string(32, '0')).body);
+}
+
+class ObserveLarge : public ServerTest {
+ protected:
+  ObserveLarge() {
+    control.fake_observer.make_large(20'000);
+    start();
+  }
+  int64_t charged() const { return control.fake_generation.memory->held_by("alice"); }
+  static inline const std::string kTraces = std::string(kBase) + "traces/" + FakeObserver::kTrace;
+  static inline const std::vector<std::string> kLargeAnswers = {kTraces, kTraces + "/perfetto",
+                                                                std::string(kBase) + "logs"};
+};
+
+TEST_F(ObserveLarge, WhatWasReadIsChargedUntilTheClientHasIt) {
+  for (const std::string& target : kLargeAnswers) {
+    TestClient slow(server->port());
+    slow.send(request_text("GET", target, ""));
+    EXPECT_THAT(slow.read_until("\r\n\r\n"), HasSubstr("200 OK")) << target;
+    // The sockets have no room for the rest.
+    EXPECT_GT(charged(), 20'000 * 1'000) << target;
+    slow.close();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (charged() > 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    EXPECT_EQ(charged(), 0) << target;
+  }
+}
+
+TEST_F(ObserveLarge, WhatIsTooMuchForTheUserIsRefused) {
+  control.fake_generation.memory_max = 10'000'000;
+  for (const std::string& target : kLargeAnswers) {
+    expect_refusal(call("GET", target), 429, "limits.queued_bytes_per_user_max");
+  }
+  const Reply answer = call("POST", "/mcp",
+                            R"({"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"get_trace",)"
+                            R"("arguments":{"trace_id":")" +
+                                std::string(FakeObserver::kTrace) + R"("}}})",
+                            {{"Content-Type", "application/json"}, {"MCP-Protocol-Version", "2025-11-25"}});
+  EXPECT_THAT(answer.body, HasSubstr("limits.queued_bytes_per_user_max"));
+  EXPECT_EQ(charged(), 0);
 }
 
 TEST_F(Observe, LogsAndFollowing) {
