@@ -209,7 +209,7 @@ async function serve(request: IncomingMessage, response: ServerResponse, next: (
   }
   if (!url.pathname.startsWith("/api/") && !url.pathname.startsWith("/oai/")) return next();
   if (!user || request.headers["x-tuft-console"] !== "1")
-    return send(response, 401, { detail: "This needs an API key." });
+    return send(response, 401, { detail: "the session of the console has ended: log in again" });
   if (url.pathname === "/oai/api/v1/models") {
     const paths = samplers.flatMap((one) => (one.model_path ? [one.model_path] : []));
     const data = ["Qwen/Qwen3-0.6B", "meta-llama/Llama-3.2-1B", ...paths].map((id) => ({ id, object: "model" }));

@@ -1,6 +1,10 @@
 """A page shows what happens without being loaded again, and stands still when it is paused."""
 
+import json
+import urllib.request
+
 import pytest
+from browser import Console
 from playwright.sync_api import expect
 from test_filters import rows_of
 
@@ -70,3 +74,19 @@ def test_a_paused_page_stands_still(world, watched):
     assert not [url for url in asked if "/observe/traces" in url]
     page.get_by_role("switch", name="Refresh by itself").click()
     wait_until(lambda: rows_of(page, "Traces") == before + 1, 20, "the page goes on")
+
+
+def test_who_is_signed_out_by_a_later_login_is_told_why(browser, world):
+    window = Console(browser, world.url, world.bob.key).login()
+    page = window.open("/")
+    for _ in range(16):
+        request = urllib.request.Request(f"{world.url}/console/login", json.dumps({"key": world.bob.key}).encode(),
+                                         {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=20).close()
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("you were signed out because you logged in elsewhere")
+    page.get_by_label("API key").fill(world.bob.key)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#main")).to_be_visible()
+    expect(page.get_by_text("you were signed out")).to_have_count(0)
+    window.close()

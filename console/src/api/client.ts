@@ -17,6 +17,9 @@ export class ApiError extends Error {
 /** Who is logged in. undefined: not known yet; null: nobody. */
 export const who = signal<WhoAmI | null | undefined>(undefined);
 
+/** Why the session that was here has ended, in the server's words; empty: nothing to say. */
+export const endedBecause = signal("");
+
 /** The server's clock minus this browser's, in microseconds: ages are told by the server's clock. */
 export const clockOffset = signal(0);
 
@@ -48,8 +51,16 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
     throw new ApiError(0, "The server cannot be reached. It may be restarting, or the network is down.");
   }
   if (response.ok) return response;
-  if (response.status === 401 && !path.endsWith("/login")) who.value = null;
-  throw new ApiError(response.status, await detailOf(response));
+  const error = new ApiError(response.status, await detailOf(response));
+  if (response.status === 401 && !path.endsWith("/login")) endSession(error.message);
+  throw error;
+}
+
+/** Leads to the login page, which says why; after a logout nobody asks why. */
+function endSession(why: string) {
+  if (who.value === null) return;
+  endedBecause.value = why;
+  who.value = null;
 }
 
 export async function getJson<T>(path: string, signal?: AbortSignal): Promise<T> {
@@ -86,6 +97,7 @@ function mayHaveSession(): boolean {
 function welcome(answer: WhoAmI): WhoAmI {
   note(true);
   clockOffset.value = answer.server_time - Date.now() * 1000;
+  endedBecause.value = "";
   who.value = answer;
   return answer;
 }
@@ -115,7 +127,6 @@ export async function askWho(): Promise<WhoAmI | null> {
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) {
       note(false);
-      who.value = null;
       return null;
     }
     throw error;

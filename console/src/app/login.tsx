@@ -1,5 +1,5 @@
 import { useRef, useState } from "preact/hooks";
-import { ApiError, login } from "../api/client.ts";
+import { ApiError, endedBecause, login } from "../api/client.ts";
 import { ErrorBox } from "../ui/basics.tsx";
 import { Logo } from "../ui/icons.tsx";
 
@@ -48,7 +48,7 @@ export function Login() {
             spellcheck={false}
           />
         </label>
-        {error && <ErrorBox error={error} />}
+        {(error || endedBecause.value) && <ErrorBox error={error || endedBecause.value} />}
         <button type="submit" class="btn primary" disabled={busy}>
           {busy ? "Logging in …" : "Log in"}
         </button>

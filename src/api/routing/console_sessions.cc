@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "config/key_hash.h"
+#include "telemetry/log.h"
 
 namespace tuft::api {
 namespace {
@@ -63,15 +64,40 @@ void ConsoleSessions::erase_locked(const Hash& id) {
   by_id_.erase(found);
 }
 
-void ConsoleSessions::make_room_locked(const control::UserId& user, Nanos now) {
-  while (!sessions_.empty() && (sessions_.front().ends <= now || sessions_.size() >= kSessionsMax)) {
-    erase_locked(Hash(sessions_.front().id));
-  }
+ConsoleSessions::Displaced ConsoleSessions::displace_locked(const Session& session, bool by_own_login) {
+  Displaced displaced{session.id, session.user, by_own_login};
+  erase_locked(displaced.id);
+  const auto is_same_users = [&displaced](const Displaced& other) { return other.user == displaced.user; };
+  const auto count = static_cast<size_t>(std::count_if(displaced_.begin(), displaced_.end(), is_same_users));
+  if (count >= kPerUserMax) displaced_.erase(std::find_if(displaced_.begin(), displaced_.end(), is_same_users));
+  if (displaced_.size() >= kDisplacedMax) displaced_.pop_front();
+  displaced_.push_back(displaced);
+  return displaced;
+}
+
+std::vector<ConsoleSessions::Displaced> ConsoleSessions::make_room_locked(const control::UserId& user, Nanos now) {
+  std::vector<Displaced> displaced;
+  while (!sessions_.empty() && sessions_.front().ends <= now) erase_locked(Hash(sessions_.front().id));
+  if (sessions_.size() >= kSessionsMax) displaced.push_back(displace_locked(sessions_.front(), false));
   size_t own = 0;
   for (auto at = sessions_.rbegin(); at != sessions_.rend(); ++at) {
     if (at->user != user || ++own < kPerUserMax) continue;
-    return erase_locked(Hash(at->id));
+    displaced.push_back(displace_locked(*at, true));
+    break;
   }
+  return displaced;
+}
+
+Error ConsoleSessions::ended_locked(const Hash& id) const {
+  const auto found =
+      std::find_if(displaced_.begin(), displaced_.end(), [&id](const Displaced& one) { return one.id == id; });
+  if (found == displaced_.end()) return ended();
+  const std::string why = found->by_own_login ? "you logged in elsewhere, and a user has at most " +
+                                                    std::to_string(kPerUserMax) + " sessions of the console"
+                                              : "the console has at most " + std::to_string(kSessionsMax) +
+                                                    " sessions, and yours was the oldest";
+  return {ErrorCode::kUnauthenticated, "you were signed out because " + why + ": log in again",
+          "console_session_displaced"};
 }
 
 Result<ConsoleSessions::Login> ConsoleSessions::login(std::string_view key) {
@@ -81,10 +107,19 @@ Result<ConsoleSessions::Login> ConsoleSessions::login(std::string_view key) {
   const Nanos now = clock_.monotonic();
   Session session{config::hash_of_key("", made.token), std::move(user), now + kLifetime,
                   sealed(made.token, std::string(key))};
-  MutexLock lock(mutex_);
-  make_room_locked(session.user, now);
-  sessions_.push_back(std::move(session));
-  by_id_.emplace(sessions_.back().id, std::prev(sessions_.end()));
+  std::vector<Displaced> displaced;
+  {
+    MutexLock lock(mutex_);
+    displaced = make_room_locked(session.user, now);
+    sessions_.push_back(std::move(session));
+    by_id_.emplace(sessions_.back().id, std::prev(sessions_.end()));
+  }
+  for (const Displaced& one : displaced) {
+    telemetry::log_info("console.session_displaced",
+                        one.by_own_login ? "a further login of a user ended the oldest of their console sessions"
+                                         : "a login ended the oldest console session, because there are too many",
+                        {{"tuft.user", one.user.str()}});
+  }
   return made;
 }
 
@@ -95,7 +130,7 @@ Result<control::UserId> ConsoleSessions::authenticate(std::string_view token) {
   {
     MutexLock lock(mutex_);
     const auto found = by_id_.find(id);
-    if (found == by_id_.end()) return ended();
+    if (found == by_id_.end()) return ended_locked(id);
     if (found->second->ends <= clock_.monotonic()) {
       erase_locked(id);
       return ended();

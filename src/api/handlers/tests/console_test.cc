@@ -106,6 +106,18 @@ TEST_F(Console, ALogoutEndsTheSession) {
   EXPECT_EQ(call("POST", "/console/logout", "", {{"Cookie", cookie}, {"X-Tuft-Console", "1"}}).status, 204);
 }
 
+TEST_F(Console, WhoIsSignedOutByALaterLoginIsToldWhy) {
+  start();
+  const std::string first = log_in();
+  testing::internal::CaptureStderr();
+  for (size_t i = 0; i < ConsoleSessions::kPerUserMax; ++i) {
+    EXPECT_EQ(with_cookie(first).status, 200);
+    log_in();
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("[console.session_displaced]"));
+  expect_refusal(with_cookie(first), 401, "you were signed out because you logged in elsewhere");
+}
+
 TEST_F(Console, WithoutConsoleThereIsNone) {
   options.console = false;
   start();
@@ -211,9 +223,36 @@ TEST_F(Sessions, AreBoundedForEachUser) {
   std::vector<std::string> tokens;
   for (size_t i = 0; i < ConsoleSessions::kPerUserMax + 3; ++i) tokens.push_back(log_in());
   EXPECT_EQ(sessions.size(), ConsoleSessions::kPerUserMax + 1);
-  EXPECT_FALSE(sessions.authenticate(tokens[2]).ok());
+  for (const size_t displaced : {0, 1, 2}) {
+    const Error why = sessions.authenticate(tokens[displaced]).error();
+    EXPECT_EQ(why.reason, "console_session_displaced");
+    EXPECT_THAT(why.message, HasSubstr("signed out because you logged in elsewhere, and a user has at most 16"));
+  }
   EXPECT_TRUE(sessions.authenticate(tokens[3]).ok());
   EXPECT_TRUE(sessions.authenticate(bobs).ok());
+}
+
+TEST_F(Sessions, TheOldestOfAllEndsWhenThereAreTooMany) {
+  const std::string oldest = log_in("k-bob");
+  for (size_t i = 0; i < ConsoleSessions::kSessionsMax; ++i) {
+    const std::string name = std::to_string(i);
+    keys["k-" + name] = name;
+    ASSERT_TRUE(sessions.login("k-" + name).ok());
+  }
+  EXPECT_EQ(sessions.size(), ConsoleSessions::kSessionsMax);
+  const Error why = sessions.authenticate(oldest).error();
+  EXPECT_EQ(why.reason, "console_session_displaced");
+  EXPECT_THAT(why.message, HasSubstr("yours was the oldest"));
+}
+
+// Who logs in without end does not make the server forget why others were signed out.
+TEST_F(Sessions, TheReasonIsRememberedForEachUser) {
+  const std::string bobs = log_in("k-bob");
+  for (size_t i = 0; i < ConsoleSessions::kPerUserMax; ++i) log_in("k-bob");
+  const std::string first = log_in();
+  for (size_t i = 0; i < 2 * ConsoleSessions::kDisplacedMax; ++i) log_in();
+  EXPECT_EQ(sessions.authenticate(bobs).error().reason, "console_session_displaced");
+  EXPECT_EQ(sessions.authenticate(first).error().reason, "console_session_ended");
 }
 
 TEST_F(Sessions, HoldLongKeys) {
