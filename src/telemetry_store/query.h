@@ -94,7 +94,8 @@ struct TraceSummary {
   std::string owner, session, run, sampler, request, operation, base_model;
   Nanos start = 0, duration = 0;
   uint32_t spans = 0, failed_spans = 0;
-  // The newest span that met the filter.
+  // The newest span that met the filter. In a trace of several users: of the user with the first such span, those that
+  // the server recorded before those of programs; the row is theirs.
   std::string matched_span_id, matched_name;
   Nanos matched_duration = 0;
 };

@@ -84,10 +84,19 @@ class NewestTraces {
   std::unordered_map<TraceId, Match, HashOfTrace> newest_;
 };
 
+// The spans of one user that met the filter, in a trace that several users share.
+struct MatchesOfOwner {
+  std::pair<bool, Nanos> first = {true, std::numeric_limits<Nanos>::max()};  // whether it is of a program, and its time
+  Match newest;
+};
+
 struct Candidate {
   TraceSummary summary;
   Match match;
-  std::string owner;  // of the match
+  std::string owner;    // of the match
+  std::string someone;  // an owner of its spans
+  bool is_shared = false;
+  std::map<std::string, MatchesOfOwner> by_owner;  // if it is shared
   Nanos end = 0;
   Nanos root_start = 0;
   bool has_own = false;        // a span that counts for more than the number of spans
@@ -163,16 +172,68 @@ class TraceList {
       candidate.summary.trace_id = hex_of(match.trace);
     }
     for (size_t i = 0; i < segments_.size(); ++i) {
-      const bool has_one = std::any_of(matches.begin(), matches.end(), [&](const Match& match) {
-        return segments_[i]->may_have(hash_of_trace(match.trace));
-      });
-      if (!has_one) continue;
+      if (!may_have_one(i)) continue;
       TUFT_TRY(deadline_.check());
       Rows rows(segments_[i], Table::kSpans);
       if (before) TUFT_TRY(find_repetitions(rows, *before));
-      add_segment(rows, i);
+      add_segment(rows, i, false);
+    }
+    return settle_shared();
+  }
+
+  bool may_have_one(size_t segment) const {
+    return std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
+      return segments_[segment]->may_have(hash_of_trace(candidate.match.trace));
+    });
+  }
+
+  // Whoever knows the id of a trace can add spans to it. The newest match of all would make the row that of another
+  // user each time: it is that of the user with the first match, those of the server before those of programs, as the
+  // trace itself is shown (control/observe).
+  Status settle_shared() {
+    const auto is_shared = [](const Candidate& candidate) { return candidate.is_shared; };
+    if (std::none_of(candidates_.begin(), candidates_.end(), is_shared)) return {};
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      if (!may_have_one(i)) continue;
+      Rows rows(segments_[i], Table::kSpans);
+      TUFT_ASSIGN(const std::vector<uint32_t> selected, select_rows(rows, conditions_, deadline_));
+      for (const uint32_t row : selected) {
+        Candidate* candidate = find(rows.trace(row));
+        if (candidate != nullptr && candidate->is_shared) note_match(*candidate, rows, row, i);
+      }
+    }
+    for (Candidate& candidate : candidates_) {
+      if (candidate.is_shared) settle(candidate);
+    }
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      if (!may_have_one(i)) continue;
+      TUFT_TRY(deadline_.check());
+      Rows rows(segments_[i], Table::kSpans);
+      add_segment(rows, i, true);
     }
     return {};
+  }
+
+  static void note_match(Candidate& candidate, Rows& rows, uint32_t row, size_t segment) {
+    const Context& context = rows.context(row);
+    if (context.owner.empty()) return;
+    MatchesOfOwner& matches = candidate.by_owner[context.owner];
+    const Match match{rows.time(row), rows.trace(row), segment, row};
+    matches.first = std::min(matches.first, std::pair(context.of_program, match.time));
+    if (match.time >= matches.newest.time) matches.newest = match;
+  }
+
+  // Begins the summary anew, for the owner of the first match.
+  static void settle(Candidate& candidate) {
+    const auto first = std::min_element(candidate.by_owner.begin(), candidate.by_owner.end(),
+                                        [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
+    Candidate settled;
+    settled.summary.trace_id = candidate.summary.trace_id;
+    settled.match = first == candidate.by_owner.end() ? candidate.match : first->second.newest;
+    settled.owner = first == candidate.by_owner.end() ? candidate.owner : first->first;
+    settled.is_shared = true;
+    settled.is_repetition = candidate.is_repetition;
+    candidate = std::move(settled);
   }
 
   Candidate* find(const TraceId& trace) {
@@ -193,7 +254,7 @@ class TraceList {
     return {};
   }
 
-  void add_segment(Rows& rows, size_t segment) {
+  void add_segment(Rows& rows, size_t segment, bool only_shared) {
     const std::vector<char> visible = visible_contexts(rows, conditions_.viewer);
     const std::vector<uint64_t>& low = rows.wide(Column::kTraceLow);
     for (uint32_t row = 0; row < rows.count(); ++row) {
@@ -201,6 +262,7 @@ class TraceList {
       Candidate* candidate = find(rows.trace(row));
       const uint32_t context = rows.narrow(Column::kContext, row);
       if (candidate == nullptr || context >= visible.size() || visible[context] == 0 || rows.failed()) continue;
+      if (only_shared && !candidate->is_shared) continue;
       add_span(rows, row, *candidate);
       if (candidate->match.segment == segment && candidate->match.row == row) set_match(rows, row, *candidate);
     }
@@ -217,6 +279,8 @@ class TraceList {
     if (has_failed) ++summary.failed_spans;
     // Whoever knows the id of a trace can send spans with it: they say nothing about what another user did.
     const Context& context = rows.context(row);
+    if (candidate.someone.empty()) candidate.someone = context.owner;
+    if (!context.owner.empty() && context.owner != candidate.someone) candidate.is_shared = true;
     if (context.of_program && context.owner != candidate.owner) return;
     const bool first = !std::exchange(candidate.has_own, true);
     summary.start = first ? start : std::min(summary.start, start);

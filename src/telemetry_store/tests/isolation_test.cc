@@ -102,6 +102,41 @@ TEST_F(Isolation, OfListsAndTheirCounts) {
     EXPECT_THAT(trace_ids(kAlice, filter), IsEmpty());
 }
 
+// Bob knows the id of alice's trace, and adds spans to it as long as he likes.
+TEST_F(Isolation, NobodyTakesTheRowOfATraceFromItsOwner) {
+  clock_.advance(60 * kSecond);
+  add({{.trace = 9,
+        .span = 90,
+        .name = "request",
+        .kind = 2,
+        .start = now(),
+        .duration = kMillisecond,
+        .attributes = {{"tuft.user", "alice"}, {"tuft.request_id", "alices"}}}});
+  const auto row = [this](const Filter& filter) {
+    const auto page = store_->traces(kOperator, filter, {.limit = 1});
+    EXPECT_TRUE(page.ok());
+    EXPECT_EQ(page->traces.at(0).trace_id, built_trace_id(9));
+    const TraceSummary& found = page->traces.at(0);
+    return found.owner + "/" + found.root_name + "/" + found.request + "/" + found.matched_name;
+  };
+  for (uint64_t turn = 1; turn <= 3; ++turn) {
+    EXPECT_EQ(row({}), "alice/request/alices/request");
+    clock_.advance(kSecond);
+    const BuiltSpan bobs{.trace = 9,
+                         .span = 900 + turn,
+                         .name = "bobs",
+                         .kind = 2,
+                         // A program says what it likes, also that it was there before.
+                         .start = turn == 2 ? now() - 50 * kSecond : now(),
+                         .attributes = {{"tuft.user", "bob"}, {"tuft.request_id", "bobs"}}};
+    add({bobs}, turn == 3 ? Source{} : Source{.owner = "bob"});
+  }
+  EXPECT_EQ(row({}), "alice/request/alices/request");
+  EXPECT_EQ(store_->traces(kOperator, {}, {.limit = 1})->traces[0].spans, 4U);
+  EXPECT_EQ(row({.user = "bob"}), "bob/bobs/bobs/bobs");
+  EXPECT_EQ(row({.name = "bobs"}), "bob/bobs/bobs/bobs");
+}
+
 TEST_F(Isolation, OfDurationsAndSeries) {
   const auto count = [this](const Viewer& viewer) {
     const auto histogram = store_->durations(viewer, {.name = "of-*"});
