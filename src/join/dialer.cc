@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <fcntl.h>
 #include <future>
+#include <memory>
+#include <utility>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -38,6 +42,32 @@ std::string why_unverified(TlsStream& stream) {
   return result == X509_V_OK ? std::string() : std::string(": ") + ::X509_verify_cert_error_string(result);
 }
 
+// Closes the socket when the descriptor is readable.
+class ClosedAtEnd {
+ public:
+  ClosedAtEnd(tcp::socket& socket, int end_fd) : end_(socket.get_executor()) {
+    const int own = end_fd < 0 ? -1 : ::fcntl(end_fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) return;
+    end_.assign(own);
+    end_.async_wait(asio::posix::descriptor_base::wait_read, [this, &socket, alive = alive_](error_code code) {
+      if (code || !*alive) return;
+      come_ = true;
+      error_code ignored;
+      socket.close(ignored);
+    });
+  }
+  ~ClosedAtEnd() { *alive_ = false; }
+  ClosedAtEnd(const ClosedAtEnd&) = delete;
+  ClosedAtEnd& operator=(const ClosedAtEnd&) = delete;
+
+  bool come() const { return come_; }
+
+ private:
+  asio::posix::stream_descriptor end_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  bool come_ = false;
+};
+
 class DialerImpl final : public Dialer {
  public:
   DialerImpl(DialOptions options, std::shared_ptr<TlsContext> context)
@@ -60,6 +90,13 @@ class DialerImpl final : public Dialer {
   asio::awaitable<void> run(const worker::v1::JoinRequest& request, Result<Joined>& joined) {
     TlsStream stream(thread_.io(), *context_);
     const TimeLimit limit(stream.next_layer(), kJoinTimeout);
+    const ClosedAtEnd end(stream.next_layer(), options_.end_fd);
+    co_await dial(stream, end, request, joined);
+    if (!joined.ok() && end.come()) joined = failed("this worker is to end");
+  }
+
+  asio::awaitable<void> dial(TlsStream& stream, const ClosedAtEnd& end, const worker::v1::JoinRequest& request,
+                             Result<Joined>& joined) {
     error_code code;
     tcp::resolver resolver(thread_.io());
     asio::steady_timer resolving(thread_.io());
@@ -69,6 +106,7 @@ class DialerImpl final : public Dialer {
     });
     const auto found = co_await resolver.async_resolve(options_.host, std::to_string(options_.port), into(code));
     resolving.cancel();
+    if (end.come()) code = asio::error::operation_aborted;  // async_connect() would open the closed socket again
     if (!code) co_await asio::async_connect(stream.next_layer(), found, into(code));
     if (code) {
       joined = failed(code.message());

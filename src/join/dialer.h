@@ -16,6 +16,8 @@ struct DialOptions {
   std::string host;
   uint16_t port = 0;
   TlsFiles tls;  // the server's certificate must be for `host`
+  int end_fd =
+      -1;  // join() fails at once when it is readable; -1: none. Must outlive the dialer, which does not read it
 };
 
 struct Joined {
@@ -30,8 +32,9 @@ class Dialer {
   static Result<std::unique_ptr<Dialer>> create(const DialOptions& options);
   virtual ~Dialer() = default;
 
-  // Connects and joins. Blocks up to 10 seconds. Errors: kUnavailable "join_failed" if the server cannot be reached, or
-  // is not who it should be, or refuses for now; kPermissionDenied "join_refused" if trying again cannot help.
+  // Connects and joins. Blocks up to 10 seconds, or until `end_fd` is readable; only the resolution of the host's name
+  // cannot be interrupted. Errors: kUnavailable "join_failed" if the server cannot be reached, or is not who it should
+  // be, or refuses for now; kPermissionDenied "join_refused" if trying again cannot help.
   virtual Result<Joined> join(const worker::v1::JoinRequest& request) = 0;
 };
 

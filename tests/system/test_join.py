@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -123,6 +124,19 @@ def test_a_worker_whose_time_is_over_ends_and_the_client_is_told(cluster):
     told = trainer.step()
     assert "went back to checkpoint" in str(told) and "without the gradient" in str(told), told
     assert trainer.step() == 2
+
+
+def test_a_worker_that_waits_for_a_silent_server_ends_at_once(certificates, tmp_path):
+    model = tuft_server.init_model(tmp_path / "model", "--size", "tiny")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        worker = Worker(silent.getsockname()[1], certificates, model)
+        accepted, _ = silent.accept()
+        with accepted:
+            assert accepted.recv(1), "the handshake has begun"
+            worker.signal(signal.SIGTERM)
+            # Without an answer of the server it would try for ten seconds.
+            assert worker.process.wait(timeout=5) == 0
+    assert "trying again" not in worker.log
 
 
 def test_a_worker_that_hangs_loses_its_lease_and_joins_again(cluster):

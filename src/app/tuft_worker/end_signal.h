@@ -21,6 +21,8 @@ class EndSignal {
   // Waits for a signal, until `descriptor` is readable, and no longer than `limit`. -1 and 0: not for these.
   void wait(int descriptor = -1, Nanos limit = 0) const;
   bool come() const { return come_; }
+  // Returns a descriptor that is readable once a signal has come; nobody may read it.
+  int descriptor() const { return come_fd_; }
 
  private:
   void listen(Nanos grace);

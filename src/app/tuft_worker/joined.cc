@@ -61,6 +61,7 @@ class JoiningWorker {
     options.tls = {{"--join-certificate", own_.join.certificate},
                    {"--join-key", own_.join.private_key},
                    {"--join-ca", own_.join.authority}};
+    options.end_fd = end_.descriptor();
     TUFT_ASSIGN(const auto dialer, join::Dialer::create(options));
     TUFT_ASSIGN(worker::v1::JoinRequest request, make_request(own_));
     Nanos delay = kRetryMin;
@@ -72,6 +73,7 @@ class JoiningWorker {
         TUFT_TRY(serve(*joined));
         continue;
       }
+      if (end_.come()) break;
       if (joined.error().reason != "join_failed") return joined.error();
       telemetry::log_warning("worker.join_waits", joined.error().message + "; trying again",
                              {{"tuft.base_model", own_.model_name}, {"tuft.seconds", to_seconds(delay)}});

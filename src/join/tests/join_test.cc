@@ -3,8 +3,10 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <netinet/in.h>
 #include <poll.h>
 #include <string>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -286,6 +288,38 @@ TEST_F(Join, AnUnreachableServerIsNamed) {
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.error().reason, "join_failed");
   EXPECT_THAT(joined.error().message, HasSubstr("localhost:" + std::to_string(nowhere.port)));
+}
+
+// A server that accepts the connection and says nothing, such as one that hangs.
+TEST_F(Join, EndsAtOnceWhenTheWorkerIsToEnd) {
+  const int silent = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(::bind(silent, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  ASSERT_EQ(::listen(silent, 1), 0);
+  ASSERT_EQ(::getsockname(silent, reinterpret_cast<sockaddr*>(&at), &size), 0);
+  DialOptions options = address();
+  options.host = "127.0.0.1";
+  options.port = ntohs(at.sin_port);
+  options.end_fd = ::eventfd(0, EFD_CLOEXEC);
+  std::thread signal([&] {
+    const int accepted = ::accept(silent, nullptr, nullptr);
+    EXPECT_TRUE(wait_readable(accepted)) << "the handshake has begun";
+    const uint64_t one = 1;
+    EXPECT_EQ(::write(options.end_fd, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+    EXPECT_TRUE(::close(accepted) == 0);
+  });
+  const Result<Joined> joined = join(request(), options);
+  signal.join();
+  ASSERT_FALSE(joined.ok());
+  EXPECT_THAT(joined.error().message, HasSubstr("this worker is to end"));
+  // Nor does it begin another one.
+  EXPECT_THAT(join(request(), options).error().message, HasSubstr("this worker is to end"));
+  dialer_.reset();
+  ::close(options.end_fd);
+  ::close(silent);
 }
 
 TEST(Address, IsSplit) {
