@@ -4,10 +4,10 @@
 #include <cctype>
 #include <cstdlib>
 #include <iterator>
-#include <sys/stat.h>
 #include <system_error>
 
 #include "base/file.h"
+#include "base/secret_file.h"
 #include "config/otel_file.h"
 #include "config/reader.h"
 #include "config/sections.h"
@@ -231,10 +231,7 @@ Result<UsersFile> read_users_file(const std::filesystem::path& path) {
   Problems problems(path.string());
   UsersFile file;
   file.users = read_users(&root, kKey, problems);
-  struct stat info = {};
-  if (::stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    problems.warning(1, kKey, "can be read by others; restrict it with chmod 600");
-  }
+  if (is_open_to_others(path)) problems.warning(1, kKey, kOpenToOthers);
   if (problems.failed()) return problems.take_error();
   file.warnings = problems.take_warnings();
   return file;

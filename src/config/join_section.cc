@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/secret_file.h"
 #include "config/sections.h"
 
 namespace tuft::config {
@@ -54,6 +55,7 @@ void read_join(const Node* node, ServerConfig& config, Problems& problems) {
   reader.integer("lease_seconds", join.lease_seconds, kLeaseMin, kLeaseMax);
   reader.integer("keep_seconds", join.keep_seconds, 0, kKeepMax);
   if (join.port != 0) check_access(reader, join);
+  if (join.port != 0 && is_open_to_others(join.token_file)) reader.warning("token_file", kOpenToOthers);
   if (join.port != 0 && join.port == config.port && join.host == config.host) {
     reader.error("port", "must differ from port, where the API is served");
   }

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import tuft_server
 import yaml
-from joining import Trainer, Worker, await_states, certificates, joined_server, rows  # noqa: F401
+from joining import TOKEN, Trainer, Worker, await_states, certificates, joined_server, rows  # noqa: F401
 from raw_client import RawClient
 from tuft_server import ALICE, BIN, BOB, MODEL, TuftServer, wait_until
 
@@ -137,6 +137,21 @@ def test_a_worker_that_waits_for_a_silent_server_ends_at_once(certificates, tmp_
             # Without an answer of the server it would try for ten seconds.
             assert worker.process.wait(timeout=5) == 0
     assert "trying again" not in worker.log
+
+
+def test_a_token_that_others_can_read_is_told(cluster, tmp_path):
+    server, join_worker = cluster
+    os.chmod(tmp_path / "token", 0o640)
+    server.stop()
+    server.start()
+    wait_until(lambda: "join.token_file: can be read by others" in server.log, 30, "the server warns")
+    token = tmp_path / "of_worker"
+    token.write_text(TOKEN + "\n")
+    for mode, is_told in ((0o644, True), (0o600, False)):
+        os.chmod(token, mode)
+        worker = join_worker(arguments=["--join-token-file", token])
+        worker.says("worker.accepted")
+        assert ("worker.token_exposed" in worker.log) is is_told, worker.log
 
 
 def test_a_worker_that_hangs_loses_its_lease_and_joins_again(cluster):

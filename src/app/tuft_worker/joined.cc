@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/host.h"
 #include "base/id.h"
+#include "base/secret_file.h"
 #include "base/text.h"
 #include "join/dialer.h"
 #include "join/digest.h"
@@ -35,6 +36,10 @@ Result<worker::v1::JoinRequest> make_request(const WorkerFlags& flags) {
   if (!flags.join.token_file.empty()) {
     TUFT_ASSIGN(const std::string token, read_file(flags.join.token_file, kTokenBytesMax));
     request.set_token(std::string(trimmed(token)));
+    if (is_open_to_others(flags.join.token_file)) {
+      telemetry::log_warning("worker.token_exposed",
+                             "--join-token-file: " + flags.join.token_file.string() + " " + std::string(kOpenToOthers));
+    }
   }
   request.set_version(TUFT_VERSION);
   request.set_base_model(flags.model_name);

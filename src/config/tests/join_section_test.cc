@@ -1,6 +1,9 @@
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/testing/temp_dir.h"
 #include "config/config.h"
 #include "config/tests/model_directory.h"
 
@@ -68,6 +71,17 @@ TEST(JoinSection, SaysWhatIsMissing) {
               HasSubstr("must differ from port"));
   EXPECT_THAT(error_of(std::string(kTls) + "join: {port: 7, token_file: /t, lease_seconds: 1}\n"),
               HasSubstr("join.lease_seconds"));
+}
+
+TEST(JoinSection, WarnsOfATokenThatOthersCanRead) {
+  const TempDir directory;
+  const auto token = directory / "token";
+  write_text(token, "a token of sufficient length\n");
+  const std::string text = std::string(kTls) + "join: {port: 7, token_file: " + token.string() + "}\n";
+  std::filesystem::permissions(token, std::filesystem::perms::owner_read);
+  EXPECT_THAT(parsed(text)->warnings, ::testing::Not(::testing::Contains(HasSubstr("join.token_file"))));
+  std::filesystem::permissions(token, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+  EXPECT_THAT(parsed(text)->warnings, ::testing::Contains(HasSubstr("join.token_file: can be read by others")));
 }
 
 }  // namespace
