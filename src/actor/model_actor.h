@@ -91,6 +91,9 @@ class ModelActor {
   virtual bool ready() const = 0;
   // Returns true if the worker is up, whether it answers or not: what it holds in memory is not lost.
   virtual bool up() const = 0;
+  // Returns the state of the worker in the words of its row: kAbsent while it waits for one to join, kDead after the
+  // end of a life.
+  virtual WorkerState state() const = 0;
   // Returns the number of the worker's current life, at least 1 and different from those of all other workers of the
   // base model. A later life has a larger number. Each restart loses what was in the worker's memory.
   virtual uint64_t incarnation() const = 0;

@@ -50,6 +50,7 @@ class SupervisedActorImpl final : public SupervisedActor {
   bool ready() const override;
   bool up() const override;
   uint64_t incarnation() const override;
+  WorkerState state() const override { return gauges_.state(); }
   std::vector<WorkerRow> workers() const override { return rows_->all(); }
   void on_ready(std::function<void(uint64_t)> callback) override { on_ready_ = std::move(callback); }
   void on_draining(std::function<void(uint64_t, Nanos)> callback) override { on_draining_ = std::move(callback); }

@@ -14,7 +14,7 @@
 namespace tuft::actor {
 
 enum class WorkerState : uint8_t {
-  kAbsent,    // none has joined
+  kAbsent,    // none has joined; of a place, never of a row
   kStandby,   // joined; serves when the one that serves is gone
   kStarting,  // serves, but has not answered yet
   kReady,

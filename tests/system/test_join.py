@@ -139,6 +139,24 @@ def test_a_worker_that_waits_for_a_silent_server_ends_at_once(certificates, tmp_
     assert "trying again" not in worker.log
 
 
+def test_the_console_uses_the_words_of_tuft_workers(cluster):
+    server, join_worker = cluster
+    client = RawClient(server.url, ALICE)
+
+    def await_words(word):
+        wait_until(lambda: {client.get("observe/overview").json["models"][0]["state"],
+                            client.get("observe/system").json["workers"][0]["state"]} == {word}, 30, f"both say {word}")
+
+    await_words("absent")
+    worker = join_worker()
+    await_states(server, "ready")
+    await_words("ready")
+    worker.signal(signal.SIGSTOP)
+    await_words("silent")
+    worker.signal(signal.SIGCONT)
+    await_words("ready")
+
+
 def test_a_token_that_others_can_read_is_told(cluster, tmp_path):
     server, join_worker = cluster
     os.chmod(tmp_path / "token", 0o640)

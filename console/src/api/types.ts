@@ -169,10 +169,11 @@ export interface Exemplars {
   exemplars: Exemplar[];
 }
 
-export type ModelState = "starting" | "ready" | "stopped" | "failed";
+/** Of a worker; that of a model is the state of its worker that can do most. docs/scaling.md has the meanings. */
+export type WorkerState = "absent" | "standby" | "starting" | "ready" | "silent" | "draining" | "dead";
 export interface ModelStatus {
   base_model: string;
-  state: ModelState;
+  state: WorkerState;
   incarnation: number;
   training: boolean;
   sampling: boolean;
@@ -321,7 +322,7 @@ export interface StoreState {
 }
 export interface Worker {
   base_model: string;
-  state: ModelState | string;
+  state: WorkerState;
   incarnation: number;
   pid: number | null;
   threads: number | null;

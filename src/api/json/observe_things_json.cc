@@ -139,7 +139,7 @@ std::string overview_json(const control::Overview& overview, std::string_view ve
   json.key("models").begin_array();
   for (const control::ModelRow& model : overview.models) {
     json.begin_object().key("base_model").string(model.base_model);
-    json.key("state").string(model.ready ? "ready" : model.incarnation > 1 ? "failed" : "starting");
+    json.key("state").string(model.state);
     json.key("incarnation").integer(static_cast<int64_t>(model.incarnation));
     json.key("training").boolean(model.training).key("sampling").boolean(model.sampling);
     json.key("queue").begin_object().key("training").integer(model.waiting_training);
@@ -301,7 +301,7 @@ std::string system_json(const control::SystemView& system, std::string_view vers
     json.key("config").string(system.config).key("workers").begin_array();
     for (const control::WorkerRow& worker : system.workers) {
       json.begin_object().key("base_model").string(worker.base_model);
-      json.key("state").string(worker.ready ? "ready" : worker.incarnation > 1 ? "failed" : "starting");
+      json.key("state").string(worker.state);
       json.key("incarnation").integer(static_cast<int64_t>(worker.incarnation)).key("pid").null();
       json.key("threads").integer(worker.threads).key("device").string(worker.device);
       write_worker_metrics(json, metrics_page, worker.base_model);

@@ -150,7 +150,9 @@ class FakeObserver final : public control::Observer {
   control::Overview overview(const UserId& user) const override {
     control::Overview overview;
     overview.ready = true;
-    overview.models.emplace_back().base_model = "base/model";
+    control::ModelRow& model = overview.models.emplace_back();
+    model.base_model = "base/model";
+    model.state = "draining";
     if (is_operator(user)) overview.users_active = 1;
     return overview;
   }
@@ -196,7 +198,9 @@ class FakeObserver final : public control::Observer {
     system.is_whole = is_operator(user);
     if (system.is_whole) {
       system.config = "port: 1\n";
-      system.workers.emplace_back().base_model = "base/model";
+      control::WorkerRow& worker = system.workers.emplace_back();
+      worker.base_model = "base/model";
+      worker.state = "silent";
     }
     system.limits = {{"runs_per_user_max", 256}};
     return system;

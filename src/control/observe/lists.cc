@@ -167,7 +167,7 @@ SystemView ObserverImpl::system(const UserId& user) const {
   view.config = config::shown_config(parts_.config);
   for (const auto& backend : parts_.backends.all()) {
     view.workers.push_back({.base_model = backend->label(),
-                            .ready = backend->actor().ready(),
+                            .state = actor::worker_state_name(backend->actor().state()),
                             .incarnation = backend->actor().incarnation(),
                             .threads = backend->config().threads,
                             .device = backend->config().device});

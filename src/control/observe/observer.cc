@@ -145,6 +145,7 @@ Result<std::vector<telemetry_store::MetricExemplar>> ObserverImpl::exemplars(
 ModelRow ObserverImpl::model_row(const Model& model, const UnfinishedWork& own, bool is_whole) const {
   ModelRow row{.base_model = model.name(),
                .ready = model.ready(),
+               .state = actor::worker_state_name(model.state()),
                .training = model.config().training,
                .sampling = model.config().sampling};
   for (const ModelBackendPtr& worker : model.workers()) {

@@ -34,7 +34,8 @@ struct PartOf {
 struct ModelRow {
   std::string base_model = {};
   bool ready = false;
-  uint64_t incarnation = 0;  // of its worker; 0: it was never ready
+  std::string_view state = {};  // of the worker that can do most: the words of actor::worker_state_name(), as below
+  uint64_t incarnation = 0;     // of its worker; 0: it was never ready
   bool training = false, sampling = false;
   int64_t waiting_training = 0, waiting_sampling = 0;  // operations that the worker does not have
   Nanos last_step = 0;                                 // for operators
@@ -44,8 +45,8 @@ struct ModelRow {
 // A worker that serves a base model, stands by, or is gone.
 struct WorkerInstance {
   std::string base_model;
-  std::string_view state;  // in words
-  actor::WorkerRow row;    // for users that are not operators without what tells about machines
+  std::string_view state;
+  actor::WorkerRow row;  // for users that are not operators without what tells about machines
 };
 
 struct Overview {
@@ -134,7 +135,7 @@ struct TenantRow {
 
 struct WorkerRow {
   std::string base_model = {};
-  bool ready = false;
+  std::string_view state = {};
   uint64_t incarnation = 0;
   int threads = 0;  // 0: as many as the machine's cores allow
   std::string device = {};

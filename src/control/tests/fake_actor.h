@@ -77,6 +77,11 @@ class FakeActor final : public actor::ModelActor {
   const std::string& base_model() const override { return base_model_; }
   bool ready() const override { return ready_; }
   bool up() const override { return up_; }
+  actor::WorkerState state() const override {
+    if (ready_) return actor::WorkerState::kReady;
+    if (up_) return actor::WorkerState::kSilent;
+    return incarnation_ == 0 ? actor::WorkerState::kStarting : actor::WorkerState::kDead;
+  }
   uint64_t incarnation() const override { return incarnation_; }
   void on_ready(std::function<void(uint64_t)> callback) override { on_ready_ = std::move(callback); }
   void on_draining(std::function<void(uint64_t, Nanos)> callback) override { on_draining_ = std::move(callback); }

@@ -1,5 +1,6 @@
 #include "control/workers/model_backend.h"
 
+#include <set>
 #include <span>
 #include <utility>
 
@@ -33,6 +34,17 @@ Model::Model(const config::ModelConfig& config, const std::vector<actor::ModelAc
 
 bool Model::ready() const {
   return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->actor().ready(); });
+}
+
+actor::WorkerState Model::state() const {
+  using actor::WorkerState;
+  std::set<WorkerState> states;
+  for (const auto& worker : workers_) states.insert(worker->actor().state());
+  for (const WorkerState best : {WorkerState::kReady, WorkerState::kDraining, WorkerState::kSilent,
+                                 WorkerState::kStarting, WorkerState::kDead}) {
+    if (states.contains(best)) return best;
+  }
+  return WorkerState::kAbsent;
 }
 
 DispatchQueue::Load Model::training_load() const {

@@ -156,6 +156,8 @@ class Model {
 
   // Returns true if a worker is up and answers.
   bool ready() const;
+  // Returns the state of the worker that can do most, or will soonest.
+  actor::WorkerState state() const;
   // Return the sums over the queues of all workers.
   DispatchQueue::Load training_load() const;
   DispatchQueue::Load sampling_load() const;

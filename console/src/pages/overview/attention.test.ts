@@ -61,7 +61,7 @@ describe("attention", () => {
   });
   it("puts failures first", () => {
     const notices = attention(
-      overview([{ ...model, state: "failed" }]),
+      overview([{ ...model, state: "dead" }]),
       { ...store, dropped_records: 5 },
       [tenant(20, 20)],
       now,

@@ -18,10 +18,10 @@ export function attention(overview: Overview, store: StoreState | null, tenants:
   const found: Notice[] = [];
   for (const model of overview.models) {
     const waiting = model.queue.training + model.queue.sampling;
-    if (model.state === "failed")
+    if (model.state === "dead")
       found.push({
         tone: "bad",
-        text: `The worker of ${model.base_model} failed.`,
+        text: `The worker of ${model.base_model} is dead.`,
         to: "/logs",
         params: { level: "error" },
         link: "Errors in the log",

@@ -2,12 +2,11 @@ import { who } from "../../api/client.ts";
 import type { LogPage, ModelStatus, Overview, System, Tenant, TracePage } from "../../api/types.ts";
 import type { Answer } from "../../api/use_api.ts";
 import { formatBytes, formatCount, formatNumber, formatShare } from "../../lib/units.ts";
-import { Badge, Card, Duration, Empty, ErrorBox, Facts, Link, Skeleton, Time, type Tone } from "../../ui/basics.tsx";
+import { Badge, Card, Duration, Empty, ErrorBox, Facts, Link, Skeleton, Time } from "../../ui/basics.tsx";
 import { seriesVar } from "../../ui/colors.ts";
 import { CheckIcon } from "../../ui/icons.tsx";
 import { levelTone } from "../../ui/levels.ts";
-
-const stateTone: Record<string, Tone> = { ready: "ok", starting: "warn", stopped: "warn", failed: "bad" };
+import { workerTone } from "../../ui/worker_states.ts";
 
 export function Models({ overview }: { overview: Overview }) {
   if (!overview.models.length)
@@ -39,7 +38,7 @@ function Model({ model }: { model: ModelStatus }) {
             {model.base_model}
           </Link>
         </h3>
-        <Badge tone={stateTone[model.state] ?? "none"}>{model.state}</Badge>
+        <Badge tone={workerTone[model.state]}>{model.state}</Badge>
       </div>
       <div class="model-facts">
         <span>

@@ -2,17 +2,9 @@ import type { Worker } from "../../api/types.ts";
 import { useParam } from "../../app/router.ts";
 import { Samples } from "../../lib/samples.ts";
 import { formatBytes, formatCount, formatNumber, formatSeconds, formatShare } from "../../lib/units.ts";
-import { Badge, classes, Empty, Facts, Link, type Tone } from "../../ui/basics.tsx";
+import { Badge, classes, Empty, Facts, Link } from "../../ui/basics.tsx";
 import { seriesVar } from "../../ui/colors.ts";
-
-const stateTone: Record<string, Tone> = {
-  ready: "ok",
-  starting: "warn",
-  silent: "warn",
-  stopped: "warn",
-  failed: "bad",
-  dead: "bad",
-};
+import { workerTone } from "../../ui/worker_states.ts";
 
 export function Workers({ workers }: { workers: Worker[] }) {
   const [chosen] = useParam("worker");
@@ -52,7 +44,7 @@ function WorkerCard({ worker, chosen }: { worker: Worker; chosen: boolean }) {
     <section class={classes("card worker", chosen && "chosen")} aria-label={`Worker of ${worker.base_model}`}>
       <div class="row spread">
         <h2 class="clip">{worker.base_model}</h2>
-        <Badge tone={stateTone[worker.state] ?? "none"}>{worker.state}</Badge>
+        <Badge tone={workerTone[worker.state]}>{worker.state}</Badge>
       </div>
       <Facts
         items={[

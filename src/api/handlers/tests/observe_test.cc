@@ -262,6 +262,8 @@ TEST_F(Observe, TheSystemAndItsBundleAreForOperators) {
   const Json whole = json("system", "tml-carol");
   EXPECT_EQ(whole["config"].str(), R"("port: 1\n")");
   EXPECT_EQ(whole["workers"][0]["base_model"].str(), R"("base/model")");
+  EXPECT_EQ(whole["workers"][0]["state"].str(), R"("silent")");
+  EXPECT_EQ(json("overview")["models"][0]["state"].str(), R"("draining")");
   expect_refusal(ask("bundle"), 403, "operators");
   const Reply bundle = ask("bundle", "tml-carol");
   EXPECT_EQ(bundle.status, 200) << bundle.body;

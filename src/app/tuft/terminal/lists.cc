@@ -42,12 +42,6 @@ Row trace_row(const Json& trace) {
           {first_of({text_of(trace, "base_model")})}};
 }
 
-Style style_of_state(const std::string& state) {
-  if (state == "ready") return Style::kGreen;
-  if (state == "silent") return Style::kYellow;
-  return state == "dead" ? Style::kRed : Style::kPlain;
-}
-
 // "k8s.pod.name=tuft-0 k8s.node.name=n1"
 std::string launcher_text(const Json& worker) {
   const Json& launcher = field_of(worker, "launcher");
@@ -73,6 +67,12 @@ Row worker_row(const Json& worker) {
 }
 
 }  // namespace
+
+Style style_of_state(const std::string& state) {
+  if (state == "ready") return Style::kGreen;
+  if (state == "standby") return Style::kPlain;
+  return state == "dead" ? Style::kRed : Style::kYellow;
+}
 
 Lines worker_list_lines(const Json& workers, size_t width) {
   static const std::vector<Column> columns = {

@@ -18,6 +18,9 @@ Lines worker_list_lines(const Json& workers, size_t width);
 // trace.
 Line log_line(const Json& record);
 
+// Of a worker, in the words of docs/scaling.md: "ready" is green, "dead" red, "standby" plain; all others are yellow.
+Style style_of_state(const std::string& state);
+
 // "debug" is dim, "warning" yellow, "error" red.
 Style style_of_level(const std::string& level);
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/tuft/terminal/lists.h"
 #include "app/tuft/terminal/table.h"
 #include "app/tuft/terminal/units.h"
 
@@ -161,11 +162,6 @@ Line store_line(const TopData& data) {
   add("lost", count_text(lost), lost > 0 ? Style::kYellow : Style::kPlain);
   if (const std::string problem = text_of(store, "problem"); !problem.empty()) line.add(problem, Style::kYellow);
   return line;
-}
-
-Style style_of_state(const std::string& state) {
-  if (state == "ready") return Style::kGreen;
-  return state == "failed" || state == "stopped" ? Style::kRed : Style::kYellow;
 }
 
 std::string two_numbers(std::optional<double> a, std::optional<double> b) {

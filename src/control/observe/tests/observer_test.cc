@@ -234,6 +234,24 @@ TEST_F(Observing, WhatIsNotReadyIsNamed) {
   EXPECT_THAT(view.reason, HasSubstr(model));
 }
 
+// The words of `tuft workers`, for a base model those of the worker that can do most.
+TEST_F(Observing, StatesHaveTheSameWordsEverywhere) {
+  config().supported_models[0].workers = 2;
+  boot();
+  const auto states = [this] {
+    std::vector<std::string_view> found = {observer().overview(alice).models.at(0).state};
+    for (const WorkerRow& row : observer().system(carol).workers) found.push_back(row.state);
+    return found;
+  };
+  EXPECT_THAT(states(), ElementsAre("ready", "ready", "ready"));
+  worker(0).die();
+  EXPECT_THAT(states(), ElementsAre("ready", "dead", "ready"));
+  worker(1).set_ready(false);
+  EXPECT_THAT(states(), ElementsAre("silent", "dead", "silent"));
+  worker(1).die();
+  EXPECT_THAT(states(), ElementsAre("dead", "dead", "dead"));
+}
+
 TEST_F(Observing, TheSystemIsForOperators) {
   boot();
   const SystemView own = observer().system(alice);
