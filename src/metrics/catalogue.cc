@@ -1,5 +1,6 @@
 #include "metrics/catalogue.h"
 
+#include "metrics/bucket.h"
 #include "metrics/continuous_batching.h"
 #include "metrics/engine.h"
 #include "metrics/futures.h"
@@ -23,6 +24,10 @@ const Area& made_once() {
 }
 
 }  // namespace
+
+const BucketMetrics& bucket() {
+  return made_once<BucketMetrics>();
+}
 
 const ContinuousBatchingMetrics& continuous_batching() {
   return made_once<ContinuousBatchingMetrics>();
@@ -69,6 +74,7 @@ const WorkerMetrics& workers() {
 }
 
 void register_all() {
+  bucket();
   continuous_batching();
   engine();
   futures();
