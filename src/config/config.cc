@@ -202,6 +202,7 @@ Result<Loaded> parse_config(std::string_view yaml, std::string_view origin) {
     if (!path->empty()) *path = directory(path->string());
   }
   read_join(reader.take("join"), config, problems);
+  read_bucket(reader.take("bucket"), config.bucket, problems);
   config.telemetry_store.directory = directory(config.telemetry_store.directory.string());
   read_console(reader.take("console"), config, problems);
   read_limits(reader.take("limits"), config.limits, problems);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bucket/settings.h"
 #include "telemetry/telemetry.h"
 
 namespace tuft::config {
@@ -106,6 +107,18 @@ struct JoinConfig {
   int keep_seconds = 60;   // a worker keeps its adapters for so long after its connection has ended
 };
 
+// A bucket of an S3-compatible store for checkpoints.
+struct BucketConfig {
+  bucket::Settings settings;  // without what the following files hold
+  std::filesystem::path
+      credentials_file;           // in the format of the AWS tools; empty: AWS_ACCESS_KEY_ID and so on have them
+  std::filesystem::path ca_file;  // authorities of the endpoint's certificate; empty: the machine's
+};
+
+// Reads the files of the configuration, and the environment. The result has secrets: never print it. kInvalidArgument
+// with the key and the cure; no message shows a value.
+Result<bucket::Settings> load_bucket_settings(const BucketConfig& config);
+
 enum class PersistenceMode : uint8_t { kDisable, kFile, kRedis };
 
 // The store in which the server keeps its state over restarts. Checkpoints are always kept.
@@ -156,6 +169,8 @@ struct ServerConfig {
   std::filesystem::path authorized_users_file;
   TlsConfig tls;
   JoinConfig join;
+  // Where checkpoints are instead of in checkpoint_dir, which then holds only temporary files. Absent: there is none.
+  std::optional<BucketConfig> bucket;
   std::string model_owner = "local-user";
   ConsoleConfig console;
   telemetry::TelemetryConfig telemetry;

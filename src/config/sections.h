@@ -15,6 +15,7 @@ std::map<std::string, std::string> read_users(const Node* node, std::string_view
 void read_tls(const Node* node, TlsConfig& tls, Problems& problems);
 // Requires: the models, the server's address and tls have been read.
 void read_join(const Node* node, ServerConfig& config, Problems& problems);
+void read_bucket(const Node* node, std::optional<BucketConfig>& bucket, Problems& problems);
 // Reads telemetry, telemetry.store and telemetry.intake. Returns true if the section has the key `enabled`.
 bool read_telemetry(const Node* node, ServerConfig& config, Problems& problems);
 void read_store(const Node* node, TelemetryStoreConfig& store, Problems& problems);

@@ -142,6 +142,20 @@ void show_model(Yaml& yaml, const ModelConfig& model) {
   yaml.integer("training_share", model.training_share);
 }
 
+void show_bucket(Yaml& yaml, const BucketConfig& config) {
+  const bucket::Settings& bucket = config.settings;
+  yaml.text("endpoint", bucket.endpoint);
+  yaml.text("region", bucket.region);
+  yaml.text("name", bucket.name);
+  yaml.text("prefix", bucket.prefix);
+  yaml.boolean("path_style", bucket.path_style);
+  if (!config.credentials_file.empty()) yaml.text("credentials_file", config.credentials_file.string());
+  if (!config.ca_file.empty()) yaml.text("ca_file", config.ca_file.string());
+  yaml.integer("timeout_seconds", bucket.timeout / kSecond);
+  yaml.integer("part_bytes", bucket.part_bytes);
+  yaml.integer("cache_bytes", bucket.cache_bytes);
+}
+
 void show_join(Yaml& yaml, const JoinConfig& join) {
   yaml.text("host", join.host);
   yaml.integer("port", join.port);
@@ -335,6 +349,7 @@ std::string shown_config(const ServerConfig& config) {
     });
   }
   if (config.join.port != 0) yaml.below("join", [&] { show_join(yaml, config.join); });
+  if (config.bucket) yaml.below("bucket", [&] { show_bucket(yaml, *config.bucket); });
   yaml.below("console", [&] {
     yaml.boolean("enabled", config.console.enabled);
     yaml.texts("operators", config.console.operators);

@@ -77,7 +77,8 @@ TEST_F(Shown, EveryKeyThatIsRead) {
   std::string yaml = file(kSecrets);
   yaml +=
       "public_url: https://x\nauthorized_users_file: /f\ntls: {certificate: /c, private_key: /k}\n"
-      "join: {port: 7, token_file: /t, worker_authority: /a}\n";
+      "join: {port: 7, token_file: /t, worker_authority: /a}\n"
+      "bucket: {endpoint: \"https://b\", name: abc, credentials_file: /s, ca_file: /d}\n";
   yaml.insert(
       yaml.find("telemetry:\n") + 11,
       "  enabled: true\n  service_name: s\n  resource_attributes: {a: b}\n  protocol: grpc\n"
@@ -91,8 +92,8 @@ TEST_F(Shown, EveryKeyThatIsRead) {
   const std::regex read(
       R"re((?:reader\.|reader, |one_of\(reader, )(?:text|boolean|number|integer|one_of|take)?\(?"([a-z_]+)")re");
   size_t keys = 0;
-  for (const char* source : {"config.cc", "join_section.cc", "models.cc", "sections.cc", "telemetry_section.cc",
-                             "telemetry_store_section.cc"}) {
+  for (const char* source : {"bucket_section.cc", "config.cc", "join_section.cc", "models.cc", "sections.cc",
+                             "telemetry_section.cc", "telemetry_store_section.cc"}) {
     const auto text = read_file(std::filesystem::path("src/config") / source, 1 << 20);
     ASSERT_TRUE(text.ok()) << text.error().message;
     for (std::sregex_iterator at(text->begin(), text->end(), read), end; at != end; ++at) {
