@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "control/checkpoints/checkpoint_store.h"
+#include "control/checkpoints/directory_storage.h"
 #include "control/control_plane.h"
 #include "control/persistence/restore_plan.h"
 #include "control/views/catalog.h"
@@ -57,7 +58,7 @@ double cost(Call call) {
 }
 
 double plan_seconds(const fs::path& root, size_t runs) {
-  control::CheckpointStore store(root);
+  control::CheckpointStore store(control::make_directory_storage(root));
   store.scan(nullptr);
   control::StoredState state;
   for (size_t i = 0; i < runs; ++i) {

@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "control/accounts/usage_ledger.h"
 #include "control/checkpoints/checkpoint_store.h"
+#include "control/checkpoints/directory_storage.h"
 #include "control/futures/future_store.h"
 #include "control/queues/disk_worker.h"
 #include "control/sampling/sampling_controller.h"
@@ -205,7 +206,7 @@ struct Plane {
         sessions(config.limits, clock, persistence, usage),
         budget(config.limits),
         futures(config.limits, clock, persistence, budget),
-        checkpoints(config.checkpoint_dir),
+        checkpoints(control::make_directory_storage(config.checkpoint_dir)),
         sampling(std::make_shared<control::SamplingController>(control::SamplingController::Parts{
             nullptr, config, clock, backends, sessions, budget, futures, checkpoints, persistence, usage})),
         training(control::TrainingController::create(

@@ -7,6 +7,7 @@
 #include "control/accounts/api_keys.h"
 #include "control/accounts/usage_ledger.h"
 #include "control/checkpoints/checkpoint_store.h"
+#include "control/checkpoints/directory_storage.h"
 #include "control/checkpoints/disk_checkpoint_actions.h"
 #include "control/futures/future_store.h"
 #include "control/observe/observer_impl.h"
@@ -38,7 +39,7 @@ constexpr Nanos kFetchGrace = 500 * kMillisecond;
 // The objects that the controllers share.
 struct Core {
   Core(const config::ServerConfig& server, const std::vector<actor::ModelActor*>& actors, const Clock& clock,
-       std::unique_ptr<Persistence> given)
+       std::unique_ptr<Persistence> given, std::unique_ptr<CheckpointStorage> storage)
       : config(server),
         persistence(given != nullptr ? std::move(given) : std::make_unique<Persistence>()),
         usage(server.limits, clock, *persistence),
@@ -46,7 +47,7 @@ struct Core {
         sessions(server.limits, clock, *persistence, usage),
         budget(server.limits),
         futures(server.limits, clock, *persistence, budget, server.telemetry.tenant_label),
-        checkpoints(server.checkpoint_dir) {}
+        checkpoints(storage != nullptr ? std::move(storage) : make_directory_storage(server.checkpoint_dir)) {}
 
   const config::ServerConfig config;
   const std::unique_ptr<Persistence> persistence;
@@ -88,10 +89,11 @@ void stop_sampling(Core& core, const SessionId& session) {
 class ControlPlaneImpl final : public ControlPlane {
  public:
   ControlPlaneImpl(const config::ServerConfig& config, const std::vector<actor::ModelActor*>& actors,
-                   const Clock& clock, std::unique_ptr<Persistence> persistence, telemetry_store::Store* telemetry)
+                   const Clock& clock, std::unique_ptr<Persistence> persistence, telemetry_store::Store* telemetry,
+                   std::unique_ptr<CheckpointStorage> storage)
       : keys_(config.authorized_users),
         access_tokens_(keys_, clock),
-        core_(std::make_shared<Core>(config, actors, clock, std::move(persistence))),
+        core_(std::make_shared<Core>(config, actors, clock, std::move(persistence), std::move(storage))),
         sampling_(std::make_shared<SamplingController>(
             SamplingController::Parts{core_, core_->config, clock, core_->backends, core_->sessions, core_->budget,
                                       core_->futures, core_->checkpoints, *core_->persistence, core_->usage})),
@@ -145,6 +147,7 @@ class ControlPlaneImpl final : public ControlPlane {
   ~ControlPlaneImpl() override {
     telemetry::on_traces_kept({});
     ControlPlaneImpl::shut_down();
+    core_->checkpoints.storage().cancel();
     core_->disk.stop();
     trace_exports_->stop();
     core_->usage.flush();
@@ -474,8 +477,10 @@ class ControlPlaneImpl final : public ControlPlane {
 std::unique_ptr<ControlPlane> ControlPlane::create(const config::ServerConfig& config,
                                                    const std::vector<actor::ModelActor*>& actors, const Clock& clock,
                                                    std::unique_ptr<Persistence> persistence,
-                                                   telemetry_store::Store* telemetry) {
-  return std::make_unique<ControlPlaneImpl>(config, actors, clock, std::move(persistence), telemetry);
+                                                   telemetry_store::Store* telemetry,
+                                                   std::unique_ptr<CheckpointStorage> storage) {
+  return std::make_unique<ControlPlaneImpl>(config, actors, clock, std::move(persistence), telemetry,
+                                            std::move(storage));
 }
 
 }  // namespace tuft::control

@@ -21,6 +21,7 @@
 #include "config/config.h"
 #include "control/accounts/usage.h"
 #include "control/checkpoints/checkpoint_actions.h"
+#include "control/checkpoints/checkpoint_storage.h"
 #include "control/observe/intake.h"
 #include "control/persistence/persistence.h"
 #include "control/sampling/generation.h"
@@ -40,11 +41,13 @@ class ControlPlane {
   // `actors` has one actor per supported model, in the same order; they must outlive the control plane, which restores
   // adapters when an actor restarts. `persistence` holds the state of the previous server process, which is restored,
   // and keeps the state of this one; null: only checkpoints survive a restart. `telemetry` gets the telemetry of the
-  // server and its workers, and must outlive the control plane; null: it is not kept.
+  // server and its workers, and must outlive the control plane; null: it is not kept. `storage` has the
+  // checkpoints; null: the directory config.checkpoint_dir.
   static std::unique_ptr<ControlPlane> create(const config::ServerConfig& config,
                                               const std::vector<actor::ModelActor*>& actors, const Clock& clock,
                                               std::unique_ptr<Persistence> persistence = nullptr,
-                                              telemetry_store::Store* telemetry = nullptr);
+                                              telemetry_store::Store* telemetry = nullptr,
+                                              std::unique_ptr<CheckpointStorage> storage = nullptr);
   virtual ~ControlPlane() = default;
 
   // Returns kUnauthenticated for a missing key and kPermissionDenied for an unknown one; see ApiKeys.

@@ -2,17 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "control/types/errors.h"
-#include "telemetry/log.h"
 
 namespace tuft::control {
 namespace {
@@ -68,24 +62,10 @@ std::string headers_of(const std::string& name, int64_t size, int64_t modified) 
          std::string(static_cast<size_t>(padding_of(record_size)), '\0') + header_of(name, '0', 0, modified);
 }
 
-class OpenFile {
- public:
-  explicit OpenFile(int fd) : fd_(fd) {}
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  OpenFile(OpenFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OpenFile& operator=(OpenFile&&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 // A part of the archive: bytes in memory, or a file.
 struct Part {
   std::string bytes;
-  OpenFile file{-1};
+  std::unique_ptr<CheckpointFile> file = nullptr;
   int64_t size = 0;
 };
 
@@ -98,26 +78,7 @@ struct Tar {
   int64_t offset = 0;
 
   Result<std::string> read(size_t bytes_max);
-  Status append_file(int file, size_t wanted, std::string& piece);
 };
-
-Error unreadable(const std::string& what) {
-  telemetry::log_error("checkpoint.archive.failed", what);
-  return internal_error("the files of the checkpoint cannot be read", "checkpoint_storage");
-}
-
-// Appends what one call of pread() returns, at most `wanted` bytes.
-Status Tar::append_file(int file, size_t wanted, std::string& piece) {
-  const size_t old = piece.size();
-  piece.resize(old + wanted);
-  const ssize_t got = ::pread(file, piece.data() + old, wanted, offset);
-  if (got == 0) return unreadable("a file of a checkpoint has shrunk");
-  if (got < 0 && errno != EINTR) return unreadable(std::string("a file of a checkpoint: ") + std::strerror(errno));
-  const auto read = static_cast<size_t>(std::max<ssize_t>(got, 0));
-  piece.resize(old + read);
-  offset += static_cast<int64_t>(read);
-  return {};
-}
 
 Result<std::string> Tar::read(size_t bytes_max) {
   std::string piece;
@@ -130,12 +91,14 @@ Result<std::string> Tar::read(size_t bytes_max) {
       offset = 0;
       continue;
     }
-    if (from.file.get() < 0) {
+    const size_t before = piece.size();
+    if (from.file == nullptr) {
       piece.append(from.bytes, static_cast<size_t>(offset), wanted);
-      offset += static_cast<int64_t>(wanted);
     } else {
-      TUFT_TRY(append_file(from.file.get(), wanted, piece));
+      TUFT_ASSIGN(const std::string read, from.file->read(offset, wanted));
+      piece += read;
     }
+    offset += static_cast<int64_t>(piece.size() - before);
   }
   return piece;
 }
@@ -186,13 +149,9 @@ Part memory_part(std::string bytes) {
 }
 
 Result<Part> file_part(const Tar& tar, const std::string& name) {
-  const std::filesystem::path path = tar.checkpoint->files->directory() / name;
-  OpenFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  struct stat status {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return unreadable(name + " of a checkpoint cannot be opened");
-  }
-  return Part{{}, std::move(file), status.st_size};
+  TUFT_ASSIGN(auto file, tar.checkpoint->files->open(name));
+  const int64_t size = file->size_bytes();
+  return Part{{}, std::move(file), size};
 }
 
 Status add_member(Tar& tar, const char* name, int64_t modified) {

@@ -96,7 +96,6 @@ Result<std::string> DiskCheckpointActions::copy_now(const CopyPlan& plan) {
   if (existing) return std::move(*existing);
   TUFT_ASSIGN(const CheckpointStore::Ptr source, find_source(plan));
   const Nanos begin = parts_.clock.monotonic();
-  TUFT_ASSIGN(const std::filesystem::path prepared, parts_.checkpoints.prepare(plan.target.run, plan.target.kind));
   Checkpoint copy = *source;
   copy.path = plan.target;
   copy.owner = plan.user;
@@ -114,10 +113,11 @@ Result<std::string> DiskCheckpointActions::copy_now(const CopyPlan& plan) {
     copy.user_metadata.clear();
     copy.own_metadata.clear();
   }
-  const Status cloned = parts_.checkpoints.clone_files(*source, prepared);
-  auto made = cloned.ok() ? parts_.checkpoints.commit(prepared, std::move(copy)) : cloned.error();
+  CheckpointStorage& storage = parts_.checkpoints.storage();
+  const auto cloned = storage.clone(source->files->directory(), plan.target.run, plan.target.kind);
+  auto made = cloned.ok() ? parts_.checkpoints.commit(*cloned, std::move(copy)) : cloned.error();
   if (!made.ok()) {
-    parts_.checkpoints.abandon(prepared);
+    if (cloned.ok()) storage.discard(*cloned);
     metrics::training().checkpoint_failures.add(
         1, {{"operation", "copy"}, {"reason", error_code_name(made.error().code)}});
     return std::move(made).error();

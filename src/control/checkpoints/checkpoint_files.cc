@@ -1,5 +1,7 @@
 #include "control/checkpoints/checkpoint_files.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace tuft::control {
@@ -24,9 +26,12 @@ int64_t CheckpointSpace::used() const {
   return sum;
 }
 
-std::vector<std::filesystem::path> CheckpointSpace::take_unneeded() {
+std::vector<std::filesystem::path> CheckpointSpace::take_unneeded(size_t count_max) {
   MutexLock lock(mutex_);
-  return std::exchange(unneeded_, {});
+  const size_t left = unneeded_.size() - std::min(count_max, unneeded_.size());
+  std::vector<std::filesystem::path> taken(unneeded_.begin() + static_cast<ptrdiff_t>(left), unneeded_.end());
+  unneeded_.resize(left);
+  return taken;
 }
 
 bool CheckpointSpace::has_unneeded() const {
@@ -52,9 +57,13 @@ void CheckpointSpace::free(const UserId& user, const CheckpointUse& use, const s
   if (!unneeded.empty()) unneeded_.push_back(unneeded);
 }
 
-CheckpointFiles::CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::filesystem::path directory, UserId owner,
-                                 const CheckpointUse& use)
-    : space_(std::move(space)), directory_(std::move(directory)), owner_(std::move(owner)), use_(use) {
+CheckpointFiles::CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::shared_ptr<CheckpointStorage> storage,
+                                 std::filesystem::path directory, UserId owner, const CheckpointUse& use)
+    : space_(std::move(space)),
+      storage_(std::move(storage)),
+      directory_(std::move(directory)),
+      owner_(std::move(owner)),
+      use_(use) {
   space_->take_up(owner_, use_);
 }
 

@@ -5,24 +5,27 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/result.h"
+#include "control/checkpoints/checkpoint_storage.h"
 #include "control/types/checkpoint.h"
 #include "control/types/types.h"
 
 namespace tuft::control {
 
-// Counts each user's checkpoints and their bytes, and collects directories that are no longer used. Thread-safe; no
+// Counts each user's checkpoints and their bytes, and collects places that are no longer used. Thread-safe; no
 // other lock is taken while its lock is held.
 class CheckpointSpace {
  public:
   CheckpointUse used_by(const UserId& user) const;
   std::unordered_map<UserId, int64_t> used_by_user() const;
   int64_t used() const;
-  // Returns the directories to remove, each once.
-  std::vector<std::filesystem::path> take_unneeded();
+  // Returns at most `count_max` places whose files are to be removed, each once.
+  std::vector<std::filesystem::path> take_unneeded(size_t count_max);
   bool has_unneeded() const;
 
  private:
@@ -35,8 +38,8 @@ class CheckpointSpace {
   std::vector<std::filesystem::path> unneeded_ TUFT_GUARDED_BY(mutex_);
 };
 
-// The directory of one checkpoint, which never moves. It exists as long as this object, so readers hold a reference,
-// even if the checkpoint is deleted or replaced meanwhile. Thread-safe; its lock may be held while CheckpointSpace
+// The files of one checkpoint at their place. They exist as long as this object, so readers hold a reference, even if
+// the checkpoint is deleted or replaced meanwhile. Thread-safe; its lock may be held while CheckpointSpace
 // takes its own.
 //
 // It counts for the owner as long as the checkpoint has its name. Afterwards it counts for each user who still
@@ -44,13 +47,18 @@ class CheckpointSpace {
 // owner keep files for nothing.
 class CheckpointFiles {
  public:
-  CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::filesystem::path directory, UserId owner,
-                  const CheckpointUse& use);
+  CheckpointFiles(std::shared_ptr<CheckpointSpace> space, std::shared_ptr<CheckpointStorage> storage,
+                  std::filesystem::path directory, UserId owner, const CheckpointUse& use);
   ~CheckpointFiles();
   CheckpointFiles(const CheckpointFiles&) = delete;
   CheckpointFiles& operator=(const CheckpointFiles&) = delete;
 
+  // The place; workers call it the directory.
   const std::filesystem::path& directory() const { return directory_; }
+  // [disk] Opens one of the files, which can be read as long as it is open and this object exists.
+  Result<std::unique_ptr<CheckpointFile>> open(const std::string& file) const {
+    return storage_->open(directory_, file);
+  }
   // Marks the files for removal when the last reference is released, because the checkpoint has lost its name.
   void abandon() const;
   bool abandoned() const { return abandoned_; }
@@ -61,6 +69,7 @@ class CheckpointFiles {
   void let_go(const UserId& user) const;
 
   const std::shared_ptr<CheckpointSpace> space_;
+  const std::shared_ptr<CheckpointStorage> storage_;
   const std::filesystem::path directory_;
   const UserId owner_;
   const CheckpointUse use_;

@@ -3,16 +3,8 @@
 // The room checkpoints/ promises: a checkpoint is complete or absent, after a crash too; its files exist as long as
 // anyone reads them; no user can find, change or delete a checkpoint of another user that is not public.
 //
-//   <checkpoint_dir>/<run folder>/<weights|sampler_weights|external_weights>/<name>[~N]/metadata.json + what the worker
-//   writes
-//
-// A directory appears completely, by a rename, and never moves. A checkpoint that replaces another gets its own
-// directory
-// (~2, ~3, ...); the highest number counts. When a checkpoint is deleted or replaced, its metadata.json is renamed to
-// deleted.json at once, so that a restart does not restore it, and the other files are removed when the last reader is
-// done. The next start removes what a killed server left: unfinished, deleted, replaced and ephemeral checkpoints.
-// Other directories that are not checkpoints are left unchanged. Only one server may use the checkpoint directory at a
-// time; checkpoints that other programs add are found at the next start.
+// Where the files are is the subject of checkpoint_storage.h. A checkpoint that is deleted or replaced loses its name
+// at once, and its files are removed when the last reader is done.
 #pragma once
 
 #include <filesystem>
@@ -28,6 +20,7 @@
 #include "base/result.h"
 #include "control/checkpoints/checkpoint_files.h"
 #include "control/checkpoints/checkpoint_lists.h"
+#include "control/checkpoints/checkpoint_storage.h"
 #include "control/types/checkpoint.h"
 
 namespace tuft::control {
@@ -40,8 +33,8 @@ class CheckpointStore {
   // A reference to a checkpoint keeps its files.
   using Ptr = CheckpointPtr;
 
-  explicit CheckpointStore(std::filesystem::path root)
-      : root_(std::move(root)), space_(std::make_shared<CheckpointSpace>()) {}
+  explicit CheckpointStore(std::shared_ptr<CheckpointStorage> storage)
+      : storage_(std::move(storage)), space_(std::make_shared<CheckpointSpace>()) {}
 
   using PathSet = std::unordered_set<std::string>;
   // [disk] Fills the index. `kept` has the paths (tinker://...) of the ephemeral checkpoints to keep; null: all. A
@@ -68,16 +61,10 @@ class CheckpointStore {
   int64_t used() const { return space_->used(); }
   std::unordered_map<UserId, int64_t> used_by_user() const { return space_->used_by_user(); }
 
-  // [disk] Returns a path, which does not exist yet, where the worker writes a checkpoint of `run` before commit().
-  Result<std::filesystem::path> prepare(const RunId& run, CheckpointKind kind) const;
-  // [disk] Writes metadata.json into `prepared` and renames the directory to its final path. The checkpoint replaces
-  // one with the same path.
+  // The storage's own methods that a save or a copy needs before commit(), and discard() if there is no commit.
+  CheckpointStorage& storage() const { return *storage_; }
+  // [disk] Makes the files at `prepared` a checkpoint, which replaces one with the same path.
   Result<Ptr> commit(const std::filesystem::path& prepared, Checkpoint checkpoint);
-  // [disk] Puts the files of a checkpoint, without its metadata, into the new directory `prepared`. They share the disk
-  // space of the source where the file system can link files; they never change.
-  Status clone_files(const Checkpoint& source, const std::filesystem::path& prepared) const;
-  // [disk] Removes a directory from prepare(), and the temporary files that a killed worker left beside it.
-  void abandon(const std::filesystem::path& prepared) const;
 
   // [disk] Rewrites the metadata of this checkpoint. Returns kNotFound if it was deleted or replaced meanwhile.
   Result<Ptr> update(const Ptr& checkpoint, const std::function<void(Checkpoint&)>& change);
@@ -86,27 +73,21 @@ class CheckpointStore {
   Status remove(const Ptr& checkpoint);
   // Removes an ephemeral checkpoint whose sampler has ended; its bytes no longer count.
   void forget(const CheckpointPath& path);
-  // [disk] Removes files that are no longer referenced.
-  void clean_up() const;
-  bool needs_clean_up() const { return space_->has_unneeded(); }
+  // [disk] Removes some of the files that are no longer referenced.
+  void clean_up();
+  bool needs_clean_up() const { return space_->has_unneeded() || storage_->needs_clean_up(); }
 
  private:
-  void scan_run(const std::filesystem::path& run_directory, const PathSet* kept);
-  void scan_one(const std::filesystem::path& directory, CheckpointKind kind, const PathSet* kept);
-  void skip(const std::filesystem::path& directory, const std::string& why);
-  void discard(const std::filesystem::path& directory) const;
-  std::filesystem::path directory_of(const CheckpointPath& path, int version) const;
-  Ptr add(Checkpoint checkpoint, const std::filesystem::path& directory);
+  void take(CheckpointStorage::Found found, const PathSet* kept);
+  void skip(const CheckpointStorage::Found& found, const std::string& why);
+  Ptr add(Checkpoint checkpoint, const std::filesystem::path& place);
   bool is_current(const Ptr& checkpoint) const;
 
-  const std::filesystem::path root_;
+  const std::shared_ptr<CheckpointStorage> storage_;
   const std::shared_ptr<CheckpointSpace> space_;
   CheckpointLists lists_;
-  PathSet skipped_;  // directories without their version; written by scan() only
+  PathSet skipped_;  // by name_of(); written by scan() only
 };
-
-// Returns the error for clients when a file of a checkpoint cannot be written because the disk is full.
-Error disk_is_full();
 
 // Replaces the server's checkpoint directory `root` in the message of `error`, which a worker wrote and a client may
 // read.

@@ -34,7 +34,7 @@ Json users_json(const config::ServerConfig& config) {
 Json config_data(const config::ServerConfig& config) {
   Json data;
   data["supported_models"] = models_json(config);
-  data["checkpoint_dir"] = config.checkpoint_dir.string();
+  data["checkpoint_dir"] = config.bucket ? bucket::address_of(config.bucket->settings) : config.checkpoint_dir.string();
   data["model_owner"] = config.model_owner;
   data["authorized_users"] = users_json(config);
   data["telemetry"] = {{"enabled", config.telemetry.enabled},

@@ -21,26 +21,6 @@ Error not_begun() {
 constexpr auto adapter_of = [](const auto& request) { return request.adapter_id(); };
 constexpr auto sampler_of = [](const auto& request) { return request.sampler_id(); };
 
-Result<int> read_weights(const std::string& directory) {
-  std::ifstream file(std::filesystem::path(directory) / "weights");
-  int weights = 0;
-  if (!(file >> weights)) return data_loss("cannot read " + directory + "/weights");
-  return weights;
-}
-
-Status write_weights(const std::string& directory, int weights) {
-  if (!std::filesystem::create_directory(directory)) return internal_error("cannot create " + directory);
-  std::ofstream(std::filesystem::path(directory) / "weights") << weights;
-  return {};
-}
-
-// What a real worker writes, as far as it is downloaded.
-void write_adapter(const std::filesystem::path& directory, int weights) {
-  if (directory.parent_path().filename() != "external_weights") return;
-  std::ofstream(directory / "adapter_config.json") << "{}";
-  std::ofstream(directory / "adapter_model.safetensors") << "weights " << weights;
-}
-
 }  // namespace
 
 FakeActor::FakeActor(std::string base_model, std::shared_ptr<std::atomic<uint64_t>> lives)
@@ -48,6 +28,43 @@ FakeActor::FakeActor(std::string base_model, std::shared_ptr<std::atomic<uint64_
   handle_training();
   handle_samplers();
   handle_telemetry();
+}
+
+Status FakeActor::write(const std::string& directory, const std::map<std::string, std::string>& files) const {
+  const std::filesystem::path path(directory);
+  if (path.is_absolute() && !std::filesystem::create_directory(path)) {
+    return internal_error("cannot create " + directory);
+  }
+  for (const auto& [name, content] : files) {
+    if (path.is_absolute()) {
+      std::ofstream(path / name) << content;
+    } else {
+      TUFT_TRY(bucket_->put((path / name).string(), content));
+    }
+  }
+  return {};
+}
+
+// What a real worker writes, as far as the control plane reads it.
+Status FakeActor::write_weights(const std::string& directory, int weights) const {
+  std::map<std::string, std::string> files = {{"weights", std::to_string(weights)}};
+  if (std::filesystem::path(directory).parent_path().filename() == "external_weights") {
+    files["adapter_config.json"] = "{}";
+    files["adapter_model.safetensors"] = "weights " + std::to_string(weights);
+  }
+  return write(directory, files);
+}
+
+Result<int> FakeActor::read_weights(const std::string& directory) const {
+  const std::filesystem::path path = std::filesystem::path(directory) / "weights";
+  if (path.is_relative()) {
+    TUFT_ASSIGN(const std::string text, bucket_->get(path.string(), 100));
+    return std::stoi(text);
+  }
+  std::ifstream file(path);
+  int weights = 0;
+  if (!(file >> weights)) return data_loss("cannot read " + directory + "/weights");
+  return weights;
 }
 
 actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::CallOptions& options) {
@@ -346,9 +363,7 @@ void FakeActor::handle_training() {
   on<rpc::SaveState>(adapter_of, [this](const auto& request, auto& response) -> Status {
     TUFT_ASSIGN(const int* const weights, find(adapters_, request.adapter_id(), "adapter"));
     response.set_size_bytes(100);
-    TUFT_TRY(write_weights(request.directory(), *weights));
-    write_adapter(request.directory(), *weights);
-    return {};
+    return write_weights(request.directory(), *weights);
   });
   on<rpc::LoadState>(
       [](const auto& request) { return request.adapter_id() + (request.with_optimizer() ? " +optimizer" : ""); },

@@ -12,9 +12,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "actor/model_actor.h"
+#include "bucket/bucket.h"
 
 namespace tuft::control {
 
@@ -56,6 +58,8 @@ class FakeActor final : public actor::ModelActor {
     loss_sum_ = sum;
     weight_sum_ = weight_sum;
   }
+  // The worker's bucket of checkpoints: a directory that is not absolute is there.
+  void set_bucket(std::unique_ptr<bucket::Bucket> bucket) { bucket_ = std::move(bucket); }
   // From now on, optimizer steps make weights that are not finite.
   void set_breaks_weights(bool breaks) { breaks_weights_ = breaks; }
   // The next call of `function`, for instance "optim_step", fails.
@@ -135,6 +139,9 @@ class FakeActor final : public actor::ModelActor {
   void handle_training();
   void handle_samplers();
   void handle_telemetry();
+  Status write(const std::string& directory, const std::map<std::string, std::string>& files) const;
+  Status write_weights(const std::string& directory, int weights) const;
+  Result<int> read_weights(const std::string& directory) const;
   // Require mutex_.
   Result<int*> find(std::map<std::string, int>& weights, const std::string& id, const char* what);
   static void record(worker::v1::SequenceRecord& record);
@@ -153,6 +160,7 @@ class FakeActor final : public actor::ModelActor {
   std::atomic<uint64_t> left_{0};
   std::function<void(uint64_t)> on_ready_;
   std::function<void(uint64_t, Nanos)> on_draining_;
+  std::unique_ptr<bucket::Bucket> bucket_;  // null: there is none
 
   std::map<std::string_view, Handler> handlers_;  // by function
 

@@ -3,6 +3,9 @@
 #include <chrono>
 #include <utility>
 
+#include "bucket/bucket.h"
+#include "control/checkpoints/bucket_storage.h"
+
 namespace tuft::control {
 namespace {
 
@@ -48,7 +51,14 @@ void PlaneTest::boot(bool started) {
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     persistence = std::move(*opened);
   }
-  plane_ = ControlPlane::create(config_, pointers, clock_, std::move(persistence), telemetry_);
+  std::unique_ptr<CheckpointStorage> storage;
+  if (bucket_) {
+    auto opened = open_bucket_storage(std::move(bucket::open_s3(*bucket_)).value(), config_.checkpoint_dir, clock_);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    storage = std::move(*opened);
+    for (auto& actor : actors_) actor->set_bucket(std::move(bucket::open_s3(*bucket_)).value());
+  }
+  plane_ = ControlPlane::create(config_, pointers, clock_, std::move(persistence), telemetry_, std::move(storage));
   if (!started) return;
   for (auto& actor : actors_) actor->start();
 }

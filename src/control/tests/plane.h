@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/testing/temp_dir.h"
+#include "bucket/settings.h"
 #include "control/control_plane.h"
 #include "control/tests/fake_actor.h"
 #include "control/types/checkpoint_path.h"
@@ -46,6 +47,8 @@ class PlaneTest : public ::testing::Test {
   // From now on the state is kept in contents(), and boot() brings it back.
   void keep_state();
   store::MemoryContents& contents() { return *contents_; }
+  // From the next boot() on, checkpoints are in a bucket.
+  void keep_in_bucket(const bucket::Settings& settings) { bucket_ = settings; }
   // The telemetry store of the next boot(); must outlive the plane.
   void keep_telemetry(telemetry_store::Store* store) { telemetry_ = store; }
   // Ends the server as kill -9 does: what it has not written is lost.
@@ -143,6 +146,7 @@ class PlaneTest : public ::testing::Test {
   FakeClock clock_;
   std::shared_ptr<store::MemoryContents> contents_;  // null: no persistence
   telemetry_store::Store* telemetry_ = nullptr;
+  std::optional<bucket::Settings> bucket_;
   std::vector<std::unique_ptr<FakeActor>> actors_;
   std::unique_ptr<ControlPlane> plane_;
 };

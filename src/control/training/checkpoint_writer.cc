@@ -10,6 +10,7 @@
 #include "control/types/errors.h"
 #include "control/types/operation_keys.h"
 #include "metrics/training.h"
+#include "telemetry/context.h"
 #include "telemetry/log.h"
 
 namespace tuft::control {
@@ -123,7 +124,7 @@ void CheckpointWriter::prepare(const RunPtr& run, const CheckpointSavePtr& save,
     }
     if (auto over = check_room(*run, checkpoint, std::max<int64_t>(expected, 1))) return done(std::move(*over));
   }
-  auto prepared = parts_.checkpoints.prepare(run->id, checkpoint.path.kind);
+  auto prepared = parts_.checkpoints.storage().prepare(run->id, checkpoint.path.kind);
   if (!prepared.ok()) return done(std::move(prepared).error());
   save->prepared = std::move(*prepared);
   call_worker(run, save, done);
@@ -165,7 +166,7 @@ actor::Callback<Response> CheckpointWriter::after_write(const RunPtr& run, const
     if (!result.ok()) {
       // If the server ends first, the next start removes the directory.
       (void)parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, prepared = save->prepared] {
-        parts_.checkpoints.abandon(prepared);
+        parts_.checkpoints.storage().discard(prepared);
       }));
       if (result.error().reason == kDiskFull) {
         telemetry::log_error("checkpoint.storage.failed", "the worker cannot write: " + result.error().message,
@@ -185,27 +186,35 @@ actor::Callback<Response> CheckpointWriter::after_write(const RunPtr& run, const
 
 // Runs on the disk thread. Each step is a task of its own, so that others have their turns between them.
 void CheckpointWriter::seal(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
+  const telemetry::ContextScope scope(save->operation->span.context());
+  CheckpointStorage& storage = parts_.checkpoints.storage();
   if (save->sealed == nullptr) {
-    save->sealed = std::make_unique<age::SealedFiles>(save->prepared, external_files(), save->recipients);
+    auto entered = storage.enter_directory(save->prepared, external_files());
+    if (!entered.ok()) {
+      storage.discard(save->prepared);
+      return done(std::move(entered).error());
+    }
+    save->directory = std::move(*entered);
+    save->sealed = std::make_unique<age::SealedFiles>(save->directory, external_files(), save->recipients);
   }
   const Result<bool> is_done = save->sealed->advance();
-  if (!is_done.ok()) {
-    save->sealed.reset();
-    parts_.checkpoints.abandon(save->prepared);
-    return done(is_done.error());
+  if (is_done.ok() && !*is_done) {
+    const bool posted =
+        parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, run, save, done] { seal(run, save, done); }));
+    if (!posted) done(shutting_down());
+    return;
   }
-  if (*is_done) {
-    save->checkpoint.size_bytes += save->sealed->growth();
-    save->sealed.reset();
-    return commit(run, save, done);
-  }
-  const bool posted =
-      parts_.disk.post_rest(run->user, parts_.lifetime.guard([this, run, save, done] { seal(run, save, done); }));
-  if (!posted) done(shutting_down());
+  if (is_done.ok()) save->checkpoint.size_bytes += save->sealed->growth();
+  save->sealed.reset();
+  const Status left = storage.leave_directory(save->prepared, save->directory, external_files(), is_done.ok());
+  if (is_done.ok() && left.ok()) return commit(run, save, done);
+  storage.discard(save->prepared);
+  done(is_done.ok() ? left.error() : is_done.error());
 }
 
 // Runs on the disk thread.
 void CheckpointWriter::commit(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const {
+  const telemetry::ContextScope scope(save->operation->span.context());
   Checkpoint checkpoint = std::move(save->checkpoint);
   if (checkpoint.created_at.empty()) checkpoint.created_at = iso_time(parts_.clock.wall());
   if (save->ttl_seconds && !checkpoint.ephemeral) {
@@ -218,14 +227,14 @@ void CheckpointWriter::commit(const RunPtr& run, const CheckpointSavePtr& save, 
   if (save->answered == nullptr) {
     auto over = save->operation->moves_run ? std::nullopt : check_room(*run, checkpoint, checkpoint.size_bytes);
     if (over) {
-      parts_.checkpoints.abandon(save->prepared);
+      parts_.checkpoints.storage().discard(save->prepared);
       return done(std::move(*over));
     }
   }
   const bool replaces = parts_.checkpoints.exists(checkpoint.path);
   auto committed = parts_.checkpoints.commit(save->prepared, std::move(checkpoint));
   if (!committed.ok()) {
-    parts_.checkpoints.abandon(save->prepared);
+    parts_.checkpoints.storage().discard(save->prepared);
     return done(std::move(committed).error());
   }
   if (replaces) {

@@ -31,9 +31,11 @@ struct CheckpointSave {
   std::optional<int64_t> ttl_seconds;
   std::unique_ptr<PublishedVersion> version;  // the copy in the worker that is saved; null: the run's adapter itself
   CheckpointPtr answered;          // what the operation was answered with; null: the answer waits for the file
-  std::filesystem::path prepared;  // where the worker writes
-  // The recipients who can decrypt an external checkpoint (none: it is not encrypted), and the encryption in progress.
+  std::filesystem::path prepared;  // the place where the worker writes
+  // The recipients who can decrypt an external checkpoint (none: it is not encrypted), the directory in which that is
+  // done, and the encryption in progress.
   std::vector<age::Recipient> recipients = {};
+  std::filesystem::path directory = {};
   std::unique_ptr<age::SealedFiles> sealed = nullptr;
 };
 using CheckpointSavePtr = std::shared_ptr<CheckpointSave>;
