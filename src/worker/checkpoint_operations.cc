@@ -1,6 +1,9 @@
-// Operations on samplers and checkpoints. The file thread reads and writes the files; the engine thread exports an
-// adapter before, or imports it afterwards.
+// Operations on samplers and checkpoints. Another thread reads and writes the files, in a directory or in a bucket; the
+// engine thread exports an adapter before, or imports it afterwards.
+#include <filesystem>
+
 #include "engine/checkpoint/checkpoint.h"
+#include "worker/bucket_checkpoints.h"
 #include "worker/operation_base.h"
 
 namespace tuft::worker {
@@ -17,6 +20,34 @@ int64_t state_bytes(const engine::AdapterState& state) {
   return bytes_of(state.tensors) + bytes_of(state.moments.first) + bytes_of(state.moments.second);
 }
 
+// Where a checkpoint is, and how to get there.
+class CheckpointPlace {
+ public:
+  // An absolute path is a directory; another one is in the bucket. Which of them a client reaches is the control
+  // plane's decision.
+  static Result<CheckpointPlace> find(const std::string& directory, BucketCheckpoints* bucket) {
+    if (std::filesystem::path(directory).is_absolute()) return CheckpointPlace(directory, nullptr);
+    if (bucket != nullptr && !directory.empty()) return CheckpointPlace(directory, bucket);
+    return invalid_argument("the checkpoint directory must be an absolute path: this worker has no bucket");
+  }
+
+  Result<int64_t> write(const engine::ModelSpec& model, const engine::AdapterState& state,
+                        const std::string& base_model) const {
+    return bucket_ == nullptr ? engine::write_checkpoint(directory_, model, state, base_model)
+                              : bucket_->write(directory_, model, state, base_model);
+  }
+  Result<engine::AdapterState> read(const engine::ModelSpec& model, bool with_optimizer) const {
+    return bucket_ == nullptr ? engine::read_checkpoint(directory_, model, with_optimizer)
+                              : bucket_->read(directory_, model, with_optimizer);
+  }
+
+ private:
+  CheckpointPlace(const std::string& directory, BucketCheckpoints* bucket) : directory_(directory), bucket_(bucket) {}
+
+  std::string directory_;
+  BucketCheckpoints* bucket_;
+};
+
 // Writes a checkpoint of an adapter (SaveState) or of a sampler (SaveSampler).
 template <typename Method>
 class Save final : public MethodOperation<Method> {
@@ -24,7 +55,8 @@ class Save final : public MethodOperation<Method> {
   Save(OperationNames names, Call<Method> call) : MethodOperation<Method>(names, std::move(call)) {}
 
   void run_file() override {
-    written_ = engine::write_checkpoint(this->request().directory(), *model_, state_, this->request().base_model());
+    const telemetry::ContextScope scope(this->span().context());
+    written_ = place_->write(*model_, state_, this->request().base_model());
     state_ = {};
   }
 
@@ -37,7 +69,7 @@ class Save final : public MethodOperation<Method> {
   Result<Progress> run(EngineContext& context, typename Method::Response& response) override {
     if (!written_) {
       this->note({{"tuft.optimizer", with_optimizer()}});
-      TUFT_TRY(check_directory(this->request().directory()));
+      TUFT_ASSIGN(place_, CheckpointPlace::find(this->request().directory(), context.bucket));
       TUFT_ASSIGN(state_, context.engine.adapters().export_state(this->adapter(), with_optimizer()));
       model_ = &context.engine.model();
       return Progress::kFile;
@@ -48,6 +80,7 @@ class Save final : public MethodOperation<Method> {
     return Progress::kDone;
   }
 
+  std::optional<CheckpointPlace> place_;
   const engine::ModelSpec* model_ = nullptr;
   engine::AdapterState state_;
   std::optional<Result<int64_t>> written_;
@@ -61,14 +94,15 @@ class LoadState final : public MethodOperation<rpc::LoadState> {
             std::move(call)) {}
 
   void run_file() override {
-    state_ = engine::read_checkpoint(request().directory(), *model_, request().with_optimizer());
+    const telemetry::ContextScope scope(span().context());
+    state_ = place_->read(*model_, request().with_optimizer());
   }
 
  private:
   Result<Progress> run(EngineContext& context, v1::LoadStateResponse&) override {
     if (!state_) {
       note({{"tuft.optimizer", request().with_optimizer()}});
-      TUFT_TRY(check_directory(request().directory()));
+      TUFT_ASSIGN(place_, CheckpointPlace::find(request().directory(), context.bucket));
       model_ = &context.engine.model();
       return Progress::kFile;
     }
@@ -78,6 +112,7 @@ class LoadState final : public MethodOperation<rpc::LoadState> {
     return Progress::kDone;
   }
 
+  std::optional<CheckpointPlace> place_;
   const engine::ModelSpec* model_ = nullptr;
   std::optional<Result<engine::AdapterState>> state_;
 };
@@ -89,12 +124,15 @@ class AddSampler final : public MethodOperation<rpc::AddSampler> {
             {"hf_model.add_adapter", "lora.load.begin", "lora.loaded", "lora.load.failed", /*life_cycle=*/true},
             std::move(call)) {}
 
-  void run_file() override { state_ = engine::read_checkpoint(request().directory(), *model_, false); }
+  void run_file() override {
+    const telemetry::ContextScope scope(span().context());
+    state_ = place_->read(*model_, false);
+  }
 
  private:
   Result<Progress> run(EngineContext& context, v1::AddSamplerResponse& response) override {
     if (!state_) {
-      TUFT_TRY(check_directory(request().directory()));
+      TUFT_ASSIGN(place_, CheckpointPlace::find(request().directory(), context.bucket));
       if (context.adapters.exists(adapter())) {
         return Error{ErrorCode::kAlreadyExists, "the sampler is loaded already", "sampler_exists"};
       }
@@ -111,6 +149,7 @@ class AddSampler final : public MethodOperation<rpc::AddSampler> {
     return Progress::kDone;
   }
 
+  std::optional<CheckpointPlace> place_;
   const engine::ModelSpec* model_ = nullptr;
   std::optional<Result<engine::AdapterState>> state_;
 };

@@ -7,6 +7,7 @@
 
 #include "metrics/engine.h"
 #include "telemetry/request_trace.h"
+#include "worker/bucket_checkpoints.h"
 #include "worker/without_exceptions.h"
 
 namespace tuft::worker {
@@ -76,13 +77,16 @@ EngineLoop::EngineLoop(engine::Engine& engine, EngineLoopOptions options, engine
                passes_,
                stepping_,
                options_.limits,
+               options_.bucket,
                [this](const engine::AdapterId& adapter) { samples_.fail(adapter, sampler_removed()); },
                [this](Operation& operation) { trained(operation); }},
       gauges_(options_.base_model, options_.sampler.memory_bytes, clock, [this] { return inbox_.unanswered(); }),
-      files_(kFileJobsPerOperation * options_.operations_max) {
+      files_(kFileJobsPerOperation * options_.operations_max),
+      transfers_(options_.operations_max) {
   if (!options_.threads) return;
   engine_thread_ = std::thread([this] { run(); });
-  file_thread_ = std::thread([this] { run_files(); });
+  file_thread_ = std::thread([this] { run_files(files_); });
+  if (options_.bucket != nullptr) transfer_thread_ = std::thread([this] { run_files(transfers_); });
 }
 
 EngineLoop::~EngineLoop() {
@@ -130,6 +134,7 @@ bool EngineLoop::run_engine_step() {
 
 bool EngineLoop::run_file_step() {
   auto job = files_.try_pop();
+  if (!job) job = transfers_.try_pop();
   if (!job) return false;
   run_file(std::move(*job));
   return true;
@@ -372,7 +377,8 @@ void EngineLoop::advance_next_queue() {
   if (progress.ok() && *progress == Operation::Progress::kFile) {
     // Each queue has at most one entry, and there are at most operations_max queues: only memory can be lacking.
     const Status sent = without_exceptions([&]() -> Status {
-      if (files_.try_push(operation.tenant(), {name, &operation, nullptr})) return {};
+      auto& jobs = options_.bucket == nullptr ? files_ : transfers_;
+      if (jobs.try_push(operation.tenant(), {name, &operation, nullptr})) return {};
       return out_of_memory();
     });
     if (sent.ok()) return;
@@ -385,8 +391,8 @@ void EngineLoop::advance_next_queue() {
   proceed(at);
 }
 
-void EngineLoop::run_files() {
-  while (auto job = files_.pop()) {
+void EngineLoop::run_files(TurnQueue<FileJob>& jobs) {
+  while (auto job = jobs.pop()) {
     if (!skip_files_) run_file(std::move(*job));
   }
 }
@@ -425,9 +431,12 @@ void EngineLoop::update_gauges() {
 void EngineLoop::stop() {
   if (!inbox_.close()) return;
   skip_files_ = true;
+  if (options_.bucket != nullptr) options_.bucket->cancel();
   if (engine_thread_.joinable()) engine_thread_.join();
   files_.close();  // after the piece that was running: it may have had work for the file thread
+  transfers_.close();
   if (file_thread_.joinable()) file_thread_.join();
+  if (transfer_thread_.joinable()) transfer_thread_.join();
   // No other thread is left, so this one may touch what they owned.
   std::deque<InboxItem> items;
   inbox_.take(items, false);

@@ -3,7 +3,8 @@
 // starves the other. Each adapter has a queue of its operations. forward and forward_backward go to the training
 // scheduler, which packs those of all adapters into passes. Every other operation waits for those before it in its
 // queue, and for no other queue. A second thread reads and writes the files of checkpoints and of paged adapters, where
-// tenants take turns (turn_queue.h).
+// tenants take turns (turn_queue.h). Checkpoints in a bucket have a third thread, the transfer thread, so that no page
+// waits for a network.
 #pragma once
 
 #include <atomic>
@@ -34,10 +35,11 @@ struct EngineLoopOptions {
   engine::SamplerOptions sampler;
   AdapterLimits limits;
   PagerOptions pager;
-  double training_share = 0.5;     // of the engine's time, while there is sampling to do as well
-  Nanos share_debt_max = kSecond;  // limit of the time that one of them may owe the other
-  size_t operations_max = 4096;    // calls without an answer; more are refused with kResourceExhausted
-  bool threads = true;             // false: a test runs the steps of both threads, in an order of its own
+  BucketCheckpoints* bucket = nullptr;  // outlives the loop; null: checkpoints are in directories
+  double training_share = 0.5;          // of the engine's time, while there is sampling to do as well
+  Nanos share_debt_max = kSecond;       // limit of the time that one of them may owe the other
+  size_t operations_max = 4096;         // calls without an answer; more are refused with kResourceExhausted
+  bool threads = true;                  // false: a test runs the steps of both threads, in an order of its own
 };
 
 // It has more than 25 methods: a short one for each transition of an operation between inbox, queues and turns, all on
@@ -66,8 +68,8 @@ class EngineLoop {
   // Answers every call with kUnavailable and ends the threads after the piece of work that is running. Idempotent.
   void stop();
 
-  // The steps of the two threads, for tests without threads: they take what the inbox holds and run one piece of work,
-  // or one job of the file queue. Return false if there was nothing to do. One thread at a time.
+  // The steps of the threads, for tests without threads: they take what the inbox holds and run one piece of work, or
+  // one job of the queues for files. Return false if there was nothing to do. One thread at a time.
   bool run_engine_step();
   bool run_file_step();
 
@@ -79,14 +81,14 @@ class EngineLoop {
   struct AdapterQueue {
     std::deque<std::unique_ptr<Operation>> operations;
     size_t training = 0;    // number of operations at the front that are with the training scheduler
-    bool has_turn = false;  // the first operation is in turns_, with the file thread or in stepping_
+    bool has_turn = false;  // the first operation is in turns_, with a thread for files or in stepping_
     bool begun = false;     // the first operation has run before
     bool waits = false;     // until the adapter is back from its page
   };
 
   using Queues = std::map<std::string, AdapterQueue>;
 
-  // The work of the file thread: either an operation or a page.
+  // The work of the threads for files: either an operation or a page.
   struct FileJob {
     std::string queue;  // of the operation
     Operation* operation = nullptr;
@@ -97,7 +99,7 @@ class EngineLoop {
   bool run_once(bool waits);
   bool idle() const;
   void resume_queues();
-  void run_files();
+  void run_files(TurnQueue<FileJob>& jobs);
   void run_file(FileJob job);
   void accept(InboxItem item);
   void accept(std::unique_ptr<Operation> operation);
@@ -147,9 +149,11 @@ class EngineLoop {
   EngineGauges gauges_;
 
   TurnQueue<FileJob> files_;
+  TurnQueue<FileJob> transfers_;  // operations whose files are in the bucket
   std::atomic<bool> skip_files_{false};
   std::thread engine_thread_;
   std::thread file_thread_;
+  std::thread transfer_thread_;
 };
 
 }  // namespace tuft::worker

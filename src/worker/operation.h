@@ -62,6 +62,7 @@ struct OperationMetrics {
   telemetry::BoundHistogram load_new;
 };
 
+class BucketCheckpoints;
 class Operation;
 class PassRecorder;
 class StepBatch;
@@ -77,6 +78,7 @@ struct EngineContext {
   PassRecorder& passes;
   StepBatch& steps;
   AdapterLimits limits;
+  BucketCheckpoints* bucket;  // for run_file(); null: checkpoints are in directories
   // Cancels the samples that run on a sampler. Called before the sampler is removed.
   std::function<void(const engine::AdapterId&)> cancel_samples;
   // Must be called when the training scheduler has answered an operation that is kTraining.

@@ -1,7 +1,6 @@
 // The common part of the operations: a queue, a span from the first piece to the answer, log events, one reply.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,12 +16,6 @@ namespace tuft::worker {
 inline telemetry::Tracer engine_tracer() {
   static const telemetry::Tracer tracer = telemetry::get_tracer("tuft.hf_training_model");
   return tracer;
-}
-
-// Returns an error unless the path is absolute. Which directories a client reaches is the control plane's decision.
-inline Status check_directory(const std::string& directory) {
-  if (std::filesystem::path(directory).is_absolute()) return {};
-  return invalid_argument("the checkpoint directory must be an absolute path");
 }
 
 // The names of an operation's span and log events.

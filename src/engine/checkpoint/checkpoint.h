@@ -14,6 +14,11 @@
 
 namespace tuft::engine {
 
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
+inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kCompleteFile = "checkpoint_complete";
+
 // Writes into a temporary directory beside `directory`, syncs it and renames it. Returns the bytes written, or
 // kAlreadyExists if `directory` exists.
 Result<int64_t> write_checkpoint(const std::filesystem::path& directory, const ModelSpec& model,

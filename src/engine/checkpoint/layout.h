@@ -9,14 +9,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/lora.h"
 
 namespace tuft::engine {
-
-inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
-inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
-inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
-inline constexpr const char* kCompleteFile = "checkpoint_complete";
 
 // The metadata `format` of optimizer.safetensors: "tuft.adam.v1" or "tuft.dimuon.v1".
 std::string optimizer_format(Optimizer optimizer);
