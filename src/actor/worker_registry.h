@@ -28,7 +28,8 @@ struct JoinableModel {
 struct RegistryOptions {
   std::string version;            // of this server; a worker must have the same
   std::string telemetry;          // the telemetry configuration of the workers as JSON
-  std::string proof_file, proof;  // see JoinResponse
+  std::string proof_file, proof;  // see JoinResponse, as for the next
+  std::string bucket;             // secret: never print it
   std::vector<JoinableModel> models;
   int standbys_max = 64;  // of each base model
   Nanos keep = 0;         // how long a worker keeps what it holds after its connection has ended

@@ -74,6 +74,7 @@ WHO = {
     ("request-tracing.md", "message.trace = "): ROWS,
     ("request-tracing.md", "const TraceStage stages[]"): ROWS,
     ("scaling.md", "supported_models:"): "tests/system/test_join.py test_the_commands_of_the_page",
+    ("scaling.md", "bucket:"): "tests/system/test_bucket.py test_the_section_of_the_page",
     ("scaling.md", "openssl rand"): "tests/system/test_join.py test_the_commands_of_the_page",
     ("scaling.md", "tuft-worker --join"): "tests/system/test_join.py test_the_commands_of_the_page",
     ("scaling.md", "tuft workers"): "tests/system/test_join.py test_the_commands_of_the_page",

@@ -238,7 +238,7 @@ def test_strangers_cost_little(cluster):
 def test_the_commands_of_the_page(tmp_path, certificates):
     """docs/scaling.md, with the paths and the addresses of this machine."""
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs/scaling.md").read_text()
-    config, token, worker, workers = [text for _, text in re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", page)]
+    config, token, _, worker, workers = [text for _, text in re.findall(r"(?ms)^```(\w+)\n(.*?)^```$", page)]
     model = tuft_server.init_model(tmp_path / "model", "--size", "tiny")
     port = tuft_server.free_port()
     subprocess.run(["bash", "-ec", token], cwd=tmp_path, check=True)

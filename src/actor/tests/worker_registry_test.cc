@@ -60,6 +60,7 @@ class Registry : public ::testing::Test {
     options.telemetry = "{}";
     options.proof_file = "/shared/proof";
     options.proof = "of it";
+    options.bucket = "{}";
     options.models = {{"m", "digest", {"--max-model-len", "64"}}, {"n", "digest", {}}};
     options.standbys_max = 2;
     return options;
@@ -97,6 +98,7 @@ TEST_F(Registry, AWorkerGetsItsFlags) {
   EXPECT_EQ(answer.telemetry(), "{}");
   EXPECT_EQ(answer.proof_file(), "/shared/proof");
   EXPECT_EQ(answer.proof(), "of it");
+  EXPECT_EQ(answer.bucket(), "{}");
 }
 
 TEST_F(Registry, AnotherVersionModelOrConfigurationIsRefused) {

@@ -6,6 +6,7 @@
 #include "app/tuft/worker_command.h"
 #include "base/file.h"
 #include "base/id.h"
+#include "bucket/bucket.h"
 #include "join/digest.h"
 #include "telemetry/log.h"
 #include "telemetry/settings/config_json.h"
@@ -15,9 +16,25 @@ namespace {
 
 constexpr Nanos kHeartbeat = 2 * kSecond;
 
+// A worker reads and writes checkpoints itself, at the places that the server names.
+Status write_proof(const config::ServerConfig& config, const std::optional<bucket::Settings>& bucket,
+                   actor::RegistryOptions& options) {
+  const std::string name = ".join-" + std::to_string(config.join.port);
+  options.proof = random_uuid();
+  if (!bucket) {
+    options.proof_file = (config.checkpoint_dir / name).string();
+    return write_file_atomically(options.proof_file, options.proof);
+  }
+  options.proof_file = name;
+  options.bucket = bucket::to_json(*bucket);
+  TUFT_ASSIGN(const auto opened, bucket::open_s3(*bucket));
+  return opened->put(name, options.proof);
+}
+
 }  // namespace
 
-Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& config) {
+Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& config,
+                                                 const std::optional<bucket::Settings>& bucket) {
   actor::RegistryOptions options;
   options.version = TUFT_VERSION;
   options.telemetry = telemetry::to_json(config.telemetry);
@@ -28,11 +45,7 @@ Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& con
     TUFT_ASSIGN(std::string digest, join::config_sha256(model.model_path));
     options.models.push_back({model.model_name, std::move(digest), joined_worker_flags(model)});
   }
-  // A worker reads and writes checkpoints itself, by the paths that the server names.
-  const std::filesystem::path file = config.checkpoint_dir / (".join-" + std::to_string(config.join.port));
-  options.proof_file = file.string();
-  options.proof = random_uuid();
-  TUFT_TRY(write_file_atomically(file, options.proof));
+  TUFT_TRY(write_proof(config, bucket, options));
 
   std::unique_ptr<JoinPort> port(new JoinPort(config, std::move(options)));
   join::ListenerOptions listener;

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "actor/supervisor.h"
 #include "actor/worker_registry.h"
 #include "base/result.h"
+#include "bucket/settings.h"
 #include "config/config.h"
 #include "join/listener.h"
 
@@ -15,8 +17,10 @@ namespace tuft::app {
 // The actors that it makes must be destroyed before it.
 class JoinPort {
  public:
-  // Listens when it returns; from then on workers can join. Requires that join.port is set.
-  static Result<std::unique_ptr<JoinPort>> open(const config::ServerConfig& config);
+  // Listens when it returns; from then on workers can join. Requires that join.port is set. `bucket` has the
+  // checkpoints; absent: config.checkpoint_dir.
+  static Result<std::unique_ptr<JoinPort>> open(const config::ServerConfig& config,
+                                                const std::optional<bucket::Settings>& bucket);
   ~JoinPort();
   JoinPort(const JoinPort&) = delete;
   JoinPort& operator=(const JoinPort&) = delete;

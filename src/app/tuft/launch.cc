@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <signal.h>
 #include <string>
 #include <sys/resource.h>
@@ -17,6 +18,7 @@
 #include "actor/supervisor.h"
 #include "api/server.h"
 #include "app/tuft/address_file.h"
+#include "app/tuft/checkpoint_bucket.h"
 #include "app/tuft/join_port.h"
 #include "app/tuft/kept_telemetry.h"
 #include "app/tuft/key_file.h"
@@ -107,19 +109,25 @@ void warn_of_few_files(uint64_t files_max, const config::ServerConfig& config) {
 
 class ServerProcess {
  public:
-  ServerProcess(const config::ServerConfig& config, KeptTelemetry& kept)
-      : config_(config), kept_(kept), address_file_(config.home / "tuft_current_server"), key_file_(config) {}
+  ServerProcess(const config::ServerConfig& config, const std::optional<bucket::Settings>& bucket, KeptTelemetry& kept)
+      : config_(config),
+        bucket_(bucket),
+        kept_(kept),
+        address_file_(config.home / "tuft_current_server"),
+        key_file_(config) {}
 
   ~ServerProcess() { stop(); }
 
   Status start() {
     // First, so that an unreachable store, or one of another configuration, fails the start at once.
     TUFT_ASSIGN(std::unique_ptr<control::Persistence> persistence, open_persistence(config_));
+    TUFT_ASSIGN(std::unique_ptr<control::CheckpointStorage> storage, open_storage(config_, bucket_));
     TUFT_ASSIGN(runtime_, RuntimeDirectory::create(config_.home));
     TUFT_TRY(make_actors());
     std::vector<actor::ModelActor*> ports;
     for (const auto& actor : actors_) ports.push_back(actor.get());
-    control_ = control::ControlPlane::create(config_, ports, system_clock(), std::move(persistence), kept_.store());
+    control_ = control::ControlPlane::create(config_, ports, system_clock(), std::move(persistence), kept_.store(),
+                                             std::move(storage));
     kept_.ask_for_owners(control_.get());
     TUFT_ASSIGN(const auto users, key_file_.read());
     warn_of_unknown_operators(users);
@@ -242,7 +250,7 @@ class ServerProcess {
   Status make_actors() {
     TUFT_ASSIGN(const std::filesystem::path executable, worker_executable());
     if (config_.join.port != 0) {
-      TUFT_ASSIGN(join_port_, JoinPort::open(config_));
+      TUFT_ASSIGN(join_port_, JoinPort::open(config_, bucket_));
     }
     const int threads = threads_per_worker(usable_cores(), local_workers_of(config_));
     for (const config::ModelConfig& model : config_.supported_models) {
@@ -306,6 +314,7 @@ class ServerProcess {
   }
 
   const config::ServerConfig& config_;
+  const std::optional<bucket::Settings>& bucket_;
   KeptTelemetry& kept_;
   AddressFile address_file_;
   std::string unwritten_address_;  // not empty: its file could not be written yet
@@ -350,9 +359,9 @@ void serve_signals(ServerProcess& process) {
   }
 }
 
-int serve_until_stopped(const config::ServerConfig& config) {
+int serve_until_stopped(const config::ServerConfig& config, const std::optional<bucket::Settings>& bucket) {
   KeptTelemetry kept(config.telemetry_store);
-  ServerProcess process(config, kept);
+  ServerProcess process(config, bucket, kept);
   int status = 0;
   if (const Status started = process.start(); !started.ok()) {
     status = failed(started.error());
@@ -387,6 +396,11 @@ int launch(const LaunchOptions& options) {
     return loaded.error().reason == "no_config" ? 2 : 1;
   }
   const config::ServerConfig& config = loaded->config;
+  const auto bucket = take_bucket_settings(config);
+  if (!bucket.ok()) {
+    std::fprintf(stderr, "tuft launch: %s\n", bucket.error().message.c_str());
+    return 1;
+  }
   take_over_signals();
   const uint64_t files_max = raise_file_limit();
   metrics::register_all();
@@ -402,7 +416,7 @@ int launch(const LaunchOptions& options) {
   }
   if (telemetry::telemetry_enabled() || config.telemetry.metrics_endpoint) {
     telemetry::start_resource_metrics(config.checkpoint_dir.string());
-    metrics::observe_checkpoint_disk(config.checkpoint_dir);
+    if (!*bucket) metrics::observe_checkpoint_disk(config.checkpoint_dir);
   }
   telemetry::log_info("server.starting", "tuft " TUFT_VERSION " starting",
                       {{"tuft.models", config.supported_models.size()},
@@ -410,7 +424,7 @@ int launch(const LaunchOptions& options) {
                        {"tuft.metrics_endpoint", config.telemetry.metrics_endpoint},
                        {"tuft.open_files_max", files_max}});
   warn_of_few_files(files_max, config);
-  return serve_until_stopped(config);
+  return serve_until_stopped(config, *bucket);
 }
 
 }  // namespace tuft::app

@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "base/secret_file.h"
 #include "base/text.h"
+#include "bucket/bucket.h"
 #include "join/dialer.h"
 #include "join/digest.h"
 #include "telemetry/host/machine.h"
@@ -55,6 +56,13 @@ Result<worker::v1::JoinRequest> make_request(const WorkerFlags& flags) {
   return request;
 }
 
+// What the server says of the base model. A worker keeps nothing under other settings.
+struct ServerSettings {
+  std::vector<std::string> flags;
+  std::string bucket;
+  bool operator==(const ServerSettings&) const = default;
+};
+
 class JoiningWorker {
  public:
   JoiningWorker(const WorkerFlags& flags, const std::vector<std::string>& arguments, const EndSignal& end)
@@ -72,15 +80,14 @@ class JoiningWorker {
     Nanos delay = kRetryMin;
     while (!end_.come()) {
       request.set_adapters(adapters());
-      Result<join::Joined> joined = dialer->join(request);
-      if (joined.ok()) {
+      Status served = join_and_serve(*dialer, request);
+      if (served.ok()) {
         delay = kRetryMin;
-        TUFT_TRY(serve(*joined));
         continue;
       }
       if (end_.come()) break;
-      if (joined.error().reason != "join_failed") return joined.error();
-      telemetry::log_warning("worker.join_waits", joined.error().message + "; trying again",
+      if (served.error().reason != "join_failed") return served;
+      telemetry::log_warning("worker.join_waits", served.error().message + "; trying again",
                              {{"tuft.base_model", own_.model_name}, {"tuft.seconds", to_seconds(delay)}});
       end_.wait(-1, delay);
       delay = std::min(2 * delay, adapters() > 0 ? kRetryMaxHolding : kRetryMax);
@@ -93,14 +100,22 @@ class JoiningWorker {
   static Nanos now() { return system_clock().monotonic(); }
   int64_t adapters() const { return served_ ? static_cast<int64_t>(served_->adapters()) : 0; }
 
+  // The connection ends when it returns. "join_failed": it may succeed later.
+  Status join_and_serve(join::Dialer& dialer, const worker::v1::JoinRequest& request) {
+    TUFT_ASSIGN(join::Joined joined, dialer.join(request));
+    return serve(joined);
+  }
+
   Status serve(join::Joined& joined) {
-    TUFT_TRY(check_files(joined.response));
-    const std::vector<std::string> flags(joined.response.flags().begin(), joined.response.flags().end());
-    if (served_ && flags != server_flags_) give_up();
+    TUFT_ASSIGN(const WorkerFlags flags, flags_of(joined.response));
+    TUFT_TRY(flags.bucket ? check_bucket(*flags.bucket, joined.response) : check_files(joined.response));
+    const ServerSettings settings = {{joined.response.flags().begin(), joined.response.flags().end()},
+                                     joined.response.bucket()};
+    if (served_ && settings != settings_) give_up();
     TUFT_TRY(start_telemetry_once(joined.response));
     telemetry::log_info("worker.accepted", "joined the server at " + own_.join.address,
                         {{"tuft.base_model", own_.model_name}, {"tuft.adapters", adapters()}});
-    if (!served_) TUFT_TRY(load(flags, joined.response.traceparent()));
+    if (!served_) TUFT_TRY(load(flags, settings));
     const join::Connection& connection = *joined.connection;
     if (end_.come() || connection.end() != join::End::kOpen) return {};
     served_->connect(joined.connection->take_descriptor());
@@ -113,13 +128,20 @@ class JoiningWorker {
     return {};
   }
 
-  Status load(const std::vector<std::string>& server_flags, const std::string& traceparent) {
-    TUFT_ASSIGN(WorkerFlags flags, merge_flags(server_flags, arguments_));
-    flags.traceparent = traceparent;
+  Result<WorkerFlags> flags_of(const worker::v1::JoinResponse& response) const {
+    TUFT_ASSIGN(WorkerFlags flags, merge_flags({response.flags().begin(), response.flags().end()}, arguments_));
+    if (!response.bucket().empty()) {
+      TUFT_ASSIGN(flags.bucket, bucket::settings_from_json(response.bucket()));
+    }
+    flags.traceparent = response.traceparent();
+    return flags;
+  }
+
+  Status load(const WorkerFlags& flags, const ServerSettings& settings) {
     TUFT_ASSIGN(LoadedModel model, load_model(flags));
     if (end_.come()) return {};
     TUFT_ASSIGN(served_, ServedModel::start(flags, std::move(model)));
-    server_flags_ = server_flags;
+    settings_ = settings;
     return {};
   }
 
@@ -159,6 +181,19 @@ class JoiningWorker {
                                "; mount it here, with the same path");
   }
 
+  static Status check_bucket(const bucket::Settings& settings, const worker::v1::JoinResponse& response) {
+    TUFT_ASSIGN(const auto bucket, bucket::open_s3(settings));
+    const auto found = bucket->get(response.proof_file(), kProofBytesMax);
+    if (found.ok() && *found == response.proof()) return {};
+    const std::string where = "the server's bucket of checkpoints at " + settings.endpoint;
+    if (!found.ok() && found.error().code == ErrorCode::kUnavailable) {
+      return unavailable("this machine cannot reach " + where + ": " + found.error().message, "join_failed");
+    }
+    return failed_precondition("this machine does not find what it should in " + where + ": " +
+                               (found.ok() ? "it is that of another server" : found.error().message) +
+                               "; give bucket.endpoint an address that is the same for the server and its workers");
+  }
+
   // The configuration of a server that was started again with another one counts after a start of the worker.
   Status start_telemetry_once(const worker::v1::JoinResponse& response) {
     if (std::exchange(has_telemetry_, true)) return {};
@@ -170,8 +205,8 @@ class JoiningWorker {
   const std::vector<std::string>& arguments_;
   const EndSignal& end_;
   bool has_telemetry_ = false;
-  std::unique_ptr<ServedModel> served_;    // null: the weights are not in memory
-  std::vector<std::string> server_flags_;  // with which they were read
+  std::unique_ptr<ServedModel> served_;  // null: the weights are not in memory
+  ServerSettings settings_;              // with which they were read
   Nanos keep_until_ = 0;
 };
 

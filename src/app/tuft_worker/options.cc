@@ -76,7 +76,8 @@ void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
   app.add_option("--adapter-page-bytes", flags.adapter_page_bytes,
                  "bytes of the page files of adapters that do not fit into memory; 0: no limit")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--page-directory", flags.page_directory, "directory for adapters that do not fit into memory");
+  app.add_option("--page-directory", flags.page_directory,
+                 "directory for adapters that do not fit into memory, and for copies of checkpoints in a bucket");
   app.add_option("--memory-share", flags.memory_share, "this worker's share of the free memory")
       ->check(CLI::Range(0.001, 1.0));
   app.add_option("--training-share", flags.training_share,

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "bucket/settings.h"
 #include "engine/init_model.h"
 #include "engine/weights/weights_dtype.h"
 
@@ -23,6 +25,8 @@ struct JoinFlags {
 
 struct WorkerFlags {
   JoinFlags join;
+  // Of checkpoints. Not a flag, because it has secrets: the server passes it. Absent: checkpoints are in directories.
+  std::optional<bucket::Settings> bucket;
   std::filesystem::path model_path;
   std::string model_name;
   std::filesystem::path socket;
@@ -36,7 +40,8 @@ struct WorkerFlags {
   int64_t kv_cache_bytes = 0;            // 0: half of this worker's share of the free memory
   int64_t adapter_memory_bytes = 0;      // 0: half of the rest of that share
   int64_t adapter_page_bytes = 0;        // limit of the page files; 0: none
-  std::filesystem::path page_directory;  // of paged adapters; empty: that of temporary files
+  std::filesystem::path page_directory;  // of paged adapters, and of copies of checkpoints in a bucket; empty: that of
+                                         // temporary files
   double memory_share = 1.0;             // of the free memory of the machine
   int training_share = 50;               // percent
   std::string backend = "native";

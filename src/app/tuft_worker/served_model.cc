@@ -1,17 +1,20 @@
 #include "app/tuft_worker/served_model.h"
 
 #include <filesystem>
+#include <memory>
 #include <poll.h>
 #include <string>
 #include <utility>
 
 #include "app/tuft_worker/back_end.h"
 #include "app/tuft_worker/memory_plan.h"
+#include "bucket/bucket.h"
 #include "metrics/workers.h"
 #include "telemetry/host/machine.h"
 #include "telemetry/log.h"
 #include "telemetry/trace.h"
 #include "tokenizer/decoder.h"
+#include "worker/bucket_checkpoints.h"
 #include "worker/engine_loop.h"
 #include "worker/service.h"
 
@@ -145,11 +148,21 @@ Result<worker::EngineLoopOptions> loop_options(const WorkerFlags& flags, engine:
   return options;
 }
 
+// Returns null where checkpoints are in a directory.
+Result<std::unique_ptr<worker::BucketCheckpoints>> open_bucket(const WorkerFlags& flags,
+                                                               const std::filesystem::path& directory) {
+  if (!flags.bucket) return std::unique_ptr<worker::BucketCheckpoints>();
+  TUFT_ASSIGN(auto bucket, bucket::open_s3(*flags.bucket));
+  return worker::BucketCheckpoints::create(std::move(bucket), directory, flags.bucket->cache_bytes);
+}
+
 class ServedModelImpl final : public ServedModel {
  public:
-  ServedModelImpl(const WorkerFlags& flags, LoadedModel model, const worker::EngineLoopOptions& options)
+  ServedModelImpl(const WorkerFlags& flags, LoadedModel model, std::unique_ptr<worker::BucketCheckpoints> checkpoints,
+                  const worker::EngineLoopOptions& options)
       : name_(flags.model_name),
         engine_(std::move(model.engine)),
+        checkpoints_(std::move(checkpoints)),
         loop_(*engine_, options, load_token_bytes(flags), system_clock()) {}
   ~ServedModelImpl() override { stop(); }
   void stop() override {
@@ -177,6 +190,7 @@ class ServedModelImpl final : public ServedModel {
  private:
   const std::string name_;
   const std::unique_ptr<engine::Engine> engine_;
+  const std::unique_ptr<worker::BucketCheckpoints> checkpoints_;  // null: they are in a directory
   worker::EngineLoop loop_;
   std::unique_ptr<worker::WorkerServer> server_;
 };
@@ -187,8 +201,10 @@ Result<std::unique_ptr<ServedModel>> ServedModel::start(const WorkerFlags& flags
   const telemetry::ContextScope start(start_of(flags));
   const Nanos begin = model.begin;
   engine::Engine& engine = *model.engine;
-  TUFT_ASSIGN(const worker::EngineLoopOptions options, loop_options(flags, engine));
-  auto served = std::make_unique<ServedModelImpl>(flags, std::move(model), options);
+  TUFT_ASSIGN(worker::EngineLoopOptions options, loop_options(flags, engine));
+  TUFT_ASSIGN(auto checkpoints, open_bucket(flags, options.pager.directory));
+  options.bucket = checkpoints.get();
+  auto served = std::make_unique<ServedModelImpl>(flags, std::move(model), std::move(checkpoints), options);
   TUFT_TRY(served->listen(flags));
   telemetry::log_info("worker.listening", "base model loaded",
                       {{"tuft.base_model", flags.model_name},

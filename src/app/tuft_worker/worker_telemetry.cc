@@ -1,9 +1,8 @@
 #include "app/tuft_worker/worker_telemetry.h"
 
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
+#include "app/tuft_worker/secret_variable.h"
 #include "base/id.h"
 #include "telemetry/settings/config_json.h"
 
@@ -25,14 +24,7 @@ Result<telemetry::TelemetryConfig> telemetry_config_of(const std::string& text, 
 }
 
 Result<telemetry::TelemetryConfig> take_telemetry_config(const std::string& base_model) {
-  std::string text;
-  if (char* const json = std::getenv(telemetry::kTelemetryVariable)) {
-    text = json;
-    // /proc shows the initial environment as long as the process runs, so overwrite the value.
-    std::memset(json, 0, std::strlen(json));
-    ::unsetenv(telemetry::kTelemetryVariable);
-  }
-  return telemetry_config_of(text, base_model);
+  return telemetry_config_of(take_variable(telemetry::kTelemetryVariable), base_model);
 }
 
 }  // namespace tuft::app
