@@ -1,5 +1,6 @@
-// tuft_store_bench memory|file PATH|redis URL: writes through the server's store classes, one line of JSON in and one
-// out. {"op": "write", "count": 5000, "in_flight": 64, "bytes": 1000} -> {"seconds": .., "operations": .., "p50_us":
+// tuft_store_bench memory|file PATH|redis URL|fenced URL: writes through the server's store classes, one line of JSON
+// in and one out. {"op": "write", "count": 5000, "in_flight": 64, "bytes": 1000} -> {"seconds": .., "operations": ..,
+// "p50_us":
 // .., "p99_us": ..}; {"op": "scan"} -> {"seconds": .., "operations": entries}.
 #include <algorithm>
 #include <chrono>
@@ -13,7 +14,9 @@
 #include <nlohmann/json.hpp>
 
 #include "store/key_value.h"
+#include "store/leadership.h"
 #include "store/memory_store.h"
+#include "store/redis/redis_lease.h"
 #include "store/redis/redis_store.h"
 #include "store/redis/redis_url.h"
 #include "store/sqlite/sqlite_store.h"
@@ -32,7 +35,11 @@ Result<std::unique_ptr<store::KeyValue>> open(const std::string& kind, const std
   if (kind == "memory") return store::make_memory_store(std::make_shared<store::MemoryContents>());
   if (kind == "file") return store::open_sqlite_store(where);
   TUFT_ASSIGN(const store::RedisUrl url, store::parse_redis_url(where));
-  return store::open_redis_store(url);
+  if (kind != "fenced") return store::open_redis_store(url);
+  const auto lease = store::make_redis_lease(url, {.name_space = "bench", .address = "here"});
+  TUFT_ASSIGN(const store::Lease::Standing standing, lease->take(kSecond));
+  if (!standing.leads) return unavailable("another program has the lease; try again");
+  return store::open_redis_store(url, {}, {}, store::Fence{lease->fence_key(), standing.token, [] {}});
 }
 
 // Keeps `in_flight` writes in progress, as the control plane does; counts a write when it is durable.
@@ -95,7 +102,7 @@ json answer(store::KeyValue& store, const json& asked) {
 int main(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "";
   if (kind != "memory" && argc != 3) {
-    std::cerr << "usage: tuft_store_bench memory | file PATH | redis URL\n";
+    std::cerr << "usage: tuft_store_bench memory | file PATH | redis URL | fenced URL\n";
     return 2;
   }
   auto store = tuft::bench::open(kind, argc > 2 ? argv[2] : "");

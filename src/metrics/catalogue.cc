@@ -5,6 +5,7 @@
 #include "metrics/engine.h"
 #include "metrics/futures.h"
 #include "metrics/http.h"
+#include "metrics/leadership.h"
 #include "metrics/observe.h"
 #include "metrics/sampling.h"
 #include "metrics/store.h"
@@ -45,6 +46,10 @@ const HttpMetrics& http() {
   return made_once<HttpMetrics>();
 }
 
+const LeadershipMetrics& leadership() {
+  return made_once<LeadershipMetrics>();
+}
+
 const ObserveMetrics& observe() {
   return made_once<ObserveMetrics>();
 }
@@ -79,6 +84,7 @@ void register_all() {
   engine();
   futures();
   http();
+  leadership();
   observe();
   sampling();
   store();
