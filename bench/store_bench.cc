@@ -36,8 +36,8 @@ Result<std::unique_ptr<store::KeyValue>> open(const std::string& kind, const std
   if (kind == "file") return store::open_sqlite_store(where);
   TUFT_ASSIGN(const store::RedisUrl url, store::parse_redis_url(where));
   if (kind != "fenced") return store::open_redis_store(url);
-  const auto lease = store::make_redis_lease(url, {.name_space = "bench", .address = "here"});
-  TUFT_ASSIGN(const store::Lease::Standing standing, lease->take(kSecond));
+  const auto lease = store::make_redis_lease(url, {.name_space = "bench"});
+  TUFT_ASSIGN(const store::Lease::Standing standing, lease->take(kSecond, "here"));
   if (!standing.leads) return unavailable("another program has the lease; try again");
   return store::open_redis_store(url, {}, {}, store::Fence{lease->fence_key(), standing.token, [] {}});
 }

@@ -50,7 +50,7 @@ std::string_view loss_name(LeaderLoss loss) {
 }
 
 Leadership::Leadership(std::unique_ptr<Lease> lease, Options options)
-    : lease_(std::move(lease)), options_(std::move(options)) {
+    : lease_(std::move(lease)), options_(std::move(options)), address_(options_.address) {
   metrics::leadership().leader.set(0);
 }
 
@@ -60,7 +60,7 @@ Leadership::~Leadership() {
 
 Result<Lease::Standing> Leadership::campaign() {
   const Nanos began = lease_now();
-  TUFT_ASSIGN(Lease::Standing standing, lease_->take(options_.lease));
+  TUFT_ASSIGN(Lease::Standing standing, lease_->take(options_.lease, address()));
   if (!standing.leads) return standing;
   token_ = standing.token;
   epoch_ = standing.epoch;
@@ -77,6 +77,16 @@ Result<Lease::Standing> Leadership::campaign() {
 bool Leadership::leads() const {
   const Nanos until = valid_until_;
   return until != 0 && !lost_ && (lease_now() < until || !has_standby_);
+}
+
+void Leadership::set_address(const std::string& address) {
+  MutexLock lock(mutex_);
+  address_ = address;
+}
+
+std::string Leadership::address() {
+  MutexLock lock(mutex_);
+  return address_;
 }
 
 Fence Leadership::fence() {
@@ -117,7 +127,7 @@ void Leadership::keep() {
   bool answered = true;
   while (wait_for(options_.lease / (answered ? kRenewals : kAttempts))) {
     const Nanos began = lease_now();
-    const Result<Lease::Renewal> renewal = lease_->renew(options_.lease);
+    const Result<Lease::Renewal> renewal = lease_->renew(options_.lease, address());
     answered = renewal.ok();
     if (!answered) continue;
     if (!renewal->leads) return lose(LeaderLoss::kSuperseded);

@@ -45,14 +45,15 @@ class Lease {
     std::string token = {};  // of the own term
   };
   // Takes the lease for `length` if nobody holds it. Otherwise makes known that a server stands by, for as long.
-  virtual Result<Standing> take(Nanos length) = 0;
+  // `address` is that of this server, for those who find that it leads.
+  virtual Result<Standing> take(Nanos length, const std::string& address) = 0;
 
   struct Renewal {
     bool leads = false;        // false: another term has begun
     bool has_standby = false;  // a server stands by
   };
   // Prolongs the lease of the own term to `length` from now, even if it had ended. Requires that take() gave it.
-  virtual Result<Renewal> renew(Nanos length) = 0;
+  virtual Result<Renewal> renew(Nanos length, const std::string& address) = 0;
   // Ends the lease of the own term.
   virtual Status release() = 0;
   // The key of the token, for Fence.
@@ -71,6 +72,7 @@ class Leadership {
  public:
   struct Options {
     Nanos lease = 3 * kSecond;
+    std::string address;  // of this server, for the others
     // Called once, on a thread of this object or of the store, when this server must not act as the leader any more. It
     // must end the process, or what it does as the leader, at once.
     std::function<void(LeaderLoss)> on_lost;
@@ -84,6 +86,8 @@ class Leadership {
 
   // Tries once to become the leader, and blocks as long as the store does. If `leads`, the lease is kept from now on.
   Result<Lease::Standing> campaign();
+  // Changes the address, from the next renewal on.
+  void set_address(const std::string& address) TUFT_EXCLUDES(mutex_);
   // Returns true while this server may act as the leader.
   bool leads() const;
   // The number of the own term; 0 before it.
@@ -100,6 +104,7 @@ class Leadership {
   void lose(LeaderLoss loss);
   void stop_threads() TUFT_EXCLUDES(mutex_);
   bool wait_for(Nanos time) TUFT_EXCLUDES(mutex_);
+  std::string address() TUFT_EXCLUDES(mutex_);
 
   const std::unique_ptr<Lease> lease_;
   const Options options_;
@@ -112,6 +117,7 @@ class Leadership {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
+  std::string address_ TUFT_GUARDED_BY(mutex_);
   std::thread keeper_;   // renews
   std::thread watcher_;  // sees the end of the lease, even while the keeper waits for the store
 };

@@ -56,15 +56,14 @@ class RedisLease final : public Lease {
  public:
   RedisLease(const RedisUrl& url, const RedisLeaseOptions& options)
       : connection_(url, {.connect = options.timeout, .answer = options.timeout, .pause_max = kPauseMax}),
-        address_(options.address),
         leader_key_(options.name_space + ":leader"),
         epoch_key_(options.name_space + ":epoch"),
         standby_key_(options.name_space + ":standby"),
         holder_(random_uuid()) {}
 
-  Result<Standing> take(Nanos length) override {
+  Result<Standing> take(Nanos length, const std::string& address) override {
     const std::string milliseconds = std::to_string(length / kMillisecond);
-    TUFT_ASSIGN(const RedisReply reply, run(kTake, {holder_, address_, milliseconds}, 4));
+    TUFT_ASSIGN(const RedisReply reply, run(kTake, {holder_, address, milliseconds}, 4));
     Standing standing;
     standing.leads = reply->element[0]->integer == 1;
     standing.token = text_of(*reply->element[1]);
@@ -76,9 +75,9 @@ class RedisLease final : public Lease {
     return standing;
   }
 
-  Result<Renewal> renew(Nanos length) override {
+  Result<Renewal> renew(Nanos length, const std::string& address) override {
     const std::string milliseconds = std::to_string(length / kMillisecond);
-    TUFT_ASSIGN(const RedisReply reply, run(kRenew, {token_, address_, milliseconds}, 2));
+    TUFT_ASSIGN(const RedisReply reply, run(kRenew, {token_, address, milliseconds}, 2));
     return Renewal{reply->element[0]->integer == 1, reply->element[1]->integer == 1};
   }
 
@@ -101,7 +100,7 @@ class RedisLease final : public Lease {
   }
 
   RedisConnection connection_;
-  const std::string address_, leader_key_, epoch_key_, standby_key_;
+  const std::string leader_key_, epoch_key_, standby_key_;
   const std::string holder_;  // of this process
   std::string token_;
 };

@@ -12,7 +12,6 @@ namespace tuft::store {
 
 struct RedisLeaseOptions {
   std::string name_space;
-  std::string address;  // of this server, for those who find that it leads
   // The time limit of a call is this for a connection and this for an answer. A third of the lease leaves time for
   // another attempt.
   Nanos timeout = kSecond;

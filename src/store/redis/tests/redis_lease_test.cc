@@ -19,8 +19,25 @@ constexpr Nanos kShort = 200 * kMillisecond;
 constexpr Nanos kLong = 30 * kSecond;
 constexpr Nanos kTimeout = 500 * kMillisecond;
 
-std::unique_ptr<Lease> lease_of(const RedisServer& server, const std::string& address, Nanos timeout = kTimeout) {
-  return make_redis_lease(*parse_redis_url(server.url()), {.name_space = "ns", .address = address, .timeout = timeout});
+// A lease of a server with an address.
+class NamedLease {
+ public:
+  NamedLease(std::unique_ptr<Lease> lease, std::string address)
+      : lease_(std::move(lease)), address_(std::move(address)) {}
+  Result<Lease::Standing> take(Nanos length) { return lease_->take(length, address_); }
+  Result<Lease::Renewal> renew(Nanos length) { return lease_->renew(length, address_); }
+  Status release() { return lease_->release(); }
+  std::string fence_key() const { return lease_->fence_key(); }
+  std::unique_ptr<Lease> give() { return std::move(lease_); }
+
+ private:
+  std::unique_ptr<Lease> lease_;
+  const std::string address_;
+};
+
+std::unique_ptr<NamedLease> lease_of(const RedisServer& server, const std::string& address, Nanos timeout = kTimeout) {
+  return std::make_unique<NamedLease>(
+      make_redis_lease(*parse_redis_url(server.url()), {.name_space = "ns", .timeout = timeout}), address);
 }
 
 bool eventually(const std::function<bool()>& done) {
@@ -67,7 +84,7 @@ class RedisLease : public ::testing::Test {
   }
 
   // Takes the lease as soon as that of another server has ended.
-  static Lease::Standing take_over(Lease& lease, Nanos length = kLong) {
+  static Lease::Standing take_over(NamedLease& lease, Nanos length = kLong) {
     Lease::Standing standing;
     EXPECT_TRUE(eventually([&] {
       standing = lease.take(length).value();
@@ -187,8 +204,10 @@ TEST_F(RedisLease, AFencedStoreSaysThatRedisIsFull) {
 
 struct Contender {
   Contender(const RedisServer& server, const std::string& address, Nanos length)
-      : leadership(lease_of(server, address, length / 3),
-                   {.lease = length, .on_lost = [this](LeaderLoss why) { loss = static_cast<int>(why); }}) {}
+      : leadership(lease_of(server, address, length / 3)->give(),
+                   {.lease = length, .address = address, .on_lost = [this](LeaderLoss why) {
+                      loss = static_cast<int>(why);
+                    }}) {}
 
   std::atomic<int> loss = -1;
   Leadership leadership;
