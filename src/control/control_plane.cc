@@ -47,7 +47,9 @@ struct Core {
         sessions(server.limits, clock, *persistence, usage),
         budget(server.limits),
         futures(server.limits, clock, *persistence, budget, server.telemetry.tenant_label),
-        checkpoints(storage != nullptr ? std::move(storage) : make_directory_storage(server.checkpoint_dir)) {}
+        checkpoints(storage != nullptr ? std::move(storage)
+                                       : make_directory_storage(server.checkpoint_dir, persistence->is_view()),
+                    persistence->is_view()) {}
 
   const config::ServerConfig config;
   const std::unique_ptr<Persistence> persistence;
@@ -347,7 +349,8 @@ class ControlPlaneImpl final : public ControlPlane {
       if (sampler.checkpoint) kept.insert(sampler.checkpoint->path);
     }
     // A record that cannot be read may be that of the sampler that an ephemeral checkpoint belongs to.
-    core_->checkpoints.scan(state.unreadable > 0 ? nullptr : &kept);
+    const bool is_view = core_->persistence->is_view();
+    core_->checkpoints.scan(state.unreadable > 0 || is_view ? nullptr : &kept);
     if (!core_->persistence->enabled()) return;
     core_->usage.restore(state.usage, std::move(state.audit));
     const CheckpointIndex index{[this](const std::string& path) { return core_->checkpoints.find(path); },
@@ -355,15 +358,18 @@ class ControlPlaneImpl final : public ControlPlane {
                                 [this](const std::string& path) { return core_->checkpoints.is_unreadable(path); }};
     const size_t unreadable = state.unreadable;
     std::vector<CustomLossRecord> custom_losses = std::move(state.custom_losses);
-    const RestorePlan plan = plan_restore(std::move(state), index, [this](const RunRecord& run) {
+    const auto may_be_held = [this](const RunRecord& run) {
       const Result<ModelPtr> model = core_->backends.find(run.base_model);
       return model.ok() && (*model)->workers().front()->may_come_back() && !run.last_operation.empty();
-    });
+    };
+    const RestorePlan plan =
+        is_view ? plan_view(std::move(state), index) : plan_restore(std::move(state), index, may_be_held);
     for (const SessionRecord& session : plan.sessions) core_->sessions.restore(session);
     for (CustomLossRecord& loss : custom_losses) training_->custom_losses().restore(std::move(loss));
     for (const RestoredRun& run : plan.runs) training_->restorer().restore_run(run);
     for (const SamplerRecord& sampler : plan.samplers) restore_sampler(sampler, index);
     core_->futures.restore(plan);
+    if (is_view) return;  // its sessions do not end here
     for (const RestoredRun& run : plan.runs) {
       if (run.hopes()) training_->resumption().hope(run);
     }
@@ -385,6 +391,7 @@ class ControlPlaneImpl final : public ControlPlane {
     if (model.ok() && (!record.checkpoint || checkpoint != nullptr)) {
       return sampling_->samplers().restore(record, *model, checkpoint);
     }
+    if (core_->persistence->is_view()) return;
     core_->persistence->write({}, {core_->persistence->erase(record.id)}, {});
     sampling_->samplers().note_gone(
         record.id, record.user,

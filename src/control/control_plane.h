@@ -40,9 +40,10 @@ class ControlPlane {
  public:
   // `actors` has one actor per supported model, in the same order; they must outlive the control plane, which restores
   // adapters when an actor restarts. `persistence` holds the state of the previous server process, which is restored,
-  // and keeps the state of this one; null: only checkpoints survive a restart. `telemetry` gets the telemetry of the
-  // server and its workers, and must outlive the control plane; null: it is not kept. `storage` has the
-  // checkpoints; null: the directory config.checkpoint_dir.
+  // and keeps the state of this one; null: only checkpoints survive a restart. A view (Persistence::open_view) makes a
+  // control plane for requests that read, whose actors are never started and whose sweep() must not be called.
+  // `telemetry` gets the telemetry of the server and its workers, and must outlive the control plane; null: it is not
+  // kept. `storage` has the checkpoints; null: the directory config.checkpoint_dir.
   static std::unique_ptr<ControlPlane> create(const config::ServerConfig& config,
                                               const std::vector<actor::ModelActor*>& actors, const Clock& clock,
                                               std::unique_ptr<Persistence> persistence = nullptr,

@@ -33,6 +33,7 @@ void CheckpointStore::take(CheckpointStorage::Found found, const PathSet* kept) 
   }
   // A newer one is already in the index: the server was killed before it retired this one.
   if (unwanted || exists(checkpoint.path)) {
+    if (only_looks_) return;
     if (storage_->retire(found.place, checkpoint).ok()) storage_->discard(found.place);
     return;
   }
@@ -41,6 +42,7 @@ void CheckpointStore::take(CheckpointStorage::Found found, const PathSet* kept) 
 
 void CheckpointStore::skip(const CheckpointStorage::Found& found, const std::string& why) {
   skipped_.insert(found.name);
+  if (only_looks_) return;
   const fs::path name(found.name);
   telemetry::log_warning("checkpoint.skipped", "a checkpoint cannot be used: " + why,
                          {{"tuft.checkpoint", found.place.filename().string()},

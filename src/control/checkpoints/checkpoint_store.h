@@ -33,8 +33,10 @@ class CheckpointStore {
   // A reference to a checkpoint keeps its files.
   using Ptr = CheckpointPtr;
 
-  explicit CheckpointStore(std::shared_ptr<CheckpointStorage> storage)
-      : storage_(std::move(storage)), space_(std::make_shared<CheckpointSpace>()) {}
+  // With `only_looks`, the checkpoints belong to another server, which writes them: scan() removes nothing, and says
+  // nothing of what it cannot read.
+  explicit CheckpointStore(std::shared_ptr<CheckpointStorage> storage, bool only_looks = false)
+      : storage_(std::move(storage)), only_looks_(only_looks), space_(std::make_shared<CheckpointSpace>()) {}
 
   using PathSet = std::unordered_set<std::string>;
   // [disk] Fills the index. `kept` has the paths (tinker://...) of the ephemeral checkpoints to keep; null: all. A
@@ -84,6 +86,7 @@ class CheckpointStore {
   bool is_current(const Ptr& checkpoint) const;
 
   const std::shared_ptr<CheckpointStorage> storage_;
+  const bool only_looks_;
   const std::shared_ptr<CheckpointSpace> space_;
   CheckpointLists lists_;
   PathSet skipped_;  // by name_of(); written by scan() only

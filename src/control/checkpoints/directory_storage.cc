@@ -42,7 +42,7 @@ int version_of(const fs::path& directory) {
 
 // A checkpoint may contain regular files only, because a link could lead anywhere. Removes what an interrupted write
 // left.
-Status check_content(const fs::path& directory) {
+Status check_content(const fs::path& directory, bool only_looks) {
   std::error_code code;
   std::vector<fs::path> unfinished;
   for (const auto& entry : fs::directory_iterator(directory, code)) {
@@ -52,6 +52,7 @@ Status check_content(const fs::path& directory) {
     }
     if (name.starts_with(std::string(kMetadataFile) + ".tmp-")) unfinished.push_back(entry.path());
   }
+  if (only_looks) return {};
   for (const fs::path& path : unfinished) fs::remove(path, code);
   return {};
 }
@@ -101,7 +102,7 @@ class OpenFile final : public CheckpointFile {
 
 class DirectoryStorage final : public CheckpointStorage {
  public:
-  explicit DirectoryStorage(fs::path root) : root_(std::move(root)) {}
+  DirectoryStorage(fs::path root, bool only_looks) : root_(std::move(root)), only_looks_(only_looks) {}
 
   void scan(const std::function<void(Found)>& found) override {
     std::error_code code;
@@ -226,7 +227,7 @@ class DirectoryStorage final : public CheckpointStorage {
   }
 
   Result<Checkpoint> read_checkpoint(const fs::path& directory, CheckpointKind kind) const {
-    TUFT_TRY(check_content(directory));
+    TUFT_TRY(check_content(directory, only_looks_));
     TUFT_ASSIGN(const std::string text, read_file(directory / kMetadataFile, kMetadataBytesMax));
     TUFT_ASSIGN(Checkpoint checkpoint, from_metadata_json(text));
     if (checkpoint.path.kind == kind && directory_of(checkpoint.path, version_of(directory)) == directory) {
@@ -260,6 +261,7 @@ class DirectoryStorage final : public CheckpointStorage {
 
   // Renames before it removes, so that the next start recognizes an interrupted removal as a leftover.
   void remove_directory(const fs::path& directory) const {
+    if (only_looks_) return;
     const fs::path inside = directory.lexically_relative(root_);
     if (inside.empty() || *inside.begin() == ".." || inside == ".") return;
     std::error_code code;
@@ -276,12 +278,13 @@ class DirectoryStorage final : public CheckpointStorage {
   }
 
   const fs::path root_;
+  const bool only_looks_;
 };
 
 }  // namespace
 
-std::unique_ptr<CheckpointStorage> make_directory_storage(fs::path root) {
-  return std::make_unique<DirectoryStorage>(std::move(root));
+std::unique_ptr<CheckpointStorage> make_directory_storage(fs::path root, bool only_looks) {
+  return std::make_unique<DirectoryStorage>(std::move(root), only_looks);
 }
 
 }  // namespace tuft::control

@@ -18,6 +18,8 @@
 
 namespace tuft::control {
 
-std::unique_ptr<CheckpointStorage> make_directory_storage(std::filesystem::path root);
+// With `only_looks`, the directory belongs to another server, which writes it: nothing is removed or changed. Requires
+// that only scan() and open() are called then.
+std::unique_ptr<CheckpointStorage> make_directory_storage(std::filesystem::path root, bool only_looks = false);
 
 }  // namespace tuft::control

@@ -81,6 +81,21 @@ Result<std::unique_ptr<Persistence>> Persistence::open(std::unique_ptr<store::Ke
   return persistence;
 }
 
+Result<std::unique_ptr<Persistence>> Persistence::open_view(std::unique_ptr<store::KeyValue> store,
+                                                            const config::ServerConfig& config) {
+  std::unique_ptr<Persistence> persistence(new Persistence(std::move(store), config.persistence));
+  persistence->is_view_ = true;
+  TUFT_TRY(persistence->load_view(config));
+  return persistence;
+}
+
+Status Persistence::load_view(const config::ServerConfig& config) {
+  TUFT_ASSIGN(const std::optional<std::string> stored, store::get_and_wait(*store_, prefix_ + std::string(kSignature)));
+  if (!stored) return {};  // the leader has not written yet
+  TUFT_TRY(check_signature(*stored, config, store_->name()));
+  return load_records();
+}
+
 Status Persistence::load(const config::ServerConfig& config) {
   const std::string signature_key = prefix_ + std::string(kSignature);
   TUFT_ASSIGN(const std::optional<std::string> stored, store::get_and_wait(*store_, signature_key));
@@ -130,6 +145,7 @@ Status Persistence::load_kind(std::string_view kind, Result<Record> (*read)(std:
     }
     // The record stays in the store for inspection.
     ++state_.unreadable;
+    if (is_view_) continue;
     telemetry::log_error("persistence.record.unreadable", record.error().message,
                          {{"tuft.store.key", std::string_view(entry.key)}});
   }
@@ -221,7 +237,7 @@ store::Change Persistence::erase(const CheckpointPath& path) const {
 
 void Persistence::write(const UserId& user, std::vector<store::Change> changes, const telemetry::SpanContext& trace,
                         std::function<void()> done) {
-  if (!enabled()) {
+  if (!enabled() || is_view_) {
     if (done) done();
     return;
   }
@@ -382,6 +398,7 @@ void Persistence::sweep() {
 void Persistence::probe_locked() {
   if (sent_ > 0) return;
   if (pending_.empty()) return go_on_locked();
+  if (stalled_->reason == "not_leader") return;  // no write of this server will ever be accepted again
   if (sweeps_until_probe_-- > 0) return;
   sweeps_until_probe_ = kSweepsBetweenProbes;
   for (const PendingPtr& pending : pending_) pending->state = Pending::State::kWaiting;

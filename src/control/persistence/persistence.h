@@ -59,10 +59,15 @@ class Persistence {
   // configuration (it names the field, both values and the ways out) or by another program.
   static Result<std::unique_ptr<Persistence>> open(std::unique_ptr<store::KeyValue> store,
                                                    const config::ServerConfig& config);
+  // Reads the records of another server, which leads, and writes nothing, whatever is asked: each write counts as
+  // durable at once. Errors are those of open(), except that the namespace may be empty.
+  static Result<std::unique_ptr<Persistence>> open_view(std::unique_ptr<store::KeyValue> store,
+                                                        const config::ServerConfig& config);
   // Removes all records of the namespace and returns their number.
   static Result<size_t> clear(store::KeyValue& store, const std::string& name_space);
 
   bool enabled() const { return store_ != nullptr; }
+  bool is_view() const { return is_view_; }
   // Requires: called once, after open().
   StoredState take_state() { return std::move(state_); }
 
@@ -129,6 +134,7 @@ class Persistence {
 
   Persistence(std::unique_ptr<store::KeyValue> store, const config::PersistenceConfig& config);
   Status load(const config::ServerConfig& config);
+  Status load_view(const config::ServerConfig& config);
   Status load_records();
   template <typename Record>
   Status load_kind(std::string_view kind, Result<Record> (*read)(std::string_view), std::vector<Record>& records,
@@ -146,6 +152,7 @@ class Persistence {
   std::unique_ptr<store::KeyValue> store_;  // null: nothing is kept
   const std::string prefix_;
   const std::optional<Nanos> future_ttl_;
+  bool is_view_ = false;  // set before it is shared
   StoredState state_;
 
   mutable Mutex mutex_;

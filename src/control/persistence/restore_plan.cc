@@ -286,4 +286,16 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
   return plan;
 }
 
+RestorePlan plan_view(StoredState state, const CheckpointIndex& checkpoints) {
+  std::vector<FutureRecord> finished = state.futures;
+  std::erase_if(finished, [](const FutureRecord& future) { return future.state == FutureSnapshot::State::kPending; });
+  std::sort(finished.begin(), finished.end(),
+            [](const FutureRecord& a, const FutureRecord& b) { return a.number < b.number; });
+  RestorePlan plan = plan_restore(std::move(state), checkpoints);
+  plan.futures = std::move(finished);
+  plan.gone.clear();
+  plan.settled.clear();
+  return plan;
+}
+
 }  // namespace tuft::control

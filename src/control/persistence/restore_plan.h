@@ -70,6 +70,10 @@ std::vector<SamplerRecord> follow_newest(std::vector<SamplerRecord>& samplers);
 RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
                          const std::function<bool(const RunRecord&)>& may_be_held = {});
 
+// The same for a view (Persistence::open_view), whose leader has undone nothing: every result is there, and no
+// unfinished operation is gone.
+RestorePlan plan_view(StoredState state, const CheckpointIndex& checkpoints);
+
 // Returns the checkpoint of a record; null if it is gone or another one has its name now.
 CheckpointPtr same_checkpoint(const CheckpointRef& ref, const CheckpointIndex& checkpoints);
 

@@ -95,6 +95,33 @@ TEST_F(PersistenceTest, WrittenRecordsAreRestored) {
   EXPECT_EQ(state.sessions[0].id.str(), "b");
 }
 
+TEST_F(PersistenceTest, AViewReadsTheRecordsAndWritesNothing) {
+  const auto leader = open();
+  (*leader)->write(kAlice, {(*leader)->put(session("a"))}, {});
+  ASSERT_TRUE(durable(**leader).ok());
+  const auto before = contents_->copy();
+  const auto view = Persistence::open_view(store::make_memory_store(contents_), config_);
+  ASSERT_TRUE(view.ok()) << view.error().message;
+  EXPECT_TRUE((*view)->is_view());
+  const StoredState state = (*view)->take_state();
+  ASSERT_EQ(state.sessions.size(), 1U);
+  bool called = false;
+  (*view)->write(kAlice, {(*view)->put(session("b")), (*view)->erase(SessionId("a"))}, {}, [&] { called = true; });
+  EXPECT_TRUE(called);
+  EXPECT_TRUE(durable(**view).ok());
+  (*view)->close(kSecond);
+  EXPECT_EQ(contents_->copy(), before);
+}
+
+TEST_F(PersistenceTest, AViewOfNothingIsEmptyAndOneOfAnotherConfigurationIsRefused) {
+  const auto empty = Persistence::open_view(store::make_memory_store(contents_), config_);
+  ASSERT_TRUE(empty.ok()) << empty.error().message;
+  EXPECT_TRUE(contents_->copy().empty());
+  ASSERT_TRUE(open().ok());
+  config_.supported_models[0].model_name = "org/other";
+  EXPECT_FALSE(Persistence::open_view(store::make_memory_store(contents_), config_).ok());
+}
+
 TEST_F(PersistenceTest, AnOutageLosesNothingAndKeepsTheOrder) {
   const auto opened = open();
   Persistence& persistence = **opened;
