@@ -133,6 +133,7 @@ struct RequestHeaders {
 struct Exchange {
   control::ControlPlane& control;
   const config::Limits& limits;
+  bool stands_by = false;  // see routing/standby.h
   std::shared_ptr<MetricsPage> metrics_page = {};
   openai::Service* openai = nullptr;
   control::WorkPool* work = nullptr;

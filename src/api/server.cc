@@ -84,9 +84,9 @@ class BeastServer final : public Server {
         control_(control),
         work_(std::make_shared<control::WorkPool>(kWorkThreads, kWorkBounds)),
         openai_(control.generation(), system_clock(), work_),
-        console_([&control](std::string_view key) { return control.authenticate(key); }, system_clock()),
+        console_([this](std::string_view key) { return dispatcher_.control()->authenticate(key); }, system_clock()),
         dispatcher_(control, options_.limits, options_.metrics, options_.routes, openai_, *work_, options_.public_url,
-                    options_.console ? &console_ : nullptr),
+                    options_.console ? &console_ : nullptr, options_.standby),
         connections_(options_.limits),
         metrics_page_(std::make_shared<MetricsPage>()) {
     bind_http_series();
@@ -112,6 +112,9 @@ class BeastServer final : public Server {
   uint16_t port() const override { return port_; }
   void run() override;
   void stop(Nanos grace) override;
+  void replace_control(std::shared_ptr<control::ControlPlane> control) override {
+    dispatcher_.replace_control(std::move(control));
+  }
   Status reload_tls() override TUFT_EXCLUDES(tls_mutex_);
 
  private:
@@ -129,7 +132,7 @@ class BeastServer final : public Server {
   const std::shared_ptr<control::WorkPool> work_;
   openai::Service openai_;
   ConsoleSessions console_;
-  const Dispatcher dispatcher_;
+  Dispatcher dispatcher_;
   ConnectionCounts connections_;
   // May outlive the server, because a worker that answers late refers to it.
   const std::shared_ptr<MetricsPage> metrics_page_;

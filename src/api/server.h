@@ -13,6 +13,7 @@
 
 #include "api/routing/metrics_page.h"
 #include "api/routing/router.h"
+#include "api/routing/standby.h"
 #include "base/result.h"
 #include "config/config.h"
 #include "control/control_plane.h"
@@ -35,6 +36,7 @@ class Server {
     // The server of the API: it calls control.sweep(), and the gauges of connections are its own. False for another
     // server beside it in the process.
     bool is_first = true;
+    AskStandby standby = {};  // set: this server stands by for another one
   };
 
   // Binds and listens. Returns kUnavailable, naming the address and the reason, if that fails, and kInvalidArgument if
@@ -45,6 +47,9 @@ class Server {
   virtual uint16_t port() const = 0;
   // Serves until stop() is called. Blocks.
   virtual void run() = 0;
+  // The requests from now on are for this control plane; those that run keep theirs. Only for a server that stands by.
+  // Thread-safe.
+  virtual void replace_control(std::shared_ptr<control::ControlPlane> control) = 0;
   // Reads the TLS files again and uses them for new connections; if that fails, the previous ones stay in use.
   // Thread-safe. Reads the disk.
   virtual Status reload_tls() = 0;

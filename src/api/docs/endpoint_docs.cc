@@ -56,7 +56,8 @@ constexpr ComponentDoc kComponents[] = {
 
 constexpr EndpointDoc kDocs[] = {
     // service
-    {handle_healthz, "Whether the server is up and its models are ready", "", "", "{status: \"ok\", ready: bool}"},
+    {handle_healthz, "Whether the server is up, whether its models are ready, and whether it leads or stands by",
+     "role?: \"any\"|\"leader\"", "", "{status: \"ok\", ready: bool, role: \"leader\"|\"standby\"}"},
     {handle_server_capabilities, "The base models that can be trained and sampled", "", "",
      "{supported_models: [{model_name: string, max_context_length: int, capabilities: [\"training\"|\"sampling\"], "
      "trainable: bool, sampleable: bool}]}"},

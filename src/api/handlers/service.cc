@@ -2,6 +2,7 @@
 #include "api/handlers/handlers.h"
 #include "api/json/json_writer.h"
 #include "api/routing/metrics_page.h"
+#include "api/routing/query.h"
 #include "telemetry/exposition.h"
 
 namespace tuft::api {
@@ -19,8 +20,15 @@ constexpr std::string_view kClientConfig =
 
 }  // namespace
 
+// A load balancer that should send requests to the leader only asks with ?role=leader.
 Result<Answer> handle_healthz(Exchange& exchange) {
-  return json_answer(exchange.control.ready() ? R"({"status":"ok","ready":true})" : R"({"status":"ok","ready":false})");
+  QueryFields query(exchange.query);
+  const bool wants_leader = query.word("role", "any", {"any", "leader"}) == "leader";
+  TUFT_TRY(query.status());
+  const bool ready = !exchange.stands_by && exchange.control.ready();
+  std::string body = std::string(R"({"status":"ok","ready":)") + (ready ? "true" : "false") + R"(,"role":)" +
+                     (exchange.stands_by ? R"("standby"})" : R"("leader"})");
+  return Answer(json_response(std::move(body), wants_leader && exchange.stands_by ? 503 : 200));
 }
 
 Result<Answer> handle_server_capabilities(Exchange& exchange) {

@@ -249,8 +249,13 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   socket_.begin_answer();
   const bool keep_alive = parser_->get().keep_alive();
   const Route& route = admission.match.route->route;
-  Exchange exchange{thread_.dispatcher.control(), thread_.dispatcher.limits(), thread_.metrics_page,
-                    &thread_.dispatcher.openai(), &thread_.dispatcher.work()};
+  const std::shared_ptr<control::ControlPlane> control = thread_.dispatcher.control();
+  Exchange exchange{.control = *control,
+                    .limits = thread_.dispatcher.limits(),
+                    .stands_by = thread_.dispatcher.stands_by(),
+                    .metrics_page = thread_.metrics_page,
+                    .openai = &thread_.dispatcher.openai(),
+                    .work = &thread_.dispatcher.work()};
   exchange.console = thread_.dispatcher.console();
   exchange.headers = head.headers;
   exchange.path_parameters = std::move(admission.match.parameters);
@@ -277,9 +282,10 @@ awaitable<bool> HttpConnection::answer(const RequestHead& head, Admission admiss
   LateResponse response = co_await answer_of(exchange, std::move(answer));
   if (!response) co_return false;
   if (response->ok() && route.durable) {
-    const Status durable = co_await await_durable();
+    const Status durable = co_await await_durable(exchange);
     if (!durable.ok()) response = durable.error();
   }
+  response = thread_.dispatcher.as_told(route, std::move(*response));
   if (response->ok() && !headers_are_valid(**response)) {
     response = internal_error("an answer had a header with a control character", "response_header");
   }
@@ -356,7 +362,7 @@ Nanos HttpConnection::poll_time() const {
 // The long poll: the answer is 408 if the future does not finish in time or the server stops.
 awaitable<HttpConnection::LateResponse> HttpConnection::await_future(Exchange& exchange, const AwaitFuture& future) {
   using Snapshot = Result<control::FutureSnapshot>;
-  control::ControlPlane& control = thread_.dispatcher.control();
+  control::ControlPlane& control = exchange.control;
   const auto wait = std::make_shared<WaitFor<Snapshot>>(*thread_.io);
   const auto number = control.wait_future(exchange.user, future.request, Arrival<Snapshot>{thread_.io, wait});
   ClientSocket::WaitLimits limits;
@@ -374,9 +380,9 @@ awaitable<HttpConnection::LateResponse> HttpConnection::await_future(Exchange& e
 }
 
 // Needs no timeout of its own: the store's timeout and the grace period of a stopping server limit the wait.
-awaitable<Status> HttpConnection::await_durable() {
+awaitable<Status> HttpConnection::await_durable(Exchange& exchange) {
   const auto wait = std::make_shared<WaitFor<Status>>(*thread_.io);
-  thread_.dispatcher.control().when_durable(Arrival<Status>{thread_.io, wait});
+  exchange.control.when_durable(Arrival<Status>{thread_.io, wait});
   ClientSocket::WaitLimits limits;
   limits.watches_peer = false;
   const WaitEnd end = co_await socket_.wait(wait, limits);

@@ -60,7 +60,7 @@ class HttpConnection {
   boost::asio::awaitable<LateResponse> await_future(Exchange& exchange, const AwaitFuture& wait);
   boost::asio::awaitable<LateResponse> await_response(AwaitResponse later);
   Nanos poll_time() const;
-  boost::asio::awaitable<Status> await_durable();
+  boost::asio::awaitable<Status> await_durable(Exchange& exchange);
   bool is_head() const;
   Status hold_answer(const Response& response, const control::UserId& user);
   boost::asio::awaitable<bool> write(const Response& response, bool keep_alive,

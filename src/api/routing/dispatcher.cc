@@ -35,15 +35,30 @@ Error refused_key(const Error& error, ErrorShape shape) {
 
 Dispatcher::Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
                        std::span<const Route> routes, openai::Service& openai, control::WorkPool& work,
-                       std::string_view public_url, ConsoleSessions* console)
-    : control_(control),
+                       std::string_view public_url, ConsoleSessions* console, AskStandby standby)
+    : control_(std::shared_ptr<void>(), &control),  // not owned
       limits_(limits),
       openai_(openai),
       work_(work),
       public_url_(public_url),
       console_(console),
+      standby_(std::move(standby)),
       metrics_(std::move(metrics)),
       router_(routes) {}
+
+std::shared_ptr<control::ControlPlane> Dispatcher::control() const {
+  MutexLock lock(control_mutex_);
+  return control_;
+}
+
+void Dispatcher::replace_control(std::shared_ptr<control::ControlPlane> control) {
+  MutexLock lock(control_mutex_);
+  control_.swap(control);
+}
+
+Result<Response> Dispatcher::as_told(const Route& route, Result<Response> answer) const {
+  return standby_ ? standby_answer(standby_(), route, std::move(answer)) : std::move(answer);
+}
 
 Admission Dispatcher::admit(const RequestHead& head) const {
   Admission admission;
@@ -80,6 +95,7 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     const Status allowed = check_metrics_access(metrics_, head.headers, head.client_is_local);
     if (!allowed.ok()) return refuse(std::move(admission), error_response(allowed.error()), "auth");
   }
+  if (standby_ && !route.reads) return refuse(std::move(admission), standby_refusal(standby_(), route), "standby");
   const bool is_otlp = route.accepts == Accepts::kOtlp;
   if (const Status status = check_content_encoding(head.headers.content_encoding, is_otlp); !status.ok()) {
     return refuse(std::move(admission), error_response(status.error(), route.errors), "media");
@@ -112,7 +128,7 @@ Result<control::UserId> Dispatcher::authenticate(const RequestHead& head, const 
   const bool has_bearer = route.access == Access::kBearer && !bearer.empty();
   const std::string_view key = has_bearer ? bearer : head.headers.api_key;
   const std::string_view token = console_ == nullptr ? std::string_view() : console_token(head.headers.cookie);
-  if (!key.empty() || token.empty()) return control_.authenticate(key);
+  if (!key.empty() || token.empty()) return control()->authenticate(key);
   TUFT_TRY(check_from_console(head.headers, public_url_));
   return console_->authenticate(token);
 }

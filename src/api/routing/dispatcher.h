@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -16,6 +17,8 @@
 #include "api/routing/metrics_page.h"
 #include "api/routing/refused_keys.h"
 #include "api/routing/router.h"
+#include "api/routing/standby.h"
+#include "base/mutex.h"
 #include "control/queues/work_pool.h"
 
 namespace tuft::api {
@@ -49,7 +52,7 @@ class Dispatcher {
  public:
   Dispatcher(control::ControlPlane& control, const config::Limits& limits, MetricsAccess metrics,
              std::span<const Route> routes, openai::Service& openai, control::WorkPool& work,
-             std::string_view public_url, ConsoleSessions* console = nullptr);
+             std::string_view public_url, ConsoleSessions* console = nullptr, AskStandby standby = {});
 
   Admission admit(const RequestHead& head) const;
   // Returns true if the request may take too long for an I/O thread: long answers, large bodies, and compressed ones
@@ -63,8 +66,14 @@ class Dispatcher {
   // Makes the response of a request that waited for a future.
   Result<Response> finish(Exchange& exchange, const AwaitFuture& wait, Result<control::FutureSnapshot> snapshot) const;
 
+  // Returns the answer that goes to the client: that of a standby is another one (standby.h).
+  Result<Response> as_told(const Route& route, Result<Response> answer) const;
+
   const Router& router() const { return router_; }
-  control::ControlPlane& control() const { return control_; }
+  // Returns the control plane for one request, which keeps it.
+  std::shared_ptr<control::ControlPlane> control() const TUFT_EXCLUDES(control_mutex_);
+  void replace_control(std::shared_ptr<control::ControlPlane> control) TUFT_EXCLUDES(control_mutex_);
+  bool stands_by() const { return standby_ != nullptr; }
   const config::Limits& limits() const { return limits_; }
   openai::Service& openai() const { return openai_; }
   control::WorkPool& work() const { return work_; }
@@ -76,12 +85,14 @@ class Dispatcher {
   BodyLimit body_limit_of(const Route& route) const;
   Result<Answer> call_handler(Exchange& exchange, const Route& route) const;
 
-  control::ControlPlane& control_;
+  mutable Mutex control_mutex_;
+  std::shared_ptr<control::ControlPlane> control_ TUFT_GUARDED_BY(control_mutex_);
   const config::Limits& limits_;
   openai::Service& openai_;
   control::WorkPool& work_;
   const std::string_view public_url_;
   ConsoleSessions* const console_;
+  const AskStandby standby_;
   const MetricsAccess metrics_;
   const Router router_;
 };

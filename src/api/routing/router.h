@@ -38,6 +38,7 @@ struct Route {
   // Literal segments and parameters: "{name}" is one whole segment, a final "{name...}" is the rest of the path.
   std::string_view pattern;
   Handler handler = nullptr;
+  bool reads = false;  // needs stored state only, so a server that stands by answers it, too
   Access access = Access::kKey;
   Tracing tracing = Tracing::kAlways;
   Accepts accepts = Accepts::kAnything;

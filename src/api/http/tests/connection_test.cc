@@ -60,7 +60,7 @@ TEST_F(Connections, PipelinedRequestBehindAnOpenPollWaitsForIt) {
   control.await_waits(1);
   control.finish_with("r1", control::OperationType::kOptimStep, control::OptimStepResult{});
   EXPECT_EQ(client.read_reply().body, R"({"metrics":{}})");
-  EXPECT_EQ(client.read_reply().body, R"({"status":"ok","ready":true})");
+  EXPECT_EQ(client.read_reply().body, R"({"status":"ok","ready":true,"role":"leader"})");
 }
 
 TEST_F(Connections, ChunkedBodiesAreRead) {

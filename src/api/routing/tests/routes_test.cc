@@ -44,7 +44,8 @@ std::string bytes_of(std::initializer_list<T> values) {
 const Headers kProtobuf = {{"Content-Type", "application/x-protobuf"}};
 
 TEST_F(Routes, OnlyHealthzIsOpenWithoutAKey) {
-  EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-API-Key", ""}}).body, R"({"status":"ok","ready":true})");
+  EXPECT_EQ(call("GET", "/api/v1/healthz", "", {{"X-API-Key", ""}}).body,
+            R"({"status":"ok","ready":true,"role":"leader"})");
   expect_refusal(call("GET", "/api/v1/get_server_capabilities", "", {{"X-API-Key", ""}}), 401, "X-API-Key");
   expect_refusal(call("GET", "/api/v1/get_server_capabilities", "", {{"X-API-Key", "tml-eve"}}), 403, "not known");
   // OpenAI's clients expect 401 for both.
@@ -86,13 +87,14 @@ TEST_F(Routes, HeadIsGetWithoutItsBody) {
     const std::string head = client.read_until("\r\n\r\n");
     EXPECT_EQ(head.find("HTTP/1.1 200 "), 0U) << target;
     EXPECT_NE(head.find("Content-Length: " + reply.headers.at("content-length") + "\r\n"), std::string::npos) << head;
-    EXPECT_EQ(client.read_reply().body, R"({"status":"ok","ready":true})") << target;
+    EXPECT_EQ(client.read_reply().body, R"({"status":"ok","ready":true,"role":"leader"})") << target;
   }
   EXPECT_EQ(call("HEAD", "/api/v1/asample").status, 405);
 }
 
 TEST_F(Routes, AbsoluteTargetsAreAccepted) {
-  EXPECT_EQ(call("GET", "http://tuft.example:10610/api/v1/healthz").body, R"({"status":"ok","ready":true})");
+  EXPECT_EQ(call("GET", "http://tuft.example:10610/api/v1/healthz").body,
+            R"({"status":"ok","ready":true,"role":"leader"})");
   EXPECT_EQ(call("GET", "HTTPS://tuft.example/api/v1/sessions?limit=5").status, 200);
   EXPECT_EQ(call("GET", "ftp://tuft.example/api/v1/healthz").status, 404);
   const Reply root = call("GET", "http://tuft.example");
