@@ -155,6 +155,7 @@ Cancel SupervisedActorImpl::begin_call(const std::shared_ptr<PendingCall>& call,
 }
 
 Result<std::shared_ptr<Connection>> SupervisedActorImpl::connection_locked(uint64_t incarnation) const {
+  if (spec_.may_call && !spec_.may_call()) return unavailable("this server does not lead any more", "not_leader");
   if (state_ != State::kReady) return not_ready_locked();
   if (incarnation != 0 && incarnation != incarnation_) return last_death_.value_or(not_ready_locked());
   return connection_;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ struct Supervision {
   Nanos heartbeat = 5 * kSecond;             // between health checks, and the time limit of each
   // A worker that answers nothing for so long counts as gone; 0: it is waited for.
   Nanos lease = 0;
+  // Says whether this server may call workers; unset: it always may. Thread-safe, and quick.
+  std::function<bool()> may_call = {};
 };
 
 // A worker that is started here.

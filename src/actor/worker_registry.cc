@@ -246,6 +246,7 @@ worker::v1::JoinResponse WorkerRegistry::accept(const worker::v1::JoinRequest& r
   response.set_telemetry(options_.telemetry);
   response.set_proof_file(options_.proof_file);
   response.set_proof(options_.proof);
+  response.set_epoch(options_.epoch);
   response.set_keep_milliseconds(options_.keep / kMillisecond);
   response.set_bucket(options_.bucket);
   if (span.context().valid()) response.set_traceparent(telemetry::to_traceparent(span.context()));

@@ -32,6 +32,7 @@ struct RegistryOptions {
   std::string bucket;             // secret: never print it
   std::vector<JoinableModel> models;
   int standbys_max = 64;  // of each base model
+  uint64_t epoch = 0;     // see JoinResponse
   Nanos keep = 0;         // how long a worker keeps what it holds after its connection has ended
   // A worker that holds nothing waits so long before it takes the place of one whose connection ended, and after the
   // start if `expects_holders`, so that one that comes back with its adapters gets it.

@@ -35,6 +35,8 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr Nanos kJoinTimeout = 10 * kSecond;
+constexpr Nanos kConnectTimeout = 2 * kSecond;  // of one address
+constexpr size_t kAddressesMax = 16;
 
 // Returns why the server's certificate was not accepted, such as ": certificate is not yet valid". Empty: it was.
 std::string why_unverified(TlsStream& stream) {
@@ -106,8 +108,12 @@ class DialerImpl final : public Dialer {
     });
     const auto found = co_await resolver.async_resolve(options_.host, std::to_string(options_.port), into(code));
     resolving.cancel();
-    if (end.come()) code = asio::error::operation_aborted;  // async_connect() would open the closed socket again
-    if (!code) co_await asio::async_connect(stream.next_layer(), found, into(code));
+    if (end.come()) code = asio::error::operation_aborted;  // a connection would open the closed socket again
+    for (auto address = found.begin(); !code && address != found.end();) {
+      co_await connect(stream.next_layer(), address->endpoint(), code);
+      if (!code || end.come() || ++address == found.end()) break;
+      code.clear();  // the next one may answer
+    }
     if (code) {
       joined = failed(code.message());
       co_return;
@@ -137,6 +143,14 @@ class DialerImpl final : public Dialer {
       co_return;
     }
     joined = accept(std::move(stream), std::move(response));
+  }
+
+  // Closes the socket if that takes too long: the machine may be gone without a word.
+  static asio::awaitable<void> connect(tcp::socket& socket, const tcp::endpoint& address, error_code& code) {
+    error_code ignored;
+    socket.close(ignored);
+    const TimeLimit limit(socket, kConnectTimeout);
+    co_await socket.async_connect(address, into(code));
   }
 
   Result<Joined> accept(TlsStream stream, worker::v1::JoinResponse response) {
@@ -179,6 +193,18 @@ Result<DialOptions> parse_address(const std::string& text) {
   const auto parsed = std::from_chars(text.data() + colon + 1, end, options.port);
   if (options.host.empty() || parsed.ec != std::errc() || parsed.ptr != end || options.port == 0) return wrong();
   return options;
+}
+
+Result<std::vector<DialOptions>> parse_addresses(const std::string& text) {
+  std::vector<DialOptions> addresses;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    TUFT_ASSIGN(DialOptions one, parse_address(text.substr(begin, end - begin)));
+    if (addresses.size() == kAddressesMax) return invalid_argument("--join takes at most 16 addresses");
+    addresses.push_back(std::move(one));
+    begin = end + 1;
+  }
+  return addresses;
 }
 
 }  // namespace tuft::join

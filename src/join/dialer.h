@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "join/connection.h"
@@ -32,13 +33,16 @@ class Dialer {
   static Result<std::unique_ptr<Dialer>> create(const DialOptions& options);
   virtual ~Dialer() = default;
 
-  // Connects and joins. Blocks up to 10 seconds, or until `end_fd` is readable; only the resolution of the host's name
-  // cannot be interrupted. Errors: kUnavailable "join_failed" if the server cannot be reached, or is not who it should
-  // be, or refuses for now; kPermissionDenied "join_refused" if trying again cannot help.
+  // Connects and joins. The addresses of the host are tried in turn, each for 2 seconds. Blocks up to 10 seconds, or
+  // until `end_fd` is readable; only the resolution of the host's name cannot be interrupted. Errors: kUnavailable
+  // "join_failed" if the server cannot be reached, or is not who it should be, or refuses for now; kPermissionDenied
+  // "join_refused" if trying again cannot help.
   virtual Result<Joined> join(const worker::v1::JoinRequest& request) = 0;
 };
 
 // Splits HOST:PORT; an IPv6 address stands in brackets. Errors: kInvalidArgument.
 Result<DialOptions> parse_address(const std::string& text);
+// Does the same for one address or several, with commas between them.
+Result<std::vector<DialOptions>> parse_addresses(const std::string& text);
 
 }  // namespace tuft::join

@@ -5,6 +5,7 @@
 #include <memory>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "app/tuft_worker/end_signal.h"
 #include "app/tuft_worker/launcher.h"
@@ -28,7 +29,10 @@ namespace {
 
 constexpr Nanos kRetryMin = 500 * kMillisecond;
 constexpr Nanos kRetryMax = 15 * kSecond;
-constexpr Nanos kRetryMaxHolding = kSecond;  // while runs wait for what this worker holds
+// A worker that has lost its server looks for it, or another one, at least each second for a while, and as long as runs
+// wait for what it holds.
+constexpr Nanos kSoonMax = kSecond;
+constexpr Nanos kSoon = 60 * kSecond;
 constexpr size_t kTokenBytesMax = 4096;
 constexpr size_t kProofBytesMax = 4096;
 
@@ -70,50 +74,84 @@ class JoiningWorker {
 
   // Returns when a signal has come.
   Status run() {
-    TUFT_ASSIGN(join::DialOptions options, join::parse_address(own_.join.address));
-    options.tls = {{"--join-certificate", own_.join.certificate},
-                   {"--join-key", own_.join.private_key},
-                   {"--join-ca", own_.join.authority}};
-    options.end_fd = end_.descriptor();
-    TUFT_ASSIGN(const auto dialer, join::Dialer::create(options));
+    TUFT_ASSIGN(const std::vector<Server> servers, make_servers());
     TUFT_ASSIGN(worker::v1::JoinRequest request, make_request(own_));
     Nanos delay = kRetryMin;
-    while (!end_.come()) {
+    Nanos served_at = 0;  // until then
+    size_t failures = 0;  // in a row
+    for (size_t next = 0; !end_.come(); next = (next + 1) % servers.size()) {
       request.set_adapters(adapters());
-      Status served = join_and_serve(*dialer, request);
+      Status served = join_and_serve(servers[next], request);
       if (served.ok()) {
+        failures = 0;
         delay = kRetryMin;
+        served_at = now();
+        next = servers.size() - 1;  // from the first again
         continue;
       }
       if (end_.come()) break;
       if (served.error().reason != "join_failed") return served;
+      if (++failures % servers.size() != 0) continue;
       telemetry::log_warning("worker.join_waits", served.error().message + "; trying again",
                              {{"tuft.base_model", own_.model_name}, {"tuft.seconds", to_seconds(delay)}});
       end_.wait(-1, delay);
-      delay = std::min(2 * delay, adapters() > 0 ? kRetryMaxHolding : kRetryMax);
+      const bool is_soon = adapters() > 0 || (served_at != 0 && now() < served_at + kSoon);
+      delay = std::min(2 * delay, is_soon ? kSoonMax : kRetryMax);
       if (served_ && now() > keep_until_) give_up();
     }
     return end_service();
   }
 
  private:
+  // One address of --join.
+  struct Server {
+    std::string address;
+    std::unique_ptr<join::Dialer> dialer;
+  };
+
   static Nanos now() { return system_clock().monotonic(); }
   int64_t adapters() const { return served_ ? static_cast<int64_t>(served_->adapters()) : 0; }
 
-  // The connection ends when it returns. "join_failed": it may succeed later.
-  Status join_and_serve(join::Dialer& dialer, const worker::v1::JoinRequest& request) {
-    TUFT_ASSIGN(join::Joined joined, dialer.join(request));
-    return serve(joined);
+  Result<std::vector<Server>> make_servers() const {
+    TUFT_ASSIGN(std::vector<join::DialOptions> addresses, join::parse_addresses(own_.join.address));
+    std::vector<Server> servers;
+    for (join::DialOptions& options : addresses) {
+      options.tls = {{"--join-certificate", own_.join.certificate},
+                     {"--join-key", own_.join.private_key},
+                     {"--join-ca", own_.join.authority}};
+      options.end_fd = end_.descriptor();
+      TUFT_ASSIGN(auto dialer, join::Dialer::create(options));
+      servers.push_back({options.host + ":" + std::to_string(options.port), std::move(dialer)});
+    }
+    return servers;
   }
 
-  Status serve(join::Joined& joined) {
+  // The connection ends when it returns. "join_failed": it may succeed later.
+  Status join_and_serve(const Server& server, const worker::v1::JoinRequest& request) {
+    TUFT_ASSIGN(join::Joined joined, server.dialer->join(request));
+    TUFT_TRY(check_epoch(joined.response.epoch()));
+    return serve(joined, server.address);
+  }
+
+  // A server that another one has replaced may not know it yet. This worker does if it has joined the other one.
+  Status check_epoch(uint64_t epoch) {
+    if (epoch != 0 && epoch < newest_epoch_) {
+      return unavailable("the server does not lead any more: its epoch is " + std::to_string(epoch) +
+                             ", and this worker has joined one of epoch " + std::to_string(newest_epoch_),
+                         "join_failed");
+    }
+    newest_epoch_ = std::max(newest_epoch_, epoch);
+    return {};
+  }
+
+  Status serve(join::Joined& joined, const std::string& address) {
     TUFT_ASSIGN(const WorkerFlags flags, flags_of(joined.response));
     TUFT_TRY(flags.bucket ? check_bucket(*flags.bucket, joined.response) : check_files(joined.response));
     const ServerSettings settings = {{joined.response.flags().begin(), joined.response.flags().end()},
                                      joined.response.bucket()};
     if (served_ && settings != settings_) give_up();
     TUFT_TRY(start_telemetry_once(joined.response));
-    telemetry::log_info("worker.accepted", "joined the server at " + own_.join.address,
+    telemetry::log_info("worker.accepted", "joined the server at " + address,
                         {{"tuft.base_model", own_.model_name}, {"tuft.adapters", adapters()}});
     if (!served_) TUFT_TRY(load(flags, settings));
     const join::Connection& connection = *joined.connection;
@@ -208,6 +246,7 @@ class JoiningWorker {
   std::unique_ptr<ServedModel> served_;  // null: the weights are not in memory
   ServerSettings settings_;              // with which they were read
   Nanos keep_until_ = 0;
+  uint64_t newest_epoch_ = 0;  // of the servers that it has joined; 0: none had one
 };
 
 }  // namespace

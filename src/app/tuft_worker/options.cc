@@ -41,9 +41,10 @@ const std::map<std::string, engine::InitModelOptions>& sizes() {
 void add_worker_flags(CLI::App& app, WorkerFlags& flags) {
   // A worker that joins parses the server's flags and then its own.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--join", flags.join.address,
-                 "HOST:PORT of a server to join; the server's configuration gives the "
-                 "other flags, and those given here win");
+  app.add_option(
+      "--join", flags.join.address,
+      "HOST:PORT of a server to join, or of several with commas between them, of which one leads; the server's "
+      "configuration gives the other flags, and those given here win");
   app.add_option("--join-token-file", flags.join.token_file, "file with the server's join token");
   app.add_option("--join-ca", flags.join.authority,
                  "file with the authority of the server's certificate [the machine's]");

@@ -15,7 +15,7 @@ namespace tuft::app {
 
 // How a worker joins a server of another machine.
 struct JoinFlags {
-  std::string address;  // HOST:PORT; empty: the worker was started by its server
+  std::string address;  // HOST:PORT, or several with commas between them; empty: the worker was started by its server
   std::filesystem::path token_file;
   std::filesystem::path authority;    // that signed the server's certificate
   std::filesystem::path certificate;  // the worker's own; may be empty

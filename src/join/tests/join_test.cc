@@ -333,5 +333,22 @@ TEST(Address, IsSplit) {
   }
 }
 
+TEST(Address, SeveralStandBetweenCommas) {
+  const auto two = parse_addresses("a:1,[::1]:2");
+  ASSERT_TRUE(two.ok()) << two.error().message;
+  ASSERT_EQ(two->size(), 2U);
+  EXPECT_EQ((*two)[0].host, "a");
+  EXPECT_EQ((*two)[1].host, "::1");
+  EXPECT_EQ((*two)[1].port, 2);
+  EXPECT_EQ(parse_addresses("a:1")->size(), 1U);
+  std::string many = "a:1";
+  for (int i = 1; i < 16; ++i) many += ",a:1";
+  EXPECT_TRUE(parse_addresses(many).ok());
+  EXPECT_FALSE(parse_addresses(many + ",a:1").ok());
+  for (const char* wrong : {"", ",", "a:1,", ",a:1", "a:1,,b:2", "a:1, b"}) {
+    EXPECT_FALSE(parse_addresses(wrong).ok()) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace tuft::join
