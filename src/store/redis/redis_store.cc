@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/id.h"
+
 namespace tuft::store {
 namespace {
 
@@ -11,8 +13,9 @@ constexpr std::string_view kScanCount = "1000";
 constexpr size_t kReadGroup = 256;
 
 // Keys: that of the fence, then those of the changes. Arguments: the token, then two for each change: "-" for a
-// deletion or the milliseconds to live, empty for ever; and the value. The first error ends the write, as in the form
-// without a fence: what was written before it stays, and the write is repeated.
+// deletion or the milliseconds to live, empty for ever; and the value. With ">" before the milliseconds the value has
+// been staged: it is that of another key, whose name is given. The first error ends the write, as in the form without a
+// fence: what was written before it stays, and the write is repeated.
 constexpr std::string_view kFencedWrite = R"(
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return redis.error_reply('NOTLEADER another server leads') end
 for i = 2, #KEYS do
@@ -20,11 +23,20 @@ for i = 2, #KEYS do
   local reply
   if life == '-' then reply = redis.pcall('DEL', KEYS[i])
   elseif life == '' then reply = redis.pcall('SET', KEYS[i], value)
-  else reply = redis.pcall('SET', KEYS[i], value, 'PX', life) end
+  elseif string.sub(life, 1, 1) ~= '>' then reply = redis.pcall('SET', KEYS[i], value, 'PX', life)
+  else
+    reply = redis.pcall('RENAME', value, KEYS[i])
+    if life == '>' then redis.pcall('PERSIST', KEYS[i]) else redis.pcall('PEXPIRE', KEYS[i], string.sub(life, 2)) end
+  end
   if type(reply) == 'table' and reply.err then return reply end
 end
 return redis.status_reply('OK')
 )";
+
+// A script copies what it is given, which takes Redis longer than to store it. So larger values are staged: written
+// under a key of their own, which the script then renames. What is staged in vain expires.
+constexpr size_t kStagedBytesMin = 16 << 10;
+constexpr std::string_view kStagedMilliseconds = "60000";
 
 std::string milliseconds_of(Nanos time_to_live) {
   return std::to_string(std::max<Nanos>(1, time_to_live / kMillisecond));
@@ -143,22 +155,30 @@ class RedisBackend final : public Backend {
   }
 
   size_t append_fenced(const Write& write) {
-    const std::string keys = std::to_string(write.changes.size() + 1);
-    RedisCommand command{"EVALSHA", connection_.script_sha(), keys, fence_->key};
-    std::vector<std::string> lives;
+    std::vector<std::string> lives, staged;
     lives.reserve(write.changes.size());
+    staged.reserve(write.changes.size());
+    RedisCommand keys, arguments;
     for (const Change& change : write.changes) {
-      command.emplace_back(change.key);
+      keys.emplace_back(change.key);
       lives.push_back(!change.value ? "-" : change.time_to_live ? milliseconds_of(*change.time_to_live) : "");
+      std::string_view value = change.value ? std::string_view(*change.value) : std::string_view();
+      if (value.size() >= kStagedBytesMin) {
+        staged.push_back(fence_->key + ":staged:" + std::to_string(next_staged_++));
+        connection_.append({"SET", staged.back(), value, "PX", kStagedMilliseconds});
+        lives.back().insert(0, ">");
+        value = staged.back();
+      }
+      arguments.emplace_back(lives.back());
+      arguments.emplace_back(value);
     }
+    const std::string count = std::to_string(write.changes.size() + 1);
+    RedisCommand command{"EVALSHA", connection_.script_sha(), count, fence_->key};
+    command.insert(command.end(), keys.begin(), keys.end());
     command.emplace_back(fence_->token);
-    for (size_t i = 0; i < lives.size(); ++i) {
-      const std::optional<std::string>& value = write.changes[i].value;
-      command.emplace_back(lives[i]);
-      command.emplace_back(value ? std::string_view(*value) : std::string_view());
-    }
+    command.insert(command.end(), arguments.begin(), arguments.end());
     connection_.append(command);
-    return 1;
+    return 1 + staged.size();
   }
 
   // Reads the replies to one write. Returns an error if the connection is broken. Otherwise `refusal` is the text of
@@ -196,6 +216,7 @@ class RedisBackend final : public Backend {
 
   RedisConnection connection_;
   const std::optional<Fence> fence_;
+  uint64_t next_staged_ = random_u64();  // so that two servers do not use one name
 };
 
 }  // namespace

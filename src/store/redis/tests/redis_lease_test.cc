@@ -179,6 +179,23 @@ TEST_F(RedisLease, WritesOfAFormerTermAreRefusedAndChangeNothing) {
   EXPECT_TRUE(write_and_wait(*new_store, {.changes = {{"ns::a", "3"}}}).ok());
 }
 
+TEST_F(RedisLease, LargeValuesAreFencedToo) {
+  const std::string large(1 << 20, 'l'), other(1 << 20, 'o');
+  const auto first = lease_of(*server_, "a"), second = lease_of(*server_, "b");
+  const Lease::Standing led = first->take(kShort).value();
+  const auto old_store = fenced_store(*server_, {first->fence_key(), led.token, [] {}});
+  ASSERT_TRUE(
+      write_and_wait(*old_store, {.changes = {{"ns::a", large}, {"ns::b", large, kLong}, {"ns::c", "1"}}}).ok());
+  EXPECT_EQ(**get_and_wait(*old_store, "ns::a"), large);
+  EXPECT_EQ(server_->command("TTL ns::a").substr(0, 3), ":-1");
+  const std::string life = server_->command("PTTL ns::b");
+  EXPECT_GT(std::stoll(life.substr(1)), kLong / kMillisecond / 2) << life;
+  take_over(*second);
+  EXPECT_FALSE(write_and_wait(*old_store, {.changes = {{"ns::a", other}, {"ns::b", other}}}).ok());
+  EXPECT_EQ(**get_and_wait(*old_store, "ns::a"), large);
+  EXPECT_EQ(**get_and_wait(*old_store, "ns::b"), large);
+}
+
 TEST_F(RedisLease, AFencedStoreLoadsItsScriptAgain) {
   const auto lease = lease_of(*server_, "a");
   const Lease::Standing led = lease->take(kLong).value();
@@ -197,6 +214,8 @@ TEST_F(RedisLease, AFencedStoreSaysThatRedisIsFull) {
   const Status refused = write_and_wait(*store, {.changes = {{"ns::a", "1"}}});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().reason, "store_full") << refused.error().message;
+  const Status large = write_and_wait(*store, {.changes = {{"ns::a", std::string(1 << 20, 'l')}}});
+  EXPECT_EQ(large.error().reason, "store_full") << large.error().message;
   EXPECT_TRUE(write_and_wait(*store, {.changes = {{"ns::a", {}}}}).ok()) << "a deletion makes room";
 }
 
