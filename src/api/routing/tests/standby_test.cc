@@ -47,12 +47,9 @@ TEST_F(StandbyServer, ChangesAreReferredToTheLeaderAndNotTried) {
 }
 
 TEST_F(StandbyServer, WhatIsNotThereMayBeAtTheLeader) {
-  for (const ErrorCode code : {ErrorCode::kNotFound, ErrorCode::kGone}) {
-    control.next_failure = Error{code, "no such run", "unknown"};
-    expect_referred(post("get_info", R"({"model_id":"r","type":"get_info"})"));
-  }
-  control.fail_with("r1", Error{ErrorCode::kGone, "the server was restarted", "future_gone"});
-  expect_referred(post("retrieve_future", R"({"request_id":"r1"})"));
+  expect_referred(call("GET", "/api/v1/samplers/s:sample:7"));
+  expect_referred(post("retrieve_future", R"({"request_id":"r0"})"));
+  expect_referred(post("retrieve_future", R"({"request_id":"evicted"})"));
 }
 
 TEST_F(StandbyServer, OtherErrorsAreItsOwn) {
@@ -69,9 +66,13 @@ TEST_F(StandbyServer, StrangersDoNotLearnWhereTheLeaderIs) {
 
 TEST_F(StandbyServer, LaterRequestsAreForTheNewControlPlane) {
   const auto next = std::make_shared<FakeControl>();
+  ASSERT_TRUE(next->optim_step(control::UserId("alice"), {}, {}).ok());
+  next->fail_with("r1", invalid_argument("of the new one", ""));
+  expect_referred(post("retrieve_future", R"({"request_id":"r1"})"));
   server->replace_control(next);
-  next->next_failure = invalid_argument("of the new one", "");
-  EXPECT_NE(post("get_info", R"({"model_id":"r","type":"get_info"})").body.find("of the new one"), std::string::npos);
+  const Reply reply = post("retrieve_future", R"({"request_id":"r1"})");
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_NE(reply.body.find("of the new one"), std::string::npos) << reply.body;
 }
 
 // Each route that answers at a standby is named here, so that none gets `reads` by mistake.
