@@ -128,6 +128,9 @@ struct PersistenceConfig {
   std::filesystem::path file_path;                     // default: <home>/persistence.db
   std::string name_space = "persistence-tuft-server";  // the prefix of every key
   std::optional<int64_t> future_ttl_seconds = 86'400;  // results in the store expire after this time; absent: never
+  // With REDIS, servers with one namespace agree on one that leads (store/leadership.h); the others stand by.
+  int lease_seconds = 3;  // the time after which another server takes over from a leader that is gone
+  std::string advertise;  // the address of this server that the others tell clients; empty: host and port
   // The settings, by TuFT's names, that must equal those of the stored state. SUPPORTED_MODELS is always included.
   std::vector<std::string> check_fields = {"SUPPORTED_MODELS"};
 };

@@ -8,6 +8,7 @@ namespace tuft::config {
 namespace {
 
 constexpr size_t kUserNameMax = 200;
+constexpr int kLeaseSecondsMax = 60;
 constexpr size_t kNamespaceBytesMax = 200;
 constexpr int64_t kFutureTtlMax = 10LL * 365 * 24 * 3600;
 
@@ -175,6 +176,11 @@ void read_persistence(const Node* node, PersistenceConfig& persistence, Problems
   } else if (node != nullptr && node->is_map()) {
     const Node* const ttl = node->find("future_ttl_seconds");  // here null is a value: results do not expire
     if (ttl != nullptr && ttl->is_null()) persistence.future_ttl_seconds.reset();
+  }
+  reader.integer("lease_seconds", persistence.lease_seconds, 1, kLeaseSecondsMax);
+  reader.text("advertise", persistence.advertise);
+  if (persistence.advertise.size() > kNamespaceBytesMax || persistence.advertise.find(' ') != std::string::npos) {
+    reader.error("advertise", "must be an address of at most 200 bytes, such as https://a.example.com:10610");
   }
   read_check_fields(reader.take("check_fields"), persistence.check_fields, problems);
   reader.finish();

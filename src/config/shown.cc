@@ -249,6 +249,8 @@ void show_persistence(Yaml& yaml, const PersistenceConfig& persistence) {
   yaml.text("file_path", persistence.file_path.string());
   yaml.text("namespace", persistence.name_space);
   yaml.integer_if_set("future_ttl_seconds", persistence.future_ttl_seconds);
+  yaml.integer("lease_seconds", persistence.lease_seconds);
+  yaml.text("advertise", persistence.advertise);
   yaml.texts("check_fields", persistence.check_fields);
 }
 

@@ -123,8 +123,9 @@ class TuftServer(LoggedProcess):
         return self
 
     def healthy(self):
+        """Returns True if it leads: a server that stands by answers 503."""
         with contextlib.suppress(OSError):
-            with urllib.request.urlopen(self.url + "/api/v1/healthz", timeout=5) as answer:
+            with urllib.request.urlopen(self.url + "/api/v1/healthz?role=leader", timeout=5) as answer:
                 return answer.status == 200
         return False
 

@@ -33,7 +33,7 @@ def cluster(tmp_path, certificates):
 
 def test_a_joined_worker_trains_and_samples(cluster):
     server, join_worker = cluster
-    assert RawClient(server.url, ALICE).get("healthz").json == {"status": "ok", "ready": False}
+    assert RawClient(server.url, ALICE).get("healthz").json == {"status": "ok", "ready": False, "role": "leader"}
     join_worker(env={"K8S_POD_NAME": "tuft-0"})
     await_states(server, "ready")
     trainer = Trainer(server)

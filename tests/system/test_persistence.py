@@ -33,7 +33,7 @@ class Restartable:
         self.persistence = {"mode": mode, "namespace": "test"}
         if mode == "REDIS":
             self.redis = RedisServer(tmp_path / "redis").start()
-            self.persistence["redis_url"] = self.redis.url
+            self.persistence.update(redis_url=self.redis.url, lease_seconds=1)
         self.server = None
 
     def config(self, **changes):

@@ -38,7 +38,7 @@ SHARE_KEYS = ["tuft.session_id", "tuft.training_run_id", "tuft.sampling_session_
 # Keys that the library sets.
 LIBRARY_KEYS = {"error.type", "rid", "thread_label", "host_id", "pid", "tp_rank", "dp_rank"}
 # Keys of the configuration and of the protocol that begin like the name of a span.
-OTHER_NAMES = {"persistence.mode", "persistence.namespace", "persistence.redis_url"}
+OTHER_NAMES = {f"persistence.{key}" for key in ("mode", "namespace", "redis_url", "lease_seconds", "advertise")}
 SHARED = "share keys"
 TODO = "TODO: say what it is"
 

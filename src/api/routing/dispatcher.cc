@@ -95,7 +95,10 @@ Admission Dispatcher::admit(const RequestHead& head) const {
     const Status allowed = check_metrics_access(metrics_, head.headers, head.client_is_local);
     if (!allowed.ok()) return refuse(std::move(admission), error_response(allowed.error()), "auth");
   }
-  if (standby_ && !route.reads) return refuse(std::move(admission), standby_refusal(standby_(), route), "standby");
+  if (standby_) {
+    const StandbyFacts facts = standby_();
+    if (!standby_serves(facts, route)) return refuse(std::move(admission), standby_refusal(facts, route), "standby");
+  }
   const bool is_otlp = route.accepts == Accepts::kOtlp;
   if (const Status status = check_content_encoding(head.headers.content_encoding, is_otlp); !status.ok()) {
     return refuse(std::move(admission), error_response(status.error(), route.errors), "media");

@@ -20,6 +20,11 @@ bool is_open(const Route& route) {
 
 }  // namespace
 
+bool standby_serves(const StandbyFacts& facts, const Route& route) {
+  const bool is_about_checkpoints = route.path.find("checkpoints") != route.path.npos;
+  return route.reads && !(facts.lacks_checkpoints && is_about_checkpoints);
+}
+
 Response standby_refusal(const StandbyFacts& facts, const Route& route) {
   if (route.errors == ErrorShape::kOpenAi) {
     return error_response(unavailable(std::string(kStandsBy), "standby"), route.errors);

@@ -16,6 +16,7 @@ namespace tuft::api {
 struct StandbyFacts {
   std::string leader;                   // the address of the server that leads; empty: not known
   std::optional<Nanos> loaded_at = {};  // when its records were read last, by Clock::monotonic(); none: not yet
+  bool lacks_checkpoints = false;       // they are in a bucket, which only the leader reads
 };
 
 // Returns the facts of now. Thread-safe, and quick. Empty for a server that leads.
@@ -23,6 +24,9 @@ using AskStandby = std::function<StandbyFacts()>;
 
 // The response header with the age of the records, in seconds.
 inline constexpr std::string_view kStateAgeHeader = "X-Tuft-State-Age";
+
+// Returns whether a standby serves the route.
+bool standby_serves(const StandbyFacts& facts, const Route& route);
 
 // Returns the answer to a request that a standby does not serve. Strangers do not learn the leader's address.
 Response standby_refusal(const StandbyFacts& facts, const Route& route);

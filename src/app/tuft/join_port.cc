@@ -34,8 +34,10 @@ Status write_proof(const config::ServerConfig& config, const std::optional<bucke
 }  // namespace
 
 Result<std::unique_ptr<JoinPort>> JoinPort::open(const config::ServerConfig& config,
-                                                 const std::optional<bucket::Settings>& bucket) {
+                                                 const std::optional<bucket::Settings>& bucket,
+                                                 const store::Leadership* leadership) {
   actor::RegistryOptions options;
+  if (leadership != nullptr) options.epoch = leadership->epoch();
   options.version = TUFT_VERSION;
   options.telemetry = telemetry::to_json(config.telemetry);
   options.keep = config.join.keep_seconds * kSecond;
@@ -71,11 +73,13 @@ JoinPort::~JoinPort() {
   listener_.reset();
 }
 
-std::vector<std::unique_ptr<actor::SupervisedActor>> JoinPort::make_actors(const config::ModelConfig& model) {
+std::vector<std::unique_ptr<actor::SupervisedActor>> JoinPort::make_actors(const config::ModelConfig& model,
+                                                                           const std::function<bool()>& may_call) {
   actor::Supervision supervision;
   supervision.base_model = model.model_name;
   supervision.shared.rows = registry_.rows(model.model_name);
   supervision.restart_delay = 0;
+  supervision.may_call = may_call;
   supervision.lease = config_.join.lease_seconds * kSecond;
   // A worker that was told to end says so in the answer to a health check, and its time runs.
   supervision.heartbeat = std::min(kHeartbeat, supervision.lease / 4);

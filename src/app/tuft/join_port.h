@@ -1,6 +1,7 @@
 // The port at which workers join, and who has joined.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "bucket/settings.h"
 #include "config/config.h"
 #include "join/listener.h"
+#include "store/leadership.h"
 
 namespace tuft::app {
 
@@ -18,15 +20,18 @@ namespace tuft::app {
 class JoinPort {
  public:
   // Listens when it returns; from then on workers can join. Requires that join.port is set. `bucket` has the
-  // checkpoints; absent: config.checkpoint_dir.
+  // checkpoints; absent: config.checkpoint_dir. `leadership` is null, or that of this server, which leads.
   static Result<std::unique_ptr<JoinPort>> open(const config::ServerConfig& config,
-                                                const std::optional<bucket::Settings>& bucket);
+                                                const std::optional<bucket::Settings>& bucket,
+                                                const store::Leadership* leadership);
   ~JoinPort();
   JoinPort(const JoinPort&) = delete;
   JoinPort& operator=(const JoinPort&) = delete;
 
   // Returns one for each worker that is to serve the model.
-  std::vector<std::unique_ptr<actor::SupervisedActor>> make_actors(const config::ModelConfig& model);
+  // `may_call` is that of actor::Supervision.
+  std::vector<std::unique_ptr<actor::SupervisedActor>> make_actors(const config::ModelConfig& model,
+                                                                   const std::function<bool()>& may_call = {});
   // Reads certificates and token again; if that fails, the former stay in use.
   Status reload() { return listener_->reload(); }
 

@@ -4,13 +4,13 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <signal.h>
 #include <string>
 #include <sys/resource.h>
-#include <sys/time.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -23,6 +23,8 @@
 #include "app/tuft/kept_telemetry.h"
 #include "app/tuft/key_file.h"
 #include "app/tuft/runtime_directory.h"
+#include "app/tuft/signals.h"
+#include "app/tuft/standby.h"
 #include "app/tuft/state_store.h"
 #include "app/tuft/worker_command.h"
 #include "base/host.h"
@@ -30,10 +32,13 @@
 #include "intake/grpc_intake.h"
 #include "metrics/catalogue.h"
 #include "metrics/checkpoint_disk.h"
+#include "metrics/leadership.h"
 #include "rpc/protobuf_log.h"
+#include "store/leadership.h"
 #include "telemetry/log.h"
 #include "telemetry/settings/config_json.h"
 #include "telemetry/telemetry.h"
+#include "telemetry/trace.h"
 
 namespace tuft::app {
 namespace {
@@ -43,44 +48,17 @@ constexpr Nanos kIntakeGrace = 200 * kMillisecond;
 constexpr Nanos kShutdownBudget = 4500 * kMillisecond;
 constexpr Nanos kTelemetryBudgetMin = 500 * kMillisecond;
 constexpr Nanos kReadyPoll = 100 * kMillisecond;
+constexpr Nanos kLookAtFiles = kSecond;
+constexpr Nanos kShutdownLimit = 4900 * kMillisecond;
+constexpr Nanos kLostGrace = 300 * kMillisecond;
+constexpr int kLostStatus = 3;  // another server leads
 
-sigset_t stop_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGINT);
-  ::sigaddset(&set, SIGTERM);
-  return set;
-}
-
-// To be called before any thread starts, so that all threads inherit the mask and only this one receives signals.
-void take_over_signals() {
-  sigset_t set = stop_signals();
-  ::sigaddset(&set, SIGHUP);
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-}
-
-bool stop_requested() {
-  const sigset_t set = stop_signals();
-  const timespec now = {};
-  return ::sigtimedwait(&set, nullptr, &now) > 0;
-}
-
-// Waits up to a second for a signal and returns it, or -1.
-int next_signal() {
-  sigset_t set = stop_signals();
-  ::sigaddset(&set, SIGHUP);
-  const timespec a_while = {1, 0};
-  return ::sigtimedwait(&set, nullptr, &a_while);
-}
-
-// Ends the process if a step of the shutdown hangs.
-void limit_shutdown() {
-  ::signal(SIGALRM, [](int) { ::_exit(1); });
-  itimerval timer = {};
-  timer.it_value.tv_sec = 4;
-  timer.it_value.tv_usec = 900'000;
-  ::setitimer(ITIMER_REAL, &timer, nullptr);
+// As if the process had been killed: the server that leads now goes on with what is stored. The log gets what the short
+// limit allows.
+void end_at_once(store::LeaderLoss) {
+  limit_shutdown(kLostGrace, kLostStatus);
+  telemetry::flush_logging();
+  ::_exit(kLostStatus);
 }
 
 // Raises the limit of open files, because every open long poll has a socket. Returns the limit.
@@ -109,10 +87,13 @@ void warn_of_few_files(uint64_t files_max, const config::ServerConfig& config) {
 
 class ServerProcess {
  public:
-  ServerProcess(const config::ServerConfig& config, const std::optional<bucket::Settings>& bucket, KeptTelemetry& kept)
+  // `leadership` is null, or that of this server, which leads.
+  ServerProcess(const config::ServerConfig& config, const std::optional<bucket::Settings>& bucket, KeptTelemetry& kept,
+                store::Leadership* leadership)
       : config_(config),
         bucket_(bucket),
         kept_(kept),
+        leadership_(leadership),
         address_file_(config.home / "tuft_current_server"),
         key_file_(config) {}
 
@@ -120,7 +101,7 @@ class ServerProcess {
 
   Status start() {
     // First, so that an unreachable store, or one of another configuration, fails the start at once.
-    TUFT_ASSIGN(std::unique_ptr<control::Persistence> persistence, open_persistence(config_));
+    TUFT_ASSIGN(std::unique_ptr<control::Persistence> persistence, open_persistence(config_, leadership_));
     TUFT_ASSIGN(std::unique_ptr<control::CheckpointStorage> storage, open_storage(config_, bucket_));
     TUFT_ASSIGN(runtime_, RuntimeDirectory::create(config_.home));
     TUFT_TRY(make_actors());
@@ -141,6 +122,7 @@ class ServerProcess {
                                  .console = config_.console.enabled};
     options.metrics = {config_.telemetry.metrics_endpoint, config_.telemetry.metrics_token};
     TUFT_ASSIGN(server_, api::Server::create(options, *control_));
+    if (leadership_ != nullptr) leadership_->set_address(advertised_address(config_, server_->port()));
     TUFT_TRY(start_intake(options));
     for (const auto& actor : actors_) TUFT_TRY(actor->start());
     return {};
@@ -244,18 +226,19 @@ class ServerProcess {
     actors_.clear();
     join_port_.reset();
     runtime_.reset();
+    if (leadership_ != nullptr) leadership_->resign();
   }
 
  private:
   Status make_actors() {
     TUFT_ASSIGN(const std::filesystem::path executable, worker_executable());
     if (config_.join.port != 0) {
-      TUFT_ASSIGN(join_port_, JoinPort::open(config_, bucket_));
+      TUFT_ASSIGN(join_port_, JoinPort::open(config_, bucket_, leadership_));
     }
     const int threads = threads_per_worker(usable_cores(), local_workers_of(config_));
     for (const config::ModelConfig& model : config_.supported_models) {
       if (model.worker == config::WorkerKind::kJoined) {
-        for (auto& actor : join_port_->make_actors(model)) actors_.push_back(std::move(actor));
+        for (auto& actor : join_port_->make_actors(model, may_call())) actors_.push_back(std::move(actor));
       } else {
         TUFT_TRY(make_local_actors(model, executable, threads));
       }
@@ -273,10 +256,17 @@ class ServerProcess {
       if (failure) return internal_error("cannot make " + sockets.string() + ": " + failure.message());
       actor::WorkerSpec spec = worker_spec(config_, model, executable, sockets, threads);
       spec.shared = shared;
+      spec.may_call = may_call();
       local_actors_.push_back(actors_.size());
       actors_.push_back(actor::make_supervised_actor(std::move(spec)));
     }
     return {};
+  }
+
+  // A server that was stopped while another one took over must not call a worker when it goes on.
+  std::function<bool()> may_call() const {
+    if (leadership_ == nullptr) return {};
+    return [leadership = leadership_] { return leadership->leads(); };
   }
 
   void stop_intake() {
@@ -316,6 +306,7 @@ class ServerProcess {
   const config::ServerConfig& config_;
   const std::optional<bucket::Settings>& bucket_;
   KeptTelemetry& kept_;
+  store::Leadership* const leadership_;
   AddressFile address_file_;
   std::string unwritten_address_;  // not empty: its file could not be written yet
   KeyFile key_file_;
@@ -348,7 +339,7 @@ int end(int status, Nanos began) {
 // Returns at a stop signal.
 void serve_signals(ServerProcess& process) {
   while (true) {
-    const int signal = next_signal();
+    const int signal = next_signal(kLookAtFiles);
     if (signal == SIGINT || signal == SIGTERM) return;
     if (signal == SIGHUP) {
       process.reload();
@@ -359,9 +350,30 @@ void serve_signals(ServerProcess& process) {
   }
 }
 
-int serve_until_stopped(const config::ServerConfig& config, const std::optional<bucket::Settings>& bucket) {
-  KeptTelemetry kept(config.telemetry_store);
-  ServerProcess process(config, bucket, kept);
+// Returns the port to serve at when this server leads; nothing after a stop signal.
+Result<std::optional<uint16_t>> lead(const config::ServerConfig& config, store::Leadership& leadership) {
+  const Result<store::Lease::Standing> standing = leadership.campaign();
+  if (!standing.ok()) {
+    return Error{standing.error().code, "persistence.redis_url: " + standing.error().message, standing.error().reason};
+  }
+  if (standing->leads) return std::optional(config.port);
+  Standby standby(config, leadership);
+  TUFT_TRY(standby.start(standing->leader));
+  if (!standby.wait()) return std::optional<uint16_t>();
+  return std::optional(standby.port());
+}
+
+// Serves as the leader. Returns the exit status when it has stopped.
+int serve_as_leader(const config::ServerConfig& config, const std::optional<bucket::Settings>& bucket,
+                    KeptTelemetry& kept, store::Leadership* leadership) {
+  const Nanos elected = system_clock().monotonic();
+  std::optional<telemetry::Span> takeover;
+  if (leadership != nullptr) {
+    takeover =
+        telemetry::get_tracer("tuft.server")
+            .start_span("leader.takeover", {.attributes = {{"tuft.leader.epoch", leadership->epoch()}}, .parent = {}});
+  }
+  ServerProcess process(config, bucket, kept, leadership);
   int status = 0;
   if (const Status started = process.start(); !started.ok()) {
     status = failed(started.error());
@@ -369,15 +381,33 @@ int serve_until_stopped(const config::ServerConfig& config, const std::optional<
     status = failed(ready.error());
   } else if (*ready) {
     process.serve();
+    if (takeover) {
+      metrics::leadership().takeover_duration.record(to_seconds(system_clock().monotonic() - elected));
+      takeover.reset();
+    }
     serve_signals(process);
   }
-  limit_shutdown();
+  limit_shutdown(kShutdownLimit, 1);
   const Nanos began = system_clock().monotonic();
   telemetry::log_info("server.draining", "stopping; requests in flight can finish");
   process.stop();
   telemetry::log_info("server.stopped", "stopped", {{"tuft.seconds", to_seconds(system_clock().monotonic() - began)}});
   kept.close();
   return end(status, began);
+}
+
+int serve_until_stopped(config::ServerConfig config, const std::optional<bucket::Settings>& bucket) {
+  KeptTelemetry kept(config.telemetry_store);
+  const auto fail = [&](const Error& error) { return end(failed(error), system_clock().monotonic()); };
+  const auto leadership = make_leadership(config, end_at_once);
+  if (!leadership.ok()) return fail(leadership.error());
+  if (*leadership != nullptr) {
+    const Result<std::optional<uint16_t>> port = lead(config, **leadership);
+    if (!port.ok()) return fail(port.error());
+    if (!*port) return end(0, system_clock().monotonic());
+    config.port = **port;
+  }
+  return serve_as_leader(config, bucket, kept, leadership->get());
 }
 
 telemetry::LogOptions log_options(const config::ServerConfig& config) {

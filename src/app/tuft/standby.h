@@ -1,0 +1,71 @@
+// A server that stands by: it waits until it leads, and meanwhile answers requests that only read.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actor/supervisor.h"
+#include "api/server.h"
+#include "app/tuft/address_file.h"
+#include "app/tuft/key_file.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/control_plane.h"
+#include "store/leadership.h"
+
+namespace tuft::app {
+
+// It reads the records of the leader again and again, and serves each time what they say (control::Persistence,
+// open_view). Reading them takes at most a twentieth of its time and of the store's.
+class Standby {
+ public:
+  Standby(const config::ServerConfig& config, store::Leadership& leadership);
+  // Frees the port.
+  ~Standby();
+  Standby(const Standby&) = delete;
+  Standby& operator=(const Standby&) = delete;
+
+  // Reads the records for the first time and listens. `leader` is the address of the server that leads. Errors: those
+  // of a start, for instance a configuration that is not that of the stored state.
+  Status start(const std::string& leader);
+  // The port at which it listens.
+  uint16_t port() const { return server_->port(); }
+  // Waits until this server leads and returns true, or returns false after a stop signal.
+  bool wait();
+
+ private:
+  Result<std::shared_ptr<control::ControlPlane>> read_records();
+  void keep_reading();
+  bool pause(Nanos time) TUFT_EXCLUDES(mutex_);
+  void reload();
+  void reload_keys();
+  void set_keys(std::map<std::string, std::string> keys) TUFT_EXCLUDES(mutex_);
+  // Gives the API keys to the newest view.
+  void give_keys() TUFT_EXCLUDES(mutex_);
+  void adopt(const std::shared_ptr<control::ControlPlane>& view, Nanos read_at) TUFT_EXCLUDES(mutex_);
+  api::StandbyFacts facts() const TUFT_EXCLUDES(mutex_);
+
+  const config::ServerConfig config_;  // with one worker for each base model
+  store::Leadership& leadership_;
+  KeyFile key_file_;
+  AddressFile address_file_;
+  // One for each place of a worker. They are never started.
+  std::vector<std::unique_ptr<actor::SupervisedActor>> actors_;
+  std::unique_ptr<api::Server> server_;
+  std::thread serving_;
+  std::thread reading_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ TUFT_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::string> keys_ TUFT_GUARDED_BY(mutex_);  // user by key
+  // The newest is the last; the former ones are still used by requests.
+  std::vector<std::shared_ptr<control::ControlPlane>> views_ TUFT_GUARDED_BY(mutex_);
+  api::StandbyFacts facts_ TUFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace tuft::app
