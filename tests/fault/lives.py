@@ -16,7 +16,7 @@ class Lives:
         self.redis = None
         if mode == "REDIS":
             self.redis = RedisServer(directory / "redis").start()
-            self.persistence["redis_url"] = self.redis.url
+            self.persistence.update(redis_url=self.redis.url, lease_seconds=1)  # a killed server has its lease for so long
         self.server, self.logs = None, []
 
     def start(self):
