@@ -21,7 +21,7 @@ bool is_open(const Route& route) {
 }  // namespace
 
 bool standby_serves(const StandbyFacts& facts, const Route& route) {
-  const bool is_about_checkpoints = route.path.find("checkpoints") != route.path.npos;
+  const bool is_about_checkpoints = route.pattern.find("checkpoints") != route.pattern.npos;
   return route.reads && !(facts.lacks_checkpoints && is_about_checkpoints);
 }
 
