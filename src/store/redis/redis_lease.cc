@@ -39,9 +39,10 @@ return {1, token, ARGV[2], tonumber(ARGV[3])}
 )";
 
 // Keys: the same. Arguments: token, address, milliseconds. Returns whether this server leads, and whether one stands
-// by.
+// by. A term goes on if Redis has lost its data, because nobody has led since.
 constexpr std::string_view kRenew = R"(
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then return {0, 0} end
+local newest = redis.call('GET', KEYS[2])
+if not newest then redis.call('SET', KEYS[2], ARGV[1]) elseif newest ~= ARGV[1] then return {0, 0} end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
 return {1, redis.call('EXISTS', KEYS[3])}
 )";

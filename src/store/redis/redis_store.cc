@@ -14,10 +14,13 @@ constexpr size_t kReadGroup = 256;
 
 // Keys: that of the fence, then those of the changes. Arguments: the token, then two for each change: "-" for a
 // deletion or the milliseconds to live, empty for ever; and the value. With ">" before the milliseconds the value has
-// been staged: it is that of another key, whose name is given. The first error ends the write, as in the form without a
-// fence: what was written before it stays, and the write is repeated.
+// been staged: it is that of another key, whose name is given. If Redis has lost its data, nobody has led since, and
+// the term goes on. The first error ends the write, as in the form without a fence: what was written before it stays,
+// and the write is repeated.
 constexpr std::string_view kFencedWrite = R"(
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return redis.error_reply('NOTLEADER another server leads') end
+local newest = redis.call('GET', KEYS[1])
+if not newest then redis.call('SET', KEYS[1], ARGV[1])
+elseif newest ~= ARGV[1] then return redis.error_reply('NOTLEADER another server leads') end
 for i = 2, #KEYS do
   local life, value = ARGV[2 * i - 2], ARGV[2 * i - 1]
   local reply

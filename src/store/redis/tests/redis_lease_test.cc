@@ -282,6 +282,18 @@ TEST_F(RedisLease, ALeaderAloneGoesOnAfterRedisWasAway) {
   EXPECT_EQ(only.loss, -1);
 }
 
+TEST_F(RedisLease, ATermGoesOnWhenRedisHasLostItsData) {
+  Contender leader(*server_, "a", kShort);
+  const uint64_t epoch = leader.leadership.campaign()->epoch;
+  const auto store = fenced_store(*server_, leader.leadership.fence());
+  server_->command("FLUSHALL");
+  EXPECT_TRUE(write_and_wait(*store, {.changes = {{"ns::a", "1"}}}).ok());
+  server_->command("FLUSHALL");
+  EXPECT_TRUE(eventually(
+      [&] { return server_->command("GET ns:leader").find(std::to_string(epoch) + ":") != std::string::npos; }));
+  EXPECT_EQ(leader.loss, -1);
+}
+
 TEST_F(RedisLease, ALeaderAloneThatWasReplacedIsLost) {
   Contender former(*server_, "a", kShort);
   ASSERT_TRUE(former.leadership.campaign()->leads);
