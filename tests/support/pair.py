@@ -23,8 +23,9 @@ class Pair:
         self.directory, self.certificates, self.model_dir = directory, certificates, model_dir
         self.redis = RedisServer(directory / "redis").start()
         self.ports, self.join_ports = ([tuft_server.free_port() for _ in range(2)] for _ in range(2))
-        self.persistence = {"mode": "REDIS", "redis_url": self.redis.url, "namespace": "pair", "lease_seconds": lease_seconds}
+        self.persistence = {"mode": "REDIS", "namespace": "pair", "lease_seconds": lease_seconds}
         self.changes = changes
+        self.redis_urls = [self.redis.url] * 2  # of each server
         (directory / "token").write_text(joining.TOKEN + "\n")
         os.chmod(directory / "token", 0o600)
         self.servers, self.workers, self.logs = [None, None], [], []
@@ -33,7 +34,7 @@ class Pair:
         join = {"port": self.join_ports[number], "certificate": str(self.certificates / "server.pem"),
                 "private_key": str(self.certificates / "server.key"), "token_file": str(self.directory / "token"),
                 "lease_seconds": joining.LEASE}
-        return configuration(self.model_dir, model={"worker": "joined"}, join=join, persistence=self.persistence,
+        return configuration(self.model_dir, model={"worker": "joined"}, join=join, persistence={**self.persistence, "redis_url": self.redis_urls[number]},
                              checkpoint_dir=str(self.directory / "checkpoints"), console={"operators": ["alice"]}, **self.changes)
 
     def url(self, number):
@@ -106,13 +107,11 @@ class Pair:
         self.redis.kill()
 
 
-class Switch:
-    """A port that leads to whichever server leads, as a load balancer that asks healthz?role=leader."""
+class Line:
+    """Copies between each connection to a listening socket and the one that `connect` makes; None: it is refused."""
 
-    def __init__(self, pair):
-        self.pair = pair
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+    def __init__(self, listener, connect):
+        self.listener, self.connect, self.open = listener, connect, []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self):
@@ -123,10 +122,11 @@ class Switch:
 
     def _serve(self, client):
         with client, contextlib.suppress(OSError):
-            leader = next((number for number in (0, 1) if self.pair.role(number) == "leader"), None)
-            if leader is None:
+            server = self.connect()
+            if server is None:
                 return
-            with socket.create_connection(("127.0.0.1", self.pair.ports[leader])) as server:
+            with server:
+                self.open += [client, server]
                 back = threading.Thread(target=self._copy, args=(server, client), daemon=True)
                 back.start()
                 self._copy(client, server)
@@ -141,7 +141,39 @@ class Switch:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def close(self):
-        with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)
+    def cut(self):
+        """Ends all connections and takes no more."""
+        for one in (self.listener, *self.open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
         self.listener.close()
+
+
+class Switch(Line):
+    """A port that leads to whichever server leads, as a load balancer that asks healthz?role=leader."""
+
+    def __init__(self, pair):
+        self.pair = pair
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        super().__init__(listener, self._leader)
+
+    def _leader(self):
+        leader = next((number for number in (0, 1) if self.pair.role(number) == "leader"), None)
+        return None if leader is None else socket.create_connection(("127.0.0.1", self.pair.ports[leader]))
+
+
+class RedisLine(Line):
+    """A socket that leads to Redis until it is cut."""
+
+    def __init__(self, redis, path):
+        self.redis, self.url = redis, f"unix://{path}"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+        super().__init__(listener, self._redis)
+
+    def _redis(self):
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(str(self.redis.socket))
+        return server

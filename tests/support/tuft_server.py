@@ -139,8 +139,8 @@ class TuftServer(LoggedProcess):
             lines = answer.read().decode().splitlines()
         total = 0.0
         for line in lines:
-            found = re.match(rf"{name}{{(.*)}} (\S+)$", line)
-            if found and all(f'{key}="{value}"' in found.group(1) for key, value in labels.items()):
+            found = re.match(rf"{name}(?:{{(.*)}})? (\S+)$", line)
+            if found and all(f'{key}="{value}"' in (found.group(1) or "") for key, value in labels.items()):
                 total += float(found.group(2))
         return total
 

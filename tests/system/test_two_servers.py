@@ -13,7 +13,7 @@ from tinker import types
 import redis_server
 from examples_of_data import datum
 from joining import Trainer, certificates  # noqa: F401
-from pair import Pair, Switch
+from pair import Pair, RedisLine, Switch
 from raw_client import RawClient
 from tuft_server import ALICE, BOB, MODEL, tuft, wait_until
 
@@ -46,6 +46,8 @@ def test_the_standby_says_what_it_is_and_refuses_changes(pair):
     assert refused.status == 503 and int(refused.headers["Retry-After"]) > 0, refused
     assert refused.json["leader"] == pair.url(0), refused
     assert standby.request("GET", "/metrics").status == 200
+    assert pair.servers[1].metric("tuft_leader") == 0 and pair.servers[0].metric("tuft_leader") == 1
+    wait_until(lambda: pair.servers[0].metric("tuft_leader_standby") == 1, 20, "the leader knows of its standby")
     # Strangers learn neither what is stored nor where the leader is.
     stranger = RawClient(pair.url(1), "tml-nobody")
     for path in ("sessions", "training_runs", "no_such_route"):
@@ -174,6 +176,40 @@ def test_a_stopped_leader_writes_nothing_when_it_goes_on(pair):
     wait_until(lambda: trainer.step() == 2, 30, "the run goes on")
 
 
+def test_a_leader_that_is_cut_off_from_redis_ends_and_the_other_one_leads(pair):
+    """Split brain: both run, and only one of them reaches Redis."""
+    line = RedisLine(pair.redis, pair.directory / "line")
+    pair.redis_urls[0] = line.url
+    pair.start()
+    pair.join_worker()
+    trainer = trainer_of(pair, 0)
+    assert trainer.step() == 1
+    trainer.save("one")
+    wait_until(lambda: pair.servers[0].metric("tuft_leader_standby") == 1, 20, "the leader knows of its standby")
+    began = time.monotonic()
+    line.cut()
+    assert pair.gone(0) == 3, pair.logs[-1]
+    assert time.monotonic() - began < 5, "it ends when its lease does"
+    assert "leader.lost" in pair.logs[-1] and "lapsed" in pair.logs[-1], pair.logs[-1]
+    pair.await_takeover(1)
+    wait_until(lambda: pair.ready(1), 20, "the worker has come over")
+    trainer.client = client_of(pair, 1)
+    assert trainer.step() == 2
+
+
+def test_a_leader_alone_waits_for_redis_and_loses_nothing(pair):
+    pair.spawn(0)
+    pair.await_role(0, "leader")
+    pair.join_worker()
+    trainer = trainer_of(pair, 0)
+    assert trainer.step() == 1
+    pair.redis.kill()
+    wait_until(lambda: "leader.lapsed" in pair.servers[0].log, 20, "the lease has ended")
+    pair.redis.start()
+    wait_until(lambda: pair.ready(0), 30, "Redis is back")
+    assert trainer.step() == 2, "the run was not touched"
+
+
 def test_a_killed_standby_disturbs_nobody(pair):
     pair.start()
     pair.join_worker()
@@ -204,7 +240,7 @@ def test_the_sdk_goes_on_over_a_takeover(pair):
         client.forward_backward([datum("hello")], "cross_entropy").result()
         client.optim_step(adam).result()
     finally:
-        switch.close()
+        switch.cut()
 
 
 def test_a_worker_does_not_join_a_server_of_an_earlier_term(pair):
