@@ -84,6 +84,7 @@ class InstantActor final : public actor::ModelActor {
   const std::string& base_model() const override { return base_model_; }
   bool ready() const override { return is_up_; }
   bool up() const override { return is_up_; }
+  actor::WorkerState state() const override { return is_up_ ? actor::WorkerState::kReady : actor::WorkerState::kDead; }
   uint64_t incarnation() const override { return incarnation_; }
   void on_ready(std::function<void(uint64_t)>) override {}
   void on_draining(std::function<void(uint64_t, Nanos)>) override {}

@@ -154,9 +154,8 @@ void FakeActor::disconnect(bool finishes) {
       if (finishes) (void)run(*one.call, one.ids);
     }
   }
-  for (const Held& one : held) {
-    one.call->answer(unavailable("the connection broke", std::string(actor::kWorkerDisconnected)));
-  }
+  const Error cut = unavailable("the connection broke", std::string(actor::kWorkerDisconnected));
+  for (const Held& one : held) one.call->answer(cut);
 }
 
 void FakeActor::move_to(FakeActor& other) {
