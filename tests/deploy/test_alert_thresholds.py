@@ -49,7 +49,7 @@ def key(rule):
 def alerts(text):
     """Returns the alerts that promtool names in a line of its report."""
     found = [dict(re.findall(r'(\w+)="([^"]*)"', labels)) for labels in re.findall(r"{([^}]*)}", text)]
-    return {(one["alertname"], one["severity"], one["instance"]) for one in found}
+    return {(one["alertname"], one["severity"], one.get("instance")) for one in found}
 
 
 def failing(rules, home):

@@ -249,8 +249,7 @@ def test_a_worker_that_is_cut_off_in_a_drain_ends_by_itself(two):
     lab_results.note("network", "a drain, cut off for good", 1, "the worker ends by itself; the client is told")
 
 
-def test_a_run_that_was_moved_goes_back_to_where_it_was_moved(two):
-    """The save with which the server moves a run is newer than the client's."""
+def test_a_run_that_was_moved_goes_on_at_a_worker_that_was_cut_off(two):
     pair = Pair(two)
     two.workers["worker1"].signal(signal.SIGTERM)
     assert two.workers["worker1"].process.wait(timeout=20) == 0
@@ -266,11 +265,9 @@ def test_a_run_that_was_moved_goes_back_to_where_it_was_moved(two):
         return any("weights/moved-" in one["checkpoint_id"] for one in listed)
 
     assert sorted(map(is_moved, pair.runs)) == [False, True]
-    for run in pair.runs:
-        assert f"weights/{'moved-' if is_moved(run) else 'one'}" in str(run.step())
-        assert run.step() == (3 if is_moved(run) else 2)
+    assert [run.step() for run in pair.runs] == [4, 4]
     lab_results.note("network", "a worker that has got a run of another one is cut off", 1,
-                     "the run goes back to where it was moved; its client is told which checkpoint that is")
+                     "it comes back with both runs, and nothing is lost")
 
 
 def test_the_server_is_killed_while_a_worker_is_cut_off(two):
@@ -286,14 +283,13 @@ def test_the_server_is_killed_while_a_worker_is_cut_off(two):
     two.await_states("ready", "ready")
     for run in pair.runs:
         run.client = RawClient(two.server.url, ALICE)
-        kept = run.client.retrieve(submitted[run][1].json["request_id"])
-        undone = kept.status == 410 and "went back" in kept.detail
-        assert undone or kept.json["metrics"]["optimizer_step"] == 3, kept
-        assert "went back to checkpoint" in str(run.step())
-        assert run.loss() == pytest.approx(pair.losses[run], rel=1e-6)
-        assert optim(run) == 2
+        passed, stepped = (result(run, one) for one in submitted[run])
+        # A worker that was cut off never got them.
+        not_begun = "before a worker had begun" in str(stepped)
+        assert not_begun or stepped["metrics"]["optimizer_step"] == 3, (passed, stepped)
+        assert run.step() == (3 if not_begun else 4)
     lab_results.note("network", "kill -9 of the server while one of two workers is cut off", 1,
-                     "both join again; the clients are told")
+                     "both join again with their runs; what no worker had begun fails, and its client is told")
 
 
 def test_the_server_is_cut_off_from_all_workers(two):

@@ -73,7 +73,8 @@ class Servers:
         address = self.net[name].address
         join = {"host": address, "port": JOIN, "certificate": str(self.certificates / "server.pem"),
                 "private_key": str(self.certificates / "server.key"), "token_file": str(self.folder / "token"),
-                "lease_seconds": joining.LEASE}
+                # A worker that kept its adapters would lose nothing (test_workers_back.py), and nothing would be told.
+                "lease_seconds": joining.LEASE, "keep_seconds": 0}
         persistence = {"mode": "REDIS", "redis_url": f"redis://{self.net['redis'].address}:{REDIS}", "namespace": "cut"}
         server = self.servers[name] = TuftServer(self.folder / name, configuration(
             self.model, model={"worker": "joined"}, join=join, persistence=persistence,

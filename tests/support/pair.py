@@ -19,11 +19,12 @@ TAKEOVER_SECONDS = 20  # a limit for slow machines; what it takes is measured
 class Pair:
     """Servers 0 and 1. Each is started again with its own home and ports; Redis and the checkpoints are those of both."""
 
-    def __init__(self, directory, certificates, model_dir, lease_seconds=3, **changes):
+    def __init__(self, directory, certificates, model_dir, lease_seconds=3, keep=60, **changes):
         self.directory, self.certificates, self.model_dir = directory, certificates, model_dir
         self.redis = RedisServer(directory / "redis").start()
         self.ports, self.join_ports = ([tuft_server.free_port() for _ in range(2)] for _ in range(2))
         self.persistence = {"mode": "REDIS", "namespace": "pair", "lease_seconds": lease_seconds}
+        self.keep = keep  # how long workers keep their adapters without a connection
         self.changes = changes
         self.redis_urls = [self.redis.url] * 2  # of each server
         (directory / "token").write_text(joining.TOKEN + "\n")
@@ -33,7 +34,7 @@ class Pair:
     def config(self, number):
         join = {"port": self.join_ports[number], "certificate": str(self.certificates / "server.pem"),
                 "private_key": str(self.certificates / "server.key"), "token_file": str(self.directory / "token"),
-                "lease_seconds": joining.LEASE}
+                "lease_seconds": joining.LEASE, "keep_seconds": self.keep}
         return configuration(self.model_dir, model={"worker": "joined"}, join=join, persistence={**self.persistence, "redis_url": self.redis_urls[number]},
                              checkpoint_dir=str(self.directory / "checkpoints"), console={"operators": ["alice"]}, **self.changes)
 

@@ -9,15 +9,15 @@ import subprocess
 import pytest
 import tuft_server
 import yaml
-from joining import TOKEN, Trainer, Worker, await_states, certificates, joined_server, rows  # noqa: F401
+from joining import LEASE, TOKEN, Trainer, Worker, await_states, certificates, joined_server, rows  # noqa: F401
 from raw_client import RawClient
 from tuft_server import ALICE, BIN, BOB, MODEL, TuftServer, wait_until
 
 
 @pytest.fixture
-def cluster(tmp_path, certificates):
-    """Makes a server with a joined base model, and workers."""
-    server, port, model = joined_server(tmp_path, certificates)
+def cluster(request, tmp_path, certificates):
+    """Makes a server with a joined base model, and workers. A parameter is the lease in seconds."""
+    server, port, model = joined_server(tmp_path, certificates, lease=getattr(request, "param", LEASE))
     workers = []
 
     def join_worker(**options):
@@ -139,6 +139,7 @@ def test_a_worker_that_waits_for_a_silent_server_ends_at_once(certificates, tmp_
     assert "trying again" not in worker.log
 
 
+@pytest.mark.parametrize("cluster", [60], indirect=True)  # a worker is silent for less than its lease
 def test_the_console_uses_the_words_of_tuft_workers(cluster):
     server, join_worker = cluster
     client = RawClient(server.url, ALICE)

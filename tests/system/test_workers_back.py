@@ -117,7 +117,7 @@ def test_what_no_worker_had_begun_fails_and_its_client_is_told(cluster):
     waits = trainer.client.optim(trainer.model, trainer.seq)
     cluster.restart_server(trainer)
     assert "metrics" in trainer.client.result(running).json
-    assert "before a worker had begun" in trainer.client.result(waits).json["error"]
+    assert "before a worker had begun" in trainer.client.result(waits).detail
     assert trainer.send("optim_step", adam_params={"learning_rate": 1e-3}, type="optim_step")["metrics"]["optimizer_step"] == 1
 
 

@@ -161,6 +161,12 @@ void FutureStore::mark_started(Future& future, double queue_seconds) {
   future.started_ = future.sent_ + (sensible ? static_cast<Nanos>(queue_seconds * kSecond) : 0);
 }
 
+Result<FutureSnapshot> FutureStore::outcome_locked(const FuturePtr& future) {
+  const bool is_gone = future->state_ == FutureSnapshot::State::kFailed && future->error_.code == ErrorCode::kGone;
+  if (is_gone) return future->error_;
+  return snapshot_locked(future);
+}
+
 FutureSnapshot FutureStore::snapshot_locked(const FuturePtr& future) {
   FutureSnapshot snapshot;
   // A result that is not here yet is none.
@@ -279,6 +285,7 @@ void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, st
 void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
   Waiters waiters;
   FutureSnapshot snapshot;
+  Result<FutureSnapshot> outcome = FutureSnapshot();
   telemetry::Span span;
   Evicted evicted;
   Told told;
@@ -288,13 +295,14 @@ void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
     told = finish_locked(future, std::move(result));
     waiters = take_waiters_locked(*future);
     snapshot = snapshot_locked(future);
+    outcome = outcome_locked(future);
     span = std::move(future->span_);
     evict_over_budget_locked(evicted);
   }
   finish_evicting(std::move(evicted));
   telemetry_.on_end(*future, std::move(span),
                     snapshot.state == FutureSnapshot::State::kFailed ? &snapshot.error : nullptr);
-  for (auto& waiter : waiters) waiter.second(snapshot);
+  for (auto& waiter : waiters) waiter.second(outcome);
   for (auto& [done, news] : told) done(std::move(news));
 }
 
@@ -389,7 +397,7 @@ FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& reque
         if (future.is_unread_from_store() && !std::exchange(future.is_reading_, true)) to_read = *found;
       } else {
         deliver_locked(future);
-        answer = snapshot_locked(*found);
+        answer = outcome_locked(*found);
       }
     } else {
       answer = found.error();

@@ -153,6 +153,9 @@ class FutureStore {
   // Takes those who wait for the future.
   Waiters take_waiters_locked(Future& future) TUFT_REQUIRES(mutex_);
   static FutureSnapshot snapshot_locked(const FuturePtr& future);
+  // Returns what clients get: the snapshot, or the error itself where a restart has ended the operation (kGone), as
+  // after the next restart.
+  static Result<FutureSnapshot> outcome_locked(const FuturePtr& future);
   void deliver_locked(Future& future) TUFT_REQUIRES(mutex_);
   void restore_locked(const FutureRecord& record) TUFT_REQUIRES(mutex_);
   void evict_over_budget_locked(Evicted& evicted) TUFT_REQUIRES(mutex_);

@@ -127,14 +127,20 @@ RunPlan plan_run(RestoredRun& run, const std::vector<const FutureRecord*>& futur
   return plan;
 }
 
-// Whether the answer of a worker is all that the operation needs to be finished by another process.
-bool can_resume(OperationType type) {
-  return type == OperationType::kForward || type == OperationType::kForwardBackward ||
-         type == OperationType::kOptimStep;
+// Returns the checkpoint of a save that has succeeded, and only its result was not recorded; null if it has not.
+CheckpointPtr checkpoint_of_save(const FutureRecord& future, const CheckpointIndex& checkpoints) {
+  if (future.keys.operation != OperationType::kSaveWeights) return nullptr;
+  CheckpointPtr newest = checkpoints.newest_training(future.keys.run);
+  return newest != nullptr && newest->future_number == future.number ? newest : nullptr;
+}
+
+bool is_unfinished(const FutureRecord& future, const CheckpointIndex& checkpoints) {
+  return future.state == State::kPending && checkpoint_of_save(future, checkpoints) == nullptr;
 }
 
 // The run goes on from what the worker holds: from the operation after the last one that has a result.
-void let_hope(RestoredRun& run, const RunRecord& stored, const std::vector<const FutureRecord*>& futures) {
+void let_hope(RestoredRun& run, const RunRecord& stored, const std::vector<const FutureRecord*>& futures,
+              const CheckpointIndex& checkpoints) {
   run.fallback = std::make_shared<RunFallback>(RunFallback{run.record, run.lost, {}});
   run.lost = false;
   RunRecord& record = run.record;
@@ -143,8 +149,7 @@ void let_hope(RestoredRun& run, const RunRecord& stored, const std::vector<const
   for (const FutureRecord* future : futures) {
     const bool has_result = future->state != State::kPending && !is_gone(*future);
     if (has_result && future->keys.seq_id) record.next_seq_id = std::max(record.next_seq_id, *future->keys.seq_id + 1);
-    if (future->state != State::kPending || !can_resume(future->keys.operation)) continue;
-    run.unfinished.push_back(*future);
+    if (is_unfinished(*future, checkpoints)) run.unfinished.push_back(*future);
   }
   // Futures are in the order of their arrival.
   std::stable_sort(run.unfinished.begin(), run.unfinished.end(), [](const FutureRecord& a, const FutureRecord& b) {
@@ -181,13 +186,11 @@ void give_up(FutureRecord& future, Error error) {
   future.key.clear();
 }
 
-// A save whose checkpoint exists has succeeded; only its result was not recorded.
 bool complete_save(FutureRecord& future, const CheckpointIndex& checkpoints) {
-  if (future.keys.operation != OperationType::kSaveWeights) return false;
-  const CheckpointPtr newest = checkpoints.newest_training(future.keys.run);
-  if (newest == nullptr || newest->future_number != future.number) return false;
+  const CheckpointPtr saved = checkpoint_of_save(future, checkpoints);
+  if (saved == nullptr) return false;
   future.state = State::kReady;
-  future.value = std::make_shared<const FutureValue>(SaveWeightsResult{newest->path.str()});
+  future.value = std::make_shared<const FutureValue>(SaveWeightsResult{saved->path.str()});
   return true;
 }
 
@@ -257,7 +260,7 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
     const RunId id = record.id;
     plan.runs.push_back({record, nullptr, false});
     plans.emplace(id, plan_run(plan.runs.back(), futures_of[id], checkpoints));
-    if (may_be_held && may_be_held(record)) let_hope(plan.runs.back(), record, futures_of[id]);
+    if (may_be_held && may_be_held(record)) let_hope(plan.runs.back(), record, futures_of[id], checkpoints);
     const Boundary& boundary = plans.at(id).boundary;
     plan.last_future_number =
         std::max({plan.last_future_number, boundary.number, plan.runs.back().record.restore_number});
@@ -271,10 +274,9 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
     const auto found = plans.find(future.keys.run);
     const RunPlan* run = found == plans.end() ? nullptr : &found->second;
     const bool waits =
-        run != nullptr && run->run->hopes() && (future.state != State::kPending || can_resume(future.keys.operation));
+        run != nullptr && run->run->hopes() && (future.state != State::kPending || is_unfinished(future, checkpoints));
     if (!waits) {
-      const bool is_decided = run == nullptr || !run->run->hopes();
-      if (settle(future, is_decided ? run : nullptr, checkpoints)) plan.settled.push_back(future);
+      if (settle(future, run, checkpoints)) plan.settled.push_back(future);
       (is_gone(future) ? plan.gone : plan.futures).push_back(std::move(future));
       continue;
     }

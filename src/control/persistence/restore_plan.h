@@ -6,8 +6,8 @@
 // error that says what to do. An operation that was accepted but not finished did not happen, except a save whose
 // checkpoint exists.
 //
-// A run whose worker may hold it still is not decided here: it stays as it was, and its training operations that were
-// not finished stay pending (control/training/run_resumption.h).
+// A run whose worker may hold it still is not decided here: it stays as it was, and its operations that were not
+// finished stay pending (control/training/run_resumption.h).
 //
 // A checkpoint that was deleted is gone, and the run goes back further: to the newest that is there, or to its first
 // state. One that is there but cannot be read is passed over for an older one; a run that has no other keeps pointing

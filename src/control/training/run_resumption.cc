@@ -94,15 +94,26 @@ OperationPtr RunResumption::resumed(const Run& run, FuturePtr future) const {
   operation->future = std::move(future);
   operation->resumes = true;
   start_operation_span(run, *operation);
-  if (operation->type == OperationType::kOptimStep) {
-    OptimStep step;
-    step.run = run.id;
-    step.optimizer = run.optimizer;
-    operation->payload = step;
-  } else {
-    worker::v1::ForwardBackwardRequest pass;
-    pass.set_adapter_id(run.id.str());
-    operation->payload = std::move(pass);
+  switch (operation->type) {
+    case OperationType::kOptimStep: {
+      OptimStep step;
+      step.run = run.id;
+      step.optimizer = run.optimizer;
+      operation->payload = step;
+      break;
+    }
+    case OperationType::kForward:
+    case OperationType::kForwardBackward: {
+      worker::v1::ForwardBackwardRequest pass;
+      pass.set_adapter_id(run.id.str());
+      operation->payload = std::move(pass);
+      break;
+    }
+    default:  // its end needs more than the answer of the worker
+      operation->refusal = Error{ErrorCode::kGone,
+                                 "the server was restarted before this operation was finished; it has no result. "
+                                 "Submit it again",
+                                 "server_restarted"};
   }
   return operation;
 }

@@ -185,7 +185,7 @@ TEST_F(Takeover, WhatAWorkerFinishedMeanwhileIsDelivered) {
   crash_and_come_back();
   const auto result = value<OptimStepResult>(alice, step);
   EXPECT_GT(result.metrics.at("learning_rate"), 0) << "of the request, which is gone";
-  const Error error = failure(alice, not_begun);
+  const Error error = wait(alice, not_begun).error();
   EXPECT_EQ(error.code, ErrorCode::kGone);
   EXPECT_EQ(error.reason, "server_restarted");
   crash_and_come_back();
@@ -239,7 +239,7 @@ TEST_F(Takeover, ARunThatNoWorkerHoldsGoesBackToItsCheckpoint) {
   const RequestId step = optim_step(run, alice, 4);
   ASSERT_TRUE(durable().ok());
   crash_and_boot();
-  EXPECT_EQ(failure(alice, step).code, ErrorCode::kGone);
+  EXPECT_EQ(wait(alice, step).error().code, ErrorCode::kGone);
   EXPECT_EQ(peek(alice, undone).error().code, ErrorCode::kGone) << "what was trained is not there any more";
   // The numbers of what is undone are free.
   value<OptimStepResult>(alice, optim_step(run, alice, 3));
