@@ -89,7 +89,7 @@ def test_probes_ask_for_a_page_that_needs_no_key(objects):
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
         assert asked["port"] == "api" and asked["scheme"] == ("HTTPS" if "tls" in objects.config() else "HTTP")
-        assert re.search(rf'"{asked["path"]}",\s*\.handler = \w+,\s*\.access = Access::kOpen', routes), asked
+        assert re.search(rf'"{asked["path"]}",\s*\.handler = \w+,\s*(\.reads = true,\s*)?\.access = Access::kOpen', routes), asked
     assert not any(key.endswith("Probe") for key in objects.container(WORKER))
 
 
