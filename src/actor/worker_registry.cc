@@ -66,27 +66,44 @@ struct WorkerRegistry::Place {
 
   explicit Place(JoinableModel joinable) : model(std::move(joinable)) {}
 
-  bool has_holder() const TUFT_REQUIRES(mutex) {
-    return std::any_of(standbys.begin(), standbys.end(), [](const Standby& each) { return each.holds_adapters; });
+  using Standbys = std::deque<Standby>;
+
+  // Returns the source at whose place the worker, which comes back with its adapters, served last; or null.
+  const void* former_place(const Standby& worker) const TUFT_REQUIRES(mutex) {
+    if (!worker.holds_adapters) return nullptr;
+    for (const auto& [source, worker_id] : formers) {
+      if (worker_id == worker.row.worker_id) return source;
+    }
+    return nullptr;
   }
-  // Returns the one whose turn it is: the first that holds adapters, else the first that has read its weights, else the
-  // first. Requires one.
-  std::deque<Standby>::iterator next() TUFT_REQUIRES(mutex) {
-    const auto holder =
-        std::find_if(standbys.begin(), standbys.end(), [](const Standby& each) { return each.holds_adapters; });
-    if (holder != standbys.end()) return holder;
-    const auto loaded =
-        std::find_if(standbys.begin(), standbys.end(), [](const Standby& each) { return each.connection->heard(); });
-    return loaded != standbys.end() ? loaded : standbys.begin();
+
+  // Returns the one whose turn it is at the place of `source`, or the end. The first in each of these groups: the
+  // worker that served there before, those that hold adapters, those that have read their weights, the others. One that
+  // served at another place is left to it. If the source `is_patient`, only the first group comes, or the second one if
+  // no worker has served there.
+  Standbys::iterator turn_at(const void* source, bool is_patient) TUFT_REQUIRES(mutex) {
+    int groups = 4;
+    if (is_patient) groups = formers.contains(source) ? 1 : 2;
+    auto first = standbys.end();
+    for (auto each = standbys.begin(); each != standbys.end(); ++each) {
+      const void* place = former_place(*each);
+      if (place != nullptr && place != source) continue;
+      const int group = place != nullptr ? 0 : each->holds_adapters ? 1 : each->connection->heard() ? 2 : 3;
+      if (group >= groups) continue;
+      first = each;
+      groups = group;
+    }
+    return first;
   }
 
   const JoinableModel model;
   const std::shared_ptr<WorkerRows> rows = std::make_shared<WorkerRows>();
   Mutex mutex;
-  std::deque<Standby> standbys TUFT_GUARDED_BY(mutex);
+  Standbys standbys TUFT_GUARDED_BY(mutex);
   bool closed TUFT_GUARDED_BY(mutex) = false;
   size_t joining TUFT_GUARDED_BY(mutex) = 0;
   std::map<const void*, std::function<void()>> wakes TUFT_GUARDED_BY(mutex);  // by source
+  std::map<const void*, std::string> formers TUFT_GUARDED_BY(mutex);  // the id of the last worker there, by source
 };
 
 namespace {
@@ -129,6 +146,7 @@ class WorkerRegistry::Source final : public WorkerSource {
   ~Source() override {
     MutexLock lock(place_->mutex);
     place_->wakes.erase(this);
+    place_->formers.erase(this);
   }
 
   void on_available(std::function<void()> wake) override {
@@ -137,24 +155,28 @@ class WorkerRegistry::Source final : public WorkerSource {
   }
   bool available() const override {
     MutexLock lock(place_->mutex);
-    return place_->has_holder() || (!place_->standbys.empty() && system_clock().monotonic() >= patient_until_);
+    return place_->turn_at(this, is_patient()) != place_->standbys.end();
   }
   bool has_loaded() const override {
     MutexLock lock(place_->mutex);
-    return !place_->standbys.empty() && place_->next()->connection->heard();
+    const auto next = place_->turn_at(this, false);
+    return next != place_->standbys.end() && next->connection->heard();
   }
   Result<std::unique_ptr<WorkerLife>> begin(uint64_t, const std::string&) override {
     MutexLock lock(place_->mutex);
-    if (place_->standbys.empty()) return std::unique_ptr<WorkerLife>();
-    const auto at = place_->next();
+    const auto at = place_->turn_at(this, is_patient());
+    if (at == place_->standbys.end()) return std::unique_ptr<WorkerLife>();
     Place::Standby next = std::move(*at);
     place_->standbys.erase(at);
+    place_->formers[this] = next.row.worker_id;
     auto lost = [this] { patient_until_ = system_clock().monotonic() + patience_; };
     return std::unique_ptr<WorkerLife>(
         std::make_unique<JoinedLife>(std::move(next.row), std::move(next.connection), std::move(lost)));
   }
 
  private:
+  bool is_patient() const { return system_clock().monotonic() < patient_until_; }
+
   const std::shared_ptr<Place> place_;
   const Nanos patience_;
   Nanos patient_until_;

@@ -34,15 +34,16 @@ struct RegistryOptions {
   int standbys_max = 64;  // of each base model
   uint64_t epoch = 0;     // see JoinResponse
   Nanos keep = 0;         // how long a worker keeps what it holds after its connection has ended
-  // A worker that holds nothing waits so long before it takes the place of one whose connection ended, and after the
-  // start if `expects_holders`, so that one that comes back with its adapters gets it.
+  // For so long after its connection ended, only the same worker gets its place, if it comes back with its adapters;
+  // and after the start, if `expects_holders`, only one that holds some.
   Nanos patience = kSecond;
   bool expects_holders = false;
 };
 
 // The first workers that join for a base model serve it, as many as it has sources; further ones stand by, with the
-// weights in memory. When one is gone, one that comes back with adapters takes its place, or else the one that has
-// waited longest of those that have read their weights. Thread-safe. Must outlive the sources.
+// weights in memory. When one is gone, its place waits a while for it to come back with its adapters. Then another one
+// takes it: one with adapters first, or else the one that has waited longest of those that have read their weights.
+// Thread-safe. Must outlive the sources.
 class WorkerRegistry final : public join::Host {
  public:
   explicit WorkerRegistry(RegistryOptions options);

@@ -170,6 +170,49 @@ TEST_F(Registry, AfterALossAPlaceWaitsAWhileForAWorkerThatHoldsAdapters) {
   EXPECT_EQ((*source->begin(2, {}))->host(), "host of one");
 }
 
+TEST_F(Registry, WorkersThatComeBackGetTheirFormerPlaces) {
+  const auto first = registry_.source("m");
+  const auto second = registry_.source("m");
+  (void)join("one");
+  const auto of_one = std::move(*first->begin(1, {}));
+  (void)join("two");
+  const auto of_two = std::move(*second->begin(2, {}));
+  for (const auto* life : {&of_one, &of_two}) {
+    (*life)->kill();
+    (void)(*life)->reap();
+  }
+  (void)join("two", 2);
+  EXPECT_FALSE(first->available()) << "its runs are at the second place";
+  EXPECT_EQ(*first->begin(3, {}), nullptr);
+  (void)join("one", 1);
+  EXPECT_EQ((*first->begin(3, {}))->host(), "host of one");
+  EXPECT_EQ((*second->begin(4, {}))->host(), "host of two");
+}
+
+TEST_F(Registry, AWorkerThatComesBackIsLeftToAPlaceThatDoesNotMissItYet) {
+  const auto first = registry_.source("m");
+  const auto second = registry_.source("m");
+  (void)join("one");
+  const auto of_one = std::move(*first->begin(1, {}));
+  (void)join("one", 1);
+  EXPECT_FALSE(second->available());
+  (void)join("two", 1);
+  EXPECT_EQ((*second->begin(2, {}))->host(), "host of two") << "it holds adapters of no place";
+  EXPECT_TRUE(first->available());
+}
+
+TEST_F(Registry, AWorkerWithAdaptersOfNoPlaceDoesNotTakeThatOfOneThatMayComeBack) {
+  const auto source = registry_.source("m");
+  (void)join("one");
+  const auto life = std::move(*source->begin(1, {}));
+  (void)join("two", 1);
+  life->kill();
+  (void)life->reap();
+  EXPECT_FALSE(source->available());
+  (void)join("one", 1);
+  EXPECT_EQ((*source->begin(2, {}))->host(), "host of one");
+}
+
 TEST_F(Registry, AWorkerGetsToKnowHowLongItKeepsWhatItHolds) {
   RegistryOptions keeping = options();
   keeping.keep = 7 * kSecond;
