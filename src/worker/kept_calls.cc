@@ -76,7 +76,7 @@ void KeptCalls::keep_locked(KeptCall& call) {
   if (is_ok) note_adapter_locked(call.method, call.adapter);
   // The history of an adapter that is gone, or could not be made, is of no use.
   if (!adapters_.contains(call.adapter)) return;
-  if (!adapter.exists) return note_adapter_locked(rpc::RemoveAdapter::kMethod.name, call.adapter);
+  if (!adapter.exists) return forget_adapter_locked(call.adapter);
   const bool is_remembered = std::any_of(adapter.calls.begin(), adapter.calls.end(),
                                          [&](const KeptCallPtr& each) { return each.get() == &call; });
   if (!is_remembered) return;
@@ -103,7 +103,10 @@ void KeptCalls::note_adapter(std::string_view method, const std::string& adapter
 
 void KeptCalls::note_adapter_locked(std::string_view method, const std::string& adapter) {
   if (method == rpc::CreateAdapter::kMethod.name) adapters_[adapter].exists = true;
-  if (method != rpc::RemoveAdapter::kMethod.name) return;
+  if (method == rpc::RemoveAdapter::kMethod.name) forget_adapter_locked(adapter);
+}
+
+void KeptCalls::forget_adapter_locked(const std::string& adapter) {
   const auto found = adapters_.find(adapter);
   if (found == adapters_.end()) return;
   forget_calls_locked(found->second);

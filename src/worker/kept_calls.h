@@ -87,6 +87,7 @@ class KeptCalls {
   void forget_all(const std::string& adapter);
   void note_adapter(std::string_view method, const std::string& adapter);
   void note_adapter_locked(std::string_view method, const std::string& adapter) TUFT_REQUIRES(mutex_);
+  void forget_adapter_locked(const std::string& adapter) TUFT_REQUIRES(mutex_);
   void note_sampler(std::string_view method, const std::string& sampler);
   void forget_through_locked(Adapter& adapter, const KeptCall& last) TUFT_REQUIRES(mutex_);
   void forget_answer_locked(KeptCall& call) TUFT_REQUIRES(mutex_);

@@ -99,7 +99,8 @@ class JoiningWorker {
       delay = std::min(2 * delay, is_soon ? kSoonMax : kRetryMax);
       if (served_ && now() > keep_until_) give_up();
     }
-    return end_service();
+    if (served_) end_service(*served_);
+    return {};
   }
 
  private:
@@ -199,14 +200,6 @@ class JoiningWorker {
     if (lost == 0) return;
     telemetry::log_warning("worker.gave_up", "this worker gives up its adapters: its server may have moved their runs",
                            {{"tuft.base_model", own_.model_name}, {"tuft.adapters", lost}});
-  }
-
-  Status end_service() {
-    if (!served_) return {};
-    telemetry::log_info("worker.stopping", "stopping");
-    served_->stop();
-    telemetry::shutdown_telemetry(kTelemetryGrace);  // while the gauges can be read
-    return {};
   }
 
   // The server names checkpoints by their paths.

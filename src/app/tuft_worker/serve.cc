@@ -19,9 +19,7 @@ Status run_service(const WorkerFlags& flags, const EndSignal& end) {
   if (end.come()) return {};
   TUFT_ASSIGN(const auto served, ServedModel::start(flags, std::move(model)));
   end.wait();
-  telemetry::log_info("worker.stopping", "stopping");
-  served->stop();
-  telemetry::shutdown_telemetry(kTelemetryGrace);  // while the gauges can be read
+  end_service(*served);
   return {};
 }
 

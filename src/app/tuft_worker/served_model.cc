@@ -8,10 +8,12 @@
 
 #include "app/tuft_worker/back_end.h"
 #include "app/tuft_worker/memory_plan.h"
+#include "app/tuft_worker/worker_process.h"
 #include "bucket/bucket.h"
 #include "metrics/workers.h"
 #include "telemetry/host/machine.h"
 #include "telemetry/log.h"
+#include "telemetry/telemetry.h"
 #include "telemetry/trace.h"
 #include "tokenizer/decoder.h"
 #include "worker/bucket_checkpoints.h"
@@ -215,6 +217,12 @@ Result<std::unique_ptr<ServedModel>> ServedModel::start(const WorkerFlags& flags
                        {"tuft.device", flags.device},
                        {"tuft.startup_seconds", to_seconds(system_clock().monotonic() - begin)}});
   return std::unique_ptr<ServedModel>(std::move(served));
+}
+
+void end_service(ServedModel& served) {
+  telemetry::log_info("worker.stopping", "stopping");
+  served.stop();
+  telemetry::shutdown_telemetry(kTelemetryGrace);
 }
 
 }  // namespace tuft::app

@@ -36,4 +36,7 @@ class ServedModel {
   virtual void drain(int ended_fd, Nanos limit) = 0;
 };
 
+// Ends the service when the process is told to end, and sends what telemetry has left, while the gauges can be read.
+void end_service(ServedModel& served);
+
 }  // namespace tuft::app

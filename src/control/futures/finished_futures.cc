@@ -54,10 +54,6 @@ FuturePtr FinishedFutures::evict_before(Nanos oldest) {
   return take_out(*finished_.front());
 }
 
-FuturePtr FinishedFutures::undo(Future& future, std::shared_ptr<const Error> why) {
-  return take_out(future, std::move(why));
-}
-
 FuturePtr FinishedFutures::take_out(Future& future, std::shared_ptr<const Error> why) {
   FuturePtr taken = std::move(*future.in_finished_);
   future.is_kept_ = false;

@@ -36,8 +36,8 @@ class FinishedFutures {
   FuturePtr evict_over(int64_t all_max, int64_t each_max);
   // Takes out the oldest one if it finished before `oldest`; null otherwise.
   FuturePtr evict_before(Nanos oldest);
-  // Removes a future that is kept. Clients who ask for it get the error.
-  FuturePtr undo(Future& future, std::shared_ptr<const Error> why);
+  // Takes out a future that is kept. Clients who ask for it get `why`; null: that it was evicted.
+  FuturePtr take_out(Future& future, std::shared_ptr<const Error> why = nullptr);
 
   // `why`: what a poll is told; null: it was evicted.
   void remember_gone(const RequestId& request, const UserId& user, std::shared_ptr<const Error> why);
@@ -52,8 +52,6 @@ class FinishedFutures {
     std::list<Future*> delivered;
   };
 
-  // Clients who ask for it get `why`; null: that it was evicted.
-  FuturePtr take_out(Future& future, std::shared_ptr<const Error> why = nullptr);
   // Counts the change of a user's bytes. Forgets users who have nothing left.
   void count(const UserId& user, int64_t change);
 

@@ -104,14 +104,7 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
     TUFT_TRY(persistence_.available(user));
     TUFT_ASSIGN(memory, budget_.begin(user, operation, weight));
     future->number = next_number_++;
-    by_request_.emplace(future->request, future);
-    if (!future->key_.empty()) by_key_.emplace(future->key_, future);
-    // Begun under the lock, so that a thread that finds the future by its key finds its span too.
-    FutureTelemetry::begin(*future, trace);
-    pending_.add(future);
-    activity_.add(*future, future->created, !future->is_servers_);
-    feeds_.began(*future);
-    ++telemetry_.counts(operation).queued;
+    begin_locked(future, trace);
     // Written under the lock, so that the answer to a repetition waits for this write, too.
     if (persistence_.enabled()) {
       telemetry::SpanContext stored_by = trace;
@@ -122,6 +115,17 @@ Result<FutureStore::Admission> FutureStore::admit(const UserId& user, OperationK
   telemetry_.on_accepted(*future);
   count_queue_state(*future);
   return Admission{std::move(future), true, std::move(memory)};
+}
+
+// The span begins under the lock, so that a thread that finds the future by its key finds its span too.
+void FutureStore::begin_locked(const FuturePtr& future, const telemetry::SpanContext& trace) {
+  by_request_.emplace(future->request, future);
+  if (!future->key_.empty()) by_key_.emplace(future->key_, future);
+  FutureTelemetry::begin(*future, trace);
+  pending_.add(future);
+  activity_.add(*future, future->created, !future->is_servers_);
+  feeds_.began(*future);
+  ++telemetry_.counts(future->operation).queued;
 }
 
 Result<FuturePtr> FutureStore::find_locked(const UserId& user, const RequestId& request) const {
@@ -161,10 +165,10 @@ void FutureStore::mark_started(Future& future, double queue_seconds) {
   future.started_ = future.sent_ + (sensible ? static_cast<Nanos>(queue_seconds * kSecond) : 0);
 }
 
-Result<FutureSnapshot> FutureStore::outcome_locked(const FuturePtr& future) {
-  const bool is_gone = future->state_ == FutureSnapshot::State::kFailed && future->error_.code == ErrorCode::kGone;
-  if (is_gone) return future->error_;
-  return snapshot_locked(future);
+Result<FutureSnapshot> FutureStore::outcome_of(FutureSnapshot snapshot) {
+  const bool is_gone = snapshot.state == FutureSnapshot::State::kFailed && snapshot.error.code == ErrorCode::kGone;
+  if (is_gone) return std::move(snapshot.error);
+  return snapshot;
 }
 
 FutureSnapshot FutureStore::snapshot_locked(const FuturePtr& future) {
@@ -285,7 +289,6 @@ void FutureStore::settle(const FuturePtr& future, Result<FutureValue> result, st
 void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
   Waiters waiters;
   FutureSnapshot snapshot;
-  Result<FutureSnapshot> outcome = FutureSnapshot();
   telemetry::Span span;
   Evicted evicted;
   Told told;
@@ -295,13 +298,13 @@ void FutureStore::finish(const FuturePtr& future, Result<FutureValue> result) {
     told = finish_locked(future, std::move(result));
     waiters = take_waiters_locked(*future);
     snapshot = snapshot_locked(future);
-    outcome = outcome_locked(future);
     span = std::move(future->span_);
     evict_over_budget_locked(evicted);
   }
   finish_evicting(std::move(evicted));
   telemetry_.on_end(*future, std::move(span),
                     snapshot.state == FutureSnapshot::State::kFailed ? &snapshot.error : nullptr);
+  const Result<FutureSnapshot> outcome = outcome_of(std::move(snapshot));
   for (auto& waiter : waiters) waiter.second(outcome);
   for (auto& [done, news] : told) done(std::move(news));
 }
@@ -397,7 +400,7 @@ FutureStore::WaitId FutureStore::wait(const UserId& user, const RequestId& reque
         if (future.is_unread_from_store() && !std::exchange(future.is_reading_, true)) to_read = *found;
       } else {
         deliver_locked(future);
-        answer = outcome_locked(*found);
+        answer = outcome_of(snapshot_locked(*found));
       }
     } else {
       answer = found.error();

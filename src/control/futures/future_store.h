@@ -155,9 +155,13 @@ class FutureStore {
   static FutureSnapshot snapshot_locked(const FuturePtr& future);
   // Returns what clients get: the snapshot, or the error itself where a restart has ended the operation (kGone), as
   // after the next restart.
-  static Result<FutureSnapshot> outcome_locked(const FuturePtr& future);
+  static Result<FutureSnapshot> outcome_of(FutureSnapshot snapshot);
   void deliver_locked(Future& future) TUFT_REQUIRES(mutex_);
+  // Returns a future with what the record says of its operation.
+  FuturePtr future_of(const FutureRecord& record) const;
   void restore_locked(const FutureRecord& record) TUFT_REQUIRES(mutex_);
+  // Makes a pending future known, and begins its span below `trace`.
+  void begin_locked(const FuturePtr& future, const telemetry::SpanContext& trace) TUFT_REQUIRES(mutex_);
   void evict_over_budget_locked(Evicted& evicted) TUFT_REQUIRES(mutex_);
   void forget_locked(const FuturePtr& future, std::string_view reason, Evicted& evicted) TUFT_REQUIRES(mutex_);
   void finish_evicting(Evicted evicted);

@@ -28,15 +28,21 @@ void FutureStore::restore(const RestorePlan& plan) {
   finish_evicting(std::move(evicted));
 }
 
-void FutureStore::restore_locked(const FutureRecord& record) {
+FuturePtr FutureStore::future_of(const FutureRecord& record) const {
   auto future = std::make_shared<Future>();
   future->request = record.request;
   future->user = record.user;
   future->operation = record.keys.operation;
   future->keys = record.keys;
   future->number = record.number;
-  future->created = future->finished_ = clock_.monotonic();
+  future->created = clock_.monotonic();
   future->key_ = record.key;
+  return future;
+}
+
+void FutureStore::restore_locked(const FutureRecord& record) {
+  const FuturePtr future = future_of(record);
+  future->finished_ = future->created;
   future->state_ = record.state;
   future->value_ = record.value;
   future->lies_apart_ = record.apart.has_value();
@@ -50,16 +56,9 @@ void FutureStore::restore_locked(const FutureRecord& record) {
 }
 
 FuturePtr FutureStore::take_in(const FutureRecord& record) {
-  auto future = std::make_shared<Future>();
-  future->request = record.request;
-  future->user = record.user;
-  future->operation = record.keys.operation;
-  future->keys = record.keys;
+  FuturePtr future = future_of(record);
   future->keys.request = record.request;
-  future->number = record.number;
-  future->created = clock_.monotonic();
   future->created_wall = clock_.wall();
-  future->key_ = record.key;
   {
     MutexLock lock(mutex_);
     if (shut_down_ || by_request_.find(record.request) != nullptr) return nullptr;
@@ -67,13 +66,7 @@ FuturePtr FutureStore::take_in(const FutureRecord& record) {
     if (future->number == 0) future->number = next_number_++;
     // No limit applies: the operation was admitted before.
     if (!budget_.begin(record.user, future->operation, {.is_servers = true}).ok()) return nullptr;
-    by_request_.emplace(future->request, future);
-    if (!future->key_.empty()) by_key_.emplace(future->key_, future);
-    FutureTelemetry::begin(*future, {});
-    pending_.add(future);
-    activity_.add(*future, future->created, true);
-    feeds_.began(*future);
-    ++telemetry_.counts(future->operation).queued;
+    begin_locked(future, {});
   }
   telemetry_.on_accepted(*future);
   count_queue_state(*future);
@@ -94,7 +87,7 @@ void FutureStore::undo(const std::vector<FutureRecord>& records) {
         future->key_.clear();
       }
       if (!future->is_kept_ || record.state != FutureSnapshot::State::kFailed) continue;
-      (void)finished_.undo(*future, std::make_shared<const Error>(record.error));
+      (void)finished_.take_out(*future, std::make_shared<const Error>(record.error));
       forget_locked(future, "undone", evicted);
       gone.push_back(&record);
     }

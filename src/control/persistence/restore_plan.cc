@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "control/types/checkpoint_path.h"
+#include "control/types/errors.h"
 
 namespace tuft::control {
 namespace {
@@ -160,22 +161,19 @@ void let_hope(RestoredRun& run, const RunRecord& stored, const std::vector<const
   }
 }
 
-Error gone(std::string message) {
-  return {ErrorCode::kGone, std::move(message), "server_restarted"};
-}
-
 Error rolled_back(const std::string& to) {
-  return gone("the server was restarted and this model went back to " + to +
-              "; this operation came after that and is undone. Train again from there, or load another checkpoint");
+  return server_restarted(
+      "the server was restarted and this model went back to " + to +
+      "; this operation came after that and is undone. Train again from there, or load another checkpoint");
 }
 
 Error not_finished(const FutureRecord& future, const RunPlan* plan) {
   if (plan == nullptr) {
-    return gone("the server was restarted before this operation was finished; it has no result. Submit it again");
+    return unfinished_at_restart();
   }
   if (plan->boundary.is_before(future)) return rolled_back(plan->to);
-  return gone("the server was restarted before the result of this operation was kept; the model is at " + plan->to +
-              ". Go on from there, or load another checkpoint");
+  return server_restarted("the server was restarted before the result of this operation was kept; the model is at " +
+                          plan->to + ". Go on from there, or load another checkpoint");
 }
 
 void give_up(FutureRecord& future, Error error) {

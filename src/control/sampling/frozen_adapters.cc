@@ -29,13 +29,14 @@ OperationKeys keys_of(const FrozenAdapter& adapter) {
   return keys;
 }
 
-void unload(const FrozenAdapter& adapter, ModelBackend& worker, const std::string& worker_id) {
+// `incarnation`: of the worker; 0: any.
+void unload(const OperationKeys& keys, ModelBackend& worker, const std::string& worker_id, uint64_t incarnation = 0) {
   auto span = std::make_shared<telemetry::Span>(sampling_backend_tracer().start_span(
       "sampling_backend.remove_adapter",
-      {.attributes = KeyAttributes(keys_of(adapter), {{"tuft.lora_id", worker_id}}), .parent = {}}));
+      {.attributes = KeyAttributes(keys, {{"tuft.lora_id", worker_id}}), .parent = {}}));
   worker::v1::RemoveSamplerRequest request;
   request.set_sampler_id(worker_id);
-  worker.actor().remove_sampler(std::move(request), {.trace = span->context()},
+  worker.actor().remove_sampler(std::move(request), {.trace = span->context(), .incarnation = incarnation},
                                 [span](const Result<worker::v1::RemoveSamplerResponse>& result) {
                                   if (!result.ok()) span->record_error(result.error());
                                   span->end();
@@ -124,7 +125,7 @@ void FrozenAdapters::drop(const FrozenAdapterPtr& adapter) {
     waiting.swap(adapter->waiting_);
   }
   wake_all(waiting, sampler_gone());
-  for (const auto& [worker, id] : loaded) unload(*adapter, *worker, id);
+  for (const auto& [worker, id] : loaded) unload(keys_of(*adapter), *worker, id);
   if (adapter->checkpoint->ephemeral) checkpoints_.forget(adapter->checkpoint->path);
 }
 
@@ -279,7 +280,7 @@ void FrozenAdapters::on_loaded(const FrozenAdapterPtr& adapter, ModelBackend& wo
     }
     waiting.swap(adapter->waiting_);
   }
-  if (!unwanted.empty()) unload(*adapter, worker, unwanted);
+  if (!unwanted.empty()) unload(keys_of(*adapter), worker, unwanted);
   wake_all(waiting, status);
 }
 
@@ -365,11 +366,9 @@ void FrozenAdapters::on_worker_back(ModelBackend& worker, uint64_t incarnation,
       }
     }
   }
-  for (const std::string& id : unknown) {
-    worker::v1::RemoveSamplerRequest request;
-    request.set_sampler_id(id);
-    worker.actor().remove_sampler(std::move(request), {.incarnation = incarnation}, [](const auto&) {});
-  }
+  OperationKeys keys;
+  keys.base_model = worker.name();
+  for (const std::string& id : unknown) unload(keys, worker, id, incarnation);
 }
 
 void FrozenAdapters::on_worker_ready(ModelBackend& worker) {

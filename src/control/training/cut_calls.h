@@ -16,8 +16,6 @@
 namespace tuft::control {
 
 struct CutCall {
-  OperationPtr operation;
-  Error error;  // of the call
   // Makes the same call again, in the life `incarnation` of the run's worker.
   std::function<void(uint64_t incarnation)> again;
   // Ends the call with its error.

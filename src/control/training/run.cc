@@ -76,6 +76,10 @@ ModelInfo info_of(const Run& run) {
                    run.optimizer};
 }
 
+std::string submission_key(const RunId& run, int64_t seq_id) {
+  return run.str() + '#' + std::to_string(seq_id);
+}
+
 std::string call_id_of(const RunOperation& operation) {
   return operation.call_id.empty() ? operation.future->request.str() : operation.call_id;
 }

@@ -91,6 +91,8 @@ struct RunOperation {
 };
 using OperationPtr = std::shared_ptr<RunOperation>;
 
+// Returns the key under which the submission of an operation with a seq_id is found again.
+std::string submission_key(const RunId& run, int64_t seq_id);
 // Returns the id by which a worker knows the operation (worker/kept_calls.h).
 std::string call_id_of(const RunOperation& operation);
 

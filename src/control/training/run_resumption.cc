@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/training/training_telemetry.h"
+#include "control/types/errors.h"
 #include "control/types/operation_keys.h"
 #include "metrics/training.h"
 #include "rpc/methods.h"
@@ -40,7 +41,7 @@ FutureRecord record_of(const Run& run, const worker::v1::CallIds& ids) {
   record.keys.request = record.request;
   record.keys.operation = find_operation(ids.operation_type()).value_or(OperationType::kUnknown);
   record.keys.seq_id = ids.seq_id();
-  record.key = run.id.str() + '#' + std::to_string(ids.seq_id());
+  record.key = submission_key(run.id, ids.seq_id());
   return record;
 }
 
@@ -75,8 +76,7 @@ void RunResumption::hope(const RestoredRun& restored) {
     if (future == nullptr) continue;
     if (run == nullptr) {
       parts_.futures.complete(future,
-                              Error{ErrorCode::kGone, "the server was restarted, and this model could not be restored",
-                                    "server_restarted"});
+                              server_restarted("the server was restarted, and this model could not be restored"));
       continue;
     }
     parts_.executor.enqueue(run, resumed(*run, std::move(future)));
@@ -110,10 +110,7 @@ OperationPtr RunResumption::resumed(const Run& run, FuturePtr future) const {
       break;
     }
     default:  // its end needs more than the answer of the worker
-      operation->refusal = Error{ErrorCode::kGone,
-                                 "the server was restarted before this operation was finished; it has no result. "
-                                 "Submit it again",
-                                 "server_restarted"};
+      operation->refusal = unfinished_at_restart();
   }
   return operation;
 }

@@ -19,10 +19,10 @@
 #include "base/mutex.h"
 #include "control/futures/future_store.h"
 #include "control/training/cut_calls.h"
+#include "control/training/lifetime.h"
 #include "control/training/run_executor.h"
 #include "control/training/run_restorer.h"
 #include "control/training/run_table.h"
-#include "control/training/worker_calls.h"
 #include "control/workers/model_backend.h"
 
 namespace tuft::control {
@@ -38,7 +38,6 @@ class RunResumption {
     RunTable& runs;
     RunExecutor& executor;
     RunRestorer& restorer;
-    const WorkerCalls& calls;
     CutCalls& cut;
     const Lifetime& lifetime;
     Persistence& persistence;

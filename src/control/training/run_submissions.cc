@@ -272,7 +272,7 @@ Result<Submitted> RunSubmissions::submit(const UserId& user, const RunId& run_id
   if (seq_id && *seq_id == std::numeric_limits<int64_t>::max()) {
     return invalid_argument("seq_id is too large: no other could follow it; the first is 1", "invalid_seq_id");
   }
-  const std::string key = seq_id ? run_id.str() + '#' + std::to_string(*seq_id) : std::string();
+  const std::string key = seq_id ? submission_key(run_id, *seq_id) : std::string();
   bool has_room = false;
   FutureStore::Weight weight;
   {

@@ -21,8 +21,7 @@ TrainingController::TrainingController(const Parts& parts)
       operations_(executor_, calls_, telemetry_, loader_),
       expiry_({parts_.config.limits, parts_.clock, parts_.sessions, parts_.persistence, runs_, executor_}),
       restorer_(parts_.clock, parts_.backends, parts_.persistence, runs_, executor_, calls_, expiry_),
-      resumption_(
-          {parts_.clock, parts_.futures, runs_, executor_, restorer_, calls_, cut_, lifetime_, parts_.persistence}),
+      resumption_({parts_.clock, parts_.futures, runs_, executor_, restorer_, cut_, lifetime_, parts_.persistence}),
       drain_(parts_.clock, runs_, executor_),
       placement_(parts_.clock, parts_.backends, runs_, executor_, drain_, restorer_, resumption_),
       custom_losses_(parts_.config.limits, parts_.sessions, parts_.futures, parts_.persistence),

@@ -1,6 +1,7 @@
 #include "control/training/worker_calls.h"
 
 #include "control/checkpoints/checkpoint_files.h"
+#include "control/types/errors.h"
 #include "control/types/operation_keys.h"
 
 namespace tuft::control {
@@ -30,9 +31,8 @@ actor::CallOptions WorkerCalls::begin_call(telemetry::Name name, RunOperation& o
 
 Error WorkerCalls::error_of_resumed(Error error) {
   if (error.reason != "not_begun") return error;
-  return {ErrorCode::kGone,
-          "not executed: the server was restarted before a worker had begun this operation. Submit it again",
-          "server_restarted"};
+  return server_restarted(
+      "not executed: the server was restarted before a worker had begun this operation. Submit it again");
 }
 
 WorkerCalls::Call WorkerCalls::begin_call(telemetry::Name name, const Run& run, uint64_t incarnation) {

@@ -61,7 +61,7 @@ class WorkerCalls {
         next.incarnation = incarnation;
         execute<Method>(run, operation, request, next, handler);
       };
-      cut_.add(run, {operation, error, std::move(again), [finish, error] { finish(error); }});
+      cut_.add(run, {std::move(again), [finish, error] { finish(error); }});
     };
     run->backend()->actor().template call<Method>(std::move(request), options, std::move(answered));
   }
