@@ -198,7 +198,9 @@ class Trainer:
         first = self.ops and next((i for i, op in enumerate(self.ops) if op.answer and not op.ok), len(self.ops))
         nothing_since = not any(op.ok and op.kind in ("backward", "step") for op in self.ops[first:])
         if self.anchor and self.anchor.step is not None and nothing_since:
-            self.expect_at(raw, self.anchor.step)
+            # A run whose save failed may have lost nothing, because its worker came back.
+            only_saves = all(op.ok or op.kind in ("save", "save_sampler") for op in self.ops[first:] if op.answer)
+            self.expect_at(raw, self.anchor.step, or_at=self.newest_step() if only_saves else None)
         saved = self.saved("save")
         good = [anchor for anchor in self.anchors if anchor.step is not None and
                 anchor.name in saved and saved[anchor.name].deleted is None]
@@ -215,8 +217,14 @@ class Trainer:
         self.loads += 1
         self.step, self.passes, self.told = good[-1].step, 0, False
 
-    def expect_at(self, raw, step, may_fail=None):
-        """Checks that the weights are those of `step`. The server may first report that the run went back."""
+    def newest_step(self):
+        """Returns the last step that was acknowledged, or None."""
+        return next((op.fields["metrics"]["optimizer_step"] for op in reversed(self.ops) if op.kind == "step" and op.ok),
+                    None)
+
+    def expect_at(self, raw, step, may_fail=None, or_at=None):
+        """Checks that the weights are those of `step`, or of `or_at`. The server may first report that the run went
+        back."""
         deadline = time.monotonic() + PATIENCE
         while True:
             op = self.do(raw, "forward")
@@ -225,7 +233,7 @@ class Trainer:
             promise(may_fail is None or may_fail(op), "one warning, and no other error", op)
             promise(time.monotonic() < deadline, "a worker comes back", op)
         moves = self.steps_of_moves(raw, step)
-        at = next((one for one in [step, *moves] if self.curve.is_at(one, op.answer)), step)
+        at = next((one for one in [step, or_at, *moves] if self.curve.is_at(one, op.answer)), step)
         self.curve.loss(at, op.answer, "the loss after the recovery", op, self.model, "or saved by the server at", moves)
 
     def steps_of_moves(self, raw, step):

@@ -29,8 +29,11 @@ void CheckpointSaver::publish(const RunPtr& run, const CheckpointSavePtr& save) 
   if (auto over = parts_.writer.check_room(*run, save->checkpoint, std::max<int64_t>(expected, 1))) {
     return parts_.executor.conclude(run, save->operation, std::move(*over));
   }
-  save->version = std::make_unique<PublishedVersion>(run->backend(),
-                                                     parts_.sampling.adapters().new_worker_id(save->checkpoint.path));
+  const std::string worker_id = parts_.sampling.adapters().new_worker_id(save->checkpoint.path);
+  if (save->version != nullptr) {  // under its former name, the worker would only repeat the answer of the call
+    save->operation->call_id = save->operation->future->request.str() + worker_id.substr(worker_id.rfind('#'));
+  }
+  save->version = std::make_unique<PublishedVersion>(run->backend(), worker_id);
   worker::v1::PublishAdapterRequest request;
   request.set_adapter_id(run->id.str());
   request.set_sampler_id(save->version->worker_id());
@@ -43,11 +46,19 @@ void CheckpointSaver::publish(const RunPtr& run, const CheckpointSavePtr& save) 
 
 void CheckpointSaver::on_published(const RunPtr& run, const CheckpointSavePtr& save,
                                    Result<worker::v1::PublishAdapterResponse> result) {
-  if (!result.ok()) return parts_.executor.conclude(run, save->operation, std::move(result).error());
+  if (!result.ok()) return fail_version(run, save, std::move(result).error());
   save->version->note_published();
   if (!save->checkpoint.ephemeral || parts_.persistence.enabled()) return write(run, save);
   save->checkpoint.size_bytes = result->size_bytes();
   answer_before_file(run, save);
+}
+
+void CheckpointSaver::fail_version(const RunPtr& run, const CheckpointSavePtr& save, Error error) {
+  if (error.reason != actor::kWorkerDisconnected) {
+    return parts_.executor.conclude(run, save->operation, std::move(error));
+  }
+  parts_.cut.add(run, {[this, run, save](uint64_t) { publish(run, save); },
+                       [this, run, save, error] { parts_.executor.conclude(run, save->operation, error); }});
 }
 
 void CheckpointSaver::answer_before_file(const RunPtr& run, const CheckpointSavePtr& save) {
@@ -76,6 +87,7 @@ void CheckpointSaver::write(const RunPtr& run, const CheckpointSavePtr& save) {
 
 void CheckpointSaver::on_written(const RunPtr& run, const CheckpointSavePtr& save, Result<CheckpointPtr> written) {
   const OperationPtr& operation = save->operation;
+  if (!written.ok() && save->version != nullptr) return fail_version(run, save, std::move(written).error());
   if (!written.ok()) return parts_.executor.conclude(run, operation, std::move(written).error());
   const CheckpointPtr& saved = *written;
   if (saved->path.kind == CheckpointKind::kTraining) {

@@ -4,7 +4,8 @@
 // adapter and the optimizer state (checkpoint_writer.h); the checkpoint becomes the run's restore point.
 // save_weights_for_sampler, if the base model samples: the worker first publishes the weights in its memory, then
 // writes the file from that copy. The answer of an unnamed save comes before the file if the server keeps no state: it
-// names nothing that must outlive the process.
+// names nothing that must outlive the process. If the worker is disconnected before the answer, the save waits for it
+// in CutCalls, and then begins again with another version: the adapter is the same as long as the operation runs.
 #pragma once
 
 #include "base/clock.h"
@@ -12,6 +13,7 @@
 #include "control/persistence/persistence.h"
 #include "control/sampling/sampling_controller.h"
 #include "control/training/checkpoint_writer.h"
+#include "control/training/cut_calls.h"
 #include "control/training/run_executor.h"
 #include "control/training/training_telemetry.h"
 #include "control/training/worker_calls.h"
@@ -28,6 +30,7 @@ class CheckpointSaver final : public OperationHandler {
     SamplingController& sampling;
     RunExecutor& executor;
     const WorkerCalls& calls;
+    CutCalls& cut;
     const CheckpointWriter& writer;
     const TrainingTelemetry& telemetry;
   };
@@ -39,6 +42,8 @@ class CheckpointSaver final : public OperationHandler {
   void publish(const RunPtr& run, const CheckpointSavePtr& save);
   void on_published(const RunPtr& run, const CheckpointSavePtr& save,
                     Result<worker::v1::PublishAdapterResponse> result);
+  // A version of the run could not be published or saved.
+  void fail_version(const RunPtr& run, const CheckpointSavePtr& save, Error error);
   void answer_before_file(const RunPtr& run, const CheckpointSavePtr& save);
   void write(const RunPtr& run, const CheckpointSavePtr& save);
   void on_written(const RunPtr& run, const CheckpointSavePtr& save, Result<CheckpointPtr> written);

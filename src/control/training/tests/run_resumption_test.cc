@@ -13,6 +13,12 @@ class Resumption : public PlaneTest {
  protected:
   Resumption() { config().supported_models[0].worker = config::WorkerKind::kJoined; }
   void come_back() { worker().start(); }
+  int64_t next_seq_id() { return ++seq_id_; }
+  int64_t next_number() { return ++number_; }
+
+ private:
+  int64_t seq_id_ = 0;
+  int64_t number_ = 0;
 };
 
 TEST_F(Resumption, ARunGoesOnWithTheAdapterThatItsWorkerKept) {
@@ -65,6 +71,33 @@ TEST_F(Resumption, ASaveThatWasRunningFinishes) {
   worker().hold_answers(false);
   come_back();
   EXPECT_THAT(value<SaveWeightsResult>(alice, saved).path, ::testing::EndsWith("/a"));
+}
+
+TEST_F(Resumption, ASaveForASamplerThatWasRunningFinishes) {
+  const auto [own, run] = boot_with_session_and_run();
+  for (const bool finishes : {true, false}) {
+    for (const size_t answered : {0, 1}) {  // the connection breaks while the worker publishes, or writes the file
+      const std::string name = "s" + std::to_string(2 * answered + (finishes ? 1 : 0));
+      worker().hold_answers(true);
+      const RequestId saved = save_for_sampler(run, alice, next_seq_id(), name);
+      for (size_t i = 0; i < answered; ++i) {
+        sweep_until([&] { return worker().held() == 1; });
+        ASSERT_TRUE(worker().answer_next());
+      }
+      sweep_until([&] { return worker().held() == 1; });
+      worker().disconnect(finishes);
+      EXPECT_TRUE(pending(alice, saved));
+      worker().hold_answers(false);
+      come_back();
+      const auto done = value<SaveWeightsForSamplerResult>(alice, saved);
+      EXPECT_THAT(*done.path, ::testing::EndsWith("/" + name));
+      const SamplerId sampler = *try_sampler(own, alice, next_number(), "", *done.path);
+      value<ProtobufResult>(alice, sample(sampler, alice));
+    }
+  }
+  EXPECT_EQ(worker().samplers(), 4U) << "nothing is left of the first attempts";
+  value<OptimStepResult>(alice, optim_step(run, alice, next_seq_id()));
+  EXPECT_EQ(worker().weights_of(run.str()), 1);
 }
 
 TEST_F(Resumption, AWorkerWithoutTheAdapterTakesTheRunFromItsCheckpointAndTheClientIsTold) {
