@@ -135,9 +135,10 @@ class Network:
         self.drop(one, other)
         self.drop(other, one)
 
-    def drop(self, sender, receiver, share=1.0):
-        """Loses a share of the packets of one direction."""
-        some = ["-m", "statistic", "--mode", "random", "--probability", share] if share < 1 else []
+    def drop(self, sender, receiver, one_of=1):
+        """Loses the packets of one direction, or regularly one of so many. At random a packet would now and then be lost
+        so often in a row that TCP repeats it after the end of any lease."""
+        some = ["-m", "statistic", "--mode", "nth", "--every", one_of, "--packet", 0] if one_of > 1 else []
         self.add_fault(sender, receiver, [*some, "-j", "DROP"])
 
     def reset(self, one, other):

@@ -18,7 +18,7 @@ FAULTS = {
     "what the client sends is lost": lambda net: net.drop("client", "server"),
     "what the server sends is lost": lambda net: net.drop("server", "client"),
     "all is reset": lambda net: net.reset("server", "client"),
-    "half of the packets are lost": lambda net: (net.drop("client", "server", 0.5), net.drop("server", "client", 0.5)),
+    "half of the packets are lost": lambda net: (net.drop("client", "server", 2), net.drop("server", "client", 2)),
 }
 SHORT = ("all is reset", "what the server sends is lost")
 STEPS = 24
