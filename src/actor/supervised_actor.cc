@@ -181,6 +181,7 @@ void SupervisedActorImpl::watch() {
     await_worker();
     if (stopping()) break;
     if (!live(incarnation)) break;
+    if (spec_.lease > 0) continue;  // each worker joins once
     if (now() - begin >= kHealthyLife) delay = spec_.restart_delay;
     pause(delay);
     delay = std::min(delay * 2, spec_.restart_delay_max);

@@ -27,11 +27,13 @@ struct SharedByWorkers {
 struct Supervision {
   std::string base_model;
   SharedByWorkers shared = {};
-  Nanos start_timeout = 600 * kSecond;       // time limit until the weights are in memory
-  Nanos restart_delay = 200 * kMillisecond;  // doubles with each early death, ...
-  Nanos restart_delay_max = 30 * kSecond;    // ... up to this
-  Nanos stop_timeout = 2 * kSecond;          // between SIGTERM and SIGKILL
-  Nanos heartbeat = 5 * kSecond;             // between health checks, and the time limit of each
+  Nanos start_timeout = 600 * kSecond;  // time limit until the weights are in memory
+  // A worker that was started here is started again after restart_delay, which doubles with each early death up to
+  // restart_delay_max.
+  Nanos restart_delay = 200 * kMillisecond;
+  Nanos restart_delay_max = 30 * kSecond;
+  Nanos stop_timeout = 2 * kSecond;  // between SIGTERM and SIGKILL
+  Nanos heartbeat = 5 * kSecond;     // between health checks, and the time limit of each
   // A worker that answers nothing for so long counts as gone; 0: it is waited for.
   Nanos lease = 0;
   // Says whether this server may call workers; unset: it always may. Thread-safe, and quick.

@@ -265,6 +265,29 @@ TEST_F(Registry, AnActorWaitsForAWorkerToJoin) {
   EXPECT_EQ(states(), std::vector<std::string>{"dead"});
 }
 
+TEST_F(Registry, AWorkerThatJoinsDoesNotWaitForTheDelayOfARestart) {
+  Supervision supervision;
+  supervision.base_model = "m";
+  supervision.lease = 10 * kSecond;
+  supervision.restart_delay = 3600 * kSecond;
+  supervision.restart_delay_max = 3600 * kSecond;
+  supervision.shared.rows = registry_.rows("m");
+  const auto actor = make_joined_actor(supervision, registry_.source("m"));
+  ASSERT_TRUE(actor->start().ok());
+  for (const std::string worker : {"one", "two"}) {
+    auto connection = std::make_unique<TestConnection>();
+    const auto taken = connection->taken;
+    const int ended = ::dup(connection->ended_fd());
+    EXPECT_EQ(registry_.admit(request(worker), "10.0.0.1").error(), "");
+    (void)registry_.connected(worker, std::move(connection));
+    ASSERT_EQ(taken->get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready) << worker;
+    const uint64_t one = 1;
+    EXPECT_EQ(::write(ended, &one, sizeof one), static_cast<ssize_t>(sizeof one));
+    ::close(ended);
+  }
+  actor->stop();
+}
+
 TEST_F(Registry, TwoPlacesThenEachTakesAWorkerOnce) {
   const auto first = registry_.source("m");
   const auto second = registry_.source("m");
