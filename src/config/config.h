@@ -34,7 +34,8 @@ struct ModelConfig {
   int sample_batch_tokens = 256;  // token budget of one sampling step
   std::optional<int> default_max_tokens;
   WorkerKind worker = WorkerKind::kLocal;
-  int workers = 1;  // that serve the model at the same time
+  int workers = 1;         // that serve the model at the same time
+  bool replicate = false;  // what training runs do since their newest checkpoints is done again if their worker is lost
   BackEnd backend = BackEnd::kNative;
   std::string device = "cpu";  // "cuda", "cuda:N" with the torch back end
   bool cuda_graphs = false;    // decode steps are captured and replayed
@@ -54,13 +55,14 @@ struct Limits {
   int64_t session_bytes_per_user_max = 16 << 20;  // of what the clients of all sessions say about themselves
   int runs_per_user_max = 256;
   int samplers_per_user_max = 1'000;
-  int unnamed_samplers_per_run_max = 16;                   // that unnamed saves made, without those that follow the run
-  int samples_in_flight_per_user_max = 8'192;              // over all samplers
-  int64_t queued_bytes_per_user_max = 1LL << 30;           // of unfinished operations
-  int64_t checkpoint_bytes_per_user_max = 0;               // 0: no limit
-  int64_t checkpoints_per_user_max = 10'000;               // one more for each 4 KiB of their metadata
-  int custom_losses_per_user_max = 256;                    // of all sessions
-  int64_t custom_loss_bytes_per_user_max = 4 << 20;        // of their graphs
+  int unnamed_samplers_per_run_max = 16;             // that unnamed saves made, without those that follow the run
+  int samples_in_flight_per_user_max = 8'192;        // over all samplers
+  int64_t queued_bytes_per_user_max = 1LL << 30;     // of unfinished operations
+  int64_t journal_bytes_per_user_max = 256LL << 20;  // of what runs with replicate: true did since their checkpoints
+  int64_t checkpoint_bytes_per_user_max = 0;         // 0: no limit
+  int64_t checkpoints_per_user_max = 10'000;         // one more for each 4 KiB of their metadata
+  int custom_losses_per_user_max = 256;              // of all sessions
+  int64_t custom_loss_bytes_per_user_max = 4 << 20;  // of their graphs
   int64_t sample_record_bytes_per_user_max = 256LL << 20;  // above it, the longest unused records are dropped
   int64_t sample_record_bytes_max = 1LL << 30;             // the same of all users; the one with the most loses records
   int archives_per_user_max = 16;     // downloads of checkpoints at a time; each holds three files open

@@ -110,6 +110,7 @@ ModelConfig read_model(const Node& node, size_t index, size_t models, Problems& 
   read_back_end(reader, model);
   if (const auto worker = reader.one_of("worker", {"local", "joined"})) model.worker = static_cast<WorkerKind>(*worker);
   reader.integer("workers", model.workers, 1, kWorkersMax);
+  reader.boolean("replicate", model.replicate);
   if (const auto dtype = reader.one_of("weights_dtype", {"auto", "f32", "bf16"})) {
     model.weights_dtype = static_cast<WeightsDtype>(*dtype);
   }

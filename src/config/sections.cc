@@ -83,6 +83,7 @@ void read_limits(const Node* node, Limits& limits, Problems& problems) {
   reader.integer("future_bytes_max", limits.future_bytes_max, 1 << 20);
   reader.integer("samples_in_flight_per_user_max", limits.samples_in_flight_per_user_max, 1);
   reader.integer("queued_bytes_per_user_max", limits.queued_bytes_per_user_max, 1 << 20);
+  reader.integer("journal_bytes_per_user_max", limits.journal_bytes_per_user_max, 1 << 20);
   reader.integer("checkpoint_bytes_per_user_max", limits.checkpoint_bytes_per_user_max, 0);
   reader.integer("checkpoints_per_user_max", limits.checkpoints_per_user_max, 100);
   reader.integer("custom_losses_per_user_max", limits.custom_losses_per_user_max, 1);

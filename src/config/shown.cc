@@ -131,6 +131,7 @@ void show_model(Yaml& yaml, const ModelConfig& model) {
   if (model.default_max_tokens) yaml.integer("default_max_tokens", *model.default_max_tokens);
   yaml.text("worker", model.worker == WorkerKind::kJoined ? "joined" : "local");
   yaml.integer("workers", model.workers);
+  yaml.boolean("replicate", model.replicate);
   yaml.text("backend", kBackEnds[static_cast<size_t>(model.backend)]);
   yaml.text("device", model.device);
   yaml.boolean("cuda_graphs", model.cuda_graphs);
@@ -291,6 +292,7 @@ std::vector<std::pair<std::string_view, int64_t>> limit_values(const Limits& lim
           TUFT_LIMIT(unnamed_samplers_per_run_max),
           TUFT_LIMIT(samples_in_flight_per_user_max),
           TUFT_LIMIT(queued_bytes_per_user_max),
+          TUFT_LIMIT(journal_bytes_per_user_max),
           TUFT_LIMIT(checkpoint_bytes_per_user_max),
           TUFT_LIMIT(checkpoints_per_user_max),
           TUFT_LIMIT(custom_losses_per_user_max),

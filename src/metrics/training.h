@@ -23,6 +23,16 @@ struct TrainingMetrics {
                        .description = "Runs whose adapters a worker held when it joined again: they went on with them "
                                       "(kept), or not (given_up)",
                        .labels = {"base_model", "result"}}};
+  Counter run_replays{{.name = "tuft.training.run.replays",
+                       .unit = "{run}",
+                       .description =
+                           "Runs of a lost worker whose passes and steps since their restore point were made "
+                           "again (replicate: true): all of them (done), or not (failed)",
+                       .labels = {"base_model", "result"}}};
+  ObservableGauge journal_bytes{{.name = "tuft.training.journal_bytes",
+                                 .unit = "By",
+                                 .description = "Passes and steps that are kept to be made again (replicate: true)",
+                                 .labels = {"base_model"}}};
   Histogram tokens_per_second{{.name = "tuft.training.tokens_per_second",
                                .unit = "tokens/s",
                                .description = "Input tokens of a forward or forward_backward over its whole time",

@@ -11,91 +11,14 @@ import pytest
 
 import lab_results
 from joining import Worker, await_states, certificates, joined_server  # noqa: F401
-from ledger import CUT, Broken, Curve, Op, promise
+from ledger import Broken, Curve
 from link import Link
-from raw_client import RawClient, forward_backward
-from trainer import RATE, TARGETS, TOKENS
-from tuft_server import ALICE, BOB, MODEL
+from strict_trainer import StrictTrainer
+from tuft_server import ALICE, BOB
 
 ROUNDS = int(os.environ.get("TUFT_CRASH_ROUNDS", "6"))
 SEED = int(os.environ.get("TUFT_CRASH_SEED", random.SystemRandom().randrange(10**6)))
-PATIENCE = 60
-
-
-class Trainer:
-    """Trains one run, sends again what was not answered, and submits again what no worker had begun."""
-
-    def __init__(self, url, key, curve):
-        self.raw, self.curve = RawClient(url, key, timeout=25), curve
-        self.model = self.raw.model(MODEL, seed=11)
-        self.seq = self.step = self.again = 0
-        self.error = None
-
-    def live(self, stop):
-        try:
-            while not stop.is_set():
-                self.train()
-        except BaseException as error:  # the main thread raises it
-            self.error = error
-
-    def persist(self, request):
-        """Repeats a request until a server answers."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                answer = request()
-                if answer.status not in (408, 503):
-                    return answer
-            except CUT:
-                self.raw.connection.close()
-                time.sleep(0.02)
-            promise(time.monotonic() < end, "an operation ends", self.model, self.seq)
-
-    def submit(self, kind):
-        self.seq += 1
-        op = Op(kind, seq=self.seq, step=self.step)
-        if kind == "backward":
-            message = forward_backward(self.model, op.seq, TOKENS, TARGETS)
-            answer = self.persist(lambda: self.raw.train(self.model, op.seq, message))
-        else:
-            answer = self.persist(lambda: self.raw.optim(self.model, op.seq, learning_rate=RATE))
-        promise(answer.status in (200, 202), "a submission is accepted", op, answer)
-        op.request = answer.json["request_id"]
-        return op
-
-    def train(self):
-        """One step, in a pipeline."""
-        passed, stepped = self.submit("backward"), self.submit("step")
-        for op in (passed, stepped):
-            op.answer = self.persist(lambda: self.raw.retrieve(op.request, op.in_protobuf))
-        lacked_its_pass = not passed.ok
-        self.heard(self.done(passed))
-        # A step that came to the next server, whose pass no worker had begun, had no gradient and was not taken.
-        if lacked_its_pass and stepped.ok and stepped.fields["metrics"]["optimizer_step"] == self.step:
-            stepped = self.submit_again(stepped)
-        self.heard(self.done(stepped))
-
-    def done(self, op):
-        """Submits an operation until it is done, and returns the one that was."""
-        while not op.ok:
-            promise("before a worker had begun" in op.error, "nothing fails that a worker had begun", op)
-            op = self.submit_again(op)
-        return op
-
-    def submit_again(self, op):
-        self.again += 1
-        op = self.submit(op.kind)
-        op.answer = self.persist(lambda: self.raw.retrieve(op.request, op.in_protobuf))
-        return op
-
-    def heard(self, op):
-        if op.kind == "backward":
-            self.curve.loss(self.step, op.answer, op)
-            return
-        metrics = op.fields["metrics"]
-        promise(metrics["optimizer_step"] == self.step + 1, "each step is taken once", op, "expected", self.step + 1)
-        self.curve.norm(self.step, metrics, op)
-        self.step += 1
+NOT_BEGUN = "before a worker had begun"
 
 
 class Cluster:
@@ -129,7 +52,7 @@ def cluster(tmp_path, certificates):
 @pytest.mark.timeout(300 + 30 * ROUNDS)
 def test_nothing_is_lost_when_the_server_dies_or_the_link_breaks(cluster):
     chance, curve = random.Random(SEED), Curve()
-    trainers = [Trainer(cluster.server.url, key, curve) for key in (ALICE, BOB, ALICE, BOB)]
+    trainers = [StrictTrainer(cluster.server.url, key, curve, NOT_BEGUN) for key in (ALICE, BOB, ALICE, BOB)]
     stop = threading.Event()
     threads = [threading.Thread(target=trainer.live, args=(stop,)) for trainer in trainers]
     faults = {"server": cluster.kill_server, "link": cluster.link.cut}

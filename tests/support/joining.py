@@ -40,7 +40,7 @@ class Worker(LoggedProcess):
         self.process.wait()
 
 
-def joined_server(folder, certificates, workers=1, host="127.0.0.1", lease=LEASE, keep=60, **changes):
+def joined_server(folder, certificates, workers=1, host="127.0.0.1", lease=LEASE, keep=60, replicate=False, **changes):
     """Returns a server with a joined base model, which is not started, its port for workers, and the model's directory.
     `workers` serve at a time; they reach it at the address `host`, and keep their adapters for `keep` seconds while they
     are not connected."""
@@ -51,8 +51,8 @@ def joined_server(folder, certificates, workers=1, host="127.0.0.1", lease=LEASE
     join = {"host": host, "port": tuft_server.free_port(), "certificate": str(certificates / "server.pem"),
             "private_key": str(certificates / "server.key"), "token_file": str(folder / "token"), "lease_seconds": lease,
             "keep_seconds": keep}
-    config = tuft_server.configuration(model, model={"worker": "joined", "workers": workers}, join=join, console={"operators": ["alice"]},
-                                       persistence={"mode": "FILE"}, **changes)
+    config = tuft_server.configuration(model, join=join, persistence={"mode": "FILE"}, console={"operators": ["alice"]},
+                                       model={"worker": "joined", "workers": workers, "replicate": replicate}, **changes)
     return TuftServer(folder / "home", config), join["port"], model
 
 

@@ -72,7 +72,7 @@ limits: {request_body_bytes_max: 1_048_576, futures_per_user_max: 1, sessions_pe
   future_bytes_max: 8388608, connections_max: 9, samples_in_flight_per_user_max: 10, session_idle_seconds: 61,
   save_before_expiry: no, audit_retention_days: 12, connections_per_address_max: 13, header_bytes_max: 5000,
   request_timeout_seconds: 14, idle_timeout_seconds: 15, checkpoint_bytes_per_user_max: 16,
-  queued_bytes_per_user_max: 17_000_000, receiving_bytes_max: 18_000_000, session_bytes_per_user_max: 19_000_000,
+  queued_bytes_per_user_max: 17_000_000, journal_bytes_per_user_max: 27_000_000, receiving_bytes_max: 18_000_000, session_bytes_per_user_max: 19_000_000,
   future_bytes_per_user_max: 7_000_000, audit_events_per_user_max: 800, sampling_silence_seconds: 31,
   custom_losses_per_user_max: 24, custom_loss_bytes_per_user_max: 250_000, sample_record_bytes_max: 3_000_000,
   sample_record_bytes_per_user_max: 2_000_000, archives_per_user_max: 21, archives_max: 22, answer_stall_seconds: 22,
@@ -113,11 +113,12 @@ persistence: {mode: DISABLE}
                                 limits.header_bytes_max, limits.request_timeout_seconds, limits.idle_timeout_seconds}),
               ElementsAre(10, 61, 12, 13, 5000, 14, 15));
   EXPECT_FALSE(limits.save_before_expiry);
-  EXPECT_THAT((std::vector<int64_t>{limits.checkpoint_bytes_per_user_max, limits.unnamed_samplers_per_run_max,
-                                    limits.checkpoints_per_user_max, limits.expired_checkpoint_ttl_seconds,
-                                    limits.queued_bytes_per_user_max, limits.receiving_bytes_max,
-                                    limits.session_bytes_per_user_max, limits.future_bytes_per_user_max}),
-              ElementsAre(16, 24, 250, 26, 17'000'000, 18'000'000, 19'000'000, 7'000'000));
+  EXPECT_THAT(
+      (std::vector<int64_t>{
+          limits.checkpoint_bytes_per_user_max, limits.unnamed_samplers_per_run_max, limits.checkpoints_per_user_max,
+          limits.expired_checkpoint_ttl_seconds, limits.queued_bytes_per_user_max, limits.journal_bytes_per_user_max,
+          limits.receiving_bytes_max, limits.session_bytes_per_user_max, limits.future_bytes_per_user_max}),
+      ElementsAre(16, 24, 250, 26, 17'000'000, 27'000'000, 18'000'000, 19'000'000, 7'000'000));
   EXPECT_EQ(limits.audit_events_per_user_max, 800);
   EXPECT_EQ(limits.custom_losses_per_user_max, 24);
   EXPECT_EQ(limits.custom_loss_bytes_per_user_max, 250'000);

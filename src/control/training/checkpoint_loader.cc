@@ -100,6 +100,7 @@ void CheckpointLoader::on_loaded(const RunPtr& run, const OperationPtr& operatio
                                       .seq_id = operation->seq_id,
                                       .hold = hold_checkpoint(operation->checkpoint, run->user)};
     run->broken.reset();
+    run->journal.begin();
     run->weights_changed = false;
     run->gradient_pending = false;
   }

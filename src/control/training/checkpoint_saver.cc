@@ -98,6 +98,8 @@ void CheckpointSaver::on_written(const RunPtr& run, const CheckpointSavePtr& sav
                                       .seq_id = operation->seq_id,
                                       .lacks_gradient = run->gradient_pending,
                                       .hold = hold_checkpoint(saved, run->user)};
+    run->journal.saved(run->gradient_pending);
+    run->drain_not_before = 0;
     run->weights_changed = false;
   }
   // Ephemeral checkpoints have no record: no tool shows them, and each unnamed save would leave one for ever.

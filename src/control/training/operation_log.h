@@ -58,6 +58,9 @@ class OperationLog {
     return operation;
   }
 
+  // Puts an operation back that take() returned: it is the next one again.
+  void put_back(Ptr operation) { queued_.push_front(std::move(operation)); }
+
   // Removes and returns all operations, the queued ones first. Their seq_ids are used up; missing lower ones may still
   // come.
   std::vector<Ptr> drain() {

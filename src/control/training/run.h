@@ -19,6 +19,7 @@
 #include "control/persistence/restore_plan.h"
 #include "control/sessions/sessions.h"
 #include "control/training/operation_log.h"
+#include "control/training/run_journal.h"
 #include "control/training/step_clock.h"
 #include "control/types/checkpoint.h"
 #include "control/types/types.h"
@@ -79,6 +80,7 @@ struct RunOperation {
   bool resumes = false;
   std::string call_id = {};   // by which the worker knows it; empty: the id of its request
   bool was_answered = false;  // by the worker, so that its effect is known
+  bool was_put_back = false;  // into the log, because its worker was lost
   ModelBackendPtr slot_at;    // the worker in whose training queue it has a slot; null: it has none
   uint64_t incarnation = 0;   // of the worker that it was sent to
   Nanos started = 0;
@@ -125,7 +127,7 @@ struct RunEnding {
 // The fields above the mutexes never change, except its place. Owned by RunTable; callbacks hold it too.
 struct Run {
   Run(ModelPtr model, const ModelBackendPtr& worker, const LoraConfig& config)
-      : place(std::move(model), worker, config.rank), lora(config) {}
+      : place(std::move(model), worker, config.rank), lora(config), journal(worker->config().replicate) {}
 
   RunPlace place;
   RunId id;
@@ -184,6 +186,7 @@ struct Run {
   // adapter, load_weights, which ends it.
   std::optional<Error> broken TUFT_GUARDED_BY(mutex);
   std::optional<RestorePoint> restore_point TUFT_GUARDED_BY(mutex);
+  RunJournal journal TUFT_GUARDED_BY(mutex);             // since restore_point
   bool weights_changed TUFT_GUARDED_BY(mutex) = false;   // since restore_point
   bool gradient_pending TUFT_GUARDED_BY(mutex) = false;  // no checkpoint holds it
   bool told_of_loss TUFT_GUARDED_BY(mutex) = false;      // an operation has failed because this worker ended
@@ -193,6 +196,11 @@ struct Run {
   bool from_store TUFT_GUARDED_BY(mutex) = false;
   bool numbers_lost TUFT_GUARDED_BY(mutex) = false;
   bool gradient_lost TUFT_GUARDED_BY(mutex) = false;  // one that the restore point lacks, see there
+
+  // Whether a new restore point comes before the next operation, because the journal is long.
+  bool saves_next_locked(Nanos now) const TUFT_REQUIRES(mutex) {
+    return journal.is_long() && weights_changed && !gradient_pending && now >= drain_not_before && !closed && !broken;
+  }
 
   // Sizes of the newest checkpoints: the expected sizes of the next ones. 0: not known.
   int64_t training_bytes TUFT_GUARDED_BY(mutex) = 0;

@@ -1,6 +1,9 @@
 #include "control/training/run_executor.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "control/training/training_telemetry.h"
@@ -30,6 +33,19 @@ StepClock::Work work_of(const RunOperation& operation) {
 
 bool worker_is_gone(const Error& error) {
   return error.code == ErrorCode::kUnavailable;
+}
+
+bool worker_is_lost(const Error& error) {
+  constexpr std::array<std::string_view, 4> kReasons = {"worker_died", actor::kWorkerDisconnected,
+                                                        "worker_connection_lost", "worker_starting"};
+  return std::find(kReasons.begin(), kReasons.end(), error.reason) != kReasons.end();
+}
+
+bool is_repeatable(const RunOperation& operation) {
+  const StepClock::Work work = work_of(operation);
+  const bool is_clients = !operation.moves_run && !operation.ends_run;
+  return is_clients && !operation.resumes && !operation.was_put_back && work != StepClock::Work::kCreate &&
+         work != StepClock::Work::kOther;
 }
 
 }  // namespace
@@ -92,6 +108,7 @@ bool RunExecutor::can_start_locked(const Run& run) const {
   const RunOperation* front = run.running == nullptr ? run.log.front() : nullptr;
   if (front == nullptr) return false;
   if (run.closed || run.broken) return true;
+  if (run.saves_next_locked(clock_.monotonic())) return false;
   // A run that leaves its worker goes on to the end of its step, because no checkpoint holds a gradient.
   const bool worker_ends = run.backend()->draining();
   const bool in_time =
@@ -104,13 +121,18 @@ bool RunExecutor::can_start_locked(const Run& run) const {
 void RunExecutor::pump(const RunPtr& run) {
   int64_t cost = 0;
   ModelBackendPtr worker;
+  bool saves = false;
   {
     MutexLock lock(run->mutex);
-    if (run->queued || !can_start_locked(*run)) return;
-    run->queued = true;
-    cost = run->log.front()->cost;
-    worker = run->backend();
+    saves = run->running == nullptr && run->saves_next_locked(clock_.monotonic());
+    if (!saves) {
+      if (run->queued || !can_start_locked(*run)) return;
+      run->queued = true;
+      cost = run->log.front()->cost;
+      worker = run->backend();
+    }
   }
+  if (saves) return idle_(run);
   worker->training_queue().submit(
       {.user = run->user, .cost = cost, .start = [this, owner = lifetime_.owner(), run, worker] {
          const auto alive = owner.lock();
@@ -202,7 +224,29 @@ void RunExecutor::start(const RunPtr& run, const OperationPtr& operation) {
   handler->start(run, operation);
 }
 
+// Returns whether the operation waits to be executed again, because its worker was lost, and the journal brings the run
+// to where it was. It waits so once, because it may be what ended the worker.
+bool RunExecutor::put_back(const RunPtr& run, const OperationPtr& operation, const Error& error) {
+  {
+    MutexLock lock(run->mutex);
+    const bool is_restored = run->journal.is_complete() && !run->closed && !run->ending;
+    if (!worker_is_lost(error) || !is_restored || !is_repeatable(*operation)) return false;
+    const Nanos now = clock_.monotonic();
+    run->step_clock.ended(work_of(*operation), 0, now);
+    run->step_clock.placed(now);
+    operation->was_put_back = true;
+    run->log.put_back(operation);
+    run->running = nullptr;
+  }
+  if (operation->slot_at != nullptr) operation->slot_at->training_queue().release(run->user, 1);
+  operation->slot_at = nullptr;
+  pump(run);
+  idle_(run);
+  return true;
+}
+
 void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result) {
+  if (!result.ok() && put_back(run, operation, result.error())) return;
   std::vector<OperationPtr> dropped;
   {
     MutexLock lock(run->mutex);

@@ -58,7 +58,8 @@ class RunExecutor {
   // `handler` executes operations of these types. An operation that creates its run goes to the handler of
   // kCreateModel, whatever its type.
   void set_handler(std::initializer_list<OperationType> types, OperationHandler& handler);
-  // `idle` is called after each operation of a run, and for each busy run in sweep(), without a lock.
+  // `idle` is called after each operation of a run, before one where the run is to be saved, and for each busy run in
+  // sweep(), without a lock.
   void on_idle(std::function<void(const RunPtr&)> idle) { idle_ = std::move(idle); }
 
   // Takes in an admitted operation. It fails if the run has ended, or if its seq_id is used up ("seq_id_passed").
@@ -72,7 +73,7 @@ class RunExecutor {
   // Starts the next operation of the run if there is one that can start now.
   void pump(const RunPtr& run);
   // Ends the operation that the run executes, and starts the next. If the worker was lost, the operations in the log
-  // fail too.
+  // fail too; if the run has a complete journal, the operation is instead executed again, once (run_journal.h).
   void conclude(const RunPtr& run, const OperationPtr& operation, Result<FutureValue> result);
   // Ends operations that were not started.
   void fail(const RunPtr& run, const std::vector<OperationPtr>& operations, const Error& error);
@@ -91,6 +92,7 @@ class RunExecutor {
   static std::optional<Error> refusal_of(Run& run, const RunOperation& operation);
   bool start_turn(const RunPtr& run, const ModelBackendPtr& worker);
   void start(const RunPtr& run, const OperationPtr& operation);
+  bool put_back(const RunPtr& run, const OperationPtr& operation, const Error& error);
   void sweep_run(const RunPtr& run);
 
   const config::Limits& limits_;

@@ -133,7 +133,7 @@ void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation, const Re
     MutexLock lock(run->mutex);
     point = run->restore_point;
   }
-  if (!point) return finish(run, incarnation, *round);
+  if (!point) return repeat(run, incarnation, round);
   if (point->checkpoint == nullptr) {
     return refuse(run, incarnation, point->unreadable.path, "it was skipped when the server started");
   }
@@ -143,11 +143,43 @@ void RunRestorer::load_weights(const RunPtr& run, uint64_t incarnation, const Re
       load_state_request(*run, *point->checkpoint, point->with_optimizer), call.options,
       calls_.answer_to<worker::v1::LoadStateResponse>(
           call, [this, run, incarnation, round, checkpoint = point->checkpoint](const auto& result) {
-            if (result.ok()) return finish(run, incarnation, *round);
+            if (result.ok()) return repeat(run, incarnation, round);
             // A worker that has ended again becomes ready in another incarnation, and the restore is tried again.
             if (result.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, result.error());
             refuse(run, incarnation, checkpoint->path.str(), result.error().message);
           }));
+}
+
+// Makes what the journal has again.
+void RunRestorer::repeat(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round) {
+  bool can_repeat = false;
+  {
+    MutexLock lock(run->mutex);
+    if (run->restoring_incarnation != incarnation) return;
+    can_repeat = run->journal.is_complete() && run->journal.try_again();
+  }
+  if (!can_repeat) return finish(run, incarnation, *round);
+  replay_.start(run, incarnation, [this, run, incarnation, round](const Status& repeated) {
+    if (repeated.ok()) return finish(run, incarnation, *round);
+    if (repeated.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, repeated.error());
+    begin_again(run, incarnation);
+  });
+}
+
+// A part of the journal was made again and the rest cannot be: removes the adapter, and sweep() restores the run
+// without its journal.
+void RunRestorer::begin_again(const RunPtr& run, uint64_t incarnation) {
+  {
+    MutexLock lock(run->mutex);
+    (void)run->journal.give_up();
+  }
+  const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.remove_adapter", *run, incarnation);
+  run->backend()->actor().remove_adapter(
+      remove_adapter_request(*run), call.options,
+      calls_.answer_to<worker::v1::RemoveAdapterResponse>(call, [run, incarnation](const auto&) {
+        MutexLock lock(run->mutex);
+        if (run->restoring_incarnation == incarnation) run->restoring_incarnation = 0;
+      }));
 }
 
 void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, RestoreRound& round) {
@@ -158,7 +190,13 @@ void RunRestorer::finish(const RunPtr& run, uint64_t incarnation, RestoreRound& 
   {
     MutexLock lock(run->mutex);
     if (run->restoring_incarnation != incarnation) return;
-    loss = roll_back_locked(*run);
+    if (run->journal.is_complete()) {
+      run->journal.done();
+      run->told_of_loss = false;
+    } else {
+      loss = roll_back_locked(*run);
+      run->journal.begin();
+    }
     if (loss) {
       dropped = run->log.drain();
       if (dropped.empty()) run->notice = loss;

@@ -1,9 +1,10 @@
 // Brings runs back: their records after the server was restarted, and their adapters whenever a worker has become
 // ready.
 //
-// A run is restored to its restore point, the newest training checkpoint that it saved or loaded, or to its first state
-// if it has none. What it did since then is lost. Its client is told once: by the operation that failed with the
-// worker, or else by the next one, which fails with kDataLoss "weights_rolled_back".
+// With a complete journal (run_journal.h), a run is restored to the state that it had. Else it is restored to its
+// restore point, the newest training checkpoint that it saved or loaded, or to its first state if it has none. What it
+// did since then is lost. Its client is told once: by the operation that failed with the worker, or else by the next
+// one, which fails with kDataLoss "weights_rolled_back".
 //
 // A worker that has no room for a run, while its base model has others, is asked again after kRoomPause.
 //
@@ -22,6 +23,7 @@
 #include "control/persistence/restore_plan.h"
 #include "control/training/run_executor.h"
 #include "control/training/run_expiry.h"
+#include "control/training/run_replay.h"
 #include "control/training/run_table.h"
 #include "control/training/worker_calls.h"
 #include "control/workers/model_backend.h"
@@ -59,7 +61,8 @@ class RunRestorer {
         runs_(runs),
         executor_(executor),
         calls_(calls),
-        expiry_(expiry) {}
+        expiry_(expiry),
+        replay_(clock, calls) {}
 
   // At the start of the server, before clients are heard: adds a run of the previous process. Its adapter follows when
   // its worker is ready. A run of a session that is gone begins to end. A run whose base model is not served any more
@@ -81,6 +84,8 @@ class RunRestorer {
   void create_adapter(const RunPtr& run, const ModelBackendPtr& worker, uint64_t incarnation,
                       const RestoreRoundPtr& round);
   void load_weights(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
+  void repeat(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
+  void begin_again(const RunPtr& run, uint64_t incarnation);
   void finish(const RunPtr& run, uint64_t incarnation, RestoreRound& round);
   void refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint, const std::string& why);
   void give_up(const RunPtr& run, uint64_t incarnation, const Error& error);
@@ -92,6 +97,7 @@ class RunRestorer {
   RunExecutor& executor_;
   const WorkerCalls& calls_;
   RunExpiry& expiry_;
+  const RunReplay replay_;
 };
 
 }  // namespace tuft::control

@@ -8,6 +8,8 @@
 //   CheckpointWriter    the one path of a checkpoint to the disk
 //   CheckpointLoader    load_weights
 //   RunResumption       goes on with runs whose worker comes back with their adapters
+//   RunJournals         keeps what runs did since their restore points
+//   RunReplay           does it again at another worker
 //   RunRestorer         restores runs after a restart of the server or of a worker
 //   WorkerDrain         saves the runs of a worker that was told to end
 //   RunPlacement        moves runs between the workers of a base model
@@ -74,6 +76,7 @@ class TrainingController {
   CutCalls cut_;
   WorkerCalls calls_;
   RunExecutor executor_;
+  const RunJournals journals_;
   CheckpointWriter writer_;
   CheckpointSaver saver_;
   CheckpointLoader loader_;

@@ -1,5 +1,6 @@
 #include "control/training/training_operations.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -7,23 +8,6 @@
 
 namespace tuft::control {
 namespace {
-
-void set_params(const OptimStep& step, worker::v1::OptimStepRequest& request) {
-  if (step.optimizer == Optimizer::kDimuon) {
-    worker::v1::DimuonParams& params = *request.mutable_dimuon();
-    params.set_learning_rate(step.learning_rate);
-    params.set_beta1(step.beta1);
-    params.set_grad_clip_norm(step.grad_clip_norm);
-    return;
-  }
-  worker::v1::AdamParams& params = *request.mutable_params();
-  params.set_learning_rate(step.learning_rate);
-  params.set_beta1(step.beta1);
-  params.set_beta2(step.beta2);
-  params.set_eps(step.eps);
-  params.set_weight_decay(step.weight_decay);
-  params.set_grad_clip_norm(step.grad_clip_norm);
-}
 
 Nanos nanos_of(double seconds) {
   return static_cast<Nanos>(seconds * 1e9);
@@ -120,6 +104,7 @@ void TrainingOperations::on_passed(const RunPtr& run, const OperationPtr& operat
   operation->waited = nanos_of(result->queue_seconds());
   if (operation->type == OperationType::kForwardBackward) {
     MutexLock lock(run->mutex);
+    journals_.keep_locked(*run, *operation, time_in_worker(*operation, operation->waited));
     run->gradient_pending = true;
     run->step_clock.add_pass(result->has_loss_sum() ? std::optional(result->loss_sum()) : std::nullopt,
                              result->weight_sum(), result->tokens());
@@ -127,11 +112,13 @@ void TrainingOperations::on_passed(const RunPtr& run, const OperationPtr& operat
   executor_.conclude(run, operation, FutureValue(ProtobufResult{std::move(*result->mutable_output())}));
 }
 
+Nanos TrainingOperations::time_in_worker(const RunOperation& operation, Nanos waited) const {
+  return std::max<Nanos>(telemetry_.clock().monotonic() - operation.started - waited, 0);
+}
+
 void TrainingOperations::optim_step(const RunPtr& run, const OperationPtr& operation) {
-  const auto& step = std::get<OptimStep>(operation->payload);
-  const auto request = std::make_shared<worker::v1::OptimStepRequest>();
-  request->set_adapter_id(run->id.str());
-  set_params(step, *request);
+  const auto request =
+      std::make_shared<const worker::v1::OptimStepRequest>(optim_step_request(std::get<OptimStep>(operation->payload)));
   const actor::CallOptions options = calls_.begin_call("training_backend.optim_step", *operation);
   calls_.execute<rpc::OptimStep>(run, operation, request, options, [this, run, operation](auto result) {
     on_stepped(run, operation, std::move(result));
@@ -142,12 +129,14 @@ void TrainingOperations::on_stepped(const RunPtr& run, const OperationPtr& opera
                                     Result<worker::v1::OptimStepResponse> result) {
   if (!result.ok()) return executor_.conclude(run, operation, std::move(result).error());
   telemetry_.record_optim_step(*run, *operation, *result);
+  const Nanos waited = nanos_of(result->queue_seconds());
   StepSpan span;
   {
     MutexLock lock(run->mutex);
+    journals_.keep_locked(*run, *operation, time_in_worker(*operation, waited));
     run->weights_changed = true;
     run->gradient_pending = false;
-    span = run->step_clock.end_step(nanos_of(result->queue_seconds()), telemetry_.clock().monotonic());
+    span = run->step_clock.end_step(waited, telemetry_.clock().monotonic());
   }
   telemetry_.keep_step(*run, *operation, *result, span);
   executor_.conclude(run, operation, FutureValue(OptimStepResult{metrics_of(*result)}));

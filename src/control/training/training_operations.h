@@ -5,6 +5,7 @@
 #include "base/result.h"
 #include "control/training/checkpoint_loader.h"
 #include "control/training/run_executor.h"
+#include "control/training/run_journals.h"
 #include "control/training/training_telemetry.h"
 #include "control/training/worker_calls.h"
 
@@ -15,12 +16,13 @@ class TrainingOperations final : public OperationHandler {
  public:
   // `loader` executes the second half of a load_weights that creates its model.
   TrainingOperations(RunExecutor& executor, const WorkerCalls& calls, const TrainingTelemetry& telemetry,
-                     CheckpointLoader& loader)
-      : executor_(executor), calls_(calls), telemetry_(telemetry), loader_(loader) {}
+                     CheckpointLoader& loader, const RunJournals& journals)
+      : executor_(executor), calls_(calls), telemetry_(telemetry), loader_(loader), journals_(journals) {}
 
   void start(const RunPtr& run, const OperationPtr& operation) override;
 
  private:
+  Nanos time_in_worker(const RunOperation& operation, Nanos waited) const;
   void create(const RunPtr& run, const OperationPtr& operation);
   void unload(const RunPtr& run, const OperationPtr& operation);
   void forward_backward(const RunPtr& run, const OperationPtr& operation);
@@ -34,6 +36,7 @@ class TrainingOperations final : public OperationHandler {
   const WorkerCalls& calls_;
   const TrainingTelemetry& telemetry_;
   CheckpointLoader& loader_;
+  const RunJournals& journals_;
 };
 
 }  // namespace tuft::control

@@ -255,6 +255,19 @@ RunGauges::RunGauges(const Clock& clock, const ModelBackends& backends, const Se
     for (const RunPtr& run : runs.all()) ++counts[{run->backend()->name(), state_of(*run, sessions)}];
     for (const auto& [key, count] : counts) observe(count, {{"base_model", key.first}, {"state", key.second}});
   });
+  metrics::training().journal_bytes.set_callback([&backends, &runs](const Observe& observe) {
+    std::map<std::string, int64_t> bytes;
+    for (const ModelPtr& model : backends.models()) {
+      if (model->workers().front()->config().replicate) bytes[model->name()] = 0;
+    }
+    for (const RunPtr& run : runs.all()) {
+      const auto of_model = bytes.find(run->backend()->name());
+      if (of_model == bytes.end()) continue;
+      MutexLock lock(run->mutex);
+      of_model->second += run->journal.bytes();
+    }
+    for (const auto& [model, sum] : bytes) observe(static_cast<double>(sum), {{"base_model", model}});
+  });
   metrics::training().last_step_age.set_callback([&clock, &backends](const Observe& observe) {
     for (const ModelPtr& model : backends.models()) {
       const Nanos last = model->facts().last_step();
@@ -265,6 +278,7 @@ RunGauges::RunGauges(const Clock& clock, const ModelBackends& backends, const Se
 
 RunGauges::~RunGauges() {
   metrics::training().runs.set_callback({});
+  metrics::training().journal_bytes.set_callback({});
   metrics::training().last_step_age.set_callback({});
 }
 

@@ -63,6 +63,26 @@ worker::v1::RemoveAdapterRequest remove_adapter_request(const Run& run) {
   return request;
 }
 
+worker::v1::OptimStepRequest optim_step_request(const OptimStep& step) {
+  worker::v1::OptimStepRequest request;
+  request.set_adapter_id(step.run.str());
+  if (step.optimizer == Optimizer::kDimuon) {
+    worker::v1::DimuonParams& params = *request.mutable_dimuon();
+    params.set_learning_rate(step.learning_rate);
+    params.set_beta1(step.beta1);
+    params.set_grad_clip_norm(step.grad_clip_norm);
+    return request;
+  }
+  worker::v1::AdamParams& params = *request.mutable_params();
+  params.set_learning_rate(step.learning_rate);
+  params.set_beta1(step.beta1);
+  params.set_beta2(step.beta2);
+  params.set_eps(step.eps);
+  params.set_weight_decay(step.weight_decay);
+  params.set_grad_clip_norm(step.grad_clip_norm);
+  return request;
+}
+
 worker::v1::LoadStateRequest load_state_request(const Run& run, const Checkpoint& checkpoint, bool with_optimizer) {
   worker::v1::LoadStateRequest request;
   request.set_adapter_id(run.id.str());

@@ -92,6 +92,7 @@ class WorkerCalls {
 
 worker::v1::CreateAdapterRequest create_adapter_request(const Run& run);
 worker::v1::RemoveAdapterRequest remove_adapter_request(const Run& run);
+worker::v1::OptimStepRequest optim_step_request(const OptimStep& step);
 worker::v1::LoadStateRequest load_state_request(const Run& run, const Checkpoint& checkpoint, bool with_optimizer);
 
 }  // namespace tuft::control

@@ -42,10 +42,11 @@ bool WorkerDrain::may_save_locked(const Run& run) const {
 bool WorkerDrain::needs_save(Run& run) const {
   MutexLock lock(run.mutex);
   const Nanos now = clock_.monotonic();
-  if (run.leaves_until == 0 && !run.backend()->draining()) return false;
+  const bool leaves = run.leaves_until > 0 || run.backend()->draining();
+  if (!leaves && !run.saves_next_locked(now)) return false;
   if (!is_held_locked(run) || run.running != nullptr || !run.weights_changed) return false;
   if (!may_save_locked(run) || now < run.drain_not_before) return false;
-  run.drained_incarnation = run.adapter_incarnation;
+  if (leaves) run.drained_incarnation = run.adapter_incarnation;
   run.drain_not_before = now + kRetryPause;
   return true;
 }

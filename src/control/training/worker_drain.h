@@ -27,7 +27,8 @@ class WorkerDrain {
 
   // The worker of `backend` ends in its life `incarnation` after `limit`.
   void begin(const ModelBackendPtr& backend, uint64_t incarnation, Nanos limit);
-  // Saves the run if its worker ends, or it leaves it, and it is at the end of a step.
+  // Saves the run if its worker ends, or it leaves it, or its journal is long (run_journal.h), and it is at the end of
+  // a step.
   void go_on(const RunPtr& run);
   // Lets workers go that hold nothing any more, or whose time is over.
   void sweep();
