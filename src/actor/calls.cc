@@ -1,4 +1,6 @@
 // The calls of SupervisedActorImpl: one gRPC call each, answered on gRPC's threads.
+#include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "actor/supervised_actor.h"
@@ -8,6 +10,12 @@
 namespace tuft::actor {
 
 namespace v1 = worker::v1;
+
+bool is_worker_lost(const Error& error) {
+  constexpr std::array<std::string_view, 4> kReasons = {"worker_died", kWorkerDisconnected, "worker_connection_lost",
+                                                        "worker_starting"};
+  return std::find(kReasons.begin(), kReasons.end(), error.reason) != kReasons.end();
+}
 
 // A call that has not been answered yet.
 class PendingCall {

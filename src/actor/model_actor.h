@@ -75,6 +75,9 @@ class CallOf final : public Call {
 // adapters and with the answers of calls that have a request_id (list_holdings()).
 inline constexpr std::string_view kWorkerDisconnected = "worker_disconnected";
 
+// Returns whether a call failed because its worker is not there any more, so that it may succeed at the next one.
+bool is_worker_lost(const Error& error);
+
 // Thread-safe. Calls return at once; the answer comes through the callback.
 //
 // A call fails with the worker's error, with kUnavailable and the reason "worker_died", kWorkerDisconnected,

@@ -63,6 +63,10 @@ struct SamplingMetrics {
                                   .description = "Sequences recorded for the loss stable_reinforce"}};
   ObservableGauge records_bytes{
       {.name = "tuft.sampling.records.bytes", .unit = "By", .description = "Memory of these records"}};
+  Counter repeats{{.name = "tuft.sampling.repeats",
+                   .unit = "{request}",
+                   .description = "Samples that were drawn again because their worker was lost",
+                   .labels = {"base_model"}}};
   Counter records_dropped{{.name = "tuft.sampling.records.dropped",
                            .unit = "{sequence}",
                            .description =

@@ -6,6 +6,7 @@
 
 #include "control/types/errors.h"
 #include "control/types/operation_keys.h"
+#include "metrics/sampling.h"
 
 namespace tuft::control {
 namespace {
@@ -47,8 +48,8 @@ bool SampleExecutor::start_turn(const SampleOperationPtr& operation) {
   }
   const auto at_worker = adapters_->at_worker(operation);
   if (!refusal && at_worker) {
-    if (auto request = operation->take_turn(at_worker->id)) {
-      send(operation, std::move(*request), at_worker->incarnation);
+    if (const auto request = operation->take_turn(at_worker->id)) {
+      send(operation, request, at_worker->incarnation);
       return true;
     }
     refusal = cancelled();
@@ -63,14 +64,14 @@ bool SampleExecutor::start_turn(const SampleOperationPtr& operation) {
 }
 
 // A later life of the worker has not loaded the adapter, and would call it unknown.
-void SampleExecutor::send(const SampleOperationPtr& operation, worker::v1::SampleRequest request,
-                          uint64_t incarnation) {
-  telemetry_.begin_call(*operation, request);
+void SampleExecutor::send(const SampleOperationPtr& operation,
+                          const std::shared_ptr<const worker::v1::SampleRequest>& request, uint64_t incarnation) {
+  telemetry_.begin_call(*operation, *request);
   operation->sink->mark_sent();
   actor::CallOptions options{
       .trace = operation->backend_span.context(), .ids = call_ids(*operation->keys), .incarnation = incarnation};
   options.ids.set_previous_stage(operation->previous.span_id);
-  operation->sink->send(operation->worker->actor(), std::move(request), options,
+  operation->sink->send(operation->worker->actor(), request, options,
                         [weak = weak_from_this(), operation](Result<worker::v1::SampleResponse> result) {
                           SamplingTelemetry::end_call(*operation, result);
                           if (const auto self = weak.lock()) return self->on_answer(operation, std::move(result));
@@ -81,8 +82,19 @@ void SampleExecutor::send(const SampleOperationPtr& operation, worker::v1::Sampl
 void SampleExecutor::on_answer(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result) {
   adapters_->end(*operation, !result.ok() && result.error().reason == "adapter_page_lost");
   if (result.ok()) operation->sink->mark_started(result->queue_seconds());
-  finish(operation, std::move(result));
-  operation->worker->sampling_queue().release(operation->user, operation->num_samples);
+  const ModelBackendPtr worker = operation->worker;
+  if (repeats(*operation, result)) {
+    metrics::sampling().repeats.add(1, {{"base_model", worker->name()}});
+    execute(operation);
+  } else {
+    finish(operation, std::move(result));
+  }
+  worker->sampling_queue().release(operation->user, operation->num_samples);
+}
+
+bool SampleExecutor::repeats(SampleOperation& operation, const Result<worker::v1::SampleResponse>& result) const {
+  if (result.ok() || !actor::is_worker_lost(result.error()) || is_shut_down_) return false;
+  return operation.sink->may_repeat() && !operation.sink->is_cancelled() && operation.give_turn_back();
 }
 
 void SampleExecutor::finish(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result) {

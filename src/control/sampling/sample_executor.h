@@ -1,5 +1,6 @@
 // Brings samples to the worker and their answers back: each waits until its adapter is loaded, then for its user's turn
-// in the worker's dispatch queue. Samples have no order among themselves.
+// in the worker's dispatch queue. Samples have no order among themselves. One whose worker is lost is drawn again,
+// once, unless a client has seen a part of it.
 #pragma once
 
 #include <atomic>
@@ -29,7 +30,9 @@ class SampleExecutor : public std::enable_shared_from_this<SampleExecutor> {
  private:
   void enqueue(const SampleOperationPtr& operation);
   bool start_turn(const SampleOperationPtr& operation);
-  void send(const SampleOperationPtr& operation, worker::v1::SampleRequest request, uint64_t incarnation);
+  void send(const SampleOperationPtr& operation, const std::shared_ptr<const worker::v1::SampleRequest>& request,
+            uint64_t incarnation);
+  bool repeats(SampleOperation& operation, const Result<worker::v1::SampleResponse>& result) const;
   void on_answer(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result);
   void finish(const SampleOperationPtr& operation, Result<worker::v1::SampleResponse> result);
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,7 +31,7 @@ class SampleOperation {
         num_samples(request.num_samples()),
         cost(tokens),
         placed(now),
-        request_(std::move(request)),
+        request_(std::make_shared<worker::v1::SampleRequest>(std::move(request))),
         memory_(std::move(memory)) {}
 
   const UserId user;
@@ -48,22 +47,31 @@ class SampleOperation {
   telemetry::Span backend_span;     // sampling_backend.sample
   telemetry::SpanContext previous;  // of request tracing: the stage before the worker's first one
 
-  // Returns the request, which goes to the worker now under the adapter's id there; nothing if it was let go.
-  std::optional<worker::v1::SampleRequest> take_turn(const std::string& worker_id) {
+  // Returns the request, which goes to the worker now under the adapter's id there; null if it was let go.
+  std::shared_ptr<const worker::v1::SampleRequest> take_turn(const std::string& worker_id) {
     MutexLock lock(mutex_);
-    if (dropped_) return std::nullopt;
+    if (dropped_) return nullptr;
     has_turn_ = true;
-    request_.set_sampler_id(worker_id);
-    return std::move(request_);
+    request_->set_sampler_id(worker_id);
+    return request_;
+  }
+  // Its worker was lost, and it waits for another turn. Returns false if it has done so before: it may be what ended
+  // the worker.
+  bool give_turn_back() {
+    MutexLock lock(mutex_);
+    if (was_repeated_) return false;
+    was_repeated_ = true;
+    has_turn_ = false;
+    return true;
   }
   // Frees the request of an operation that was cancelled and may wait for its turn for long. Does nothing while the
   // worker has it: its answer ends it (`has_ended`).
   void let_go(bool has_ended) {
-    worker::v1::SampleRequest request;  // destroyed without the lock
+    std::shared_ptr<worker::v1::SampleRequest> request;  // destroyed without the lock
     MutexLock lock(mutex_);
     if (has_turn_ && !has_ended) return;
     dropped_ = true;
-    request.Swap(&request_);
+    request.swap(request_);
     memory_.shrink_to(OperationBudget::kOperationBytes);
   }
   bool is_dropped() const {
@@ -73,9 +81,10 @@ class SampleOperation {
 
  private:
   mutable Mutex mutex_;
-  worker::v1::SampleRequest request_ TUFT_GUARDED_BY(mutex_);
+  std::shared_ptr<worker::v1::SampleRequest> request_ TUFT_GUARDED_BY(mutex_);
   ByteAccount::Hold memory_ TUFT_GUARDED_BY(mutex_);
   bool has_turn_ TUFT_GUARDED_BY(mutex_) = false;
+  bool was_repeated_ TUFT_GUARDED_BY(mutex_) = false;
   bool dropped_ TUFT_GUARDED_BY(mutex_) = false;
 };
 

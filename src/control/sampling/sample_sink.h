@@ -23,8 +23,10 @@ class SampleSink {
   // The worker has answered, and says for how many seconds it kept the sample waiting.
   virtual void mark_started(double /*queue_seconds*/) {}
   // Calls the worker, and lets a cancel end the call. `done` is called once, perhaps before this returns.
-  virtual void send(actor::ModelActor& worker, worker::v1::SampleRequest request, const actor::CallOptions& options,
-                    actor::Callback<worker::v1::SampleResponse> done) = 0;
+  virtual void send(actor::ModelActor& worker, std::shared_ptr<const worker::v1::SampleRequest> request,
+                    const actor::CallOptions& options, actor::Callback<worker::v1::SampleResponse> done) = 0;
+  // Returns whether nobody notices that the sample is drawn again, by another send().
+  virtual bool may_repeat() const = 0;
   // Hands over the answer. Called once, after send() or instead of it.
   virtual void finish(Result<worker::v1::SampleResponse> result) = 0;
   // The answer came after the end of the server's objects. Called instead of finish().
@@ -41,10 +43,11 @@ class FutureSink final : public SampleSink {
   bool is_cancelled() const override { return futures_.has_ended(*future_); }
   void mark_sent() override { futures_.mark_sent(*future_); }
   void mark_started(double queue_seconds) override { futures_.mark_started(*future_, queue_seconds); }
-  void send(actor::ModelActor& worker, worker::v1::SampleRequest request, const actor::CallOptions& options,
-            actor::Callback<worker::v1::SampleResponse> done) override {
-    futures_.on_cancel(*future_, worker.sample(std::move(request), options, std::move(done)));
+  void send(actor::ModelActor& worker, std::shared_ptr<const worker::v1::SampleRequest> request,
+            const actor::CallOptions& options, actor::Callback<worker::v1::SampleResponse> done) override {
+    futures_.on_cancel(*future_, worker.call<rpc::Sample>(std::move(request), options, std::move(done)));
   }
+  bool may_repeat() const override { return true; }
   void finish(Result<worker::v1::SampleResponse> result) override {
     if (!result.ok()) return futures_.complete(future_, std::move(result).error());
     // Kept first, so that a client that sees the result finds the records. Nobody sees that of a cancelled sample.

@@ -71,15 +71,16 @@ class SampleStreams::Sink final : public SampleSink {
     return cancelled_;
   }
   // A cancel may come before the call exists.
-  void send(actor::ModelActor& worker, worker::v1::SampleRequest request, const actor::CallOptions& options,
-            actor::Callback<worker::v1::SampleResponse> done) override {
-    actor::Cancel end_call = worker.stream_sample(std::move(request), options, relay_to(listener_), std::move(done));
+  void send(actor::ModelActor& worker, std::shared_ptr<const worker::v1::SampleRequest> request,
+            const actor::CallOptions& options, actor::Callback<worker::v1::SampleResponse> done) override {
+    actor::Cancel end_call = worker.stream_sample(*request, options, relay_to(listener_), std::move(done));
     {
       MutexLock lock(mutex_);
       if (!cancelled_) return end_call_.swap(end_call);
     }
     end_call();
   }
+  bool may_repeat() const override { return !listener_->on_tokens; }
   void finish(Result<worker::v1::SampleResponse> result) override {
     actor::Cancel unused = take_call();
     const auto streams = streams_.lock();

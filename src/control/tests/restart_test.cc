@@ -188,7 +188,7 @@ TEST_F(Restart, AWorkerThatDoesNotAnswerKeepsItsOperationsAndItsRuns) {
   EXPECT_EQ(worker().weights_of(run.str()), 3);
 }
 
-TEST_F(Restart, SamplesThatRanFailAndSamplersComeBack) {
+TEST_F(Restart, SamplesThatRanAreDrawnAgain) {
   const RunId run = boot_with_run();
   optim_step(run, alice, 1);
   const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 2, "", 0)).sampler;
@@ -198,14 +198,49 @@ TEST_F(Restart, SamplesThatRanFailAndSamplersComeBack) {
   const RequestId running = sample(sampler, alice);
   worker().die();
   worker().hold_answers(false);
-  const Error error = failure(alice, running);
-  EXPECT_EQ(error.reason, "worker_died");
-  EXPECT_FALSE(is_user_error(error.code));
   const RequestId waiting = sample(sampler, alice);
+  EXPECT_TRUE(pending(alice, running));
   EXPECT_TRUE(pending(alice, waiting));
   worker().start();
-  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, waiting).bytes), 1);
+  for (const RequestId& drawn : {running, waiting}) {
+    EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, drawn).bytes), 1);
+  }
   EXPECT_EQ(worker().samplers(), 1U);
+}
+
+TEST_F(Restart, ASampleWhoseWorkerIsLostTwiceFails) {
+  const RunId run = boot_with_run();
+  const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0)).sampler;
+  settle();
+  worker().hold_answers(true);
+  const RequestId deadly = sample(sampler, alice);
+  worker().die();
+  worker().hold_answers(false);
+  worker().before_next("sample", [&] { worker().hold_answers(true); });
+  worker().start();
+  EXPECT_TRUE(pending(alice, deadly));
+  worker().die();
+  worker().hold_answers(false);
+  const Error error = failure(alice, deadly);
+  EXPECT_EQ(error.reason, "worker_died");
+  EXPECT_FALSE(is_user_error(error.code));
+  worker().start();
+  value<ProtobufResult>(alice, sample(sampler, alice));
+}
+
+TEST_F(Restart, ASampleThatIsCancelledWhileItWaitsForAnotherWorkerIsNotDrawn) {
+  const RunId run = boot_with_run();
+  const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0)).sampler;
+  settle();
+  worker().hold_answers(true);
+  const RequestId running = sample(sampler, alice);
+  worker().die();
+  worker().hold_answers(false);
+  EXPECT_TRUE(plane().cancel_future(alice, running).ok());
+  worker().clear_calls();
+  worker().start();
+  EXPECT_EQ(failure(alice, running).reason, "cancelled");
+  EXPECT_TRUE(worker().calls_of("sample").empty());
 }
 
 TEST_F(Restart, WithoutAWorkerOperationsWaitAMinuteAndThenFail) {

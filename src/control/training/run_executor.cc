@@ -1,9 +1,6 @@
 #include "control/training/run_executor.h"
 
-#include <algorithm>
-#include <array>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "control/training/training_telemetry.h"
@@ -33,12 +30,6 @@ StepClock::Work work_of(const RunOperation& operation) {
 
 bool worker_is_gone(const Error& error) {
   return error.code == ErrorCode::kUnavailable;
-}
-
-bool worker_is_lost(const Error& error) {
-  constexpr std::array<std::string_view, 4> kReasons = {"worker_died", actor::kWorkerDisconnected,
-                                                        "worker_connection_lost", "worker_starting"};
-  return std::find(kReasons.begin(), kReasons.end(), error.reason) != kReasons.end();
 }
 
 bool is_repeatable(const RunOperation& operation) {
@@ -230,7 +221,7 @@ bool RunExecutor::put_back(const RunPtr& run, const OperationPtr& operation, con
   {
     MutexLock lock(run->mutex);
     const bool is_restored = run->journal.is_complete() && !run->closed && !run->ending;
-    if (!worker_is_lost(error) || !is_restored || !is_repeatable(*operation)) return false;
+    if (!actor::is_worker_lost(error) || !is_restored || !is_repeatable(*operation)) return false;
     const Nanos now = clock_.monotonic();
     run->step_clock.ended(work_of(*operation), 0, now);
     run->step_clock.placed(now);

@@ -16,16 +16,19 @@ class Streams : public PlaneTest {
  protected:
   Generation& generation() { return plane().generation(); }
 
-  Result<Generation::Number> start(const UserId& user, const std::string& name, const std::shared_ptr<Heard>& heard) {
+  Result<Generation::Number> start(const UserId& user, const std::string& name, const std::shared_ptr<Heard>& heard,
+                                   bool hears_tokens = true) {
     GenerationRequest request;
     request.model = name;
     request.prompt_tokens = {1, 2, 3};
     request.params.set_max_tokens(4);
     request.topk_logprobs = 2;
     GenerationListener listener;
-    listener.on_tokens = [heard](const GenerationDelta& delta) {
-      heard->tokens.insert(heard->tokens.end(), delta.tokens.begin(), delta.tokens.end());
-    };
+    if (hears_tokens) {
+      listener.on_tokens = [heard](const GenerationDelta& delta) {
+        heard->tokens.insert(heard->tokens.end(), delta.tokens.begin(), delta.tokens.end());
+      };
+    }
     listener.done = [heard](Result<tinker_public::SampleResponse> result) {
       EXPECT_FALSE(heard->end.has_value());
       heard->end = std::move(result);
@@ -90,6 +93,22 @@ TEST_F(Streams, AdapterThatCannotBeLoadedIsAnErrorAndNotTheBaseModel) {
   ASSERT_TRUE(start(alice, path, heard).ok());
   EXPECT_EQ(failure_of(heard), ErrorCode::kDataLoss);
   EXPECT_TRUE(worker().calls_of("stream_sample").empty());
+}
+
+TEST_F(Streams, WhoHasSeenTokensOfALostWorkerIsTold) {
+  boot();
+  worker().hold_answers(true);
+  const auto sees = std::make_shared<Heard>();
+  const auto waits = std::make_shared<Heard>();
+  ASSERT_TRUE(start(alice, model, sees).ok());
+  ASSERT_TRUE(start(alice, model, waits, /*hears_tokens=*/false).ok());
+  worker().die();
+  worker().hold_answers(false);
+  EXPECT_EQ(failure_of(sees), ErrorCode::kUnavailable);
+  EXPECT_FALSE(waits->end.has_value());
+  worker().start();
+  ASSERT_TRUE(waits->end.has_value());
+  EXPECT_TRUE(waits->end->ok()) << "it was drawn again";
 }
 
 TEST_F(Streams, CancelEndsRunningAndWaitingStreams) {
