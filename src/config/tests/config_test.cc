@@ -102,8 +102,7 @@ persistence: {mode: DISABLE}
   EXPECT_EQ(config.telemetry.resource_attributes.at("shard"), "3");
   const Limits& limits = config.limits;
   EXPECT_EQ(limits.request_body_bytes_max, 1048576);
-  EXPECT_EQ(limits.future_bytes_max, 8388608);
-  EXPECT_EQ(limits.future_retention_seconds, 700);
+  EXPECT_EQ(std::pair(limits.future_bytes_max, limits.future_retention_seconds), std::pair(int64_t{8388608}, 700));
   EXPECT_THAT((std::vector<int>{limits.futures_per_user_max, limits.sessions_per_user_max, limits.runs_per_user_max,
                                 limits.samplers_per_user_max, limits.reorder_window, limits.gap_timeout_seconds,
                                 limits.connections_max}),
@@ -113,12 +112,12 @@ persistence: {mode: DISABLE}
                                 limits.header_bytes_max, limits.request_timeout_seconds, limits.idle_timeout_seconds}),
               ElementsAre(10, 61, 12, 13, 5000, 14, 15));
   EXPECT_FALSE(limits.save_before_expiry);
-  EXPECT_THAT(
-      (std::vector<int64_t>{
-          limits.checkpoint_bytes_per_user_max, limits.unnamed_samplers_per_run_max, limits.checkpoints_per_user_max,
-          limits.expired_checkpoint_ttl_seconds, limits.queued_bytes_per_user_max, limits.journal_bytes_per_user_max,
-          limits.receiving_bytes_max, limits.session_bytes_per_user_max, limits.future_bytes_per_user_max}),
-      ElementsAre(16, 24, 250, 26, 17'000'000, 27'000'000, 18'000'000, 19'000'000, 7'000'000));
+  EXPECT_EQ(limits.journal_bytes_per_user_max, 27'000'000);
+  EXPECT_THAT((std::vector<int64_t>{limits.checkpoint_bytes_per_user_max, limits.unnamed_samplers_per_run_max,
+                                    limits.checkpoints_per_user_max, limits.expired_checkpoint_ttl_seconds,
+                                    limits.queued_bytes_per_user_max, limits.receiving_bytes_max,
+                                    limits.session_bytes_per_user_max, limits.future_bytes_per_user_max}),
+              ElementsAre(16, 24, 250, 26, 17'000'000, 18'000'000, 19'000'000, 7'000'000));
   EXPECT_EQ(limits.audit_events_per_user_max, 800);
   EXPECT_EQ(limits.custom_losses_per_user_max, 24);
   EXPECT_EQ(limits.custom_loss_bytes_per_user_max, 250'000);

@@ -51,6 +51,11 @@ struct Boundary {
     if (future.keys.seq_id && (seq_id || checkpoint == nullptr)) return *future.keys.seq_id > seq_id.value_or(0);
     return future.number > number;
   }
+  // A save of the server has a higher number than operations that were submitted before it and executed after it.
+  bool is_before(const Checkpoint& other) const {
+    if (other.seq_id && seq_id && *other.seq_id != *seq_id) return *other.seq_id > *seq_id;
+    return other.future_number > number;
+  }
 };
 
 bool is_gone(const FutureRecord& future) {
@@ -73,7 +78,7 @@ Boundary find_boundary(RunRecord& record, const CheckpointIndex& checkpoints) {
     if (boundary.checkpoint == nullptr) boundary = {};
   }
   const CheckpointPtr newest = checkpoints.newest_training(record.id);
-  if (newest != nullptr && newest->future_number > boundary.number) {
+  if (newest != nullptr && boundary.is_before(*newest)) {
     const bool unrecorded = newest->future_number > record.restore_number;
     boundary = {newest, newest->future_number, newest->seq_id};
     record.restore_with_optimizer = true;

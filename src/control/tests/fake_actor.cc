@@ -80,7 +80,7 @@ actor::Cancel FakeActor::send(std::unique_ptr<actor::Call> call, const actor::Ca
     const uint64_t number = ++last_call_;
     calls_.push_back(detail.empty() ? name : name + " " + detail);
     if (options.incarnation != 0 && options.incarnation != incarnation_) {
-      failure = died();
+      failure = joined_ ? unavailable("gone", std::string(actor::kWorkerDisconnected)) : died();
     } else if (!ready_) {
       failure = unavailable("the worker is starting", "worker_starting");
     } else if (const auto found = failures_.find(name); found != failures_.end()) {
@@ -143,9 +143,19 @@ void FakeActor::list_holdings(worker::v1::ListHoldingsResponse& response) const 
   for (const auto& [id, weights] : samplers_) response.add_samplers(id);
 }
 
+void FakeActor::lose_connection() {
+  hold_ = false;
+  end_held(true, "worker_connection_lost");
+  std::lock_guard lock(mutex_);
+  kept_.clear();
+}
+
 void FakeActor::disconnect(bool finishes) {
-  ready_ = false;
-  up_ = false;
+  ready_ = up_ = false;
+  end_held(finishes, std::string(actor::kWorkerDisconnected));
+}
+
+void FakeActor::end_held(bool finishes, const std::string& reason) {
   std::deque<Held> held;
   {
     std::lock_guard lock(mutex_);
@@ -154,8 +164,7 @@ void FakeActor::disconnect(bool finishes) {
       if (finishes) (void)run(*one.call, one.ids);
     }
   }
-  const Error cut = unavailable("the connection broke", std::string(actor::kWorkerDisconnected));
-  for (const Held& one : held) one.call->answer(cut);
+  for (const Held& one : held) one.call->answer(unavailable("the connection broke", reason));
 }
 
 void FakeActor::move_to(FakeActor& other) {

@@ -47,6 +47,10 @@ class FakeActor final : public actor::ModelActor {
   // The worker joins the place of `other` with what it holds, for instance at another server.
   void move_to(FakeActor& other);
   void set_ready(bool ready) { ready_ = ready; }
+  // The worker joined: a call for an earlier life fails as one whose worker may come back.
+  void set_joined(bool joined) { joined_ = joined; }
+  // The connection to a local worker breaks, which finishes the held calls and remembers none.
+  void lose_connection();
   // The worker is told to end.
   void drain(Nanos limit) { on_draining_(incarnation_, limit); }
   // Returns the life that was let go; 0: none.
@@ -130,6 +134,7 @@ class FakeActor final : public actor::ModelActor {
   // Runs the call, or gets the answer of the same call. Requires mutex_.
   Status run(actor::Call& call, const worker::v1::CallIds& ids);
   void list_holdings(worker::v1::ListHoldingsResponse& response) const;
+  void end_held(bool finishes, const std::string& reason);
 
   // `detail(request)` and `work(request, response)` get the messages of the method.
   template <typename Method, typename DetailOf, typename WorkOf>
@@ -153,6 +158,7 @@ class FakeActor final : public actor::ModelActor {
   std::atomic<bool> up_{false};
   std::atomic<uint64_t> incarnation_{0};
   std::atomic<bool> hold_{false};
+  bool joined_ = false;
   std::atomic<double> queue_seconds_{0};
   std::atomic<double> loss_sum_{0};
   std::atomic<double> weight_sum_{0};

@@ -95,13 +95,14 @@ void CheckpointSaver::on_written(const RunPtr& run, const CheckpointSavePtr& sav
     run->restore_point = RestorePoint{.checkpoint = saved,
                                       .with_optimizer = true,
                                       .number = operation->future->number,
-                                      .seq_id = operation->seq_id,
+                                      .seq_id = saved->seq_id,
                                       .lacks_gradient = run->gradient_pending,
                                       .hold = hold_checkpoint(saved, run->user)};
     run->journal.saved(run->gradient_pending);
     run->drain_not_before = 0;
     run->weights_changed = false;
   }
+  if (saved->path.kind == CheckpointKind::kTraining && !operation->moves_run) parts_.writer.remove_servers_save(*run);
   // Ephemeral checkpoints have no record: no tool shows them, and each unnamed save would leave one for ever.
   if (parts_.persistence.enabled() && !saved->ephemeral) {
     parts_.persistence.write(run->user, {parts_.persistence.put(*saved)}, operation->span.context());

@@ -80,14 +80,42 @@ Result<CheckpointSavePtr> CheckpointWriter::begin(Run& run, const OperationPtr& 
   checkpoint.optimizer = run.optimizer;
   checkpoint.future_number = operation->future->number;
   checkpoint.seq_id = operation->seq_id;
+  if (operation->moves_run) {  // it has what its client did until then
+    MutexLock lock(run.mutex);
+    checkpoint.seq_id = run.last_seq_id;
+  }
   return save;
+}
+
+CheckpointPtr CheckpointWriter::servers_save_of(const Run& run) const {
+  std::string name;
+  {
+    MutexLock lock(run.mutex);
+    name = run.moved_name;
+  }
+  return name.empty() ? nullptr
+                      : parts_.checkpoints.find(CheckpointPath{run.id, CheckpointKind::kTraining, name}.str());
+}
+
+void CheckpointWriter::remove_servers_save(Run& run) const {
+  const CheckpointPtr saved = servers_save_of(run);
+  {
+    MutexLock lock(run.mutex);
+    run.moved_name.clear();
+  }
+  if (saved == nullptr || !parts_.checkpoints.remove(saved).ok() || !parts_.persistence.enabled()) return;
+  parts_.persistence.write(run.user, {parts_.persistence.erase(saved->path)}, {});
 }
 
 std::optional<Error> CheckpointWriter::check_room(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const {
   const config::Limits& limits = parts_.config.limits;
   const CheckpointUse limit{limits.checkpoint_bytes_per_user_max, limits.checkpoints_per_user_max};
-  const CheckpointPtr replaced = parts_.checkpoints.find(checkpoint.path.str());
-  const CheckpointUse freed = replaced == nullptr ? CheckpointUse{} : use_of(*replaced);
+  CheckpointUse freed;
+  for (const CheckpointPtr& replaced : {parts_.checkpoints.find(checkpoint.path.str()), servers_save_of(run)}) {
+    if (replaced == nullptr) continue;
+    freed.bytes += use_of(*replaced).bytes;
+    freed.count += use_of(*replaced).count;
+  }
   const CheckpointUse more{bytes, use_of(checkpoint).count};
   CheckpointUse used;
   std::optional<Quota> quota;

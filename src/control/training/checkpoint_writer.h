@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "control/age/sealed_files.h"
 #include "control/checkpoints/checkpoint_store.h"
+#include "control/persistence/persistence.h"
 #include "control/queues/disk_worker.h"
 #include "control/sampling/published_version.h"
 #include "control/sampling/sampler_table.h"
@@ -52,6 +53,7 @@ class CheckpointWriter {
     SamplerTable& samplers;
     const WorkerCalls& calls;
     const Lifetime& lifetime;
+    Persistence& persistence;
   };
   explicit CheckpointWriter(const Parts& parts) : parts_(parts) {}
 
@@ -60,8 +62,8 @@ class CheckpointWriter {
   Result<CheckpointSavePtr> begin(Run& run, const OperationPtr& operation) const;
 
   // Returns an error if this checkpoint with `bytes` exceeds limits.checkpoint_bytes_per_user_max or
-  // checkpoints_per_user_max; what it replaces does not count. First drops checkpoints of unnamed saves that nobody
-  // samples from, because a loop that saves in each step would otherwise end at the limit.
+  // checkpoints_per_user_max; what it replaces does not count, nor does a save of the server. First drops checkpoints
+  // of unnamed saves that nobody samples from, because a loop that saves in each step would otherwise end at the limit.
   std::optional<Error> check_room(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const;
 
   // Writes the checkpoint. `done` gets it, with its files, exactly once unless the server ends first: on the disk
@@ -70,10 +72,14 @@ class CheckpointWriter {
   using Done = std::function<void(Result<CheckpointPtr>)>;
   void write(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
 
+  // [disk] Removes what the server itself has saved of the run, because the run has another restore point.
+  void remove_servers_save(Run& run) const;
+
   // Removes an ephemeral checkpoint without a sampler.
   void forget(const CheckpointPath& path) const { parts_.checkpoints.forget(path); }
 
  private:
+  CheckpointPtr servers_save_of(const Run& run) const;
   void prepare(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
   void call_worker(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
   template <typename Response>

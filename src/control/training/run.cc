@@ -1,5 +1,6 @@
 #include "control/training/run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "control/accounts/quota.h"
@@ -135,6 +136,11 @@ RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBac
   run->last_request = parse_iso_time(record.last_request_at).value_or(0);
   run->target_modules = record.target_modules;
   run->log.start_at(record.next_seq_id);
+  int64_t last_seq_id = record.next_seq_id - 1;
+  for (const FutureRecord& waits : restored.unfinished) {
+    if (waits.keys.seq_id) last_seq_id = std::min(last_seq_id, *waits.keys.seq_id - 1);
+  }
+  if (last_seq_id > 0) run->last_seq_id = last_seq_id;
   run->next_training_name = record.next_training_name;
   run->next_sampler_name = record.next_sampler_name;
   run->next_ephemeral_name = record.next_ephemeral_name;

@@ -174,6 +174,8 @@ struct Run {
   // For run_resumption.h: the request id of the newest operation that a worker answered, and whether the run waits,
   // after a restart of the server, for the worker that holds it.
   std::string last_operation TUFT_GUARDED_BY(mutex);
+  // The seq_id of the newest operation that has ended.
+  std::optional<int64_t> last_seq_id TUFT_GUARDED_BY(mutex);
   bool hopes TUFT_GUARDED_BY(mutex) = false;
 
   // It does not leave its worker now, nor soon, so that it is not stopped again and again.

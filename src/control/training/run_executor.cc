@@ -218,19 +218,29 @@ void RunExecutor::start(const RunPtr& run, const OperationPtr& operation) {
 // Returns whether the operation waits to be executed again, because its worker was lost, and the journal brings the run
 // to where it was. It waits so once, because it may be what ended the worker.
 bool RunExecutor::put_back(const RunPtr& run, const OperationPtr& operation, const Error& error) {
+  if (!actor::is_worker_lost(error)) return false;
+  ModelBackendPtr slot_at;
   {
     MutexLock lock(run->mutex);
+    if (run->backend()->holds(operation->incarnation)) {
+      // Only the connection broke, so nobody knows what the worker did. A checkpoint of it will tell.
+      (void)run->journal.give_up();
+      return false;
+    }
     const bool is_restored = run->journal.is_complete() && !run->closed && !run->ending;
-    if (!actor::is_worker_lost(error) || !is_restored || !is_repeatable(*operation)) return false;
+    if (!is_restored || !is_repeatable(*operation)) return false;
     const Nanos now = clock_.monotonic();
+    slot_at = std::exchange(operation->slot_at, nullptr);
+    operation->placed = now;
+    // The files of the first attempt are gone, so the worker must not answer with what it remembers of it.
+    if (work_of(*operation) == StepClock::Work::kSave) operation->call_id = operation->future->request.str() + "#again";
     run->step_clock.ended(work_of(*operation), 0, now);
     run->step_clock.placed(now);
     operation->was_put_back = true;
     run->log.put_back(operation);
     run->running = nullptr;
   }
-  if (operation->slot_at != nullptr) operation->slot_at->training_queue().release(run->user, 1);
-  operation->slot_at = nullptr;
+  if (slot_at != nullptr) slot_at->training_queue().release(run->user, 1);
   pump(run);
   idle_(run);
   return true;
@@ -242,6 +252,7 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
   {
     MutexLock lock(run->mutex);
     run->step_clock.ended(work_of(*operation), operation->waited, clock_.monotonic());
+    if (operation->seq_id) run->last_seq_id = operation->seq_id;
     if (operation->was_answered) run->last_operation = call_id_of(*operation);
     if (result.ok() && !operation->moves_run) run->told_of_loss = false;
     // Of a failed operation of the server no client is told.
@@ -249,10 +260,11 @@ void RunExecutor::conclude(const RunPtr& run, const OperationPtr& operation, Res
     if (!result.ok() && worker_is_gone(result.error()) && is_clients &&
         operation->incarnation == run->adapter_incarnation) {
       dropped = run->log.drain();
-      run->told_of_loss = true;
+      run->told_of_loss = !run->journal.is_complete();
     }
     if (run->ending) run->ending->note(*operation, result);
-    if (operation->moves_run && !result.ok() && !run->backend()->draining()) run->stay_locked(clock_.monotonic());
+    const bool leaves = operation->moves_run && run->leaves_until > 0 && !run->backend()->draining();
+    if (leaves && !result.ok()) run->stay_locked(clock_.monotonic());
   }
   if (!result.ok()) {
     operation->span.record_error(result.error());
@@ -320,9 +332,9 @@ void RunExecutor::sweep() {
   for (const RunPtr& run : runs_.all()) sweep_run(run);
 }
 
-// Returns since when the run's worker has not held its adapter; 0: it holds it.
+// Returns since when the run's worker has not held its adapter; 0: it holds it, or it is restored there.
 Nanos RunExecutor::note_held_locked(Run& run, Nanos now) {
-  if (run.backend()->holds(run.adapter_incarnation)) {
+  if (run.backend()->holds(run.adapter_incarnation) || run.restoring_incarnation > 0) {
     run.unheld_since = 0;
   } else if (run.unheld_since == 0) {
     run.unheld_since = now;

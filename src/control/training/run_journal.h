@@ -36,8 +36,9 @@ class RunJournal {
   static constexpr Nanos kTimeMax = 20 * kSecond;
   static constexpr size_t kEntriesMax = 512;
   static constexpr int64_t kBytesMax = 16 << 20;
-  // A restore that makes the entries again is tried so often, because they could be what ended the workers.
-  static constexpr int kTriesMax = 5;
+  // A restore that makes the entries again is tried so often, because they could be what ended the workers. Usually
+  // they are not, and another user's request is: so more often than that user's requests are tried.
+  static constexpr int kTriesMax = 20;
 
   // `is_kept`: whether the base model has replicate: true. Otherwise nothing is ever kept.
   explicit RunJournal(bool is_kept) : is_kept_(is_kept), is_complete_(is_kept) {}

@@ -8,6 +8,8 @@
 namespace tuft::control {
 namespace {
 
+constexpr int64_t kConsiderable = 1024;  // of journal_bytes_per_user_max
+
 // Returns null if there is no room, or if the server does not have the request.
 std::shared_ptr<JournalEntry> entry_of(RunOperation& operation, ByteAccount::Hold memory, int64_t bytes_max) {
   if (operation.resumes) return nullptr;
@@ -37,7 +39,9 @@ void RunJournals::keep_locked(Run& run, RunOperation& operation, Nanos time) con
     return;
   }
   entry->time = time;
-  run.journal.add(std::move(entry), account_->held_by(run.user.str()) > bytes_max_ / 2);
+  // A run with a small part of its user's journals would save often and free little.
+  const bool is_considerable = run.journal.bytes() + entry->memory.bytes() >= bytes_max_ / kConsiderable;
+  run.journal.add(std::move(entry), is_considerable && account_->held_by(run.user.str()) > bytes_max_ / 2);
 }
 
 }  // namespace tuft::control

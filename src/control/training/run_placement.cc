@@ -118,6 +118,11 @@ void RunPlacement::move_runs_of_gone_workers(const Model& model, const std::unor
     if (worker->draining()) {
       go_on(run);
     } else {
+      // Without another worker the run waits for this one, which may come back with it.
+      const bool is_other_there =
+          std::any_of(model.workers().begin(), model.workers().end(),
+                      [&](const ModelBackendPtr& each) { return each != worker && each->serves(); });
+      if (!is_other_there) continue;
       resumption_.give_up(run);
       move(run, Reason::kLost);
     }

@@ -14,6 +14,7 @@ struct RunReplay::Progress {
   RunPtr run;
   uint64_t incarnation = 0;
   std::vector<JournalEntryPtr> entries;
+  std::string last_operation;  // the name of the last call, by which the worker can tell later what it holds
   size_t next = 0;
   Nanos began = 0;
   std::function<void(Status)> done;
@@ -27,6 +28,7 @@ void RunReplay::start(const RunPtr& run, uint64_t incarnation, std::function<voi
   progress->done = std::move(done);
   {
     MutexLock lock(run->mutex);
+    progress->last_operation = run->last_operation;
     progress->entries.assign(run->journal.entries().begin(), run->journal.entries().end());
   }
   go_on(progress);
@@ -35,17 +37,20 @@ void RunReplay::start(const RunPtr& run, uint64_t incarnation, std::function<voi
 void RunReplay::go_on(const std::shared_ptr<Progress>& progress) const {
   if (progress->next == progress->entries.size()) return end(*progress, {});
   const JournalEntryPtr& entry = progress->entries[progress->next++];
+  const bool is_last = progress->next == progress->entries.size();
   const Run& run = *progress->run;
   actor::ModelActor& actor = run.backend()->actor();
   if (const auto* step = std::get_if<OptimStep>(&entry->payload)) {
-    const auto call = WorkerCalls::begin_call("training_backend.optim_step", run, progress->incarnation);
+    auto call = WorkerCalls::begin_call("training_backend.optim_step", run, progress->incarnation);
+    if (is_last) call.options.ids.set_request_id(progress->last_operation);
     call.span->set_attribute("tuft.restored", true);
     actor.call<rpc::OptimStep>(std::make_shared<const worker::v1::OptimStepRequest>(optim_step_request(*step)),
                                call.options, next<worker::v1::OptimStepResponse>(call, progress));
     return;
   }
   const auto& pass = std::get<worker::v1::ForwardBackwardRequest>(entry->payload);
-  const auto call = WorkerCalls::begin_call("training_backend.forward_backward", run, progress->incarnation);
+  auto call = WorkerCalls::begin_call("training_backend.forward_backward", run, progress->incarnation);
+  if (is_last) call.options.ids.set_request_id(progress->last_operation);
   call.span->set_attribute("tuft.restored", true);
   actor.call<rpc::ForwardBackward>({entry, &pass}, call.options,
                                    next<worker::v1::ForwardBackwardResponse>(call, progress));

@@ -14,8 +14,8 @@ namespace {
 constexpr Nanos kRoomPause = 5 * kSecond;
 
 bool needs_adapter_locked(const Run& run, uint64_t incarnation) TUFT_REQUIRES(run.mutex) {
-  return run.created && !run.closed && !run.ending && !run.hopes && run.adapter_incarnation < incarnation &&
-         run.restoring_incarnation < incarnation;
+  return run.created && !run.closed && !run.ending && !run.hopes && run.running == nullptr &&
+         run.adapter_incarnation < incarnation && run.restoring_incarnation < incarnation;
 }
 
 // Undoes what was trained since the restore point. Returns the error that the client gets if it was not told before.
@@ -89,17 +89,19 @@ void RunRestorer::on_moved(const RunPtr& run) {
 }
 
 void RunRestorer::sweep() {
-  for (const RunPtr& run : runs_.all()) {
-    const ModelBackendPtr worker = run->backend();
-    const uint64_t incarnation = worker->actor().incarnation();
-    bool missed = false;
-    {
-      MutexLock lock(run->mutex);
-      missed = needs_adapter_locked(*run, incarnation) && !run->broken && worker->actor().ready() &&
-               clock_.monotonic() >= run->restore_not_before;
-    }
-    if (missed) create_adapter(run, worker, incarnation, std::make_shared<RestoreRound>(worker->name()));
+  for (const RunPtr& run : runs_.all()) go_on(run);
+}
+
+void RunRestorer::go_on(const RunPtr& run) {
+  const ModelBackendPtr worker = run->backend();
+  const uint64_t incarnation = worker->actor().incarnation();
+  bool missed = false;
+  {
+    MutexLock lock(run->mutex);
+    missed = needs_adapter_locked(*run, incarnation) && !run->broken && worker->actor().ready() &&
+             clock_.monotonic() >= run->restore_not_before;
   }
+  if (missed) create_adapter(run, worker, incarnation, std::make_shared<RestoreRound>(worker->name()));
 }
 
 // A run whose adapter was never created needs no restore: its create_model waits in the log and starts now.
@@ -162,16 +164,21 @@ void RunRestorer::repeat(const RunPtr& run, uint64_t incarnation, const RestoreR
   replay_.start(run, incarnation, [this, run, incarnation, round](const Status& repeated) {
     if (repeated.ok()) return finish(run, incarnation, *round);
     if (repeated.error().code == ErrorCode::kUnavailable) return give_up(run, incarnation, repeated.error());
-    begin_again(run, incarnation);
+    begin_again(run, incarnation, repeated.error());
   });
 }
 
-// A part of the journal was made again and the rest cannot be: removes the adapter, and sweep() restores the run
-// without its journal.
-void RunRestorer::begin_again(const RunPtr& run, uint64_t incarnation) {
+// A part of the journal was made again and the rest cannot be now: removes the adapter, and sweep() restores the run,
+// with its journal if only memory is short.
+void RunRestorer::begin_again(const RunPtr& run, uint64_t incarnation, const Error& error) {
   {
     MutexLock lock(run->mutex);
-    (void)run->journal.give_up();
+    if (run->restoring_incarnation != incarnation) return;
+    if (error.code == ErrorCode::kResourceExhausted) {
+      run->restore_not_before = clock_.monotonic() + kRoomPause;
+    } else {
+      (void)run->journal.give_up();
+    }
   }
   const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.remove_adapter", *run, incarnation);
   run->backend()->actor().remove_adapter(

@@ -77,15 +77,17 @@ class RunRestorer {
   void on_moved(const RunPtr& run);
 
   // Restores the runs that on_worker_ready() missed: their adapter was created in a life of the worker that ended
-  // before its answer was handled here, or their restore was cut off.
+  // before its answer was handled here, or their restore was cut off, or they executed an operation, which may save
+  // them.
   void sweep();
+  void go_on(const RunPtr& run);
 
  private:
   void create_adapter(const RunPtr& run, const ModelBackendPtr& worker, uint64_t incarnation,
                       const RestoreRoundPtr& round);
   void load_weights(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
   void repeat(const RunPtr& run, uint64_t incarnation, const RestoreRoundPtr& round);
-  void begin_again(const RunPtr& run, uint64_t incarnation);
+  void begin_again(const RunPtr& run, uint64_t incarnation, const Error& error);
   void finish(const RunPtr& run, uint64_t incarnation, RestoreRound& round);
   void refuse(const RunPtr& run, uint64_t incarnation, const std::string& checkpoint, const std::string& why);
   void give_up(const RunPtr& run, uint64_t incarnation, const Error& error);

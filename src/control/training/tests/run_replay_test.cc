@@ -3,32 +3,13 @@
 
 #include <gmock/gmock.h>
 
-#include "control/tests/plane.h"
+#include "control/training/tests/replay_fixture.h"
 
 namespace tuft::control {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-class Replay : public PlaneTest {
- protected:
-  Replay() { config().supported_models[0].replicate = true; }
-
-  // Returns the number of the next operation of the run.
-  int32_t next() { return ++seq_id_; }
-  void step(const RunId& run) { value<OptimStepResult>(alice, optim_step(run, alice, next())); }
-  void pass(const RunId& run) { value<ProtobufResult>(alice, forward_backward(run, alice, next())); }
-  // The calls that change or read the adapter, without its name.
-  static std::vector<std::string> functions(const FakeActor& worker) {
-    std::vector<std::string> functions;
-    for (const std::string& call : worker.calls()) functions.push_back(call.substr(0, call.find(' ')));
-    return functions;
-  }
-
- private:
-  int32_t seq_id_ = 0;
-};
 
 TEST_F(Replay, WhatALostWorkerDidIsMadeAgain) {
   const RunId run = boot_with_run();
@@ -50,6 +31,7 @@ TEST_F(Replay, OnlyWhatCameAfterTheRestorePointIsMadeAgain) {
   const auto saved = value<SaveWeightsResult>(alice, save(run, alice, next(), "with-a-gradient"));
   worker().clear_calls();
   worker().restart();
+  sweep_until([&] { return worker().calls().size() == 3; });
   EXPECT_THAT(functions(worker()), ElementsAre("create_adapter", "load_state", "forward_backward"));
   value<LoadWeightsResult>(alice, load(run, alice, next(), saved.path));
   worker().clear_calls();
@@ -177,6 +159,7 @@ TEST_F(Replay, AtTheEndOfALongJournalTheServerSaves) {
   EXPECT_THAT(worker().calls_of("save_state"), ::testing::SizeIs(1));
   worker().clear_calls();
   worker().restart();
+  sweep_until([&] { return worker().calls().size() == 3; });
   EXPECT_THAT(functions(worker()), ElementsAre("create_adapter", "load_state", "optim_step"));
   EXPECT_EQ(worker().weights_of(run.str()), static_cast<int>(RunJournal::kEntriesMax) + 1);
 }
@@ -215,13 +198,6 @@ TEST_F(Replay, ASaveThatFailsDoesNotStopTheRun) {
   EXPECT_EQ(worker().weights_of(run.str()), 10);
 }
 
-class ReplayElsewhere : public Replay {
- protected:
-  ReplayElsewhere() { config().supported_models[0].workers = 2; }
-  FakeActor& home(const RunId& run) { return worker(0).weights_of(run.str()) >= 0 ? worker(0) : worker(1); }
-  FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
-};
-
 TEST_F(ReplayElsewhere, TheRunsOfALostWorkerGoOnAtAnother) {
   const RunId run = boot_with_run();
   step(run);
@@ -235,11 +211,6 @@ TEST_F(ReplayElsewhere, TheRunsOfALostWorkerGoOnAtAnother) {
   value<OptimStepResult>(alice, running);
   EXPECT_EQ(other(from).weights_of(run.str()), 2);
 }
-
-class ReplayJoined : public ReplayElsewhere {
- protected:
-  ReplayJoined() { config().supported_models[0].worker = config::WorkerKind::kJoined; }
-};
 
 TEST_F(ReplayJoined, AWorkerThatWasAwayTooLongFindsItsRunElsewhereAndNothingIsLost) {
   const RunId run = boot_with_run();
