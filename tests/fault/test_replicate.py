@@ -116,5 +116,5 @@ def test_nothing_is_lost_when_a_worker_dies(kind, tmp_path, certificates):  # no
     assert "rolled back" not in server.log and "weights_rolled_back" not in server.log
     what = "the worker, which the server starts again" if kind is LocalWorkers else "one of two joined workers"
     print(f"seed {SEED}: {workers.rounds} kills, {replays:.0f} replays, {made} steps")
-    lab_results.note("crash", f"kill -9 of {what}, at random moments, with replicate: true", workers.rounds,
+    lab_results.note("workers", f"kill -9 of {what}, at random moments, with replicate: true", workers.rounds,
                      f"{replays:.0f} runs made again what was lost; {made} steps, each taken once, no run went back (seed {SEED})")

@@ -86,5 +86,5 @@ def test_nothing_is_lost_when_the_server_dies_or_the_link_breaks(cluster):
     assert "model.restored" not in cluster.server.log
     what = ", ".join(f"{count} x {fault}" for fault, count in counts.items())
     print(f"seed {SEED}: {what}, {steps} steps, {again} operations that no worker had begun")
-    lab_results.note("crash", f"kill -9 of the server of a worker that joined, and broken links, at random moments: {what}",
+    lab_results.note("workers", f"kill -9 of the server of a worker that joined, and broken links, at random moments: {what}",
                      ROUNDS, f"{steps} steps, each taken once, no run went back (seed {SEED})")

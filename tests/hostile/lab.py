@@ -44,6 +44,8 @@ NETWORK_TESTS = ("hosts", "network", "split_brain", "slow_links", "client_links"
 PARTS = {
     "crash": lambda hours: pytest_of("fault/test_crash.py", TUFT_CRASH_ROUNDS=rounds_of(hours)),
     "takeover": lambda hours: pytest_of("fault/test_takeover.py", TUFT_TAKEOVER_ROUNDS=rounds_of(hours)),
+    "workers": lambda hours: pytest_of("fault/test_workers_back.py", "fault/test_replicate.py",
+                                       TUFT_CRASH_ROUNDS=rounds_of(hours)),
     "disk": lambda hours: pytest_of("fault/test_disk.py", **long_form(hours)),
     "torn": lambda hours: pytest_of("fault/test_torn.py"),
     "clock": lambda hours: pytest_of("fault/test_clock.py"),
