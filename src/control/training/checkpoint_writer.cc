@@ -1,6 +1,7 @@
 #include "control/training/checkpoint_writer.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -111,10 +112,10 @@ std::optional<Error> CheckpointWriter::check_room(const Run& run, const Checkpoi
   const config::Limits& limits = parts_.config.limits;
   const CheckpointUse limit{limits.checkpoint_bytes_per_user_max, limits.checkpoints_per_user_max};
   CheckpointUse freed;
-  for (const CheckpointPtr& replaced : {parts_.checkpoints.find(checkpoint.path.str()), servers_save_of(run)}) {
-    if (replaced == nullptr) continue;
-    freed.bytes += use_of(*replaced).bytes;
-    freed.count += use_of(*replaced).count;
+  for (const CheckpointPtr& each : std::set{parts_.checkpoints.find(checkpoint.path.str()), servers_save_of(run)}) {
+    if (each == nullptr) continue;
+    freed.bytes += use_of(*each).bytes;
+    freed.count += use_of(*each).count;
   }
   const CheckpointUse more{bytes, use_of(checkpoint).count};
   CheckpointUse used;
