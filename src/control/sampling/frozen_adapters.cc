@@ -1,7 +1,7 @@
 #include "control/sampling/frozen_adapters.h"
 
 #include <functional>
-#include <unordered_set>
+#include <set>
 #include <utility>
 
 #include "control/sampling/sample_operation.h"
@@ -27,6 +27,19 @@ OperationKeys keys_of(const FrozenAdapter& adapter) {
   keys.base_model = adapter.model->name();
   keys.lora_rank = adapter.lora_rank();
   return keys;
+}
+
+// By this another server process knows what a worker holds.
+std::string begin_of_worker_ids(const Checkpoint& checkpoint) {
+  return checkpoint.path.str() + '#' + std::to_string(checkpoint.future_number) + '-';
+}
+
+// Takes the id of a copy of the checkpoint out of `held`; empty if there is none.
+std::string take_copy(const Checkpoint& checkpoint, std::set<std::string>& held) {
+  if (checkpoint.future_number == 0) return {};  // it has come from elsewhere, and nothing tells its versions apart
+  const std::string begin = begin_of_worker_ids(checkpoint);
+  const auto found = held.lower_bound(begin);
+  return found != held.end() && found->starts_with(begin) ? held.extract(found).value() : std::string();
 }
 
 // `incarnation`: of the worker; 0: any.
@@ -216,7 +229,7 @@ bool FrozenAdapters::begin_load_locked(FrozenAdapter& adapter, ModelBackend& wor
   FrozenAdapter::Copy& copy = adapter.copy(worker);
   if (adapter.files_ == nullptr || copy.loading || adapter.is_loaded(worker) || !worker.serves()) return false;
   copy.loading = true;
-  copy.worker_id = new_worker_id_locked(adapter.checkpoint->path);
+  copy.worker_id = new_worker_id_locked(*adapter.checkpoint);
   return true;
 }
 
@@ -286,13 +299,13 @@ void FrozenAdapters::on_loaded(const FrozenAdapterPtr& adapter, ModelBackend& wo
 
 // ---- published versions
 
-std::string FrozenAdapters::new_worker_id(const CheckpointPath& path) {
+std::string FrozenAdapters::new_worker_id(const Checkpoint& checkpoint) {
   MutexLock lock(mutex_);
-  return new_worker_id_locked(path);
+  return new_worker_id_locked(checkpoint);
 }
 
-std::string FrozenAdapters::new_worker_id_locked(const CheckpointPath& path) {
-  return path.str() + '#' + id_suffix_ + '-' + std::to_string(next_worker_id_++);
+std::string FrozenAdapters::new_worker_id_locked(const Checkpoint& checkpoint) {
+  return begin_of_worker_ids(checkpoint) + id_suffix_ + '-' + std::to_string(next_worker_id_++);
 }
 
 void FrozenAdapters::take(const ModelPtr& model, const CheckpointPtr& checkpoint, PublishedVersion& version) {
@@ -352,18 +365,20 @@ void FrozenAdapters::resume(const FrozenAdapterPtr& adapter, ModelBackend& worke
 
 void FrozenAdapters::on_worker_back(ModelBackend& worker, uint64_t incarnation,
                                     const worker::v1::ListHoldingsResponse& held) {
-  std::unordered_set<std::string> unknown(held.samplers().begin(), held.samplers().end());
+  std::set<std::string> unknown(held.samplers().begin(), held.samplers().end());
   {
     MutexLock lock(mutex_);
     for (const auto& [key, adapter] : adapters_) {
       FrozenAdapter::Copy& there = adapter->copy(worker);
       if (&adapter->model->facts() != &worker.facts() || there.loading) continue;
+      std::string id;
       for (const FrozenAdapter::Copy& copy : adapter->copies_) {
-        if (copy.worker_id.empty() || unknown.erase(copy.worker_id) == 0) continue;
-        there.worker_id = std::string(copy.worker_id);
-        there.loaded_incarnation = incarnation;
-        break;
+        if (id.empty() && unknown.erase(copy.worker_id) > 0) id = copy.worker_id;
       }
+      if (id.empty() && adapter->checkpoint != nullptr) id = take_copy(*adapter->checkpoint, unknown);
+      if (id.empty()) continue;
+      there.worker_id = std::move(id);
+      there.loaded_incarnation = incarnation;
     }
   }
   OperationKeys keys;

@@ -159,7 +159,7 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   bool stop_waiting(const SampleOperationPtr& operation);
 
   // Returns a new id, under which a version of the checkpoint can be published.
-  std::string new_worker_id(const CheckpointPath& path);
+  std::string new_worker_id(const Checkpoint& checkpoint);
   // Takes over `version`, which holds the weights of `checkpoint`. Leaves it where its worker has loaded the adapter
   // already. The files may not exist yet: file_ended() follows.
   void take(const ModelPtr& model, const CheckpointPtr& checkpoint, PublishedVersion& version);
@@ -167,7 +167,8 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
   // adapter then lives until the worker restarts. Returns false if nobody uses the adapter any more.
   bool file_ended(const CheckpointPtr& checkpoint);
 
-  // A worker that was disconnected holds these samplers: uses those that are known, and removes the others.
+  // A worker that was disconnected holds these samplers: uses those that are known, by the id or, after a
+  // restart of the server, by the path and the number of the checkpoint in it, and removes the others.
   void on_worker_back(ModelBackend& worker, uint64_t incarnation, const worker::v1::ListHoldingsResponse& held);
   // Loads again what a former incarnation of the worker held, and wakes what waits.
   void on_worker_ready(ModelBackend& worker);
@@ -179,7 +180,7 @@ class FrozenAdapters : public std::enable_shared_from_this<FrozenAdapters> {
  private:
   using Waiting = std::deque<SampleOperationPtr>;
 
-  std::string new_worker_id_locked(const CheckpointPath& path) TUFT_REQUIRES(mutex_);
+  std::string new_worker_id_locked(const Checkpoint& checkpoint) TUFT_REQUIRES(mutex_);
   static FrozenAdapterPtr newest_locked(const SampleOperation& operation);
   FrozenAdapterPtr find_or_add_locked(const ModelPtr& model, const CheckpointPtr& checkpoint) TUFT_REQUIRES(mutex_);
   static const ModelBackendPtr& choose_locked(const FrozenAdapter& adapter, const OperationKeys& keys);

@@ -29,7 +29,7 @@ void CheckpointSaver::publish(const RunPtr& run, const CheckpointSavePtr& save) 
   if (auto over = parts_.writer.check_room(*run, save->checkpoint, std::max<int64_t>(expected, 1))) {
     return parts_.executor.conclude(run, save->operation, std::move(*over));
   }
-  const std::string worker_id = parts_.sampling.adapters().new_worker_id(save->checkpoint.path);
+  const std::string worker_id = parts_.sampling.adapters().new_worker_id(save->checkpoint);
   if (save->version != nullptr) {  // under its former name, the worker would only repeat the answer of the call
     save->operation->call_id = save->operation->future->request.str() + worker_id.substr(worker_id.rfind('#'));
   }

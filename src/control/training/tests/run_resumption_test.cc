@@ -201,6 +201,31 @@ TEST_F(Takeover, ARunGoesOnAtItsWorker) {
   EXPECT_EQ(worker().weights_of(run.str()), 2);
 }
 
+TEST_F(Takeover, ASamplerStaysInTheWorker) {
+  const auto [own, run] = boot_with_session_and_run();
+  value<OptimStepResult>(alice, optim_step(run, alice, 1));
+  const auto saved = value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 2, "s"));
+  const SamplerId sampler = *try_sampler(own, alice, 1, "", *saved.path);
+  value<ProtobufResult>(alice, sample(sampler, alice));
+  ASSERT_TRUE(durable().ok());
+  crash_and_come_back();
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, sample(sampler, alice)).bytes), 1);
+  EXPECT_TRUE(worker().calls_of("add_sampler").empty());
+  EXPECT_EQ(worker().samplers(), 1U);
+}
+
+TEST_F(Takeover, AnOlderVersionOfASamplerDoesNotStayInTheWorker) {
+  const auto [own, run] = boot_with_session_and_run();
+  const auto saved = value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "s"));
+  value<OptimStepResult>(alice, optim_step(run, alice, 2));
+  value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 3, "s"));
+  const SamplerId newer = *try_sampler(own, alice, 2, "", *saved.path);
+  value<ProtobufResult>(alice, sample(newer, alice));
+  ASSERT_TRUE(durable().ok());
+  crash_and_come_back();
+  EXPECT_EQ(sampled_number(value<ProtobufResult>(alice, sample(newer, alice, 1)).bytes), 1);
+}
+
 TEST_F(Takeover, AGradientIsKept) {
   const RunId run = boot_with_run();
   value<ProtobufResult>(alice, forward_backward(run, alice, 1));
