@@ -125,6 +125,7 @@ TEST_F(Tenants, AFirstSampleIsSentAtOnceHoweverLongAnothersRun) {
 TEST_F(Tenants, AWorkersDeathFreesTheSlotsOfSamplesThatWereSentOutOfTurn) {
   const auto [s, run] = boot_with_session_and_run();
   const auto path = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "n")).path;
+  await_files(alice, path);
   const SamplerId alices[] = {sampler_of(alice), *try_sampler(s, alice, 1, "", path)};
   const SamplerId bobs = sampler_of(bob);
   for (int death = 0; death < 3; ++death) {
