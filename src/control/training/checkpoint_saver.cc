@@ -102,7 +102,7 @@ void CheckpointSaver::on_written(const RunPtr& run, const CheckpointSavePtr& sav
     run->drain_not_before = 0;
     run->weights_changed = false;
   }
-  if (saved->path.kind == CheckpointKind::kTraining && !operation->moves_run) parts_.writer.remove_servers_save(*run);
+  if (saved->path.kind == CheckpointKind::kTraining && !operation->moves_run) parts_.writer.end_servers_save(*run);
   // Ephemeral checkpoints have no record: no tool shows them, and each unnamed save would leave one for ever.
   if (parts_.persistence.enabled() && !saved->ephemeral) {
     parts_.persistence.write(run->user, {parts_.persistence.put(*saved)}, operation->span.context());

@@ -1,7 +1,6 @@
 #include "control/training/checkpoint_writer.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -98,24 +97,23 @@ CheckpointPtr CheckpointWriter::servers_save_of(const Run& run) const {
                       : parts_.checkpoints.find(CheckpointPath{run.id, CheckpointKind::kTraining, name}.str());
 }
 
-void CheckpointWriter::remove_servers_save(Run& run) const {
+void CheckpointWriter::end_servers_save(const Run& run) const {
   const CheckpointPtr saved = servers_save_of(run);
-  {
-    MutexLock lock(run.mutex);
-    run.moved_name.clear();
-  }
-  if (saved == nullptr || !parts_.checkpoints.remove(saved).ok() || !parts_.persistence.enabled()) return;
-  parts_.persistence.write(run.user, {parts_.persistence.erase(saved->path)}, {});
+  if (saved == nullptr) return;
+  // If it was deleted or replaced meanwhile, nothing is left to do.
+  (void)parts_.checkpoints.update(saved,
+                                  [now = parts_.clock.wall()](Checkpoint& checkpoint) { checkpoint.expires_at = now; });
 }
 
 std::optional<Error> CheckpointWriter::check_room(const Run& run, const Checkpoint& checkpoint, int64_t bytes) const {
   const config::Limits& limits = parts_.config.limits;
   const CheckpointUse limit{limits.checkpoint_bytes_per_user_max, limits.checkpoints_per_user_max};
-  CheckpointUse freed;
-  for (const CheckpointPtr& each : std::set{parts_.checkpoints.find(checkpoint.path.str()), servers_save_of(run)}) {
-    if (each == nullptr) continue;
-    freed.bytes += use_of(*each).bytes;
-    freed.count += use_of(*each).count;
+  const CheckpointPtr replaced = parts_.checkpoints.find(checkpoint.path.str());
+  const CheckpointPtr servers = servers_save_of(run);
+  CheckpointUse freed = replaced == nullptr ? CheckpointUse{} : use_of(*replaced);
+  if (servers != nullptr && servers != replaced) {
+    freed.bytes += use_of(*servers).bytes;
+    freed.count += use_of(*servers).count;
   }
   const CheckpointUse more{bytes, use_of(checkpoint).count};
   CheckpointUse used;

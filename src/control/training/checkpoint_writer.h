@@ -14,7 +14,6 @@
 #include "config/config.h"
 #include "control/age/sealed_files.h"
 #include "control/checkpoints/checkpoint_store.h"
-#include "control/persistence/persistence.h"
 #include "control/queues/disk_worker.h"
 #include "control/sampling/published_version.h"
 #include "control/sampling/sampler_table.h"
@@ -53,7 +52,6 @@ class CheckpointWriter {
     SamplerTable& samplers;
     const WorkerCalls& calls;
     const Lifetime& lifetime;
-    Persistence& persistence;
   };
   explicit CheckpointWriter(const Parts& parts) : parts_(parts) {}
 
@@ -72,8 +70,8 @@ class CheckpointWriter {
   using Done = std::function<void(Result<CheckpointPtr>)>;
   void write(const RunPtr& run, const CheckpointSavePtr& save, const Done& done) const;
 
-  // [disk] Removes what the server itself has saved of the run, because the run has another restore point.
-  void remove_servers_save(Run& run) const;
+  // [disk] Lets what the server itself has saved of the run expire now, because the run has another restore point.
+  void end_servers_save(const Run& run) const;
 
   // Removes an ephemeral checkpoint without a sampler.
   void forget(const CheckpointPath& path) const { parts_.checkpoints.forget(path); }

@@ -16,7 +16,7 @@ TrainingController::TrainingController(const Parts& parts)
       executor_(parts_.config.limits, parts_.clock, parts_.futures, parts_.persistence, runs_, lifetime_),
       journals_(parts_.config.limits.journal_bytes_per_user_max),
       writer_({parts_.config, parts_.clock, parts_.checkpoints, parts_.disk, parts_.sessions,
-               parts_.sampling->samplers(), calls_, lifetime_, parts_.persistence}),
+               parts_.sampling->samplers(), calls_, lifetime_}),
       saver_({parts_.clock, parts_.persistence, *parts_.sampling, executor_, calls_, cut_, writer_, telemetry_}),
       loader_(parts_.config.checkpoint_dir, parts_.checkpoints, executor_, calls_, telemetry_),
       operations_(executor_, calls_, telemetry_, loader_, journals_),
