@@ -64,6 +64,11 @@ struct WorkerRegistry::Place {
     bool holds_adapters = false;
   };
 
+  struct OfSource {
+    std::function<void()> wake;
+    std::string former;  // the id of the last worker at its place; empty: there was none
+  };
+
   explicit Place(JoinableModel joinable) : model(std::move(joinable)) {}
 
   using Standbys = std::deque<Standby>;
@@ -71,8 +76,8 @@ struct WorkerRegistry::Place {
   // Returns the source at whose place the worker, which comes back with its adapters, served last; or null.
   const void* former_place(const Standby& worker) const TUFT_REQUIRES(mutex) {
     if (!worker.holds_adapters) return nullptr;
-    for (const auto& [source, worker_id] : formers) {
-      if (worker_id == worker.row.worker_id) return source;
+    for (const auto& [source, of] : sources) {
+      if (of.former == worker.row.worker_id) return source;
     }
     return nullptr;
   }
@@ -83,7 +88,7 @@ struct WorkerRegistry::Place {
   // no worker has served there.
   Standbys::iterator turn_at(const void* source, bool is_patient) TUFT_REQUIRES(mutex) {
     int groups = 4;
-    if (is_patient) groups = formers.contains(source) ? 1 : 2;
+    if (is_patient) groups = sources[source].former.empty() ? 2 : 1;
     auto first = standbys.end();
     for (auto each = standbys.begin(); each != standbys.end(); ++each) {
       const void* place = former_place(*each);
@@ -102,8 +107,7 @@ struct WorkerRegistry::Place {
   Standbys standbys TUFT_GUARDED_BY(mutex);
   bool closed TUFT_GUARDED_BY(mutex) = false;
   size_t joining TUFT_GUARDED_BY(mutex) = 0;
-  std::map<const void*, std::function<void()>> wakes TUFT_GUARDED_BY(mutex);  // by source
-  std::map<const void*, std::string> formers TUFT_GUARDED_BY(mutex);  // the id of the last worker there, by source
+  std::map<const void*, OfSource> sources TUFT_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -145,13 +149,12 @@ class WorkerRegistry::Source final : public WorkerSource {
       : place_(std::move(place)), patience_(patience), patient_until_(patient_until) {}
   ~Source() override {
     MutexLock lock(place_->mutex);
-    place_->wakes.erase(this);
-    place_->formers.erase(this);
+    place_->sources.erase(this);
   }
 
   void on_available(std::function<void()> wake) override {
     MutexLock lock(place_->mutex);
-    place_->wakes[this] = std::move(wake);
+    place_->sources[this].wake = std::move(wake);
   }
   bool available() const override {
     MutexLock lock(place_->mutex);
@@ -168,7 +171,7 @@ class WorkerRegistry::Source final : public WorkerSource {
     if (at == place_->standbys.end()) return std::unique_ptr<WorkerLife>();
     Place::Standby next = std::move(*at);
     place_->standbys.erase(at);
-    place_->formers[this] = next.row.worker_id;
+    place_->sources[this].former = next.row.worker_id;
     auto lost = [this] { patient_until_ = system_clock().monotonic() + patience_; };
     return std::unique_ptr<WorkerLife>(
         std::make_unique<JoinedLife>(std::move(next.row), std::move(next.connection), std::move(lost)));
@@ -302,8 +305,8 @@ std::function<void(join::End)> WorkerRegistry::connected(const std::string& work
   --place->joining;
   if (place->closed) return [](join::End) {};
   place->standbys.push_back({std::move(row), std::move(connection), joined->holds_adapters});
-  for (const auto& [source, wake] : place->wakes) {
-    if (wake) wake();
+  for (const auto& [source, of] : place->sources) {
+    if (of.wake) of.wake();
   }
   return [place, number](join::End end) {
     std::optional<Place::Standby> gone;

@@ -151,7 +151,7 @@ RunPtr run_of(const RestoredRun& restored, const ModelPtr& model, const ModelBac
   run->gradient_pending = restored.hopes() && record.gradient_pending;
   run->last_operation = record.last_operation;
   run->hopes = restored.hopes();
-  if (run->weights_changed || run->gradient_pending) (void)run->journal.give_up();
+  if (run->weights_changed || run->gradient_pending) run->journal.give_up();
   if (record.restore_point) {
     run->restore_point = RestorePoint{.checkpoint = restored.checkpoint,
                                       .with_optimizer = record.restore_with_optimizer,

@@ -115,9 +115,11 @@ void RunExecutor::pump(const RunPtr& run) {
   bool saves = false;
   {
     MutexLock lock(run->mutex);
-    saves = run->running == nullptr && run->saves_next_locked(clock_.monotonic());
-    if (!saves) {
-      if (run->queued || !can_start_locked(*run)) return;
+    if (run->running == nullptr && run->saves_next_locked(clock_.monotonic())) {
+      saves = true;
+    } else if (run->queued || !can_start_locked(*run)) {
+      return;
+    } else {
       run->queued = true;
       cost = run->log.front()->cost;
       worker = run->backend();
@@ -224,7 +226,7 @@ bool RunExecutor::put_back(const RunPtr& run, const OperationPtr& operation, con
     MutexLock lock(run->mutex);
     if (run->backend()->holds(operation->incarnation)) {
       // Only the connection broke, so nobody knows what the worker did. A checkpoint of it will tell.
-      (void)run->journal.give_up();
+      run->journal.give_up();
       return false;
     }
     const bool is_restored = run->journal.is_complete() && !run->closed && !run->ending;

@@ -13,9 +13,9 @@ void RunJournal::add(JournalEntryPtr entry, bool is_full) {
   entries_.push_back(std::move(entry));
 }
 
-bool RunJournal::give_up() {
+void RunJournal::give_up() {
   begin();
-  return std::exchange(is_complete_, false);
+  is_complete_ = false;
 }
 
 void RunJournal::saved(bool gradient_pending) {
@@ -36,7 +36,7 @@ void RunJournal::begin() {
 
 bool RunJournal::try_again() {
   if (++tries_ <= kTriesMax) return true;
-  (void)give_up();
+  give_up();
   return false;
 }
 

@@ -10,7 +10,6 @@
 #include <deque>
 #include <memory>
 #include <variant>
-#include <vector>
 
 #include "base/byte_account.h"
 #include "base/clock.h"
@@ -43,7 +42,6 @@ class RunJournal {
   // `is_kept`: whether the base model has replicate: true. Otherwise nothing is ever kept.
   explicit RunJournal(bool is_kept) : is_kept_(is_kept), is_complete_(is_kept) {}
 
-  bool is_kept() const { return is_kept_; }
   // Whether the entries lead from the restore point, or from the first state of a run without one, to the present
   // state.
   bool is_complete() const { return is_complete_; }
@@ -56,8 +54,8 @@ class RunJournal {
 
   // Adds what the run has just made. `is_full`: its user has so much that a restore point is needed soon.
   void add(JournalEntryPtr entry, bool is_full);
-  // Something was made that cannot be made again. Returns whether the journal was complete until now.
-  bool give_up();
+  // Something was made that cannot be made again.
+  void give_up();
   // A checkpoint of the present state is the restore point. The passes of a pending gradient, which no checkpoint
   // holds, stay.
   void saved(bool gradient_pending);

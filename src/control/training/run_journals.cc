@@ -30,7 +30,7 @@ void RunJournals::keep_locked(Run& run, RunOperation& operation, Nanos time) con
   if (!run.journal.is_complete()) return;
   auto entry = entry_of(operation, account_->open(run.user.str()), bytes_max_);
   if (entry == nullptr) {
-    (void)run.journal.give_up();
+    run.journal.give_up();
     telemetry::log_warning(
         "model.journal_given_up",
         "until its next checkpoint the model would go back if its worker were lost: its passes since "

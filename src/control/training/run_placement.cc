@@ -61,6 +61,8 @@ void RunPlacement::move(const RunPtr& run, Reason reason, ModelBackendPtr to) {
   const ModelBackendPtr from = run->backend();
   if (to == nullptr) to = run->place.model()->for_training(clock_.monotonic(), from.get());
   if (to == nullptr || to == from || !to->serves()) return;
+  // Not before another worker serves, because the run's own may come back with it.
+  if (reason == Reason::kLost) resumption_.give_up(run);
   bool removes = false;
   {
     MutexLock lock(run->mutex);
@@ -118,12 +120,6 @@ void RunPlacement::move_runs_of_gone_workers(const Model& model, const std::unor
     if (worker->draining()) {
       go_on(run);
     } else {
-      // Without another worker the run waits for this one, which may come back with it.
-      const bool is_other_there =
-          std::any_of(model.workers().begin(), model.workers().end(),
-                      [&](const ModelBackendPtr& each) { return each != worker && each->serves(); });
-      if (!is_other_there) continue;
-      resumption_.give_up(run);
       move(run, Reason::kLost);
     }
   }

@@ -177,7 +177,7 @@ void RunRestorer::begin_again(const RunPtr& run, uint64_t incarnation, const Err
     if (error.code == ErrorCode::kResourceExhausted) {
       run->restore_not_before = clock_.monotonic() + kRoomPause;
     } else {
-      (void)run->journal.give_up();
+      run->journal.give_up();
     }
   }
   const WorkerCalls::Call call = WorkerCalls::begin_call("training_backend.remove_adapter", *run, incarnation);

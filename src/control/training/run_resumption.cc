@@ -305,7 +305,7 @@ void RunResumption::fall_back(const RunPtr& run, const RunFallback& fallback) {
     run->numbers_lost = fallback.lost;
     run->gradient_lost = fallback.lost && fallback.record.restore_lacks_gradient;
     run->weights_changed = fallback.lost;
-    if (fallback.lost) (void)run->journal.give_up();
+    if (fallback.lost) run->journal.give_up();
     run->gradient_pending = false;
     run->last_operation.clear();
   }
