@@ -1,10 +1,11 @@
 """A client that trains in pipelines and accepts no loss: each step is taken once, with the gradient of its pass."""
+import threading
 import time
 
-from ledger import CUT, Op, promise
+from ledger import CUT, Curve, Op, promise
 from raw_client import RawClient, forward_backward
 from trainer import RATE, TARGETS, TOKENS
-from tuft_server import MODEL
+from tuft_server import ALICE, BOB, MODEL, wait_until
 
 PATIENCE = 60
 
@@ -84,3 +85,47 @@ class StrictTrainer:
         promise(metrics["optimizer_step"] == self.step + 1, "each step is taken once", op, "expected", self.step + 1)
         self.curve.norm(self.step, metrics, op)
         self.step += 1
+
+
+class StrictLoad:
+    """Four of them, which train as long as `with` lasts. At its end each must make two more steps."""
+
+    def __init__(self, url, harmless):
+        curve = Curve()
+        self.trainers = [StrictTrainer(url, key, curve, harmless) for key in (ALICE, BOB, ALICE, BOB)]
+        self.stopping = threading.Event()
+        self.threads = [threading.Thread(target=trainer.live, args=(self.stopping,)) for trainer in self.trainers]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                goals = [trainer.step + 2 for trainer in self.trainers]
+                wait_until(lambda: self.steps and all(one.step >= goal for one, goal in zip(self.trainers, goals)),
+                           PATIENCE, "each client makes two steps")
+        finally:
+            self.stopping.set()
+            for thread in self.threads:
+                thread.join(2 * PATIENCE)
+        if kind is None:
+            self.raise_errors()
+
+    def raise_errors(self):
+        for trainer in self.trainers:
+            if trainer.error:
+                raise trainer.error
+
+    @property
+    def steps(self):
+        """How many they have made. Raises the error of one that has failed."""
+        self.raise_errors()
+        return sum(trainer.step for trainer in self.trainers)
+
+    @property
+    def again(self):
+        """How many operations were submitted again."""
+        return sum(trainer.again for trainer in self.trainers)

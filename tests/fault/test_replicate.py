@@ -1,50 +1,21 @@
 """Kills workers of a base model with `replicate: true` at random moments while clients train. No step may be lost, and
 nobody may be told of a loss. TUFT_CRASH_ROUNDS=100 runs more rounds, TUFT_CRASH_SEED=<number> repeats the choices of a
 run (but not its timing)."""
-import contextlib
 import os
 import random
 import signal
-import threading
 import time
 
 import pytest
 
 import lab_results
 from joining import Worker, certificates, joined_server, rows  # noqa: F401
-from ledger import Curve
-from strict_trainer import StrictTrainer
-from tuft_server import ALICE, BOB, TuftServer, configuration, init_model, wait_until
+from strict_trainer import StrictLoad
+from tuft_server import TuftServer, configuration, init_model, wait_until
 
 ROUNDS = int(os.environ.get("TUFT_CRASH_ROUNDS", "6"))
 SEED = int(os.environ.get("TUFT_CRASH_SEED", random.SystemRandom().randrange(10**6)))
 ENDED = "the worker of base model"  # an operation whose second worker was killed, too
-
-
-@contextlib.contextmanager
-def load(server, curve):
-    """Clients train as long as this lasts. Yields a function that returns how many steps they have made."""
-    trainers = [StrictTrainer(server.url, key, curve, ENDED) for key in (ALICE, BOB, ALICE, BOB)]
-    stop = threading.Event()
-    threads = [threading.Thread(target=trainer.live, args=(stop,)) for trainer in trainers]
-
-    def steps():
-        for trainer in trainers:
-            if trainer.error:
-                raise trainer.error
-        return [trainer.step for trainer in trainers]
-
-    for thread in threads:
-        thread.start()
-    try:
-        yield steps
-        before = steps()
-        wait_until(lambda: all(now >= was + 2 for now, was in zip(steps(), before)), 60, "each client makes two steps")
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(120)
-    steps()
 
 
 class LocalWorkers:
@@ -101,17 +72,17 @@ def test_nothing_is_lost_when_a_worker_dies(kind, tmp_path, certificates):  # no
         try:
             workers.begin()
             wait_until(lambda: serving(server) == workers.count, 30, "the workers serve")
-            with load(server, Curve()) as steps:
+            with StrictLoad(server.url, ENDED) as load:
                 for _ in range(workers.rounds):
                     time.sleep(chance.uniform(0.05, 1.5))  # the random moment
                     workers.kill(chance)
-                    steps()
+                    load.raise_errors()
                     if chance.random() < 0.7:
                         wait_until(lambda: serving(server) == workers.count, 60, "the workers serve again")
             replays = server.metric("tuft_training_run_replays_total", result="done")
         finally:
             workers.end()
-    made = sum(steps())
+    made = load.steps
     assert replays > 0 and made > workers.rounds
     assert "rolled back" not in server.log and "weights_rolled_back" not in server.log
     what = "the worker, which the server starts again" if kind is LocalWorkers else "one of two joined workers"

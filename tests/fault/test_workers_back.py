@@ -4,17 +4,15 @@ back. TUFT_CRASH_ROUNDS=100 runs more rounds, TUFT_CRASH_SEED=<number> repeats t
 import os
 import random
 import signal
-import threading
 import time
 
 import pytest
 
 import lab_results
 from joining import Worker, await_states, certificates, joined_server  # noqa: F401
-from ledger import Broken, Curve
+from ledger import Broken
 from link import Link
-from strict_trainer import StrictTrainer
-from tuft_server import ALICE, BOB
+from strict_trainer import StrictLoad
 
 ROUNDS = int(os.environ.get("TUFT_CRASH_ROUNDS", "6"))
 SEED = int(os.environ.get("TUFT_CRASH_SEED", random.SystemRandom().randrange(10**6)))
@@ -51,40 +49,26 @@ def cluster(tmp_path, certificates):
 
 @pytest.mark.timeout(300 + 30 * ROUNDS)
 def test_nothing_is_lost_when_the_server_dies_or_the_link_breaks(cluster):
-    chance, curve = random.Random(SEED), Curve()
-    trainers = [StrictTrainer(cluster.server.url, key, curve, NOT_BEGUN) for key in (ALICE, BOB, ALICE, BOB)]
-    stop = threading.Event()
-    threads = [threading.Thread(target=trainer.live, args=(stop,)) for trainer in trainers]
+    chance = random.Random(SEED)
     faults = {"server": cluster.kill_server, "link": cluster.link.cut}
     counts = dict.fromkeys(faults, 0)
-    for thread in threads:
-        thread.start()
     try:
-        for _ in range(ROUNDS):
-            time.sleep(chance.uniform(0.05, 1.5))  # the random moment
-            fault = chance.choice(list(faults))
-            counts[fault] += 1
-            faults[fault]()
-            errors = [trainer.error for trainer in trainers if trainer.error]
-            if errors:
-                raise errors[0]
+        with StrictLoad(cluster.server.url, NOT_BEGUN) as load:
+            for _ in range(ROUNDS):
+                time.sleep(chance.uniform(0.05, 1.5))  # the random moment
+                fault = chance.choice(list(faults))
+                counts[fault] += 1
+                faults[fault]()
+                load.raise_errors()
     except Broken:
         print(f"TUFT_CRASH_SEED={SEED}; {counts}")
         told = [line for line in cluster.server.lines if "resumed" in line or "[worker." in line or "restored" in line]
         print("\n".join(line[:400] for line in told[-20:]))
         raise
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(120)
-    errors = [trainer.error for trainer in trainers if trainer.error]
-    if errors:
-        raise errors[0]
-    steps = sum(trainer.step for trainer in trainers)
-    again = sum(trainer.again for trainer in trainers)
+    steps = load.steps
     assert steps > ROUNDS and cluster.worker.log.count("base model loaded") == 1
     assert "model.restored" not in cluster.server.log
     what = ", ".join(f"{count} x {fault}" for fault, count in counts.items())
-    print(f"seed {SEED}: {what}, {steps} steps, {again} operations that no worker had begun")
+    print(f"seed {SEED}: {what}, {steps} steps, {load.again} operations that no worker had begun")
     lab_results.note("workers", f"kill -9 of the server of a worker that joined, and broken links, at random moments: {what}",
                      ROUNDS, f"{steps} steps, each taken once, no run went back (seed {SEED})")

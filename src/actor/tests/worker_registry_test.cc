@@ -82,6 +82,18 @@ class Registry : public ::testing::Test {
     EXPECT_EQ(answer.error(), "");
     return registry_.connected(worker_id, std::make_unique<TestConnection>());
   }
+  Supervision of_joined() const {
+    Supervision supervision;
+    supervision.base_model = "m";
+    supervision.lease = 10 * kSecond;
+    supervision.shared.rows = registry_.rows("m");
+    return supervision;
+  }
+  // The connection of the worker ends.
+  static void lose(WorkerLife& life) {
+    life.kill();
+    (void)life.reap();
+  }
   std::vector<std::string> states() const {
     std::vector<std::string> found;
     for (const WorkerRow& row : registry_.rows("m")->all()) found.emplace_back(worker_state_name(row.state));
@@ -160,8 +172,7 @@ TEST_F(Registry, AfterALossAPlaceWaitsAWhileForAWorkerThatHoldsAdapters) {
   const auto source = registry_.source("m");
   ASSERT_TRUE(source->available());
   const auto life = std::move(*source->begin(1, {}));
-  life->kill();
-  (void)life->reap();
+  lose(*life);
   (void)join("two");
   EXPECT_FALSE(source->available()) << "the one that was lost may come back";
   EXPECT_TRUE(registry_.source("m")->available()) << "another place lost nobody";
@@ -177,10 +188,8 @@ TEST_F(Registry, WorkersThatComeBackGetTheirFormerPlaces) {
   const auto of_one = std::move(*first->begin(1, {}));
   (void)join("two");
   const auto of_two = std::move(*second->begin(2, {}));
-  for (const auto* life : {&of_one, &of_two}) {
-    (*life)->kill();
-    (void)(*life)->reap();
-  }
+  lose(*of_one);
+  lose(*of_two);
   (void)join("two", 2);
   EXPECT_FALSE(first->available()) << "its runs are at the second place";
   EXPECT_EQ(*first->begin(3, {}), nullptr);
@@ -206,8 +215,7 @@ TEST_F(Registry, AWorkerWithAdaptersOfNoPlaceDoesNotTakeThatOfOneThatMayComeBack
   (void)join("one");
   const auto life = std::move(*source->begin(1, {}));
   (void)join("two", 1);
-  life->kill();
-  (void)life->reap();
+  lose(*life);
   EXPECT_FALSE(source->available());
   (void)join("one", 1);
   EXPECT_EQ((*source->begin(2, {}))->host(), "host of one");
@@ -247,11 +255,7 @@ TEST_F(Registry, AStandbyThatIsGoneIsNotNext) {
 }
 
 TEST_F(Registry, AnActorWaitsForAWorkerToJoin) {
-  Supervision supervision;
-  supervision.base_model = "m";
-  supervision.lease = 10 * kSecond;
-  supervision.shared.rows = registry_.rows("m");
-  const auto actor = make_joined_actor(supervision, registry_.source("m"));
+  const auto actor = make_joined_actor(of_joined(), registry_.source("m"));
   ASSERT_TRUE(actor->start().ok());
   EXPECT_FALSE(actor->ready());
   auto connection = std::make_unique<TestConnection>();
@@ -266,12 +270,9 @@ TEST_F(Registry, AnActorWaitsForAWorkerToJoin) {
 }
 
 TEST_F(Registry, AWorkerThatJoinsDoesNotWaitForTheDelayOfARestart) {
-  Supervision supervision;
-  supervision.base_model = "m";
-  supervision.lease = 10 * kSecond;
+  Supervision supervision = of_joined();
   supervision.restart_delay = 3600 * kSecond;
   supervision.restart_delay_max = 3600 * kSecond;
-  supervision.shared.rows = registry_.rows("m");
   const auto actor = make_joined_actor(supervision, registry_.source("m"));
   ASSERT_TRUE(actor->start().ok());
   for (const std::string worker : {"one", "two"}) {

@@ -122,6 +122,12 @@ void PlaneTest::settle() {
   }
 }
 
+FakeActor& PlaneTest::home(const RunId& run) {
+  const auto holds = [&](const auto& actor) { return actor->weights_of(run.str()) >= 0; };
+  const auto found = std::find_if(actors_.begin(), actors_.end(), holds);
+  return found == actors_.end() ? *actors_.back() : **found;
+}
+
 void PlaneTest::await_files(const UserId& user, const std::string& path) {
   // A checkpoint of another user would be answered at once.
   for (int i = 0; i < kTasksInARow; ++i) EXPECT_TRUE(set_public(user, path, false).ok());

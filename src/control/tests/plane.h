@@ -62,10 +62,27 @@ class PlaneTest : public ::testing::Test {
   void close() { plane_.reset(); }
   FakeActor& worker() { return *actors_.front(); }
   FakeActor& worker(size_t index) { return *actors_[index]; }
+  // Returns the worker that holds the run's adapter, or else the last one.
+  FakeActor& home(const RunId& run);
+  FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
+  // Calls `submit`, and the worker ends while it has what that submits. It answers again once it was started.
+  template <typename Submit>
+  RequestId lose_worker_with(Submit submit) {
+    worker().hold_answers(true);
+    const RequestId request = submit();
+    worker().die();
+    worker().hold_answers(false);
+    return request;
+  }
   FakeClock& clock() { return clock_; }
   void advance(Nanos by) {
     clock_.advance(by);
     plane_->sweep();
+  }
+  // A sweep notes since when something is so, and a later one how long it has been so.
+  void let_last(Nanos time) {
+    advance(kMillisecond);
+    advance(time);
   }
 
   // Sweeps until the condition is true, for what other threads do, such as saves; at most 20 s. The fake clock follows

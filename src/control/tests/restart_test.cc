@@ -192,10 +192,7 @@ TEST_F(Restart, SamplesThatRanAreDrawnAgain) {
   const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 2, "", 0)).sampler;
   value<ProtobufResult>(alice, sample(sampler, alice));
   settle();
-  worker().hold_answers(true);
-  const RequestId running = sample(sampler, alice);
-  worker().die();
-  worker().hold_answers(false);
+  const RequestId running = lose_worker_with([&] { return sample(sampler, alice); });
   const RequestId waiting = sample(sampler, alice);
   EXPECT_TRUE(pending(alice, running));
   EXPECT_TRUE(pending(alice, waiting));
@@ -210,10 +207,7 @@ TEST_F(Restart, ASampleWhoseWorkerIsLostTwiceFails) {
   const RunId run = boot_with_run();
   const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0)).sampler;
   settle();
-  worker().hold_answers(true);
-  const RequestId deadly = sample(sampler, alice);
-  worker().die();
-  worker().hold_answers(false);
+  const RequestId deadly = lose_worker_with([&] { return sample(sampler, alice); });
   worker().before_next("sample", [&] { worker().hold_answers(true); });
   worker().start();
   EXPECT_TRUE(pending(alice, deadly));
@@ -230,10 +224,7 @@ TEST_F(Restart, ASampleThatIsCancelledWhileItWaitsForAnotherWorkerIsNotDrawn) {
   const RunId run = boot_with_run();
   const auto sampler = *value<SaveWeightsForSamplerResult>(alice, save_for_sampler(run, alice, 1, "", 0)).sampler;
   settle();
-  worker().hold_answers(true);
-  const RequestId running = sample(sampler, alice);
-  worker().die();
-  worker().hold_answers(false);
+  const RequestId running = lose_worker_with([&] { return sample(sampler, alice); });
   EXPECT_TRUE(plane().cancel_future(alice, running).ok());
   worker().clear_calls();
   worker().start();

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "control/futures/future_store.h"
 #include "control/tests/plane.h"
 
 namespace tuft::control {
@@ -19,6 +20,18 @@ class Replay : public PlaneTest {
   int32_t next() { return ++seq_id_; }
   void step(const RunId& run) { value<OptimStepResult>(alice, optim_step(run, alice, next())); }
   void pass(const RunId& run) { value<ProtobufResult>(alice, forward_backward(run, alice, next())); }
+  std::vector<RequestId> submit_steps(const RunId& run, int count) {
+    std::vector<RequestId> steps;
+    for (int i = 0; i < count; ++i) steps.push_back(optim_step(run, alice, next()));
+    return steps;
+  }
+  // The journals of a user have room for ten operations, so that after six the server saves.
+  void shorten_journals() { config().limits.journal_bytes_per_user_max = 10 * FutureStore::kOperationBytes; }
+  void crash_and_restore(const RunId& run) {
+    EXPECT_TRUE(durable().ok());
+    crash_and_boot();
+    sweep_until([&] { return home(run).weights_of(run.str()) >= 0; });
+  }
   // The calls that change or read the adapter, without its name.
   static std::vector<std::string> functions(const FakeActor& worker) {
     std::vector<std::string> functions;
@@ -33,8 +46,6 @@ class Replay : public PlaneTest {
 class ReplayElsewhere : public Replay {
  protected:
   ReplayElsewhere() { config().supported_models[0].workers = 2; }
-  FakeActor& home(const RunId& run) { return worker(0).weights_of(run.str()) >= 0 ? worker(0) : worker(1); }
-  FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
 };
 
 class ReplayJoined : public ReplayElsewhere {

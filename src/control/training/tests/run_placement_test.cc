@@ -9,24 +9,6 @@ namespace {
 class Placement : public PlaneTest {
  protected:
   Placement() { config().supported_models[0].workers = 2; }
-
-  // The worker that holds the run: of those that made its adapter, the one that did not remove it.
-  FakeActor& home(const RunId& run) {
-    const auto has = [&](FakeActor& each, const std::string& function) {
-      const auto calls = each.calls_of(function);
-      return std::find(calls.begin(), calls.end(), function + " " + run.str()) != calls.end();
-    };
-    for (size_t i = 0; i + 1 < static_cast<size_t>(config().supported_models[0].workers); ++i) {
-      if (has(worker(i), "create_adapter") && !has(worker(i), "remove_adapter")) return worker(i);
-    }
-    return worker(static_cast<size_t>(config().supported_models[0].workers) - 1);
-  }
-  FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
-  // A sweep notes since when something is so, and a later one how long it has been so.
-  void let_last(Nanos time) {
-    advance(kMillisecond);
-    advance(time);
-  }
 };
 
 TEST_F(Placement, NewRunsSpreadByTheMemoryThatTheyTake) {

@@ -75,10 +75,8 @@ TEST_F(Replay, SavesAndLoadsThatWereRunningAreMadeAgain) {
     }
   }
   step(run);
-  worker().hold_answers(true);
-  const RequestId loaded = load(run, alice, next(), "tinker://" + run.str() + "/weights/of-run");
-  worker().die();
-  worker().hold_answers(false);
+  const RequestId loaded =
+      lose_worker_with([&] { return load(run, alice, next(), "tinker://" + run.str() + "/weights/of-run"); });
   worker().start();
   value<LoadWeightsResult>(alice, loaded);
   EXPECT_EQ(worker().weights_of(run.str()), 1);
@@ -87,10 +85,7 @@ TEST_F(Replay, SavesAndLoadsThatWereRunningAreMadeAgain) {
 TEST_F(Replay, AnOperationThatEndsItsWorkerTwiceFailsAlone) {
   const RunId run = boot_with_run();
   step(run);
-  worker().hold_answers(true);
-  const RequestId deadly = optim_step(run, alice, next());
-  worker().die();
-  worker().hold_answers(false);
+  const RequestId deadly = lose_worker_with([&] { return optim_step(run, alice, next()); });
   worker().before_next("create_adapter", [&] {
     worker().before_next("optim_step",
                          [&] { worker().before_next("optim_step", [&] { worker().hold_answers(true); }); });
@@ -165,7 +160,7 @@ TEST_F(Replay, AtTheEndOfALongJournalTheServerSaves) {
 }
 
 TEST_F(Replay, AJournalOfPassesWithoutAStepIsGivenUpAtTheLimit) {
-  config().limits.journal_bytes_per_user_max = 10 * FutureStore::kOperationBytes;
+  shorten_journals();
   const RunId run = boot_with_run();
   for (int i = 0; i < 10; ++i) pass(run);
   EXPECT_TRUE(worker().calls_of("save_state").empty()) << "no checkpoint holds a gradient";
@@ -181,7 +176,7 @@ TEST_F(Replay, AJournalOfPassesWithoutAStepIsGivenUpAtTheLimit) {
 }
 
 TEST_F(Replay, AUserWithManyJournalsSavesSooner) {
-  config().limits.journal_bytes_per_user_max = 10 * FutureStore::kOperationBytes;
+  shorten_journals();
   const RunId run = boot_with_run();
   for (int i = 0; i < 30; ++i) step(run);
   EXPECT_GE(worker().calls_of("save_state").size(), 3U);
@@ -191,7 +186,7 @@ TEST_F(Replay, AUserWithManyJournalsSavesSooner) {
 }
 
 TEST_F(Replay, ASaveThatFailsDoesNotStopTheRun) {
-  config().limits.journal_bytes_per_user_max = 10 * FutureStore::kOperationBytes;
+  shorten_journals();
   const RunId run = boot_with_run();
   worker().fail_next("save_state", Error{ErrorCode::kResourceExhausted, "full", "disk_full"});
   for (int i = 0; i < 10; ++i) step(run);
@@ -206,8 +201,7 @@ TEST_F(ReplayElsewhere, TheRunsOfALostWorkerGoOnAtAnother) {
   from.hold_answers(true);
   const RequestId running = optim_step(run, alice, next());
   from.die();
-  advance(kMillisecond);
-  advance(3 * kSecond);
+  let_last(3 * kSecond);
   value<OptimStepResult>(alice, running);
   EXPECT_EQ(other(from).weights_of(run.str()), 2);
 }
@@ -220,8 +214,7 @@ TEST_F(ReplayJoined, AWorkerThatWasAwayTooLongFindsItsRunElsewhereAndNothingIsLo
   const RequestId running = optim_step(run, alice, next());
   from.disconnect();
   from.hold_answers(false);
-  advance(kMillisecond);
-  advance(3 * kSecond);
+  let_last(3 * kSecond);
   value<OptimStepResult>(alice, running);
   EXPECT_EQ(other(from).weights_of(run.str()), 2);
   from.start();

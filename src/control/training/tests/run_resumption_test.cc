@@ -149,8 +149,6 @@ TEST_F(Resumption, WhatNobodyWantsIsRemovedFromTheWorker) {
 class ResumptionElsewhere : public Resumption {
  protected:
   ResumptionElsewhere() { config().supported_models[0].workers = 2; }
-  FakeActor& home(const RunId& run) { return worker(0).weights_of(run.str()) >= 0 ? worker(0) : worker(1); }
-  FakeActor& other(const FakeActor& one) { return &one == &worker(0) ? worker(1) : worker(0); }
 };
 
 TEST_F(ResumptionElsewhere, AWorkerThatWasAwayTooLongFindsItsRunElsewhere) {
@@ -160,8 +158,7 @@ TEST_F(ResumptionElsewhere, AWorkerThatWasAwayTooLongFindsItsRunElsewhere) {
   const RequestId step = optim_step(run, alice, 1);
   from.disconnect();
   from.hold_answers(false);
-  advance(kMillisecond);
-  advance(3 * kSecond);
+  let_last(3 * kSecond);
   EXPECT_EQ(failure(alice, step).code, ErrorCode::kUnavailable) << "nobody knows whether it was made";
   value<OptimStepResult>(alice, optim_step(run, alice, 2));
   EXPECT_EQ(other(from).weights_of(run.str()), 1);
