@@ -335,6 +335,7 @@ Result<Json> query_metric(const Caller& caller, Arguments& arguments) {
   const Nanos until = query.time.until == 0 ? caller.clock.wall() : query.time.until;
   query.step = std::max<Nanos>(kSecond, (until - query.time.from + points - 1) / points);
   TUFT_ASSIGN(const telemetry_store::MetricAnswer answer, caller.observer.metric(caller.user, query));
+  TUFT_TRY(caller.hold_memory(static_cast<int64_t>(answer.memory_bytes)));
   Json series = Json::array();
   for (const telemetry_store::MetricSeries& one : answer.series) {
     if (series.size() == kSeriesMax) break;

@@ -19,6 +19,9 @@ constexpr size_t kExemplarsMax = 200;
 // Windows that one query computes, while nothing is added. One with many buckets counts several times.
 constexpr size_t kWindowsMax = 300'000;
 constexpr size_t kBucketsOfWindow = 16;
+// The memory that an answer takes for a point, as a number and as text, and for a label beside its two strings.
+constexpr size_t kPointBytes = sizeof(double) + 24;
+constexpr size_t kLabelBytes = 160;
 
 bool is_gauge(MetricKind kind) {
   return kind == MetricKind::kGauge || kind == MetricKind::kUpDownCounter;
@@ -82,6 +85,12 @@ void add_window(const Window& window, Window& sum) {
   sum.max += window.max;
   sum.counts.resize(std::max(sum.counts.size(), window.counts.size()));
   for (size_t i = 0; i < window.counts.size(); ++i) sum.counts[i] += window.counts[i];
+}
+
+size_t bytes_of(const MetricSeries& series) {
+  size_t bytes = sizeof series + series.points.size() * kPointBytes;
+  for (const auto& [key, value] : series.labels) bytes += kLabelBytes + 2 * (key.size() + value.size());
+  return bytes;
 }
 
 double value_of(const Window& window, MetricFunction function, const std::vector<double>& bounds) {
@@ -174,6 +183,7 @@ Result<MetricAnswer> MetricRings::query(const Viewer& viewer, const MetricQuery&
       }
       series.points.push_back(value_of(sum, query.function, family.bounds));
     }
+    answer.memory_bytes += bytes_of(series);
   }
   return answer;
 }

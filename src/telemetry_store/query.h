@@ -187,7 +187,8 @@ struct MetricAnswer {
   MetricInfo metric;
   Nanos start = 0, step = 0;
   std::vector<MetricSeries> series;
-  bool truncated = false;  // there are more series than the limit
+  bool truncated = false;   // there are more series than the limit
+  size_t memory_bytes = 0;  // of the series: their points, as numbers and as text, and their labels
 };
 struct MetricExemplar {
   Nanos time = 0;

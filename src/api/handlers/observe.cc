@@ -208,6 +208,7 @@ Result<Answer> handle_observe_metric(Exchange& exchange) {
   metric.step = read_step(query, metric.time);
   TUFT_TRY(query.status());
   TUFT_ASSIGN(const auto answer, exchange.control.observer().metric(exchange.user, metric));
+  TUFT_TRY(hold_memory(exchange, static_cast<int64_t>(answer.memory_bytes)));
   return observed_answer(metric_json(answer, word));
 }
 

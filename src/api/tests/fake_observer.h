@@ -131,6 +131,7 @@ class FakeObserver final : public control::Observer {
     telemetry_store::MetricAnswer answer;
     answer.metric.name = query.name;
     answer.series.push_back({{{"k", "v"}}, {1, control::kUnknown}});
+    answer.memory_bytes = large_ * kLargeBytes;
     return answer;
   }
   Result<std::vector<telemetry_store::MetricExemplar>> exemplars(const UserId&,

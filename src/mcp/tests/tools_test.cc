@@ -56,14 +56,19 @@ TEST_F(Tools, WhatIsReadIsChargedBeforeItIsWritten) {
   observer_.observed.trace.memory_bytes = 50'000'000;
   observer_.log_page.logs.resize(200);
   observer_.log_page.memory_bytes = 8'000'000;
+  observer_.metric_answer.memory_bytes = 7'500'000;
   const std::string arguments = R"({"trace_id":")" + std::string(kTraceId) + R"("})";
   value("get_trace", arguments.c_str());
   EXPECT_GT(std::exchange(held_, 0), 60'000'000);
   value("search_logs");
   EXPECT_GT(std::exchange(held_, 0), 8'000'000 + 200 * 1'000);
+  const char* metric = R"({"name":"m","fn":"last"})";
+  value("query_metric", metric);
+  EXPECT_EQ(std::exchange(held_, 0), 7'500'000);
   memory_max_ = 7'000'000;
   EXPECT_THAT(refusal("get_trace", arguments.c_str()), HasSubstr("queued_bytes_per_user_max"));
   EXPECT_THAT(refusal("search_logs", "{}"), HasSubstr("queued_bytes_per_user_max"));
+  EXPECT_THAT(refusal("query_metric", metric), HasSubstr("queued_bytes_per_user_max"));
 }
 
 TEST_F(Tools, TracesAreAskedForAsTheArgumentsSay) {

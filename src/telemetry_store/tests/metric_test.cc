@@ -146,6 +146,10 @@ TEST_F(Metrics, AddsUpTheSeriesOfAGroupAndFilters) {
   ASSERT_EQ(by_model->series.size(), 2U);
   EXPECT_EQ(by_model->series[0].labels.at("model"), "a");
   EXPECT_DOUBLE_EQ(by_model->series[0].points.back(), 3);
+  const auto longer = store_->metric(kOperator, {.name = "g", .by = {"model"}, .time = time, .step = kSecond});
+  // Two series of 25 numbers, whose text can have 24 bytes each.
+  EXPECT_GT(longer->memory_bytes, 2 * 25 * (8 + 24));
+  EXPECT_GT(longer->memory_bytes, by_model->memory_bytes);
   const auto one = store_->metric(
       kOperator, {.name = "g", .where = {{"model", "a"}, {"state", "y"}}, .time = time, .step = 3600 * kSecond});
   EXPECT_DOUBLE_EQ(one->series.at(0).points.back(), 2);
