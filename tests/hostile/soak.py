@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """A mixed load of many users who make and delete everything, for as long as you like, and the growth of the server after
-its first part: memory, descriptors, threads, disk. Prints a line a minute; exits with 1 if an operation fails.
+its first part: memory, descriptors, threads, disk. Prints a line a minute; exits with 1 if an operation fails. The limits
+of what the server remembers (results, audit, telemetry) are so low that the first part reaches them. What is left to grow
+is the record of usage: one line for each run, kind of usage and hour, kept for 90 days, up to 50,000 lines a user.
 
     soak.py --minutes 120 --users 50
 """
@@ -19,6 +21,8 @@ from raw_client import PROTOBUF, RawClient, forward_backward
 from tuft_server import ALICE, MODEL, TuftServer, configuration, init_model
 
 WEEK = 7 * 24 * 3600
+LIMITS = {"future_retention_seconds": 120, "audit_events_per_user_max": 200}
+STORE = {"memory_bytes_max": 16 << 20, "disk_bytes_max": 256 << 20}
 
 
 class User:
@@ -112,7 +116,8 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         home = pathlib.Path(directory)
         model = init_model(home / "tiny", "--family", "qwen3", "--size", "tiny", "--seed", "7")
-        config = configuration(model, authorized_users=keys, persistence={"mode": "FILE"})
+        config = configuration(model, authorized_users=keys, persistence={"mode": "FILE"},
+                               limits=LIMITS, telemetry={"store": STORE})
         with TuftServer(home / "home", config, arguments=["--log-level", "warning"]) as server:
             stop = threading.Event()
             users = [(User(server.url, key, number), stop) for number, key in enumerate(keys) if key != ALICE]
