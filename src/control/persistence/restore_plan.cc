@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -250,6 +251,9 @@ RestorePlan plan_restore(StoredState state, const CheckpointIndex& checkpoints,
   RestorePlan plan;
   plan.sessions = std::move(state.sessions);
   plan.samplers = std::move(state.samplers);
+  std::sort(plan.samplers.begin(), plan.samplers.end(), [](const SamplerRecord& a, const SamplerRecord& b) {
+    return std::tie(a.created_at, a.seq_id) < std::tie(b.created_at, b.seq_id);
+  });
   std::sort(state.futures.begin(), state.futures.end(),
             [](const FutureRecord& a, const FutureRecord& b) { return a.number < b.number; });
   std::unordered_map<RunId, std::vector<const FutureRecord*>> futures_of;

@@ -48,10 +48,10 @@ struct RestoredRun {
 struct RestorePlan {
   std::vector<SessionRecord> sessions;
   std::vector<RestoredRun> runs;
-  std::vector<SamplerRecord> samplers;
-  std::vector<FutureRecord> futures;  // finished; oldest first
-  std::vector<FutureRecord> gone;     // failed with kGone
-  std::vector<FutureRecord> settled;  // of both: those whose stored record differs
+  std::vector<SamplerRecord> samplers;  // the oldest first: until they are used, they count as used in this order
+  std::vector<FutureRecord> futures;    // finished; oldest first
+  std::vector<FutureRecord> gone;       // failed with kGone
+  std::vector<FutureRecord> settled;    // of both: those whose stored record differs
   uint64_t last_future_number = 0;
 };
 

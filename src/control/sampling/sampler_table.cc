@@ -128,7 +128,7 @@ SamplerTable::Inserted SamplerTable::add_locked(const SamplerRecord& record, con
   by_user_[record.user].insert(record.id);
   if (is_unnamed_snapshot(record, checkpoint)) unnamed_[checkpoint->path.run].insert(record.id);
   const FrozenAdapterPtr adapter = weights->adapter;
-  samplers_.emplace(record.id, Sampler{record, std::move(weights), clock_.monotonic()});
+  samplers_.emplace(record.id, Sampler{record, std::move(weights), clock_.monotonic(), ++turns_});
   return {adapter, std::move(older)};
 }
 
@@ -148,7 +148,7 @@ SamplerTable::WeightsPtr SamplerTable::follow_locked(const SamplerRecord& record
 
 SamplerTable::Entry SamplerTable::entry_locked(const SamplerId& id) const {
   const Sampler& sampler = samplers_.at(id);
-  Entry entry{id, sampler.record.session, sampler.weights->adapter, sampler.last_used};
+  Entry entry{id, sampler.record.session, sampler.weights->adapter, sampler.turn};
   if (sampler.record.inflight) {
     const Followers& followers = followers_.at(entry.adapter->checkpoint->path.run);
     entry.names_for_others = followers.newest == id && followers.count > 1;
@@ -168,7 +168,7 @@ std::vector<SamplerTable::Entry> SamplerTable::of_user(const UserId& user) const
 
 std::vector<SamplerTable::Entry> SamplerTable::idle(std::vector<Entry> entries) const {
   std::erase_if(entries, [this](const Entry& entry) { return adapters_->is_busy(*entry.adapter); });
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.last_used < b.last_used; });
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.turn < b.turn; });
   return entries;
 }
 
@@ -280,6 +280,7 @@ Result<SamplerTable::Used> SamplerTable::use(const UserId& user, const SamplerId
       const FrozenAdapterPtr& adapter = found->second.weights->adapter;
       if (!adapter->model->config().sampling) return sampling_disabled(adapter->model->name());
       found->second.last_used = clock_.monotonic();
+      found->second.turn = ++turns_;
       ++found->second.uses;
       return Used{adapter, found->second.record.session};
     }

@@ -54,7 +54,8 @@ class SamplerTable {
   // already. kInvalidArgument if it is on another one, kResourceExhausted at the limit, kNotFound if the session ends.
   Result<SamplerId> create(const UserId& user, const NewSampler& request, const ModelPtr& model,
                            const CheckpointPtr& checkpoint, const telemetry::SpanContext& trace);
-  // At the start: a sampling session of a former server process, on the same checkpoint (null: the base model).
+  // At the start: a sampling session of a former server process, on the same checkpoint (null: the base model). It
+  // counts as used now, so restore the oldest first.
   // Requires: the records of those that follow one run name the same checkpoint (follow_newest() of restore_plan.h).
   void restore(const SamplerRecord& record, const ModelPtr& model, const CheckpointPtr& checkpoint);
   // At the start: a sampling session that cannot come back. `why`: a sentence for its user.
@@ -107,6 +108,7 @@ class SamplerTable {
     SamplerRecord record;
     WeightsPtr weights;
     Nanos last_used = 0;
+    uint64_t turn = 0;  // at its last use, as a number of all uses
     uint64_t uses = 0;
   };
   // The sampling sessions that follow one run. The stored record of `newest` names the checkpoint of all of them.
@@ -119,7 +121,7 @@ class SamplerTable {
     SamplerId id;
     SessionId session;
     FrozenAdapterPtr adapter;
-    Nanos last_used = 0;
+    uint64_t turn = 0;
     bool names_for_others = false;  // its record names the checkpoint of others, too
   };
   struct Inserted {
@@ -154,6 +156,7 @@ class SamplerTable {
   const std::shared_ptr<FrozenAdapters> adapters_;
   SamplerTombstones gone_;
   mutable Mutex mutex_;
+  uint64_t turns_ TUFT_GUARDED_BY(mutex_) = 0;
   std::unordered_map<SamplerId, Sampler> samplers_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<UserId, std::unordered_set<SamplerId>> by_user_ TUFT_GUARDED_BY(mutex_);
   std::unordered_map<RunId, Followers> followers_ TUFT_GUARDED_BY(mutex_);

@@ -132,6 +132,26 @@ TEST_F(Publishing, ARunKeepsTheUnnamedSamplersThatWereUsedLast) {
   EXPECT_EQ(worker().samplers(), 4U);
 }
 
+// A store returns its records in the order of their keys, in which sampling session 10 comes before 2.
+TEST_F(Publishing, AfterARestartTheOldestUnnamedSamplersAreDropped) {
+  keep_state();
+  config().limits.unnamed_samplers_per_run_max = 11;
+  const auto [s, run] = boot_with_session_and_run();
+  std::vector<SamplerId> samplers;
+  for (int64_t number = 1; number <= 11; ++number) {
+    samplers.push_back(sampler_of(save_for_sampler(run, alice, number, "", number)));
+  }
+  settle();
+  crash_and_boot();
+  for (int64_t number = 12; number <= 20; ++number) {
+    sampler_of(save_for_sampler(run, alice, number, "", number));
+    for (int64_t old = 1; old <= 11; ++old) {
+      EXPECT_EQ(plane().get_sampler(alice, samplers[static_cast<size_t>(old - 1)]).ok(), old > number - 11)
+          << old << " after " << number;
+    }
+  }
+}
+
 TEST_F(Publishing, AnUnnamedSamplerWithASampleUnderWayIsNotDropped) {
   config().limits.unnamed_samplers_per_run_max = 1;
   const auto [s, run] = boot_with_session_and_run();
